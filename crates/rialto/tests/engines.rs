@@ -27,7 +27,8 @@ use rialto::io::{Disk, MemoryDisk, Random};
 use rialto::recovery::check::check;
 use rialto::row::{ColumnType, Value, WhichIndex};
 use rialto::{
-    Checkpointing, Database, Durability, Error, Flow, LockForm, Options, Planning, Procedure, Result, Scan,
+    Checkpointing, Database, Durability, Error, Flow, LockForm, Logging, Options, Planning, Procedure,
+    Result, Scan,
 };
 
 const TABLES: [&str; 2] = ["one", "two"];
@@ -68,12 +69,24 @@ fn options((locks, executor_threads): Engine) -> Options {
     }
 }
 
-/// A database on this disk with empty tables, whose keys are of many executors.
-fn make(disk: Arc<MemoryDisk>, engine: Engine, planning: Planning) -> Database {
-    let db = Database::open_on(disk, Options { planning, write_set_bytes_max: WRITE_SET, ..options(engine) })
-        .unwrap();
+/// Options with which the database logs calls of these plans, and runs them again when it opens, or logs values.
+fn logging(logging: Logging, plans: &[Plan], engine: Engine, planning: Planning) -> Options {
+    let procedures = match logging {
+        Logging::Transaction => procedures(plans, Plan::flow).map(|it| it.deterministic(1)).collect(),
+        _ => Vec::new(),
+    };
+    Options { logging, procedures, planning, write_set_bytes_max: WRITE_SET, ..options(engine) }
+}
+
+/// A database on this disk with empty tables and the plans' procedures.
+fn make(disk: Arc<MemoryDisk>, options: Options, plans: &[Plan]) -> Database {
+    let registers = options.procedures.is_empty();
+    let db = Database::open_on(disk, options).unwrap();
     for table in TABLES {
         db.transact(|tx| define(tx, table)).unwrap();
+    }
+    if registers {
+        procedures(plans, Plan::flow).for_each(|procedure| db.register(procedure).unwrap());
     }
     db
 }
@@ -145,11 +158,10 @@ fn call(db: &Database, name: &str, arguments: &[Value]) -> Result<(Vec<Value>, D
     Ok((values, durability))
 }
 
-fn register(db: &Database, plans: &[Plan], flow: fn(&Plan) -> Flow) {
-    for (nth, plan) in plans.iter().enumerate() {
-        let arguments = [ColumnType::Int4; generate::ARGUMENTS];
-        db.register(Procedure::new(format!("p{nth}"), arguments, flow(plan))).unwrap();
-    }
+fn procedures(plans: &[Plan], flow: fn(&Plan) -> Flow) -> impl Iterator<Item = Procedure> {
+    plans.iter().enumerate().map(move |(nth, plan)| {
+        Procedure::new(format!("p{nth}"), [ColumnType::Int4; generate::ARGUMENTS], flow(plan))
+    })
 }
 
 /// Twelve, of which the first three come to be run in another order than the flow's where plans follow what aborts.
@@ -185,14 +197,13 @@ fn learn(db: &Database, random: &mut Random, context: &str) -> u64 {
     committed
 }
 
-/// The database is closed, its directory is sound, and it opens again as it was.
-fn opens_again(db: Database, disk: Arc<MemoryDisk>, engine: Engine, context: &str) {
-    let before = contents(&db, context);
+/// The database is closed, its directory is sound, and it opens again as the model has it.
+fn opens_again(db: Database, disk: Arc<MemoryDisk>, options: Options, model: &Model, context: &str) {
     db.close().unwrap();
     let report = check(&(disk.clone() as Arc<dyn Disk>), MEMORY, 2).unwrap();
     assert!(report.is_sound(), "{context}: {report}");
-    let db = Database::open_on(disk, options(engine)).unwrap_or_else(|error| panic!("{context}: {error}"));
-    assert_eq!(contents(&db, context), before, "{context}: opened again");
+    let db = Database::open_on(disk, options).unwrap_or_else(|error| panic!("{context}: {error}"));
+    assert_eq!(&contents(&db, context), model, "{context}: opened again");
 }
 
 #[test]
@@ -210,12 +221,18 @@ fn every_engine_does_what_the_flow_says() {
             .chain(planners)
             .map(|(engine, planning)| {
                 let disk = MemoryDisk::new();
-                let db = make(disk.clone(), engine, planning);
-                register(&db, &plans, Plan::flow);
+                // Where threads own executors, a call that is logged as such would run where it is called.
+                let kind =
+                    if engine.1 == 0 && random.chance(1, 2) { Logging::Transaction } else { Logging::Value };
+                let options = Options {
+                    recovery_threads: 1 + random.below(4) as usize,
+                    ..logging(kind, &plans, engine, planning)
+                };
+                let db = make(disk.clone(), options.clone(), &plans);
                 if planning == Planning::Adaptive {
                     learn(&db, &mut random, &format!("RIALTO_SEED={seed}, {engine:?}"));
                 }
-                (engine, planning, disk, db)
+                (engine, planning, (disk, options), db)
             })
             .collect();
         let mut model = Model::default();
@@ -246,8 +263,9 @@ fn every_engine_does_what_the_flow_says() {
             }
             calls += 1;
         }
-        for (engine, _, disk, db) in dbs {
-            opens_again(db, disk, engine, &format!("RIALTO_SEED={seed}, {engine:?}"));
+        for (engine, _, (disk, options), db) in dbs {
+            let context = format!("RIALTO_SEED={seed}, {engine:?}, {:?}", options.logging);
+            opens_again(db, disk, options, &model, &context);
         }
     }
     println!(

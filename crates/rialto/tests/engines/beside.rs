@@ -12,14 +12,14 @@ use rialto::io::{Disk, MemoryDisk, Random};
 use rialto::recovery::check::check;
 use rialto::row::{Column, ColumnType, Value, WhichIndex};
 use rialto::{
-    Action, Checkpointing, Database, Error, Flow, LockForm, Options, Planning, Procedure, Result, Scan, Sent,
-    TableDef, TxOptions,
+    Action, Checkpointing, Database, Error, Flow, LockForm, Options, Planning, Result, Scan, Sent, TableDef,
+    TxOptions,
 };
 
 use super::common::until;
 use super::generate::{ARGUMENTS, Plan, any_arguments};
 use super::seeds::for_a_while;
-use super::{MEMORY, SUMS, TABLES, any_plans, contents, define, options, route};
+use super::{MEMORY, SUMS, TABLES, any_plans, contents, define, options, procedures, route};
 
 const ROWS: i32 = 8;
 pub const PANIC: &str = "as the plan says";
@@ -237,9 +237,7 @@ fn round(seed: u64, tally: &mut (i64, i64, i64)) {
         db.transact(|tx| define(tx, table)).unwrap();
     }
     define_sums(&db);
-    for (nth, plan) in plans.iter().enumerate() {
-        db.register(Procedure::new(format!("p{nth}"), [ColumnType::Int4; ARGUMENTS], flow(plan))).unwrap();
-    }
+    procedures(&plans, flow).for_each(|procedure| db.register(procedure).unwrap());
     let (calls, over, closes) = (Calls::default(), AtomicBool::new(false), random.chance(1, 4));
     std::thread::scope(|scope| {
         let (calls, over) = (&calls, &over);
