@@ -105,10 +105,10 @@ pub fn any_arguments(random: &mut Random) -> [i32; ARGUMENTS] {
 
 pub fn any_plan(random: &mut Random) -> Plan {
     let plan = any_short_plan(random);
-    match random.below(6) {
+    match random.below(8) {
         0 | 1 => with_long_texts(plan, random),
-        2 => with_few_keys(plan, random),
-        3 => with_a_definition(plan, random),
+        2 | 3 => with_few_keys(plan, random),
+        4 => with_a_definition(plan, random),
         _ => plan,
     }
 }
@@ -213,12 +213,8 @@ fn any_operations(random: &mut Random) -> Vec<Operation> {
 /// The same plan with texts so long that calls of it come to the bound of a transaction's write set, one part of them or all
 /// together. Most of its actions put a row in the place of the one that is there.
 fn with_long_texts(mut plan: Plan, random: &mut Random) -> Plan {
-    let is_of_rows = |step: &Step| matches!(step.does, Does::Rows { .. });
-    if plan.phases.iter().flatten().any(is_of_rows) && random.chance(2, 3) {
-        // Parts of one phase, on as many threads as there are actions.
-        plan.phases.iter_mut().for_each(|phase| phase.retain(is_of_rows));
-        plan.phases.sort_by_key(|phase| Reverse(phase.len()));
-        plan.phases.truncate(1);
+    if random.chance(2, 3) {
+        plan = plan.in_one_phase();
     }
     for step in plan.phases.iter_mut().flatten() {
         let (Does::Rows { operations, .. } | Does::Closure(operations)) = &mut step.does else { continue };
@@ -234,6 +230,9 @@ fn with_long_texts(mut plan: Plan, random: &mut Random) -> Plan {
 
 /// The same plan, whose rows compete for few keys of the unique index.
 fn with_few_keys(mut plan: Plan, random: &mut Random) -> Plan {
+    if random.chance(1, 2) {
+        plan = plan.in_one_phase();
+    }
     for it in plan.operations() {
         it.u = Some(random.below(5) as i32);
     }
@@ -268,6 +267,17 @@ pub fn define(tx: &mut Transaction, name: &str) -> Result<()> {
 }
 
 impl Plan {
+    /// The actions on rows of the phase that has most of them, which are as many parts, if there are any.
+    fn in_one_phase(mut self) -> Plan {
+        let is_of_rows = |step: &Step| matches!(step.does, Does::Rows { .. });
+        if self.phases.iter().flatten().any(is_of_rows) {
+            self.phases.iter_mut().for_each(|phase| phase.retain(is_of_rows));
+            self.phases.sort_by_key(|phase| Reverse(phase.len()));
+            self.phases.truncate(1);
+        }
+        self
+    }
+
     fn operations(&mut self) -> impl Iterator<Item = &mut Operation> {
         self.phases.iter_mut().flatten().flat_map(|step| match &mut step.does {
             Does::Rows { operations, .. } | Does::Closure(operations) => operations.iter_mut(),
