@@ -1,0 +1,251 @@
+//! Procedures that do what scripts do, key by key, and notes of what each of their runs saw and wrote.
+
+use std::collections::HashMap;
+use std::ops::ControlFlow;
+use std::sync::{Arc, Mutex};
+
+use rialto::io::Random;
+use rialto::row::{ColumnType, Value};
+use rialto::{Action, Arguments, Database, Error, Flow, KeyBound, Outputs, Procedure, Result, Scan};
+
+use super::kernel::{GRAVES, ROWS, grave_of, put, row_of, values_of};
+use super::observed::{
+    Event, KEYS, Key, PARTS, Predicate, Row, TABLES, VERSIONS_EACH, Values, Version, text_of,
+};
+use super::script::Put;
+
+/// Keys that a call works on.
+const STEPS: usize = 3;
+const READ: i32 = 1;
+const WRITE: i32 = 2;
+const REMOVE: i32 = 3;
+const SCAN: i32 = 4;
+const FAIL: i32 = 5;
+
+/// The name of the procedure on a table.
+pub const NAMES: [&str; TABLES] = ["steps_things", "steps_others"];
+
+#[derive(Default)]
+struct Noted {
+    events: Vec<(usize, Event)>,
+    versions: u64,
+}
+
+/// What the actions of all calls saw and wrote. A call gives back the numbers of the notes of the run that counts; what other runs
+/// noted is of nobody's attempt, so their versions are known to no checker.
+#[derive(Default)]
+pub struct Notes(Mutex<HashMap<u64, Noted>>);
+
+impl Notes {
+    fn note(&self, call: u64, step: usize, event: Event, outputs: &mut Outputs) {
+        let mut all = self.0.lock().unwrap();
+        let noted = all.entry(call).or_default();
+        outputs.push(noted.events.len() as i64);
+        noted.events.push((step, event));
+    }
+
+    fn version(&self, call: u64) -> Version {
+        let mut all = self.0.lock().unwrap();
+        let noted = all.entry(call).or_default();
+        assert!(noted.versions < VERSIONS_EACH, "a call has numbers for its writes");
+        noted.versions += 1;
+        call * VERSIONS_EACH + noted.versions - 1
+    }
+
+    /// What this run has noted for a step so far.
+    fn earlier(&self, call: u64, step: usize, outputs: &Outputs) -> Vec<Event> {
+        let all = self.0.lock().unwrap();
+        let noted = &all[&call].events;
+        let events = numbers(outputs.earlier()).map(|at| &noted[at]);
+        events.filter(|(of, _)| *of == step).map(|(_, event)| event.clone()).collect()
+    }
+
+    /// What a call has done that gave this.
+    pub fn of(&self, call: u64, outputs: &[Value]) -> Vec<Event> {
+        let noted = self.0.lock().unwrap().remove(&call).unwrap_or_default();
+        numbers(outputs).map(|at| noted.events[at].1.clone()).collect()
+    }
+
+    /// What the last run of a call may have done, of which nothing was told.
+    pub fn of_last_run(&self, call: u64) -> Vec<Event> {
+        let noted = self.0.lock().unwrap().remove(&call).unwrap_or_default();
+        let begins = |step| {
+            let is_first = |(of, event): &(usize, Event)| *of == step && matches!(event, Event::Grave { .. });
+            noted.events.iter().rposition(is_first).unwrap_or(0)
+        };
+        let begins: Vec<usize> = (0..STEPS).map(begins).collect();
+        let events = noted.events.into_iter().enumerate();
+        events.filter(|(at, (step, _))| *at >= begins[*step]).map(|(_, (_, event))| event).collect()
+    }
+}
+
+fn numbers(values: &[Value]) -> impl Iterator<Item = usize> {
+    values.iter().map(|value| match value {
+        Value::Int8(number) => *number as usize,
+        other => panic!("{other:?} is the number of no note"),
+    })
+}
+
+/// The position of a step's argument: what it does, the identifier, the part that the row gets.
+fn argument(step: usize, nth: usize) -> usize {
+    1 + 3 * step + nth
+}
+
+fn does<const STEP: usize>(arguments: &[Value], what: &[i32]) -> bool {
+    matches!(arguments[argument(STEP, 0)], Value::Int4(does) if what.contains(&does))
+}
+
+/// A step's arguments, and the key's.
+struct Asked {
+    call: u64,
+    what: i32,
+    key: Key,
+    last: i32,
+}
+
+impl Asked {
+    fn of(arguments: &Arguments<'_>, table: usize, step: usize) -> Result<Asked> {
+        let call = arguments.get::<i64>(0)? as u64;
+        let [what, id, last] = [0, 1, 2].map(|nth| arguments.get::<i32>(argument(step, nth)));
+        Ok(Asked { call, what: what?, key: Key { table, id: id? }, last: last? })
+    }
+}
+
+fn actions<const STEP: usize>(notes: &Arc<Notes>, table: usize) -> [Action; 4] {
+    let one: fn(&[Value]) -> bool = |arguments| does::<STEP>(arguments, &[READ, WRITE, REMOVE, FAIL]);
+    let in_grave = {
+        let notes = notes.clone();
+        Action::shared(GRAVES[table], move |tx, arguments, outputs| {
+            let Asked { call, key, .. } = Asked::of(arguments, table, STEP)?;
+            let row = tx.get(arguments.table()?, key.id)?.expect("each key has a grave");
+            let (_, versions) = grave_of(row.view())?;
+            notes.note(call, STEP, Event::Grave { key, versions }, outputs);
+            Ok(())
+        })
+    };
+    let scans = {
+        let notes = notes.clone();
+        Action::shared(ROWS[table], move |tx, arguments, outputs| {
+            let Asked { call, key, last, .. } = Asked::of(arguments, table, STEP)?;
+            let bound = |id| KeyBound::Included(vec![Value::Int4(id)]);
+            let scan = Scan { lower: bound(key.id), upper: bound(last), ..Scan::all() };
+            let mut seen = Vec::new();
+            tx.scan(arguments.table()?, &scan, |_, row| {
+                seen.push(row_of(row)?);
+                Ok(ControlFlow::Continue(()))
+            })?;
+            let predicate = Predicate::Keys(key.id, last);
+            notes.note(call, STEP, Event::Scan { table, predicate, seen }, outputs);
+            Ok(())
+        })
+    };
+    let row = {
+        let notes = notes.clone();
+        Action::exclusive(ROWS[table], move |tx, arguments, outputs| {
+            let Asked { call, what, key, last } = Asked::of(arguments, table, STEP)?;
+            let rows = arguments.table()?;
+            let seen = tx.get(rows, key.id)?.map(|row| row_of(row.view())).transpose()?.map(|(_, row)| row);
+            notes.note(call, STEP, Event::Read { key, seen: seen.clone() }, outputs);
+            let with_version = |versions: &[Version]| [versions, &[notes.version(call)]].concat();
+            match (what, seen) {
+                (WRITE, seen) => {
+                    let tag = seen.as_ref().and_then(|row| row.values.tag);
+                    let values = Values { part: last, tag };
+                    let earlier = notes.earlier(call, STEP, outputs);
+                    let buried = earlier.into_iter().find_map(|event| match event {
+                        Event::Grave { versions, .. } => Some(versions),
+                        _ => None,
+                    });
+                    let (done, row) = match seen {
+                        Some(row) => {
+                            let row = Row { values, versions: with_version(&row.versions) };
+                            let changes: Vec<_> =
+                                values_of(key, &row).into_iter().enumerate().skip(1).collect();
+                            (tx.update(rows, key.id, &changes), row)
+                        }
+                        None => {
+                            let buried = buried.expect("the first phase has looked at the grave");
+                            let row = Row { values, versions: with_version(&buried) };
+                            (tx.insert(rows, &values_of(key, &row)).map(|()| true), row)
+                        }
+                    };
+                    match put(done, table)? {
+                        Put::Done => notes.note(call, STEP, Event::Put { key, row }, outputs),
+                        other => {
+                            let what = format!("{key:?}, which the call has locked: {other:?}");
+                            notes.note(call, STEP, Event::Wrong(what), outputs);
+                        }
+                    }
+                }
+                (REMOVE, Some(row)) => {
+                    assert!(tx.delete(rows, key.id)?, "the locked row of {key:?} is there");
+                    let versions = with_version(&row.versions);
+                    notes.note(call, STEP, Event::Removed { key, versions }, outputs);
+                }
+                (FAIL, _) => return Err(Error::aborted(ASKED_TO)),
+                _ => {}
+            }
+            Ok(())
+        })
+    };
+    let bury = {
+        let notes = notes.clone();
+        Action::exclusive(GRAVES[table], move |tx, arguments, outputs| {
+            let Asked { call, key, .. } = Asked::of(arguments, table, STEP)?;
+            for event in notes.earlier(call, STEP, outputs) {
+                if let Event::Removed { versions, .. } = event {
+                    let change = [(1, Value::Text(text_of(&versions)))];
+                    assert!(tx.update(arguments.table()?, key.id, &change)?, "{key:?} has a grave");
+                }
+            }
+            Ok(())
+        })
+    };
+    let by = argument(STEP, 1);
+    [
+        in_grave.by_argument(by).when(one),
+        scans.when(|arguments| does::<STEP>(arguments, &[SCAN])),
+        row.by_argument(by).when(one),
+        bury.by_argument(by).when(|arguments| does::<STEP>(arguments, &[REMOVE])),
+    ]
+}
+
+/// Why a call fails that was asked to.
+pub const ASKED_TO: &str = "as it was asked to";
+
+/// Registers the procedures.
+pub fn register(db: &Database, notes: &Arc<Notes>) {
+    for table in 0..TABLES {
+        let mut phases: [Vec<Action>; 3] = Default::default();
+        for [grave, scan, row, bury] in
+            [actions::<0>(notes, table), actions::<1>(notes, table), actions::<2>(notes, table)]
+        {
+            phases[0].extend([grave, scan]);
+            phases[1].push(row);
+            phases[2].push(bury);
+        }
+        let flow = phases.into_iter().fold(Flow::new(), Flow::phase);
+        let mut types = vec![ColumnType::Int8];
+        types.extend([ColumnType::Int4; 3 * STEPS]);
+        db.register(Procedure::new(NAMES[table], types, flow)).unwrap();
+    }
+}
+
+/// The arguments of a random call: its keys are different ones.
+pub fn any_call(random: &mut Random, call: u64) -> Vec<Value> {
+    let mut arguments = vec![Value::Int8(call as i64)];
+    let mut ids: Vec<i32> = (0..KEYS).collect();
+    random.shuffle(&mut ids);
+    for id in ids.into_iter().take(STEPS) {
+        let (what, last) = match random.below(16) {
+            0..3 => (0, 0),
+            3..6 => (READ, 0),
+            6..11 => (WRITE, random.below(PARTS as u64) as i32),
+            11..13 => (REMOVE, 0),
+            13 => (FAIL, 0),
+            _ => (SCAN, (id + random.below(5) as i32).min(KEYS - 1)),
+        };
+        arguments.extend([what, id, last].map(Value::Int4));
+    }
+    arguments
+}

@@ -1,0 +1,235 @@
+//! What clients observe: attempts, each with a version of its own for every write, and the rows that they saw.
+//!
+//! Each key has a row in one of the tables, or none, and a *grave*, a row of another table that is always there. A row has the
+//! list of all versions that its key has had, its own last. A removal adds its version too, and writes the list to the grave. So
+//! the order of a key's versions is in the data, over removals as well.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use rialto::Durability;
+
+/// A write's number. No two writes have the same, and no two attempts of a transaction either.
+pub type Version = u64;
+
+/// An attempt's versions are its number times this, and the numbers behind that.
+pub const VERSIONS_EACH: u64 = 1_024;
+
+/// Tables that have rows; each has a second one for its graves.
+pub const TABLES: usize = 2;
+
+/// Identifiers are below this.
+pub const KEYS: i32 = 16;
+
+/// Values of the column with the secondary index are below this.
+pub const PARTS: i32 = 4;
+
+/// Values of the column with the unique index are below this.
+pub const TAGS: i32 = 8;
+
+/// A row's identity.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Key {
+    pub table: usize,
+    pub id: i32,
+}
+
+/// All keys of a table.
+pub fn keys_of(table: usize) -> impl Iterator<Item = Key> {
+    (0..KEYS).map(move |id| Key { table, id })
+}
+
+/// What a row has beside its versions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Values {
+    pub part: i32,
+    pub tag: Option<i32>,
+}
+
+/// A row.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Row {
+    pub values: Values,
+    pub versions: Vec<Version>,
+}
+
+/// The versions as the text that a row has.
+pub fn text_of(versions: &[Version]) -> String {
+    let words: Vec<String> = versions.iter().map(u64::to_string).collect();
+    words.join(" ")
+}
+
+/// The versions in a row's text. None for a text that is none of ours.
+pub fn versions_in(text: &str) -> Option<Vec<Version>> {
+    text.split_ascii_whitespace().map(|word| word.parse().ok()).collect()
+}
+
+/// Which rows a scan asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Predicate {
+    /// Identifiers from the first to the second, both included.
+    Keys(i32, i32),
+    /// By the secondary index.
+    Part(i32),
+    /// By the unique index.
+    Tag(i32),
+}
+
+impl Predicate {
+    /// Whether the predicate asks for this key at all, whatever the row has.
+    pub fn covers(self, id: i32) -> bool {
+        match self {
+            Predicate::Keys(low, high) => (low..=high).contains(&id),
+            Predicate::Part(_) | Predicate::Tag(_) => true,
+        }
+    }
+
+    pub fn matches(self, id: i32, row: Option<Values>) -> bool {
+        row.is_some_and(|row| match self {
+            Predicate::Keys(..) => self.covers(id),
+            Predicate::Part(part) => row.part == part,
+            Predicate::Tag(tag) => row.tag == Some(tag),
+        })
+    }
+}
+
+/// One thing that an attempt saw or did, in the order in which it did them.
+#[derive(Debug, Clone)]
+pub enum Event {
+    Read {
+        key: Key,
+        seen: Option<Row>,
+    },
+    /// The list in a key's grave.
+    Grave {
+        key: Key,
+        versions: Vec<Version>,
+    },
+    Scan {
+        table: usize,
+        predicate: Predicate,
+        seen: Vec<(i32, Row)>,
+    },
+    /// The unique index let this key have the tag, so no other key had it.
+    Claimed {
+        key: Key,
+        tag: i32,
+    },
+    Put {
+        key: Key,
+        row: Row,
+    },
+    /// The row was removed, and this list written to the grave.
+    Removed {
+        key: Key,
+        versions: Vec<Version>,
+    },
+    Savepoint,
+    /// Writes since the newest savepoint are undone; it is gone.
+    RolledBack,
+    /// The newest savepoint is gone, what came behind it stays.
+    Released,
+    /// Something that no serializable execution shows.
+    Wrong(String),
+}
+
+/// How an attempt ended, as far as its client was told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outcome {
+    /// With its place in the log where the client was told; for an attempt without writes that is the last place it depends on.
+    Committed {
+        place: Option<u64>,
+    },
+    Aborted,
+    Unknown,
+}
+
+/// One run of a transaction.
+#[derive(Debug, Clone)]
+pub struct Attempt {
+    pub number: u64,
+    /// By the clock of the history, before the first operation.
+    pub began: u64,
+    /// After the client had the outcome, or knew the place; none where it was never told.
+    pub ended: Option<u64>,
+    pub outcome: Outcome,
+    /// The level that an answer promised of all that this attempt saw and wrote; none if no answer did.
+    pub told: Option<Durability>,
+    /// Whether what it saw has to hold together although it aborted: false for an optimistic run that was thrown away.
+    pub coherent: bool,
+    pub events: Vec<Event>,
+}
+
+impl Attempt {
+    pub fn aborted(number: u64, began: u64) -> Attempt {
+        Attempt {
+            number,
+            began,
+            ended: None,
+            outcome: Outcome::Aborted,
+            told: None,
+            coherent: true,
+            events: Vec::new(),
+        }
+    }
+}
+
+/// How a life of a database ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum End {
+    PowerLost,
+    Killed,
+    /// Closed, or still open: everything that was committed is there.
+    Closed,
+}
+
+impl End {
+    /// Whether what was promised at this level is there afterwards.
+    pub fn spares(self, told: Option<Durability>) -> bool {
+        match self {
+            End::PowerLost => told == Some(Durability::Disk),
+            End::Killed => told.is_some(),
+            End::Closed => true,
+        }
+    }
+}
+
+/// What is known of a key when a life begins or has ended.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Found {
+    pub versions: Vec<Version>,
+    pub values: Option<Values>,
+    /// How many of the versions the grave has.
+    pub in_grave: usize,
+}
+
+/// All keys; those that are missing have had no version yet.
+pub type State = std::collections::BTreeMap<Key, Found>;
+
+/// What happened from one opening of a database to the next.
+#[derive(Debug, Clone)]
+pub struct Life {
+    /// What was found when it began.
+    pub first: State,
+    pub attempts: Vec<Attempt>,
+    pub end: End,
+    /// What was found when it had ended, before anything else was done; none if that was not looked at.
+    pub last: Option<State>,
+}
+
+/// The one clock of a history, and the numbers of its attempts.
+#[derive(Default)]
+pub struct Clock {
+    time: AtomicU64,
+    attempts: AtomicU64,
+}
+
+impl Clock {
+    pub fn now(&self) -> u64 {
+        self.time.fetch_add(1, Ordering::SeqCst)
+    }
+
+    /// The number of the next attempt; from 1.
+    pub fn attempt(&self) -> u64 {
+        1 + self.attempts.fetch_add(1, Ordering::Relaxed)
+    }
+}

@@ -1,0 +1,211 @@
+//! What `adya`, an independent checker, is told of a history: the lists as they stood in rows and graves, and the appends to
+//! them, in the order in which clients did and were told things. Nothing of it is concluded.
+//!
+//! A key is a list, a write appends its version to it. A read gives the list in the row; where there is no row, the list in the
+//! grave, if the attempt looked at it too. Scans are told as reads of the rows that they gave, and of the graves.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use adya::{Opts, Valid, Workload};
+
+use super::observed::{Attempt, Event, Key, Life, Outcome, Predicate, State, Version, keys_of};
+use super::walk::walk;
+
+/// The lines of a history, each with its time.
+#[derive(Default)]
+struct Lines {
+    lines: Vec<(u64, String)>,
+    processes: u64,
+}
+
+/// The micro-operations of one attempt, as asked and as answered.
+#[derive(Default)]
+struct Operations {
+    asked: Vec<String>,
+    answered: Vec<String>,
+}
+
+fn name(key: Key) -> i64 {
+    key.table as i64 * 1_000 + i64::from(key.id)
+}
+
+impl Operations {
+    fn read(&mut self, key: Key, versions: &[Version]) {
+        self.asked.push(format!("[\"r\",{},null]", name(key)));
+        self.answered.push(format!("[\"r\",{},{versions:?}]", name(key)));
+    }
+
+    fn append(&mut self, key: Key, version: Version) {
+        let append = format!("[\"append\",{},{version}]", name(key));
+        self.asked.push(append.clone());
+        self.answered.push(append);
+    }
+}
+
+/// Puts together what an attempt saw of a key that had no row: that there was none, and the list in the grave.
+#[derive(Default)]
+struct Absences {
+    missed: BTreeMap<Key, bool>,
+    graves: BTreeMap<Key, Vec<Version>>,
+}
+
+impl Absences {
+    fn told(&mut self, key: Key, operations: &mut Operations) {
+        if self.missed.get(&key) == Some(&true)
+            && let Some(versions) = self.graves.remove(&key)
+        {
+            self.missed.remove(&key);
+            operations.read(key, &versions);
+        }
+    }
+
+    fn forget(&mut self, key: Key) {
+        self.missed.remove(&key);
+        self.graves.remove(&key);
+    }
+}
+
+/// All that an attempt did; `undone` are versions that it took back itself.
+fn operations(attempt: &Attempt, undone: &[Version]) -> Operations {
+    let (mut operations, mut absences) = (Operations::default(), Absences::default());
+    let read = |key: Key, versions: &[Version], operations: &mut Operations| {
+        // What it has undone later is in no list that anybody else may see; the appends are told as a failed transaction.
+        if !versions.iter().any(|version| undone.contains(version)) {
+            operations.read(key, versions);
+        }
+    };
+    for event in &attempt.events {
+        match event {
+            Event::Read { key, seen: Some(row) } => read(*key, &row.versions, &mut operations),
+            Event::Read { key, seen: None } => {
+                absences.missed.insert(*key, true);
+                absences.told(*key, &mut operations);
+            }
+            Event::Grave { key, versions } => {
+                if !versions.iter().any(|version| undone.contains(version)) {
+                    absences.graves.insert(*key, versions.clone());
+                    absences.told(*key, &mut operations);
+                }
+            }
+            Event::Scan { table, predicate, seen } => {
+                for (id, row) in seen {
+                    read(Key { table: *table, id: *id }, &row.versions, &mut operations);
+                }
+                if let Predicate::Keys(..) = predicate {
+                    for key in keys_of(*table) {
+                        if predicate.covers(key.id) && !seen.iter().any(|(id, _)| *id == key.id) {
+                            absences.missed.insert(key, true);
+                            absences.told(key, &mut operations);
+                        }
+                    }
+                }
+            }
+            Event::Put { key, row } => {
+                absences.forget(*key);
+                let version = *row.versions.last().expect("its own");
+                if !undone.contains(&version) {
+                    operations.append(*key, version);
+                }
+            }
+            Event::Removed { key, versions } => {
+                absences.forget(*key);
+                let version = *versions.last().expect("its own");
+                if !undone.contains(&version) {
+                    operations.append(*key, version);
+                }
+            }
+            // What was undone left no trace: absences before it may be of rows that it had removed.
+            Event::RolledBack => absences = Absences::default(),
+            Event::Claimed { .. } | Event::Savepoint | Event::Released | Event::Wrong(_) => {}
+        }
+    }
+    operations
+}
+
+impl Lines {
+    fn push(&mut self, kind: &str, began: u64, ended: u64, operations: &Operations) {
+        let process = self.processes;
+        self.processes += 1;
+        let mut line = |time: u64, kind: &str, operations: &[String]| {
+            let value = operations.join(",");
+            let line = format!("{{\"type\":\"{kind}\",\"process\":{process},\"value\":[{value}]}}");
+            self.lines.push((time, line));
+        };
+        line(began, "invoke", &operations.asked);
+        line(ended, kind, if kind == "ok" { &operations.answered } else { &operations.asked });
+    }
+
+    /// `spares`: whether what the attempt did is to be there for good.
+    fn attempt(&mut self, attempt: &Attempt, spared: bool) {
+        let undone: Vec<(Key, Version)> =
+            walk(attempt).undone.iter().map(|it| (it.key, *it.versions.last().expect("its own"))).collect();
+        let versions: Vec<Version> = undone.iter().map(|(_, version)| *version).collect();
+        let operations = operations(attempt, &versions);
+        let (began, ended) = (attempt.began, attempt.ended.unwrap_or(u64::MAX));
+        let kind = match attempt.outcome {
+            Outcome::Committed { .. } if spared => "ok",
+            Outcome::Committed { .. } | Outcome::Unknown => "info",
+            Outcome::Aborted => "fail",
+        };
+        self.push(kind, began, ended, &operations);
+        if !undone.is_empty() {
+            let mut failed = Operations::default();
+            undone.iter().for_each(|(key, version)| failed.append(*key, *version));
+            self.push("fail", began, ended, &failed);
+        }
+    }
+
+    /// What was there before anything else.
+    fn state(&mut self, state: &State) {
+        let mut operations = Operations::default();
+        for (key, found) in state {
+            found.versions.iter().for_each(|version| operations.append(*key, *version));
+            operations.read(*key, &found.versions);
+        }
+        self.push("ok", 0, 0, &operations);
+    }
+
+    fn verdict(mut self) -> Result<(), String> {
+        self.lines.sort_by_key(|(time, _)| *time);
+        let mut text = String::new();
+        for (_, line) in &self.lines {
+            let _ = writeln!(text, "{line}");
+        }
+        let parsed = adya::History::from_json(&text).map_err(|error| error.to_string())?;
+        let options = Opts { models: vec!["strict-serializable".into()], ..Opts::default() };
+        let report = adya::check(&parsed, Workload::ListAppend, &options);
+        match report.valid {
+            Valid::True => Ok(()),
+            // It has seen nothing to judge by, or has given up: that is no verdict.
+            Valid::Unknown => Err(format!("adya cannot tell: {:?}", report.anomaly_types)),
+            Valid::False => {
+                let all = report.anomalies.values().flatten().take(3);
+                let explained: Vec<&str> = all.map(|anomaly| &anomaly.explanation[..]).collect();
+                Err(format!("adya: {:?}\n{}", report.anomaly_types, explained.join("\n")))
+            }
+        }
+    }
+}
+
+/// What `adya` says of each life by itself, and of all lives as one history, in which attempts that the end of a life may have
+/// lost are of unknown outcome.
+pub fn check(lives: &[Life]) -> Result<(), String> {
+    for (nth, life) in lives.iter().enumerate() {
+        let mut lines = Lines::default();
+        lines.state(&life.first);
+        life.attempts.iter().for_each(|attempt| lines.attempt(attempt, true));
+        lines.verdict().map_err(|wrong| format!("life {nth} of {}: {wrong}", lives.len()))?;
+    }
+    if lives.len() < 2 {
+        return Ok(());
+    }
+    let mut lines = Lines::default();
+    lines.state(&lives[0].first);
+    for life in lives {
+        for attempt in &life.attempts {
+            lines.attempt(attempt, life.end.spares(attempt.told));
+        }
+    }
+    lines.verdict().map_err(|wrong| format!("all {} lives: {wrong}", lives.len()))
+}
