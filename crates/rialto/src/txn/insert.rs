@@ -6,6 +6,7 @@ use super::redo;
 use super::seek::{Place, SlotClaims};
 use super::transaction::Context;
 use super::write_set::{Effect, Target, Write, WriteKind};
+use crate::canary;
 use crate::catalog::Followed;
 use crate::error::{Error, Result};
 use crate::ids::{IndexId, Lsn};
@@ -325,7 +326,9 @@ impl Context {
             {
                 continue;
             }
-            self.lock_secondary_key(slot, position, &key)?;
+            if !canary::is_back("unique-key-not-locked") {
+                self.lock_secondary_key(slot, position, &key)?;
+            }
             if self.is_taken(slot, position, &key) {
                 return Err(self.duplicate(slot, WhichIndex::Secondary(position), &key));
             }

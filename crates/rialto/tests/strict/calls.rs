@@ -70,7 +70,9 @@ impl Notes {
     pub fn of_last_run(&self, call: u64) -> Vec<Event> {
         let noted = self.0.lock().unwrap().remove(&call).unwrap_or_default();
         let begins = |step| {
-            let is_first = |(of, event): &(usize, Event)| *of == step && matches!(event, Event::Grave { .. });
+            let is_first = |(of, event): &(usize, Event)| {
+                *of == step && matches!(event, Event::Grave { .. } | Event::Scan { .. })
+            };
             noted.events.iter().rposition(is_first).unwrap_or(0)
         };
         let begins: Vec<usize> = (0..STEPS).map(begins).collect();

@@ -77,10 +77,12 @@ struct Analysis<'a> {
     /// From, to. The nodes behind the attempts are points in time.
     edges: BTreeSet<(usize, usize, Why)>,
     nodes: usize,
+    /// Attempts of unknown outcome of which one at least has to count, since nothing else explains what was not found.
+    missing: Option<Vec<usize>>,
     wrong: Vec<String>,
 }
 
-/// Whether any of these lists has a version of this attempt.
+/// All lists of versions that an attempt saw or wrote.
 fn lists_seen(walk: &Walk) -> impl Iterator<Item = &Vec<Version>> {
     let looks = walk.looks.iter().filter_map(|look| match look {
         Look::Row { row, .. } => Some(&row.versions),
@@ -90,13 +92,17 @@ fn lists_seen(walk: &Walk) -> impl Iterator<Item = &Vec<Version>> {
     looks.chain(walk.written.iter().map(|written| &written.versions))
 }
 
-/// Which attempts' writes count: the committed ones, and those of unknown outcome that a list tells of.
-fn counting(attempts: &[Attempt], walks: &[Walk], last: Option<&State>) -> Vec<bool> {
+/// Which attempts' writes count: the committed ones, and those of unknown outcome that a list tells of, or that are `supposed` to.
+fn counting(attempts: &[Attempt], walks: &[Walk], last: Option<&State>, supposed: &[usize]) -> Vec<bool> {
     let mut unknown: BTreeMap<Version, usize> = BTreeMap::new();
     let mut counts = vec![false; attempts.len()];
     let mut ready = Vec::new();
     for (at, attempt) in attempts.iter().enumerate() {
         match attempt.outcome {
+            Outcome::Unknown if supposed.contains(&at) => {
+                counts[at] = true;
+                ready.push(at);
+            }
             Outcome::Unknown => {
                 let own = walks[at].written.iter().filter_map(|written| written.versions.last());
                 unknown.extend(own.map(|version| (*version, at)));
@@ -128,10 +134,10 @@ fn counting(attempts: &[Attempt], walks: &[Walk], last: Option<&State>) -> Vec<b
 }
 
 impl<'a> Analysis<'a> {
-    fn new(life: &'a Life) -> Analysis<'a> {
+    fn new(life: &'a Life, supposed: &[usize]) -> Analysis<'a> {
         let attempts = &life.attempts[..];
         let walks: Vec<Walk> = attempts.iter().map(walk).collect();
-        let counts = counting(attempts, &walks, life.last.as_ref());
+        let counts = counting(attempts, &walks, life.last.as_ref(), supposed);
         let nodes = attempts.len();
         let mut this = Analysis {
             attempts,
@@ -140,6 +146,7 @@ impl<'a> Analysis<'a> {
             chains: BTreeMap::new(),
             edges: BTreeSet::new(),
             nodes,
+            missing: None,
             wrong: Vec::new(),
         };
         for at in 0..nodes {
@@ -288,6 +295,16 @@ impl<'a> Analysis<'a> {
         self.walks[reader].looks = looks;
     }
 
+    /// Attempts of unknown outcome, none of which counts so far, that may have left this key so that it does not match.
+    fn unknown_misses(&self, key: Key, predicate: Predicate) -> Vec<usize> {
+        let leaves_none = |at: &usize| {
+            let mut written = self.walks[*at].written.iter();
+            written.any(|one| one.key == key && !predicate.matches(key.id, one.values))
+        };
+        let unknown = |at: &usize| self.attempts[*at].outcome == Outcome::Unknown && !self.counts[*at];
+        (0..self.attempts.len()).filter(unknown).filter(leaves_none).collect()
+    }
+
     fn miss(
         &mut self,
         reader: usize,
@@ -322,10 +339,13 @@ impl<'a> Analysis<'a> {
                 let stale = (end + 1 < chain.steps.len()).then_some(end + 1);
                 self.saw(reader, key, begin, stale);
             }
-            [] => self.wrong.push(format!(
-                "attempt {} did not find {key:?} by {predicate:?}, but there was never a time for that",
-                self.attempts[reader].number
-            )),
+            [] => match self.unknown_misses(key, predicate) {
+                others if others.is_empty() => self.wrong.push(format!(
+                    "attempt {} did not find {key:?} by {predicate:?}, but there was never a time for that",
+                    self.attempts[reader].number
+                )),
+                others => self.missing = Some(others),
+            },
             _ => {}
         }
     }
@@ -502,17 +522,32 @@ impl<'a> Analysis<'a> {
     }
 }
 
-/// What is wrong with one life.
-pub fn check_life(life: &Life) -> Result<(), String> {
-    let mut analysis = Analysis::new(life);
+/// What is wrong with one life, if these attempts of unknown outcome count.
+fn check_supposing(life: &Life, supposed: &[usize]) -> Result<(), String> {
+    let mut analysis = Analysis::new(life, supposed);
     analysis.connect();
     if let Some(wrong) = analysis.wrong.first() {
         return Err(wrong.clone());
+    }
+    if let Some(missing) = analysis.missing {
+        let mut verdict = Err(String::new());
+        for one in missing {
+            verdict = check_supposing(life, &[supposed, &[one]].concat());
+            if verdict.is_ok() {
+                break;
+            }
+        }
+        return verdict;
     }
     if let Some(cycle) = analysis.cycle() {
         return Err(cycle);
     }
     life.last.as_ref().map_or(Ok(()), |last| analysis.check_end(life, last))
+}
+
+/// What is wrong with one life.
+pub fn check_life(life: &Life) -> Result<(), String> {
+    check_supposing(life, &[])
 }
 
 /// What is wrong with a history, if anything.

@@ -164,6 +164,10 @@ fn what_was_undone_or_aborted_and_not_seen_passes() {
 fn an_unknown_outcome_passes_either_way() {
     passes(Made::with_rows().unknown(change(X, &[v(1), v(3)])).then(vec![read(X, &[v(1)])]));
     passes(Made::with_rows().unknown(change(X, &[v(1), v(3)])).then(vec![read(X, &[v(1), v(3)])]));
+    let removed = vec![read(X, &[v(1)]), Event::Removed { key: X, versions: vec![v(1), v(3)] }];
+    passes(Made::with_rows().unknown(removed.clone()).then(vec![absent(X)]));
+    let twice = Made::with_rows().unknown(removed).then(vec![absent(X)]).then(vec![read(X, &[v(1)])]);
+    refused_by_ours("unknown outcome that was seen and then not", twice);
     let both = [change(X, &[v(1), v(3)]), change(Y, &[v(2), v(3) + 1])].concat();
     let seen = vec![read(X, &[v(1), v(3)]), read(Y, &[v(2)])];
     refused("half of an unknown outcome", Made::with_rows().unknown(both).then(seen));
