@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 
 use common::calls;
 use common::history::{Done, State, check, check_rows, check_state, state_before};
-use common::load::{Load, Mix};
+use common::load::Load;
 
 use super::consistent::copy_alone;
 use super::hooked::HookedDisk;
@@ -73,7 +73,7 @@ impl Work {
     fn begin(db: &Database, by: By) -> (Work, Vec<Done>) {
         match by {
             By::Bodies | By::ForgetfulBodies => {
-                let (load, first) = Load::new(db.clone(), Mix::All, FILLER);
+                let (load, first) = Load::new(db.clone(), FILLER);
                 (Work::Bodies(load), vec![first])
             }
             By::Flights => {

@@ -9,8 +9,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
-use adya::{Opts, Valid, Workload};
-
 /// Keys are below this.
 pub const KEYS: i32 = 24;
 
@@ -83,10 +81,8 @@ struct Version {
     writer: usize,
 }
 
-/// One look at a key: the number of versions that lay before what was seen, who made it what was seen, and who made it stale.
+/// One look at a key: the writer of what was seen, and the writer that made it stale.
 struct Look {
-    key: i32,
-    upto: usize,
     made_by: Option<usize>,
     stale_by: Option<usize>,
 }
@@ -143,17 +139,17 @@ impl Analysis<'_> {
             None => versions[..upto].iter().rposition(matches).map(|last| &versions[last + 1]),
         };
         let by = |version: &Version| version.writer;
-        Some(Look { key, upto, made_by: made.map(by), stale_by: later.map(by) })
+        Some(Look { made_by: made.map(by), stale_by: later.map(by) })
     }
 
-    /// What the transaction looked at before it wrote the key itself, in order; a write as None.
-    fn looks(&mut self, reader: usize) -> Vec<Result<Look, (i32, u64)>> {
+    /// What the transaction looked at before it wrote the key itself, in order.
+    fn looks(&mut self, reader: usize) -> Vec<Look> {
         let mut own = BTreeMap::new();
         let mut looks = Vec::new();
         for event in &self.history[reader].events {
             let mut ask =
                 |this: &mut Self, key: i32, seen: Option<u64>, predicate: Predicate| match own.get(&key) {
-                    None => looks.extend(this.look(reader, key, seen, predicate).map(Ok)),
+                    None => looks.extend(this.look(reader, key, seen, predicate)),
                     Some(&(version, group)) => {
                         let expected = predicate.matches(key, group).then_some(version);
                         if seen != expected {
@@ -177,7 +173,6 @@ impl Analysis<'_> {
                 Event::Write { key, over, version, group } => {
                     ask(self, key, over, Predicate::Keys(key, key));
                     own.insert(key, (version, group));
-                    looks.push(Err((key, version)));
                 }
             }
         }
@@ -199,7 +194,7 @@ impl Analysis<'_> {
             self.add(from, to, "ww");
         }
         for reader in 0..self.history.len() {
-            for look in self.looks(reader).into_iter().flatten() {
+            for look in self.looks(reader) {
                 if let Some(writer) = look.made_by {
                     self.add(writer, reader, "wr");
                 }
@@ -342,39 +337,4 @@ pub fn state_before(history: &[Done], place: u64) -> State {
         Some((key, (last.id, last.group?)))
     };
     analyse(history).versions.into_iter().filter_map(last).collect()
-}
-
-/// What `adya` says of the same history. It knows neither deletes nor scans, so it is told of lists: each key has the
-/// list of its versions, a write appends to it, a look at a key, found or not, gives the list up to what was seen.
-pub fn check_with_adya(history: &[Done]) -> Result<(), String> {
-    let mut analysis = analyse(history);
-    let mut text = String::new();
-    for reader in 0..history.len() {
-        let (mut asked, mut answered) = (Vec::new(), Vec::new());
-        for look in analysis.looks(reader) {
-            match look {
-                Ok(Look { key, upto, .. }) => {
-                    let list: Vec<u64> =
-                        analysis.of_key(key)[..upto].iter().map(|version| version.id).collect();
-                    asked.push(format!("[\"r\",{key},null]"));
-                    answered.push(format!("[\"r\",{key},{list:?}]"));
-                }
-                Err((key, version)) => {
-                    asked.push(format!("[\"append\",{key},{version}]"));
-                    answered.push(format!("[\"append\",{key},{version}]"));
-                }
-            }
-        }
-        for (kind, operations) in [("invoke", asked), ("ok", answered)] {
-            let value = operations.join(",");
-            let _ = writeln!(text, "{{\"type\":\"{kind}\",\"process\":{reader},\"value\":[{value}]}}");
-        }
-    }
-    let parsed = adya::History::from_json(&text).map_err(|error| error.to_string())?;
-    let options = Opts { models: vec!["serializable".into()], ..Opts::default() };
-    let report = adya::check(&parsed, Workload::ListAppend, &options);
-    match report.valid {
-        Valid::True => Ok(()),
-        _ => Err(format!("adya: {:?}", report.anomaly_types)),
-    }
 }

@@ -1,28 +1,15 @@
-//! Random transactions from several threads on a database in memory, and the history that they make.
+//! Random transactions on one table, and what they saw and did.
 
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 
-use rialto::io::{MemoryDisk, Random};
+use rialto::io::Random;
 use rialto::row::{Column, ColumnType, Value, WhichIndex};
-use rialto::{
-    Checkpointing, Database, Durability, Error, KeyBound, LockForm, Options, Scan, ScanMode, Table, TableDef,
-    Transaction, TxOptions,
-};
+use rialto::{Database, Error, KeyBound, Scan, ScanMode, Table, TableDef, Transaction, TxOptions};
 
 use super::history::{Done, Event, KEYS, Predicate};
 
 const GROUPS: u64 = 4;
-
-/// What the transactions do.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Mix {
-    /// Reads, scans by both indexes, inserts, updates and deletes.
-    All,
-    /// Reads and updates of rows that stay.
-    Points,
-}
 
 fn version_of(row: &rialto::row::Row) -> Result<u64, Error> {
     Ok(row.view().get_i64(2)? as u64)
@@ -78,9 +65,9 @@ impl Body<'_, '_> {
         Value::Text("x".repeat(self.random.below(self.filler_bytes) as usize))
     }
 
-    fn write(&mut self, key: i32, mix: Mix) -> Result<(), Error> {
+    fn write(&mut self, key: i32) -> Result<(), Error> {
         let (group, version) = (self.random.below(GROUPS) as i32, self.number);
-        if mix == Mix::All && self.random.chance(1, 3) {
+        if self.random.chance(1, 3) {
             let row = [Value::Int4(key), Value::Int4(group), Value::Int8(version as i64), self.filler()];
             match self.tx.insert(self.table, &row) {
                 Ok(()) => self.events.push(Event::Write { key, over: None, version, group: Some(group) }),
@@ -94,17 +81,17 @@ impl Body<'_, '_> {
             return Ok(());
         };
         let over = Some(version_of(&row)?);
-        if mix == Mix::All && self.random.chance(1, 3) {
+        if self.random.chance(1, 3) {
             assert!(self.tx.delete(self.table, key)?, "the locked row {key} is there");
             self.events.push(Event::Write { key, over, version, group: None });
         } else {
             let mut changes = vec![(2, Value::Int8(version as i64))];
             let mut now = row.view().get_i32(1)?;
-            if mix == Mix::All && self.random.chance(1, 2) {
+            if self.random.chance(1, 2) {
                 now = group;
                 changes.push((1, Value::Int4(group)));
             }
-            if mix == Mix::All && self.random.chance(1, 2) {
+            if self.random.chance(1, 2) {
                 changes.push((3, self.filler()));
             }
             assert!(self.tx.update(self.table, key, &changes)?, "the locked row {key} is there");
@@ -129,17 +116,17 @@ impl Body<'_, '_> {
         Ok(())
     }
 
-    fn run(&mut self, mix: Mix) -> Result<(), Error> {
+    fn run(&mut self) -> Result<(), Error> {
         for _ in 0..2 + self.random.below(3) {
             let key = self.random.below(KEYS as u64) as i32;
             match self.random.below(6) {
                 0..2 => self.read(key)?,
-                2..4 if mix == Mix::All => {
+                2..4 => {
                     let mode = if self.random.chance(1, 6) { ScanMode::Update } else { ScanMode::Share };
                     self.scan(mode)?;
                 }
                 _ if self.wrote(key) => {}
-                _ => self.write(key, mix)?,
+                _ => self.write(key)?,
             }
             if self.random.chance(1, 4) {
                 std::thread::yield_now();
@@ -153,7 +140,6 @@ impl Body<'_, '_> {
 pub struct Load {
     db: Database,
     table: Table,
-    mix: Mix,
     /// Rows have a text of fewer bytes.
     filler_bytes: u64,
     numbers: AtomicU64,
@@ -161,7 +147,7 @@ pub struct Load {
 
 impl Load {
     /// Makes the table, and its first rows, which are the first of the history.
-    pub fn new(db: Database, mix: Mix, filler_bytes: u64) -> (Load, Done) {
+    pub fn new(db: Database, filler_bytes: u64) -> (Load, Done) {
         let table = db.transact(|tx| {
             let columns = vec![
                 Column::new("id", ColumnType::Int4),
@@ -173,7 +159,7 @@ impl Load {
             tx.create_index("things", "by_part", &["part"], false)?;
             Ok(table)
         });
-        let load = Load { db, table: table.unwrap(), mix, filler_bytes, numbers: AtomicU64::new(1) };
+        let load = Load { db, table: table.unwrap(), filler_bytes, numbers: AtomicU64::new(1) };
         let first = load.submit(false, |body| {
             for key in 0..KEYS {
                 let (part, filler) = (Value::Int4(key % 4), body.filler());
@@ -188,10 +174,11 @@ impl Load {
     }
 
     fn submit(&self, read_only: bool, work: impl Fn(&mut Body) -> Result<(), Error>) -> Done {
-        let number = self.numbers.fetch_add(1, Ordering::Relaxed);
         let (events, ticket) = self
             .db
             .submit_with(&TxOptions { read_only, ..TxOptions::default() }, |tx| {
+                // Each run has a number of its own: what another one wrote was never committed.
+                let number = self.numbers.fetch_add(1, Ordering::Relaxed);
                 let mut body = Body {
                     tx,
                     table: &self.table,
@@ -215,57 +202,7 @@ impl Load {
         let read_only = random.clone().chance(1, 4);
         self.submit(read_only, |body| {
             body.random = random.clone();
-            if read_only { body.look() } else { body.run(self.mix) }
+            if read_only { body.look() } else { body.run() }
         })
     }
-}
-
-impl Load {
-    /// Gives the table's index, or the secondary one, another routing rule.
-    fn route_anew(&self, random: &mut Random) {
-        let (which, keys) = match random.chance(1, 3) {
-            true => (WhichIndex::Secondary(0), 4),
-            false => (WhichIndex::Primary, KEYS),
-        };
-        let mut bounds: Vec<i32> = (0..random.below(4)).map(|_| random.below(keys as u64) as i32).collect();
-        bounds.sort_unstable();
-        bounds.dedup();
-        let bounds: Vec<_> = bounds.into_iter().map(|bound| vec![Value::Int4(bound)]).collect();
-        self.db.set_routing("things", which, &bounds).unwrap();
-        // Whoever gathers a span part by part begins again at each change.
-        std::thread::sleep(Duration::from_micros(200 + random.below(1_500)));
-    }
-}
-
-/// The history of `threads` threads with `each` transactions.
-pub fn run(seed: u64, mix: Mix, threads: u64, each: u64) -> Vec<Done> {
-    let mut random = Random::new(seed);
-    let locks = LockForm::ALL[random.below(3) as usize];
-    let options = Options {
-        memory_bytes: 64 << 20,
-        checkpoint: Checkpointing::None,
-        durability: Durability::Memory,
-        deadlock_retries_max: 100_000,
-        locks,
-        executors: 1 + random.below(5) as usize,
-        ..Options::default()
-    };
-    let (load, first) = Load::new(Database::open_on(MemoryDisk::new(), options).unwrap(), mix, 200);
-    let mut history = vec![first];
-    std::thread::scope(|scope| {
-        let running: Vec<_> = (0..threads)
-            .map(|_| {
-                let (load, mut random) = (&load, random.fork());
-                scope.spawn(move || (0..each).map(|_| load.one(&mut random)).collect::<Vec<_>>())
-            })
-            .collect();
-        let (routed, mut random) = (locks == LockForm::Local, random.fork());
-        while routed && running.iter().any(|thread| !thread.is_finished()) {
-            load.route_anew(&mut random);
-        }
-        for thread in running {
-            history.extend(thread.join().unwrap());
-        }
-    });
-    history
 }

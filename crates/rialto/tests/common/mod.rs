@@ -1,5 +1,5 @@
-//! Shared by the tests of histories: `history` is what transactions saw and the checker of it, `load` runs
-//! them, `calls` makes them of calls. The kernel's own tests use both as well (`src/traps/histories.rs`).
+//! Shared by the tests of copies, backups and calls: `history` is what transactions saw and the checker of it, `load` runs
+//! them, `calls` makes them of calls. The kernel's own tests use all of it (`src/traps/histories.rs`).
 
 #![allow(dead_code, reason = "each test uses its own part of this")]
 

@@ -217,7 +217,7 @@ pub const ASKED_TO: &str = "as it was asked to";
 
 /// Registers the procedures.
 pub fn register(db: &Database, notes: &Arc<Notes>) {
-    for table in 0..TABLES {
+    for (table, name) in NAMES.iter().enumerate() {
         let mut phases: [Vec<Action>; 3] = Default::default();
         for [grave, scan, row, bury] in
             [actions::<0>(notes, table), actions::<1>(notes, table), actions::<2>(notes, table)]
@@ -229,7 +229,7 @@ pub fn register(db: &Database, notes: &Arc<Notes>) {
         let flow = phases.into_iter().fold(Flow::new(), Flow::phase);
         let mut types = vec![ColumnType::Int8];
         types.extend([ColumnType::Int4; 3 * STEPS]);
-        db.register(Procedure::new(NAMES[table], types, flow)).unwrap();
+        db.register(Procedure::new(*name, types, flow)).unwrap();
     }
 }
 

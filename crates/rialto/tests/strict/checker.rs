@@ -149,8 +149,8 @@ impl<'a> Analysis<'a> {
             missing: None,
             wrong: Vec::new(),
         };
-        for at in 0..nodes {
-            if this.counts[at] || attempts[at].coherent {
+        for (at, attempt) in attempts.iter().enumerate() {
+            if this.counts[at] || attempt.coherent {
                 let wrong = std::mem::take(&mut this.walks[at].wrong);
                 this.wrong.extend(wrong);
             }

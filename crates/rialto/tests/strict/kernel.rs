@@ -223,7 +223,7 @@ pub fn state(db: &Database) -> State {
         .transact(|tx| {
             let mut running = Running { tx, tables: &tables, savepoints: Vec::new() };
             let (mut rows, mut graves) = (Vec::new(), Vec::new());
-            for table in 0..TABLES {
+            for (table, name) in ROWS.iter().enumerate() {
                 let all = running.scan(table, Predicate::Keys(0, i32::MAX), false, false)?;
                 for which in [BY_PART, BY_TAG] {
                     let mut by_it = Vec::new();
@@ -236,7 +236,7 @@ pub fn state(db: &Database) -> State {
                         },
                     )?;
                     by_it.sort_by_key(|(id, _)| *id);
-                    assert_eq!(by_it, all, "{which:?} of {}", ROWS[table]);
+                    assert_eq!(by_it, all, "{which:?} of {name}");
                 }
                 rows.extend(all.into_iter().map(|(id, row)| (Key { table, id }, row)));
                 let all = running.graves(table, 0, i32::MAX)?;

@@ -41,12 +41,14 @@ pub struct Walk {
     pub wrong: Vec<String>,
 }
 
+/// The state of the keys that an attempt has written.
+type Own = BTreeMap<Key, (Vec<Version>, Option<Values>)>;
+
 struct Walker<'a> {
     walk: Walk,
-    /// The attempt's own state of the keys that it has written.
-    own: BTreeMap<Key, (Vec<Version>, Option<Values>)>,
+    own: Own,
     /// What `own` was, and how many writes there were.
-    savepoints: Vec<(BTreeMap<Key, (Vec<Version>, Option<Values>)>, usize)>,
+    savepoints: Vec<(Own, usize)>,
     attempt: &'a Attempt,
 }
 
