@@ -38,7 +38,11 @@ enum Work {
     Fill,
     LookAtAll,
     Truncate,
-    Random { reads: bool },
+    /// One statement without a block.
+    Glance,
+    Random {
+        reads: bool,
+    },
 }
 
 /// A client that is used by one thread, and connects again after it has vanished.
@@ -67,7 +71,7 @@ impl<'a> Worker<'a> {
     }
 
     fn attempt(&mut self, work: Work) {
-        let reads = matches!(work, Work::Random { reads: true } | Work::LookAtAll);
+        let reads = matches!(work, Work::Random { reads: true } | Work::LookAtAll | Work::Glance);
         if self.random.chance(1, 6) {
             self.cancellable.lock().unwrap().push((self.client.process, self.client.secret));
         }
@@ -78,14 +82,19 @@ impl<'a> Worker<'a> {
         attempt.coherent = !reads;
         let (extended, cautious) = (self.random.chance(1, 2), self.random.chance(1, 4));
         let mut block = Block::new(&mut self.client, extended);
-        let begin = if reads { "begin read only" } else { "begin" };
-        let outcome = block.run(begin).and_then(|_| {
+        let begun = match (work, reads) {
+            (Work::Glance, _) => Ok(Vec::new()),
+            (_, true) => block.run("begin read only"),
+            (_, false) => block.run("begin"),
+        };
+        let outcome = begun.and_then(|_| {
             let random = self.random.fork();
             let mut script = Script::new(&mut block, random, attempt.number, &mut attempt.events, cautious);
             match work {
                 Work::Fill => script.fill(),
                 Work::LookAtAll => script.look_at_all(),
                 Work::Truncate => script.truncate(),
+                Work::Glance => script.glance(),
                 Work::Random { reads } => script.run(reads),
             }
         });
@@ -101,7 +110,9 @@ impl<'a> Worker<'a> {
             self.vanish();
             attempt.outcome = Outcome::Unknown;
         } else if outcome == Ok(Verdict::Commit) {
-            match block.run("commit") {
+            // A statement without a block has its outcome already.
+            let committed = if work == Work::Glance { Ok(Vec::new()) } else { block.run("commit") };
+            match committed {
                 Ok(_) => {
                     attempt.outcome = Outcome::Committed { place: None };
                     attempt.told = Some(Durability::Disk);
@@ -206,7 +217,8 @@ fn history(seed: u64) -> (Life, String) {
                     for _ in 0..each {
                         let work = match worker.random.below(40) {
                             0 => Work::Truncate,
-                            1..10 => Work::Random { reads: true },
+                            1..8 => Work::Random { reads: true },
+                            8..16 => Work::Glance,
                             _ => Work::Random { reads: false },
                         };
                         worker.attempt(work);

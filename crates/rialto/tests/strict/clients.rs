@@ -96,13 +96,14 @@ impl<'a> Client<'a> {
             if self.over {
                 break;
             }
-            match self.random.below(12) {
+            match self.random.below(13) {
                 0..4 => self.by_body(false, |script, reads| script.run(reads)),
                 4..6 => self.by_body(true, |script, reads| script.run(reads)),
                 6..8 => self.by_handle(),
                 8 => self.call(),
                 9..11 => self.send(),
-                _ => self.serve(),
+                11 => self.serve(),
+                _ => self.by_body(true, |script, _| script.glance()),
             }
             let keep = self.random.below(4) as usize;
             self.settle(keep);

@@ -288,6 +288,16 @@ impl<'a, S: Session> Script<'a, S> {
         Ok(Verdict::Commit)
     }
 
+    /// One scan and nothing else: a whole transaction where no block was begun.
+    pub fn glance(&mut self) -> Result<Verdict, S::Error> {
+        let table = self.random.below(TABLES as u64) as usize;
+        let part = self.random.below(PARTS as u64) as i32;
+        let predicate =
+            if self.random.chance(1, 3) { Predicate::Part(part) } else { Predicate::Keys(0, KEYS - 1) };
+        self.scan_by(table, predicate, false, false)?;
+        Ok(Verdict::Commit)
+    }
+
     fn step(&mut self, reads: bool) -> Result<(), S::Error> {
         match self.random.below(7) {
             0..2 => self.look(),
