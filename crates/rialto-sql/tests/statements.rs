@@ -70,7 +70,7 @@ fn run(session: &mut Session, sql: &str, is_shared: bool) -> Result<Vec<Vec<Valu
         if is_shared {
             let read = session.read(sql)?;
             let ready = session.prepare_read(sql, read)?;
-            session.execute(&ready.prepared, &ready.arguments, &mut rows)?;
+            session.execute_ready(&ready, &mut rows)?;
         } else {
             let prepared = session.prepare(sql, &[])?;
             session.execute(&prepared, &[], &mut rows)?;
