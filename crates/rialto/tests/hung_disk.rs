@@ -1,5 +1,5 @@
-//! Calls of the disk that do not come back: who needs them waits, nobody else does, and no answer tells of what they were to
-//! make durable.
+//! Calls of the disk that do not come back: a transaction that needs one waits, no other one does, and no answer tells of what
+//! the call was to make durable.
 
 #[path = "common/quiet.rs"]
 mod quiet;
@@ -41,8 +41,8 @@ fn opened(disk: &std::sync::Arc<FaultyDisk>, log_writes: Caching) -> Database {
     Database::open_on(disk.clone(), options).unwrap()
 }
 
-/// A commit that waits for the disk has let go of its rows: others change them, and are answered if they ask for less. Who asks
-/// for the disk is not, the commit itself, one behind it and one that only read.
+/// A commit that waits for the disk has let go of its rows: other transactions change them, and are answered at level 1. At level 3
+/// none is: not the commit itself, not one behind it, not one that only read.
 #[test]
 fn a_commit_whose_log_write_hangs_is_in_nobodys_way() {
     for (log_writes, kind) in ways() {

@@ -4,7 +4,7 @@ use parking_lot::{Condvar, Mutex};
 
 use super::FaultKind;
 
-/// The calls that hang, and those that will. Its lock is the disk's innermost, and nobody who hangs holds another one.
+/// The calls that hang, and those that will. Its lock is the disk's innermost, and a thread that hangs holds no other lock.
 #[derive(Debug, Default)]
 pub(super) struct Hangs {
     waits: Mutex<Waits>,
