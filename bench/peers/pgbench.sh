@@ -12,6 +12,7 @@ usage: bench/peers/pgbench.sh [options]
   --seconds N       length of one run [default: 5]
   --rounds N        runs of each server, script and number of clients [default: 5]
   --clients LIST    numbers of clients [default: 1,32]
+  --threads N       pgbench's threads, at most one a client [default: 2]
   --rialto PATH     the program [default: target/release/rialto of this tree, built if it is not there]
   --data DIR        where the temporary directory is made [default: $TMPDIR or /tmp]
 TEXT
@@ -22,17 +23,18 @@ die() {
     exit 2
 }
 
-scale=10 seconds=5 rounds=5 clients=1,32 rialto="" data="${TMPDIR:-/tmp}"
+scale=10 seconds=5 rounds=5 clients=1,32 threads=2 rialto="" data="${TMPDIR:-/tmp}"
 while [ $# -gt 0 ]; do
     case "$1" in
         -h | --help) usage && exit 0 ;;
-        -s | --seconds | --rounds | --clients | --rialto | --data)
+        -s | --seconds | --rounds | --clients | --threads | --rialto | --data)
             [ $# -ge 2 ] || die "$1 needs a value"
             case "$1" in
                 -s) scale="$2" ;;
                 --seconds) seconds="$2" ;;
                 --rounds) rounds="$2" ;;
                 --clients) clients="$2" ;;
+                --threads) threads="$2" ;;
                 --rialto) rialto="$2" ;;
                 --data) data="$2" ;;
             esac
@@ -41,7 +43,7 @@ while [ $# -gt 0 ]; do
         *) usage >&2 && die "unknown option $1" ;;
     esac
 done
-for number in "$scale" "$seconds" "$rounds" ${clients//,/ }; do
+for number in "$scale" "$seconds" "$rounds" "$threads" ${clients//,/ }; do
     [[ "$number" =~ ^[1-9][0-9]*$ ]] || die "\"$number\": expected a whole number above zero"
 done
 
@@ -162,7 +164,7 @@ run() { # SCRIPT CLIENTS ROUND SERVER
     local log=() out="$work/run.log"
     # Each transaction's latency, for one client only: writing them takes pgbench's time.
     [ "$n" -ne 1 ] || log=(-l "--log-prefix=$work/latencies")
-    on "$name" pgbench -n -b "$script" -M prepared -c "$n" -j 2 -T "$seconds" "${log[@]}" bench >"$out" 2>&1 \
+    on "$name" pgbench -n -b "$script" -M prepared -c "$n" -j $((threads < n ? threads : n)) -T "$seconds" "${log[@]}" bench >"$out" 2>&1 \
         || { cat "$out" >&2; die "pgbench against $name failed"; }
     per_s="$(sed -n 's/^tps = \([0-9.]*\).*/\1/p' "$out")"
     [ -n "$per_s" ] || { cat "$out" >&2; die "pgbench against $name printed no tps"; }
@@ -209,7 +211,7 @@ for name in postgres rialto; do
 done
 
 cpu="$(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -n 1)"
-echo "pgbench -M prepared -j 2 -s $scale, Unix sockets, both durable; $("$bin/postgres" --version)"
+echo "pgbench -M prepared -j $threads -s $scale, Unix sockets, both durable; $("$bin/postgres" --version)"
 echo "$cpu, $(nproc) cores, $(uname -sr); $rounds rounds of $seconds s, alternating; medians (least to most)"
 echo
 awk '

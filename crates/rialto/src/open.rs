@@ -706,7 +706,7 @@ impl Running {
             self.checkpointer.run_now()?;
         }
         let note_cut = |held, snapshot_bytes| self.checkpointer.note_cut(held, snapshot_bytes);
-        self.checkpointer.between_checkpoints(|source, is_stopped| {
+        self.checkpointer.between_checkpoints(cancelled, |source, is_stopped| {
             let taking = Taking {
                 source,
                 database: core.database_id,

@@ -103,13 +103,16 @@ fn a_database_is_restored_to_a_time() {
         assert_eq!(count(&db), rows as u64);
         assert!(report.time.is_none_or(|last| last <= time));
     }
-    let late = RestoreTo::Time(SystemTime::now() + Duration::from_secs(60));
-    let (text, code) = refused(plan(&backup, &archive, late));
-    assert!(text.starts_with("cannot restore to 20") && code == 3, "{text}");
-    assert!(
-        text.contains(" UTC: the archive memory (lost when the process ends) reaches place 6 at 20"),
-        "{text}"
-    );
+    // In a minute, and beyond what milliseconds in 64 bits can say.
+    for (ahead, year) in [(60, "20"), (i64::MAX as u64 / 2, "294247")] {
+        let late = RestoreTo::Time(SystemTime::now() + Duration::from_secs(ahead));
+        let (text, code) = refused(plan(&backup, &archive, late));
+        assert!(text.starts_with(&format!("cannot restore to {year}")) && code == 3, "{text}");
+        assert!(
+            text.contains(" UTC: the archive memory (lost when the process ends) reaches place 6 at 20"),
+            "{text}"
+        );
+    }
     let early = RestoreTo::Time(SystemTime::now() - Duration::from_secs(60));
     let (text, _) = refused(plan(&backup, &archive, early));
     assert!(text.contains(" UTC: \"b\" holds everything up to place 2 at 20"), "{text}");

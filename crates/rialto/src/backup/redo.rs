@@ -33,7 +33,7 @@ pub(super) struct Reached {
 }
 
 fn millis(time: SystemTime) -> u64 {
-    time.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
+    time.duration_since(UNIX_EPOCH).map_or(0, |since| u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
 }
 
 /// A time as it is given on the command line.
@@ -41,7 +41,7 @@ fn time_text(time_ms: u64) -> String {
     if time_ms == 0 {
         return "a time that is not known".to_owned();
     }
-    format!("{} UTC", Timestamp(time_ms as i64 * 1000))
+    format!("{} UTC", Timestamp(i64::try_from(time_ms).unwrap_or(i64::MAX).saturating_mul(1000)))
 }
 
 fn refuse<T>(what: String) -> Result<T, OpenError> {

@@ -44,6 +44,8 @@ const LOOKS_IN_A_SWEEP: u32 = 20;
 const LOOK_AT_LOG_MIN: Duration = Duration::from_millis(5);
 /// After a failure, or while the archive fails, the least time until the next attempt.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
+/// How often a backup that waits for a checkpoint, or another backup, looks whether it is cancelled.
+const LOOK_AT_CANCEL_EVERY: Duration = Duration::from_millis(100);
 
 /// How a sweep comes to its segments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -201,17 +203,25 @@ impl Checkpointer {
     }
 
     /// Runs `take` while no checkpoint runs and none begins; it is told how to see that the database closes. A sweep that
-    /// goes on is hurried.
+    /// goes on is hurried. `cancelled` ends the wait for it, and for another that runs so.
     pub fn between_checkpoints<T>(
         &self,
+        cancelled: &AtomicBool,
         take: impl FnOnce(&dyn CheckpointSource, &dyn Fn() -> bool) -> Result<T>,
     ) -> Result<T> {
         let _blocked = Blocked::enter();
         let _demand = Demand::of(self);
-        let _home = self.home.lock();
-        match self.control.is_stopped() {
-            true => Err(Error::Closed),
-            false => take(&*self.source, &|| self.control.is_stopped()),
+        loop {
+            let home = self.home.try_lock_for(LOOK_AT_CANCEL_EVERY);
+            if self.control.is_stopped() {
+                return Err(Error::Closed);
+            }
+            if cancelled.load(Ordering::Relaxed) {
+                return Err(Error::Cancelled);
+            }
+            if home.is_some() {
+                return take(&*self.source, &|| self.control.is_stopped());
+            }
         }
     }
 

@@ -6,6 +6,9 @@ use std::time::Duration;
 pub(super) use parking_lot::{Mutex, MutexGuard};
 pub(super) use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, fence};
 
+/// In so many cache lines of a structure those are counted who would else contend for one.
+pub(super) const STRIPES: usize = 64;
+
 /// Looks a few times whether a wait is over before the waiter falls asleep: for about as long as a short transaction
 /// that runs on another core holds a lock, which is less than falling asleep and being woken takes.
 pub(super) fn look_a_while(is_over: impl Fn() -> bool) {

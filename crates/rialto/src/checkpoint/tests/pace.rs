@@ -64,12 +64,36 @@ fn a_sweep_makes_its_pauses_after_a_backup_that_panicked() {
     (0..60).for_each(|key| {
         engine.commit(vec![(key, Some(vec![1; 8000]))]);
     });
-    let panics = || checkpointer.between_checkpoints(|_, _| -> Result<()> { panic!("the stream panics") });
+    let never = AtomicBool::new(false);
+    let panics =
+        || checkpointer.between_checkpoints(&never, |_, _| -> Result<()> { panic!("the stream panics") });
     std::panic::catch_unwind(std::panic::AssertUnwindSafe(panics)).unwrap_err();
     checkpointer.choose(Checkpointing::Fuzzy);
     checkpointer.look();
     let swept = checkpointer.stats().last.expect("it was due");
     assert!(swept.took >= Duration::from_secs(4), "{swept:?}");
+}
+
+/// A backup that waits for another one, whose reader has stalled, hears its cancel and the close of the database.
+#[test]
+fn a_wait_between_checkpoints_can_be_ended() {
+    let (_engine, checkpointer) = create_with(MemoryDisk::new(), options()).unwrap();
+    for closes in [false, true] {
+        let (never, cancelled) = (AtomicBool::new(false), AtomicBool::new(false));
+        let result = checkpointer
+            .between_checkpoints(&never, |_, _| {
+                std::thread::scope(|scope| {
+                    let second = scope.spawn(|| checkpointer.between_checkpoints(&cancelled, |_, _| Ok(())));
+                    match closes {
+                        true => checkpointer.stop(),
+                        false => cancelled.store(true, Ordering::Relaxed),
+                    }
+                    Ok(second.join().unwrap())
+                })
+            })
+            .unwrap();
+        assert_eq!(result, Err(if closes { Error::Closed } else { Error::Cancelled }));
+    }
 }
 
 /// Pauses lie between runs, so a sweep of long runs has few; and it copies a run's segments together.

@@ -8,8 +8,9 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::super::mode::RecordMode;
-use super::super::sync::{AtomicU32, AtomicU64, Condvar, Mutex, give_way, look_a_while};
+use super::super::sync::{AtomicU32, AtomicU64, Condvar, Mutex, MutexGuard, give_way, look_a_while};
 use super::locks::{Answer, LocalLocks, Look, Request};
+use super::readers::Readers;
 use super::span::SpanRef;
 use crate::ids::IndexId;
 
@@ -28,13 +29,15 @@ const IN: u32 = 0;
 const LATCHED: u32 = 1;
 /// Somebody has it for a stint.
 const OUT: u32 = 2;
-/// Beside one of these, or readers: somebody sleeps until it is back.
+const HAD: u32 = LATCHED | OUT;
+/// Somebody sleeps until he may have it: whoever gives it back wakes him.
 const WANTED: u32 = 4;
 /// Locks are entered in it, or requests that wait.
 const ENTERED: u32 = 8;
-/// One more reader has it; all bits from here on count these.
-const READER: u32 = 16;
-const READERS: u32 = !(READER - 1);
+/// It is the readers' executor.
+const READABLE: u32 = 16;
+/// Beside `WANTED`: one of those who sleep needs it without readers, so that none comes in before him.
+const BARRED: u32 = 32;
 
 /// How a table is had.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -52,12 +55,14 @@ impl How {
     fn bit(self) -> u32 {
         if self == How::Out { OUT } else { LATCHED }
     }
+}
 
-    /// What the table's state has nothing of for him who comes.
-    #[inline]
-    fn kept_off_by(self) -> u32 {
-        LATCHED | OUT | if self == How::BesideReaders { 0 } else { READERS }
-    }
+/// Who sleeps at an executor: `WANTED` and `BARRED` say whether there are any.
+#[derive(Debug, Default)]
+struct Sleepers {
+    all: u32,
+    /// Those of them who need the table without readers.
+    alone: u32,
 }
 
 /// An executor's lock table, which one thread has at a time: under the latch for one look, or out of its place for a
@@ -67,9 +72,11 @@ impl How {
 ///
 /// Or *readers* have it, any number at a time, each for a stint of shared locks: they know that no exclusive one is entered on
 /// what they read, and none is entered, nor asked for, while there is any reader. All else goes on beside them under the latch.
+/// A reader counts himself, then looks at the state; whoever needs the table without readers changes the state, then looks whether
+/// any is counted. So one of two sees the other, and goes.
 ///
 /// A stint at a table in which nothing is entered touches one cache line of it, the first: the state says that much, and the
-/// requests are counted there.
+/// requests are counted there. A reader changes nothing in that line: he is counted, with his requests, in one of his own.
 #[derive(Debug, Default)]
 #[repr(C)]
 pub(super) struct Executor {
@@ -80,7 +87,9 @@ pub(super) struct Executor {
     looked_at: AtomicU64,
     /// How often somebody has found the table away and waited for it.
     found_out: AtomicU64,
-    sleepers: Mutex<()>,
+    /// None can be at any but the readers' executor.
+    readers: Readers,
+    sleepers: Mutex<Sleepers>,
     back: Condvar,
     table: UnsafeCell<LocalLocks>,
 }
@@ -97,6 +106,8 @@ unsafe impl Sync for Executor {}
 #[derive(Debug)]
 pub(in super::super) struct Taken {
     table: NonNull<LocalLocks>,
+    /// The state says that locks are entered in it.
+    is_entered: bool,
     /// Nothing was entered in it, and it has not been touched since.
     is_idle: bool,
 }
@@ -175,8 +186,9 @@ impl Latch<'_> {
 impl Drop for Latch<'_> {
     #[inline]
     fn drop(&mut self) {
-        let is_idle = self.table.is_idle();
-        self.executor.leave(is_idle);
+        if self.executor.leave(How::Alone, &self.table) {
+            self.executor.wake();
+        }
     }
 }
 
@@ -192,6 +204,12 @@ pub(super) enum Reading {
 }
 
 impl Executor {
+    /// One whose table readers can have.
+    pub fn for_readers() -> Executor {
+        let (state, readers) = (AtomicU32::new(READABLE), Readers::new());
+        Executor { state, readers, ..Executor::default() }
+    }
+
     /// The latch, for anything but to ask for an exclusive lock; waits for it, and for the table to be back.
     #[inline]
     pub fn lock(&self) -> Latch<'_> {
@@ -221,7 +239,7 @@ impl Executor {
             if let Some(table) = self.enter(How::Alone) {
                 return Some(Latch { executor: self, table });
             }
-            if self.state.load(Ordering::Relaxed) & (OUT | READERS) != 0 {
+            if self.state.load(Ordering::Relaxed) & OUT != 0 || self.readers.are_there() {
                 return None;
             }
             if let Some(table) = self.wait(How::Alone, LOOK_AT_ONCE) {
@@ -263,75 +281,105 @@ impl Executor {
     #[inline]
     #[must_use]
     pub fn put_back(&self, table: Taken) -> bool {
-        debug_assert_eq!(table.table.as_ptr(), self.table.get(), "a table goes back to its own place");
-        let to = if table.is_idle() { IN } else { ENTERED };
-        self.state.swap(to, Ordering::Release) & WANTED != 0
+        self.leave(How::Out, &table)
     }
 
-    /// Becomes a reader, if nobody has the table but readers. Where locks are entered, `is_free` says whether any is in the way.
+    /// Becomes a reader, if nobody has the table but readers, nor sleeps until it has none. Where locks are entered, `is_free` says
+    /// whether any is in the way. `reader`: the owner's number.
     #[inline]
-    pub fn try_read(&self, is_free: impl FnOnce(&mut LocalLocks) -> bool) -> Reading {
-        let mut state = IN;
-        loop {
-            match self.state.compare_exchange(state, state + READER, Ordering::Acquire, Ordering::Relaxed) {
-                Ok(_) => {
-                    self.requests.fetch_add(1, Ordering::Relaxed);
-                    return Reading::Yes;
-                }
-                // Who waits has the table next: there may always be a reader.
-                Err(now) if now & (LATCHED | OUT | WANTED) != 0 => return Reading::Away,
-                Err(now) if now & ENTERED != 0 => return self.read_among_locks(is_free),
-                Err(now) => state = now,
-            }
-        }
-    }
-
-    #[cold]
-    fn read_among_locks(&self, is_free: impl FnOnce(&mut LocalLocks) -> bool) -> Reading {
-        let Some(table) = self.enter(How::BesideReaders) else { return Reading::Away };
-        let mut latch = Latch { executor: self, table };
-        if !is_free(&mut latch) {
-            return Reading::Locked;
-        }
-        self.state.fetch_add(READER, Ordering::Relaxed);
-        self.requests.fetch_add(1, Ordering::Relaxed);
-        Reading::Yes
-    }
-
-    /// A reader asks for more: whether it is free for him. Waits for nobody.
-    #[inline]
-    pub fn read_more(&self, is_free: impl FnOnce(&mut LocalLocks) -> bool) -> Reading {
-        self.requests.fetch_add(1, Ordering::Relaxed);
-        // Nothing that was entered since is in a reader's way.
-        if self.state.load(Ordering::Acquire) & ENTERED == 0 {
+    pub fn try_read(&self, reader: u16, is_free: impl FnOnce(&mut LocalLocks) -> bool) -> Reading {
+        self.readers.come(reader);
+        let state = self.state.load(Ordering::SeqCst);
+        if state & (HAD | BARRED | ENTERED) == 0 {
+            self.readers.count(reader);
             return Reading::Yes;
         }
+        let reading =
+            if state & (HAD | BARRED) == 0 { self.read_among_locks(is_free) } else { Reading::Away };
+        if reading == Reading::Yes {
+            self.readers.count(reader);
+        } else if self.stop_reading(reader) {
+            self.wake();
+        }
+        reading
+    }
+
+    /// As a reader, or as one who is about to be.
+    #[cold]
+    fn read_among_locks(&self, is_free: impl FnOnce(&mut LocalLocks) -> bool) -> Reading {
         let Some(table) = self.enter(How::BesideReaders) else { return Reading::Away };
         let mut latch = Latch { executor: self, table };
         if is_free(&mut latch) { Reading::Yes } else { Reading::Locked }
     }
 
-    /// The only reader has the table for himself from here on.
+    /// A reader asks for more: whether it is free for him. Waits for nobody.
     #[inline]
-    pub fn take_from_readers(&self) -> Option<Taken> {
-        let state = self.state.load(Ordering::Relaxed);
-        let is_only_one = state & !(WANTED | ENTERED) == READER;
-        let to = (state.wrapping_sub(READER)) | OUT;
-        (is_only_one && self.state.compare_exchange(state, to, Ordering::Acquire, Ordering::Relaxed).is_ok())
-            .then(|| self.taken(state))
+    pub fn read_more(&self, reader: u16, is_free: impl FnOnce(&mut LocalLocks) -> bool) -> Reading {
+        self.readers.count(reader);
+        // Nothing that was entered since is in a reader's way.
+        if self.state.load(Ordering::Acquire) & ENTERED == 0 {
+            return Reading::Yes;
+        }
+        self.read_among_locks(is_free)
+    }
+
+    /// The only reader has the table for himself from here on.
+    pub fn take_from_readers(&self, reader: u16) -> Option<Taken> {
+        let mut state = self.state.load(Ordering::Relaxed);
+        loop {
+            if state & HAD != 0 || self.readers.number() != 1 {
+                return None;
+            }
+            match self.state.compare_exchange(state, state | OUT, Ordering::SeqCst, Ordering::Relaxed) {
+                Ok(_) => break,
+                Err(now) => state = now,
+            }
+        }
+        if self.readers.number() != 1 {
+            self.back_out(How::Out);
+            return None;
+        }
+        self.readers.go(reader);
+        Some(self.taken(state))
     }
 
     /// Is no reader any more. True: somebody is to be [woken](Executor::wake).
     #[inline]
     #[must_use]
-    pub fn stop_reading(&self) -> bool {
-        let before = self.state.fetch_sub(READER, Ordering::Release);
-        before & READERS == READER && before & WANTED != 0
+    pub fn stop_reading(&self, reader: u16) -> bool {
+        self.readers.go(reader);
+        self.state.load(Ordering::SeqCst) & BARRED != 0 && !self.readers.are_there()
+    }
+
+    /// Waits until somebody may become a reader. False: it took about so long.
+    #[cold]
+    pub fn wait_to_read(&self, limit: Duration) -> bool {
+        self.found_out.fetch_add(1, Ordering::Relaxed);
+        let may_read = || self.state.load(Ordering::SeqCst) & (HAD | BARRED) == 0;
+        look_a_while(may_read);
+        give_way(may_read);
+        if may_read() {
+            return true;
+        }
+        let mut sleepers = self.sleepers.lock();
+        sleepers.all += 1;
+        let mut sleeps = 0;
+        loop {
+            self.state.fetch_or(WANTED, Ordering::SeqCst);
+            if may_read() || sleeps == SLEEPS_MAX {
+                break;
+            }
+            sleepers = self.back.wait_for(sleepers, limit);
+            sleeps += 1;
+        }
+        sleepers.all -= 1;
+        self.say_who_sleeps(&sleepers);
+        may_read()
     }
 
     /// How many requests there were so far.
     pub fn requests(&self) -> u64 {
-        self.requests.load(Ordering::Relaxed)
+        self.requests.load(Ordering::Relaxed) + self.readers.requests()
     }
 
     /// What it was asked for since the last look. Of what readers ask for, and while the table stays out, only the number is known.
@@ -351,12 +399,30 @@ impl Executor {
     fn enter(&self, how: How) -> Option<Taken> {
         let mut state = IN;
         loop {
-            let to = state | how.bit();
-            match self.state.compare_exchange(state, to, Ordering::Acquire, Ordering::Relaxed) {
-                Ok(_) => return Some(self.taken(state)),
-                Err(now) if now & (how.kept_off_by() | WANTED) != 0 => return None,
+            match self.state.compare_exchange(state, state | how.bit(), Ordering::SeqCst, Ordering::Relaxed) {
+                Ok(_) => break,
+                Err(now) if now & (HAD | WANTED) != 0 || self.is_read(how, now) => return None,
                 Err(now) => state = now,
             }
+        }
+        if self.is_read(how, state) {
+            self.back_out(how);
+            return None;
+        }
+        Some(self.taken(state))
+    }
+
+    /// Whether there are readers with whom it cannot be had so.
+    #[inline]
+    fn is_read(&self, how: How, state: u32) -> bool {
+        state & READABLE != 0 && how != How::BesideReaders && self.readers.are_there()
+    }
+
+    /// It was had for a moment, to look whether there are readers.
+    #[cold]
+    fn back_out(&self, how: How) {
+        if self.state.fetch_sub(how.bit(), Ordering::SeqCst) & WANTED != 0 {
+            self.wake();
         }
     }
 
@@ -365,75 +431,92 @@ impl Executor {
     fn taken(&self, before: u32) -> Taken {
         // SAFETY: the cell's address is never null.
         let table = unsafe { NonNull::new_unchecked(self.table.get()) };
-        Taken { table, is_idle: before & ENTERED == 0 }
+        let is_entered = before & ENTERED != 0;
+        Taken { table, is_entered, is_idle: !is_entered }
     }
 
-    /// Nobody has the table any more but readers, if there are any.
+    /// Nobody has the table any more but readers, if there are any. True: somebody is to be [woken](Executor::wake).
     #[inline]
-    fn leave(&self, is_idle: bool) {
-        let entered = if is_idle { 0 } else { ENTERED };
-        // While the latch is had, readers only go.
-        if self.state.load(Ordering::Relaxed) & READERS != 0 {
-            return self.leave_to_readers(entered);
-        }
-        if self.state.swap(entered, Ordering::Release) & WANTED != 0 {
-            self.wake();
-        }
+    fn leave(&self, how: How, table: &Taken) -> bool {
+        debug_assert_eq!(table.table.as_ptr(), self.table.get(), "a table goes back to its own place");
+        // Nobody else changes these two bits meanwhile.
+        let entered = |is_entered: bool| if is_entered { ENTERED } else { 0 };
+        let gone = (how.bit() + entered(table.is_entered)).wrapping_sub(entered(!table.is_idle()));
+        self.state.fetch_sub(gone, Ordering::Release) & WANTED != 0
     }
 
-    #[cold]
-    fn leave_to_readers(&self, entered: u32) {
-        let mut state = self.state.load(Ordering::Relaxed);
-        // Those who would have it alone want it still.
-        let next =
-            |state: u32| state & READERS | entered | if state & READERS == 0 { 0 } else { state & WANTED };
-        while let Err(now) =
-            self.state.compare_exchange(state, next(state), Ordering::Release, Ordering::Relaxed)
-        {
-            state = now;
-        }
-        if state & WANTED != 0 {
-            // Some of them may go on beside readers.
-            drop(self.sleepers.lock());
-            self.back.notify_all();
-        }
-    }
-
-    /// One is woken: who comes in from his sleep leaves the state wanted, and so wakes the next. All at once would be in each
-    /// other's way.
+    /// Wakes one: who has come in from his sleep while others slept wakes the next when he goes. All at once would be in each
+    /// other's way, but for readers.
     #[cold]
     pub fn wake(&self) {
         // Who looked before the table was back is asleep by now, not about to be.
-        drop(self.sleepers.lock());
-        self.back.notify_one();
+        let sleepers = self.sleepers.lock();
+        if sleepers.all > sleepers.alone {
+            self.back.notify_all();
+        } else {
+            self.back.notify_one();
+        }
     }
 
     #[cold]
     fn wait(&self, how: How, limit: Duration) -> Option<Taken> {
         self.found_out.fetch_add(1, Ordering::Relaxed);
-        let is_free = |state: u32| state & how.kept_off_by() == 0;
-        let is_in = || is_free(self.state.load(Ordering::Relaxed));
+        let is_in = || {
+            let state = self.state.load(Ordering::Relaxed);
+            state & HAD == 0 && !self.is_read(how, state)
+        };
         look_a_while(is_in);
         // Who has it waits for nothing (L12).
         give_way(is_in);
-        let (mut guard, mut sleeps) = (self.sleepers.lock(), 0);
+        let mut sleepers = self.sleepers.lock();
+        if let Some(table) = self.come_in(how) {
+            return Some(table);
+        }
+        let alone = u32::from(how != How::BesideReaders);
+        (sleepers.all, sleepers.alone) = (sleepers.all + 1, sleepers.alone + alone);
+        let mut sleeps = 0;
+        let table = loop {
+            self.say_who_sleeps(&sleepers);
+            let table = self.come_in(how);
+            if table.is_some() || sleeps == SLEEPS_MAX {
+                break table;
+            }
+            sleepers = self.back.wait_for(sleepers, limit);
+            sleeps += 1;
+        };
+        (sleepers.all, sleepers.alone) = (sleepers.all - 1, sleepers.alone - alone);
+        self.say_who_sleeps(&sleepers);
+        if table.is_none() && sleepers.all > 0 {
+            // He may have been woken in the place of another, or have kept readers out.
+            self.back.notify_all();
+        }
+        table
+    }
+
+    /// As [`Executor::enter`], whoever sleeps. Under the latch of the sleepers: so nobody can have fallen asleep for what is had here
+    /// for a moment.
+    fn come_in(&self, how: How) -> Option<Taken> {
+        let mut state = self.state.load(Ordering::Relaxed);
         loop {
-            let state = self.state.load(Ordering::Relaxed);
-            // Others may sleep still.
-            let next = state | WANTED | if is_free(state) { how.bit() } else { 0 };
-            if state != next
-                && self.state.compare_exchange(state, next, Ordering::Acquire, Ordering::Relaxed).is_err()
-            {
-                continue;
-            }
-            if is_free(state) {
-                return Some(self.taken(state));
-            }
-            if sleeps == SLEEPS_MAX {
+            if state & HAD != 0 || self.is_read(how, state) {
                 return None;
             }
-            guard = self.back.wait_for(guard, limit);
-            sleeps += 1;
+            match self.state.compare_exchange(state, state | how.bit(), Ordering::SeqCst, Ordering::Relaxed) {
+                Ok(_) => break,
+                Err(now) => state = now,
+            }
         }
+        if self.is_read(how, state) {
+            self.state.fetch_sub(how.bit(), Ordering::SeqCst);
+            return None;
+        }
+        Some(self.taken(state))
+    }
+
+    fn say_who_sleeps(&self, sleepers: &MutexGuard<'_, Sleepers>) {
+        let wanted = if sleepers.all > 0 { WANTED } else { 0 };
+        let barred = if sleepers.alone > 0 && self.readers.can_be() { BARRED } else { 0 };
+        self.state.fetch_or(wanted | barred, Ordering::SeqCst);
+        self.state.fetch_and(!(WANTED | BARRED) | wanted | barred, Ordering::SeqCst);
     }
 }

@@ -32,6 +32,7 @@ mod locks;
 mod ordered;
 mod own_lease;
 mod point_order;
+mod readers;
 mod routing;
 mod span;
 mod stint;
@@ -167,8 +168,10 @@ impl Seed {
 impl LocalTables {
     /// With room for `executors_max`, of which so many are in use at first.
     pub fn new(executors: usize, executors_max: usize) -> LocalTables {
+        let others = (0..executors_max).map(|_| CachePadded::default());
+        let readers = CachePadded::new(Executor::for_readers());
         LocalTables {
-            executors: (0..=executors_max).map(|_| CachePadded::default()).collect(),
+            executors: others.chain([readers]).collect(),
             change: Mutex::new(()),
             changing: AtomicU32::new(0),
             version: AtomicU64::new(0),

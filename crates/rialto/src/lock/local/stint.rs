@@ -76,8 +76,8 @@ impl Kept {
 #[derive(Debug, Default)]
 pub(in super::super) struct Stint {
     tables: Vec<(u16, Taken)>,
-    /// He is one of the readers at their executor.
-    is_reader: bool,
+    /// He is one of the readers at their executor, by this number, the owner's.
+    reader: Option<u16>,
     kept: Vec<Kept>,
     /// The bytes of the spans that are kept.
     bytes: Vec<u8>,
@@ -90,7 +90,7 @@ pub(in super::super) struct Stint {
 impl Stint {
     #[inline]
     pub fn is_on(&self) -> bool {
-        !self.tables.is_empty() || self.is_reader
+        !self.tables.is_empty() || self.reader.is_some()
     }
 
     fn covers(&self, wanted: Wanted<'_>) -> bool {
@@ -101,7 +101,7 @@ impl Stint {
     /// has them.
     #[inline(always)]
     fn put_back(&mut self, local: &LocalTables) {
-        let wanted = self.is_reader && self.stop_reading(local);
+        let wanted = self.reader.take().is_some_and(|reader| stop_reading(local, reader));
         self.put_tables_back(local);
         if wanted {
             local.executor(local.readers()).wake();
@@ -120,13 +120,12 @@ impl Stint {
         }
         wanted.iter().for_each(|&executor| local.executor(executor).wake());
     }
+}
 
-    /// True: somebody sleeps until there are no readers.
-    #[inline(never)]
-    fn stop_reading(&mut self, local: &LocalTables) -> bool {
-        self.is_reader = false;
-        local.executor(local.readers()).stop_reading()
-    }
+/// True: somebody sleeps until there are no readers.
+#[inline(never)]
+fn stop_reading(local: &LocalTables, reader: u16) -> bool {
+    local.executor(local.readers()).stop_reading(reader)
 }
 
 impl Drop for Stint {
@@ -194,8 +193,9 @@ impl LockManager {
                 return false;
             }
             if executor == self.local.readers() && mode == RecordMode::Shared {
-                // It may be read again when it has been in.
-                let Some(_) = self.local.executor(executor).lock_alone_for(TAKE_WITHIN) else { return false };
+                if !self.local.executor(executor).wait_to_read(TAKE_WITHIN) {
+                    return false;
+                }
             } else {
                 let Some(table) = self.local.executor(executor).take_within(TAKE_WITHIN) else {
                     return false;
@@ -245,7 +245,9 @@ impl LockManager {
         let there = stint.tables.iter().position(|(taken, _)| *taken == executor);
         let at = match there {
             Some(at) => at,
-            None if executor == self.local.readers() && (stint.is_reader || !wanted.is_exclusive()) => {
+            None if executor == self.local.readers()
+                && (stint.reader.is_some() || !wanted.is_exclusive()) =>
+            {
                 return self.read_at(stint, asker, wanted);
             }
             None => {
@@ -274,12 +276,12 @@ impl LockManager {
         let readers = self.local.executor(executor);
         let is_free = |table: &mut LocalLocks| is_free_for(table, self.local.seed, asker, wanted);
         let reading = match wanted.mode {
-            RecordMode::Shared if stint.is_reader => readers.read_more(is_free),
-            RecordMode::Shared => readers.try_read(is_free),
-            RecordMode::Exclusive => match readers.take_from_readers() {
+            RecordMode::Shared if stint.reader.is_some() => readers.read_more(asker.0, is_free),
+            RecordMode::Shared => readers.try_read(asker.0, is_free),
+            RecordMode::Exclusive => match readers.take_from_readers(asker.0) {
                 Some(mut table) => {
                     let is_free = table.is_idle() || is_free(&mut table);
-                    stint.is_reader = false;
+                    stint.reader = None;
                     stint.tables.push((executor, table));
                     return is_free;
                 }
@@ -288,7 +290,7 @@ impl LockManager {
         };
         match reading {
             Reading::Yes => {
-                stint.is_reader = true;
+                stint.reader = Some(asker.0);
                 // Who changes the rules has no reader beside him.
                 self.local.version.load(Ordering::Acquire) == stint.version
             }
@@ -386,7 +388,7 @@ impl LockManager {
         };
         let kept = std::mem::take(&mut stint.kept);
         kept.iter().for_each(|&kept| enter(stint, kept, false));
-        if stint.is_reader {
+        if stint.reader.is_some() {
             // The latch is waited for with no table out (L12).
             stint.put_tables_back(&self.local);
             kept.iter().for_each(|&kept| enter(stint, kept, true));

@@ -832,6 +832,37 @@ fn readers_that_come_and_go_do_not_keep_a_writer_out() {
     assert_eq!(manager.locks_now(), 0);
 }
 
+/// Who would read, and finds that somebody has a look at the table, comes in after it beside the readers that there are: if he waited
+/// until there were none, all readers would queue.
+#[test]
+fn readers_do_not_wait_for_readers() {
+    let manager = manager();
+    manager.give_to_readers(INDEX);
+    let readers = (0..).find(|executor| manager.is_readers(*executor)).unwrap();
+    let spans = [(SpanRef::point(b"a").to_owned(), RecordMode::Shared)];
+    let mut reader = manager.begin().unwrap();
+    assert!(stint(&manager, &mut reader, &spans));
+    for _ in 0..100 {
+        let look = manager.local.lock(readers);
+        let begun = AtomicBool::new(false);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                let mut other = manager.begin().unwrap();
+                begun.store(true, Ordering::SeqCst);
+                assert!(stint(&manager, &mut other, &spans));
+                manager.end(other);
+            });
+            while !begun.load(Ordering::SeqCst) {
+                thread::yield_now();
+            }
+            thread::sleep(Duration::from_micros(200));
+            drop(look);
+        });
+    }
+    manager.end(reader);
+    assert_eq!(manager.locks_now(), 0);
+}
+
 /// L13: in a stint the executors hold the intentions.
 #[test]
 fn a_table_is_used_in_a_stint_without_a_lock_on_it() {

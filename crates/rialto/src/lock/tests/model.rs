@@ -37,6 +37,9 @@ mod wait;
 mod sync {
     //! `lock/sync.rs`, modelled.
 
+    /// Two in one, and one in another.
+    pub(super) const STRIPES: usize = 2;
+
     /// A look is no step that others could wait for.
     pub(super) fn look_a_while(_is_over: impl Fn() -> bool) {}
 
