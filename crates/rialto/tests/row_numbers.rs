@@ -222,3 +222,58 @@ fn a_row_by_a_number_that_its_inserter_has_told_is_read_the_same_twice() {
         }
     }
 }
+
+/// What `insert` puts into `t` beside a transaction that has found no row by any of the numbers that can be given next, that
+/// transaction does not see appear.
+fn stays_absent(db: &Database, insert: impl Fn(i32) -> Result<()> + Sync, about: &str) {
+    let table = db.table("t").unwrap();
+    // The first numbers of a new database.
+    let there = |tx: &mut Transaction| {
+        (65_536..65_536 + 512_u64).filter(|&number| tx.get(&table, number).unwrap().is_some()).count()
+    };
+    for n in 0..4 {
+        let mut reader = db.begin().unwrap();
+        let before = there(&mut reader);
+        std::thread::scope(|scope| {
+            let inserted = scope.spawn(|| insert(n));
+            // If it does not wait for the reader it is done by now.
+            std::thread::sleep(Duration::from_millis(50));
+            assert_eq!(there(&mut reader), before, "{about}, row {n}");
+            reader.commit().unwrap();
+            inserted.join().unwrap().unwrap();
+        });
+        let after = db.transact(|tx| Ok(there(tx))).unwrap();
+        assert_eq!(after, before + 1, "the test's own premise: {about}, row {n}");
+    }
+}
+
+#[test]
+fn a_number_that_was_read_as_absent_stays_absent() {
+    for locks in LockForm::ALL {
+        let db = Database::open_on(MemoryDisk::new(), Options { locks, ..options() }).unwrap();
+        let columns = vec![Column::new("n", ColumnType::Int4)];
+        let table = db.transact(|tx| tx.create_table(&TableDef::new("t", columns.clone()))).unwrap();
+        let insert = |n| db.transact(|tx| tx.insert(&table, &[Value::Int4(n)]));
+        stays_absent(&db, insert, &format!("{locks:?}"));
+    }
+    // By calls that have an executor for themselves.
+    let options = Options { locks: LockForm::Local, executors: 4, ..options() };
+    let db = Database::open_on(MemoryDisk::new(), options).unwrap();
+    db.transact(|tx| {
+        let column = |name| vec![Column::new(name, ColumnType::Int4)];
+        tx.create_table(&TableDef::new("k", column("id")).with_primary_key(&["id"]))?;
+        tx.create_table(&TableDef::new("t", column("n")))
+    })
+    .unwrap();
+    db.set_routing("k", WhichIndex::Primary, &[1, 2, 3].map(|bound| vec![Value::Int4(bound)])).unwrap();
+    while db.executors_of("t", WhichIndex::Primary).unwrap() < 4 {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let insert = Action::exclusive("t", |tx, arguments, _| {
+        tx.insert(arguments.table()?, std::slice::from_ref(&arguments.values()[0]))
+    });
+    let claim = Action::claim("k", ActionMode::Exclusive).by_argument(0);
+    let flow = Flow::new().phase([claim, insert]);
+    db.register(Procedure::new("insert", [ColumnType::Int4], flow)).unwrap();
+    stays_absent(&db, |n| db.call("insert", &[Value::Int4(n)]).map(drop), "by calls");
+}

@@ -120,7 +120,8 @@ impl Action {
         self.by_part(IdentifierPart::Argument(position))
     }
 
-    /// Adds to the identifier: the next routing field has this value, worked out from the arguments.
+    /// Adds to the identifier: the next routing field has this value, worked out from the arguments, and from nothing else: it may be
+    /// asked for several times in a call, which ends with an error if it is not the same.
     #[must_use]
     pub fn by(self, compute: fn(&[Value]) -> Value) -> Action {
         self.by_part(IdentifierPart::Computed(compute))

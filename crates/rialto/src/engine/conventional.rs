@@ -71,7 +71,8 @@ fn run_together(
 ) -> Result<()> {
     let (context, given) = (transaction.context(), Given { arguments, earlier: outputs.earlier() });
     let mut actions = ReadyActions::new();
-    make_ready(procedure, phase, context, given, &mut actions)?;
+    let part_of_it = phase.iter().filter(|action| action.is_part_of(given.arguments, given.earlier));
+    make_ready(procedure, part_of_it, context, given, &mut actions)?;
     lock(procedure, context, &mut actions, given)?;
     actions.iter_mut().try_for_each(|action| action.run(procedure, transaction, arguments, outputs))
 }

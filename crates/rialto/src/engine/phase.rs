@@ -114,8 +114,8 @@ fn table_of<'a>(target: &'a Target, context: &mut Context) -> Result<Cow<'a, Tab
     table
 }
 
-/// Puts the actions of a phase that are part of a call into `ready`, each with what its identifier is for the arguments and
-/// for what earlier phases gave. Nothing is locked yet.
+/// Puts actions of a phase, all of them part of the call, into `ready`, each with what its identifier is for the arguments and for
+/// what earlier phases gave. Nothing is locked yet.
 #[inline]
 pub(super) fn make_ready<'a>(
     procedure: &Registered,
@@ -127,11 +127,9 @@ pub(super) fn make_ready<'a>(
     context.check()?;
     ready.clear();
     for action in actions {
-        if action.is_part_of(given.arguments, given.earlier) {
-            // Identified where it lies: it is large.
-            ready.push(Ready::new(action, context)?);
-            ready.last_mut().expect("it was just put in").identify(procedure, context, given)?;
-        }
+        // Identified where it lies: it is large.
+        ready.push(Ready::new(action, context)?);
+        ready.last_mut().expect("it was just put in").identify(procedure, context, given)?;
     }
     Ok(())
 }
@@ -211,6 +209,13 @@ fn lock_identifiers(context: &mut Context, actions: &[Ready<'_>]) -> Result<()> 
         context.lock_identifier(index, span, mode)?;
     }
     Ok(())
+}
+
+/// What was locked for an action.
+#[derive(Debug)]
+pub(super) struct Identified {
+    index: IndexId,
+    key: Key,
 }
 
 /// An action on a table in a call, with its identifier.
@@ -297,7 +302,7 @@ impl<'a> Targeted<'a> {
     /// Locks its table by intention, and with it the version by which the identifier has to be.
     #[inline]
     fn intend(&mut self, procedure: &Registered, context: &mut Context, given: Given<'_>) -> Result<()> {
-        self.slot = context.use_table(&self.table, intention(self.target.mode()))?;
+        self.use_table(context)?;
         // Another action of the phase may have put the version in before.
         if self.is_identified_by(context.tables.at(self.slot)) {
             return Ok(());
@@ -308,9 +313,45 @@ impl<'a> Targeted<'a> {
     /// Binds the action to its table once more, which a closure of the same phase may have changed, dropped or replaced since.
     #[cold]
     fn bind_again(&mut self, procedure: &Registered, context: &mut Context, given: Given<'_>) -> Result<()> {
+        let locked = self.identifier();
         self.table = table_of(self.target, context)?;
-        self.slot = context.use_table(&self.table, intention(self.target.mode()))?;
-        self.identify(procedure, context, given)
+        self.use_table(context)?;
+        self.identify(procedure, context, given)?;
+        // Another index is of a table that the transaction has made or changed itself, and so has for itself.
+        if locked.index == self.index { self.check_is(&locked, procedure) } else { Ok(()) }
+    }
+
+    /// What its identifier is now.
+    pub fn identifier(&self) -> Identified {
+        Identified { index: self.index, key: self.key.clone() }
+    }
+
+    /// An error if its identifier is not the one that was locked: a function that gives a part of it may be asked several times, and
+    /// has to give the same.
+    pub fn check_is(&self, locked: &Identified, procedure: &Registered) -> Result<()> {
+        if locked.index == self.index && locked.key == self.key {
+            return Ok(());
+        }
+        Err(procedure.error(format!(
+            "the identifier of its {} is not what was locked: let it follow from the arguments, and from what earlier phases gave, \
+             alone",
+            self.target.describe()
+        )))
+    }
+
+    /// Locks its table by intention.
+    #[inline]
+    fn use_table(&mut self, context: &mut Context) -> Result<()> {
+        loop {
+            match context.use_table(&self.table, intention(self.target.mode())) {
+                // It was dropped while its lock was waited for. Another table may have the name.
+                Err(Error::NoSuchTable { .. }) => self.table = table_of(self.target, context)?,
+                used => {
+                    self.slot = used?;
+                    return Ok(());
+                }
+            }
+        }
     }
 
     /// The table that it works on.

@@ -10,7 +10,7 @@ use std::task::Waker;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 
 use super::archive::Archiver;
 use super::files::FileTable;
@@ -40,6 +40,8 @@ use crate::{Error, Lsn, Result};
 
 /// How often a thread that waits for a slot, or for room, asks whether it gives up.
 const ASK_EVERY: Duration = Duration::from_millis(10);
+/// How often a transaction that needs the gatherer looks whether it is free, or has gathered for it, before it falls asleep.
+const LOOKS_AT_GATHERER: u32 = 128;
 
 /// Logs with fewer packet slots give none of them away for good.
 const SLOTS_WITH_HOMES: usize = 8_192;
@@ -373,7 +375,7 @@ impl Log {
         let core = &*self.core;
         match durability {
             Durability::Memory if core.memory.load(Ordering::SeqCst) >= lsn.0 => core.writer.ask_soon(),
-            Durability::Memory => match core.gather_now() {
+            Durability::Memory => match core.gather_to(lsn) {
                 Gathered::All => core.writer.ask_soon(),
                 Gathered::RingFull | Gathered::GroupFull => core.ask_or_write(),
             },
@@ -747,14 +749,40 @@ impl Core {
 
     /// Gathers what is queued and makes it durable at level 1.
     fn gather_now(&self) -> Gathered {
+        if self.writer.stopped() { Gathered::All } else { self.gather_all(self.gatherer.lock()) }
+    }
+
+    /// The same, unless somebody does so for this place.
+    fn gather_to(&self, lsn: Lsn) -> Gathered {
         if self.writer.stopped() {
             return Gathered::All;
         }
-        let mut gatherer = self.gatherer.lock();
+        let gatherer = self.gatherer_unless_reached(lsn);
+        gatherer.map_or(Gathered::All, |gatherer| self.gather_all(gatherer))
+    }
+
+    fn gather_all(&self, mut gatherer: MutexGuard<'_, Gatherer>) -> Gathered {
         let gathered = self.gather(&mut gatherer, u64::MAX);
         drop(gatherer);
         self.hand_over_listeners(Durability::Memory);
         gathered
+    }
+
+    /// The gatherer; none if the place is durable at level 1. Who has the gatherer gathers for all that are queued, which takes less
+    /// than falling asleep and being woken does.
+    fn gatherer_unless_reached(&self, lsn: Lsn) -> Option<MutexGuard<'_, Gatherer>> {
+        let is_reached = || self.memory.load(Ordering::SeqCst) >= lsn.0;
+        for _ in 0..LOOKS_AT_GATHERER {
+            if is_reached() {
+                return None;
+            }
+            if let Some(gatherer) = self.gatherer.try_lock() {
+                return Some(gatherer);
+            }
+            std::hint::spin_loop();
+        }
+        let gatherer = self.gatherer.lock();
+        (!is_reached()).then_some(gatherer)
     }
 
     fn gather(&self, gatherer: &mut Gatherer, last: u64) -> Gathered {
@@ -849,13 +877,7 @@ impl Core {
             if self.writer.stopped() {
                 return Err(self.outcome_unknown(lsn));
             }
-            let mut gatherer = self.gatherer.lock();
-            // Whoever held the lock may have gathered for us.
-            if self.memory.load(Ordering::SeqCst) < lsn.0 {
-                self.gather(&mut gatherer, u64::MAX);
-                drop(gatherer);
-                self.hand_over_listeners(Durability::Memory);
-            }
+            self.gather_to(lsn);
             if self.memory.load(Ordering::SeqCst) < lsn.0 {
                 return Ok(false);
             }

@@ -4,12 +4,14 @@
 //! the row is looked for first and locked in its own word, then the index is asked whether it still leads there
 //! (`lock::thin`, L8); only a key that leads nowhere is locked by name.
 
+use std::ops::{Bound, ControlFlow};
 use std::time::Instant;
 
+use super::scan::{ByteScan, Reads, ScanScratch};
 use super::scope::Scope;
 use super::transaction::Context;
 use crate::canary;
-use crate::catalog::{TableKey, TableVersion};
+use crate::catalog::{ROW_NUMBER_BLOCK, TableKey, TableVersion};
 use crate::core::Core;
 use crate::error::Result;
 use crate::ids::{IndexId, Lsn};
@@ -19,7 +21,7 @@ use crate::lock::{
 };
 use crate::rarely::rarely;
 use crate::row::{IntoKey, Key, WhichIndex};
-use crate::store::memory::index::{Found, Leaf};
+use crate::store::memory::index::{Direction, Found, Leaf};
 use crate::store::memory::{Claims, Heap, RecordRef, Segments};
 
 /// Where the row of a locked key is.
@@ -229,10 +231,51 @@ impl Context {
     /// Locks the key in `self.key` of the table's identity and finds its row. Notes what the answer depends on.
     #[inline(never)]
     pub fn seek(&mut self, slot: u32, mode: RecordMode) -> Result<Place> {
+        let place = self.seek_key(slot, mode)?;
+        if rarely(place == Place::Absent) && self.keeps_number_absent(slot)? {
+            return self.seek_key(slot, mode);
+        }
+        Ok(place)
+    }
+
+    #[inline(always)]
+    fn seek_key(&mut self, slot: u32, mode: RecordMode) -> Result<Place> {
         if self.core.locks.form() == LockForm::Thin && !self.is_covered(slot, mode) {
             return self.seek_thin(slot, mode);
         }
         self.seek_slowly(slot, mode)
+    }
+
+    /// Keeps inserts from taking the hidden row number in `self.key`, which is nobody's: they do not ask for its name where they can
+    /// do without. So it is locked as a scan locks a range (I7). False: its name is enough.
+    #[cold]
+    fn keeps_number_absent(&mut self, slot: u32) -> Result<bool> {
+        let has_key = self.tables.at(slot).schema.primary_key().is_some();
+        if has_key || self.core.locks.form() == LockForm::Central || self.is_covered(slot, RecordMode::Shared)
+        {
+            return Ok(false);
+        }
+        let key = self.key.clone();
+        let bounds = (Bound::Included(key.clone()), self.end_of_number(&key));
+        let (index, direction, mode) = (WhichIndex::Primary, Direction::Forward, RecordMode::Shared);
+        let range = ByteScan { index, bounds, direction, mode, reads: Reads::Rows, limit: Some(1) };
+        let scanned = self
+            .scan_bytes(slot, &range, &mut ScanScratch::default(), &mut |_, _| Ok(ControlFlow::Break(())));
+        self.key = key;
+        scanned.map(|()| true)
+    }
+
+    /// Where the range ends that keeps a number absent. In the local form a new number may be locked at any executor
+    /// ([`LockManager::keep_new_number`]), and a range is at all of them if it is of more than one block.
+    fn end_of_number(&self, key: &Key) -> Bound<Key> {
+        if self.core.locks.form() == LockForm::Thin {
+            return Bound::Included(key.clone());
+        }
+        let number = <[u8; 8]>::try_from(&key[..]).ok().map(u64::from_be_bytes);
+        match number.and_then(|number| number.checked_add(ROW_NUMBER_BLOCK)) {
+            Some(end) => Bound::Excluded(Key::from(&end.to_be_bytes()[..])),
+            None => Bound::Unbounded,
+        }
     }
 
     /// In the central form and the local one, or under a lock on the table.

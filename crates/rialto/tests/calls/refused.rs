@@ -2,13 +2,15 @@
 //! recover, procedures that are not deterministic.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
+use std::time::Duration;
 
 use rialto::io::{Disk, MemoryDisk, Random};
 use rialto::recovery::{check::check, inspect::inspect};
-use rialto::row::{ColumnType, Value};
+use rialto::row::{Column, ColumnType, Value, WhichIndex};
 use rialto::{
-    Action, Checkpointing, Database, Error, Flow, Logging, OpenError, Options, Procedure, TxOptions,
+    Action, Checkpointing, Database, Error, Flow, LockForm, Logging, OpenError, Options, Procedure, TableDef,
+    TxOptions,
 };
 
 use super::{calls, done_in, exclusive, int8, options, prepare, procedures, rename, step, transfer};
@@ -264,5 +266,56 @@ fn the_debug_mode_finds_procedures_that_are_not_what_they_say() {
             step(&db, n, &mut random, &TxOptions::default()).unwrap();
         }
         assert_eq!(done_in(&db), 59);
+    }
+}
+
+/// How often [`today`] has been asked for, and from which time on it is another day.
+static ASKED: AtomicU32 = AtomicU32::new(0);
+static MIDNIGHT: AtomicU32 = AtomicU32::new(0);
+
+fn today(_: &[Value]) -> Value {
+    let is_over = ASKED.fetch_add(1, Ordering::SeqCst) >= MIDNIGHT.load(Ordering::SeqCst);
+    Value::Int4(i32::from(is_over))
+}
+
+/// A part of an identifier is worked out by the user's function, which gives the same each time it is asked, or should. Whenever it
+/// changes, a body never changes a row that another transaction has locked.
+#[test]
+fn an_identifier_that_changes_in_a_call_is_never_taken_for_locked() {
+    for (executor_threads, defines, midnight) in
+        (0..8).flat_map(|at| [(0, false, at), (2, false, at), (0, true, at)])
+    {
+        let options = Options { locks: LockForm::Local, executors: 2, executor_threads, ..Options::default() };
+        let db = Database::open_on(MemoryDisk::new(), options).unwrap();
+        let columns = vec![Column::new("id", ColumnType::Int4)];
+        let table = db
+            .transact(|tx| {
+                let table =
+                    tx.create_table(&TableDef::new("t", columns.clone()).with_primary_key(&["id"]))?;
+                (0..200).try_for_each(|id| tx.insert(&table, &[Value::Int4(id)]))?;
+                Ok(table)
+            })
+            .unwrap();
+        db.set_routing("t", WhichIndex::Primary, &[vec![Value::Int4(100)]]).unwrap();
+        let define = Flow::of(|tx, _, _| {
+            tx.create_table(&TableDef::new("new", vec![Column::new("id", ColumnType::Int4)])).map(drop)
+        });
+        let define = define.phases()[0].clone().into_iter().filter(|_| defines);
+        let delete = Action::exclusive("t", |tx, arguments, _| tx.delete(arguments.table()?, 1).map(drop));
+        let other = Action::exclusive("t", |tx, arguments, _| {
+            tx.delete(arguments.table()?, arguments.get::<i32>(0)?).map(drop)
+        });
+        let actions = define.chain([delete.by(today), other.by_argument(0)]);
+        db.register(Procedure::new("p", [ColumnType::Int4], Flow::new().phase(actions))).unwrap();
+        let mut holder = db.begin().unwrap();
+        assert!(holder.delete(&table, 1).unwrap());
+        ASKED.store(0, Ordering::SeqCst);
+        MIDNIGHT.store(midnight, Ordering::SeqCst);
+        let impatient = TxOptions { lock_timeout: Some(Duration::from_millis(50)), ..TxOptions::default() };
+        let called = db.call_with(&impatient, "p", &[Value::Int4(150)]);
+        let about = format!("{executor_threads} threads, defines: {defines}, midnight at {midnight}");
+        assert!(matches!(called, Err(Error::LockTimeout { .. } | Error::Procedure { .. })), "{about}: {called:?}");
+        holder.commit().unwrap();
+        assert_eq!(db.read(|tx| tx.count(&table)).unwrap(), 199, "{about}");
     }
 }

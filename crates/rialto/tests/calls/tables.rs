@@ -8,8 +8,8 @@ use std::ops::ControlFlow;
 use rialto::io::MemoryDisk;
 use rialto::row::{Column, ColumnType, Value};
 use rialto::{
-    Action, Database, Error, Flow, LockPolicy, Options, Procedure, Result, Scan, TableDef, Transaction,
-    TxOptions,
+    Action, Database, Error, Flow, LockForm, LockPolicy, Options, Procedure, Result, Scan, TableDef,
+    Transaction, TxOptions,
 };
 
 use super::calls;
@@ -145,4 +145,39 @@ fn a_call_by_a_primary_key_that_was_made_amid_calls_is_run_again() {
         Ok(())
     });
     assert_eq!(replayed_around(|tx| tx.add_primary_key("people", &["name"]), change), 3);
+}
+
+/// A table is dropped, and another one of its name made, in one transaction, which a call waits for: there is a table of that name at
+/// every moment, so the call finds one.
+#[test]
+fn a_call_that_waits_for_a_table_finds_the_one_that_takes_its_name() {
+    for (locks, executor_threads) in
+        [(LockForm::Thin, 0), (LockForm::Central, 0), (LockForm::Local, 0), (LockForm::Local, 2)]
+    {
+        let about = format!("{locks:?}, {executor_threads} threads");
+        let options = Options { locks, executor_threads, executors: 4, ..Options::default() };
+        let db = Database::open_on(MemoryDisk::new(), options).unwrap();
+        let make = |tx: &mut Transaction, row: i64| {
+            let definition = TableDef::new("t", vec![Column::new("id", ColumnType::Int8)]);
+            let table = tx.create_table(&definition.with_primary_key(&["id"]))?;
+            tx.insert(&table, &[Value::Int8(row)])
+        };
+        db.transact(|tx| make(tx, 1)).unwrap();
+        let read = Action::shared("t", |tx, arguments, outputs| {
+            outputs.push(Value::Bool(tx.get(arguments.table()?, arguments.get::<i64>(0)?)?.is_some()));
+            Ok(())
+        });
+        db.register(Procedure::new("read", [ColumnType::Int8], read.by_argument(0))).unwrap();
+        assert_eq!(db.call("read", &[Value::Int8(1)]).unwrap(), [Value::Bool(true)], "{about}");
+        let mut change = db.begin().unwrap();
+        change.drop_table("t").unwrap();
+        make(&mut change, 2).unwrap();
+        std::thread::scope(|scope| {
+            let call = scope.spawn(|| db.call("read", &[Value::Int8(2)]));
+            // Long enough for it to find the old table and to wait.
+            std::thread::sleep(Duration::from_millis(100));
+            change.commit().unwrap();
+            assert_eq!(call.join().unwrap().unwrap(), [Value::Bool(true)], "{about}");
+        });
+    }
 }

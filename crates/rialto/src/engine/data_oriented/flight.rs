@@ -42,8 +42,9 @@ use super::queues::Queues;
 use super::rendezvous::Rendezvous;
 use crate::core::Core;
 use crate::database::{Run, Runs, begin_run, end_run};
+use crate::engine::action::Action;
 use crate::engine::identifier::Given;
-use crate::engine::phase::{Ready, ReadyActions, has_plain, lock, make_ready};
+use crate::engine::phase::{Identified, Ready, ReadyActions, has_plain, lock, make_ready};
 use crate::engine::procedure::{Outputs, Registered};
 use crate::engine::sent::Landed;
 use crate::error::{Error, Result};
@@ -87,10 +88,19 @@ struct Meeting {
     phase: usize,
     /// What earlier phases gave.
     earlier: Vec<Value>,
+    /// What is locked for its actions that have identifiers, by their positions, ascending.
+    identified: Vec<(u16, Identified)>,
     /// The lowest position of an action that has failed so far. Actions behind it need not begin, nor wait for locks.
     failed_at: AtomicU32,
     parts: SmallVec<[UnderWay; 4]>,
     rendezvous: Rendezvous<Arrival>,
+}
+
+/// Where a phase is to run, and what is locked for it.
+struct Elsewhere {
+    parts: SmallVec<[Placed; 4]>,
+    /// If there are several parts.
+    identified: Vec<(u16, Identified)>,
 }
 
 /// How far a part is, for the others.
@@ -190,12 +200,12 @@ impl Flight {
             }
             match ended {
                 Ok(Ok(None)) => self.meet_alone(),
-                Ok(Ok(Some(parts))) => {
+                Ok(Ok(Some(elsewhere))) => {
                     // On a queue it waits (L12).
                     self.transaction.leave_stint();
-                    return match &parts[..] {
+                    return match &elsewhere.parts[..] {
                         [part] => here.queues.put(here.core, part.queue, Task::Flight(self)),
-                        _ => self.share_out(parts, here),
+                        _ => self.share_out(elsewhere, here),
                     };
                 }
                 Ok(Err(error)) => return self.end(Err(error), here),
@@ -215,22 +225,17 @@ impl Flight {
     }
 
     /// Runs the next phase, if all of it belongs here; else says whose it is.
-    fn run_phase(
-        &mut self,
-        call: &Call,
-        here: &Here<'_>,
-        is_here: bool,
-    ) -> Result<Option<SmallVec<[Placed; 4]>>> {
+    fn run_phase(&mut self, call: &Call, here: &Here<'_>, is_here: bool) -> Result<Option<Elsewhere>> {
         let Flight { transaction, runs, outputs, next_phase, is_whole, .. } = self;
         let (procedure, arguments) = (&*call.procedure, &call.arguments[..]);
         let phase = &procedure.flow().phases()[*next_phase];
         let (context, given) = (transaction.context(), Given { arguments, earlier: outputs.earlier() });
-        let mut actions = ReadyActions::new();
-        make_ready(procedure, phase, context, given, &mut actions)?;
         let positions = phase.iter().enumerate();
         let positions = positions.filter(|(_, action)| action.is_part_of(arguments, given.earlier));
         // There are no more actions in a phase (`Flow::problem`).
         let positions: SmallVec<[u16; 16]> = positions.map(|(at, _)| at as u16).collect();
+        let mut actions = ReadyActions::new();
+        make_ready(procedure, actions_at(phase, &positions), context, given, &mut actions)?;
         if !is_here {
             *is_whole =
                 runs.is_whole() || context.ddl.is_some() || procedure.plans().takes_whole(*next_phase);
@@ -259,7 +264,8 @@ impl Flight {
             }
             let is_elsewhere = parts.first().is_some_and(|part| part.queue != here.queue);
             if parts.len() > 1 || is_elsewhere {
-                return Ok(Some(parts));
+                let identified = if parts.len() > 1 { identified(&positions, &actions) } else { Vec::new() };
+                return Ok(Some(Elsewhere { parts, identified }));
             }
         }
         lock(procedure, context, &mut actions, given)?;
@@ -279,7 +285,7 @@ impl Flight {
     }
 
     /// Puts the parts of the next phase on their queues; the first one has the transaction's own context.
-    fn share_out(mut self: Box<Self>, mut parts: SmallVec<[Placed; 4]>, here: &Here<'_>) {
+    fn share_out(mut self: Box<Self>, Elsewhere { mut parts, identified }: Elsewhere, here: &Here<'_>) {
         #[cfg(test)]
         here.queues.panic_at(Bug::ShareOut);
         let phase = &self.call.procedure.flow().phases()[self.next_phase];
@@ -298,6 +304,7 @@ impl Flight {
             call: self.call.clone(),
             phase: self.next_phase,
             earlier: self.outputs.earlier().to_vec(),
+            identified,
             failed_at: AtomicU32::new(u32::MAX),
             parts: owners.map(|owner| UnderWay { owner, action: AtomicU32::new(0) }).collect(),
             rendezvous: Rendezvous::new(parts.len()),
@@ -459,6 +466,17 @@ impl Running<'_> {
     }
 }
 
+/// The actions at these positions.
+fn actions_at<'a>(phase: &'a [Action], positions: &[u16]) -> impl Iterator<Item = &'a Action> {
+    positions.iter().map(|&at| &phase[usize::from(at)])
+}
+
+/// What the identifiers of these actions are, by their positions.
+fn identified(positions: &[u16], actions: &[Ready<'_>]) -> Vec<(u16, Identified)> {
+    let of = |(&at, action): (&u16, &Ready<'_>)| action.targeted().map(|it| (at, it.identifier()));
+    positions.iter().zip(actions).filter_map(of).collect()
+}
+
 /// Puts what actions of the phase under way have given into the flow's order.
 fn give(outputs: &mut Outputs, mut given: Vec<(u16, Vec<Value>)>) {
     given.sort_by_key(|(action, _)| *action);
@@ -478,12 +496,17 @@ fn run_actions(
     let (procedure, arguments) = (&*meeting.call.procedure, &meeting.call.arguments[..]);
     let phase = &procedure.flow().phases()[meeting.phase];
     let given = Given { arguments, earlier: &meeting.earlier };
-    let actions = positions.iter().map(|&at| &phase[usize::from(at)]);
     let mut ready = ReadyActions::new();
     // The transaction has locked what they name, and their tables by intention: as these are now.
     let context = transaction.context();
-    make_ready(procedure, actions, context, given, &mut ready)?;
-    ready.iter_mut().try_for_each(|action| action.intend(procedure, context, given))?;
+    make_ready(procedure, actions_at(phase, positions), context, given, &mut ready)?;
+    for (action, position) in ready.iter_mut().zip(positions) {
+        action.intend(procedure, context, given)?;
+        let locked = meeting.identified.binary_search_by_key(position, |(at, _)| *at);
+        if let (Some(targeted), Ok(nth)) = (action.targeted(), locked) {
+            targeted.check_is(&meeting.identified[nth].1, procedure)?;
+        }
+    }
     let counts = procedure.plans().counts(thread, meeting.phase);
     let mut run = Running { procedure, transaction, arguments, outputs, counts };
     for (action, &at) in ready.iter_mut().zip(positions) {
