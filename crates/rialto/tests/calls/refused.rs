@@ -285,7 +285,8 @@ fn an_identifier_that_changes_in_a_call_is_never_taken_for_locked() {
     for (executor_threads, defines, midnight) in
         (0..8).flat_map(|at| [(0, false, at), (2, false, at), (0, true, at)])
     {
-        let options = Options { locks: LockForm::Local, executors: 2, executor_threads, ..Options::default() };
+        let options =
+            Options { locks: LockForm::Local, executors: 2, executor_threads, ..Options::default() };
         let db = Database::open_on(MemoryDisk::new(), options).unwrap();
         let columns = vec![Column::new("id", ColumnType::Int4)];
         let table = db
@@ -314,7 +315,10 @@ fn an_identifier_that_changes_in_a_call_is_never_taken_for_locked() {
         let impatient = TxOptions { lock_timeout: Some(Duration::from_millis(50)), ..TxOptions::default() };
         let called = db.call_with(&impatient, "p", &[Value::Int4(150)]);
         let about = format!("{executor_threads} threads, defines: {defines}, midnight at {midnight}");
-        assert!(matches!(called, Err(Error::LockTimeout { .. } | Error::Procedure { .. })), "{about}: {called:?}");
+        assert!(
+            matches!(called, Err(Error::LockTimeout { .. } | Error::Procedure { .. })),
+            "{about}: {called:?}"
+        );
         holder.commit().unwrap();
         assert_eq!(db.read(|tx| tx.count(&table)).unwrap(), 199, "{about}");
     }

@@ -12,7 +12,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
-use super::observed::{Attempt, Key, Life, Outcome, Predicate, State, TABLES, Values, Version, keys_of};
+use super::observed::{Attempt, End, Key, Life, Outcome, Predicate, State, TABLES, Values, Version, keys_of};
 use super::walk::{Look, Walk, Written, walk};
 
 /// One version of a key.
@@ -70,6 +70,7 @@ enum Why {
 /// One life, analysed.
 struct Analysis<'a> {
     attempts: &'a [Attempt],
+    end: End,
     walks: Vec<Walk>,
     /// Whether an attempt's writes are in the history.
     counts: Vec<bool>,
@@ -141,6 +142,7 @@ impl<'a> Analysis<'a> {
         let nodes = attempts.len();
         let mut this = Analysis {
             attempts,
+            end: life.end,
             walks,
             counts,
             chains: BTreeMap::new(),
@@ -334,7 +336,10 @@ impl<'a> Analysis<'a> {
             };
             has_row && has_grave && self.may_be_in(reader, chain, (begin, end))
         });
+        // What has not outlasted the end of the life may rest on what was lost with it, and of which nothing tells.
+        let is_lost = !self.end.spares(self.attempts[reader].told);
         match stretches[..] {
+            [_] if is_lost && !self.unknown_misses(key, predicate).is_empty() => {}
             [(begin, end)] => {
                 let stale = (end + 1 < chain.steps.len()).then_some(end + 1);
                 self.saw(reader, key, begin, stale);

@@ -173,6 +173,22 @@ fn an_unknown_outcome_passes_either_way() {
     refused("half of an unknown outcome", Made::with_rows().unknown(both).then(seen));
 }
 
+/// A row that an attempt missed was removed by another one, which was lost with the power and which nothing tells of. The row's insert
+/// was told late.
+#[test]
+fn what_was_missed_because_of_what_is_lost_passes_unless_it_has_outlasted_the_loss() {
+    const Z: Key = Key { table: 0, id: 3 };
+    let until = |last: fn(Made, Vec<Event>) -> Made| {
+        let inserted = vec![grave(Z, &[]), absent(Z), put(Z, &[v(3)])];
+        let made = Made::with_rows().attempt(inserted, 29, Some(200), Outcome::Committed { place: None });
+        let removed = vec![read(Z, &[v(3)]), Event::Removed { key: Z, versions: vec![v(3), v(5)] }];
+        let made = last(made.then(vec![read(Z, &[v(3)])]).unknown(removed), vec![absent(Z)]);
+        made.ends(End::PowerLost, &[(X, &[v(1)]), (Y, &[v(2)]), (Z, &[v(3)])])
+    };
+    passes(until(Made::aborts));
+    refused_by_ours("row that is there and was missed", until(Made::then));
+}
+
 #[test]
 fn lost_updates_are_refused() {
     let both = vec![change(X, &[v(1), v(3)]), change(X, &[v(1), v(4)])];

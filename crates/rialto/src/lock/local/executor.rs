@@ -25,19 +25,25 @@ const SLEEPS_MAX: u32 = 4;
 
 /// Nobody has the table, and nothing is entered in it.
 const IN: u32 = 0;
-/// Somebody has it for one look.
+/// Somebody has it for one look, beside readers.
 const LATCHED: u32 = 1;
+/// Somebody has it for one look, alone.
+const ALONE: u32 = 2;
 /// Somebody has it for a stint.
-const OUT: u32 = 2;
-const HAD: u32 = LATCHED | OUT;
+const OUT: u32 = 4;
+const HAD: u32 = LATCHED | ALONE | OUT;
 /// Somebody sleeps until he may have it: whoever gives it back wakes him.
-const WANTED: u32 = 4;
-/// Locks are entered in it, or requests that wait.
-const ENTERED: u32 = 8;
-/// It is the readers' executor.
-const READABLE: u32 = 16;
+const WANTED: u32 = 8;
 /// Beside `WANTED`: one of those who sleep needs it without readers, so that none comes in before him.
-const BARRED: u32 = 32;
+const BARRED: u32 = 16;
+/// What keeps readers off.
+const CLOSED: u32 = ALONE | OUT | BARRED;
+/// Locks are entered in it, or requests that wait.
+const ENTERED: u32 = 32;
+/// Beside `ENTERED`: some of these may be exclusive. All others are entered beside readers, and in no reader's way.
+const WRITTEN: u32 = 64;
+/// It is the readers' executor.
+const READABLE: u32 = 128;
 
 /// How a table is had.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -53,7 +59,11 @@ enum How {
 impl How {
     #[inline]
     fn bit(self) -> u32 {
-        if self == How::Out { OUT } else { LATCHED }
+        match self {
+            How::Out => OUT,
+            How::Alone => ALONE,
+            How::BesideReaders => LATCHED,
+        }
     }
 }
 
@@ -71,7 +81,8 @@ struct Sleepers {
 /// Both cost one exchange to begin and one to end.
 ///
 /// Or *readers* have it, any number at a time, each for a stint of shared locks: they know that no exclusive one is entered on
-/// what they read, and none is entered, nor asked for, while there is any reader. All else goes on beside them under the latch.
+/// what they read, and none is entered, nor asked for, while there is any reader. All else goes on beside them under the latch, and
+/// keeps no reader off who comes: so a shared lock that somebody enters makes none of them wait.
 /// A reader counts himself, then looks at the state; whoever needs the table without readers changes the state, then looks whether
 /// any is counted. So one of two sees the other, and goes.
 ///
@@ -106,8 +117,8 @@ unsafe impl Sync for Executor {}
 #[derive(Debug)]
 pub(in super::super) struct Taken {
     table: NonNull<LocalLocks>,
-    /// The state says that locks are entered in it.
-    is_entered: bool,
+    /// What the state says of what is entered in it.
+    entered: u32,
     /// Nothing was entered in it, and it has not been touched since.
     is_idle: bool,
 }
@@ -150,6 +161,7 @@ impl DerefMut for Taken {
 pub(in super::super) struct Latch<'a> {
     executor: &'a Executor,
     table: Taken,
+    how: How,
 }
 
 impl Deref for Latch<'_> {
@@ -186,7 +198,7 @@ impl Latch<'_> {
 impl Drop for Latch<'_> {
     #[inline]
     fn drop(&mut self) {
-        if self.executor.leave(How::Alone, &self.table) {
+        if self.executor.leave(self.how, &self.table) {
             self.executor.wake();
         }
     }
@@ -236,14 +248,15 @@ impl Executor {
     #[inline]
     pub fn lock_if_in(&self) -> Option<Latch<'_>> {
         loop {
-            if let Some(table) = self.enter(How::Alone) {
-                return Some(Latch { executor: self, table });
+            let how = How::Alone;
+            if let Some(table) = self.enter(how) {
+                return Some(Latch { executor: self, table, how });
             }
             if self.state.load(Ordering::Relaxed) & OUT != 0 || self.readers.are_there() {
                 return None;
             }
-            if let Some(table) = self.wait(How::Alone, LOOK_AT_ONCE) {
-                return Some(Latch { executor: self, table });
+            if let Some(table) = self.wait(how, LOOK_AT_ONCE) {
+                return Some(Latch { executor: self, table, how });
             }
         }
     }
@@ -251,7 +264,7 @@ impl Executor {
     #[inline]
     fn latch(&self, how: How, limit: Duration) -> Option<Latch<'_>> {
         let table = self.enter(how).or_else(|| self.wait(how, limit))?;
-        Some(Latch { executor: self, table })
+        Some(Latch { executor: self, table, how })
     }
 
     /// Takes the table out; none if it stays away for about so long.
@@ -264,6 +277,15 @@ impl Executor {
     #[inline]
     pub fn try_take(&self) -> Option<Taken> {
         self.enter(How::Out)
+    }
+
+    /// The same, if nobody has it after some looks.
+    #[inline]
+    pub fn try_take_soon(&self) -> Option<Taken> {
+        self.enter(How::Out).or_else(|| {
+            look_a_while(|| self.state.load(Ordering::Relaxed) & HAD == 0);
+            self.enter(How::Out)
+        })
     }
 
     /// Counts a request of him who has the table out.
@@ -284,18 +306,17 @@ impl Executor {
         self.leave(How::Out, &table)
     }
 
-    /// Becomes a reader, if nobody has the table but readers, nor sleeps until it has none. Where locks are entered, `is_free` says
-    /// whether any is in the way. `reader`: the owner's number.
+    /// Becomes a reader, if nobody has the table but beside readers, nor sleeps until it has none. Where exclusive locks may be entered,
+    /// `is_free` says whether one is in the way. `reader`: the owner's number.
     #[inline]
     pub fn try_read(&self, reader: u16, is_free: impl FnOnce(&mut LocalLocks) -> bool) -> Reading {
         self.readers.come(reader);
         let state = self.state.load(Ordering::SeqCst);
-        if state & (HAD | BARRED | ENTERED) == 0 {
+        if state & (CLOSED | WRITTEN) == 0 {
             self.readers.count(reader);
             return Reading::Yes;
         }
-        let reading =
-            if state & (HAD | BARRED) == 0 { self.read_among_locks(is_free) } else { Reading::Away };
+        let reading = if state & CLOSED == 0 { self.read_among_locks(is_free) } else { Reading::Away };
         if reading == Reading::Yes {
             self.readers.count(reader);
         } else if self.stop_reading(reader) {
@@ -307,8 +328,9 @@ impl Executor {
     /// As a reader, or as one who is about to be.
     #[cold]
     fn read_among_locks(&self, is_free: impl FnOnce(&mut LocalLocks) -> bool) -> Reading {
-        let Some(table) = self.enter(How::BesideReaders) else { return Reading::Away };
-        let mut latch = Latch { executor: self, table };
+        let how = How::BesideReaders;
+        let Some(table) = self.enter(how) else { return Reading::Away };
+        let mut latch = Latch { executor: self, table, how };
         if is_free(&mut latch) { Reading::Yes } else { Reading::Locked }
     }
 
@@ -317,7 +339,7 @@ impl Executor {
     pub fn read_more(&self, reader: u16, is_free: impl FnOnce(&mut LocalLocks) -> bool) -> Reading {
         self.readers.count(reader);
         // Nothing that was entered since is in a reader's way.
-        if self.state.load(Ordering::Acquire) & ENTERED == 0 {
+        if self.state.load(Ordering::Acquire) & WRITTEN == 0 {
             return Reading::Yes;
         }
         self.read_among_locks(is_free)
@@ -355,7 +377,11 @@ impl Executor {
     #[cold]
     pub fn wait_to_read(&self, limit: Duration) -> bool {
         self.found_out.fetch_add(1, Ordering::Relaxed);
-        let may_read = || self.state.load(Ordering::SeqCst) & (HAD | BARRED) == 0;
+        let may_read = || {
+            let state = self.state.load(Ordering::SeqCst);
+            // Where something may be exclusive he needs the latch to see what.
+            state & CLOSED == 0 && (state & WRITTEN == 0 || state & LATCHED == 0)
+        };
         look_a_while(may_read);
         give_way(may_read);
         if may_read() {
@@ -431,17 +457,21 @@ impl Executor {
     fn taken(&self, before: u32) -> Taken {
         // SAFETY: the cell's address is never null.
         let table = unsafe { NonNull::new_unchecked(self.table.get()) };
-        let is_entered = before & ENTERED != 0;
-        Taken { table, is_entered, is_idle: !is_entered }
+        Taken { table, entered: before & (ENTERED | WRITTEN), is_idle: before & ENTERED == 0 }
     }
 
     /// Nobody has the table any more but readers, if there are any. True: somebody is to be [woken](Executor::wake).
     #[inline]
     fn leave(&self, how: How, table: &Taken) -> bool {
         debug_assert_eq!(table.table.as_ptr(), self.table.get(), "a table goes back to its own place");
-        // Nobody else changes these two bits meanwhile.
-        let entered = |is_entered: bool| if is_entered { ENTERED } else { 0 };
-        let gone = (how.bit() + entered(table.is_entered)).wrapping_sub(entered(!table.is_idle()));
+        let entered = match (table.is_idle(), how) {
+            (true, _) => 0,
+            // No exclusive lock is asked for so.
+            (false, How::BesideReaders) => ENTERED | table.entered & WRITTEN,
+            (false, _) => ENTERED | WRITTEN,
+        };
+        // Nobody else changes these bits meanwhile.
+        let gone = (how.bit() + table.entered).wrapping_sub(entered);
         self.state.fetch_sub(gone, Ordering::Release) & WANTED != 0
     }
 

@@ -5,8 +5,8 @@
 //! somebody else's is in the way. Nobody else can ask these tables meanwhile, so the list is as good as locks. Before the
 //! owner waits for anything he *leaves* the stint: what is in the list becomes locks, and the tables go back.
 //!
-//! Invariant **L12**: whoever is in a stint waits for nothing and nobody. So tables that are out come back soon, and nobody
-//! in a stint can be on a cycle of waits. Who begins one and finds a table out puts back what he has, waits for that table,
+//! Invariant **L12**: whoever is in a stint waits for nothing and nobody, but for a few looks whether one more table comes back. So
+//! tables that are out come back soon, and nobody in a stint can be on a cycle of waits. Who begins one and finds a table out puts back what he has, waits for that table,
 //! and begins again with it: many threads on few cores would else sleep one behind the other, each with tables that the
 //! next ones want.
 //!
@@ -83,6 +83,8 @@ pub(in super::super) struct Stint {
     bytes: Vec<u8>,
     /// Of the routing rules by which they were found. These stay in force as long as any table is out.
     version: u64,
+    /// It has begun, and more is asked for.
+    widens: bool,
     /// The executor whose table somebody else had when it was asked for, and in which mode it was.
     found_out: Option<(u16, RecordMode)>,
 }
@@ -161,7 +163,7 @@ impl LockManager {
         if !begins || self.local.changing.load(Ordering::Relaxed) == 0 {
             // In a stint the owner knows the rules in force, so that this waits for nobody.
             let rules = self.local.rules_in_force(&mut body.rules);
-            stint.version = rules.version;
+            (stint.version, stint.widens) = (rules.version, !begins);
             let asker = (body.id, body.transaction);
             let has_all = wanted.clone().all(|wanted| self.take_span(stint, rules, asker, wanted))
                 || begins && self.begin_again(stint, rules, asker, wanted);
@@ -251,7 +253,10 @@ impl LockManager {
                 return self.read_at(stint, asker, wanted);
             }
             None => {
-                let Some(table) = self.local.executor(executor).try_take() else {
+                let there = self.local.executor(executor);
+                // To leave a stint costs more than a short one takes.
+                let taken = if stint.widens { there.try_take_soon() } else { there.try_take() };
+                let Some(table) = taken else {
                     stint.found_out = Some((executor, mode));
                     return false;
                 };

@@ -832,17 +832,26 @@ fn readers_that_come_and_go_do_not_keep_a_writer_out() {
     assert_eq!(manager.locks_now(), 0);
 }
 
-/// Who would read, and finds that somebody has a look at the table, comes in after it beside the readers that there are: if he waited
-/// until there were none, all readers would queue.
+/// Who would read comes in whatever goes on beside the readers that there are: shared locks that are entered, and a look at the table.
+/// If he waited until there were no readers, all readers would queue.
 #[test]
-fn readers_do_not_wait_for_readers() {
+fn readers_wait_for_nobody_who_only_reads() {
     let manager = manager();
     manager.give_to_readers(INDEX);
     let readers = (0..).find(|executor| manager.is_readers(*executor)).unwrap();
     let spans = [(SpanRef::point(b"a").to_owned(), RecordMode::Shared)];
-    let mut reader = manager.begin().unwrap();
+    let [mut reader, mut other, mut locker] = [0, 1, 2].map(|_| manager.begin().unwrap());
     assert!(stint(&manager, &mut reader, &spans));
-    for _ in 0..100 {
+    assert_eq!(lock(&manager, &mut locker, SpanRef::point(b"b"), RecordMode::Shared), Ok(Acquired::New));
+    let look = manager.local.lock(readers);
+    assert!(stint(&manager, &mut other, &spans));
+    drop(look);
+    // Once something may be exclusive there, who comes has to see what, and waits for the look to end. Not for the readers.
+    [locker, other, reader].into_iter().for_each(|owner| manager.end(owner));
+    let [mut reader, mut writer] = [0, 1].map(|_| manager.begin().unwrap());
+    assert_eq!(lock(&manager, &mut writer, SpanRef::point(b"z"), RecordMode::Exclusive), Ok(Acquired::New));
+    assert!(stint(&manager, &mut reader, &spans));
+    for _ in 0..20 {
         let look = manager.local.lock(readers);
         let begun = AtomicBool::new(false);
         thread::scope(|scope| {
@@ -859,7 +868,7 @@ fn readers_do_not_wait_for_readers() {
             drop(look);
         });
     }
-    manager.end(reader);
+    [reader, writer].into_iter().for_each(|owner| manager.end(owner));
     assert_eq!(manager.locks_now(), 0);
 }
 
