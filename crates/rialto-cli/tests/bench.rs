@@ -149,7 +149,7 @@ fn the_json_object_has_the_keys_of_the_contract_and_the_run_is_consistent() {
     let tagged =
         |tag: &str| list.iter().filter(|slice| slice.get("spell") == Some(&tag.into())).count() as f64;
     assert_eq!((tagged("calm"), tagged("noisy")), (slices - noisy, noisy), "{json}");
-    assert!(list.iter().all(|slice| number(slice, "committed_per_s") >= 0.0), "{json}");
+    assert!(list.iter().any(|slice| number(slice, "committed_per_s") > 0.0), "{json}");
     let write_us = |spell: &str| at(&json, &format!("calibration.write_us.{spell}")).number();
     assert!(write_us("calm").or(write_us("noisy")) > Some(0.0), "{json}");
     let left: Vec<_> = std::fs::read_dir(directory.path().parent().expect("it has one"))
@@ -213,7 +213,7 @@ fn tickets_and_open_loops_end_consistent_too() {
             let due = number(&json, "committed") + number(&json, "overdue");
             let a_second = due / number(&json, "seconds");
             assert!((125.0..1_000.0).contains(&a_second), "{json}");
-            assert!(number(&json, "time_us_per_txn.queue") >= 0.0);
+            assert!(number(&json, "time_us_per_txn.queue") > 0.0, "{json}");
         }
     }
 }

@@ -243,9 +243,9 @@ fn doras_figures_compare_the_systems_and_shares_of_time_make_a_whole() {
         // Rows are locked by executors or by the lock manager, never by both.
         match system {
             "data-oriented" => assert_eq!(row[at], 0.0, "{:?}", locks.0[at + 1]),
-            _ => assert_eq!(local[at], 0.0, "{:?}", locks.0[at + 1]),
+            // Each of its transactions has an intention on a table.
+            _ => assert!(local[at] == 0.0 && higher[at] > 0.0, "{:?}", locks.0[at + 1]),
         }
-        assert!(higher[at] >= 0.0);
     }
     assert!(has_400(&locks), "{:?}", locks.0[bank(&locks) + 1]);
 
