@@ -216,7 +216,7 @@ pub enum Error {
         /// The limit in bytes.
         limit: usize,
     },
-    /// The transaction wrote more than one transaction may. SQLSTATE 54000.
+    /// The transaction wrote, or defined, more than one transaction may. SQLSTATE 54000.
     #[error(
         "write set of {length} bytes passes the limit of {limit} bytes (Options::write_set_bytes_max); split the transaction"
     )]

@@ -400,6 +400,38 @@ fn a_write_set_has_a_bound() {
     .unwrap();
 }
 
+/// The versions that one transaction makes of tables may take four times what its write set may. What a savepoint takes back has left
+/// its room; and however small the bound is, a transaction changes one table.
+#[test]
+fn definitions_of_a_transaction_have_a_bound() {
+    const LIMIT: usize = 10_000;
+    let db =
+        Database::open_on(MemoryDisk::new(), Options { write_set_bytes_max: LIMIT, ..options() }).unwrap();
+    let columns: Vec<_> =
+        (0..45).map(|nth| Column::new(format!("column_number_{nth}"), ColumnType::Int4)).collect();
+    let table = db.transact(|tx| tx.create_table(&TableDef::new("t", columns.clone()))).unwrap();
+    let define = |tx: &mut Transaction, nth: usize| match nth % 3 {
+        0 => tx.create_index("t", "i", &["column_number_7"], false),
+        1 => tx.truncate(&table),
+        _ => tx.drop_index("i"),
+    };
+    let mut tx = db.begin().unwrap();
+    let savepoint = tx.savepoint();
+    for _ in 0..3 {
+        let (within, error) =
+            (0..).find_map(|nth| define(&mut tx, nth).err().map(|error| (nth, error))).unwrap();
+        let Error::WriteSetTooLarge { length, limit } = error else { panic!("{error}") };
+        assert!(limit == 4 * LIMIT && length > limit && length < limit + 12_000, "{error}");
+        assert!((3..8).contains(&within), "{within} definitions were within the bound");
+        let row = vec![Value::Int4(1); 45];
+        tx.insert(&table, &row).unwrap();
+        tx.rollback_to(&savepoint).unwrap();
+    }
+    (0..2).for_each(|nth| define(&mut tx, nth).unwrap());
+    tx.commit().unwrap();
+    db.transact(|tx| define(tx, 2)).unwrap();
+}
+
 /// The entries of one transaction in secondary indexes may take four times what its write set may. What is refused is taken back, and
 /// so is what a savepoint takes back: its room is there again.
 #[test]

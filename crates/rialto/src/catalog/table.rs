@@ -145,6 +145,11 @@ impl TableVersion {
         self.schema.table()
     }
 
+    /// What it takes in memory beside its storage, in bytes, about.
+    pub fn bytes(&self) -> usize {
+        size_of::<TableVersion>() + self.secondaries.len() * size_of::<Arc<Index>>() + self.schema.bytes()
+    }
+
     pub fn segments(&self) -> &Segments {
         self.heap.segments()
     }

@@ -21,6 +21,11 @@ use crate::ids::{HeapId, IndexId, TableId};
 use crate::lock::{LockMode, LockTarget};
 use crate::row::{IndexDef, IntoKey, Key, WhichIndex, encode, primary_index_name, table_of_primary_index};
 
+/// What a transaction may keep of the tables that it defines is so many times what its packet may become
+/// ([`Options::write_set_bytes_max`](crate::Options::write_set_bytes_max)): each change of a table keeps a version of its own until the
+/// transaction has ended, which writes and savepoints name.
+const VERSIONS_PER_PACKET: usize = 4;
+
 impl Context {
     pub(super) fn ddl(&mut self) -> &mut DdlState {
         self.ddl.get_or_insert_default()
@@ -46,6 +51,7 @@ impl Context {
     /// Runs a DDL statement; takes it back if it fails.
     fn ddl_step<T>(&mut self, work: impl FnOnce(&mut Context) -> Result<T>) -> Result<T> {
         self.begin_ddl()?;
+        self.check_room_for_versions()?;
         let state = SavepointState {
             id: 0,
             mark: self.mark(),
@@ -59,6 +65,15 @@ impl Context {
             self.roll_back_ddl(&state);
         }
         result
+    }
+
+    /// Whether what the transaction has defined leaves room for one more definition. A first one always has room.
+    fn check_room_for_versions(&mut self) -> Result<()> {
+        let limit = VERSIONS_PER_PACKET * self.core.options.write_set_bytes_max;
+        match self.ddl().bytes() {
+            length if length > limit => Err(Error::WriteSetTooLarge { length, limit }),
+            _ => Ok(()),
+        }
     }
 
     /// Takes DDL back to a savepoint. The writes since are taken back already.
@@ -416,7 +431,9 @@ impl Transaction<'_> {
     /// Creates a table.
     ///
     /// # Errors
-    /// [`Error::NameTaken`]; [`Error::BadDefinition`]; what a lock can meet.
+    /// [`Error::NameTaken`]; [`Error::BadDefinition`]; [`Error::WriteSetTooLarge`], also if the definitions of this transaction have
+    /// left no room for one more ([`Options::write_set_bytes_max`](crate::Options::write_set_bytes_max)), as with those below;
+    /// [`Error::MemoryLimit`]; what a lock can meet.
     pub fn create_table(&mut self, def: &TableDef) -> Result<Table> {
         self.operate(|context| context.ddl_step(|context| context.create_table(def)))
     }

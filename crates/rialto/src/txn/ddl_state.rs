@@ -23,6 +23,8 @@ use crate::store::memory::{Heap, RecordRef};
 #[derive(Default)]
 pub(crate) struct DdlState {
     changes: Vec<DdlChange>,
+    /// What they keep in memory beside the tables' storage, about.
+    bytes: usize,
     /// For each name of a table, and for each table, the changes that are about it, the oldest first.
     by_name: HashMap<String, Vec<usize>>,
     by_table: HashMap<TableId, Vec<usize>>,
@@ -154,6 +156,19 @@ impl DdlChange {
         }
     }
 
+    /// What it keeps in memory until its transaction has ended, beside storage, in bytes, about. The version that a dropped table had
+    /// is the catalog's, or of a change before.
+    fn bytes(&self) -> usize {
+        let kept = match self {
+            DdlChange::Create(new) => new.bytes(),
+            DdlChange::Replace { new, replaced, created, .. } => {
+                new.bytes() + (replaced.len() + created.len()) * size_of::<Part>()
+            }
+            DdlChange::Drop(_) => 0,
+        };
+        size_of::<DdlChange>() + kept
+    }
+
     /// The storage that it makes for the table's rows, if it makes some.
     fn made_heap(&self) -> Option<HeapId> {
         match self {
@@ -187,8 +202,14 @@ impl DdlState {
         self.changes.len()
     }
 
+    /// What the changes keep in memory beside the tables' storage, in bytes, about.
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
     /// Notes a change.
     pub(super) fn push(&mut self, change: DdlChange) {
+        self.bytes += change.bytes();
         self.private.extend(change.made_heap());
         if let DdlChange::Drop(old) = &change {
             self.dropped.insert(old.id);
@@ -218,6 +239,7 @@ impl DdlState {
     /// Forgets the last change, which the caller takes back.
     pub(super) fn pop(&mut self) -> Option<DdlChange> {
         let change = self.changes.pop()?;
+        self.bytes -= change.bytes();
         if let Some(heap) = change.made_heap() {
             self.private.remove(&heap);
         }
