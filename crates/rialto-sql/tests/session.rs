@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use rialto::backup::Archive;
 use rialto::io::{Caching, FaultKind, FaultyDisk, MemoryDisk};
 use rialto::row::Value;
 use rialto::{Checkpointing, Database, Durability, GroupCommitDesign, GroupCommitOptions, Logging, Options};
@@ -771,7 +772,7 @@ fn a_cancel_request_ends_a_backup_that_is_being_written() {
     let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("cancelled-{}", std::process::id()));
     let unfinished = path.join("backup.unfinished");
     let statement = format!("backup to '{}'", path.display());
-    // A backup may come to its end before the request does, which then ends the statement behind it.
+    // A backup may come to its end before the request does, which then ends nothing.
     let is_cancelled = (0..20).any(|_| {
         let _ = std::fs::remove_dir_all(&path);
         let (cancel, has_ended) = (session.cancel(), AtomicBool::new(false));
@@ -791,6 +792,45 @@ fn a_cancel_request_ends_a_backup_that_is_being_written() {
     assert!(is_cancelled && !unfinished.exists());
     run(&mut session, &statement);
     std::fs::remove_dir_all(&path).unwrap();
+}
+
+/// A cancel request that comes behind it ends nothing, nor do statements behind it in its pipeline: a backup that is answered by an error
+/// is thought to be none, and increments would rest on it.
+#[test]
+fn what_no_rollback_takes_back_is_told_as_done() {
+    let directory = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("done-{}", std::process::id()));
+    let _ = std::fs::remove_dir_all(&directory);
+    let path = |name: &str| directory.join(name);
+    let options = Options { archive: Some(Archive::on(MemoryDisk::new())), ..Options::default() };
+    let db = Database::open_on(MemoryDisk::new(), options).unwrap();
+    let mut session = Session::new(db, "ann", "bank");
+    run(&mut session, "create table t (a int primary key)");
+    let cancel = session.cancel();
+    let statements = [
+        format!("backup to '{}'", path("full").display()),
+        format!("backup incremental to '{}'", path("increment").display()),
+        "archive log".to_owned(),
+        "alter system set rialto.raise_stalls = '7ms'".to_owned(),
+    ];
+    for sql in &statements {
+        let prepared = session.prepare(sql, &[]).unwrap();
+        session.execute(&prepared, &[], &mut Collected::default()).unwrap();
+        cancel.request();
+        session.finish().unwrap_or_else(|error| panic!("{sql}: {} {error}", error.sqlstate.code()));
+        assert_eq!(value(&mut session, "select count(*) from t"), "0", "behind {sql}");
+    }
+    // The statement behind it is another transaction's.
+    let prepared = session.prepare(&statements[3], &[]).unwrap();
+    session.execute(&prepared, &[], &mut Collected::default()).unwrap();
+    let insert = session.prepare("insert into t values (1)", &[]).unwrap();
+    session.execute(&insert, &[], &mut Collected::default()).unwrap();
+    cancel.request();
+    let error = session.finish().unwrap_err();
+    assert_eq!(error.sqlstate.code(), "57014");
+    session.fail(&error).unwrap();
+    assert_eq!(value(&mut session, "select count(*) from t"), "0");
+    drop(session);
+    std::fs::remove_dir_all(&directory).unwrap();
 }
 
 #[test]

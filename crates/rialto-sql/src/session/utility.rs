@@ -91,7 +91,7 @@ impl Session {
                 if !by.is_zero() {
                     self.tell_if_ignored(&name.text);
                 }
-                Ok(Tag::Word("ALTER SYSTEM"))
+                self.done_for_good("ALTER SYSTEM")
             }
             Statement::Backup { kind, to } => {
                 self.refuse_in_block("BACKUP")?;
@@ -103,12 +103,12 @@ impl Session {
                 }
                 let report = self.database.backup_unless(self.cancel.flag(), to, *kind)?;
                 self.notice(report.to_string());
-                Ok(Tag::Word("BACKUP"))
+                self.done_for_good("BACKUP")
             }
             Statement::ArchiveLog => {
                 self.refuse_in_block("ARCHIVE LOG")?;
                 self.database.archive_log()?;
-                Ok(Tag::Word("ARCHIVE LOG"))
+                self.done_for_good("ARCHIVE LOG")
             }
             Statement::Reset(name) => {
                 match name {
@@ -157,6 +157,13 @@ impl Session {
             return Err(SqlError::new(SqlState::ActiveTransaction, message));
         }
         Ok(())
+    }
+
+    /// Ends the implicit block of a statement that no rollback takes back, once it is done; it is alone in its block. So neither a cancel
+    /// request that comes from here on nor a statement behind it in its pipeline turns its answer into an error.
+    fn done_for_good(&mut self, command: &'static str) -> Result<Tag> {
+        self.commit()?;
+        Ok(Tag::Word(command))
     }
 
     /// Warns that a command holds for its own statement only: of a query string it holds to the end, or to the end of the block.
