@@ -293,6 +293,14 @@ fn floats_have_infinities_and_one_nan() {
         ("1 / 'inf'::float8, -1 / 'inf'::float8, 'inf'::float8 / 2, 0 / 'NaN'::float8", "0|-0|Infinity|NaN"),
         ("-('NaN'::float8), abs('-inf'::float8), '-inf'::float8::text", "NaN|Infinity|-Infinity"),
         ("0::float8 * 1e-300, 0 / 1e300::float8", "0|0"),
+        (
+            "0.1::float8::numeric, (-100)::float8::numeric, 0::float8::numeric, 1e20::float8::numeric",
+            "0.1|-100|0|100000000000000000000",
+        ),
+        (
+            "1.5e-20::float8::numeric::text, 0.1::float8::numeric(6,3), (1::float8 / 3)::numeric",
+            "0.000000000000000000015|0.100|0.333333333333333",
+        ),
     ] {
         assert_eq!(run(&mut session, &format!("select {sql}"), &[]), Ok(vec![expected.to_string()]), "{sql}");
     }

@@ -131,8 +131,11 @@ fn decimal(value: &Value) -> Result<Decimal> {
         Value::Int8(value) => Ok(Decimal::from(*value)),
         Value::Decimal(value) => Ok(*value),
         Value::Float8(value) => {
-            // 15 digits are those that a float8 surely has.
-            let text = format!("{value:.14e}");
+            // 15 digits are those that a float8 surely has, but for zeros at their end.
+            let mut text = format!("{value:.14e}");
+            if let Some((digits, exponent)) = text.split_once('e') {
+                text = format!("{}e{exponent}", digits.trim_end_matches('0').trim_end_matches('.'));
+            }
             text.parse().map_err(|_| out_of_range(SqlType::Decimal(None)))
         }
         other => Err(no_cast(other, SqlType::Decimal(None))),
