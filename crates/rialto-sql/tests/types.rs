@@ -67,6 +67,17 @@ fn run_lifted(session: &mut Session, sql: &str) -> Result<usize, &'static str> {
     Ok(rows.0.len())
 }
 
+/// A cast gives a column its name where what is cast has none of its own, the outermost one.
+#[test]
+fn columns_are_called_as_with_postgresql() {
+    let mut session = session();
+    let sql = "select true, true::text, 1.5::float8::int8, v::text::int, abs(v)::text, t.v::int8, '1'::int::text, \
+               1 from t where id = 1";
+    let prepared = session.prepare(sql, &[]).unwrap();
+    let names: Vec<&str> = prepared.row_columns().iter().map(|column| column.name.as_str()).collect();
+    assert_eq!(names, ["bool", "text", "int8", "v", "abs", "v", "text", "?column?"]);
+}
+
 #[test]
 fn a_parameter_has_one_type() {
     let mut session = session();

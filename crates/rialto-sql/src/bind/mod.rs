@@ -21,7 +21,7 @@ use crate::cancel::Cancel;
 use crate::error::{Result, SqlError, SqlState};
 use crate::expr::cast::{self, CastContext};
 use crate::expr::{Context, Expr, NoColumns, RowTexts};
-use crate::parse::{Literal, Name};
+use crate::parse::{Literal, Name, Node, NodeKind};
 use crate::values::SqlType;
 
 /// What columns an expression can name.
@@ -349,6 +349,26 @@ impl<'a> Binder<'a> {
 
     fn undefined(&self, message: String, position: Option<usize>) -> SqlError {
         SqlError::new(SqlState::UndefinedFunction, message).at(position)
+    }
+}
+
+/// What PostgreSQL calls a column without an alias.
+fn column_name(node: &Node) -> String {
+    let name = name_within(node).unwrap_or_else(|| match &node.kind {
+        NodeKind::Cast(_, _, name) => name,
+        NodeKind::Bool(_) => "bool",
+        _ => "?column?",
+    });
+    name.to_owned()
+}
+
+/// The name of what a column is, or is cast from, if that has one.
+fn name_within(node: &Node) -> Option<&str> {
+    match &node.kind {
+        NodeKind::Column(name, _) | NodeKind::Qualified(_, name) => Some(&name.text),
+        NodeKind::Call(call) => Some(&call.name),
+        NodeKind::Cast(inner, ..) => name_within(inner),
+        _ => None,
     }
 }
 

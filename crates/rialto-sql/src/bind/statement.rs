@@ -6,7 +6,7 @@ use rialto::Table;
 use rialto::row::{Schema, Value};
 
 use super::expr::each_padded;
-use super::{Binder, OutputColumn, Scope, Typed};
+use super::{Binder, OutputColumn, Scope, Typed, column_name};
 use crate::error::{Result, SqlError, SqlState};
 use crate::expr::Expr;
 use crate::parse::{self, InsertSource, Item, Name, Node, NodeKind, OrderItem, Source};
@@ -293,20 +293,6 @@ fn all_columns(
         columns.push(OutputColumn { name: name.to_string(), sql_type });
     }
     Ok(())
-}
-
-/// What PostgreSQL calls a column without an alias.
-fn column_name(node: &Node) -> String {
-    match &node.kind {
-        NodeKind::Column(name, _) | NodeKind::Qualified(_, name) => name.text.clone(),
-        NodeKind::Call(call) => call.name.clone(),
-        NodeKind::Cast(inner, _, name) => match column_name(inner).as_str() {
-            "?column?" => name.clone(),
-            inner => inner.to_string(),
-        },
-        NodeKind::Bool(_) => "bool".to_string(),
-        _ => "?column?".to_string(),
-    }
 }
 
 /// ORDER BY. Kept here: of each output column one copy is made at most, however often it is named, and its bytes are taken.
