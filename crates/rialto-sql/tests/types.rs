@@ -79,6 +79,17 @@ fn columns_are_called_as_with_postgresql() {
 }
 
 #[test]
+fn a_block_is_begun_by_the_tag_of_its_command() {
+    let mut session = session();
+    for (sql, tag) in [("begin", "BEGIN"), ("start transaction read only", "START TRANSACTION")] {
+        let prepared = session.prepare(sql, &[]).unwrap();
+        let answer = session.execute(&prepared, &[], &mut Collected::default()).unwrap();
+        assert_eq!(answer.to_string(), tag);
+        run(&mut session, "rollback", &[]).unwrap();
+    }
+}
+
+#[test]
 fn a_parameter_has_one_type() {
     let mut session = session();
     for (sql, argument) in [

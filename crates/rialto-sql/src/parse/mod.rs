@@ -54,8 +54,8 @@ pub struct Name {
 /// A statement that is accepted.
 #[derive(Debug, Clone)]
 pub enum Statement {
-    /// BEGIN, START TRANSACTION.
-    Begin(Modes),
+    /// BEGIN, START TRANSACTION: which of them, and its modes.
+    Begin(&'static str, Modes),
     /// COMMIT, END.
     Commit,
     /// ROLLBACK, ABORT.

@@ -99,11 +99,11 @@ pub(super) fn parse<'a>(places: &'a Places<'a>, tokens: &'a [TokenWithSpan]) -> 
     let statement = match verb.as_str() {
         "BEGIN" => {
             let _ = cursor.take("WORK") || cursor.take("TRANSACTION");
-            Statement::Begin(modes(&mut cursor)?)
+            Statement::Begin("BEGIN", modes(&mut cursor)?)
         }
         "START" => {
             cursor.expect("TRANSACTION")?;
-            Statement::Begin(modes(&mut cursor)?)
+            Statement::Begin("START TRANSACTION", modes(&mut cursor)?)
         }
         "COMMIT" | "END" | "ROLLBACK" | "ABORT" => end(&mut cursor, &verb)?,
         "SAVEPOINT" => Statement::Savepoint(cursor.name()?),

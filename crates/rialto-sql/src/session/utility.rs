@@ -24,14 +24,14 @@ impl Session {
         sink: &mut dyn RowSink,
     ) -> Result<Tag> {
         match statement {
-            Statement::Begin(modes) => {
+            Statement::Begin(command, modes) => {
                 if self.block == Block::Explicit {
                     self.warn(SqlState::ActiveTransaction, "there is already a transaction in progress");
                 }
                 self.block = Block::Explicit;
                 self.cancel.set_in_block(false);
                 self.set_modes(*modes)?;
-                Ok(Tag::Word("BEGIN"))
+                Ok(Tag::Word(command))
             }
             Statement::Commit => {
                 if self.block != Block::Explicit {
