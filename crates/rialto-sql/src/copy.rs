@@ -27,8 +27,7 @@ pub struct CopyIn {
     null: Vec<u8>,
     /// What has come of the line that has begun, at most [`LINE_BYTES_MAX`].
     pending: Vec<u8>,
-    /// Whether `pending` ends in a backslash that the next byte belongs to.
-    escaped: bool,
+    ends: LineEnds,
     rows: u64,
     line: u64,
     ended: bool,
@@ -58,7 +57,7 @@ impl CopyIn {
             delimiter: options.delimiter,
             null: options.null.clone().into_bytes(),
             pending: Vec::new(),
-            escaped: false,
+            ends: LineEnds::default(),
             rows: 0,
             line: 0,
             ended: false,
@@ -84,13 +83,13 @@ impl CopyIn {
     /// Puts all lines into the table that these data complete.
     pub fn run(&mut self, tx: &mut Transaction, mut data: &[u8]) -> Result<()> {
         while !self.ended {
-            let end = line_end(data, &mut self.escaped);
-            let part = &data[..end.unwrap_or(data.len())];
+            let found = self.ends.find(data).map_err(|error| self.at_next_line(error))?;
+            let part = &data[..found.line];
             if self.pending.len() + part.len() > LINE_BYTES_MAX {
                 let message = format!("COPY line {} is longer than {LINE_BYTES_MAX} bytes", self.line + 1);
                 return Err(SqlError::new(SqlState::LimitExceeded, message));
             }
-            let Some(end) = end else {
+            let Some(next) = found.next else {
                 self.pending.extend_from_slice(part);
                 return Ok(());
             };
@@ -101,7 +100,7 @@ impl CopyIn {
                 line.extend_from_slice(part);
                 self.one_line(tx, &line)?;
             }
-            data = &data[end + 1..];
+            data = &data[next..];
         }
         Ok(())
     }
@@ -109,59 +108,120 @@ impl CopyIn {
     /// After the last data, which are these: what is left is a last line without its end.
     pub fn finish(&mut self, tx: &mut Transaction, data: &[u8]) -> Result<u64> {
         self.run(tx, data)?;
+        let is_whole = self.ends.end().map_err(|error| self.at_next_line(error))?;
         let line = std::mem::take(&mut self.pending);
-        if !line.is_empty() {
+        if is_whole || !line.is_empty() {
             self.one_line(tx, &line)?;
         }
         Ok(self.rows)
     }
 
+    /// The error, with the line that it is in.
+    fn at_next_line(&self, error: SqlError) -> SqlError {
+        let place = format!("COPY {}, line {}", self.schema.table(), self.line + 1);
+        if error.detail.is_none() { error.detail(format!("{place}.")) } else { error }
+    }
+
     fn one_line(&mut self, tx: &mut Transaction, line: &[u8]) -> Result<()> {
-        let line = without_return(line);
         if line == b"\\." {
             self.ended = true;
             return Ok(());
         }
-        let number = self.line + 1;
         let read = split(line, self.delimiter, &self.null, self.columns.len(), &mut self.scratch);
-        read.and_then(|()| encode(&self.schema, &self.columns, &mut self.scratch)).map_err(|error| {
-            let place = format!("COPY {}, line {number}", self.schema.table());
-            if error.detail.is_none() { error.detail(format!("{place}.")) } else { error }
-        })?;
+        read.and_then(|()| encode(&self.schema, &self.columns, &mut self.scratch))
+            .map_err(|error| self.at_next_line(error))?;
         tx.insert_encoded(&self.table, &self.scratch.row)?;
-        self.line = number;
+        self.line += 1;
         self.rows += 1;
         Ok(())
     }
 }
 
-/// Where the newline is that ends the line. One behind a backslash is data, as in PostgreSQL: `escaped` says whether one was the
-/// last byte before these, and then whether one is their last.
-fn line_end(data: &[u8], escaped: &mut bool) -> Option<usize> {
-    if data.is_empty() {
-        return None;
-    }
-    let mut at = usize::from(std::mem::take(escaped));
-    while let Some(found) = data[at..].iter().position(|byte| matches!(byte, b'\n' | b'\\')) {
-        at += found;
-        if data[at] == b'\n' {
-            return Some(at);
-        }
-        // The byte behind a backslash is passed over, if it has come.
-        at += 2;
-        if at > data.len() {
-            *escaped = true;
-            return None;
-        }
-    }
-    None
+/// How a line ends.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Ending {
+    Newline,
+    Return,
+    ReturnNewline,
 }
 
-/// The line without the carriage return before its newline, unless that is data: behind an odd number of backslashes.
-fn without_return(line: &[u8]) -> &[u8] {
-    match line.strip_suffix(b"\r") {
-        Some(rest) if rest.iter().rev().take_while(|byte| **byte == b'\\').count() % 2 == 0 => rest,
-        _ => line,
+/// Finds the ends of lines as PostgreSQL does: all of a COPY end as the first one. A byte behind a backslash ends none.
+#[derive(Default)]
+struct LineEnds {
+    ending: Option<Ending>,
+    /// The last byte of the data before, if what it means depends on the byte behind it: a backslash, or a carriage return, which may
+    /// end a line alone or with a newline.
+    open: Option<u8>,
+}
+
+/// What data have of a line.
+struct Found {
+    /// Its bytes are up to here.
+    line: usize,
+    /// Where the next one begins; `None` if it goes on in the data behind.
+    next: Option<usize>,
+}
+
+impl LineEnds {
+    fn find(&mut self, data: &[u8]) -> Result<Found> {
+        let mut at = 0;
+        if let Some(&first) = data.first() {
+            match self.open.take() {
+                Some(b'\r') => return self.at_return(0, 0, first),
+                Some(_) => at = 1,
+                None => {}
+            }
+        }
+        while let Some(found) = data[at..].iter().position(|byte| matches!(byte, b'\n' | b'\r' | b'\\')) {
+            at += found;
+            match (data[at], data.get(at + 1)) {
+                (b'\n', _) => {
+                    self.agree(Ending::Newline)?;
+                    return Ok(Found { line: at, next: Some(at + 1) });
+                }
+                (b'\r', Some(&behind)) => return self.at_return(at, at + 1, behind),
+                // The byte behind a backslash is passed over.
+                (_, Some(_)) => at += 2,
+                (b'\r', None) => {
+                    self.open = Some(b'\r');
+                    return Ok(Found { line: at, next: None });
+                }
+                (backslash, None) => {
+                    self.open = Some(backslash);
+                    break;
+                }
+            }
+        }
+        Ok(Found { line: data.len(), next: None })
+    }
+
+    /// The data are at their end. Whether a line was, too.
+    fn end(&mut self) -> Result<bool> {
+        let is_end = self.open.take() == Some(b'\r');
+        if is_end {
+            self.agree(Ending::Return)?;
+        }
+        Ok(is_end)
+    }
+
+    /// A line that ends at a carriage return, with this byte behind it, at `next`.
+    fn at_return(&mut self, line: usize, next: usize, behind: u8) -> Result<Found> {
+        let with_newline = behind == b'\n' && self.ending != Some(Ending::Return);
+        self.agree(if with_newline { Ending::ReturnNewline } else { Ending::Return })?;
+        Ok(Found { line, next: Some(next + usize::from(with_newline)) })
+    }
+
+    fn agree(&mut self, ending: Ending) -> Result<()> {
+        if *self.ending.get_or_insert(ending) == ending {
+            return Ok(());
+        }
+        let (what, escape) = match ending {
+            Ending::Newline => ("newline", "\\n"),
+            Ending::Return | Ending::ReturnNewline => ("carriage return", "\\r"),
+        };
+        let message = format!("literal {what} found in data");
+        Err(SqlError::new(SqlState::BadCopyFormat, message)
+            .hint(format!("Use \"{escape}\" to represent {what}; all lines end as the first one does.")))
     }
 }
 

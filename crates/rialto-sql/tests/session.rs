@@ -711,13 +711,44 @@ fn a_newline_behind_a_backslash_is_data_however_a_copy_is_cut() {
     let mut session = Session::new(database(), "ann", "bank");
     run(&mut session, "create table t (a int primary key, b text)");
     for end in ["", "\n", "\n\\.\n9\tnever\n"] {
-        let lines = ["1\ta\\\nb", "2\tc\\\\", "3\td\\\r", "4\te\r", "5\t\\\\\\\nf", "6\t\\N"];
+        let lines = ["1\ta\\\nb", "2\tc\\\\", "3\td\\\r", "4\te", "5\t\\\\\\\nf", "6\t\\N"];
         let data = lines.join("\n") + end;
         let expected = ["a\nb", "c\\", "d\r", "e", "\\\nf", "NULL"];
         for piece in 1..data.len() {
             let rows = copied(&mut session, data.as_bytes(), piece);
             let found: Vec<&str> = rows.iter().map(|row| row[1].as_str()).collect();
             assert_eq!(found, expected, "{data:?} in pieces of {piece}");
+        }
+    }
+}
+
+/// As with PostgreSQL. The first line of all says how lines end.
+#[test]
+fn lines_of_a_copy_end_in_one_way() {
+    let mut session = Session::new(database(), "ann", "bank");
+    run(&mut session, "create table t (a int primary key, b text)");
+    let rows = ["1\ta", "2\tb\\\r", "3\t", "4\tc\\\n"];
+    for end in ["\n", "\r", "\r\n"] {
+        for behind in ["", end, &format!("{end}\\.{end}5\tnever{end}")] {
+            let data = rows.join(end) + behind;
+            for piece in 1..data.len() {
+                let copied = copied(&mut session, data.as_bytes(), piece);
+                let texts: Vec<&str> = copied.iter().map(|row| row[1].as_str()).collect();
+                assert_eq!(texts, ["a", "b\r", "", "c\n"], "{data:?} in pieces of {piece}");
+            }
+        }
+    }
+    run(&mut session, "create table one (text text)");
+    let prepared = session.prepare("copy one from stdin", &[]).unwrap();
+    for data in ["a\nb\r", "a\nb\r\n", "a\rb\n", "a\rb\r\n", "a\r\nb\n", "a\r\nb\rc\r\n", "a\r\nb\r"] {
+        for piece in 1..data.len() {
+            let mut copy = session.begin_copy(&prepared).unwrap();
+            let mut pieces =
+                data.as_bytes().chunks(piece).map(|piece| (piece, false)).chain([(&b""[..], true)]);
+            let refused = pieces.find_map(|(piece, last)| session.run_copy(&mut copy, piece, last).err());
+            let error = refused.expect(data);
+            assert_eq!(error.sqlstate.code(), "22P04", "{data:?} in pieces of {piece}");
+            session.fail(&error).unwrap();
         }
     }
 }
