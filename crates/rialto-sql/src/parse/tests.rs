@@ -26,6 +26,19 @@ fn names_are_folded_unless_quoted() {
     assert_eq!(names[1].position, Some(27));
 }
 
+/// As with PostgreSQL: it would be taken for an alias.
+#[test]
+fn a_word_straight_behind_a_number_is_refused() {
+    for sql in
+        ["1e", "1abc", "1.5abc", "1e5x", "1.e", ".5e", "1e+", "1.x", "1é", "1from t", "1 where 1in (1)"]
+    {
+        assert_eq!(code(&format!("select {sql}")), "42601", "{sql}");
+    }
+    for sql in ["1 e", "1\"e\"", "1e5 x", "1 from t", "1+e from t"] {
+        utility(&format!("select {sql}"));
+    }
+}
+
 #[test]
 fn what_pgbench_sends_is_understood() {
     for sql in [

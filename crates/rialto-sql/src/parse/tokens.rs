@@ -48,6 +48,8 @@ impl<'a> Reading<'a> {
         let mut tokenizer = Tokenizer::new(&Lexis, self.text);
         // Where an operator ends that a sign directly behind it is a part of.
         let mut goes_on_at = None;
+        // The last number, from here to there.
+        let mut number = None;
         let read = catch_unwind(AssertUnwindSafe(|| {
             tokenizer.tokenize_with_location_into_buf_with_mapper(&mut tokens, |token| {
                 self.scales.put(&token.token);
@@ -67,6 +69,19 @@ impl<'a> Reading<'a> {
                         {
                             let error = SqlError::unsupported(format!("operator {operator}{sign}"));
                             refused = Some(error.at(places.position(*end)));
+                            resume_unwind(Box::new(()));
+                        }
+                    }
+                    Token::Number(..) => number = Some((token.span.start, token.span.end)),
+                    Token::Word(word) => {
+                        if let Some((start, end)) = number
+                            && end == token.span.start
+                            && word.quote_style.is_none()
+                            && refused.is_none()
+                        {
+                            let message = "syntax error: trailing junk after a number";
+                            let error = SqlError::new(SqlState::SyntaxError, message);
+                            refused = Some(error.at(places.position(start)));
                             resume_unwind(Box::new(()));
                         }
                     }
