@@ -52,7 +52,7 @@ fn chains_of_any_length_end_in_an_answer_or_an_error() {
         ("select k", " + 1", " from t", [FINE, DEEP, DEEP]),
         ("select k", "::int::bigint", " from t", [FINE, DEEP, DEEP]),
         ("select k", " is null", " from t", [FINE, DEEP, DEEP]),
-        ("select true", " = true", "", [FINE, DEEP, DEEP]),
+        ("select true", " = true", "", [SYNTAX, SYNTAX, DEEP]),
         ("select true", " between true and true", "", [FINE, DEEP, DEEP]),
         ("select true", " in (true)", "", [FINE, DEEP, DEEP]),
         ("select ", "- ", "1", [FINE, DEEP, DEEP]),

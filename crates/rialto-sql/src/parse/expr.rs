@@ -228,10 +228,24 @@ fn chain(places: &Places<'_>, node: ast::Expr, level: u16) -> Result<Node> {
         first = *left;
     }
     let mut built = lower(places, first, level)?;
+    let mut compared = false;
     while let Some((op, right)) = rest.pop() {
+        let compares = is_comparison(&op);
+        if compared && compares {
+            let message = format!("syntax error at or near \"{op}\"");
+            let error =
+                SqlError::new(SqlState::SyntaxError, message).at(lower(places, right, level)?.position);
+            return Err(error.hint("What a comparison comes to is compared in parentheses."));
+        }
         built = operation(places, built, &op, right, level)?;
+        compared = compares;
     }
     Ok(built)
+}
+
+fn is_comparison(op: &BinaryOperator) -> bool {
+    use BinaryOperator::{Eq, Gt, GtEq, Lt, LtEq, NotEq};
+    matches!(op, Eq | NotEq | Lt | LtEq | Gt | GtEq)
 }
 
 /// An operation on what is lowered already.

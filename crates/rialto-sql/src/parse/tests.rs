@@ -40,6 +40,18 @@ fn a_word_straight_behind_a_number_is_refused() {
 }
 
 #[test]
+fn comparisons_are_not_chained() {
+    for sql in
+        ["1 = 1 = true", "1 < 2 < true", "true and 1 = 1 <> true", "not 1 >= 1 = true", "1 = 2 + 1 = true"]
+    {
+        assert_eq!(code(&format!("select {sql}")), "42601", "{sql}");
+    }
+    for sql in ["(1 = 1) = true", "true = (1 = 1)", "1 = 1 and 2 = 2", "1 = 1 is true", "1 in (1) = true"] {
+        utility(&format!("select {sql}"));
+    }
+}
+
+#[test]
 fn what_pgbench_sends_is_understood() {
     for sql in [
         "drop table if exists pgbench_accounts, pgbench_branches, pgbench_history, pgbench_tellers",
