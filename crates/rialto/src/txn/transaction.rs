@@ -686,8 +686,10 @@ impl Context {
         }
     }
 
+    /// These may wait for lock tables, so the transaction's own go back before (L12).
     #[cold]
     fn end_kept_parts(&mut self) {
+        self.core.locks.end_stint(&mut self.owner);
         std::mem::take(&mut self.kept_parts).into_iter().for_each(Context::end_part);
     }
 

@@ -405,7 +405,7 @@ impl LockManager {
 
     /// Ends the stint, and with it what the owner had of it.
     #[inline]
-    pub(in super::super) fn end_stint(&self, owner: &mut Owner) {
+    pub fn end_stint(&self, owner: &mut Owner) {
         if owner.body.stint.is_on() {
             let kept = owner.body.stint.kept.len() as u64;
             self.slot(owner).counters.local.add(kept);
