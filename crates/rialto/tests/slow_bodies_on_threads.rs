@@ -146,3 +146,44 @@ fn a_call_with_kept_parts_ends_with_no_lock_table_out() {
     third.until_it_runs();
     assert!(ends_well(&db, parts, third));
 }
+
+/// A body waits for the log by a handle, or by the database, with executor 5 out.
+#[test]
+fn a_body_that_waits_for_the_log_keeps_its_turn() {
+    type Wait = fn(&Database);
+    let waits: [(&str, Wait); 3] = [
+        ("commit", |db| {
+            let options = TxOptions { durability: Some(Durability::Disk), ..TxOptions::default() };
+            let mut handle = db.begin_with(&options).unwrap();
+            handle.update(&db.table("t").unwrap(), 1, &[(1, Value::Int4(7))]).unwrap();
+            handle.commit().unwrap();
+        }),
+        ("ticket", |db| {
+            let options = TxOptions { durability: Some(Durability::Disk), ..TxOptions::default() };
+            let mut handle = db.begin_with(&options).unwrap();
+            handle.update(&db.table("t").unwrap(), 1, &[(1, Value::Int4(7))]).unwrap();
+            handle.submit().unwrap().wait().unwrap();
+        }),
+        ("checkpoint", |db| {
+            db.checkpoint().unwrap();
+        }),
+    ];
+    let ends_well = waits.map(|(how, wait)| {
+        let is_slow = Arc::new(AtomicBool::new(false));
+        let db = open(&is_slow);
+        let of_body = Mutex::new(Some(db.clone()));
+        let wait = move || {
+            is_slow.store(true, Ordering::SeqCst);
+            // Taken out: a body keeps no database open.
+            if let Some(db) = of_body.lock().unwrap().take() {
+                wait(&db);
+            }
+        };
+        let (body, last) = gated("s", wait);
+        register(&db, "waits", body);
+        let call = send(&db, "waits", 5);
+        last.until_it_runs();
+        (how, ends_well(&db, call, last))
+    });
+    assert_eq!(ends_well, waits.map(|(how, _)| (how, true)));
+}

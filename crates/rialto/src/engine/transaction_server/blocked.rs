@@ -5,9 +5,15 @@
 //! executor that goes on waits for its turn, and the thread that has the turn must need nothing that it holds, unless it waits for that in a wait that
 //! says so, too. A commit that has waited goes on without the turn, and waits for it when it has ended (`Context::leave_turn`): others
 //! do not wait for the body that has the turn, as they would for what the commit holds.
+//!
+//! **A thread that has lock tables out keeps its turn** (L12 in `lock/local/`). It has some only while it runs a body whose transaction
+//! has an executor lease ([`OwnLease`]), and then it waits for no other transaction, but for the log or a checkpoint at most. These
+//! need no turn: they wait for commits, and none waits for its turn while it keeps a gate, a place that is not applied, or the log's room.
 
 use std::cell::Cell;
 use std::sync::Arc;
+
+use crate::lock::OwnLease;
 
 /// Who lets others run.
 pub(in crate::engine) trait Turns: Send + Sync {
@@ -48,8 +54,11 @@ impl Drop for TakesTurns {
 pub(crate) struct Blocked(Option<Arc<dyn Turns>>);
 
 impl Blocked {
-    /// Lets another executor run.
+    /// Lets another executor run, unless the thread has lock tables out.
     pub fn enter() -> Blocked {
+        if OwnLease::is_out() {
+            return Blocked(None);
+        }
         let turns = TURNS.try_with(Cell::take).unwrap_or_default();
         if let Some(turns) = &turns {
             turns.leave();

@@ -5,10 +5,11 @@
 //! somebody else's is in the way. Nobody else can ask these tables meanwhile, so the list is as good as locks. Before the
 //! owner waits for anything he *leaves* the stint: what is in the list becomes locks, and the tables go back.
 //!
-//! Invariant **L12**: whoever is in a stint waits for nothing and nobody, but for a few looks whether one more table comes back. So
-//! tables that are out come back soon, and nobody in a stint can be on a cycle of waits. Who begins one and finds a table out puts back what he has, waits for that table,
-//! and begins again with it: many threads on few cores would else sleep one behind the other, each with tables that the
-//! next ones want.
+//! Invariant **L12**: an owner that is in a stint waits for no other owner, no lock table and no turn of its thread; it takes a few
+//! looks whether one more table comes back. So tables that are out come back when the body that runs has ended, and no stint can be
+//! on a cycle of waits. (What else a body waits for, such as the log, is part of its time: [`own_lease`](super::own_lease).) Who
+//! begins one and finds a table out puts back what he has, waits for that table, and begins again with it: many threads on few
+//! cores would else sleep one behind the other, each with tables that the next ones want.
 //!
 //! What is only read lies at the readers' executor, whose table any number of stints have at once as long as they only read
 //! there.
@@ -401,6 +402,7 @@ impl LockManager {
         // Its memory is for the next one.
         stint.kept = kept;
         stint.put_back(&self.local);
+        self.end_own_lease(owner.body.id);
     }
 
     /// Ends the stint, and with it what the owner had of it.
