@@ -662,7 +662,8 @@ pub(crate) fn end_run<T>(
     };
     // A victim says nothing of what it read: it runs again.
     let deadlocks = runs.deadlocks();
-    if matches!(error, Error::Deadlock { .. }) && deadlocks < core.options.deadlock_retries_max {
+    let mut runs_again = || deadlocks < core.options.deadlock_retries_max || transaction.context().met_lease;
+    if matches!(error, Error::Deadlock { .. }) && runs_again() {
         runs.lock_wait_ns += transaction.give_up();
         return runs.again(transaction, Some(back_off(deadlocks)));
     }

@@ -26,8 +26,8 @@ enum Stands {
     Second,
 }
 
-fn open_standing(executor_threads: usize, stands: Stands) -> (Database, Table) {
-    let options = Options {
+fn options(executor_threads: usize) -> Options {
+    Options {
         durability: Durability::Memory,
         locks: LockForm::Local,
         // All keys are of one executor.
@@ -35,8 +35,11 @@ fn open_standing(executor_threads: usize, stands: Stands) -> (Database, Table) {
         executor_threads,
         lock_timeout: 2 * LIMIT,
         ..quiet::options()
-    };
-    let db = Database::open_on(MemoryDisk::new(), options).unwrap();
+    }
+}
+
+fn open_standing(executor_threads: usize, stands: Stands) -> (Database, Table) {
+    let db = Database::open_on(MemoryDisk::new(), options(executor_threads)).unwrap();
     if stands == Stands::Second {
         let first = TableDef::new("first", vec![Column::new("id", ColumnType::Int4)]);
         db.transact(|tx| tx.create_table(&first).map(drop)).unwrap();
@@ -251,4 +254,66 @@ fn a_handle_that_ends_with_definitions_in_a_body_waits_for_no_executor() {
             assert_eq!(db.transact(|tx| tx.count(&table)), Ok(rows), "{how}, {stands:?}");
         });
     }
+}
+
+/// A handle is used by what tells the identifier, or the condition, of an action whose call has executors of an earlier phase.
+#[test]
+fn a_handle_in_an_identifier_or_a_condition_locks_what_is_free() {
+    static HANDLE: Mutex<Option<(Database, Table)>> = Mutex::new(None);
+    fn add_beside() -> Result<()> {
+        let (db, table) = HANDLE.lock().unwrap().clone().unwrap();
+        let mut handle = db.begin()?;
+        add(&mut handle, &table, 7)?;
+        handle.commit()
+    }
+    fn identifier(arguments: &[Value]) -> Value {
+        // What an error of the handle comes to does not count.
+        add_beside().map_or(Value::Null, |()| arguments[0].clone())
+    }
+    fn condition(_: &[Value]) -> bool {
+        add_beside().is_ok()
+    }
+    type With = fn(Action) -> Action;
+    let all: [(&str, With); 2] = [
+        ("identifier", |action| action.by(identifier)),
+        ("condition", |action| action.by_argument(0).when(condition)),
+    ];
+    for ((what, with), threads, beside) in all.into_iter().flat_map(|it| [(it, 0, 0), (it, 0, 1), (it, 2, 0)])
+    {
+        in_time(LIMIT, move || {
+            let (db, table) = open(threads);
+            *HANDLE.lock().unwrap() = Some((db.clone(), table.clone()));
+            let own = table.clone();
+            let body = Action::exclusive("t", move |tx, _, _| add(tx, &own, 0));
+            let first = body.clone().by_argument(0);
+            let second =
+                [with(body.clone())].into_iter().chain((0..beside).map(|_| body.clone().by_argument(0)));
+            let flow = Flow::new().phase([first]).phase(second);
+            db.register(Procedure::new("p", [ColumnType::Int4], flow)).unwrap();
+            assert_eq!(db.call("p", &[Value::Int4(0)]), Ok(vec![]), "{what}, {threads} threads");
+            let numbers = numbers(&db, &table);
+            assert_eq!(numbers[0], 2 + beside, "{what}, {threads} threads");
+            assert!(numbers[7] > 0, "{what}, {threads} threads");
+            HANDLE.lock().unwrap().take();
+        });
+    }
+}
+
+/// That a call runs again without its executor lease is none of the deadlocks that are counted.
+#[test]
+fn a_handle_in_a_body_locks_what_is_free_without_retries() {
+    in_time(LIMIT, || {
+        let options = Options { deadlock_retries_max: 0, ..options(0) };
+        let db = Database::open_on(MemoryDisk::new(), options).unwrap();
+        let table = quiet::numbers(&db);
+        let (of_body, beside) = (db.clone(), table.clone());
+        let outcome = call_beside(&db, &table, move |_| {
+            let mut handle = of_body.begin()?;
+            add(&mut handle, &beside, 7)?;
+            handle.commit()
+        });
+        assert_eq!(outcome, Ok(()));
+        let numbers = numbers(&db, &table);
+        assert_eq!((numbers[0], numbers[7]), (3, 3));
+    });
 }

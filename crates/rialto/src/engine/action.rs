@@ -168,6 +168,12 @@ impl Action {
         self.target.as_ref().and_then(|target| target.what.condition)
     }
 
+    /// Whether functions of the user's tell what it names, or which calls it is part of.
+    pub(super) fn has_functions(&self) -> bool {
+        let is_computed = |part: &IdentifierPart| matches!(part, IdentifierPart::Computed(_));
+        self.condition().is_some() || self.identifier().iter().any(is_computed)
+    }
+
     /// The outputs that it needs to be part of a call.
     pub(crate) fn needs(&self) -> &[usize] {
         self.target.as_ref().map_or(&[], |target| &target.what.needs)

@@ -9,10 +9,11 @@
 
 use super::action::Action;
 use super::identifier::Given;
-use super::phase::{Ready, ReadyActions, lock, make_ready};
+use super::phase::{Ready, ReadyActions, beside_lease, lock, make_ready};
 use super::procedure::{Outputs, Registered};
 use crate::error::Result;
 use crate::lock::LockForm;
+use crate::rarely::rarely;
 use crate::row::Value;
 use crate::txn::Transaction;
 
@@ -26,7 +27,7 @@ pub(crate) fn run(
     outputs.clear();
     let locks_identifiers = transaction.context().core.locks.form() == LockForm::Local;
     for phase in procedure.flow().phases() {
-        if locks_identifiers && phase.len() > 1 {
+        if locks_identifiers && (phase.len() > 1 || rarely(asks_beside_lease(procedure, transaction))) {
             run_together(procedure, phase, transaction, arguments, outputs)?;
         } else {
             // Where rows are locked, each action's turn comes when the one before it has run, and a claim, which is of
@@ -38,6 +39,12 @@ pub(crate) fn run(
         outputs.rendezvous();
     }
     Ok(())
+}
+
+/// Whether functions of the user's tell what the next phase names, and have to be asked with executors of an earlier one out.
+#[inline]
+fn asks_beside_lease(procedure: &Registered, transaction: &mut Transaction) -> bool {
+    procedure.has_functions() && transaction.context().owner.is_in_stint()
 }
 
 /// Runs one action, if it is part of the call.
@@ -71,8 +78,10 @@ fn run_together(
 ) -> Result<()> {
     let (context, given) = (transaction.context(), Given { arguments, earlier: outputs.earlier() });
     let mut actions = ReadyActions::new();
-    let part_of_it = phase.iter().filter(|action| action.is_part_of(given.arguments, given.earlier));
-    make_ready(procedure, part_of_it, context, given, &mut actions)?;
+    beside_lease(procedure, context, |context| {
+        let part_of_it = phase.iter().filter(|action| action.is_part_of(given.arguments, given.earlier));
+        make_ready(procedure, part_of_it, context, given, &mut actions)
+    })?;
     lock(procedure, context, &mut actions, given)?;
     actions.iter_mut().try_for_each(|action| action.run(procedure, transaction, arguments, outputs))
 }

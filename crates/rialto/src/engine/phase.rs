@@ -114,6 +114,25 @@ fn table_of<'a>(target: &'a Target, context: &mut Context) -> Result<Cow<'a, Tab
     table
 }
 
+/// Finds out which actions of a phase are part of the call, and what they name. The functions of the user's that tell so run beside the
+/// executor lease of the phase before, if there is one, as a body does.
+#[inline]
+pub(super) fn beside_lease<T>(
+    procedure: &Registered,
+    context: &mut Context,
+    find_out: impl FnOnce(&mut Context) -> Result<T>,
+) -> Result<T> {
+    let lease = match procedure.has_functions() {
+        true => context.core.locks.own_lease(&context.owner),
+        false => None,
+    };
+    let found = find_out(context);
+    if rarely(lease.is_some_and(OwnLease::end)) {
+        run_without_lease(procedure, context)?;
+    }
+    found
+}
+
 /// Puts actions of a phase, all of them part of the call, into `ready`, each with what its identifier is for the arguments and for
 /// what earlier phases gave. Nothing is locked yet.
 #[inline]
@@ -454,9 +473,10 @@ impl<'a> Targeted<'a> {
 fn run_without_lease(procedure: &Registered, context: &mut Context) -> Result<()> {
     procedure.note_handles();
     context.scope.end();
-    let waiting_for = "what its own body uses by another transaction".to_owned();
+    let waiting_for = "what it uses by another transaction itself".to_owned();
     let error = Error::Deadlock { waiting_for };
     context.doom(error.clone());
+    context.met_lease = true;
     Err(error)
 }
 

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use hashbrown::HashMap;
 use parking_lot::RwLock;
 
+use super::action::Action;
 use super::data_oriented::{ActionRuns, Plan, Plans, Queues, send};
 use super::flow::Flow;
 use super::sent::Sent;
@@ -244,7 +245,9 @@ pub(crate) struct Registered {
     plans: Plans,
     /// A higher version has been registered.
     superseded: AtomicBool,
-    /// A body of it uses further transactions, which have met its executor lease: it gets none.
+    /// Functions of the user's tell what actions of it name, or which calls they are part of.
+    has_functions: bool,
+    /// A body or function of it uses further transactions, which have met its executor lease: it gets none.
     has_handles: AtomicBool,
 }
 
@@ -254,12 +257,15 @@ impl Registered {
         let arguments = procedure.arguments.iter().enumerate().map(column).collect();
         let account = accounts.id(&procedure.name);
         let plans = Plans::new(&procedure.flow);
+        let mut actions = procedure.flow.phases().iter().flatten();
+        let has_functions = actions.any(Action::has_functions);
         let registered = Registered {
             procedure,
             arguments,
             account,
             outputs_max: AtomicUsize::new(0),
             superseded: AtomicBool::new(false),
+            has_functions,
             has_handles: AtomicBool::new(false),
             plans,
         };
@@ -381,7 +387,13 @@ impl Registered {
         self.error(reason)
     }
 
-    /// Whether a transaction that one of its bodies uses beside its own has met its executor lease.
+    /// Whether functions of the user's tell what actions of it name, or which calls they are part of.
+    #[inline]
+    pub(super) fn has_functions(&self) -> bool {
+        self.has_functions
+    }
+
+    /// Whether a transaction that one of its bodies or functions uses beside its own has met its executor lease.
     #[inline]
     pub(super) fn has_handles(&self) -> bool {
         self.has_handles.load(Ordering::Relaxed)

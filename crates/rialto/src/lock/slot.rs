@@ -317,6 +317,12 @@ impl Owner {
         !self.body.locals.is_empty()
     }
 
+    /// Whether it has lock tables of executors out.
+    #[inline]
+    pub fn is_in_stint(&self) -> bool {
+        self.body.stint.is_on()
+    }
+
     /// When its transaction, or the first run of it, began.
     pub fn started(&self) -> Moment {
         self.body.started

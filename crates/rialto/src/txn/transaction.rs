@@ -163,6 +163,8 @@ pub(crate) struct Context {
     pub forget_tables: bool,
     /// Chosen as a deadlock's victim: nothing but an abort is left.
     doomed: Option<Error>,
+    /// It runs again because another transaction of its thread has met its executor lease, whatever the number of its deadlocks.
+    pub met_lease: bool,
     limit: Option<TimeLimit>,
     pub(super) waits: CommitWaits,
     /// Whether it has a limit, is doomed, or has written and may write no more.
@@ -261,6 +263,7 @@ impl Context {
             of_the_moment: None,
             forget_tables: false,
             doomed: None,
+            met_lease: false,
             limit: None,
             waits: CommitWaits::default(),
             has_limits: false,
@@ -306,6 +309,7 @@ impl Context {
         });
         (self.waits, self.limit, self.doomed, self.was_refused) = (waits, limit, None, false);
         (self.has_limits, self.has_times) = (limit.is_some(), options.has_times());
+        self.met_lease = false;
         Ok(())
     }
 

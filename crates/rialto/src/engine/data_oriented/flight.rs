@@ -44,7 +44,7 @@ use crate::core::Core;
 use crate::database::{Run, Runs, begin_run, end_run};
 use crate::engine::action::Action;
 use crate::engine::identifier::Given;
-use crate::engine::phase::{Identified, Ready, ReadyActions, has_plain, lock, make_ready};
+use crate::engine::phase::{Identified, Ready, ReadyActions, beside_lease, has_plain, lock, make_ready};
 use crate::engine::procedure::{Outputs, Registered};
 use crate::engine::sent::Landed;
 use crate::error::{Error, Result};
@@ -230,12 +230,14 @@ impl Flight {
         let (procedure, arguments) = (&*call.procedure, &call.arguments[..]);
         let phase = &procedure.flow().phases()[*next_phase];
         let (context, given) = (transaction.context(), Given { arguments, earlier: outputs.earlier() });
-        let positions = phase.iter().enumerate();
-        let positions = positions.filter(|(_, action)| action.is_part_of(arguments, given.earlier));
-        // There are no more actions in a phase (`Flow::problem`).
-        let positions: SmallVec<[u16; 16]> = positions.map(|(at, _)| at as u16).collect();
-        let mut actions = ReadyActions::new();
-        make_ready(procedure, actions_at(phase, &positions), context, given, &mut actions)?;
+        let (mut positions, mut actions) = (SmallVec::<[u16; 16]>::new(), ReadyActions::new());
+        beside_lease(procedure, context, |context| {
+            let part_of_it = phase.iter().enumerate();
+            let part_of_it = part_of_it.filter(|(_, action)| action.is_part_of(arguments, given.earlier));
+            // There are no more actions in a phase (`Flow::problem`).
+            positions.extend(part_of_it.map(|(at, _)| at as u16));
+            make_ready(procedure, actions_at(phase, &positions), context, given, &mut actions)
+        })?;
         if !is_here {
             *is_whole =
                 runs.is_whole() || context.ddl.is_some() || procedure.plans().takes_whole(*next_phase);
