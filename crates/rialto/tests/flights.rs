@@ -5,8 +5,9 @@ mod common;
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::panic::{AssertUnwindSafe, catch_unwind, panic_any};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Barrier, mpsc};
 use std::time::{Duration, Instant};
 
 use common::{in_time, until};
@@ -349,4 +350,39 @@ fn strangers_wait_for_locks_after_a_part_whose_waits_were_ended() {
             }
         }
     });
+}
+
+/// Two parts of a phase panic. Destructors of what the panics carry find nothing held, that of the one that nobody is told of, too.
+#[test]
+fn what_the_panics_of_two_parts_carry_is_dropped_when_nothing_is_held() {
+    struct Payload(Database, mpsc::Sender<Result<bool>>);
+    impl Drop for Payload {
+        fn drop(&mut self) {
+            let options = TxOptions { lock_wait: LockPolicy::Refuse, ..TxOptions::default() };
+            let found = self.0.begin_with(&options).and_then(|mut tx| {
+                let table = self.0.table("left")?;
+                tx.get_for_update(&table, KEYS[0]).map(|row| row.is_some())
+            });
+            let _ = self.1.send(found);
+        }
+    }
+    let db = database(2);
+    let left = db.table("left").unwrap();
+    db.transact(|tx| KEYS.iter().try_for_each(|&key| tx.insert(&left, &ints([key, 0])))).unwrap();
+    let ((found, are_found), both) = (mpsc::channel(), Arc::new(Barrier::new(2)));
+    let panics = |at: usize| {
+        let (db, found, both) = (db.clone(), found.clone(), both.clone());
+        let body = Action::exclusive("left", move |_, _, _| {
+            both.wait();
+            panic_any(Payload(db.clone(), found.clone()))
+        });
+        body.by_argument(at)
+    };
+    let flow = Flow::new().phase([panics(0), panics(1)]);
+    db.register(Procedure::new("p", [ColumnType::Int4; 2], flow)).unwrap();
+    let call = catch_unwind(AssertUnwindSafe(|| db.call("p", &ints([KEYS[0], KEYS[4]]))));
+    drop(call.expect_err("it panics"));
+    for nth in 0..2 {
+        assert_eq!(are_found.recv_timeout(LIMIT).unwrap(), Ok(true), "destructor {nth}");
+    }
 }

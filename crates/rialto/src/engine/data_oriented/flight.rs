@@ -534,11 +534,14 @@ fn meet(mut arrivals: Vec<Arrival>, here: &Here<'_>) {
     let (failed_at, failure) =
         first.map_or((None, None), |(position, arrival)| (Some(position), arrival.failure.take()));
     let goes_on = failure.is_none() && !needs_whole;
+    // What the other panics carry is dropped last, when the transaction holds nothing any more: its destructors are foreign code.
+    let mut others = Vec::new();
     let own = arrivals.iter().position(|arrival| matches!(arrival.run, PartOf::Flight(_)));
     let own = arrivals.swap_remove(own.expect("one part has the transaction's own context"));
     let PartOf::Flight(mut flight) = own.run else { unreachable!("it was just found to be") };
     let mut given = flight.outputs.take_own(&own.actions, &own.ends);
-    for Arrival { run, actions, ends, .. } in arrivals {
+    for Arrival { run, actions, ends, failure } in arrivals {
+        others.extend(failure);
         let PartOf::Own(part, mut outputs) = run else { unreachable!("only one has the flight") };
         if goes_on {
             flight.transaction.absorb(part);
