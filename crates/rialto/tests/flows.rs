@@ -542,3 +542,37 @@ fn an_error_of_an_identifier_is_that_of_the_table_as_it_is() {
         }
     }
 }
+
+/// A closure makes the table, or the index, of an action behind it in the same phase, on every engine.
+#[test]
+fn an_action_finds_what_a_closure_before_it_in_its_phase_has_made() {
+    let forms = [LockForm::Thin, LockForm::Central, LockForm::Local].map(|locks| (locks, 0));
+    for (locks, executor_threads) in forms.into_iter().chain([(LockForm::Local, 2)]) {
+        let db = database_of(locks, executor_threads);
+        let make = Flow::of(|tx, _, _| {
+            let columns = vec![Column::new("id", ColumnType::Int4)];
+            tx.create_table(&TableDef::new("new", columns).with_primary_key(&["id"]))?;
+            tx.create_index("people", "people_by_age", &["age"], false)
+        });
+        let make = make.phases()[0][0].clone();
+        let fill =
+            Action::exclusive("new", |tx, arguments, _| tx.insert(arguments.table()?, arguments.values()));
+        let first = Action::shared("people", |tx, arguments, outputs| {
+            let of_age = Scan::prefix(arguments.index(), arguments.values().to_vec());
+            tx.entries(arguments.table()?, &of_age, |_, entry| {
+                outputs.push(entry.read::<i32>("id")?);
+                Ok(ControlFlow::Break(()))
+            })
+        });
+        let flow =
+            Flow::new().phase([make, fill.by_argument(0), first.on_index("people_by_age").by_argument(0)]);
+        db.register(Procedure::new("p", [ColumnType::Int4], flow)).unwrap();
+        assert_eq!(
+            db.call("p", &[Value::Int4(20)]),
+            Ok(vec![Value::Int4(0)]),
+            "{locks:?}, {executor_threads}"
+        );
+        let new = db.table("new").unwrap();
+        assert_eq!(db.transact(|tx| tx.count(&new)), Ok(1), "{locks:?}, {executor_threads}");
+    }
+}

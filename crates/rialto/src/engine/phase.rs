@@ -28,6 +28,9 @@ pub(super) enum Ready<'a> {
     Targeted(Targeted<'a>),
     /// A plain closure.
     Plain(&'a Body),
+    /// On a table or an index that is not there, behind a plain closure of the same phase, which may make it: it is bound when its turn
+    /// comes.
+    Late(&'a Action),
 }
 
 /// The actions of a phase in a call, in their order.
@@ -67,7 +70,7 @@ impl<'a> Ready<'a> {
     pub fn targeted(&self) -> Option<&Targeted<'a>> {
         match self {
             Ready::Targeted(targeted) => Some(targeted),
-            Ready::Plain(_) => None,
+            Ready::Plain(_) | Ready::Late(_) => None,
         }
     }
 
@@ -76,7 +79,7 @@ impl<'a> Ready<'a> {
     pub fn intend(&mut self, procedure: &Registered, context: &mut Context, given: Given<'_>) -> Result<()> {
         match self {
             Ready::Targeted(targeted) => targeted.intend(procedure, context, given),
-            Ready::Plain(_) => Ok(()),
+            Ready::Plain(_) | Ready::Late(_) => Ok(()),
         }
     }
 
@@ -95,8 +98,26 @@ impl<'a> Ready<'a> {
                 let which = WhichIndex::Primary;
                 body(transaction, &Arguments { procedure, values, table: None, which }, outputs)
             }
+            Ready::Late(action) => run_late(action, procedure, transaction, values, outputs),
         }
     }
+}
+
+/// Runs an action whose turn it is in its phase, with all that is to be done for it. It gets no stint: the phase has plain closures.
+#[cold]
+fn run_late(
+    action: &Action,
+    procedure: &Registered,
+    transaction: &mut Transaction,
+    values: &[Value],
+    outputs: &mut Outputs,
+) -> Result<()> {
+    let (context, given) = (transaction.context(), Given { arguments: values, earlier: outputs.earlier() });
+    context.check()?;
+    let mut ready = Ready::new(action, context)?;
+    ready.identify(procedure, context, given)?;
+    lock_as_others_do(procedure, context, std::slice::from_mut(&mut ready), given)?;
+    ready.run(procedure, transaction, values, outputs)
 }
 
 /// The table of an action. The transaction's own definitions come first.
@@ -146,9 +167,20 @@ pub(super) fn make_ready<'a>(
     context.check()?;
     ready.clear();
     for action in actions {
+        let made = Ready::new(action, context);
+        if rarely(made.is_err()) && has_plain(ready) {
+            ready.push(Ready::Late(action));
+            continue;
+        }
         // Identified where it lies: it is large.
-        ready.push(Ready::new(action, context)?);
-        ready.last_mut().expect("it was just put in").identify(procedure, context, given)?;
+        ready.push(made?);
+        let at = ready.len() - 1;
+        if let Err(error) = ready[at].identify(procedure, context, given) {
+            if !has_plain(&ready[..at]) {
+                return Err(error);
+            }
+            ready[at] = Ready::Late(action);
+        }
     }
     Ok(())
 }
@@ -468,7 +500,8 @@ impl<'a> Targeted<'a> {
     }
 }
 
-/// A handle in a body has met the executor lease of the body's transaction: that runs again, without one.
+/// A handle in a body, or in a function that tells what an action names, has met the executor lease of the call's transaction: that runs
+/// again, without one.
 #[cold]
 fn run_without_lease(procedure: &Registered, context: &mut Context) -> Result<()> {
     procedure.note_handles();
