@@ -703,7 +703,7 @@ impl Running {
         // Checkpoints wait for the backup: with a log that is half full already one comes before it. Not where none is made by
         // itself: it frees log, which an archive that these options do not name may have yet to take.
         if self.checkpointer.is_on() && core.log.bytes_used() > core.options.log_bytes_max / 2 {
-            self.checkpointer.run_now()?;
+            self.checkpointer.run_now_unless(Some(cancelled))?;
         }
         let note_cut = |held, snapshot_bytes| self.checkpointer.note_cut(held, snapshot_bytes);
         self.checkpointer.between_checkpoints(cancelled, |source, is_stopped| {

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use parking_lot::{Condvar, Mutex};
+use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use super::black_white::BlackWhite;
 use super::catalog_copy::{CatalogCopy, ImageTarget};
@@ -182,10 +182,15 @@ impl Checkpointer {
 
     /// Makes a checkpoint that begins after this call, without pauses, and waits for it.
     pub fn run_now(&self) -> Result<CheckpointReport> {
+        self.run_now_unless(None)
+    }
+
+    /// The same; `cancelled` ends the wait until it can begin.
+    pub fn run_now_unless(&self, cancelled: Option<&AtomicBool>) -> Result<CheckpointReport> {
         // Transactions on their way may have to go on before.
         let _blocked = Blocked::enter();
         let _demand = Demand::of(self);
-        self.run()
+        self.run(cancelled)
     }
 
     /// Who hurried the sweep has what it asked for. Others may still wait: for a checkpoint on demand, or for room in the log. They say
@@ -211,16 +216,22 @@ impl Checkpointer {
     ) -> Result<T> {
         let _blocked = Blocked::enter();
         let _demand = Demand::of(self);
+        let _home = self.lock_home(Some(cancelled))?;
+        take(&*self.source, &|| self.control.is_stopped())
+    }
+
+    /// Waits until no checkpoint runs, nor a backup, or until it is `cancelled` or the database closes.
+    fn lock_home(&self, cancelled: Option<&AtomicBool>) -> Result<MutexGuard<'_, HomeFile>> {
         loop {
             let home = self.home.try_lock_for(LOOK_AT_CANCEL_EVERY);
             if self.control.is_stopped() {
                 return Err(Error::Closed);
             }
-            if cancelled.load(Ordering::Relaxed) {
+            if cancelled.is_some_and(|cancelled| cancelled.load(Ordering::Relaxed)) {
                 return Err(Error::Cancelled);
             }
-            if home.is_some() {
-                return take(&*self.source, &|| self.control.is_stopped());
+            if let Some(home) = home {
+                return Ok(home);
             }
         }
     }
@@ -302,7 +313,7 @@ impl Checkpointer {
         }
         if self.is_due(began, redo_start) {
             // A failure is kept in the state; the next one is tried when it is due.
-            let _ = self.run();
+            let _ = self.run(None);
         }
     }
 
@@ -355,11 +366,8 @@ impl Checkpointer {
         pressing || room_wanted || due && self.source.place() >= redo_start
     }
 
-    fn run(&self) -> Result<CheckpointReport> {
-        let mut home = self.home.lock();
-        if self.control.is_stopped() {
-            return Err(Error::Closed);
-        }
+    fn run(&self, cancelled: Option<&AtomicBool>) -> Result<CheckpointReport> {
+        let mut home = self.lock_home(cancelled)?;
         let _left_room = LeftRoom::of(&*self.source);
         let began = self.clock.now();
         let cpu_before = thread_cpu();

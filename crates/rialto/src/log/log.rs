@@ -757,8 +757,16 @@ impl Core {
         if self.writer.stopped() {
             return Gathered::All;
         }
-        let gatherer = self.gatherer_unless_reached(lsn);
-        gatherer.map_or(Gathered::All, |gatherer| self.gather_all(gatherer))
+        match self.gatherer_unless_reached(lsn) {
+            Some(gatherer) => self.gather_all(gatherer),
+            None => {
+                // Who has gathered may write the group first.
+                if rarely(self.listeners.wait_for(Durability::Memory)) {
+                    self.hand_over_listeners(Durability::Memory);
+                }
+                Gathered::All
+            }
+        }
     }
 
     fn gather_all(&self, mut gatherer: MutexGuard<'_, Gatherer>) -> Gathered {

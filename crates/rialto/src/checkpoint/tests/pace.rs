@@ -77,13 +77,18 @@ fn a_sweep_makes_its_pauses_after_a_backup_that_panicked() {
 /// A backup that waits for another one, whose reader has stalled, hears its cancel and the close of the database.
 #[test]
 fn a_wait_between_checkpoints_can_be_ended() {
-    let (_engine, checkpointer) = create_with(MemoryDisk::new(), options()).unwrap();
-    for closes in [false, true] {
+    let waits: [fn(&Checkpointer, &AtomicBool) -> Result<()>; 2] = [
+        |checkpointer, cancelled| checkpointer.between_checkpoints(cancelled, |_, _| Ok(())),
+        // Before a backup, where the log is half full.
+        |checkpointer, cancelled| checkpointer.run_now_unless(Some(cancelled)).map(drop),
+    ];
+    for (wait, closes) in [(waits[0], false), (waits[1], false), (waits[0], true), (waits[1], true)] {
+        let (_engine, checkpointer) = create_with(MemoryDisk::new(), options()).unwrap();
         let (never, cancelled) = (AtomicBool::new(false), AtomicBool::new(false));
         let result = checkpointer
             .between_checkpoints(&never, |_, _| {
                 std::thread::scope(|scope| {
-                    let second = scope.spawn(|| checkpointer.between_checkpoints(&cancelled, |_, _| Ok(())));
+                    let second = scope.spawn(|| wait(&checkpointer, &cancelled));
                     match closes {
                         true => checkpointer.stop(),
                         false => cancelled.store(true, Ordering::Relaxed),

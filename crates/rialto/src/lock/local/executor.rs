@@ -34,7 +34,7 @@ const OUT: u32 = 4;
 const HAD: u32 = LATCHED | ALONE | OUT;
 /// Somebody sleeps until he may have it: whoever gives it back wakes him.
 const WANTED: u32 = 8;
-/// Beside `WANTED`: one of those who sleep needs it without readers, so that none comes in before him.
+/// Somebody has found readers where he needs the table without any: none comes in before those that there are have gone.
 const BARRED: u32 = 16;
 /// What keeps readers off.
 const CLOSED: u32 = ALONE | OUT | BARRED;
@@ -67,12 +67,15 @@ impl How {
     }
 }
 
-/// Who sleeps at an executor: `WANTED` and `BARRED` say whether there are any.
+/// Who sleeps at an executor: `WANTED` says whether there is anybody.
 #[derive(Debug, Default)]
 struct Sleepers {
-    all: u32,
-    /// Those of them who need the table without readers.
+    /// Until they have the table.
+    takers: u32,
+    /// Those of them who need it without readers.
     alone: u32,
+    /// Until they may read.
+    readers: u32,
 }
 
 /// An executor's lock table, which one thread has at a time: under the latch for one look, or out of its place for a
@@ -102,6 +105,8 @@ pub(super) struct Executor {
     readers: Readers,
     sleepers: Mutex<Sleepers>,
     back: Condvar,
+    /// Readers may come in.
+    open: Condvar,
     table: UnsafeCell<LocalLocks>,
 }
 
@@ -329,7 +334,7 @@ impl Executor {
     #[cold]
     fn read_among_locks(&self, is_free: impl FnOnce(&mut LocalLocks) -> bool) -> Reading {
         let how = How::BesideReaders;
-        let Some(table) = self.enter(how) else { return Reading::Away };
+        let Some(table) = self.come_in(how) else { return Reading::Away };
         let mut latch = Latch { executor: self, table, how };
         if is_free(&mut latch) { Reading::Yes } else { Reading::Locked }
     }
@@ -370,7 +375,9 @@ impl Executor {
     #[must_use]
     pub fn stop_reading(&self, reader: u16) -> bool {
         self.readers.go(reader);
-        self.state.load(Ordering::SeqCst) & BARRED != 0 && !self.readers.are_there()
+        let state = self.state.load(Ordering::SeqCst);
+        // Who has the table wakes them when he gives it back.
+        state & BARRED != 0 && state & HAD == 0 && !self.readers.are_there()
     }
 
     /// Waits until somebody may become a reader. False: it took about so long.
@@ -388,17 +395,17 @@ impl Executor {
             return true;
         }
         let mut sleepers = self.sleepers.lock();
-        sleepers.all += 1;
+        sleepers.readers += 1;
         let mut sleeps = 0;
         loop {
-            self.state.fetch_or(WANTED, Ordering::SeqCst);
+            self.say_who_sleeps(&sleepers);
             if may_read() || sleeps == SLEEPS_MAX {
                 break;
             }
-            sleepers = self.back.wait_for(sleepers, limit);
+            sleepers = self.open.wait_for(sleepers, limit);
             sleeps += 1;
         }
-        sleepers.all -= 1;
+        sleepers.readers -= 1;
         self.say_who_sleeps(&sleepers);
         may_read()
     }
@@ -481,10 +488,14 @@ impl Executor {
     pub fn wake(&self) {
         // Who looked before the table was back is asleep by now, not about to be.
         let sleepers = self.sleepers.lock();
-        if sleepers.all > sleepers.alone {
+        if self.readers.can_be() && sleepers.takers > sleepers.alone {
+            // Not all of them can come in beside the readers that there may be.
             self.back.notify_all();
-        } else {
+        } else if sleepers.takers > 0 {
             self.back.notify_one();
+        }
+        if sleepers.readers > 0 {
+            self.open.notify_all();
         }
     }
 
@@ -503,7 +514,7 @@ impl Executor {
             return Some(table);
         }
         let alone = u32::from(how != How::BesideReaders);
-        (sleepers.all, sleepers.alone) = (sleepers.all + 1, sleepers.alone + alone);
+        (sleepers.takers, sleepers.alone) = (sleepers.takers + 1, sleepers.alone + alone);
         let mut sleeps = 0;
         let table = loop {
             self.say_who_sleeps(&sleepers);
@@ -514,17 +525,17 @@ impl Executor {
             sleepers = self.back.wait_for(sleepers, limit);
             sleeps += 1;
         };
-        (sleepers.all, sleepers.alone) = (sleepers.all - 1, sleepers.alone - alone);
+        (sleepers.takers, sleepers.alone) = (sleepers.takers - 1, sleepers.alone - alone);
         self.say_who_sleeps(&sleepers);
-        if table.is_none() && sleepers.all > 0 {
-            // He may have been woken in the place of another, or have kept readers out.
-            self.back.notify_all();
+        if table.is_none() && sleepers.readers > 0 {
+            // There may be no bar any more.
+            self.open.notify_all();
         }
         table
     }
 
-    /// As [`Executor::enter`], whoever sleeps. Under the latch of the sleepers: so nobody can have fallen asleep for what is had here
-    /// for a moment.
+    /// As [`Executor::enter`], whoever sleeps. Under the latch of the sleepers, if it is not beside readers: so nobody can have fallen
+    /// asleep for what is had here for a moment.
     fn come_in(&self, how: How) -> Option<Taken> {
         let mut state = self.state.load(Ordering::Relaxed);
         loop {
@@ -543,10 +554,14 @@ impl Executor {
         Some(self.taken(state))
     }
 
+    /// The bar outlasts him who needed it, while there are readers: he comes again, and readers who follow one on the other would keep
+    /// him out for ever.
     fn say_who_sleeps(&self, sleepers: &MutexGuard<'_, Sleepers>) {
-        let wanted = if sleepers.all > 0 { WANTED } else { 0 };
-        let barred = if sleepers.alone > 0 && self.readers.can_be() { BARRED } else { 0 };
+        let wanted = if sleepers.takers + sleepers.readers > 0 { WANTED } else { 0 };
+        let needs_bar = sleepers.alone > 0 && self.readers.can_be();
+        let barred = if needs_bar { BARRED } else { 0 };
         self.state.fetch_or(wanted | barred, Ordering::SeqCst);
-        self.state.fetch_and(!(WANTED | BARRED) | wanted | barred, Ordering::SeqCst);
+        let kept = if needs_bar || self.readers.are_there() { BARRED } else { 0 };
+        self.state.fetch_and(!(WANTED | BARRED) | wanted | kept, Ordering::SeqCst);
     }
 }
