@@ -6,7 +6,7 @@ use std::time::Duration;
 pub(super) use parking_lot::{Mutex, MutexGuard};
 pub(super) use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, fence};
 
-/// In so many cache lines of a structure those are counted who would else contend for one.
+/// The number of cache lines over which a contended counter is spread.
 pub(super) const STRIPES: usize = 64;
 
 /// Looks a few times whether a wait is over before the waiter falls asleep: for about as long as a short transaction

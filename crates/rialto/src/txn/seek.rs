@@ -246,8 +246,8 @@ impl Context {
         self.seek_slowly(slot, mode)
     }
 
-    /// Keeps inserts from taking the hidden row number in `self.key`, which is nobody's: they do not ask for its name where they can
-    /// do without. So it is locked as a scan locks a range (I7). False: its name is enough.
+    /// Locks the absence of the hidden row number in `self.key` as a scan locks a range (I7). An insert need not ask for the name of a new
+    /// number, so a lock on the name does not stop it. False: the lock on the name suffices.
     #[cold]
     fn keeps_number_absent(&mut self, slot: u32) -> Result<bool> {
         let has_key = self.tables.at(slot).schema.primary_key().is_some();

@@ -25,24 +25,25 @@ const SLEEPS_MAX: u32 = 4;
 
 /// Nobody has the table, and nothing is entered in it.
 const IN: u32 = 0;
-/// Somebody has it for one look, beside readers.
+/// A thread holds the latch; readers may hold the table too.
 const LATCHED: u32 = 1;
-/// Somebody has it for one look, alone.
+/// A thread holds the latch, and there are no readers.
 const ALONE: u32 = 2;
-/// Somebody has it for a stint.
+/// A stint holds the table.
 const OUT: u32 = 4;
 const HAD: u32 = LATCHED | ALONE | OUT;
-/// Somebody sleeps until he may have it: whoever gives it back wakes him.
+/// Threads sleep until they can have the table; the thread that returns it wakes them.
 const WANTED: u32 = 8;
-/// Somebody has found readers where he needs the table without any: none comes in before those that there are have gone.
+/// A request needs the table without readers, and there were some: no new reader is admitted until the present ones have left.
 const BARRED: u32 = 16;
-/// What keeps readers off.
+/// In these states no reader is admitted.
 const CLOSED: u32 = ALONE | OUT | BARRED;
 /// Locks are entered in it, or requests that wait.
 const ENTERED: u32 = 32;
-/// Beside `ENTERED`: some of these may be exclusive. All others are entered beside readers, and in no reader's way.
+/// Set only beside `ENTERED`: exclusive locks, or requests that wait, may be among the entries. Without it all entries are shared locks,
+/// with which no reader conflicts.
 const WRITTEN: u32 = 64;
-/// It is the readers' executor.
+/// This is the readers' executor.
 const READABLE: u32 = 128;
 
 /// How a table is had.
@@ -67,14 +68,14 @@ impl How {
     }
 }
 
-/// Who sleeps at an executor: `WANTED` says whether there is anybody.
+/// The threads that sleep at an executor; `WANTED` is set while there are any.
 #[derive(Debug, Default)]
 struct Sleepers {
-    /// Until they have the table.
+    /// Threads that wait for the table.
     takers: u32,
-    /// Those of them who need it without readers.
+    /// Those of them that need it without readers.
     alone: u32,
-    /// Until they may read.
+    /// Threads that wait to become readers.
     readers: u32,
 }
 
@@ -84,13 +85,14 @@ struct Sleepers {
 /// Both cost one exchange to begin and one to end.
 ///
 /// Or *readers* have it, any number at a time, each for a stint of shared locks: they know that no exclusive one is entered on
-/// what they read, and none is entered, nor asked for, while there is any reader. All else goes on beside them under the latch, and
-/// keeps no reader off who comes: so a shared lock that somebody enters makes none of them wait.
-/// A reader counts himself, then looks at the state; whoever needs the table without readers changes the state, then looks whether
-/// any is counted. So one of two sees the other, and goes.
+/// what they read, and none is entered, nor asked for, while there is any reader. All other work goes on under the latch while
+/// readers hold the table and new ones are admitted: a request for a shared lock makes no reader wait.
+/// A reader first increments its counter, then reads the state. A request that needs the table without readers first changes the
+/// state, then reads the counters. So at least one of the two sees the other, and backs off (Dekker's algorithm).
 ///
 /// A stint at a table in which nothing is entered touches one cache line of it, the first: the state says that much, and the
-/// requests are counted there. A reader changes nothing in that line: he is counted, with his requests, in one of his own.
+/// requests are counted there. A reader does not write to that line: the reader and its requests are counted in another one
+/// ([`Readers`]).
 #[derive(Debug, Default)]
 #[repr(C)]
 pub(super) struct Executor {
@@ -101,11 +103,11 @@ pub(super) struct Executor {
     looked_at: AtomicU64,
     /// How often somebody has found the table away and waited for it.
     found_out: AtomicU64,
-    /// None can be at any but the readers' executor.
+    /// Empty, but at the readers' executor.
     readers: Readers,
     sleepers: Mutex<Sleepers>,
     back: Condvar,
-    /// Readers may come in.
+    /// Notified when readers may be admitted.
     open: Condvar,
     table: UnsafeCell<LocalLocks>,
 }
@@ -113,8 +115,8 @@ pub(super) struct Executor {
 /// One request in so many tells what it was for.
 const TELLS: u64 = 16;
 
-// SAFETY: the table is reached through a `Taken` alone, and of these there is one at a time: it is made by whoever sets
-// `LATCHED` or `OUT` where neither was set, and both are clear again only when it is gone. Readers do not reach it.
+// SAFETY: the table is reached through a `Taken` alone, and of these there is one at a time: it is made by the thread that sets one of
+// the bits of `HAD` where none was set, and they are clear again only when it is gone. Readers do not reach it.
 unsafe impl Sync for Executor {}
 
 /// A lock table in the hands of whoever has this. It is given back by [`Executor::put_back`]; one that is forgotten leaves
@@ -221,7 +223,7 @@ pub(super) enum Reading {
 }
 
 impl Executor {
-    /// One whose table readers can have.
+    /// The readers' executor.
     pub fn for_readers() -> Executor {
         let (state, readers) = (AtomicU32::new(READABLE), Readers::new());
         Executor { state, readers, ..Executor::default() }
@@ -376,17 +378,17 @@ impl Executor {
     pub fn stop_reading(&self, reader: u16) -> bool {
         self.readers.go(reader);
         let state = self.state.load(Ordering::SeqCst);
-        // Who has the table wakes them when he gives it back.
+        // Otherwise the thread that has the table wakes them when it returns it.
         state & BARRED != 0 && state & HAD == 0 && !self.readers.are_there()
     }
 
-    /// Waits until somebody may become a reader. False: it took about so long.
+    /// Waits until readers are admitted; false if they are not for about so long.
     #[cold]
     pub fn wait_to_read(&self, limit: Duration) -> bool {
         self.found_out.fetch_add(1, Ordering::Relaxed);
         let may_read = || {
             let state = self.state.load(Ordering::SeqCst);
-            // Where something may be exclusive he needs the latch to see what.
+            // Where exclusive locks may be entered, a reader needs the latch to look for them.
             state & CLOSED == 0 && (state & WRITTEN == 0 || state & LATCHED == 0)
         };
         look_a_while(may_read);
@@ -451,7 +453,7 @@ impl Executor {
         state & READABLE != 0 && how != How::BesideReaders && self.readers.are_there()
     }
 
-    /// It was had for a moment, to look whether there are readers.
+    /// Returns a table that was taken although there are readers.
     #[cold]
     fn back_out(&self, how: How) {
         if self.state.fetch_sub(how.bit(), Ordering::SeqCst) & WANTED != 0 {
@@ -528,14 +530,14 @@ impl Executor {
         (sleepers.takers, sleepers.alone) = (sleepers.takers - 1, sleepers.alone - alone);
         self.say_who_sleeps(&sleepers);
         if table.is_none() && sleepers.readers > 0 {
-            // There may be no bar any more.
+            // `BARRED` may have been cleared.
             self.open.notify_all();
         }
         table
     }
 
-    /// As [`Executor::enter`], whoever sleeps. Under the latch of the sleepers, if it is not beside readers: so nobody can have fallen
-    /// asleep for what is had here for a moment.
+    /// As [`Executor::enter`], also if threads sleep. Unless `how` is beside readers, the caller holds the lock on `sleepers`: a table that is
+    /// taken and returned at once because of readers then needs no wake-up, since no thread can have fallen asleep for it.
     fn come_in(&self, how: How) -> Option<Taken> {
         let mut state = self.state.load(Ordering::Relaxed);
         loop {
@@ -554,8 +556,8 @@ impl Executor {
         Some(self.taken(state))
     }
 
-    /// The bar outlasts him who needed it, while there are readers: he comes again, and readers who follow one on the other would keep
-    /// him out for ever.
+    /// `BARRED` stays set until there are no readers, also when the request that needed it stops sleeping: the request is made again, and
+    /// overlapping readers would starve it otherwise.
     fn say_who_sleeps(&self, sleepers: &MutexGuard<'_, Sleepers>) {
         let wanted = if sleepers.takers + sleepers.readers > 0 { WANTED } else { 0 };
         let needs_bar = sleepers.alone > 0 && self.readers.can_be();

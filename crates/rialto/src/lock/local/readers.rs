@@ -1,4 +1,4 @@
-//! [`Readers`]: who reads at the readers' executor, each counted in a cache line of his own.
+//! [`Readers`]: the number of readers at the readers' executor, spread over cache lines.
 
 use std::sync::atomic::Ordering;
 
@@ -6,7 +6,7 @@ use crossbeam_utils::CachePadded;
 
 use super::super::sync::{AtomicU32, AtomicU64, STRIPES};
 
-/// Readers are counted by the numbers of their owners: two at a time are in different lines but by chance.
+/// One of the counters. A reader's is chosen by the number of its lock owner, so concurrent readers seldom share a cache line.
 #[derive(Debug, Default)]
 struct Stripe {
     readers: AtomicU32,
@@ -14,8 +14,8 @@ struct Stripe {
     requests: AtomicU64,
 }
 
-/// Counts readers. Whoever comes or goes touches one line, and whoever needs to know whether there are any looks at all of them.
-/// None can be at one that is made by `default`.
+/// The number of readers, in several counters. A reader writes to one of them; a request that needs the table without readers reads them
+/// all. The default has no counters, and never any reader.
 #[derive(Debug, Default)]
 pub(super) struct Readers(Box<[CachePadded<Stripe>]>);
 
@@ -24,7 +24,7 @@ impl Readers {
         Readers((0..STRIPES).map(|_| CachePadded::default()).collect())
     }
 
-    /// Whether there can be any.
+    /// Whether this is the readers' executor's.
     pub fn can_be(&self) -> bool {
         !self.0.is_empty()
     }
@@ -34,7 +34,7 @@ impl Readers {
         &self.0[usize::from(reader) % STRIPES]
     }
 
-    /// One more. He looks at the executor's state only after this.
+    /// Counts one more reader, which reads the executor's state only after this.
     #[inline]
     pub fn come(&self, reader: u16) {
         self.stripe(reader).readers.fetch_add(1, Ordering::SeqCst);
@@ -51,7 +51,7 @@ impl Readers {
         self.stripe(reader).requests.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// How many there are; one who has just come is counted, though he may be about to go.
+    /// The number of readers, with those that are counted already and will be refused.
     pub fn number(&self) -> u32 {
         self.0.iter().map(|stripe| stripe.readers.load(Ordering::SeqCst)).sum()
     }
