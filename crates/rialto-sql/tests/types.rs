@@ -431,3 +431,23 @@ fn the_first_text_of_several_decides_whether_they_are_chars() {
         assert_eq!(run(&mut session, &sql, &[]), Ok(vec![expected.to_string()]), "{sql}");
     }
 }
+
+#[test]
+fn what_a_value_prints_as_is_read_back() {
+    let mut session = session();
+    for value in ["0044-03-15 12:00:00+00 BC", "2026-01-31 00:00:00.5+00"] {
+        let again = format!("select '{value}'::timestamptz");
+        assert_eq!(run(&mut session, &again, &[]), Ok(vec![value.to_owned()]));
+        assert_eq!(run(&mut session, "select $1::timestamptz", &[value]), Ok(vec![value.to_owned()]));
+    }
+}
+
+/// Three octal digits, and no sign.
+#[test]
+fn an_escape_in_a_bytea_is_three_digits() {
+    let mut session = session();
+    assert_eq!(run(&mut session, "select '\\012'::bytea", &[]), Ok(vec!["\\x0a".to_owned()]));
+    for text in ["\\+12", "\\-12", "\\8", "\\189"] {
+        assert_eq!(run(&mut session, "select $1::bytea", &[text]), Err("22P02"), "{text}");
+    }
+}

@@ -444,10 +444,6 @@ pub(crate) fn open(disk: Arc<dyn Disk>, options: Options) -> Result<Running, Ope
         disk,
         options,
     });
-    if let Some(queues) = &core.queues {
-        let started = queues.resize(&core, core.options.executor_threads);
-        started.map_err(|error| OpenError::Io(format!("the threads of executors: {error}")))?;
-    }
     core.note_checkpoint(found.home.block().transaction_consistent);
     let source = Arc::new(Source(core.clone()));
     let checkpoints = CheckpointOptions {
@@ -469,25 +465,26 @@ pub(crate) fn open(disk: Arc<dyn Disk>, options: Options) -> Result<Running, Ope
     let clock = Arc::new(SystemClock::new());
     let copies = (found.home, found.sums);
     let checkpointer = Checkpointer::new(core.disk.clone(), clock, copies, source, checkpoints);
-    choose_checkpoint(&checkpointer, core.options.checkpoint)?;
     let hurried = Arc::downgrade(&checkpointer);
     core.log.when_full(Box::new(move || hurried.upgrade().and_then(|checkpointer| checkpointer.want_room())));
-    let resources = match core.options.locks {
-        LockForm::Local => Some(
-            ResourceManager::start(core.clone())
-                .map_err(|error| OpenError::Io(format!("the resource manager's thread: {error}")))?,
-        ),
-        LockForm::Thin | LockForm::Central => None,
-    };
-    Ok(Running {
+    let running = Running {
         core,
-        resources: Mutex::new(resources),
+        resources: Mutex::default(),
         checkpointer,
         backups: Backups::default(),
         recovery: found.recovery,
         closed: Mutex::default(),
         _directory: lock,
-    })
+    };
+    match running.start() {
+        Ok(()) => Ok(running),
+        Err(error) => {
+            // The threads that have begun end before another opening can have the directory.
+            running.end_work();
+            let _ = running.end();
+            Err(error)
+        }
+    }
 }
 
 /// Has the archive take these of the load files.
@@ -777,7 +774,34 @@ impl Running {
         outcome
     }
 
+    /// Starts the threads that the options ask for.
+    fn start(&self) -> Result<(), OpenError> {
+        let core = &self.core;
+        if let Some(queues) = &core.queues {
+            let started = queues.resize(core, core.options.executor_threads);
+            started.map_err(|error| OpenError::Io(format!("the threads of executors: {error}")))?;
+        }
+        choose_checkpoint(&self.checkpointer, core.options.checkpoint)?;
+        if core.options.locks == LockForm::Local {
+            let started = ResourceManager::start(core.clone())
+                .map_err(|error| OpenError::Io(format!("the resource manager's thread: {error}")))?;
+            *self.resources.lock() = Some(started);
+        }
+        Ok(())
+    }
+
     fn close_once(&self) -> Result<()> {
+        self.end_work();
+        // Nothing runs any more, so this copy needs no log to be whole.
+        let kept = match self.core.options.logging {
+            Logging::Value | Logging::Action | Logging::Transaction => Ok(()),
+            Logging::None => self.checkpointer.run_now().map(drop),
+        };
+        kept.and(self.end())
+    }
+
+    /// Refuses new work, and waits until there is none.
+    fn end_work(&self) {
         let core = &self.core;
         core.shut();
         core.locks.shut_down();
@@ -787,11 +811,11 @@ impl Running {
         drop(self.resources.lock().take());
         core.releases.end();
         core.in_flight.drain();
-        // Nothing runs any more, so this copy needs no log to be whole.
-        let kept = match core.options.logging {
-            Logging::Value | Logging::Action | Logging::Transaction => Ok(()),
-            Logging::None => self.checkpointer.run_now().map(drop),
-        };
+    }
+
+    /// Ends all threads.
+    fn end(&self) -> Result<()> {
+        let core = &self.core;
         self.checkpointer.stop();
         let outcome = core.log.close().and_then(|()| self.archive_durable());
         if let Some(archiver) = core.log.archiver() {
@@ -799,7 +823,7 @@ impl Running {
         }
         core.contexts.close();
         core.part_contexts.close();
-        kept.and(outcome)
+        outcome
     }
 }
 

@@ -173,3 +173,56 @@ fn what_is_left_of_a_larger_database_opens_with_less_memory() {
     let text = inspect(&shared, 256 << 10, 1).unwrap();
     assert!(text.contains("do not fit into 262144 bytes") && !text.contains("not recoverable"), "{text}");
 }
+
+/// Four transactions that are open at the same time insert rows in turn: those of each lie in segments of their own. The rows of three
+/// of them are deleted, and another table gets their segments. Redo puts the rows of all four into the same segments, so that none
+/// becomes empty.
+#[test]
+fn what_transactions_side_by_side_had_room_for_opens_again() {
+    const ROUNDS: i32 = 200;
+    const ROWS: i32 = 8;
+    let disk: Arc<dyn Disk> = MemoryDisk::new();
+    let db = Database::open_on(disk.clone(), options()).unwrap();
+    let [table, other] = ["t", "other"].map(|name| db.transact(|tx| create(tx, name)).unwrap());
+    let id = |client: i32, round: i32, nth: i32| client * 1_000_000 + round * ROWS + nth;
+    for round in 0..ROUNDS {
+        let mut open: Vec<_> = (0..4).map(|_| db.begin().unwrap()).collect();
+        for (client, tx) in (0..).zip(&mut open) {
+            (0..ROWS).for_each(|nth| tx.insert(&table, &row(id(client, round, nth))).unwrap());
+        }
+        // The last one first: so each client has the same context the next time.
+        while let Some(tx) = open.pop() {
+            tx.commit().unwrap();
+        }
+    }
+    for (client, round) in (1..4).flat_map(|client| (0..ROUNDS).map(move |round| (client, round))) {
+        at_level_1(&db, |tx| {
+            (0..ROWS).try_for_each(|nth| {
+                assert!(tx.delete(&table, id(client, round, nth))?);
+                Ok(())
+            })
+        })
+        .unwrap();
+    }
+    let others = (0..).take_while(|&id| at_level_1(&db, |tx| tx.insert(&other, &row(id))).is_ok()).count();
+    assert!(others > 4_000, "{others}");
+    db.close().unwrap();
+    for recovery_threads in [1, 2, 4] {
+        let options = Options { recovery_threads, ..options() };
+        let db = Database::open_on(disk.clone(), options).unwrap();
+        let rows = ["t", "other"].map(|name| db.table(name).unwrap().rows_estimate());
+        assert_eq!(rows, [(ROUNDS * ROWS) as u64, others as u64], "{recovery_threads} threads");
+        let (table, other) = (db.table("t").unwrap(), db.table("other").unwrap());
+        db.transact(|tx| {
+            for id in 0..ROUNDS * ROWS {
+                assert!(tx.get(&table, id)?.is_some(), "{id}");
+            }
+            for id in 0..others as i32 {
+                assert!(tx.get(&other, id)?.is_some(), "{id}");
+            }
+            Ok(())
+        })
+        .unwrap();
+        db.close().unwrap();
+    }
+}

@@ -6,9 +6,10 @@
 //! I3: nothing that tells an outcome is written before the session has given it. What is written earlier, rows of a long
 //! result for the most part, is written only when everything that it may have been read from is durable, unless it
 //! belongs to a transaction block: of a block, only the answer to its end is an outcome. [`EarlySend`] keeps that while
-//! a statement runs, [`Connection::send_early`] between messages and statements, where another one follows: the completion
-//! that comes last before a commit tells its outcome, and is sent before it only if the client asks for that by a Flush. If what was read will never be durable, all that the
-//! implicit block has told is taken back ([`Unsettled`]).
+//! a statement runs, [`Connection::send_early`] between messages and statements. Of an implicit block, ReadyForQuery tells that it is
+//! committed. The completion that comes last before that is sent earlier only if the client asks for that by a Flush, or if a
+//! mebibyte of other answers follows it. If what was read will never be durable, all that the implicit block has told is taken back
+//! ([`Unsettled`]).
 //!
 //! What a message does depends on the [`Mode`]; `tests/states.rs` has the table. A message that makes no sense is an
 //! error in each, and ends what the mode was about: no mode outlives the transaction that it belongs to.
@@ -357,6 +358,8 @@ impl<S: Stream> Connection<S> {
             self.unsettled.take_back_completion(&mut self.out);
             self.fail(error);
         }
+        // Settings of the block may have ended with it.
+        self.notices();
         self.unsettled = Unsettled::default();
         self.in_pipeline = false;
         let status = match self.session.status() {

@@ -3,7 +3,7 @@
 use std::ops::ControlFlow;
 
 use rialto::row::{RowView, Value};
-use rialto::{ScanMode, Table};
+use rialto::{Scan, ScanMode, Table};
 
 use super::kept::Sorted;
 use super::{Carried, Out, Run, holds};
@@ -125,6 +125,7 @@ pub fn select(run: &mut Run<'_>, plan: &SelectPlan) -> Result<u64> {
     let sorted = Sorted::new(&bound.order, wanted);
     let mut pipeline = Pipeline { bound, window, ordered, counted: 0, passed: 0, sent: 0, sorted };
     if window.take == 0 {
+        stay_with_definition(run, bound)?;
         return Ok(0);
     }
     match &bound.source {
@@ -147,7 +148,10 @@ pub fn select(run: &mut Run<'_>, plan: &SelectPlan) -> Result<u64> {
             let access = plan.access.as_ref().expect("a SELECT from a table has an access path");
             let mode = if bound.for_update { ScanMode::Update } else { ScanMode::Share };
             let (scan, rest) = match access.path.find(schema, run.out.context, mode)? {
-                Found::Nothing => return pipeline.finish(run),
+                Found::Nothing => {
+                    stay_with_definition(run, bound)?;
+                    return pipeline.finish(run);
+                }
                 Found::Point(key) => {
                     let out = &mut run.out;
                     let mut show = |row: RowView<'_>| -> Result<()> {
@@ -191,6 +195,14 @@ pub fn select(run: &mut Run<'_>, plan: &SelectPlan) -> Result<u64> {
         }
     }
     pipeline.finish(run)
+}
+
+/// Locks the table as a scan does, for an answer that rests on no row but on the table's definition.
+fn stay_with_definition(run: &mut Run<'_>, bound: &BoundSelect) -> Result<()> {
+    let RowSource::Table(table, schema) = &bound.source else { return Ok(()) };
+    let mode = if bound.for_update { ScanMode::Update } else { ScanMode::Share };
+    let nothing = Scan { mode, limit: Some(0), ..Scan::all() };
+    Ok(run.tx.scan_planned(table, schema, &nothing, |_, _| Ok(ControlFlow::Break(())))?)
 }
 
 /// Sends the row of a key, if it is there and the conditions hold: read where the kernel has it, without a copy.

@@ -59,6 +59,9 @@ pub fn insert(run: &mut Run<'_>, plan: &BoundInsert) -> Result<u64> {
             }
         }
     }
+    if count == 0 {
+        run.tx.lock_for_writes(&plan.table, &plan.schema)?;
+    }
     Ok(count)
 }
 
@@ -121,7 +124,11 @@ pub fn update(run: &mut Run<'_>, plan: &UpdatePlan) -> Result<u64> {
         return update_in_place(run, bound, &[key]);
     }
     let (scan, rest) = match plan.access.path.find(&bound.schema, run.out.context, ScanMode::Update)? {
-        Found::Nothing => return Ok(0),
+        Found::Nothing => {
+            // That no key is so rests on the table's definition.
+            run.tx.lock_for_writes(&bound.table, &bound.schema)?;
+            return Ok(0);
+        }
         Found::Point(key) if plan.in_place => return update_in_place(run, bound, &key),
         Found::Point(key) => {
             let Some(row) = run.tx.get_for_update(&bound.table, &key[..])? else { return Ok(0) };
@@ -215,7 +222,11 @@ fn set(fields: &mut Fields<'_>, column: usize, value: &Value) -> rialto::Result<
 pub fn delete(run: &mut Run<'_>, plan: &DeletePlan) -> Result<u64> {
     let bound = &plan.bound;
     let (scan, rest) = match plan.access.path.find(&bound.schema, run.out.context, ScanMode::Update)? {
-        Found::Nothing => return Ok(0),
+        Found::Nothing => {
+            // That no key is so rests on the table's definition.
+            run.tx.lock_for_writes(&bound.table, &bound.schema)?;
+            return Ok(0);
+        }
         Found::Point(key) => {
             if plan.access.rest.is_empty() && bound.returning.is_empty() {
                 return Ok(u64::from(run.tx.delete(&bound.table, &key[..])?));

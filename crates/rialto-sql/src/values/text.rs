@@ -165,12 +165,16 @@ pub(crate) const MICROS_PER_DAY: i64 = 86_400_000_000;
 
 /// A moment, UTC, whose zone may be spelled out as `Z`, `UTC` or an offset of zero.
 fn parse_moment(text: &str) -> Option<i64> {
+    let (text, era) = match text.strip_suffix(" BC") {
+        Some(text) => (text, " BC"),
+        None => (text, ""),
+    };
     let plain = ["+00:00", "+00", "-00", "Z", "z", " UTC", " utc"]
         .iter()
         // A date alone may end in "-00" only by being no date.
         .find_map(|zone| text.strip_suffix(zone).filter(|rest| rest.contains(':')))
         .unwrap_or(text);
-    plain.parse::<Timestamp>().ok().map(|moment| moment.0)
+    format!("{plain}{era}").parse::<Timestamp>().ok().map(|moment| moment.0)
 }
 
 fn parse_bool(text: &str) -> Option<bool> {
@@ -250,6 +254,9 @@ fn parse_bytea(text: &str) -> Option<Vec<u8>> {
             at += 2;
         } else {
             let octal = std::str::from_utf8(bytes.get(at + 1..at + 4)?).ok()?;
+            if !octal.bytes().all(|digit| matches!(digit, b'0'..=b'7')) {
+                return None;
+            }
             out.push(u8::from_str_radix(octal, 8).ok()?);
             at += 4;
         }

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-use super::table::{RowNumbers, TableParts, TableVersion};
+use super::row_numbers::RowNumbers;
+use super::table::{TableParts, TableVersion};
 use super::{NewIndex, TableDef, system};
 use crate::error::{Error, Result};
 use crate::ids::{HeapId, IndexId, TableId};

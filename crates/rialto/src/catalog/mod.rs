@@ -10,6 +10,7 @@
 
 pub(crate) mod description;
 mod opening;
+mod row_numbers;
 pub(crate) mod system;
 mod table;
 #[cfg(test)]
@@ -23,12 +24,11 @@ use parking_lot::RwLock;
 
 pub(crate) use self::description::{Description, Storage};
 pub(crate) use self::opening::{Opening, TableKey};
+pub(crate) use self::row_numbers::{NumberShare, NumbersAtHand, RowNumbers};
 #[cfg(test)]
 pub(crate) use self::table::AFTER_FOLLOWING;
 pub use self::table::Table;
-pub(crate) use self::table::{
-    Followed, ROW_NUMBER_BLOCK, ROW_NUMBER_BYTES, RowNumbers, TableParts, TableVersion,
-};
+pub(crate) use self::table::{Followed, ROW_NUMBER_BYTES, TableParts, TableVersion};
 use crate::error::{Error, Result};
 use crate::ids::{IndexId, Lsn, TableId};
 use crate::lock::LockTarget;

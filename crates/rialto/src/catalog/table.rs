@@ -7,6 +7,7 @@ use std::sync::{Arc, OnceLock, Weak};
 use parking_lot::RwLock;
 
 use super::opening::{Opening, TableKey};
+use super::row_numbers::RowNumbers;
 use crate::ids::{IndexId, Lsn, TableId};
 use crate::row::{Schema, WhichIndex};
 use crate::store::memory::index::Index;
@@ -259,32 +260,6 @@ impl TableVersion {
     /// Makes this the table's committed version, which handles to a retired one go over to.
     pub(super) fn become_committed(self: &Arc<TableVersion>) {
         *self.lineage.committed.write() = Arc::downgrade(self);
-    }
-}
-
-/// Hands out hidden row numbers, never one twice.
-#[derive(Debug)]
-pub(crate) struct RowNumbers {
-    next: AtomicU64,
-}
-
-/// A transaction slot takes this many row numbers at a time, so that slots insert into different index leaves.
-pub(crate) const ROW_NUMBER_BLOCK: u64 = 64;
-
-impl RowNumbers {
-    pub fn new(first: u64) -> RowNumbers {
-        RowNumbers { next: AtomicU64::new(first) }
-    }
-
-    /// The next one.
-    pub fn next(&self) -> u64 {
-        self.next.load(Ordering::Relaxed)
-    }
-
-    /// A block of numbers, as (first, end).
-    pub fn take_block(&self) -> (u64, u64) {
-        let first = self.next.fetch_add(ROW_NUMBER_BLOCK, Ordering::Relaxed);
-        (first, first + ROW_NUMBER_BLOCK)
     }
 }
 

@@ -133,6 +133,7 @@ impl Redo<'_> {
     fn begin_replay(&mut self, lsn: Lsn, options: &Options) -> Result<Replay> {
         // As at the end of redo, for the same indexes.
         self.heaps.give_back_empty();
+        self.heaps.keep_rows_in_place();
         let mut tables = Vec::new();
         for table in self.system.iter().chain(self.tables.values()) {
             tables.push(Arc::new(self.builder.finish(table, first_row_number(lsn))?));

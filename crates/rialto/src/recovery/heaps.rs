@@ -1,6 +1,7 @@
 //! [`Heaps`]: the storage of the tables that are redone. What one table gives up is another one's room.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use hashbrown::HashMap;
 use parking_lot::Mutex;
@@ -9,13 +10,18 @@ use super::table::{At, RedoTable, Scratch};
 use crate::canary;
 use crate::error::{Error, Result};
 use crate::ids::HeapId;
+use crate::store::memory::SEGMENT_BYTES;
 use crate::store::memory::index::NodePool;
-use crate::store::memory::{Heap, SEGMENT_BYTES};
 use crate::txn::redo::RedoRecord;
+
+/// A recovery may make room by a [compaction](super::compact) as long as each frees one in so many of the segments in use.
+const COMPACTION_FREES: u64 = 64;
 
 /// The storage of the users' tables that there are.
 pub(super) struct Heaps {
-    heaps: Mutex<HashMap<HeapId, Arc<Heap>>>,
+    tables: Mutex<HashMap<HeapId, Arc<RedoTable>>>,
+    /// One thread redoes all records, and no calls are replayed: rows may move.
+    rows_may_move: AtomicBool,
     /// Of all indexes.
     nodes: Arc<NodePool>,
 }
@@ -27,20 +33,36 @@ thread_local! {
 }
 
 impl Heaps {
-    /// No tables yet.
-    pub fn new(nodes: Arc<NodePool>) -> Heaps {
-        Heaps { heaps: Mutex::default(), nodes }
+    /// No tables yet, which so many threads will redo.
+    pub fn new(nodes: Arc<NodePool>, threads: usize) -> Heaps {
+        Heaps { tables: Mutex::default(), rows_may_move: AtomicBool::new(threads == 1), nodes }
     }
 
-    /// From here on there is this one.
-    pub fn add(&self, heap: &Arc<Heap>) {
-        self.heaps.lock().insert(heap.id(), heap.clone());
+    /// From here on this is the table with its storage.
+    pub fn add(&self, table: &Arc<RedoTable>) {
+        self.tables.lock().insert(table.heap.id(), table.clone());
     }
 
-    /// Its table is gone: it is emptied.
-    pub fn remove(&self, heap: &Heap) {
-        self.heaps.lock().remove(&heap.id());
-        heap.clear();
+    /// The table is gone: its storage is emptied.
+    pub fn remove(&self, table: &RedoTable) {
+        self.tables.lock().remove(&table.heap.id());
+        table.heap.clear();
+    }
+
+    /// Transactions use the tables from here on.
+    pub fn keep_rows_in_place(&self) {
+        self.rows_may_move.store(false, Ordering::Relaxed);
+    }
+
+    /// Compacts the tables, if rows may move; whether that frees enough to be worth while.
+    pub fn compact(&self) -> bool {
+        if !self.rows_may_move.load(Ordering::Relaxed) {
+            return false;
+        }
+        let tables = self.tables.lock();
+        let in_use: u64 = tables.values().map(|table| table.heap.owned().len() as u64).sum();
+        let freed: u64 = tables.values().map(|table| table.compact()).sum();
+        freed > 0 && freed >= in_use / COMPACTION_FREES
     }
 
     /// Gives the segments back in which there is no row any more, and index nodes if they make a segment; during redo no
@@ -51,7 +73,7 @@ impl Heaps {
         }
         #[cfg(test)]
         SEARCHES.set(SEARCHES.get() + 1);
-        let segments = self.heaps.lock().values().map(|heap| heap.give_back_unsought()).sum::<u64>();
+        let segments = self.tables.lock().values().map(|table| table.heap.give_back_unsought()).sum::<u64>();
         self.nodes.give_back_free(SEGMENT_BYTES as u64) > 0 || segments > 0
     }
 
@@ -60,8 +82,9 @@ impl Heaps {
         self.nodes.give_back_free(0);
     }
 
-    /// Redoes one record of a packet, and once more when memory has run out and something could be given back. The first
-    /// attempt has changed nothing then. Only once: what is given back after that is the segment that the record took itself.
+    /// Redoes one record of a packet, and once more when memory has run out and something could be given back, and once more when rows
+    /// could be moved together. An attempt that fails has changed nothing. Only so often: what is given back after that is the
+    /// segment that the record took itself.
     pub fn redo(
         &self,
         table: &RedoTable,
@@ -72,11 +95,18 @@ impl Heaps {
         self.retry(|| table.redo(at, record, scratch))
     }
 
-    /// Does what may come to the memory bound, and if it does once more when something could be given back.
+    /// Does what may come to the memory bound; as [`Heaps::redo`].
     pub fn retry<T>(&self, mut attempt: impl FnMut() -> Result<T>) -> Result<T> {
-        match attempt() {
-            Err(Error::MemoryLimit { .. }) if self.give_back_empty() => attempt(),
-            done => done,
+        let ways: [fn(&Heaps) -> bool; 2] = [Heaps::give_back_empty, Heaps::compact];
+        let mut done = attempt();
+        for make_room in ways {
+            if !matches!(done, Err(Error::MemoryLimit { .. })) {
+                break;
+            }
+            if make_room(self) {
+                done = attempt();
+            }
         }
+        done
     }
 }

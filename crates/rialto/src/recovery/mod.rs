@@ -86,6 +86,7 @@
 pub(crate) mod calls;
 mod catalog;
 pub mod check;
+mod compact;
 mod conflicts;
 mod fall_back;
 mod heaps;

@@ -118,10 +118,10 @@ impl<'a> Redo<'a> {
         }
         let copy = home.copy.map_or_else(|| HOME_FILE.to_owned(), backup_name);
         let mut described = Described::of(&system, &copy)?;
-        let (mut tables, heaps) = (HashMap::new(), Heaps::new(recovery.nodes.clone()));
+        let (mut tables, heaps) = (HashMap::new(), Heaps::new(recovery.nodes.clone(), builder.threads));
         for (id, description) in described.changes(&copy)? {
             let table = build(description.expect("no table was there before"))?;
-            heaps.add(&table.heap);
+            heaps.add(&table);
             tables.insert(id, table);
         }
         if let Some((heap, ids)) = segments.into_iter().min_by_key(|(_, ids)| ids.first().copied()) {
@@ -344,7 +344,7 @@ impl<'a> Redo<'a> {
         for (id, description) in self.described.changes(&catalog::in_log(lsn))? {
             self.changed.insert(id);
             let Some(description) = description else {
-                self.tables.remove(&id).iter().for_each(|table| self.heaps.remove(&table.heap));
+                self.tables.remove(&id).iter().for_each(|table| self.heaps.remove(table));
                 continue;
             };
             let new = match self.tables.get(&id) {
@@ -361,12 +361,13 @@ impl<'a> Redo<'a> {
                     }
                 }
                 old => {
-                    old.into_iter().for_each(|old| self.heaps.remove(&old.heap));
+                    old.into_iter().for_each(|old| self.heaps.remove(old));
                     self.heaps.retry(|| self.builder.build(description.clone(), &[]))?
                 }
             };
-            self.heaps.add(&new.heap);
-            self.tables.insert(id, Arc::new(new));
+            let new = Arc::new(new);
+            self.heaps.add(&new);
+            self.tables.insert(id, new);
         }
         Ok(())
     }
@@ -377,6 +378,10 @@ impl<'a> Redo<'a> {
         self.described.check(&self.system, "the log's end")?;
         // What rows were in for a while is room for indexes, and for other tables.
         self.heaps.give_back_empty();
+        let budget = self.builder.segments.budget();
+        if budget.used() > budget.limit() {
+            self.heaps.compact();
+        }
         let all = || self.system.iter().chain(self.tables.values());
         let to_visit = all().map(|table| table.heap.owned().len() * table.visits()).sum::<usize>();
         self.progress.begin(Step::Secondary, (to_visit * SEGMENT_BYTES) as u64);

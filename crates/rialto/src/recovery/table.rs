@@ -316,6 +316,12 @@ impl RedoTable {
         identity(&self.description).1 != identity(description).1
     }
 
+    /// The key by which redo records name the row of this body.
+    pub fn key_of(&self, body: &[u8], key: &mut Key) {
+        let numbered = self.description.numbered;
+        self.schema.primary_key_of_row(&body[row_at(numbered)..], row_number(numbered, body), key);
+    }
+
     /// The row of this key: where it lies, and its keys in the secondary indexes.
     pub fn secondary_keys(&self, key: &[u8]) -> Option<(RecordRef, Vec<Key>)> {
         let record = RecordRef(self.primary.get(key).value?);

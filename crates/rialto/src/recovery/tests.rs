@@ -162,27 +162,27 @@ fn definitions_among_calls_cost_their_own_tables() {
 }
 
 /// A table that is redone, and what its records and storage are made with.
-struct OneTable {
-    table: RedoTable,
+pub(super) struct OneTable {
+    pub table: Arc<RedoTable>,
     nodes: Arc<NodePool>,
     schema: Schema,
 }
 
-fn one_table(memory_bytes: u64) -> OneTable {
+/// In a table that is filled to a tenth, a row of more than a tenth of a segment has it for itself.
+pub(super) fn one_table(memory_bytes: u64, fill_percent: u8) -> OneTable {
     let (segments, nodes) = memory(memory_bytes, 0, 0).unwrap();
     let mut ids = 100..;
-    // A row of more than a tenth of a segment has it for itself.
-    let def = TableDef { fill_percent: 10, ..definition("t", ColumnType::Text) };
+    let def = TableDef { fill_percent, ..definition("t", ColumnType::Text) };
     let description = Description::of(&def, || Ok(ids.next().unwrap())).unwrap();
     let schema = description.schema().unwrap();
     let progress = Progress::new(None);
     let builder = Builder { segments: &segments, nodes: &nodes, threads: 1, copy: None, progress: &progress };
-    OneTable { table: builder.build(description, &[]).unwrap(), nodes, schema }
+    OneTable { table: Arc::new(builder.build(description, &[]).unwrap()), nodes, schema }
 }
 
 impl OneTable {
     /// A row of this key with a text of so many bytes, and its key in the index.
-    fn row(&self, key: &str, length: usize) -> (Vec<u8>, Key) {
+    pub fn row(&self, key: &str, length: usize) -> (Vec<u8>, Key) {
         let (mut row, mut primary) = (Vec::new(), Key::new());
         crate::row::encode(&self.schema, &[Value::Text(key.to_owned()), text(length)], &mut row).unwrap();
         self.schema.primary_key_of_row(&row, 0, &mut primary);
@@ -190,7 +190,7 @@ impl OneTable {
     }
 
     /// The record that puts a row of this key, and a text of so many bytes.
-    fn put(&self, key: &str, length: usize) -> Vec<u8> {
+    pub fn put(&self, key: &str, length: usize) -> Vec<u8> {
         let (row, primary) = self.row(key, length);
         let mut bytes = Vec::new();
         records::write_put(&mut bytes, self.table.description.id, &primary, false, &row);
@@ -202,9 +202,9 @@ impl OneTable {
 #[test]
 fn what_a_record_took_itself_is_no_room_for_it() {
     const SEGMENT: u64 = SEGMENT_BYTES as u64;
-    let one = one_table(MEMORY);
-    let heaps = Heaps::new(one.nodes.clone());
-    heaps.add(&one.table.heap);
+    let one = one_table(MEMORY, 10);
+    let heaps = Heaps::new(one.nodes.clone(), 2);
+    heaps.add(&one.table);
     let budget = one.table.heap.segments().budget().clone();
     // All that is left, and all nodes that are paid for.
     (0..64).rev().for_each(|power| while budget.free() >> power > 0 && budget.take(1 << power) {});
@@ -228,7 +228,7 @@ fn what_a_record_took_itself_is_no_room_for_it() {
 
 #[test]
 fn a_change_of_a_row_that_is_not_there_is_an_error_where_all_rows_are() {
-    let one = one_table(MEMORY);
+    let one = one_table(MEMORY, 10);
     let mut delete = Vec::new();
     records::write_delete(&mut delete, one.table.description.id, &one.row("gone", 1).1);
     let redo = |finds_rows| {

@@ -39,9 +39,10 @@ pub(crate) struct Room {
 /// them redoes later inserts while another has yet to come to earlier deletes. One thread redoes the packets in their order: at
 /// each place the tables have the rows that they had then, without placeholders and secondary indexes, and what the copy has of
 /// later places: it is fuzzy, so it may have rows that were inserted while it was made beside those that were deleted, at most as
-/// many as fit into it. And rows of different lengths may share segments in another way, which is not logged. The reserve is for
-/// these. At its end a recovery gives back the segments that have become empty, and has to be within its bound and a quarter of it
-/// again. The database may keep that: it lends nothing more until less than its bound is in use.
+/// many as fit into it. And rows may share segments in another way, which is not logged. The reserve is for these; where it does not
+/// suffice, the one thread moves the rows of sparse segments together ([`compact`](super::compact)). At its end a recovery gives back
+/// the segments that have become empty, and has to be within its bound and a quarter of it again. The database may keep that: it lends
+/// nothing more until less than its bound is in use.
 pub(crate) fn within_memory<T>(
     (disk, home): (&dyn Disk, &HomeBlock),
     threads: usize,

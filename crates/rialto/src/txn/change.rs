@@ -236,7 +236,7 @@ impl Context {
     fn renumber_for_load(&mut self, slot: u32) {
         let Context { ddl: Some(_), tables, numbers, body, .. } = self else { return };
         if tables.at(slot).numbered {
-            let number = numbers.take(|| tables.next_row_number(slot));
+            let number = numbers.take(|| tables.next_row_number(slot, None));
             body[..ROW_NUMBER_BYTES].copy_from_slice(&number.to_le_bytes());
         }
     }

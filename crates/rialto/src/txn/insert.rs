@@ -22,11 +22,14 @@ const OUTLAST_MAX: Duration = Duration::from_millis(10);
 impl Context {
     /// Inserts a row.
     pub fn insert_row(&mut self, slot: u32, row: &[u8]) -> Result<()> {
-        let Context { tables, body, key, numbers, .. } = self;
+        let Context { core, owner, tables, body, key, numbers, .. } = self;
         let mut row_number = 0;
         body.clear();
         if tables.at(slot).numbered {
-            row_number = numbers.take(|| tables.next_row_number(slot));
+            row_number = numbers.take(|| {
+                let share = core.locks.numbers_of_stint(owner, tables.at(slot).primary_id);
+                tables.next_row_number(slot, share)
+            });
             body.extend_from_slice(&row_number.to_le_bytes());
         }
         body.extend_from_slice(row);
@@ -41,12 +44,9 @@ impl Context {
         if table.schema.primary_key().is_some() {
             return self.seek(slot, RecordMode::Exclusive);
         }
-        // A hidden row number that nobody has had, nor can seek before a scan shows it to him.
+        // A hidden row number that no row has had.
         if self.core.locks.form() != LockForm::Thin && !self.is_covered(slot, RecordMode::Exclusive) {
-            let Context { core, owner, tables, key, .. } = self;
-            if !core.locks.keep_new_number(owner, tables.at(slot).primary_id, key) {
-                self.lock_name(slot, RecordMode::Exclusive)?;
-            }
+            self.lock_name(slot, RecordMode::Exclusive)?;
         }
         Ok(Place::Absent)
     }

@@ -12,7 +12,6 @@ use crate::catalog::{Followed, Table, TableVersion};
 use crate::error::{Error, Result};
 use crate::ids::Lsn;
 use crate::lock::{LockForm, LockMode, LockPolicy, LockTarget, RecordMode, Span};
-use crate::rarely::rarely;
 use crate::row::{IntoKey, Key, RowView, Schema, Value, WhichIndex};
 use crate::store::memory::RecordRef;
 pub use crate::store::memory::index::Direction;
@@ -439,7 +438,6 @@ impl Context {
         if self.colours.noted {
             self.colours.note_absence(index_id, Lsn::ZERO);
         }
-        let shows_new_numbers = self.may_have_new_numbers(slot);
         let ScanScratch { batch, body, key } = scratch;
         batch.begin();
         if let Some(limit) = scan.limit {
@@ -470,9 +468,6 @@ impl Context {
                 if !self.row_of_entry(slot, entry, found, (mode, locks), body)? {
                     continue;
                 }
-                if rarely(shows_new_numbers) {
-                    self.lock_own_number(slot)?;
-                }
                 key.0.clone_from(&self.key);
                 rows += 1;
                 if visit(key, view(&version, body))?.is_break() || Some(rows) == scan.limit {
@@ -493,29 +488,6 @@ impl Context {
         if self.colours.noted {
             self.colours.note_removal(removal);
         }
-    }
-
-    /// Whether hidden row numbers that the transaction has given may be locked elsewhere than other keys are.
-    #[inline]
-    fn may_have_new_numbers(&self, slot: u32) -> bool {
-        !self.writes.is_empty()
-            && self.core.locks.form() == LockForm::Local
-            && self.tables.at(slot).schema.primary_key().is_none()
-            && !self.is_covered(slot, RecordMode::Exclusive)
-    }
-
-    /// Locks the hidden number in `self.key`, if the row is one that the transaction writes, where other transactions look for the
-    /// lock: the body comes to know it, and may tell it.
-    #[cold]
-    fn lock_own_number(&mut self, slot: u32) -> Result<()> {
-        if self.find_own(slot).is_none() {
-            return Ok(());
-        }
-        let Context { core, owner, tables, key, .. } = self;
-        if core.locks.keep_known_number(owner, tables.at(slot).primary_id, key) {
-            return Ok(());
-        }
-        self.lock_name(slot, RecordMode::Exclusive)
     }
 
     /// Locks the table instead of further rows, if it is free at once. Escalation only saves locks, so it neither waits nor

@@ -11,7 +11,7 @@ use super::scan::{ByteScan, Reads, ScanScratch};
 use super::scope::Scope;
 use super::transaction::Context;
 use crate::canary;
-use crate::catalog::{ROW_NUMBER_BLOCK, TableKey, TableVersion};
+use crate::catalog::{TableKey, TableVersion};
 use crate::core::Core;
 use crate::error::Result;
 use crate::ids::{IndexId, Lsn};
@@ -246,36 +246,22 @@ impl Context {
         self.seek_slowly(slot, mode)
     }
 
-    /// Locks the absence of the hidden row number in `self.key` as a scan locks a range (I7). An insert need not ask for the name of a new
-    /// number, so a lock on the name does not stop it. False: the lock on the name suffices.
+    /// In the thin form, locks the absence of the hidden row number in `self.key` as a scan locks a range (I7): an insert does not ask for
+    /// the name of a new number, so a lock on the name does not stop it. False: the lock on the name suffices.
     #[cold]
     fn keeps_number_absent(&mut self, slot: u32) -> Result<bool> {
         let has_key = self.tables.at(slot).schema.primary_key().is_some();
-        if has_key || self.core.locks.form() == LockForm::Central || self.is_covered(slot, RecordMode::Shared)
-        {
+        if has_key || self.core.locks.form() != LockForm::Thin || self.is_covered(slot, RecordMode::Shared) {
             return Ok(false);
         }
         let key = self.key.clone();
-        let bounds = (Bound::Included(key.clone()), self.end_of_number(&key));
+        let bounds = (Bound::Included(key.clone()), Bound::Included(key.clone()));
         let (index, direction, mode) = (WhichIndex::Primary, Direction::Forward, RecordMode::Shared);
         let range = ByteScan { index, bounds, direction, mode, reads: Reads::Rows, limit: Some(1) };
         let scanned = self
             .scan_bytes(slot, &range, &mut ScanScratch::default(), &mut |_, _| Ok(ControlFlow::Break(())));
         self.key = key;
         scanned.map(|()| true)
-    }
-
-    /// Where the range ends that keeps a number absent. In the local form a new number may be locked at any executor
-    /// ([`LockManager::keep_new_number`]), and a range is at all of them if it is of more than one block.
-    fn end_of_number(&self, key: &Key) -> Bound<Key> {
-        if self.core.locks.form() == LockForm::Thin {
-            return Bound::Included(key.clone());
-        }
-        let number = <[u8; 8]>::try_from(&key[..]).ok().map(u64::from_be_bytes);
-        match number.and_then(|number| number.checked_add(ROW_NUMBER_BLOCK)) {
-            Some(end) => Bound::Excluded(Key::from(&end.to_be_bytes()[..])),
-            None => Bound::Unbounded,
-        }
     }
 
     /// In the central form and the local one, or under a lock on the table.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::catalog::{Opening, TableKey, TableVersion};
+use crate::catalog::{NumberShare, NumbersAtHand, Opening, TableKey, TableVersion};
 use crate::ids::TableId;
 
 /// A power of two; of tables whose numbers agree in the low bits, one is found at the first look.
@@ -20,8 +20,7 @@ pub(crate) struct TableCache {
 struct Entry {
     key: TableKey,
     version: Arc<TableVersion>,
-    /// Hidden row numbers at hand: next, end.
-    numbers: (u64, u64),
+    numbers: NumbersAtHand,
 }
 
 /// A cache that holds more tables than this starts anew.
@@ -96,7 +95,7 @@ impl TableCache {
             Some(slot) => {
                 let entry = &mut self.entries[slot as usize];
                 entry.version = version;
-                entry.numbers = (0, 0);
+                entry.numbers = NumbersAtHand::default();
                 slot
             }
             None => self.supersede(version),
@@ -108,17 +107,15 @@ impl TableCache {
         let slot = self.entries.len() as u32;
         let key = self.opening.key(version.id);
         self.places[version.id.0 as usize % PLACES] = slot;
-        self.entries.push(Entry { key, version, numbers: (0, 0) });
+        self.entries.push(Entry { key, version, numbers: NumbersAtHand::default() });
         slot
     }
 
-    pub fn next_row_number(&mut self, slot: u32) -> u64 {
-        let entry = &mut self.entries[slot as usize];
-        if entry.numbers.0 == entry.numbers.1 {
-            entry.numbers = entry.version.numbers.take_block();
-        }
-        entry.numbers.0 += 1;
-        entry.numbers.0 - 1
+    /// A hidden row number of this share, or of any.
+    #[inline]
+    pub fn next_row_number(&mut self, slot: u32, share: Option<NumberShare>) -> u64 {
+        let Entry { version, numbers, .. } = &mut self.entries[slot as usize];
+        numbers.take(&version.numbers, share)
     }
 
     /// How many entries there are: a savepoint keeps the number for [`TableCache::cut_back`].

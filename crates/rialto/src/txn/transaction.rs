@@ -698,11 +698,15 @@ impl Context {
     }
 
     /// Releases what the transaction holds at executors, if it need not wait for a lock table for that: not beside an executor lease of its
-    /// thread, and not for long (L15), least of all if it was refused a lock, of which its caller is to be told in time.
+    /// thread, and not for long (L15), least of all if it was refused a lock, of which its caller is to be told in time. Nor does a
+    /// thread wait that would give its turn away for that: it would come back to it only when the next body has ended.
     fn is_held_up(&mut self) -> bool {
         let Context { core, owner, .. } = self;
-        core.locks.is_beside_own_lease(owner.id())
-            || !core.locks.release_at_once(owner) && (self.was_refused || !core.locks.release_in_time(owner))
+        if core.locks.is_beside_own_lease(owner.id()) {
+            return true;
+        }
+        !core.locks.release_at_once(owner)
+            && (self.was_refused || Blocked::would_give_turn_away() || !core.locks.release_in_time(owner))
     }
 
     /// Returns the context to its pool.

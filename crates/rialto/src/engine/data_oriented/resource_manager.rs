@@ -39,12 +39,22 @@ pub(crate) struct ResourceManager {
     thread: Option<JoinHandle<()>>,
 }
 
+#[cfg(test)]
+thread_local! {
+    /// The system has no thread left for a resource manager that this thread begins.
+    pub(crate) static HAS_NO_THREAD: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
+}
+
 impl ResourceManager {
     /// Begins.
     ///
     /// # Errors
     /// If the system has no thread left.
     pub fn start(core: Arc<Core>) -> std::io::Result<ResourceManager> {
+        #[cfg(test)]
+        if HAS_NO_THREAD.get() {
+            return Err(std::io::ErrorKind::WouldBlock.into());
+        }
         let stop = Arc::<(Mutex<bool>, Condvar)>::default();
         let told = stop.clone();
         let mut manager = Managing::new(core);

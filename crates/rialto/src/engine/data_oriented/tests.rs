@@ -9,12 +9,13 @@ use std::time::{Duration, Instant};
 
 use super::planner::Plan;
 use super::queues::Bug;
+use super::resource_manager::HAS_NO_THREAD;
 use crate::engine::{Action, Flow, Procedure};
-use crate::io::MemoryDisk;
+use crate::io::{Disk, MemoryDisk};
 use crate::row::{Column, ColumnType, Value, WhichIndex};
 use crate::{
-    Arguments, Checkpointing, Database, Durability, Error, LockForm, Lsn, Options, Outputs, Planning, Result,
-    TableDef, Transaction, TxOptions,
+    Arguments, Checkpointing, Database, Durability, Error, LockForm, Lsn, OpenError, Options, Outputs,
+    Planning, Result, TableDef, Transaction, TxOptions,
 };
 
 /// Of the longest wait.
@@ -53,6 +54,22 @@ fn options() -> Options {
         planning: Planning::Adaptive,
         ..Options::default()
     }
+}
+
+/// No thread of an opening that fails has the database's files when the directory is another opening's.
+#[test]
+fn an_opening_that_fails_leaves_no_thread_behind() {
+    let disk: Arc<dyn Disk> = MemoryDisk::new();
+    let options = || Options { checkpoint: Checkpointing::Fuzzy, ..options() };
+    HAS_NO_THREAD.set(true);
+    let failed = Database::open_on(disk.clone(), options());
+    HAS_NO_THREAD.set(false);
+    assert!(matches!(failed, Err(OpenError::Io(_))), "{failed:?}");
+    assert_eq!(Arc::strong_count(&disk), 1);
+    let db = Database::open_on(disk.clone(), options()).unwrap();
+    assert!(Arc::strong_count(&disk) > 1);
+    db.close().unwrap();
+    assert_eq!(Arc::strong_count(&disk), 1);
 }
 
 fn database_with(options: Options) -> Database {

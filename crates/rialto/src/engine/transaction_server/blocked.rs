@@ -54,6 +54,18 @@ impl Drop for TakesTurns {
 pub(crate) struct Blocked(Option<Arc<dyn Turns>>);
 
 impl Blocked {
+    /// Whether the thread has a turn.
+    pub fn would_give_turn_away() -> bool {
+        TURNS
+            .try_with(|mine| {
+                let turns = mine.take();
+                let has_turn = turns.is_some();
+                mine.set(turns);
+                has_turn
+            })
+            .unwrap_or_default()
+    }
+
     /// Lets another executor run, unless the thread has lock tables out.
     pub fn enter() -> Blocked {
         if OwnLease::is_out() {

@@ -372,7 +372,7 @@ impl Executor {
         Some(self.taken(state))
     }
 
-    /// Is no reader any more. True: somebody is to be [woken](Executor::wake).
+    /// Is no reader any more. True: as of [`Executor::leave`].
     #[inline]
     #[must_use]
     pub fn stop_reading(&self, reader: u16) -> bool {
@@ -456,7 +456,7 @@ impl Executor {
     /// Returns a table that was taken although there are readers.
     #[cold]
     fn back_out(&self, how: How) {
-        if self.state.fetch_sub(how.bit(), Ordering::SeqCst) & WANTED != 0 {
+        if self.state.fetch_sub(how.bit(), Ordering::SeqCst) & (WANTED | BARRED) != 0 {
             self.wake();
         }
     }
@@ -469,7 +469,8 @@ impl Executor {
         Taken { table, entered: before & (ENTERED | WRITTEN), is_idle: before & ENTERED == 0 }
     }
 
-    /// Nobody has the table any more but readers, if there are any. True: somebody is to be [woken](Executor::wake).
+    /// Nobody has the table any more but readers, if there are any. True: somebody is to be [woken](Executor::wake), or the bar against
+    /// readers may be cleared, which that does, too.
     #[inline]
     fn leave(&self, how: How, table: &Taken) -> bool {
         debug_assert_eq!(table.table.as_ptr(), self.table.get(), "a table goes back to its own place");
@@ -481,7 +482,7 @@ impl Executor {
         };
         // Nobody else changes these bits meanwhile.
         let gone = (how.bit() + table.entered).wrapping_sub(entered);
-        self.state.fetch_sub(gone, Ordering::Release) & WANTED != 0
+        self.state.fetch_sub(gone, Ordering::Release) & (WANTED | BARRED) != 0
     }
 
     /// Wakes one: who has come in from his sleep while others slept wakes the next when he goes. All at once would be in each
@@ -490,6 +491,7 @@ impl Executor {
     pub fn wake(&self) {
         // Who looked before the table was back is asleep by now, not about to be.
         let sleepers = self.sleepers.lock();
+        self.say_who_sleeps(&sleepers);
         if self.readers.can_be() && sleepers.takers > sleepers.alone {
             // Not all of them can come in beside the readers that there may be.
             self.back.notify_all();
@@ -537,23 +539,22 @@ impl Executor {
     }
 
     /// As [`Executor::enter`], also if threads sleep. Unless `how` is beside readers, the caller holds the lock on `sleepers`: a table that is
-    /// taken and returned at once because of readers then needs no wake-up, since no thread can have fallen asleep for it.
+    /// taken and returned at once because of readers then needs no wake-up, since no thread can have fallen asleep for it. The caller itself
+    /// may be about to: it looks for readers once more, since one that left meanwhile has found the table taken and has woken nobody.
     fn come_in(&self, how: How) -> Option<Taken> {
-        let mut state = self.state.load(Ordering::Relaxed);
+        let mut state = self.state.load(Ordering::SeqCst);
         loop {
             if state & HAD != 0 || self.is_read(how, state) {
                 return None;
             }
-            match self.state.compare_exchange(state, state | how.bit(), Ordering::SeqCst, Ordering::Relaxed) {
-                Ok(_) => break,
+            match self.state.compare_exchange(state, state | how.bit(), Ordering::SeqCst, Ordering::SeqCst) {
+                Ok(_) if self.is_read(how, state) => {
+                    state = self.state.fetch_sub(how.bit(), Ordering::SeqCst) - how.bit();
+                }
+                Ok(_) => return Some(self.taken(state)),
                 Err(now) => state = now,
             }
         }
-        if self.is_read(how, state) {
-            self.state.fetch_sub(how.bit(), Ordering::SeqCst);
-            return None;
-        }
-        Some(self.taken(state))
     }
 
     /// `BARRED` stays set until there are no readers, also when the request that needed it stops sleeping: the request is made again, and

@@ -21,7 +21,7 @@
 //! What such an owner holds at an executor whose table is out, by an earlier request or as another part of a span, stays its own
 //! for now. All other locks go when the owner is to release them: parts of the span with the request that has failed, the rest with the
 //! transaction. No owner waits at its end until a table is back: what it cannot release is left to another thread (`txn/releases.rs`), at
-//! once if it was refused a lock, else after [`RELEASE_AGAIN`] a few times over. A part's locks that cannot be handed over to the owner
+//! once if it was refused a lock or ends on a thread that owns executors, else after [`RELEASE_AGAIN`] a few times over. A part's locks that cannot be handed over to the owner
 //! that leads its transaction stay the part's until the transaction ends. An owner whose request is granted just before the table
 //! goes out waits for the table to take note of it.
 
@@ -126,10 +126,8 @@ fn retire(tables: &mut [Latch<'_>], gone: HeldLocal) {
 /// The executors' lock tables, and the routing rules that lead to them. One more than there is room for has what is only read:
 /// the readers' executor.
 ///
-/// Invariant **L11**: whoever has been granted a span holds it at each executor that has keys of it under the rules in force; a
-/// hidden row number that is new at any one, until its inserter comes to know it by a scan: other transactions come to know it from the
-/// inserter, or by a scan that asks all executors. A request is refused under an
-/// executor's latch unless it was routed by these; a change of rules has all latches, and takes the locks along with the keys.
+/// Invariant **L11**: whoever has been granted a span holds it at each executor that has keys of it under the rules in force. A request
+/// is refused under an executor's latch unless it was routed by these; a change of rules has all latches, and takes the locks along with the keys.
 #[derive(Debug)]
 pub(super) struct LocalTables {
     executors: Box<[CachePadded<Executor>]>,
@@ -666,10 +664,10 @@ impl LockManager {
         self.release_but_out(owner, LOOK_AGAIN)
     }
 
-    /// The same by a thread that has time.
+    /// The same by a thread that has time, and no turn.
     #[cold]
     pub fn release_in_time(&self, owner: &mut Owner) -> bool {
-        let _blocked = Blocked::enter();
+        debug_assert!(!Blocked::would_give_turn_away());
         self.release_but_out(owner, RELEASE_AGAIN)
     }
 

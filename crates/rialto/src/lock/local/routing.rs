@@ -7,7 +7,7 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use super::super::manager::LockManager;
 use super::span::SpanRef;
-use crate::catalog::ROW_NUMBER_BLOCK;
+use crate::catalog::NumberShare;
 use crate::ids::IndexId;
 use crate::row::{Key, LeadingColumns};
 
@@ -104,8 +104,8 @@ impl RoutingRule {
         }
     }
 
-    /// Hidden row numbers, by the hash of the block that they were taken in: rows that one transaction slot inserts are one
-    /// executor's for a while, and those of others another one's. A span of several blocks is at all executors.
+    /// Hidden row numbers, the blocks that they are taken in by turns: rows that one transaction slot inserts are one executor's for a
+    /// while, and a transaction in a stint takes numbers of an executor that it has already. A span of several blocks is at all executors.
     ///
     /// # Panics
     /// If there is no executor.
@@ -118,8 +118,7 @@ impl RoutingRule {
         matches!(self.kind, Kind::Readers { .. })
     }
 
-    /// If it is of hidden row numbers, among how many executors: each of these has keys of each span of several. They may be fewer than
-    /// there are.
+    /// If it is of hidden row numbers, among how many executors. They may be fewer than there are.
     pub(super) fn numbers_among(&self) -> Option<u16> {
         match self.kind {
             Kind::Numbers { executors } => Some(executors),
@@ -191,13 +190,10 @@ impl RoutingRule {
     }
 }
 
-/// The executor of a hidden row number, by the block that it was taken in.
+/// The executor of a hidden row number.
 #[inline]
 fn executor_of_number(number: [u8; 8], executors: u16) -> u16 {
-    let block = u64::from_be_bytes(number) / ROW_NUMBER_BLOCK;
-    // The golden ratio's bits: neighbours lie apart.
-    let hash = block.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
-    (hash % u64::from(executors)) as u16
+    NumberShare::of(u64::from_be_bytes(number), executors).executor
 }
 
 /// Which of the datasets between these bounds a key is in.

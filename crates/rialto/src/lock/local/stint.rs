@@ -23,9 +23,10 @@ use super::super::slot::Owner;
 use super::executor::{Reading, Taken};
 use super::held::suffices;
 use super::locks::{LocalLocks, Request};
-use super::routing::{Executors, RoutingRule, RoutingRules};
+use super::routing::{Executors, RoutingRules};
 use super::span::{SpanAt, SpanRef};
 use super::{HeldLocal, LocalTables, Seed};
+use crate::catalog::NumberShare;
 use crate::ids::IndexId;
 
 /// A table that stays out for longer than a short transaction takes is not waited for by those who would have it next: they
@@ -62,8 +63,6 @@ struct Kept {
     index: IndexId,
     span: SpanAt,
     mode: RecordMode,
-    /// The executor where it is to be entered; none: those whose it is by the rules.
-    at: Option<u16>,
 }
 
 impl Kept {
@@ -235,7 +234,7 @@ impl LockManager {
         };
         if has {
             let span = span.put(&mut stint.bytes);
-            stint.kept.push(Kept { index, span, mode, at: None });
+            stint.kept.push(Kept { index, span, mode });
         }
         has
     }
@@ -308,38 +307,17 @@ impl LockManager {
         }
     }
 
-    /// In a stint, has a hidden row number that nobody has had yet at an executor that is out already. No other transaction comes to
-    /// know it but by a scan of the table, which asks all executors, or from this one, which asks for
-    /// [`LockManager::keep_known_number`] first (L11). False: it is to be asked for as other keys are.
-    pub fn keep_new_number(&self, owner: &mut Owner, index: IndexId, key: &[u8]) -> bool {
+    /// In a stint: the share of an index's hidden row numbers that is at an executor of it. A new number of that share asks for no
+    /// further lock table.
+    pub(crate) fn numbers_of_stint(&self, owner: &mut Owner, index: IndexId) -> Option<NumberShare> {
         let body = &mut owner.body;
-        let stint = &mut body.stint;
-        let Some((executor, table)) = stint.tables.first_mut() else { return false };
-        let rules = self.local.rules_in_force(&mut body.rules);
-        let among = rules.rule_of(index).and_then(RoutingRule::numbers_among);
-        if among.is_none_or(|among| *executor >= among) || stint.kept.len() == SPANS_MAX {
-            return false;
+        if body.stint.tables.is_empty() {
+            return None;
         }
-        let (span, mode, asker) = (SpanRef::point(key), RecordMode::Exclusive, (body.id, body.transaction));
-        if !table.is_idle() && !is_free_for(table, self.local.seed, asker, Wanted { index, span, mode }) {
-            return false;
-        }
-        self.local.executor(*executor).count(table, index, span, mode);
-        let (span, at) = (span.put(&mut stint.bytes), Some(*executor));
-        stint.kept.push(Kept { index, span, mode, at });
-        true
-    }
-
-    /// In a stint, has a hidden row number where the rules have it, wherever [`LockManager::keep_new_number`] has kept it: the owner
-    /// comes to know it, and may tell it. False: it is to be asked for as other keys are.
-    pub fn keep_known_number(&self, owner: &mut Owner, index: IndexId, key: &[u8]) -> bool {
-        let stint = &owner.body.stint;
-        if !stint.is_on() {
-            return false;
-        }
-        let wanted = Wanted { index, span: SpanRef::point(key), mode: RecordMode::Exclusive };
-        let is_by_rules = |kept: &Kept| kept.at.is_none() && kept.answers(wanted, &stint.bytes);
-        stint.kept.iter().any(is_by_rules) || self.stint(owner, std::iter::once(wanted))
+        let among = self.local.rules_in_force(&mut body.rules).rule_of(index)?.numbers_among()?;
+        let executor =
+            body.stint.tables.iter().map(|(executor, _)| *executor).find(|&executor| executor < among)?;
+        Some(NumberShare { executor, among })
     }
 
     /// In a stint: the span as part of it. None: there is no stint any more, and it is to be asked for as others ask.
@@ -364,13 +342,10 @@ impl LockManager {
         let (body, mut executors) = (&mut owner.body, Executors::new());
         let stint = &mut body.stint;
         let mut enter = |stint: &mut Stint, kept: Kept, as_reader: bool| {
-            let Kept { index, span, mode, at } = kept;
+            let Kept { index, span, mode } = kept;
             let span = span.of(&stint.bytes);
             let hash = self.local.seed.hash_of(index, span);
             let version = self.local.route(&mut body.rules, index, span, &mut executors);
-            if let Some(at) = at {
-                executors = Executors::from_iter([at]);
-            }
             let (owner, transaction) = (body.id, body.transaction);
             let request = Request { owner, transaction, index, span, mode, version, part: false, hash };
             let mut note = |executor, held: Option<u32>| {

@@ -10,6 +10,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::{Dice, INDEX, patient, refusing, seed, test_seconds, until_waiting, within};
+use crate::catalog::{NumberShare, NumbersAtHand, RowNumbers};
 use crate::ids::{IndexId, TableId};
 use crate::lock::slot::HELD_KEPT;
 use crate::lock::{
@@ -745,51 +746,49 @@ fn readers_are_in_nobodys_way_but_a_writers() {
     assert_eq!(manager.locks_now(), 0);
 }
 
-/// L11: a row number that nobody has had is had at any executor, where who asks for all of them meets it, in the stint and
-/// after it.
+/// A stint takes new row numbers of an executor that it has: it asks for no further table, and others meet the number there.
 #[test]
-fn a_new_row_number_is_had_where_the_stint_is() {
+fn new_row_numbers_are_taken_where_the_stint_is() {
     const ROWS: IndexId = IndexId(INDEX.0 + 1);
     let manager = manager();
     manager.route(INDEX, Some(RoutingRule::new(vec![Key::from(&b"m"[..])], vec![0, 1])));
-    let [mut runner, mut scanner] = [0, 1].map(|_| manager.begin().unwrap());
-    let all = |owner: &mut Owner| manager.local(owner, ROWS, SpanRef::all(), RecordMode::Shared, &refusing());
-    for key in [b"a", b"x"] {
-        assert!(stint(&manager, &mut runner, &[(SpanRef::point(key).to_owned(), RecordMode::Exclusive)]));
-        let number = 7_u64.to_be_bytes();
-        assert!(
-            !manager.keep_new_number(&mut runner, ROWS, &number),
-            "a scan of one dataset would not meet it"
-        );
-        manager.release_all(&mut runner);
-        manager.route(ROWS, Some(RoutingRule::numbers(EXECUTORS)));
-        assert!(stint(&manager, &mut runner, &[(SpanRef::point(key).to_owned(), RecordMode::Exclusive)]));
-        assert!(manager.keep_new_number(&mut runner, ROWS, &number));
-        let own =
-            manager.local(&mut runner, ROWS, SpanRef::point(&number), RecordMode::Exclusive, &refusing());
-        assert_eq!(own, Ok(Acquired::Held));
-        assert_eq!(all(&mut scanner), Err(LockError::WouldWait));
-        manager.leave_stint(&mut runner);
-        assert_eq!(all(&mut scanner), Err(LockError::WouldWait));
-        // Wherever the rows go.
-        manager.route(ROWS, None);
-        assert_eq!(all(&mut scanner), Err(LockError::WouldWait));
-        manager.release_all(&mut runner);
-        assert!(all(&mut scanner).is_ok());
-        manager.release_all(&mut scanner);
-    }
-    // What a scan has is in its way.
-    manager.route(ROWS, Some(RoutingRule::numbers(EXECUTORS)));
-    assert!(all(&mut scanner).is_ok());
-    assert!(stint(&manager, &mut runner, &[(SpanRef::point(b"a").to_owned(), RecordMode::Exclusive)]));
-    assert!(!manager.keep_new_number(&mut runner, ROWS, &9_u64.to_be_bytes()));
+    let [mut runner, mut other] = [0, 1].map(|_| manager.begin().unwrap());
+    let begin = |owner: &mut Owner, key: &[u8]| {
+        assert!(stint(&manager, owner, &[(SpanRef::point(key).to_owned(), RecordMode::Exclusive)]));
+    };
+    assert_eq!(manager.numbers_of_stint(&mut runner, ROWS), None, "there is no stint");
+    begin(&mut runner, b"a");
+    assert_eq!(manager.numbers_of_stint(&mut runner, ROWS), None, "the numbers are not shared out");
     manager.release_all(&mut runner);
-    manager.release_all(&mut scanner);
-    // A rule may be of fewer executors than there are: a scan asks no others.
+    manager.route(ROWS, Some(RoutingRule::numbers(EXECUTORS)));
+    for (key, executor) in [(b"a", 0), (b"x", 1)] {
+        begin(&mut runner, key);
+        let share = manager.numbers_of_stint(&mut runner, ROWS).unwrap();
+        assert_eq!(share, NumberShare { executor, among: EXECUTORS });
+        let numbers = RowNumbers::new(1 << 16);
+        let number = NumbersAtHand::default().take(&numbers, Some(share)).to_be_bytes();
+        let span = SpanRef::point(&number);
+        let taken = manager.local(&mut runner, ROWS, span, RecordMode::Exclusive, &refusing());
+        assert_eq!(taken, Ok(Acquired::New));
+        assert_eq!(manager.locks_now(), 0, "the stint goes on");
+        for span in [span, SpanRef::all()] {
+            let asked = manager.local(&mut other, ROWS, span, RecordMode::Shared, &refusing());
+            assert_eq!(asked, Err(LockError::WouldWait));
+        }
+        manager.leave_stint(&mut runner);
+        assert_eq!(manager.locks_now(), 2);
+        for span in [span, SpanRef::all()] {
+            let asked = manager.local(&mut other, ROWS, span, RecordMode::Shared, &refusing());
+            assert_eq!(asked, Err(LockError::WouldWait));
+        }
+        manager.release_all(&mut runner);
+        manager.release_all(&mut other);
+    }
+    // A rule may be of fewer executors than there are.
     manager.route(ROWS, Some(RoutingRule::numbers(1)));
-    assert!(stint(&manager, &mut runner, &[(SpanRef::point(b"x").to_owned(), RecordMode::Exclusive)]));
-    assert!(!manager.keep_new_number(&mut runner, ROWS, &9_u64.to_be_bytes()));
-    [runner, scanner].into_iter().for_each(|owner| manager.end(owner));
+    begin(&mut runner, b"x");
+    assert_eq!(manager.numbers_of_stint(&mut runner, ROWS), None);
+    [runner, other].into_iter().for_each(|owner| manager.end(owner));
     assert_eq!(manager.locks_now(), 0);
 }
 

@@ -404,6 +404,25 @@ impl Heap {
         }
     }
 
+    /// Takes segments from what inserts fill: no slot in them is handed out from here on. For recovery, which empties them.
+    pub fn withdraw(&self, segments: &HashSet<SegmentId>) {
+        self.forget(&mut self.lock_stripes(), segments);
+    }
+
+    /// Lets inserts fill a segment again that was withdrawn.
+    pub fn readmit(&self, id: SegmentId) {
+        let free = |slot: &RecordRef| self.segments.is_free(*slot);
+        self.segments.slots(id).map_while(Result::ok).filter(free).for_each(|slot| self.adopt_free(0, slot));
+        self.put_aside(id);
+    }
+
+    /// Gives a segment back that was withdrawn, and has no row any more.
+    pub fn give_back_withdrawn(&self, id: SegmentId) {
+        let _stripes = self.lock_stripes();
+        self.owned.lock().retain(|&owned| owned != id);
+        self.free_segments([id]);
+    }
+
     /// Puts a free slot that recovery found on the free list.
     pub fn adopt_free(&self, hint: usize, record: RecordRef) {
         self.stripes[hint % STRIPES].lock().push(self.segments.units(record), record);

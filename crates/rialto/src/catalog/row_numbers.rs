@@ -1,0 +1,133 @@
+//! Hidden row numbers: who hands them out, and what a transaction slot has at hand of them.
+
+use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use smallvec::SmallVec;
+
+/// A transaction slot takes this many row numbers at a time, so that slots insert into different index leaves.
+const ROW_NUMBER_BLOCK: u64 = 64;
+
+/// The share of an executor in the row numbers of a table: one block in so many.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct NumberShare {
+    /// Which executor's.
+    pub executor: u16,
+    /// How many executors have a share.
+    pub among: u16,
+}
+
+impl NumberShare {
+    /// The share that a number is in.
+    #[inline]
+    pub fn of(number: u64, among: u16) -> NumberShare {
+        let executor = (number / ROW_NUMBER_BLOCK % u64::from(among)) as u16;
+        NumberShare { executor, among }
+    }
+
+    #[inline]
+    fn has(self, number: u64) -> bool {
+        NumberShare::of(number, self.among) == self
+    }
+
+    /// The first number in it from this one on.
+    fn first_from(self, number: u64) -> u64 {
+        let (executor, among) = (u64::from(self.executor), u64::from(self.among));
+        let there = u64::from(NumberShare::of(number, self.among).executor);
+        match (among + executor - there) % among {
+            0 => number,
+            blocks => (number / ROW_NUMBER_BLOCK + blocks) * ROW_NUMBER_BLOCK,
+        }
+    }
+}
+
+/// Hands out hidden row numbers, never one twice.
+#[derive(Debug)]
+pub(crate) struct RowNumbers {
+    next: AtomicU64,
+}
+
+impl RowNumbers {
+    pub fn new(first: u64) -> RowNumbers {
+        RowNumbers { next: AtomicU64::new(first) }
+    }
+
+    /// No number from this one on was handed out.
+    pub fn next(&self) -> u64 {
+        self.next.load(Ordering::Relaxed)
+    }
+
+    /// A block of numbers of this share, or of any: what is left of it.
+    fn take_block(&self, share: Option<NumberShare>) -> Range<u64> {
+        let mut next = self.next();
+        loop {
+            let first = share.map_or(next, |share| share.first_from(next));
+            let end = (first / ROW_NUMBER_BLOCK + 1) * ROW_NUMBER_BLOCK;
+            match self.next.compare_exchange_weak(next, end, Ordering::Relaxed, Ordering::Relaxed) {
+                Ok(_) => return first..end,
+                Err(now) => next = now,
+            }
+        }
+    }
+}
+
+/// The numbers of a table that a transaction slot has at hand: a part of a block of each share that it was asked for.
+#[derive(Debug, Default)]
+pub(crate) struct NumbersAtHand(SmallVec<[Range<u64>; 1]>);
+
+impl NumbersAtHand {
+    /// A number of this share, or of any.
+    #[inline]
+    pub fn take(&mut self, numbers: &RowNumbers, share: Option<NumberShare>) -> u64 {
+        let is_of_share = |block: &Range<u64>| share.is_none_or(|share| share.has(block.start));
+        let at = self.0.iter().position(is_of_share).unwrap_or_else(|| {
+            self.0.push(numbers.take_block(share));
+            self.0.len() - 1
+        });
+        let block = &mut self.0[at];
+        let number = block.start;
+        block.start += 1;
+        if block.is_empty() {
+            self.0.swap_remove(at);
+        }
+        number
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    #[test]
+    fn a_number_is_of_the_share_that_was_asked_for_and_never_given_twice() {
+        for first in [1, 64, 1 << 16] {
+            let numbers = RowNumbers::new(first);
+            let mut slots = [NumbersAtHand::default(), NumbersAtHand::default()];
+            let mut given = HashSet::new();
+            for nth in 0..10_000_u64 {
+                let among = [1, 3, 16][(nth / 100 % 3) as usize];
+                let share = NumberShare { executor: (nth * 7 % u64::from(among)) as u16, among };
+                let asked = (nth % 11 != 0).then_some(share);
+                let number = slots[(nth % 2) as usize].take(&numbers, asked);
+                assert!(number >= first && number < numbers.next());
+                assert!(
+                    asked.is_none_or(|share| NumberShare::of(number, among) == share),
+                    "{number} of {share:?}"
+                );
+                assert!(given.insert(number), "{number} is given twice");
+            }
+            assert!(slots.iter().all(|slot| slot.0.len() <= 1 + 3 + 16));
+        }
+    }
+
+    #[test]
+    fn a_slot_that_asks_for_no_share_takes_whole_blocks() {
+        let numbers = RowNumbers::new(70);
+        let mut slot = NumbersAtHand::default();
+        let taken: Vec<u64> = (0..100).map(|_| slot.take(&numbers, None)).collect();
+        assert_eq!(taken, (70..170).collect::<Vec<u64>>());
+        assert_eq!(numbers.next(), 192);
+    }
+}
