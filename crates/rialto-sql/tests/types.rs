@@ -451,3 +451,19 @@ fn an_escape_in_a_bytea_is_three_digits() {
         assert_eq!(run(&mut session, "select $1::bytea", &[text]), Err("22P02"), "{text}");
     }
 }
+
+/// Zeros behind the last digit of an operand take no digits from a result that fits.
+#[test]
+fn quotients_and_products_that_fit_have_their_digits() {
+    let mut session = session();
+    let zeros = "0".repeat(30);
+    for (sql, expected) in [
+        (format!("1.{zeros} / 3.{zeros}"), format!("0.{}", "3".repeat(30))),
+        (format!("5 / 0.5{zeros}0000000"), format!("10.{}", "0".repeat(36))),
+        (format!("2.{zeros} * 3.{zeros}"), "6".to_owned()),
+        ("1.50 * 2.0".to_owned(), "3.000".to_owned()),
+        ("1 / 3.0".to_owned(), "0.3333333333333333".to_owned()),
+    ] {
+        assert_eq!(run(&mut session, &format!("select {sql}"), &[]), Ok(vec![expected]), "{sql}");
+    }
+}

@@ -24,7 +24,7 @@ use crate::rarely::rarely;
 use crate::store::memory::Segments;
 use crate::store::memory::index::NodePool;
 use crate::txn::options::TxOptions;
-use crate::txn::releases::Releases;
+use crate::txn::releases::{Debt, Releases};
 use crate::txn::transaction::{Choices, Context};
 
 /// A core behind a count of its own: one for each context, so that tickets of different threads count apart.
@@ -175,7 +175,8 @@ impl Core {
         }
     }
 
-    /// A hidden row number that no earlier opening handed out: a transaction of 65,536 rows passes one place.
+    /// A hidden row number above those of the rows that earlier openings have inserted, for the most part; recovery begins above all
+    /// rows that there are.
     pub fn first_row_number(&self) -> u64 {
         first_row_number(self.opened_at)
     }
@@ -312,8 +313,8 @@ impl Contexts {
 
     #[inline(always)]
     pub fn give_back(&self, context: Box<Context>) {
-        if rarely(context.owes_release) {
-            return self.release_elsewhere(context);
+        if rarely(context.debt.is_some()) {
+            return Debt::settle(context);
         }
         self.pools[own_pool()].put(context);
         // Either this sees that a thread looks for a context, or that one sees the context. So with a close: contexts hold their core.
@@ -328,12 +329,6 @@ impl Contexts {
         if self.looking.load(Ordering::SeqCst) & CLOSED != 0 {
             self.drop_all();
         }
-    }
-
-    #[cold]
-    fn release_elsewhere(&self, context: Box<Context>) {
-        let releases = context.core.releases.clone();
-        releases.add(context);
     }
 
     /// Drops all contexts that are not lent, and those that come back later.

@@ -4,7 +4,7 @@
 use std::sync::{Mutex, mpsc};
 use std::time::Duration;
 
-use rialto::io::MemoryDisk;
+use rialto::io::{Caching, FaultKind, FaultyDisk, MemoryDisk};
 use rialto::row::{Column, ColumnType, Value, WhichIndex};
 use rialto::{
     Action, Checkpointing, Database, Durability, Flow, LockForm, Options, Procedure, Sent, TableDef,
@@ -172,4 +172,99 @@ fn a_commit_with_kept_parts_waits_for_no_turn() {
     assert_eq!(y.wait(), Ok(vec![]));
     assert_eq!(parts.wait(), Ok(vec![]));
     assert_eq!((read, is_done), (Ok(true), true));
+}
+
+/// H, a handle that has a lock at executor 5, commits at level 3 in a body on the thread of executors 4 and 5, while X has the table of
+/// executor 5 out. The wait for the log leaves the turn to Y. X ends; Y goes on. H is durable, and its row is free.
+#[test]
+fn a_handle_that_waits_for_the_log_holds_no_row_meanwhile() {
+    let db = open();
+    let s = db.table("s").unwrap();
+    let mut h =
+        db.begin_with(&TxOptions { durability: Some(Durability::Disk), ..TxOptions::default() }).unwrap();
+    h.update(&s, 1, &[(1, Value::Int4(100))]).unwrap();
+    let (h, (pass, t_gate)) = (Mutex::new(Some(h)), gate());
+    let closure = Flow::of(move |_, _, _| {
+        pass();
+        h.lock().unwrap().take().map_or(Ok(()), |h| h.commit())
+    });
+    let closure = closure.phases()[0][0].clone();
+    let here = Action::exclusive("v", |_, _, _| Ok(())); // executor 4: the thread of 4 and 5
+    register(&db, "T", Flow::new().phase([here.by_argument(0)]).phase([closure]));
+    let [(on_t, x_gate), (on_v, y_gate)] = ["t", "v"].map(gated);
+    register(&db, "X", on_t);
+    register(&db, "Y", on_v);
+
+    let t = send(&db, "T", 1);
+    t_gate.until_it_runs();
+    let x = send(&db, "X", 5);
+    x_gate.until_it_runs();
+    let y = send(&db, "Y", 0);
+    db.sync().unwrap(); // so that H's own wait is not over before it begins:
+    std::thread::sleep(Duration::from_millis(500)); // nothing is left that the log server was asked for
+    t_gate.end();
+    y_gate.until_it_runs(); // H has left its turn, for the log
+    std::thread::sleep(Duration::from_secs(1)); // and has long been durable
+    x_gate.end();
+    assert_eq!(x.wait(), Ok(vec![]));
+    let touched = db.transact_with(&within(), |tx| tx.update(&s, 1, &[(1, Value::Int4(2))]));
+    y_gate.end();
+    assert_eq!(y.wait(), Ok(vec![]));
+    assert_eq!(t.wait(), Ok(vec![]));
+    assert_eq!(touched, Ok(true)); // is Err(LockTimeout)
+}
+
+/// A handle's commit has waited in vain for a lock table, and waits for the disk, which hangs. When the table is back, its row is free.
+#[test]
+fn a_commit_that_could_not_release_at_once_does_so_beside_its_wait_for_the_disk() {
+    let disk = FaultyDisk::new(1);
+    let options = Options {
+        memory_bytes: 64 << 20,
+        checkpoint: Checkpointing::None,
+        durability: Durability::Memory,
+        locks: LockForm::Local,
+        executors: 8,
+        log_writes: Some(Caching::Buffered),
+        memory_flush_interval: Duration::from_secs(3600),
+        ..Options::default()
+    };
+    let db = Database::open_on(disk.clone(), options).unwrap();
+    let columns = vec![Column::new("id", ColumnType::Int4), Column::new("n", ColumnType::Int4)];
+    let t = db
+        .transact(|tx| {
+            let t = tx.create_table(&TableDef::new("t", columns.clone()).with_primary_key(&["id"]))?;
+            (0..10).try_for_each(|id| tx.insert(&t, &[Value::Int4(id), Value::Int4(0)]))?;
+            Ok(t)
+        })
+        .unwrap();
+    db.set_routing("t", WhichIndex::Primary, &[]).unwrap(); // all of t at executor 0
+    let ((began, has_begun), (end, ends)) = (mpsc::channel(), mpsc::channel::<()>());
+    let ends = Mutex::new(ends);
+    let body = Action::exclusive("t", move |_, _, _| {
+        began.send(()).unwrap();
+        let _ = ends.lock().unwrap().recv_timeout(Duration::from_secs(60));
+        Ok(())
+    });
+    db.register(Procedure::new("slow", [ColumnType::Int4], body.by_argument(0))).unwrap();
+    let disk_level = TxOptions { durability: Some(Durability::Disk), ..TxOptions::default() };
+    let mut h = db.begin_with(&disk_level).unwrap();
+    h.update(&t, 5, &[(1, Value::Int4(1))]).unwrap(); // entered at executor 0
+    db.sync().unwrap();
+    std::thread::scope(|scope| {
+        let slow = scope.spawn(|| db.call("slow", &[Value::Int4(0)]).map(drop));
+        has_begun.recv_timeout(Duration::from_secs(60)).unwrap(); // the table of executor 0 is out
+        disk.hang(FaultKind::Sync, "log-0");
+        let commit = scope.spawn(move || h.commit()); // place, apply, 100 ms at the table, owes; then the disk
+        while disk.hanging() == 0 {
+            std::thread::yield_now();
+        }
+        drop(end); // the table comes back
+        let slow = slow.join().unwrap();
+        let soon = TxOptions { lock_timeout: Some(Duration::from_secs(2)), ..TxOptions::default() };
+        let touched = db.transact_with(&soon, |tx| tx.update(&t, 5, &[(1, Value::Int4(2))]));
+        disk.let_go();
+        commit.join().unwrap().unwrap();
+        slow.unwrap();
+        assert_eq!(touched, Ok(true)); // is Err(LockTimeout): row 5 is locked by a commit that waits for the disk only
+    });
 }

@@ -226,3 +226,119 @@ fn what_transactions_side_by_side_had_room_for_opens_again() {
         db.close().unwrap();
     }
 }
+
+/// One transaction inserts a long row and one beside it many short ones: in segments of their own. The short ones are deleted, and another
+/// table gets their segments. Redo puts a long row into each segment, and what is free between them is no room for a long one.
+#[test]
+fn long_rows_beside_short_ones_that_went_open_again() {
+    const ROUNDS: i32 = 100;
+    const SHORT: i32 = 35;
+    let disk: Arc<dyn Disk> = MemoryDisk::new();
+    let db = Database::open_on(disk.clone(), options()).unwrap();
+    let [table, other] = ["t", "other"].map(|name| db.transact(|tx| create(tx, name)).unwrap());
+    let long = |id: i32| [Value::Int4(id), Value::Text("x".repeat(30_000))];
+    let short = |round: i32, nth: i32| 1_000_000 + round * SHORT + nth;
+    // Two rounds more have short rows only: so the last segment has no long one.
+    for round in 0..ROUNDS + 2 {
+        let (mut a, mut b) = (db.begin().unwrap(), db.begin().unwrap());
+        if round < ROUNDS {
+            b.insert(&table, &long(round)).unwrap();
+        }
+        (0..SHORT).for_each(|nth| a.insert(&table, &row(short(round, nth))).unwrap());
+        // b first: each has the same context the next time, and the long row goes before the short ones in the log.
+        b.commit().unwrap();
+        a.commit().unwrap();
+    }
+    for round in 0..ROUNDS + 2 {
+        at_level_1(&db, |tx| {
+            (0..SHORT).try_for_each(|nth| {
+                assert!(tx.delete(&table, short(round, nth))?);
+                Ok(())
+            })
+        })
+        .unwrap();
+    }
+    let others = (0..).take_while(|&id| at_level_1(&db, |tx| tx.insert(&other, &row(id))).is_ok()).count();
+    assert!(others > 3_600, "the test's own premise: {others}");
+    db.close().unwrap();
+    for recovery_threads in [1, 2] {
+        let db = Database::open_on(disk.clone(), Options { recovery_threads, ..options() })
+            .unwrap_or_else(|error| panic!("{error}"));
+        let rows = ["t", "other"].map(|name| db.table(name).unwrap().rows_estimate());
+        assert_eq!(rows, [ROUNDS as u64, others as u64]);
+        db.close().unwrap();
+    }
+}
+
+/// As `what_transactions_side_by_side_had_room_for_opens_again`, where more than half of each segment stays.
+#[test]
+fn what_three_of_five_side_by_side_keep_opens_again() {
+    const ROUNDS: i32 = 1_350;
+    let disk: Arc<dyn Disk> = MemoryDisk::new();
+    let db = Database::open_on(disk.clone(), options()).unwrap();
+    let [table, other] = ["t", "other"].map(|name| db.transact(|tx| create(tx, name)).unwrap());
+    let id = |client: i32, round: i32| client * 1_000_000 + round;
+    for round in 0..ROUNDS {
+        let mut open: Vec<_> = (0..5).map(|_| db.begin().unwrap()).collect();
+        for (client, tx) in (0..).zip(&mut open) {
+            tx.insert(&table, &row(id(client, round))).unwrap();
+        }
+        while let Some(tx) = open.pop() {
+            tx.commit().unwrap();
+        }
+    }
+    for (client, round) in (3..5).flat_map(|client| (0..ROUNDS).map(move |round| (client, round))) {
+        at_level_1(&db, |tx| {
+            assert!(tx.delete(&table, id(client, round))?);
+            Ok(())
+        })
+        .unwrap();
+    }
+    let others = (0..).take_while(|&id| at_level_1(&db, |tx| tx.insert(&other, &row(id))).is_ok()).count();
+    assert!(others > 3_050, "the test's own premise: {others}");
+    db.close().unwrap();
+    let db = Database::open_on(disk, options()).unwrap_or_else(|error| panic!("{error}"));
+    assert_eq!(
+        ["t", "other"].map(|name| db.table(name).unwrap().rows_estimate()),
+        [3 * ROUNDS as u64, others as u64]
+    );
+}
+
+/// Redo spreads rows over more segments than they had, within the bound; the secondary index that comes last needs that room.
+#[test]
+fn an_index_has_the_room_that_redo_has_spread_rows_over() {
+    const ROUNDS: i32 = 140;
+    const ROWS: i32 = 8;
+    const OTHERS: i32 = 4_960;
+    let disk: Arc<dyn Disk> = MemoryDisk::new();
+    let db = Database::open_on(disk.clone(), options()).unwrap();
+    let [table, other] = ["t", "other"].map(|name| db.transact(|tx| create(tx, name)).unwrap());
+    db.transact(|tx| tx.create_index("other", "by_text", &["text"], false)).unwrap();
+    let id = |client: i32, round: i32, nth: i32| client * 1_000_000 + round * ROWS + nth;
+    for round in 0..ROUNDS {
+        let mut open: Vec<_> = (0..4).map(|_| db.begin().unwrap()).collect();
+        for (client, tx) in (0..).zip(&mut open) {
+            (0..ROWS).for_each(|nth| tx.insert(&table, &row(id(client, round, nth))).unwrap());
+        }
+        while let Some(tx) = open.pop() {
+            tx.commit().unwrap();
+        }
+    }
+    for (client, round) in (1..4).flat_map(|client| (0..ROUNDS).map(move |round| (client, round))) {
+        at_level_1(&db, |tx| {
+            (0..ROWS).try_for_each(|nth| {
+                assert!(tx.delete(&table, id(client, round, nth))?);
+                Ok(())
+            })
+        })
+        .unwrap();
+    }
+    let text = |id: i32| [Value::Int4(id), Value::Text(format!("{id:08}{}", "x".repeat(492)))];
+    (0..OTHERS).for_each(|id| at_level_1(&db, |tx| tx.insert(&other, &text(id))).unwrap());
+    db.close().unwrap();
+    let db = Database::open_on(disk, options()).unwrap_or_else(|error| panic!("{error}"));
+    assert_eq!(
+        ["t", "other"].map(|name| db.table(name).unwrap().rows_estimate()),
+        [(ROUNDS * ROWS) as u64, OTHERS as u64]
+    );
+}

@@ -107,7 +107,9 @@ fn decimals(op: ArithmeticOp, left: Decimal, right: Decimal) -> Result<Decimal> 
     let value = match op {
         ArithmeticOp::Add => left.checked_add(right),
         ArithmeticOp::Subtract => left.checked_sub(right),
-        ArithmeticOp::Multiply => left.checked_mul(right),
+        ArithmeticOp::Multiply => {
+            left.checked_mul(right).or_else(|| without_zeros(left)?.checked_mul(without_zeros(right)?))
+        }
         ArithmeticOp::Divide | ArithmeticOp::Modulo if right.unscaled() == 0 => {
             return Err(division_by_zero());
         }
@@ -126,6 +128,7 @@ fn decimals(op: ArithmeticOp, left: Decimal, right: Decimal) -> Result<Decimal> 
 /// they do not fit.
 fn divide(left: Decimal, right: Decimal) -> Option<Decimal> {
     let wanted = QUOTIENT_SCALE.max(left.scale()).max(right.scale());
+    let (left, right) = (without_zeros(left)?, without_zeros(right)?);
     (0..=wanted).rev().find_map(|scale| {
         // left / right = unscaled quotient * 10^-scale
         let power = i32::from(scale) + i32::from(right.scale()) - i32::from(left.scale());
@@ -141,6 +144,15 @@ fn divide(left: Decimal, right: Decimal) -> Option<Decimal> {
         let sign = if (top < 0) == (bottom < 0) { 1 } else { -1 };
         Decimal::new(if away { quotient.checked_add(sign)? } else { quotient }, scale)
     })
+}
+
+/// The same number without the zeros at its end behind the point: they take room that intermediate results need.
+fn without_zeros(number: Decimal) -> Option<Decimal> {
+    let (mut unscaled, mut scale) = (number.unscaled(), number.scale());
+    while scale > 0 && unscaled % 10 == 0 {
+        (unscaled, scale) = (unscaled / 10, scale - 1);
+    }
+    Decimal::new(unscaled, scale)
 }
 
 /// The number with its sign changed.

@@ -30,6 +30,10 @@ pub enum Admission {
 /// transaction of very many small scans then keeps out more inserts than it must, but costs nobody a long search.
 pub(super) const INTERVALS_PER_OWNER_MAX: usize = 256;
 
+/// Beyond this many indexes in which an owner has intervals it gets one in each further one: its intervals take memory beside the
+/// database's own.
+pub(super) const INDEXES_IN_DETAIL: usize = 64;
+
 /// So many intervals that are not in use are kept in a partition for the next ones, and lists with room for so many.
 pub(super) const SPARE_MAX: usize = 16;
 
@@ -188,8 +192,8 @@ impl Intervals {
         &mut self,
         owner: u16,
         index: IndexId,
-        lower: Bound<&[u8]>,
-        upper: Bound<&[u8]>,
+        (lower, upper): (Bound<&[u8]>, Bound<&[u8]>),
+        own_max: usize,
     ) -> Registered {
         let list = &mut self.indexes.entry(index).or_default().intervals;
         let mut own = 0;
@@ -208,7 +212,7 @@ impl Intervals {
         });
         fresh.fill(owner, lower, upper);
         let mut added = 1;
-        if own >= INTERVALS_PER_OWNER_MAX {
+        if own >= own_max {
             let old: Vec<Interval> = list.extract_if(.., |interval| interval.owner == owner).collect();
             added -= old.len() as isize;
             let mut first = fresh.lower();
@@ -350,17 +354,17 @@ impl IntervalTable {
         self.partitions[partition].intervals.lock()
     }
 
-    /// Registers an interval; true: the owner's first in this index.
+    /// Registers an interval; true: the owner's first in this index. Beyond `own_max` of them the owner's are made one.
     pub(super) fn register(
         &self,
         owner: u16,
         index: IndexId,
-        lower: Bound<&[u8]>,
-        upper: Bound<&[u8]>,
+        bounds: (Bound<&[u8]>, Bound<&[u8]>),
+        own_max: usize,
     ) -> bool {
         let partition = &self.partitions[Self::partition_of(index)];
         let mut intervals = partition.intervals.lock();
-        let registered = intervals.register(owner, index, lower, upper);
+        let registered = intervals.register(owner, index, bounds, own_max);
         let count = partition.count.load(Ordering::Relaxed);
         partition.count.store(count.wrapping_add_signed(registered.added as i32), Ordering::Release);
         drop(intervals);

@@ -12,7 +12,7 @@ use super::counters::LockCounters;
 use super::deadlock::Looks;
 use super::head::{Answer, Heads, RequestKind};
 use super::intent::WantedTables;
-use super::interval::{Admission, IntervalTable};
+use super::interval::{Admission, INDEXES_IN_DETAIL, INTERVALS_PER_OWNER_MAX, IntervalTable};
 use super::local::LocalTables;
 use super::mode::{Acquired, LockMode, RecordMode};
 use super::name::{HeadName, LockName, LockTarget};
@@ -524,7 +524,9 @@ impl LockManager {
     /// Registers that the owner has read which keys exist in an interval. Granted at once. A scan calls it before it
     /// marks or reads any leaf (L6).
     pub fn interval(&self, owner: &mut Owner, index: IndexId, lower: Bound<&[u8]>, upper: Bound<&[u8]>) {
-        if self.intervals.register(owner.body.id, index, lower, upper) {
+        let in_detail = owner.body.intervals.len() < INDEXES_IN_DETAIL;
+        let own_max = if in_detail { INTERVALS_PER_OWNER_MAX } else { 1 };
+        if self.intervals.register(owner.body.id, index, (lower, upper), own_max) {
             owner.body.intervals.push(index);
         }
         self.slot(owner).counters.higher.add(1);

@@ -306,6 +306,18 @@ impl Owner {
         Owner::new(u16::MAX)
     }
 
+    /// Takes the slot, and all that it holds; what is left is a handle of no slot, that says when the transaction began.
+    pub fn take(&mut self) -> Owner {
+        let mut rest = Owner::of_none();
+        rest.body.started = self.body.started;
+        std::mem::replace(self, rest)
+    }
+
+    /// Whether it is a handle of a slot.
+    pub fn has_slot(&self) -> bool {
+        self.body.id != u16::MAX
+    }
+
     /// The slot's number: the transaction's identity in the view of waits.
     pub fn id(&self) -> u16 {
         self.body.id

@@ -36,6 +36,11 @@ pub(super) struct Replayed {
 }
 
 impl Replayed {
+    /// Gives the secondary indexes' nodes back.
+    pub fn give_up_indexes(&self) {
+        self.versions.values().flat_map(|version| &version.secondaries).for_each(|index| index.discard());
+    }
+
     /// The table with all of its indexes, for transactions to come.
     pub fn table(&self, table: &RedoTable, first_row_number: u64) -> Option<TableVersion> {
         let parts = self.versions.get(&table.description.id)?.parts();
@@ -132,8 +137,8 @@ impl Redo<'_> {
 
     fn begin_replay(&mut self, lsn: Lsn, options: &Options) -> Result<Replay> {
         // As at the end of redo, for the same indexes.
-        self.heaps.give_back_empty();
-        self.heaps.keep_rows_in_place();
+        self.heaps.make_room(self.builder.segments.budget());
+        self.heaps.let_rows_move(false);
         let mut tables = Vec::new();
         for table in self.system.iter().chain(self.tables.values()) {
             tables.push(Arc::new(self.builder.finish(table, first_row_number(lsn))?));

@@ -1,50 +1,55 @@
-//! Compaction: the rows of a table's emptiest segments move to free slots of its other ones.
+//! Compaction: the rows of a table's segments that are not full move together into fresh ones.
 //!
 //! Which segment a row lies in is not logged. Transactions that ran side by side filled segments of their own, and when the rows of
 //! one were deleted, its segments became free; redo puts the rows of all of them in turn into the same segments, and none becomes
-//! free. So a recovery may need more segments than the database had, up to as many as there are transactions at a time, for rows
-//! that fit into its memory.
+//! free. So a recovery may need more segments than the database had, up to twice as many and more, for rows that fit into its memory.
 //!
-//! A row that moves keeps its place ([`Lsn`](crate::ids::Lsn)), by which redo tells whether it has a change already. Both segments count as changed, so
-//! the next sweep of either copy writes them.
+//! A row that moves keeps its place ([`Lsn`](crate::ids::Lsn)), by which redo tells whether it has a change already. Both segments count
+//! as changed, so the next sweep of either copy writes them.
 
 use super::table::RedoTable;
 use crate::row::Key;
 use crate::store::memory::segments::UNITS_PER_SEGMENT;
-use crate::store::memory::{RecordRef, SegmentId, Unclaimed};
+use crate::store::memory::{RecordRef, SEGMENT_BYTES, SegmentId, Unclaimed};
+
+/// Segments are left as they are if their rows take so many eighths of what inserts fill.
+const FULL_EIGHTHS: u64 = 7;
+
+/// A compaction may take so many segments beyond what there is room for: it gives back those that it empties one after the other.
+const AHEAD: u64 = 4;
 
 impl RedoTable {
-    /// Compacts the table; gives the number of segments that this has freed. Nobody else uses the table meanwhile.
+    /// Compacts the table; gives the number of segments that this has freed, less those that it has taken. Nobody else uses the table
+    /// meanwhile, and no index but the primary one leads to its rows.
     pub fn compact(&self) -> u64 {
+        let before = self.heap.owned().len();
         let sparse = self.sparse_segments();
+        if sparse.len() < 2 {
+            return 0;
+        }
         self.heap.withdraw(&sparse.iter().copied().collect());
-        let (mut freed, mut left, mut key) = (0, sparse.into_iter(), Key::new());
-        while let Some(id) = left.next() {
+        let budget = self.heap.segments().budget();
+        budget.add_reserve(AHEAD * SEGMENT_BYTES as u64);
+        let (mut left, mut key) = (sparse.into_iter(), Key::new());
+        for id in left.by_ref() {
             if !self.move_rows_out(id, &mut key) {
                 self.heap.readmit(id);
                 break;
             }
             self.heap.give_back_withdrawn(id);
-            freed += 1;
         }
         left.for_each(|id| self.heap.readmit(id));
-        freed
+        budget.take_off_reserve(AHEAD * SEGMENT_BYTES as u64);
+        before.saturating_sub(self.heap.owned().len()) as u64
     }
 
-    /// Segments at most half as full as inserts make them, the emptiest first: so many that three quarters of the room in the others
-    /// suffices for their rows. (Not all of that room fits every row.)
+    /// The segments that are not full, the emptiest first.
     fn sparse_segments(&self) -> Vec<SegmentId> {
         let full = UNITS_PER_SEGMENT * u64::from(self.description.fill_percent) / 100;
-        let mut by_rows: Vec<(u64, SegmentId)> =
-            self.heap.owned().into_iter().map(|id| (self.units_of_rows(id), id)).collect();
-        by_rows.sort_unstable();
-        let mut room: u64 = by_rows.iter().map(|(units, _)| full.saturating_sub(*units)).sum();
-        let mut to_move = 0;
-        let suffices = |&(units, _): &(u64, SegmentId)| {
-            (to_move, room) = (to_move + units, room - full.saturating_sub(units));
-            units <= full / 2 && to_move <= room / 4 * 3
-        };
-        by_rows.into_iter().take_while(suffices).map(|(_, id)| id).collect()
+        let with_units = self.heap.owned().into_iter().map(|id| (self.units_of_rows(id), id));
+        let mut sparse: Vec<_> = with_units.filter(|(units, _)| *units <= full / 8 * FULL_EIGHTHS).collect();
+        sparse.sort_unstable();
+        sparse.into_iter().map(|(_, id)| id).collect()
     }
 
     fn rows_in(&self, id: SegmentId) -> impl Iterator<Item = RecordRef> {
@@ -115,6 +120,7 @@ mod tests {
         let freed = table.compact();
         assert!(freed > before / 2, "{freed} of {before}");
         assert_eq!(table.heap.owned().len() as u64, before - freed);
+        assert!(table.compact() <= 1, "there is nothing left to move");
         let are_there = |rows: &BTreeMap<String, (u64, usize)>| {
             let mut body = Vec::new();
             for (id, (lsn, length)) in rows {

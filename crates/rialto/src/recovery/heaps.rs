@@ -10,17 +10,14 @@ use super::table::{At, RedoTable, Scratch};
 use crate::canary;
 use crate::error::{Error, Result};
 use crate::ids::HeapId;
-use crate::store::memory::SEGMENT_BYTES;
 use crate::store::memory::index::NodePool;
+use crate::store::memory::{Budget, SEGMENT_BYTES};
 use crate::txn::redo::RedoRecord;
-
-/// A recovery may make room by a [compaction](super::compact) as long as each frees one in so many of the segments in use.
-const COMPACTION_FREES: u64 = 64;
 
 /// The storage of the users' tables that there are.
 pub(super) struct Heaps {
     tables: Mutex<HashMap<HeapId, Arc<RedoTable>>>,
-    /// One thread redoes all records, and no calls are replayed: rows may move.
+    /// See [`Heaps::let_rows_move`].
     rows_may_move: AtomicBool,
     /// Of all indexes.
     nodes: Arc<NodePool>,
@@ -33,7 +30,7 @@ thread_local! {
 }
 
 impl Heaps {
-    /// No tables yet, which so many threads will redo.
+    /// No tables yet, which so many threads will redo. Rows of tables that one thread redoes may move.
     pub fn new(nodes: Arc<NodePool>, threads: usize) -> Heaps {
         Heaps { tables: Mutex::default(), rows_may_move: AtomicBool::new(threads == 1), nodes }
     }
@@ -49,20 +46,26 @@ impl Heaps {
         table.heap.clear();
     }
 
-    /// Transactions use the tables from here on.
-    pub fn keep_rows_in_place(&self) {
-        self.rows_may_move.store(false, Ordering::Relaxed);
+    /// Whether rows may move: not where transactions use the tables, which have secondary indexes then.
+    pub fn let_rows_move(&self, may_move: bool) {
+        self.rows_may_move.store(may_move, Ordering::Relaxed);
     }
 
-    /// Compacts the tables, if rows may move; whether that frees enough to be worth while.
+    /// Compacts the tables, if rows may move; whether that frees anything.
     pub fn compact(&self) -> bool {
         if !self.rows_may_move.load(Ordering::Relaxed) {
             return false;
         }
-        let tables = self.tables.lock();
-        let in_use: u64 = tables.values().map(|table| table.heap.owned().len() as u64).sum();
-        let freed: u64 = tables.values().map(|table| table.compact()).sum();
-        freed > 0 && freed >= in_use / COMPACTION_FREES
+        self.tables.lock().values().map(|table| table.compact()).sum::<u64>() > 0
+    }
+
+    /// Gives back what rows do not need, before secondary indexes and other tables take it: rows are moved together where memory is
+    /// short.
+    pub fn make_room(&self, budget: &Budget) {
+        self.give_back_empty();
+        if budget.used() > budget.limit() / 2 {
+            self.compact();
+        }
     }
 
     /// Gives the segments back in which there is no row any more, and index nodes if they make a segment; during redo no

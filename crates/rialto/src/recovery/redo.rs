@@ -376,11 +376,18 @@ impl<'a> Redo<'a> {
     pub fn finish(mut self, end: Lsn) -> Result<Vec<Arc<TableVersion>>> {
         let replayed = self.end_replay()?;
         self.described.check(&self.system, "the log's end")?;
-        // What rows were in for a while is room for indexes, and for other tables.
-        self.heaps.give_back_empty();
         let budget = self.builder.segments.budget();
-        if budget.used() > budget.limit() {
-            self.heaps.compact();
+        let replayed = replayed.filter(|replayed| {
+            // Rows that have been spread over too many segments move, and all indexes on them are built anew.
+            let fits = budget.used() <= budget.limit() || self.builder.threads > 1;
+            if !fits {
+                replayed.give_up_indexes();
+                self.heaps.let_rows_move(true);
+            }
+            fits
+        });
+        if replayed.is_none() {
+            self.heaps.make_room(budget);
         }
         let all = || self.system.iter().chain(self.tables.values());
         let to_visit = all().map(|table| table.heap.owned().len() * table.visits()).sum::<usize>();

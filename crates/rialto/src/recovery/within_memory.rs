@@ -66,7 +66,11 @@ pub(crate) fn within_memory<T>(
     // The next one only if the bound kept it from the end: with more room less of it is used again, and more is left in use.
     let (kept, later_rows) = (memory_bytes / RESERVE, load::copy_bytes(home).min(memory_bytes));
     let mut done = try_with(threads, 0, 0);
-    for given_back in [0, later_rows] {
+    let mut had = None;
+    for given_back in [0, later_rows, memory_bytes] {
+        if had.replace(given_back) == Some(given_back) {
+            continue;
+        }
         if !matches!(done, Err(Error::MemoryLimit { .. })) {
             break;
         }

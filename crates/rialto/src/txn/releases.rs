@@ -7,8 +7,10 @@
 //!
 //! Kept here:
 //!
-//! - **Whatever is owed is released**, while the database is open. Each context has a thread of its own; if the system has no thread left,
-//!   the context is on a list, and the resource manager releases the locks when it finds the tables in.
+//! - **Whatever is owed is released**, while the database is open, from the moment that its transaction has ended: what the transaction's
+//!   own thread waits for then, such as the log or its turn, keeps no lock. Each debt has a thread of its own; if the system has no
+//!   thread left, the debt is on a list, and the resource manager releases the locks when it finds the tables in.
+//! - **A context is lent again when it has its lock slot back.** The slot goes with the locks: they are entered under its number.
 //! - **No thread of these outlives a close**, which waits for them but not for a table: from the close on nothing waits for a lock.
 //! - **No context of these outlives a close.** What is still owed then, or comes to be owed later in a body that goes on, is dropped
 //!   with its locks held, and its lock slot is not lent again.
@@ -20,6 +22,79 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use parking_lot::{Condvar, Mutex};
 
 use super::transaction::Context;
+use crate::core::Core;
+use crate::lock::Owner;
+
+/// The lock slot of a transaction that has ended, with what it holds at executors.
+pub(crate) struct Debt {
+    core: Arc<Core>,
+    state: Mutex<State>,
+}
+
+struct State {
+    /// The slot; none while a thread is at it, and when the context has it back.
+    owner: Option<Owner>,
+    /// The slot holds nothing any more.
+    is_paid: bool,
+    /// The transaction's context, once it is not used otherwise any more.
+    context: Option<Box<Context>>,
+}
+
+/// For how long a lock table is waited for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Patience {
+    /// As long as a short transaction takes.
+    Short,
+    /// Some times as long.
+    Long,
+}
+
+impl Debt {
+    /// Has the locks of a slot released by another thread than this one, as soon as the tables are back.
+    pub fn incur(core: Arc<Core>, owner: Owner) -> Arc<Debt> {
+        let state = State { owner: Some(owner), is_paid: false, context: None };
+        let debt = Arc::new(Debt { core, state: Mutex::new(state) });
+        debt.core.releases.add(&debt);
+        debt
+    }
+
+    /// Releases the locks whose tables are in, or come back in time. True: there is nothing left to do.
+    fn pay(&self, patience: Patience) -> bool {
+        let Some(mut owner) = self.state.lock().owner.take() else { return true };
+        let locks = &self.core.locks;
+        let is_paid = match patience {
+            Patience::Short => locks.release_at_once(&mut owner),
+            Patience::Long => locks.release_in_time(&mut owner),
+        };
+        if is_paid {
+            locks.finish(&mut owner, &*self.core.segments);
+        }
+        let mut state = self.state.lock();
+        state.is_paid = is_paid;
+        match state.context.take_if(|_| is_paid) {
+            Some(context) => {
+                drop(state);
+                context.get_slot_back(owner);
+            }
+            None => state.owner = Some(owner),
+        }
+        is_paid
+    }
+
+    /// The context of the transaction goes to its pool as soon as it has its slot back. If nobody pays the debt, since the database has
+    /// closed, both are dropped here.
+    pub fn settle(mut context: Box<Context>) {
+        let debt = context.debt.take().expect("it has a debt");
+        let mut state = debt.state.lock();
+        if !state.is_paid {
+            state.context = Some(context);
+            return;
+        }
+        let owner = state.owner.take().expect("it is paid, and the context did not wait for it");
+        drop(state);
+        context.get_slot_back(owner);
+    }
+}
 
 /// See the [module](self).
 #[derive(Default)]
@@ -31,11 +106,10 @@ pub(crate) struct Releases {
     faults: Faults,
 }
 
-#[allow(clippy::vec_box, reason = "contexts are lent in their boxes")]
 #[derive(Default)]
 struct Owed {
     /// Those that no thread could be started for.
-    contexts: Vec<Box<Context>>,
+    debts: Vec<Arc<Debt>>,
     /// Threads that were started, or are about to be.
     threads: usize,
     /// The database has closed.
@@ -68,21 +142,16 @@ impl Drop for Running {
 }
 
 impl Releases {
-    /// Has the locks of a context released by another thread than this one.
-    pub fn add(self: &Arc<Releases>, context: Box<Context>) {
+    fn add(self: &Arc<Releases>, debt: &Arc<Debt>) {
         if !self.begin_thread() {
             return;
         }
-        let running = Running(self.clone());
-        // If no thread can be started, the context is taken back.
-        let context = Arc::new(Mutex::new(Some(context)));
-        let of_thread = context.clone();
-        let is_started = self.start(move || {
-            let context = of_thread.lock().take();
-            running.0.release_in_time(context.expect("only the thread takes it"));
-        });
-        if !is_started && let Some(context) = context.lock().take() {
-            self.keep(context);
+        let (running, of_thread) = (Running(self.clone()), debt.clone());
+        if !self.start(move || running.0.release_in_time(&of_thread)) {
+            let mut owed = self.owed.lock();
+            if !owed.is_closed {
+                owed.debts.push(debt.clone());
+            }
         }
     }
 
@@ -105,38 +174,32 @@ impl Releases {
         std::thread::Builder::new().name("rialto-release".to_owned()).spawn(run).is_ok()
     }
 
-    /// Keeps a context for later, if there is a later.
-    fn keep(&self, context: Box<Context>) {
-        let mut owed = self.owed.lock();
-        if !owed.is_closed {
-            return owed.contexts.push(context);
-        }
-        drop(owed);
-        drop(context);
-    }
-
-    /// Releases what a context holds as soon as the tables are back, unless the database closes before.
-    fn release_in_time(&self, mut context: Box<Context>) {
+    /// Releases what is owed as soon as the tables are back, unless the database closes before.
+    fn release_in_time(&self, debt: &Debt) {
         #[cfg(test)]
         if self.faults.is_slow.load(Ordering::SeqCst) {
             std::thread::sleep(std::time::Duration::from_millis(300));
         }
-        while let Err(owing) = context.release_owed() {
+        while !debt.pay(Patience::Long) {
             if self.owed.lock().is_closed {
                 return;
             }
-            context = owing;
         }
     }
 
     /// Releases what is owed without a thread of its own, on a thread that has no lock tables out. What lies where a table stays
     /// out is owed still.
     pub fn release_all(&self) {
-        let contexts = std::mem::take(&mut self.owed.lock().contexts);
-        contexts
-            .into_iter()
-            .filter_map(|context| context.release_owed().err())
-            .for_each(|owing| self.keep(owing));
+        let debts = std::mem::take(&mut self.owed.lock().debts);
+        for debt in debts {
+            if debt.pay(Patience::Short) {
+                continue;
+            }
+            let mut owed = self.owed.lock();
+            if !owed.is_closed {
+                owed.debts.push(debt);
+            }
+        }
     }
 
     /// Releases what can be released, forgets the rest, and waits for the threads that are at it. The database closes.
@@ -144,7 +207,7 @@ impl Releases {
         self.release_all();
         let mut owed = self.owed.lock();
         owed.is_closed = true;
-        let forgotten = std::mem::take(&mut owed.contexts);
+        let forgotten = std::mem::take(&mut owed.debts);
         while owed.threads > 0 {
             self.ended.wait(&mut owed);
         }
@@ -225,7 +288,7 @@ mod tests {
         let table = db.table("t").unwrap();
         assert_eq!(db.transact(|tx| tx.update(&table, 7, &[(1, Value::Int4(2))])), Ok(true));
         db.close().unwrap();
-        assert!(releases.owed.lock().contexts.is_empty());
+        assert!(releases.owed.lock().debts.is_empty());
     }
 
     #[test]
@@ -233,7 +296,7 @@ mod tests {
         let (db, releases) = with_a_release(|it| it.faults.is_slow.store(true, Ordering::SeqCst));
         db.close().unwrap();
         let owed = releases.owed.lock();
-        assert_eq!((owed.contexts.len(), owed.threads), (0, 0));
+        assert_eq!((owed.debts.len(), owed.threads), (0, 0));
     }
 
     /// A body goes on when its database has closed, and a handle ends in it.
@@ -251,7 +314,7 @@ mod tests {
                 drop(handle);
                 // Its lock tables are out still.
                 let owed = beside.owed.lock();
-                assert_eq!((owed.contexts.len(), owed.threads), (0, 0));
+                assert_eq!((owed.debts.len(), owed.threads), (0, 0));
                 Ok(())
             });
             std::thread::scope(|scope| {

@@ -387,6 +387,8 @@ impl Context {
             self.stay_in_range(slot, scan.index, (&bounds.0, &bounds.1), reads == Reads::Entries)?;
         }
         if scan.limit == Some(0) {
+            let floor = self.tables.at(slot).floor();
+            self.depend(floor);
             return Ok(());
         }
         let Scan { index, direction, limit, .. } = *scan;

@@ -15,6 +15,7 @@ use super::colour::{Colours, Settled};
 use super::ddl_state::DdlState;
 use super::options::{CommitWaits, LockPolicy, TxOptions};
 use super::part::{Choice, View};
+use super::releases::Debt;
 use super::scan::ScanScratch;
 use super::scope::Scope;
 use super::tables::TableCache;
@@ -96,12 +97,12 @@ pub(crate) struct Context {
     /// This context's number, below [`Options::transactions_max`](crate::Options::transactions_max); of a part's, among those
     /// of parts.
     pub number: usize,
-    /// The lock slot.
+    /// The lock slot; none, while it is in the debt.
     pub owner: Owner,
     /// Whether a transaction is in it.
     pub open: bool,
-    /// Its transaction has ended, but holds locks at executors still: see [`Releases`](super::releases::Releases).
-    pub owes_release: bool,
+    /// Its transaction has ended, but holds locks at executors, which another thread releases.
+    pub debt: Option<Arc<Debt>>,
     /// It was refused a lock that it asked for.
     was_refused: bool,
     /// Whether it writes: it was seen that it may, and its packet is there.
@@ -227,7 +228,7 @@ impl Context {
             number,
             owner,
             open: false,
-            owes_release: false,
+            debt: None,
             was_refused: false,
             writing: false,
             writes: WriteSet::default(),
@@ -679,8 +680,8 @@ impl Context {
         }
         if std::mem::take(&mut self.open) {
             if rarely(self.owner.holds_at_executors() && self.is_held_up()) {
-                self.owes_release = true;
                 self.note_waits(self.core.locks.waited_ns(&self.owner));
+                self.debt = Some(Debt::incur(self.core.clone(), self.owner.take()));
             } else {
                 self.release_locks();
             }
@@ -716,6 +717,12 @@ impl Context {
         pool.give_back(self);
     }
 
+    /// As [`Context::give_back`], with its lock slot, which a debt had.
+    pub(super) fn get_slot_back(mut self: Box<Self>, owner: Owner) {
+        self.owner = owner;
+        self.give_back();
+    }
+
     #[inline(always)]
     fn release_locks(&mut self) {
         let Context { core, owner, .. } = self;
@@ -727,18 +734,6 @@ impl Context {
     #[inline(always)]
     fn note_waits(&mut self, waited_ns: u64) {
         self.lock_wait_ns = waited_ns - std::mem::replace(&mut self.waited_before_ns, waited_ns);
-    }
-
-    /// Releases the locks of a transaction that has ended with some ([`Releases`](super::releases::Releases)), then gives the context
-    /// back; hands it back if a lock table stays out.
-    pub fn release_owed(mut self: Box<Self>) -> std::result::Result<(), Box<Context>> {
-        if !self.core.locks.release_in_time(&mut self.owner) {
-            return Err(self);
-        }
-        self.owes_release = false;
-        self.release_locks();
-        self.give_back();
-        Ok(())
     }
 
     /// Takes the place in the log, applies, releases (I2). Gives what the reply has to wait for.
@@ -1108,7 +1103,7 @@ impl Context {
 impl Drop for Context {
     fn drop(&mut self) {
         // A slot that still holds locks is lent to no other owner.
-        if !self.owes_release {
+        if self.owner.has_slot() {
             self.core.locks.give_back(&mut self.owner);
         }
     }

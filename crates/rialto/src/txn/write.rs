@@ -236,6 +236,9 @@ impl Transaction<'_> {
     pub fn lock_for_writes(&mut self, table: &Table, schema: &Arc<Schema>) -> Result<()> {
         self.operate(|context| {
             let slot = context.use_for_write(table)?;
+            // I3: the answer rests on the definition.
+            let floor = context.tables.at(slot).floor();
+            context.depend(floor);
             match Arc::ptr_eq(schema, &context.tables.at(slot).schema) {
                 true => Ok(()),
                 false => Err(Error::TableChanged { table: table.name() }),

@@ -664,10 +664,9 @@ impl LockManager {
         self.release_but_out(owner, LOOK_AGAIN)
     }
 
-    /// The same by a thread that has time, and no turn.
+    /// The same by a thread that has time.
     #[cold]
     pub fn release_in_time(&self, owner: &mut Owner) -> bool {
-        debug_assert!(!Blocked::would_give_turn_away());
         self.release_but_out(owner, RELEASE_AGAIN)
     }
 

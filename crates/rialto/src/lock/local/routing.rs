@@ -36,7 +36,7 @@ enum Kind {
         /// The executors are those below this.
         executors: u16,
     },
-    /// Hidden row numbers, by the hash of the block that they were taken in.
+    /// Hidden row numbers, the blocks that they are taken in by turns.
     Numbers { executors: u16 },
     /// All keys are at the readers' executor.
     Readers { executor: u16 },

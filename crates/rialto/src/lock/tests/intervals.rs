@@ -8,7 +8,7 @@ use super::{Dice, INDEX, manager, patient, refusing, seed, until_waiting, within
 use crate::ids::IndexId;
 use crate::lock::{
     Admission, LockError, LockTarget,
-    interval::{INTERVALS_PER_OWNER_MAX, SPARE_MAX},
+    interval::{INDEXES_IN_DETAIL, INTERVALS_PER_OWNER_MAX, SPARE_MAX},
 };
 
 #[test]
@@ -154,6 +154,26 @@ fn an_owner_of_very_many_intervals_holds_the_one_that_spans_them() {
     assert_eq!(manager.admits(&inserter, INDEX, &last), Admission::Go);
     manager.release_all(&mut scanner);
     assert_eq!(manager.admits(&inserter, INDEX, &between), Admission::GoAndUnguard);
+    manager.end(scanner);
+    manager.end(inserter);
+}
+
+/// A transaction that scans very many indexes has one interval in each of most of them.
+#[test]
+fn an_owner_with_intervals_in_very_many_indexes_has_one_in_each_further_one() {
+    let manager = manager();
+    let (mut scanner, inserter) = (manager.begin().unwrap(), manager.begin().unwrap());
+    let point = |at: u32| (2 * at).to_be_bytes();
+    for index in 0..=INDEXES_IN_DETAIL as u32 {
+        for at in [1, 9] {
+            manager.interval(&mut scanner, IndexId(100 + index), Included(&point(at)), Included(&point(at)));
+        }
+    }
+    let admits = |index: u32| manager.admits(&inserter, IndexId(100 + index), &point(5));
+    assert_eq!(admits(0), Admission::Go);
+    assert_eq!(admits(INDEXES_IN_DETAIL as u32), Admission::Refuse);
+    manager.release_all(&mut scanner);
+    assert_eq!(admits(INDEXES_IN_DETAIL as u32), Admission::GoAndUnguard);
     manager.end(scanner);
     manager.end(inserter);
 }

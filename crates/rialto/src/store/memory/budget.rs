@@ -30,6 +30,16 @@ impl Budget {
         self.reserve.store(0, Ordering::Relaxed);
     }
 
+    /// So many bytes more may be taken beyond the limit, until [`Budget::take_off_reserve`].
+    pub fn add_reserve(&self, bytes: u64) {
+        self.reserve.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// What was added goes from the reserve; what is taken of it stays.
+    pub fn take_off_reserve(&self, bytes: u64) {
+        self.reserve.fetch_sub(bytes, Ordering::Relaxed);
+    }
+
     /// The most that can be taken now, in bytes.
     pub fn capacity(&self) -> u64 {
         self.limit.saturating_add(self.reserve.load(Ordering::Relaxed))

@@ -58,7 +58,7 @@ struct Scene {
 impl Scene {
     /// As `LockManager::interval` and `Index::read_leaf` with a guard. Whether the scan sees the entry.
     fn scan(&self) -> bool {
-        self.intervals.register(1, INDEX, Bound::Unbounded, Bound::Unbounded);
+        self.intervals.register(1, INDEX, (Bound::Unbounded, Bound::Unbounded), 1);
         loop {
             let word = self.latch.read().expect("the leaf stays");
             if !self.is_guarded.load(Ordering::Relaxed) {
