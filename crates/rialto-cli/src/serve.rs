@@ -74,6 +74,12 @@ pub struct ServeArgs {
     /// The longest time in seconds that a recovery should take: checkpoints begin when the log asks for one
     #[arg(long, value_name = "S", value_parser = rialto_bench::args::seconds)]
     recovery_within_s: Option<Duration>,
+    /// The bound on the log on disk, in bytes: at half of it a checkpoint begins, at the bound transactions wait [default: 4 GiB]
+    #[arg(long, value_name = "N")]
+    log_bytes_max: Option<u64>,
+    /// The bound on the memory of tables and indexes, in bytes [default: three quarters of the machine's]
+    #[arg(long, value_name = "N")]
+    memory_bytes: Option<u64>,
     /// Where log files are copied to before a checkpoint frees them, and the rest when the server ends
     #[arg(long, value_name = "DIR")]
     archive: Option<PathBuf>,
@@ -114,6 +120,8 @@ impl ServeArgs {
         let defaults = Options::default();
         Options {
             durability: self.durability.into(),
+            log_bytes_max: self.log_bytes_max.unwrap_or(defaults.log_bytes_max),
+            memory_bytes: self.memory_bytes.unwrap_or(defaults.memory_bytes),
             group_commit: self.group_commit.options(),
             recovery_within: self.recovery_within_s,
             log_writes: self.log_writes.caching(),
@@ -162,9 +170,24 @@ mod tests {
         serve: ServeArgs,
     }
 
-    fn options(line: &str) -> ServeOptions {
+    fn arguments(line: &str) -> ServeArgs {
         let words = std::iter::once("serve").chain(line.split_whitespace());
-        Command::try_parse_from(words).unwrap_or_else(|error| panic!("{error}")).serve.serve_options()
+        Command::try_parse_from(words).unwrap_or_else(|error| panic!("{error}")).serve
+    }
+
+    fn options(line: &str) -> ServeOptions {
+        arguments(line).serve_options()
+    }
+
+    #[test]
+    fn bounds_of_log_and_memory() {
+        let bounds = |line: &str| {
+            let options = arguments(line).database_options();
+            (options.log_bytes_max, options.memory_bytes)
+        };
+        let defaults = Options::default();
+        assert_eq!(bounds(""), (defaults.log_bytes_max, defaults.memory_bytes));
+        assert_eq!(bounds("--log-bytes-max 20000000 --memory-bytes 30000000"), (20_000_000, 30_000_000));
     }
 
     #[test]

@@ -1,0 +1,229 @@
+//! A real file system that fills up under a server.
+
+use std::thread;
+use std::time::Duration;
+
+use rialto::io::Random;
+
+use crate::client::{Answer, Client};
+use crate::common::Directory;
+use crate::ledger::{CLIENTS, History, Progress};
+use crate::loop_mount::{Kind, LoopMount};
+use crate::server::{Boot, Ended, Server, Settings, check};
+use crate::tables::Tables;
+use crate::untouched;
+use crate::work::{Refusals, Work};
+
+/// Rounds of one database.
+const ROUNDS: u64 = 3;
+/// How often a commit is tried once there is room again.
+const TRIES: u32 = 200;
+
+/// What was done, for the tally.
+#[derive(Debug, Default)]
+pub struct Tally {
+    pub rounds: u64,
+    pub refused: u64,
+    pub stopped: u64,
+    pub went_on: u64,
+    pub killed: u64,
+    pub transactions: u64,
+}
+
+/// What is done once it is full.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Then {
+    /// Room is made while the server runs, and it is used on.
+    Goes,
+    /// The process is killed, and room is made.
+    Killed,
+    /// The process is killed, a server is started without room, and then room is made.
+    Crowded,
+    /// The server is asked to end, and room is made.
+    Asked,
+}
+
+struct Database {
+    random: Random,
+    tables: [Tables; CLIENTS],
+    names: [Vec<String>; CLIENTS],
+    starts: u64,
+    boot: Boot,
+    mount: LoopMount,
+}
+
+impl Database {
+    fn start(&mut self, settings: &Settings) -> Result<Server, Ended> {
+        self.starts += 1;
+        let said = self.mount.scratch().join(format!("stderr-{}", self.starts));
+        Server::start(&self.mount.path().join("data"), settings, &self.boot, said, |_| {})
+    }
+
+    /// Clients work, and the room goes meanwhile.
+    fn work(&mut self, server: &Server, room: Option<u64>, about: &str) -> ([History; CLIENTS], Refusals) {
+        let mut histories = self.tables.clone().map(History::new);
+        let progress = Progress::default();
+        let refusals = Refusals::default();
+        let transactions = 10 + self.random.below(if room.is_some() { 300 } else { 30 });
+        let pause = Duration::from_millis(self.random.below(60));
+        let randoms: [Random; CLIENTS] = std::array::from_fn(|_| self.random.fork());
+        let (names, mount) = (&self.names, &self.mount);
+        thread::scope(|scope| {
+            for ((client, history), mut random) in histories.iter_mut().enumerate().zip(randoms) {
+                let work = Work {
+                    client,
+                    names: &names[client],
+                    progress: &progress,
+                    transactions,
+                    texts: 4_000,
+                    may_fail: true,
+                    refusals: &refusals,
+                    about,
+                };
+                scope.spawn(move || work.run(&server.address, history, &mut random));
+            }
+            if let Some(room) = room {
+                thread::sleep(pause);
+                mount.leave_room(room);
+            }
+        });
+        (histories, refusals)
+    }
+
+    /// With room again, a server that still runs takes commits.
+    fn commits_again(&self, client: &mut Client, about: &str) {
+        for _ in 0..TRIES {
+            match client.query("UPDATE accounts SET balance = balance WHERE id = 1") {
+                Answer::Done { .. } => return,
+                Answer::Refused { code, .. } if code == "53100" => thread::sleep(Duration::from_millis(20)),
+                other => panic!("{about}: {other:?}"),
+            }
+        }
+        panic!("{about}: no commit, though there is room: {} bytes are free", self.mount.free());
+    }
+
+    fn verify(&mut self, server: &Server, histories: &[History; CLIENTS], about: &str) {
+        let mut client = server.connect(about);
+        untouched::check(&mut client, about);
+        for (at, history) in histories.iter().enumerate() {
+            let found = Tables::read(&mut client, &self.names[at], about);
+            history.check(&found, history.told.len(), &format!("{about}, client {at}"));
+            self.tables[at] = found;
+        }
+    }
+
+    fn round(&mut self, server: Server, settings: &Settings, about: &str, tally: &mut Tally) -> Server {
+        let then =
+            [Then::Goes, Then::Goes, Then::Killed, Then::Crowded, Then::Asked][self.random.below(5) as usize];
+        let room = self.random.below(4 << 20);
+        let about = &format!("{about}, {room} bytes of room, {then:?}");
+        let (histories, refusals) = self.work(&server, Some(room), about);
+        tally.rounds += 1;
+        tally.refused += u64::from(refusals.full() > 0);
+        tally.transactions += histories.iter().map(|history| history.told.len() as u64).sum::<u64>();
+
+        if server.runs() {
+            // It may stop meanwhile: then by itself, and it says why.
+            if let Ok(mut client) = Client::connect(&server.address) {
+                match client.query("SELECT count(*) FROM still") {
+                    Answer::Done { rows, .. } => {
+                        assert_eq!(rows.len(), 1, "{about}");
+                        untouched::check(&mut client, about);
+                    }
+                    other => assert!(!server.runs(), "{about}: no reading: {other:?}"),
+                }
+            }
+        }
+        if !server.runs() {
+            let ended = server.ended(about);
+            assert_eq!(ended.status.code(), Some(4), "{about}: {ended:?}");
+            says_what_is_full(&ended.said, about);
+            tally.stopped += 1;
+            self.mount.make_room();
+            return self.next(settings, &histories, about);
+        }
+        match then {
+            Then::Goes => {
+                self.mount.make_room();
+                self.commits_again(&mut server.connect(about), about);
+                tally.went_on += 1;
+                self.verify(&server, &histories, about);
+                let (histories, _) = self.work(&server, None, about);
+                server.kill();
+                tally.killed += 1;
+                let ended = server.ended(about);
+                assert_eq!(ended.by_signal(), Some(9), "{about}: {ended:?}");
+                self.next(settings, &histories, about)
+            }
+            Then::Killed | Then::Crowded => {
+                server.kill();
+                tally.killed += 1;
+                server.ended(about);
+                if then == Then::Crowded {
+                    match self.start(settings) {
+                        Ok(server) => {
+                            untouched::check(&mut server.connect(about), about);
+                            server.kill();
+                            server.ended(about);
+                        }
+                        Err(ended) => {
+                            assert!(matches!(ended.status.code(), Some(3 | 4)), "{about}: {ended:?}");
+                            says_what_is_full(&ended.said, about);
+                        }
+                    }
+                }
+                self.mount.make_room();
+                self.next(settings, &histories, about)
+            }
+            Then::Asked => {
+                server.terminate();
+                let ended = server.ended(about);
+                match ended.status.code() {
+                    Some(0) => {}
+                    Some(4) => says_what_is_full(&ended.said, about),
+                    _ => panic!("{about}: {ended:?}"),
+                }
+                self.mount.make_room();
+                self.next(settings, &histories, about)
+            }
+        }
+    }
+
+    /// The next server finds all that was acknowledged.
+    fn next(&mut self, settings: &Settings, histories: &[History; CLIENTS], about: &str) -> Server {
+        check(&self.mount.path().join("data"), about);
+        let server = self.start(settings).unwrap_or_else(|ended| panic!("{about}: {ended:?}"));
+        self.verify(&server, histories, about);
+        server
+    }
+}
+
+/// Who stops names the file, and what helps.
+fn says_what_is_full(said: &str, about: &str) {
+    assert!(said.contains('"') && said.contains("room"), "{about}: {said}");
+}
+
+/// A database on a new file system that is filled up again and again.
+pub fn rounds(kind: Kind, seed: u64, tally: &mut Tally) {
+    let mut random = Random::new(seed);
+    let scratch = Directory::new(&format!("full-{}-{seed}", kind.name()));
+    let mount = LoopMount::new(kind, scratch).expect("one was made and mounted before");
+    let boot = Boot::new(mount.scratch().join("boot"), &mut random);
+    let names = std::array::from_fn(|client| ["a", "b"].map(|name| format!("{name}{client}")).to_vec());
+    let mut settings =
+        Settings(["--log-bytes-max", "16777216", "--memory-bytes", "67108864"].map(str::to_owned).to_vec());
+    if random.chance(1, 2) {
+        let way = ["direct", "direct-sync", "buffered"][random.below(3) as usize];
+        settings.0.extend(["--log-writes".to_owned(), way.to_owned()]);
+    }
+    let mut database = Database { random, tables: Default::default(), names, starts: 0, boot, mount };
+    let about = &format!("RIALTO_SEED={seed}, {}, {settings:?}", kind.name());
+    let mut server = database.start(&settings).unwrap_or_else(|ended| panic!("{about}: {ended:?}"));
+    untouched::prepare(&mut server.connect(about), about);
+    for round in 0..ROUNDS {
+        server = database.round(server, &settings, &format!("{about}, round {round}"), tally);
+    }
+    server.terminate();
+    let ended = server.ended(about);
+    assert_eq!(ended.status.code(), Some(0), "{about}, at last: {ended:?}");
+}

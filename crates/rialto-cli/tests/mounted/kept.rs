@@ -1,0 +1,25 @@
+//! The disk that a failed run was recovered from.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use rialto::io::FaultyDisk;
+
+/// A copy of the disk as the last server found it, which is written to a directory if the test fails.
+pub struct Kept {
+    pub seed: u64,
+    pub disk: Option<Arc<FaultyDisk>>,
+}
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        let Some(disk) = self.disk.take().filter(|_| std::thread::panicking()) else { return };
+        let to = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("mounted-kept-{}", self.seed));
+        match disk.save(&to) {
+            Ok(()) => {
+                println!("the disk as the last server found it is kept: {}", to.join("files").display())
+            }
+            Err(error) => println!("the disk could not be kept: {error}"),
+        }
+    }
+}

@@ -1,0 +1,122 @@
+//! What was acknowledged, and what may be: the history of one client's tables.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use crate::tables::{Change, Tables};
+
+/// Clients of a server at a time.
+pub const CLIENTS: usize = 3;
+
+/// The level of a commit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Level {
+    /// It outlives the process.
+    Memory,
+    /// It outlives the machine.
+    Disk,
+}
+
+impl Level {
+    pub fn name(self) -> &'static str {
+        match self {
+            Level::Memory => "memory",
+            Level::Disk => "disk",
+        }
+    }
+}
+
+/// How many transactions of each client were acknowledged in a life of the server, and how many of those outlive the machine.
+///
+/// The log is written in the order of commits: what is on disk has all before it with it. So a commit at level disk makes durable what any
+/// client was told of before that commit was asked for.
+#[derive(Debug, Default)]
+pub struct Progress {
+    told: [AtomicUsize; CLIENTS],
+    durable: [AtomicUsize; CLIENTS],
+}
+
+impl Progress {
+    /// Before a commit is asked for: what it will have behind it.
+    pub fn now(&self) -> [usize; CLIENTS] {
+        std::array::from_fn(|client| self.told[client].load(Ordering::SeqCst))
+    }
+
+    /// A client's commit was acknowledged; `before` is from when it was asked for.
+    pub fn acknowledged(&self, client: usize, level: Level, mut before: [usize; CLIENTS]) {
+        before[client] = self.told[client].fetch_add(1, Ordering::SeqCst) + 1;
+        if level == Level::Disk {
+            for (durable, count) in self.durable.iter().zip(before) {
+                durable.fetch_max(count, Ordering::SeqCst);
+            }
+        }
+    }
+
+    pub fn durable(&self, client: usize) -> usize {
+        self.durable[client].load(Ordering::SeqCst)
+    }
+}
+
+/// One client's transactions in one life of the server, in order.
+#[derive(Debug)]
+pub struct History {
+    /// As the life began.
+    pub base: Tables,
+    /// What was acknowledged.
+    pub told: Vec<Vec<Change>>,
+    /// What was asked for last and never answered: it may be there.
+    pub unanswered: Option<Vec<Change>>,
+}
+
+impl History {
+    pub fn new(base: Tables) -> History {
+        History { base, told: Vec::new(), unanswered: None }
+    }
+
+    /// Holds what was found against what was told: it is what the client's transactions made up to some one of them, at least up to the
+    /// last that must be there.
+    pub fn check(&self, found: &Tables, least: usize, about: &str) {
+        let mut tables = self.base.clone();
+        let mut fits = least == 0 && tables == *found;
+        let mut at_least = tables.clone();
+        for (at, changes) in self.told.iter().chain(&self.unanswered).enumerate() {
+            changes.iter().for_each(|change| tables.apply(change));
+            if at + 1 == least {
+                at_least = tables.clone();
+            }
+            fits |= at + 1 >= least && tables == *found;
+        }
+        assert!(
+            fits,
+            "{about}: {least} of {} acknowledged transactions must be there, {}, and this is what none of them left:\n{}",
+            self.told.len(),
+            if self.unanswered.is_some() { "one more may be" } else { "no more" },
+            differences(&at_least, found)
+        );
+    }
+}
+
+/// Where what was found differs from what must be there at least.
+fn differences(expected: &Tables, found: &Tables) -> String {
+    let mut lines = Vec::new();
+    let names = expected.0.keys().chain(found.0.keys()).collect::<std::collections::BTreeSet<_>>();
+    for name in names {
+        match (expected.0.get(name), found.0.get(name)) {
+            (Some(expected), Some(found)) => {
+                if expected.indexed != found.indexed {
+                    lines.push(format!("  {name}: indexed {}, not {}", found.indexed, expected.indexed));
+                }
+                let keys = expected.rows.keys().chain(found.rows.keys());
+                for key in keys.collect::<std::collections::BTreeSet<_>>() {
+                    let (expected, found) = (expected.rows.get(key), found.rows.get(key));
+                    if expected != found {
+                        lines
+                            .push(format!("  {name}, row {key}: found {found:?}, at least was {expected:?}"));
+                    }
+                }
+            }
+            (Some(_), None) => lines.push(format!("  {name} is missing")),
+            (None, _) => lines.push(format!("  {name} should not be there")),
+        }
+    }
+    lines.join("\n")
+}

@@ -1,0 +1,304 @@
+//! Lives of one database: each ends in its own way, and the next begins with what it left.
+
+use std::path::PathBuf;
+use std::thread;
+use std::time::Duration;
+
+use rialto::io::{FaultKind, FaultyDisk, Random};
+
+use crate::common::Directory;
+use crate::kept::Kept;
+use crate::ledger::{CLIENTS, History, Progress};
+use crate::mount::Mounted;
+use crate::server::{Boot, Ended, Server, Settings, check};
+use crate::tables::Tables;
+use crate::work::{Refusals, Work};
+use crate::{client, untouched};
+
+const LIVES: u64 = 5;
+/// More than a database here ever takes.
+const ROOM: u64 = 1 << 40;
+
+/// How a life ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum End {
+    /// The power goes.
+    PowerLost,
+    /// The process is killed.
+    Killed,
+    /// The server is asked to end.
+    Asked,
+}
+
+/// What was done, for the tally.
+#[derive(Debug, Default)]
+pub struct Tally {
+    pub power_lost: u64,
+    pub killed: u64,
+    pub asked: u64,
+    pub faults: u64,
+    pub stopped: u64,
+    pub full: u64,
+    pub checks: u64,
+    pub transactions: u64,
+}
+
+/// A database on a mounted disk, the server that serves it, and what its tables must have.
+struct Database {
+    seed: u64,
+    random: Random,
+    mounted: Mounted,
+    boot: Boot,
+    kept: Kept,
+    /// Each client's tables.
+    names: [Vec<String>; CLIENTS],
+    tables: [Tables; CLIENTS],
+    starts: u64,
+    // Last, so that it goes last.
+    scratch: Directory,
+}
+
+impl Database {
+    fn new(seed: u64) -> Database {
+        let mut random = Random::new(seed);
+        let scratch = Directory::new(&format!("mounted-{seed}"));
+        let mounted =
+            Mounted::new(FaultyDisk::new(random.next()), &scratch.path().join("data")).expect("it mounts");
+        let boot = Boot::new(scratch.path().join("boot"), &mut random);
+        let names = std::array::from_fn(|client| ["a", "b"].map(|name| format!("{name}{client}")).to_vec());
+        let kept = Kept { seed, disk: None };
+        Database { seed, random, mounted, boot, kept, names, tables: Default::default(), starts: 0, scratch }
+    }
+
+    fn said(&mut self) -> PathBuf {
+        self.starts += 1;
+        self.scratch.path().join(format!("stderr-{}", self.starts))
+    }
+
+    fn start(&mut self, settings: &Settings, is_born: impl FnOnce(u32)) -> Result<Server, Ended> {
+        let said = self.said();
+        self.kept.disk = Some(self.mounted.disk.copied());
+        Server::start(self.mounted.path(), settings, &self.boot, said, is_born)
+    }
+
+    /// The power goes, if it has not gone yet, and the machine starts again.
+    fn lose_power(&mut self, server: Option<Server>, about: &str) {
+        if !self.mounted.disk.is_down() {
+            self.mounted.disk.crash();
+        }
+        if let Some(server) = server {
+            server.kill();
+            server.ended(about);
+        }
+        let disk = self.mounted.disk.restart();
+        disk.leave_room(ROOM);
+        self.mounted.replace(disk);
+        self.boot.renew(&mut self.random);
+    }
+
+    /// Clients work until they are done, or their sessions end; the process is killed when the power goes.
+    fn work(
+        &mut self,
+        server: &Server,
+        histories: &mut [History; CLIENTS],
+        progress: &Progress,
+        may_fail: bool,
+        about: &str,
+    ) {
+        let scale = 1 + self.random.below(7);
+        let transactions = 1 + self.random.below(1 << scale);
+        let texts = if self.random.chance(1, 2) { 8 } else { 600 };
+        let takes_backup = self.random.chance(1, 3);
+        let flushes_maps = self.random.chance(1, 4);
+        let backup = self.scratch.path().join(format!("backup-{}", self.starts));
+        let (mounted, names) = (&self.mounted, &self.names);
+        let randoms: [Random; CLIENTS] = std::array::from_fn(|_| self.random.fork());
+        let refusals = Refusals::default();
+        thread::scope(|scope| {
+            let mut clients = Vec::new();
+            for ((client, history), mut random) in histories.iter_mut().enumerate().zip(randoms) {
+                let names = &names[client];
+                let work = Work {
+                    client,
+                    names,
+                    progress,
+                    transactions,
+                    texts,
+                    may_fail,
+                    refusals: &refusals,
+                    about,
+                };
+                clients.push(scope.spawn(move || work.run(&server.address, history, &mut random)));
+            }
+            if takes_backup {
+                // A checkpoint beside the clients, whatever comes of it: the backup itself is not looked at.
+                scope.spawn(move || {
+                    let sql = format!("BACKUP TO '{}'", backup.display());
+                    if let Ok(mut client) = client::Client::connect(&server.address) {
+                        client.query(&sql);
+                    }
+                });
+            }
+            let mut flushed = !flushes_maps;
+            while clients.iter().any(|client| !client.is_finished()) {
+                if mounted.disk.is_down() {
+                    server.kill();
+                }
+                if !std::mem::replace(&mut flushed, true) {
+                    // What is mapped comes to the disk at times of the kernel's choice.
+                    let _ =
+                        std::process::Command::new("sync").arg("--file-system").arg(mounted.path()).output();
+                }
+                thread::sleep(Duration::from_micros(500));
+            }
+        });
+    }
+
+    /// One life, and the start of the next.
+    fn live(&mut self, life: u64, server: Server, settings: &mut Settings, tally: &mut Tally) -> Server {
+        let fault = self.random.chance(1, 4).then(|| {
+            let kinds = [FaultKind::Write, FaultKind::Sync, FaultKind::SyncReverts];
+            let prefixes = ["log-0", "log-0", "home", "backup", "load-", "."];
+            let kind = kinds[self.random.below(3) as usize];
+            (kind, prefixes[self.random.below(prefixes.len() as u64) as usize])
+        });
+        let room = (fault.is_none() && self.random.chance(1, 8)).then(|| self.random.below(3 << 20));
+        // A sync of the directory that fails ends the file system: no other one succeeds until the machine starts again.
+        let needs_machine = matches!(fault, Some((FaultKind::Sync | FaultKind::SyncReverts, ".")));
+        let end = match self.random.below(8) {
+            _ if needs_machine => End::PowerLost,
+            0 => End::Asked,
+            1..=3 => End::Killed,
+            _ => End::PowerLost,
+        };
+        let about = &format!(
+            "RIALTO_SEED={}, life {life}, {end:?}, fault {fault:?}, room {room:?}, {settings:?}",
+            self.seed
+        );
+        let disk = self.mounted.disk.clone();
+        let scale = self.random.below(8);
+        let step = disk.steps() + 1 + self.random.below(10 << scale);
+        match end {
+            End::PowerLost => disk.crash_at(step),
+            End::Killed => self.mounted.killer.arm(server.process(), step, self.random.chance(1, 2)),
+            End::Asked => {}
+        }
+        if let Some((kind, prefix)) = fault {
+            disk.fail(kind, prefix, self.random.below(60));
+            tally.faults += 1;
+        }
+        if let Some(room) = room {
+            disk.leave_room(room);
+            tally.full += 1;
+        }
+        let is_well = fault.is_none() && room.is_none();
+        let mut histories = self.tables.clone().map(History::new);
+        let progress = Progress::default();
+        self.work(&server, &mut histories, &progress, end != End::Asked || !is_well, about);
+
+        // The end, and what the machine finds after it.
+        let was_killed = self.mounted.killer.disarm() && end == End::Killed;
+        let ended_itself = !server.runs() && !was_killed && !disk.is_down();
+        assert!(!(ended_itself && is_well), "{about}: it ended by itself: {}", server.ended(about).said);
+        disk.mend();
+        let mut least: [usize; CLIENTS] = std::array::from_fn(|client| histories[client].told.len());
+        match end {
+            End::PowerLost => {
+                tally.power_lost += 1;
+                least = std::array::from_fn(|client| progress.durable(client));
+                self.lose_power(Some(server), about);
+            }
+            End::Killed | End::Asked => {
+                if end == End::Killed {
+                    tally.killed += 1;
+                    server.kill();
+                } else {
+                    tally.asked += 1;
+                    server.terminate();
+                }
+                let ended = server.ended(about);
+                let expected = match (ended_itself, end) {
+                    (false, End::Killed) => ended.by_signal() == Some(9),
+                    (false, _) if is_well => ended.status.code() == Some(0),
+                    (false, _) => matches!(ended.status.code(), Some(0 | 4)),
+                    (true, _) => ended.status.code() == Some(4),
+                };
+                assert!(expected, "{about}: {ended:?}");
+                disk.leave_room(ROOM);
+            }
+        }
+        if ended_itself {
+            tally.stopped += 1;
+        }
+        tally.transactions += histories.iter().map(|history| history.told.len() as u64).sum::<u64>();
+        if self.random.chance(1, 2) {
+            *settings = Settings::any(&mut self.random);
+        }
+        let about = &format!("{about}, then {settings:?}");
+        if self.random.chance(1, 4) {
+            if self.interrupt_recovery(settings, about) && end == End::Killed {
+                least = std::array::from_fn(|client| progress.durable(client));
+            }
+        }
+        if self.random.chance(1, 3) {
+            check(self.mounted.path(), about);
+            tally.checks += 1;
+        }
+        let server = self.start(settings, |_| {}).unwrap_or_else(|ended| panic!("{about}: {ended:?}"));
+        untouched::check(&mut server.connect(about), about);
+        let mut client = server.connect(about);
+        for (at, history) in histories.iter().enumerate() {
+            let found = Tables::read(&mut client, &self.names[at], about);
+            history.check(&found, least[at], &format!("{about}, client {at}"));
+            self.tables[at] = found;
+        }
+        server
+    }
+
+    /// A start that does not come to its end; whether it lost the power.
+    fn interrupt_recovery(&mut self, settings: &Settings, about: &str) -> bool {
+        let disk = self.mounted.disk.clone();
+        let step = disk.steps() + 1 + self.random.below(40);
+        let by_power = self.random.chance(2, 3);
+        let (killer, takes_place) = (self.mounted.killer.clone(), self.random.chance(1, 2));
+        if by_power {
+            disk.crash_at(step);
+        }
+        let started = self.start(settings, |process| {
+            if !by_power {
+                killer.arm(process, step, takes_place);
+            }
+        });
+        let about = &format!("{about}, interrupted");
+        match (by_power, started) {
+            (true, started) => {
+                let panicked = started.as_ref().err().is_some_and(|ended| ended.said.contains("panicked"));
+                assert!(!panicked, "{about}: {started:?}", started = started.err());
+                self.lose_power(started.ok(), about);
+            }
+            (false, Ok(server)) => {
+                server.kill();
+                server.ended(about);
+            }
+            (false, Err(ended)) => assert_eq!(ended.by_signal(), Some(9), "{about}: {ended:?}"),
+        }
+        self.mounted.killer.disarm();
+        by_power
+    }
+}
+
+/// A database and its lives.
+pub fn lives(seed: u64, tally: &mut Tally) {
+    let mut database = Database::new(seed);
+    let mut settings = Settings::any(&mut database.random);
+    let about = &format!("RIALTO_SEED={seed}, {settings:?}");
+    let mut server = database.start(&settings, |_| {}).unwrap_or_else(|ended| panic!("{about}: {ended:?}"));
+    untouched::prepare(&mut server.connect(about), about);
+    for life in 0..LIVES {
+        server = database.live(life, server, &mut settings, tally);
+    }
+    server.terminate();
+    let ended = server.ended(about);
+    assert_eq!(ended.status.code(), Some(0), "RIALTO_SEED={seed}, at last: {ended:?}");
+    check(database.mounted.path(), &format!("RIALTO_SEED={seed}, at last"));
+}

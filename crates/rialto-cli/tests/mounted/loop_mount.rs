@@ -1,0 +1,126 @@
+//! A file system of a real kind in a sparse file.
+
+use std::fs::File;
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use rustix::fs::FallocateFlags;
+
+use crate::common::Directory;
+
+/// A kind of file system.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    Ext4,
+    Xfs,
+    Btrfs,
+}
+
+impl Kind {
+    pub fn name(self) -> &'static str {
+        match self {
+            Kind::Ext4 => "ext4",
+            Kind::Xfs => "xfs",
+            Kind::Btrfs => "btrfs",
+        }
+    }
+
+    /// The least, or nearly so, that it is made with.
+    fn bytes(self) -> u64 {
+        match self {
+            Kind::Ext4 => 96 << 20,
+            Kind::Xfs => 320 << 20,
+            Kind::Btrfs => 128 << 20,
+        }
+    }
+
+    /// What makes it, with all of its room for anybody.
+    fn maker(self) -> Command {
+        let mut command = Command::new(format!("mkfs.{}", self.name()));
+        match self {
+            Kind::Ext4 => command.args(["-q", "-m", "0"]),
+            Kind::Xfs | Kind::Btrfs => command.arg("-q"),
+        };
+        command
+    }
+}
+
+/// A mounted file system; it is unmounted and gone when this is dropped.
+pub struct LoopMount {
+    at: PathBuf,
+    scratch: Directory,
+}
+
+impl LoopMount {
+    /// Makes and mounts one; else says why not.
+    pub fn new(kind: Kind, scratch: Directory) -> Result<LoopMount, String> {
+        let at = scratch.path().join("mount");
+        std::fs::create_dir_all(&at).map_err(|error| error.to_string())?;
+        let image = scratch.path().join("image");
+        File::create(&image)
+            .and_then(|file| file.set_len(kind.bytes()))
+            .map_err(|error| error.to_string())?;
+        run(kind.maker().arg(&image))?;
+        run(Command::new("mount").args(["-o", "loop"]).arg(&image).arg(&at))?;
+        Ok(LoopMount { at, scratch })
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.at
+    }
+
+    /// A directory beside it, on another file system.
+    pub fn scratch(&self) -> &Path {
+        self.scratch.path()
+    }
+
+    fn ballast(&self) -> PathBuf {
+        self.at.join("ballast")
+    }
+
+    /// Takes all of the room but so many bytes.
+    pub fn leave_room(&self, bytes: u64) {
+        let ballast = File::create(self.ballast()).expect("there is room for a name");
+        let mut taken = 0;
+        // What a file system says is free, and what it gives, are not the same: ever smaller pieces, as far as it gives them.
+        for piece in [8 << 20, 1 << 20, 64 << 10] {
+            while self.free() >= bytes + piece {
+                if rustix::fs::fallocate(ballast.as_fd(), FallocateFlags::empty(), taken, piece).is_err() {
+                    break;
+                }
+                taken += piece;
+            }
+        }
+    }
+
+    /// What it says is free.
+    pub fn free(&self) -> u64 {
+        let stat = rustix::fs::statvfs(&self.at).expect("it is mounted");
+        stat.f_bavail * stat.f_frsize
+    }
+
+    /// Gives the room back.
+    pub fn make_room(&self) {
+        std::fs::remove_file(self.ballast()).expect("it was taken");
+        // Some give it to others only with the next of their own commits.
+        run(Command::new("sync").arg("--file-system").arg(&self.at)).expect("it has room again");
+    }
+}
+
+fn run(command: &mut Command) -> Result<(), String> {
+    let output = command.output().map_err(|error| format!("{command:?}: {error}"))?;
+    if output.status.success() {
+        return Ok(());
+    }
+    Err(format!("{command:?}: {}", String::from_utf8_lossy(&output.stderr)))
+}
+
+impl Drop for LoopMount {
+    fn drop(&mut self) {
+        if run(Command::new("umount").arg(&self.at)).is_err() {
+            // In a failing test a server may be running still.
+            let _ = run(Command::new("umount").arg("--lazy").arg(&self.at));
+        }
+    }
+}

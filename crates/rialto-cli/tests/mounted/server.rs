@@ -1,0 +1,178 @@
+//! The real program, as a process on a machine that can be started anew.
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::Mutex;
+
+use rialto::io::Random;
+
+use crate::client::Client;
+use crate::killer;
+
+/// What the server is started with.
+#[derive(Debug, Clone, Default)]
+pub struct Settings(pub Vec<String>);
+
+impl Settings {
+    pub fn any(random: &mut Random) -> Settings {
+        let mut words = Vec::new();
+        let mut add = |name: &str, values: &[&str]| {
+            if let Some(value) = values.get(random.below(values.len() as u64 + 1) as usize) {
+                words.extend([name.to_owned(), (*value).to_owned()]);
+            }
+        };
+        add("--log-bytes-max", &["16777216", "16777216", "67108864"]);
+        add("--log-writes", &["direct", "direct-sync", "buffered"]);
+        add("--log-writes-in-flight", &["1", "2", "3"]);
+        add("--group-commit", &["commit-lock", "hiber", "adaptive"]);
+        add("--backup-copies", &["3"]);
+        add("--recovery-within-s", &["0.2"]);
+        Settings(words)
+    }
+}
+
+/// A machine's number of this start, in a file that the server finds in the place of the kernel's.
+#[derive(Debug)]
+pub struct Boot(PathBuf);
+
+impl Boot {
+    pub fn new(path: PathBuf, random: &mut Random) -> Boot {
+        let boot = Boot(path);
+        boot.renew(random);
+        boot
+    }
+
+    /// The machine starts again.
+    pub fn renew(&self, random: &mut Random) {
+        let (high, low) = (random.next(), random.next());
+        let text = format!(
+            "{:08x}-{:04x}-{:04x}-{:04x}-{:012x}\n",
+            high >> 32,
+            high >> 16 & 0xffff,
+            high & 0xffff,
+            low >> 48,
+            low & 0xffff_ffff_ffff
+        );
+        fs::write(&self.0, text).expect("the scratch directory takes a file");
+    }
+}
+
+/// How a server ended.
+#[derive(Debug)]
+pub struct Ended {
+    pub status: ExitStatus,
+    /// What it wrote to stderr.
+    pub said: String,
+}
+
+impl Ended {
+    pub fn by_signal(&self) -> Option<i32> {
+        self.status.signal()
+    }
+}
+
+/// A running server; it is killed when this is dropped.
+pub struct Server {
+    /// Its process, whose end is waited for once.
+    child: Mutex<Child>,
+    number: u32,
+    pub address: String,
+    said: PathBuf,
+}
+
+impl Server {
+    /// Starts `rialto serve` on a directory. If it does not come to serve: how it ended.
+    ///
+    /// It finds `boot` as the number of the machine's start: its log's ring, which is memory of the machine, counts only under that.
+    pub fn start(
+        data: &Path,
+        settings: &Settings,
+        boot: &Boot,
+        said: PathBuf,
+        is_born: impl FnOnce(u32),
+    ) -> Result<Server, Ended> {
+        let script = "mount --bind \"$0\" /proc/sys/kernel/random/boot_id && exec \"$@\"";
+        let mut child = Command::new("unshare")
+            .args(["--mount", "sh", "-c", script])
+            .arg(&boot.0)
+            .arg(env!("CARGO_BIN_EXE_rialto"))
+            .args(["serve", "--listen", "127.0.0.1:0", "--data"])
+            .arg(data)
+            .args(&settings.0)
+            .stdout(Stdio::piped())
+            .stderr(fs::File::create(&said).expect("the scratch directory takes a file"))
+            .spawn()
+            .expect("unshare of util-linux runs");
+        is_born(child.id());
+        let mut line = String::new();
+        let mut output = BufReader::new(child.stdout.take().expect("it is piped"));
+        output.read_line(&mut line).expect("a line comes, or the end");
+        let address = line.split_whitespace().find_map(|word| word.strip_prefix("tcp="));
+        let Some(address) = address.map(str::to_owned) else {
+            let status = child.wait().expect("it is our child");
+            return Err(Ended { status, said: heard(&said) });
+        };
+        let number = child.id();
+        Ok(Server { child: Mutex::new(child), number, address, said })
+    }
+
+    pub fn process(&self) -> u32 {
+        self.number
+    }
+
+    pub fn connect(&self, about: &str) -> Client {
+        Client::connect(&self.address)
+            .unwrap_or_else(|error| panic!("{about}: {error}, {}", heard(&self.said)))
+    }
+
+    /// Whether it still runs.
+    pub fn runs(&self) -> bool {
+        self.child.lock().unwrap().try_wait().expect("it is our child").is_none()
+    }
+
+    /// Kills it, if it still runs.
+    pub fn kill(&self) {
+        if self.runs() {
+            killer::kill(self.number);
+        }
+    }
+
+    /// Asks it to end.
+    pub fn terminate(&self) {
+        if self.runs() {
+            let asked = Command::new("kill").args(["-TERM", &self.number.to_string()]).status();
+            asked.expect("kill runs");
+        }
+    }
+
+    /// Waits for its end. No server panics, however it ends.
+    pub fn ended(self, about: &str) -> Ended {
+        let status = self.child.lock().unwrap().wait().expect("it is our child");
+        let said = heard(&self.said);
+        assert!(!said.contains("panicked"), "{about}: {said}");
+        Ended { status, said }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let mut child = self.child.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let _ = child.kill();
+        let _ = child.wait();
+    }
+}
+
+fn heard(said: &Path) -> String {
+    String::from_utf8_lossy(&fs::read(said).unwrap_or_default()).into_owned()
+}
+
+/// `rialto check` of a directory that nobody serves finds it sound.
+pub fn check(data: &Path, about: &str) {
+    let output = Command::new(env!("CARGO_BIN_EXE_rialto")).arg("check").arg(data).output().expect("it runs");
+    let text =
+        [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).concat();
+    assert_eq!(output.status.code(), Some(0), "{about}: {text}");
+}

@@ -1,0 +1,41 @@
+//! Rows that nobody touches, and accounts whose sum stays.
+
+use crate::client::{Client, Row};
+
+/// Rows that are never touched.
+const ROWS: i64 = 200;
+/// Accounts that all clients move money between, and what they have in all.
+pub const ACCOUNTS: i64 = 6;
+const MONEY: i64 = 600;
+
+/// Makes both in a new database.
+pub fn prepare(client: &mut Client, about: &str) {
+    for sql in [
+        "CREATE TABLE still (id bigint PRIMARY KEY, n bigint, t text)".to_owned(),
+        format!("INSERT INTO still SELECT n, n * 7, 'row ' || n FROM generate_series(1, {ROWS}) AS n"),
+        "CREATE INDEX still_n ON still (n)".to_owned(),
+        "CREATE TABLE accounts (id bigint PRIMARY KEY, balance bigint)".to_owned(),
+        format!(
+            "INSERT INTO accounts SELECT n - 1, {} FROM generate_series(1, {ACCOUNTS}) AS n",
+            MONEY / ACCOUNTS
+        ),
+    ] {
+        client.query(&sql).rows(about);
+    }
+}
+
+/// They are as they have to be.
+pub fn check(client: &mut Client, about: &str) {
+    let expected: Vec<Row> = (1..=ROWS)
+        .map(|id| [id.to_string(), (id * 7).to_string(), format!("row {id}")].map(Some).to_vec())
+        .collect();
+    for by in ["id", "n"] {
+        let found =
+            client.query(&format!("SELECT id, n, t FROM still WHERE {by} > 0 ORDER BY {by}")).rows(about);
+        assert_eq!(found, expected, "{about}: rows that nobody touched, by {by}");
+    }
+    let found = client.query("SELECT balance FROM accounts").rows(about);
+    let balances =
+        found.iter().map(|row| row[0].as_deref().expect("no nulls").parse::<i64>().expect("a number"));
+    assert_eq!((balances.sum::<i64>(), found.len()), (MONEY, ACCOUNTS as usize), "{about}: the accounts");
+}
