@@ -72,8 +72,11 @@ impl Mounted {
 
 impl Drop for Mounted {
     fn drop(&mut self) {
+        // Another disk may be mounted there meanwhile.
+        if self.session.take().is_none() {
+            return;
+        }
         // In a failing test the server may be running still: then the mount goes with its last user.
-        let _ = self.session.take();
         let _ = std::process::Command::new("umount").arg("--lazy").arg(&self.at).output();
     }
 }

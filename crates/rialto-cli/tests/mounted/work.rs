@@ -5,12 +5,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use rialto::io::Random;
 
 use crate::client::{Answer, Client};
-use crate::ledger::{History, Level, Progress};
+use crate::ledger::{CLIENTS, History, Level, Progress};
 use crate::tables::Change;
 use crate::untouched::ACCOUNTS;
 
-/// A client that is refused more often than this gives up.
-const REFUSED_MAX: u32 = 12;
+/// Clients that are refused so often each, because something is full, give up.
+const REFUSED_MAX: u64 = 2;
 
 /// A client's part of a life.
 pub struct Work<'a> {
@@ -49,8 +49,8 @@ enum Outcome {
 
 /// Transactions that are refused for what other transactions do.
 const IN_THE_WAY: [&str; 3] = ["40P01", "40001", "55P03"];
-/// Errors of a disk, and of a server that ends.
-const FAILURES: [&str; 4] = ["53100", "58030", "57P01", "08007"];
+/// Errors of a disk, and of a server that ends: it cancels what runs.
+const FAILURES: [&str; 5] = ["53100", "58030", "57P01", "57014", "08007"];
 
 impl Work<'_> {
     /// Works until it is done, or the session ends.
@@ -61,7 +61,6 @@ impl Work<'_> {
         };
         let mut tables = history.base.clone();
         let mut level = None;
-        let mut refused = 0;
         for _ in 0..self.transactions {
             let wanted = if random.chance(1, 2) { Level::Disk } else { Level::Memory };
             if level != Some(wanted) {
@@ -97,13 +96,9 @@ impl Work<'_> {
                     return;
                 }
                 Outcome::Ended => return,
-                Outcome::Refused => {
-                    refused += 1;
-                    // The disk is full, most likely, and each further try would wait for room in the log.
-                    if refused > REFUSED_MAX {
-                        return;
-                    }
-                }
+                // Each further try might wait for room in the log.
+                Outcome::Refused if self.refusals.full() >= REFUSED_MAX * CLIENTS as u64 => return,
+                Outcome::Refused => {}
             }
         }
     }
