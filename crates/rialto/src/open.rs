@@ -147,7 +147,7 @@ impl OpenError {
         if error.is_missing() {
             return OpenError::Missing { directory: directory.to_owned(), what: "the directory".to_owned() };
         }
-        OpenError::Io(error.to_string())
+        error.clone().into()
     }
 }
 
@@ -165,7 +165,8 @@ impl From<Error> for OpenError {
 
 impl From<DiskError> for OpenError {
     fn from(error: DiskError) -> OpenError {
-        OpenError::Io(error.to_string())
+        // Which says what helps where the disk is full.
+        Error::from(error).into()
     }
 }
 

@@ -22,6 +22,8 @@ use crate::names::{Names, ROOT};
 
 /// What the disk calls the file that carries the directory's lock: it keeps that name from users.
 const LOCK_ON_DISK: &str = "lock-file";
+/// The only file that is mapped into memory: the ring of the database's log.
+const MAPPED: &str = "log-tail";
 /// The kernel asks again each time: it keeps no names and no lengths.
 const NEVER_KEPT: Duration = Duration::ZERO;
 
@@ -110,6 +112,8 @@ struct OpenFile {
     synced: Option<Arc<dyn File>>,
     /// Opened past the page cache: lengths and places are whole blocks.
     direct: bool,
+    /// Mapped into memory: the kernel writes it, whoever dies.
+    is_mapped: bool,
 }
 
 /// The error as the kernel knows it. The power is gone: an I/O error.
@@ -213,12 +217,13 @@ impl Served {
             .contains(OFlags::DSYNC)
             .then(|| self.disk.open(name, Open::Existing, Caching::DirectSync).map_err(failed));
         let direct = flags.contains(OFlags::DIRECT);
+        let is_mapped = name == MAPPED;
         let number = self.names.lock().unwrap().number(name);
-        let handle =
-            self.add(Handle::File(Arc::new(OpenFile { number, file, synced: synced.transpose()?, direct })));
-        // A map needs the kernel's pages. The kernel's log is the only file that is mapped.
-        let is_mapped = name == "log-tail";
-        Ok((number, handle, if is_mapped { FopenFlags::empty() } else { FopenFlags::FOPEN_DIRECT_IO }))
+        let open = OpenFile { number, file, synced: synced.transpose()?, direct, is_mapped };
+        let handle = self.add(Handle::File(Arc::new(open)));
+        // A map needs the kernel's pages.
+        let how = if is_mapped { FopenFlags::empty() } else { FopenFlags::FOPEN_DIRECT_IO };
+        Ok((number, handle, how))
     }
 
     fn look_up(&self, parent: INodeNo, name: &OsStr) -> Result<FileAttr, Errno> {
@@ -259,7 +264,10 @@ impl Served {
         if open.direct && !(whole(offset) && whole(data.len() as u64)) {
             return Err(Errno::EINVAL);
         }
-        self.step()?;
+        let step = self.step();
+        if !open.is_mapped {
+            step?;
+        }
         let written = match &open.synced {
             Some(synced) => {
                 let mut buffer = AlignedBuffer::zeroed(data.len());

@@ -7,7 +7,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rustix::fs::{AtFlags, FallocateFlags, FileType, FlockOperation, Mode, OFlags};
+use rustix::fs::{AtFlags, FallocateFlags, FileType, FlockOperation, IFlags, Mode, OFlags};
 use rustix::io::Errno;
 
 use super::disk::{DIRECTORY, LOCK_FILE, assert_aligned, check_map, check_name};
@@ -221,6 +221,9 @@ impl Disk for FileDisk {
         let file = self
             .open_at(name, OFlags::RDWR | OFlags::CREATE)
             .map_err(|error| DiskError::new(name, 0, "open", error))?;
+        if found != Some(bytes) {
+            write_in_place(file.as_fd());
+        }
         // Also for a map that exists: whoever made it may have been killed before its blocks were reserved.
         if let Err(error) = reserve(file.as_fd(), name, bytes as u64) {
             if found != Some(bytes) {
@@ -248,6 +251,15 @@ impl Disk for FileDisk {
 
     fn describe(&self) -> String {
         format!("file {}", self.path.display())
+    }
+}
+
+/// Asks the file system to write a file without blocks where those lie that it has, if it would else write each page elsewhere (btrfs):
+/// there a page of a map that is written once more needs a new block, and a full disk is a `SIGBUS`.
+fn write_in_place(file: BorrowedFd<'_>) {
+    // Where that is unknown, or no question, nothing is lost.
+    if let Ok(flags) = rustix::fs::ioctl_getflags(file) {
+        let _ = rustix::fs::ioctl_setflags(file, flags | IFlags::NOCOW);
     }
 }
 

@@ -226,8 +226,8 @@ pub(crate) struct RingTail {
 }
 
 impl RingTail {
-    /// `None` if there is no ring, or one of another boot or database. One that has been cut is an error: commits that were answered
-    /// may be missing.
+    /// `None` if there is no ring, or one of another boot or database: of those a machine that lost its power may have kept any part, and
+    /// any length. One of this boot that has been cut is an error: commits that were answered may be missing.
     pub(crate) fn find(disk: &dyn Disk, database: u128) -> Result<Option<RingTail>> {
         let Some(size) = disk.shared_bytes(RING_NAME)?.filter(|size| *size > 0) else { return Ok(None) };
         let of_no_ring = |which: String| {
@@ -237,7 +237,7 @@ impl RingTail {
             );
             Err(Error::Corrupt { file: RING_NAME.to_owned(), offset: 0, what })
         };
-        if size <= PAGE || !size.is_multiple_of(PAGE) {
+        if size < 8 * HEADER_WORDS || !size.is_multiple_of(8) {
             return of_no_ring("which no ring has".to_owned());
         }
         let map = disk.map_shared(RING_NAME, size)?;
@@ -247,7 +247,7 @@ impl RingTail {
         let ours = words[0] == MAGIC
             && pair(words[1], words[2]) == disk.boot()
             && pair(words[3], words[4]) == database;
-        let bytes = (size - PAGE) as u64;
+        let bytes = size.saturating_sub(PAGE) as u64;
         if ours && words[5] != bytes {
             return of_no_ring(format!("expected {}", words[5].saturating_add(PAGE as u64)));
         }
@@ -307,10 +307,8 @@ mod tests {
             }
             other => panic!("{other:?}"),
         };
-        for bytes in [8, PAGE, 2 * PAGE + 8] {
-            disk.map_shared(RING_NAME, bytes).unwrap();
-            refused(&format!("has {bytes} bytes, which no ring has"));
-        }
+        disk.map_shared(RING_NAME, 8).unwrap();
+        refused("has 8 bytes, which no ring has");
         start(&*disk, 7, 4 * PAGE, 0).unwrap();
         let whole = disk.map_shared(RING_NAME, 5 * PAGE).unwrap();
         let cut = disk.map_shared(RING_NAME, 3 * PAGE).unwrap();
@@ -320,6 +318,27 @@ mod tests {
         });
         refused("has 12288 bytes, expected 20480");
         assert!(RingTail::find(&*disk, 8).unwrap().is_none());
+        // Within its header's page, too.
+        let header = disk.map_shared(RING_NAME, PAGE / 2).unwrap();
+        header.as_words().iter().zip(whole.as_words()).for_each(|(to, from)| {
+            to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
+        });
+        refused("has 2048 bytes, expected 20480");
+    }
+
+    /// A loss of power leaves a new ring, which was never synced, with any length.
+    #[test]
+    fn one_of_another_boot_may_have_any_length() {
+        let disk = MemoryDisk::new();
+        for bytes in [HEADER_WORDS * 8, 3_584, PAGE, 2 * PAGE + 512] {
+            disk.map_shared(RING_NAME, bytes).unwrap();
+            assert!(RingTail::find(&*disk, 7).unwrap().is_none(), "zeros, {bytes} bytes");
+            let words = disk.map_shared(RING_NAME, bytes).unwrap();
+            words.as_words()[0].store(MAGIC, Ordering::SeqCst);
+            words.as_words()[3].store(7, Ordering::SeqCst);
+            words.as_words()[5].store(4 * PAGE as u64, Ordering::SeqCst);
+            assert!(RingTail::find(&*disk, 7).unwrap().is_none(), "{bytes} bytes of another boot");
+        }
     }
 
     #[test]
