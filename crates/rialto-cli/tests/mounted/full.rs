@@ -14,7 +14,7 @@ use crate::tables::Tables;
 use crate::untouched;
 use crate::work::{Refusals, Work};
 
-/// Rounds of one database.
+/// Rounds of one database, at most.
 const ROUNDS: u64 = 3;
 /// How often a commit is tried once there is room again.
 const TRIES: u32 = 200;
@@ -90,16 +90,40 @@ impl Database {
         (histories, refusals)
     }
 
-    /// With room again, a server that still runs takes commits.
-    fn commits_again(&self, client: &mut Client, about: &str) {
+    /// With room again, a server takes commits; false if it has stopped instead.
+    fn commits_again(&self, server: &Server, about: &str) -> bool {
+        let Ok(mut client) = Client::connect(&server.address) else { return false };
         for _ in 0..TRIES {
             match client.query("UPDATE accounts SET balance = balance WHERE id = 1") {
-                Answer::Done { .. } => return,
+                Answer::Done { .. } => return true,
                 Answer::Refused { code, .. } if code == "53100" => thread::sleep(Duration::from_millis(20)),
+                Answer::Refused { code, .. } if ["58030", "57P01", "08007"].contains(&code.as_str()) => {
+                    return false;
+                }
+                Answer::Ended(_) => return false,
                 other => panic!("{about}: {other:?}"),
             }
         }
         panic!("{about}: no commit, though there is room: {} bytes are free", self.mount.free());
+    }
+
+    /// It has stopped by itself, or does: it says why.
+    fn stopped(
+        &mut self,
+        server: Server,
+        settings: &Settings,
+        histories: &[History; CLIENTS],
+        about: &str,
+        tally: &mut Tally,
+    ) -> Server {
+        let ended = server.ended(about);
+        assert_eq!(ended.status.code(), Some(4), "{about}: {ended:?}");
+        says_what_is_full(&ended.said, about);
+        tally.stopped += 1;
+        if self.mount.is_full() {
+            self.mount.make_room();
+        }
+        self.next(settings, histories, about)
     }
 
     fn verify(&mut self, server: &Server, histories: &[History; CLIENTS], about: &str) {
@@ -135,17 +159,14 @@ impl Database {
             }
         }
         if !server.runs() {
-            let ended = server.ended(about);
-            assert_eq!(ended.status.code(), Some(4), "{about}: {ended:?}");
-            says_what_is_full(&ended.said, about);
-            tally.stopped += 1;
-            self.mount.make_room();
-            return self.next(settings, &histories, about);
+            return self.stopped(server, settings, &histories, about, tally);
         }
         match then {
             Then::Goes => {
                 self.mount.make_room();
-                self.commits_again(&mut server.connect(about), about);
+                if !self.commits_again(&server, about) {
+                    return self.stopped(server, settings, &histories, about, tally);
+                }
                 tally.went_on += 1;
                 self.verify(&server, &histories, about);
                 let (histories, _) = self.work(&server, None, about);
@@ -220,7 +241,7 @@ pub fn rounds(kind: Kind, seed: u64, tally: &mut Tally) {
     let about = &format!("RIALTO_SEED={seed}, {}, {settings:?}", kind.name());
     let mut server = database.start(&settings).unwrap_or_else(|ended| panic!("{about}: {ended:?}"));
     untouched::prepare(&mut server.connect(about), about);
-    for round in 0..ROUNDS {
+    for round in 0..1 + database.random.below(ROUNDS) {
         server = database.round(server, &settings, &format!("{about}, round {round}"), tally);
     }
     server.terminate();

@@ -100,6 +100,11 @@ impl LoopMount {
         stat.f_bavail * stat.f_frsize
     }
 
+    /// Whether its room is taken.
+    pub fn is_full(&self) -> bool {
+        self.ballast().exists()
+    }
+
     /// Gives the room back.
     pub fn make_room(&self) {
         std::fs::remove_file(self.ballast()).expect("it was taken");

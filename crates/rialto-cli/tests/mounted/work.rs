@@ -9,8 +9,8 @@ use crate::ledger::{CLIENTS, History, Level, Progress};
 use crate::tables::Change;
 use crate::untouched::ACCOUNTS;
 
-/// Clients that are refused so often each, because something is full, give up.
-const REFUSED_MAX: u64 = 2;
+/// Clients that are refused so often in all, because something is full, give up.
+const REFUSED_MAX: u64 = CLIENTS as u64;
 
 /// A client's part of a life.
 pub struct Work<'a> {
@@ -97,7 +97,7 @@ impl Work<'_> {
                 }
                 Outcome::Ended => return,
                 // Each further try might wait for room in the log.
-                Outcome::Refused if self.refusals.full() >= REFUSED_MAX * CLIENTS as u64 => return,
+                Outcome::Refused if self.refusals.full() >= REFUSED_MAX => return,
                 Outcome::Refused => {}
             }
         }
