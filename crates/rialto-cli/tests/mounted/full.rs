@@ -12,7 +12,7 @@ use crate::loop_mount::{Kind, LoopMount};
 use crate::server::{Boot, Ended, Server, Settings, check};
 use crate::tables::Tables;
 use crate::untouched;
-use crate::work::{Refusals, Work};
+use crate::work::{Failures, Work};
 
 /// Rounds of one database, at most.
 const ROUNDS: u64 = 3;
@@ -60,10 +60,10 @@ impl Database {
     }
 
     /// Clients work, and the room goes meanwhile.
-    fn work(&mut self, server: &Server, room: Option<u64>, about: &str) -> ([History; CLIENTS], Refusals) {
+    fn work(&mut self, server: &Server, room: Option<u64>, about: &str) -> ([History; CLIENTS], Failures) {
         let mut histories = self.tables.clone().map(History::new);
         let progress = Progress::default();
-        let refusals = Refusals::default();
+        let failures = Failures::default();
         let transactions = 10 + self.random.below(if room.is_some() { 300 } else { 30 });
         let pause = Duration::from_millis(self.random.below(60));
         let randoms: [Random; CLIENTS] = std::array::from_fn(|_| self.random.fork());
@@ -77,7 +77,7 @@ impl Database {
                     transactions,
                     texts: 4_000,
                     may_fail: true,
-                    refusals: &refusals,
+                    failures: &failures,
                     about,
                 };
                 scope.spawn(move || work.run(&server.address, history, &mut random));
@@ -87,7 +87,7 @@ impl Database {
                 mount.leave_room(room);
             }
         });
-        (histories, refusals)
+        (histories, failures)
     }
 
     /// With room again, a server takes commits; false if it has stopped instead.
@@ -141,9 +141,9 @@ impl Database {
             [Then::Goes, Then::Goes, Then::Killed, Then::Crowded, Then::Asked][self.random.below(5) as usize];
         let room = self.random.below(4 << 20);
         let about = &format!("{about}, {room} bytes of room, {then:?}");
-        let (histories, refusals) = self.work(&server, Some(room), about);
+        let (histories, failures) = self.work(&server, Some(room), about);
         tally.rounds += 1;
-        tally.refused += u64::from(refusals.full() > 0);
+        tally.refused += u64::from(failures.full() > 0);
         tally.transactions += histories.iter().map(|history| history.told.len() as u64).sum::<u64>();
 
         if server.runs() {

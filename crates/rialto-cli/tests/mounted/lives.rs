@@ -12,7 +12,7 @@ use crate::ledger::{CLIENTS, History, Progress};
 use crate::mount::Mounted;
 use crate::server::{Boot, Ended, Server, Settings, check};
 use crate::tables::Tables;
-use crate::work::{Refusals, Work};
+use crate::work::{Failures, Work};
 use crate::{client, untouched};
 
 const LIVES: u64 = 5;
@@ -96,7 +96,8 @@ impl Database {
         self.boot.renew(&mut self.random);
     }
 
-    /// Clients work until they are done, or their sessions end; the process is killed when the power goes.
+    /// Clients work until they are done, or their sessions end; the process is killed when the power goes. Whether the server has ended a
+    /// session.
     fn work(
         &mut self,
         server: &Server,
@@ -104,7 +105,7 @@ impl Database {
         progress: &Progress,
         may_fail: bool,
         about: &str,
-    ) {
+    ) -> bool {
         let scale = 1 + self.random.below(7);
         let transactions = 1 + self.random.below(1 << scale);
         let texts = if self.random.chance(1, 2) { 8 } else { 600 };
@@ -113,7 +114,7 @@ impl Database {
         let backup = self.scratch.path().join(format!("backup-{}", self.starts));
         let (mounted, names) = (&self.mounted, &self.names);
         let randoms: [Random; CLIENTS] = std::array::from_fn(|_| self.random.fork());
-        let refusals = Refusals::default();
+        let failures = Failures::default();
         thread::scope(|scope| {
             let mut clients = Vec::new();
             for ((client, history), mut random) in histories.iter_mut().enumerate().zip(randoms) {
@@ -125,7 +126,7 @@ impl Database {
                     transactions,
                     texts,
                     may_fail,
-                    refusals: &refusals,
+                    failures: &failures,
                     about,
                 };
                 clients.push(scope.spawn(move || work.run(&server.address, history, &mut random)));
@@ -152,6 +153,7 @@ impl Database {
                 thread::sleep(Duration::from_micros(500));
             }
         });
+        failures.ended()
     }
 
     /// One life, and the start of the next.
@@ -184,7 +186,8 @@ impl Database {
             End::Asked => {}
         }
         if let Some((kind, prefix)) = fault {
-            disk.fail(kind, prefix, self.random.below(60));
+            let scale = self.random.below(6);
+            disk.fail(kind, prefix, self.random.below(1 << scale));
             tally.faults += 1;
         }
         if let Some(room) = room {
@@ -194,51 +197,53 @@ impl Database {
         let is_well = fault.is_none() && room.is_none();
         let mut histories = self.tables.clone().map(History::new);
         let progress = Progress::default();
-        self.work(&server, &mut histories, &progress, end != End::Asked || !is_well, about);
+        let ended_sessions =
+            self.work(&server, &mut histories, &progress, end != End::Asked || !is_well, about);
 
         // The end, and what the machine finds after it.
+        let runs = server.runs();
         let was_killed = self.mounted.killer.disarm() && end == End::Killed;
-        let ended_itself = !server.runs() && !was_killed && !disk.is_down();
-        assert!(!(ended_itself && is_well), "{about}: it ended by itself: {}", server.ended(about).said);
+        let is_left_alone = !was_killed && !disk.is_down();
+        let stops = is_left_alone && (ended_sessions || !runs);
+        assert!(!(stops && is_well), "{about}: it stops by itself: {}", server.ended(about).said);
         disk.mend();
-        let mut least: [usize; CLIENTS] = std::array::from_fn(|client| histories[client].told.len());
-        match end {
-            End::PowerLost => {
-                tally.power_lost += 1;
-                least = std::array::from_fn(|client| progress.durable(client));
-                self.lose_power(Some(server), about);
+        let mut closed = false;
+        if end == End::PowerLost {
+            tally.power_lost += 1;
+            self.lose_power(Some(server), about);
+        } else {
+            match end {
+                _ if stops => {}
+                End::Killed => server.kill(),
+                _ => server.terminate(),
             }
-            End::Killed | End::Asked => {
-                if end == End::Killed {
-                    tally.killed += 1;
-                    server.kill();
-                } else {
-                    tally.asked += 1;
-                    server.terminate();
-                }
-                let ended = server.ended(about);
-                let expected = match (ended_itself, end) {
-                    (false, End::Killed) => ended.by_signal() == Some(9),
-                    (false, _) if is_well => ended.status.code() == Some(0),
-                    (false, _) => matches!(ended.status.code(), Some(0 | 4)),
-                    (true, _) => ended.status.code() == Some(4),
-                };
-                assert!(expected, "{about}: {ended:?}");
-                disk.leave_room(ROOM);
+            let ended = server.ended(about);
+            let code = ended.status.code();
+            let expected = match end {
+                _ if stops => code == Some(4),
+                End::Killed => ended.by_signal() == Some(9),
+                _ if is_well => code == Some(0),
+                _ => matches!(code, Some(0 | 4)),
+            };
+            assert!(expected, "{about}: {ended:?}");
+            if code == Some(4) {
+                assert!(ended.said.contains('"'), "{about}: no file is named: {}", ended.said);
+                tally.stopped += 1;
             }
+            closed = code == Some(0);
+            tally.killed += u64::from(end == End::Killed && !stops);
+            tally.asked += u64::from(end == End::Asked && !stops);
+            disk.leave_room(ROOM);
         }
-        if ended_itself {
-            tally.stopped += 1;
-        }
+        let mut power_lost = end == End::PowerLost;
         tally.transactions += histories.iter().map(|history| history.told.len() as u64).sum::<u64>();
         if self.random.chance(1, 2) {
             *settings = Settings::any(&mut self.random);
         }
         let about = &format!("{about}, then {settings:?}");
         if self.random.chance(1, 4) {
-            if self.interrupt_recovery(settings, about) && end == End::Killed {
-                least = std::array::from_fn(|client| progress.durable(client));
-            }
+            // What was closed is on disk.
+            power_lost |= self.interrupt_recovery(settings, about) && !closed;
         }
         if self.random.chance(1, 3) {
             check(self.mounted.path(), about);
@@ -249,7 +254,8 @@ impl Database {
         let mut client = server.connect(about);
         for (at, history) in histories.iter().enumerate() {
             let found = Tables::read(&mut client, &self.names[at], about);
-            history.check(&found, least[at], &format!("{about}, client {at}"));
+            let least = if power_lost { progress.durable(at) } else { history.told.len() };
+            history.check(&found, least, &format!("{about}, client {at}"));
             self.tables[at] = found;
         }
         server

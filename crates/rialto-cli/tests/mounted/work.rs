@@ -1,6 +1,6 @@
 //! What one client does in one life of the server.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use rialto::io::Random;
 
@@ -23,17 +23,26 @@ pub struct Work<'a> {
     pub texts: u32,
     /// Whether the disk may fail, or the server end: if not, all that is refused is a transaction in the way of another.
     pub may_fail: bool,
-    pub refusals: &'a Refusals,
+    pub failures: &'a Failures,
     pub about: &'a str,
 }
 
-/// How often clients were refused because something is full.
+/// What has failed for all clients together.
 #[derive(Debug, Default)]
-pub struct Refusals(AtomicU64);
+pub struct Failures {
+    full: AtomicU64,
+    ended: AtomicBool,
+}
 
-impl Refusals {
+impl Failures {
+    /// How often a client was refused because something is full.
     pub fn full(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
+        self.full.load(Ordering::Relaxed)
+    }
+
+    /// Whether a session has ended, or could not begin: the server ends.
+    pub fn ended(&self) -> bool {
+        self.ended.load(Ordering::Relaxed)
     }
 }
 
@@ -57,6 +66,7 @@ impl Work<'_> {
     pub fn run(&self, address: &str, history: &mut History, random: &mut Random) {
         let Ok(mut client) = Client::connect(address) else {
             assert!(self.may_fail, "{}: no connection", self.about);
+            self.failures.ended.store(true, Ordering::Relaxed);
             return;
         };
         let mut tables = history.base.clone();
@@ -97,7 +107,7 @@ impl Work<'_> {
                 }
                 Outcome::Ended => return,
                 // Each further try might wait for room in the log.
-                Outcome::Refused if self.refusals.full() >= REFUSED_MAX => return,
+                Outcome::Refused if self.failures.full() >= REFUSED_MAX => return,
                 Outcome::Refused => {}
             }
         }
@@ -112,10 +122,15 @@ impl Work<'_> {
             Answer::Done { .. } => false,
         };
         assert!(known, "{}, client {}: {answer:?}", self.about, self.client);
+        let ends = match answer {
+            Answer::Refused { code, .. } => code == "57P01" || code == "08007",
+            _ => true,
+        };
+        self.failures.ended.fetch_or(ends, Ordering::Relaxed);
         // What is full, or fails, has a name, and a full disk can be helped.
         if let Answer::Refused { code, text } = answer {
             if code == "53100" {
-                self.refusals.0.fetch_add(1, Ordering::Relaxed);
+                self.failures.full.fetch_add(1, Ordering::Relaxed);
                 assert!(text.contains("room") || text.contains("full"), "{}: {text}", self.about);
             }
             if code == "53100" || code == "58030" {
