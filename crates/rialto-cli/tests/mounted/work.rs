@@ -5,12 +5,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use rialto::io::Random;
 
 use crate::client::{Answer, Client};
-use crate::ledger::{CLIENTS, History, Level, Progress};
+use crate::ledger::{History, Level, Progress};
 use crate::tables::Change;
 use crate::untouched::ACCOUNTS;
 
 /// Clients that are refused so often in all, because something is full, give up.
-const REFUSED_MAX: u64 = CLIENTS as u64;
+const REFUSED_MAX: u64 = 1;
 
 /// A client's part of a life.
 pub struct Work<'a> {
