@@ -110,10 +110,10 @@ fn what_was_acknowledged_is_there_after_each_life() {
     }
     let mut tally = Tally::default();
     let (seed, databases) = for_a_while(|seed| lives::lives(seed, &mut tally));
-    let Tally { power_lost, killed, asked, faults, stopped, full, checks, transactions } = tally;
+    let Tally { power_lost, killed, asked, faults, stopped, full, backups, checks, transactions } = tally;
     println!(
         "tally: real servers on {databases} mounted databases, {power_lost} losses of power, {killed} kills, {asked} closes, \
-         {faults} injected errors, {full} full disks, {stopped} servers stopped by them, {checks} checks, \
+         {faults} injected errors, {full} full disks, {stopped} servers stopped by them, {backups} backups, {checks} checks, \
          {transactions} transactions, RIALTO_SEED={seed}"
     );
 }

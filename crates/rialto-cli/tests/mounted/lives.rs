@@ -1,6 +1,6 @@
 //! Lives of one database: each ends in its own way, and the next begins with what it left.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
 
@@ -39,6 +39,7 @@ pub struct Tally {
     pub faults: u64,
     pub stopped: u64,
     pub full: u64,
+    pub backups: u64,
     pub checks: u64,
     pub transactions: u64,
 }
@@ -105,13 +106,14 @@ impl Database {
         progress: &Progress,
         may_fail: bool,
         about: &str,
+        tally: &mut Tally,
     ) -> bool {
         let scale = 1 + self.random.below(7);
         let transactions = 1 + self.random.below(1 << scale);
         let texts = if self.random.chance(1, 2) { 8 } else { 600 };
-        let takes_backup = self.random.chance(1, 3);
+        let backups = self.random.below(2) * self.random.below(4);
         let flushes_maps = self.random.chance(1, 4);
-        let backup = self.scratch.path().join(format!("backup-{}", self.starts));
+        let backup_to = self.scratch.path().join(format!("backup-{}", self.starts));
         let (mounted, names) = (&self.mounted, &self.names);
         let randoms: [Random; CLIENTS] = std::array::from_fn(|_| self.random.fork());
         let failures = Failures::default();
@@ -131,27 +133,22 @@ impl Database {
                 };
                 clients.push(scope.spawn(move || work.run(&server.address, history, &mut random)));
             }
-            if takes_backup {
-                // A checkpoint beside the clients, whatever comes of it: the backup itself is not looked at.
-                scope.spawn(move || {
-                    let sql = format!("BACKUP TO '{}'", backup.display());
-                    if let Ok(mut client) = client::Client::connect(&server.address) {
-                        client.query(&sql);
-                    }
-                });
-            }
-            let mut flushed = !flushes_maps;
+            let backups = scope.spawn(move || {
+                // Checkpoints beside the clients: the backups themselves are not looked at.
+                (0..backups).map(|number| u64::from(backup(server, &backup_to, number))).sum::<u64>()
+            });
             while clients.iter().any(|client| !client.is_finished()) {
                 if mounted.disk.is_down() {
                     server.kill();
                 }
-                if !std::mem::replace(&mut flushed, true) {
+                if flushes_maps {
                     // What is mapped comes to the disk at times of the kernel's choice.
                     let _ =
                         std::process::Command::new("sync").arg("--file-system").arg(mounted.path()).output();
                 }
                 thread::sleep(Duration::from_micros(500));
             }
+            tally.backups += backups.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         });
         failures.ended()
     }
@@ -198,7 +195,7 @@ impl Database {
         let mut histories = self.tables.clone().map(History::new);
         let progress = Progress::default();
         let ended_sessions =
-            self.work(&server, &mut histories, &progress, end != End::Asked || !is_well, about);
+            self.work(&server, &mut histories, &progress, end != End::Asked || !is_well, about, tally);
 
         // The end, and what the machine finds after it.
         let runs = server.runs();
@@ -291,6 +288,13 @@ impl Database {
         self.mounted.killer.disarm();
         by_power
     }
+}
+
+/// Takes a backup, which begins with a checkpoint; whether it was taken.
+fn backup(server: &Server, to: &Path, number: u64) -> bool {
+    let sql = format!("BACKUP TO '{}-{number}'", to.display());
+    let answer = client::Client::connect(&server.address).map(|mut client| client.query(&sql));
+    matches!(answer, Ok(client::Answer::Done { .. }))
 }
 
 /// A database and its lives.

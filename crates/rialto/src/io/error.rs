@@ -74,7 +74,8 @@ mod tests {
         assert!(error.is_full() && !error.is_missing());
         assert_eq!(error.to_string(), "write of \"log.3\" at offset 4096 failed: no storage space");
         let full = "write of \"log.3\" at offset 4096 failed: the disk is full; make room on it";
-        assert_eq!(crate::Error::from(error).to_string(), full);
+        assert_eq!(crate::Error::from(error.clone()).to_string(), full);
+        assert_eq!(crate::OpenError::from(error).to_string(), full);
         let error = DiskError::new("log.3", 4096, "write", io::ErrorKind::PermissionDenied);
         assert_eq!(crate::Error::from(error.clone()).to_string(), error.to_string());
     }
