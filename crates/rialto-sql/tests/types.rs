@@ -72,10 +72,28 @@ fn run_lifted(session: &mut Session, sql: &str) -> Result<usize, &'static str> {
 fn columns_are_called_as_with_postgresql() {
     let mut session = session();
     let sql = "select true, true::text, 1.5::float8::int8, v::text::int, abs(v)::text, t.v::int8, '1'::int::text, \
-               1 from t where id = 1";
+               1, date '2026-01-31', timestamp '2026-01-31 12:00', timestamp with time zone '2026-01-31 12:00', \
+               int '1' + 1, bool 't'::text from t where id = 1";
     let prepared = session.prepare(sql, &[]).unwrap();
     let names: Vec<&str> = prepared.row_columns().iter().map(|column| column.name.as_str()).collect();
-    assert_eq!(names, ["bool", "text", "int8", "v", "abs", "v", "text", "?column?"]);
+    assert_eq!(
+        names,
+        [
+            "bool",
+            "text",
+            "int8",
+            "v",
+            "abs",
+            "v",
+            "text",
+            "?column?",
+            "date",
+            "timestamp",
+            "timestamptz",
+            "?column?",
+            "text"
+        ]
+    );
 }
 
 #[test]

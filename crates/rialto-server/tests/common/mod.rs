@@ -134,9 +134,14 @@ pub struct Client {
 
 impl Client {
     pub fn connect(address: SocketAddr) -> Client {
+        Client::connect_to(address, "bank")
+    }
+
+    /// To another database than `bank`.
+    pub fn connect_to(address: SocketAddr, database: &str) -> Client {
         let mut client = Client::raw(address);
         let mut body = 196_608u32.to_be_bytes().to_vec();
-        body.extend_from_slice(b"user\0ann\0database\0bank\0\0");
+        body.extend_from_slice(&strings(&["user", "ann", "database", database, ""]));
         client.send_startup(&body);
         loop {
             let (tag, body) = client.read().expect("the server answers");
@@ -193,6 +198,10 @@ impl Client {
     pub fn run(&mut self, sql: &str) -> Vec<Message> {
         let answer = self.query(sql);
         assert_eq!(error_code(&answer), None, "{sql}: {}", error_text(&answer));
+        assert!(
+            tags(&answer).ends_with('Z'),
+            "{sql}: the answer does not come, or the connection ends within it"
+        );
         answer
     }
 }

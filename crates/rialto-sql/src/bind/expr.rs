@@ -30,7 +30,7 @@ impl Binder<'_> {
             | NodeKind::Bool(_)
             | NodeKind::Null
             | NodeKind::Parameter(_) => return self.literal(node),
-            NodeKind::Typed(to, value) => {
+            NodeKind::Typed(to, value, _) => {
                 let value = self.literal(value)?;
                 return self.cast(value, *to);
             }

@@ -355,7 +355,7 @@ impl<'a> Binder<'a> {
 /// What PostgreSQL calls a column without an alias.
 fn column_name(node: &Node) -> String {
     let name = name_within(node).unwrap_or_else(|| match &node.kind {
-        NodeKind::Cast(_, _, name) => name,
+        NodeKind::Cast(_, _, name) | NodeKind::Typed(_, _, name) => name,
         NodeKind::Bool(_) => "bool",
         _ => "?column?",
     });

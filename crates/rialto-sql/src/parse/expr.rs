@@ -52,8 +52,8 @@ pub enum NodeKind {
     Null,
     /// A parameter, as it is written.
     Parameter(String),
-    /// A string behind the name of its type.
-    Typed(SqlType, Box<Node>),
+    /// A string behind the name of its type; and what a column of it is called.
+    Typed(SqlType, Box<Node>, String),
     /// NOT.
     Not(Box<Node>),
     /// A minus.
@@ -127,7 +127,7 @@ impl NodeKind {
             | NodeKind::Bool(_)
             | NodeKind::Null
             | NodeKind::Parameter(_) => 0,
-            NodeKind::Typed(_, inner)
+            NodeKind::Typed(_, inner, _)
             | NodeKind::Not(inner)
             | NodeKind::Minus(inner)
             | NodeKind::Plus(inner)
@@ -369,7 +369,8 @@ fn typed(places: &Places<'_>, node: ast::Expr, level: u16) -> Result<Node> {
                 return Err(SqlError::new(SqlState::SyntaxError, message).at(position));
             }
             let to = type_name(&typed.data_type, position)?;
-            Node::new(NodeKind::Typed(to, Box::new(value)), position)
+            let name = column_name_of(&typed.data_type);
+            Node::new(NodeKind::Typed(to, Box::new(value), name), position)
         }
         other => Err(refused(places, &other)),
     }
@@ -381,6 +382,7 @@ fn column_name_of(data_type: &ast::DataType) -> String {
         Ok(rialto::row::ColumnType::Char(_)) => "bpchar".to_string(),
         Ok(rialto::row::ColumnType::Decimal { .. }) => "numeric".to_string(),
         Ok(column) => column.to_string(),
+        Err(_) if matches!(data_type, ast::DataType::Timestamp(..)) => "timestamptz".to_string(),
         Err(_) => data_type.to_string().to_lowercase(),
     }
 }
