@@ -4,11 +4,12 @@ mod common;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use common::*;
-use rialto::Options;
 use rialto::io::{FaultKind, FaultyDisk};
+use rialto::{Checkpointing, Options};
+use rialto_sql::SqlState;
 
 #[test]
 fn every_error_that_a_client_can_bring_about_has_its_code() {
@@ -35,6 +36,16 @@ fn every_error_that_a_client_can_bring_about_has_its_code() {
         ("insert into t values (true, 1, 'abc')", "42804"),
         ("select 1 + true", "42883"),
         ("set timezone = 'Mars/Olympus'", "55P02"),
+        ("select date '2026-01-31'::int", "42846"),
+        ("select true::date", "42846"),
+        ("select timestamp '2026-01-31 12:00:00'::boolean", "42846"),
+        ("select date '5874898-01-01'", "22008"),
+        ("select a from t limit -1", "22023"),
+        ("insert into t (a, a) values (1, 2)", "42701"),
+        ("select a as x, b as x from t order by x", "42702"),
+        ("select a, count(*) from t", "42803"),
+        ("select a from t order by 3", "42P10"),
+        ("create table u (a int primary key, primary key (a))", "42P16"),
     ] {
         assert_eq!(error_code(&client.query(sql)).as_deref(), Some(code), "{sql}");
     }
@@ -42,6 +53,159 @@ fn every_error_that_a_client_can_bring_about_has_its_code() {
     assert_eq!(error_code(&client.query("delete from t")).as_deref(), Some("25006"));
     assert_eq!(error_code(&client.query("select 1")).as_deref(), Some("25P02"));
     client.run("rollback");
+    client.run("begin");
+    assert_eq!(error_code(&client.query("rollback to nope")).as_deref(), Some("3B001"));
+    client.run("rollback");
+    client.send(&[parse("", "select $1::text"), bind("", "", &["a\0b"]), sync()].concat());
+    assert_eq!(error_code(&client.answer()).as_deref(), Some("22021"));
+    let high = format!("select a{} from t", " isnull".repeat(40_000));
+    assert_eq!(error_code(&client.query(&high)).as_deref(), Some("54001"));
+    client.send(&[parse("", "select a from t where $1 in (a, '5')"), sync()].concat());
+    assert_eq!(error_code(&client.answer()).as_deref(), Some("42P08"));
+    // None of them has changed anything.
+    assert_eq!(rows(&client.run("select a from t")), [[Some("1".to_string())]]);
+}
+
+/// A Bind with one argument in binary format, and text results.
+fn bind_binary(portal: &str, statement: &str, argument: &[u8]) -> Vec<u8> {
+    let mut body = [portal.as_bytes(), b"\0", statement.as_bytes(), b"\0"].concat();
+    body.extend_from_slice(&[0, 1, 0, 1, 0, 1]);
+    body.extend_from_slice(&(argument.len() as u32).to_be_bytes());
+    body.extend_from_slice(argument);
+    body.extend_from_slice(&[0, 0]);
+    message(b'B', &body)
+}
+
+#[test]
+fn a_binary_argument_that_is_no_value_of_its_type_is_22p03_and_names_its_parameter() {
+    let server = TestServer::start();
+    let mut client = server.connect();
+    for (sql_type, good, value, wrong) in [
+        ("int2", &[0, 7][..], "7", &[&[7][..], &[0, 0, 7], &[]][..]),
+        ("int4", &[0, 0, 0, 7], "7", &[&[0, 0, 7], &[0, 0, 0, 0, 7], &[]]),
+        ("int8", &[0, 0, 0, 0, 0, 0, 0, 7], "7", &[&[0, 0, 0, 7], &[]]),
+        ("float8", &[0x3f, 0xf8, 0, 0, 0, 0, 0, 0], "1.5", &[&[0x3f, 0xf8, 0], &[]]),
+        ("bool", &[1], "t", &[&[2], &[0, 1], &[]]),
+        // One digit of 10,000, 7; the wrong ones lack their digits, have one of 10,000, and a sign that there is not.
+        (
+            "numeric",
+            &[0, 1, 0, 0, 0, 0, 0, 0, 0, 7],
+            "7",
+            &[
+                &[0, 1, 0, 0, 0, 0, 0, 0],
+                &[0, 1, 0, 0, 0, 0, 0, 0, 0x27, 0x10],
+                &[0, 1, 0, 0, 0x12, 0x34, 0, 0, 0, 7],
+                &[],
+            ],
+        ),
+        ("date", &[0, 0, 0, 0], "2000-01-01", &[&[0, 0, 0], &[]]),
+        ("timestamp", &[0; 8], "2000-01-01 00:00:00", &[&[0; 4], &[]]),
+    ] {
+        client.send(&[parse("s", &format!("select $1::{sql_type}")), sync()].concat());
+        assert_eq!(error_code(&client.answer()), None, "{sql_type}");
+        for bytes in wrong {
+            client.send(&[bind_binary("", "s", bytes), execute("", 0), sync()].concat());
+            let answer = client.answer();
+            assert_eq!(error_code(&answer).as_deref(), Some("22P03"), "{sql_type} {bytes:?}");
+            assert!(error_text(&answer).contains("Parameter $1"), "{}", error_text(&answer));
+            assert_eq!(tags(&answer), "EZ", "{sql_type} {bytes:?}");
+        }
+        client.send(&[bind_binary("", "s", good), execute("", 0), message(b'C', b"Ss\0"), sync()].concat());
+        let answer = client.answer();
+        assert_eq!(rows(&answer), [[Some(value.to_string())]], "{sql_type}: {}", error_text(&answer));
+    }
+}
+
+#[test]
+fn a_name_of_a_portal_that_is_taken_is_42p03_until_the_portal_is_closed() {
+    let server = TestServer::start();
+    let mut client = server.connect();
+    client.run("begin");
+    client.send(&[parse("s", "select 1"), bind("p", "s", &[]), sync()].concat());
+    assert_eq!(error_code(&client.answer()), None);
+    client.run("savepoint a");
+    client.send(&[bind("p", "s", &[]), sync()].concat());
+    let answer = client.answer();
+    assert_eq!(error_code(&answer).as_deref(), Some("42P03"));
+    assert!(error_text(&answer).contains("\"p\" already exists"), "{}", error_text(&answer));
+    client.run("rollback to a");
+    // The nameless one is always free, and the other one once it is closed.
+    let closed = [
+        bind("", "s", &[]),
+        bind("", "s", &[]),
+        message(b'C', b"Pp\0"),
+        bind("p", "s", &[]),
+        execute("p", 0),
+        sync(),
+    ];
+    client.send(&closed.concat());
+    let answer = client.answer();
+    assert_eq!(rows(&answer), [[Some("1".to_string())]], "{}", error_text(&answer));
+    client.run("rollback");
+}
+
+/// A black/white checkpoint goes slowly through memory, again and again, and transactions change the first row and the last.
+#[test]
+fn a_transaction_between_two_halves_of_a_checkpoint_is_40001_and_may_be_run_again() {
+    let options = Options {
+        checkpoint: Checkpointing::TransactionBlackWhite,
+        checkpoint_interval: Duration::ZERO,
+        sweep_bytes_per_s: Some(2 << 20),
+        ..Options::default()
+    };
+    let server = TestServer::with(options, 4);
+    let mut client = server.connect();
+    client.run("create table t (a int primary key, b int not null, c text)");
+    let long = "x".repeat(4_000);
+    client.run(&format!("insert into t select n, 0, '{long}' from generate_series(1, 300) n"));
+    let until = Instant::now() + PATIENCE;
+    let (mut done, mut refused) = (0, 0);
+    while refused < 3 || done == 0 {
+        assert!(Instant::now() < until, "{done} transactions committed, {refused} came between two halves");
+        client.run("begin");
+        client.run("update t set b = b + 1 where a = 1");
+        client.run("update t set b = b + 1 where a = 300");
+        let answer = client.query("commit");
+        assert_eq!(state(&answer), 'I');
+        match error_code(&answer).as_deref() {
+            None => done += 1,
+            Some("40001") => {
+                refused += 1;
+                assert!(error_text(&answer).contains("run the transaction again"), "{}", error_text(&answer));
+                assert_eq!(server.database.metrics().aborted_colour, refused);
+            }
+            Some(code) => panic!("{code}: {}", error_text(&answer)),
+        }
+    }
+    // Those that were refused have changed nothing.
+    let expected = [[Some(done.to_string())], [Some(done.to_string())]];
+    assert_eq!(rows(&client.run("select b from t where a = 1 or a = 300")), expected);
+}
+
+/// Codes that no client is told of, with the reason.
+const UNHEARD: [(&str, &str); 3] = [
+    ("00000", "it is that of notices"),
+    ("XX000", "it is that of a bug"),
+    ("XX001", "a server whose files are damaged does not start"),
+];
+
+/// Holds this folder to its word: for each code of the table there is a test that hears it over the wire.
+#[test]
+fn each_code_of_the_table_is_heard_in_some_test() {
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests");
+    let texts: Vec<String> = std::fs::read_dir(folder)
+        .expect("the tests are there")
+        .map(|entry| entry.expect("an entry").path())
+        .filter(|path| path.extension().is_some_and(|extension| extension == "rs"))
+        .map(|path| std::fs::read_to_string(path).expect("it is text"))
+        .collect();
+    let is_heard = |code: &str| {
+        texts.iter().any(|text| text.contains(&format!("\"{code}\"")) || text.contains(&format!(" {code}: ")))
+    };
+    let heard = |state: &&SqlState| !UNHEARD.iter().any(|(code, _)| *code == state.code());
+    let missing: Vec<_> =
+        SqlState::ALL.iter().filter(heard).map(|state| state.code()).filter(|code| !is_heard(code)).collect();
+    assert!(missing.is_empty(), "no test hears {missing:?}");
 }
 
 #[test]

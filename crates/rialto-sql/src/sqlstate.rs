@@ -33,8 +33,6 @@ macro_rules! sqlstates {
 sqlstates! {
     /// Not an error.
     Success = "00000", "successful_completion";
-    /// A warning.
-    Warning = "01000", "warning";
     /// The log failed after the transaction took its place in it.
     OutcomeUnknown = "08007", "transaction_resolution_unknown";
     /// Bytes or messages that the protocol does not allow.
@@ -228,7 +226,7 @@ mod tests {
         assert_eq!(codes.len(), count);
     }
 
-    /// The table of the issue, one kernel error for each code that comes from the kernel.
+    /// One kernel error for each code that comes from the kernel.
     #[test]
     fn kernel_errors_have_the_documented_codes() {
         let text = String::new;
