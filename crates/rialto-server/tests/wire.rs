@@ -131,17 +131,12 @@ fn a_waiting_lock_holds_up_no_other_session() {
     }
     until_waiting(&server, 12);
     let mut other = server.connect();
-    let began = Instant::now();
+    // Each answer comes, and all waiters wait still: no statement of this session's had to wait for one of them.
     for _ in 0..50 {
         other.run("update t set b = b + 1 where a = 2");
         other.run("select b from t where a = 3");
     }
-    // They would wait for the holder, which waits for them; whatever else takes time is the machine's.
-    assert!(
-        began.elapsed() < Duration::from_secs(60),
-        "other sessions were held up for {:?}",
-        began.elapsed()
-    );
+    assert_eq!(server.database.lock_waits().len(), 12, "{:?}", server.database.lock_waits());
     holder.run("commit");
     for waiter in &mut waiters {
         let answer = waiter.answer();

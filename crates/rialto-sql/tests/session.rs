@@ -693,15 +693,30 @@ fn backups_are_taken_by_statement() {
     let _ = std::fs::remove_dir_all(&directory);
 }
 
+/// The data of a COPY in pieces of so many bytes, each with whether it is the last: the data ends with the last of them that has
+/// bytes, or with an empty one behind it.
+fn pieces(data: &[u8], piece: usize, ends_with_bytes: bool) -> Vec<(&[u8], bool)> {
+    let mut pieces: Vec<_> = data.chunks(piece).map(|piece| (piece, false)).collect();
+    match (ends_with_bytes, pieces.last_mut()) {
+        (true, Some(last)) => last.1 = true,
+        _ => pieces.push((b"", true)),
+    }
+    pieces
+}
+
+/// All ways to cut data: pieces of one byte up to the whole of it in one.
+fn cuts(data: &str) -> impl Iterator<Item = (usize, bool)> {
+    (1..=data.len()).flat_map(|piece| [(piece, false), (piece, true)])
+}
+
 /// Copies this data into a new table, cut into pieces of so many bytes; the rows.
-fn copied(session: &mut Session, data: &[u8], piece: usize) -> Vec<Vec<String>> {
+fn copied(session: &mut Session, data: &[u8], (piece, ends_with_bytes): (usize, bool)) -> Vec<Vec<String>> {
     run(session, "truncate t");
     let prepared = session.prepare("copy t from stdin", &[]).unwrap();
     let mut copy = session.begin_copy(&prepared).unwrap();
-    for piece in data.chunks(piece) {
-        assert!(session.run_copy(&mut copy, piece, false).unwrap().is_none());
+    for (piece, last) in pieces(data, piece, ends_with_bytes) {
+        assert_eq!(session.run_copy(&mut copy, piece, last).unwrap().is_some(), last);
     }
-    session.run_copy(&mut copy, &[], true).unwrap();
     session.finish().unwrap();
     run(session, "select a, b from t order by a")
 }
@@ -714,10 +729,10 @@ fn a_newline_behind_a_backslash_is_data_however_a_copy_is_cut() {
         let lines = ["1\ta\\\nb", "2\tc\\\\", "3\td\\\r", "4\te", "5\t\\\\\\\nf", "6\t\\N"];
         let data = lines.join("\n") + end;
         let expected = ["a\nb", "c\\", "d\r", "e", "\\\nf", "NULL"];
-        for piece in 1..data.len() {
-            let rows = copied(&mut session, data.as_bytes(), piece);
+        for cut in cuts(&data) {
+            let rows = copied(&mut session, data.as_bytes(), cut);
             let found: Vec<&str> = rows.iter().map(|row| row[1].as_str()).collect();
-            assert_eq!(found, expected, "{data:?} in pieces of {piece}");
+            assert_eq!(found, expected, "{data:?} in pieces of {cut:?}");
         }
     }
 }
@@ -731,20 +746,19 @@ fn lines_of_a_copy_end_in_one_way() {
     for end in ["\n", "\r", "\r\n"] {
         for behind in ["", end, &format!("{end}\\.{end}5\tnever{end}")] {
             let data = rows.join(end) + behind;
-            for piece in 1..data.len() {
-                let copied = copied(&mut session, data.as_bytes(), piece);
+            for cut in cuts(&data) {
+                let copied = copied(&mut session, data.as_bytes(), cut);
                 let texts: Vec<&str> = copied.iter().map(|row| row[1].as_str()).collect();
-                assert_eq!(texts, ["a", "b\r", "", "c\n"], "{data:?} in pieces of {piece}");
+                assert_eq!(texts, ["a", "b\r", "", "c\n"], "{data:?} in pieces of {cut:?}");
             }
         }
     }
     run(&mut session, "create table one (text text)");
     let prepared = session.prepare("copy one from stdin", &[]).unwrap();
     for data in ["a\nb\r", "a\nb\r\n", "a\rb\n", "a\rb\r\n", "a\r\nb\n", "a\r\nb\rc\r\n", "a\r\nb\r"] {
-        for piece in 1..data.len() {
+        for (piece, ends_with_bytes) in cuts(data) {
             let mut copy = session.begin_copy(&prepared).unwrap();
-            let mut pieces =
-                data.as_bytes().chunks(piece).map(|piece| (piece, false)).chain([(&b""[..], true)]);
+            let mut pieces = pieces(data.as_bytes(), piece, ends_with_bytes).into_iter();
             let refused = pieces.find_map(|(piece, last)| session.run_copy(&mut copy, piece, last).err());
             let error = refused.expect(data);
             assert_eq!(error.sqlstate.code(), "22P04", "{data:?} in pieces of {piece}");
@@ -759,12 +773,19 @@ fn the_end_marker_of_a_copy_stands_alone_on_its_line() {
     run(&mut session, "create table t (a int primary key, b text)");
     let prepared = session.prepare("copy t from stdin", &[]).unwrap();
     for data in ["1\ta\\.\n", "1\t\\.\n2\tb\n", "1\\.5\ta\n", "\\.x\n", "1\ta\\."] {
-        let mut copy = session.begin_copy(&prepared).unwrap();
-        let error = session.run_copy(&mut copy, data.as_bytes(), true).expect_err(data);
-        assert_eq!(error.sqlstate.code(), "22P04", "{data:?}");
-        session.fail(&error).unwrap();
+        for (piece, ends_with_bytes) in cuts(data) {
+            let mut copy = session.begin_copy(&prepared).unwrap();
+            let mut pieces = pieces(data.as_bytes(), piece, ends_with_bytes).into_iter();
+            let refused = pieces.find_map(|(piece, last)| session.run_copy(&mut copy, piece, last).err());
+            let error = refused.expect(data);
+            assert_eq!(error.sqlstate.code(), "22P04", "{data:?} in pieces of {piece}");
+            session.fail(&error).unwrap();
+        }
     }
-    assert_eq!(copied(&mut session, b"1\ta\\\\.\n\\.\n", 3), [["1", "a\\."]]);
+    let data = "1\ta\\\\.\n\\.\n";
+    for cut in cuts(data) {
+        assert_eq!(copied(&mut session, data.as_bytes(), cut), [["1", "a\\."]], "in pieces of {cut:?}");
+    }
 }
 
 #[test]
@@ -850,16 +871,27 @@ fn what_no_rollback_takes_back_is_told_as_done() {
         session.finish().unwrap_or_else(|error| panic!("{sql}: {} {error}", error.sqlstate.code()));
         assert_eq!(value(&mut session, "select count(*) from t"), "0", "behind {sql}");
     }
-    // The statement behind it is another transaction's.
+    // A statement behind it is another transaction's, which has nothing before it: so another of the same kind is taken, and
+    // undone by nothing that comes behind it.
     let prepared = session.prepare(&statements[3], &[]).unwrap();
     session.execute(&prepared, &[], &mut Collected::default()).unwrap();
+    let again = session.prepare("alter system set rialto.raise_stalls = '9ms'", &[]).unwrap();
+    session.execute(&again, &[], &mut Collected::default()).unwrap_or_else(|error| panic!("{error}"));
     let insert = session.prepare("insert into t values (1)", &[]).unwrap();
+    session.execute(&insert, &[], &mut Collected::default()).unwrap();
+    let error = session.execute(&prepared, &[], &mut Collected::default()).unwrap_err();
+    assert_eq!(error.sqlstate.code(), "25001", "it stands behind an insert");
+    session.fail(&error).unwrap();
+    assert_eq!(value(&mut session, "select count(*) from t"), "0");
+    assert_eq!(value(&mut session, "show rialto.raise_stalls"), "9ms");
+    session.execute(&prepared, &[], &mut Collected::default()).unwrap();
     session.execute(&insert, &[], &mut Collected::default()).unwrap();
     cancel.request();
     let error = session.finish().unwrap_err();
     assert_eq!(error.sqlstate.code(), "57014");
     session.fail(&error).unwrap();
     assert_eq!(value(&mut session, "select count(*) from t"), "0");
+    assert_eq!(value(&mut session, "show rialto.raise_stalls"), "7ms");
     drop(session);
     std::fs::remove_dir_all(&directory).unwrap();
 }
