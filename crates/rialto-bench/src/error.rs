@@ -2,6 +2,8 @@
 
 use rialto::{Error, OpenError};
 
+use crate::driver::Ended;
+
 /// Why there is no result.
 #[derive(Debug, thiserror::Error)]
 pub enum BenchError {
@@ -40,6 +42,9 @@ pub enum BenchError {
         /// The exit code of its program.
         code: u8,
     },
+    /// The user ended the run ([`interrupt`](crate::interrupt)).
+    #[error("interrupted: there is no result")]
+    Interrupted,
     /// The result could not be written, or a file not read.
     #[error("{during}: {cause}")]
     Io {
@@ -51,7 +56,7 @@ pub enum BenchError {
 }
 
 impl BenchError {
-    /// The program's exit code: 1 inconsistent or corrupt, 2 usage, 3 directory unusable, 4 I/O.
+    /// The program's exit code: 1 inconsistent or corrupt, 2 usage, 3 directory unusable, 4 I/O, 130 interrupted.
     pub fn exit_code(&self) -> u8 {
         match self {
             BenchError::Usage(_) => 2,
@@ -73,10 +78,20 @@ impl BenchError {
             BenchError::Inconsistent(_) => 1,
             BenchError::Versus { code, .. } => *code,
             BenchError::Io { .. } => 4,
+            BenchError::Interrupted => 130,
         }
     }
 
     pub(crate) fn during(during: &'static str) -> impl FnOnce(Error) -> BenchError {
         move |cause| BenchError::Transaction { during, cause }
+    }
+
+    /// Of clients that ended early.
+    pub(crate) fn of_clients(during: &'static str) -> impl FnOnce(Ended) -> BenchError {
+        move |ended| match ended {
+            Ended::Failed(cause) => BenchError::Transaction { during, cause },
+            Ended::Refused(reason) => BenchError::Usage(reason),
+            Ended::Interrupted => BenchError::Interrupted,
+        }
     }
 }

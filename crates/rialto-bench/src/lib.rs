@@ -21,6 +21,7 @@
 //! | [`limits`] | what bare code reaches on it |
 //! | [`versus`] | a run against another, in pairs |
 //! | [`growth`] | whether a run fits |
+//! | [`interrupt`] | Ctrl-C |
 //! | [`session`] | one call of `rialto bench`, from the options to the exit code |
 //! | [`report`], [`json`] | the table and the JSON object |
 //! | [`steady`] | what `.ci/run` gates on: figures that are the same in every run |
@@ -42,6 +43,7 @@ pub mod figures;
 pub mod group_commit;
 pub mod growth;
 pub mod histogram;
+pub mod interrupt;
 pub mod json;
 pub mod limits;
 pub mod log_writes;

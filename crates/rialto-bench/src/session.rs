@@ -15,9 +15,10 @@ use crate::calibrate::{Calibrator, Slice, Spells};
 use crate::card::{self, Card, CardServers};
 use crate::commit;
 use crate::counters::{Counters, Counts};
-use crate::driver::{Ended, Load, Observer, Outcome};
+use crate::driver::{Load, Observer, Outcome};
 use crate::error::BenchError;
 use crate::growth::{self, Room};
+use crate::interrupt;
 use crate::limits::{self, Beside, Limits};
 use crate::machine::{Machine, memory_available};
 use crate::report::{Measured, ServersSetting, Setting, median, seconds, thousands, write_json, write_part};
@@ -168,7 +169,14 @@ pub(crate) fn run_on_tables<W: Audited>(
         attempted: 0,
     };
     let setting = session.setting(data, &disk);
-    let windows = session.measure()?;
+    let windows = match session.measure() {
+        Err(BenchError::Interrupted) => {
+            // What has committed is kept, without a log too.
+            session.database.close().map_err(BenchError::during("closing the database"))?;
+            return Err(BenchError::Interrupted);
+        }
+        measured => measured?,
+    };
     let (measured, spread) = median(windows, Measured::committed_per_s).expect("at least one window");
     say(&format!("verifying the {} on its tables", W::DATA));
     let verdict = session.verify(&audit)?;
@@ -461,10 +469,7 @@ impl<W: Audited> Session<'_, W> {
         if let Some(problem) = watch.uncalibrated.take() {
             return Err(BenchError::Directory(format!("calibrating the machine: {problem}")));
         }
-        let outcome: Outcome = ended.map_err(|ended| match ended {
-            Ended::Failed(cause) => BenchError::Transaction { during: "running transactions", cause },
-            Ended::Refused(reason) => BenchError::Usage(reason),
-        })?;
+        let outcome: Outcome = ended.map_err(BenchError::of_clients("running transactions"))?;
         self.acknowledged += outcome.acknowledged;
         self.attempted += outcome.attempted;
         let (metrics, server_stats, counts) = begin.zip(end).map_or_else(Default::default, |(begin, end)| {
@@ -474,6 +479,7 @@ impl<W: Audited> Session<'_, W> {
         let mut measured =
             Measured { outcome, offered_per_s: rate, metrics, server_stats, counts, spells, limits: None };
         if args.limits {
+            interrupt::check()?;
             measured.limits = Some(self.limits(&measured)?);
         }
         Ok(measured)

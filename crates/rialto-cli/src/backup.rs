@@ -3,6 +3,8 @@
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use clap::{ArgGroup, Args};
@@ -11,8 +13,14 @@ use rialto::recovery::RecoveryReport;
 use rialto::row::Timestamp;
 use rialto::{BackupKind, BackupReport, Checkpointing, Database, Error, Lsn, OpenError, Options};
 
-use crate::client::{self, Failure};
+use crate::client::{self, Failure, Session, Stream};
+use crate::interrupt::{INTERRUPTED, Interrupts};
 use crate::output::{fail, print, tell};
+
+/// How long a server is given to hear a request to cancel before the next one: one that comes before the statement is not heard.
+const CANCEL_AGAIN: Duration = Duration::from_millis(100);
+/// The SQLSTATE of a statement that was cancelled.
+const CANCELLED: &str = "57014";
 
 /// Take a backup: of a directory that nobody has open, or of a server's database while it serves
 #[derive(Debug, Args)]
@@ -72,17 +80,35 @@ fn failed_to_open(path: &Path, error: &OpenError) -> ExitCode {
     fail(format_args!("{}: {error}", path.display()), error.exit_code())
 }
 
+fn not_heard(error: &io::Error) -> ExitCode {
+    fail(format_args!("hearing of Ctrl-C: {error}"), 4)
+}
+
 /// Takes a backup.
 pub fn backup(args: &BackupArgs) -> ExitCode {
+    let is_stream = args.to.as_os_str() == "-";
+    let interrupts = match Interrupts::end(move || match is_stream {
+        true => "interrupted: what was written of the stream lacks its end, and is no backup".to_owned(),
+        false => "interrupted: no backup was begun".to_owned(),
+    }) {
+        Ok(interrupts) => interrupts,
+        Err(error) => return not_heard(&error),
+    };
     match (&args.data, &args.connect, &args.socket) {
-        (Some(data), ..) => offline(args, data),
-        (_, Some(address), _) => online(args, address, client::at_address(address)),
-        (_, _, Some(path)) => online(args, &path.display().to_string(), client::at_socket(path)),
+        (Some(data), ..) => offline(args, data, &interrupts),
+        (_, Some(address), _) => {
+            let address = address.clone();
+            online(args, &address.clone(), &interrupts, move || client::at_address(&address))
+        }
+        (_, _, Some(path)) => {
+            let path = path.clone();
+            online(args, &path.display().to_string(), &interrupts, move || client::at_socket(&path))
+        }
         (None, None, None) => unreachable!("one of the three is required"),
     }
 }
 
-fn offline(args: &BackupArgs, data: &Path) -> ExitCode {
+fn offline(args: &BackupArgs, data: &Path, interrupts: &Interrupts) -> ExitCode {
     let defaults = Options::default();
     let options = Options {
         create: false,
@@ -104,7 +130,13 @@ fn offline(args: &BackupArgs, data: &Path) -> ExitCode {
             let mut out = io::stdout().lock();
             database.backup_to(&mut out, BackupKind::Full).and_then(|report| flushed(&mut out, report))
         }
-        false => database.backup(&args.to, BackupKind::Full),
+        false => {
+            let cancelled = Arc::new(AtomicBool::new(false));
+            let cancels = cancelled.clone();
+            interrupts
+                .ask("interrupted: the backup is given up", move || cancels.store(true, Ordering::SeqCst));
+            database.backup_unless(&cancelled, &args.to, BackupKind::Full)
+        }
     };
     let closed = database.close();
     match taken.and_then(|report| closed.map(|()| report)) {
@@ -113,6 +145,10 @@ fn offline(args: &BackupArgs, data: &Path) -> ExitCode {
             tell(report);
             ExitCode::SUCCESS
         }
+        Err(Error::Cancelled) if interrupts.has_asked() => fail(
+            format_args!("interrupted: nothing is left of the backup in {}", args.to.display()),
+            INTERRUPTED,
+        ),
         Err(error) => {
             let code = if matches!(error, Error::Unsupported { .. }) { 3 } else { 4 };
             fail(&error, code)
@@ -131,7 +167,13 @@ fn flushed(out: &mut impl Write, report: BackupReport) -> rialto::Result<BackupR
     Ok(report)
 }
 
-fn online(args: &BackupArgs, server: &str, stream: io::Result<Box<dyn client::Stream>>) -> ExitCode {
+/// `connect` is how the server is reached.
+fn online(
+    args: &BackupArgs,
+    server: &str,
+    interrupts: &Interrupts,
+    connect: impl Fn() -> io::Result<Box<dyn Stream>> + Send + 'static,
+) -> ExitCode {
     if args.to.as_os_str() == "-" {
         return fail("--to - needs --data: a server writes its backup to a directory of its machine", 2);
     }
@@ -146,14 +188,38 @@ fn online(args: &BackupArgs, server: &str, stream: io::Result<Box<dyn client::St
     let incremental = if args.incremental { " INCREMENTAL" } else { "" };
     let path = path.replace('\'', "''");
     let statement = format!("BACKUP{incremental} TO '{path}'");
-    let done = stream.map_err(Failure::from).and_then(|mut stream| client::execute(&mut *stream, &statement));
+    let session = connect().map_err(Failure::from).and_then(Session::begin);
+    let done = session.and_then(|session| {
+        let key = session.key().to_owned();
+        interrupts.ask("interrupted: the server is asked to give the backup up", move || {
+            std::thread::spawn(move || cancel_until_answered(connect, &key));
+        });
+        session.execute(&statement)
+    });
     match done {
         Ok(notices) => {
             notices.iter().for_each(tell);
             ExitCode::SUCCESS
         }
-        Err(Failure::Refused(why)) => fail(format_args!("the server at {server} says: {why}"), 3),
+        Err(Failure::Refused { code, .. }) if code == CANCELLED && interrupts.has_asked() => {
+            let nothing =
+                format_args!("interrupted: the server has given the backup up, and nothing is left of it");
+            fail(nothing, INTERRUPTED)
+        }
+        Err(Failure::Refused { message, .. }) => {
+            fail(format_args!("the server at {server} says: {message}"), 3)
+        }
         Err(Failure::Connection(error)) => fail(format_args!("no connection to {server}: {error}"), 4),
+    }
+}
+
+/// Asks the server again and again to cancel the session's statement: until the program ends, which it does with the answer.
+fn cancel_until_answered(connect: impl Fn() -> io::Result<Box<dyn Stream>>, key: &[u8]) {
+    loop {
+        if let Err(error) = connect().and_then(|mut stream| client::cancel(&mut *stream, key)) {
+            tell(format_args!("the server was not asked: {error}"));
+        }
+        std::thread::sleep(CANCEL_AGAIN);
     }
 }
 
@@ -164,8 +230,28 @@ fn source(path: &Path) -> Result<Backup, OpenError> {
     }
 }
 
+/// What is left of a restore that is ended in its midst.
+fn left_in(data: &Path) -> String {
+    let has = |name: &str| data.join(name).exists();
+    match (has("restore-unfinished"), has("home")) {
+        (true, false) => format!(
+            "interrupted: {} holds a restore that has not come to its end (\"restore-unfinished\"), and no database; restore \
+             to it again, which begins anew, or remove it",
+            data.display()
+        ),
+        (true, true) => {
+            format!("interrupted at the end of the restore: {} holds the database", data.display())
+        }
+        (false, _) => "interrupted: nothing was restored".to_owned(),
+    }
+}
+
 /// Restores.
 pub fn restore(args: &RestoreArgs) -> ExitCode {
+    let data = args.data.clone();
+    if let Err(error) = Interrupts::end(move || left_in(&data)) {
+        return not_heard(&error);
+    }
     let paths = std::iter::once(&args.from).chain(&args.incremental);
     let backups = match paths.map(|path| source(path)).collect::<Result<Vec<_>, _>>() {
         Ok(backups) => backups,

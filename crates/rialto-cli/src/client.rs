@@ -20,8 +20,13 @@ impl Stream for UnixStream {}
 pub enum Failure {
     /// The server is not reached, or has gone.
     Connection(io::Error),
-    /// It refuses, and says why.
-    Refused(String),
+    /// It refuses, and says why, with its SQLSTATE.
+    Refused {
+        /// The SQLSTATE.
+        code: String,
+        /// The message.
+        message: String,
+    },
 }
 
 impl From<io::Error> for Failure {
@@ -40,19 +45,46 @@ pub fn at_socket(path: &Path) -> io::Result<Box<dyn Stream>> {
     Ok(Box::new(UnixStream::connect(path)?))
 }
 
-/// Has the server carry out a statement that gives no rows; the notices that it sends.
-pub fn execute(stream: &mut dyn Stream, statement: &str) -> Result<Vec<String>, Failure> {
-    let mut startup = 196_608_u32.to_be_bytes().to_vec();
-    startup.extend_from_slice(b"user\0rialto\0application_name\0rialto backup\0\0");
-    send(stream, None, &startup)?;
-    answers(stream)?;
-    let mut query = statement.as_bytes().to_vec();
-    query.push(0);
-    send(stream, Some(b'Q'), &query)?;
-    let notices = answers(stream)?;
-    // It is done: whether the server hears of the end does not matter.
-    let _ = send(stream, Some(b'X'), &[]);
-    Ok(notices)
+/// A session with a server.
+pub struct Session {
+    stream: Box<dyn Stream>,
+    key: Vec<u8>,
+}
+
+impl Session {
+    /// Begins a session.
+    pub fn begin(mut stream: Box<dyn Stream>) -> Result<Session, Failure> {
+        let mut startup = 196_608_u32.to_be_bytes().to_vec();
+        startup.extend_from_slice(b"user\0rialto\0application_name\0rialto backup\0\0");
+        send(&mut *stream, None, &startup)?;
+        let Answers { key, .. } = answers(&mut *stream)?;
+        Ok(Session { stream, key })
+    }
+
+    /// What a request to cancel its statement has to name ([`cancel`]).
+    pub fn key(&self) -> &[u8] {
+        &self.key
+    }
+
+    /// Has the server carry out a statement that gives no rows, and ends the session; the notices that it sends.
+    pub fn execute(mut self, statement: &str) -> Result<Vec<String>, Failure> {
+        let mut query = statement.as_bytes().to_vec();
+        query.push(0);
+        send(&mut *self.stream, Some(b'Q'), &query)?;
+        let Answers { notices, .. } = answers(&mut *self.stream)?;
+        // It is done: whether the server hears of the end does not matter.
+        let _ = send(&mut *self.stream, Some(b'X'), &[]);
+        Ok(notices)
+    }
+}
+
+/// Asks a server, over a connection of its own, to cancel the statement of the session with this key.
+pub fn cancel(stream: &mut dyn Stream, key: &[u8]) -> io::Result<()> {
+    let mut request = 80_877_102_u32.to_be_bytes().to_vec();
+    request.extend_from_slice(key);
+    send(stream, None, &request)?;
+    // The server closes the connection when it has done so.
+    io::copy(stream, &mut io::sink()).map(drop)
 }
 
 fn send(stream: &mut dyn Stream, kind: Option<u8>, body: &[u8]) -> io::Result<()> {
@@ -63,15 +95,23 @@ fn send(stream: &mut dyn Stream, kind: Option<u8>, body: &[u8]) -> io::Result<()
     stream.flush()
 }
 
+/// What a server answers.
+#[derive(Default)]
+struct Answers {
+    notices: Vec<String>,
+    /// The session's, where it begins.
+    key: Vec<u8>,
+}
+
 /// Reads messages until the server is ready for the next statement.
-fn answers(stream: &mut dyn Stream) -> Result<Vec<String>, Failure> {
-    let mut notices = Vec::new();
+fn answers(stream: &mut dyn Stream) -> Result<Answers, Failure> {
+    let mut answers = Answers::default();
     let mut refused = None;
     loop {
         let mut head = [0; 5];
         if let Err(error) = stream.read_exact(&mut head) {
             // A server that refuses a connection closes it.
-            return Err(refused.map_or(Failure::Connection(error), Failure::Refused));
+            return Err(refused.unwrap_or(Failure::Connection(error)));
         }
         let length = u32::from_be_bytes([head[1], head[2], head[3], head[4]]) as usize;
         if !(4..=MESSAGE_MAX).contains(&length) {
@@ -81,16 +121,19 @@ fn answers(stream: &mut dyn Stream) -> Result<Vec<String>, Failure> {
         let mut body = vec![0; length - 4];
         stream.read_exact(&mut body)?;
         match head[0] {
-            b'E' => refused = Some(message_of(&body)),
-            b'N' => notices.push(message_of(&body)),
-            b'Z' => return refused.map_or(Ok(notices), |why| Err(Failure::Refused(why))),
+            b'E' => {
+                refused = Some(Failure::Refused { code: field(&body, b'C'), message: field(&body, b'M') })
+            }
+            b'N' => answers.notices.push(field(&body, b'M')),
+            b'K' => answers.key = body,
+            b'Z' => return refused.map_or(Ok(answers), Err),
             _ => {}
         }
     }
 }
 
-/// The message in the fields of an error or a notice.
-fn message_of(body: &[u8]) -> String {
-    let message = body.split(|&byte| byte == 0).find_map(|field| field.strip_prefix(b"M"));
-    String::from_utf8_lossy(message.unwrap_or(b"an error without a message")).into_owned()
+/// A field of an error or a notice.
+fn field(body: &[u8], name: u8) -> String {
+    let field = body.split(|&byte| byte == 0).find_map(|field| field.strip_prefix(&[name]));
+    String::from_utf8_lossy(field.unwrap_or(b"an error without a message")).into_owned()
 }

@@ -1,13 +1,14 @@
 //! The `rialto` program.
 //!
 //! Results go to stdout, progress and errors to stderr. Exit codes: 0 ok; 1 inconsistent or corrupt; 2 usage; 3 directory
-//! unusable; 4 I/O.
+//! unusable; 4 I/O; 130 interrupted.
 
 // They panic where the output is closed.
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
 mod backup;
 mod client;
+mod interrupt;
 mod offline;
 mod output;
 mod serve;
@@ -15,11 +16,13 @@ mod serve;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+use interrupt::Interrupts;
 use mimalloc::MiMalloc;
 use output::{Results, fail, tell};
 use rialto_bench::BenchArgs;
 use rialto_bench::alloc::{CountingAllocator, keep_small_pages};
 use rialto_bench::figures::FiguresArgs;
+use rialto_bench::interrupt::ask as interrupt_run;
 
 #[global_allocator]
 static ALLOCATOR: CountingAllocator<MiMalloc> = CountingAllocator::new(MiMalloc);
@@ -30,7 +33,7 @@ static ALLOCATOR: CountingAllocator<MiMalloc> = CountingAllocator::new(MiMalloc)
     name = "rialto",
     version,
     after_help = "Exit codes: 0 ok; 1 inconsistent or corrupt; 2 usage; \
-    3 directory unusable (locked, newer version, missing, another shape); 4 I/O."
+    3 directory unusable (locked, newer version, missing, another shape); 4 I/O; 130 interrupted (Ctrl-C)."
 )]
 struct Program {
     #[command(subcommand)]
@@ -56,6 +59,14 @@ enum Command {
 }
 
 fn bench(args: &BenchArgs) -> ExitCode {
+    let interrupts = match Interrupts::end(|| "interrupted".to_owned()) {
+        Ok(interrupts) => interrupts,
+        Err(error) => return fail(format_args!("hearing of Ctrl-C: {error}"), 4),
+    };
+    // A prompt and a run in virtual time have nothing to clear up.
+    if !args.interactive && args.regime().is_none() {
+        interrupts.ask("interrupted: the run ends; once more ends the program at once", interrupt_run);
+    }
     match rialto_bench::run(args, &mut Results::new()) {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => fail("the data is inconsistent; the table says how", 1),

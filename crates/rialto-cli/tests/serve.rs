@@ -5,8 +5,8 @@ mod common;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::process::Command;
-use std::time::Duration;
 
+use common::wire::{answer, query, session};
 use common::{Directory, Serving, program, stderr};
 
 /// Asks for an SSL connection, as clients begin, and returns the answer.
@@ -24,6 +24,7 @@ fn says_that_it_is_ready_and_ends_well_on_either_signal() {
     for signal in ["-TERM", "-INT"] {
         let serving = Serving::start(directory.path());
         assert_eq!(serving.data, directory.path().display().to_string());
+        assert_eq!(serving.socket, "none");
         assert_eq!(greet(&serving), b'N', "there is no SSL yet");
         assert_eq!(serving.end_by(signal), Some(0), "{signal}");
     }
@@ -63,40 +64,6 @@ fn usage_errors_exit_2() {
         assert_eq!(output.status.code(), Some(2), "{arguments:?}: {error}");
         assert!(error.contains(named), "{arguments:?}: {error}");
     }
-}
-
-/// A socket that a session has begun on.
-fn session(serving: &Serving) -> TcpStream {
-    let mut stream = TcpStream::connect(&serving.tcp).expect("it listens");
-    stream.set_read_timeout(Some(Duration::from_secs(120))).expect("a socket takes it");
-    stream.write_all(b"\0\0\0\x12\0\x03\0\0user\0ann\0\0").expect("it reads");
-    answer(&mut stream);
-    stream
-}
-
-/// All that comes up to ReadyForQuery, or to the end, with zeros as blanks.
-fn answer(stream: &mut TcpStream) -> String {
-    let mut text = String::new();
-    let mut head = [0; 5];
-    while stream.read_exact(&mut head).is_ok() {
-        let length = u32::from_be_bytes([head[1], head[2], head[3], head[4]]);
-        let mut body = vec![0; length as usize - 4];
-        stream.read_exact(&mut body).expect("a message comes whole");
-        text += &String::from_utf8_lossy(&body).replace('\0', " ");
-        if head[0] == b'Z' {
-            break;
-        }
-    }
-    text
-}
-
-fn query(stream: &mut TcpStream, sql: &str) -> String {
-    let mut message = vec![b'Q'];
-    message.extend_from_slice(&(sql.len() as u32 + 5).to_be_bytes());
-    message.extend_from_slice(sql.as_bytes());
-    message.push(0);
-    stream.write_all(&message).expect("it reads");
-    answer(stream)
 }
 
 /// A process that may write no byte more to any file from some point on is one whose disk has failed.

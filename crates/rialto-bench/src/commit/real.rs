@@ -15,7 +15,7 @@ use super::{PACKET_BYTES, Verdict};
 use crate::args::{BenchArgs, DiskName};
 use crate::calibrate::{Calibrator, Slice, Spells};
 use crate::counters::{Counters, Counts};
-use crate::driver::{Ended, Load, Observer, drive};
+use crate::driver::{Load, Observer, drive};
 use crate::error::BenchError;
 use crate::limits::{self, Beside};
 use crate::machine::Machine;
@@ -259,10 +259,7 @@ pub(crate) fn window(
     if let Some(problem) = watch.uncalibrated.take() {
         return Err(BenchError::Directory(format!("calibrating the machine: {problem}")));
     }
-    let outcome = ended.map_err(|ended| match ended {
-        Ended::Failed(cause) => BenchError::Transaction { during: "running commits", cause },
-        Ended::Refused(reason) => BenchError::Usage(reason),
-    })?;
+    let outcome = ended.map_err(BenchError::of_clients("running commits"))?;
     let (stats, counts) = watch
         .begin
         .zip(watch.end)

@@ -23,6 +23,7 @@ use rialto::Error;
 use crate::calibrate::SLICE;
 use crate::confidence::Confidence;
 use crate::histogram::Latencies;
+use crate::interrupt;
 use crate::usage::Usage;
 use crate::workload::Workload;
 
@@ -140,6 +141,8 @@ pub enum Ended {
     Failed(Error),
     /// The observer ended it.
     Refused(String),
+    /// The user ended it ([`interrupt`]).
+    Interrupted,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -213,7 +216,7 @@ impl Drop for EndOnDrop<'_> {
     }
 }
 
-/// How often the calling thread looks whether a client has failed.
+/// How often the calling thread looks whether a client has failed, and for an interrupt.
 const LOOK: Duration = Duration::from_millis(50);
 const TICK: Duration = Duration::from_secs(1);
 
@@ -232,7 +235,7 @@ impl<'a> Ticker<'a> {
         Ticker { shared, next: now + TICK, ticked: at, sliced: at }
     }
 
-    /// Sleeps until `end`, with a tick each second. False if a client ended the run.
+    /// Sleeps until `end`, with a tick each second. False if a client, or an interrupt, ended the run.
     fn sleep(
         &mut self,
         phase: Phase,
@@ -242,7 +245,7 @@ impl<'a> Ticker<'a> {
     ) -> bool {
         loop {
             let now = Instant::now();
-            if self.shared.phase() != phase {
+            if self.shared.phase() != phase || interrupt::is_asked() {
                 return false;
             }
             if now >= end {
@@ -270,7 +273,7 @@ impl<'a> Ticker<'a> {
 /// Runs the workload. Returns when every transaction that was begun has its outcome.
 ///
 /// # Errors
-/// The first failure of a client, or the observer's.
+/// The first failure of a client, or the observer's, or an interrupt.
 pub fn drive<W: Workload>(workload: &W, load: &Load, observer: &mut dyn Observer) -> Result<Outcome, Ended> {
     drive_threads(workload.procedures(), load, observer, "client", |shared, number| {
         client::run(workload, load, shared, number)
@@ -350,6 +353,7 @@ fn drive_threads(
         match (failed, refused) {
             (Some(error), _) => Err(Ended::Failed(error)),
             (None, Some(reason)) => Err(Ended::Refused(reason)),
+            (None, None) if interrupt::is_asked() => Err(Ended::Interrupted),
             (None, None) => Ok(outcome),
         }
     })

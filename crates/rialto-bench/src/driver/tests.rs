@@ -117,7 +117,7 @@ impl Observer for Watch {
     }
 
     fn tick(&mut self, _open: Option<Duration>, committed_per_s: f64) {
-        assert!(committed_per_s >= 0.0);
+        assert!(committed_per_s.is_finite() && committed_per_s >= 0.0, "{committed_per_s}");
     }
 }
 

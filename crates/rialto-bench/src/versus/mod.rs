@@ -15,6 +15,7 @@ pub use self::command::with_options;
 pub use self::interval::Interval;
 use crate::args::BenchArgs;
 use crate::error::BenchError;
+use crate::interrupt;
 use crate::json::Json;
 use crate::report::{write_json, write_part};
 use crate::session::say;
@@ -42,6 +43,7 @@ struct Side {
 impl Side {
     /// Runs once and keeps the result.
     fn run(&mut self) -> Result<(), BenchError> {
+        interrupt::check()?;
         let failed = |code: Option<i32>, text: String| {
             let code = code.and_then(|code| u8::try_from(code).ok()).filter(|code| *code > 0).unwrap_or(4);
             BenchError::Versus { side: self.name, text, code }
@@ -55,6 +57,8 @@ impl Side {
             .map_err(|error| {
                 failed(Some(2), format!("{} does not start: {error}", self.program.display()))
             })?;
+        // From a terminal that run has heard of it, too.
+        interrupt::check()?;
         let text = String::from_utf8_lossy(&output.stdout);
         if !output.status.success() {
             let said = String::from_utf8_lossy(&output.stderr);

@@ -2,6 +2,8 @@
 
 #![allow(dead_code, reason = "each test program uses its part")]
 
+pub mod wire;
+
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
@@ -97,6 +99,8 @@ pub fn measured<T>(first: f64, measure: impl Fn(&str) -> T, is_enough: impl Fn(&
 pub struct Serving {
     pub child: Child,
     pub tcp: String,
+    /// The socket file, or "none".
+    pub socket: String,
     pub data: String,
 }
 
@@ -123,8 +127,7 @@ impl Serving {
             let value = words.iter().find_map(|word| word.strip_prefix(name)?.strip_prefix('='));
             value.unwrap_or_else(|| panic!("{name} is missing in {line}")).to_owned()
         };
-        assert_eq!(part("socket"), "none");
-        Serving { tcp: part("tcp"), data: part("data"), child }
+        Serving { tcp: part("tcp"), socket: part("socket"), data: part("data"), child }
     }
 
     /// Sends a signal and gives the exit code.

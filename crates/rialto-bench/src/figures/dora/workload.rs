@@ -291,10 +291,8 @@ impl Loaded {
     /// A transaction that fails, or the observer's refusal.
     pub fn drive(&mut self, load: &Load, observer: &mut dyn Observer) -> Result<Outcome, BenchError> {
         self.free_log()?;
-        let outcome = self.run.drive(load, observer).map_err(|ended| match ended {
-            Ended::Failed(cause) => BenchError::Transaction { during: "running transactions", cause },
-            Ended::Refused(reason) => BenchError::Usage(reason),
-        })?;
+        let outcome =
+            self.run.drive(load, observer).map_err(BenchError::of_clients("running transactions"))?;
         self.transactions.0 += outcome.acknowledged;
         self.transactions.1 += outcome.attempted;
         Ok(outcome)

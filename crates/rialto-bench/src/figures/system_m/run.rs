@@ -11,7 +11,7 @@ use super::super::point::{Home, ms};
 use super::Strategy;
 use crate::card::{Card, CardServers, Mix, Shape};
 use crate::confidence::Confidence;
-use crate::driver::{Batch, Ended, Load, Observer, Outcome};
+use crate::driver::{Batch, Load, Observer, Outcome};
 use crate::error::BenchError;
 use crate::session::say;
 use crate::workload::{Audited, Driven};
@@ -215,10 +215,7 @@ pub fn measure(lab: &Lab, setting: &Setting, window: Duration) -> Result<Option<
     };
     let load = Load { clients: 1, in_flight: 1, rate: None, warmup: settle, window, seed: lab.seed };
     let mut watch = Watch { database: &database, servers: &servers, looks: Vec::new() };
-    let outcome = servers.drive(&load, &mut watch).map_err(|ended| match ended {
-        Ended::Failed(cause) => failed("running transactions")(cause),
-        Ended::Refused(reason) => BenchError::Usage(reason),
-    })?;
+    let outcome = servers.drive(&load, &mut watch).map_err(BenchError::of_clients("running transactions"))?;
     let looks = std::mem::take(&mut watch.looks);
     let [(begun, server_begun), (ended, server_ended)] = &looks[..] else {
         unreachable!("a window that did not fail has two ends");
