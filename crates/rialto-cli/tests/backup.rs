@@ -66,6 +66,21 @@ fn a_directory_goes_to_a_directory_or_a_stream_and_back() {
     succeeds(restored);
     bank(piped.path(), &[]);
 
+    // A reader that goes away is told of, and the directory is as it was.
+    let mut unread = program(&["backup", "--data", data.name(), "--to", "-"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the program starts");
+    let mut stream = unread.stdout.take().expect("it is piped");
+    std::io::Read::read_exact(&mut stream, &mut [0; 1]).expect("it writes");
+    drop(stream);
+    let unread = unread.wait_with_output().expect("it ends");
+    let says = stderr(&unread);
+    assert_eq!(unread.status.code(), Some(4), "{says}");
+    assert!(says.starts_with("error: ") && says.contains("Broken pipe"), "{says}");
+    is_sound(&data);
+
     // Again to the same directories.
     let twice = run(&["backup", "--data", data.name(), "--to", to.name()]);
     assert_eq!(twice.status.code(), Some(3), "{}", text(&twice));
