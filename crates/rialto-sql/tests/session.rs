@@ -363,7 +363,7 @@ fn plans_follow_the_catalog() {
     run(&mut two, "create table t (a int, b text)");
     let error = one.execute(&prepared, &[], &mut Collected::default()).unwrap_err();
     assert_eq!(error.sqlstate.code(), "0A000");
-    let _ = one.fail(&error);
+    one.fail(&error).unwrap();
     assert!(column(&mut one, "select b from t where a = 1").is_empty());
 }
 
@@ -901,7 +901,7 @@ fn a_copy_without_its_transaction_takes_no_rows() {
     let mut session = bank();
     let prepared = session.prepare("copy t from stdin", &[]).unwrap();
     let mut copy = session.begin_copy(&prepared).unwrap();
-    let _ = session.fail(&SqlError::unsupported("a message that comes between"));
+    session.fail(&SqlError::unsupported("a message that comes between")).unwrap();
     assert!(session.run_copy(&mut copy, b"50\t1\tx\ty\t1\n", true).is_err());
     assert_eq!(value(&mut session, "select count(*) from t where a = 50"), "0");
 }
