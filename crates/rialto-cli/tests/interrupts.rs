@@ -4,8 +4,9 @@
 mod common;
 
 use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
 use std::path::Path;
-use std::process::{Child, ChildStderr, Command, Output, Stdio};
+use std::process::{Child, ChildStderr, Command, ExitStatus, Output, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -21,13 +22,65 @@ fn words(line: &str) -> Vec<&str> {
 }
 
 /// What a terminal sends on Ctrl-C, to this process.
-fn interrupt(child: &Child) {
-    let sent = Command::new("kill").args(["-INT", &child.id().to_string()]).status();
+fn interrupt(running: &Running) {
+    let sent = Command::new("kill").args(["-INT", &running.0.id().to_string()]).status();
     assert!(sent.expect("kill runs").success());
 }
 
-fn spawn(mut command: Command) -> Child {
-    command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the program starts")
+/// A program whose output is piped, which is ended where a test fails.
+struct Running(Child);
+
+impl Running {
+    /// Its status, to which it comes by itself.
+    fn status(&mut self) -> ExitStatus {
+        let began = Instant::now();
+        loop {
+            if let Some(status) = self.0.try_wait().expect("it can be waited for") {
+                return status;
+            }
+            assert!(began.elapsed() < PATIENCE, "it does not end");
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    /// Its end, and what it has said.
+    fn output(mut self) -> Output {
+        let status = self.status();
+        let mut output = Output { status, stdout: Vec::new(), stderr: Vec::new() };
+        self.0.stdout.take().expect("it is piped").read_to_end(&mut output.stdout).expect("it ends");
+        self.0.stderr.take().expect("it is piped").read_to_end(&mut output.stderr).expect("it ends");
+        output
+    }
+
+    fn stderr(&mut self) -> BufReader<ChildStderr> {
+        BufReader::new(self.0.stderr.take().expect("it is piped"))
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn spawn(mut command: Command) -> Running {
+    Running(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the program starts"))
+}
+
+/// The next connection.
+fn accepted(listener: &TcpListener) -> TcpStream {
+    listener.set_nonblocking(true).expect("a socket takes it");
+    let began = Instant::now();
+    loop {
+        if let Ok((stream, _)) = listener.accept() {
+            stream.set_nonblocking(false).expect("a socket takes it");
+            stream.set_read_timeout(Some(PATIENCE)).expect("a socket takes it");
+            return stream;
+        }
+        assert!(began.elapsed() < PATIENCE, "nobody connects");
+        thread::sleep(Duration::from_millis(1));
+    }
 }
 
 /// Reads on until a line has this in it; all that was read.
@@ -48,10 +101,11 @@ fn until(what: &str, is_so: impl Fn() -> bool) {
 }
 
 /// What it says behind what was read already, and its status.
-fn rest(mut child: Child, mut lines: BufReader<ChildStderr>) -> (String, Option<i32>) {
+fn rest(mut running: Running, mut lines: BufReader<ChildStderr>) -> (String, Option<i32>) {
+    let status = running.status();
     let mut said = String::new();
     lines.read_to_string(&mut said).expect("it is text");
-    (said, child.wait().expect("it ends").code())
+    (said, status.code())
 }
 
 fn names(directory: &Path) -> Vec<String> {
@@ -87,12 +141,12 @@ fn a_run_of_bench_ends_its_window_and_keeps_its_data() {
             .args(["--seconds", "120", "--rate", "500", "--json", "--data", data.name()])
             .args(words(more));
         let mut running = spawn(command);
-        let mut lines = BufReader::new(running.stderr.take().expect("it is piped"));
+        let mut lines = running.stderr();
         // The first tick.
         let before = until_said(&mut lines, "transactions/s");
         assert!(!before.contains("lost"), "{more}: {before}");
         interrupt(&running);
-        let mut out = running.stdout.take().expect("it is piped");
+        let mut out = running.0.stdout.take().expect("it is piped");
         let (said, code) = rest(running, lines);
         assert_eq!(code, Some(130), "{more}: {said}");
         assert!(said.contains("interrupted: the run ends"), "{more}: {said}");
@@ -123,7 +177,7 @@ fn a_run_that_is_interrupted_while_it_loads_leaves_a_whole_bank_or_none() {
     let mut running = spawn(command);
     until("the directory is made", || data.path().exists());
     interrupt(&running);
-    let lines = BufReader::new(running.stderr.take().expect("it is piped"));
+    let lines = running.stderr();
     let (said, code) = rest(running, lines);
     assert_eq!(code, Some(130), "{said}");
     assert_eq!(beside(&data), [""; 0], "scratch files are left over");
@@ -137,7 +191,7 @@ fn a_run_of_commits_leaves_no_log_behind() {
     let mut command = program(&words("bench commit --clients 2 --seconds 120 --data"));
     command.arg(data.path());
     let mut running = spawn(command);
-    let mut lines = BufReader::new(running.stderr.take().expect("it is piped"));
+    let mut lines = running.stderr();
     until_said(&mut lines, "commits/s");
     interrupt(&running);
     let (said, code) = rest(running, lines);
@@ -154,13 +208,13 @@ fn a_prompt_ends_at_once() {
         program(&words("bench card --interactive --accounts 2000 --memory-bytes 300000000 --data"));
     command.arg(data.path()).stdin(Stdio::piped());
     let mut running = spawn(command);
-    let mut stdin = running.stdin.take().expect("it is piped");
-    let mut out = BufReader::new(running.stdout.take().expect("it is piped"));
+    let mut stdin = running.0.stdin.take().expect("it is piped");
+    let mut out = BufReader::new(running.0.stdout.take().expect("it is piped"));
     stdin.write_all(b"BAL 123\n").expect("it reads");
     let mut line = String::new();
     out.read_line(&mut line).expect("it answers");
     interrupt(&running);
-    let lines = BufReader::new(running.stderr.take().expect("it is piped"));
+    let lines = running.stderr();
     let (said, code) = rest(running, lines);
     assert_eq!(code, Some(130), "{said}");
     assert!(said.ends_with("interrupted\n"), "{said}");
@@ -182,11 +236,11 @@ fn interrupted_backup(to: &Directory, command: impl Fn() -> Command) -> Output {
     for _ in 0..20 {
         let _ = std::fs::remove_dir_all(to.path());
         let mut running = spawn(command());
-        while !unfinished.exists() && running.try_wait().expect("it can be waited for").is_none() {
+        while !unfinished.exists() && running.0.try_wait().expect("it can be waited for").is_none() {
             thread::yield_now();
         }
         interrupt(&running);
-        let output = running.wait_with_output().expect("it ends");
+        let output = running.output();
         if output.status.code() != Some(0) {
             return output;
         }
@@ -223,11 +277,11 @@ fn a_backup_of_a_directory_is_given_up_and_leaves_nothing() {
 fn a_backup_to_a_stream_that_stands_still_ends_and_the_stream_is_refused() {
     let (data, half) = (large_bank("interrupts-stream"), Directory::new("interrupts-half"));
     let mut running = spawn(program(&["backup", "--data", data.name(), "--to", "-"]));
-    let mut stream = running.stdout.take().expect("it is piped");
+    let mut stream = running.0.stdout.take().expect("it is piped");
     let mut began = vec![0; 100_000];
     stream.read_exact(&mut began).expect("it writes");
     interrupt(&running);
-    let lines = BufReader::new(running.stderr.take().expect("it is piped"));
+    let lines = running.stderr();
     let (said, code) = rest(running, lines);
     assert_eq!(code, Some(130), "{said}");
     assert_eq!(said, "interrupted: what was written of the stream lacks its end, and is no backup\n");
@@ -237,8 +291,8 @@ fn a_backup_to_a_stream_that_stands_still_ends_and_the_stream_is_refused() {
         command.stdin(Stdio::piped());
         command
     });
-    restoring.stdin.take().expect("it is piped").write_all(&began).expect("it reads");
-    let refused = restoring.wait_with_output().expect("it ends");
+    restoring.0.stdin.take().expect("it is piped").write_all(&began).expect("it reads");
+    let refused = restoring.output();
     assert_eq!(refused.status.code(), Some(1), "{}", text(&refused));
     assert!(stderr(&refused).contains("the backup is cut"), "{}", stderr(&refused));
     is_sound(&data);
@@ -274,11 +328,11 @@ fn a_restore_that_is_interrupted_says_what_it_leaves_and_the_next_one_begins_ane
     let mut command = program(&["restore", "--from", "-", "--data", target.name()]);
     command.stdin(Stdio::piped());
     let mut restoring = spawn(command);
-    let mut stdin = restoring.stdin.take().expect("it is piped");
+    let mut stdin = restoring.0.stdin.take().expect("it is piped");
     stdin.write_all(&backup[..backup.len() / 2]).expect("it reads");
     until("the restore begins", || target.path().join("restore-unfinished").exists());
     interrupt(&restoring);
-    let ended = restoring.wait_with_output().expect("it ends");
+    let ended = restoring.output();
     assert_eq!(ended.status.code(), Some(130), "{}", text(&ended));
     let left = format!(
         "interrupted: {} holds a restore that has not come to its end (\"restore-unfinished\")",
@@ -304,14 +358,14 @@ fn a_restore_that_is_interrupted_says_what_it_leaves_and_the_next_one_begins_ane
 /// Nothing was begun yet: a server that takes the connection and says nothing.
 #[test]
 fn a_backup_that_waits_for_its_server_ends_at_once() {
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = listener.local_addr().expect("it has one").to_string();
     let running = spawn(program(&["backup", "--connect", &address, "--to", "/nonexistent/rialto"]));
-    let (mut stream, _) = listener.accept().expect("it connects");
+    let mut stream = accepted(&listener);
     let mut first = [0; 8];
     stream.read_exact(&mut first).expect("it begins a session");
     interrupt(&running);
-    let ended = running.wait_with_output().expect("it ends");
+    let ended = running.output();
     assert_eq!(ended.status.code(), Some(130), "{}", text(&ended));
     assert_eq!(stderr(&ended), "interrupted: no backup was begun\n");
     // The connection ends.
@@ -321,10 +375,10 @@ fn a_backup_that_waits_for_its_server_ends_at_once() {
 /// Who asks twice is not kept waiting: a server that never answers.
 #[test]
 fn a_second_interrupt_ends_the_program() {
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = listener.local_addr().expect("it has one").to_string();
     let mut running = spawn(program(&["backup", "--connect", &address, "--to", "/nonexistent/rialto"]));
-    let (mut stream, _) = listener.accept().expect("it connects");
+    let mut stream = accepted(&listener);
     // A session begins: its key, and that it is ready.
     stream.write_all(b"R\0\0\0\x08\0\0\0\0K\0\0\0\x0c\0\0\0\x07\0\0\0\x09Z\0\0\0\x05I").expect("it reads");
     let mut received = Vec::new();
@@ -334,10 +388,10 @@ fn a_second_interrupt_ends_the_program() {
         received.push(byte[0]);
     }
     interrupt(&running);
-    let mut lines = BufReader::new(running.stderr.take().expect("it is piped"));
+    let mut lines = running.stderr();
     until_said(&mut lines, "interrupted: the server is asked to give the backup up");
     // The request comes on a connection of its own, with the session's key.
-    let (mut cancel, _) = listener.accept().expect("it connects");
+    let mut cancel = accepted(&listener);
     let mut request = [0; 16];
     cancel.read_exact(&mut request).expect("it asks");
     assert_eq!(request, *b"\0\0\0\x10\x04\xd2\x16\x2e\0\0\0\x07\0\0\0\x09");
