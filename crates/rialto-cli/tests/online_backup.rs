@@ -100,9 +100,22 @@ fn backups_over_both_kinds_of_sockets_are_of_one_moment_while_clients_write() {
         Serving::start_by(program(&["serve", "--socket-dir", sockets.name(), "--port", "5432"]), data.path());
     assert_eq!(Path::new(&serving.socket), sockets.path().join(".s.PGSQL.5432"));
     let mut client = session(&serving);
-    for table in ["a", "b"] {
-        runs(&mut client, &format!("create table {table} (writer int, n int, primary key (writer, n))"));
+    // What lies between the two takes the backup a while.
+    runs(
+        &mut client,
+        "create table a (writer int, n int, primary key (writer, n)); insert into a values (-1, 0)",
+    );
+    runs(&mut client, "create table filling (n int primary key, long text)");
+    let long = "x".repeat(8_000);
+    for from in (1..=4_000).step_by(500) {
+        let rows =
+            format!("insert into filling select n, '{long}' from generate_series({from}, {}) n", from + 499);
+        runs(&mut client, &rows);
     }
+    runs(
+        &mut client,
+        "create table b (writer int, n int, primary key (writer, n)); insert into b values (-1, 0)",
+    );
     let progress = Progress::default();
     let taken = thread::scope(|scope| {
         /// Also where an assertion fails.
