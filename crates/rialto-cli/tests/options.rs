@@ -211,7 +211,7 @@ fn a_refused_value_names_its_option_what_was_found_and_what_is_expected() {
         ("serve --log-writes-in-flight 4", &["--log-writes-in-flight", "'4'", "1..=3"]),
     ] {
         let mut command = program(&words(line));
-        if !line.contains("sim:") && !line.contains("commit") {
+        if !line.starts_with("bench commit") {
             command.args(["--data", directory.name()]);
         }
         let refused = command.output().expect("the program starts");
