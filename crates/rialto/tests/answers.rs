@@ -430,3 +430,31 @@ fn an_error_that_rests_on_a_lost_key_is_never_told() {
         }
     }
 }
+
+/// What a scan finds where no key can be rests on the table's definition (I3).
+#[test]
+fn a_range_without_keys_is_told_when_its_table_is_durable() {
+    let behind_all = Scan { lower: KeyBound::Excluded(vec![Value::Int4(i32::MAX)]), ..Scan::all() };
+    let backwards = Scan {
+        lower: KeyBound::Included(vec![Value::Int4(5)]),
+        upper: KeyBound::Excluded(vec![Value::Int4(3)]),
+        ..Scan::all()
+    };
+    for locks in [LockForm::Thin, LockForm::Central, LockForm::Local] {
+        for scan in [&behind_all, &backwards] {
+            let disk = FaultyDisk::new(1);
+            let db = Database::open_on(disk.clone(), Options { locks, ..quiet::options() }).unwrap();
+            let def =
+                TableDef::new("new", vec![Column::new("id", ColumnType::Int4)]).with_primary_key(&["id"]);
+            db.transact_with(&level(Durability::Memory), |tx| tx.create_table(&def).map(drop)).unwrap();
+            let table = db.table("new").unwrap();
+            let told = db.transact_with(&level(Durability::Disk), |tx| {
+                tx.scan(&table, scan, |_, _| Ok(ControlFlow::Break(())))
+            });
+            disk.crash();
+            drop(db);
+            let is_there = open(disk.restart()).table("new").is_ok();
+            assert!(told.is_err() || is_there, "{locks:?}, {scan:?}: told of a table that is not there");
+        }
+    }
+}

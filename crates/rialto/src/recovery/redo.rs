@@ -386,8 +386,9 @@ impl<'a> Redo<'a> {
             }
             fits
         });
-        if replayed.is_none() {
-            self.heaps.make_room(budget);
+        match replayed {
+            None => self.heaps.make_room(budget),
+            Some(_) => _ = self.heaps.give_back_empty(),
         }
         let all = || self.system.iter().chain(self.tables.values());
         let to_visit = all().map(|table| table.heap.owned().len() * table.visits()).sum::<usize>();

@@ -374,10 +374,10 @@ impl Context {
             self.stay_in_table(table, Touch::Read)?;
         }
         let slot = self.lock_for_scan(table, scan)?;
+        // I3: also an answer without a row tells of the table's definition.
+        let floor = self.tables.at(slot).floor();
+        self.depend(floor);
         if planned.is_some_and(|planned| !Arc::ptr_eq(planned, &self.tables.at(slot).schema)) {
-            // I3: it tells of the definition that has changed the table.
-            let floor = self.tables.at(slot).floor();
-            self.depend(floor);
             return Err(Error::TableChanged { table: table.name() });
         }
         let Some(bounds) = byte_range(self.tables.at(slot), scan)? else {
@@ -387,8 +387,6 @@ impl Context {
             self.stay_in_range(slot, scan.index, (&bounds.0, &bounds.1), reads == Reads::Entries)?;
         }
         if scan.limit == Some(0) {
-            let floor = self.tables.at(slot).floor();
-            self.depend(floor);
             return Ok(());
         }
         let Scan { index, direction, limit, .. } = *scan;

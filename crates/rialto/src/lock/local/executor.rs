@@ -327,7 +327,7 @@ impl Executor {
         if reading == Reading::Yes {
             self.readers.count(reader);
         } else if self.stop_reading(reader) {
-            self.wake();
+            self.wake_behind_reader();
         }
         reading
     }
@@ -372,7 +372,7 @@ impl Executor {
         Some(self.taken(state))
     }
 
-    /// Is no reader any more. True: as of [`Executor::leave`].
+    /// Is no reader any more. True: somebody is to be [woken](Executor::wake_behind_reader).
     #[inline]
     #[must_use]
     pub fn stop_reading(&self, reader: u16) -> bool {
@@ -456,7 +456,7 @@ impl Executor {
     /// Returns a table that was taken although there are readers.
     #[cold]
     fn back_out(&self, how: How) {
-        if self.state.fetch_sub(how.bit(), Ordering::SeqCst) & (WANTED | BARRED) != 0 {
+        if self.state.fetch_sub(how.bit(), Ordering::SeqCst) & WANTED != 0 {
             self.wake();
         }
     }
@@ -482,16 +482,27 @@ impl Executor {
         };
         // Nobody else changes these bits meanwhile.
         let gone = (how.bit() + table.entered).wrapping_sub(entered);
-        self.state.fetch_sub(gone, Ordering::Release) & (WANTED | BARRED) != 0
+        let tells = if how == How::BesideReaders { WANTED } else { WANTED | BARRED };
+        self.state.fetch_sub(gone, Ordering::Release) & tells != 0
     }
 
     /// Wakes one: who has come in from his sleep while others slept wakes the next when he goes. All at once would be in each
-    /// other's way, but for readers.
+    /// other's way, but for readers. A bar that was for him who has had the table is cleared.
     #[cold]
     pub fn wake(&self) {
         // Who looked before the table was back is asleep by now, not about to be.
         let sleepers = self.sleepers.lock();
         self.say_who_sleeps(&sleepers);
+        self.notify(&sleepers);
+    }
+
+    /// The same behind the last reader: the bar stays, since a request that is between two sleeps needs it still.
+    #[cold]
+    pub fn wake_behind_reader(&self) {
+        self.notify(&self.sleepers.lock());
+    }
+
+    fn notify(&self, sleepers: &MutexGuard<'_, Sleepers>) {
         if self.readers.can_be() && sleepers.takers > sleepers.alone {
             // Not all of them can come in beside the readers that there may be.
             self.back.notify_all();

@@ -106,7 +106,7 @@ impl Stint {
         let wanted = self.reader.take().is_some_and(|reader| stop_reading(local, reader));
         self.put_tables_back(local);
         if wanted {
-            local.executor(local.readers()).wake();
+            local.executor(local.readers()).wake_behind_reader();
         }
         self.kept.clear();
         self.bytes.clear();
