@@ -174,46 +174,6 @@ fn a_commit_with_kept_parts_waits_for_no_turn() {
     assert_eq!((read, is_done), (Ok(true), true));
 }
 
-/// H, a handle that has a lock at executor 5, commits at level 3 in a body on the thread of executors 4 and 5, while X has the table of
-/// executor 5 out. The wait for the log leaves the turn to Y. X ends; Y goes on. H is durable, and its row is free.
-#[test]
-fn a_handle_that_waits_for_the_log_holds_no_row_meanwhile() {
-    let db = open();
-    let s = db.table("s").unwrap();
-    let mut h =
-        db.begin_with(&TxOptions { durability: Some(Durability::Disk), ..TxOptions::default() }).unwrap();
-    h.update(&s, 1, &[(1, Value::Int4(100))]).unwrap();
-    let (h, (pass, t_gate)) = (Mutex::new(Some(h)), gate());
-    let closure = Flow::of(move |_, _, _| {
-        pass();
-        h.lock().unwrap().take().map_or(Ok(()), |h| h.commit())
-    });
-    let closure = closure.phases()[0][0].clone();
-    let here = Action::exclusive("v", |_, _, _| Ok(())); // executor 4: the thread of 4 and 5
-    register(&db, "T", Flow::new().phase([here.by_argument(0)]).phase([closure]));
-    let [(on_t, x_gate), (on_v, y_gate)] = ["t", "v"].map(gated);
-    register(&db, "X", on_t);
-    register(&db, "Y", on_v);
-
-    let t = send(&db, "T", 1);
-    t_gate.until_it_runs();
-    let x = send(&db, "X", 5);
-    x_gate.until_it_runs();
-    let y = send(&db, "Y", 0);
-    db.sync().unwrap(); // so that H's own wait is not over before it begins:
-    std::thread::sleep(Duration::from_millis(500)); // nothing is left that the log server was asked for
-    t_gate.end();
-    y_gate.until_it_runs(); // H has left its turn, for the log
-    std::thread::sleep(Duration::from_secs(1)); // and has long been durable
-    x_gate.end();
-    assert_eq!(x.wait(), Ok(vec![]));
-    let touched = db.transact_with(&within(), |tx| tx.update(&s, 1, &[(1, Value::Int4(2))]));
-    y_gate.end();
-    assert_eq!(y.wait(), Ok(vec![]));
-    assert_eq!(t.wait(), Ok(vec![]));
-    assert_eq!(touched, Ok(true)); // is Err(LockTimeout)
-}
-
 /// A handle's commit has waited in vain for a lock table, and waits for the disk, which hangs. When the table is back, its row is free.
 #[test]
 fn a_commit_that_could_not_release_at_once_does_so_beside_its_wait_for_the_disk() {

@@ -14,9 +14,14 @@ use crate::store::memory::index::NodePool;
 use crate::store::memory::{Budget, SEGMENT_BYTES};
 use crate::txn::redo::RedoRecord;
 
+/// Tables are compacted again on the way as long as each compaction frees one in so many of the segments in use.
+const COMPACTION_FREES: u64 = 64;
+
 /// The storage of the users' tables that there are.
 pub(super) struct Heaps {
     tables: Mutex<HashMap<HeapId, Arc<RedoTable>>>,
+    /// The last compaction on the way was worth its cost.
+    gains: AtomicBool,
     /// See [`Heaps::let_rows_move`].
     rows_may_move: AtomicBool,
     /// Of all indexes.
@@ -32,7 +37,12 @@ thread_local! {
 impl Heaps {
     /// No tables yet, which so many threads will redo. Rows of tables that one thread redoes may move.
     pub fn new(nodes: Arc<NodePool>, threads: usize) -> Heaps {
-        Heaps { tables: Mutex::default(), rows_may_move: AtomicBool::new(threads == 1), nodes }
+        Heaps {
+            tables: Mutex::default(),
+            rows_may_move: AtomicBool::new(threads == 1),
+            gains: AtomicBool::new(true),
+            nodes,
+        }
     }
 
     /// From here on this is the table with its storage.
@@ -52,11 +62,20 @@ impl Heaps {
     }
 
     /// Compacts the tables, if rows may move; whether that frees anything.
-    pub fn compact(&self) -> bool {
+    fn compact(&self) -> bool {
         if !self.rows_may_move.load(Ordering::Relaxed) {
             return false;
         }
-        self.tables.lock().values().map(|table| table.compact()).sum::<u64>() > 0
+        let tables = self.tables.lock();
+        let in_use: usize = tables.values().map(|table| table.heap.owned().len()).sum();
+        let freed: u64 = tables.values().map(|table| table.compact()).sum();
+        self.gains.store(freed >= in_use as u64 / COMPACTION_FREES, Ordering::Relaxed);
+        freed > 0
+    }
+
+    /// The same on the way, as long as it is worth its cost: each goes through all tables.
+    fn compact_again(&self) -> bool {
+        self.gains.load(Ordering::Relaxed) && self.compact()
     }
 
     /// Gives back what rows do not need, before secondary indexes and other tables take it: rows are moved together where memory is
@@ -100,7 +119,7 @@ impl Heaps {
 
     /// Does what may come to the memory bound; as [`Heaps::redo`].
     pub fn retry<T>(&self, mut attempt: impl FnMut() -> Result<T>) -> Result<T> {
-        let ways: [fn(&Heaps) -> bool; 2] = [Heaps::give_back_empty, Heaps::compact];
+        let ways: [fn(&Heaps) -> bool; 2] = [Heaps::give_back_empty, Heaps::compact_again];
         let mut done = attempt();
         for make_room in ways {
             if !matches!(done, Err(Error::MemoryLimit { .. })) {

@@ -404,13 +404,16 @@ impl Heap {
         }
     }
 
-    /// Takes segments from what inserts fill: no slot in them is handed out from here on. For recovery, which empties them.
+    /// Takes segments from the heap's, and from what inserts fill: no slot in them is handed out from here on. For recovery, which
+    /// empties them; each is given back, or readmitted.
     pub fn withdraw(&self, segments: &HashSet<SegmentId>) {
         self.forget(&mut self.lock_stripes(), segments);
+        self.owned.lock().retain(|id| !segments.contains(id));
     }
 
-    /// Lets inserts fill a segment again that was withdrawn.
+    /// Takes a segment back that was withdrawn.
     pub fn readmit(&self, id: SegmentId) {
+        self.owned.lock().push(id);
         let free = |slot: &RecordRef| self.segments.is_free(*slot);
         self.segments.slots(id).map_while(Result::ok).filter(free).for_each(|slot| self.adopt_free(0, slot));
         self.put_aside(id);
@@ -419,7 +422,6 @@ impl Heap {
     /// Gives a segment back that was withdrawn, and has no row any more.
     pub fn give_back_withdrawn(&self, id: SegmentId) {
         let _stripes = self.lock_stripes();
-        self.owned.lock().retain(|&owned| owned != id);
         self.free_segments([id]);
     }
 
