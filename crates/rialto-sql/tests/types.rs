@@ -485,3 +485,21 @@ fn quotients_and_products_that_fit_have_their_digits() {
         assert_eq!(run(&mut session, &format!("select {sql}"), &[]), Ok(vec![expected]), "{sql}");
     }
 }
+
+/// What stands behind a function in FROM is not passed over, and count(*) stands where it counts.
+#[test]
+fn what_is_not_served_is_refused() {
+    let mut session = session();
+    for (sql, code) in [
+        ("select count(*) from generate_series(1, 9) tablesample system (1)", "0A000"),
+        ("select n from generate_series(1, 9) as g(n text)", "0A000"),
+        ("select * from generate_series(1, count(*))", "42803"),
+        ("select id from t order by count(*)", "42803"),
+    ] {
+        assert_eq!(run(&mut session, sql, &[]), Err(code), "{sql}");
+    }
+    assert_eq!(
+        run(&mut session, "select n from generate_series(1, 2) as g(n)", &[]).map(|rows| rows.len()),
+        Ok(2)
+    );
+}

@@ -184,6 +184,10 @@ fn select_parts(
         }
     }
     let order = order(binder, &scope, &select.order, &items, &columns)?;
+    if !counts && order.iter().any(|order| order.expr.has_count()) {
+        let message = "ORDER BY with count(*) in a SELECT that does not count";
+        return Err(SqlError::new(SqlState::GroupingError, message));
+    }
     if counts && !order.is_empty() {
         return Err(SqlError::unsupported("ORDER BY with count(*)"));
     }
@@ -200,6 +204,10 @@ fn series(binder: &mut Binder<'_>, arguments: &[Node]) -> Result<([Expr; 3], Sql
         .iter()
         .map(|argument| {
             let typed = binder.expr(&Scope::Nothing, argument)?;
+            if typed.expr.has_count() {
+                let message = "aggregate functions are not allowed in functions in FROM";
+                return Err(SqlError::new(SqlState::GroupingError, message).at(typed.position));
+            }
             binder.settle(typed, SqlType::Int8)
         })
         .collect::<Result<Vec<_>>>()?;

@@ -206,7 +206,28 @@ fn source(places: &Places<'_>, from: ast::TableWithJoins) -> Result<Source> {
         return Err(SqlError::unsupported("JOIN"));
     }
     match from.relation {
-        TableFactor::Table { args: Some(args), name, alias, with_ordinality: false, .. } => {
+        TableFactor::Table {
+            args: Some(args),
+            name,
+            alias,
+            with_hints,
+            version,
+            with_ordinality,
+            partitions,
+            json_path,
+            sample,
+            index_hints,
+        } => {
+            let is_plain = with_hints.is_empty()
+                && partitions.is_empty()
+                && index_hints.is_empty()
+                && !with_ordinality
+                && version.is_none()
+                && json_path.is_none()
+                && sample.is_none();
+            if !is_plain {
+                return Err(SqlError::unsupported("what follows a function in FROM"));
+            }
             let function = name.to_string();
             if !matches!(function.to_lowercase().as_str(), "generate_series" | "pg_catalog.generate_series") {
                 return Err(SqlError::unsupported(format!("function {function} in FROM")));
@@ -227,7 +248,11 @@ fn source(places: &Places<'_>, from: ast::TableWithJoins) -> Result<Source> {
             let alias = match alias {
                 None => Name { text: "generate_series".to_string(), position: None },
                 Some(alias) if alias.columns.is_empty() && alias.at.is_none() => places.alias(&alias.name)?,
-                Some(alias) if alias.columns.len() == 1 && alias.at.is_none() => {
+                Some(alias)
+                    if alias.columns.len() == 1
+                        && alias.at.is_none()
+                        && alias.columns[0].data_type.is_none() =>
+                {
                     places.alias(&alias.columns[0].name)?
                 }
                 Some(_) => return Err(SqlError::unsupported("this alias of generate_series")),
