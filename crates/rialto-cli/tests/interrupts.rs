@@ -239,7 +239,9 @@ fn interrupted_backup(to: &Directory, command: impl Fn() -> Command) -> Output {
         while !unfinished.exists() && running.0.try_wait().expect("it can be waited for").is_none() {
             thread::yield_now();
         }
-        interrupt(&running);
+        if running.0.try_wait().expect("it can be waited for").is_none() {
+            interrupt(&running);
+        }
         let output = running.output();
         if output.status.code() != Some(0) {
             return output;

@@ -65,6 +65,7 @@ mod untouched;
 mod work;
 
 use std::path::Path;
+use std::process::Command;
 use std::time::Instant;
 
 use rialto::io::{FaultyDisk, Random};
@@ -97,6 +98,12 @@ fn skipped(what: &str) {
 
 /// Whether a faulty disk can be mounted here, and another boot shown to a server.
 fn can_mount() -> bool {
+    let shows_boot = "mount --bind /proc/sys/kernel/random/uuid /proc/sys/kernel/random/boot_id";
+    let shown = Command::new("unshare").args(["--mount", "sh", "-c", shows_boot]).output();
+    if !shown.is_ok_and(|output| output.status.success()) {
+        skipped("a process cannot be shown another boot, by `unshare --mount`; root has that right");
+        return false;
+    }
     let scratch = Directory::new("mounted-probe");
     let mounted = Mounted::new(FaultyDisk::new(1), &scratch.path().join("data"));
     if let Err(error) = &mounted {
@@ -122,8 +129,21 @@ fn what_was_acknowledged_is_there_after_each_life() {
     );
 }
 
+/// Whether the kernel is new enough to write maps of files in place on btrfs, where they say that they want it.
+fn writes_maps_in_place() -> bool {
+    let system = rustix::system::uname();
+    let release = system.release().to_string_lossy();
+    let mut numbers = release.split('.').map_while(|number| number.parse::<u32>().ok());
+    (numbers.next(), numbers.next()) >= (Some(6), Some(18))
+}
+
 /// A file system of this kind that fills up under a server, again and again.
 fn fills_up(kind: Kind) {
+    if kind == Kind::Btrfs && !writes_maps_in_place() {
+        return skipped(
+            "before Linux 6.18 a map on a full btrfs cannot be written; it was tried on no earlier one",
+        );
+    }
     if let Err(problem) = LoopMount::new(kind, Directory::new(&format!("probe-{}", kind.name()))) {
         return skipped(&format!("no {} in a file can be mounted: {problem}", kind.name()));
     }

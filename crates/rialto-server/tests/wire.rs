@@ -547,3 +547,20 @@ fn times_without_end_are_no_limits() {
     drop(client);
     server.wait().unwrap();
 }
+
+/// A setting that an implicit block has for itself is told, and told again as it was before, before the client has its turn.
+#[test]
+fn a_setting_that_ends_with_its_block_is_told_before_ready_for_query() {
+    let server = TestServer::start();
+    let mut client = server.connect();
+    client.run("set application_name = 'before'");
+    let answer = client.query("set local application_name = 'within'; select 1");
+    assert_eq!(error_code(&answer), None);
+    let told: Vec<String> = answer
+        .iter()
+        .filter(|(tag, _)| *tag == b'S')
+        .map(|(_, body)| String::from_utf8_lossy(body).replace('\0', " ").trim().to_owned())
+        .collect();
+    assert_eq!(told.last().map(String::as_str), Some("application_name before"), "{told:?}");
+    assert_eq!(answer.last().map(|(tag, _)| *tag), Some(b'Z'));
+}

@@ -2,7 +2,7 @@
 //! body of its thread: its caller is told, and its locks go as soon as the table is back.
 
 use std::sync::{Mutex, mpsc};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rialto::io::{Caching, FaultKind, FaultyDisk, MemoryDisk};
 use rialto::row::{Column, ColumnType, Value, WhichIndex};
@@ -97,6 +97,15 @@ fn send(db: &Database, name: &str, id: i32) -> Sent {
     db.send_call(name, &[Value::Int4(id)]).unwrap()
 }
 
+/// Whether this comes to be so while the bodies wait at their gates.
+fn until(is_so: impl Fn() -> bool) -> bool {
+    let end = Instant::now() + PATIENCE / 4;
+    while !is_so() && Instant::now() < end {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    is_so()
+}
+
 fn within() -> TxOptions {
     TxOptions { lock_timeout: Some(PATIENCE / 4), ..TxOptions::default() }
 }
@@ -127,9 +136,7 @@ fn a_commit_that_waits_for_a_lock_table_waits_for_no_turn() {
     let y = send(&db, "Y", 0);
     t_gate.end();
     y_gate.until_it_runs();
-    // Ten times as long as T is to wait for the table.
-    std::thread::sleep(Duration::from_secs(1));
-    let is_done = t.is_done();
+    let is_done = until(|| t.is_done());
     x_gate.end();
     assert_eq!(x.wait(), Ok(vec![]));
     // Nobody's body has executor 5 out any more. Y, at executor 4, runs on.
@@ -162,8 +169,7 @@ fn a_commit_with_kept_parts_waits_for_no_turn() {
     let y = send(&db, "Y", 0);
     t_gate.end();
     y_gate.until_it_runs();
-    std::thread::sleep(Duration::from_secs(1));
-    let is_done = parts.is_done();
+    let is_done = until(|| parts.is_done());
     let u = db.table("u").unwrap();
     let read = db.transact_with(&within(), |tx| tx.get(&u, 5)).map(|row| row.is_some());
     y_gate.end();
@@ -215,9 +221,7 @@ fn a_commit_that_could_not_release_at_once_does_so_beside_its_wait_for_the_disk(
         has_begun.recv_timeout(Duration::from_secs(60)).unwrap(); // the table of executor 0 is out
         disk.hang(FaultKind::Sync, "log-0");
         let commit = scope.spawn(move || h.commit()); // place, apply, 100 ms at the table, owes; then the disk
-        while disk.hanging() == 0 {
-            std::thread::yield_now();
-        }
+        assert!(until(|| disk.hanging() > 0), "the commit comes to the disk");
         drop(end); // the table comes back
         let slow = slow.join().unwrap();
         let soon = TxOptions { lock_timeout: Some(Duration::from_secs(2)), ..TxOptions::default() };

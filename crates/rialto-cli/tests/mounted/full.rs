@@ -1,7 +1,7 @@
 //! A real file system that fills up under a server.
 
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rialto::io::Random;
 
@@ -16,8 +16,8 @@ use crate::work::{Failures, Work};
 
 /// Rounds of one database, at most.
 const ROUNDS: u64 = 2;
-/// How often a commit is tried once there is room again.
-const TRIES: u32 = 200;
+/// For how long a commit is tried once there is room again.
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// What was done, for the tally.
 #[derive(Debug, Default)]
@@ -93,7 +93,8 @@ impl Database {
     /// With room again, a server takes commits; false if it has stopped instead.
     fn commits_again(&self, server: &Server, about: &str) -> bool {
         let Ok(mut client) = Client::connect(&server.address) else { return false };
-        for _ in 0..TRIES {
+        let until = Instant::now() + PATIENCE;
+        while Instant::now() < until {
             match client.query("UPDATE accounts SET balance = balance WHERE id = 1") {
                 Answer::Done { .. } => return true,
                 Answer::Refused { code, .. } if code == "53100" => thread::sleep(Duration::from_millis(20)),
@@ -160,7 +161,8 @@ impl Database {
         match then {
             Then::Goes => {
                 self.mount.make_room();
-                if !self.commits_again(&server, about) {
+                // A write that failed before there was room may be told only now.
+                if !self.commits_again(&server, about) || Client::connect(&server.address).is_err() {
                     return self.stopped(server, settings, &histories, about, tally);
                 }
                 tally.went_on += 1;

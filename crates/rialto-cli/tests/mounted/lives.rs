@@ -198,8 +198,9 @@ impl Database {
             self.work(&server, &mut histories, &progress, end != End::Asked || !is_well, about, tally);
 
         // The end, and what the machine finds after it.
-        let runs = server.runs();
+        // Before anything is waited for: from then on its number may be another process's.
         let was_killed = self.mounted.killer.disarm() && end == End::Killed;
+        let runs = server.runs();
         let is_left_alone = !was_killed && !disk.is_down();
         let stops = is_left_alone && (ended_sessions || !runs);
         assert!(!(stops && is_well), "{about}: it stops by itself: {}", server.ended(about).said);
@@ -218,7 +219,8 @@ impl Database {
             let code = ended.status.code();
             let expected = match end {
                 _ if stops => code == Some(4),
-                End::Killed => ended.by_signal() == Some(9),
+                // It may have been about to stop.
+                End::Killed => ended.by_signal() == Some(9) || !is_well && code == Some(4),
                 _ if is_well => code == Some(0),
                 _ => matches!(code, Some(0 | 4)),
             };
@@ -228,7 +230,7 @@ impl Database {
                 tally.stopped += 1;
             }
             closed = code == Some(0);
-            tally.killed += u64::from(end == End::Killed && !stops);
+            tally.killed += u64::from(end == End::Killed && ended.by_signal() == Some(9));
             tally.asked += u64::from(end == End::Asked && !stops);
             disk.leave_room(ROOM);
         }
