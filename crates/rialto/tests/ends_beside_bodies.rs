@@ -98,7 +98,7 @@ fn send(db: &Database, name: &str, id: i32) -> Sent {
 }
 
 /// Whether this comes to be so while the bodies wait at their gates.
-fn until(is_so: impl Fn() -> bool) -> bool {
+fn until(mut is_so: impl FnMut() -> bool) -> bool {
     let end = Instant::now() + PATIENCE / 4;
     while !is_so() && Instant::now() < end {
         std::thread::sleep(Duration::from_millis(1));
