@@ -3,8 +3,6 @@
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use smallvec::SmallVec;
-
 /// A transaction slot takes this many row numbers at a time, so that slots insert into different index leaves.
 const ROW_NUMBER_BLOCK: u64 = 64;
 
@@ -23,11 +21,6 @@ impl NumberShare {
     pub fn of(number: u64, among: u16) -> NumberShare {
         let executor = (number / ROW_NUMBER_BLOCK % u64::from(among)) as u16;
         NumberShare { executor, among }
-    }
-
-    #[inline]
-    fn has(self, number: u64) -> bool {
-        NumberShare::of(number, self.among) == self
     }
 
     /// The first number in it from this one on.
@@ -71,25 +64,33 @@ impl RowNumbers {
     }
 }
 
-/// The numbers of a table that a transaction slot has at hand: a part of a block of each share that it was asked for.
+/// The numbers of a table that a transaction slot has at hand: a part of a block, and of one of each share that it was asked for.
 #[derive(Debug, Default)]
-pub(crate) struct NumbersAtHand(SmallVec<[Range<u64>; 1]>);
+pub(crate) struct NumbersAtHand {
+    any: Range<u64>,
+    /// By their executors.
+    of_shares: Vec<Range<u64>>,
+}
 
 impl NumbersAtHand {
     /// A number of this share, or of any.
     #[inline]
     pub fn take(&mut self, numbers: &RowNumbers, share: Option<NumberShare>) -> u64 {
-        let is_of_share = |block: &Range<u64>| share.is_none_or(|share| share.has(block.start));
-        let at = self.0.iter().position(is_of_share).unwrap_or_else(|| {
-            self.0.push(numbers.take_block(share));
-            self.0.len() - 1
-        });
-        let block = &mut self.0[at];
+        let block = match share {
+            None => &mut self.any,
+            Some(share) => {
+                if self.of_shares.len() != usize::from(share.among) {
+                    // The shares are other ones now.
+                    self.of_shares = vec![0..0; usize::from(share.among)];
+                }
+                &mut self.of_shares[usize::from(share.executor)]
+            }
+        };
+        if block.is_empty() {
+            *block = numbers.take_block(share);
+        }
         let number = block.start;
         block.start += 1;
-        if block.is_empty() {
-            self.0.swap_remove(at);
-        }
         number
     }
 }
@@ -118,7 +119,6 @@ mod tests {
                 );
                 assert!(given.insert(number), "{number} is given twice");
             }
-            assert!(slots.iter().all(|slot| slot.0.len() <= 1 + 3 + 16));
         }
     }
 
