@@ -22,7 +22,7 @@ impl Killer {
         *self.0.lock().unwrap() = Some(Victim { process, step, takes_place });
     }
 
-    /// Kills nobody any more. Whether somebody was killed.
+    /// Forgets the victim. True if the process was killed already, or none was named.
     pub fn disarm(&self) -> bool {
         self.0.lock().unwrap().take().is_none()
     }

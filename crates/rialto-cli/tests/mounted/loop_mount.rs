@@ -35,7 +35,7 @@ impl Kind {
         }
     }
 
-    /// What makes it, with all of its room for anybody.
+    /// The command that makes the file system, with no blocks reserved for root.
     fn maker(self) -> Command {
         let mut command = Command::new(format!("mkfs.{}", self.name()));
         match self {

@@ -112,7 +112,7 @@ struct OpenFile {
     synced: Option<Arc<dyn File>>,
     /// Opened past the page cache: lengths and places are whole blocks.
     direct: bool,
-    /// Mapped into memory: the kernel writes it, whoever dies.
+    /// Mapped into memory: the kernel writes its pages, also after the process has ended.
     is_mapped: bool,
 }
 

@@ -54,7 +54,7 @@ impl Drop for TakesTurns {
 pub(crate) struct Blocked(Option<Arc<dyn Turns>>);
 
 impl Blocked {
-    /// Whether the thread has a turn.
+    /// Whether the thread has a turn, which [`Blocked::enter`] would give to another executor.
     pub fn would_give_turn_away() -> bool {
         TURNS
             .try_with(|mine| {

@@ -372,7 +372,7 @@ impl Executor {
         Some(self.taken(state))
     }
 
-    /// Is no reader any more. True: somebody is to be [woken](Executor::wake_behind_reader).
+    /// Ends the reader's stint. True: threads sleep, and the caller is to call [`Executor::wake_behind_reader`].
     #[inline]
     #[must_use]
     pub fn stop_reading(&self, reader: u16) -> bool {
@@ -496,7 +496,7 @@ impl Executor {
         self.notify(&sleepers);
     }
 
-    /// The same behind the last reader: the bar stays, since a request that is between two sleeps needs it still.
+    /// As [`Executor::wake`], after the last reader has left: the bar stays set, since a request that is between two tries still needs it.
     #[cold]
     pub fn wake_behind_reader(&self) {
         self.notify(&self.sleepers.lock());

@@ -21,8 +21,8 @@
 //! What such an owner holds at an executor whose table is out, by an earlier request or as another part of a span, stays its own
 //! for now. All other locks go when the owner is to release them: parts of the span with the request that has failed, the rest with the
 //! transaction. No owner waits at its end until a table is back: what it cannot release is left to another thread (`txn/releases.rs`), at
-//! once if it was refused a lock or ends on a thread that owns executors, else after [`RELEASE_AGAIN`] a few times over. A part's locks that cannot be handed over to the owner
-//! that leads its transaction stay the part's until the transaction ends. An owner whose request is granted just before the table
+//! once if it was refused a lock or ends on a thread that owns executors, else after [`RELEASE_AGAIN`] a few times over. A part's locks
+//! that cannot be handed over to the owner that leads its transaction stay the part's until the transaction ends. An owner whose request is granted just before the table
 //! goes out waits for the table to take note of it.
 
 mod changes;
@@ -126,7 +126,7 @@ fn retire(tables: &mut [Latch<'_>], gone: HeldLocal) {
 /// The executors' lock tables, and the routing rules that lead to them. One more than there is room for has what is only read:
 /// the readers' executor.
 ///
-/// Invariant **L11**: whoever has been granted a span holds it at each executor that has keys of it under the rules in force. A request
+/// Invariant **L11**: an owner that has been granted a span holds it at each executor that has keys of it under the rules in force. A request
 /// is refused under an executor's latch unless it was routed by these; a change of rules has all latches, and takes the locks along with the keys.
 #[derive(Debug)]
 pub(super) struct LocalTables {
