@@ -3,8 +3,9 @@
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A transaction slot takes this many row numbers at a time, so that slots insert into different index leaves.
-const ROW_NUMBER_BLOCK: u64 = 64;
+/// A transaction slot takes this many row numbers at a time, so that slots insert into different index leaves, also one that takes
+/// numbers of many executors by turns.
+const ROW_NUMBER_BLOCK: u64 = 1024;
 
 /// The share of an executor in the row numbers of a table: one block in so many.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -103,7 +104,7 @@ mod tests {
 
     #[test]
     fn a_number_is_of_the_share_that_was_asked_for_and_never_given_twice() {
-        for first in [1, 64, 1 << 16] {
+        for first in [1, ROW_NUMBER_BLOCK, 1 << 16] {
             let numbers = RowNumbers::new(first);
             let mut slots = [NumbersAtHand::default(), NumbersAtHand::default()];
             let mut given = HashSet::new();
@@ -124,10 +125,11 @@ mod tests {
 
     #[test]
     fn a_slot_that_asks_for_no_share_takes_whole_blocks() {
-        let numbers = RowNumbers::new(70);
+        let first = ROW_NUMBER_BLOCK + 6;
+        let numbers = RowNumbers::new(first);
         let mut slot = NumbersAtHand::default();
-        let taken: Vec<u64> = (0..100).map(|_| slot.take(&numbers, None)).collect();
-        assert_eq!(taken, (70..170).collect::<Vec<u64>>());
-        assert_eq!(numbers.next(), 192);
+        let taken: Vec<u64> = (0..ROW_NUMBER_BLOCK).map(|_| slot.take(&numbers, None)).collect();
+        assert_eq!(taken, (first..first + ROW_NUMBER_BLOCK).collect::<Vec<u64>>());
+        assert_eq!(numbers.next(), 3 * ROW_NUMBER_BLOCK);
     }
 }

@@ -313,7 +313,6 @@ impl Log {
             // Not by this thread: its commit has its place, and is not applied yet (W1).
             core.hand_over_listeners(Durability::Memory);
         }
-        // I3: what only level 1 waited for is on disk within the interval all the same.
         core.writer.ask_soon();
         Some(lsn)
     }
@@ -374,9 +373,8 @@ impl Log {
     pub fn leave(&self, lsn: Lsn, durability: Durability) {
         let core = &*self.core;
         match durability {
-            Durability::Memory if core.memory.load(Ordering::SeqCst) >= lsn.0 => core.writer.ask_soon(),
             Durability::Memory => match core.gather_to(lsn) {
-                Gathered::All => core.writer.ask_soon(),
+                Gathered::All => {}
                 Gathered::RingFull | Gathered::GroupFull => core.ask_or_write(),
             },
             Durability::Disk if core.writer.durable() >= lsn.0 => {}
@@ -507,7 +505,7 @@ impl Log {
                 return Err(core.stop_error());
             }
             let mut gatherer = core.gatherer.lock();
-            core.gather(&mut gatherer, u64::MAX);
+            core.gather_queued(&mut gatherer);
             let point = gatherer.point();
             drop(gatherer);
             core.hand_over_listeners(Durability::Memory);
@@ -734,17 +732,12 @@ impl Core {
             return false;
         }
         let Some(mut gatherer) = self.gatherer.try_lock() else { return false };
-        self.gather(&mut gatherer, u64::MAX);
+        self.gather_queued(&mut gatherer);
         drop(gatherer);
         if rarely(self.listeners.wait_for(Durability::Memory)) {
             self.hand_over_listeners(Durability::Memory);
         }
-        let reached = self.memory.load(Ordering::SeqCst) >= lsn.0;
-        // I3: what only level 1 waited for is on disk within the interval all the same.
-        if reached && self.writer.durable() < lsn.0 {
-            self.writer.ask_soon();
-        }
-        reached
+        self.memory.load(Ordering::SeqCst) >= lsn.0
     }
 
     /// Gathers what is queued and makes it durable at level 1.
@@ -770,7 +763,7 @@ impl Core {
     }
 
     fn gather_all(&self, mut gatherer: MutexGuard<'_, Gatherer>) -> Gathered {
-        let gathered = self.gather(&mut gatherer, u64::MAX);
+        let gathered = self.gather_queued(&mut gatherer);
         drop(gatherer);
         self.hand_over_listeners(Durability::Memory);
         gathered
@@ -793,6 +786,18 @@ impl Core {
         (!is_reached()).then_some(gatherer)
     }
 
+    /// As [`Core::gather`], for who does not write the group himself: it is asked for. So all that is durable at level 1 is on
+    /// disk within the interval (I3), whoever has gathered it; whoever finds his place gathered asks for nothing.
+    fn gather_queued(&self, gatherer: &mut Gatherer) -> Gathered {
+        let before = gatherer.lsn();
+        let gathered = self.gather(gatherer, u64::MAX);
+        if gatherer.lsn() > before && !canary::is_back("gathered-for-others-unasked") {
+            self.writer.ask_soon();
+        }
+        gathered
+    }
+
+    /// Moves what is queued into the ring, up to the place `last`: it is durable at level 1.
     fn gather(&self, gatherer: &mut Gatherer, last: u64) -> Gathered {
         let before = gatherer.lsn();
         let gathered = gatherer.gather(&self.pool, last);
@@ -889,10 +894,6 @@ impl Core {
             if self.memory.load(Ordering::SeqCst) < lsn.0 {
                 return Ok(false);
             }
-        }
-        // I3: what only level 1 waited for is on disk within the interval all the same.
-        if self.writer.durable() < lsn.0 {
-            self.writer.ask_soon();
         }
         Ok(true)
     }

@@ -83,6 +83,28 @@ fn level_1_is_bounded(group_commit: GroupCommitOptions) {
     assert!((0..20).any(|_| rests()), "nothing is written or woken while nothing happens: {:?}", log.stats());
 }
 
+/// I3. The committer finds its place gathered, answers, and asks for nothing.
+#[test]
+fn what_others_gather_is_on_disk_within_the_bound() {
+    type Gathers = fn(&Log);
+    let ways: [(&str, Gathers); 2] = [
+        ("the point of a backup", |log| _ = log.point().unwrap()),
+        ("a transaction without a packet's slot", |log| _ = log.wait_for_packet(|| Ok(())).unwrap()),
+    ];
+    for (group_commit, (who, gathers)) in every_design().flat_map(|design| ways.map(|way| (design, way))) {
+        let disk: Arc<dyn Disk> = MemoryDisk::new();
+        let log = Log::create(&disk, DATABASE, &LogOptions { group_commit, ..small() }).unwrap();
+        let lsn = commit(&log, b"level 1");
+        gathers(&log);
+        assert!(log.has_reached(lsn, Durability::Memory), "{who} gathers what is queued");
+        let began = Instant::now();
+        while log.durable_position() < lsn {
+            assert!(began.elapsed() < Duration::from_secs(20), "{who} has gathered it, {group_commit}");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
+
 /// Designs in which the stand-in stalls for so long for a ticket without a waiter.
 fn that_stall(time: Duration) -> [GroupCommitOptions; 4] {
     let time = Some(time);

@@ -22,6 +22,52 @@ fn ascending_and_descending_keys_leave_full_leaves() {
     }
 }
 
+/// As those who insert under keys of their own, one behind the other, each in a range of keys that begins anew now and then.
+#[test]
+fn keys_that_grow_in_many_places_leave_full_leaves() {
+    for len in [4, 8, 20] {
+        let pool = pool(1 << 12);
+        let index = Index::new(pool.clone()).expect("a first node");
+        let key = |place: u64, n: u64| {
+            let mut key = vec![b'a'; len];
+            let number = place * 2_000 + n;
+            let bytes = number.to_be_bytes();
+            let last = len.min(8);
+            key[len - last..].copy_from_slice(&bytes[8 - last..]);
+            key
+        };
+        for n in 0..2_000 {
+            for place in 0..50 {
+                assert_eq!(put(&index, &key(place, n), n), Ok(Insert::Done));
+            }
+        }
+        assert_eq!(index.check(), Ok(100_000));
+        let per_node = 100_000 / pool.nodes_in_use();
+        assert!(per_node > 190, "{per_node} entries per node, keys of {len} bytes");
+    }
+}
+
+/// A key that happens to follow others shows no row of keys: leaves stay as full as those of random keys.
+#[test]
+fn dense_keys_in_any_order_leave_leaves_two_thirds_full() {
+    let mut random = Random::new(Seed::get().0);
+    let mut keys: Vec<u64> = (0..100_000).collect();
+    for at in (1..keys.len()).rev() {
+        keys.swap(at, random.below(at as u64 + 1) as usize);
+    }
+    let pool = pool(1 << 12);
+    let index = Index::new(pool.clone()).expect("a first node");
+    let mut least = u64::MAX;
+    for (nth, &n) in (1..).zip(&keys) {
+        assert_eq!(put(&index, &number(n), n), Ok(Insert::Done));
+        if nth % 10_000 == 0 {
+            least = least.min(nth / pool.nodes_in_use() as u64);
+        }
+    }
+    assert_eq!(index.check(), Ok(100_000));
+    assert!(least > 120, "{least} entries per node");
+}
+
 #[test]
 fn random_keys_leave_leaves_two_thirds_full() {
     let seed = Seed::get();
