@@ -412,6 +412,7 @@ pub(crate) fn open(disk: Arc<dyn Disk>, options: Options) -> Result<Running, Ope
     }
     let opened_at = found.log.place();
     let (calls_max, parts_max) = (options.transactions_max.div_ceil(2), options.parts_max());
+    let memory = found.segments.budget().clone();
     let core = Arc::new(Core {
         database_id: found.database_id,
         segments: found.segments,
@@ -422,6 +423,7 @@ pub(crate) fn open(disk: Arc<dyn Disk>, options: Options) -> Result<Running, Ope
             owners_max: options.transactions_max + parts_max,
             executors: options.executors,
             executors_max: options.executors_room(),
+            memory,
             ..LockOptions::default()
         }),
         log: found.log,

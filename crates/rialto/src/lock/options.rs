@@ -1,8 +1,10 @@
 //! [`LockOptions`]: what is chosen when a lock manager is made.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::deadlock::VictimPolicy;
+use crate::store::memory::Budget;
 
 /// How locks are kept while nobody competes for them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -40,6 +42,8 @@ pub struct LockOptions {
     pub deadlock_check_after: Duration,
     /// The most locks that an owner may have of each kind that takes memory of its own: on names, and at executors.
     pub locks_max: usize,
+    /// What long lists of thin locks take their memory from.
+    pub memory: Arc<Budget>,
 }
 
 /// The most locks of a transaction on names, and at executors: see [`LockOptions::locks_max`]. A lock on a name takes some 150
@@ -57,6 +61,7 @@ impl Default for LockOptions {
             victim: VictimPolicy::default(),
             deadlock_check_after: Duration::from_millis(1),
             locks_max: LOCKS_MAX,
+            memory: Arc::new(Budget::unbounded()),
         }
     }
 }

@@ -24,12 +24,13 @@ use super::head::{Head, Heads};
 use super::manager::{LockManager, Woken};
 use super::mode::{Acquired, LockMode, RecordMode};
 use super::name::{HeadName, LockTarget};
-use super::slot::{Lent, Owner, Slot};
+use super::slot::{Body, Lent, Owner, Slot};
 use super::sync::{AtomicU64, Mutex};
 use super::wait::{LockError, LockPolicy, Wait};
 use crate::ids::IndexId;
 use crate::looks::count_look;
 use crate::rarely::rarely;
+use crate::store::memory::Budget;
 
 /// The lock bits of a record's word.
 #[derive(Debug)]
@@ -83,6 +84,8 @@ pub(super) const VOID: u64 = u64::MAX;
 const FIRST_CHUNK: usize = 64;
 /// How many chunks after the first a slot keeps for its next transactions.
 pub(super) const CHUNKS_KEPT: usize = 2;
+/// The length of a list of the first chunk and those that are kept. What is longer takes its memory from the budget.
+pub(super) const LENGTH_KEPT: usize = FIRST_CHUNK * ((2 << CHUNKS_KEPT) - 1);
 
 /// The records that an owner holds in the thin form. Only the owner writes; the detector reads.
 #[derive(Debug)]
@@ -124,6 +127,12 @@ impl Chunks {
     pub(super) fn len(&self) -> usize {
         self.0.len()
     }
+
+    /// The bytes of a chunk that come from the budget.
+    fn bytes_of(chunk: usize) -> u64 {
+        let length = FIRST_CHUNK * (2 << chunk);
+        if chunk < CHUNKS_KEPT { 0 } else { (length * size_of::<PlainU64>()) as u64 }
+    }
 }
 
 /// A list as its owner reads it.
@@ -156,24 +165,27 @@ impl ThinList {
     }
 
     fn set_beyond(&self, chunks: &mut Chunks, at: usize, record: u64) {
-        if chunks.cell(at).is_none() {
-            self.grow(chunks);
-        }
-        chunks.cell(at).expect("a list grows by one").store(record, Ordering::Relaxed);
+        chunks.cell(at).expect("there is room for one").store(record, Ordering::Relaxed);
     }
 
+    /// One chunk more. False: there is no memory for it.
     #[cold]
-    fn grow(&self, chunks: &mut Chunks) {
+    fn grow(&self, chunks: &mut Chunks, memory: &Budget) -> bool {
+        if !memory.take(Chunks::bytes_of(chunks.len())) {
+            return false;
+        }
         let length = FIRST_CHUNK * (2 << chunks.len());
         chunks.0.push((0..length).map(|_| PlainU64::new(VOID)).collect());
         *self.more.lock() = chunks.clone();
+        true
     }
 
     /// The list is empty. A long one gives up memory.
     #[inline(always)]
-    fn clear(&self, chunks: &mut Chunks) {
+    fn clear(&self, chunks: &mut Chunks, memory: &Budget) {
         self.length.store(0, Ordering::Release);
         if rarely(chunks.len() > CHUNKS_KEPT) {
+            memory.give((CHUNKS_KEPT..chunks.len()).map(Chunks::bytes_of).sum());
             chunks.0.truncate(CHUNKS_KEPT);
             *self.more.lock() = chunks.clone();
         }
@@ -214,7 +226,7 @@ impl Lent<'_> {
     #[inline(always)]
     pub fn record_if_free(self, owner: &mut Owner, word: &AtomicU64, record: u64, mode: RecordMode) -> bool {
         let before = word.load(Ordering::Relaxed);
-        if !ThinWord::is_free(before) {
+        if !ThinWord::is_free(before) || !owner.has_room_for_one() {
             return false;
         }
         let locked = ThinWord::granted(before, owner.id(), mode);
@@ -225,6 +237,7 @@ impl Lent<'_> {
         free
     }
 
+    /// There is room for it.
     #[inline(always)]
     fn note(self, owner: &mut Owner, record: u64) {
         // Counted when it is released, all at once.
@@ -234,8 +247,24 @@ impl Lent<'_> {
     }
 }
 
+impl Owner {
+    /// Whether its list of thin locks has room for one more.
+    #[inline(always)]
+    fn has_room_for_one(&self) -> bool {
+        let Body { thin, thin_chunks, .. } = &self.body;
+        *thin < FIRST_CHUNK || thin_chunks.cell(*thin).is_some()
+    }
+}
+
 impl LockManager {
-    /// Locks a record by its word if nobody holds it; the way on from a `false` is [`LockManager::record_thin`].
+    /// Sees to room for one more thin lock in the owner's list. False: there is no memory for it.
+    #[inline]
+    pub fn make_room_for_one(&self, owner: &mut Owner) -> bool {
+        owner.has_room_for_one()
+            || self.slot(owner).thin.grow(&mut owner.body.thin_chunks, &self.options.memory)
+    }
+
+    /// Locks a record by its word if nobody holds it, and there is room for it in the owner's list; the way on from a `false` is [`LockManager::record_thin`].
     #[inline(always)]
     pub fn record_if_free(&self, owner: &mut Owner, word: &AtomicU64, record: u64, mode: RecordMode) -> bool {
         self.lent(owner).record_if_free(owner, word, record, mode)
@@ -273,6 +302,9 @@ impl LockManager {
         wait: &Wait<'_>,
     ) -> Result<Acquired, LockError> {
         let id = owner.id();
+        if rarely(!self.make_room_for_one(owner)) {
+            return Err(LockError::NoMemory);
+        }
         loop {
             let before = word.load(Ordering::Relaxed);
             let (locked, acquired) = if before & ThinWord::QUEUED != 0 {
@@ -285,12 +317,12 @@ impl LockManager {
             } else {
                 let sharers = before & ThinWord::COUNT;
                 match mode {
-                    RecordMode::Shared if sharers > 0 && self.place_of(owner, record).is_some() => {
+                    RecordMode::Shared if sharers > 0 && self.names(owner, record)? => {
                         return Ok(Acquired::Held);
                     }
                     RecordMode::Shared if sharers == ThinWord::COUNT => break,
                     RecordMode::Exclusive if sharers > 0 => {
-                        if sharers > 1 || self.place_of(owner, record).is_none() {
+                        if sharers > 1 || !self.names(owner, record)? {
                             // Others share it.
                             break;
                         }
@@ -312,7 +344,7 @@ impl LockManager {
             return Err(LockError::WouldWait);
         }
         let name = HeadName::address(record);
-        let holds = self.place_of(owner, record).is_some();
+        let holds = self.names(owner, record)?;
         let ask = |heads: &mut Heads| {
             let at = heads.find_or_insert(name);
             let head = heads.at(at);
@@ -331,15 +363,17 @@ impl LockManager {
         Ok(acquired)
     }
 
-    /// Where the owner's list names the record, if it does: looked for in a short list, else found by an index of it.
-    fn place_of(&self, owner: &mut Owner, record: u64) -> Option<usize> {
+    /// Whether the owner's list names the record: looked for in a short list, else by an index of it.
+    fn names(&self, owner: &mut Owner, record: u64) -> Result<bool, LockError> {
         let body = &mut owner.body;
         let own = Own { list: &self.slots[usize::from(body.id)].thin, chunks: &body.thin_chunks };
         if body.thin <= FIRST_CHUNK {
-            return (0..body.thin).rev().find(|&at| own.get(at) == record);
+            return Ok((0..body.thin).rev().any(|at| own.get(at) == record));
         }
-        body.thin_index.extend(body.thin, |at| own.get(at));
-        body.thin_index.place_of(record)
+        if !body.thin_index.extend(body.thin, |at| own.get(at), &self.options.memory) {
+            return Err(LockError::NoMemory);
+        }
+        Ok(body.thin_index.has(record))
     }
 
     /// The owner's list.
@@ -353,8 +387,8 @@ impl LockManager {
         (0..owner.body.thin).map(move |at| own.get(at)).filter(|&record| record != VOID)
     }
 
-    /// Locks a slot that no index names yet, exclusively, before an entry for it is published. False: its lock bits are
-    /// still in use by those who held or sought the record that was there before; take another slot.
+    /// Locks a slot that no index names yet, exclusively, before an entry for it is published, with room for it in the owner's list.
+    /// False: its lock bits are still in use by those who held or sought the record that was there before; take another slot.
     ///
     /// A slot that the owner has locked itself, for a row that it has taken back, is locked already, and L8 holds for it: while
     /// the word is exclusively the owner's and not queued, nobody else holds the slot or waits for it as the row that was taken
@@ -384,7 +418,7 @@ impl LockManager {
                 owner.body.thin_index.remove(record);
                 owner.body.thin_index.shorten(length);
             }
-            false if was_long => owner.body.thin_index.clear(),
+            false if was_long => owner.body.thin_index.clear(&self.options.memory),
             false => {}
         }
     }
@@ -422,9 +456,9 @@ impl LockManager {
             let mut released = self.release_cells(id, first, words);
             if rarely(held > FIRST_CHUNK) {
                 released += self.release_cells(id, owner.body.thin_chunks.cells(held), words);
-                owner.body.thin_index.clear();
+                owner.body.thin_index.clear(&self.options.memory);
             }
-            slot.thin.clear(&mut owner.body.thin_chunks);
+            slot.thin.clear(&mut owner.body.thin_chunks, &self.options.memory);
             slot.counters.row.add(released);
         }
     }

@@ -1,39 +1,62 @@
-//! [`ThinIndex`]: where a long list of thin locks names a record, so that the list is not walked for one that is locked again.
+//! [`ThinIndex`]: whether a long list of thin locks names a record, so that the list is not walked for one that is locked again.
 
 use hashbrown::HashTable;
 
-use super::thin::VOID;
+use super::thin::{LENGTH_KEPT, VOID};
+use crate::store::memory::Budget;
 
-/// The entries of an owner's list of thin locks by their record: made when first asked for, so that a lock costs nothing for it.
+/// The records of an owner's list of thin locks: made when first asked for, so that a lock costs nothing for it.
 #[derive(Debug, Default)]
 pub(super) struct ThinIndex {
-    /// A record and its place, for every entry before `length` that names one. No record is here twice (L9).
-    places: HashTable<(u64, u32)>,
+    /// Of the entries before `length`. No record is here twice (L9).
+    records: HashTable<u64>,
     length: usize,
+    /// What it has taken from the budget: for more records than a short-lived list has.
+    bytes: u64,
 }
 
 impl ThinIndex {
-    /// Takes in what the list has got since the last time; the list is so long now.
-    pub(super) fn extend(&mut self, length: usize, record_at: impl Fn(usize) -> u64) {
-        for at in self.length..length {
-            let record = record_at(at);
-            if record == VOID {
-                continue;
+    /// Takes in what the list has got since the last time; the list is so long now. False: there is no memory for it.
+    pub(super) fn extend(
+        &mut self,
+        length: usize,
+        record_at: impl Fn(usize) -> u64,
+        memory: &Budget,
+    ) -> bool {
+        while self.length < length {
+            let record = record_at(self.length);
+            if record != VOID {
+                if self.records.len() == self.records.capacity() && !self.grow(memory) {
+                    return false;
+                }
+                debug_assert!(!self.has(record), "L9: a list names a record once");
+                self.records.insert_unique(hash(record), record, |&record| hash(record));
             }
-            debug_assert_eq!(self.place_of(record), None, "L9: a list names a record once");
-            self.places.insert_unique(hash(record), (record, at as u32), |&(record, _)| hash(record));
+            self.length += 1;
         }
-        self.length = length;
+        true
     }
 
-    /// Where the list names the record.
-    pub(super) fn place_of(&self, record: u64) -> Option<usize> {
-        self.places.find(hash(record), |place| place.0 == record).map(|place| place.1 as usize)
+    #[cold]
+    fn grow(&mut self, memory: &Budget) -> bool {
+        let records = (2 * self.records.len()).max(LENGTH_KEPT);
+        let bytes = if records > LENGTH_KEPT { bytes_of(records) } else { 0 };
+        if !memory.take(bytes) {
+            return false;
+        }
+        self.records.reserve(records - self.records.len(), |&record| hash(record));
+        memory.give(std::mem::replace(&mut self.bytes, bytes));
+        true
+    }
+
+    /// Whether the list names the record.
+    pub(super) fn has(&self, record: u64) -> bool {
+        self.records.find(hash(record), |&other| other == record).is_some()
     }
 
     /// The record's entry is taken back.
     pub(super) fn remove(&mut self, record: u64) {
-        if let Ok(entry) = self.places.find_entry(hash(record), |place| place.0 == record) {
+        if let Ok(entry) = self.records.find_entry(hash(record), |&other| other == record) {
             entry.remove();
         }
     }
@@ -44,9 +67,17 @@ impl ThinIndex {
     }
 
     /// The list is short. The memory is given back.
-    pub(super) fn clear(&mut self) {
+    pub(super) fn clear(&mut self, memory: &Budget) {
+        memory.give(self.bytes);
         *self = ThinIndex::default();
     }
+}
+
+/// The bytes of a table of so many records, at most.
+fn bytes_of(records: usize) -> u64 {
+    // A byte for each bucket, of which seven in eight may be in use, and some behind them.
+    let buckets = (records * 8).div_ceil(7).next_power_of_two();
+    (buckets * (size_of::<u64>() + 1) + 64) as u64
 }
 
 /// Addresses differ in few bits, and the table takes a hash's lowest and highest ones.

@@ -77,6 +77,9 @@ pub enum LockError {
         /// How many it may have.
         limit: usize,
     },
+    /// The list of the owner's thin locks is long, and there is no memory for more ([`LockOptions::memory`](super::LockOptions::memory)).
+    #[error("there is no memory for one more lock of a transaction that has many; split it")]
+    NoMemory,
     /// The lock manager is shutting down.
     #[error("the wait for a lock ended because the database is closing; reopen it")]
     Shutdown,

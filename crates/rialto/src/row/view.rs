@@ -317,9 +317,10 @@ pub(super) fn corrupt(schema: &Schema, offset: usize, what: String) -> Error {
     Error::Corrupt { file: format!("row of table {}", schema.table()), offset: offset as u64, what }
 }
 
-/// What may lie under a NULL of a fixed column.
+/// What may lie under a NULL.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Nulls {
+    /// Zeros in a fixed column, and nothing in another one.
     OverZeros,
     /// Anything: redo that does a packet again can leave so what the packet's next record puts right.
     OverAnything,
@@ -378,11 +379,14 @@ fn null_damage(column: &Column, bytes: &[u8], nulls: Nulls) -> Option<String> {
     if !column.nullable {
         return Some("a NULL in a column that takes none".to_owned());
     }
+    if nulls == Nulls::OverAnything {
+        return None;
+    }
     if column.ty.fixed_bytes().is_none() {
         return (!bytes.is_empty()).then(|| format!("{} bytes under a NULL", bytes.len()));
     }
-    let other = nulls == Nulls::OverZeros && bytes.iter().any(|byte| *byte != 0);
-    other.then(|| "bytes that are not zero under a NULL".to_owned())
+    let has_other = bytes.iter().any(|byte| *byte != 0);
+    has_other.then(|| "bytes that are not zero under a NULL".to_owned())
 }
 
 fn value_damage(column: &Column, bytes: &[u8]) -> Option<String> {

@@ -111,15 +111,18 @@ impl Context {
     }
 
     /// Runs `work` with the table's storage, what tells this transaction's slots apart in it, and the claims that the
-    /// transaction makes on them, for the row of the key in `self.key`.
+    /// transaction makes on them, for the row of the key in `self.key`. None: there is no memory for that.
     #[inline]
     pub fn with_claims<T>(
         &mut self,
         slot: u32,
-        work: impl FnOnce(&Heap, usize, &mut SlotClaims<'_>) -> T,
-    ) -> T {
+        work: impl FnOnce(&Heap, usize, &mut SlotClaims<'_>) -> Option<T>,
+    ) -> Option<T> {
         let lock = self.core.locks.form() == LockForm::Thin && !self.is_covered(slot, RecordMode::Exclusive);
         let Context { core, tables, owner, number, key, .. } = self;
+        if rarely(lock && !core.locks.make_room_for_one(owner)) {
+            return None;
+        }
         let mut claims = SlotClaims { locks: &core.locks, owner, segments: &core.segments, key, lock };
         work(&tables.at(slot).heap, *number, &mut claims)
     }

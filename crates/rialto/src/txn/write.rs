@@ -7,6 +7,7 @@ use std::sync::Arc;
 use super::fields::Fields;
 use super::read::RowKey;
 use super::redo;
+use super::scope::Touch;
 use super::seek::Place;
 use super::transaction::{Context, Transaction};
 use super::write_set::{Effect, Mark, Target, Write, WriteKind};
@@ -235,6 +236,7 @@ impl Transaction<'_> {
     /// As [`Transaction::insert`]; [`Error::TableChanged`] if the table has another schema by now.
     pub fn lock_for_writes(&mut self, table: &Table, schema: &Arc<Schema>) -> Result<()> {
         self.operate(|context| {
+            context.stay_in_table(table, Touch::Write)?;
             let slot = context.use_for_write(table)?;
             // I3: the answer rests on the definition.
             let floor = context.tables.at(slot).floor();

@@ -155,6 +155,12 @@ fn an_action_keeps_to_its_table_even_without_an_identifier() {
         tx.insert(&log, &[Value::Int4(2), "x".into()])
     };
     says(writes(write), &[ON_ROW, "wrote to table \"log\": make that an action of its own"]);
+    // A part of a phase would hold that lock, and let it go when the phase is over.
+    let lock = |tx: &mut Transaction, _: &Arguments<'_>, _: &mut Outputs| {
+        let log = tx.table("log")?;
+        tx.lock_for_writes(&log, &log.schema())
+    };
+    says(writes(lock), &[ON_ROW, "wrote to table \"log\": make that an action of its own"]);
     let drop_table = |tx: &mut Transaction, _: &Arguments<'_>, _: &mut Outputs| tx.drop_table("log");
     says(writes(drop_table), &[ON_ROW, "changed definitions, which only a plain closure may (Flow::of)"]);
 }

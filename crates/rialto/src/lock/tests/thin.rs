@@ -1,6 +1,7 @@
 //! The thin form: the word's bits, inflation and back, upgrades, deadlocks among sharers that the word only counted,
 //! and table intentions.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
@@ -10,9 +11,11 @@ use crate::ids::TableId;
 use crate::io::Moment;
 use crate::lock::thin::CHUNKS_KEPT;
 use crate::lock::{
-    Acquired, LockError, LockManager, LockMode, LockTarget, LockWords, Owner, RecordMode, ThinWord, Wait,
+    Acquired, LockError, LockManager, LockMode, LockOptions, LockTarget, LockWords, Owner, RecordMode,
+    ThinWord, Wait,
 };
 use crate::looks::LOOKS;
+use crate::store::memory::Budget;
 
 /// Records' words; the address is the position. The store's bits hold a pattern that has to survive.
 pub(super) struct Words(Vec<AtomicU64>);
@@ -227,6 +230,38 @@ fn a_long_list_is_given_back() {
         words.assert_all_free();
     }
     manager.end(owner);
+}
+
+/// The list and its index take memory from the budget while they are long; without memory there is no lock, and nothing else is lost.
+#[test]
+fn a_long_list_takes_its_memory_from_the_budget() {
+    const RECORDS: u64 = 20_000;
+    let words = Words::new(RECORDS as usize);
+    for bytes in [0, 10_000, 50_000, 100_000, 200_000, 400_000, 4_000_000] {
+        let memory = Arc::new(Budget::new(bytes));
+        let options = LockOptions { owners_max: 8, memory: memory.clone(), ..LockOptions::default() };
+        let manager = LockManager::new(options);
+        let mut owners = [manager.begin().unwrap(), manager.begin().unwrap()];
+        let mut locked = [0, 0];
+        // The second one asks whether it shares what the first one has locked: it has an index of its list.
+        for (owner, locked) in owners.iter_mut().zip(&mut locked) {
+            let refused = (0..RECORDS).find_map(|record| {
+                lock(&manager, owner, &words, record, RecordMode::Shared, &refusing()).err()
+            });
+            *locked = manager.held_records(owner).count() as u64;
+            assert!(manager.held_records(owner).eq(0..*locked));
+            assert_eq!(refused, (*locked < RECORDS).then_some(LockError::NoMemory), "{bytes} bytes");
+            assert!(*locked >= 448 && (bytes > 0 || *locked == 448), "{locked} of {bytes} bytes");
+        }
+        assert!(memory.used() >= (locked[0] - 448) * 8 + (locked[1] - 448) * 17, "{locked:?} of {bytes}");
+        assert_eq!(locked == [RECORDS; 2], bytes == 4_000_000, "{locked:?} of {bytes} bytes");
+        for mut owner in owners {
+            manager.release_all_thin(&mut owner, &words);
+            manager.end(owner);
+        }
+        assert_eq!(memory.used(), 0);
+        words.assert_all_free();
+    }
 }
 
 #[test]
