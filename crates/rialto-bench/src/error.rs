@@ -72,6 +72,7 @@ impl BenchError {
                 | Error::TooManyTransactions { .. }
                 | Error::TooManyPackets { .. }
                 | Error::TooManyLocks { .. }
+                | Error::LockMemory { .. }
                 | Error::LockTimeout { .. } => 2,
                 _ => 1,
             },

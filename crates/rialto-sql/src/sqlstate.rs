@@ -171,7 +171,9 @@ pub fn of(error: &Error) -> SqlState {
         | Error::WriteSetTooLarge { .. }
         | Error::LogTooSmall { .. }
         | Error::NumbersUsedUp { .. } => SqlState::LimitExceeded,
-        Error::MemoryLimit { .. } | Error::TooManyLocks { .. } => SqlState::OutOfMemory,
+        Error::MemoryLimit { .. } | Error::TooManyLocks { .. } | Error::LockMemory { .. } => {
+            SqlState::OutOfMemory
+        }
         Error::TooManyTransactions { .. } | Error::TooManyPackets { .. } => SqlState::TooManyConnections,
         Error::LogFull { .. } | Error::DiskFull { .. } | Error::Stopped { disk_full: true, .. } => {
             SqlState::DiskFull
@@ -245,6 +247,7 @@ mod tests {
             (Error::NoSuchColumn { table: text(), column: text() }, "42703"),
             (Error::MemoryLimit { used: 1, limit: 1 }, "53200"),
             (Error::TooManyLocks { limit: 1 }, "53200"),
+            (Error::LockMemory { limit: 1 }, "53200"),
             (Error::LogFull { reason: text() }, "53100"),
             (Error::LogTooSmall { length: 1, limit: 1, log_bytes_max: 1 }, "54000"),
             (Error::NumbersUsedUp { what: "tables", limit: 1 }, "54000"),

@@ -254,6 +254,15 @@ pub enum Error {
         /// How many it may hold.
         limit: usize,
     },
+    /// Long lists of locks on rows that are there take as much memory as all of them together may. SQLSTATE 53200.
+    #[error(
+        "locks on rows take up their {limit} bytes, an eighth of Options::memory_bytes: end other long transactions, scan a table \
+         while nobody writes to it, which takes one lock, or reopen with a higher limit"
+    )]
+    LockMemory {
+        /// The limit in bytes.
+        limit: u64,
+    },
     /// More transactions are open than the database has slots for. SQLSTATE 53300.
     #[error(
         "all {limit} transaction slots are in use (Options::transactions_max); finish some transactions first"
@@ -405,6 +414,7 @@ impl Error {
             | Error::MemoryLimit { .. }
             | Error::NumbersUsedUp { .. }
             | Error::TooManyLocks { .. }
+            | Error::LockMemory { .. }
             | Error::TooManyTransactions { .. }
             | Error::TooManyPackets { .. }
             | Error::LogTooSmall { .. }

@@ -36,8 +36,8 @@ use crate::options::{Checkpointing, Logging, Options};
 use crate::recovery::{
     Calls, Recovered, Recovery, RecoveryRates, RecoveryReport, Room, memory, recover_either, within_memory,
 };
-use crate::store::memory::Segments;
 use crate::store::memory::index::NodePool;
+use crate::store::memory::{Budget, Segments};
 
 /// Why a database could not be opened.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
@@ -412,7 +412,7 @@ pub(crate) fn open(disk: Arc<dyn Disk>, options: Options) -> Result<Running, Ope
     }
     let opened_at = found.log.place();
     let (calls_max, parts_max) = (options.transactions_max.div_ceil(2), options.parts_max());
-    let memory = found.segments.budget().clone();
+    let memory = Arc::new(Budget::new(options.lock_memory()));
     let core = Arc::new(Core {
         database_id: found.database_id,
         segments: found.segments,

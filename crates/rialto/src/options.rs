@@ -126,7 +126,7 @@ pub struct Options {
     /// The bound on the memory of segments and index nodes, in bytes; three quarters of the machine's by default, at most 16 TiB.
     /// While the database is opened the indexes are built, one after the other, from lists that come on top: 24 to 48 bytes a row, and the bytes of
     /// its key behind the eighth. Of a database full of narrow rows that is up to a third of the bound. A transaction that makes an index over
-    /// rows takes such a list from the bound.
+    /// rows takes such a list from the bound. Long lists of locks on rows take up to an eighth of the bound, and 1 MiB at least, beside it.
     pub memory_bytes: u64,
     /// What goes into the log; the changed values by default.
     pub logging: Logging,
@@ -349,6 +349,11 @@ impl Options {
 
     pub(crate) fn snapshot_bytes_max(&self) -> u64 {
         self.snapshot_bytes_max.unwrap_or(self.memory_bytes / 8)
+    }
+
+    /// What long lists of locks on rows may take, in bytes.
+    pub(crate) fn lock_memory(&self) -> u64 {
+        (self.memory_bytes / 8).max(1 << 20)
     }
 
     /// How many executors there is room for.

@@ -1,12 +1,15 @@
 //! Rows that come and go where memory is out: their slots and segments go from table to table, and no row changes under it.
 
+use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
 use rialto::io::{MemoryDisk, Random};
 use rialto::row::{Column, ColumnType, Value};
-use rialto::{Checkpointing, Database, Error, LockForm, Logging, Options, Table, TableDef};
+use rialto::{
+    Checkpointing, Database, Error, KeyBound, LockForm, Logging, Options, Scan, Table, TableDef, Transaction,
+};
 
 /// About half of a segment: a table whose only row of this length goes has a segment to give.
 const LONG: usize = 30_000;
@@ -414,4 +417,49 @@ fn rows_that_are_taken_back_take_no_room() {
         tx.commit().unwrap();
         assert!(is_as_inserted(&db, &a, "a", -1, SHORT) && is_as_inserted(&db, &a, "a", 0, SHORT));
     }
+}
+
+/// Scans that cannot have a whole table, for somebody writes to it, lock row by row: there is a bound on the memory of such locks, and
+/// it is another one than that of rows.
+#[test]
+fn locks_on_many_rows_take_their_memory_within_a_bound() {
+    const READ: i32 = 30_000;
+    let (db, _, _) = open(LockForm::Thin, Some(0));
+    let definition = TableDef::new("t", numbers(2)).with_primary_key(&["c0"]);
+    let table = db.transact(|tx| tx.create_table(&definition)).unwrap();
+    let insert = |ids: std::ops::Range<i32>| {
+        db.transact(|tx| ids.clone().try_for_each(|id| tx.insert(&table, &[Value::Int4(id), Value::Int4(0)])))
+    };
+    // No room is left for rows.
+    let rows = (0..).step_by(100).find(|&first| insert(first..first + 100).is_err()).unwrap();
+    let count = |tx: &mut Transaction| {
+        let mut rows = 0;
+        let lower = KeyBound::Excluded(vec![Value::Int4(0)]);
+        let upper = KeyBound::Included(vec![Value::Int4(READ)]);
+        tx.scan(&table, &Scan { lower, upper, ..Scan::all() }, |_, _| {
+            rows += 1;
+            Ok(ControlFlow::Continue(()))
+        })?;
+        Ok(rows)
+    };
+    let mut writer = db.begin().unwrap();
+    assert!(writer.update(&table, 0, &[(1, Value::Int4(1))]).unwrap());
+    for _ in 0..2 {
+        let mut readers: Vec<_> = (0..20).map(|_| db.begin().unwrap()).collect();
+        let outcomes: Vec<_> = readers.iter_mut().map(count).collect();
+        for outcome in &outcomes {
+            match outcome {
+                Ok(found) => assert_eq!(*found, READ),
+                Err(error) => assert_eq!(*error, Error::LockMemory { limit: 1 << 20 }),
+            }
+        }
+        // Each of those has a list of so many locks, of 8 bytes at least.
+        let read = outcomes.iter().filter(|outcome| outcome.is_ok()).count();
+        assert!((1..1 << 20).contains(&(read * READ as usize * 8)), "{read} readers of {READ} rows");
+    }
+    writer.commit().unwrap();
+    // One lock on the table.
+    assert_eq!(db.transact(count), Ok(READ));
+    // Rows that go one by one are locked one by one, whatever room there is for rows.
+    db.transact(|tx| (rows - 2 * READ..rows).try_for_each(|id| tx.delete(&table, id).map(drop))).unwrap();
 }

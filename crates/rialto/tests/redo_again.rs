@@ -152,7 +152,7 @@ fn one_life(seed: u64) {
     }
     assert_eq!(found.len(), model.len());
     let table = db.table("t").unwrap();
-    let by_index = Scan::prefix(table.index("by_s").unwrap(), Vec::new());
+    let by_index = Scan::prefix(table.schema().index_named("by_s").unwrap(), Vec::new());
     let mut entries = BTreeMap::new();
     db.transact(|tx| {
         tx.scan(&table, &by_index, |_, row| {

@@ -264,6 +264,11 @@ impl LockManager {
             || self.slot(owner).thin.grow(&mut owner.body.thin_chunks, &self.options.memory)
     }
 
+    #[cold]
+    fn no_memory(&self) -> LockError {
+        LockError::NoMemory { limit: self.options.memory.limit() }
+    }
+
     /// Locks a record by its word if nobody holds it, and there is room for it in the owner's list; the way on from a `false` is [`LockManager::record_thin`].
     #[inline(always)]
     pub fn record_if_free(&self, owner: &mut Owner, word: &AtomicU64, record: u64, mode: RecordMode) -> bool {
@@ -303,7 +308,7 @@ impl LockManager {
     ) -> Result<Acquired, LockError> {
         let id = owner.id();
         if rarely(!self.make_room_for_one(owner)) {
-            return Err(LockError::NoMemory);
+            return Err(self.no_memory());
         }
         loop {
             let before = word.load(Ordering::Relaxed);
@@ -371,7 +376,7 @@ impl LockManager {
             return Ok((0..body.thin).rev().any(|at| own.get(at) == record));
         }
         if !body.thin_index.extend(body.thin, |at| own.get(at), &self.options.memory) {
-            return Err(LockError::NoMemory);
+            return Err(self.no_memory());
         }
         Ok(body.thin_index.has(record))
     }

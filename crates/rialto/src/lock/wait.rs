@@ -78,8 +78,11 @@ pub enum LockError {
         limit: usize,
     },
     /// The list of the owner's thin locks is long, and there is no memory for more ([`LockOptions::memory`](super::LockOptions::memory)).
-    #[error("there is no memory for one more lock of a transaction that has many; split it")]
-    NoMemory,
+    #[error("the lists of locks take up their {limit} bytes; split the transaction")]
+    NoMemory {
+        /// What they may take.
+        limit: u64,
+    },
     /// The lock manager is shutting down.
     #[error("the wait for a lock ended because the database is closing; reopen it")]
     Shutdown,

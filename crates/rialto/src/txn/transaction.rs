@@ -548,7 +548,7 @@ impl Context {
                 self.need_whole(what)
             }
             LockError::TooMany { limit } => Error::TooManyLocks { limit },
-            LockError::NoMemory => self.memory_limit(),
+            LockError::NoMemory { limit } => Error::LockMemory { limit },
             LockError::Shutdown => Error::Closed,
         }
     }

@@ -250,7 +250,11 @@ fn a_long_list_takes_its_memory_from_the_budget() {
             });
             *locked = manager.held_records(owner).count() as u64;
             assert!(manager.held_records(owner).eq(0..*locked));
-            assert_eq!(refused, (*locked < RECORDS).then_some(LockError::NoMemory), "{bytes} bytes");
+            assert_eq!(
+                refused,
+                (*locked < RECORDS).then_some(LockError::NoMemory { limit: bytes }),
+                "{bytes} bytes"
+            );
             assert!(*locked >= 448 && (bytes > 0 || *locked == 448), "{locked} of {bytes} bytes");
         }
         assert!(memory.used() >= (locked[0] - 448) * 8 + (locked[1] - 448) * 17, "{locked:?} of {bytes}");
