@@ -4,6 +4,7 @@
 
 use super::super::head::Blockers;
 use super::super::mode::RecordMode;
+use super::HeldLocal;
 use super::held::{HeldLocks, conflict};
 use super::span::{Span, SpanRef};
 use crate::ids::IndexId;
@@ -57,6 +58,8 @@ pub(in super::super) struct Granted {
 #[derive(Debug)]
 struct NewlyGranted {
     owner: u16,
+    /// The number of its wait.
+    wait: u64,
     lock: u32,
     had: Option<RecordMode>,
 }
@@ -134,14 +137,26 @@ pub struct Look {
 }
 
 impl LocalLocks {
-    /// What a request came to that has waited.
-    pub fn take_granted(&mut self, request: Request<'_>) -> Granted {
-        let Some(at) = self.granted.iter().position(|granted| granted.owner == request.owner) else {
+    /// What a request came to that has waited, in a wait of this number.
+    pub fn take_granted(&mut self, request: Request<'_>, wait: u64) -> Granted {
+        let is_this = |granted: &NewlyGranted| granted.owner == request.owner && granted.wait == wait;
+        let Some(at) = self.granted.iter().position(is_this) else {
             return Granted { new: None, had: None, in_force: false };
         };
         let NewlyGranted { lock, had, .. } = self.granted.swap_remove(at);
         let new = had.is_none().then_some(lock);
         Granted { new, had, in_force: self.version == request.version }
+    }
+
+    /// A lock that the owner is about to release or to hand over, with its number. None: it is no lock of its own, for it is one that the
+    /// owner had before, strengthened, or the request was turned away.
+    pub fn noted(&mut self, owner: u16, held: HeldLocal) -> Option<HeldLocal> {
+        if held.lock != HeldLocal::NOT_NOTED {
+            return Some(held);
+        }
+        let at = self.granted.iter().position(|granted| granted.owner == owner)?;
+        let NewlyGranted { lock, had, .. } = self.granted.swap_remove(at);
+        had.is_none().then_some(HeldLocal { lock, ..held })
     }
 
     /// Grants the request if it can be granted now.
@@ -247,7 +262,7 @@ impl LocalLocks {
                 Some(lock) => (lock, self.held.grant(lock, &blocked.request())),
                 None => (self.held.add(blocked.request()), None),
             };
-            self.granted.push(NewlyGranted { owner: blocked.owner, lock, had });
+            self.granted.push(NewlyGranted { owner: blocked.owner, wait: blocked.wait, lock, had });
         }
     }
 

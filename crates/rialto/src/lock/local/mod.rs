@@ -23,7 +23,8 @@
 //! transaction. No owner waits at its end until a table is back: what it cannot release is left to another thread (`txn/releases.rs`), at
 //! once if it was refused a lock or ends on a thread that owns executors, else after [`RELEASE_AGAIN`] a few times over. A part's locks
 //! that cannot be handed over to the owner that leads its transaction stay the part's until the transaction ends. An owner whose request is granted just before the table
-//! goes out waits for the table to take note of it.
+//! goes out waits for the table to take note of it, as long as it waits for a lock; if its wait ends before, it holds the lock without
+//! knowing its number until it is released.
 
 mod changes;
 mod executor;
@@ -88,6 +89,11 @@ pub(super) struct HeldLocal {
     executor: u16,
     /// Its number in the table; stable while it is held.
     lock: u32,
+}
+
+impl HeldLocal {
+    /// In place of the number of a lock that was granted to an owner that could not take note of it: only the table has it.
+    const NOT_NOTED: u32 = u32::MAX;
 }
 
 /// Where a request of several parts has strengthened locks that its owner had, and the modes in which he had them.
@@ -426,14 +432,16 @@ impl LockManager {
     }
 
     /// The latch of an executor that has granted a request. A table that is out for long is waited for as a lock is.
-    fn latch_when_in(&self, executor: u16) -> Latch<'_> {
+    fn latch_when_in(&self, owner: &Owner, executor: u16, wait: &Wait<'_>) -> Result<Latch<'_>, LockError> {
         loop {
             if let Some(latch) = self.local.lock_for(executor, LOOK_AGAIN) {
-                return latch;
+                return Ok(latch);
+            }
+            if self.meets_own_lease(owner.id()) {
+                return Err(LockError::Deadlock);
             }
             // Its turn is waited for without a latch: by then the table may be out again.
-            let _blocked = Blocked::enter();
-            drop(self.local.lock(executor));
+            self.wait_until_in(self.slot(owner), executor, RecordMode::Shared, wait)?;
         }
     }
 
@@ -484,13 +492,22 @@ impl LockManager {
             // Granted between the decision to leave and the latch: a granted lock is held, so take it.
             Woke::Not(_) => Ok(()),
         };
-        self.account_wait(slot, since, outcome.as_ref().err());
-        outcome?;
         // Granted, or turned away because the keys have gone elsewhere, or the one and then the other.
-        let (Granted { new, had, in_force }, split) = {
-            let mut locks = self.latch_when_in(executor);
+        let is_told = outcome.is_ok();
+        let latch = outcome.and_then(|()| self.latch_when_in(owner, executor, wait));
+        self.account_wait(slot, since, latch.as_ref().err());
+        let (Granted { new, had, in_force }, split) = match latch {
             // Two parts of one transaction that waited for the span were granted it together.
-            (locks.take_granted(request), owner.body.shares && locks.held.is_kins(request))
+            Ok(mut locks) => {
+                let granted = locks.take_granted(request, slot.wait_number());
+                (granted, owner.body.shares && locks.held.is_kins(request))
+            }
+            Err(error) => {
+                if is_told {
+                    owner.body.locals.push(HeldLocal { executor, lock: HeldLocal::NOT_NOTED });
+                }
+                return Err(error);
+            }
         };
         let counts = in_force && !split;
         Ok(match (new, had) {
@@ -634,8 +651,10 @@ impl LockManager {
                     };
                     let (released, rest) = at_one.split_at(at_one.len().min(RELEASED_AT_ONCE));
                     let mut woken = Woken::new();
-                    for held in released {
-                        locks.held.release(id, held.lock, |copy| elsewhere.push(copy));
+                    for &held in released {
+                        if let Some(held) = locks.noted(id, held) {
+                            locks.held.release(id, held.lock, |copy| elsewhere.push(copy));
+                        }
                     }
                     if locks.has_blocked() {
                         self.grant_local(&mut locks, &mut woken);
@@ -744,8 +763,9 @@ impl LockManager {
                 kept.push(held);
                 continue;
             };
-            let locals = &mut part.body.locals;
             let (from, to) = (part.body.id, leader.body.id);
+            let Some(held) = latch.noted(from, held) else { continue };
+            let locals = &mut part.body.locals;
             let was_holder = latch.held.hand_over(held.lock, from, to, |copy| locals.push(copy));
             if !was_holder {
                 leader.body.locals.push(held);

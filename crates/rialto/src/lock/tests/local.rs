@@ -493,6 +493,59 @@ fn a_table_that_is_out_is_waited_for() {
     });
 }
 
+/// A request is granted, and the table goes out before the owner has taken note of it: the owner's wait has its limit all the same, and
+/// the lock is released with the owner's others.
+#[test]
+fn a_granted_lock_at_a_table_that_is_out_is_waited_for_as_long_as_for_a_lock() {
+    let (span, mode) = (SpanRef::point(b"k"), RecordMode::Exclusive);
+    let mut ended_late = 0;
+    for round in 0..40 {
+        let manager = manager();
+        manager.route(INDEX, Some(RoutingRule::new(vec![], vec![0])));
+        let [mut holder, mut owner, mut runner] = [(); 3].map(|()| manager.begin().unwrap());
+        // A shared lock of its own is strengthened.
+        let strengthens = round % 2 == 0;
+        let others = if strengthens { RecordMode::Shared } else { mode };
+        lock(&manager, &mut holder, span, others).unwrap();
+        if strengthens {
+            lock(&manager, &mut owner, span, RecordMode::Shared).unwrap();
+        }
+        let outcome = thread::scope(|scope| {
+            let (told, tells) = std::sync::mpsc::channel();
+            let (manager, owner) = (&manager, &mut owner);
+            scope.spawn(move || {
+                let wait = Wait { timeout: Some(Duration::from_millis(50)), ..patient() };
+                let outcome = manager.local(owner, INDEX, span, mode, &wait).map(drop);
+                told.send(outcome).unwrap();
+            });
+            until_waiting(manager, 1);
+            manager.release_all(&mut holder);
+            let goes_out = stint(manager, &mut runner, &[(SpanRef::point(b"a").to_owned(), mode)]);
+            let outcome = tells.recv_timeout(Duration::from_secs(20));
+            if goes_out {
+                manager.end_stint(&mut runner);
+            }
+            outcome.expect("its wait ends beside the stint")
+        });
+        ended_late += u32::from(outcome.is_err());
+        assert!(matches!(outcome, Ok(()) | Err(LockError::Timeout { .. })), "{outcome:?}");
+        // It goes on, and waits for another lock there.
+        lock(&manager, &mut runner, SpanRef::point(b"m"), mode).unwrap();
+        thread::scope(|scope| {
+            let manager = &manager;
+            let waits =
+                scope.spawn(|| manager.local(&mut owner, INDEX, SpanRef::point(b"m"), mode, &patient()));
+            until_waiting(manager, 1);
+            manager.release_all(&mut runner);
+            assert_eq!(waits.join().unwrap(), Ok(Acquired::New));
+        });
+        assert_eq!(lock(&manager, &mut holder, span, mode), Err(LockError::WouldWait), "it is held still");
+        [holder, owner, runner].into_iter().for_each(|owner| manager.end(owner));
+        assert_eq!(manager.locks_now(), 0);
+    }
+    assert!(ended_late > 0, "the table went out in time at least once");
+}
+
 /// A request has to wait for a lock. When it comes to be listed its table is out, which is waited for first. What was waited is no longer
 /// than it took.
 #[test]

@@ -61,7 +61,7 @@ fn dense_keys_in_any_order_leave_leaves_two_thirds_full() {
     for (nth, &n) in (1..).zip(&keys) {
         assert_eq!(put(&index, &number(n), n), Ok(Insert::Done));
         if nth % 10_000 == 0 {
-            least = least.min(nth / pool.nodes_in_use() as u64);
+            least = least.min(nth / pool.nodes_in_use());
         }
     }
     assert_eq!(index.check(), Ok(100_000));
