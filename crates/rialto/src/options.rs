@@ -219,7 +219,9 @@ pub struct Options {
     /// The longest write set of one transaction, in bytes as they are logged; 64 MiB by default. Rows that are loaded into a table
     /// that the same transaction created or truncated do not count. The keys that the transaction adds to secondary indexes may take
     /// four times as much beside it; until the commit such a key takes its bytes and some 60 more. And so may the versions of tables that
-    /// its definitions make, one for each change of a table: some 200 bytes for each column of the table, and 400 for each index.
+    /// its definitions make, one for each change of a table: some 200 bytes for each column of the table, and 400 for each index. And so may
+    /// the list of rows that are loaded while a savepoint is open: 16 bytes for each segment of 64 KiB that a load fills, and for each
+    /// row where rows do not lie one behind the other.
     pub write_set_bytes_max: usize,
     /// The longest wait for one lock; 10 s by default.
     pub lock_timeout: Duration,

@@ -6,12 +6,13 @@
 
 use std::sync::Arc;
 
+use super::loaded_rows::RUNS_PER_PACKET;
 use super::redo;
 use super::seek::SlotClaims;
 use super::transaction::Context;
 use crate::canary;
 use crate::checkpoint::image;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::ids::Lsn;
 use crate::row::{Key, WhichIndex};
 use crate::store::memory::index::{Admit, Index, Insert};
@@ -67,6 +68,7 @@ impl Context {
         if written > self.room {
             return Err(self.too_large(written));
         }
+        self.check_room_for_runs()?;
         let length = self.body.len();
         let ask =
             |heap: &Heap, number: usize, claims: &mut SlotClaims<'_>| heap.allocate(number, length, claims);
@@ -85,9 +87,19 @@ impl Context {
             return Err(error);
         }
         if !self.savepoints.is_empty() {
-            self.ddl().direct_rows.push((slot, record));
+            let units = self.core.segments.units(record);
+            self.ddl().loaded_rows.push(slot, record, units);
         }
         Ok(())
+    }
+
+    /// Whether the runs of loaded rows leave room for one more. Without an open savepoint there are none.
+    fn check_room_for_runs(&mut self) -> Result<()> {
+        let limit = RUNS_PER_PACKET * self.core.options.write_set_bytes_max;
+        match self.ddl().loaded_rows.bytes() {
+            length if length > limit => Err(Error::WriteSetTooLarge { length, limit }),
+            _ => Ok(()),
+        }
     }
 
     /// Puts the row in `self.body` into all indexes of the table, which no other transaction sees: so no key needs a lock,

@@ -57,7 +57,7 @@ impl Context {
             mark: self.mark(),
             tables: self.tables.len(),
             ddl_changes: self.ddl().changes(),
-            direct_rows: self.ddl().direct_rows(),
+            loaded_rows: self.ddl().loaded_rows.mark(),
         };
         let result = work(self);
         if result.is_err() {
@@ -79,16 +79,15 @@ impl Context {
     /// Takes DDL back to a savepoint. The writes since are taken back already.
     pub fn roll_back_ddl(&mut self, state: &SavepointState) {
         let Some(mut ddl) = self.ddl.take() else { return };
-        while ddl.direct_rows.len() > state.direct_rows {
-            let (slot, record) = ddl.direct_rows.pop().expect("longer than the mark");
-            self.take_back_direct(slot, record);
-        }
+        let segments = self.core.segments.clone();
+        let take_back = |slot, record| self.take_back_direct(slot, record);
+        ddl.loaded_rows.take_back_to(&state.loaded_rows, &segments, take_back);
         let has_changed = ddl.changes() > state.ddl_changes;
         while ddl.changes() > state.ddl_changes {
             ddl.pop().expect("longer than the mark").take_back(self);
         }
         if has_changed {
-            // Writes, index entries and direct rows since the savepoint are taken back: nothing names a version from behind it.
+            // Writes, index entries and loaded rows since the savepoint are taken back: nothing names a version from behind it.
             self.tables.cut_back(state.tables);
         }
         self.ddl = Some(ddl);

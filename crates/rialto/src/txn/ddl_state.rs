@@ -7,6 +7,7 @@ use hashbrown::hash_map::Entry;
 use hashbrown::{HashMap, HashSet};
 
 use super::bulk_load::Load;
+use super::loaded_rows::LoadedRows;
 use super::transaction::Context;
 use super::write_set::WriteSet;
 use crate::catalog::{Catalog, CatalogChange, Table, TableVersion};
@@ -16,8 +17,8 @@ use crate::error::{Error, Result};
 use crate::ids::{HeapId, IndexId, Lsn, TableId};
 use crate::looks::count_look;
 use crate::row::WhichIndex;
+use crate::store::memory::Heap;
 use crate::store::memory::index::Index;
-use crate::store::memory::{Heap, RecordRef};
 
 /// A transaction's DDL.
 #[derive(Default)]
@@ -39,8 +40,7 @@ pub(crate) struct DdlState {
     /// The storage that they load.
     loaded: HashSet<HeapId>,
     pub(super) write_counts: WriteCounts,
-    /// Rows loaded since the first savepoint that is open, so that it can be rolled back to. None where no savepoint is open.
-    pub(super) direct_rows: Vec<(u32, RecordRef)>,
+    pub(super) loaded_rows: LoadedRows,
 }
 
 /// How many of a transaction's writes are to rows in each storage. It counts the first `counted` writes, and looks at each
@@ -254,10 +254,6 @@ impl DdlState {
         let old = old.filter(|old| self.is_about(old.id));
         self.change_indexes(new, old);
         Some(change)
-    }
-
-    pub fn direct_rows(&self) -> usize {
-        self.direct_rows.len()
     }
 
     /// The loads, in the order of their records in the packet.
@@ -494,16 +490,121 @@ mod tests {
             insert(&mut tx, &table, from..from + 100);
             savepoint
         });
-        let listed = |tx: &mut Transaction| tx.context().ddl().direct_rows.capacity();
         tx.release_savepoint(second).unwrap();
-        assert!(listed(&mut tx) >= 200, "the first one may be rolled back to");
+        assert_ne!(bytes_of_runs(&mut tx), 0, "the first one may be rolled back to");
         tx.release_savepoint(first).unwrap();
-        assert_eq!(listed(&mut tx), 0);
+        assert_eq!(bytes_of_runs(&mut tx), 0);
         let savepoint = tx.savepoint();
         insert(&mut tx, &table, 500..600);
         tx.rollback_to(&savepoint).unwrap();
         assert_eq!(tx.count(&table).unwrap(), 500);
         tx.commit().unwrap();
+    }
+
+    /// The list of loaded rows grows by the segments that they fill, of which a small row takes a 2,000th part, also where the loads
+    /// of some tables take turns, and where the slots are those that a rollback has freed.
+    #[test]
+    fn loaded_rows_are_listed_by_the_segments_that_they_fill() {
+        let db = open();
+        let mut tx = db.begin().unwrap();
+        let tables: Vec<Table> = (0..3).map(|nth| create(&mut tx, nth)).collect();
+        tables.iter().for_each(|table| insert(&mut tx, table, 0..256));
+        let outer = tx.savepoint();
+        for round in 0..3 {
+            insert(&mut tx, &tables[0], 1_000..21_000);
+            insert(&mut tx, &tables[1], 500..510);
+            let inner = tx.savepoint();
+            for id in 30_000..40_000 {
+                tables.iter().for_each(|table| insert(&mut tx, table, id..id + 1));
+            }
+            let bytes = bytes_of_runs(&mut tx);
+            assert!((16..800).contains(&bytes), "{bytes} bytes in round {round}");
+            let mut rows = [30_256, 10_266, 10_256];
+            if round == 0 {
+                tx.release_savepoint(inner).unwrap();
+            } else {
+                tx.rollback_to(&inner).unwrap();
+                rows = [20_256, 266, 256];
+            }
+            let counted = [0, 1, 2].map(|nth: usize| tx.count(&tables[nth]).unwrap());
+            assert_eq!(counted, rows, "round {round}");
+            tx.rollback_to(&outer).unwrap();
+            assert_eq!(bytes_of_runs(&mut tx), 0);
+            tables.iter().for_each(|table| assert_eq!(tx.count(table), Ok(256)));
+        }
+        tx.commit().unwrap();
+    }
+
+    /// A savepoint around each row of a load leaves one run, whose rows are taken back from where a savepoint was made.
+    #[test]
+    fn savepoints_do_not_cut_runs() {
+        let db = open();
+        let mut tx = db.begin().unwrap();
+        let table = create(&mut tx, 0);
+        insert(&mut tx, &table, 0..300);
+        let outer = tx.savepoint();
+        for id in 300..1_000 {
+            let savepoint = tx.savepoint();
+            insert(&mut tx, &table, id..id + 1);
+            tx.release_savepoint(savepoint).unwrap();
+        }
+        assert_eq!(bytes_of_runs(&mut tx), 16);
+        let [middle, last] = [1_000, 1_100].map(|from| {
+            let savepoint = tx.savepoint();
+            insert(&mut tx, &table, from..from + 100);
+            savepoint
+        });
+        assert_eq!(bytes_of_runs(&mut tx), 16);
+        let count = |tx: &mut Transaction| tx.count(&table).unwrap();
+        tx.rollback_to(&last).unwrap();
+        assert_eq!(count(&mut tx), 1_100);
+        tx.rollback_to(&middle).unwrap();
+        assert_eq!(count(&mut tx), 1_000);
+        insert(&mut tx, &table, 2_000..2_010);
+        tx.rollback_to(&middle).unwrap();
+        assert_eq!(count(&mut tx), 1_000);
+        assert_eq!(tx.get(&table, 999).unwrap().map(|row| row.view().values()), Some(vec![Value::Int4(999)]));
+        tx.rollback_to(&outer).unwrap();
+        assert_eq!(count(&mut tx), 300);
+        tx.commit().unwrap();
+        assert_eq!(db.transact(|tx| tx.count(&table)), Ok(300));
+    }
+
+    /// Behind savepoint after savepoint, rows of two tables by turns begin a run each time. What the runs take is bounded.
+    #[test]
+    fn runs_of_loaded_rows_are_bounded() {
+        let limit = 4 * 10_000;
+        let db = open_with(Options { write_set_bytes_max: 10_000, ..Options::default() });
+        let mut tx = db.begin().unwrap();
+        let mut tables = Vec::new();
+        for nth in 0..2 {
+            tables.push(create(&mut tx, nth));
+            insert(&mut tx, &tables[nth], 0..256);
+        }
+        let savepoint = tx.savepoint();
+        let mut refused = None;
+        for id in 10_000..16_000 {
+            let each = tx.savepoint();
+            let inserted = tables.iter().try_for_each(|table| tx.insert(table, &[Value::Int4(id)]));
+            if let Err(error) = inserted {
+                tx.rollback_to(&each).unwrap();
+                refused = Some(error);
+                break;
+            }
+            tx.release_savepoint(each).unwrap();
+        }
+        let Some(Error::WriteSetTooLarge { length, limit: told }) = refused else { panic!("{refused:?}") };
+        assert!(told == limit && (limit..limit + 32).contains(&length), "{length} of {told}");
+        assert!(bytes_of_runs(&mut tx) <= limit + 32);
+        tx.release_savepoint(savepoint).unwrap();
+        tables.iter().for_each(|table| insert(&mut tx, table, 5_000..6_000));
+        let rows = tx.count(&tables[0]).unwrap();
+        assert!(rows > 256 + 1_000 + limit as u64 / 32 - 10, "{rows}");
+        tx.commit().unwrap();
+    }
+
+    fn bytes_of_runs(tx: &mut Transaction) -> usize {
+        tx.context().ddl().loaded_rows.bytes()
     }
 
     /// However many tables, and rows in them, the transaction has made before.

@@ -4,7 +4,7 @@
 //! - `seek`: locking a key and finding its row; `unlocked`: reading without locks; `read`, [`scan`], `unique`, `write`
 //!   with `insert` and `change`, [`fields`]: what a body does;
 //! - `ddl`: definitions; `build_index`: indexes over rows that are there; `ddl_state`: the tables that definitions have made, until
-//!   the commit; `bulk_load`: rows into those;
+//!   the commit; `bulk_load`: rows into those; `loaded_rows`: which ones a rollback to a savepoint takes back;
 //! - `write_set`, `redo`: the writes until the commit, which are the commit packet;
 //! - `entries`: reads of an index alone; `scope`: what an action may touch at all;
 //! - `part`: what actions of one phase do at the same time, until they meet;
@@ -34,6 +34,7 @@ mod ddl_state;
 mod entries;
 pub mod fields;
 mod insert;
+mod loaded_rows;
 #[cfg(test)]
 mod model;
 pub mod options;

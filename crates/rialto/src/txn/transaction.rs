@@ -13,6 +13,7 @@ use super::cancellation::Cancellation;
 use super::canceller::Canceller;
 use super::colour::{Colours, Settled};
 use super::ddl_state::DdlState;
+use super::loaded_rows::{LoadMark, LoadedRows};
 use super::options::{CommitWaits, LockPolicy, TxOptions};
 use super::part::{Choice, View};
 use super::releases::Debt;
@@ -200,7 +201,7 @@ pub(crate) struct SavepointState {
     /// How many entries the list of tables has.
     pub tables: usize,
     pub ddl_changes: usize,
-    pub direct_rows: usize,
+    pub loaded_rows: LoadMark,
 }
 
 /// A point in a transaction to which it can be rolled back. Good until the transaction ends, or the savepoint or one
@@ -662,7 +663,7 @@ impl Context {
         if let Some(ddl) = &mut self.ddl
             && self.savepoints.is_empty()
         {
-            ddl.direct_rows = Vec::new();
+            ddl.loaded_rows = LoadedRows::default();
         }
     }
 
@@ -1275,7 +1276,7 @@ impl Transaction<'_> {
             mark: context.mark(),
             tables: context.tables.len(),
             ddl_changes: context.ddl.as_ref().map_or(0, |ddl| ddl.changes()),
-            direct_rows: context.ddl.as_ref().map_or(0, |ddl| ddl.direct_rows()),
+            loaded_rows: context.ddl.as_mut().map_or_else(LoadMark::default, |ddl| ddl.loaded_rows.mark()),
         };
         context.savepoints.push(state);
         Savepoint { opening: context.tables.opening(), id: state.id }

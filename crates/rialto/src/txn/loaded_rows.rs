@@ -1,0 +1,114 @@
+//! [`LoadedRows`]: the rows of bulk loads that a rollback to a savepoint takes back one by one.
+//!
+//! A load fills the segments of its table one behind the other, so its rows are kept as *runs*: slots of one table without a gap
+//! between them. A segment that a load alone fills is one run. There are more where a load finds its slots elsewhere: on the free
+//! lists, whose order is that in which slots were freed, or beside slots of another kind, as those of rows that an update has moved.
+//! Then a run may be a single row. What the runs take is counted by [`LoadedRows::bytes`], and bounded.
+
+use crate::store::memory::{RecordRef, Segments};
+
+/// The runs of one transaction take at most this many times the bytes of the longest write set.
+pub(super) const RUNS_PER_PACKET: usize = 4;
+
+/// A row that continues none of the newest runs begins another one. So many are looked at, so that loads into as many tables by
+/// turns have their runs side by side.
+const RUNS_LOOKED_AT: usize = 16;
+
+/// Loaded rows of one table, whose slots lie one behind the other in one segment.
+#[derive(Debug, Clone, Copy)]
+struct Run {
+    first: RecordRef,
+    units: u32,
+    /// The table's place in the transaction's list of tables.
+    table: u32,
+}
+
+impl Run {
+    /// Where the slot begins that would continue it.
+    fn end(&self) -> RecordRef {
+        RecordRef(self.first.0 + u64::from(self.units))
+    }
+
+    /// Keeps its first units, and gives the run of the others.
+    fn cut(&mut self, kept: u32) -> Run {
+        let first = RecordRef(self.first.0 + u64::from(kept));
+        let tail = Run { first, units: self.units - kept, ..*self };
+        self.units = kept;
+        tail
+    }
+
+    /// Its slots, in order.
+    fn slots(&self, segments: &Segments) -> Vec<RecordRef> {
+        let next = |slot: &RecordRef| Some(RecordRef(slot.0 + segments.units(*slot) as u64));
+        std::iter::successors(Some(self.first), next).take_while(|slot| *slot < self.end()).collect()
+    }
+}
+
+/// Rows loaded since the first savepoint that is open. None where no savepoint is open.
+#[derive(Default)]
+pub(super) struct LoadedRows {
+    runs: Vec<Run>,
+    /// Rows behind the newest mark continue no run before this one, the last at the mark, whose length the mark knows.
+    closed: usize,
+}
+
+/// A point in the order in which rows were loaded.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct LoadMark {
+    runs: usize,
+    /// The length of the last one.
+    units: u32,
+}
+
+impl LoadMark {
+    fn closed(&self) -> usize {
+        self.runs.saturating_sub(1)
+    }
+}
+
+impl LoadedRows {
+    /// What the runs take, in bytes.
+    pub fn bytes(&self) -> usize {
+        self.runs.len() * size_of::<Run>()
+    }
+
+    /// Notes a row in a slot of so many units.
+    pub fn push(&mut self, table: u32, slot: RecordRef, units: usize) {
+        let open = &mut self.runs[self.closed..];
+        let continued = open
+            .iter_mut()
+            .rev()
+            .take(RUNS_LOOKED_AT)
+            .find(|run| run.table == table && run.end() == slot && run.first.segment() == slot.segment());
+        match continued {
+            Some(run) => run.units += units as u32,
+            None => self.runs.push(Run { first: slot, units: units as u32, table }),
+        }
+    }
+
+    /// The rows that were loaded up to now.
+    pub fn mark(&mut self) -> LoadMark {
+        let mark = LoadMark { runs: self.runs.len(), units: self.runs.last().map_or(0, |run| run.units) };
+        self.closed = mark.closed();
+        mark
+    }
+
+    /// Forgets the rows behind the mark, the newest run first, and gives them to `take_back`, each with the place of its table.
+    ///
+    /// The last slot of a run is freed first: a stripe hands out what was freed last, so that another load finds the slots in the
+    /// order of their addresses again, and its rows are runs as well.
+    pub fn take_back_to(
+        &mut self,
+        mark: &LoadMark,
+        segments: &Segments,
+        mut take_back: impl FnMut(u32, RecordRef),
+    ) {
+        let mut free =
+            |run: Run| run.slots(segments).into_iter().rev().for_each(|slot| take_back(run.table, slot));
+        self.runs.drain(mark.runs..).rev().for_each(&mut free);
+        if let Some(last) = self.runs.last_mut() {
+            free(last.cut(mark.units));
+        }
+        self.closed = mark.closed();
+    }
+}
