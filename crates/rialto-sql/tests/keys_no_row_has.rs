@@ -7,14 +7,16 @@ use rialto_sql::run::Collected;
 use rialto_sql::{Session, SqlError};
 
 fn try_run(session: &mut Session, sql: &str) -> Result<String, SqlError> {
+    let answer = run_in_pipeline(session, sql).and_then(|answer| session.finish().map(|()| answer));
+    answer.inspect_err(|error| drop(session.fail(error)))
+}
+
+/// Runs a statement behind which others may come in its implicit block.
+fn run_in_pipeline(session: &mut Session, sql: &str) -> Result<String, SqlError> {
     let mut rows = Collected::default();
-    let answer = session.read(sql).and_then(|read| {
-        let ready = session.prepare_read(sql, read)?;
-        let tag = session.execute_ready(&ready, &mut rows)?;
-        session.finish()?;
-        Ok(tag)
-    });
-    let tag = answer.inspect_err(|error| drop(session.fail(error)))?;
+    let read = session.read(sql)?;
+    let ready = session.prepare_read(sql, read)?;
+    let tag = session.execute_ready(&ready, &mut rows)?;
     Ok(format!("{tag} {:?}", rows.0))
 }
 
@@ -23,6 +25,10 @@ fn run(session: &mut Session, sql: &str) -> String {
 }
 
 fn looks_twice(first: &str, second: &str, make_anew: &[&str]) -> (String, String, bool) {
+    looks_twice_in("begin", first, second, make_anew)
+}
+
+fn looks_twice_in(begin: &str, first: &str, second: &str, make_anew: &[&str]) -> (String, String, bool) {
     let database = Database::open_on(MemoryDisk::new(), Options::default()).unwrap();
     let mut one = Session::new(database.clone(), "ann", "bank");
     let mut two = Session::new(database, "bob", "bank");
@@ -33,7 +39,7 @@ fn looks_twice(first: &str, second: &str, make_anew: &[&str]) -> (String, String
     ] {
         run(&mut one, sql);
     }
-    run(&mut one, "begin");
+    run(&mut one, begin);
     let before = run(&mut one, first);
     // The other transaction gives up soon if it has to wait, as it should.
     run(&mut two, "set lock_timeout = 200");
@@ -87,6 +93,99 @@ fn what_a_delete_did_not_find_stays_absent() {
     let delete = "delete from t where id = 99999999999";
     let (before, after, waited) = looks_twice(delete, delete, &again);
     assert_eq!((before, waited), (after, true));
+}
+
+/// A plan tells of the table and its indexes, and a statement that has nothing to do of the table: these stay as they were told.
+#[test]
+fn what_tells_of_tables_keeps_them() {
+    for (tells, changes) in [
+        ("explain select id from t where id = 1", &["drop table t", "create table t (id bigint)"][..]),
+        ("explain select id from t where id = 1", &["truncate t"]),
+        ("explain delete from t", &["create index i on t (id)"]),
+        ("explain insert into t values (2)", &["drop table t"]),
+        ("analyze s, t", &["drop table t"]),
+        ("vacuum t", &["drop table t"]),
+    ] {
+        for begin in ["begin", "begin read only"] {
+            let (before, after, waited) = looks_twice_in(begin, tells, tells, changes);
+            assert_eq!((before, waited), (after, true), "{begin}; {tells}");
+        }
+    }
+}
+
+/// A statement that is alone in its transaction tells of the tables as they are, and waits for no definition.
+#[test]
+fn what_tells_of_tables_waits_for_nothing_outside_a_block() {
+    let database = Database::open_on(MemoryDisk::new(), Options::default()).unwrap();
+    let mut one = Session::new(database.clone(), "ann", "bank");
+    let mut two = Session::new(database, "bob", "bank");
+    run(&mut one, "create table t (id integer primary key)");
+    run(&mut two, "set lock_timeout = 200");
+    run(&mut one, "begin");
+    run(&mut one, "drop table t");
+    for tells in ["explain select id from t where id = 1", "analyze t", "vacuum t"] {
+        run(&mut two, tells);
+        run(&mut two, "begin");
+        let waited = try_run(&mut two, tells).unwrap_err();
+        assert_eq!(waited.sqlstate.code(), "55P03", "{tells}");
+        run(&mut two, "rollback");
+    }
+    run(&mut one, "commit");
+    for tells in ["explain select id from t where id = 1", "analyze t", "vacuum t"] {
+        for block in [false, true] {
+            if block {
+                run(&mut two, "begin");
+            }
+            let absent = try_run(&mut two, tells).unwrap_err();
+            assert_eq!(absent.sqlstate.code(), "42P01", "{tells}");
+            if block {
+                run(&mut two, "rollback");
+            }
+        }
+    }
+}
+
+#[test]
+fn what_tells_of_tables_keeps_them_to_the_end_of_a_pipeline() {
+    let database = Database::open_on(MemoryDisk::new(), Options::default()).unwrap();
+    let mut one = Session::new(database.clone(), "ann", "bank");
+    let mut two = Session::new(database, "bob", "bank");
+    run(&mut two, "set lock_timeout = 200");
+    for tells in ["explain select id from t where id = 1", "analyze t"] {
+        run(&mut one, "create table t (id integer primary key)");
+        for sql in ["select 1", tells] {
+            run_in_pipeline(&mut one, sql).unwrap();
+        }
+        let waited = try_run(&mut two, "drop table t").unwrap_err();
+        assert_eq!(waited.sqlstate.code(), "55P03", "{tells}");
+        one.finish().unwrap();
+        run(&mut two, "drop table t");
+    }
+}
+
+/// A plan in a block is the one for the table as it is once its lock is there.
+#[test]
+fn a_plan_in_a_block_is_of_the_table_as_it_was_locked() {
+    let database = Database::open_on(MemoryDisk::new(), Options::default()).unwrap();
+    let mut one = Session::new(database.clone(), "ann", "bank");
+    let mut two = Session::new(database.clone(), "bob", "bank");
+    run(&mut one, "create table t (id integer primary key, n integer)");
+    let explain = "explain select id from t where n = 1";
+    let by_scan = run(&mut two, explain);
+    run(&mut one, "begin");
+    run(&mut one, "create index t_n on t (n)");
+    run(&mut two, "begin");
+    let by_index = std::thread::scope(|scope| {
+        let explained = scope.spawn(|| run(&mut two, explain));
+        while database.lock_waits().is_empty() && !explained.is_finished() {
+            std::thread::yield_now();
+        }
+        run(&mut one, "commit");
+        explained.join().unwrap()
+    });
+    assert!(by_index.contains("t_n") && !by_scan.contains("t_n"), "{by_scan}, then {by_index}");
+    assert_eq!(run(&mut two, explain), by_index);
+    run(&mut two, "commit");
 }
 
 /// What tells of no row but of the definition: the other transaction waits.

@@ -12,7 +12,7 @@ use rialto::row::Value;
 use smallvec::SmallVec;
 
 pub use kept::KEPT_BYTES_MAX;
-pub use select::{copy_out, select};
+pub use select::{copy_out, select, stay_with_definition};
 pub use write::{delete, insert, update};
 
 use crate::error::Result;

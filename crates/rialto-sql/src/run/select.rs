@@ -1,9 +1,10 @@
 //! SELECT, and COPY to a client.
 
 use std::ops::ControlFlow;
+use std::sync::Arc;
 
-use rialto::row::{RowView, Value};
-use rialto::{Scan, ScanMode, Table};
+use rialto::row::{RowView, Schema, Value};
+use rialto::{Scan, ScanMode, Table, Transaction};
 
 use super::kept::Sorted;
 use super::{Carried, Out, Run, holds};
@@ -125,7 +126,7 @@ pub fn select(run: &mut Run<'_>, plan: &SelectPlan) -> Result<u64> {
     let sorted = Sorted::new(&bound.order, wanted);
     let mut pipeline = Pipeline { bound, window, ordered, counted: 0, passed: 0, sent: 0, sorted };
     if window.take == 0 {
-        stay_with_definition(run, bound)?;
+        stay_with_source(run, bound)?;
         return Ok(0);
     }
     match &bound.source {
@@ -149,7 +150,7 @@ pub fn select(run: &mut Run<'_>, plan: &SelectPlan) -> Result<u64> {
             let mode = if bound.for_update { ScanMode::Update } else { ScanMode::Share };
             let (scan, rest) = match access.path.find(schema, run.out.context, mode)? {
                 Found::Nothing => {
-                    stay_with_definition(run, bound)?;
+                    stay_with_source(run, bound)?;
                     return pipeline.finish(run);
                 }
                 Found::Point(key) => {
@@ -197,12 +198,22 @@ pub fn select(run: &mut Run<'_>, plan: &SelectPlan) -> Result<u64> {
     pipeline.finish(run)
 }
 
-/// Locks the table as a scan does, for an answer that rests on no row but on the table's definition.
-fn stay_with_definition(run: &mut Run<'_>, bound: &BoundSelect) -> Result<()> {
+/// Locks the table of a SELECT that reads no row.
+fn stay_with_source(run: &mut Run<'_>, bound: &BoundSelect) -> Result<()> {
     let RowSource::Table(table, schema) = &bound.source else { return Ok(()) };
     let mode = if bound.for_update { ScanMode::Update } else { ScanMode::Share };
+    stay_with_definition(run.tx, (table, schema), mode)
+}
+
+/// Locks a table as a scan does, for an answer that rests on no row but on the table's definition. Fails with
+/// [`rialto::Error::TableChanged`] if the table has another schema by now.
+pub fn stay_with_definition(
+    tx: &mut Transaction<'_>,
+    (table, schema): (&Table, &Arc<Schema>),
+    mode: ScanMode,
+) -> Result<()> {
     let nothing = Scan { mode, limit: Some(0), ..Scan::all() };
-    Ok(run.tx.scan_planned(table, schema, &nothing, |_, _| Ok(ControlFlow::Break(())))?)
+    Ok(tx.scan_planned(table, schema, &nothing, |_, _| Ok(ControlFlow::Break(())))?)
 }
 
 /// Sends the row of a key, if it is there and the conditions hold: read where the kernel has it, without a copy.

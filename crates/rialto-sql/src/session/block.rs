@@ -84,6 +84,12 @@ impl Session {
         }
     }
 
+    /// Whether the running statement is alone in its transaction, for all that is known by now: a statement may come behind it in a
+    /// pipeline.
+    pub(super) fn is_alone(&self) -> bool {
+        self.block != Block::Explicit && self.statements == 0 && !self.cancel.is_in_string()
+    }
+
     /// Begins the kernel's transaction if it has not.
     #[inline]
     pub(super) fn begin(&mut self) -> Result<()> {

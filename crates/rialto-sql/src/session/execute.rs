@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use rialto::row::{Schema, Value};
-use rialto::{Database, Error, Table, Transaction};
+use rialto::{Database, Error, ScanMode, Table, Transaction};
 
 use super::block::{Block, in_failed_block};
 use super::{ReadStatement, Ready, Session, Tag};
@@ -13,7 +13,7 @@ use crate::copy::CopyIn;
 use crate::error::{Result, SqlError, SqlState};
 use crate::expr::{Context, RowTexts};
 use crate::parse::{self, Access, CopyDirection, Lifted, Literal, Name, Statement};
-use crate::prepared::{self, CatalogState, Explained, Kind, Prepared};
+use crate::prepared::{self, CatalogState, Kind, Prepared};
 use crate::run::{self, Out, RowSink, Run};
 use crate::values::{SqlType, text};
 
@@ -362,8 +362,8 @@ impl Session {
             sink.begin(prepared)?;
             return self.utility(prepared, statement, sink);
         }
-        if let Kind::Explain(explained) = &prepared.kind {
-            return self.explain(prepared, explained, sink);
+        if let Kind::Explain(_) = &prepared.kind {
+            return self.explain(prepared, sink);
         }
         self.begin()?;
         self.check_writes(prepared)?;
@@ -385,14 +385,46 @@ impl Session {
         }
     }
 
-    /// Tells the plan that a statement would be run with by now.
-    fn explain(&mut self, prepared: &Prepared, explained: &Explained, sink: &mut dyn RowSink) -> Result<Tag> {
-        if !self.is_current(prepared)? {
-            let fresh = self.renew(prepared)?;
-            let Kind::Explain(explained) = &fresh.kind else { unreachable!("its text is an EXPLAIN") };
-            return tell_lines(&fresh, explained, sink);
+    /// Tells the plan that a statement would be run with by now, and by the end of the transaction, if other statements are in it.
+    fn explain(&mut self, prepared: &Prepared, sink: &mut dyn RowSink) -> Result<Tag> {
+        let fresh = if prepared.tells_of_tables() && !self.is_alone() {
+            self.begin()?;
+            self.lock_planned(prepared, |plan, tx| match plan.table() {
+                Some(planned) => run::stay_with_definition(tx, planned, ScanMode::Share),
+                None => Ok(()),
+            })?
+            .0
+        } else {
+            self.renew_unless_current(prepared)?
+        };
+        tell_lines(fresh.as_deref().unwrap_or(prepared), sink)
+    }
+
+    /// The plan made anew, if its table has changed.
+    fn renew_unless_current(&mut self, prepared: &Prepared) -> Result<Option<Arc<Prepared>>> {
+        Ok(match self.is_current(prepared)? {
+            true => None,
+            false => Some(self.renew(prepared)?),
+        })
+    }
+
+    /// Has `lock` lock the table of a plan in the open transaction. The plan is made anew, and then given, until it is one for the
+    /// table as that is under the lock.
+    fn lock_planned<T>(
+        &mut self,
+        prepared: &Prepared,
+        lock: impl Fn(&Prepared, &mut Transaction<'_>) -> Result<T>,
+    ) -> Result<(Option<Arc<Prepared>>, T)> {
+        let mut fresh = self.renew_unless_current(prepared)?;
+        loop {
+            let tx = self.tx.as_mut().expect("the transaction has begun");
+            match lock(fresh.as_deref().unwrap_or(prepared), tx) {
+                Err(error) if is_stale(&error) => {}
+                locked => return locked.map(|locked| (fresh, locked)),
+            }
+            self.cancel.check()?;
+            fresh = Some(self.renew(prepared)?);
         }
-        tell_lines(prepared, explained, sink)
     }
 
     /// Runs a plan that is not good, made anew. A change of the table may come between the look at the catalog and the
@@ -425,8 +457,25 @@ impl Session {
         }
     }
 
+    /// Looks whether a table is there, for a statement that tells that. If other statements are in the transaction, the table stays as it
+    /// is until the end.
+    pub(super) fn find_to_tell(&mut self, name: &Name) -> Result<()> {
+        if self.is_alone() {
+            return self.find_settled(name).map(drop);
+        }
+        self.begin()?;
+        loop {
+            let table = self.find_settled(name)?;
+            let tx = self.tx.as_mut().expect("the transaction has begun");
+            match run::stay_with_definition(tx, (&table, &table.schema()), ScanMode::Share) {
+                Err(error) if is_stale(&error) => self.cancel.check()?,
+                locked => return locked,
+            }
+        }
+    }
+
     /// A table, for a statement that tells whether it is there.
-    pub(super) fn find_settled(&mut self, name: &Name) -> Result<Table> {
+    fn find_settled(&mut self, name: &Name) -> Result<Table> {
         let found = find(&mut self.tx, &self.database, name);
         if self.tx.is_none() {
             self.database.settle_definitions(self.durability())?;
@@ -477,21 +526,13 @@ impl Session {
         self.check_writes(prepared)?;
         // It runs until its last data, or until it fails: a cancel request between two pieces meets the next one.
         self.cancel.begin_running();
-        let mut fresh = None;
-        if !self.is_current(prepared)? {
-            fresh = Some(self.renew(prepared)?);
-        }
-        loop {
-            let copy = CopyIn::new(fresh.as_deref().unwrap_or(prepared))
+        let (_, copy) = self.lock_planned(prepared, |plan, tx| {
+            let copy = CopyIn::new(plan)
                 .ok_or_else(|| SqlError::new(SqlState::Internal, "the statement is no COPY"))?;
-            let tx = self.tx.as_mut().expect("the transaction has begun");
-            match copy.lock(tx) {
-                Err(error) if is_stale(&error) => {}
-                locked => return locked.map(|()| copy),
-            }
-            self.cancel.check()?;
-            fresh = Some(self.renew(prepared)?);
-        }
+            copy.lock(tx)?;
+            Ok(copy)
+        })?;
+        Ok(copy)
     }
 
     /// Puts the data that have come for a COPY into the table; `last` says that nothing more comes. Its rows are the transaction's
@@ -511,7 +552,8 @@ impl Session {
     }
 }
 
-fn tell_lines(prepared: &Prepared, explained: &Explained, sink: &mut dyn RowSink) -> Result<Tag> {
+fn tell_lines(prepared: &Prepared, sink: &mut dyn RowSink) -> Result<Tag> {
+    let Kind::Explain(explained) = &prepared.kind else { unreachable!("the text is an EXPLAIN") };
     sink.begin(prepared)?;
     for line in &explained.lines {
         sink.row(prepared, &[Value::Text(line.clone())])?;

@@ -132,7 +132,7 @@ impl Session {
             Statement::Maintain { command, tables } => {
                 for table in tables {
                     self.cancel.check()?;
-                    self.find_settled(table)?;
+                    self.find_to_tell(table)?;
                 }
                 let what = match *command {
                     "VACUUM" => {
@@ -152,7 +152,7 @@ impl Session {
     }
 
     fn refuse_in_block(&self, command: &str) -> Result<()> {
-        if self.block == Block::Explicit || self.statements > 0 || self.cancel.is_in_string() {
+        if !self.is_alone() {
             let message = format!("{command} cannot run inside a transaction block");
             return Err(SqlError::new(SqlState::ActiveTransaction, message));
         }
