@@ -460,6 +460,15 @@ fn locks_on_many_rows_take_their_memory_within_a_bound() {
     writer.commit().unwrap();
     // One lock on the table.
     assert_eq!(db.transact(count), Ok(READ));
+    // Who has as many locks as there is memory for inserts no more: not for want of room for rows.
+    let mut long = db.begin().unwrap();
+    let refused = (1..rows).find_map(|id| long.update(&table, id, &[(1, Value::Int4(2))]).err());
+    assert_eq!(refused, Some(Error::LockMemory { limit: 1 << 20 }));
+    assert_eq!(
+        long.insert(&table, &[Value::Int4(-1), Value::Int4(0)]),
+        Err(Error::LockMemory { limit: 1 << 20 })
+    );
+    drop(long);
     // Rows that go one by one are locked one by one, whatever room there is for rows.
     db.transact(|tx| (rows - 2 * READ..rows).try_for_each(|id| tx.delete(&table, id).map(drop))).unwrap();
 }

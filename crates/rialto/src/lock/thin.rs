@@ -264,9 +264,14 @@ impl LockManager {
             || self.slot(owner).thin.grow(&mut owner.body.thin_chunks, &self.options.memory)
     }
 
+    /// What long lists of thin locks may take together, in bytes.
+    pub fn memory_limit(&self) -> u64 {
+        self.options.memory.limit()
+    }
+
     #[cold]
     fn no_memory(&self) -> LockError {
-        LockError::NoMemory { limit: self.options.memory.limit() }
+        LockError::NoMemory { limit: self.memory_limit() }
     }
 
     /// Locks a record by its word if nobody holds it, and there is room for it in the owner's list; the way on from a `false` is [`LockManager::record_thin`].
@@ -392,8 +397,8 @@ impl LockManager {
         (0..owner.body.thin).map(move |at| own.get(at)).filter(|&record| record != VOID)
     }
 
-    /// Locks a slot that no index names yet, exclusively, before an entry for it is published, with room for it in the owner's list.
-    /// False: its lock bits are still in use by those who held or sought the record that was there before; take another slot.
+    /// Locks a slot that no index names yet, exclusively, before an entry for it is published, with [room](LockManager::make_room_for_one)
+    /// for it in the owner's list. False: its lock bits are still in use by those who held or sought the record that was there before; take another slot.
     ///
     /// A slot that the owner has locked itself, for a row that it has taken back, is locked already, and L8 holds for it: while
     /// the word is exclusively the owner's and not queued, nobody else holds the slot or waits for it as the row that was taken

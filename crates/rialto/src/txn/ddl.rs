@@ -79,6 +79,8 @@ impl Context {
     /// Takes DDL back to a savepoint. The writes since are taken back already.
     pub fn roll_back_ddl(&mut self, state: &SavepointState) {
         let Some(mut ddl) = self.ddl.take() else { return };
+        // Whatever happens: a version of a table that is taken back stays with nobody.
+        self.forget_tables = true;
         let segments = self.core.segments.clone();
         let take_back = |slot, record| self.take_back_direct(slot, record);
         ddl.loaded_rows.take_back_to(&state.loaded_rows, &segments, take_back);

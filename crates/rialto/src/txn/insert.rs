@@ -83,6 +83,7 @@ impl Context {
             self.check_unique(slot, None)?;
         }
         let length = self.body.len();
+        self.make_room_for_claim(slot)?;
         let slot_of_row =
             self.with_claims(slot, |heap, number, claims| heap.allocate(number, length, claims));
         let record = match slot_of_row {
@@ -126,6 +127,7 @@ impl Context {
         let ask = |heap: &Heap, number: usize, claims: &mut SlotClaims<'_>| {
             heap.allocate_near(number, length, record, claims)
         };
+        self.make_room_for_claim(slot)?;
         match self.with_claims(slot, ask) {
             Some(moved) => Ok(moved),
             None => self.slot_at_bound(slot, ask),

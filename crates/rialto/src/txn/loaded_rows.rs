@@ -39,8 +39,10 @@ impl Run {
 
     /// Its slots, in order.
     fn slots(&self, segments: &Segments) -> Vec<RecordRef> {
-        let next = |slot: &RecordRef| Some(RecordRef(slot.0 + segments.units(*slot) as u64));
-        std::iter::successors(Some(self.first), next).take_while(|slot| *slot < self.end()).collect()
+        let in_it = |slot: RecordRef| (slot < self.end()).then_some(slot);
+        // There may be no memory behind it.
+        let next = |slot: &RecordRef| in_it(RecordRef(slot.0 + segments.units(*slot) as u64));
+        std::iter::successors(in_it(self.first), next).collect()
     }
 }
 
@@ -110,5 +112,35 @@ impl LoadedRows {
             free(last.cut(mark.units));
         }
         self.closed = mark.closed();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::ids::HeapId;
+    use crate::store::memory::{Budget, Heap, SEGMENT_BYTES, Unclaimed};
+
+    /// The memory of rows ends behind the last one.
+    #[test]
+    fn runs_may_end_where_there_is_no_memory() {
+        let budget = Arc::new(Budget::new(2 * SEGMENT_BYTES as u64));
+        let heap = Heap::new(Arc::new(Segments::reserve(budget).unwrap()), HeapId(73), 100);
+        let (mut rows, mut loaded) = (LoadedRows::default(), Vec::new());
+        let mark = rows.mark();
+        // Two units, of which a segment has an even number: the rows fill it.
+        while let Some(slot) = heap.allocate(0, 20, &mut Unclaimed) {
+            rows.push(3, slot, heap.segments().units(slot));
+            loaded.push(slot);
+        }
+        let last = loaded.last().unwrap();
+        let end = last.0 + heap.segments().units(*last) as u64;
+        assert_eq!(end as usize * 16, 2 * SEGMENT_BYTES, "the last row ends with the memory");
+        let mut taken = Vec::new();
+        rows.take_back_to(&mark, heap.segments(), |table, slot| taken.push((table, slot)));
+        assert!(taken.iter().rev().copied().eq(loaded.iter().map(|&slot| (3, slot))));
+        assert_eq!(rows.bytes(), 0);
     }
 }

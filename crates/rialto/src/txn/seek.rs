@@ -13,7 +13,7 @@ use super::transaction::Context;
 use crate::canary;
 use crate::catalog::{TableKey, TableVersion};
 use crate::core::Core;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::ids::{IndexId, Lsn};
 use crate::lock::{
     Acquired, Lent, LockError, LockForm, LockManager, LockMode, LockTarget, LockWords, Owner, RecordMode,
@@ -110,19 +110,31 @@ impl Context {
         }
     }
 
+    /// Whether the transaction claims slots of a table by locks on them.
+    #[inline]
+    fn locks_slots(&self, slot: u32) -> bool {
+        self.core.locks.form() == LockForm::Thin && !self.is_covered(slot, RecordMode::Exclusive)
+    }
+
+    /// Sees to room for one more claim on a slot of the table.
+    #[inline]
+    pub fn make_room_for_claim(&mut self, slot: u32) -> Result<()> {
+        if rarely(self.locks_slots(slot) && !self.core.locks.make_room_for_one(&mut self.owner)) {
+            return Err(Error::LockMemory { limit: self.core.locks.memory_limit() });
+        }
+        Ok(())
+    }
+
     /// Runs `work` with the table's storage, what tells this transaction's slots apart in it, and the claims that the
-    /// transaction makes on them, for the row of the key in `self.key`. None: there is no memory for that.
+    /// transaction makes on them, for the row of the key in `self.key`. There is [room](Context::make_room_for_claim) for a claim.
     #[inline]
     pub fn with_claims<T>(
         &mut self,
         slot: u32,
-        work: impl FnOnce(&Heap, usize, &mut SlotClaims<'_>) -> Option<T>,
-    ) -> Option<T> {
-        let lock = self.core.locks.form() == LockForm::Thin && !self.is_covered(slot, RecordMode::Exclusive);
+        work: impl FnOnce(&Heap, usize, &mut SlotClaims<'_>) -> T,
+    ) -> T {
+        let lock = self.locks_slots(slot);
         let Context { core, tables, owner, number, key, .. } = self;
-        if rarely(lock && !core.locks.make_room_for_one(owner)) {
-            return None;
-        }
         let mut claims = SlotClaims { locks: &core.locks, owner, segments: &core.segments, key, lock };
         work(&tables.at(slot).heap, *number, &mut claims)
     }

@@ -151,10 +151,13 @@ impl LocalLocks {
     /// A lock that the owner is about to release or to hand over, with its number. None: it is no lock of its own, for it is one that the
     /// owner had before, strengthened, or the request was turned away.
     pub fn noted(&mut self, owner: u16, held: HeldLocal) -> Option<HeldLocal> {
-        if held.lock != HeldLocal::NOT_NOTED {
+        if held.lock & HeldLocal::NOT_NOTED == 0 {
             return Some(held);
         }
-        let at = self.granted.iter().position(|granted| granted.owner == owner)?;
+        let is_this = |granted: &NewlyGranted| {
+            granted.owner == owner && HeldLocal::of_wait(held.executor, granted.wait) == held
+        };
+        let at = self.granted.iter().position(is_this)?;
         let NewlyGranted { lock, had, .. } = self.granted.swap_remove(at);
         had.is_none().then_some(HeldLocal { lock, ..held })
     }

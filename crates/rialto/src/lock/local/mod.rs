@@ -87,13 +87,18 @@ const RELEASED_AT_ONCE: usize = 256;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct HeldLocal {
     executor: u16,
-    /// Its number in the table; stable while it is held.
+    /// Its number in the table; stable while it is held. With [`HeldLocal::NOT_NOTED`] that of a wait.
     lock: u32,
 }
 
 impl HeldLocal {
-    /// In place of the number of a lock that was granted to an owner that could not take note of it: only the table has it.
-    const NOT_NOTED: u32 = u32::MAX;
+    /// The lock was granted in a wait, and its owner could not take note of its number: only the table has it.
+    const NOT_NOTED: u32 = 1 << 31;
+
+    /// What a wait of this number has come to at an executor whose table is out.
+    fn of_wait(executor: u16, wait: u64) -> HeldLocal {
+        HeldLocal { executor, lock: wait as u32 | HeldLocal::NOT_NOTED }
+    }
 }
 
 /// Where a request of several parts has strengthened locks that its owner had, and the modes in which he had them.
@@ -504,7 +509,7 @@ impl LockManager {
             }
             Err(error) => {
                 if is_told {
-                    owner.body.locals.push(HeldLocal { executor, lock: HeldLocal::NOT_NOTED });
+                    owner.body.locals.push(HeldLocal::of_wait(executor, slot.wait_number()));
                 }
                 return Err(error);
             }

@@ -1,4 +1,5 @@
-//! How many looks at locks it takes to see for what requests wait, beside transactions that hold many.
+//! How many looks at locks it takes to see for what requests wait, beside transactions that hold many; and locks that were granted to
+//! those who could not take note of them.
 
 use std::ops::Bound;
 
@@ -107,5 +108,42 @@ fn what_requests_wait_for_is_seen_in_few_looks_beside_large_transactions() {
                 );
             }
         }
+    }
+}
+
+/// An owner could take note of neither of two locks: each is known by the wait that it was granted in.
+#[test]
+fn granted_locks_are_told_apart_by_their_waits() {
+    for first_is_released_first in [true, false] {
+        let mut table = LocalLocks::default();
+        let (owner, holder) = (1, 2);
+        let spans = [SpanRef::point(b"k"), SpanRef::point(b"l")];
+        let held = spans.map(|span| table.ask(request(holder, span, RecordMode::Exclusive)));
+        let waits = [7, u64::from(u32::MAX) + 7];
+        for (span, wait) in spans.into_iter().zip(waits) {
+            let request = request(owner, span, RecordMode::Exclusive);
+            assert_eq!(table.ask(request), Answer::Wait);
+            table.enqueue(request, wait);
+        }
+        for answer in held {
+            let Answer::New(lock) = answer else { panic!("{answer:?}") };
+            table.held.release(holder, lock, |_| ());
+        }
+        table.grant_waiting(|_, _| true);
+        let mut order = [0, 1];
+        if !first_is_released_first {
+            order.reverse();
+        }
+        for (nth, at) in order.into_iter().enumerate() {
+            let held = table.noted(owner, HeldLocal::of_wait(0, waits[at])).expect("it was granted");
+            assert_eq!(table.noted(owner, held), Some(held), "its number is known now");
+            table.held.release(owner, held.lock, |_| ());
+            for (other, span) in spans.into_iter().enumerate() {
+                let is_free = table.is_free_for(request(holder, span, RecordMode::Exclusive));
+                assert_eq!(is_free, nth == 1 || other == at, "the span {other}");
+            }
+        }
+        assert_eq!(table.noted(owner, HeldLocal::of_wait(0, waits[0])), None);
+        assert!(table.is_idle());
     }
 }
