@@ -312,9 +312,6 @@ impl LockManager {
         wait: &Wait<'_>,
     ) -> Result<Acquired, LockError> {
         let id = owner.id();
-        if rarely(!self.make_room_for_one(owner)) {
-            return Err(self.no_memory());
-        }
         loop {
             let before = word.load(Ordering::Relaxed);
             let (locked, acquired) = if before & ThinWord::QUEUED != 0 {
@@ -341,6 +338,9 @@ impl LockManager {
                     _ => (ThinWord::granted(before, id, mode), Acquired::New),
                 }
             };
+            if rarely(acquired == Acquired::New && !self.make_room_for_one(owner)) {
+                return Err(self.no_memory());
+            }
             if word.compare_exchange_weak(before, locked, Ordering::Acquire, Ordering::Relaxed).is_ok() {
                 match acquired {
                     Acquired::New => self.lent(owner).note(owner, record),
@@ -355,6 +355,9 @@ impl LockManager {
         }
         let name = HeadName::address(record);
         let holds = self.names(owner, record)?;
+        if rarely(!holds && !self.make_room_for_one(owner)) {
+            return Err(self.no_memory());
+        }
         let ask = |heads: &mut Heads| {
             let at = heads.find_or_insert(name);
             let head = heads.at(at);

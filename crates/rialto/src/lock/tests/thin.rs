@@ -257,6 +257,11 @@ fn a_long_list_takes_its_memory_from_the_budget() {
             );
             assert!(*locked >= 448 && (bytes > 0 || *locked == 448), "{locked} of {bytes} bytes");
         }
+        if bytes == 0 {
+            // What it has takes no more room.
+            let again = lock(&manager, &mut owners[1], &words, 0, RecordMode::Shared, &refusing());
+            assert_eq!(again, Ok(Acquired::Held));
+        }
         assert!(memory.used() >= (locked[0] - 448) * 8 + (locked[1] - 448) * 17, "{locked:?} of {bytes}");
         assert_eq!(locked == [RECORDS; 2], bytes == 4_000_000, "{locked:?} of {bytes} bytes");
         for mut owner in owners {

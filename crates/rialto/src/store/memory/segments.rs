@@ -612,6 +612,8 @@ impl Segments {
     pub fn reclaim(&self, record: RecordRef, placeholder: &[u8]) {
         let _latched = self.latch(record.segment());
         self.word(record, 0).fetch_and(!FREE, Ordering::AcqRel);
+        // Who reads a byte of it without a lock finds the version that the slot got when it was freed.
+        announce_write();
         self.record(record).hold_place(placeholder);
     }
 
