@@ -57,7 +57,7 @@ fn value(random: &mut Random, column: usize) -> Value {
         3 => Value::Int8(random.below(1000) as i64),
         // As it is read.
         4 => Value::Text(format!("{:<5}", text(random))),
-        _ => Value::Bytes(text(random).into_bytes().into()),
+        _ => Value::Bytes(text(random).into_bytes()),
     }
 }
 
@@ -113,7 +113,8 @@ fn one_life(seed: u64) {
     let filler = TableDef::new("filler", vec![Column::new("text", ColumnType::Text)]);
     let filler = db.transact(|tx| tx.create_table(&filler)).unwrap();
     let text = Value::Text("x".repeat(6_000));
-    db.transact(|tx| (0..FILLER_ROWS).try_for_each(|_| tx.insert(&filler, &[text.clone()]))).unwrap();
+    db.transact(|tx| (0..FILLER_ROWS).try_for_each(|_| tx.insert(&filler, std::slice::from_ref(&text))))
+        .unwrap();
     let table = db
         .transact(|tx| {
             let table = tx.create_table(&definition())?;
