@@ -3,6 +3,7 @@
 #[path = "common/hooked.rs"]
 mod hooked;
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -220,6 +221,31 @@ fn a_group_that_a_failed_sync_of_another_one_has_lost_is_not_acknowledged() {
         for outcome in outcomes {
             assert!(matches!(outcome, Err(Error::OutcomeUnknown { .. })), "{caching:?}: {outcome:?}");
         }
+    }
+}
+
+/// Whoever watches the database hears of a panic in its log as of an error: a server ends, and says why.
+#[test]
+fn a_panic_while_the_log_is_written_stops_the_database() {
+    for design in GroupCommitDesign::ALL {
+        let disk = HookedDisk::new(MemoryDisk::new());
+        let db = Database::open_on(disk.clone(), options(design.into())).unwrap();
+        let table = table(&db);
+        assert_eq!(db.stopped(), None);
+        disk.before(|file, _| {
+            if file.starts_with("log") {
+                panic!("the test's");
+            }
+        });
+        let commit = || db.transact(|tx| tx.insert(&table, &[Value::Int8(1)]));
+        // The committer may write the log himself.
+        if let Ok(outcome) = catch_unwind(AssertUnwindSafe(commit)) {
+            assert!(matches!(outcome, Err(Error::OutcomeUnknown { .. })), "{design}: {outcome:?}");
+        }
+        let stopped = db.stopped().expect("the log has stopped");
+        assert!(matches!(&stopped, Error::Stopped { cause, .. } if cause.contains("panicked")), "{stopped}");
+        assert_eq!(commit(), Err(stopped));
+        assert!(db.close().is_err());
     }
 }
 

@@ -656,9 +656,9 @@ impl Log {
         self.core.line.len()
     }
 
-    /// The error that stopped the log, if one did.
+    /// The error that stopped the log, or the panic, if one did.
     pub fn failure(&self) -> Option<Error> {
-        self.core.failure.get().map(stopped)
+        self.core.writer.stopped().then(|| self.core.stop_error())
     }
 
     /// Makes everything durable and ends the log's threads. What it answers is the last sync's outcome. Later
