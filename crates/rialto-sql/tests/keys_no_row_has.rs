@@ -120,6 +120,7 @@ fn what_tells_of_tables_waits_for_nothing_outside_a_block() {
     let mut one = Session::new(database.clone(), "ann", "bank");
     let mut two = Session::new(database, "bob", "bank");
     run(&mut one, "create table t (id integer primary key)");
+    run(&mut one, "create table s (id integer)");
     run(&mut two, "set lock_timeout = 200");
     run(&mut one, "begin");
     run(&mut one, "drop table t");
@@ -130,6 +131,9 @@ fn what_tells_of_tables_waits_for_nothing_outside_a_block() {
         assert_eq!(waited.sqlstate.code(), "55P03", "{tells}");
         run(&mut two, "rollback");
     }
+    // Of two tables it tells what is so at one moment.
+    let waited = try_run(&mut two, "vacuum s, t").unwrap_err();
+    assert_eq!(waited.sqlstate.code(), "55P03");
     run(&mut one, "commit");
     for tells in ["explain select id from t where id = 1", "analyze t", "vacuum t"] {
         for block in [false, true] {

@@ -457,13 +457,22 @@ impl Session {
         }
     }
 
-    /// Looks whether a table is there, for a statement that tells that. If other statements are in the transaction, the table stays as it
-    /// is until the end.
-    pub(super) fn find_to_tell(&mut self, name: &Name) -> Result<()> {
-        if self.is_alone() {
+    /// Looks whether tables are there, for a statement that tells that. If there are several, or other statements are in the transaction,
+    /// they stay as they are until the end.
+    pub(super) fn find_to_tell(&mut self, names: &[Name]) -> Result<()> {
+        if let ([name], true) = (names, self.is_alone()) {
             return self.find_settled(name).map(drop);
         }
-        self.begin()?;
+        for name in names {
+            self.begin()?;
+            self.cancel.check()?;
+            self.find_to_stay(name)?;
+        }
+        Ok(())
+    }
+
+    /// Looks whether a table is there, which stays as it is until the transaction's end.
+    fn find_to_stay(&mut self, name: &Name) -> Result<()> {
         loop {
             let table = self.find_settled(name)?;
             let tx = self.tx.as_mut().expect("the transaction has begun");

@@ -130,10 +130,7 @@ impl Session {
                 Ok(Tag::Word("SHOW"))
             }
             Statement::Maintain { command, tables } => {
-                for table in tables {
-                    self.cancel.check()?;
-                    self.find_to_tell(table)?;
-                }
+                self.find_to_tell(tables)?;
                 let what = match *command {
                     "VACUUM" => {
                         "VACUUM has nothing to do: space of old rows is free as soon as they are gone"

@@ -473,6 +473,9 @@ impl LockManager {
             }
             slot.thin.clear(&mut owner.body.thin_chunks, &self.options.memory);
             slot.counters.row.add(released);
+        } else if rarely(owner.body.thin_chunks.len() > CHUNKS_KEPT) {
+            // It has given them all back before.
+            slot.thin.clear(&mut owner.body.thin_chunks, &self.options.memory);
         }
     }
 

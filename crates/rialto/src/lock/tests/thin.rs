@@ -273,6 +273,26 @@ fn a_long_list_takes_its_memory_from_the_budget() {
     }
 }
 
+/// The same if it was given up lock by lock.
+#[test]
+fn a_list_that_was_long_gives_its_memory_back() {
+    const RECORDS: u64 = 2_000;
+    let (memory, words) = (Arc::new(Budget::new(1 << 20)), Words::new(RECORDS as usize));
+    let options = LockOptions { owners_max: 8, memory: memory.clone(), ..LockOptions::default() };
+    let manager = LockManager::new(options);
+    let mut owner = manager.begin().unwrap();
+    for record in 0..RECORDS {
+        lock(&manager, &mut owner, &words, record, RecordMode::Shared, &refusing()).unwrap();
+    }
+    for record in (0..RECORDS).rev() {
+        manager.release_thin_early(&mut owner, words.lock_word(record), record);
+    }
+    assert!(memory.used() > 0);
+    manager.release_all_thin(&mut owner, &words);
+    assert_eq!(memory.used(), 0);
+    manager.end(owner);
+}
+
 #[test]
 fn a_conflict_inflates_the_lock_and_its_end_deflates_it() {
     let (manager, words) = (manager(), Words::new(1));
