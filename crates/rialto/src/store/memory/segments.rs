@@ -599,6 +599,8 @@ impl Segments {
             return None;
         }
         let rest = RecordRef(record.0 + units as u64);
+        // As in [`Segments::reclaim`]: these are bytes of the row that was there.
+        announce_write();
         self.word(rest, 0).store(ABSENT | FREE | (left as u64) << CAPACITY_SHIFT, Ordering::Relaxed);
         self.word(rest, 1).store(0, Ordering::Relaxed);
         self.word(record, 1).store(0, Ordering::Relaxed);
