@@ -1,4 +1,4 @@
-//! Where a server listens, and where it refuses to.
+//! Where a server listens, and where it refuses to. A program by itself: it changes how many files the process may open.
 
 mod common;
 

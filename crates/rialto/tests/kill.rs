@@ -1,7 +1,8 @@
 //! SIGKILL of real processes under load: every acknowledged transaction is there afterwards, and none in part.
 //!
 //! The test runs its own binary again as the child. A transfer moves money between two accounts and leaves a row with
-//! its number, so a transfer of which half is there breaks the sum or the balances.
+//! its number, so a transfer of which half is there breaks the sum or the balances. The test is a program by itself: beside it no
+//! other test opens a directory, whose lock a child would have until it runs.
 
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Write};

@@ -1,4 +1,5 @@
 //! What a recovery allocates for the calls that it runs again is bounded, whatever their arguments take in the log.
+//! A program by itself: its allocator counts what the whole process allocates.
 #![allow(unsafe_code, reason = "an allocator that counts")]
 
 use std::alloc::{GlobalAlloc, Layout, System};

@@ -11,7 +11,7 @@
 //! mebibyte of other answers follows it. If what was read will never be durable, all that the implicit block has told is taken back
 //! ([`Unsettled`]).
 //!
-//! What a message does depends on the [`Mode`]; `tests/states.rs` has the table. A message that makes no sense is an
+//! What a message does depends on the [`Mode`]; `tests/protocol/states.rs` has the table. A message that makes no sense is an
 //! error in each, and ends what the mode was about: no mode outlives the transaction that it belongs to.
 //!
 //! A client that does not read, or stops in the midst of what takes room that all share, is given up after the write time-out

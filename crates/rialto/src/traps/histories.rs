@@ -2,16 +2,12 @@
 //! made meanwhile hold, alone and without the log: the rows after some of the transactions, each whole, and with each all that
 //! it depends on. A fuzzy copy need not.
 
-#[path = "../../tests/common/mod.rs"]
-mod common;
-
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 
-use common::calls;
-use common::history::{Done, State, check, check_rows, check_state, state_before};
-use common::load::Load;
-
+use super::common::calls;
+use super::common::history::{Done, State, check, check_rows, check_state, state_before};
+use super::common::load::Load;
 use super::consistent::copy_alone;
 use super::hooked::HookedDisk;
 use super::*;

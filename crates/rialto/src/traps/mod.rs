@@ -1,18 +1,18 @@
 //! The traps that the design names, each as a directed test of the whole engine: a commit or a sweep is held at one
 //! moment, and the others go on. What has to be held lies inside the kernel (a segment's latch stops an apply half way,
 //! a hook of the disk stops a sweep between two segments), so these tests do too. Traps that a disk alone can set are in
-//! `tests/traps.rs`.
+//! `tests/durability/traps.rs`.
 
 mod apply;
 mod archived;
 mod black_white;
+#[path = "../../tests/common/mod.rs"]
+mod common;
 mod consistent;
 mod flights;
 mod followed;
 mod given_back;
 mod histories;
-#[path = "../../tests/common/hooked.rs"]
-pub(crate) mod hooked;
 mod operations;
 mod rehoused;
 mod sweep;
@@ -22,6 +22,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+pub(crate) use self::common::hooked;
 use crate::io::{Disk, FaultyDisk, Random};
 use crate::row::{Column, ColumnType, IntoKey, Key, Value, WhichIndex};
 use crate::store::memory::RecordRef;

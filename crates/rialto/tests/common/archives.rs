@@ -1,6 +1,4 @@
-//! Databases with an archive, and restores with it. Its user has `quiet.rs` as a module beside it.
-
-#![allow(dead_code, reason = "each test program uses its part")]
+//! Databases with an archive, and restores with it.
 
 use std::collections::BTreeSet;
 use std::io::Cursor;
@@ -13,7 +11,7 @@ use rialto::recovery::check::check;
 use rialto::row::{Column, ColumnType};
 use rialto::{BackupKind, Database, Durability, Lsn, Options, Scan, TableDef, TxOptions};
 
-use crate::quiet::{options, thing};
+use super::quiet::{options, thing};
 
 pub fn archiving(archive: &Arc<dyn Disk>) -> Options {
     Options { archive: Some(Archive::on(archive.clone())), ..options() }

@@ -1,14 +1,12 @@
 //! A disk that holds the writes of a sweep, so that transactions run while it is half done.
 
-mod hooked;
-
 use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 use rialto::io::MemoryDisk;
 
-use self::hooked::{About, HookedDisk};
+use super::hooked::{About, HookedDisk};
 
 /// One that is open.
 pub fn disk() -> GatedDisk {

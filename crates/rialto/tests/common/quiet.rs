@@ -1,7 +1,5 @@
 //! A database on which nothing happens by itself, and small tables, for tests that set the scene step by step.
 
-#![allow(dead_code, reason = "each test program uses its part")]
-
 use std::sync::Arc;
 use std::time::Duration;
 

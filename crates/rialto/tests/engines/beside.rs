@@ -16,10 +16,10 @@ use rialto::{
     TxOptions,
 };
 
-use super::common::until;
 use super::generate::{ARGUMENTS, Plan, any_arguments};
-use super::seeds::for_a_while;
 use super::{MEMORY, SUMS, TABLES, any_plans, contents, define, options, procedures, route};
+use crate::common::seeds::for_a_while;
+use crate::common::until;
 
 const ROWS: i32 = 8;
 pub const PANIC: &str = "as the plan says";

@@ -17,7 +17,7 @@ use rialto::{
 
 use super::beside::{PANIC, keep_quiet};
 use super::options;
-use super::seeds::for_a_while;
+use crate::common::seeds::for_a_while;
 
 const ROWS: i32 = 8;
 const PANICS: i32 = 1;

@@ -13,8 +13,8 @@ use rialto::{
     Planning, Procedure, Result, Savepoint, Scan, ScanMode, TableDef, Transaction, TxOptions,
 };
 
-use super::common::in_time;
 use super::{ENGINES, Engine, options};
+use crate::common::in_time;
 
 /// Keys below it are another thread's than those from it on, where there are two.
 const BOUND: i32 = 100;

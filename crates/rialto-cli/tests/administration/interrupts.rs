@@ -1,0 +1,401 @@
+//! Ctrl-C in `bench`, `backup` and `restore`: a word on stderr, status 130, and nothing half done left behind, or what is left is
+//! refused by name.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::path::Path;
+use std::process::{Child, ChildStderr, Command, ExitStatus, Output, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::common::wire::{runs, session};
+use crate::common::{Directory, Serving, program, run, stderr, stdout, succeeds, text};
+
+const BANK: &str = "bench tpcb --scale 2 --accounts 2000 --clients 2 --memory-bytes 300000000";
+/// Longer than anything takes, however slow the machine is.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+fn words(line: &str) -> Vec<&str> {
+    line.split_whitespace().collect()
+}
+
+/// What a terminal sends on Ctrl-C, to this process.
+fn interrupt(running: &Running) {
+    let sent = Command::new("kill").args(["-INT", &running.0.id().to_string()]).status();
+    assert!(sent.expect("kill runs").success());
+}
+
+/// A program whose output is piped, which is ended where a test fails.
+struct Running(Child);
+
+impl Running {
+    /// Its status, to which it comes by itself.
+    fn status(&mut self) -> ExitStatus {
+        let began = Instant::now();
+        loop {
+            if let Some(status) = self.0.try_wait().expect("it can be waited for") {
+                return status;
+            }
+            assert!(began.elapsed() < PATIENCE, "it does not end");
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    /// Its end, and what it has said.
+    fn output(mut self) -> Output {
+        let status = self.status();
+        let mut output = Output { status, stdout: Vec::new(), stderr: Vec::new() };
+        self.0.stdout.take().expect("it is piped").read_to_end(&mut output.stdout).expect("it ends");
+        self.0.stderr.take().expect("it is piped").read_to_end(&mut output.stderr).expect("it ends");
+        output
+    }
+
+    fn stderr(&mut self) -> BufReader<ChildStderr> {
+        BufReader::new(self.0.stderr.take().expect("it is piped"))
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn spawn(mut command: Command) -> Running {
+    Running(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the program starts"))
+}
+
+/// The next connection.
+fn accepted(listener: &TcpListener) -> TcpStream {
+    listener.set_nonblocking(true).expect("a socket takes it");
+    let began = Instant::now();
+    loop {
+        if let Ok((stream, _)) = listener.accept() {
+            stream.set_nonblocking(false).expect("a socket takes it");
+            stream.set_read_timeout(Some(PATIENCE)).expect("a socket takes it");
+            return stream;
+        }
+        assert!(began.elapsed() < PATIENCE, "nobody connects");
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// Reads on until a line has this in it; all that was read.
+fn until_said(lines: &mut BufReader<ChildStderr>, wanted: &str) -> String {
+    let mut said = String::new();
+    while !said.lines().next_back().is_some_and(|line| line.contains(wanted)) {
+        assert_ne!(lines.read_line(&mut said).expect("it is text"), 0, "{wanted} was never said: {said}");
+    }
+    said
+}
+
+fn until(what: &str, is_so: impl Fn() -> bool) {
+    let began = Instant::now();
+    while !is_so() {
+        assert!(began.elapsed() < PATIENCE, "{what}");
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// What it says behind what was read already, and its status.
+fn rest(mut running: Running, mut lines: BufReader<ChildStderr>) -> (String, Option<i32>) {
+    let status = running.status();
+    let mut said = String::new();
+    lines.read_to_string(&mut said).expect("it is text");
+    (said, status.code())
+}
+
+fn names(directory: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
+    entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
+}
+
+/// What of a test's own directory is beside it, as its scratch files are.
+fn beside(directory: &Directory) -> Vec<String> {
+    let own = directory.path().file_name().and_then(|name| name.to_str()).expect("UTF-8").to_owned();
+    let mut names = names(directory.path().parent().expect("it has one"));
+    names.retain(|name| name.starts_with(&own) && *name != own);
+    names
+}
+
+fn is_sound(data: &Directory) {
+    let checked = succeeds(run(&["check", data.name()]));
+    assert!(stdout(&checked).ends_with("sound\n"), "{}", text(&checked));
+}
+
+#[test]
+fn a_run_of_bench_ends_its_window_and_keeps_its_data() {
+    let data = Directory::new("interrupts-bench");
+    for more in [
+        "",
+        "--in-flight 20",
+        "--logging none --checkpoint none",
+        "--engine data-oriented --executor-threads 2",
+    ] {
+        let mut command = program(&words(BANK));
+        // Slow enough that its growth fits for so long.
+        command
+            .args(["--seconds", "120", "--rate", "500", "--json", "--data", data.name()])
+            .args(words(more));
+        let mut running = spawn(command);
+        let mut lines = running.stderr();
+        // The first tick.
+        let before = until_said(&mut lines, "transactions/s");
+        assert!(!before.contains("lost"), "{more}: {before}");
+        interrupt(&running);
+        let mut out = running.0.stdout.take().expect("it is piped");
+        let (said, code) = rest(running, lines);
+        assert_eq!(code, Some(130), "{more}: {said}");
+        assert!(said.contains("interrupted: the run ends"), "{more}: {said}");
+        assert!(said.ends_with("error: interrupted: there is no result\n"), "{more}: {said}");
+        let mut printed = String::new();
+        out.read_to_string(&mut printed).expect("it is text");
+        assert_eq!(printed, "", "{more}: there is no result");
+        assert_eq!(beside(&data), [""; 0], "{more}: scratch files are left over");
+        is_sound(&data);
+    }
+    let again = program(&words(BANK)).args(["--seconds", "0.3", "--data", data.name()]).output();
+    let again = succeeds(again.expect("the program starts"));
+    assert!(
+        stderr(&again).contains("using the bank") && !stderr(&again).contains("lost"),
+        "{}",
+        stderr(&again)
+    );
+}
+
+#[test]
+fn a_run_that_is_interrupted_while_it_loads_leaves_a_whole_bank_or_none() {
+    let data = Directory::new("interrupts-load");
+    let arguments = words(
+        "bench tpcb --scale 20 --accounts 20000 --clients 2 --memory-bytes 300000000 --seconds 60 --rate 500",
+    );
+    let mut command = program(&arguments);
+    command.args(["--data", data.name()]);
+    let mut running = spawn(command);
+    until("the directory is made", || data.path().exists());
+    interrupt(&running);
+    let lines = running.stderr();
+    let (said, code) = rest(running, lines);
+    assert_eq!(code, Some(130), "{said}");
+    assert_eq!(beside(&data), [""; 0], "scratch files are left over");
+    let again = program(&arguments[..8]).args(["--seconds", "0.3", "--data", data.name()]).output();
+    succeeds(again.expect("the program starts"));
+}
+
+#[test]
+fn a_run_of_commits_leaves_no_log_behind() {
+    let data = Directory::new("interrupts-commit");
+    let mut command = program(&words("bench commit --clients 2 --seconds 120 --data"));
+    command.arg(data.path());
+    let mut running = spawn(command);
+    let mut lines = running.stderr();
+    until_said(&mut lines, "commits/s");
+    interrupt(&running);
+    let (said, code) = rest(running, lines);
+    assert_eq!(code, Some(130), "{said}");
+    assert!(said.contains("interrupted: the run ends"), "{said}");
+    assert_eq!((names(data.path()), beside(&data)), (vec![], vec![]));
+}
+
+/// A prompt, and a comparison's other run: they end at once, too.
+#[test]
+fn a_prompt_ends_at_once() {
+    let data = Directory::new("interrupts-prompt");
+    let mut command =
+        program(&words("bench card --interactive --accounts 2000 --memory-bytes 300000000 --data"));
+    command.arg(data.path()).stdin(Stdio::piped());
+    let mut running = spawn(command);
+    let mut stdin = running.0.stdin.take().expect("it is piped");
+    let mut out = BufReader::new(running.0.stdout.take().expect("it is piped"));
+    stdin.write_all(b"BAL 123\n").expect("it reads");
+    let mut line = String::new();
+    out.read_line(&mut line).expect("it answers");
+    interrupt(&running);
+    let lines = running.stderr();
+    let (said, code) = rest(running, lines);
+    assert_eq!(code, Some(130), "{said}");
+    assert!(said.ends_with("interrupted\n"), "{said}");
+    drop(stdin);
+    is_sound(&data);
+}
+
+/// A bank whose backup takes a while.
+fn large_bank(name: &str) -> Directory {
+    let data = Directory::new(name);
+    let bank = "bench tpcb --scale 1 --accounts 400000 --clients 1 --seconds 0.2 --warmup 0 --memory-bytes 600000000";
+    succeeds(program(&words(bank)).args(["--data", data.name()]).output().expect("the program starts"));
+    data
+}
+
+/// Interrupts a backup while it writes; its end. One that comes to its end before it hears of that is taken again.
+fn interrupted_backup(to: &Directory, command: impl Fn() -> Command) -> Output {
+    let unfinished = to.path().join("backup.unfinished");
+    for _ in 0..20 {
+        let _ = std::fs::remove_dir_all(to.path());
+        let mut running = spawn(command());
+        while !unfinished.exists() && running.0.try_wait().expect("it can be waited for").is_none() {
+            thread::yield_now();
+        }
+        if running.0.try_wait().expect("it can be waited for").is_none() {
+            interrupt(&running);
+        }
+        let output = running.output();
+        if output.status.code() != Some(0) {
+            return output;
+        }
+        assert!(to.path().join("backup.rialto").exists(), "{}", text(&output));
+        println!("tally: a backup came to its end before it was interrupted");
+    }
+    panic!("no backup of 20 was interrupted");
+}
+
+#[test]
+fn a_backup_of_a_directory_is_given_up_and_leaves_nothing() {
+    let (data, to, again) = (
+        large_bank("interrupts-backup"),
+        Directory::new("interrupts-to"),
+        Directory::new("interrupts-again"),
+    );
+    let taking = || program(&["backup", "--data", data.name(), "--to", to.name()]);
+    let ended = interrupted_backup(&to, taking);
+    assert_eq!(ended.status.code(), Some(130), "{}", text(&ended));
+    let nothing = format!("error: interrupted: nothing is left of the backup in {}\n", to.name());
+    assert_eq!(stderr(&ended), format!("interrupted: the backup is given up\n{nothing}"));
+    assert!(names(to.path()).iter().all(|name| name == "lock"), "{:?}", names(to.path()));
+    let missing = run(&["restore", "--from", to.name(), "--data", again.name()]);
+    assert_eq!(missing.status.code(), Some(3), "{}", text(&missing));
+    assert!(stderr(&missing).contains("a backup (\"backup.rialto\") is missing"), "{}", stderr(&missing));
+    // The directory takes the next one.
+    succeeds(taking().output().expect("the program starts"));
+    succeeds(run(&["restore", "--from", to.name(), "--data", again.name()]));
+    is_sound(&again);
+}
+
+/// Nobody reads the stream on, so that the backup stands still in its midst.
+#[test]
+fn a_backup_to_a_stream_that_stands_still_ends_and_the_stream_is_refused() {
+    let (data, half) = (large_bank("interrupts-stream"), Directory::new("interrupts-half"));
+    let mut running = spawn(program(&["backup", "--data", data.name(), "--to", "-"]));
+    let mut stream = running.0.stdout.take().expect("it is piped");
+    let mut began = vec![0; 100_000];
+    stream.read_exact(&mut began).expect("it writes");
+    interrupt(&running);
+    let lines = running.stderr();
+    let (said, code) = rest(running, lines);
+    assert_eq!(code, Some(130), "{said}");
+    assert_eq!(said, "interrupted: what was written of the stream lacks its end, and is no backup\n");
+    stream.read_to_end(&mut began).expect("the rest of the pipe");
+    let mut command = program(&["restore", "--from", "-", "--data", half.name()]);
+    let mut restoring = spawn({
+        command.stdin(Stdio::piped());
+        command
+    });
+    restoring.0.stdin.take().expect("it is piped").write_all(&began).expect("it reads");
+    let refused = restoring.output();
+    assert_eq!(refused.status.code(), Some(1), "{}", text(&refused));
+    assert!(stderr(&refused).contains("the backup is cut"), "{}", stderr(&refused));
+    is_sound(&data);
+}
+
+#[test]
+fn a_server_is_asked_to_give_its_backup_up_and_goes_on() {
+    let (data, to) = (large_bank("interrupts-server"), Directory::new("interrupts-online"));
+    let serving = Serving::start(data.path());
+    let ended =
+        interrupted_backup(&to, || program(&["backup", "--connect", &serving.tcp, "--to", to.name()]));
+    assert_eq!(ended.status.code(), Some(130), "{}", text(&ended));
+    let expected = "interrupted: the server is asked to give the backup up\n\
+                    error: interrupted: the server has given the backup up, and nothing is left of it\n";
+    assert_eq!(stderr(&ended), expected);
+    assert!(names(to.path()).iter().all(|name| name == "lock"), "{:?}", names(to.path()));
+    let mut client = session(&serving);
+    runs(&mut client, "create table t (a int primary key)");
+    succeeds(run(&["backup", "--connect", &serving.tcp, "--to", to.name()]));
+    assert_eq!(serving.end_by("-TERM"), Some(0));
+}
+
+/// The stream stands still in the midst of the restore.
+#[test]
+fn a_restore_that_is_interrupted_says_what_it_leaves_and_the_next_one_begins_anew() {
+    let [data, to, target] =
+        ["data", "from", "target"].map(|name| Directory::new(&format!("interrupts-restore-{name}")));
+    succeeds(
+        program(&words(BANK)).args(["--seconds", "0.3", "--data", data.name()]).output().expect("it starts"),
+    );
+    succeeds(run(&["backup", "--data", data.name(), "--to", to.name()]));
+    let backup = std::fs::read(to.path().join("backup.rialto")).expect("the backup");
+    let mut command = program(&["restore", "--from", "-", "--data", target.name()]);
+    command.stdin(Stdio::piped());
+    let mut restoring = spawn(command);
+    let mut stdin = restoring.0.stdin.take().expect("it is piped");
+    stdin.write_all(&backup[..backup.len() / 2]).expect("it reads");
+    until("the restore begins", || target.path().join("restore-unfinished").exists());
+    interrupt(&restoring);
+    let ended = restoring.output();
+    assert_eq!(ended.status.code(), Some(130), "{}", text(&ended));
+    let left = format!(
+        "interrupted: {} holds a restore that has not come to its end (\"restore-unfinished\")",
+        target.name()
+    );
+    assert!(stderr(&ended).starts_with(&left) && stdout(&ended).is_empty(), "{}", text(&ended));
+    drop(stdin);
+    // No command takes it for a database.
+    for arguments in [
+        &["check", target.name()][..],
+        &["serve", "--listen", "127.0.0.1:0", "--data", target.name()],
+        &["backup", "--data", target.name(), "--to", "-"],
+        &["bench", "tpcb", "--data", target.name()],
+    ] {
+        let refused = run(arguments);
+        assert_eq!(refused.status.code(), Some(3), "{arguments:?}: {}", text(&refused));
+        assert!(stderr(&refused).contains(target.name()), "{arguments:?}: {}", stderr(&refused));
+    }
+    succeeds(run(&["restore", "--from", to.name(), "--data", target.name()]));
+    is_sound(&target);
+}
+
+/// Nothing was begun yet: a server that takes the connection and says nothing.
+#[test]
+fn a_backup_that_waits_for_its_server_ends_at_once() {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = listener.local_addr().expect("it has one").to_string();
+    let running = spawn(program(&["backup", "--connect", &address, "--to", "/nonexistent/rialto"]));
+    let mut stream = accepted(&listener);
+    let mut first = [0; 8];
+    stream.read_exact(&mut first).expect("it begins a session");
+    interrupt(&running);
+    let ended = running.output();
+    assert_eq!(ended.status.code(), Some(130), "{}", text(&ended));
+    assert_eq!(stderr(&ended), "interrupted: no backup was begun\n");
+    // The connection ends.
+    stream.read_to_end(&mut Vec::new()).expect("it ends");
+}
+
+/// Who asks twice is not kept waiting: a server that never answers.
+#[test]
+fn a_second_interrupt_ends_the_program() {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = listener.local_addr().expect("it has one").to_string();
+    let mut running = spawn(program(&["backup", "--connect", &address, "--to", "/nonexistent/rialto"]));
+    let mut stream = accepted(&listener);
+    // A session begins: its key, and that it is ready.
+    stream.write_all(b"R\0\0\0\x08\0\0\0\0K\0\0\0\x0c\0\0\0\x07\0\0\0\x09Z\0\0\0\x05I").expect("it reads");
+    let mut received = Vec::new();
+    let mut byte = [0];
+    while !received.ends_with(b"BACKUP TO '/nonexistent/rialto'\0") {
+        stream.read_exact(&mut byte).expect("it asks for a backup");
+        received.push(byte[0]);
+    }
+    interrupt(&running);
+    let mut lines = running.stderr();
+    until_said(&mut lines, "interrupted: the server is asked to give the backup up");
+    // The request comes on a connection of its own, with the session's key.
+    let mut cancel = accepted(&listener);
+    let mut request = [0; 16];
+    cancel.read_exact(&mut request).expect("it asks");
+    assert_eq!(request, *b"\0\0\0\x10\x04\xd2\x16\x2e\0\0\0\x07\0\0\0\x09");
+    interrupt(&running);
+    let (said, code) = rest(running, lines);
+    assert_eq!((said.as_str(), code), ("interrupted again: what is half done stays as it is\n", Some(130)));
+}

@@ -1,0 +1,161 @@
+//! The real program on file systems that fail: `rialto serve`, as a process, on a mounted directory.
+//!
+//! The kernel's own crash tests run in one process on [`FaultyDisk`], behind the `Disk` trait. Here nothing is left out between a
+//! PostgreSQL client and the disk: the sockets, the server, `FileDisk`, the system calls, a process that is killed.
+//!
+//! # The faulty mount
+//!
+//! `mount.rs` serves a directory from a [`FaultyDisk`] by FUSE. The fault model is that disk's (its module has all of it):
+//!
+//! * *The power goes* in a step that was drawn: that step and every later call fails with `EIO`, the process is killed, and the next
+//!   mount shows what the machine finds again. What was synced is there; of the rest any sectors, lengths and names are kept or lost.
+//!   The machine's boot has another number: the server finds a file of the test's in the place of the kernel's `boot_id`.
+//! * *The process is killed* (`SIGKILL`), at a step that was drawn, which takes place or not. The mount stays, with all that was written.
+//! * *A write or a sync fails* once (`EIO`), of a log file, the home block, a backup copy, a load file or the directory; with a failed
+//!   sync the disk forgets what was to be written, and may show the old bytes.
+//! * *The disk is full* (`ENOSPC`) after a number of bytes that was drawn.
+//!
+//! The kernel's page cache is passed over: the disk models one. The ring of the log, which is mapped into memory, is the exception: its
+//! pages are the kernel's, outlive a kill, and reach the disk when the kernel writes them. Direct access asks for whole blocks here, as
+//! on other file systems; a write to a file opened with `O_DSYNC` is durable by itself, and makes nothing else durable.
+//!
+//! # File systems that fill up
+//!
+//! ext4, XFS and btrfs, each in a sparse file, mounted by a loop device. A file takes all of the room but a little while clients work
+//! (`full.rs`). What is refused says what is full and what to do; the server goes on for readers, or stops and says why; with
+//! room again, by the same server or the next, nothing that was acknowledged is lost.
+//!
+//! # What is held against it
+//!
+//! Each client has tables that it alone changes, and notes what was acknowledged, and at which level. What a server finds is what
+//! the client's transactions made up to one of them: at least up to the last acknowledged (of level disk only, or with one of level
+//! disk behind it, if the power went), at most up to the one without an answer (`ledger.rs`). Rows that nobody touched are as they
+//! were, transfers between accounts keep their sum, `rialto check` finds the directory sound, and no server panics.
+//!
+//! These tests need the right to mount. Where FUSE is missing they say so and are skipped; with `CI=true` that is a failure.
+//!
+//! [`FaultyDisk`]: rialto::io::FaultyDisk
+
+mod client;
+#[path = "../common/mod.rs"]
+mod common;
+mod full;
+mod kept;
+mod killer;
+mod ledger;
+mod lives;
+mod loop_mount;
+mod mount;
+mod names;
+mod server;
+mod tables;
+mod untouched;
+mod work;
+
+use std::path::Path;
+use std::process::Command;
+use std::time::Instant;
+
+use rialto::io::{FaultyDisk, Random};
+
+use common::Directory;
+use lives::Tally;
+use loop_mount::{Kind, LoopMount};
+use mount::Mounted;
+
+/// Runs it with one seed after the other for as long as random tests may take, and once at least. The first seed and their number.
+fn for_a_while(mut run: impl FnMut(u64)) -> (u64, u64) {
+    let first = Random::seed_from_environment();
+    println!("RIALTO_SEED={first}");
+    let (began, time, mut seeds) = (Instant::now(), Random::test_time_from_environment(), 0);
+    while seeds == 0 || began.elapsed() < time {
+        run(first.wrapping_add(seeds));
+        seeds += 1;
+    }
+    (first, seeds)
+}
+
+/// Says that something is missing that a test needs. With `CI=true` it has to be there, where root runs the tests and the kernel has
+/// FUSE and loop devices.
+fn skipped(what: &str) {
+    let is_ci = std::env::var("CI").as_deref() == Ok("true");
+    let has_devices = ["/dev/fuse", "/dev/loop-control"].iter().all(|device| Path::new(device).exists());
+    assert!(!(is_ci && has_devices && rustix::process::getuid().is_root()), "{what}");
+    println!("skipped: {what}");
+}
+
+/// Whether a faulty disk can be mounted here, and another boot shown to a server.
+fn can_mount() -> bool {
+    let shows_boot = "mount --bind /proc/sys/kernel/random/uuid /proc/sys/kernel/random/boot_id";
+    let shown = Command::new("unshare").args(["--mount", "sh", "-c", shows_boot]).output();
+    if !shown.is_ok_and(|output| output.status.success()) {
+        skipped("a process cannot be shown another boot, by `unshare --mount`; root has that right");
+        return false;
+    }
+    let scratch = Directory::new("mounted-probe");
+    let mounted = Mounted::new(FaultyDisk::new(1), &scratch.path().join("data"));
+    if let Err(error) = &mounted {
+        skipped(&format!(
+            "FUSE does not mount: {error}; /dev/fuse and the right to mount are needed (root has it)"
+        ));
+    }
+    mounted.is_ok()
+}
+
+#[test]
+fn what_was_acknowledged_is_there_after_each_life() {
+    if !can_mount() {
+        return;
+    }
+    let mut tally = Tally::default();
+    let (seed, databases) = for_a_while(|seed| lives::lives(seed, &mut tally));
+    let Tally { power_lost, killed, asked, faults, stopped, full, backups, checks, transactions } = tally;
+    println!(
+        "tally: real servers on {databases} mounted databases, {power_lost} losses of power, {killed} kills, {asked} closes, \
+         {faults} injected errors, {full} full disks, {stopped} servers stopped by them, {backups} backups, {checks} checks, \
+         {transactions} transactions, RIALTO_SEED={seed}"
+    );
+}
+
+/// Whether the kernel is new enough to write maps of files in place on btrfs, where they say that they want it.
+fn writes_maps_in_place() -> bool {
+    let system = rustix::system::uname();
+    let release = system.release().to_string_lossy();
+    let mut numbers = release.split('.').map_while(|number| number.parse::<u32>().ok());
+    (numbers.next(), numbers.next()) >= (Some(6), Some(18))
+}
+
+/// A file system of this kind that fills up under a server, again and again.
+fn fills_up(kind: Kind) {
+    if kind == Kind::Btrfs && !writes_maps_in_place() {
+        return skipped(
+            "before Linux 6.18 a map on a full btrfs cannot be written; it was tried on no earlier one",
+        );
+    }
+    if let Err(problem) = LoopMount::new(kind, Directory::new(&format!("probe-{}", kind.name()))) {
+        return skipped(&format!("no {} in a file can be mounted: {problem}", kind.name()));
+    }
+    let mut tally = full::Tally::default();
+    let (seed, databases) = for_a_while(|seed| full::rounds(kind, seed, &mut tally));
+    let full::Tally { rounds, refused, stopped, went_on, killed, transactions } = tally;
+    println!(
+        "tally: real servers on {databases} {} file systems, {rounds} times full, {refused} clients refused, {stopped} servers \
+         stopped by it, {went_on} that went on, {killed} kills, {transactions} transactions, RIALTO_SEED={seed}",
+        kind.name()
+    );
+}
+
+#[test]
+fn an_ext4_that_fills_up_loses_nothing() {
+    fills_up(Kind::Ext4);
+}
+
+#[test]
+fn an_xfs_that_fills_up_loses_nothing() {
+    fills_up(Kind::Xfs);
+}
+
+#[test]
+fn a_btrfs_that_fills_up_loses_nothing() {
+    fills_up(Kind::Btrfs);
+}

@@ -1,0 +1,219 @@
+//! A backup that goes over a socket while clients write: restored, it holds what each of them had committed up to one place. A
+//! reader that goes away in its midst ends the backup and nothing else.
+
+use std::io::Read;
+use std::net::{TcpListener, TcpStream};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::common::*;
+use rialto::backup::{Backup, Restore, restore};
+use rialto::io::{Disk, MemoryDisk};
+use rialto::{BackupKind, BackupReport, Error, Options};
+
+const WRITERS: usize = 3;
+/// More than the buffers of a socket hold.
+const FILLING_ROWS: usize = 4_000;
+
+/// A server with a table that fills the backup, and one row of `counters` for each writer.
+fn server() -> TestServer {
+    let server = TestServer::start();
+    let mut client = server.connect();
+    client.run("create table filling (a int primary key, b text)");
+    let long = "x".repeat(8_000);
+    for from in (1..=FILLING_ROWS).step_by(500) {
+        let to = from + 499;
+        client.run(&format!("insert into filling select n, '{long}' from generate_series({from}, {to}) n"));
+    }
+    client.run("create table counters (writer int primary key, n int not null)");
+    client.run("create table entries (writer int, n int, primary key (writer, n))");
+    client.run(&format!("insert into counters select n, 0 from generate_series(0, {}) n", WRITERS - 1));
+    server
+}
+
+/// How far each writer has come: what it has asked for, and what it was told is committed.
+#[derive(Default)]
+struct Progress {
+    asked: [AtomicU64; WRITERS],
+    told: [AtomicU64; WRITERS],
+    ends: AtomicBool,
+}
+
+fn all(counts: &[AtomicU64; WRITERS]) -> Vec<u64> {
+    counts.iter().map(|count| count.load(Ordering::SeqCst)).collect()
+}
+
+impl Progress {
+    /// Writes an entry and counts it, in one transaction, again and again.
+    fn write(&self, mut client: Client, writer: usize) {
+        for n in 1.. {
+            if self.ends.load(Ordering::SeqCst) {
+                return;
+            }
+            self.asked[writer].store(n, Ordering::SeqCst);
+            client.run(&format!(
+                "begin; update counters set n = n + 1 where writer = {writer}; insert into entries values ({writer}, {n}); commit"
+            ));
+            self.told[writer].store(n, Ordering::SeqCst);
+        }
+    }
+
+    /// Waits until each writer has committed so many more.
+    fn wait_for(&self, more: u64) {
+        let wanted: Vec<_> = all(&self.told).into_iter().map(|told| told + more).collect();
+        let began = Instant::now();
+        while all(&self.told).iter().zip(&wanted).any(|(told, wanted)| told < wanted) {
+            assert!(began.elapsed() < PATIENCE, "{:?} of {wanted:?} are committed", all(&self.told));
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
+
+/// Runs this while clients write, and ends them.
+fn while_clients_write<T>(server: &TestServer, run: impl FnOnce(&Progress) -> T) -> T {
+    /// Also where `run` panics.
+    struct Ends<'a>(&'a Progress);
+    impl Drop for Ends<'_> {
+        fn drop(&mut self) {
+            self.0.ends.store(true, Ordering::SeqCst);
+        }
+    }
+
+    let progress = Progress::default();
+    // Where they left off.
+    server.connect().run("update counters set n = 0 where n > 0; delete from entries");
+    thread::scope(|scope| {
+        let _ends = Ends(&progress);
+        for writer in 0..WRITERS {
+            let (progress, client) = (&progress, server.connect());
+            scope.spawn(move || progress.write(client, writer));
+        }
+        progress.wait_for(3);
+        run(&progress)
+    })
+}
+
+/// A backup of the server's database over a socket, to what reads from it.
+fn streamed<T: Send>(
+    server: &TestServer,
+    read: impl FnOnce(TcpStream) -> T + Send,
+) -> (rialto::Result<BackupReport>, T) {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = listener.local_addr().expect("it has one");
+    thread::scope(|scope| {
+        let reads = scope.spawn(move || read(listener.accept().expect("it connects").0));
+        let mut stream = TcpStream::connect(address).expect("it listens");
+        let report = server.database.backup_to(&mut stream, BackupKind::Full);
+        drop(stream);
+        (report, reads.join().expect("it reads"))
+    })
+}
+
+/// What a restored database holds: of each writer as much as it had committed at one moment between two, and of each transaction all
+/// or nothing.
+fn is_as_of_one_moment(disk: Arc<dyn Disk>, least: &[u64], most: &[u64]) -> Vec<u64> {
+    let server = TestServer::on(disk, Options::default(), 4);
+    let mut client = server.connect();
+    let number = |rows: Vec<Vec<Option<String>>>| rows[0][0].as_ref().unwrap().parse::<u64>().unwrap();
+    let filling = number(rows(&client.run("select count(*) from filling where length(b) = 8000")));
+    assert_eq!(filling, FILLING_ROWS as u64);
+    (0..WRITERS)
+        .map(|writer| {
+            let counted =
+                number(rows(&client.run(&format!("select n from counters where writer = {writer}"))));
+            let entries =
+                rows(&client.run(&format!("select n from entries where writer = {writer} order by n")))
+                    .concat();
+            let expected: Vec<_> = (1..=counted).map(|n| Some(n.to_string())).collect();
+            assert_eq!(entries, expected, "writer {writer}");
+            let (least, most) = (least[writer], most[writer]);
+            assert!((least..=most).contains(&counted), "writer {writer}: {counted} of {least} to {most}");
+            counted
+        })
+        .collect()
+}
+
+#[test]
+fn a_stream_that_is_taken_while_clients_write_is_the_database_of_one_moment() {
+    let server = server();
+    let (disk, least, most) = while_clients_write(&server, |progress| {
+        let least = all(&progress.told);
+        let disk = MemoryDisk::new();
+        let (report, restored) = streamed(&server, |stream| {
+            restore(Restore::new(vec![Backup::stream("the socket", stream)]), disk.clone())
+                .expect("it is whole")
+        });
+        let report = report.expect("it is taken");
+        assert_eq!(restored.place, report.place);
+        let most = all(&progress.asked);
+        // They go on.
+        progress.wait_for(3);
+        (disk, least, most)
+    });
+    let found = is_as_of_one_moment(disk, &least, &most);
+    println!("tally: {least:?} at the beginning of the backup, {found:?} in it, {most:?} at its end");
+}
+
+#[test]
+fn a_reader_that_goes_away_ends_the_backup_and_nothing_else() {
+    let server = server();
+    let (disk, least, most) = while_clients_write(&server, |progress| {
+        for bytes in [0, 1, 100_000, 2_000_000] {
+            let (report, ()) = streamed(&server, |mut stream| {
+                stream.read_exact(&mut vec![0; bytes]).expect("so much comes");
+            });
+            let error = report.expect_err("nobody reads it to its end");
+            assert!(matches!(&error, Error::Io { operation, .. } if operation == "write"), "{error:?}");
+            let says = error.to_string();
+            assert!(
+                says.contains("Broken pipe") || says.contains("Connection reset"),
+                "after {bytes} bytes: {says}"
+            );
+            progress.wait_for(3);
+        }
+        // The next one is whole.
+        let (least, disk) = (all(&progress.told), MemoryDisk::new());
+        let (report, _) = streamed(&server, |stream| {
+            restore(Restore::new(vec![Backup::stream("the socket", stream)]), disk.clone())
+                .expect("it is whole")
+        });
+        report.expect("it is taken");
+        (disk, least, all(&progress.asked))
+    });
+    is_as_of_one_moment(disk, &least, &most);
+}
+
+/// The server takes the backup on: it is the client that does not hear of it.
+#[test]
+fn a_client_that_goes_away_behind_its_backup_leaves_a_whole_one_and_the_server_goes_on() {
+    let server = server();
+    let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("gone-{}", std::process::id()));
+    let _ = std::fs::remove_dir_all(&directory);
+    let [full, increment] = ["full", "increment"].map(|name| directory.join(name));
+    let (disk, least, most) = while_clients_write(&server, |progress| {
+        let least = all(&progress.told);
+        let mut gone = server.connect();
+        gone.send(&query(&format!("backup to '{}'", full.display())));
+        drop(gone);
+        let began = Instant::now();
+        while !full.join("backup.rialto").exists() {
+            assert!(began.elapsed() < PATIENCE, "no backup is there");
+            thread::sleep(Duration::from_millis(1));
+        }
+        progress.wait_for(3);
+        let mut client = server.connect();
+        let said = client.run(&format!("backup incremental to '{}'", increment.display()));
+        let notices: String = said.iter().map(|(_, body)| String::from_utf8_lossy(body)).collect();
+        assert!(notices.contains(", an increment on "), "{notices}");
+        let most = all(&progress.asked);
+        let disk = MemoryDisk::new();
+        let backups = [&full, &increment].map(|path| Backup::in_directory(path).expect("it is there"));
+        restore(Restore::new(backups.into()), disk.clone()).expect("they go together");
+        (disk, least, most)
+    });
+    is_as_of_one_moment(disk, &least, &most);
+    std::fs::remove_dir_all(&directory).unwrap();
+}

@@ -1,0 +1,298 @@
+//! Clients that do not do their part: that do not read, say nothing, or come in crowds.
+
+use std::io::{Read, Write};
+use std::net::SocketAddr;
+use std::os::unix::net::UnixStream;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::common::*;
+use rialto::io::MemoryDisk;
+use rialto::{Checkpointing, Database, Options};
+use rialto_server::{ServeOptions, Shared};
+
+/// Longer than any test.
+const LONG: Duration = Duration::from_secs(3_600);
+
+fn server(serve: ServeOptions) -> TestServer {
+    TestServer::serving(MemoryDisk::new(), Options::default(), serve)
+}
+
+/// A client that holds a lock on row 1 and does not read the long answer that is on its way.
+fn deaf_client(server: &TestServer) -> Client {
+    let mut client = server.connect();
+    client.run("create table t (a int primary key, b int)");
+    client.run("insert into t values (1, 0)");
+    client.run("begin");
+    client.run("update t set b = 1 where a = 1");
+    let long = "x".repeat(1_000);
+    client.send(&query(&format!("select '{long}' from generate_series(1, 1000000000) n")));
+    // The answer has begun, so the statement runs.
+    assert_eq!(client.read().map(|(tag, _)| tag), Some(b'T'));
+    // It has filled what the system keeps for the client, so the statement waits for that.
+    let mut kept = vec![0; 16 << 20];
+    let mut before = 0;
+    loop {
+        let now = client.stream.peek(&mut kept).unwrap();
+        if now == before {
+            return client;
+        }
+        before = now;
+        thread::sleep(Duration::from_millis(100));
+    }
+}
+
+/// Whether a server has not closed its end of a client's connection, as the system's table of TCP sockets has it.
+fn is_open_at_the_server(server: SocketAddr, client: SocketAddr) -> bool {
+    let hex = |address: SocketAddr| match address {
+        SocketAddr::V4(address) => {
+            format!("{:08X}:{:04X}", u32::from_ne_bytes(address.ip().octets()), address.port())
+        }
+        SocketAddr::V6(_) => panic!("the tests' servers have IPv4 addresses"),
+    };
+    let established = format!("{} {} 01 ", hex(server), hex(client));
+    std::fs::read_to_string("/proc/net/tcp").unwrap().contains(&established)
+}
+
+#[test]
+fn a_client_that_does_not_read_loses_its_session_and_its_locks() {
+    let server = server(ServeOptions { write_timeout: Duration::from_millis(100), ..Default::default() });
+    let deaf = deaf_client(&server);
+    let mut other = server.connect();
+    other.run("set lock_timeout = 0");
+    other.run("update t set b = b + 10 where a = 1");
+    assert_eq!(rows(&other.run("select b from t")), [[Some("10".to_string())]]);
+    drop(deaf);
+}
+
+/// A message, or the text behind a COPY, that takes room of all connections has to come to its end, or to go on.
+#[test]
+fn a_client_that_stops_amid_what_takes_room_loses_its_session_and_its_locks() {
+    let server = server(ServeOptions { write_timeout: Duration::from_millis(100), ..Default::default() });
+    let mut other = server.connect();
+    other.run("create table t (a int primary key, b int)");
+    other.run("insert into t values (1, 0)");
+    other.run("set lock_timeout = 0");
+    // One that has begun what takes none may think about it: so does libpq with the last bytes of a COPY's data.
+    let mut slow = server.connect();
+    // What took room has come to its end.
+    slow.run(&format!("select '{}'", "x".repeat(2 << 20)));
+    slow.run("begin");
+    let little = query("select count(*) from t");
+    slow.send(&little[..9]);
+    let large = query(&format!("select '{}'", "x".repeat(4 << 20)));
+    let behind = query(&format!("copy t from stdin; select '{}'", "x".repeat(2 << 20)));
+    for begun in [&large[..3 << 20], &behind] {
+        let mut stuck = server.connect();
+        stuck.run("begin");
+        stuck.run("update t set b = 1 where a = 1");
+        stuck.send(begun);
+        let answer = stuck.answer();
+        assert_eq!(error_code(&answer).as_deref(), Some("08P01"));
+        assert!(error_text(&answer).contains("came within 100ms"), "{}", error_text(&answer));
+        assert!(stuck.read().is_none(), "it is ended");
+        other.run("update t set b = b + 10 where a = 1");
+    }
+    assert_eq!(rows(&other.run("select b from t")), [[Some("20".to_string())]]);
+    slow.send(&little[9..]);
+    assert_eq!(rows(&slow.answer()), [[Some("1".to_string())]]);
+}
+
+#[test]
+fn a_client_that_does_not_read_does_not_hold_up_the_end_nor_outlive_it() {
+    let server = server(ServeOptions {
+        write_timeout: LONG,
+        drain_timeout: Duration::from_millis(10),
+        ..Default::default()
+    });
+    let deaf = deaf_client(&server);
+    let (address, database) = (server.address, server.database.clone());
+    let is_open = || is_open_at_the_server(address, deaf.stream.local_addr().unwrap());
+    assert!(is_open(), "the table has it");
+    server.wait().unwrap();
+    assert_eq!(database.begin().err(), Some(rialto::Error::Closed));
+    // A session that the end had passed by would go on as soon as its client reads.
+    assert!(!is_open(), "the session has outlived its server");
+}
+
+#[test]
+fn a_copy_that_waits_for_data_does_not_hold_up_the_end() {
+    let server = server(ServeOptions { drain_timeout: Duration::from_millis(10), ..Default::default() });
+    let mut client = server.connect();
+    client.run("create table t (a int primary key)");
+    client.send(&[query("copy t from stdin"), message(b'd', b"1\n")].concat());
+    assert_eq!(client.read().map(|(tag, _)| tag), Some(b'G'));
+    server.wait().unwrap();
+    assert_eq!(error_code(&client.answer()).as_deref(), Some("57P01"));
+}
+
+/// What a client hears that says who it is.
+fn hello(client: &mut Client) -> Option<String> {
+    client.send_startup(b"\0\x03\0\0user\0ann\0\0");
+    error_code(&client.answer())
+}
+
+#[test]
+fn connections_that_say_nothing_count_and_are_ended() {
+    let server = server(ServeOptions {
+        max_connections: 2,
+        // Longer than it takes to say that there is no place.
+        startup_timeout: Duration::from_secs(3),
+        ..Default::default()
+    });
+    let mut silent = [Client::raw(server.address), Client::raw(server.address)];
+    // It sends its packet byte by byte, for longer than it may take.
+    let packet = [&9_000u32.to_be_bytes()[..], &[0; 64]].concat();
+    thread::scope(|scope| {
+        let trickle = scope.spawn(|| {
+            let mut silent = silent[0].stream.try_clone().unwrap();
+            for byte in packet.chunks(1) {
+                thread::sleep(Duration::from_millis(50));
+                let _ = silent.write_all(byte);
+            }
+        });
+        assert_eq!(hello(&mut Client::raw(server.address)).as_deref(), Some("53300"));
+        let began = Instant::now();
+        while hello(&mut Client::raw(server.address)).is_some() {
+            assert!(began.elapsed() < Duration::from_secs(60), "places are free again after the time-out");
+            thread::sleep(Duration::from_millis(10));
+        }
+        trickle.join().unwrap();
+    });
+    for client in &mut silent {
+        assert!(client.read().is_none(), "it was ended");
+    }
+}
+
+/// An administrator who wants no limit gives the longest time that there is.
+#[test]
+fn times_that_never_come_are_no_limits() {
+    let endless = ServeOptions {
+        startup_timeout: Duration::MAX,
+        write_timeout: Duration::MAX,
+        drain_timeout: Duration::MAX,
+        ..Default::default()
+    };
+    let server = server(endless);
+    server.connect().run("select 1");
+    server.wait().unwrap();
+}
+
+#[test]
+fn a_crowd_is_turned_away_and_a_cancel_gets_through() {
+    let server = server(ServeOptions { max_connections: 1, startup_timeout: LONG, ..Default::default() });
+    let mut client = server.connect();
+    client.run("create table t (a int primary key, b int)");
+    client.send(&query("select count(*) from generate_series(1, 1000000000000) n"));
+    let request = [80_877_102, client.process, client.secret].map(u32::to_be_bytes).concat();
+    thread::scope(|scope| {
+        let answer = scope.spawn(|| client.answer());
+        // One that comes before the statement runs does nothing.
+        while !answer.is_finished() {
+            let mut canceller = Client::raw(server.address);
+            canceller.send_startup(&request);
+            assert!(canceller.read().is_none());
+        }
+        assert_eq!(error_code(&answer.join().unwrap()).as_deref(), Some("57014"));
+    });
+    // Some more are heard out; the rest are told at once.
+    let mut crowd: Vec<Client> = (0..40).map(|_| Client::raw(server.address)).collect();
+    for late in &mut crowd[20..] {
+        assert_eq!(error_code(&late.answer()).as_deref(), Some("53300"));
+    }
+    client.run("select 1");
+    drop(crowd);
+}
+
+#[test]
+fn encryption_is_asked_for_once_each() {
+    let server = server(ServeOptions::default());
+    let mut client = Client::raw(server.address);
+    for request in [80_877_103u32, 80_877_104] {
+        client.send_startup(&request.to_be_bytes());
+        let mut byte = [0];
+        client.stream.read_exact(&mut byte).unwrap();
+        assert_eq!(byte, *b"N");
+    }
+    client.send_startup(&80_877_103u32.to_be_bytes());
+    assert_eq!(error_code(&client.answer()).as_deref(), Some("08P01"));
+    // Packets that are cut short take their places with them.
+    for cut in 0..12 {
+        let mut client = Client::raw(server.address);
+        client.stream.write_all(&b"\0\0\0\x12\0\x03\0\0user\0ann\0\0"[..cut]).unwrap();
+    }
+    assert_eq!(hello(&mut Client::raw(server.address)), None);
+}
+
+/// What waits is sent when it is much, though no Sync has come.
+#[test]
+fn a_pipeline_without_an_end_is_answered_all_the_same() {
+    let server = server(ServeOptions::default());
+    let mut client = server.connect();
+    let long = "x".repeat(1_000);
+    let prepare = parse("s", &format!("select '{long}' from generate_series(1, 10) n"));
+    let run = [bind("", "s", &[]), execute("", 0)].concat();
+    client.send(&[prepare, run.repeat(300)].concat());
+    // Three of the four million bytes come before the Sync does.
+    let mut bytes = 0;
+    while bytes < 2_000_000 {
+        bytes += client.read().expect("it is answered before its end").1.len();
+    }
+    client.send(&sync());
+    assert_eq!(state(&client.answer()), 'I');
+}
+
+/// I3: outside of a block nothing that was read is told before it is durable, however early it is told.
+#[test]
+fn rows_are_told_early_only_if_they_are_durable() {
+    // Nothing is written but what somebody waits for.
+    let options =
+        Options { memory_flush_interval: LONG, checkpoint: Checkpointing::None, ..Options::default() };
+    let database = Database::open_on(MemoryDisk::new(), options).unwrap();
+    let shared = Shared::new(database.clone(), 4);
+    let connect = || {
+        let (mut client, stream) = UnixStream::pair().unwrap();
+        client.set_read_timeout(Some(PATIENCE)).unwrap();
+        let shared = shared.clone();
+        thread::spawn(move || rialto_server::connection::serve(stream, shared));
+        client.write_all(b"\0\0\0\x12\0\x03\0\0user\0ann\0\0").unwrap();
+        answer_of(&mut client);
+        client
+    };
+    let run = |client: &mut UnixStream, sql: &str| {
+        client.write_all(&query(sql)).unwrap();
+        let answer = answer_of(client);
+        assert_eq!(error_code(&answer), None, "{sql}");
+    };
+    let long = "x".repeat(1_000);
+    let mut writer = connect();
+    run(&mut writer, "create table t (a int primary key, b text)");
+    run(&mut writer, &format!("insert into t select n, '{long}' from generate_series(1, 20000) n"));
+    run(&mut writer, "set rialto.durability = 'memory'");
+    let flush = message(b'H', b"");
+    let look = [parse("", "select * from t where a = 1"), bind("", "", &[]), execute("", 0), flush].concat();
+    for (number, (what, bytes)) in [
+        // Too long for the sockets' buffers: when the first row comes, the statement still runs.
+        ("a long result", query("select * from t")),
+        ("a COPY", query("copy t to stdout")),
+        ("a Flush", look),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let groups = database.metrics().log.groups;
+        run(&mut writer, &format!("update t set b = 'short{number}' where a = 1"));
+        assert_eq!(database.metrics().log.groups, groups, "it is in memory only");
+        let mut reader = connect();
+        reader.write_all(&bytes).unwrap();
+        let found =
+            std::iter::from_fn(|| message_of(&mut reader)).find(|(tag, _)| matches!(tag, b'D' | b'd'));
+        assert!(
+            found.is_some_and(|(_, body)| body
+                .windows(6)
+                .any(|word| word == format!("short{number}").as_bytes())),
+            "{what}"
+        );
+        assert!(database.metrics().log.groups > groups, "{what} told what is not durable");
+    }
+}

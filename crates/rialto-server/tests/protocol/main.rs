@@ -1,0 +1,18 @@
+//! The protocol over sockets: bytes, messages and their states, errors, and clients that do as they please.
+
+mod backup_over_a_socket;
+mod clients;
+#[path = "../common/mod.rs"]
+mod common;
+mod done_for_good;
+mod fuzz;
+mod never_durable;
+mod parameters;
+mod pieces;
+mod portals;
+mod sqlstates;
+mod states;
+mod strict;
+mod tables_made_anew;
+mod victims;
+mod wire;

@@ -1,0 +1,13 @@
+//! SQL, from its text to rows and errors, on databases in memory.
+
+mod bounds;
+mod definitions;
+mod docs;
+mod isnull;
+mod keys_no_row_has;
+mod lifted;
+mod plans;
+mod session;
+mod settings;
+mod statements;
+mod types;

@@ -1,0 +1,14 @@
+//! Procedures, flows and their calls on all engines: what they mean, what the log has of them, and what their callers learn.
+
+mod account;
+mod calls;
+mod close;
+#[path = "../common/mod.rs"]
+mod common;
+mod flows;
+mod handles_in_bodies;
+mod message_servers_in_bodies;
+mod procedures;
+mod runs;
+mod sent;
+mod served_failures;

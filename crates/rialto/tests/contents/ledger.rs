@@ -1,0 +1,343 @@
+//! Clients that commit in every way there is, definitions, sweeps, backups and changes of executors, all at the same time on a
+//! faulty disk, and a ledger of what each client was told. After each end of the machine or of the process, what an answer
+//! told of is there, in the order of the log, whole, by each index; and so it is in each backup.
+//!
+//! The threads' turns are the system's: a seed gives the same choices again, not the same turns.
+
+mod clients;
+mod contents;
+mod kept;
+mod steps;
+mod told;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use crate::common::seeds::for_a_while;
+use clients::{Client, procedures};
+use contents::{Contents, SIDES, WRITERS, compare, contents, prepare};
+use rialto::backup::{Archive, Backup, Restore, restore};
+use rialto::io::{Caching, Disk, FaultKind, FaultyDisk, MemoryDisk, Random};
+use rialto::recovery::check::check;
+use rialto::row::{Value, WhichIndex};
+use rialto::{
+    BackupKind, Checkpointing, Database, GroupCommitDesign, LockForm, Logging, Options, TransactionServer,
+    TransactionServerOptions,
+};
+use told::{Bounds, END, Told};
+
+/// Some databases have to do with little, and meet its bound.
+const MEMORY: [u64; 3] = [64 << 20, 8 << 20, 4 << 20];
+
+fn one_of<T: Copy>(random: &mut Random, all: &[T]) -> T {
+    all[random.below(all.len() as u64) as usize]
+}
+
+fn any_options(random: &mut Random, memory_bytes: u64, archive: Option<Archive>) -> Options {
+    let (logging, checkpoint) = loop {
+        let both = (one_of(random, &Logging::ALL), one_of(random, &Checkpointing::ALL));
+        if both.0.refuses(both.1).is_none() {
+            break both;
+        }
+    };
+    let locks = one_of(random, &LockForm::ALL);
+    let slowly = Some(1_000_000 << random.below(7));
+    let threads = if locks == LockForm::Local { one_of(random, &[0, 1, 2, 5]) } else { 0 };
+    Options {
+        memory_bytes,
+        logging,
+        checkpoint,
+        checkpoint_interval: Duration::from_millis(1),
+        // Without a pause, as the log follows, or so slowly that a run ends first.
+        sweep_bytes_per_s: one_of(random, &[Some(0), Some(0), None, slowly]),
+        spool: random.chance(1, 2),
+        backup_copies: 2 + random.below(2) as u32,
+        snapshot_bytes_max: random.chance(1, 2).then_some(300_000),
+        archive,
+        log_bytes_max: (16 << 20) << random.below(2),
+        locks,
+        executors: 1 + random.below(8) as usize,
+        executors_max: 8,
+        executor_threads: threads,
+        executor_threads_max: threads * 2,
+        group_commit: one_of(random, &GroupCommitDesign::ALL).into(),
+        log_writes: one_of(
+            random,
+            &[None, Some(Caching::Direct), Some(Caching::DirectSync), Some(Caching::Buffered)],
+        ),
+        log_writes_in_flight: Some(1 + random.below(3) as u32),
+        lock_timeout: Duration::from_secs(2),
+        memory_flush_interval: Duration::from_millis(1 + random.below(20)),
+        recovery_threads: 1 + random.below(3) as usize,
+        procedures: procedures(),
+        ..Options::default()
+    }
+}
+
+fn describe(options: &Options) -> String {
+    let Options { logging, checkpoint, locks, executors, executor_threads, group_commit, .. } = options;
+    format!(
+        "{logging:?}, {checkpoint:?}, {locks:?}, {executors} executors, {executor_threads} threads, {:?}, {:?}, {:?} in flight",
+        group_commit.design, options.log_writes, options.log_writes_in_flight
+    )
+}
+
+/// Ends what runs beside the clients, also when one of them panics.
+struct Ends<'a>(&'a AtomicBool);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::SeqCst);
+    }
+}
+
+/// Changes what sweeps are made, and moves keys and data between executors, until it is over.
+fn change(db: &Database, options: &Options, mut random: Random, over: &AtomicBool) {
+    let threads = options.executor_threads;
+    while !over.load(Ordering::SeqCst) {
+        std::thread::sleep(Duration::from_micros(random.below(3_000)));
+        let checkpoint = one_of(&mut random, &Checkpointing::ALL);
+        if options.logging.refuses(checkpoint).is_none() {
+            db.set_checkpoint(checkpoint).unwrap();
+        }
+        if options.locks != LockForm::Local {
+            continue;
+        }
+        let executors = 1 + random.below(8) as usize;
+        db.set_executors(executors..=executors).unwrap();
+        if threads > 0 {
+            let threads = 1 + random.below(threads as u64 * 2) as usize;
+            db.set_executor_threads(threads..=threads).unwrap();
+        }
+        if executors > 1 {
+            let bounds: Vec<_> = (1..WRITERS as i32).map(|writer| vec![Value::Int4(writer)]).collect();
+            db.set_routing(one_of(&mut random, &SIDES), WhichIndex::Primary, &bounds).unwrap();
+        }
+    }
+}
+
+/// A backup, and what answers had told of before it began.
+#[derive(Clone)]
+struct Taken {
+    disk: Arc<MemoryDisk>,
+    least: Vec<i64>,
+}
+
+/// Takes backups until it is over; the last that is whole.
+fn take_backups(db: &Database, told: &[Told], over: &AtomicBool) -> Option<Taken> {
+    let mut last = None;
+    while !over.load(Ordering::SeqCst) {
+        let (disk, least) = (MemoryDisk::new(), told.iter().map(|it| it.least(false)).collect());
+        if db.backup_on(disk.clone(), BackupKind::Full).is_ok() {
+            last = Some(Taken { disk, least });
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    last
+}
+
+/// How a life of a database ends.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum End {
+    PowerLost,
+    Killed,
+}
+
+/// Counts for the tally.
+#[derive(Default)]
+struct Tally {
+    power_lost: u64,
+    killed: u64,
+    closed: u64,
+    backups: u64,
+    archives: u64,
+    transactions: i64,
+}
+
+/// All clients at once, with so many transactions each, until they are done or the disk ends; the last backup.
+fn work(
+    db: &Database,
+    options: &Options,
+    told: &[Told],
+    state: &Contents,
+    each: i64,
+    random: &mut Random,
+    about: &str,
+) -> Option<Taken> {
+    let standbys =
+        TransactionServerOptions { queue: 1 + random.below(4) as usize, standbys: random.below(4) as usize };
+    let server = TransactionServer::start(db, &standbys).unwrap();
+    let over = AtomicBool::new(false);
+    let demands = random.chance(1, 2);
+    let with_backups = random.chance(1, 3);
+    let with_changes = random.chance(1, 2);
+    let taken = std::thread::scope(|scope| {
+        let beside = random.fork();
+        let backups = with_backups.then(|| scope.spawn(|| take_backups(db, told, &over)));
+        if demands {
+            scope.spawn(|| {
+                while !over.load(Ordering::SeqCst) && db.checkpoint().is_ok() {
+                    std::thread::sleep(Duration::from_micros(200));
+                }
+            });
+        }
+        if with_changes {
+            scope.spawn(|| change(db, options, beside, &over));
+        }
+        let _ends = Ends(&over);
+        std::thread::scope(|scope| {
+            let mut client = || Client::new(db, &server, told, random.fork(), about);
+            for writer in 0..WRITERS {
+                let client = client();
+                scope.spawn(move || client.write(writer, state.counts[writer] + 1, each));
+            }
+            let (reader, definer) = (client(), client());
+            scope.spawn(move || reader.read(each as u32 * 2));
+            scope.spawn(move || definer.define(state.clone(), each / 3));
+        });
+        over.store(true, Ordering::SeqCst);
+        backups.and_then(|backups| backups.join().unwrap())
+    });
+    server.close();
+    taken
+}
+
+/// What a backup holds, alone or with all of the archive.
+fn restored(taken: &Taken, memory_bytes: u64, archive: Option<Archive>, about: &str) -> Contents {
+    let disk = MemoryDisk::new();
+    let plan = Restore {
+        archive,
+        memory_bytes,
+        procedures: procedures(),
+        ..Restore::new(vec![Backup::on(taken.disk.clone(), "backup").unwrap()])
+    };
+    restore(plan, disk.clone()).unwrap_or_else(|error| panic!("{about}: {error}"));
+    let options = Options {
+        memory_bytes,
+        checkpoint: Checkpointing::None,
+        procedures: procedures(),
+        ..Options::default()
+    };
+    let db = Database::open_on(disk, options).unwrap_or_else(|error| panic!("{about}: {error}"));
+    contents(&db, about)
+}
+
+/// What there is follows from how far each writer has come.
+fn check_contents(found: &Contents, before: &Contents, about: &str) {
+    let mut expected = before.clone();
+    expected.advance(&found.counts);
+    compare(found, &expected, about);
+}
+
+fn sound(disk: &Arc<FaultyDisk>, memory_bytes: u64, about: &str) {
+    let report = check(&(disk.clone() as Arc<dyn Disk>), memory_bytes, 2).unwrap();
+    assert!(report.is_sound(), "{about}: {report}");
+}
+
+/// A database and its lives.
+fn lives(seed: u64, tally: &mut Tally) {
+    let mut random = Random::new(seed);
+    let mut disk = FaultyDisk::new(random.next());
+    if random.chance(1, 4) {
+        disk.pretend_speed();
+    }
+    let memory = one_of(&mut random, &MEMORY);
+    let archive = random.chance(1, 2).then(|| Archive::on(MemoryDisk::new()));
+    let mut options = any_options(&mut random, memory, archive.clone());
+    let mut last_taken: Option<Taken> = None;
+    let mut db = Database::open_on(disk.clone(), options.clone()).unwrap();
+    prepare(&db);
+    let mut state = Contents::default();
+    for life in 0..4 {
+        let about = &format!("RIALTO_SEED={seed}, life {life}, {}", describe(&options));
+        let fault = random.chance(1, 6).then(|| {
+            let kind = one_of(&mut random, &[FaultKind::Write, FaultKind::Sync, FaultKind::SyncReverts]);
+            (kind, one_of(&mut random, &["", "log-"]))
+        });
+        // A failed sync of the directory ends the file system: until the machine starts again no other one succeeds.
+        let needs_machine = matches!(fault, Some((FaultKind::Sync | FaultKind::SyncReverts, "")));
+        let end = if needs_machine || random.chance(1, 2) { End::PowerLost } else { End::Killed };
+        let range = 20 << random.below(10);
+        let at = disk.steps() + 1 + random.below(range);
+        match end {
+            End::Killed => disk.kill_at(at),
+            End::PowerLost => disk.crash_at(at),
+        }
+        let told: Vec<Told> = state.counts.iter().map(|count| Told::at(*count, None)).collect();
+        if let Some((kind, name)) = fault {
+            disk.fail(kind, name, random.below(200));
+        }
+        let each = 10 + random.below(60) as i64;
+        let taken = work(&db, &options, &told, &state, each, &mut random, about);
+        let closes = random.chance(1, 3);
+        let closed = closes && db.close().is_ok();
+        let end = if disk.is_down() { Some(end) } else { (!closed).then_some(end) };
+        if !disk.is_down() {
+            match end {
+                Some(End::Killed) => disk.kill(),
+                _ => disk.crash(),
+            }
+        }
+        match end {
+            Some(End::Killed) => tally.killed += 1,
+            Some(End::PowerLost) => tally.power_lost += 1,
+            None => tally.closed += 1,
+        }
+        disk.mend();
+        disk = disk.restart();
+        if let Some(taken) = &taken {
+            tally.backups += 1;
+            let about = &format!("{about}, its backup");
+            let found = restored(taken, memory, None, about);
+            Bounds::of(&told, taken.least.clone(), END).check(&found.counts, about);
+            check_contents(&found, &state, about);
+        }
+        last_taken = taken.or(last_taken);
+        let mut power_lost = end == Some(End::PowerLost);
+        if random.chance(1, 3) {
+            // A loss of power during recovery, or just after it (I8).
+            disk.crash_at(disk.steps() + 1 + random.below(30));
+            if let Ok(db) = Database::open_on(disk.clone(), any_options(&mut random, memory, archive.clone()))
+            {
+                let _ = db.sync();
+            }
+            if !disk.is_down() {
+                disk.crash();
+            }
+            disk = disk.restart();
+            // Level 1 outlives the process, not the machine; a close has brought all to disk.
+            power_lost |= end.is_some();
+        }
+        if random.chance(1, 3) {
+            sound(&disk, memory, about);
+        }
+        options = any_options(&mut random, memory, archive.clone());
+        db = Database::open_on(disk.clone(), options.clone())
+            .unwrap_or_else(|error| panic!("{about}: {error}"));
+        let found = contents(&db, about);
+        let least: Vec<i64> = told.iter().map(|it| it.least(power_lost)).collect();
+        Bounds::of(&told, least, END).check(&found.counts, &format!("{about}, {end:?}"));
+        check_contents(&found, &state, about);
+        if let (None, Some(taken), Some(archive)) = (end, &last_taken, &archive) {
+            tally.archives += 1;
+            let about = &format!("{about}, its last backup with the archive");
+            compare(&restored(taken, memory, Some(archive.clone()), about), &found, about);
+        }
+        tally.transactions += found.counts.iter().sum::<i64>() - state.counts.iter().sum::<i64>();
+        state = found;
+    }
+    db.close().unwrap_or_else(|error| panic!("RIALTO_SEED={seed}: {error}"));
+    sound(&disk, memory, &format!("RIALTO_SEED={seed}"));
+}
+
+#[test]
+fn what_an_answer_told_of_is_there() {
+    let mut tally = Tally::default();
+    let (seed, databases) = for_a_while(|seed| lives(seed, &mut tally));
+    let Tally { power_lost, killed, closed, backups, archives, transactions } = tally;
+    println!(
+        "tally: ledgers of {databases} databases, {power_lost} losses of power, {killed} kills, {closed} closes, \
+         {backups} backups restored, {archives} with an archive, {transactions} transactions, RIALTO_SEED={seed}"
+    );
+}

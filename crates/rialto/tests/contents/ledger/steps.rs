@@ -1,0 +1,211 @@
+//! Runs that end at each of their steps in turn.
+
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Instant;
+
+use rialto::io::{FaultyDisk, Random, TracedStep};
+use rialto::{Database, Options};
+
+use super::contents::{Contents, contents, prepare};
+use super::kept::{VARIABLE, judge, keep};
+use super::told::{Bounds, END, Told};
+use super::{End, MEMORY, any_options, check_contents, describe, one_of, sound, work};
+use crate::common::seeds::for_a_while;
+
+/// A run of all clients, of which each step is to be an end.
+struct Run {
+    disk: Arc<FaultyDisk>,
+    memory: u64,
+    random: Random,
+    /// What was there before.
+    state: Contents,
+    about: String,
+}
+
+impl Run {
+    /// A new database, or one that has been worked on before and closed.
+    fn new(seed: u64) -> Run {
+        let mut random = Random::new(seed);
+        let disk = FaultyDisk::new(random.next());
+        let memory = one_of(&mut random, &MEMORY);
+        let mut run = Run { disk, memory, random, state: Contents::default(), about: String::new() };
+        let options = run.options();
+        run.about = format!("RIALTO_SEED={seed}, before: {}", describe(&options));
+        let db = Database::open_on(run.disk.clone(), options.clone()).unwrap();
+        prepare(&db);
+        if run.random.chance(1, 2) {
+            let each = 5 + run.random.below(20) as i64;
+            run.work(&db, &options, &run.told(false), each);
+            run.state = contents(&db, &run.about);
+        }
+        db.close().unwrap();
+        run.about = format!("RIALTO_SEED={seed}");
+        run
+    }
+
+    fn options(&mut self) -> Options {
+        any_options(&mut self.random, self.memory, None)
+    }
+
+    /// What is told from now on.
+    fn told(&self, traced: bool) -> Vec<Told> {
+        let counts = self.state.counts.iter();
+        counts.map(|count| Told::at(*count, traced.then_some(&self.disk))).collect()
+    }
+
+    fn work(&mut self, db: &Database, options: &Options, told: &[Told], each: i64) {
+        let about = format!("{}, {}", self.about, describe(options));
+        work(db, options, told, &self.state, each, &mut self.random, &about);
+    }
+
+    /// Opens what an end has left and checks it; and before that, perhaps, loses the power in a recovery (I8). A disk that fails
+    /// is kept, with what led to it.
+    fn check(&mut self, end: End, left: &FaultyDisk, bounds: &Bounds, about: &str, before: &[TracedStep]) {
+        // What is opened here changes the shared maps.
+        let copy = left.copied();
+        let checked = catch_unwind(AssertUnwindSafe(|| {
+            let mut disk = left.restart();
+            if end == End::PowerLost && self.random.chance(1, 8) {
+                disk.crash_at(1 + self.random.below(30));
+                drop(Database::open_on(disk.clone(), self.options()));
+                disk.crash();
+                disk = disk.restart();
+            }
+            if self.random.chance(1, 8) {
+                sound(&disk, self.memory, about);
+            }
+            let options = self.options();
+            let about = &format!("{about}, opened with {}", describe(&options));
+            let db =
+                Database::open_on(disk.clone(), options).unwrap_or_else(|error| panic!("{about}: {error}"));
+            let found = contents(&db, about);
+            bounds.check(&found.counts, about);
+            check_contents(&found, &self.state, about);
+        }));
+        if let Err(panic) = checked {
+            let steps = before.iter().map(ToString::to_string);
+            let lines: Vec<String> = [about.to_owned()].into_iter().chain(steps).collect();
+            let at = keep(&copy.restart(), self.memory, bounds, &lines);
+            println!(
+                "kept, to be recovered again: {VARIABLE}={} (test a_kept_run_is_judged_again)",
+                at.display()
+            );
+            resume_unwind(panic);
+        }
+    }
+}
+
+/// What was done, for the tally.
+#[derive(Default)]
+struct Tally {
+    ends: u64,
+    transactions: i64,
+}
+
+/// The power is lost at each step of a run.
+fn power(seed: u64, tally: &mut Tally) {
+    let mut run = Run::new(seed);
+    let told = run.told(true);
+    let options = run.options();
+    run.disk.trace();
+    let db = Database::open_on(run.disk.clone(), options.clone()).unwrap();
+    let most = one_of(&mut run.random, &[12, 12, 40, 100]);
+    let each = 3 + run.random.below(most) as i64;
+    run.work(&db, &options, &told, each);
+    if run.random.chance(1, 2) {
+        db.close().unwrap();
+    } else {
+        drop(db);
+    }
+    run.disk.crash();
+    let trace = run.disk.take_trace();
+    for (at, step) in trace.iter().enumerate() {
+        let about = format!("{}, power lost in {step}, {}", run.about, describe(&options));
+        let left = step.crashed().restart();
+        left.crash();
+        let least = told.iter().map(|it| it.least_before(step.number())).collect();
+        let bounds = Bounds::of(&told, least, step.number());
+        run.check(End::PowerLost, &left, &bounds, &about, &trace[..=at]);
+        tally.ends += 1;
+    }
+    tally.transactions += told.iter().map(|it| it.least_before(END)).sum::<i64>();
+}
+
+/// The process is killed at each step of such runs, one step a run, until a run has no step more or the time is over.
+fn kills(seed: u64, until: Instant, tally: &mut Tally) {
+    for step in 1.. {
+        let mut run = Run::new(seed);
+        let told = run.told(false);
+        let options = run.options();
+        run.disk.kill_at(run.disk.steps() + step);
+        let about = format!("{}, killed in step {step}, {}", run.about, describe(&options));
+        let opened = Database::open_on(run.disk.clone(), options.clone());
+        if let Ok(db) = &opened {
+            let each = 3 + run.random.below(12) as i64;
+            run.work(db, &options, &told, each);
+        }
+        drop(opened);
+        let is_over = !run.disk.is_down();
+        run.disk.kill();
+        let least = told.iter().map(|it| it.least(false)).collect();
+        let bounds = Bounds::of(&told, least, END);
+        let left = run.disk.clone();
+        run.check(End::Killed, &left, &bounds, &about, &[]);
+        tally.ends += 1;
+        tally.transactions += told.iter().map(|it| it.least(false)).sum::<i64>();
+        if is_over || Instant::now() > until {
+            return;
+        }
+    }
+}
+
+#[test]
+fn it_is_there_whichever_step_the_power_is_lost_in() {
+    let mut tally = Tally::default();
+    let (seed, runs) = for_a_while(|seed| power(seed, &mut tally));
+    let Tally { ends, transactions } = tally;
+    println!(
+        "tally: ledgers at each step of {runs} databases, {ends} losses of power, {transactions} transactions, \
+         RIALTO_SEED={seed}"
+    );
+}
+
+#[test]
+fn it_is_there_whichever_step_the_process_is_killed_in() {
+    let mut tally = Tally::default();
+    let until = Instant::now() + Random::test_time_from_environment();
+    let (seed, _) = for_a_while(|seed| kills(seed, until, &mut tally));
+    let Tally { ends, transactions } = tally;
+    println!(
+        "tally: ledgers killed at each step, {ends} kills, {transactions} transactions, RIALTO_SEED={seed}"
+    );
+}
+
+/// A run that failed, where one is named; otherwise one that is kept here, and passes only as long as its ledger is true.
+#[test]
+fn a_kept_run_is_judged_again() {
+    if let Some(from) = std::env::var_os(VARIABLE) {
+        return judge(Path::new(&from));
+    }
+    let mut run = Run::new(1);
+    let told = run.told(false);
+    let options = run.options();
+    let db = Database::open_on(run.disk.clone(), options.clone()).unwrap();
+    run.work(&db, &options, &told, 5);
+    drop(db);
+    run.disk.kill();
+    let bounds = Bounds::of(&told, told.iter().map(|it| it.least(false)).collect(), END);
+    let kept = |bounds: &Bounds| keep(&run.disk.copied().restart(), run.memory, bounds, &[]);
+    let at = kept(&bounds);
+    judge(&at);
+    std::fs::remove_dir_all(&at).unwrap();
+    let mut more = bounds;
+    more.least[0] += 1;
+    more.most[0] += 1;
+    let at = kept(&more);
+    let judged = catch_unwind(|| judge(&at));
+    std::fs::remove_dir_all(&at).unwrap();
+    assert!(judged.is_err(), "an answer told of one transaction more than there are");
+}

@@ -1,0 +1,10 @@
+//! All that a database holds against a model of it, or against what its clients were told, after each of its ends.
+
+#[path = "../common/mod.rs"]
+mod common;
+mod failing_disks;
+mod ledger;
+mod model;
+mod restores;
+mod states;
+mod tables;

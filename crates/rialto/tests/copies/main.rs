@@ -1,0 +1,11 @@
+//! Copies of a database: sweeps of each kind, backups, the archive, and restores.
+
+mod archive;
+mod archive_is_only_read;
+mod backup;
+mod calls_beside_sweeps;
+mod clock_set_back;
+#[path = "../common/mod.rs"]
+mod common;
+mod lives;
+mod strategies;

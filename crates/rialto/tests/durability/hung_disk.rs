@@ -1,0 +1,140 @@
+//! Calls of the disk that do not come back: a transaction that needs one waits, no other one does, and no answer tells of what
+//! the call was to make durable.
+
+use std::sync::mpsc::channel;
+use std::time::Duration;
+
+use crate::common::quiet::{count, level, numbers, open, options, put, thing, things};
+use rialto::io::{Caching, FaultKind, FaultyDisk};
+use rialto::row::Value;
+use rialto::{Database, Durability, Error, OpenError, Options};
+
+/// Lets go of what hangs also when the test fails: else its threads never end.
+struct LetsGo<'a>(&'a FaultyDisk);
+
+impl Drop for LetsGo<'_> {
+    fn drop(&mut self) {
+        self.0.let_go();
+    }
+}
+
+fn until(what: impl Fn() -> bool) {
+    while !what() {
+        std::thread::yield_now();
+    }
+}
+
+/// How the log is written, and which of its calls can hang then.
+fn ways() -> [(Caching, FaultKind); 3] {
+    [
+        (Caching::Buffered, FaultKind::Sync),
+        (Caching::Direct, FaultKind::Sync),
+        (Caching::DirectSync, FaultKind::Write),
+    ]
+}
+
+fn opened(disk: &std::sync::Arc<FaultyDisk>, log_writes: Caching) -> Database {
+    let options = Options { log_writes: Some(log_writes), ..options() };
+    Database::open_on(disk.clone(), options).unwrap()
+}
+
+/// A commit that waits for the disk has let go of its rows: other transactions change them, and are answered at level 1. At level 3
+/// none is: not the commit itself, not one behind it, not one that only read.
+#[test]
+fn a_commit_whose_log_write_hangs_is_in_nobodys_way() {
+    for (log_writes, kind) in ways() {
+        let disk = FaultyDisk::new(1);
+        let db = opened(&disk, log_writes);
+        let table = numbers(&db);
+        db.sync().unwrap();
+        disk.hang(kind, "log-0");
+        let (done, answers) = channel();
+        let tell = |what: &'static str, outcome: rialto::Result<()>| {
+            outcome.unwrap();
+            done.send(what).unwrap();
+        };
+        let add = |durability| {
+            db.transact_with(&level(durability), |tx| {
+                tx.modify(&table, 3, |row| row.add(1, 1).map(drop)).map(drop)
+            })
+        };
+        let look = || {
+            db.read(|tx| {
+                let row = tx.get(&table, 3)?.expect("it is there");
+                assert_ne!(row.get(1)?, Value::Int4(0));
+                Ok(())
+            })
+        };
+        std::thread::scope(|scope| {
+            let _lets_go = LetsGo(&disk);
+            scope.spawn(|| tell("commit", add(Durability::Disk)));
+            until(|| disk.hanging() > 0);
+            scope.spawn(|| tell("commit behind it", add(Durability::Disk)));
+            for _ in 0..50 {
+                add(Durability::Memory).unwrap();
+            }
+            scope.spawn(|| tell("reader", look()));
+            std::thread::sleep(Duration::from_millis(30));
+            assert_eq!(answers.try_recv().ok(), None, "{log_writes:?}: an answer before its log write");
+            disk.let_go();
+            let mut all: Vec<&str> = (0..3).map(|_| answers.recv().unwrap()).collect();
+            all.sort_unstable();
+            assert_eq!(all, ["commit", "commit behind it", "reader"]);
+        });
+        db.close().unwrap();
+    }
+}
+
+/// The machine ends while a commit's log write hangs: the commit's outcome is unknown, and what was answered before is there.
+#[test]
+fn a_commit_whose_log_write_never_comes_back_has_no_outcome() {
+    for (log_writes, kind) in ways() {
+        let disk = FaultyDisk::new(2);
+        let db = opened(&disk, log_writes);
+        let table = things(&db);
+        put(&db, 0..10);
+        disk.hang(kind, "log-0");
+        let outcome = std::thread::scope(|scope| {
+            let commit = scope.spawn(|| db.transact(|tx| tx.insert(&table, &thing(10, 10))));
+            until(|| disk.hanging() > 0);
+            disk.crash();
+            commit.join().unwrap()
+        });
+        assert!(matches!(outcome, Err(Error::OutcomeUnknown { .. })), "{log_writes:?}: {outcome:?}");
+        drop(db);
+        let found = count(&open(disk.restart()));
+        assert!((10..=11).contains(&found), "{log_writes:?}: {found} rows");
+    }
+}
+
+/// A sweep whose write or sync hangs holds up its own checkpoint, and neither commits nor a close. As long as it may still write,
+/// nobody else gets the directory.
+#[test]
+fn commits_go_on_beside_a_checkpoint_that_hangs() {
+    for kind in [FaultKind::Write, FaultKind::Sync] {
+        let disk = FaultyDisk::new(3);
+        let db = open(disk.clone());
+        things(&db);
+        put(&db, 0..100);
+        disk.hang(kind, "backup-");
+        std::thread::scope(|scope| {
+            let _lets_go = LetsGo(&disk);
+            let db = db;
+            let again = db.clone();
+            let checkpoint = scope.spawn(move || again.checkpoint().map(drop));
+            until(|| disk.hanging() > 0);
+            for round in 1..20 {
+                put(&db, round * 100..round * 100 + 10);
+            }
+            assert!(!checkpoint.is_finished(), "{kind:?}");
+            db.close().unwrap();
+            assert!(!checkpoint.is_finished(), "{kind:?}");
+            let other = Database::open_on(disk.clone(), options());
+            assert!(matches!(other, Err(OpenError::Locked { .. })), "{kind:?}: {other:?}");
+            disk.let_go();
+            let outcome = checkpoint.join().unwrap();
+            assert!(matches!(outcome, Ok(()) | Err(Error::Closed)), "{kind:?}: {outcome:?}");
+        });
+        assert_eq!(count(&open(disk)), 100 + 19 * 10, "{kind:?}");
+    }
+}

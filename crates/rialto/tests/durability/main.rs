@@ -1,0 +1,11 @@
+//! The log: when an answer is given, what is durable by then, and disks that hang, lie or lose power.
+
+mod answers;
+#[path = "../common/mod.rs"]
+mod common;
+mod group_commit;
+mod hung_disk;
+mod logging;
+mod stale_sectors;
+mod traps;
+mod wakers;

@@ -1,0 +1,11 @@
+//! The data-oriented engine: executors, the threads that own them, routing, and bodies that take their time.
+
+#[path = "../common/mod.rs"]
+mod common;
+mod ends_beside_bodies;
+mod executors;
+mod flights;
+mod parts_at_bounds;
+mod routing;
+mod slow_bodies;
+mod slow_bodies_on_threads;

@@ -1,0 +1,284 @@
+//! Scans of so many rows that they ask for the whole table instead of further row locks.
+
+use std::ops::ControlFlow;
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use crate::common::seeds::for_a_while;
+use rialto::io::{MemoryDisk, Random};
+use rialto::row::{Column, ColumnType, Value, WhichIndex};
+use rialto::{
+    Action, Checkpointing, Database, Direction, Durability, Error, Flow, KeyBound, LockForm, LockPolicy,
+    Options, Procedure, Scan, ScanMode, Table, TableDef, TxOptions,
+};
+
+/// A scan that has locked so many rows asks for the table.
+const ESCALATES_AT: i32 = 4_096;
+const BY_N: WhichIndex = WhichIndex::Secondary(0);
+
+fn open(locks: LockForm, executor_threads: usize) -> Database {
+    let options = Options {
+        memory_bytes: 64 << 20,
+        checkpoint: Checkpointing::None,
+        durability: Durability::Memory,
+        executors: 2,
+        executor_threads,
+        locks,
+        ..Options::default()
+    };
+    Database::open_on(MemoryDisk::new(), options).unwrap()
+}
+
+/// Rows of `id`, the same number by an index of its own, and a short text.
+fn filled(locks: LockForm, rows: i32) -> (Database, Table) {
+    let db = open(locks, 0);
+    let columns = vec![
+        Column::new("id", ColumnType::Int4),
+        Column::new("n", ColumnType::Int4),
+        Column::new("text", ColumnType::Text),
+    ];
+    let table = db
+        .transact(|tx| {
+            tx.create_table(&TableDef::new("t", columns.clone()).with_primary_key(&["id"]))?;
+            tx.create_index("t", "by_n", &["n"], false)?;
+            tx.table("t")
+        })
+        .unwrap();
+    for from in (0..rows).step_by(100) {
+        let row = |id| [Value::Int4(id), Value::Int4(id), Value::Text("old".to_owned())];
+        db.transact(|tx| (from..from + 100).try_for_each(|id| tx.insert(&table, &row(id)))).unwrap();
+    }
+    (db, table)
+}
+
+fn between(from: i32, to: i32) -> Scan {
+    let [lower, upper] = [from, to].map(|id| KeyBound::Included(vec![Value::Int4(id)]));
+    Scan { lower, upper, ..Scan::all() }
+}
+
+/// A scan in whose midst, just before it asks for the table, rows that are still to come grow out of their slots.
+fn a_scan_beside_moves(locks: LockForm, scan: &Scan, entries: bool) {
+    const ROWS: i32 = 4_400;
+    let (db, table) = filled(locks, ROWS);
+    let is_backward = scan.direction == Direction::Backward;
+    let to_come = if is_backward { 0..ROWS - ESCALATES_AT } else { ESCALATES_AT..ROWS };
+    let mut writer = Some(db.begin().unwrap());
+    for id in to_come.clone() {
+        let longer = Value::Text("new".repeat(300));
+        assert_eq!(writer.as_mut().unwrap().update(&table, id, &[(2, longer)]), Ok(true));
+    }
+    let mut ids = Vec::new();
+    let mut note = |id: i32| {
+        ids.push(id);
+        if ids.len() as i32 == ESCALATES_AT - 1 {
+            writer.take().unwrap().commit().unwrap();
+        }
+    };
+    let mut tx = db.begin().unwrap();
+    let done = match entries {
+        true => tx.entries(&table, scan, |_, entry| {
+            note(entry.get_i32(0)?);
+            Ok(ControlFlow::Continue(()))
+        }),
+        false => tx.scan(&table, scan, |_, row| {
+            let id = row.get_i32(0)?;
+            assert_eq!(row.get_str(2)?.starts_with("new"), to_come.contains(&id), "row {id}");
+            note(id);
+            Ok(ControlFlow::Continue(()))
+        }),
+    };
+    tx.commit().unwrap();
+    assert_eq!(done, Ok(()));
+    if is_backward {
+        ids.reverse();
+    }
+    assert!(ids.iter().copied().eq(0..ROWS), "{locks:?}, {scan:?}: {} rows of {ROWS}", ids.len());
+}
+
+#[test]
+fn a_scan_that_asks_for_the_table_misses_no_row_that_moves() {
+    for locks in LockForm::ALL {
+        for index in [WhichIndex::Primary, BY_N] {
+            for direction in [Direction::Forward, Direction::Backward] {
+                for mode in [ScanMode::Share, ScanMode::Update] {
+                    // From a key on: a scan of all rows locks the table to begin with.
+                    let lower = KeyBound::Included(vec![Value::Int4(0)]);
+                    let scan = Scan { index, direction, mode, lower, ..Scan::all() };
+                    // There the range is locked before the first row is read, which the writer is in the way of.
+                    if locks == LockForm::Local && index == WhichIndex::Primary {
+                        continue;
+                    }
+                    a_scan_beside_moves(locks, &scan, false);
+                    if mode == ScanMode::Share {
+                        a_scan_beside_moves(locks, &scan, true);
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_scan_of_many_rows_gets_the_table_if_it_is_free() {
+    for locks in [LockForm::Thin, LockForm::Central] {
+        let (db, table) = filled(locks, 10_000);
+        let refusing = TxOptions { lock_wait: LockPolicy::Refuse, ..TxOptions::default() };
+        let change_last = || {
+            let mut tx = db.begin_with(&refusing).unwrap();
+            let changed = tx.update(&table, 9_999, &[(2, Value::Text("new".to_owned()))]);
+            tx.abort().unwrap();
+            changed
+        };
+        let mut tx = db.begin().unwrap();
+        tx.scan(&table, &between(0, 4_000), |_, _| Ok(ControlFlow::Continue(()))).unwrap();
+        assert_eq!(change_last(), Ok(true), "{locks:?}: by so few rows it locks each");
+        tx.scan(&table, &between(0, 5_000), |_, _| Ok(ControlFlow::Continue(()))).unwrap();
+        assert!(matches!(change_last(), Err(Error::WouldWait { .. })), "{locks:?}: the table is locked");
+        tx.abort().unwrap();
+    }
+}
+
+#[test]
+fn a_scan_that_refuses_to_wait_does_not_fail_for_a_row_outside_it() {
+    for locks in [LockForm::Thin, LockForm::Central] {
+        let (db, table) = filled(locks, 6_000);
+        let mut writer = db.begin().unwrap();
+        assert_eq!(writer.update(&table, 5_999, &[(2, Value::Text("new".to_owned()))]), Ok(true));
+        let refusing = TxOptions { lock_wait: LockPolicy::Refuse, ..TxOptions::default() };
+        let mut tx = db.begin_with(&refusing).unwrap();
+        let scanned = tx.scan(&table, &between(0, 5_000), |_, _| Ok(ControlFlow::Continue(())));
+        assert_eq!(scanned, Ok(()), "{locks:?}");
+    }
+}
+
+#[test]
+fn two_update_scans_of_different_rows_are_no_deadlock() {
+    for locks in [LockForm::Thin, LockForm::Central] {
+        let (db, table) = filled(locks, 10_000);
+        let both_have_many = Barrier::new(2);
+        let run = |from: i32| -> Result<(), Error> {
+            let mut tx = db.begin().unwrap();
+            let scan = Scan { mode: ScanMode::Update, ..between(from, from + 4_999) };
+            let mut rows = 0;
+            tx.scan(&table, &scan, |_, _| {
+                rows += 1;
+                if rows == ESCALATES_AT - 96 {
+                    both_have_many.wait();
+                }
+                Ok(ControlFlow::Continue(()))
+            })
+        };
+        let run = &run;
+        let ends = std::thread::scope(|scope| {
+            [0, 5_000].map(|from| scope.spawn(move || run(from))).map(|one| one.join().unwrap())
+        });
+        assert_eq!(ends, [Ok(()), Ok(())], "{locks:?}");
+    }
+}
+
+/// The other part of its phase writes the same table: its transaction's own intention would be in its way.
+#[test]
+fn a_part_of_a_phase_scans_many_rows() {
+    const ROWS: i32 = 5_000;
+    for threads in [0, 2] {
+        let db = open(LockForm::Local, threads);
+        let columns = ["a", "b"].map(|name| Column::new(name, ColumnType::Int4)).to_vec();
+        let definition = TableDef::new("t", columns).with_primary_key(&["a", "b"]);
+        let table = db.transact(|tx| tx.create_table(&definition)).unwrap();
+        for a in 0..8 {
+            let row = |b| [Value::Int4(a), Value::Int4(b)];
+            db.transact(|tx| (0..ROWS).try_for_each(|b| tx.insert(&table, &row(b)))).unwrap();
+        }
+        db.set_routing_by_hash("t", WhichIndex::Primary, 1).unwrap();
+        let put = Action::exclusive("t", |tx, arguments, _| {
+            let (a, b): (i32, i32) = (arguments.get(0)?, arguments.get(1)?);
+            tx.insert(arguments.table()?, &[Value::Int4(a), Value::Int4(ROWS + b)])
+        });
+        let count = Action::shared("t", |tx, arguments, outputs| {
+            let mut rows = 0;
+            let of = vec![Value::Int4(arguments.get(1)?)];
+            tx.scan(arguments.table()?, &Scan::prefix(WhichIndex::Primary, of), |_, _| {
+                rows += 1;
+                Ok(ControlFlow::Continue(()))
+            })?;
+            outputs.push(rows);
+            Ok(())
+        });
+        let flow = Flow::new().phase([put.by_argument(0), count.by_argument(1)]);
+        db.register(Procedure::new("p", [ColumnType::Int4; 2], flow)).unwrap();
+        for other in 1..8 {
+            let outcome = db.call("p", &[Value::Int4(0), Value::Int4(other)]);
+            assert_eq!(outcome, Ok(vec![Value::Int4(ROWS)]), "{threads} threads, {other}");
+        }
+    }
+}
+
+/// Scans of all rows, while others make rows longer and shorter, so that these move, and put rows in the place of others.
+#[test]
+fn scans_that_escalate_see_each_row_once() {
+    const ROWS: i32 = 4_500;
+    let scans = AtomicU64::new(0);
+    let (first, seeds) = for_a_while(|seed| {
+        let mut random = Random::new(seed);
+        let locks = LockForm::ALL[random.below(3) as usize];
+        let (about, (db, table)) = (format!("RIALTO_SEED={seed}, {locks:?}"), filled(locks, ROWS));
+        let over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            for _ in 0..2 {
+                let (db, table, over, mut random) = (&db, &table, &over, random.fork());
+                scope.spawn(move || {
+                    for _ in 0..400 {
+                        if over.load(Ordering::Relaxed) {
+                            return;
+                        }
+                        let drawn = random.next();
+                        let write =
+                            |tx: &mut rialto::Transaction| move_rows(tx, table, &mut Random::new(drawn));
+                        match db.transact(write) {
+                            Ok(()) | Err(Error::Deadlock { .. } | Error::LockTimeout { .. }) => {}
+                            Err(error) => panic!("{error}"),
+                        }
+                    }
+                });
+            }
+            for _ in 0..12 {
+                let index = if random.chance(1, 2) { WhichIndex::Primary } else { BY_N };
+                let mode = if random.chance(1, 3) { ScanMode::Update } else { ScanMode::Share };
+                let scan = Scan { index, mode, ..between(-1, ROWS) };
+                let mut ids = Vec::new();
+                let outcome = db.transact(|tx| {
+                    ids.clear();
+                    tx.scan(&table, &scan, |_, row| {
+                        ids.push(row.get_i32(0)?);
+                        Ok(ControlFlow::Continue(()))
+                    })
+                });
+                match outcome {
+                    Ok(()) => {
+                        assert!(ids.iter().copied().eq(0..ROWS), "{about}: {} rows by {index:?}", ids.len())
+                    }
+                    Err(Error::Deadlock { .. } | Error::LockTimeout { .. }) => {}
+                    Err(error) => panic!("{about}: {error}"),
+                }
+                scans.fetch_add(1, Ordering::Relaxed);
+            }
+            over.store(true, Ordering::Relaxed);
+        });
+    });
+    println!("tally: scans that escalate, {seeds} seeds, {} scans, RIALTO_SEED={first}", scans.into_inner());
+}
+
+/// Of the rows behind those that a scan locks one by one.
+fn move_rows(tx: &mut rialto::Transaction, table: &Table, random: &mut Random) -> rialto::Result<()> {
+    for _ in 0..10 {
+        let id = ESCALATES_AT + random.below(350) as i32;
+        let text = Value::Text("x".repeat(random.below(900) as usize));
+        if random.chance(1, 4) {
+            assert!(tx.delete(table, id)?, "row {id} is there");
+            tx.insert(table, &[Value::Int4(id), Value::Int4(id), text])?;
+        } else {
+            assert!(tx.update(table, id, &[(2, text)])?, "row {id} is there");
+        }
+    }
+    Ok(())
+}

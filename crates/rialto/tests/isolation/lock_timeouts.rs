@@ -1,0 +1,60 @@
+//! A lock time-out is for all that one operation waits for, however often it is turned away and asks again.
+
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::Duration;
+
+use crate::common::quiet;
+use rialto::io::MemoryDisk;
+use rialto::row::{Value, WhichIndex};
+use rialto::{Database, Durability, Error, LockForm, Options, Result, Table};
+
+const TIMEOUT: Duration = Duration::from_millis(200);
+/// What turns a waiter away does so this often within its time-out.
+const TURNS: u32 = 4;
+/// So often in all, if the waiter does not give up: far longer than a machine keeps a thread that is due from running.
+const TURNS_MAX: u32 = 100 * TURNS;
+
+fn open(locks: LockForm) -> (Database, Table) {
+    let options = Options {
+        durability: Durability::Memory,
+        executors: 4,
+        lock_timeout: TIMEOUT,
+        locks,
+        ..quiet::options()
+    };
+    let db = Database::open_on(MemoryDisk::new(), options).unwrap();
+    let table = quiet::numbers(&db);
+    (db, table)
+}
+
+/// Runs `wait` beside `turn`, which turns it away again and again. It has to time out long before the turns end.
+fn times_out(wait: impl FnOnce() -> Result<()>, mut turn: impl FnMut(u32) + Send) {
+    let (turns, is_done) = (AtomicU32::new(0), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_done.load(Ordering::SeqCst) && turns.load(Ordering::SeqCst) < TURNS_MAX {
+                turn(turns.fetch_add(1, Ordering::SeqCst));
+                std::thread::sleep(TIMEOUT / TURNS);
+            }
+        });
+        let outcome = wait();
+        is_done.store(true, Ordering::SeqCst);
+        assert!(matches!(outcome, Err(Error::LockTimeout { .. })), "{outcome:?}");
+    });
+    let turns = turns.into_inner();
+    assert!(turns < TURNS_MAX, "it has waited for all {turns} turns, of which {TURNS} are its time-out");
+}
+
+#[test]
+fn a_wait_times_out_while_routing_rules_change() {
+    let (db, table) = open(LockForm::Local);
+    let mut holder = db.begin().unwrap();
+    assert_eq!(holder.update(&table, 5, &[(1, Value::Int4(1))]), Ok(true));
+    times_out(
+        || db.transact(|tx| tx.update(&table, 5, &[(1, Value::Int4(2))]).map(drop)),
+        |nth| {
+            let from = vec![Value::Int4(1 + (nth % 8) as i32)];
+            db.set_routing("t", WhichIndex::Primary, &[from]).unwrap();
+        },
+    );
+}

@@ -1,0 +1,9 @@
+//! What transactions see of each other: strict histories, locks on keys, scans and tables, and how long they are waited for.
+
+#[path = "../common/mod.rs"]
+mod common;
+mod escalation;
+mod history;
+mod lock_timeouts;
+mod strict;
+mod unique_index;

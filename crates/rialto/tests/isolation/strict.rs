@@ -1,0 +1,228 @@
+//! I7 and I3: histories of concurrent transactions are strictly serializable, phantoms included, and go on after restarts with
+//! all that answers told of. Two checkers judge them: our own, and `adya`, which is told what stood in rows and nothing else.
+
+mod beside;
+mod calls;
+mod checker;
+mod clients;
+mod hand_made;
+mod kernel;
+mod observed;
+mod raw;
+mod script;
+mod walk;
+
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use crate::common::seeds::for_a_while;
+use beside::Ends;
+use calls::Notes;
+use clients::{Client, Site};
+use kernel::Tables;
+use observed::{Attempt, Clock, End, Life, Outcome, State};
+use rialto::io::{FaultyDisk, MemoryDisk, Random};
+use rialto::{
+    Checkpointing, Database, GroupCommitDesign, LockForm, Options, TransactionServer,
+    TransactionServerOptions,
+};
+
+/// Engines: rows that carry their locks, a table of locks, lock tables that calls take in place, and threads that own them.
+const ENGINES: [(LockForm, usize); 4] =
+    [(LockForm::Thin, 0), (LockForm::Central, 0), (LockForm::Local, 0), (LockForm::Local, 3)];
+
+fn one_of<T: Copy>(random: &mut Random, all: &[T]) -> T {
+    all[random.below(all.len() as u64) as usize]
+}
+
+fn options(random: &mut Random) -> Options {
+    let (locks, threads) = one_of(random, &ENGINES);
+    Options {
+        memory_bytes: 64 << 20,
+        checkpoint: Checkpointing::None,
+        deadlock_retries_max: 100_000,
+        locks,
+        executors: 1 + random.below(8) as usize,
+        executors_max: 8,
+        executor_threads: threads,
+        executor_threads_max: if threads > 0 { 4 } else { 0 },
+        group_commit: one_of(random, &GroupCommitDesign::ALL).into(),
+        memory_flush_interval: Duration::from_millis(1 + random.below(10)),
+        log_bytes_max: 16 << 20,
+        recovery_threads: 2,
+        ..Options::default()
+    }
+}
+
+fn describe(options: &Options) -> String {
+    let Options { locks, executors, executor_threads, group_commit, checkpoint, .. } = options;
+    format!(
+        "{locks:?}, {executors} executors, {executor_threads} threads, {:?}, {checkpoint:?}",
+        group_commit.design
+    )
+}
+
+/// Counts for the tally.
+#[derive(Default)]
+struct Tally {
+    lives: u64,
+    attempts: u64,
+    committed: u64,
+    unknown: u64,
+    operations: u64,
+}
+
+impl Tally {
+    fn count(&mut self, lives: &[Life]) {
+        for attempt in lives.iter().flat_map(|life| &life.attempts) {
+            self.attempts += 1;
+            self.committed += u64::from(matches!(attempt.outcome, Outcome::Committed { .. }));
+            self.unknown += u64::from(attempt.outcome == Outcome::Unknown);
+            self.operations += attempt.events.len() as u64;
+        }
+        self.lives += lives.len() as u64;
+    }
+
+    fn tell(&self, what: &str, (seed, histories): (u64, u64)) {
+        let Tally { lives, attempts, committed, unknown, operations } = self;
+        println!(
+            "tally: {what}, {histories} histories, {lives} lives, {attempts} attempts, {committed} transactions, \
+             {unknown} unknown outcomes, {operations} operations, RIALTO_SEED={seed}"
+        );
+    }
+}
+
+/// All clients at once, with so many transactions each, until they are done or the disk ends.
+fn work(
+    db: &Database,
+    options: &Options,
+    clock: &Clock,
+    is_new: bool,
+    each: u64,
+    random: &mut Random,
+    about: &str,
+) -> Vec<Attempt> {
+    let tables = if is_new { Tables::create(db) } else { Tables::of(db) };
+    let notes = Arc::new(Notes::default());
+    calls::register(db, &notes);
+    let standbys =
+        TransactionServerOptions { queue: 1 + random.below(8) as usize, standbys: random.below(4) as usize };
+    let server = TransactionServer::start(db, &standbys).unwrap();
+    let (over, cancellers) = (AtomicBool::new(false), Mutex::new(Vec::new()));
+    let site =
+        &Site { db, tables: &tables, clock, notes: &notes, server: &server, cancellers: &cancellers, about };
+    let mut first = Client::new(site, random.fork());
+    if is_new {
+        first.fill();
+    }
+    // Of what an earlier life has left.
+    first.look_at_all();
+    let mut attempts = first.end();
+    let with_changes = random.chance(1, 2);
+    std::thread::scope(|scope| {
+        let (changing, cancelling) = (random.fork(), random.fork());
+        let changes = with_changes.then(|| scope.spawn(|| beside::change(site, options, changing, &over)));
+        scope.spawn(|| beside::cancel(&cancellers, cancelling, &over));
+        let ends = Ends(&over);
+        let clients: Vec<_> = (0..6 + random.below(3))
+            .map(|_| Client::new(site, random.fork()))
+            .map(|client| scope.spawn(move || client.work(each)))
+            .collect();
+        for client in clients {
+            attempts.extend(client.join().unwrap());
+        }
+        drop(ends);
+        attempts.extend(changes.into_iter().flat_map(|changes| changes.join().unwrap()));
+    });
+    server.close();
+    attempts
+}
+
+fn judge(lives: &[Life], about: &str) {
+    if let Err(wrong) = checker::check(lives) {
+        panic!("{about}: {wrong}");
+    }
+    if let Err(wrong) = raw::check(lives) {
+        panic!("{about}: {wrong}");
+    }
+}
+
+#[test]
+fn concurrent_histories_are_strictly_serializable() {
+    let mut tally = Tally::default();
+    let seeds = for_a_while(|seed| {
+        let mut random = Random::new(seed);
+        let options = options(&mut random);
+        let about = format!("RIALTO_SEED={seed}, {}", describe(&options));
+        let db = Database::open_on(MemoryDisk::new(), options.clone()).unwrap();
+        let each = 20 + random.below(40);
+        let attempts = work(&db, &options, &Clock::default(), true, each, &mut random, &about);
+        let last = Some(kernel::state(&db));
+        let lives = [Life { first: State::new(), attempts, end: End::Closed, last }];
+        judge(&lives, &about);
+        tally.count(&lives);
+    });
+    tally.tell("strict histories", seeds);
+}
+
+/// A database on a faulty disk, and its lives.
+fn lives(seed: u64) -> (Vec<Life>, String) {
+    let mut random = Random::new(seed);
+    let mut disk = FaultyDisk::new(random.next());
+    let mut about = format!("RIALTO_SEED={seed}");
+    let (clock, mut lives) = (Clock::default(), Vec::<Life>::new());
+    let mut first = State::new();
+    for life in 0..3 {
+        let mut options = options(&mut random);
+        options.checkpoint = one_of(&mut random, &Checkpointing::ALL);
+        options.checkpoint_interval = Duration::from_millis(1);
+        about = format!("{about}\n life {life}: {}", describe(&options));
+        let db = Database::open_on(disk.clone(), options.clone()).unwrap();
+        let mut end = if random.chance(1, 2) { End::PowerLost } else { End::Killed };
+        let prepared = if life == 0 { None } else { Some(kernel::state(&db)) };
+        if let (Some(before), Some(found)) = (lives.last_mut(), prepared) {
+            before.last = Some(found.clone());
+            first = found;
+        }
+        // The tables of the first life are made before the disk ends.
+        if life == 0 {
+            Tables::create(&db);
+        }
+        let at = disk.steps() + 40 + (40 << random.below(5));
+        match end {
+            End::Killed => disk.kill_at(at),
+            _ => disk.crash_at(at),
+        }
+        let each = 10 + random.below(30);
+        let attempts = work(&db, &options, &clock, false, each, &mut random, &about);
+        if random.chance(1, 4) && db.close().is_ok() && !disk.is_down() {
+            end = End::Closed;
+        }
+        if !disk.is_down() {
+            match end {
+                End::Killed => disk.kill(),
+                _ => disk.crash(),
+            }
+        }
+        about = format!("{about}, {end:?}");
+        lives.push(Life { first: first.clone(), attempts, end, last: None });
+        disk = disk.restart();
+    }
+    let db = Database::open_on(disk, options(&mut random)).unwrap();
+    if let Some(before) = lives.last_mut() {
+        before.last = Some(kernel::state(&db));
+    }
+    (lives, about)
+}
+
+#[test]
+fn histories_go_on_after_restarts() {
+    let mut tally = Tally::default();
+    let seeds = for_a_while(|seed| {
+        let (lives, about) = lives(seed);
+        judge(&lives, &about);
+        tally.count(&lives);
+    });
+    tally.tell("strict histories over restarts", seeds);
+}
