@@ -35,6 +35,7 @@ fn verdict(error: &Error, about: &str) -> Verdict {
         | Error::TooManyTransactions { .. }
         | Error::TooManyPackets { .. }
         | Error::MemoryLimit { .. }
+        | Error::LockMemory { .. }
         | Error::LogFull { .. } => Verdict::Never,
         other => panic!("{about}: {other}"),
     }

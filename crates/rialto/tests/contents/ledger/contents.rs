@@ -20,23 +20,65 @@ const DEFINED: usize = 3;
 /// An index that comes and goes beside the writers.
 const MORE: &str = "left_more";
 
-/// What a writer's transaction does to a key: the row's text, or none if the row goes.
-pub type Write = (i32, Option<String>);
+/// A row of a side, but for its key. The NULLs of the last two columns lie in one byte.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Row {
+    n: i64,
+    text: String,
+    a: Option<i32>,
+    b: Option<String>,
+}
+
+impl Row {
+    fn draw(n: i64, random: &mut Random) -> Row {
+        let length = if random.chance(1, 12) { 1_000 + random.below(7_000) } else { random.below(80) };
+        let text = char::from(b'a' + random.below(26) as u8).to_string().repeat(length as usize);
+        let a = random.chance(1, 2).then(|| random.below(1_000) as i32);
+        let b = random.chance(1, 2).then(|| "b".repeat(random.below(20) as usize));
+        Row { n, text, a, b }
+    }
+
+    /// The columns behind the key, by their places.
+    fn columns(&self) -> [(usize, Value); 4] {
+        let a = self.a.map_or(Value::Null, Value::Int4);
+        let b = self.b.clone().map_or(Value::Null, Value::Text);
+        [(2, Value::Int8(self.n)), (3, Value::Text(self.text.clone())), (4, a), (5, b)]
+    }
+
+    /// Changes one behind the other that make another row this one: the first ones have something else, and all stay in the
+    /// packet.
+    fn steps(&self, random: &mut Random) -> Vec<Vec<(usize, Value)>> {
+        let other = Row::draw(self.n, random).columns();
+        let mut steps: Vec<_> = other.into_iter().skip(2).map(|change| vec![change]).collect();
+        steps.truncate(random.below(3) as usize);
+        let [n, text, a, b] = self.columns();
+        let last = match random.below(3) {
+            0 => vec![vec![n, text, a, b]],
+            1 => vec![vec![a], vec![n, text], vec![b]],
+            _ => vec![vec![b], vec![a, n], vec![text]],
+        };
+        steps.extend(last);
+        steps
+    }
+}
+
+/// What a writer's transaction does to a key: the row that is put there, in steps where there is one, or none if the row goes.
+pub type Write = (i32, Option<(Row, Vec<Vec<(usize, Value)>>)>);
 
 pub fn writes_of(writer: usize, number: i64) -> Vec<Write> {
     let mut random = Random::new(number as u64 * 31 + writer as u64);
-    let mut writes: BTreeMap<i32, Option<String>> = BTreeMap::new();
+    let mut writes = BTreeMap::new();
     for _ in 0..1 + random.below(3) {
         let key = random.below(KEYS) as i32;
-        let length = if random.chance(1, 12) { 1_000 + random.below(7_000) } else { random.below(80) };
-        let text = char::from(b'a' + random.below(26) as u8).to_string().repeat(length as usize);
-        writes.insert(key, random.chance(3, 4).then_some(text));
+        let row = Row::draw(number, &mut random);
+        let steps = row.steps(&mut random);
+        writes.insert(key, random.chance(3, 4).then_some((row, steps)));
     }
     writes.into_iter().collect()
 }
 
-/// Rows of a side, by writer and key: the number and the text.
-pub type Rows = BTreeMap<(i32, i32), (i64, String)>;
+/// Rows of a side, by writer and key.
+pub type Rows = BTreeMap<(i32, i32), Row>;
 
 /// A table of the definer's.
 #[derive(Debug, Clone, PartialEq)]
@@ -72,10 +114,10 @@ impl Contents {
     pub fn advance(&mut self, counts: &[i64]) {
         for (writer, count) in counts.iter().enumerate().take(WRITERS) {
             for number in self.counts[writer] + 1..=*count {
-                for (key, text) in writes_of(writer, number) {
+                for (key, row) in writes_of(writer, number) {
                     let key = (writer as i32, key);
-                    match text {
-                        Some(text) => self.rows.insert(key, (number, text)),
+                    match row {
+                        Some((row, _)) => self.rows.insert(key, row),
                         None => self.rows.remove(&key),
                     };
                 }
@@ -94,6 +136,8 @@ fn side(tx: &mut Transaction, name: &str) -> Result<()> {
         Column::new("key", ColumnType::Int4),
         Column::new("n", ColumnType::Int8),
         Column::new("text", ColumnType::Text),
+        Column::nullable("a", ColumnType::Int4),
+        Column::nullable("b", ColumnType::Text),
     ];
     tx.create_table(&TableDef::new(name, columns).with_primary_key(&["writer", "key"])).map(drop)
 }
@@ -129,16 +173,22 @@ pub fn count_of(tx: &mut Transaction, table: &Table, writer: usize) -> Result<i6
 
 /// Does to one side what the writer's transaction does.
 pub fn write(tx: &mut Transaction, table: &Table, writer: usize, number: i64) -> Result<()> {
-    let writer_value = writer as i32;
-    for (key, text) in writes_of(writer, number) {
-        let Some(text) = text else {
-            tx.delete(table, (writer_value, key))?;
+    let writer = writer as i32;
+    for (key, row) in writes_of(writer as usize, number) {
+        let Some((row, steps)) = row else {
+            tx.delete(table, (writer, key))?;
             continue;
         };
-        let changes = [(2, Value::Int8(number)), (3, Value::Text(text.clone()))];
-        if !tx.update(table, (writer_value, key), &changes)? {
-            let row = [Value::Int4(writer_value), Value::Int4(key), Value::Int8(number), Value::Text(text)];
-            tx.insert(table, &row)?;
+        for (nth, changes) in steps.iter().enumerate() {
+            let is_there = tx.update(table, (writer, key), changes)?;
+            if !is_there {
+                assert_eq!(nth, 0, "a row that a transaction has changed is there for it");
+                let columns = row.columns().into_iter().map(|(_, value)| value);
+                let row: Vec<_> =
+                    [Value::Int4(writer), Value::Int4(key)].into_iter().chain(columns).collect();
+                tx.insert(table, &row)?;
+                break;
+            }
         }
     }
     Ok(())
@@ -299,7 +349,10 @@ fn contents_in(tx: &mut Transaction, db: &Database, about: &str) -> Result<Conte
         found.more |= table.schema().indexes().iter().any(|index| index.name == MORE);
         sides.push(rows_of(tx, &table, about, |row| {
             let key = (row.get_i32(0)?, row.get_i32(1)?);
-            Ok((key, (row.get_i64(2)?, row.get_str(3)?.to_owned())))
+            let values = row.values();
+            let a = if let Value::Int4(a) = values[4] { Some(a) } else { None };
+            let b = if let Value::Text(b) = &values[5] { Some(b.clone()) } else { None };
+            Ok((key, Row { n: row.get_i64(2)?, text: row.get_str(3)?.to_owned(), a, b }))
         })?);
     }
     let right = sides.pop().expect("two");
