@@ -398,8 +398,8 @@ impl Database {
             .collect()
     }
 
-    /// The error that stopped the database, if one did: after a failed write or sync of its log nothing commits any more
-    /// (I4), and what was read may never be durable. Close it, and open it again to recover.
+    /// The error that stopped the database, if one did: after a failed write or sync of its log, or a panic in one,
+    /// nothing commits any more (I4), and what was read may never be durable. Close it, and open it again to recover.
     pub fn stopped(&self) -> Option<Error> {
         self.core().log.failure()
     }

@@ -256,7 +256,7 @@ pub enum Error {
     },
     /// Long lists of locks on rows that are there take as much memory as all of them together may. SQLSTATE 53200.
     #[error(
-        "locks on rows take up their {limit} bytes, an eighth of Options::memory_bytes: end other long transactions, scan a table \
+        "locks on rows take up their {limit} bytes (an eighth of Options::memory_bytes, at least 1 MiB): split the transaction, end other long transactions, scan a table \
          while nobody writes to it, which takes one lock, or reopen with a higher limit"
     )]
     LockMemory {

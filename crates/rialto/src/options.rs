@@ -126,7 +126,7 @@ pub struct Options {
     /// The bound on the memory of segments and index nodes, in bytes; three quarters of the machine's by default, at most 16 TiB.
     /// While the database is opened the indexes are built, one after the other, from lists that come on top: 24 to 48 bytes a row, and the bytes of
     /// its key behind the eighth. Of a database full of narrow rows that is up to a third of the bound. A transaction that makes an index over
-    /// rows takes such a list from the bound. Long lists of locks on rows take up to an eighth of the bound, and 1 MiB at least, beside it.
+    /// rows takes such a list from the bound. Beside it, long lists of locks on rows may take an eighth of it, or 1 MiB if that is more.
     pub memory_bytes: u64,
     /// What goes into the log; the changed values by default.
     pub logging: Logging,

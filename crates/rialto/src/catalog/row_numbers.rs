@@ -3,8 +3,8 @@
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A transaction slot takes this many row numbers at a time, so that slots insert into different index leaves, also one that takes
-/// numbers of many executors by turns.
+/// A transaction slot takes this many row numbers at a time, so that slots insert into different index leaves, and a slot that takes
+/// numbers of many executors in turn into different leaves for each of them.
 const ROW_NUMBER_BLOCK: u64 = 1024;
 
 /// The share of an executor in the row numbers of a table: one block in so many.
@@ -108,8 +108,8 @@ mod tests {
             let numbers = RowNumbers::new(first);
             let mut slots = [NumbersAtHand::default(), NumbersAtHand::default()];
             let mut given = HashSet::new();
-            for nth in 0..10_000_u64 {
-                let among = [1, 3, 16][(nth / 100 % 3) as usize];
+            for nth in 0..200 * ROW_NUMBER_BLOCK {
+                let among = [1, 3, 16][(nth / (5 * ROW_NUMBER_BLOCK) % 3) as usize];
                 let share = NumberShare { executor: (nth * 7 % u64::from(among)) as u16, among };
                 let asked = (nth % 11 != 0).then_some(share);
                 let number = slots[(nth % 2) as usize].take(&numbers, asked);

@@ -79,7 +79,7 @@ impl Context {
     /// Takes DDL back to a savepoint. The writes since are taken back already.
     pub fn roll_back_ddl(&mut self, state: &SavepointState) {
         let Some(mut ddl) = self.ddl.take() else { return };
-        // Whatever happens: a version of a table that is taken back stays with nobody.
+        // Even if this panics, the context has to forget the versions of tables that it has used.
         self.forget_tables = true;
         let segments = self.core.segments.clone();
         let take_back = |slot, record| self.take_back_direct(slot, record);

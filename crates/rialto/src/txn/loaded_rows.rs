@@ -10,8 +10,7 @@ use crate::store::memory::{RecordRef, Segments};
 /// The runs of one transaction take at most this many times the bytes of the longest write set.
 pub(super) const RUNS_PER_PACKET: usize = 4;
 
-/// A row that continues none of the newest runs begins another one. So many are looked at, so that loads into as many tables by
-/// turns have their runs side by side.
+/// How many of the newest runs a row is compared with: loads into as many tables in turn have their runs side by side.
 const RUNS_LOOKED_AT: usize = 16;
 
 /// Loaded rows of one table, whose slots lie one behind the other in one segment.
@@ -50,7 +49,7 @@ impl Run {
 #[derive(Default)]
 pub(super) struct LoadedRows {
     runs: Vec<Run>,
-    /// Rows behind the newest mark continue no run before this one, the last at the mark, whose length the mark knows.
+    /// The last run at the newest mark. The ones before it do not grow, since the mark has only the last one's length.
     closed: usize,
 }
 

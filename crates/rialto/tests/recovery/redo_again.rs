@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::common::seeds;
 use rialto::io::{Disk, MemoryDisk, Random};
@@ -13,19 +13,20 @@ use rialto::{Checkpointing, Database, Durability, Logging, Options, Scan, Table,
 
 type Row = Vec<Value>;
 
-/// Rows behind so much that a sweep comes to them after most transactions.
+/// So much is before the rows that a sweep reaches them late, after most transactions.
 const FILLER_ROWS: i32 = 300;
 const ROWS: i32 = 2_000;
 
-fn options(random: &mut Random) -> Options {
-    let loggings = [Logging::Value, Logging::Action];
+/// Each kind of copy with each logging, by seeds one behind the other.
+fn options(seed: u64, random: &mut Random) -> Options {
+    let copies = Checkpointing::ALL.len() as u64;
     Options {
         memory_bytes: 64 << 20,
-        checkpoint: Checkpointing::ALL[random.below(Checkpointing::ALL.len() as u64) as usize],
+        checkpoint: Checkpointing::ALL[(seed % copies) as usize],
         checkpoint_interval: Duration::from_millis(1),
         sweep_bytes_per_s: Some(4 << 20),
         durability: Durability::Memory,
-        logging: loggings[random.below(2) as usize],
+        logging: [Logging::Value, Logging::Action][(seed / copies % 2) as usize],
         recovery_threads: 1 + random.below(2) as usize,
         ..Options::default()
     }
@@ -105,7 +106,7 @@ fn rows(db: &Database) -> BTreeMap<i32, Row> {
 fn one_life(seed: u64) {
     let mut random = Random::new(seed);
     let disk: Arc<dyn Disk> = MemoryDisk::new();
-    let options = options(&mut random);
+    let options = options(seed, &mut random);
     println!("{:?}, {:?}", options.checkpoint, options.logging);
     let db = Database::open_on(disk.clone(), options.clone()).unwrap();
     let filler = TableDef::new("filler", vec![Column::new("text", ColumnType::Text)]);
@@ -125,8 +126,9 @@ fn one_life(seed: u64) {
     // Sweeps come and go beside these, and the last one that has ended began amid them.
     let completed = || db.metrics().checkpoints.completed;
     let before = completed();
-    let mut ids = 0..ROWS;
+    let (mut ids, end) = (0..ROWS, Instant::now() + Duration::from_secs(100));
     while completed() < before + 2 {
+        assert!(Instant::now() < end, "waited in vain for two sweeps");
         let Some(id) = ids.next() else {
             ids = 0..ROWS;
             continue;

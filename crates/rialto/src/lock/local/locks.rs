@@ -148,8 +148,8 @@ impl LocalLocks {
         Granted { new, had, in_force: self.version == request.version }
     }
 
-    /// A lock that the owner is about to release or to hand over, with its number. None: it is no lock of its own, for it is one that the
-    /// owner had before, strengthened, or the request was turned away.
+    /// A lock that the owner is about to release or to hand over, with its number. None: there is nothing to release, for the request has
+    /// strengthened a lock that the owner lists already, or was turned away.
     pub fn noted(&mut self, owner: u16, held: HeldLocal) -> Option<HeldLocal> {
         if held.lock & HeldLocal::NOT_NOTED == 0 {
             return Some(held);

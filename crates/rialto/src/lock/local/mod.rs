@@ -23,8 +23,8 @@
 //! transaction. No owner waits at its end until a table is back: what it cannot release is left to another thread (`txn/releases.rs`), at
 //! once if it was refused a lock or ends on a thread that owns executors, else after [`RELEASE_AGAIN`] a few times over. A part's locks
 //! that cannot be handed over to the owner that leads its transaction stay the part's until the transaction ends. An owner whose request is granted just before the table
-//! goes out waits for the table to take note of it, as long as it waits for a lock; if its wait ends before, it holds the lock without
-//! knowing its number until it is released.
+//! goes out waits for the table to take note of it, as long as it waits for a lock. If that wait ends first, the owner notes the number of
+//! the wait: the lock's own number is looked up in the table when the lock is released.
 
 mod changes;
 mod executor;
@@ -95,7 +95,7 @@ impl HeldLocal {
     /// The lock was granted in a wait, and its owner could not take note of its number: only the table has it.
     const NOT_NOTED: u32 = 1 << 31;
 
-    /// What a wait of this number has come to at an executor whose table is out.
+    /// What was granted in a wait of this number at an executor whose table is out.
     fn of_wait(executor: u16, wait: u64) -> HeldLocal {
         HeldLocal { executor, lock: wait as u32 | HeldLocal::NOT_NOTED }
     }

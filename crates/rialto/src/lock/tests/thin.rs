@@ -261,6 +261,23 @@ fn a_long_list_takes_its_memory_from_the_budget() {
             // What it has takes no more room.
             let again = lock(&manager, &mut owners[1], &words, 0, RecordMode::Shared, &refusing());
             assert_eq!(again, Ok(Acquired::Held));
+            // One that another owner has exclusively would be one more, and is not waited for.
+            let mut holder = manager.begin().unwrap();
+            lock(&manager, &mut holder, &words, RECORDS - 1, RecordMode::Exclusive, &refusing()).unwrap();
+            let queued =
+                lock(&manager, &mut owners[1], &words, RECORDS - 1, RecordMode::Exclusive, &patient());
+            assert_eq!(queued, Err(LockError::NoMemory { limit: 0 }));
+            manager.release_all_thin(&mut holder, &words);
+            manager.end(holder);
+            // Its own shared lock, which it is alone with, is strengthened in place.
+            let mut other = manager.begin().unwrap();
+            for record in 1_000..1_448 {
+                lock(&manager, &mut other, &words, record, RecordMode::Shared, &refusing()).unwrap();
+            }
+            let stronger = lock(&manager, &mut other, &words, 1_000, RecordMode::Exclusive, &refusing());
+            assert_eq!(stronger, Ok(Acquired::Upgraded));
+            manager.release_all_thin(&mut other, &words);
+            manager.end(other);
         }
         assert!(memory.used() >= (locked[0] - 448) * 8 + (locked[1] - 448) * 17, "{locked:?} of {bytes}");
         assert_eq!(locked == [RECORDS; 2], bytes == 4_000_000, "{locked:?} of {bytes} bytes");
@@ -273,24 +290,31 @@ fn a_long_list_takes_its_memory_from_the_budget() {
     }
 }
 
-/// The same if it was given up lock by lock.
+/// A list and its index give their memory back also where the locks were released one by one before.
 #[test]
 fn a_list_that_was_long_gives_its_memory_back() {
     const RECORDS: u64 = 2_000;
     let (memory, words) = (Arc::new(Budget::new(1 << 20)), Words::new(RECORDS as usize));
     let options = LockOptions { owners_max: 8, memory: memory.clone(), ..LockOptions::default() };
     let manager = LockManager::new(options);
-    let mut owner = manager.begin().unwrap();
-    for record in 0..RECORDS {
-        lock(&manager, &mut owner, &words, record, RecordMode::Shared, &refusing()).unwrap();
+    let owners = [(); 2].map(|()| {
+        let mut owner = manager.begin().unwrap();
+        for record in 0..RECORDS {
+            // The second owner asks whether it is among the sharers: it has an index.
+            lock(&manager, &mut owner, &words, record, RecordMode::Shared, &refusing()).unwrap();
+        }
+        owner
+    });
+    for mut owner in owners {
+        for record in (0..RECORDS).rev() {
+            manager.release_thin_early(&mut owner, words.lock_word(record), record);
+        }
+        assert!(memory.used() > 0);
+        manager.release_all_thin(&mut owner, &words);
+        manager.end(owner);
     }
-    for record in (0..RECORDS).rev() {
-        manager.release_thin_early(&mut owner, words.lock_word(record), record);
-    }
-    assert!(memory.used() > 0);
-    manager.release_all_thin(&mut owner, &words);
     assert_eq!(memory.used(), 0);
-    manager.end(owner);
+    words.assert_all_free();
 }
 
 #[test]

@@ -85,11 +85,15 @@ fn level_1_is_bounded(group_commit: GroupCommitOptions) {
 
 /// I3. The committer finds its place gathered, answers, and asks for nothing.
 #[test]
-fn what_others_gather_is_on_disk_within_the_bound() {
+fn what_others_gather_reaches_the_disk() {
     type Gathers = fn(&Log);
-    let ways: [(&str, Gathers); 2] = [
+    let ways: [(&str, Gathers); 3] = [
         ("the point of a backup", |log| _ = log.point().unwrap()),
         ("a transaction without a packet's slot", |log| _ = log.wait_for_packet(|| Ok(())).unwrap()),
+        ("another committer", |log| {
+            let other = commit(log, b"another one's");
+            assert!(log.reaches(other, Durability::Memory));
+        }),
     ];
     for (group_commit, (who, gathers)) in every_design().flat_map(|design| ways.map(|way| (design, way))) {
         let disk: Arc<dyn Disk> = MemoryDisk::new();

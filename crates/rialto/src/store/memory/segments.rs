@@ -599,7 +599,7 @@ impl Segments {
             return None;
         }
         let rest = RecordRef(record.0 + units as u64);
-        // As in [`Segments::reclaim`]: these are bytes of the row that was there.
+        // A reader without a lock that sees these words, where bytes of the freed row were, also sees the slot's later version.
         announce_write();
         self.word(rest, 0).store(ABSENT | FREE | (left as u64) << CAPACITY_SHIFT, Ordering::Relaxed);
         self.word(rest, 1).store(0, Ordering::Relaxed);
@@ -614,7 +614,7 @@ impl Segments {
     pub fn reclaim(&self, record: RecordRef, placeholder: &[u8]) {
         let _latched = self.latch(record.segment());
         self.word(record, 0).fetch_and(!FREE, Ordering::AcqRel);
-        // Who reads a byte of it without a lock finds the version that the slot got when it was freed.
+        // A reader without a lock that sees a byte of the placeholder also sees the version that the slot got when it was freed.
         announce_write();
         self.record(record).hold_place(placeholder);
     }

@@ -19,8 +19,8 @@ const UNDERFULL_WORDS: usize = BODY_WORDS / 4;
 const MERGED_WORDS: usize = BODY_WORDS * 3 / 4;
 /// A node is compacted, rather than split, only if that frees at least this many words: else it would be soon again.
 const COMPACT_WORDS: usize = BODY_WORDS / 8;
-/// So many keys that follow each other, and the next one, show that keys come in order there.
-const ROW: usize = 4;
+/// So many consecutive keys, and the next one, show that keys come in order there.
+const RUN: usize = 4;
 /// How far around the wanted place a split looks for a shorter separator.
 const SPLIT_WINDOW: usize = 4;
 
@@ -264,8 +264,8 @@ fn divide(node: &Held<'_>, probe: &Probe<'_>, parent_prefix: usize) -> Division 
     let tenths = match position {
         _ if position == count => 9,
         0 => 1,
-        // One of several rows of keys that grow side by side: the other ones would be moved out of its way key by key.
-        _ if ends_a_row(node, probe, position) => {
+        // One of several runs of keys that grow side by side: the keys behind it would be moved for each of its next ones.
+        _ if ends_a_run(node, probe, position) => {
             return Division { at: position, separator: separator_at(node, position) };
         }
         _ => 5,
@@ -292,15 +292,15 @@ fn divide(node: &Held<'_>, probe: &Probe<'_>, parent_prefix: usize) -> Division 
     best
 }
 
-/// Whether the key of an insert at `position` is the next one behind [`ROW`] keys that follow each other.
-fn ends_a_row(node: &Held<'_>, probe: &Probe<'_>, position: usize) -> bool {
-    let Some(first) = position.checked_sub(ROW) else { return false };
+/// Whether the key of an insert at `position` is the next one behind [`RUN`] consecutive keys.
+fn ends_a_run(node: &Held<'_>, probe: &Probe<'_>, position: usize) -> bool {
+    let Some(first) = position.checked_sub(RUN) else { return false };
     let mut start = KeyBuf::new();
     node.read_key(node.control(), first, &mut start);
-    is_behind_by(ROW as u64, start.as_slice(), probe.key)
+    is_behind_by(RUN as u64, start.as_slice(), probe.key)
 }
 
-/// Whether there are just `keys - 1` keys of their length between these two, by their last eight bytes.
+/// Whether the second key is so many behind the first one: they are alike but for their last eight bytes, taken as a number.
 fn is_behind_by(keys: u64, before: &[u8], key: &[u8]) -> bool {
     let lead = key.len().saturating_sub(8);
     let number = |key: &[u8]| key[lead..].iter().fold(0, |number, &byte| number << 8 | u64::from(byte));

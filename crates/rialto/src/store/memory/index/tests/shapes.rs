@@ -22,7 +22,7 @@ fn ascending_and_descending_keys_leave_full_leaves() {
     }
 }
 
-/// As those who insert under keys of their own, one behind the other, each in a range of keys that begins anew now and then.
+/// As transactions insert that take keys from ranges of their own, another range when one is used up.
 #[test]
 fn keys_that_grow_in_many_places_leave_full_leaves() {
     for len in [4, 8, 20] {
@@ -30,7 +30,7 @@ fn keys_that_grow_in_many_places_leave_full_leaves() {
         let index = Index::new(pool.clone()).expect("a first node");
         let key = |place: u64, n: u64| {
             let mut key = vec![b'a'; len];
-            let number = place * 2_000 + n;
+            let number = (n / 1_024 * 50 + place) * 1_024 + n % 1_024;
             let bytes = number.to_be_bytes();
             let last = len.min(8);
             key[len - last..].copy_from_slice(&bytes[8 - last..]);
@@ -47,7 +47,8 @@ fn keys_that_grow_in_many_places_leave_full_leaves() {
     }
 }
 
-/// A key that happens to follow others shows no row of keys: leaves stay as full as those of random keys.
+/// A key that happens to follow others shows no run of keys. Leaves hold 156 entries at least; if one key behind another one were taken
+/// for a run, 142.
 #[test]
 fn dense_keys_in_any_order_leave_leaves_two_thirds_full() {
     let mut random = Random::new(Seed::get().0);
@@ -65,7 +66,7 @@ fn dense_keys_in_any_order_leave_leaves_two_thirds_full() {
         }
     }
     assert_eq!(index.check(), Ok(100_000));
-    assert!(least > 120, "{least} entries per node");
+    assert!(least > 148, "{least} entries per node");
 }
 
 #[test]
