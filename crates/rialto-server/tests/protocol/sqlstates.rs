@@ -1,5 +1,6 @@
 //! Each SQLSTATE of docs/sql.md that a client can provoke, heard by a client.
 
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -187,16 +188,20 @@ const UNHEARD: [(&str, &str); 3] = [
     ("XX001", "a server whose files are damaged does not start"),
 ];
 
-/// Holds this folder to its word: for each code of the table there is a test that hears it over the wire.
+/// The texts of the tests in a folder and the folders in it.
+fn texts_in(folder: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(folder).expect("the tests are there");
+    let texts_at = |path: PathBuf| match path.is_dir() {
+        true => texts_in(&path),
+        false => vec![std::fs::read_to_string(path).expect("it is text")],
+    };
+    entries.flat_map(|entry| texts_at(entry.expect("an entry").path())).collect()
+}
+
+/// Holds this crate's tests to their word: for each code of the table there is a test that hears it over the wire.
 #[test]
 fn each_code_of_the_table_is_heard_in_some_test() {
-    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/protocol");
-    let texts: Vec<String> = std::fs::read_dir(folder)
-        .expect("the tests are there")
-        .map(|entry| entry.expect("an entry").path())
-        .filter(|path| path.extension().is_some_and(|extension| extension == "rs"))
-        .map(|path| std::fs::read_to_string(path).expect("it is text"))
-        .collect();
+    let texts = texts_in(&Path::new(env!("CARGO_MANIFEST_DIR")).join("tests"));
     let is_heard = |code: &str| {
         texts.iter().any(|text| text.contains(&format!("\"{code}\"")) || text.contains(&format!(" {code}: ")))
     };
