@@ -482,3 +482,18 @@ impl Options {
         None
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_of_locks_may_take_an_eighth_of_the_memory_and_a_mebibyte_at_least() {
+        for (memory, locks) in
+            [(4 << 20, 1 << 20), (8 << 20, 1 << 20), (64 << 20, 8 << 20), (1 << 40, 1 << 37)]
+        {
+            let options = Options { memory_bytes: memory, ..Options::default() };
+            assert_eq!(options.lock_memory(), locks, "of {memory} bytes");
+        }
+    }
+}
