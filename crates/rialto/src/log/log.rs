@@ -786,8 +786,9 @@ impl Core {
         (!is_reached()).then_some(gatherer)
     }
 
-    /// As [`Core::gather`], for who does not write the group himself: it is asked for. So all that is durable at level 1 is on
-    /// disk within the interval (I3), whoever has gathered it; whoever finds his place gathered asks for nothing.
+    /// As [`Core::gather`], for a thread that does not write the group itself: it requests that write. So what is durable at level 1
+    /// reaches the disk within the interval (I3), whichever thread gathered it, and a committer that finds its place gathered requests
+    /// nothing.
     fn gather_queued(&self, gatherer: &mut Gatherer) -> Gathered {
         let before = gatherer.lsn();
         let gathered = self.gather(gatherer, u64::MAX);

@@ -419,8 +419,7 @@ fn rows_that_are_taken_back_take_no_room() {
     }
 }
 
-/// Scans that cannot have a whole table, for somebody writes to it, lock row by row: there is a bound on the memory of such locks, and
-/// it is another one than that of rows.
+/// A scan locks row by row while another transaction writes to its table. The memory of such locks has a bound, apart from that of rows.
 #[test]
 fn locks_on_many_rows_take_their_memory_within_a_bound() {
     const READ: i32 = 30_000;
@@ -460,7 +459,7 @@ fn locks_on_many_rows_take_their_memory_within_a_bound() {
     writer.commit().unwrap();
     // One lock on the table.
     assert_eq!(db.transact(count), Ok(READ));
-    // Who has as many locks as there is memory for inserts no more: not for want of room for rows.
+    // A transaction that has as many locks as there is memory for inserts nothing more: the error names the locks, not the rows.
     let mut long = db.begin().unwrap();
     let refused = (1..rows).find_map(|id| long.update(&table, id, &[(1, Value::Int4(2))]).err());
     assert_eq!(refused, Some(Error::LockMemory { limit: 1 << 20 }));

@@ -221,7 +221,7 @@ fn a_group_that_a_failed_sync_of_another_one_has_lost_is_not_acknowledged() {
     }
 }
 
-/// Whoever watches the database hears of a panic in its log as of an error: a server ends, and says why.
+/// A panic in the log is what stopped the database, as an error is: `Database::stopped`, by which a server ends, tells of it.
 #[test]
 fn a_panic_while_the_log_is_written_stops_the_database() {
     for design in GroupCommitDesign::ALL {
@@ -235,7 +235,7 @@ fn a_panic_while_the_log_is_written_stops_the_database() {
             }
         });
         let commit = || db.transact(|tx| tx.insert(&table, &[Value::Int8(1)]));
-        // The committer may write the log himself.
+        // The committer may write the log itself, and panic.
         if let Ok(outcome) = catch_unwind(AssertUnwindSafe(commit)) {
             assert!(matches!(outcome, Err(Error::OutcomeUnknown { .. })), "{design}: {outcome:?}");
         }

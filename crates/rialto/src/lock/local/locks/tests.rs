@@ -1,5 +1,5 @@
-//! How many looks at locks it takes to see for what requests wait, beside transactions that hold many; and locks that were granted to
-//! those who could not take note of them.
+//! How many looks at locks it takes to see for what requests wait, beside transactions that hold many; and locks whose
+//! owners could not take note of them.
 
 use std::ops::Bound;
 
