@@ -9,6 +9,7 @@ use std::sync::Arc;
 use super::check;
 use super::rates::explain;
 use super::{RecoveryRates, recover_either, work};
+use crate::canary;
 use crate::checkpoint::home::{HomeBlock, HomeError, HomeSlot, older_in_force, read_home};
 use crate::checkpoint::image::backup_name;
 use crate::error::Error;
@@ -52,9 +53,9 @@ pub fn inspect(disk: &Arc<dyn Disk>, memory_bytes: u64, threads: usize) -> Resul
             line(format!("  {part}"));
         }
     }
-    let recovered = recover_either(&home, older_in_force(&slots, &home).as_ref(), |start| {
-        check::recover(disk, start, memory_bytes, threads)
-    });
+    let older = older_in_force(&slots, &home).filter(|_| !canary::is_back("inspect-without-the-older"));
+    let recovered =
+        recover_either(&home, older.as_ref(), |start| check::recover(disk, start, memory_bytes, threads));
     match recovered {
         Ok((recovered, fell_back)) => {
             let report = &recovered.report;

@@ -115,6 +115,7 @@ use self::progress::{Step, Tell, coarse};
 pub use self::rates::{Cost, RecoveryEstimate, RecoveryRates, RecoveryWork};
 use self::redo::Redo;
 pub(crate) use self::within_memory::{Room, is_of_the_machine, memory, within_memory};
+use crate::canary;
 use crate::catalog::TableVersion;
 use crate::checkpoint::home::{HOME_FILE, HomeBlock};
 use crate::checkpoint::image_sums::ImageSums;
@@ -393,7 +394,9 @@ impl Recovery<'_> {
             let passed = redone.iter().find(|load| load.number == number).copied();
             passed.unwrap_or_else(|| LoadFile {
                 number,
-                committed: match number < u64::from(home.next_id) {
+                committed: match number < u64::from(home.next_id)
+                    && !canary::is_back("load-goes-before-its-copy")
+                {
                     true => Committed::BeforeOrNever(home.redo_start),
                     false => Committed::Never,
                 },

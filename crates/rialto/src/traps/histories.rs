@@ -6,10 +6,10 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 
 use super::common::calls;
-use super::common::history::{Done, State, check, check_rows, check_state, state_before};
-use super::common::load::Load;
 use super::consistent::copy_alone;
+use super::history::{Done, State, check, check_rows, check_state, state_before};
 use super::hooked::HookedDisk;
+use super::load::Load;
 use super::*;
 use crate::backup::{Backup, Restore, restore};
 use crate::checkpoint::home::HomeBlock;
@@ -90,8 +90,7 @@ impl Work {
             Work::Bodies(load) => load.one(random),
             Work::Flights(db, next) => {
                 let version = next.fetch_add(1, Ordering::Relaxed);
-                let plain =
-                    (0..).map(|_| calls::any_call(random, version)).find(|call| calls::is_plain(call));
+                let plain = (0..).map(|_| calls::any_call(random, version)).find(|call| told::is_plain(call));
                 call(db, plain.expect("most are"))
             }
         }
@@ -102,7 +101,7 @@ fn call(db: &Database, arguments: Vec<Value>) -> Done {
     let (outputs, ticket) = db.submit_call("steps", &arguments).unwrap();
     let place = ticket.lsn().0;
     ticket.wait().unwrap();
-    Done { place, events: calls::events(&arguments, outputs) }
+    Done { place, events: told::events(&arguments, outputs) }
 }
 
 /// Three threads' transactions under so many sweeps.

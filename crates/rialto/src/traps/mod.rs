@@ -12,10 +12,14 @@ mod consistent;
 mod flights;
 mod followed;
 mod given_back;
+mod hand_made;
 mod histories;
+mod history;
+mod load;
 mod operations;
 mod rehoused;
 mod sweep;
+mod told;
 
 use std::ops::ControlFlow;
 use std::sync::Arc;

@@ -494,14 +494,15 @@ impl Context {
     /// fails: where others use the table, the scan goes on row by row. Nor does a part of a phase escalate: its locks on tables
     /// end with it, and its transaction's intention would be in its way.
     fn escalate(&mut self, slot: u32, mode: RecordMode) -> Result<()> {
-        if self.owner.is_part() {
+        let part_asks = canary::is_back("part-asks-for-the-table");
+        if self.owner.is_part() && !part_asks {
             return Ok(());
         }
         let whole = match mode {
             RecordMode::Shared => LockMode::Shared,
             RecordMode::Exclusive => LockMode::Exclusive,
         };
-        let waits = canary::is_back("stale-leaf-after-escalation");
+        let waits = canary::is_back("stale-leaf-after-escalation") || part_asks;
         let refuse = if waits { self.choices.lock_wait } else { LockPolicy::Refuse };
         let policy = std::mem::replace(&mut self.choices.lock_wait, refuse);
         let asked = self.use_slot(slot, whole);

@@ -1,15 +1,13 @@
-//! Shared by the test programs. `history` is what transactions saw and the checker of it, `load` runs them, `calls` makes them of
-//! calls; `hooked` and `gated` are disks that stop a test's database at one moment; `quiet` and `archives` are databases on which
-//! nothing happens by itself; `seeds` runs random tests. The kernel's own tests include it, too (`src/traps/`).
+//! Shared by the test programs. `calls` are random calls of one procedure; `hooked` and `gated` are disks that stop a test's
+//! database at one moment; `quiet` and `archives` are databases on which nothing happens by itself; `seeds` runs random tests.
+//! The kernel's own tests include it, too (`src/traps/`).
 
 #![allow(dead_code, reason = "each test program uses its part")]
 
 pub mod archives;
 pub mod calls;
 pub mod gated;
-pub mod history;
 pub mod hooked;
-pub mod load;
 pub mod quiet;
 pub mod seeds;
 

@@ -12,6 +12,7 @@ use crate::tables::{Contents, Drawer, any_logging, assert_sound, one_of};
 use rialto::backup::{Archive, Backup, Restore, RestoreTo, restore};
 use rialto::checkpoint::home::read_home;
 use rialto::io::{Disk, FaultyDisk, MemoryDisk, Random};
+use rialto::recovery::inspect::inspect;
 use rialto::{BackupKind, Checkpointing, Database, Durability, Error, LockForm, Lsn, Options, TxOptions};
 
 const MEMORY: u64 = 96 << 20;
@@ -137,13 +138,14 @@ impl Kept {
         let at = self.random.below(u64::from(home.segments).max(1)) * SEGMENT_BYTES + 40;
         self.turn_bit(&format!("backup-{}", copy.number()), at);
         let (options, about) = (self.options(), format!("{}, with a damaged copy", self.about));
+        let inspected = inspect(&(self.disk.clone() as _), MEMORY, 2).unwrap();
         match Database::open_on(self.disk.clone(), options) {
             Ok(db) => {
                 tally.fell_back += 1;
-                assert!(
-                    db.recovery().is_some_and(|it| it.fell_back.is_some()),
-                    "{about}: it was not noticed"
-                );
+                let report = db.recovery().expect("the database was there");
+                assert!(report.fell_back.is_some(), "{about}: it was not noticed");
+                let from = format!("recovery   from checkpoint {}\n", report.checkpoint);
+                assert!(inspected.contains(&from), "{about}: expected {from:?} in {inspected}");
                 self.recovered(&db, &about);
                 if self.random.chance(1, 2) {
                     db.checkpoint().unwrap();
@@ -154,6 +156,7 @@ impl Kept {
             }
             Err(error) => {
                 assert!(error.to_string().contains("cannot stand in"), "{about}: {error}");
+                assert!(inspected.contains("not recoverable: "), "{about}: {inspected}");
                 self.turn_bit(&format!("backup-{}", copy.number()), at);
             }
         }

@@ -5,6 +5,7 @@ mod answers;
 mod common;
 mod group_commit;
 mod hung_disk;
+mod level_1;
 mod logging;
 mod stale_sectors;
 mod traps;

@@ -2,6 +2,7 @@
 
 use std::cmp::Reverse;
 use std::ops::ControlFlow;
+use std::time::Duration;
 
 use rialto::io::Random;
 use rialto::row::{Column, ColumnType, Value, WhichIndex};
@@ -109,6 +110,7 @@ pub fn any_plan(random: &mut Random) -> Plan {
         0 | 1 => with_long_texts(plan, random),
         2 | 3 => with_few_keys(plan, random),
         4 => with_a_definition(plan, random),
+        5 | 6 => with_a_closure(plan, random),
         _ => plan,
     }
 }
@@ -252,6 +254,27 @@ fn with_a_definition(mut plan: Plan, random: &mut Random) -> Plan {
     plan
 }
 
+/// The same plan with a closure in one of its phases, on the row that an action there writes, most often before it. The phase
+/// asks for no key of the unique index: where its parts would meet at one, it would run whole from then on.
+fn with_a_closure(mut plan: Plan, random: &mut Random) -> Plan {
+    let nth = random.below(plan.phases.len() as u64) as usize;
+    let phase = &mut plan.phases[nth];
+    let writes = phase.iter().position(|step| matches!(step.does, Does::Rows { .. }));
+    if let Some(at) = writes {
+        let Step { nth, table, does: Does::Rows { operations, .. } } = phase[at].clone() else {
+            unreachable!()
+        };
+        let at = if random.chance(3, 4) { at } else { random.below(phase.len() as u64 + 1) as usize };
+        phase.insert(at, Step { nth, table, does: Does::Closure(operations) });
+    }
+    for step in phase {
+        if let Does::Rows { operations, .. } | Does::Closure(operations) = &mut step.does {
+            operations.iter_mut().for_each(|it| it.u = None);
+        }
+    }
+    plan
+}
+
 /// Makes the table of this name with its indexes.
 pub fn define(tx: &mut Transaction, name: &str) -> Result<()> {
     let columns = vec![
@@ -361,6 +384,8 @@ impl Step {
             }),
             Does::Closure(operations) => closure(move |tx, arguments, outputs| {
                 let (a, b) = (arguments.get(first)?, arguments.get(second)?);
+                // Whatever may run beside it gets ahead of it.
+                std::thread::sleep(Duration::from_micros(50));
                 let table = tx.table(name)?;
                 operations
                     .iter()

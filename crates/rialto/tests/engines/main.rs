@@ -153,7 +153,7 @@ fn call(db: &Database, name: &str, arguments: &[Value]) -> Result<(Vec<Value>, D
     Ok((values, durability))
 }
 
-fn procedures(plans: &[Plan], flow: fn(&Plan) -> Flow) -> impl Iterator<Item = Procedure> {
+fn procedures(plans: &[Plan], flow: impl Fn(&Plan) -> Flow) -> impl Iterator<Item = Procedure> {
     plans.iter().enumerate().map(move |(nth, plan)| {
         Procedure::new(format!("p{nth}"), [ColumnType::Int4; generate::ARGUMENTS], flow(plan))
     })

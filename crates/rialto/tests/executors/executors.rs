@@ -1,17 +1,13 @@
 //! Calls on threads that own executors, beside the other engines: one meaning, serializable histories, and nobody lost
 //! when bodies fail, panic, deadlock, or when more callers come than there is room for.
 
-use std::collections::VecDeque;
 use std::ops::ControlFlow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Barrier, OnceLock};
 use std::time::{Duration, Instant};
 
-use crate::common::calls::{
-    self, FAIL, READ, STEPS, WRITE, any_call, argument, events, filling, is_plain, route,
-};
-use crate::common::history::{Done, KEYS, check};
+use crate::common::calls::{self, FAIL, KEYS, READ, STEPS, WRITE, any_call, argument, route};
 use crate::common::in_time;
 use rialto::io::{MemoryDisk, Random};
 use rialto::row::{ColumnType, Value, WhichIndex};
@@ -40,104 +36,6 @@ fn database(options: Options) -> Database {
     let db = Database::open_on(MemoryDisk::new(), options).unwrap();
     calls::define::<0>(&db);
     db
-}
-
-#[test]
-fn histories_of_calls_are_serializable_while_keys_move_and_numbers_change() {
-    let seed = Random::seed_from_environment();
-    println!("RIALTO_SEED={seed}");
-    let (began, time) = (Instant::now(), Random::test_time_from_environment());
-    let (mut random, mut rounds, mut transactions) = (Random::new(seed), 0, 0);
-    while rounds == 0 || began.elapsed() < time {
-        let threads = random.below(4) as usize;
-        let room = if threads > 0 { 4 } else { 0 };
-        let executor_threads_max = room;
-        let db =
-            database(Options { executors_max: 7, executor_threads_max, ..options(LockForm::Local, threads) });
-        let numbers = AtomicU64::new(1);
-        let send = |arguments: Vec<Value>| {
-            let sent = db.send_call("steps", &arguments).unwrap();
-            (arguments, sent)
-        };
-        // What a call that was sent has done in the end: nothing, if it failed as it was asked to.
-        let take = |(arguments, sent): (Vec<Value>, Sent)| {
-            let (outputs, ticket) = match sent.wait_for_place() {
-                Err(Error::Aborted { .. }) if fails(&arguments) => return None,
-                outcome => outcome.unwrap_or_else(|error| panic!("RIALTO_SEED={seed}: {error}")),
-            };
-            assert!(!fails(&arguments), "RIALTO_SEED={seed}: it was asked to fail, and gave {outputs:?}");
-            let place = ticket.lsn().0;
-            ticket.wait().unwrap();
-            Some(Done { place, events: events(&arguments, outputs) })
-        };
-        let (send, take) = (&send, &take);
-        let filling = filling(|| numbers.fetch_add(1, Ordering::Relaxed) as i64);
-        let mut history: Vec<Done> =
-            filling.into_iter().filter_map(|arguments| take(send(arguments))).collect();
-        let running = AtomicU64::new(4);
-        std::thread::scope(|scope| {
-            let clients: Vec<_> = (0..4)
-                .map(|_| {
-                    let (mut random, numbers, running) = (random.fork(), &numbers, &running);
-                    scope.spawn(move || {
-                        let (mut done, mut on_their_way) = (Vec::new(), VecDeque::new());
-                        let in_flight_max = 1 + random.below(12) as usize;
-                        while done.len() + on_their_way.len() < 100 {
-                            let version = numbers.fetch_add(1, Ordering::Relaxed) as i64;
-                            let mut arguments = any_call(&mut random, version);
-                            if random.chance(1, 10) {
-                                // What it has written by then is not to be seen.
-                                let last = argument(random.below(STEPS as u64) as usize, 0);
-                                arguments[last] = Value::Int4(FAIL);
-                            }
-                            if is_plain(&arguments) {
-                                on_their_way.push_back(send(arguments));
-                            }
-                            if on_their_way.len() == in_flight_max {
-                                let any = random.below(in_flight_max as u64) as usize;
-                                done.extend(on_their_way.remove(any).and_then(take));
-                            }
-                        }
-                        done.extend(on_their_way.into_iter().filter_map(take));
-                        running.fetch_sub(1, Ordering::Relaxed);
-                        done
-                    })
-                })
-                .collect();
-            while running.load(Ordering::Relaxed) > 0 {
-                let mut bounds: Vec<i32> =
-                    (0..random.below(4)).map(|_| random.below(KEYS as u64) as i32).collect();
-                bounds.sort_unstable();
-                bounds.dedup();
-                match random.below(4) {
-                    0..2 => route(&db, &bounds),
-                    2 => {
-                        let executors = 1 + random.below(7) as usize;
-                        db.set_executors(executors..=executors).unwrap();
-                        assert_eq!(db.executors(), executors);
-                    }
-                    _ if room > 0 => {
-                        let threads = 1 + random.below(room as u64) as usize;
-                        db.set_executor_threads(threads..=threads).unwrap();
-                        assert_eq!(db.executor_threads(), threads);
-                    }
-                    _ => {}
-                }
-                std::thread::sleep(Duration::from_micros(200 + random.below(1_500)));
-            }
-            clients.into_iter().for_each(|client| history.extend(client.join().unwrap()));
-        });
-        assert_eq!(check(&history), Ok(()), "RIALTO_SEED={seed}, round {rounds}, {threads} threads");
-        rounds += 1;
-        transactions += history.len();
-    }
-    println!(
-        "tally: histories of calls, {rounds} histories, {transactions} transactions, RIALTO_SEED={seed}"
-    );
-}
-
-fn fails(arguments: &[Value]) -> bool {
-    (0..STEPS).any(|step| arguments[argument(step, 0)] == Value::Int4(FAIL))
 }
 
 /// The rows by each index.

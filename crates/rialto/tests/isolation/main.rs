@@ -3,7 +3,6 @@
 #[path = "../common/mod.rs"]
 mod common;
 mod escalation;
-mod history;
 mod lock_timeouts;
 mod strict;
 mod unique_index;

@@ -237,50 +237,94 @@ fn a_recovery_goes_on_where_its_progress_panics() {
     db.close().unwrap();
 }
 
-/// The middle one.
-fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    values[values.len() / 2]
+/// What earlier recoveries measured, in seconds: two in a row weigh the same.
+#[derive(Debug, Clone, Copy)]
+struct Measured {
+    load: f64,
+    primary: f64,
+    secondary: f64,
+    /// Reading a byte of log, and redoing a packet.
+    byte: f64,
+    packet: f64,
 }
 
-/// A recovery is predicted by what earlier ones of the same directory measured. Both are taken on the machine as it is in
-/// these seconds; a busy one's times scatter, so the bounds are very wide here (a unit that is mistaken is far out of them),
-/// and the figure is printed.
-#[test]
-fn what_is_predicted_is_what_it_takes() {
-    let inner = MemoryDisk::new();
-    let simulated = |inner: &Arc<MemoryDisk>| -> Arc<dyn Disk> {
-        SimulatedDisk::named("nvme", inner.clone(), Arc::new(SystemClock::new())).expect("a preset")
-    };
-    let (db, table) = made(&simulated(&inner), options());
-    insert(&db, &table, 0..100_000);
-    db.checkpoint().unwrap();
-    (0..60_000).for_each(|n| change(&db, &table, n % 20_000));
-    let mut left = killed(db, &inner);
-    let mut ratios = Vec::new();
-    // What takes no time is not measured: then there is more to do. Recoveries of which most were beside something else that the
-    // machine did are followed by others.
-    let is_near = |ratios: &[f64]| ratios.len() >= 5 && (0.1..10.0).contains(&median(ratios.to_vec()));
-    for round in 0..30 {
-        let db = Database::open_on(simulated(&left), Options { recovery_threads: 1, ..options() }).unwrap();
-        let report = db.recovery().unwrap().clone();
-        let predicted = report.predicted.expect("this disk has a speed").as_secs_f64();
-        if report.took().as_millis() < 100 {
-            let table = db.table("t").unwrap();
-            (0..30_000).for_each(|n| change(&db, &table, n % 20_000));
-            left = killed(db, &left);
-            continue;
-        }
-        // The first one measures.
-        if round > 0 {
-            ratios.push(predicted / report.took().as_secs_f64());
-        }
-        if is_near(&ratios) {
-            break;
+impl Measured {
+    fn by(report: &RecoveryReport) -> Measured {
+        Measured {
+            load: report.load_time.as_secs_f64(),
+            primary: report.primary_time.as_secs_f64(),
+            secondary: report.secondary_time.as_secs_f64(),
+            byte: report.read_time.as_secs_f64() / report.log_bytes as f64,
+            packet: (report.redo_time - report.read_time).as_secs_f64() / report.packets as f64,
         }
     }
-    println!("predicted : took = {ratios:.2?}");
-    assert!(is_near(&ratios), "predicted : took = {ratios:.2?}");
+
+    fn and(self, next: Measured) -> Measured {
+        let mean = |one: f64, other: f64| (one + other) / 2.0;
+        Measured {
+            load: mean(self.load, next.load),
+            primary: mean(self.primary, next.primary),
+            secondary: mean(self.secondary, next.secondary),
+            byte: mean(self.byte, next.byte),
+            packet: mean(self.packet, next.packet),
+        }
+    }
+
+    /// What as much as this one did takes, with the same tables.
+    fn predict(self, report: &RecoveryReport) -> f64 {
+        let redo = self.byte * report.log_bytes as f64 + self.packet * report.packets as f64;
+        self.load + self.primary + self.secondary + redo
+    }
+}
+
+/// A recovery is predicted to take what earlier ones of the same directory took for as much work, by their reports. How near that
+/// came to what the recovery took is printed: it depends on what else the machine does.
+#[test]
+fn what_is_predicted_is_what_earlier_recoveries_took() {
+    // So slow that reading what there is takes far longer than what is too short to be measured.
+    let recover = |disk: &Arc<MemoryDisk>| {
+        let slow = SimulatedDisk::named("hdd", disk.clone(), Arc::new(SystemClock::new())).expect("a preset");
+        let options = Options { recovery_threads: 1, ..options() };
+        let db = Database::open_on(slow, options).unwrap();
+        let report = db.recovery().unwrap().clone();
+        (db, report)
+    };
+    let change_many = |db: &Database| {
+        let table = db.table("t").unwrap();
+        (0..60_000).for_each(|n| change(db, &table, n % 20_000));
+    };
+    let made_on = MemoryDisk::new();
+    let (db, table) = made(&(made_on.clone() as _), options());
+    insert(&db, &table, 0..200_000);
+    db.checkpoint().unwrap();
+    change_many(&db);
+    let disk = killed(db, &made_on);
+    let check = |report: &RecoveryReport, measured: Measured| {
+        let predicted = report.predicted.expect("this disk has a speed").as_secs_f64();
+        println!("predicted : took = {:.2}", predicted / report.took().as_secs_f64());
+        let expected = measured.predict(report);
+        assert!(
+            (predicted / expected - 1.0).abs() < 0.01,
+            "expected {expected} s by {measured:?}: {report:?}"
+        );
+    };
+    // The first one measures, and each behind it.
+    let (_, first) = recover(&disk);
+    assert!(first.load_time.min(first.redo_time).as_millis() >= 50, "the test's own premise: {first:?}");
+    let mut measured = Measured::by(&first);
+    for _ in 0..2 {
+        let (_, report) = recover(&disk);
+        check(&report, measured);
+        measured = measured.and(Measured::by(&report));
+    }
+    // With more to redo the prediction grows by as much.
+    let (db, report) = recover(&disk);
+    check(&report, measured);
+    measured = measured.and(Measured::by(&report));
+    change_many(&db);
+    let (_, report) = recover(&killed(db, &disk));
+    assert!(report.packets > first.packets * 19 / 10, "the test's own premise: {report:?}");
+    check(&report, measured);
 }
 
 /// The more log there is to redo, the more often it is swept; no time is looked at.

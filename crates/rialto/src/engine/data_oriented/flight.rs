@@ -40,6 +40,7 @@ use super::plans::PhaseCounts;
 use super::queues::Bug;
 use super::queues::Queues;
 use super::rendezvous::Rendezvous;
+use crate::canary;
 use crate::core::Core;
 use crate::database::{Run, Runs, begin_run, end_run};
 use crate::engine::action::Action;
@@ -239,8 +240,8 @@ impl Flight {
             make_ready(procedure, actions_at(phase, &positions), context, given, &mut actions)
         })?;
         if !is_here {
-            *is_whole =
-                runs.is_whole() || context.ddl.is_some() || procedure.plans().takes_whole(*next_phase);
+            let defines = context.ddl.is_some() && !canary::is_back("parts-beside-definitions");
+            *is_whole = runs.is_whole() || defines || procedure.plans().takes_whole(*next_phase);
         }
         let first = match procedure.plans().plan(*next_phase) {
             Plan::Serial { first } if !*is_whole => Some(first),
@@ -254,7 +255,9 @@ impl Flight {
                     let in_order = order.iter().map(|&nth| &actions[usize::from(nth)]);
                     one(place_in_turn(context, in_order, here))
                 }
-                None if has_plain(&actions) || *is_whole => one(place_in_turn(context, actions.iter(), here)),
+                None if *is_whole || has_plain(&actions) && !canary::is_back("closures-beside-parts") => {
+                    one(place_in_turn(context, actions.iter(), here))
+                }
                 None => place(context, &actions, positions.iter().copied(), here),
             };
             if parts.len() > 1 {
@@ -294,6 +297,10 @@ impl Flight {
         let writes = |part: &Placed| part.actions.iter().any(|&at| phase[usize::from(at)].writes());
         let writes: SmallVec<[bool; 4]> = parts.iter().map(writes).collect();
         let mut contexts = self.transaction.split(&writes);
+        if contexts.len() + 1 < parts.len() && canary::is_back("parts-want-contexts") {
+            return self
+                .end(Err(Error::TooManyTransactions { limit: here.core.options.transactions_max }), here);
+        }
         // The transaction itself runs the actions of parts for which there is no context, or all if it has no packet.
         for part in parts.drain(contexts.len() + 1..).collect::<SmallVec<[Placed; 4]>>() {
             parts[0].actions.extend(part.actions);

@@ -3,6 +3,7 @@
 use smallvec::{SmallVec, smallvec};
 
 use super::flight::Here;
+use crate::canary;
 use crate::engine::phase::{Ready, Targeted};
 use crate::ids::TableId;
 use crate::row::WhichIndex;
@@ -155,8 +156,9 @@ fn keep_together(context: &Context, actions: &[Ready<'_>], whose: &mut [Whose]) 
     for &(at, action) in &targeted {
         let is_its = |table: &OfTable| {
             table.is_whole
-                || table.is_written && action.which() != WhichIndex::Primary
-                || table.reads_entries && action.writes()
+                || !canary::is_back("entries-beside-rows")
+                    && (table.is_written && action.which() != WhichIndex::Primary
+                        || table.reads_entries && action.writes())
         };
         let is_its = tables.iter().any(|table| table.id == action.table_id() && is_its(table));
         if is_its || has_written(context, action) {

@@ -10,6 +10,7 @@ use parking_lot::{Mutex, MutexGuard};
 
 use super::segments::{IMAGE_HEADER_BYTES, RECORD_HEADER_BYTES, UNIT_BYTES};
 use super::{RecordRef, SEGMENT_BYTES, SegmentId, Segments};
+use crate::canary;
 use crate::catalog::system::is_system_heap;
 use crate::growth::Growing;
 use crate::ids::HeapId;
@@ -340,9 +341,15 @@ impl Heap {
 
     /// Frees a slot that nothing points to.
     pub fn release(&self, hint: usize, record: RecordRef) {
+        let is_early = canary::is_back("slot-freed-before-its-list");
+        if is_early {
+            self.segments.vacate(record);
+        }
         let mut stripe = self.stripes[hint % STRIPES].lock();
         // Under the stripe's lock: a slot that says that it is free, and is on no list yet, would let its segment go.
-        self.segments.vacate(record);
+        if !is_early {
+            self.segments.vacate(record);
+        }
         stripe.push(self.segments.units(record), record);
     }
 

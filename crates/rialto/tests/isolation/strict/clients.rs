@@ -105,7 +105,8 @@ impl<'a> Client<'a> {
                 11 => self.serve(),
                 _ => self.by_body(true, |script, _| script.glance()),
             }
-            let keep = self.random.below(4) as usize;
+            let keep = [3, 12][usize::from(self.random.chance(1, 4))];
+            let keep = self.random.below(keep) as usize;
             self.settle(keep);
         }
         self.end()

@@ -9,8 +9,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
-/// Keys are below this.
-pub const KEYS: i32 = 24;
+use super::common::calls::KEYS;
 
 /// What a scan asked for.
 #[derive(Debug, Clone, Copy)]

@@ -1,7 +1,7 @@
-//! The checker of copies, backups and calls: it refuses histories made by hand. Histories of transactions that run are in
-//! `strict.rs`.
+//! The checker of copies and backups refuses histories made by hand. Histories of transactions that run are in
+//! `tests/isolation/strict.rs`.
 
-use crate::common::history::{Done, Event, Predicate, check};
+use super::history::{Done, Event, Predicate, check};
 
 fn write(key: i32, over: Option<u64>, version: u64, group: Option<i32>) -> Event {
     Event::Write { key, over, version, group }

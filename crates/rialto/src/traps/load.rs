@@ -3,15 +3,16 @@
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use rialto::io::Random;
-use rialto::row::{Column, ColumnType, Value, WhichIndex};
-use rialto::{Database, Error, KeyBound, Scan, ScanMode, Table, TableDef, Transaction, TxOptions};
+use crate::io::Random;
+use crate::row::{Column, ColumnType, Value, WhichIndex};
+use crate::{Database, Error, KeyBound, Scan, ScanMode, Table, TableDef, Transaction, TxOptions};
 
-use super::history::{Done, Event, KEYS, Predicate};
+use super::common::calls::KEYS;
+use super::history::{Done, Event, Predicate};
 
 const GROUPS: u64 = 4;
 
-fn version_of(row: &rialto::row::Row) -> Result<u64, Error> {
+fn version_of(row: &crate::row::Row) -> Result<u64, Error> {
     Ok(row.view().get_i64(2)? as u64)
 }
 
@@ -48,7 +49,7 @@ impl Body<'_, '_> {
             (Predicate::Group(group), Scan::prefix(WhichIndex::Secondary(0), vec![Value::Int4(group)]))
         };
         if self.random.chance(1, 2) {
-            scan.direction = rialto::Direction::Backward;
+            scan.direction = crate::Direction::Backward;
         }
         scan.mode = mode;
         let mut seen = Vec::new();

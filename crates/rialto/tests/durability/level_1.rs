@@ -1,0 +1,89 @@
+//! I3: what was answered at level 1 comes to disk by itself, whoever gathered it: another committer, the point of a backup or of
+//! a checkpoint, a transaction that waits for a packet's slot. Nobody asks for anything behind the last commit, and all of it is
+//! written.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use crate::common::quiet;
+use crate::common::seeds::for_a_while;
+use crate::common::until;
+use rialto::io::{MemoryDisk, Random};
+use rialto::row::Value;
+use rialto::{BackupKind, Database, Durability, GroupCommitDesign, Options, Table};
+
+fn options(random: &mut Random) -> Options {
+    let designs = GroupCommitDesign::ALL;
+    Options {
+        durability: Durability::Memory,
+        group_commit: designs[random.below(designs.len() as u64) as usize].into(),
+        memory_flush_interval: Duration::from_micros(100 + random.below(3_000)),
+        packets_max: if random.chance(1, 2) { 2 } else { 64 },
+        ..quiet::options()
+    }
+}
+
+/// A few commits; the place of the last one.
+fn commits(db: &Database, table: &Table, random: &mut Random) -> u64 {
+    let mut last = 0;
+    for n in 0..1 + random.below(3) as i32 {
+        let id = random.below(10) as i32;
+        let set = db.submit(|tx| tx.update(table, id, &[(1, Value::Int4(n))]).map(drop));
+        let ((), ticket) = set.unwrap();
+        last = ticket.lsn().0;
+        ticket.wait().unwrap();
+    }
+    last
+}
+
+/// Gathers without a commit of its own.
+fn gathers(db: &Database, random: &mut Random) {
+    if random.chance(1, 2) {
+        db.backup_on(MemoryDisk::new(), BackupKind::Full).unwrap();
+    } else {
+        db.checkpoint().unwrap();
+    }
+}
+
+#[test]
+fn what_is_answered_at_level_1_comes_to_disk_when_nothing_else_happens() {
+    let rounds = AtomicU64::new(0);
+    let (first, seeds) = for_a_while(|seed| {
+        let mut random = Random::new(seed);
+        let options = options(&mut random);
+        let about = format!("RIALTO_SEED={seed}, {}", options.group_commit);
+        let db = Database::open_on(MemoryDisk::new(), options).unwrap();
+        let table = quiet::numbers(&db);
+        let mut last = commits(&db, &table, &mut random);
+        for _ in 0..30 {
+            db.sync().unwrap();
+            let written = || db.metrics().log.packets;
+            let (before, places) = (written(), AtomicU64::new(0));
+            let over = AtomicBool::new(false);
+            std::thread::scope(|scope| {
+                let committers: Vec<_> = (0..1 + random.below(2))
+                    .map(|_| random.fork())
+                    .map(|mut random| {
+                        let (db, table, places) = (&db, &table, &places);
+                        scope.spawn(move || {
+                            places.fetch_max(commits(db, table, &mut random), Ordering::SeqCst);
+                        })
+                    })
+                    .collect();
+                let (db, over, mut random) = (&db, &over, random.fork());
+                scope.spawn(move || {
+                    while !over.load(Ordering::SeqCst) {
+                        gathers(db, &mut random);
+                    }
+                });
+                committers.into_iter().for_each(|committer| committer.join().unwrap());
+                over.store(true, Ordering::SeqCst);
+            });
+            let before_them = std::mem::replace(&mut last, places.into_inner());
+            let what = format!("{about}: the commits behind place {before_them} up to {last}");
+            until(&what, || written() - before >= last - before_them);
+            rounds.fetch_add(1, Ordering::Relaxed);
+        }
+    });
+    println!("tally: level 1 at rest, {seeds} seeds, {} rounds, RIALTO_SEED={first}", rounds.into_inner());
+}
