@@ -216,7 +216,9 @@ fn nothing_acknowledged_is_lost_when_the_process_is_killed() {
         );
     }
     transfers += acknowledged.len();
-    println!("tally: SIGKILL, {rounds} kills, {transfers} transactions, RIALTO_SEED={seed}");
+    println!(
+        "tally: SIGKILL, {rounds} kills of a real process, {transfers} transactions, RIALTO_SEED={seed}"
+    );
     assert!(transfers > 0, "no child came to acknowledge a transfer in {rounds} rounds, RIALTO_SEED={seed}");
     std::fs::remove_dir_all(&directory).unwrap();
 }

@@ -236,7 +236,7 @@ fn a_crash_at_any_step_recovers_a_prefix_of_the_log() {
         "the test's own premise: runs of {adjacent} segments, {fallen_back} damaged copies"
     );
     println!(
-        "tally: checkpoints under crashes, {rounds} seeds, {crashes} crashes, {operations} operations, \
+        "tally: checkpoints under crashes, {rounds} seeds, {crashes} losses of power of a mock, {operations} operations, \
          RIALTO_SEED={base}"
     );
 }

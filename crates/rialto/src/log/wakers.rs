@@ -156,7 +156,7 @@ impl Listeners {
                     None
                 }
                 Origin::Foreign if canary::is_back("wakers-on-the-committer") => {
-                    listener.run();
+                    own.push(listener);
                     None
                 }
                 Origin::Foreign => Some(listener),

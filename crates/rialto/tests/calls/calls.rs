@@ -421,7 +421,9 @@ fn calls_are_run_again_after_crashes_beside_values_ddl_and_loads() {
         let (calls, ends) = lives(seed);
         (replayed, crashes, seed) = (replayed + calls, crashes + ends, seed.wrapping_add(1));
     }
-    println!("tally: calls under crashes, {replayed} calls replayed, {crashes} crashes, RIALTO_SEED={base}");
+    println!(
+        "tally: calls under crashes, {replayed} calls replayed, {crashes} losses of power, RIALTO_SEED={base}"
+    );
 }
 
 /// Threads that conflict now and then, slow sweeps all the while: what a replay with one thread makes of it, one with several

@@ -14,8 +14,13 @@ pub mod seeds;
 use std::time::{Duration, Instant};
 
 /// Waits until it is so; fails after a minute or two.
-pub fn until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let end = Instant::now() + Duration::from_secs(100);
+pub fn until(what: &str, is_so: impl FnMut() -> bool) {
+    within(Duration::from_secs(100), what, is_so);
+}
+
+/// Waits until it is so; fails after so long.
+pub fn within(limit: Duration, what: &str, mut is_so: impl FnMut() -> bool) {
+    let end = Instant::now() + limit;
     while !is_so() {
         assert!(Instant::now() < end, "waited in vain for {what}");
         std::thread::yield_now();

@@ -509,7 +509,10 @@ fn a_crash_at_any_step_of_archiving_loses_nothing() {
         let (db, ..) = restored(plan(&backup, &shared, RestoreTo::End));
         assert_eq!(ids(&db), expected, "{about}");
     }
-    println!("tally: archives under crashes, {rounds} seeds, {} crashes, RIALTO_SEED={base}", 3 * rounds);
+    println!(
+        "tally: archives under crashes, {rounds} seeds, {} losses of power, RIALTO_SEED={base}",
+        3 * rounds
+    );
 }
 
 /// An archived log of calls: they are run again by their procedures, on the backup, which is transaction-consistent.

@@ -427,5 +427,7 @@ fn keys_given_under_sweeps_survive_crashes() {
         seed = seed.wrapping_add(1);
     }
     let rounds = seed.wrapping_sub(base);
-    println!("tally: keys under sweeps and crashes, {rounds} seeds, {rounds} crashes, RIALTO_SEED={base}");
+    println!(
+        "tally: keys under sweeps and crashes, {rounds} seeds, {rounds} losses of power, RIALTO_SEED={base}"
+    );
 }

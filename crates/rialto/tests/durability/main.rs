@@ -1,11 +1,11 @@
 //! The log: when an answer is given, what is durable by then, and disks that hang, lie or lose power.
 
 mod answers;
+mod at_rest;
 #[path = "../common/mod.rs"]
 mod common;
 mod group_commit;
 mod hung_disk;
-mod level_1;
 mod logging;
 mod stale_sectors;
 mod traps;

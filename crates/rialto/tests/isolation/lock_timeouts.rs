@@ -12,7 +12,7 @@ const TIMEOUT: Duration = Duration::from_millis(200);
 /// What turns a waiter away does so this often within its time-out.
 const TURNS: u32 = 4;
 /// So often in all, if the waiter does not give up: far longer than a machine keeps a thread that is due from running.
-const TURNS_MAX: u32 = 100 * TURNS;
+const TURNS_MAX: u32 = 40 * TURNS;
 
 fn open(locks: LockForm) -> (Database, Table) {
     let options = Options {

@@ -436,7 +436,7 @@ fn what_was_durable_is_found_after_crashes_with_ddl_loads_and_checkpoints() {
         seed = seed.wrapping_add(1);
     }
     println!(
-        "tally: databases under crashes, {} seeds, {} crashes, {} process ends, {} transactions, RIALTO_SEED={base}",
+        "tally: databases under crashes, {} seeds, {} losses of power, {} kills, {} transactions, RIALTO_SEED={base}",
         seed.wrapping_sub(base),
         counts.crashes,
         counts.kills,

@@ -278,7 +278,8 @@ fn what_was_answered_survives_a_crash_at_any_step() {
     }
     let Counts { crashes, kills, packets, checked } = counts;
     println!(
-        "tally: the log under crashes, {} seeds, {crashes} crashes, {kills} process ends, {} operations, \
+        "tally: the log under crashes, {} seeds, {crashes} losses of power of a log, {kills} ends of a process with a log, {} \
+         operations, \
          RIALTO_SEED={first}",
         seed.wrapping_sub(first),
         packets + checked
@@ -438,7 +439,8 @@ fn groups_in_flight_land_in_their_order_whatever_crashes() {
         operations += next + 2;
     }
     println!(
-        "tally: groups in flight, {rounds} rounds, {crashes} crashes, {} process ends, {operations} operations, \
+        "tally: groups in flight, {rounds} rounds, {crashes} losses of power of a log, {} ends of a process with a log, {operations} \
+         operations, \
          {holes} holes, RIALTO_SEED={seed}",
         rounds as u64 - crashes
     );
