@@ -5,6 +5,7 @@ mod beside;
 mod calls;
 mod checker;
 mod clients;
+mod engines;
 mod hand_made;
 mod kernel;
 mod observed;
@@ -17,81 +18,13 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use crate::common::seeds::for_a_while;
-use beside::Ends;
 use calls::Notes;
 use clients::{Client, Site};
+use engines::{Ends, Tally, describe, judge, one_of, options};
 use kernel::Tables;
-use observed::{Attempt, Clock, End, Life, Outcome, State};
+use observed::{Attempt, Clock, End, Life, State};
 use rialto::io::{FaultyDisk, MemoryDisk, Random};
-use rialto::{
-    Checkpointing, Database, GroupCommitDesign, LockForm, Options, TransactionServer,
-    TransactionServerOptions,
-};
-
-/// Engines: rows that carry their locks, a table of locks, lock tables that calls take in place, and threads that own them.
-const ENGINES: [(LockForm, usize); 4] =
-    [(LockForm::Thin, 0), (LockForm::Central, 0), (LockForm::Local, 0), (LockForm::Local, 3)];
-
-fn one_of<T: Copy>(random: &mut Random, all: &[T]) -> T {
-    all[random.below(all.len() as u64) as usize]
-}
-
-fn options(random: &mut Random) -> Options {
-    let (locks, threads) = one_of(random, &ENGINES);
-    Options {
-        memory_bytes: 64 << 20,
-        checkpoint: Checkpointing::None,
-        deadlock_retries_max: 100_000,
-        locks,
-        executors: 1 + random.below(8) as usize,
-        executors_max: 8,
-        executor_threads: threads,
-        executor_threads_max: if threads > 0 { 4 } else { 0 },
-        group_commit: one_of(random, &GroupCommitDesign::ALL).into(),
-        memory_flush_interval: Duration::from_millis(1 + random.below(10)),
-        log_bytes_max: 16 << 20,
-        recovery_threads: 2,
-        ..Options::default()
-    }
-}
-
-fn describe(options: &Options) -> String {
-    let Options { locks, executors, executor_threads, group_commit, checkpoint, .. } = options;
-    format!(
-        "{locks:?}, {executors} executors, {executor_threads} threads, {:?}, {checkpoint:?}",
-        group_commit.design
-    )
-}
-
-/// Counts for the tally.
-#[derive(Default)]
-struct Tally {
-    lives: u64,
-    attempts: u64,
-    committed: u64,
-    unknown: u64,
-    operations: u64,
-}
-
-impl Tally {
-    fn count(&mut self, lives: &[Life]) {
-        for attempt in lives.iter().flat_map(|life| &life.attempts) {
-            self.attempts += 1;
-            self.committed += u64::from(matches!(attempt.outcome, Outcome::Committed { .. }));
-            self.unknown += u64::from(attempt.outcome == Outcome::Unknown);
-            self.operations += attempt.events.len() as u64;
-        }
-        self.lives += lives.len() as u64;
-    }
-
-    fn tell(&self, what: &str, (seed, histories): (u64, u64)) {
-        let Tally { lives, attempts, committed, unknown, operations } = self;
-        println!(
-            "tally: {what}, {histories} histories, {lives} lives, {attempts} attempts, {committed} transactions, \
-             {unknown} unknown outcomes, {operations} operations, RIALTO_SEED={seed}"
-        );
-    }
-}
+use rialto::{Checkpointing, Database, Options, TransactionServer, TransactionServerOptions};
 
 /// All clients at once, with so many transactions each, until they are done or the disk ends.
 fn work(
@@ -137,15 +70,6 @@ fn work(
     });
     server.close();
     attempts
-}
-
-fn judge(lives: &[Life], about: &str) {
-    if let Err(wrong) = checker::check(lives) {
-        panic!("{about}: {wrong}");
-    }
-    if let Err(wrong) = raw::check(lives) {
-        panic!("{about}: {wrong}");
-    }
 }
 
 #[test]

@@ -8,9 +8,9 @@ use rialto::io::Random;
 use rialto::row::{ColumnType, Value};
 use rialto::{Action, Arguments, Database, Error, Flow, KeyBound, Outputs, Procedure, Result, Scan};
 
-use super::kernel::{GRAVES, ROWS, grave_of, put, row_of, values_of};
+use super::kernel::{grave_of, put, row_of, values_of};
 use super::observed::{
-    Event, KEYS, Key, PARTS, Predicate, Row, TABLES, VERSIONS_EACH, Values, Version, text_of,
+    Event, GRAVES, KEYS, Key, PARTS, Predicate, ROWS, Row, TABLES, VERSIONS_EACH, Values, Version, text_of,
 };
 use super::script::Put;
 

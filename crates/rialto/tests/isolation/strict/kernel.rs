@@ -8,20 +8,12 @@ use rialto::{
 };
 
 use super::observed::{
-    Found, Key, Predicate, Row, State, TABLES, Values, Version, keys_of, text_of, versions_in,
+    Found, GRAVES, Key, Predicate, ROWS, Row, State, TABLES, Values, Version, keys_of, text_of, versions_in,
 };
 use super::script::{Put, Session};
 
-/// Tables of rows. The first one's index on the tags is unique.
-pub const ROWS: [&str; TABLES] = ["things", "others"];
-/// Their graves.
-pub const GRAVES: [&str; TABLES] = ["things_graves", "others_graves"];
-
 const BY_PART: WhichIndex = WhichIndex::Secondary(0);
 const BY_TAG: WhichIndex = WhichIndex::Secondary(1);
-/// An index on the parts that comes and goes.
-pub const EXTRA: [&str; TABLES] = ["things_extra", "others_extra"];
-
 /// Handles of all tables.
 #[derive(Clone)]
 pub struct Tables {

@@ -17,6 +17,15 @@ pub const VERSIONS_EACH: u64 = 1_024;
 /// Tables that have rows; each has a second one for its graves.
 pub const TABLES: usize = 2;
 
+/// The names of the tables of rows. The first one's index on the tags is unique.
+pub const ROWS: [&str; TABLES] = ["things", "others"];
+
+/// Of their graves.
+pub const GRAVES: [&str; TABLES] = ["things_graves", "others_graves"];
+
+/// Of an index on the parts that comes and goes.
+pub const EXTRA: [&str; TABLES] = ["things_extra", "others_extra"];
+
 /// Identifiers are below this.
 pub const KEYS: i32 = 16;
 

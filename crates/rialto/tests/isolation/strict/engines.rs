@@ -1,0 +1,127 @@
+//! Engines that histories run on, what changes of one while it runs, and the judgement of both checkers.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use rialto::io::Random;
+use rialto::row::{Value, WhichIndex};
+use rialto::{Checkpointing, Database, GroupCommitDesign, LockForm, Options};
+
+use super::observed::{GRAVES, KEYS, Life, Outcome, PARTS, ROWS, TABLES, TAGS};
+use super::{checker, raw};
+
+/// Engines: rows that carry their locks, a table of locks, lock tables that calls take in place, and threads that own them.
+const ENGINES: [(LockForm, usize); 4] =
+    [(LockForm::Thin, 0), (LockForm::Central, 0), (LockForm::Local, 0), (LockForm::Local, 3)];
+
+pub fn one_of<T: Copy>(random: &mut Random, all: &[T]) -> T {
+    all[random.below(all.len() as u64) as usize]
+}
+
+pub fn options(random: &mut Random) -> Options {
+    let (locks, threads) = one_of(random, &ENGINES);
+    Options {
+        memory_bytes: 64 << 20,
+        checkpoint: Checkpointing::None,
+        deadlock_retries_max: 100_000,
+        locks,
+        executors: 1 + random.below(8) as usize,
+        executors_max: 8,
+        executor_threads: threads,
+        executor_threads_max: if threads > 0 { 4 } else { 0 },
+        group_commit: one_of(random, &GroupCommitDesign::ALL).into(),
+        memory_flush_interval: Duration::from_millis(1 + random.below(10)),
+        log_bytes_max: 16 << 20,
+        recovery_threads: 2,
+        ..Options::default()
+    }
+}
+
+pub fn describe(options: &Options) -> String {
+    let Options { locks, executors, executor_threads, group_commit, checkpoint, .. } = options;
+    format!(
+        "{locks:?}, {executors} executors, {executor_threads} threads, {:?}, {checkpoint:?}",
+        group_commit.design
+    )
+}
+
+/// Counts for the tally.
+#[derive(Default)]
+pub struct Tally {
+    lives: u64,
+    attempts: u64,
+    committed: u64,
+    unknown: u64,
+    operations: u64,
+}
+
+impl Tally {
+    pub fn count(&mut self, lives: &[Life]) {
+        for attempt in lives.iter().flat_map(|life| &life.attempts) {
+            self.attempts += 1;
+            self.committed += u64::from(matches!(attempt.outcome, Outcome::Committed { .. }));
+            self.unknown += u64::from(attempt.outcome == Outcome::Unknown);
+            self.operations += attempt.events.len() as u64;
+        }
+        self.lives += lives.len() as u64;
+    }
+
+    pub fn tell(&self, what: &str, (seed, histories): (u64, u64)) {
+        let Tally { lives, attempts, committed, unknown, operations } = self;
+        println!(
+            "tally: {what}, {histories} histories, {lives} lives, {attempts} attempts, {committed} transactions, \
+             {unknown} unknown outcomes, {operations} operations, RIALTO_SEED={seed}"
+        );
+    }
+}
+
+fn route(db: &Database, random: &mut Random) {
+    let table = random.below(TABLES as u64) as usize;
+    let (name, which, values) = match random.below(4) {
+        0 => (ROWS[table], WhichIndex::Secondary(0), PARTS),
+        1 => (ROWS[table], WhichIndex::Secondary(1), TAGS),
+        2 => (GRAVES[table], WhichIndex::Primary, KEYS),
+        _ => (ROWS[table], WhichIndex::Primary, KEYS),
+    };
+    let mut bounds: Vec<i32> = (0..random.below(4)).map(|_| random.below(values as u64) as i32).collect();
+    bounds.sort_unstable();
+    bounds.dedup();
+    let bounds: Vec<_> = bounds.into_iter().map(|bound| vec![Value::Int4(bound)]).collect();
+    db.set_routing(name, which, &bounds).unwrap();
+}
+
+/// Moves keys, data or actions between executors, as far as the engine has any.
+pub fn change_engine(db: &Database, options: &Options, random: &mut Random) {
+    let is_local = options.locks == LockForm::Local;
+    match random.below(5) {
+        0..3 if is_local => route(db, random),
+        3 if is_local => {
+            let executors = 1 + random.below(8) as usize;
+            db.set_executors(executors..=executors).unwrap();
+        }
+        4 if options.executor_threads > 0 => {
+            let threads = 1 + random.below(4) as usize;
+            db.set_executor_threads(threads..=threads).unwrap();
+        }
+        _ => {}
+    }
+}
+
+/// Ends what runs beside the clients, also when one of them panics.
+pub struct Ends<'a>(pub &'a AtomicBool);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::SeqCst);
+    }
+}
+
+/// Fails if one of the checkers refuses the history.
+pub fn judge(lives: &[Life], about: &str) {
+    if let Err(wrong) = checker::check(lives) {
+        panic!("{about}: {wrong}");
+    }
+    if let Err(wrong) = raw::check(lives) {
+        panic!("{about}: {wrong}");
+    }
+}
