@@ -139,12 +139,25 @@ impl Client {
 
     /// To another database than `bank`.
     pub fn connect_to(address: SocketAddr, database: &str) -> Client {
-        let mut client = Client::raw(address);
+        Client::try_connect_to(address, database).unwrap_or_else(|refused| panic!("at start-up: {refused}"))
+    }
+
+    /// As [`Client::connect`], to a server that may have ended.
+    pub fn try_connect(address: SocketAddr) -> Option<Client> {
+        Client::try_connect_to(address, "bank").ok()
+    }
+
+    fn try_connect_to(address: SocketAddr, database: &str) -> Result<Client, String> {
+        let stream = TcpStream::connect(address).map_err(|error| error.to_string())?;
+        let mut client = Client::over(stream);
         let mut body = 196_608u32.to_be_bytes().to_vec();
         body.extend_from_slice(&strings(&["user", "ann", "database", database, ""]));
-        client.send_startup(&body);
+        let packet = [&(body.len() as u32 + 4).to_be_bytes()[..], &body].concat();
+        if !client.try_send(&packet) {
+            return Err("the server does not listen".to_owned());
+        }
         loop {
-            let (tag, body) = client.read().expect("the server answers");
+            let (tag, body) = client.read().ok_or("the server does not answer")?;
             match tag {
                 b'K' => {
                     client.process = u32::from_be_bytes(body[..4].try_into().unwrap());
@@ -155,19 +168,30 @@ impl Client {
                         body.split(|&byte| byte == 0).map(|word| String::from_utf8(word.to_vec()).unwrap());
                     client.parameters.push((words.next().unwrap(), words.next().unwrap()));
                 }
-                b'Z' => return client,
+                b'Z' => return Ok(client),
                 b'R' => {}
-                tag => panic!("unexpected {} at start-up: {}", tag as char, String::from_utf8_lossy(&body)),
+                tag => return Err(format!("{} {}", tag as char, String::from_utf8_lossy(&body))),
             }
         }
     }
 
     /// A socket before its start-up packet.
     pub fn raw(address: SocketAddr) -> Client {
-        let stream = TcpStream::connect(address).expect("the server listens");
+        Client::over(TcpStream::connect(address).expect("the server listens"))
+    }
+
+    fn over(stream: TcpStream) -> Client {
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         stream.set_nodelay(true).unwrap();
         Client { stream, process: 0, secret: 0, parameters: Vec::new() }
+    }
+
+    /// Sends a cancel request, to a server that may have ended.
+    pub fn cancel(address: SocketAddr, process: u32, secret: u32) {
+        let request = [16, 80_877_102, process, secret].map(u32::to_be_bytes).concat();
+        if let Ok(mut stream) = TcpStream::connect(address) {
+            let _ = stream.write_all(&request);
+        }
     }
 
     pub fn send_startup(&mut self, body: &[u8]) {
@@ -178,6 +202,11 @@ impl Client {
 
     pub fn send(&mut self, messages: &[u8]) {
         self.stream.write_all(messages).unwrap();
+    }
+
+    /// Sends to a server that may have closed the connection; whether it has not.
+    pub fn try_send(&mut self, messages: &[u8]) -> bool {
+        self.stream.write_all(messages).is_ok()
     }
 
     pub fn read(&mut self) -> Option<Message> {

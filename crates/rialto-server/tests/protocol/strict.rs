@@ -1,11 +1,19 @@
-//! I7 over the wire: histories of clients of the simple and the extended protocol are strictly serializable, with cancels, and
-//! with clients that vanish amid a transaction or with its commit under way. The kernel's checkers judge them.
+//! I7 and I3 over the wire: histories of clients of the simple and the extended protocol are strictly serializable, and go on after
+//! restarts with all that answers told of. Clients send several statements and transactions before they read an answer, keep
+//! statements prepared, cancel, and vanish amid a transaction, a pipeline, or with a commit under way; beside them indexes, routing
+//! rules and the numbers of executors and threads change. The kernel's checkers judge.
 
+mod beside;
+mod block;
 #[path = "../../../rialto/tests/isolation/strict/checker.rs"]
 mod checker;
+#[path = "../../../rialto/tests/isolation/strict/engines.rs"]
+mod engines;
+mod line;
 #[allow(dead_code, reason = "the kernel's tests use the rest")]
 #[path = "../../../rialto/tests/isolation/strict/observed.rs"]
 mod observed;
+mod pipeline;
 #[path = "../../../rialto/tests/isolation/strict/raw.rs"]
 mod raw;
 #[allow(dead_code, reason = "the kernel's tests use the rest")]
@@ -13,246 +21,176 @@ mod raw;
 mod script;
 #[path = "../../../rialto/tests/common/seeds.rs"]
 mod seeds;
+mod statements;
 #[path = "../../../rialto/tests/isolation/strict/walk.rs"]
 mod walk;
-mod wire;
+mod worker;
 
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use crate::common::{Client, TestServer, query};
-use observed::{Attempt, Clock, End, Event, Found, Key, Life, Outcome, State};
-use rialto::io::Random;
-use rialto::{Checkpointing, Durability, LockForm, Options};
-use script::{Script, Verdict};
+use crate::common::TestServer;
+use engines::{Ends, Tally, describe, judge, one_of, options};
+use observed::{Attempt, Clock, End, Life, State};
+use rialto::io::{Disk, FaultyDisk, MemoryDisk, Random};
+use rialto::{Checkpointing, Options};
+use rialto_server::ServeOptions;
 use seeds::for_a_while;
-use wire::{Block, Refused, create};
+use worker::{Site, Work, Worker, state};
 
-/// What a client does.
-#[derive(Clone, Copy, PartialEq)]
-enum Work {
-    Fill,
-    LookAtAll,
-    Truncate,
-    /// One statement without a block.
-    Glance,
-    Random {
-        reads: bool,
-    },
+fn serve(disk: std::sync::Arc<dyn Disk>, options: &Options, random: &mut Random) -> TestServer {
+    let drain_timeout = Duration::from_millis(random.below(50));
+    let serve = ServeOptions { max_connections: 80, drain_timeout, ..ServeOptions::default() };
+    TestServer::serving(disk, options.clone(), serve)
 }
 
-/// A client that is used by one thread, and connects again after it has vanished.
-struct Worker<'a> {
-    server: &'a TestServer,
-    client: Client,
-    clock: &'a Clock,
-    random: Random,
-    /// What cancel requests name.
-    cancellable: &'a Mutex<Vec<(u32, u32)>>,
-    attempts: Vec<Attempt>,
+/// What one client does alone, and what it has found in the end.
+fn alone(
+    server: &TestServer,
+    works: &[Work],
+    clock: &Clock,
+    random: &mut Random,
+    about: &str,
+) -> (Vec<Attempt>, State) {
+    let nobody = Mutex::new(Vec::new());
+    let site = Site { address: server.address, clock, cancellable: &nobody, about };
+    let mut worker = Worker::new(&site, random.fork());
+    works.iter().for_each(|work| worker.until_done(*work));
+    let found = state(worker.attempts.last().expect("it is done"));
+    (worker.attempts, found)
 }
 
-impl<'a> Worker<'a> {
-    fn new(
-        server: &'a TestServer,
-        clock: &'a Clock,
-        random: Random,
-        cancellable: &'a Mutex<Vec<(u32, u32)>>,
-    ) -> Worker<'a> {
-        Worker { server, client: server.connect(), clock, random, cancellable, attempts: Vec::new() }
-    }
-
-    fn vanish(&mut self) {
-        self.client = self.server.connect();
-    }
-
-    fn attempt(&mut self, work: Work) {
-        let reads = matches!(work, Work::Random { reads: true } | Work::LookAtAll | Work::Glance);
-        if self.random.chance(1, 6) {
-            self.cancellable.lock().unwrap().push((self.client.process, self.client.secret));
+/// All clients at once, with so many transactions or batches of them each, until they are done or the server ends. It may be asked
+/// to.
+fn work(
+    server: &mut TestServer,
+    options: &Options,
+    clock: &Clock,
+    each: u64,
+    stops: bool,
+    random: &mut Random,
+    about: &str,
+) -> Vec<Attempt> {
+    let (cancellable, over) = (Mutex::new(Vec::new()), AtomicBool::new(false));
+    let site = &Site { address: server.address, clock, cancellable: &cancellable, about };
+    let (database, with_changes) = (server.database.clone(), random.chance(2, 3));
+    std::thread::scope(|scope| {
+        let ends = Ends(&over);
+        let (changing, cancelling) = (random.fork(), random.fork());
+        if with_changes {
+            scope.spawn(|| beside::change(site, &database, options, changing, &over));
         }
-        let vanishes_amid = matches!(work, Work::Random { .. }) && self.random.chance(1, 24);
-        let vanishes_at_end = matches!(work, Work::Random { .. }) && self.random.chance(1, 24);
-        let mut attempt = Attempt::aborted(self.clock.attempt(), self.clock.now());
-        // A block that only reads may be told at its end that what it saw does not hold.
-        attempt.coherent = !reads;
-        let (extended, cautious) = (self.random.chance(1, 2), self.random.chance(1, 4));
-        let mut block = Block::new(&mut self.client, extended);
-        let begun = match (work, reads) {
-            (Work::Glance, _) => Ok(Vec::new()),
-            (_, true) => block.run("begin read only"),
-            (_, false) => block.run("begin"),
-        };
-        let outcome = begun.and_then(|_| {
-            let random = self.random.fork();
-            let mut script = Script::new(&mut block, random, attempt.number, &mut attempt.events, cautious);
-            match work {
-                Work::Fill => script.fill(),
-                Work::LookAtAll => script.look_at_all(),
-                Work::Truncate => script.truncate(),
-                Work::Glance => script.glance(),
-                Work::Random { reads } => script.run(reads),
-            }
-        });
-        if let Err(Refused::Error { code, text }) = &outcome {
-            let is_known = ["40001", "40P01", "55P03", "57014"].contains(&code.as_str());
-            assert!(is_known, "{code}: {text}");
+        scope.spawn(|| beside::cancel(site, cancelling, &over));
+        let workers: Vec<_> = (0..6)
+            .map(|_| Worker::new(site, random.fork()))
+            .map(|worker| scope.spawn(move || worker.work(each)))
+            .collect();
+        if stops {
+            std::thread::sleep(Duration::from_millis(random.below(200)));
+            server.ask_to_stop();
         }
-        if vanishes_amid {
-            // Nobody has asked for a commit.
-            self.vanish();
-        } else if vanishes_at_end && outcome == Ok(Verdict::Commit) {
-            self.client.send(&query("commit"));
-            self.vanish();
-            attempt.outcome = Outcome::Unknown;
-        } else if outcome == Ok(Verdict::Commit) {
-            // A statement without a block has its outcome already.
-            let committed = if work == Work::Glance { Ok(Vec::new()) } else { block.run("commit") };
-            match committed {
-                Ok(_) => {
-                    attempt.outcome = Outcome::Committed { place: None };
-                    attempt.told = Some(Durability::Disk);
-                    attempt.ended = Some(self.clock.now());
-                }
-                Err(_) => {
-                    attempt.outcome = Outcome::Unknown;
-                    self.vanish();
-                }
-            }
-        } else if block.run("rollback").is_ok() {
-            attempt.ended = Some(self.clock.now());
-        } else {
-            self.vanish();
-        }
-        self.attempts.push(attempt);
-    }
-
-    fn until_done(&mut self, work: Work) {
-        loop {
-            self.attempt(work);
-            if matches!(self.attempts.last(), Some(Attempt { outcome: Outcome::Committed { .. }, .. })) {
-                return;
-            }
-        }
-    }
+        let attempts = workers.into_iter().flat_map(|worker| worker.join().unwrap()).collect();
+        drop(ends);
+        attempts
+    })
 }
 
-/// What was seen by an attempt that has looked at everything.
-fn state(attempt: &Attempt) -> State {
-    let mut state = State::new();
-    for event in &attempt.events {
-        match event {
-            Event::Scan { table, predicate: observed::Predicate::Keys(..), seen } => {
-                for (id, row) in seen {
-                    let found: &mut Found = state.entry(Key { table: *table, id: *id }).or_default();
-                    (found.versions, found.values) = (row.versions.clone(), Some(row.values));
-                }
-            }
-            Event::Grave { key, versions } => {
-                let found: &mut Found = state.entry(*key).or_default();
-                found.in_grave = versions.len();
-                if found.values.is_none() {
-                    found.versions.clone_from(versions);
-                }
-            }
-            _ => {}
-        }
-    }
-    state
-}
-
-/// Sends cancel requests now and then until it is over.
-fn cancel(server: &TestServer, cancellable: &Mutex<Vec<(u32, u32)>>, mut random: Random, over: &AtomicBool) {
-    while !over.load(Ordering::SeqCst) {
-        std::thread::sleep(Duration::from_micros(random.below(6_000)));
-        if let Some((process, secret)) = cancellable.lock().unwrap().pop() {
-            let words = [80_877_102, process, secret].map(u32::to_be_bytes);
-            Client::raw(server.address).send_startup(&words.concat());
-        }
-    }
-}
-
-/// Ends what runs beside the clients, also when one of them panics.
-struct Ends<'a>(&'a AtomicBool);
-
-impl Drop for Ends<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::SeqCst);
-    }
-}
-
-/// One history, and what it was of.
+/// One history without an end, and what it was of.
 fn history(seed: u64) -> (Life, String) {
     let mut random = Random::new(seed);
-    let locks = LockForm::ALL[random.below(3) as usize];
-    let executors = 1 + random.below(8) as usize;
-    let about = format!("RIALTO_SEED={seed}, {locks:?}, {executors} executors");
-    let options = Options {
-        memory_bytes: 64 << 20,
-        log_bytes_max: 16 << 20,
-        checkpoint: Checkpointing::None,
-        lock_timeout: Duration::from_millis(2 + random.below(500)),
-        locks,
-        executors,
-        ..Options::default()
-    };
-    let server = TestServer::with(options, 40);
-    create(&mut server.connect());
-    let (clock, cancellable, over) = (Clock::default(), Mutex::new(Vec::new()), AtomicBool::new(false));
-    let mut first = Worker::new(&server, &clock, random.fork(), &cancellable);
-    first.until_done(Work::Fill);
-    let each = 10 + random.below(20);
-    let mut attempts = std::thread::scope(|scope| {
-        let cancelling = random.fork();
-        scope.spawn(|| cancel(&server, &cancellable, cancelling, &over));
-        let _ends = Ends(&over);
-        let workers: Vec<_> = (0..6)
-            .map(|_| Worker::new(&server, &clock, random.fork(), &cancellable))
-            .map(|mut worker| {
-                scope.spawn(move || {
-                    for _ in 0..each {
-                        let work = match worker.random.below(40) {
-                            0 => Work::Truncate,
-                            1..8 => Work::Random { reads: true },
-                            8..16 => Work::Glance,
-                            _ => Work::Random { reads: false },
-                        };
-                        worker.attempt(work);
-                    }
-                    worker.attempts
-                })
-            })
-            .collect();
-        workers.into_iter().flat_map(|worker| worker.join().unwrap()).collect::<Vec<_>>()
-    });
-    attempts.extend(first.attempts);
+    let options = options(&mut random);
+    let about = format!("RIALTO_SEED={seed}, {}", describe(&options));
+    let mut server = serve(MemoryDisk::new(), &options, &mut random);
+    statements::create(&mut server.connect());
+    let clock = Clock::default();
+    let (mut attempts, _) = alone(&server, &[Work::Fill, Work::LookAtAll], &clock, &mut random, &about);
+    let each = 10 + random.below(30);
+    attempts.extend(work(&mut server, &options, &clock, each, false, &mut random, &about));
     // After those that vanished have ended, too: each of their blocks holds what it has written until then.
-    let nobody = Mutex::new(Vec::new());
-    let mut last = Worker::new(&server, &clock, random.fork(), &nobody);
-    last.until_done(Work::LookAtAll);
-    let found = state(last.attempts.last().expect("it is done"));
-    attempts.extend(last.attempts);
+    let (last, found) = alone(&server, &[Work::LookAtAll], &clock, &mut random, &about);
+    attempts.extend(last);
     (Life { first: State::new(), attempts, end: End::Closed, last: Some(found) }, about)
 }
 
 #[test]
 fn histories_over_the_wire_are_strictly_serializable() {
-    let (mut attempts, mut committed, mut unknown, mut operations) = (0, 0, 0, 0);
-    let (seed, histories) = for_a_while(|seed| {
-        let (life, about) = history(seed);
-        for attempt in &life.attempts {
-            attempts += 1;
-            committed += u64::from(matches!(attempt.outcome, Outcome::Committed { .. }));
-            unknown += u64::from(attempt.outcome == Outcome::Unknown);
-            operations += attempt.events.len();
-        }
+    let mut tally = Tally::default();
+    let seeds = for_a_while(|seed| {
+        let (mut life, about) = history(seed);
+        pipeline::place_untold(&mut life);
         let lives = [life];
-        let found = (checker::check(&lives), raw::check(&lives));
-        assert!(found.0.is_ok() && found.1.is_ok(), "{about}: {found:?}");
+        judge(&lives, &about);
+        tally.count(&lives);
     });
-    println!(
-        "tally: strict histories over the wire, {histories} histories, {attempts} attempts, {committed} transactions, \
-         {unknown} unknown outcomes, {operations} operations, RIALTO_SEED={seed}"
-    );
+    tally.tell("strict histories over the wire", seeds);
+}
+
+/// A database on a faulty disk, and the lives of its server.
+fn lives(seed: u64) -> (Vec<Life>, String) {
+    let mut random = Random::new(seed);
+    let mut disk = FaultyDisk::new(random.next());
+    let mut about = format!("RIALTO_SEED={seed}");
+    let (clock, mut lives) = (Clock::default(), Vec::<Life>::new());
+    for life in 0..3 {
+        let mut options = options(&mut random);
+        options.checkpoint = one_of(&mut random, &Checkpointing::ALL);
+        options.checkpoint_interval = Duration::from_millis(1);
+        let end =
+            one_of(&mut random, &[End::PowerLost, End::Killed, End::PowerLost, End::Killed, End::Closed]);
+        about = format!("{about}\n life {life}: {}, {end:?}", describe(&options));
+        let mut server = serve(disk.clone(), &options, &mut random);
+        let mut works = vec![Work::LookAtAll];
+        if life == 0 {
+            statements::create(&mut server.connect());
+            works.insert(0, Work::Fill);
+        }
+        let (mut attempts, found) = alone(&server, &works, &clock, &mut random, &about);
+        if let Some(before) = lives.last_mut() {
+            before.last = Some(found.clone());
+        }
+        let first = if life == 0 { State::new() } else { found };
+        let at = disk.steps() + 40 + (40 << random.below(5));
+        match end {
+            End::Killed => disk.kill_at(at),
+            End::PowerLost => disk.crash_at(at),
+            End::Closed => {}
+        }
+        let each = 10 + random.below(20);
+        attempts.extend(work(&mut server, &options, &clock, each, end == End::Closed, &mut random, &about));
+        if !disk.is_down() {
+            match end {
+                End::Killed => disk.kill(),
+                End::PowerLost => disk.crash(),
+                End::Closed => {}
+            }
+        }
+        // What it says of its end is for who has started it.
+        let ended = server.wait();
+        assert!(end != End::Closed || ended.is_ok(), "{about}: {ended:?}");
+        lives.push(Life { first, attempts, end, last: None });
+        if !disk.is_down() {
+            disk.kill();
+        }
+        disk = disk.restart();
+    }
+    let options = options(&mut random);
+    let server = serve(disk, &options, &mut random);
+    let (_, found) = alone(&server, &[Work::LookAtAll], &clock, &mut random, &about);
+    if let Some(before) = lives.last_mut() {
+        before.last = Some(found);
+    }
+    (lives, about)
+}
+
+#[test]
+fn histories_over_the_wire_go_on_after_restarts() {
+    let mut tally = Tally::default();
+    let seeds = for_a_while(|seed| {
+        let (mut lives, about) = lives(seed);
+        lives.iter_mut().for_each(pipeline::place_untold);
+        judge(&lives, &about);
+        tally.count(&lives);
+    });
+    tally.tell("strict histories over the wire and restarts", seeds);
 }

@@ -12,7 +12,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
-use super::observed::{Attempt, End, Key, Life, Outcome, Predicate, State, TABLES, Values, Version, keys_of};
+use super::observed::{
+    Attempt, End, Key, Life, Outcome, Predicate, State, TABLES, VERSIONS_EACH, Values, Version, keys_of,
+};
 use super::walk::{Look, Walk, Written, walk};
 
 /// One version of a key.
@@ -180,9 +182,13 @@ impl<'a> Analysis<'a> {
             for (writer, one) in steps {
                 let (version, before) = one.versions.split_last().expect("a write has a version");
                 if before != chain.order {
+                    let unknown = before.iter().find(|version| !chain.order.contains(version));
+                    let by = |at: &&Attempt| unknown.is_some_and(|one| one / VERSIONS_EACH == at.number);
                     self.wrong.push(format!(
-                        "attempt {} wrote {key:?} over {before:?}, but its versions are {:?}",
-                        self.attempts[writer].number, chain.order
+                        "attempt {} wrote {key:?} over {before:?}, but its versions are {:?}; the other one is of {:?}",
+                        self.attempts[writer].number,
+                        chain.order,
+                        self.attempts.iter().find(by)
                     ));
                     continue;
                 }

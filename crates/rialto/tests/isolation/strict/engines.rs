@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use rialto::io::Random;
 use rialto::row::{Value, WhichIndex};
-use rialto::{Checkpointing, Database, GroupCommitDesign, LockForm, Options};
+use rialto::{Checkpointing, Database, Error, GroupCommitDesign, LockForm, Options, Result};
 
 use super::observed::{GRAVES, KEYS, Life, Outcome, PARTS, ROWS, TABLES, TAGS};
 use super::{checker, raw};
@@ -75,7 +75,8 @@ impl Tally {
     }
 }
 
-fn route(db: &Database, random: &mut Random) {
+/// Changes the routing rule of one index.
+fn route(db: &Database, random: &mut Random) -> Result<()> {
     let table = random.below(TABLES as u64) as usize;
     let (name, which, values) = match random.below(4) {
         0 => (ROWS[table], WhichIndex::Secondary(0), PARTS),
@@ -87,24 +88,26 @@ fn route(db: &Database, random: &mut Random) {
     bounds.sort_unstable();
     bounds.dedup();
     let bounds: Vec<_> = bounds.into_iter().map(|bound| vec![Value::Int4(bound)]).collect();
-    db.set_routing(name, which, &bounds).unwrap();
+    db.set_routing(name, which, &bounds)
 }
 
 /// Moves keys, data or actions between executors, as far as the engine has any.
 pub fn change_engine(db: &Database, options: &Options, random: &mut Random) {
     let is_local = options.locks == LockForm::Local;
-    match random.below(5) {
+    let outcome = match random.below(5) {
         0..3 if is_local => route(db, random),
         3 if is_local => {
             let executors = 1 + random.below(8) as usize;
-            db.set_executors(executors..=executors).unwrap();
+            db.set_executors(executors..=executors)
         }
         4 if options.executor_threads > 0 => {
             let threads = 1 + random.below(4) as usize;
-            db.set_executor_threads(threads..=threads).unwrap();
+            db.set_executor_threads(threads..=threads)
         }
-        _ => {}
-    }
+        _ => Ok(()),
+    };
+    // A server may have closed the database.
+    assert!(matches!(outcome, Ok(()) | Err(Error::Closed)), "{outcome:?}");
 }
 
 /// Ends what runs beside the clients, also when one of them panics.

@@ -1,0 +1,149 @@
+//! A connection of a client, with what its session has: statements that were prepared, and the level of its commits.
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+
+use rialto::Durability;
+
+use super::statements::Statement;
+use crate::common::{Client, Message, bind, error_code, error_text, execute, parse, query, sync};
+
+/// Why a statement gave no answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Refused {
+    /// With this SQLSTATE.
+    Error { code: String, text: String },
+    /// The server has closed the connection.
+    Gone,
+}
+
+/// What a transaction hears that may be tried again: no serializable order, a deadlock, no lock in time, cancelled.
+const MAY_BE_TRIED_AGAIN: [&str; 4] = ["40001", "40P01", "55P03", "57014"];
+/// What is heard of a server that ends: that the outcome is unknown, that the disk has failed, and a farewell.
+const OF_THE_END: [&str; 3] = ["08007", "58030", "57P01"];
+
+impl Refused {
+    pub fn is(&self, wanted: &str) -> bool {
+        matches!(self, Refused::Error { code, .. } if code == wanted)
+    }
+
+    /// Whether the connection is of no more use.
+    pub fn is_end(&self) -> bool {
+        match self {
+            Refused::Error { code, .. } => OF_THE_END.contains(&&code[..]),
+            Refused::Gone => true,
+        }
+    }
+
+    /// Fails if no history gives this.
+    pub fn check(&self, about: &str) {
+        if let Refused::Error { code, text } = self {
+            let is_known = MAY_BE_TRIED_AGAIN.contains(&&code[..]) || self.is_end();
+            assert!(is_known, "{about}: {code}: {text}");
+        }
+    }
+}
+
+/// What came for a statement, up to ReadyForQuery.
+pub type Answer = Result<Vec<Message>, Refused>;
+
+/// How statements are sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Way {
+    Simple,
+    Extended,
+    /// By statements that stay prepared, whatever is defined meanwhile.
+    Prepared,
+}
+
+pub const WAYS: [Way; 3] = [Way::Simple, Way::Extended, Way::Prepared];
+
+pub struct Line {
+    pub client: Client,
+    /// Of the session's commits.
+    pub level: Durability,
+    /// Names of prepared statements, by their texts.
+    prepared: HashMap<String, String>,
+    /// Texts of those whose Parse is not answered.
+    unanswered: Vec<String>,
+    statements: u64,
+}
+
+impl Line {
+    /// None: there is no server any more.
+    pub fn open(address: SocketAddr) -> Option<Line> {
+        let client = Client::try_connect(address)?;
+        let (prepared, unanswered) = (HashMap::new(), Vec::new());
+        Some(Line { client, level: Durability::Disk, prepared, unanswered, statements: 0 })
+    }
+
+    /// Runs a text by the simple protocol.
+    pub fn run(&mut self, sql: &str) -> Answer {
+        self.ask(&query(sql))
+    }
+
+    /// Runs a statement.
+    pub fn statement(&mut self, way: Way, statement: &Statement) -> Answer {
+        let mut messages = self.encode(way, statement);
+        if way != Way::Simple {
+            messages.extend(sync());
+        }
+        self.ask(&messages)
+    }
+
+    fn ask(&mut self, messages: &[u8]) -> Answer {
+        if !self.client.try_send(messages) {
+            return Err(Refused::Gone);
+        }
+        self.answer()
+    }
+
+    /// The messages of a statement, without a Sync.
+    pub fn encode(&mut self, way: Way, statement: &Statement) -> Vec<u8> {
+        if way == Way::Simple {
+            return query(&statement.text());
+        }
+        let (text, arguments) = statement.parts();
+        let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+        let run = |name: &str| [bind("", name, &arguments), execute("", 0)].concat();
+        // One whose Parse is not answered may not be prepared.
+        if way == Way::Extended || self.unanswered.contains(&text) {
+            return [parse("", &text), run("")].concat();
+        }
+        if let Some(name) = self.prepared.get(&text) {
+            return run(name);
+        }
+        self.statements += 1;
+        let name = format!("s{}", self.statements);
+        let messages = [parse(&name, &text), run(&name)].concat();
+        self.unanswered.push(text.clone());
+        self.prepared.insert(text, name);
+        messages
+    }
+
+    /// What comes until ReadyForQuery.
+    pub fn answer(&mut self) -> Answer {
+        let answer = self.client.answer();
+        let refused = refusal(&answer);
+        self.answered(refused.is_none());
+        refused.map_or(Ok(answer), Err)
+    }
+
+    /// All that was sent is answered, or there was an error, behind which statements may not have been prepared.
+    pub fn answered(&mut self, whole: bool) {
+        for text in self.unanswered.drain(..) {
+            if !whole {
+                self.prepared.remove(&text);
+            }
+        }
+    }
+}
+
+/// Why the answer is none, if so.
+pub fn refusal(answer: &[Message]) -> Option<Refused> {
+    match (error_code(answer), answer.last()) {
+        (Some(code), _) => Some(Refused::Error { code, text: error_text(answer) }),
+        (None, Some((b'Z', _))) => None,
+        _ => Some(Refused::Gone),
+    }
+}

@@ -1,0 +1,409 @@
+//! Transactions whose statements are known before they run, so that several of them are sent before any answer is read.
+
+use std::collections::BTreeMap;
+
+use rialto::Durability;
+use rialto::io::Random;
+
+use super::line::{Line, Refused, WAYS, Way, refusal};
+use super::observed::{
+    Attempt, Clock, Event, KEYS, Key, Life, Outcome, PARTS, Predicate, Row, TABLES, TAGS, VERSIONS_EACH,
+    Values, Version,
+};
+use super::statements::{Statement, completion, count, graves_of, rows_of};
+use crate::common::{Message, query, state, sync};
+
+/// Stands for the versions before a row's last one in a write of which no answer told; no write has this number.
+const UNTOLD: Version = 0;
+
+/// One statement of a transaction.
+#[derive(Debug, Clone)]
+enum Step {
+    /// BEGIN, SET LOCAL, COMMIT.
+    Control(String),
+    Look(Key, bool),
+    Scan(usize, Predicate, bool),
+    Graves(usize, i32, i32),
+    /// A change of a row that nothing is known of.
+    Append(Key, Values, Version),
+    /// Writes to keys whose rows, or graves, the transaction has read and locked.
+    Insert(Key, Row),
+    Update(Key, Row),
+    Delete(Key),
+    Bury(Key, Vec<Version>),
+}
+
+impl Step {
+    fn statement(&self) -> Statement {
+        match self {
+            Step::Control(sql) => Statement::plain(sql),
+            Step::Look(key, to_change) => Statement::get(*key, *to_change),
+            Step::Scan(table, predicate, backward) => Statement::scan(*table, *predicate, *backward, false),
+            Step::Graves(table, low, high) => Statement::graves(*table, *low, *high),
+            Step::Append(key, values, version) => Statement::append(*key, *values, *version),
+            Step::Insert(key, row) => Statement::insert(*key, row),
+            Step::Update(key, row) => Statement::update(*key, row),
+            Step::Delete(key) => Statement::delete(*key),
+            Step::Bury(key, versions) => Statement::bury(*key, versions),
+        }
+    }
+
+    fn writes(&self) -> bool {
+        !matches!(self, Step::Control(_) | Step::Look(..) | Step::Scan(..) | Step::Graves(..))
+    }
+
+    /// What its answer tells.
+    fn tell(&self, answer: &[Message], events: &mut Vec<Event>) {
+        let expects_one =
+            matches!(self, Step::Insert(..) | Step::Update(..) | Step::Delete(_) | Step::Bury(..));
+        if expects_one && count(answer) != 1 {
+            events.push(Event::Wrong(format!("{self:?} of what is locked: {}", completion(answer))));
+        }
+        match self {
+            Step::Look(key, _) => {
+                let seen = rows_of(answer).pop().map(|(_, row)| row);
+                events.push(Event::Read { key: *key, seen });
+            }
+            Step::Scan(table, predicate, _) => {
+                events.push(Event::Scan { table: *table, predicate: *predicate, seen: rows_of(answer) });
+            }
+            Step::Graves(table, ..) => {
+                let grave = |(id, versions)| Event::Grave { key: Key { table: *table, id }, versions };
+                events.extend(graves_of(answer).into_iter().map(grave));
+            }
+            Step::Append(key, values, version) => match rows_of(answer).pop() {
+                None => events.push(Event::Read { key: *key, seen: None }),
+                Some((_, row)) => {
+                    if row.values != *values || row.versions.last() != Some(version) {
+                        events.push(Event::Wrong(format!("{self:?} gave {row:?}")));
+                    }
+                    put(*key, row, events);
+                }
+            },
+            Step::Insert(key, row) => {
+                events.push(Event::Read { key: *key, seen: None });
+                put(*key, row.clone(), events);
+            }
+            Step::Update(key, row) => put(*key, row.clone(), events),
+            Step::Control(_) | Step::Delete(_) => {}
+            Step::Bury(..) => self.suppose(events),
+        }
+    }
+
+    /// What it did if it was done, of which nothing was told.
+    fn suppose(&self, events: &mut Vec<Event>) {
+        match self {
+            Step::Append(key, values, version) => {
+                let row = Row { values: *values, versions: vec![UNTOLD, *version] };
+                events.push(Event::Put { key: *key, row });
+            }
+            Step::Insert(key, row) | Step::Update(key, row) => {
+                events.push(Event::Put { key: *key, row: row.clone() });
+            }
+            Step::Bury(key, versions) => {
+                events.push(Event::Removed { key: *key, versions: versions.clone() });
+            }
+            Step::Control(_) | Step::Look(..) | Step::Scan(..) | Step::Graves(..) | Step::Delete(_) => {}
+        }
+    }
+}
+
+/// A row that has come to its tag.
+fn put(key: Key, row: Row, events: &mut Vec<Event>) {
+    if let Some(tag) = row.values.tag.filter(|_| key.table == 0) {
+        events.push(Event::Claimed { key, tag });
+    }
+    events.push(Event::Put { key, row });
+}
+
+/// How the statements of a transaction are put into messages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Form {
+    /// One query string.
+    String,
+    /// A query each.
+    Queries,
+    /// A pipeline with one Sync.
+    OneSync,
+    /// A Sync behind each.
+    Syncs,
+}
+
+/// A transaction that is ready to be sent.
+pub struct Planned {
+    pub attempt: Attempt,
+    level: Durability,
+    form: Form,
+    steps: Vec<Step>,
+    /// Whether it ends in a COMMIT; else its query string, or its Sync, commits it.
+    is_block: bool,
+    /// How many times ReadyForQuery comes for it.
+    answers: usize,
+}
+
+/// Draws versions, keys and values for one attempt.
+struct Draw<'a> {
+    random: &'a mut Random,
+    next: Version,
+}
+
+impl Draw<'_> {
+    fn version(&mut self) -> Version {
+        self.next += 1;
+        self.next - 1
+    }
+
+    fn key(&mut self) -> Key {
+        let table = self.random.below(TABLES as u64) as usize;
+        Key { table, id: self.random.below(KEYS as u64) as i32 }
+    }
+
+    fn values(&mut self) -> Values {
+        let part = self.random.below(PARTS as u64) as i32;
+        let tag = self.random.chance(1, 3).then(|| self.random.below(TAGS as u64) as i32);
+        Values { part, tag }
+    }
+
+    fn step(&mut self, reads: bool) -> Step {
+        let table = self.random.below(TABLES as u64) as usize;
+        let low = self.random.below(KEYS as u64) as i32;
+        let high = (low + self.random.below(6) as i32).min(KEYS - 1);
+        match self.random.below(6) {
+            0 => Step::Look(self.key(), !reads && self.random.chance(1, 3)),
+            1 => Step::Scan(table, Predicate::Part(self.random.below(PARTS as u64) as i32), false),
+            2 => Step::Scan(table, Predicate::Tag(self.random.below(TAGS as u64) as i32), false),
+            3 => Step::Scan(table, Predicate::Keys(low, high), self.random.chance(1, 2)),
+            4 => Step::Graves(table, low, high),
+            _ => Step::Look(self.key(), false),
+        }
+    }
+
+    fn append(&mut self) -> Step {
+        Step::Append(self.key(), self.values(), self.version())
+    }
+}
+
+impl Planned {
+    /// A random transaction, whole.
+    pub fn any(clock: &Clock, random: &mut Random, level: Durability) -> Planned {
+        let attempt = Attempt::aborted(clock.attempt(), clock.now());
+        let (reads, is_block) = (random.chance(1, 4), random.chance(1, 2));
+        let form = match random.below(4) {
+            0 => Form::String,
+            1 | 2 if !is_block => Form::OneSync,
+            1 => Form::Queries,
+            2 => Form::Syncs,
+            _ => Form::OneSync,
+        };
+        let mut draw = Draw { random, next: attempt.number * VERSIONS_EACH };
+        let mut steps: Vec<Step> = (0..draw.random.below(4)).map(|_| draw.step(reads)).collect();
+        if !reads || steps.is_empty() {
+            // One at most: of several, of which no answer told, some might have found no row.
+            let at = draw.random.below(steps.len() as u64 + 1) as usize;
+            let step = if reads { draw.step(reads) } else { draw.append() };
+            steps.insert(at, step);
+        }
+        let mut level = level;
+        if is_block {
+            if random.chance(1, 3) {
+                let (name, chosen) = any_level(random);
+                steps.insert(0, Step::Control(format!("set local rialto.durability = '{name}'")));
+                level = chosen;
+            }
+            steps.insert(0, Step::Control(if reads { "begin read only" } else { "begin" }.to_owned()));
+        }
+        Planned::of(attempt, level, form, steps, is_block)
+    }
+
+    /// The rest of a block that has read and locked these keys: the row, or the list in the grave.
+    pub fn rest(
+        attempt: Attempt,
+        level: Durability,
+        random: &mut Random,
+        locked: &[(Key, Result<Row, Vec<Version>>)],
+    ) -> Planned {
+        let form = [Form::String, Form::Queries, Form::OneSync, Form::Syncs][random.below(4) as usize];
+        let mut draw = Draw { random, next: attempt.number * VERSIONS_EACH };
+        let mut steps = Vec::new();
+        for (key, found) in locked {
+            let before = found.as_ref().map_or_else(Vec::clone, |row| row.versions.clone());
+            let versions = [before, vec![draw.version()]].concat();
+            match found {
+                Ok(_) if draw.random.chance(1, 3) => {
+                    steps.extend([Step::Delete(*key), Step::Bury(*key, versions)]);
+                }
+                Ok(_) => steps.push(Step::Update(*key, Row { values: draw.values(), versions })),
+                Err(_) => steps.push(Step::Insert(*key, Row { values: draw.values(), versions })),
+            }
+        }
+        Planned::of(attempt, level, form, steps, true)
+    }
+
+    fn of(
+        mut attempt: Attempt,
+        level: Durability,
+        form: Form,
+        mut steps: Vec<Step>,
+        is_block: bool,
+    ) -> Planned {
+        // What only reads may be told at its end that what it saw does not hold.
+        attempt.coherent = steps.iter().any(Step::writes);
+        if is_block {
+            steps.push(Step::Control("commit".to_owned()));
+        }
+        let answers = match form {
+            Form::String | Form::OneSync => 1,
+            Form::Queries | Form::Syncs => steps.len(),
+        };
+        Planned { attempt, level, form, steps, is_block, answers }
+    }
+
+    /// Its messages.
+    pub fn encode(&self, line: &mut Line, random: &mut Random) -> Vec<u8> {
+        let statements = self.steps.iter().map(Step::statement);
+        if self.form == Form::String {
+            let texts: Vec<String> = statements.map(|statement| statement.text()).collect();
+            return query(&texts.join("; "));
+        }
+        let mut messages = Vec::new();
+        for statement in statements {
+            let way = match self.form {
+                Form::Queries => Way::Simple,
+                _ => WAYS[1 + random.below(2) as usize],
+            };
+            messages.extend(line.encode(way, &statement));
+            if self.form == Form::Syncs {
+                messages.extend(sync());
+            }
+        }
+        if self.form == Form::OneSync {
+            messages.extend(sync());
+        }
+        messages
+    }
+
+    /// How many of its bytes, of which there are so many, commit it: a COMMIT needs no Sync.
+    pub fn commits_at(&self, bytes: usize) -> usize {
+        let syncs = matches!(self.form, Form::OneSync | Form::Syncs);
+        if self.is_block && syncs { bytes - sync().len() } else { bytes }
+    }
+
+    /// Reads its answer and notes what that tells. `before` is the state of the session before it; answers the state behind it, or
+    /// none where the connection is of no more use.
+    pub fn hear(&mut self, line: &mut Line, before: char, clock: &Clock, about: &str) -> Option<char> {
+        let mut heard = Vec::new();
+        let is_whole = (0..self.answers).all(|_| {
+            heard.extend(line.client.answer());
+            heard.last().is_some_and(|(tag, _)| *tag == b'Z')
+        });
+        let refused = if is_whole { refusal(&heard) } else { Some(Refused::Gone) };
+        let is_over = refused.as_ref().is_some_and(Refused::is_end) || !is_whole;
+        let mut told = heard.split(|(tag, _)| *tag == b'E').next().into_iter().flat_map(|heard| {
+            heard
+                .split_inclusive(|(tag, _)| *tag == b'C')
+                .filter(|part| part.iter().any(|(tag, _)| *tag == b'C'))
+        });
+        let mut last = None;
+        let begins = before == 'I' && self.is_block;
+        if begins && self.answers > 1 && heard.first().is_some_and(|(tag, _)| *tag == b'E') && !is_over {
+            return self.hear_without_block(&heard, clock);
+        }
+        for step in &self.steps {
+            match told.next() {
+                Some(answer) => {
+                    step.tell(answer, &mut self.attempt.events);
+                    last = Some(answer);
+                }
+                None if is_over => step.suppose(&mut self.attempt.events),
+                None => {}
+            }
+        }
+        if is_over {
+            self.attempt.outcome = Outcome::Unknown;
+            return None;
+        }
+        let now = state(&heard);
+        self.attempt.ended = Some(clock.now());
+        self.attempt.told = Some(self.level);
+        match &refused {
+            Some(refused) if before == 'E' && refused.is("25P02") => {}
+            Some(refused) if before == 'E' => assert!(refused.is("57014"), "{about}: {refused:?}"),
+            Some(refused) if refused.is("23505") => {}
+            Some(refused) => refused.check(about),
+            None => {
+                let said = completion(last.expect("it has statements"));
+                let is_committed = now == 'I' && (!self.is_block || said == "COMMIT");
+                assert!(
+                    is_committed && before != 'E',
+                    "{about}: {said}, {now} behind {before}: {:?}",
+                    self.steps
+                );
+                self.attempt.outcome = Outcome::Committed { place: None };
+            }
+        }
+        Some(now)
+    }
+
+    /// As [`Planned::hear`] where BEGIN was refused, and each statement behind it was a transaction of its own: what it wrote is all that
+    /// counts.
+    fn hear_without_block(&mut self, heard: &[Message], clock: &Clock) -> Option<char> {
+        let answers = heard.split_inclusive(|(tag, _)| *tag == b'Z');
+        for (step, answer) in self.steps.iter().zip(answers) {
+            if step.writes() && refusal(answer).is_none() {
+                step.tell(answer, &mut self.attempt.events);
+                self.attempt.outcome = Outcome::Committed { place: None };
+            }
+        }
+        self.attempt.ended = Some(clock.now());
+        Some(state(heard))
+    }
+
+    /// The client has vanished behind its messages, or before their end.
+    pub fn lose(&mut self, was_sent: bool) {
+        if was_sent {
+            self.steps.iter().for_each(|step| step.suppose(&mut self.attempt.events));
+            self.attempt.outcome = Outcome::Unknown;
+        }
+    }
+}
+
+/// A level, and its name.
+pub fn any_level(random: &mut Random) -> (&'static str, Durability) {
+    if random.chance(1, 2) { ("memory", Durability::Memory) } else { ("disk", Durability::Disk) }
+}
+
+/// Puts writes of which no answer told behind the versions that they came behind, as far as a list tells of them; the others came
+/// last, if at all.
+pub fn place_untold(life: &mut Life) {
+    let mut lists: BTreeMap<Key, Vec<Vec<Version>>> = BTreeMap::new();
+    let mut seen = |key: Key, versions: &[Version]| {
+        if versions.first() != Some(&UNTOLD) {
+            lists.entry(key).or_default().push(versions.to_vec());
+        }
+    };
+    for event in life.attempts.iter().flat_map(|attempt| &attempt.events) {
+        match event {
+            Event::Read { key, seen: Some(row) } | Event::Put { key, row } => seen(*key, &row.versions),
+            Event::Grave { key, versions } | Event::Removed { key, versions } => seen(*key, versions),
+            Event::Scan { table, seen: rows, .. } => {
+                rows.iter().for_each(|(id, row)| seen(Key { table: *table, id: *id }, &row.versions));
+            }
+            _ => {}
+        }
+    }
+    for (key, found) in life.first.iter().chain(life.last.iter().flatten()) {
+        seen(*key, &found.versions);
+    }
+    let untold = life.attempts.iter_mut().flat_map(|attempt| &mut attempt.events);
+    for event in untold {
+        let Event::Put { key, row } = event else { continue };
+        let [UNTOLD, version] = row.versions[..] else { continue };
+        let lists = lists.get(key).map_or(&[][..], Vec::as_slice);
+        let upto =
+            |list: &Vec<Version>| list.iter().position(|one| *one == version).map(|at| list[..=at].to_vec());
+        row.versions = lists.iter().find_map(upto).unwrap_or_else(|| {
+            let longest = lists.iter().max_by_key(|list| list.len()).cloned().unwrap_or_default();
+            [longest, vec![version]].concat()
+        });
+    }
+}

@@ -1,0 +1,321 @@
+//! A client of the server: random transactions in every way there is, and a record of each attempt.
+
+use std::net::SocketAddr;
+use std::sync::Mutex;
+
+use rialto::Durability;
+use rialto::io::Random;
+
+use super::block::Block;
+use super::line::{Line, Refused, WAYS};
+use super::observed::{
+    Attempt, Clock, Event, Found, KEYS, Key, Outcome, Predicate, Row, State, TABLES, Version,
+};
+use super::pipeline::{Planned, any_level};
+use super::script::{Script, Session, Verdict};
+use super::statements::completion;
+use crate::common::query;
+
+/// What a client does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Work {
+    Fill,
+    LookAtAll,
+    Truncate,
+    /// One statement without a block.
+    Glance,
+    Random {
+        reads: bool,
+    },
+}
+
+/// What the clients of one life share.
+pub struct Site<'a> {
+    pub address: SocketAddr,
+    pub clock: &'a Clock,
+    /// What cancel requests name.
+    pub cancellable: &'a Mutex<Vec<(u32, u32)>>,
+    pub about: &'a str,
+}
+
+/// A client that is used by one thread, and connects again after it has vanished.
+pub struct Worker<'a> {
+    site: &'a Site<'a>,
+    random: Random,
+    line: Option<Line>,
+    pub attempts: Vec<Attempt>,
+}
+
+impl<'a> Worker<'a> {
+    pub fn new(site: &'a Site<'a>, random: Random) -> Worker<'a> {
+        Worker { site, random, line: None, attempts: Vec::new() }
+    }
+
+    /// So many random transactions or batches of them, or as many as the server takes; all attempts at them.
+    pub fn work(mut self, transactions: u64) -> Vec<Attempt> {
+        for _ in 0..transactions {
+            let Some(mut line) = self.line() else { break };
+            if self.may_choose_level(&mut line).is_err() {
+                continue;
+            }
+            match self.random.below(40) {
+                0 => self.attempt(line, Work::Truncate),
+                1..7 => self.attempt(line, Work::Random { reads: true }),
+                7..13 => self.attempt(line, Work::Glance),
+                13..25 => self.attempt(line, Work::Random { reads: false }),
+                _ => self.pipeline(line),
+            }
+        }
+        self.attempts
+    }
+
+    /// Does it until it is done.
+    pub fn until_done(&mut self, work: Work) {
+        loop {
+            let line = self.line().expect("the server serves");
+            self.attempt(line, work);
+            if matches!(self.attempts.last(), Some(Attempt { outcome: Outcome::Committed { .. }, .. })) {
+                return;
+            }
+        }
+    }
+
+    /// Its connection, or a new one; none where there is no server any more.
+    fn line(&mut self) -> Option<Line> {
+        if let Some(line) = self.line.take() {
+            return Some(line);
+        }
+        let mut line = Line::open(self.site.address)?;
+        let (name, level) = any_level(&mut self.random);
+        line.run(&format!("set rialto.durability = '{name}'")).ok()?;
+        line.level = level;
+        let timeout = 2 + self.random.below(500);
+        line.run(&format!("set lock_timeout = '{timeout}ms'")).ok()?;
+        Some(line)
+    }
+
+    /// Now and then the session's commits get another level.
+    fn may_choose_level(&mut self, line: &mut Line) -> Result<(), Refused> {
+        if self.random.chance(1, 12) {
+            let (name, level) = any_level(&mut self.random);
+            line.run(&format!("set rialto.durability = '{name}'"))?;
+            line.level = level;
+        }
+        Ok(())
+    }
+
+    fn may_be_cancelled(&mut self, line: &Line) {
+        if self.random.chance(1, 6) {
+            self.site.cancellable.lock().unwrap().push((line.client.process, line.client.secret));
+        }
+    }
+
+    /// One attempt by statements that are answered one by one.
+    fn attempt(&mut self, mut line: Line, work: Work) {
+        let clock = self.site.clock;
+        let reads = matches!(work, Work::Random { reads: true } | Work::LookAtAll | Work::Glance);
+        self.may_be_cancelled(&line);
+        let may_vanish = matches!(work, Work::Random { .. });
+        let vanishes_amid = may_vanish && self.random.chance(1, 24);
+        let vanishes_at_end = may_vanish && self.random.chance(1, 24);
+        let mut attempt = Attempt::aborted(clock.attempt(), clock.now());
+        // A block that only reads may be told at its end that what it saw does not hold.
+        attempt.coherent = !reads;
+        let (way, cautious) = (WAYS[self.random.below(3) as usize], self.random.chance(1, 4));
+        let mut level = line.level;
+        let begun = match work {
+            Work::Glance => Ok(level),
+            _ => begin(&mut line, reads, &mut self.random),
+        };
+        let verdict = begun.and_then(|chosen| {
+            level = chosen;
+            let mut block = Block::new(&mut line, way);
+            let random = self.random.fork();
+            let mut script = Script::new(&mut block, random, attempt.number, &mut attempt.events, cautious);
+            match work {
+                Work::Fill => script.fill(),
+                Work::LookAtAll => script.look_at_all(),
+                Work::Truncate => script.truncate(),
+                Work::Glance => script.glance(),
+                Work::Random { reads } => script.run(reads),
+            }
+        });
+        let end = match &verdict {
+            // Nobody has asked for a commit.
+            _ if vanishes_amid => return self.attempts.push(attempt),
+            Ok(Verdict::Commit) if vanishes_at_end => {
+                line.client.try_send(&query("commit"));
+                attempt.outcome = Outcome::Unknown;
+                return self.attempts.push(attempt);
+            }
+            // It has its outcome already.
+            Ok(Verdict::Commit) if work == Work::Glance => Ok(true),
+            Ok(Verdict::Commit) => line.run("commit").map(|answer| completion(&answer) == "COMMIT"),
+            Ok(Verdict::Abort) => line.run("rollback").map(|_| false),
+            Err(refused) => {
+                refused.check(self.site.about);
+                if refused.is_end() { Err(refused.clone()) } else { line.run("rollback").map(|_| false) }
+            }
+        };
+        match end {
+            Ok(committed) => {
+                assert_eq!(committed, verdict == Ok(Verdict::Commit), "{}", self.site.about);
+                if committed {
+                    attempt.outcome = Outcome::Committed { place: None };
+                }
+            }
+            Err(refused) => {
+                refused.check(self.site.about);
+                let asked = verdict == Ok(Verdict::Commit);
+                if refused.is_end() && asked {
+                    attempt.outcome = Outcome::Unknown;
+                }
+                // A COMMIT that was cancelled before it ran leaves the block.
+                if refused.is_end() || line.run("rollback").is_err() {
+                    return self.attempts.push(attempt);
+                }
+            }
+        }
+        (attempt.told, attempt.ended) = (Some(level), Some(clock.now()));
+        self.attempts.push(attempt);
+        self.line = Some(line);
+    }
+
+    /// A block that has read and locked some keys, and whose writes and end are still to be sent; none if it was refused. No
+    /// connection if that is of no more use.
+    fn locked(&mut self, mut line: Line) -> Option<(Line, Option<Planned>)> {
+        let clock = self.site.clock;
+        let mut attempt = Attempt::aborted(clock.attempt(), clock.now());
+        let mut level = line.level;
+        let way = WAYS[self.random.below(3) as usize];
+        let mut locked: Vec<(Key, Result<Row, Vec<Version>>)> = Vec::new();
+        let answered = begin(&mut line, false, &mut self.random).and_then(|chosen| {
+            level = chosen;
+            let mut block = Block::new(&mut line, way);
+            for _ in 0..1 + self.random.below(3) {
+                let table = self.random.below(TABLES as u64) as usize;
+                let key = Key { table, id: self.random.below(KEYS as u64) as i32 };
+                if locked.iter().all(|(other, _)| *other != key) {
+                    locked.push((key, lock(&mut block, key, &mut attempt.events)?));
+                }
+            }
+            Ok(())
+        });
+        let Err(refused) = answered else {
+            let rest = Planned::rest(attempt, level, &mut self.random, &locked);
+            return Some((line, Some(rest)));
+        };
+        refused.check(self.site.about);
+        let goes_on = !refused.is_end() && line.run("rollback").is_ok();
+        if goes_on {
+            (attempt.told, attempt.ended) = (Some(level), Some(clock.now()));
+        }
+        self.attempts.push(attempt);
+        goes_on.then_some((line, None))
+    }
+
+    /// Several transactions, sent before any answer is read. The first may be the rest of a block.
+    fn pipeline(&mut self, line: Line) {
+        self.may_be_cancelled(&line);
+        let (mut line, mut planned) = match self.random.chance(1, 2) {
+            true => match self.locked(line) {
+                Some((line, planned)) => (line, Vec::from_iter(planned)),
+                None => return,
+            },
+            false => (line, Vec::new()),
+        };
+        let mut state = Some(if planned.is_empty() { 'I' } else { 'T' });
+        let clock = self.site.clock;
+        for _ in 0..1 + self.random.below(3) {
+            planned.push(Planned::any(clock, &mut self.random, line.level));
+        }
+        let (mut bytes, mut ends) = (Vec::new(), Vec::new());
+        for one in &planned {
+            bytes.extend(one.encode(&mut line, &mut self.random));
+            ends.push(one.commits_at(bytes.len()));
+        }
+        let vanishes = self.random.chance(1, 12);
+        let sent = match vanishes && self.random.chance(1, 2) {
+            true => self.random.below(bytes.len() as u64) as usize,
+            false => bytes.len(),
+        };
+        // A server that is gone may have read what it has closed the connection behind.
+        let goes_on = line.client.try_send(&bytes[..sent]) && !vanishes;
+        state = state.filter(|_| goes_on);
+        for (one, end) in planned.iter_mut().zip(ends) {
+            match state {
+                Some(before) => state = one.hear(&mut line, before, clock, self.site.about),
+                None => one.lose(end <= sent),
+            }
+        }
+        let is_committed = |one: &Planned| matches!(one.attempt.outcome, Outcome::Committed { .. });
+        line.answered(planned.iter().all(is_committed));
+        self.attempts.extend(planned.into_iter().map(|one| one.attempt));
+        let goes_on = match state {
+            None => false,
+            Some('I') => true,
+            Some(_) => line.run("rollback").is_ok(),
+        };
+        self.line = goes_on.then_some(line);
+    }
+}
+
+/// Reads a key to change it: its row, or the list in its grave.
+fn lock(
+    block: &mut Block<'_>,
+    key: Key,
+    events: &mut Vec<Event>,
+) -> Result<Result<Row, Vec<Version>>, Refused> {
+    let seen = block.get(key, true)?;
+    events.push(Event::Read { key, seen: seen.clone() });
+    if let Some(row) = seen {
+        return Ok(Ok(row));
+    }
+    let versions = block.grave(key)?;
+    events.push(Event::Grave { key, versions: versions.clone() });
+    Ok(Err(versions))
+}
+
+/// Begins a block, and draws the level at which it commits: the session's, or one that it sets for itself. What it sets and takes
+/// back behind a savepoint changes nothing.
+fn begin(line: &mut Line, reads: bool, random: &mut Random) -> Result<Durability, Refused> {
+    line.run(if reads { "begin read only" } else { "begin" })?;
+    let (name, level) = any_level(random);
+    match random.below(8) {
+        0 | 1 => line.run(&format!("set local rialto.durability = '{name}'")).map(|_| level),
+        2 => line.run("set local rialto.durability to default").map(|_| Durability::Disk),
+        3 => {
+            let set = format!("set rialto.durability = '{name}'");
+            for sql in ["savepoint levels", &set, "rollback to savepoint levels", "release savepoint levels"]
+            {
+                line.run(sql)?;
+            }
+            Ok(line.level)
+        }
+        _ => Ok(line.level),
+    }
+}
+
+/// What an attempt has seen that has looked at everything.
+pub fn state(attempt: &Attempt) -> State {
+    let mut state = State::new();
+    for event in &attempt.events {
+        match event {
+            Event::Scan { table, predicate: Predicate::Keys(..), seen } => {
+                for (id, row) in seen {
+                    let found: &mut Found = state.entry(Key { table: *table, id: *id }).or_default();
+                    (found.versions, found.values) = (row.versions.clone(), Some(row.values));
+                }
+            }
+            Event::Grave { key, versions } => {
+                let found: &mut Found = state.entry(*key).or_default();
+                found.in_grave = versions.len();
+                if found.values.is_none() {
+                    found.versions.clone_from(versions);
+                }
+            }
+            _ => {}
+        }
+    }
+    state
+}
