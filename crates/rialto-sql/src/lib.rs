@@ -12,6 +12,9 @@ mod cancel;
 pub mod copy;
 pub mod error;
 pub mod expr;
+#[cfg(any(test, feature = "fuzzing"))]
+#[doc(hidden)]
+pub mod fuzz;
 pub mod parse;
 pub mod plan;
 pub mod prepared;

@@ -3,8 +3,9 @@
 use std::sync::{Arc, OnceLock};
 
 use super::database::options;
-use super::edit::{Files, Script, disk_of, files_of};
+use super::edit::{Files, disk_of, files_of};
 use super::forged_rows::{log_of, mutate};
+use super::script::Script;
 use crate::checkpoint::home::read_home;
 use crate::io::{Disk, MemoryDisk};
 use crate::log::recover;

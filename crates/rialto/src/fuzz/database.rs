@@ -5,7 +5,8 @@ use std::ops::ControlFlow;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use super::edit::{Edit, Files, Script, disk_of, edit, files_of};
+use super::edit::{Edit, Files, disk_of, edit, files_of};
+use super::script::Script;
 use crate::io::{Disk, MemoryDisk, Random};
 use crate::row::{Column, ColumnType, Value, WhichIndex};
 use crate::{Checkpointing, Database, Logging, OpenError, Options, Scan, TableDef};

@@ -4,48 +4,13 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
+use super::script::Script;
 use crate::io::{Caching, Disk, MemoryDisk, Open};
 
 const PAGE: usize = 4096;
 
 /// The files of a directory.
 pub(super) type Files = BTreeMap<String, Vec<u8>>;
-
-/// The bytes of an input, taken one number at a time; zeros behind its end.
-pub(super) struct Script<'d> {
-    rest: &'d [u8],
-}
-
-impl<'d> Script<'d> {
-    pub fn of(data: &'d [u8]) -> Script<'d> {
-        Script { rest: data }
-    }
-
-    pub fn is_over(&self) -> bool {
-        self.rest.is_empty()
-    }
-
-    pub fn byte(&mut self) -> u8 {
-        self.bytes(1).first().copied().unwrap_or(0)
-    }
-
-    pub fn number(&mut self, bytes: usize) -> u64 {
-        let taken = self.bytes(bytes);
-        taken.iter().rev().fold(0, |number, &byte| number << 8 | u64::from(byte))
-    }
-
-    /// A number below `bound`, which is not zero.
-    pub fn below(&mut self, bound: usize) -> usize {
-        let bytes = if bound <= 1 << 8 { 1 } else { 4 };
-        self.number(bytes) as usize % bound
-    }
-
-    pub fn bytes(&mut self, most: usize) -> &'d [u8] {
-        let (taken, rest) = self.rest.split_at(most.min(self.rest.len()));
-        self.rest = rest;
-        taken
-    }
-}
 
 /// All files of a disk; shared maps are left out, as another boot of the machine does.
 pub(super) fn files_of(disk: &dyn Disk) -> Files {

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use super::edit::{Files, Script, disk_of};
+use super::edit::{Files, disk_of};
+use super::script::Script;
 use crate::checkpoint::home::{
     FORMAT_VERSION, HomeError, HomeFile, HomeSlot, NewHome, forge_home_block, read_home,
 };

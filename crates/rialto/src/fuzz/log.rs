@@ -2,7 +2,8 @@
 
 use std::sync::{Arc, OnceLock};
 
-use super::edit::{Files, Script, disk_of, edit, files_of};
+use super::edit::{Files, disk_of, edit, files_of};
+use super::script::Script;
 use crate::io::{Disk, MemoryDisk};
 use crate::log::{
     Durability, ForgedBlock, Log, LogEnd, LogOptions, LogThreads, PacketKind, Patience, forge_log_file,

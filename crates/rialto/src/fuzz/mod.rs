@@ -1,14 +1,16 @@
 //! Fuzz targets: functions of arbitrary bytes that panic where a property of the kernel does not hold.
 //!
-//! Two drivers call them: the tests below, with bytes from a seed, for as long as `RIALTO_TEST_SECONDS` says; and the
-//! programs in `fuzz/` at the root of the repository, with bytes that libFuzzer finds by what they cover. Only in tests
-//! and with the feature `fuzzing`.
+//! Two drivers call them: the tests of this module, with bytes from a seed, for as long as `RIALTO_TEST_SECONDS` says; and the
+//! program in `fuzz/` at the root of the repository, with bytes that libFuzzer finds by what they cover. What libFuzzer has
+//! found is kept in `fuzz/corpus/` ([`Corpus`]), and the tests of this module try that, too. Only in tests and with the feature
+//! `fuzzing`. Other crates have targets of their own in the same form ([`Target`]).
 //!
 //! Two kinds of bytes are tried on files. *Edits* ([`edit`]) are what a disk or a person does to valid files: checksums
 //! break, and what is opened must be what was once committed, or an error. *Forgeries* have right checksums and senseless
 //! contents: no code may panic on them or take them for what they are not.
 
 mod calls;
+mod corpus;
 mod database;
 mod edit;
 mod forged_rows;
@@ -16,29 +18,24 @@ mod home;
 mod log;
 mod redo;
 mod rows;
+mod script;
+mod target;
 #[cfg(test)]
 mod tests;
 
-pub use calls::forged_calls;
-pub use database::database_files;
-pub use forged_rows::forged_rows;
-pub use home::{forged_home, forged_image};
-pub use log::{forged_log, log_files};
-pub use redo::redo_records;
-pub use rows::rows_and_keys;
+pub use corpus::Corpus;
+pub use script::Script;
+pub use target::Target;
 
-/// A target: bytes in, a panic if a property does not hold.
-pub type Target = fn(&[u8]);
-
-/// All targets, with the longest input that is of use to each.
-pub const TARGETS: [(&str, Target, usize); 9] = [
-    ("database_files", database_files, 64),
-    ("forged_calls", forged_calls, 60),
-    ("forged_home", forged_home, 300),
-    ("forged_image", forged_image, 400),
-    ("forged_log", forged_log, 600),
-    ("forged_rows", forged_rows, 40),
-    ("log_files", log_files, 64),
-    ("redo_records", redo_records, 400),
-    ("rows_and_keys", rows_and_keys, 300),
+/// The kernel's targets.
+pub const TARGETS: [Target; 9] = [
+    Target { name: "database_files", check: database::database_files, longest: 64, kept: 200 },
+    Target { name: "forged_calls", check: calls::forged_calls, longest: 60, kept: 200 },
+    Target { name: "forged_home", check: home::forged_home, longest: 300, kept: 2_000 },
+    Target { name: "forged_image", check: home::forged_image, longest: 400, kept: 1_000 },
+    Target { name: "forged_log", check: log::forged_log, longest: 600, kept: 1_000 },
+    Target { name: "forged_rows", check: forged_rows::forged_rows, longest: 40, kept: 200 },
+    Target { name: "log_files", check: log::log_files, longest: 64, kept: 500 },
+    Target { name: "redo_records", check: redo::redo_records, longest: 400, kept: 2_000 },
+    Target { name: "rows_and_keys", check: rows::rows_and_keys, longest: 300, kept: 2_000 },
 ];

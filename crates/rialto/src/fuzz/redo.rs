@@ -1,6 +1,6 @@
 //! Redo records from any bytes.
 
-use super::edit::Script;
+use super::script::Script;
 use crate::row::{FieldChange, FieldPatch};
 use crate::txn::calls::{Call, read_call, write_call};
 use crate::txn::redo::{self, Change, Operations, Patches};

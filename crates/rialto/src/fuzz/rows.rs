@@ -2,7 +2,7 @@
 
 use std::sync::OnceLock;
 
-use super::edit::Script;
+use super::script::Script;
 use crate::row::{Column, ColumnType, IndexDef, Key, RowView, Schema, WhichIndex, encode};
 use crate::{Error, IndexId};
 

@@ -1,0 +1,21 @@
+//! Fuzz targets of SQL, in the form of the kernel's ([`rialto::fuzz`]): functions of arbitrary bytes that panic where a property
+//! does not hold. The tests of this module try bytes from a seed and the inputs that are kept in `fuzz/corpus/`; the program in
+//! `fuzz/` tries what libFuzzer finds. Only in tests and with the feature `fuzzing`.
+//!
+//! A target keeps its databases from one input to the next, and each input finds them as they were ([`Fixture`]).
+
+mod client;
+mod fixture;
+mod statements;
+#[cfg(test)]
+mod tests;
+mod words;
+
+use rialto::fuzz::Target;
+
+pub use fixture::{Fixture, contents};
+pub use words::{is_harmless, text};
+
+/// The targets of SQL.
+pub const TARGETS: [Target; 1] =
+    [Target { name: "sql_text", check: statements::statements, longest: 400, kept: 2_000 }];
