@@ -3,7 +3,6 @@
 use std::fs;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -11,6 +10,7 @@ use rustix::fs::{AtFlags, FallocateFlags, FileType, FlockOperation, IFlags, Mode
 use rustix::io::Errno;
 
 use super::disk::{DIRECTORY, LOCK_FILE, assert_aligned, check_map, check_name};
+use super::transfer::{Cut, read_all, write_all};
 use super::{
     BUFFER_ALIGNMENT, Caching, DirectoryLock, Disk, DiskError, DiskResult, File, Open, Random, SharedMap,
 };
@@ -279,16 +279,13 @@ fn reserve(file: BorrowedFd<'_>, name: &str, bytes: u64) -> DiskResult<()> {
     }
     // No fallocate here: write zeros behind the end. What lies before it was written in the same way.
     let zeros = [0; 1 << 16];
-    let mut at = rustix::fs::fstat(file).map_err(|error| failed(0, error.into()))?.st_size as u64;
-    while at < bytes {
-        let part = &zeros[..zeros.len().min((bytes - at) as usize)];
-        match rustix::io::pwrite(file, part, at) {
-            Ok(written) => at += written as u64,
-            Err(Errno::INTR) => {}
-            Err(error) => return Err(failed(at, error.into())),
-        }
-    }
-    Ok(())
+    let from = rustix::fs::fstat(file).map_err(|error| failed(0, error.into()))?.st_size as u64;
+    let missing = bytes.saturating_sub(from) as usize;
+    let write = |done: usize| {
+        let part = &zeros[..zeros.len().min(missing - done)];
+        rustix::io::pwrite(file, part, from + done as u64)
+    };
+    write_all(missing, write).map_err(|cut| failed(from + cut.done as u64, cut.error))
 }
 
 /// An open file of the operating system.
@@ -322,28 +319,18 @@ impl File for OsFile {
 
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> DiskResult<()> {
         assert_aligned(self.caching, buffer, offset);
-        let mut done = 0;
-        while done < buffer.len() {
-            match self.file.read_at(&mut buffer[done..], offset + done as u64) {
-                Ok(0) => return Err(self.failed(offset, "read", io::ErrorKind::UnexpectedEof)),
-                Ok(read) => done += read,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-                Err(error) => return Err(self.failed(offset + done as u64, "read", error)),
-            }
-            // A direct read that stops within a block has met the end; asking for the rest would not be aligned.
-            if self.caching != Caching::Buffered
-                && done < buffer.len()
-                && !done.is_multiple_of(BUFFER_ALIGNMENT)
-            {
-                return Err(self.failed(offset, "read", io::ErrorKind::UnexpectedEof));
-            }
-        }
-        Ok(())
+        let block = (self.caching != Caching::Buffered).then_some(BUFFER_ALIGNMENT);
+        let read = |rest: &mut [u8], done: usize| rustix::io::pread(&self.file, rest, offset + done as u64);
+        read_all(buffer, block, read).map_err(|Cut { done, error }| {
+            let is_end = error.kind() == io::ErrorKind::UnexpectedEof;
+            self.failed(if is_end { offset } else { offset + done as u64 }, "read", error)
+        })
     }
 
     fn write_at(&self, buffer: &[u8], offset: u64) -> DiskResult<()> {
         assert_aligned(self.caching, buffer, offset);
-        self.file.write_all_at(buffer, offset).map_err(|error| self.failed(offset, "write", error))
+        let write = |done: usize| rustix::io::pwrite(&self.file, &buffer[done..], offset + done as u64);
+        write_all(buffer.len(), write).map_err(|cut| self.failed(offset, "write", cut.error))
     }
 
     fn sync(&self) -> DiskResult<()> {

@@ -27,6 +27,7 @@ mod memory;
 mod random;
 mod remove;
 mod simulated;
+mod transfer;
 
 #[cfg(test)]
 mod conformance;

@@ -17,6 +17,8 @@ use super::{FaultKind, State, Step, eio, enospc};
 /// Locks: the disk's state first, then the file.
 pub(super) struct FaultyFile {
     pub(super) name: String,
+    /// The number of its directory.
+    pub(super) folder: usize,
     pub(super) writable: bool,
     pub(super) caching: Caching,
     pub(super) node: Arc<Node>,
@@ -44,13 +46,13 @@ impl FaultyFile {
         self.hangs.pass(FaultKind::Write, &self.name);
         let mut state = self.state.lock();
         let step = state.step(&self.name, bytes, operation)?;
-        if state.trips(FaultKind::Write, &self.name) {
+        if state.trips(FaultKind::Write, self.folder, &self.name) {
             return Err(eio(&self.name, bytes, operation));
         }
         let free = state.free();
         let mut inode = self.node.lock();
         let missing = inode.missing_blocks(bytes);
-        if grows && missing > 0 && (missing > free || state.trips(FaultKind::Full, &self.name)) {
+        if grows && missing > 0 && (missing > free || state.trips(FaultKind::Full, self.folder, &self.name)) {
             let length = inode.length();
             let sectors = bytes.saturating_sub(length).min(free).div_ceil(SECTOR_BYTES);
             inode.allocate(length + state.random.below(sectors.max(1)) * SECTOR_BYTES);
@@ -78,7 +80,7 @@ impl File for FaultyFile {
         self.hangs.pass(FaultKind::Read, &self.name);
         let mut state = self.state.lock();
         state.check(&self.name, offset, "read")?;
-        if state.trips(FaultKind::Read, &self.name) {
+        if state.trips(FaultKind::Read, self.folder, &self.name) {
             return Err(eio(&self.name, offset, "read"));
         }
         if self.node.lock().read(buffer, offset) {
@@ -96,10 +98,10 @@ impl File for FaultyFile {
         let free = state.free();
         let mut inode = self.node.lock();
         let missing = inode.missing_blocks(offset + buffer.len() as u64);
-        let fails = state.trips(FaultKind::Write, &self.name);
+        let fails = state.trips(FaultKind::Write, self.folder, &self.name);
         let full = !fails
-            && (state.trips(FaultKind::FullToOverwrite, &self.name)
-                || missing > 0 && (missing > free || state.trips(FaultKind::Full, &self.name)));
+            && (state.trips(FaultKind::FullToOverwrite, self.folder, &self.name)
+                || missing > 0 && (missing > free || state.trips(FaultKind::Full, self.folder, &self.name)));
         let sectors = (buffer.len() as u64).div_ceil(SECTOR_BYTES);
         let mut part = |sectors: u64| {
             let bytes = state.random.below(sectors.max(1)) * SECTOR_BYTES;
@@ -122,7 +124,7 @@ impl File for FaultyFile {
         }
         state.finish(step, &self.name, offset, "write")?;
         if self.caching == Caching::DirectSync && !buffer.is_empty() {
-            if let Some(reverts) = state.sync_fails(&self.name) {
+            if let Some(reverts) = state.sync_fails(self.folder, &self.name) {
                 let mut inode = self.node.lock();
                 inode.fail_last();
                 if reverts {
@@ -144,7 +146,7 @@ impl File for FaultyFile {
         let step = state.step(&self.name, 0, "sync")?;
         state.finish(step, &self.name, 0, "sync")?;
         let mut inode = self.node.lock();
-        if let Some(reverts) = state.sync_fails(&self.name) {
+        if let Some(reverts) = state.sync_fails(self.folder, &self.name) {
             inode.fail_sync();
             if reverts {
                 inode.revert();

@@ -43,6 +43,9 @@
 //!
 //! **Hanging calls** ([`hang`](FaultyDisk::hang)): they come back when they are let go, and go on then.
 //!
+//! **Several directories** ([`directory`](FaultyDisk::directory)): other disks of the same machine. Their steps are counted together, the
+//! power of all goes in one step, and they share the room; names, syncs of the directory, locks and errors are each directory's own.
+//!
 //! **Trace** ([`trace`](FaultyDisk::trace), [`take_trace`](FaultyDisk::take_trace)). Each step that goes on leaves the disk as it
 //! would be if the power had gone in that step, so that one run of many threads is a crash at each of its steps in turn.
 //!
@@ -51,6 +54,7 @@
 
 mod directory;
 mod file;
+mod folder;
 mod hangs;
 mod inode;
 mod saved;
@@ -58,15 +62,15 @@ mod saved;
 mod tests;
 mod trace;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 
 use parking_lot::Mutex;
 
-use self::directory::{Directory, DirectoryChange};
+use self::directory::DirectoryChange;
 use self::file::FaultyFile;
+use self::folder::Folder;
 use self::hangs::Hangs;
 use self::inode::Node;
 pub use self::trace::TracedStep;
@@ -100,7 +104,8 @@ pub enum FaultKind {
 #[derive(Debug)]
 pub struct FaultyDisk {
     seed: u64,
-    locked: Arc<AtomicBool>,
+    /// Which directory of the machine it is.
+    number: usize,
     state: Arc<Mutex<State>>,
     hangs: Arc<Hangs>,
 }
@@ -123,8 +128,7 @@ struct State {
     /// The step at which the power changes.
     end: Option<(u64, Power)>,
     faults: Vec<Fault>,
-    directory: Directory,
-    maps: BTreeMap<String, SharedMap>,
+    folders: Vec<Folder>,
     boot: u128,
     /// What all files and shared maps together can take.
     room: Option<u64>,
@@ -136,6 +140,8 @@ struct State {
 #[derive(Debug)]
 struct Fault {
     kind: FaultKind,
+    /// The number of the directory.
+    folder: usize,
     prefix: String,
     /// Matching calls that still succeed.
     spared: u64,
@@ -191,11 +197,11 @@ impl State {
         step != Step::Dies || self.random.chance(1, 2)
     }
 
-    /// Whether an injected error hits this call.
-    fn trips(&mut self, kind: FaultKind, name: &str) -> bool {
+    /// Whether an injected error hits this call on a file of this directory.
+    fn trips(&mut self, kind: FaultKind, folder: usize, name: &str) -> bool {
         let mut trips = false;
         self.faults.retain_mut(|fault| {
-            if fault.kind != kind || !name.starts_with(&fault.prefix) {
+            if fault.kind != kind || fault.folder != folder || !name.starts_with(&fault.prefix) {
                 return true;
             }
             if fault.spared > 0 {
@@ -209,14 +215,14 @@ impl State {
     }
 
     /// Whether a sync fails, and if so whether what it did not write reads as before.
-    fn sync_fails(&mut self, name: &str) -> Option<bool> {
-        let reverts = self.trips(FaultKind::SyncReverts, name);
-        (self.trips(FaultKind::Sync, name) || reverts).then_some(reverts)
+    fn sync_fails(&mut self, folder: usize, name: &str) -> Option<bool> {
+        let reverts = self.trips(FaultKind::SyncReverts, folder, name);
+        (self.trips(FaultKind::Sync, folder, name) || reverts).then_some(reverts)
     }
 
     /// What all files and shared maps take.
     fn taken(&self) -> u64 {
-        self.directory.reserved() + self.maps.values().map(|map| map.len() as u64).sum::<u64>()
+        self.folders.iter().map(Folder::taken).sum()
     }
 
     /// The bytes that are free.
@@ -250,8 +256,7 @@ impl FaultyDisk {
                 steps: 0,
                 end: None,
                 faults: Vec::new(),
-                directory: Directory::default(),
-                maps: BTreeMap::new(),
+                folders: vec![Folder::default()],
                 boot,
                 room: None,
                 has_speed: false,
@@ -261,12 +266,16 @@ impl FaultyDisk {
     }
 
     fn with(seed: u64, state: State) -> Arc<FaultyDisk> {
-        Arc::new(FaultyDisk {
-            seed,
-            locked: Arc::default(),
-            state: Arc::new(Mutex::new(state)),
-            hangs: Arc::default(),
-        })
+        Arc::new(FaultyDisk { seed, number: 0, state: Arc::new(Mutex::new(state)), hangs: Arc::default() })
+    }
+
+    /// A directory of the same machine, by its number; it is empty when it is asked for the first time. A new disk is directory 0.
+    /// Hanging calls ([`hang`](Self::hang)) are those of all directories.
+    pub fn directory(&self, number: usize) -> Arc<FaultyDisk> {
+        let mut state = self.state.lock();
+        let count = state.folders.len().max(number + 1);
+        state.folders.resize_with(count, Folder::default);
+        Arc::new(FaultyDisk { seed: self.seed, number, state: self.state.clone(), hangs: self.hangs.clone() })
     }
 
     /// The seed that this disk, or the first of its restarts, was made with.
@@ -322,7 +331,8 @@ impl FaultyDisk {
     }
 
     fn inject(&self, kind: FaultKind, prefix: &str, after: u64, always: bool) {
-        self.state.lock().faults.push(Fault { kind, prefix: prefix.to_owned(), spared: after, always });
+        let (folder, prefix) = (self.number, prefix.to_owned());
+        self.state.lock().faults.push(Fault { kind, folder, prefix, spared: after, always });
     }
 
     /// From now on each such call hangs before it does anything, until [`let_go`](Self::let_go), or until the power goes by
@@ -363,7 +373,7 @@ impl FaultyDisk {
     /// decayed sector would that no error announces (I9).
     pub fn damage(&self, name: &str, offset: u64, length: usize) -> DiskResult<()> {
         let mut state = self.state.lock();
-        let Some(node) = state.directory.find(name) else {
+        let Some(node) = state.folders[self.number].directory.find(name) else {
             return Err(DiskError::new(name, offset, "damage", io::ErrorKind::NotFound));
         };
         let whole = node.lock().damage(&mut state.random, offset, length);
@@ -374,7 +384,8 @@ impl FaultyDisk {
     /// no injected errors. This one stays down, so that what is left of the old database cannot touch the new one;
     /// shared maps alone are the same memory after a process crash: whoever still writes to them must be gone first.
     ///
-    /// Called again on the same crashed disk it answers another of the states that this crash may have left.
+    /// Called again on the same crashed disk it answers another of the states that this crash may have left. Of a machine with several
+    /// directories it is the same one, and the others are [beside it](Self::directory).
     ///
     /// # Panics
     ///
@@ -382,45 +393,19 @@ impl FaultyDisk {
     pub fn restart(&self) -> Arc<FaultyDisk> {
         let mut state = self.state.lock();
         let mut random = state.random.fork();
-        let (directory, maps, boot) = match state.power {
+        let (folders, boot) = match state.power {
             Power::On => panic!("restart of a disk whose power is on: call crash() or kill() first"),
-            Power::Killed => (state.directory.cloned(), state.maps.clone(), state.boot),
+            Power::Killed => (state.folders.iter().map(Folder::cloned).collect(), state.boot),
             Power::Crashed => {
-                let directory = state.directory.survivor(&mut random);
-                let maps = surviving_maps(&state.maps, &mut random);
-                (directory, maps, number(&mut random))
+                let folders = state.folders.iter().map(|folder| folder.survivor(&mut random)).collect();
+                (folders, number(&mut random))
             }
         };
         let (power, steps, end, faults) = (Power::On, 0, None, Vec::new());
-        FaultyDisk::with(
-            self.seed,
-            State {
-                random,
-                power,
-                steps,
-                end,
-                faults,
-                directory,
-                maps,
-                boot,
-                room: state.room,
-                has_speed: state.has_speed,
-                trace: None,
-            },
-        )
+        let (room, has_speed) = (state.room, state.has_speed);
+        let state = State { random, power, steps, end, faults, folders, boot, room, has_speed, trace: None };
+        FaultyDisk::with(self.seed, state).directory(self.number)
     }
-}
-
-fn surviving_maps(maps: &BTreeMap<String, SharedMap>, random: &mut Random) -> BTreeMap<String, SharedMap> {
-    let mut survivors = BTreeMap::new();
-    for (name, map) in maps {
-        if random.chance(1, 2) {
-            let pages = random.below(5);
-            let map = map.survivor(|| random.chance(pages, 4)).expect("memory for a crashed machine's map");
-            survivors.insert(name.clone(), map);
-        }
-    }
-    survivors
 }
 
 impl Disk for FaultyDisk {
@@ -428,10 +413,10 @@ impl Disk for FaultyDisk {
         check_name(name, "open")?;
         let mut state = self.state.lock();
         state.check(name, 0, "open")?;
-        if state.maps.contains_key(name) {
+        if state.folders[self.number].maps.contains_key(name) {
             return Err(is_map(name, "open"));
         }
-        let node = match state.directory.find(name) {
+        let node = match state.folders[self.number].directory.find(name) {
             Some(_) if open == Open::CreateNew => {
                 return Err(DiskError::new(name, 0, "open", io::ErrorKind::AlreadyExists));
             }
@@ -440,9 +425,8 @@ impl Disk for FaultyDisk {
                 let step = state.step(name, 0, "create")?;
                 let node = Arc::<Node>::default();
                 if state.happens(step) {
-                    state
-                        .directory
-                        .change(DirectoryChange::Create { name: name.to_owned(), node: node.clone() });
+                    let change = DirectoryChange::Create { name: name.to_owned(), node: node.clone() };
+                    state.folders[self.number].directory.change(change);
                 }
                 state.finish(step, name, 0, "create")?;
                 node
@@ -451,6 +435,7 @@ impl Disk for FaultyDisk {
         };
         Ok(Arc::new(FaultyFile {
             name: name.to_owned(),
+            folder: self.number,
             writable: open != Open::ReadOnly,
             caching,
             node,
@@ -462,7 +447,8 @@ impl Disk for FaultyDisk {
     fn list(&self) -> DiskResult<Vec<String>> {
         let state = self.state.lock();
         state.check(DIRECTORY, 0, "list")?;
-        let names: BTreeSet<&String> = state.directory.names().chain(state.maps.keys()).collect();
+        let folder = &state.folders[self.number];
+        let names: BTreeSet<&String> = folder.directory.names().chain(folder.maps.keys()).collect();
         Ok(names.into_iter().cloned().collect())
     }
 
@@ -471,15 +457,17 @@ impl Disk for FaultyDisk {
         check_name(to, "rename")?;
         let mut state = self.state.lock();
         let step = state.step(from, 0, "rename")?;
-        if let Some(map) = [from, to].into_iter().find(|&name| state.maps.contains_key(name)) {
+        if let Some(map) =
+            [from, to].into_iter().find(|&name| state.folders[self.number].maps.contains_key(name))
+        {
             return Err(is_map(map, "rename"));
         }
-        let Some(node) = state.directory.find(from) else {
+        let Some(node) = state.folders[self.number].directory.find(from) else {
             return Err(DiskError::new(from, 0, "rename", io::ErrorKind::NotFound));
         };
         if from != to && state.happens(step) {
             let (from, to) = (from.to_owned(), to.to_owned());
-            state.directory.change(DirectoryChange::Rename { from, to, node });
+            state.folders[self.number].directory.change(DirectoryChange::Rename { from, to, node });
         }
         state.finish(step, from, 0, "rename")
     }
@@ -488,14 +476,17 @@ impl Disk for FaultyDisk {
         check_name(name, "remove")?;
         let mut state = self.state.lock();
         let step = state.step(name, 0, "remove")?;
-        let node = state.directory.find(name);
-        if node.is_none() && !state.maps.contains_key(name) {
+        let node = state.folders[self.number].directory.find(name);
+        if node.is_none() && !state.folders[self.number].maps.contains_key(name) {
             return Err(DiskError::new(name, 0, "remove", io::ErrorKind::NotFound));
         }
         if state.happens(step) {
+            let folder = &mut state.folders[self.number];
             match node {
-                Some(node) => state.directory.change(DirectoryChange::Remove { name: name.to_owned(), node }),
-                None => drop(state.maps.remove(name)),
+                Some(node) => {
+                    folder.directory.change(DirectoryChange::Remove { name: name.to_owned(), node });
+                }
+                None => drop(folder.maps.remove(name)),
             }
         }
         state.finish(step, name, 0, "remove")
@@ -506,34 +497,37 @@ impl Disk for FaultyDisk {
         let mut state = self.state.lock();
         let step = state.step(DIRECTORY, 0, "sync")?;
         state.finish(step, DIRECTORY, 0, "sync")?;
-        if state.sync_fails(DIRECTORY).is_some() {
-            state.directory.abort();
+        let fails = state.sync_fails(self.number, DIRECTORY).is_some();
+        let directory = &mut state.folders[self.number].directory;
+        if fails {
+            directory.abort();
         }
-        if state.directory.sync() { Ok(()) } else { Err(eio(DIRECTORY, 0, "sync")) }
+        if directory.sync() { Ok(()) } else { Err(eio(DIRECTORY, 0, "sync")) }
     }
 
     fn lock(&self) -> DiskResult<DirectoryLock> {
-        self.state.lock().check(LOCK_FILE, 0, "lock")?;
-        FlagLock::take(&self.locked)
+        let state = self.state.lock();
+        state.check(LOCK_FILE, 0, "lock")?;
+        FlagLock::take(&state.folders[self.number].locked)
     }
 
     fn map_shared(&self, name: &str, bytes: usize) -> DiskResult<SharedMap> {
         check_map(name, bytes)?;
         let mut state = self.state.lock();
         state.check(name, 0, "map")?;
-        if state.directory.find(name).is_some() {
+        if state.folders[self.number].directory.find(name).is_some() {
             return Err(is_file(name));
         }
-        if let Some(map) = state.maps.get(name).filter(|map| map.len() == bytes) {
+        if let Some(map) = state.folders[self.number].maps.get(name).filter(|map| map.len() == bytes) {
             return Ok(map.clone());
         }
         let step = state.step(name, 0, "map")?;
-        if bytes as u64 > state.free() || state.trips(FaultKind::Full, name) {
+        if bytes as u64 > state.free() || state.trips(FaultKind::Full, self.number, name) {
             return Err(enospc(name, 0, "map"));
         }
         let map = SharedMap::anonymous(bytes).map_err(|error| DiskError::new(name, 0, "map", error))?;
         if state.happens(step) {
-            state.maps.insert(name.to_owned(), map.clone());
+            state.folders[self.number].maps.insert(name.to_owned(), map.clone());
         }
         state.finish(step, name, 0, "map")?;
         Ok(map)
@@ -543,10 +537,10 @@ impl Disk for FaultyDisk {
         check_name(name, "map")?;
         let state = self.state.lock();
         state.check(name, 0, "map")?;
-        if state.directory.find(name).is_some() {
+        if state.folders[self.number].directory.find(name).is_some() {
             return Err(is_file(name));
         }
-        Ok(state.maps.get(name).map(SharedMap::len))
+        Ok(state.folders[self.number].maps.get(name).map(SharedMap::len))
     }
 
     fn boot(&self) -> u128 {

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::directory::DirectoryChange;
+use super::folder::Folder;
 use super::inode::{Inode, Node};
 use super::{FaultyDisk, Power, SharedMap};
 
@@ -20,12 +21,9 @@ impl FaultyDisk {
     pub fn copied(&self) -> Arc<FaultyDisk> {
         let mut state = self.state.lock();
         let mut copy = state.without_maps();
-        let maps = state.maps.iter();
-        copy.maps = maps
-            .map(|(name, map)| (name.clone(), map.survivor(|| true).expect("memory for a map")))
-            .collect();
+        copy.folders = state.folders.iter().map(Folder::copied).collect();
         (copy.boot, copy.power) = (state.boot, state.power);
-        FaultyDisk::with(self.seed, copy)
+        FaultyDisk::with(self.seed, copy).directory(self.number)
     }
 
     /// Writes what the running system sees to a new directory: its files under `files`, which is a directory that
@@ -34,13 +32,14 @@ impl FaultyDisk {
         let state = self.state.lock();
         fs::create_dir_all(to.join(FILES))?;
         fs::create_dir_all(to.join(MAPS))?;
-        for name in state.directory.names() {
-            let node = state.directory.find(name).expect("it is named");
+        let folder = &state.folders[self.number];
+        for name in folder.directory.names() {
+            let node = folder.directory.find(name).expect("it is named");
             let mut bytes = vec![0; node.lock().length() as usize];
             node.lock().read(&mut bytes, 0);
             fs::write(to.join(FILES).join(name), bytes)?;
         }
-        for (name, map) in &state.maps {
+        for (name, map) in &folder.maps {
             let words = map.as_words().iter();
             let bytes: Vec<u8> = words.flat_map(|word| word.load(Ordering::Relaxed).to_ne_bytes()).collect();
             fs::write(to.join(MAPS).join(name), bytes)?;
@@ -64,15 +63,17 @@ impl FaultyDisk {
             let mut inode = Inode::default();
             inode.write(&bytes, 0);
             inode.sync();
-            state.directory.change(DirectoryChange::Create { name, node: Arc::new(Node::new(inode)) });
+            state.folders[0]
+                .directory
+                .change(DirectoryChange::Create { name, node: Arc::new(Node::new(inode)) });
         }
-        state.directory.sync();
+        state.folders[0].directory.sync();
         for (name, bytes) in named(MAPS)? {
             let map = SharedMap::anonymous(bytes.len())?;
             for (word, bytes) in map.as_words().iter().zip(bytes.chunks_exact(8)) {
                 word.store(u64::from_ne_bytes(bytes.try_into().expect("eight")), Ordering::Relaxed);
             }
-            state.maps.insert(name, map);
+            state.folders[0].maps.insert(name, map);
         }
         let boot = fs::read_to_string(from.join(BOOT))?;
         state.boot =

@@ -1,9 +1,9 @@
 //! What a crash would have left at each step of a run.
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
+use super::folder::Folder;
 use super::{FaultyDisk, Power, State, number};
 
 /// A step of a run, and the disk as it would be if the power had gone in it.
@@ -46,8 +46,7 @@ impl State {
             steps: self.steps,
             end: None,
             faults: Vec::new(),
-            directory: self.directory.cloned(),
-            maps: BTreeMap::new(),
+            folders: self.folders.iter().map(Folder::without_maps).collect(),
             boot,
             room: self.room,
             has_speed: self.has_speed,
