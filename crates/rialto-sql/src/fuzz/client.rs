@@ -54,7 +54,9 @@ impl<'d> Client<'d> {
             let ends_block = after == TransactionStatus::Idle && text.trim_start().len() >= 3;
             let expected = match before {
                 TransactionStatus::Idle => after == TransactionStatus::Idle,
-                TransactionStatus::Block | TransactionStatus::Failed => after == TransactionStatus::Failed || ends_block,
+                TransactionStatus::Block | TransactionStatus::Failed => {
+                    after == TransactionStatus::Failed || ends_block
+                }
             };
             assert!(expected, "{text}: {error}; {before:?}, then {after:?}");
         }
@@ -64,7 +66,11 @@ impl<'d> Client<'d> {
             assert!(changes || now == self.committed, "{text}: {:?} left a change", told.outcome);
             self.committed = now;
         }
-        let _ = (self.session.take_notices(), self.session.take_status_changes(), self.session.take_closed_portals());
+        let _ = (
+            self.session.take_notices(),
+            self.session.take_status_changes(),
+            self.session.take_closed_portals(),
+        );
         told
     }
 

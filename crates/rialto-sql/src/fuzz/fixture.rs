@@ -76,9 +76,9 @@ impl Fixture {
             *self = Fixture::new();
             return;
         }
-        let dropped = self.database.transact(|tx| {
-            user_tables(&self.database).try_for_each(|table| tx.drop_table(&table.name()))
-        });
+        let dropped = self
+            .database
+            .transact(|tx| user_tables(&self.database).try_for_each(|table| tx.drop_table(&table.name())));
         dropped.expect("the tables can be dropped");
         set_up(&self.database);
     }

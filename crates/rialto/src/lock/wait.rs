@@ -4,8 +4,6 @@ use std::cell::Cell;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
-use crate::canary;
-
 /// What to do about a lock that is not free.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum LockPolicy {
@@ -37,8 +35,7 @@ pub struct Wait<'a> {
 impl Wait<'_> {
     /// When the request began to wait; now, if this is its first wait.
     pub(super) fn since(&self) -> Instant {
-        let since = self.since.get().filter(|_| !canary::is_back("wait-begins-anew"));
-        let since = since.unwrap_or_else(Instant::now);
+        let since = self.since.get().unwrap_or_else(Instant::now);
         self.since.set(Some(since));
         since
     }

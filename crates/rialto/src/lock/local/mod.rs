@@ -487,6 +487,9 @@ impl LockManager {
                 return Ok(answer);
             }
             let target = LockTarget::Record { index: request.index, key: request.span.lower().to_vec() };
+            if canary::is_back("wait-begins-anew") {
+                wait.since.set(None);
+            }
             wait.since();
             self.begin_wait(owner, WaitRecord { waits_for: WaitsFor::Local(executor), target, since });
             locks.enqueue(request, self.slot(owner).wait_number());
