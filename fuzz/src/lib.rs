@@ -4,7 +4,8 @@ use rialto::fuzz::Target;
 
 /// All targets.
 pub fn targets() -> impl Iterator<Item = Target> {
-    rialto::fuzz::TARGETS.into_iter()
+    let kernel = rialto::fuzz::TARGETS.into_iter();
+    kernel.chain(rialto_sql::fuzz::TARGETS).chain(rialto_server::fuzz::TARGETS)
 }
 
 /// The target of this name.

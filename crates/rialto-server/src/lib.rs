@@ -8,6 +8,9 @@
 //! `docs/decisions/2026-11-21-own-protocol-messages.md`.
 
 pub mod connection;
+#[cfg(any(test, feature = "fuzzing"))]
+#[doc(hidden)]
+pub mod fuzz;
 mod listen;
 mod open_files;
 pub mod protocol;

@@ -10,8 +10,7 @@ use rialto::{Checkpointing, Database, Durability, Options, Scan};
 use crate::Session;
 use crate::run::Collected;
 
-/// What the database has before each input: tables of all types, with and without a primary key, filled and empty.
-const SET_UP: [&str; 7] = [
+const TABLES: [&str; 7] = [
     "create table account (id integer not null, owner text, balance bigint, note char(20))",
     "alter table account add primary key (id)",
     "create index account_owner on account (owner, balance)",
@@ -39,13 +38,14 @@ pub struct TableContents {
 #[derive(Debug)]
 pub struct Fixture {
     database: Database,
+    set_up: &'static [&'static str],
     base: Vec<TableContents>,
     changes: usize,
 }
 
 impl Fixture {
-    /// One that is as it is before each input.
-    pub fn new() -> Fixture {
+    /// One that these statements make.
+    pub fn made_by(set_up: &'static [&'static str]) -> Fixture {
         let options = Options {
             memory_bytes: 64 << 20,
             checkpoint: Checkpointing::None,
@@ -56,9 +56,9 @@ impl Fixture {
             ..Options::default()
         };
         let database = Database::open_on(MemoryDisk::new(), options).expect("a new database opens");
-        set_up(&database);
+        run_all(&database, set_up);
         let base = contents(&database);
-        Fixture { database, base, changes: 0 }
+        Fixture { database, set_up, base, changes: 0 }
     }
 
     /// The database.
@@ -73,26 +73,27 @@ impl Fixture {
         }
         self.changes += 1;
         if self.changes == CHANGES_MAX {
-            *self = Fixture::new();
+            *self = Fixture::made_by(self.set_up);
             return;
         }
         let dropped = self
             .database
             .transact(|tx| user_tables(&self.database).try_for_each(|table| tx.drop_table(&table.name())));
         dropped.expect("the tables can be dropped");
-        set_up(&self.database);
+        run_all(&self.database, self.set_up);
     }
 }
 
 impl Default for Fixture {
+    /// One with tables of all types, with and without a primary key, filled and empty.
     fn default() -> Fixture {
-        Fixture::new()
+        Fixture::made_by(&TABLES)
     }
 }
 
-fn set_up(database: &Database) {
+fn run_all(database: &Database, statements: &[&str]) {
     let mut session = Session::new(database.clone(), "ann", "bank");
-    for text in SET_UP {
+    for text in statements {
         let prepared = session.prepare(text, &[]).expect(text);
         session.execute(&prepared, &[], &mut Collected::default()).expect(text);
         session.finish().expect(text);

@@ -5,6 +5,7 @@
 //! A target keeps its databases from one input to the next, and each input finds them as they were ([`Fixture`]).
 
 mod client;
+mod copy;
 mod fixture;
 mod statements;
 #[cfg(test)]
@@ -17,5 +18,7 @@ pub use fixture::{Fixture, contents};
 pub use words::{is_harmless, text};
 
 /// The targets of SQL.
-pub const TARGETS: [Target; 1] =
-    [Target { name: "sql_text", check: statements::statements, longest: 400, kept: 2_000 }];
+pub const TARGETS: [Target; 2] = [
+    Target { name: "copy_text", check: copy::copy_text, longest: 400, kept: 2_000 },
+    Target { name: "sql_text", check: statements::statements, longest: 400, kept: 2_000 },
+];

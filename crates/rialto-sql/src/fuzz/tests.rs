@@ -24,3 +24,8 @@ fn the_kept_inputs_hold() {
 fn any_text_is_statements_or_an_error() {
     run("sql_text");
 }
+
+#[test]
+fn any_data_of_a_copy_come_out_as_they_went_in_or_are_an_error() {
+    run("copy_text");
+}

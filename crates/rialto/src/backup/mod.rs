@@ -40,6 +40,8 @@ use std::time::Duration;
 pub use self::archive::Archive;
 pub(crate) use self::restore::RESTORING;
 pub use self::restore::{Restore, RestoreReport, RestoreTo, restore};
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) use self::stream::{forge, frames_of};
 pub(crate) use self::take::{Backups, Destination, Output, Taking};
 use crate::ids::Lsn;
 use crate::io::{Caching, Disk, File, FileDisk, Open};

@@ -333,3 +333,34 @@ impl<'a> StreamReader<'a> {
         Ok(())
     }
 }
+
+/// A frame's kind and its payload.
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) type Frame = (u32, Vec<u8>);
+
+/// The frames of a backup that is whole.
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) fn frames_of(mut bytes: &[u8]) -> Vec<Frame> {
+    let mut frames = Vec::new();
+    while !bytes.is_empty() {
+        let (header, rest) = bytes.split_at(FRAME_HEADER);
+        let (payload, rest) = rest.split_at(u32_at(header, 8) as usize);
+        frames.push((u32_at(header, 4), payload.to_vec()));
+        bytes = rest;
+    }
+    frames
+}
+
+/// A backup of any frames, with their right numbers and checksums.
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) fn forge(frames: &[Frame]) -> Vec<u8> {
+    let mut out = Vec::new();
+    let mut writer = StreamWriter { out: &mut out, name: "", seed: 0, frames: 0, segments: 0, bytes: 0 };
+    for (kind, payload) in frames {
+        writer.frame(*kind, &[], payload).expect("memory takes it");
+        if let (1, Some(id)) = (writer.frames, payload.get(24..40)) {
+            writer.seed = seed_of(u128::from_le_bytes(id.try_into().expect("sixteen bytes")));
+        }
+    }
+    out
+}

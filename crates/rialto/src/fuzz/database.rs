@@ -12,7 +12,7 @@ use crate::row::{Column, ColumnType, Value, WhichIndex};
 use crate::{Checkpointing, Database, Logging, OpenError, Options, Scan, TableDef};
 
 /// The rows of both tables.
-type State = (BTreeMap<i32, (i64, String)>, BTreeMap<i32, i64>);
+pub(super) type State = (BTreeMap<i32, (i64, String)>, BTreeMap<i32, i64>);
 
 /// Small, and nothing happens by itself.
 pub(super) fn options() -> Options {
@@ -127,7 +127,7 @@ fn base() -> &'static Base {
     })
 }
 
-fn state_of(db: &Database) -> State {
+pub(super) fn state_of(db: &Database) -> State {
     let mut state = State::default();
     db.read(|tx| {
         state = State::default();

@@ -9,6 +9,8 @@
 //! break, and what is opened must be what was once committed, or an error. *Forgeries* have right checksums and senseless
 //! contents: no code may panic on them or take them for what they are not.
 
+mod archive;
+mod backup;
 mod calls;
 mod corpus;
 mod database;
@@ -28,7 +30,9 @@ pub use script::Script;
 pub use target::Target;
 
 /// The kernel's targets.
-pub const TARGETS: [Target; 9] = [
+pub const TARGETS: [Target; 11] = [
+    Target { name: "archive_files", check: archive::archive_files, longest: 64, kept: 200 },
+    Target { name: "backup_stream", check: backup::backup_stream, longest: 64, kept: 500 },
     Target { name: "database_files", check: database::database_files, longest: 64, kept: 200 },
     Target { name: "forged_calls", check: calls::forged_calls, longest: 60, kept: 200 },
     Target { name: "forged_home", check: home::forged_home, longest: 300, kept: 2_000 },

@@ -13,6 +13,16 @@ fn the_kept_inputs_hold() {
 }
 
 #[test]
+fn a_damaged_backup_is_what_was_backed_up_or_an_error() {
+    run("backup_stream");
+}
+
+#[test]
+fn a_damaged_archive_is_a_prefix_of_what_was_committed_or_an_error() {
+    run("archive_files");
+}
+
+#[test]
 fn a_damaged_database_is_what_it_was_or_an_error() {
     run("database_files");
 }

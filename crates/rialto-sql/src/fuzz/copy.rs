@@ -1,0 +1,174 @@
+//! COPY with any options and any data.
+
+use std::cell::RefCell;
+
+use rialto::fuzz::Script;
+use rialto::row::Value;
+
+use super::fixture::Fixture;
+use crate::copy::write_line;
+use crate::prepared::Kind;
+use crate::run::Collected;
+use crate::values::text;
+use crate::{Prepared, Result, RowSink, Session, SqlState, Tag};
+
+/// Two tables of all types, to go from one to the other.
+const TABLES: [&str; 2] = [
+    "create table one (b boolean, i2 smallint, i4 int, i8 int8, f8 double precision, n numeric(12,2), t text, \
+     c char(3), x bytea, d date, ts timestamp)",
+    "create table other (b boolean, i2 smallint, i4 int, i8 int8, f8 double precision, n numeric(12,2), t text, \
+     c char(3), x bytea, d date, ts timestamp)",
+];
+/// The columns of a COPY.
+const COLUMNS: [&str; 12] = [
+    "",
+    "(t)",
+    "(b)",
+    "(i2, i4, i8)",
+    "(f8)",
+    "(n)",
+    "(c)",
+    "(x)",
+    "(d)",
+    "(ts)",
+    "(t, i4)",
+    "(ts, t, c, b)",
+];
+
+thread_local! {
+    static FIXTURE: RefCell<Fixture> = RefCell::new(Fixture::made_by(&TABLES));
+}
+
+/// The lines of a COPY to the client.
+#[derive(Default)]
+struct Lines(Vec<u8>);
+
+impl RowSink for Lines {
+    fn row(&mut self, plan: &Prepared, values: &[Value]) -> Result<()> {
+        let Kind::Copy(copy) = &plan.kind else { unreachable!("the statement is a COPY") };
+        write_line(values, copy, &mut self.0);
+        Ok(())
+    }
+
+    fn restart(&mut self) -> bool {
+        self.0.clear();
+        true
+    }
+}
+
+/// Data for a COPY, its columns and its options: however the data are cut, the same rows come of them, or the same error. Rows that
+/// are in the table come out by COPY TO as lines that make the same rows of another table.
+pub fn copy_text(data: &[u8]) {
+    let mut script = Script::of(data);
+    let columns = COLUMNS[script.below(COLUMNS.len())];
+    let cut = 1 + script.below(9);
+    let options = options(&mut script);
+    let data = script.bytes(usize::MAX);
+    FIXTURE.with_borrow_mut(|fixture| {
+        let mut session = Session::new(fixture.database().clone(), "ann", "bank");
+        let mut in_block = |work: &mut dyn FnMut(&mut Session)| {
+            run(&mut session, "begin");
+            work(&mut session);
+            run(&mut session, "rollback");
+        };
+        let from = |table: &str| format!("copy {table} {columns} from stdin with ({options})");
+        let to = |table: &str| format!("copy {table} {columns} to stdout with ({options})");
+        let mut whole = None;
+        in_block(&mut |session| {
+            let answer = copy_in(session, &from("one"), &[data]);
+            let rows = answer.is_ok().then(|| rows(session, "one"));
+            if let Some(rows) = &rows {
+                let lines = copy_out(session, &to("one"));
+                let again = copy_in(session, &from("other"), &[&lines]);
+                assert_eq!(again, answer, "{}", String::from_utf8_lossy(&lines));
+                assert_eq!(copy_out(session, &to("other")), lines);
+                if !some_value_reads_as_null(session, &to("one"), rows) {
+                    assert_eq!(printed(&self::rows(session, "other")), printed(rows));
+                }
+            }
+            whole = Some((answer, rows));
+        });
+        let (answer, expected) = whole.expect("it has run");
+        in_block(&mut |session| {
+            let pieces: Vec<&[u8]> = data.chunks(cut).collect();
+            assert_eq!(copy_in(session, &from("one"), &pieces), answer, "in pieces of {cut} bytes");
+            if let Some(expected) = &expected {
+                assert_eq!(printed(&rows(session, "one")), printed(expected), "in pieces of {cut} bytes");
+            }
+        });
+        drop(session);
+        fixture.restore();
+    });
+}
+
+/// The text of a COPY's options.
+fn options(script: &mut Script<'_>) -> String {
+    let quoted = |bytes: &[u8]| -> String {
+        let text: String = bytes.iter().map(|byte| char::from(byte & 0x7f)).collect();
+        format!("'{}'", text.replace('\'', "''"))
+    };
+    let mut options = vec!["format text".to_owned()];
+    let which = script.byte();
+    if which & 1 != 0 {
+        options.push(format!("delimiter {}", quoted(script.bytes(1))));
+    }
+    if which & 2 != 0 {
+        let length = script.below(4);
+        options.push(format!("null {}", quoted(script.bytes(length))));
+    }
+    if which & 4 != 0 {
+        options.push("freeze".to_owned());
+    }
+    options.join(", ")
+}
+
+fn run(session: &mut Session, text: &str) -> (Tag, Collected) {
+    let mut rows = Collected::default();
+    let prepared = session.prepare(text, &[]).unwrap_or_else(|error| panic!("{text}: {error}"));
+    let tag = session.execute(&prepared, &[], &mut rows).unwrap_or_else(|error| panic!("{text}: {error}"));
+    (tag, rows)
+}
+
+fn rows(session: &mut Session, table: &str) -> Vec<Vec<Value>> {
+    run(session, &format!("select * from {table}")).1.0
+}
+
+/// As text, in which a NaN equals itself.
+fn printed(rows: &[Vec<Value>]) -> Vec<String> {
+    rows.iter().map(|row| format!("{row:?}")).collect()
+}
+
+fn copy_in(session: &mut Session, text: &str, pieces: &[&[u8]]) -> Result<Option<Tag>> {
+    let answer = session.prepare(text, &[]).and_then(|prepared| {
+        let mut copy = session.begin_copy(&prepared)?;
+        for piece in pieces {
+            assert_eq!(session.run_copy(&mut copy, piece, false)?, None);
+        }
+        session.run_copy(&mut copy, &[], true)
+    });
+    if let Err(error) = &answer {
+        assert_ne!(error.sqlstate, SqlState::Internal, "{text}: {error}");
+        session.fail(error).expect("the database goes on");
+    }
+    answer
+}
+
+fn copy_out(session: &mut Session, text: &str) -> Vec<u8> {
+    let prepared = session.prepare(text, &[]).unwrap_or_else(|error| panic!("{text}: {error}"));
+    let mut lines = Lines::default();
+    session.execute(&prepared, &[], &mut lines).unwrap_or_else(|error| panic!("{text}: {error}"));
+    lines.0
+}
+
+/// Whether some value is written as what stands for null, which then is what it reads as (as in PostgreSQL).
+fn some_value_reads_as_null(session: &mut Session, text: &str, rows: &[Vec<Value>]) -> bool {
+    let prepared = session.prepare(text, &[]).expect("it was prepared before");
+    let Kind::Copy(copy) = &prepared.kind else { unreachable!("the statement is a COPY") };
+    let mut line = Vec::new();
+    let mut reads_as_null = |row: &[Value], column: usize| {
+        line.clear();
+        let written = text::write(&row[copy.columns[column]], copy.output[column].sql_type, &mut line);
+        written.is_some() && line == copy.options.null.as_bytes()
+    };
+    rows.iter().any(|row| (0..copy.columns.len()).any(|column| reads_as_null(row, column)))
+}

@@ -1,0 +1,98 @@
+//! Restores with an archived log that was damaged, or forged.
+
+use std::sync::{Arc, OnceLock};
+
+use super::backup::{FULL, archive_of, base, database, restore_of, without_point};
+use super::edit::{Edit, Files, disk_of, edit};
+use super::forged_rows::{log_of, mutate};
+use super::script::Script;
+use crate::backup::RestoreTo;
+use crate::io::Disk;
+use crate::log::recover;
+use crate::{Lsn, OpenError};
+
+/// Edits of the files of an archive, or packets under right checksums that nobody logged, behind a full backup. What is restored is
+/// what the database held at the place that is reached, or an error says what is wrong with the archive, and where.
+pub fn archive_files(data: &[u8]) {
+    let mut script = Script::of(data);
+    if script.byte().is_multiple_of(2) {
+        return forged_packets(&mut script);
+    }
+    let base = base();
+    let (first, last) = (base.states.keys().next().expect("there are many").0, base.end().0);
+    let to = match script.byte() {
+        0..128 => RestoreTo::End,
+        nth => RestoreTo::Place(Lsn(first + u64::from(nth - 128) % (last - first + 3))),
+    };
+    let mut files = base.archive.clone();
+    let edits = edit(&mut files, &base.archive_before, &mut script);
+    let mut backups = base.backups.clone();
+    backups.retain(|name, _| name == FULL);
+    match restore_of(&backups, Some(archive_of(&files)), to) {
+        Ok(restored) => {
+            let place = restored.report.place;
+            match to {
+                RestoreTo::Place(wanted) => assert_eq!(place, wanted),
+                // An archive does not tell where it ends.
+                _ => assert!(place == base.end() || !edits.is_empty(), "it ends at place {place}"),
+            }
+            restored.is_as_it_was(&edits);
+        }
+        Err(error) => is_about_the_archive(&error, &files, &edits, to),
+    }
+}
+
+/// The error names a file of the archive and an offset in it, or says what the archive lacks.
+fn is_about_the_archive(error: &OpenError, files: &Files, edits: &[Edit], to: RestoreTo) {
+    match error {
+        OpenError::Corrupt { file, offset, what } => {
+            assert!(!edits.is_empty(), "{error}");
+            let name = file.rsplit('/').next().expect("a name has an end");
+            assert!(["log-", "load-"].iter().any(|kind| name.starts_with(kind)), "{error}: {edits:?}");
+            let length =
+                [files.get(name), base().archive.get(name)].into_iter().flatten().map(Vec::len).max();
+            assert!(*offset <= length.unwrap_or(4096) as u64 && !what.is_empty(), "{error}: {edits:?}");
+        }
+        OpenError::Unsupported { what } => {
+            let may_be = !edits.is_empty() || to != RestoreTo::End;
+            assert!(may_be && (what.contains("archive") || what.contains(FULL)), "{what}: {edits:?}");
+        }
+        error => panic!("expected Corrupt, found {error:?}: {edits:?}"),
+    }
+}
+
+/// The archive's packets with their kinds, from the first one.
+fn packets() -> &'static [(u8, Vec<u8>)] {
+    static PACKETS: OnceLock<Vec<(u8, Vec<u8>)>> = OnceLock::new();
+    PACKETS.get_or_init(|| {
+        let disk: Arc<dyn Disk> = disk_of(&base().archive);
+        let mut reader = recover(&disk, database(), Lsn(1)).unwrap();
+        let mut packets = Vec::new();
+        while let Some(packet) = reader.next_packet().unwrap() {
+            packets.push((packet.kind as u8, packet.bytes.to_vec()));
+        }
+        assert_eq!(packets.len() as u64, base().end().0);
+        packets
+    })
+}
+
+fn forged_packets(script: &mut Script<'_>) {
+    let mut packets = packets().to_vec();
+    for _ in 0..1 + script.below(2) {
+        let chosen = script.below(packets.len());
+        match script.byte() % 8 {
+            0 => packets[chosen].0 = script.byte() % 8,
+            1 => packets.swap(chosen, 0),
+            _ => mutate(&mut packets[chosen].1, script),
+        }
+    }
+    let mut files = base().archive.clone();
+    files.retain(|name, _| !name.starts_with("log-"));
+    files.insert("log-0000000001".to_owned(), log_of(database(), packets));
+    match restore_of(without_point(), Some(archive_of(&files)), RestoreTo::End) {
+        Ok(restored) => restored.opens_or_is_corrupt(),
+        Err(OpenError::Corrupt { what, .. } | OpenError::Unsupported { what }) => assert!(!what.is_empty()),
+        Err(OpenError::Memory { .. }) => {}
+        Err(error) => panic!("expected Corrupt, found {error:?}"),
+    }
+}

@@ -1,0 +1,274 @@
+//! Backups whose streams were damaged, or forged.
+
+use std::collections::BTreeMap;
+use std::io::Cursor;
+use std::sync::{Arc, OnceLock};
+
+use super::database::{State, options, state_of};
+use super::edit::{Edit, Files, disk_of, edit, files_of};
+use super::forged_rows::mutate;
+use super::script::Script;
+use crate::backup::{Archive, Backup, Restore, RestoreReport, RestoreTo, forge, frames_of, restore};
+use crate::io::{Disk, MemoryDisk, Random};
+use crate::recovery::check::check;
+use crate::row::{Column, ColumnType, Value};
+use crate::{BackupKind, Database, Lsn, OpenError, Options, TableDef};
+
+pub(super) const FULL: &str = "full";
+const INCREMENT: &str = "increment";
+
+/// What there is of a database: a full backup, an increment on it, and the archived log from the first place on.
+pub(super) struct Base {
+    /// The streams of both backups.
+    pub backups: Files,
+    /// Those of another full backup, taken earlier.
+    earlier: Files,
+    /// The files of the archive.
+    pub archive: Files,
+    /// Its files at the time of the increment.
+    pub archive_before: Files,
+    /// The database's contents by the place of the transaction that made them.
+    pub states: BTreeMap<Lsn, State>,
+}
+
+impl Base {
+    /// The last place.
+    pub fn end(&self) -> Lsn {
+        *self.states.last_key_value().expect("there are many").0
+    }
+}
+
+pub(super) fn base() -> &'static Base {
+    static BASE: OnceLock<Base> = OnceLock::new();
+    BASE.get_or_init(|| {
+        let archive = MemoryDisk::new();
+        let archived: Arc<dyn Disk> = archive.clone();
+        let options = Options { archive: Some(Archive::on(archived)), ..options() };
+        let db = Database::open_on(MemoryDisk::new(), options).unwrap();
+        let mut history =
+            History { db, random: Random::new(11), states: BTreeMap::new(), state: State::default() };
+        history.create();
+        history.change(12);
+        let earlier = Files::from([(FULL.to_owned(), history.backup(BackupKind::Full))]);
+        history.change(12);
+        let full = history.backup(BackupKind::Full);
+        history.change(12);
+        let increment = history.backup(BackupKind::Incremental);
+        history.db.archive_log().unwrap();
+        let archive_before = files_of(&*archive);
+        history.change(12);
+        history.load();
+        history.change(12);
+        history.db.archive_log().unwrap();
+        let backups = Files::from([(FULL.to_owned(), full), (INCREMENT.to_owned(), increment)]);
+        let base =
+            Base { backups, earlier, archive: files_of(&*archive), archive_before, states: history.states };
+        assert!(base.archive.keys().any(|name| name.starts_with("load-")), "{:?}", base.archive.keys());
+        base
+    })
+}
+
+/// A database that changes, and what it held after each transaction.
+struct History {
+    db: Database,
+    random: Random,
+    states: BTreeMap<Lsn, State>,
+    state: State,
+}
+
+impl History {
+    fn commit(&mut self, body: impl Fn(&mut crate::Transaction) -> crate::Result<()>) {
+        let ticket = self.db.submit(|tx| body(tx)).unwrap().1;
+        self.states.insert(ticket.lsn(), self.state.clone());
+        ticket.wait().unwrap();
+    }
+
+    fn create(&mut self) {
+        self.commit(|tx| {
+            let columns = vec![
+                Column::new("id", ColumnType::Int4),
+                Column::new("number", ColumnType::Int8),
+                Column::new("text", ColumnType::Text),
+            ];
+            tx.create_table(&TableDef::new("things", columns).with_primary_key(&["id"]))?;
+            tx.create_index("things", "things_number", &["number"], false)
+        });
+    }
+
+    /// Writes or deletes one row in each of so many transactions.
+    fn change(&mut self, transactions: usize) {
+        let table = self.db.table("things").unwrap();
+        for _ in 0..transactions {
+            let id = self.random.below(40) as i32;
+            let (number, length) = (self.random.next() as i64, self.random.below(400) as usize);
+            let text = "x".repeat(length);
+            let before = match self.random.chance(1, 4) {
+                true => self.state.0.remove(&id),
+                false => self.state.0.insert(id, (number, text.clone())),
+            };
+            let is_there = self.state.0.contains_key(&id);
+            let row = [Value::Int4(id), Value::Int8(number), Value::Text(text)];
+            self.commit(|tx| match (&before, is_there) {
+                (Some(_), true) => {
+                    tx.update(&table, id, &[(1, row[1].clone()), (2, row[2].clone())]).map(drop)
+                }
+                (Some(_), false) => tx.delete(&table, id).map(drop),
+                (None, true) => tx.insert(&table, &row),
+                // A transaction takes a place by writing.
+                (None, false) => tx.insert(&table, &row).and_then(|()| tx.delete(&table, id)).map(drop),
+            });
+        }
+    }
+
+    /// Makes a table by a bulk load.
+    fn load(&mut self) {
+        self.state.1 = (0..300).map(|id| (id, i64::from(id) * 3)).collect();
+        self.commit(|tx| {
+            let columns = vec![Column::new("id", ColumnType::Int4), Column::new("number", ColumnType::Int8)];
+            let loaded = tx.create_table(&TableDef::new("loaded", columns).with_primary_key(&["id"]))?;
+            (0..300).try_for_each(|id| tx.insert(&loaded, &[Value::Int4(id), Value::Int8(i64::from(id) * 3)]))
+        });
+    }
+
+    fn backup(&self, kind: BackupKind) -> Vec<u8> {
+        let mut stream = Vec::new();
+        let report = self.db.backup_to(&mut stream, kind).unwrap();
+        assert!(self.states.contains_key(&report.place), "a backup ends at a transaction");
+        stream
+    }
+}
+
+/// A restore of these backups, in the order of their names.
+pub(super) fn restore_of(
+    backups: &Files,
+    archive: Option<Archive>,
+    to: RestoreTo,
+) -> Result<Restored, OpenError> {
+    let stream = |(name, bytes): (&String, &Vec<u8>)| Backup::stream(name, Cursor::new(bytes.clone()));
+    let backups = backups.iter().map(stream).collect();
+    let disk: Arc<dyn Disk> = MemoryDisk::new();
+    let plan = Restore { archive, to, memory_bytes: 16 << 20, threads: 2, ..Restore::new(backups) };
+    match restore(plan, disk.clone()) {
+        Ok(report) => Ok(Restored { report, disk }),
+        Err(error) => {
+            assert!(disk.list().unwrap().is_empty(), "{error}: something is left");
+            Err(error)
+        }
+    }
+}
+
+/// What was restored.
+pub(super) struct Restored {
+    pub report: RestoreReport,
+    pub disk: Arc<dyn Disk>,
+}
+
+impl Restored {
+    /// It is what the database held at the place that the restore has reached.
+    pub fn is_as_it_was(&self, edits: &[Edit]) {
+        let expected = base().states.get(&self.report.place);
+        let db = Database::open_on(self.disk.clone(), options())
+            .unwrap_or_else(|error| panic!("{error}: {edits:?}"));
+        assert!(
+            Some(&state_of(&db)) == expected,
+            "not what was there at place {}: {edits:?}",
+            self.report.place
+        );
+    }
+
+    /// It is a database, or an error says what is wrong with it. A check says as much.
+    pub fn opens_or_is_corrupt(&self) {
+        let checked = check(&self.disk, 16 << 20, 1);
+        match Database::open_on(self.disk.clone(), options()) {
+            Ok(db) => db.close().unwrap(),
+            Err(OpenError::Corrupt { what, .. }) => {
+                assert!(checked.is_ok_and(|report| !report.is_sound()), "a check finds nothing: {what}");
+            }
+            Err(error) => panic!("expected Corrupt, found {error:?}"),
+        }
+    }
+}
+
+/// Edits of the streams of a backup and of an increment on it, or frames with right checksums that no backup has. What is restored is
+/// what the database held, or an error names the backup, and where in it the damage is.
+pub fn backup_stream(data: &[u8]) {
+    let base = base();
+    let mut script = Script::of(data);
+    let mut backups = base.backups.clone();
+    if script.byte().is_multiple_of(2) {
+        forge_frame(backups.get_mut([FULL, INCREMENT][script.below(2)]).expect("it is there"), &mut script);
+        match restore_of(&backups, None, RestoreTo::End) {
+            Ok(restored) => restored.opens_or_is_corrupt(),
+            Err(error) => is_about_a_backup(&error, &backups),
+        }
+        return;
+    }
+    let edits = edit(&mut backups, &base.earlier, &mut script);
+    match restore_of(&backups, None, RestoreTo::End) {
+        Ok(restored) => restored.is_as_it_was(&edits),
+        Err(error) => {
+            assert!(!edits.is_empty(), "{error}");
+            is_about_a_backup(&error, &backups);
+        }
+    }
+}
+
+/// Changes a frame, and seals the stream again. The end of the stream counts its bytes rightly, unless it is what was changed.
+fn forge_frame(stream: &mut Vec<u8>, script: &mut Script<'_>) {
+    let mut frames = frames_of(stream);
+    let (chosen, last) = (script.below(frames.len()), frames.len() - 1);
+    match script.byte() % 8 {
+        0 => frames[chosen].0 = script.byte().into(),
+        1 => frames.swap(chosen, last - 1),
+        _ => mutate(&mut frames[chosen].1, script),
+    }
+    let sealed = forge(&frames);
+    if chosen != last {
+        let end = sealed.len() - (stream.len() - end_of_others(stream));
+        frames[last].1[8..16].copy_from_slice(&(end as u64).to_le_bytes());
+    }
+    *stream = forge(&frames);
+}
+
+/// Where the last frame begins in a stream that is whole.
+fn end_of_others(stream: &[u8]) -> usize {
+    u64::from_le_bytes(*stream.last_chunk::<8>().expect("a stream ends with its length")) as usize
+}
+
+/// The error names a backup and an offset in it, or says that the backups do not go together.
+fn is_about_a_backup(error: &OpenError, backups: &Files) {
+    match error {
+        OpenError::Corrupt { file, offset, what } => {
+            let stream = backups.get(file).unwrap_or_else(|| panic!("{error}: no backup"));
+            assert!(*offset <= stream.len() as u64 && !what.is_empty(), "{error}");
+        }
+        OpenError::Unsupported { what } => assert!(what.contains(FULL) || what.contains(INCREMENT), "{what}"),
+        error => panic!("expected Corrupt, found {error:?}"),
+    }
+}
+
+/// A full backup that names no point of the log, as older programs wrote them: of any log that is its database's.
+pub(super) fn without_point() -> &'static Files {
+    static BACKUP: OnceLock<Files> = OnceLock::new();
+    BACKUP.get_or_init(|| {
+        let stream = &base().backups[FULL];
+        let mut frames = frames_of(stream);
+        let (length, last) = (frames[0].1.len(), frames.len() - 1);
+        frames[0].1[..4].copy_from_slice(&2u32.to_le_bytes());
+        frames[0].1.truncate(88);
+        let end = end_of_others(stream) - (length - 88);
+        frames[last].1[8..16].copy_from_slice(&(end as u64).to_le_bytes());
+        Files::from([(FULL.to_owned(), forge(&frames))])
+    })
+}
+
+/// The identity of the database.
+pub(super) fn database() -> u128 {
+    let frames = frames_of(&base().backups[FULL]);
+    u128::from_le_bytes(frames[0].1[8..24].try_into().expect("sixteen bytes"))
+}
+
+/// The archive with these files.
+pub(super) fn archive_of(files: &Files) -> Archive {
+    Archive::on(disk_of(files))
+}
