@@ -14,10 +14,11 @@ use crate::{Checkpointing, Database, Logging, OpenError, Options, Scan, TableDef
 /// The rows of both tables.
 pub(super) type State = (BTreeMap<i32, (i64, String)>, BTreeMap<i32, i64>);
 
-/// Small, and nothing happens by itself.
+/// Small, also on disk, and nothing happens by itself.
 pub(super) fn options() -> Options {
     Options {
         memory_bytes: 16 << 20,
+        log_bytes_max: 16 << 20,
         checkpoint: Checkpointing::None,
         sweep_bytes_per_s: Some(0),
         recovery_threads: 2,
