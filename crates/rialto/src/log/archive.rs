@@ -30,6 +30,7 @@ use super::PAGE;
 use super::block::{self, BLOCK_MAX};
 use super::files::{self, LogFile, LogFileHeader};
 use super::reader::first_block;
+use crate::canary;
 use crate::checkpoint::load_file::{load_file_name, load_file_number};
 use crate::io::{AlignedBuffer, Caching, DirectoryLock, Disk, File, Open, remove_in_steps};
 use crate::{Error, Result};
@@ -304,7 +305,9 @@ impl Archiver {
             at += piece as u64;
         }
         to.set_length(length)?;
-        to.sync()?;
+        if !canary::is_back("archive-copy-not-synced") {
+            to.sync()?;
+        }
         self.to.rename(unfinished, name)?;
         self.to.sync_directory()?;
         self.stats.lock().bytes += bytes;

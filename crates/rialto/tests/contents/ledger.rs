@@ -6,7 +6,9 @@
 
 mod clients;
 mod contents;
+mod copies;
 mod kept;
+mod restores;
 mod steps;
 mod told;
 
@@ -17,12 +19,13 @@ use std::time::Duration;
 use crate::common::seeds::for_a_while;
 use clients::{Client, procedures};
 use contents::{Contents, SIDES, WRITERS, compare, contents, prepare};
-use rialto::backup::{Archive, Backup, Restore, restore};
-use rialto::io::{Caching, Disk, FaultKind, FaultyDisk, MemoryDisk, Random};
+use copies::{Copies, Shelf, Taken, archive_on, has_no_log, plan, restored};
+use rialto::backup::{Archive, RestoreTo};
+use rialto::io::{Caching, Disk, FaultKind, FaultyDisk, Random};
 use rialto::recovery::check::check;
 use rialto::row::{Value, WhichIndex};
 use rialto::{
-    BackupKind, Checkpointing, Database, GroupCommitDesign, LockForm, Logging, Options, TransactionServer,
+    Checkpointing, Database, Durability, GroupCommitDesign, LockForm, Logging, Options, TransactionServer,
     TransactionServerOptions,
 };
 use told::{Bounds, END, Told};
@@ -117,26 +120,6 @@ fn change(db: &Database, options: &Options, mut random: Random, over: &AtomicBoo
     }
 }
 
-/// A backup, and what answers had told of before it began.
-#[derive(Clone)]
-struct Taken {
-    disk: Arc<MemoryDisk>,
-    least: Vec<i64>,
-}
-
-/// Takes backups until it is over; the last that is whole.
-fn take_backups(db: &Database, told: &[Told], over: &AtomicBool) -> Option<Taken> {
-    let mut last = None;
-    while !over.load(Ordering::SeqCst) {
-        let (disk, least) = (MemoryDisk::new(), told.iter().map(|it| it.least(false)).collect());
-        if db.backup_on(disk.clone(), BackupKind::Full).is_ok() {
-            last = Some(Taken { disk, least });
-        }
-        std::thread::sleep(Duration::from_millis(2));
-    }
-    last
-}
-
 /// How a life of a database ends.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum End {
@@ -155,26 +138,39 @@ struct Tally {
     transactions: i64,
 }
 
-/// All clients at once, with so many transactions each, until they are done or the disk ends; the last backup.
-fn work(
-    db: &Database,
-    options: &Options,
-    told: &[Told],
-    state: &Contents,
+/// All clients at once.
+struct Work<'a> {
+    db: &'a Database,
+    options: &'a Options,
+    told: &'a [Told],
+    /// What is there before.
+    state: &'a Contents,
+    /// How many transactions each makes.
     each: i64,
-    random: &mut Random,
-    about: &str,
-) -> Option<Taken> {
+    /// Nothing asks for the log to be written: all commits are of level memory, and no checkpoint is demanded.
+    is_quiet: bool,
+    /// The copies that are kept meanwhile, and where backups go.
+    kept: Option<(&'a mut Copies, &'a Shelf)>,
+    about: &'a str,
+}
+
+/// Works until all are done or the disk ends.
+fn work(work: Work<'_>, random: &mut Random) {
+    let Work { db, options, told, state, each, is_quiet, kept, about } = work;
+    let levels: &[Durability] =
+        if is_quiet { &[Durability::Memory] } else { &[Durability::Disk, Durability::Memory] };
     let standbys =
         TransactionServerOptions { queue: 1 + random.below(4) as usize, standbys: random.below(4) as usize };
     let server = TransactionServer::start(db, &standbys).unwrap();
     let over = AtomicBool::new(false);
-    let demands = random.chance(1, 2);
-    let with_backups = random.chance(1, 3);
+    let demands = !is_quiet && random.chance(1, 2);
     let with_changes = random.chance(1, 2);
-    let taken = std::thread::scope(|scope| {
-        let beside = random.fork();
-        let backups = with_backups.then(|| scope.spawn(|| take_backups(db, told, &over)));
+    std::thread::scope(|scope| {
+        let [beside, keeper] = [random.fork(), random.fork()];
+        if let Some((copies, shelf)) = kept {
+            let over = &over;
+            scope.spawn(move || copies.keep(db, shelf, told, keeper, over));
+        }
         if demands {
             scope.spawn(|| {
                 while !over.load(Ordering::SeqCst) && db.checkpoint().is_ok() {
@@ -187,7 +183,7 @@ fn work(
         }
         let _ends = Ends(&over);
         std::thread::scope(|scope| {
-            let mut client = || Client::new(db, &server, told, random.fork(), about);
+            let mut client = || Client::new(db, &server, (told, levels), random.fork(), about);
             for writer in 0..WRITERS {
                 let client = client();
                 scope.spawn(move || client.write(writer, state.counts[writer] + 1, each));
@@ -196,31 +192,8 @@ fn work(
             scope.spawn(move || reader.read(each as u32 * 2));
             scope.spawn(move || definer.define(state.clone(), each / 3));
         });
-        over.store(true, Ordering::SeqCst);
-        backups.and_then(|backups| backups.join().unwrap())
     });
     server.close();
-    taken
-}
-
-/// What a backup holds, alone or with all of the archive.
-fn restored(taken: &Taken, memory_bytes: u64, archive: Option<Archive>, about: &str) -> Contents {
-    let disk = MemoryDisk::new();
-    let plan = Restore {
-        archive,
-        memory_bytes,
-        procedures: procedures(),
-        ..Restore::new(vec![Backup::on(taken.disk.clone(), "backup").unwrap()])
-    };
-    restore(plan, disk.clone()).unwrap_or_else(|error| panic!("{about}: {error}"));
-    let options = Options {
-        memory_bytes,
-        checkpoint: Checkpointing::None,
-        procedures: procedures(),
-        ..Options::default()
-    };
-    let db = Database::open_on(disk, options).unwrap_or_else(|error| panic!("{about}: {error}"));
-    contents(&db, about)
 }
 
 /// What there is follows from how far each writer has come.
@@ -235,6 +208,46 @@ fn sound(disk: &Arc<FaultyDisk>, memory_bytes: u64, about: &str) {
     assert!(report.is_sound(), "{about}: {report}");
 }
 
+/// The last backup of a database, those that it is an increment on, and what was promised of its archive.
+#[derive(Default)]
+struct Kept {
+    last: Option<(Copies, Taken)>,
+    archived: Vec<i64>,
+}
+
+impl Kept {
+    /// After a life, in which these copies were made.
+    fn add(&mut self, copies: Copies) {
+        if let Some(archived) = copies.archived.last() {
+            self.archived.clone_from(&archived.least);
+        }
+        if let Some(taken) = copies.taken.last().cloned() {
+            self.last = Some((copies, taken));
+        }
+    }
+
+    /// What the last backup gives with the archive on this machine, which has at least what was promised.
+    fn restored(&self, machine: &FaultyDisk, memory: u64, about: &str) -> Option<Contents> {
+        let (copies, taken) = self.last.as_ref()?;
+        let about = &format!("{about}, its last backup with the archive");
+        let plan = plan(copies.chain(taken, None), Some(archive_on(machine)), RestoreTo::End, memory);
+        let found = match restored(plan, about) {
+            Ok((_, found)) => found,
+            Err(error) => {
+                assert!(self.archived.is_empty() && has_no_log(&error), "{about}: {error}");
+                return None;
+            }
+        };
+        for promised in [&taken.least, &self.archived] {
+            for (writer, (least, count)) in promised.iter().zip(&found.counts).enumerate() {
+                assert!(count >= least, "{about}: {least} of writer {writer} were archived, found {count}");
+            }
+        }
+        check_contents(&found, &Contents::default(), about);
+        Some(found)
+    }
+}
+
 /// A database and its lives.
 fn lives(seed: u64, tally: &mut Tally) {
     let mut random = Random::new(seed);
@@ -243,9 +256,10 @@ fn lives(seed: u64, tally: &mut Tally) {
         disk.pretend_speed();
     }
     let memory = one_of(&mut random, &MEMORY);
-    let archive = random.chance(1, 2).then(|| Archive::on(MemoryDisk::new()));
-    let mut options = any_options(&mut random, memory, archive.clone());
-    let mut last_taken: Option<Taken> = None;
+    let archives = random.chance(1, 2);
+    let archive = |disk: &FaultyDisk| archives.then(|| archive_on(disk));
+    let mut options = any_options(&mut random, memory, archive(&disk));
+    let mut kept = Kept::default();
     let mut db = Database::open_on(disk.clone(), options.clone()).unwrap();
     prepare(&db);
     let mut state = Contents::default();
@@ -269,9 +283,26 @@ fn lives(seed: u64, tally: &mut Tally) {
             disk.fail(kind, name, random.below(200));
         }
         let each = 10 + random.below(60) as i64;
-        let taken = work(&db, &options, &told, &state, each, &mut random, about);
+        let mut copies = Copies::default();
+        let keeps = random.chance(1, 3).then_some((&mut copies, &Shelf::Elsewhere));
+        let clients = Work {
+            db: &db,
+            options: &options,
+            told: &told,
+            state: &state,
+            each,
+            is_quiet: false,
+            kept: keeps,
+            about,
+        };
+        work(clients, &mut random);
         let closes = random.chance(1, 3);
-        let closed = closes && db.close().is_ok();
+        let mut closed = false;
+        if closes && archives {
+            copies.archive(&told, || db.close().inspect(|()| closed = true));
+        } else if closes {
+            closed = db.close().is_ok();
+        }
         let end = if disk.is_down() { Some(end) } else { (!closed).then_some(end) };
         if !disk.is_down() {
             match end {
@@ -286,20 +317,23 @@ fn lives(seed: u64, tally: &mut Tally) {
         }
         disk.mend();
         disk = disk.restart();
-        if let Some(taken) = &taken {
+        if let Some(taken) = copies.taken.last() {
             tally.backups += 1;
             let about = &format!("{about}, its backup");
-            let found = restored(taken, memory, None, about);
-            Bounds::of(&told, taken.least.clone(), END).check(&found.counts, about);
+            let plan = plan(copies.chain(taken, None), None, RestoreTo::End, memory);
+            let (place, found) = restored(plan, about).unwrap_or_else(|error| panic!("{about}: {error}"));
+            assert_eq!(place, taken.place, "{about}");
+            let bounds = Bounds::of(&told, taken.least.clone(), END);
+            bounds.up_to(place, &told).check(&found.counts, about);
             check_contents(&found, &state, about);
         }
-        last_taken = taken.or(last_taken);
+        kept.add(copies);
         let mut power_lost = end == Some(End::PowerLost);
         if random.chance(1, 3) {
             // A loss of power during recovery, or just after it (I8).
             disk.crash_at(disk.steps() + 1 + random.below(30));
-            if let Ok(db) = Database::open_on(disk.clone(), any_options(&mut random, memory, archive.clone()))
-            {
+            let options = any_options(&mut random, memory, archive(&disk));
+            if let Ok(db) = Database::open_on(disk.clone(), options) {
                 let _ = db.sync();
             }
             if !disk.is_down() {
@@ -312,17 +346,25 @@ fn lives(seed: u64, tally: &mut Tally) {
         if random.chance(1, 3) {
             sound(&disk, memory, about);
         }
-        options = any_options(&mut random, memory, archive.clone());
+        let archived = if archives { kept.restored(&disk, memory, about) } else { None };
+        options = any_options(&mut random, memory, archive(&disk));
         db = Database::open_on(disk.clone(), options.clone())
             .unwrap_or_else(|error| panic!("{about}: {error}"));
         let found = contents(&db, about);
         let least: Vec<i64> = told.iter().map(|it| it.least(power_lost)).collect();
         Bounds::of(&told, least, END).check(&found.counts, &format!("{about}, {end:?}"));
         check_contents(&found, &state, about);
-        if let (None, Some(taken), Some(archive)) = (end, &last_taken, &archive) {
+        if let Some(archived) = archived {
             tally.archives += 1;
             let about = &format!("{about}, its last backup with the archive");
-            compare(&restored(taken, memory, Some(archive.clone()), about), &found, about);
+            let counts = archived.counts.iter().zip(&found.counts);
+            assert!(
+                counts.into_iter().all(|(restored, there)| restored <= there),
+                "{about}: more than there is"
+            );
+            if end.is_none() {
+                compare(&archived, &found, about);
+            }
         }
         tally.transactions += found.counts.iter().sum::<i64>() - state.counts.iter().sum::<i64>();
         state = found;

@@ -10,7 +10,8 @@ use rialto::{
 };
 
 use super::contents::{COUNT, Contents, DEFINER, SIDES, WRITERS, count, count_of, define, write};
-use super::told::Told;
+use super::one_of;
+use super::told::{Moment, Told};
 
 /// Tickets that a writer keeps before it looks at them.
 const TICKETS: usize = 8;
@@ -85,6 +86,8 @@ fn seen_in(outputs: &[Value], about: &str) -> i64 {
 pub struct Client<'a> {
     pub db: &'a Database,
     pub told: &'a [Told],
+    /// The levels of its commits.
+    levels: &'a [Durability],
     pub random: Random,
     pub about: &'a str,
     count: Table,
@@ -98,18 +101,18 @@ impl<'a> Client<'a> {
     pub fn new(
         db: &'a Database,
         server: &TransactionServer,
-        told: &'a [Told],
+        (told, levels): (&'a [Told], &'a [Durability]),
         random: Random,
         about: &'a str,
     ) -> Client<'a> {
         let served = ["write", "peek"].map(|name| server.procedure(name).unwrap());
         let server = server.message_server();
         let (count, sides) = (db.table(COUNT).unwrap(), SIDES.map(|name| db.table(name).unwrap()));
-        Client { db, told, random, about, count, sides, server, served, tickets: VecDeque::new() }
+        Client { db, told, levels, random, about, count, sides, server, served, tickets: VecDeque::new() }
     }
 
     fn any_level(&mut self) -> (Durability, TxOptions) {
-        let level = if self.random.chance(1, 2) { Durability::Disk } else { Durability::Memory };
+        let level = one_of(&mut self.random, self.levels);
         (level, TxOptions { durability: Some(level), ..TxOptions::default() })
     }
 
@@ -135,7 +138,7 @@ impl<'a> Client<'a> {
         self.look_at_tickets(writer, 0);
     }
 
-    fn write_one(&mut self, writer: usize, number: i64, began: u64) -> Result<(), Error> {
+    fn write_one(&mut self, writer: usize, number: i64, began: Moment) -> Result<(), Error> {
         let other = (writer + 1 + self.random.below(WRITERS as u64 - 1) as usize) % WRITERS;
         let (level, options) = self.any_level();
         let arguments = [Value::Int4(writer as i32), Value::Int8(number), Value::Int4(other as i32)];
@@ -179,7 +182,10 @@ impl<'a> Client<'a> {
         told.issue(number, began);
         told.saw(number, other, seen);
         match ticket {
-            Some(ticket) => self.tickets.push_back((number, level, ticket)),
+            Some(ticket) => {
+                told.place(number, ticket.lsn());
+                self.tickets.push_back((number, level, ticket));
+            }
             None => {
                 told.acknowledge(number, level);
                 // What it has seen is in the log before it.

@@ -16,11 +16,21 @@ pub const VARIABLE: &str = "RIALTO_KEPT";
 const DISK: &str = "disk";
 const LEDGER: &str = "ledger";
 
-/// Keeps what was found, with these lines about how it came about; and says where.
-pub fn keep(disk: &FaultyDisk, memory: u64, bounds: &Bounds, lines: &[String]) -> PathBuf {
+/// Keeps what was found, in so many directories of the machine, with these lines about how it came about; and says where.
+pub fn keep(
+    disk: &FaultyDisk,
+    directories: usize,
+    memory: u64,
+    bounds: &Bounds,
+    lines: &[String],
+) -> PathBuf {
     let name = format!("{}-{}", std::process::id(), disk.seed());
     let to = Path::new(env!("CARGO_TARGET_TMPDIR")).join("kept").join(name);
     disk.save(&to.join(DISK)).expect("the build's own folder can be written");
+    for number in 1..directories {
+        let beside = to.join(format!("directory-{number}"));
+        disk.directory(number).save(&beside).expect("the build's own folder can be written");
+    }
     let mut text = format!("memory {memory}\n");
     for (writer, (least, most)) in bounds.least.iter().zip(&bounds.most).enumerate() {
         writeln!(text, "writer {writer} {least} {most}").unwrap();

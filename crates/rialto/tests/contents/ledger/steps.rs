@@ -9,35 +9,41 @@ use rialto::io::{FaultyDisk, Random, TracedStep};
 use rialto::{Database, Options};
 
 use super::contents::{Contents, contents, prepare};
+use super::copies::{Copies, Shelf, archive_on};
 use super::kept::{VARIABLE, judge, keep};
 use super::told::{Bounds, END, Told};
-use super::{End, MEMORY, any_options, check_contents, describe, one_of, sound, work};
+use super::{End, MEMORY, Work, any_options, check_contents, describe, one_of, sound, work};
 use crate::common::seeds::for_a_while;
 
 /// A run of all clients, of which each step is to be an end.
-struct Run {
-    disk: Arc<FaultyDisk>,
-    memory: u64,
-    random: Random,
+pub struct Run {
+    pub disk: Arc<FaultyDisk>,
+    pub memory: u64,
+    pub random: Random,
     /// What was there before.
-    state: Contents,
-    about: String,
+    pub state: Contents,
+    /// Whether the log is archived, on the same machine.
+    pub archives: bool,
+    /// Whether nothing but backups and the archive asks for the log to be written.
+    pub is_quiet: bool,
+    pub about: String,
 }
 
 impl Run {
     /// A new database, or one that has been worked on before and closed.
-    fn new(seed: u64) -> Run {
+    pub fn new(seed: u64) -> Run {
         let mut random = Random::new(seed);
         let disk = FaultyDisk::new(random.next());
         let memory = one_of(&mut random, &MEMORY);
-        let mut run = Run { disk, memory, random, state: Contents::default(), about: String::new() };
-        let options = run.options();
+        let (state, about) = (Contents::default(), String::new());
+        let mut run = Run { disk, memory, random, state, archives: false, is_quiet: false, about };
+        let options = run.options(&run.disk.clone());
         run.about = format!("RIALTO_SEED={seed}, before: {}", describe(&options));
         let db = Database::open_on(run.disk.clone(), options.clone()).unwrap();
         prepare(&db);
         if run.random.chance(1, 2) {
             let each = 5 + run.random.below(20) as i64;
-            run.work(&db, &options, &run.told(false), each);
+            run.work(&db, &options, &run.told(false), each, None);
             run.state = contents(&db, &run.about);
         }
         db.close().unwrap();
@@ -45,19 +51,36 @@ impl Run {
         run
     }
 
-    fn options(&mut self) -> Options {
-        any_options(&mut self.random, self.memory, None)
+    /// Options for a database on this disk.
+    pub fn options(&mut self, disk: &FaultyDisk) -> Options {
+        let archive = self.archives.then(|| archive_on(disk));
+        any_options(&mut self.random, self.memory, archive)
     }
 
     /// What is told from now on.
-    fn told(&self, traced: bool) -> Vec<Told> {
+    pub fn told(&self, traced: bool) -> Vec<Told> {
         let counts = self.state.counts.iter();
         counts.map(|count| Told::at(*count, traced.then_some(&self.disk))).collect()
     }
 
-    fn work(&mut self, db: &Database, options: &Options, told: &[Told], each: i64) {
-        let about = format!("{}, {}", self.about, describe(options));
-        work(db, options, told, &self.state, each, &mut self.random, &about);
+    pub fn work(
+        &mut self,
+        db: &Database,
+        options: &Options,
+        told: &[Told],
+        each: i64,
+        kept: Option<(&mut Copies, &Shelf)>,
+    ) {
+        let about = &format!("{}, {}", self.about, describe(options));
+        let (state, is_quiet) = (&self.state, self.is_quiet);
+        work(Work { db, options, told, state, each, is_quiet, kept, about }, &mut self.random);
+    }
+
+    /// The same, with backups to elsewhere in some runs.
+    fn work_on(&mut self, db: &Database, options: &Options, told: &[Told], each: i64) {
+        let mut copies = Copies::default();
+        let kept = self.random.chance(1, 3).then_some((&mut copies, &Shelf::Elsewhere));
+        self.work(db, options, told, each, kept);
     }
 
     /// Opens what an end has left and checks it; and before that, perhaps, loses the power in a recovery (I8). A disk that fails
@@ -69,14 +92,14 @@ impl Run {
             let mut disk = left.restart();
             if end == End::PowerLost && self.random.chance(1, 8) {
                 disk.crash_at(1 + self.random.below(30));
-                drop(Database::open_on(disk.clone(), self.options()));
+                drop(Database::open_on(disk.clone(), self.options(&disk)));
                 disk.crash();
                 disk = disk.restart();
             }
             if self.random.chance(1, 8) {
                 sound(&disk, self.memory, about);
             }
-            let options = self.options();
+            let options = self.options(&disk);
             let about = &format!("{about}, opened with {}", describe(&options));
             let db =
                 Database::open_on(disk.clone(), options).unwrap_or_else(|error| panic!("{about}: {error}"));
@@ -87,7 +110,7 @@ impl Run {
         if let Err(panic) = checked {
             let steps = before.iter().map(ToString::to_string);
             let lines: Vec<String> = [about.to_owned()].into_iter().chain(steps).collect();
-            let at = keep(&copy.restart(), self.memory, bounds, &lines);
+            let at = keep(&copy.restart(), 1, self.memory, bounds, &lines);
             println!(
                 "kept, to be recovered again: {VARIABLE}={} (test a_kept_run_is_judged_again)",
                 at.display()
@@ -108,12 +131,12 @@ struct Tally {
 fn power(seed: u64, tally: &mut Tally) {
     let mut run = Run::new(seed);
     let told = run.told(true);
-    let options = run.options();
+    let options = run.options(&run.disk.clone());
     run.disk.trace();
     let db = Database::open_on(run.disk.clone(), options.clone()).unwrap();
     let most = one_of(&mut run.random, &[12, 12, 40, 100]);
     let each = 3 + run.random.below(most) as i64;
-    run.work(&db, &options, &told, each);
+    run.work_on(&db, &options, &told, each);
     if run.random.chance(1, 2) {
         db.close().unwrap();
     } else {
@@ -138,13 +161,13 @@ fn kills(seed: u64, until: Instant, tally: &mut Tally) {
     for step in 1.. {
         let mut run = Run::new(seed);
         let told = run.told(false);
-        let options = run.options();
+        let options = run.options(&run.disk.clone());
         run.disk.kill_at(run.disk.steps() + step);
         let about = format!("{}, killed in step {step}, {}", run.about, describe(&options));
         let opened = Database::open_on(run.disk.clone(), options.clone());
         if let Ok(db) = &opened {
             let each = 3 + run.random.below(12) as i64;
-            run.work(db, &options, &told, each);
+            run.work_on(db, &options, &told, each);
         }
         drop(opened);
         let is_over = !run.disk.is_down();
@@ -191,13 +214,13 @@ fn a_kept_run_is_judged_again() {
     }
     let mut run = Run::new(1);
     let told = run.told(false);
-    let options = run.options();
+    let options = run.options(&run.disk.clone());
     let db = Database::open_on(run.disk.clone(), options.clone()).unwrap();
-    run.work(&db, &options, &told, 5);
+    run.work_on(&db, &options, &told, 5);
     drop(db);
     run.disk.kill();
     let bounds = Bounds::of(&told, told.iter().map(|it| it.least(false)).collect(), END);
-    let kept = |bounds: &Bounds| keep(&run.disk.copied().restart(), run.memory, bounds, &[]);
+    let kept = |bounds: &Bounds| keep(&run.disk.copied().restart(), 1, run.memory, bounds, &[]);
     let at = kept(&bounds);
     judge(&at);
     std::fs::remove_dir_all(&at).unwrap();

@@ -4,26 +4,34 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use rialto::Durability;
 use rialto::io::FaultyDisk;
+use rialto::{Durability, Lsn};
+use rustix::time::{ClockId, clock_gettime};
 
 /// Behind each step: of the disk if its steps are traced, else of all there is.
 pub const END: u64 = u64::MAX;
 
-/// The largest number by the last step of the disk that had ended when it was told of.
+/// When something was: behind which step of the disk, and in which millisecond of the clock that the log has its times from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Moment {
+    pub step: u64,
+    pub ms: u64,
+}
+
+/// The largest number by the step, or the millisecond, in which it was told of: of steps, the last that had ended then.
 #[derive(Default)]
 struct Numbers(Mutex<BTreeMap<u64, i64>>);
 
 impl Numbers {
-    fn raise(&self, step: u64, number: i64) {
+    fn raise(&self, at: u64, number: i64) {
         let mut all = self.0.lock().unwrap();
-        let largest = all.entry(step).or_insert(number);
+        let largest = all.entry(at).or_insert(number);
         *largest = number.max(*largest);
     }
 
-    /// The largest of those that were told of before a step began.
-    fn before(&self, step: u64) -> i64 {
-        self.0.lock().unwrap().range(..step).map(|(_, number)| *number).max().unwrap_or(0)
+    /// The largest of those that were told of before a step, or a millisecond, began.
+    fn before(&self, at: u64) -> i64 {
+        self.0.lock().unwrap().range(..at).map(|(_, number)| *number).max().unwrap_or(0)
     }
 }
 
@@ -33,8 +41,12 @@ pub struct Told {
     traced: Option<Arc<FaultyDisk>>,
     /// The last that may be there, by when it began: it was committed, or its outcome is unknown.
     issued: Numbers,
+    issued_by_time: Numbers,
     /// The last that an answer told of with a promise for a loss of power.
     on_disk: Numbers,
+    on_disk_by_time: Numbers,
+    /// The numbers of those whose place in the log is known.
+    placed: Mutex<BTreeMap<Lsn, i64>>,
     /// The last that any answer told of.
     in_memory: AtomicI64,
     /// A transaction's number, and the writer and number of one that it saw: where the former is, the latter is.
@@ -44,28 +56,42 @@ pub struct Told {
 impl Told {
     /// One of which so many are there for good. If a disk is named, its steps are traced.
     pub fn at(number: i64, traced: Option<&Arc<FaultyDisk>>) -> Told {
-        let told = Told::default();
-        told.issue(number, 0);
-        told.acknowledge(number, Durability::Disk);
-        Told { traced: traced.cloned(), ..told }
+        let told = Told { traced: traced.cloned(), ..Told::default() };
+        let before = Moment { step: 0, ms: 0 };
+        told.issue(number, before);
+        told.acknowledge_at(number, Durability::Disk, before);
+        told
     }
 
-    /// The last step that has ended.
-    pub fn now(&self) -> u64 {
-        self.traced.as_ref().map_or(0, |disk| disk.steps())
+    /// The last step that has ended, and the time.
+    pub fn now(&self) -> Moment {
+        let now = clock_gettime(ClockId::RealtimeCoarse);
+        let ms = now.tv_sec as u64 * 1000 + now.tv_nsec as u64 / 1_000_000;
+        Moment { step: self.traced.as_ref().map_or(0, |disk| disk.steps()), ms }
     }
 
-    /// This transaction, which began after this step, may be there from now on.
-    pub fn issue(&self, number: i64, began: u64) {
-        self.issued.raise(began, number);
+    /// This transaction, which began at that moment, may be there from now on.
+    pub fn issue(&self, number: i64, began: Moment) {
+        self.issued.raise(began.step, number);
+        self.issued_by_time.raise(began.ms, number);
     }
 
     /// An answer of this level tells of this transaction.
     pub fn acknowledge(&self, number: i64, durability: Durability) {
+        self.acknowledge_at(number, durability, self.now());
+    }
+
+    fn acknowledge_at(&self, number: i64, durability: Durability, at: Moment) {
         self.in_memory.fetch_max(number, Ordering::SeqCst);
         if durability == Durability::Disk {
-            self.on_disk.raise(self.now(), number);
+            self.on_disk.raise(at.step, number);
+            self.on_disk_by_time.raise(at.ms, number);
         }
+    }
+
+    /// This transaction has this place in the log.
+    pub fn place(&self, number: i64, place: Lsn) {
+        self.placed.lock().unwrap().insert(place, number);
     }
 
     /// The writer's transaction has seen another's.
@@ -87,6 +113,26 @@ impl Told {
     pub fn most_before(&self, step: u64) -> i64 {
         self.issued.before(step)
     }
+
+    /// The last one that an answer told of, with a promise for a loss of power, by the end of this millisecond.
+    pub fn least_by(&self, ms: u64) -> i64 {
+        self.on_disk_by_time.before(ms + 1)
+    }
+
+    /// The last one that had begun by the end of this millisecond.
+    pub fn most_by(&self, ms: u64) -> i64 {
+        self.issued_by_time.before(ms + 1)
+    }
+
+    /// Of those whose place is known: the last one up to a place of the log, and the first one behind it.
+    fn around(&self, place: Lsn) -> (Option<i64>, Option<i64>) {
+        let placed = self.placed.lock().unwrap();
+        let first_behind = placed.range(place.next()..).next();
+        (
+            placed.range(..=place).next_back().map(|(_, number)| *number),
+            first_behind.map(|(_, number)| *number),
+        )
+    }
 }
 
 /// What has to be there and what may be, of each writer.
@@ -107,6 +153,16 @@ impl Bounds {
             saw.into_iter().map(move |(number, other, seen)| (writer, number, other, seen))
         });
         Bounds { least, most, saw: saw.collect() }
+    }
+
+    /// The same of what has the log up to this place and no further.
+    pub fn up_to(mut self, place: Lsn, all: &[Told]) -> Bounds {
+        for (writer, told) in all.iter().enumerate() {
+            let (last, first_behind) = told.around(place);
+            self.least[writer] = self.least[writer].max(last.unwrap_or(0));
+            self.most[writer] = self.most[writer].min(first_behind.map_or(i64::MAX, |number| number - 1));
+        }
+        self
     }
 
     /// Checks what is there: of each writer up to which number.
