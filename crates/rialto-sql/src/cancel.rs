@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use rialto::Canceller;
+use rialto::{Canceller, canary};
 
 use crate::error::{Result, SqlError, SqlState};
 
@@ -43,7 +43,8 @@ impl Cancel {
     /// a statement ends may reach the next one of the same transaction: a request names a session, not a statement.
     pub fn request(&self) {
         let canceller = self.canceller.lock().unwrap_or_else(PoisonError::into_inner);
-        if self.stage.load(Ordering::SeqCst) == IDLE && self.between.load(Ordering::SeqCst) == 0 {
+        let is_idle = self.stage.load(Ordering::SeqCst) == IDLE && self.between.load(Ordering::SeqCst) == 0;
+        if is_idle && !canary::is_back("cancel-waits-for-a-statement") {
             return;
         }
         self.requested.store(true, Ordering::SeqCst);
@@ -123,7 +124,7 @@ impl Cancel {
     }
 
     fn enter(&self, stage: u8) {
-        if self.between.load(Ordering::Relaxed) == 0 {
+        if self.between.load(Ordering::Relaxed) == 0 && !canary::is_back("cancel-waits-for-a-statement") {
             self.requested.store(false, Ordering::Relaxed);
         }
         self.stage.store(stage, Ordering::SeqCst);

@@ -1,5 +1,6 @@
 //! The extended protocol: prepared statements, portals, pipelines that end with a Sync.
 
+use rialto::canary;
 use rialto::row::Value;
 use rialto_sql::parse::{CopyDirection, split};
 use rialto_sql::values::{binary, text};
@@ -34,7 +35,8 @@ impl<S: Stream> Connection<S> {
     }
 
     fn parse(&mut self, name: &str, sql: &str, types: &[u32]) -> Result<(), SqlError> {
-        if name.is_empty() {
+        let stays = canary::is_back("failed-parse-leaves-the-unnamed");
+        if name.is_empty() && !stays {
             // Also if the new one fails: a Bind must not find the old one.
             self.statements.remove(b"");
         }
@@ -60,6 +62,9 @@ impl<S: Stream> Connection<S> {
                 return Err(SqlError::new(SqlState::SyntaxError, message));
             }
         };
+        if name.is_empty() && stays {
+            self.statements.remove(b"");
+        }
         self.statements.insert(name, prepared, sql.len())?;
         backend::bare(&mut self.out, b'1');
         Ok(())
@@ -135,7 +140,9 @@ impl<S: Stream> Connection<S> {
         match portal.state {
             PortalState::New => {}
             PortalState::Suspended { .. } => {
-                self.session.check_not_failed()?;
+                if !canary::is_back("portal-runs-in-a-failed-block") {
+                    self.session.check_not_failed()?;
+                }
                 return self.more_rows(name, max_rows);
             }
             // What gave rows has none left; what gave none is not run twice.
@@ -154,6 +161,9 @@ impl<S: Stream> Connection<S> {
         portal.state = PortalState::Done;
         let params = std::mem::take(&mut portal.params);
         let formats = portal.formats.clone();
+        if canary::is_back("execute-takes-the-formats") {
+            portal.formats = OutputFormats::TEXT;
+        }
         if let Some((CopyDirection::FromStdin, _)) = prepared.copy() {
             let copy = self.session.begin_copy(prepared)?;
             backend::copy_response(&mut self.out, b'G', copy.columns());

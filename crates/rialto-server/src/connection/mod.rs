@@ -35,7 +35,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rialto::{Database, Durability};
+use rialto::{Database, Durability, canary};
 use rialto_sql::{Session, Severity, SqlError, SqlState, Tag, TransactionStatus};
 
 use crate::protocol::Malformed;
@@ -312,7 +312,11 @@ impl<S: Stream> Connection<S> {
 
     /// Does what a message asks for that is not skipped, or tells what is wrong with it.
     fn read_message(&mut self, tag: u8, message: Result<Message<'_>, SqlError>) -> io::Result<Next> {
-        if let Mode::CopyIn(_) = self.mode {
+        let is_passed_by =
+            canary::is_back("copy-outlives-its-transaction") && tag == b'Q' && message.is_err();
+        if let Mode::CopyIn(_) = self.mode
+            && !is_passed_by
+        {
             return self.copy_message(message).map(|()| Next::Go);
         }
         match message {
@@ -349,7 +353,9 @@ impl<S: Stream> Connection<S> {
     fn fail_pipeline(&mut self, error: SqlError) {
         self.in_pipeline = true;
         self.fail(error);
-        self.mode = Mode::SkipToSync;
+        if !canary::is_back("error-does-not-skip") {
+            self.mode = Mode::SkipToSync;
+        }
     }
 
     /// Ends an implicit block and tells the client that it is its turn.
@@ -396,7 +402,13 @@ impl<S: Stream> Connection<S> {
 
     fn tell_news(&mut self) {
         if let Some(savepoint) = self.session.take_closed_portals() {
-            self.portals.close_behind(savepoint);
+            let outlives = match savepoint {
+                0 => canary::is_back("portal-outlives-its-transaction"),
+                _ => canary::is_back("portal-outlives-its-savepoint"),
+            };
+            if !outlives {
+                self.portals.close_behind(savepoint);
+            }
         }
         for (severity, notice) in self.session.take_notices() {
             backend::error(&mut self.out, severity, &notice);

@@ -6,6 +6,7 @@
 use std::sync::Arc;
 
 use hashbrown::HashMap;
+use rialto::canary;
 use rialto::row::Value;
 use rialto_sql::{SqlError, SqlState, Tag};
 
@@ -91,6 +92,7 @@ impl Portal {
         let Some(statement) = &self.statement else { return };
         match self.formats {
             OutputFormats::TEXT => out.extend_from_slice(&statement.description),
+            _ if canary::is_back("described-as-text") => out.extend_from_slice(&statement.description),
             _ => describe_rows(out, statement.prepared.as_deref(), &self.formats),
         }
     }

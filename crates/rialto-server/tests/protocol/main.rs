@@ -6,6 +6,7 @@ mod clients;
 mod common;
 mod done_for_good;
 mod fuzz;
+mod messages;
 mod never_durable;
 mod parameters;
 mod pieces;

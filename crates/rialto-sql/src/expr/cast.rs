@@ -1,5 +1,6 @@
 //! Casts between types, and values as the values of a column.
 
+use rialto::canary;
 use rialto::row::{ColumnType, Decimal, Value};
 
 use crate::error::{Result, SqlError, SqlState};
@@ -54,7 +55,7 @@ pub fn cast(value: Value, from: SqlType, to: SqlType) -> Result<Value> {
         (Value::Bool(value), SqlType::Int4) => Value::Int4(value.into()),
         (Value::Int4(value), SqlType::Bool) => Value::Bool(value != 0),
         (Value::Date(day), SqlType::Timestamp | SqlType::TimestampTz) => {
-            let moment = i64::from(day).checked_mul(text::MICROS_PER_DAY).ok_or_else(|| {
+            let moment = midnight(day).ok_or_else(|| {
                 SqlError::new(SqlState::DatetimeOverflow, "date out of range for timestamp")
             })?;
             Value::Timestamp(moment)
@@ -82,6 +83,14 @@ pub fn cast(value: Value, from: SqlType, to: SqlType) -> Result<Value> {
         }
         (value, _) => Ok(value),
     }
+}
+
+/// The first moment of a day, if moments go so far.
+fn midnight(day: i32) -> Option<i64> {
+    if canary::is_back("dates-wrap") {
+        return Some(i64::from(day).wrapping_mul(text::MICROS_PER_DAY));
+    }
+    i64::from(day).checked_mul(text::MICROS_PER_DAY)
 }
 
 /// Text as a char's: cut to its length, without trailing blanks.
@@ -230,6 +239,9 @@ pub fn fit(value: &Value, column: ColumnType) -> Option<Fit> {
         // A value of type char(n) comes without blanks at its end. Text with such blanks, or longer than the column's, is no
         // value of the column, and lies between two of them that are not to be told from here.
         ColumnType::Char(length) => match value {
+            Value::Text(text) if canary::is_back("char-by-index-as-text") => {
+                Some(Fit::Exact(cut(text.clone(), Some(length))))
+            }
             Value::Text(text) if text.ends_with(' ') || text.chars().count() > usize::from(length) => {
                 Some(Fit::Nowhere)
             }
@@ -250,7 +262,7 @@ pub fn fit(value: &Value, column: ColumnType) -> Option<Fit> {
         },
         ColumnType::Timestamp => match value {
             Value::Timestamp(_) => Some(Fit::Exact(value.clone())),
-            Value::Date(day) => Some(match i64::from(*day).checked_mul(text::MICROS_PER_DAY) {
+            Value::Date(day) => Some(match midnight(*day) {
                 Some(moment) => Fit::Exact(Value::Timestamp(moment)),
                 None if *day < 0 => Fit::Below,
                 None => Fit::Above,

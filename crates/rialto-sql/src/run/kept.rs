@@ -2,6 +2,7 @@
 
 use std::cmp::Ordering;
 
+use rialto::canary;
 use rialto::row::Value;
 
 use crate::bind::Order;
@@ -115,6 +116,9 @@ impl<'o> Sorted<'o> {
     pub(super) fn push(&mut self, keys: Vec<Value>, values: Vec<Value>) -> Result<()> {
         let taken = self.budget.take(row_bytes(&keys, &values));
         self.rows.push((keys, values));
+        if canary::is_back("sort-keeps-all-rows") {
+            return Ok(());
+        }
         // Twice as many as are wanted are kept at most, so a row is sorted a few times in all.
         if taken.is_err() {
             self.cut();

@@ -2,7 +2,7 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use rialto::{Savepoint, Transaction, TxOptions};
+use rialto::{Savepoint, Transaction, TxOptions, canary};
 
 use super::setting_store::{SettingMark, SettingStore};
 use super::settings::Settings;
@@ -56,7 +56,7 @@ impl Session {
             Block::None => Ok(()),
             Block::Implicit => self.roll_back(),
             Block::Explicit => {
-                self.failed = true;
+                self.failed = !canary::is_back("failed-block-forgotten");
                 // With savepoints the client may go back to one, unless the transaction is dead.
                 if self.savepoints.is_empty() || error.ends_transaction() {
                     self.end_transaction()
@@ -137,8 +137,12 @@ impl Session {
         let before = self.settings.current().clone();
         change(&mut self.settings)?;
         self.report_settings(&before);
-        let choices = self.choices();
-        if let Some(tx) = &mut self.tx {
+        let mut choices = self.choices();
+        if canary::is_back("lock-timeout-of-the-begin") {
+            choices.lock_timeout = Some(before.lock_timeout);
+        }
+        let is_told = choices.durability.is_some() || !canary::is_back("reset-keeps-the-level");
+        if let Some(tx) = self.tx.as_mut().filter(|_| is_told) {
             tx.choose(&choices)?;
         }
         Ok(())
@@ -256,6 +260,9 @@ impl Session {
         self.failed = false;
         let (settings, number) = (self.savepoints[at].settings.clone(), self.savepoints[at].number);
         self.portals_closed = Some(self.portals_closed.map_or(number, |closed| closed.min(number)));
+        if canary::is_back("savepoint-keeps-settings") {
+            return Ok(Tag::Word("ROLLBACK"));
+        }
         self.change_settings(|store| {
             store.go_back_to(&settings);
             Ok(())

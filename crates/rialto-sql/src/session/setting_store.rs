@@ -6,6 +6,8 @@
 
 use std::sync::Arc;
 
+use rialto::canary;
+
 use super::settings::{self, Settings};
 use crate::error::Result;
 use crate::parse::{Access, Name, SetScope, SetValue};
@@ -146,6 +148,7 @@ impl SettingStore {
             SetValue::Text(text) => match settings::boolean(text) {
                 Some(true) => Ok(Access::ReadOnly),
                 Some(false) => Ok(Access::ReadWrite),
+                None if canary::is_back("any-word-is-off") => Ok(Access::ReadWrite),
                 None => Err(settings::wrong(name, text, "on or off")),
             },
         }

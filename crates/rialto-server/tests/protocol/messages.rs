@@ -1,0 +1,248 @@
+//! Random messages against a model of the connection: queries, pipelines, portals, COPY, definitions under prepared statements, and
+//! cancel requests that come while nothing runs. Every message of every answer is the model's. `RIALTO_SEED` runs a session again;
+//! `RIALTO_TEST_SECONDS` says for how long new ones are tried.
+
+mod model;
+#[path = "../../../rialto/tests/common/seeds.rs"]
+mod seeds;
+mod statement;
+
+use rialto::io::Random;
+
+use crate::common::*;
+use model::{Mode, Model, Sent, Told};
+use seeds::for_a_while;
+use statement::Kind;
+
+fn encode(sent: &Sent) -> Vec<u8> {
+    let close = |kind: u8, name: &str| message(b'C', &[&[kind], name.as_bytes(), b"\0"].concat());
+    match sent {
+        Sent::Query(kinds) => {
+            let texts: Vec<String> = kinds.iter().map(|kind| kind.text()).collect();
+            query(&texts.join("; "))
+        }
+        Sent::BadQuery => message(b'Q', b"select '\xff'\0"),
+        Sent::Parse(name, kind) => parse(name, &kind.text()),
+        Sent::Bind(portal, statement, argument, is_binary) => {
+            let arguments: Vec<&str> = argument.iter().copied().collect();
+            let mut bytes = bind(portal, statement, &arguments);
+            if *is_binary {
+                // One format for all columns, in place of none.
+                bytes.truncate(bytes.len() - 2);
+                bytes.extend([0, 1, 0, 1]);
+                let length = bytes.len() as u32 - 1;
+                bytes[1..5].copy_from_slice(&length.to_be_bytes());
+            }
+            bytes
+        }
+        Sent::DescribeStatement(name) => describe(b'S', name),
+        Sent::DescribePortal(name) => describe(b'P', name),
+        Sent::Execute(name, limit) => execute(name, *limit),
+        Sent::CloseStatement(name) => close(b'S', name),
+        Sent::ClosePortal(name) => close(b'P', name),
+        Sent::Sync => sync(),
+        Sent::Flush => message(b'H', b""),
+        Sent::Data(Some(key)) => message(b'd', format!("{key}\n").as_bytes()),
+        Sent::Data(None) => message(b'd', b"x\n"),
+        Sent::Done => message(b'c', b""),
+        Sent::Fail => message(b'f', b"no\0"),
+    }
+}
+
+/// A message of the server's as the model has it.
+fn decode(message: &Message) -> Told {
+    let (tag, body) = message;
+    let u16_at = |at: usize| u16::from_be_bytes([body[at], body[at + 1]]);
+    let u32_at = |at: usize| u32::from_be_bytes(body[at..at + 4].try_into().expect("four bytes"));
+    match tag {
+        b'C' => Told::Complete(String::from_utf8_lossy(body).trim_end_matches('\0').to_owned()),
+        b'E' => Told::Error(error_code(std::slice::from_ref(message)).expect("an error has a code")),
+        b'Z' => Told::Ready(body[0] as char),
+        b't' => Told::Parameters((0..u16_at(0) as usize).map(|at| u32_at(2 + 4 * at)).collect()),
+        b'T' => {
+            let (mut at, mut columns) = (2, Vec::new());
+            for _ in 0..u16_at(0) {
+                at += body[at..].iter().position(|byte| *byte == 0).expect("a name has an end") + 1;
+                columns.push((u32_at(at + 6), u16_at(at + 16)));
+                at += 18;
+            }
+            Told::Columns(columns)
+        }
+        b'D' => {
+            let (mut at, mut values) = (2, Vec::new());
+            for _ in 0..u16_at(0) {
+                let end = at + 4 + u32_at(at) as usize;
+                values.push(body[at + 4..end].to_vec());
+                at = end;
+            }
+            assert_eq!(at, body.len(), "a row has the values that it counts");
+            Told::Row(values)
+        }
+        tag => Told::Tag(*tag as char),
+    }
+}
+
+const STATEMENTS: [&str; 3] = ["", "s", "r"];
+const PORTALS: [&str; 3] = ["", "p", "q"];
+const ARGUMENTS: [&str; 6] = ["1", "2", "3", "4", "17", "x"];
+
+struct Draw {
+    random: Random,
+    /// What a COPY brings next: a key that nothing else gives.
+    next: i32,
+}
+
+impl Draw {
+    fn one<T: Copy>(&mut self, all: &[T]) -> T {
+        all[self.random.below(all.len() as u64) as usize]
+    }
+
+    fn name(&mut self) -> &'static str {
+        self.one(&STATEMENTS)
+    }
+
+    fn portal(&mut self) -> &'static str {
+        self.one(&PORTALS)
+    }
+
+    /// A statement for a query string.
+    fn plain(&mut self, model: &Model) -> Kind {
+        if let Some((shape, false)) = model.data.shaped
+            && self.random.chance(1, 4)
+        {
+            return Kind::Fill(shape);
+        }
+        loop {
+            let kind = Kind::any(&mut self.random);
+            if kind.arguments() == 0 {
+                return kind;
+            }
+        }
+    }
+
+    fn query(&mut self, model: &Model) -> Sent {
+        if self.random.chance(1, 20) {
+            return Sent::BadQuery;
+        }
+        if self.random.chance(2, 3) {
+            return Sent::Query(vec![self.plain(model)]);
+        }
+        // What the table's shape is behind others of its string is not known here.
+        let mut kinds = Vec::new();
+        while kinds.len() < 2 {
+            let kind = self.plain(model);
+            if !matches!(kind, Kind::Copy | Kind::Empty | Kind::Fill(_)) {
+                kinds.push(kind);
+            }
+        }
+        Sent::Query(kinds)
+    }
+
+    /// What a client sends for a statement: all of it together.
+    fn statement(&mut self) -> Vec<Sent> {
+        let (name, portal, kind) = (self.name(), self.portal(), Kind::any(&mut self.random));
+        let argument = (kind.arguments() > 0).then(|| self.one(&ARGUMENTS));
+        let mut all =
+            vec![Sent::Parse(name, kind), Sent::Bind(portal, name, argument, self.random.chance(1, 2))];
+        if self.random.chance(1, 2) {
+            all.push(Sent::DescribePortal(portal));
+        }
+        all.push(Sent::Execute(portal, self.random.below(4) as u32));
+        all
+    }
+
+    fn any(&mut self, model: &Model) -> Vec<Sent> {
+        if let Mode::Copy(..) = model.mode
+            && self.random.chance(3, 4)
+        {
+            return vec![match self.random.below(12) {
+                0 => Sent::Data(None),
+                1 => Sent::Fail,
+                2 => Sent::BadQuery,
+                3..6 => Sent::Done,
+                _ => {
+                    self.next += 1;
+                    Sent::Data(Some(self.next))
+                }
+            }];
+        }
+        vec![match self.random.below(26) {
+            0..7 => return self.statement(),
+            7..11 => self.query(model),
+            11 | 12 => Sent::Parse(self.name(), Kind::any(&mut self.random)),
+            13..16 => {
+                let argument = self.random.chance(1, 3).then(|| self.one(&ARGUMENTS));
+                Sent::Bind(self.portal(), self.name(), argument, self.random.chance(1, 2))
+            }
+            16 => Sent::DescribeStatement(self.name()),
+            17 | 18 => Sent::DescribePortal(self.portal()),
+            19..22 => Sent::Execute(self.portal(), self.random.below(4) as u32),
+            22 if self.random.chance(1, 2) => Sent::CloseStatement(self.name()),
+            22 => Sent::ClosePortal(self.portal()),
+            23 => Sent::Sync,
+            24 => Sent::Flush,
+            _ => [Sent::Done, Sent::Fail, Sent::Data(None)][self.random.below(3) as usize].clone(),
+        }]
+    }
+}
+
+/// A cancel request, which has been taken when this returns.
+fn cancel(server: &TestServer, client: &Client) {
+    let mut canceller = Client::raw(server.address);
+    let request = [80_877_102, client.process, client.secret].map(u32::to_be_bytes).concat();
+    canceller.send_startup(&request);
+    assert!(canceller.read().is_none(), "the end says that it was done");
+}
+
+/// One session; how many messages were sent.
+fn session(server: &TestServer, seed: u64) -> u64 {
+    let mut other = server.connect();
+    for sql in ["drop table if exists t", "drop table if exists u", "create table t (a int primary key)"] {
+        other.run(sql);
+    }
+    let mut client = server.connect();
+    let mut draw = Draw { random: Random::new(seed), next: 1_000 };
+    let (mut model, mut story, mut messages) = (Model::new(), Vec::new(), 0);
+    for _ in 0..40 {
+        if draw.random.chance(1, 6) {
+            cancel(server, &client);
+            story.push("a cancel request".to_owned());
+        }
+        let mut bytes = Vec::new();
+        let mut send = |model: &mut Model, sent: Sent| {
+            story.push(format!("{sent:?}"));
+            bytes.extend(encode(&sent));
+            model.take(&sent);
+            messages += 1;
+        };
+        for _ in 0..1 + draw.random.below(8) {
+            for sent in draw.any(&model) {
+                send(&mut model, sent);
+            }
+        }
+        if let Mode::Copy(..) = model.mode {
+            send(&mut model, Sent::Done);
+        }
+        send(&mut model, Sent::Sync);
+        client.send(&bytes);
+        let expected = std::mem::take(&mut model.told);
+        let answers = expected.iter().filter(|told| matches!(told, Told::Ready(_))).count();
+        let found: Vec<Told> = (0..answers).flat_map(|_| client.answer()).map(|one| decode(&one)).collect();
+        let last = &story[story.len().saturating_sub(60)..];
+        assert_eq!(found, expected, "RIALTO_SEED={seed}: {last:#?}");
+        if model.is_idle() && draw.random.chance(1, 4) {
+            let found = rows(&other.run("select a from t order by a"));
+            let expected: Vec<_> = model.data.keys.iter().map(|key| vec![Some(key.to_string())]).collect();
+            assert_eq!(found, expected, "RIALTO_SEED={seed}: {last:#?}");
+        }
+    }
+    messages
+}
+
+#[test]
+fn messages_are_answered_as_the_model_answers_them() {
+    let server = TestServer::start();
+    let mut messages = 0;
+    let (seed, sessions) = for_a_while(|seed| messages += session(&server, seed));
+    println!("tally: messages against a model, {sessions} sessions, {messages} messages, RIALTO_SEED={seed}");
+}
