@@ -12,7 +12,7 @@ use rialto::io::Random;
 use crate::common::*;
 use model::{Mode, Model, Sent, Told};
 use seeds::for_a_while;
-use statement::Kind;
+use statement::{Kind, create};
 
 fn encode(sent: &Sent) -> Vec<u8> {
     let close = |kind: u8, name: &str| message(b'C', &[&[kind], name.as_bytes(), b"\0"].concat());
@@ -124,6 +124,9 @@ impl Draw {
         if self.random.chance(1, 20) {
             return Sent::BadQuery;
         }
+        if self.random.chance(1, 10) {
+            return Sent::Query(Kind::reshape(&mut self.random));
+        }
         if self.random.chance(2, 3) {
             return Sent::Query(vec![self.plain(model)]);
         }
@@ -151,6 +154,15 @@ impl Draw {
         all
     }
 
+    /// Runs a statement that was prepared before.
+    fn run(&mut self, model: &Model) -> Vec<Sent> {
+        let (name, portal) = (self.name(), self.portal());
+        let takes = model.statement(name).is_some_and(|kind| kind.arguments() > 0);
+        let argument = takes.then(|| self.one(&ARGUMENTS));
+        let bind = Sent::Bind(portal, name, argument, self.random.chance(1, 2));
+        vec![Sent::ClosePortal(portal), bind, Sent::Execute(portal, self.random.below(3) as u32)]
+    }
+
     fn any(&mut self, model: &Model) -> Vec<Sent> {
         if let Mode::Copy(..) = model.mode
             && self.random.chance(3, 4)
@@ -166,7 +178,18 @@ impl Draw {
                 }
             }];
         }
-        vec![match self.random.below(26) {
+        if let Some(name) = model.newest_savepoint()
+            && self.random.chance(1, 6)
+        {
+            // What it takes back is of no more use.
+            return vec![Sent::Query(vec![Kind::RollbackTo(name)]), Sent::Execute(self.portal(), 0)];
+        }
+        if let Some(portal) = model.suspended()
+            && self.random.chance(1, 4)
+        {
+            return vec![Sent::Execute(portal, self.random.below(3) as u32)];
+        }
+        vec![match self.random.below(30) {
             0..7 => return self.statement(),
             7..11 => self.query(model),
             11 | 12 => Sent::Parse(self.name(), Kind::any(&mut self.random)),
@@ -181,7 +204,8 @@ impl Draw {
             22 => Sent::ClosePortal(self.portal()),
             23 => Sent::Sync,
             24 => Sent::Flush,
-            _ => [Sent::Done, Sent::Fail, Sent::Data(None)][self.random.below(3) as usize].clone(),
+            25 => [Sent::Done, Sent::Fail, Sent::Data(None)][self.random.below(3) as usize].clone(),
+            _ => return self.run(model),
         }]
     }
 }
@@ -197,12 +221,10 @@ fn cancel(server: &TestServer, client: &Client) {
 /// One session; how many messages were sent.
 fn session(server: &TestServer, seed: u64) -> u64 {
     let mut other = server.connect();
-    for sql in ["drop table if exists t", "drop table if exists u", "create table t (a int primary key)"] {
-        other.run(sql);
-    }
+    let data = create(&mut |sql| drop(other.run(sql)));
     let mut client = server.connect();
     let mut draw = Draw { random: Random::new(seed), next: 1_000 };
-    let (mut model, mut story, mut messages) = (Model::new(), Vec::new(), 0);
+    let (mut model, mut story, mut messages) = (Model::new(data), Vec::new(), 0);
     for _ in 0..40 {
         if draw.random.chance(1, 6) {
             cancel(server, &client);

@@ -105,10 +105,11 @@ pub struct Model {
 type Outcome = Result<(), &'static str>;
 
 impl Model {
-    pub fn new() -> Model {
+    /// Of a session on these tables.
+    pub fn new(data: Data) -> Model {
         Model {
-            data: Data::default(),
-            before: Data::default(),
+            before: data.clone(),
+            data,
             block: Block::None,
             has_failed: false,
             savepoints: Vec::new(),
@@ -122,6 +123,22 @@ impl Model {
 
     pub fn is_idle(&self) -> bool {
         self.block == Block::None && self.mode == Mode::Ready
+    }
+
+    /// The name of a savepoint that can be gone back to.
+    pub fn newest_savepoint(&self) -> Option<u64> {
+        self.savepoints.last().map(|savepoint| savepoint.name)
+    }
+
+    /// The statement of this name.
+    pub fn statement(&self, name: &str) -> Option<Kind> {
+        self.statements.get(name).map(|statement| statement.kind)
+    }
+
+    /// A portal that has rows left.
+    pub fn suspended(&self) -> Option<&'static str> {
+        let is_suspended = |portal: &Portal| matches!(portal.run, Run::Suspended(_));
+        self.portals.iter().find(|(_, portal)| is_suspended(portal)).map(|(name, _)| *name)
     }
 
     fn tell(&mut self, tag: char) {

@@ -59,7 +59,23 @@ pub struct Data {
 /// Rows and the completion, or the code of an error.
 pub type Comes = Result<(Vec<Vec<Cell>>, String), &'static str>;
 
+/// Makes the tables, with some rows; what they hold then.
+pub fn create(run: &mut dyn FnMut(&str)) -> Data {
+    let data = Data { keys: (1..=5).collect(), shaped: Some((0, false)) };
+    for sql in ["drop table if exists t, u", "create table t (a int primary key)"] {
+        run(sql);
+    }
+    data.keys.iter().for_each(|key| run(&Kind::Insert(Some(*key)).text()));
+    run(&Kind::Make(0).text());
+    data
+}
+
 impl Kind {
+    /// The statements that give the other table another shape.
+    pub fn reshape(random: &mut Random) -> Vec<Kind> {
+        vec![Kind::Drop, Kind::Make(random.below(SHAPES.len() as u64) as usize)]
+    }
+
     /// One that is run at most with the arguments of [`Kind::arguments`].
     pub fn any(random: &mut Random) -> Kind {
         let name = random.below(3);
