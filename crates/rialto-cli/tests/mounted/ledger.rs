@@ -75,21 +75,27 @@ impl History {
     /// Holds what was found against what was told: it is what the client's transactions made up to some one of them, at least up to the
     /// last that must be there.
     pub fn check(&self, found: &Tables, least: usize, about: &str) {
+        self.check_between(found, (least, usize::MAX), about);
+    }
+
+    /// The same of what has no transaction behind the first so many.
+    pub fn check_between(&self, found: &Tables, (least, most): (usize, usize), about: &str) {
         let mut tables = self.base.clone();
         let mut fits = least == 0 && tables == *found;
         let mut at_least = tables.clone();
-        for (at, changes) in self.told.iter().chain(&self.unanswered).enumerate() {
+        for (at, changes) in self.told.iter().chain(&self.unanswered).take(most).enumerate() {
             changes.iter().for_each(|change| tables.apply(change));
             if at + 1 == least {
                 at_least = tables.clone();
             }
             fits |= at + 1 >= least && tables == *found;
         }
+        let all = self.told.len() + usize::from(self.unanswered.is_some());
         assert!(
             fits,
-            "{about}: {least} of {} acknowledged transactions must be there, {}, and this is what none of them left:\n{}",
+            "{about}: {least} of {} acknowledged transactions must be there, at most {} may be, and this is what none of them left:\n{}",
             self.told.len(),
-            if self.unanswered.is_some() { "one more may be" } else { "no more" },
+            most.min(all),
             differences(&at_least, found)
         );
     }

@@ -1,6 +1,6 @@
 //! Lives of one database: each ends in its own way, and the next begins with what it left.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::thread;
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::common::Directory;
 use crate::kept::Kept;
 use crate::ledger::{CLIENTS, History, Progress};
 use crate::mount::Mounted;
-use crate::server::{Boot, Ended, Server, Settings, check};
+use crate::server::{Boot, Ended, Server, Settings, check, restore};
 use crate::tables::Tables;
 use crate::work::{Failures, Work};
 use crate::{client, untouched};
@@ -40,8 +40,12 @@ pub struct Tally {
     pub stopped: u64,
     pub full: u64,
     pub backups: u64,
+    pub restored: u64,
     pub checks: u64,
     pub transactions: u64,
+    /// Reads and writes.
+    pub interrupted: u64,
+    pub short: u64,
 }
 
 /// A database on a mounted disk, the server that serves it, and what its tables must have.
@@ -55,6 +59,8 @@ struct Database {
     names: [Vec<String>; CLIENTS],
     tables: [Tables; CLIENTS],
     starts: u64,
+    /// Two lives without injected errors, of which one ends by a loss of power and one by a kill.
+    certain: [(u64, End); 2],
     // Last, so that it goes last.
     scratch: Directory,
 }
@@ -68,7 +74,11 @@ impl Database {
         let boot = Boot::new(scratch.path().join("boot"), &mut random);
         let names = std::array::from_fn(|client| ["a", "b"].map(|name| format!("{name}{client}")).to_vec());
         let kept = Kept { seed, disk: None };
-        Database { seed, random, mounted, boot, kept, names, tables: Default::default(), starts: 0, scratch }
+        let lost = random.below(LIVES);
+        let killed = (lost + 1 + random.below(LIVES - 1)) % LIVES;
+        let certain = [(lost, End::PowerLost), (killed, End::Killed)];
+        let tables = Default::default();
+        Database { seed, random, mounted, boot, kept, names, tables, starts: 0, certain, scratch }
     }
 
     fn said(&mut self) -> PathBuf {
@@ -98,7 +108,7 @@ impl Database {
     }
 
     /// Clients work until they are done, or their sessions end; the process is killed when the power goes. Whether the server has ended a
-    /// session.
+    /// session, and the backups that it has taken.
     fn work(
         &mut self,
         server: &Server,
@@ -106,8 +116,7 @@ impl Database {
         progress: &Progress,
         may_fail: bool,
         about: &str,
-        tally: &mut Tally,
-    ) -> bool {
+    ) -> (bool, Vec<Taken>) {
         let scale = 1 + self.random.below(7);
         let transactions = 1 + self.random.below(1 << scale);
         let texts = if self.random.chance(1, 2) { 8 } else { 600 };
@@ -117,6 +126,7 @@ impl Database {
         let (mounted, names) = (&self.mounted, &self.names);
         let randoms: [Random; CLIENTS] = std::array::from_fn(|_| self.random.fork());
         let failures = Failures::default();
+        let mut taken = Vec::new();
         thread::scope(|scope| {
             let mut clients = Vec::new();
             for ((client, history), mut random) in histories.iter_mut().enumerate().zip(randoms) {
@@ -134,8 +144,8 @@ impl Database {
                 clients.push(scope.spawn(move || work.run(&server.address, history, &mut random)));
             }
             let backups = scope.spawn(move || {
-                // Checkpoints beside the clients: the backups themselves are not looked at.
-                (0..backups).map(|number| u64::from(backup(server, &backup_to, number))).sum::<u64>()
+                let take = |number: u64| Taken::take(server, progress, backup_to.join(number.to_string()));
+                (0..backups).filter_map(take).collect::<Vec<_>>()
             });
             while clients.iter().any(|client| !client.is_finished()) {
                 if mounted.disk.is_down() {
@@ -148,26 +158,50 @@ impl Database {
                 }
                 thread::sleep(Duration::from_micros(500));
             }
-            tally.backups += backups.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+            taken = backups.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         });
-        failures.ended()
+        (failures.ended(), taken)
+    }
+
+    /// Restores a backup and holds what a server then finds against what was told.
+    fn restore(&mut self, taken: &Taken, histories: &[History; CLIENTS], about: &str) {
+        let about = &format!("{about}, the backup {}", taken.at.display());
+        let data = self.scratch.path().join("restored");
+        restore(&taken.at, &data, about);
+        check(&data, about);
+        let said = self.said();
+        let started = Server::start(&data, &Settings::default(), &self.boot, said, |_| {});
+        let server = started.unwrap_or_else(|ended| panic!("{about}: {ended:?}"));
+        let mut client = server.connect(about);
+        untouched::check(&mut client, about);
+        for (at, history) in histories.iter().enumerate() {
+            let found = Tables::read(&mut client, &self.names[at], about);
+            let between = (taken.least[at], taken.most[at]);
+            history.check_between(&found, between, &format!("{about}, client {at}"));
+        }
+        server.kill();
+        server.ended(about);
+        std::fs::remove_dir_all(&data).expect("nobody uses it");
     }
 
     /// One life, and the start of the next.
     fn live(&mut self, life: u64, server: Server, settings: &mut Settings, tally: &mut Tally) -> Server {
-        let fault = self.random.chance(1, 4).then(|| {
+        let certain = self.certain.iter().find(|(certain, _)| *certain == life).map(|(_, end)| *end);
+        let fault = (certain.is_none() && self.random.chance(1, 4)).then(|| {
             let kinds = [FaultKind::Write, FaultKind::Sync, FaultKind::SyncReverts];
             let prefixes = ["log-0", "log-0", "home", "backup", "load-", "."];
             let kind = kinds[self.random.below(3) as usize];
             (kind, prefixes[self.random.below(prefixes.len() as u64) as usize])
         });
-        let room = (fault.is_none() && self.random.chance(1, 8)).then(|| self.random.below(3 << 20));
+        let room = (certain.is_none() && fault.is_none() && self.random.chance(1, 8))
+            .then(|| self.random.below(3 << 20));
         // A sync of the directory that fails ends the file system: no other one succeeds until the machine starts again.
         let needs_machine = matches!(fault, Some((FaultKind::Sync | FaultKind::SyncReverts, ".")));
-        let end = match self.random.below(8) {
+        let end = match (certain, self.random.below(8)) {
+            (Some(end), _) => end,
             _ if needs_machine => End::PowerLost,
-            0 => End::Asked,
-            1..=3 => End::Killed,
+            (_, 0) => End::Asked,
+            (_, 1..=3) => End::Killed,
             _ => End::PowerLost,
         };
         let about = &format!(
@@ -194,8 +228,8 @@ impl Database {
         let is_well = fault.is_none() && room.is_none();
         let mut histories = self.tables.clone().map(History::new);
         let progress = Progress::default();
-        let ended_sessions =
-            self.work(&server, &mut histories, &progress, end != End::Asked || !is_well, about, tally);
+        let may_fail = end != End::Asked || !is_well;
+        let (ended_sessions, taken) = self.work(&server, &mut histories, &progress, may_fail, about);
 
         // The end, and what the machine finds after it.
         // Before anything is waited for: from then on its number may be another process's.
@@ -234,6 +268,11 @@ impl Database {
             tally.asked += u64::from(end == End::Asked && !stops);
             disk.leave_room(ROOM);
         }
+        if let Some(last) = taken.last() {
+            self.restore(last, &histories, about);
+            tally.restored += 1;
+        }
+        tally.backups += taken.len() as u64;
         let mut power_lost = end == End::PowerLost;
         tally.transactions += histories.iter().map(|history| history.told.len() as u64).sum::<u64>();
         if self.random.chance(1, 2) {
@@ -292,11 +331,28 @@ impl Database {
     }
 }
 
-/// Takes a backup, which begins with a checkpoint; whether it was taken.
-fn backup(server: &Server, to: &Path, number: u64) -> bool {
-    let sql = format!("BACKUP TO '{}-{number}'", to.display());
-    let answer = client::Client::connect(&server.address).map(|mut client| client.query(&sql));
-    matches!(answer, Ok(client::Answer::Done { .. }))
+/// A backup that the server has taken.
+#[derive(Debug)]
+struct Taken {
+    at: PathBuf,
+    /// How many transactions of each client were acknowledged before it was asked for.
+    least: [usize; CLIENTS],
+    /// How many it may have: those acknowledged when it was there, and the next.
+    most: [usize; CLIENTS],
+}
+
+impl Taken {
+    /// Takes one, if the server lives as long.
+    fn take(server: &Server, progress: &Progress, at: PathBuf) -> Option<Taken> {
+        let mut client = client::Client::connect(&server.address).ok()?;
+        let least = progress.now();
+        match client.query(&format!("BACKUP TO '{}'", at.display())) {
+            client::Answer::Done { .. } => {
+                Some(Taken { at, least, most: progress.now().map(|count| count + 1) })
+            }
+            _ => None,
+        }
+    }
 }
 
 /// A database and its lives.
@@ -309,6 +365,8 @@ pub fn lives(seed: u64, tally: &mut Tally) {
     for life in 0..LIVES {
         server = database.live(life, server, &mut settings, tally);
     }
+    let (interrupted, short) = database.mounted.reluctance.counts();
+    (tally.interrupted, tally.short) = (tally.interrupted + interrupted, tally.short + short);
     server.terminate();
     let ended = server.ended(about);
     assert_eq!(ended.status.code(), Some(0), "RIALTO_SEED={seed}, at last: {ended:?}");

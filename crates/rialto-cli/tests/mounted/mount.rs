@@ -19,6 +19,7 @@ use rustix::fs::OFlags;
 
 use crate::killer::Killer;
 use crate::names::{Names, ROOT};
+use crate::reluctance::Reluctance;
 
 /// What the disk calls the file that carries the directory's lock: it keeps that name from users.
 const LOCK_ON_DISK: &str = "lock-file";
@@ -31,6 +32,7 @@ const NEVER_KEPT: Duration = Duration::ZERO;
 pub struct Mounted {
     pub disk: Arc<FaultyDisk>,
     pub killer: Arc<Killer>,
+    pub reluctance: Arc<Reluctance>,
     at: PathBuf,
     session: Option<BackgroundSession>,
 }
@@ -38,11 +40,18 @@ pub struct Mounted {
 impl Mounted {
     /// Mounts the disk at a directory, which is made if it is not there.
     pub fn new(disk: Arc<FaultyDisk>, at: &Path) -> std::io::Result<Mounted> {
+        let reluctance = Arc::new(Reluctance::new(disk.seed()));
+        Mounted::with(disk, at, reluctance)
+    }
+
+    fn with(disk: Arc<FaultyDisk>, at: &Path, reluctance: Arc<Reluctance>) -> std::io::Result<Mounted> {
         std::fs::create_dir_all(at)?;
         let killer = Arc::<Killer>::default();
         let system = Served {
+            knows_fallocate: disk.seed().is_multiple_of(2),
             disk: disk.clone(),
             killer: killer.clone(),
+            reluctance: reluctance.clone(),
             names: Mutex::new(Names::new()),
             handles: Mutex::default(),
             last_handle: AtomicU64::new(0),
@@ -51,7 +60,7 @@ impl Mounted {
         config.mount_options =
             vec![MountOption::FSName("rialto-faulty".to_owned()), MountOption::DefaultPermissions];
         let session = fuser::spawn_mount(system, at, &config)?;
-        Ok(Mounted { disk, killer, at: at.to_owned(), session: Some(session) })
+        Ok(Mounted { disk, killer, reluctance, at: at.to_owned(), session: Some(session) })
     }
 
     pub fn path(&self) -> &Path {
@@ -61,14 +70,17 @@ impl Mounted {
     /// Mounts another disk in the place of this one, which nobody uses any more.
     pub fn replace(&mut self, disk: Arc<FaultyDisk>) {
         self.unmount();
-        let at = self.at.clone();
-        *self = Mounted::new(disk, &at).expect("what was mounted once is mounted again");
+        let (at, reluctance) = (self.at.clone(), self.reluctance.clone());
+        *self = Mounted::with(disk, &at, reluctance).expect("what was mounted once is mounted again");
     }
 
+    /// Unmounts it here. Servers of other tests that were started meanwhile have mounts of their own, in which this one is, too: its
+    /// session ends with the last of these, and is not waited for.
     fn unmount(&mut self) {
-        if let Some(session) = self.session.take() {
-            session.umount_and_join().expect("nobody uses the mount");
-        }
+        drop(self.session.take());
+        let device = |path: &Path| rustix::fs::stat(path).expect("the directory is there").st_dev;
+        let above = self.at.parent().expect("it lies in the scratch directory");
+        assert_eq!(device(&self.at), device(above), "nobody uses the mount, so it is gone");
     }
 }
 
@@ -91,6 +103,9 @@ impl Drop for Mounted {
 struct Served {
     disk: Arc<FaultyDisk>,
     killer: Arc<Killer>,
+    reluctance: Arc<Reluctance>,
+    /// Else whoever wants room for a file has to write zeros.
+    knows_fallocate: bool,
     names: Mutex<Names>,
     handles: Mutex<HashMap<u64, Handle>>,
     last_handle: AtomicU64,
@@ -114,6 +129,13 @@ struct OpenFile {
     direct: bool,
     /// Mapped into memory: the kernel writes its pages, also after the process has ended.
     is_mapped: bool,
+}
+
+impl OpenFile {
+    /// What a call moves no part of.
+    fn block(&self) -> usize {
+        if self.direct { BUFFER_ALIGNMENT } else { 1 }
+    }
 }
 
 /// The error as the kernel knows it. The power is gone: an I/O error.
@@ -253,17 +275,26 @@ impl Served {
         let open = self.open_file(handle)?;
         let failed = |error: DiskError| errno(&error);
         let length = open.file.length().map_err(failed)?;
-        let mut buffer = vec![0; u64::from(bytes).min(length.saturating_sub(offset)) as usize];
+        let mut length = u64::from(bytes).min(length.saturating_sub(offset)) as usize;
+        if !open.is_mapped {
+            length = self.reluctance.moves(length, open.block())?;
+        }
+        let mut buffer = vec![0; length];
         open.file.read_at(&mut buffer, offset).map_err(failed)?;
         Ok(buffer)
     }
 
-    fn write_file(&self, handle: FileHandle, offset: u64, data: &[u8]) -> Result<(), Errno> {
+    /// Writes as much of it as the call moves.
+    fn write_file(&self, handle: FileHandle, offset: u64, data: &[u8]) -> Result<usize, Errno> {
         let open = self.open_file(handle)?;
         let whole = |number: u64| number.is_multiple_of(BUFFER_ALIGNMENT as u64);
         if open.direct && !(whole(offset) && whole(data.len() as u64)) {
             return Err(Errno::EINVAL);
         }
+        // The kernel takes it for an error of the disk if not all of a page of a map is written.
+        let moved =
+            if open.is_mapped { data.len() } else { self.reluctance.moves(data.len(), open.block())? };
+        let data = &data[..moved];
         let step = self.step();
         if !open.is_mapped {
             step?;
@@ -276,7 +307,7 @@ impl Served {
             }
             None => open.file.write_at(data, offset),
         };
-        written.map_err(|error| errno(&error))
+        written.map(|()| moved).map_err(|error| errno(&error))
     }
 
     fn list(&self) -> Result<Vec<(u64, FileType, String)>, Errno> {
@@ -449,7 +480,7 @@ impl Filesystem for Served {
         reply: ReplyWrite,
     ) {
         match self.write_file(handle, offset, data) {
-            Ok(()) => reply.written(data.len() as u32),
+            Ok(moved) => reply.written(moved as u32),
             Err(error) => reply.error(error),
         }
     }
@@ -552,7 +583,7 @@ impl Filesystem for Served {
         reply: ReplyEmpty,
     ) {
         let allocate = || {
-            if mode != 0 {
+            if mode != 0 || !self.knows_fallocate {
                 return Err(Errno::EOPNOTSUPP);
             }
             let open = self.open_file(handle)?;

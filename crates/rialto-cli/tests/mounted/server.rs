@@ -5,12 +5,17 @@ use std::io::{BufRead, BufReader};
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::Mutex;
+use std::sync::{Mutex, mpsc};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use rialto::io::Random;
 
 use crate::client::Client;
 use crate::killer;
+
+/// Longer than a server takes to begin or to end, however slow the machine is: one that takes longer hangs.
+const PATIENCE: Duration = Duration::from_secs(240);
 
 /// What the server is started with.
 #[derive(Debug, Clone, Default)]
@@ -107,12 +112,10 @@ impl Server {
             .spawn()
             .expect("unshare of util-linux runs");
         is_born(child.id());
-        let mut line = String::new();
-        let mut output = BufReader::new(child.stdout.take().expect("it is piped"));
-        output.read_line(&mut line).expect("a line comes, or the end");
+        let line = first_line(&mut child, &said);
         let address = line.split_whitespace().find_map(|word| word.strip_prefix("tcp="));
         let Some(address) = address.map(str::to_owned) else {
-            let status = child.wait().expect("it is our child");
+            let status = wait(&mut child, &said);
             return Err(Ended { status, said: heard(&said) });
         };
         let number = child.id();
@@ -150,7 +153,7 @@ impl Server {
 
     /// Waits for its end. No server panics, however it ends, and none has found a damaged copy or anything lost, of which it would warn.
     pub fn ended(self, about: &str) -> Ended {
-        let status = self.child.lock().unwrap().wait().expect("it is our child");
+        let status = wait(&mut self.child.lock().unwrap(), &self.said);
         let said = heard(&self.said);
         assert!(!said.contains("panicked") && !said.contains("warning:"), "{about}: {said}");
         Ended { status, said }
@@ -165,13 +168,58 @@ impl Drop for Server {
     }
 }
 
+/// The first line that a server writes to stdout; nothing if it ends before.
+fn first_line(child: &mut Child, said: &Path) -> String {
+    let mut output = BufReader::new(child.stdout.take().expect("it is piped"));
+    let (told, line) = mpsc::channel();
+    thread::spawn(move || {
+        let mut line = String::new();
+        output.read_line(&mut line).expect("a line comes, or the end");
+        // Nobody waits for it any more if that took too long.
+        let _ = told.send(line);
+    });
+    line.recv_timeout(PATIENCE).unwrap_or_else(|_| hangs(child, "begin", said))
+}
+
+/// Waits for a server's end.
+fn wait(child: &mut Child, said: &Path) -> ExitStatus {
+    let until = Instant::now() + PATIENCE;
+    loop {
+        if let Some(status) = child.try_wait().expect("it is our child") {
+            return status;
+        }
+        if Instant::now() > until {
+            hangs(child, "end", said);
+        }
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// A server does not come to its beginning, or to its end.
+fn hangs(child: &mut Child, what: &str, said: &Path) -> ! {
+    let _ = child.kill();
+    let _ = child.wait();
+    panic!("a server does not {what} in {PATIENCE:?}: {}", heard(said));
+}
+
 fn heard(said: &Path) -> String {
     String::from_utf8_lossy(&fs::read(said).unwrap_or_default()).into_owned()
 }
 
 /// `rialto check` of a directory that nobody serves finds it sound.
 pub fn check(data: &Path, about: &str) {
-    let output = Command::new(env!("CARGO_BIN_EXE_rialto")).arg("check").arg(data).output().expect("it runs");
+    rialto(Command::new(env!("CARGO_BIN_EXE_rialto")).arg("check").arg(data), about);
+}
+
+/// `rialto restore` of a backup to a new directory.
+pub fn restore(backup: &Path, data: &Path, about: &str) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_rialto"));
+    rialto(command.arg("restore").arg("--from").arg(backup).arg("--data").arg(data), about);
+}
+
+/// Runs the program to its end, which has to be a success.
+fn rialto(command: &mut Command, about: &str) {
+    let output = command.output().expect("it runs");
     let text =
         [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).concat();
     assert_eq!(output.status.code(), Some(0), "{about}: {text}");
