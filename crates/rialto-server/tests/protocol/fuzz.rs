@@ -102,7 +102,7 @@ fn statement(random: &mut Random, corpus: &[&str]) -> String {
     let mut text = pick(random, corpus).to_owned();
     for _ in 0..random.below(5) {
         let at = place(random, &text);
-        match random.below(9) {
+        match random.below(10) {
             0 => text.truncate(at),
             1 => {
                 let to = place(random, &text);
@@ -130,6 +130,10 @@ fn statement(random: &mut Random, corpus: &[&str]) -> String {
                     [("(", ")"), ("not (", ")"), ("-", ""), ("case when ", "")][random.below(4) as usize];
                 text.insert_str(at, &open.repeat(depth));
                 text.push_str(&close.repeat(depth));
+            }
+            8 => {
+                let part = pick(random, &[" + 1", " or true", "::text::int", " is null", " || 'x'", "[]"]);
+                text.push_str(&part.repeat(1 << random.below(14)));
             }
             _ => {
                 let byte = random.below(128) as u8;
