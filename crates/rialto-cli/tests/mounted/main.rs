@@ -116,7 +116,8 @@ fn what_was_acknowledged_is_there_after_each_life() {
     let Tally { power_lost, killed, asked, faults, stopped, full, backups, restored, checks, .. } = tally;
     let Tally { transactions, interrupted, short, .. } = tally;
     println!(
-        "tally: real servers on {databases} mounted databases, {power_lost} losses of power, {killed} kills, {asked} closes, \
+        "tally: real servers on {databases} mounted databases, {power_lost} losses of power of a real server, \
+         {killed} kills of a real server, {asked} closes, \
          {faults} injected errors, {full} full disks, {stopped} servers stopped by them, {interrupted} interrupted calls, \
          {short} short ones, {backups} backups, {restored} restores, {checks} checks, {transactions} transactions, RIALTO_SEED={seed}"
     );
@@ -147,7 +148,7 @@ fn fills_up(kind: Kind) {
     let full::Tally { rounds, refused, stopped, went_on, killed, transactions } = tally;
     println!(
         "tally: real servers on {databases} {} file systems, {rounds} times full, {refused} clients refused, {stopped} servers \
-         stopped by it, {went_on} that went on, {killed} kills, {transactions} transactions, RIALTO_SEED={seed}",
+         stopped by it, {went_on} that went on, {killed} kills of a real server, {transactions} transactions, RIALTO_SEED={seed}",
         kind.name()
     );
 }
