@@ -220,12 +220,15 @@ fn a_prompt_ends_at_once() {
     is_sound(&data);
 }
 
-/// A bank whose backup takes a while.
-fn large_bank(name: &str) -> Directory {
-    let data = Directory::new(name);
+/// A bank whose backup takes a while: to a directory, to a stream, and by a server.
+#[test]
+fn a_backup_that_is_interrupted_leaves_nothing_that_passes_for_one() {
+    let data = Directory::new("interrupts-bank");
     let bank = "bench tpcb --scale 1 --accounts 400000 --clients 1 --seconds 0.2 --warmup 0 --memory-bytes 600000000";
     succeeds(program(&words(bank)).args(["--data", data.name()]).output().expect("the program starts"));
-    data
+    a_backup_of_a_directory_is_given_up_and_leaves_nothing(&data);
+    a_backup_to_a_stream_that_stands_still_ends_and_the_stream_is_refused(&data);
+    a_server_is_asked_to_give_its_backup_up_and_goes_on(&data);
 }
 
 /// Interrupts a backup while it writes; its end. One that comes to its end before it hears of that is taken again.
@@ -250,13 +253,8 @@ fn interrupted_backup(to: &Directory, command: impl Fn() -> Command) -> Output {
     panic!("no backup of 20 was interrupted");
 }
 
-#[test]
-fn a_backup_of_a_directory_is_given_up_and_leaves_nothing() {
-    let (data, to, again) = (
-        large_bank("interrupts-backup"),
-        Directory::new("interrupts-to"),
-        Directory::new("interrupts-again"),
-    );
+fn a_backup_of_a_directory_is_given_up_and_leaves_nothing(data: &Directory) {
+    let (to, again) = (Directory::new("interrupts-to"), Directory::new("interrupts-again"));
     let taking = || program(&["backup", "--data", data.name(), "--to", to.name()]);
     let ended = interrupted_backup(&to, taking);
     assert_eq!(ended.status.code(), Some(130), "{}", text(&ended));
@@ -273,9 +271,8 @@ fn a_backup_of_a_directory_is_given_up_and_leaves_nothing() {
 }
 
 /// Nobody reads the stream on, so that the backup stands still in its midst.
-#[test]
-fn a_backup_to_a_stream_that_stands_still_ends_and_the_stream_is_refused() {
-    let (data, half) = (large_bank("interrupts-stream"), Directory::new("interrupts-half"));
+fn a_backup_to_a_stream_that_stands_still_ends_and_the_stream_is_refused(data: &Directory) {
+    let half = Directory::new("interrupts-half");
     let mut running = spawn(program(&["backup", "--data", data.name(), "--to", "-"]));
     let mut stream = running.0.stdout.take().expect("it is piped");
     let mut began = vec![0; 100_000];
@@ -295,12 +292,11 @@ fn a_backup_to_a_stream_that_stands_still_ends_and_the_stream_is_refused() {
     let refused = restoring.output();
     assert_eq!(refused.status.code(), Some(1), "{}", text(&refused));
     assert!(stderr(&refused).contains("the backup is cut"), "{}", stderr(&refused));
-    is_sound(&data);
+    is_sound(data);
 }
 
-#[test]
-fn a_server_is_asked_to_give_its_backup_up_and_goes_on() {
-    let (data, to) = (large_bank("interrupts-server"), Directory::new("interrupts-online"));
+fn a_server_is_asked_to_give_its_backup_up_and_goes_on(data: &Directory) {
+    let to = Directory::new("interrupts-online");
     let serving = Serving::start(data.path());
     let ended =
         interrupted_backup(&to, || program(&["backup", "--connect", &serving.tcp, "--to", to.name()]));

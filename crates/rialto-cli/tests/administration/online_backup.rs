@@ -2,55 +2,12 @@
 
 use std::net::TcpStream;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::thread;
-use std::time::{Duration, Instant};
 
+use crate::common::progress::while_clients_commit;
 use crate::common::wire::{query, runs, session};
 use crate::common::{Directory, Serving, program, run, stderr, succeeds};
 
 const WRITERS: usize = 2;
-/// Longer than anything takes, however slow the machine is.
-const PATIENCE: Duration = Duration::from_secs(120);
-
-/// What the writers have asked for, and what they were told is committed.
-#[derive(Default)]
-struct Progress {
-    asked: [AtomicU64; WRITERS],
-    told: [AtomicU64; WRITERS],
-    ends: AtomicBool,
-}
-
-fn all(counts: &[AtomicU64; WRITERS]) -> Vec<u64> {
-    counts.iter().map(|count| count.load(Ordering::SeqCst)).collect()
-}
-
-impl Progress {
-    /// An entry in each of two tables, in one transaction, again and again.
-    fn write(&self, mut client: TcpStream, writer: usize) {
-        for n in 1.. {
-            if self.ends.load(Ordering::SeqCst) {
-                return;
-            }
-            self.asked[writer].store(n, Ordering::SeqCst);
-            runs(
-                &mut client,
-                &format!("insert into a values ({writer}, {n}); insert into b values ({writer}, {n})"),
-            );
-            self.told[writer].store(n, Ordering::SeqCst);
-        }
-    }
-
-    /// Waits until each writer has committed something more.
-    fn wait_for_more(&self) {
-        let before = all(&self.told);
-        let began = Instant::now();
-        while all(&self.told).iter().zip(&before).any(|(told, before)| told <= before) {
-            assert!(began.elapsed() < PATIENCE, "nothing more is committed than {before:?}");
-            thread::sleep(Duration::from_millis(1));
-        }
-    }
-}
 
 /// How many entries of a writer are in a table; they are the first ones, without a gap.
 fn entries(client: &mut TcpStream, table: &str, writer: usize, most: u64) -> u64 {
@@ -114,32 +71,27 @@ fn backups_over_both_kinds_of_sockets_are_of_one_moment_while_clients_write() {
         &mut client,
         "create table b (writer int, n int, primary key (writer, n)); insert into b values (-1, 0)",
     );
-    let progress = Progress::default();
-    let taken = thread::scope(|scope| {
-        /// Also where an assertion fails.
-        struct Ends<'a>(&'a Progress);
-        impl Drop for Ends<'_> {
-            fn drop(&mut self) {
-                self.0.ends.store(true, Ordering::SeqCst);
-            }
+    // An entry in each of two tables, in one transaction, again and again.
+    let writer = |writer: usize| {
+        let mut client = session(&serving);
+        move |n| {
+            let entry = format!("insert into a values ({writer}, {n}); insert into b values ({writer}, {n})");
+            runs(&mut client, &entry);
         }
-        let _ends = Ends(&progress);
-        for writer in 0..WRITERS {
-            let (progress, client) = (&progress, session(&serving));
-            scope.spawn(move || progress.write(client, writer));
-        }
-        progress.wait_for_more();
+    };
+    let taken = while_clients_commit((0..WRITERS).map(writer).collect(), |progress| {
         let ways = [
             ("--socket", &*serving.socket, &full, &[][..]),
             ("--connect", &*serving.tcp, &increment, &["--incremental"]),
         ];
         ways.map(|(way, server, to, more)| {
-            let least = all(&progress.told);
+            let least = progress.told();
             let taken = succeeds(run(&[&["backup", way, server, "--to", to.name()], more].concat()));
             let said = stderr(&taken);
             assert_eq!(said.contains(", an increment on "), !more.is_empty(), "{said}");
-            let most = all(&progress.asked);
-            progress.wait_for_more();
+            assert_ne!(progress.told(), least, "nothing was committed while the backup ran");
+            let most = progress.asked();
+            progress.wait_for(1);
             (least, most)
         })
     });

@@ -2,6 +2,8 @@
 
 #![allow(dead_code, reason = "each test program uses its part")]
 
+#[path = "../../../rialto-server/tests/common/progress.rs"]
+pub mod progress;
 pub mod wire;
 
 use std::io::{BufRead, BufReader};

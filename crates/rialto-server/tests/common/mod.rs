@@ -1,10 +1,13 @@
 //! A server in this process, and programs and sockets that talk to it.
 #![allow(dead_code, reason = "each test file uses its own part of this")]
 
+pub mod progress;
+
+use std::collections::BTreeSet;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::process::{Command, Output};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use rialto::io::{Disk, MemoryDisk};
@@ -312,11 +315,21 @@ pub fn tags(messages: &[Message]) -> String {
     messages.iter().map(|(tag, _)| *tag as char).collect()
 }
 
+/// SQLSTATEs that clients of this process have heard.
+static HEARD: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
+
+/// Whether a client of this process has heard this SQLSTATE.
+pub fn has_heard(code: &str) -> bool {
+    HEARD.lock().unwrap().contains(code)
+}
+
 /// The SQLSTATE of the first error.
 pub fn error_code(messages: &[Message]) -> Option<String> {
     let (_, body) = messages.iter().find(|(tag, _)| *tag == b'E')?;
     let field = body.split(|&byte| byte == 0).find(|field| field.first() == Some(&b'C'))?;
-    Some(String::from_utf8(field[1..].to_vec()).unwrap())
+    let code = String::from_utf8(field[1..].to_vec()).unwrap();
+    HEARD.lock().unwrap().insert(code.clone());
+    Some(code)
 }
 
 pub fn error_text(messages: &[Message]) -> String {

@@ -1,16 +1,16 @@
 //! A backup that goes over a socket while clients write: restored, it holds what each of them had committed up to one place. A
 //! reader that goes away in its midst ends the backup and nothing else.
 
-use std::io::Read;
+use std::io::{Cursor, Read};
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use crate::common::progress::{Progress, while_clients_commit};
 use crate::common::*;
-use rialto::backup::{Backup, Restore, restore};
+use rialto::backup::{Backup, Restore, RestoreReport, restore};
 use rialto::io::{Disk, MemoryDisk};
 use rialto::{BackupKind, BackupReport, Error, Options};
 
@@ -34,66 +34,30 @@ fn server() -> TestServer {
     server
 }
 
-/// How far each writer has come: what it has asked for, and what it was told is committed.
-#[derive(Default)]
-struct Progress {
-    asked: [AtomicU64; WRITERS],
-    told: [AtomicU64; WRITERS],
-    ends: AtomicBool,
-}
-
-fn all(counts: &[AtomicU64; WRITERS]) -> Vec<u64> {
-    counts.iter().map(|count| count.load(Ordering::SeqCst)).collect()
-}
-
-impl Progress {
-    /// Writes an entry and counts it, in one transaction, again and again.
-    fn write(&self, mut client: Client, writer: usize) {
-        for n in 1.. {
-            if self.ends.load(Ordering::SeqCst) {
-                return;
-            }
-            self.asked[writer].store(n, Ordering::SeqCst);
+/// Runs this while clients write an entry and count it, in one transaction, again and again.
+fn while_clients_write<T>(server: &TestServer, run: impl FnOnce(&Progress) -> T) -> T {
+    // Where they left off.
+    server.connect().run("update counters set n = 0 where n > 0; delete from entries");
+    let writer = |writer: usize| {
+        let mut client = server.connect();
+        move |n| {
             client.run(&format!(
                 "begin; update counters set n = n + 1 where writer = {writer}; insert into entries values ({writer}, {n}); commit"
             ));
-            self.told[writer].store(n, Ordering::SeqCst);
         }
-    }
-
-    /// Waits until each writer has committed so many more.
-    fn wait_for(&self, more: u64) {
-        let wanted: Vec<_> = all(&self.told).into_iter().map(|told| told + more).collect();
-        let began = Instant::now();
-        while all(&self.told).iter().zip(&wanted).any(|(told, wanted)| told < wanted) {
-            assert!(began.elapsed() < PATIENCE, "{:?} of {wanted:?} are committed", all(&self.told));
-            thread::sleep(Duration::from_millis(1));
-        }
-    }
+    };
+    while_clients_commit((0..WRITERS).map(writer).collect(), run)
 }
 
-/// Runs this while clients write, and ends them.
-fn while_clients_write<T>(server: &TestServer, run: impl FnOnce(&Progress) -> T) -> T {
-    /// Also where `run` panics.
-    struct Ends<'a>(&'a Progress);
-    impl Drop for Ends<'_> {
-        fn drop(&mut self) {
-            self.0.ends.store(true, Ordering::SeqCst);
-        }
-    }
-
-    let progress = Progress::default();
-    // Where they left off.
-    server.connect().run("update counters set n = 0 where n > 0; delete from entries");
-    thread::scope(|scope| {
-        let _ends = Ends(&progress);
-        for writer in 0..WRITERS {
-            let (progress, client) = (&progress, server.connect());
-            scope.spawn(move || progress.write(client, writer));
-        }
-        progress.wait_for(3);
-        run(&progress)
-    })
+/// Restores a stream as it comes. Behind its first bytes it stands still until each client has committed more.
+fn restored(mut stream: TcpStream, progress: &Progress) -> (Arc<MemoryDisk>, RestoreReport) {
+    let mut first = vec![0; 1 << 20];
+    stream.read_exact(&mut first).expect("so much comes");
+    progress.wait_for(3);
+    let disk = MemoryDisk::new();
+    let whole = Cursor::new(first).chain(stream);
+    let report = restore(Restore::new(vec![Backup::stream("the socket", whole)]), disk.clone());
+    (disk, report.expect("it is whole"))
 }
 
 /// A backup of the server's database over a socket, to what reads from it.
@@ -140,15 +104,11 @@ fn is_as_of_one_moment(disk: Arc<dyn Disk>, least: &[u64], most: &[u64]) -> Vec<
 fn a_stream_that_is_taken_while_clients_write_is_the_database_of_one_moment() {
     let server = server();
     let (disk, least, most) = while_clients_write(&server, |progress| {
-        let least = all(&progress.told);
-        let disk = MemoryDisk::new();
-        let (report, restored) = streamed(&server, |stream| {
-            restore(Restore::new(vec![Backup::stream("the socket", stream)]), disk.clone())
-                .expect("it is whole")
-        });
+        let least = progress.told();
+        let (report, (disk, restored)) = streamed(&server, |stream| restored(stream, progress));
         let report = report.expect("it is taken");
         assert_eq!(restored.place, report.place);
-        let most = all(&progress.asked);
+        let most = progress.asked();
         // They go on.
         progress.wait_for(3);
         (disk, least, most)
@@ -175,13 +135,10 @@ fn a_reader_that_goes_away_ends_the_backup_and_nothing_else() {
             progress.wait_for(3);
         }
         // The next one is whole.
-        let (least, disk) = (all(&progress.told), MemoryDisk::new());
-        let (report, _) = streamed(&server, |stream| {
-            restore(Restore::new(vec![Backup::stream("the socket", stream)]), disk.clone())
-                .expect("it is whole")
-        });
+        let least = progress.told();
+        let (report, (disk, _)) = streamed(&server, |stream| restored(stream, progress));
         report.expect("it is taken");
-        (disk, least, all(&progress.asked))
+        (disk, least, progress.asked())
     });
     is_as_of_one_moment(disk, &least, &most);
 }
@@ -194,7 +151,7 @@ fn a_client_that_goes_away_behind_its_backup_leaves_a_whole_one_and_the_server_g
     let _ = std::fs::remove_dir_all(&directory);
     let [full, increment] = ["full", "increment"].map(|name| directory.join(name));
     let (disk, least, most) = while_clients_write(&server, |progress| {
-        let least = all(&progress.told);
+        let least = progress.told();
         let mut gone = server.connect();
         gone.send(&query(&format!("backup to '{}'", full.display())));
         drop(gone);
@@ -208,7 +165,7 @@ fn a_client_that_goes_away_behind_its_backup_leaves_a_whole_one_and_the_server_g
         let said = client.run(&format!("backup incremental to '{}'", increment.display()));
         let notices: String = said.iter().map(|(_, body)| String::from_utf8_lossy(body)).collect();
         assert!(notices.contains(", an increment on "), "{notices}");
-        let most = all(&progress.asked);
+        let most = progress.asked();
         let disk = MemoryDisk::new();
         let backups = [&full, &increment].map(|path| Backup::in_directory(path).expect("it is there"));
         restore(Restore::new(backups.into()), disk.clone()).expect("they go together");

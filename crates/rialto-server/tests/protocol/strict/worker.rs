@@ -281,6 +281,10 @@ fn lock(
 fn begin(line: &mut Line, reads: bool, random: &mut Random) -> Result<Durability, Refused> {
     line.run(if reads { "begin read only" } else { "begin" })?;
     let (name, level) = any_level(random);
+    if random.chance(1, 2) {
+        // The kernel's transaction has begun when its level is changed.
+        line.run("select 1 from things where id = -1")?;
+    }
     match random.below(8) {
         0 | 1 => line.run(&format!("set local rialto.durability = '{name}'")).map(|_| level),
         2 => line.run("set local rialto.durability to default").map(|_| Durability::Disk),
