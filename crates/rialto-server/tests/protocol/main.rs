@@ -11,6 +11,8 @@ mod never_durable;
 mod parameters;
 mod pieces;
 mod portals;
+#[path = "../../../rialto/tests/common/seeds.rs"]
+mod seeds;
 mod sqlstates;
 mod states;
 mod strict;

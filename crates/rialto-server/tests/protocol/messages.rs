@@ -3,15 +3,13 @@
 //! `RIALTO_TEST_SECONDS` says for how long new ones are tried.
 
 mod model;
-#[path = "../../../rialto/tests/common/seeds.rs"]
-mod seeds;
 mod statement;
 
 use rialto::io::Random;
 
 use crate::common::*;
+use crate::seeds::for_a_while;
 use model::{Mode, Model, Sent, Told};
-use seeds::for_a_while;
 use statement::{Kind, create};
 
 fn encode(sent: &Sent) -> Vec<u8> {

@@ -19,8 +19,6 @@ mod raw;
 #[allow(dead_code, reason = "the kernel's tests use the rest")]
 #[path = "../../../rialto/tests/isolation/strict/script.rs"]
 mod script;
-#[path = "../../../rialto/tests/common/seeds.rs"]
-mod seeds;
 mod statements;
 #[path = "../../../rialto/tests/isolation/strict/walk.rs"]
 mod walk;
@@ -31,12 +29,12 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use crate::common::TestServer;
+use crate::seeds::for_a_while;
 use engines::{Ends, Tally, describe, judge, one_of, options};
 use observed::{Attempt, Clock, End, Life, State};
 use rialto::io::{Disk, FaultyDisk, MemoryDisk, Random};
 use rialto::{Checkpointing, Options};
 use rialto_server::ServeOptions;
-use seeds::for_a_while;
 use worker::{Site, Work, Worker, state};
 
 fn serve(disk: std::sync::Arc<dyn Disk>, options: &Options, random: &mut Random) -> TestServer {
