@@ -3,7 +3,8 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::path::Path;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStderr, Command, ExitStatus, Output, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -198,7 +199,30 @@ fn a_run_of_commits_leaves_no_log_behind() {
     assert_eq!((names(data.path()), beside(&data)), (vec![], vec![]));
 }
 
-/// A prompt, and a comparison's other run: they end at once, too.
+/// A terminal's Ctrl-C comes to all of its processes: a comparison, and the run that it has begun.
+#[test]
+fn a_comparison_ends_with_its_other_run() {
+    let data = Directory::new("interrupts-versus");
+    let mut command = program(&words(BANK));
+    command.args(["--seconds", "0.3", "--versus", "--seconds 120 --rate 500", "--data", data.name()]);
+    let running = spawn({
+        command.process_group(0);
+        command
+    });
+    let other = PathBuf::from(format!("{}-versus", data.name()));
+    until("the other run has begun", || other.exists());
+    let group = format!("-{}", running.0.id());
+    let sent = Command::new("kill").args(["-s", "INT", "--", &group]).status();
+    assert!(sent.expect("kill runs").success());
+    let ended = running.output();
+    assert_eq!(ended.status.code(), Some(130), "{}", text(&ended));
+    assert!(stderr(&ended).ends_with("error: interrupted: there is no result\n"), "{}", text(&ended));
+    assert_eq!(stdout(&ended), "", "there is no result");
+    is_sound(&data);
+    std::fs::remove_dir_all(&other).expect("it is there");
+    assert_eq!(beside(&data), [""; 0], "scratch files are left over");
+}
+
 #[test]
 fn a_prompt_ends_at_once() {
     let data = Directory::new("interrupts-prompt");

@@ -8,6 +8,8 @@ mod keys_no_row_has;
 mod lifted;
 mod plans;
 mod random_settings;
+#[path = "../../../rialto/tests/common/seeds.rs"]
+mod seeds;
 mod session;
 mod settings;
 mod statements;

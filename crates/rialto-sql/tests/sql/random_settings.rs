@@ -2,8 +2,6 @@
 //! says, a wait for a lock is as long as it says, and a transaction writes if it may. `RIALTO_SEED` runs a round again;
 //! `RIALTO_TEST_SECONDS` says for how long new ones are tried.
 
-#[path = "../../../rialto/tests/common/seeds.rs"]
-mod seeds;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -14,10 +12,13 @@ use rialto::{Database, Options};
 use rialto_sql::run::Collected;
 use rialto_sql::{Session, SqlError};
 
-use seeds::for_a_while;
+use crate::seeds::for_a_while;
 
-/// Each setting, what it is at the start, and values: as they are written, and as they are shown; none: it is refused.
-const SETTINGS: [(&str, &str, &[(&str, Option<&str>)]); 6] = [
+/// A value as it is written, and as it is shown; none: it is refused.
+type Written = (&'static str, Option<&'static str>);
+
+/// Each setting, what it is at the start, and values.
+const SETTINGS: [(&str, &str, &[Written]); 6] = [
     ("application_name", "", &[("'a'", Some("a")), ("'b'", Some("b"))]),
     (LEVEL, "default", &[("'memory'", Some("memory")), ("'disk'", Some("disk")), ("'paper'", None)]),
     (TIMEOUT, LONG, &[("'1ms'", Some("1ms")), ("'60min'", Some("3600s")), ("'soon'", None)]),
@@ -25,7 +26,7 @@ const SETTINGS: [(&str, &str, &[(&str, Option<&str>)]); 6] = [
     ("client_min_messages", "notice", &[("warning", Some("warning")), ("notice", Some("notice"))]),
     ("extra_float_digits", "1", &[("3", Some("3")), ("2", Some("2")), ("0", None)]),
 ];
-const BOOLEANS: [(&str, Option<&str>); 9] = [
+const BOOLEANS: [Written; 9] = [
     ("on", Some("on")),
     ("'OFF'", Some("off")),
     ("off", Some("off")),

@@ -2,8 +2,6 @@
 //! numbers, days and characters says, and so is what literals come to. `RIALTO_SEED` runs a round again; `RIALTO_TEST_SECONDS` says for
 //! how long new ones are tried.
 
-#[path = "../../../rialto/tests/common/seeds.rs"]
-mod seeds;
 
 use std::cmp::Ordering;
 
@@ -13,7 +11,7 @@ use rialto::{Database, Options};
 use rialto_sql::run::Collected;
 use rialto_sql::{Session, SqlType};
 
-use seeds::for_a_while;
+use crate::seeds::for_a_while;
 
 /// A value, apart from the type that it is written in.
 #[derive(Debug, Clone, PartialEq)]
@@ -210,7 +208,10 @@ fn run(session: &mut Session, sql: &str, arguments: Option<(&[SqlType], &[Value]
     })
 }
 
-const OPERATORS: [(&str, fn(Ordering) -> bool); 6] = [
+/// Whether an operator holds of two values in this order.
+type Holds = fn(Ordering) -> bool;
+
+const OPERATORS: [(&str, Holds); 6] = [
     ("=", Ordering::is_eq),
     ("<>", Ordering::is_ne),
     ("<", Ordering::is_lt),
@@ -223,9 +224,7 @@ const OPERATORS: [(&str, fn(Ordering) -> bool); 6] = [
 fn comparisons(session: &mut Session, random: &mut Random, about: &str) -> u64 {
     let (of, name) = TYPES[random.below(TYPES.len() as u64) as usize];
     let mut kept: Vec<Plain> = Vec::new();
-    for sql in ["drop table if exists scanned, indexed"] {
-        run(session, sql, None).unwrap();
-    }
+    run(session, "drop table if exists scanned, indexed", None).unwrap();
     for table in ["scanned", "indexed"] {
         run(session, &format!("create table {table} (k int primary key, v {name})"), None).unwrap();
     }
