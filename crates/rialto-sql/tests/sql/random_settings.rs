@@ -2,7 +2,6 @@
 //! says, a wait for a lock is as long as it says, and a transaction writes if it may. `RIALTO_SEED` runs a round again;
 //! `RIALTO_TEST_SECONDS` says for how long new ones are tried.
 
-
 use std::collections::BTreeMap;
 use std::time::Duration;
 

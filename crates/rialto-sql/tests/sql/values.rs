@@ -2,7 +2,6 @@
 //! numbers, days and characters says, and so is what literals come to. `RIALTO_SEED` runs a round again; `RIALTO_TEST_SECONDS` says for
 //! how long new ones are tried.
 
-
 use std::cmp::Ordering;
 
 use rialto::io::{MemoryDisk, Random};
