@@ -2,6 +2,7 @@
 //! cancel requests that come while nothing runs. Every message of every answer is the model's. `RIALTO_SEED` runs a session again;
 //! `RIALTO_TEST_SECONDS` says for how long new ones are tried.
 
+mod message;
 mod model;
 mod statement;
 
@@ -9,76 +10,9 @@ use rialto::io::Random;
 
 use crate::common::*;
 use crate::seeds::for_a_while;
-use model::{Mode, Model, Sent, Told};
+use message::{Sent, Told, decode, encode};
+use model::{Mode, Model};
 use statement::{Kind, create};
-
-fn encode(sent: &Sent) -> Vec<u8> {
-    let close = |kind: u8, name: &str| message(b'C', &[&[kind], name.as_bytes(), b"\0"].concat());
-    match sent {
-        Sent::Query(kinds) => {
-            let texts: Vec<String> = kinds.iter().map(|kind| kind.text()).collect();
-            query(&texts.join("; "))
-        }
-        Sent::BadQuery => message(b'Q', b"select '\xff'\0"),
-        Sent::Parse(name, kind) => parse(name, &kind.text()),
-        Sent::Bind(portal, statement, argument, is_binary) => {
-            let arguments: Vec<&str> = argument.iter().copied().collect();
-            let mut bytes = bind(portal, statement, &arguments);
-            if *is_binary {
-                // One format for all columns, in place of none.
-                bytes.truncate(bytes.len() - 2);
-                bytes.extend([0, 1, 0, 1]);
-                let length = bytes.len() as u32 - 1;
-                bytes[1..5].copy_from_slice(&length.to_be_bytes());
-            }
-            bytes
-        }
-        Sent::DescribeStatement(name) => describe(b'S', name),
-        Sent::DescribePortal(name) => describe(b'P', name),
-        Sent::Execute(name, limit) => execute(name, *limit),
-        Sent::CloseStatement(name) => close(b'S', name),
-        Sent::ClosePortal(name) => close(b'P', name),
-        Sent::Sync => sync(),
-        Sent::Flush => message(b'H', b""),
-        Sent::Data(Some(key)) => message(b'd', format!("{key}\n").as_bytes()),
-        Sent::Data(None) => message(b'd', b"x\n"),
-        Sent::Done => message(b'c', b""),
-        Sent::Fail => message(b'f', b"no\0"),
-    }
-}
-
-/// A message of the server's as the model has it.
-fn decode(message: &Message) -> Told {
-    let (tag, body) = message;
-    let u16_at = |at: usize| u16::from_be_bytes([body[at], body[at + 1]]);
-    let u32_at = |at: usize| u32::from_be_bytes(body[at..at + 4].try_into().expect("four bytes"));
-    match tag {
-        b'C' => Told::Complete(String::from_utf8_lossy(body).trim_end_matches('\0').to_owned()),
-        b'E' => Told::Error(error_code(std::slice::from_ref(message)).expect("an error has a code")),
-        b'Z' => Told::Ready(body[0] as char),
-        b't' => Told::Parameters((0..u16_at(0) as usize).map(|at| u32_at(2 + 4 * at)).collect()),
-        b'T' => {
-            let (mut at, mut columns) = (2, Vec::new());
-            for _ in 0..u16_at(0) {
-                at += body[at..].iter().position(|byte| *byte == 0).expect("a name has an end") + 1;
-                columns.push((u32_at(at + 6), u16_at(at + 16)));
-                at += 18;
-            }
-            Told::Columns(columns)
-        }
-        b'D' => {
-            let (mut at, mut values) = (2, Vec::new());
-            for _ in 0..u16_at(0) {
-                let end = at + 4 + u32_at(at) as usize;
-                values.push(body[at + 4..end].to_vec());
-                at = end;
-            }
-            assert_eq!(at, body.len(), "a row has the values that it counts");
-            Told::Row(values)
-        }
-        tag => Told::Tag(*tag as char),
-    }
-}
 
 const STATEMENTS: [&str; 3] = ["", "s", "r"];
 const PORTALS: [&str; 3] = ["", "p", "q"];

@@ -3,6 +3,7 @@
 //! `RIALTO_TEST_SECONDS` says for how long new ones are tried.
 
 use std::collections::BTreeMap;
+use std::sync::mpsc;
 use std::time::Duration;
 
 use rialto::io::{MemoryDisk, Random};
@@ -38,6 +39,8 @@ const BOOLEANS: [Written; 9] = [
 ];
 const LEVEL: &str = "rialto.durability";
 const TIMEOUT: &str = "lock_timeout";
+/// Longer than a wait of a millisecond takes, however slow the machine is.
+const PATIENCE: Duration = Duration::from_secs(20);
 /// As it is shown.
 const LONG: &str = "3600s";
 const READ_ONLY: &str = "default_transaction_read_only";
@@ -311,7 +314,16 @@ impl Round {
         }
         let sql = "update t set a = 0 where k = 2";
         if self.model.shown(TIMEOUT) == "1ms" {
-            self.expect(sql, Err("55P03"));
+            let (cancel, (refused, is_refused)) = (self.session.cancel(), mpsc::channel::<()>());
+            std::thread::scope(|scope| {
+                scope.spawn(move || {
+                    if is_refused.recv_timeout(PATIENCE) == Err(mpsc::RecvTimeoutError::Timeout) {
+                        cancel.request();
+                    }
+                });
+                let _ends = refused;
+                self.expect(sql, Err("55P03"));
+            });
             self.model.has_begun = true;
             return;
         }

@@ -207,10 +207,10 @@ fn run(session: &mut Session, sql: &str, arguments: Option<(&[SqlType], &[Value]
     })
 }
 
-/// Whether an operator holds of two values in this order.
-type Holds = fn(Ordering) -> bool;
+/// An operator, and when it holds.
+type Operator = (&'static str, fn(Ordering) -> bool);
 
-const OPERATORS: [(&str, Holds); 6] = [
+const OPERATORS: [Operator; 6] = [
     ("=", Ordering::is_eq),
     ("<>", Ordering::is_ne),
     ("<", Ordering::is_lt),

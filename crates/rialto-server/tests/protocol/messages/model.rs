@@ -2,43 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use super::message::{Sent, Told};
 use super::statement::{Cell, Data, Kind};
-
-/// One message of the server's.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Told {
-    /// Of this tag; what else it says is not looked at.
-    Tag(char),
-    Complete(String),
-    Error(String),
-    Ready(char),
-    /// The type and the format of each column.
-    Columns(Vec<(u32, u16)>),
-    Row(Vec<Vec<u8>>),
-    Parameters(Vec<u32>),
-}
-
-/// One message of the client's.
-#[derive(Debug, Clone)]
-pub enum Sent {
-    Query(Vec<Kind>),
-    /// A query that is no UTF-8.
-    BadQuery,
-    Parse(&'static str, Kind),
-    /// The portal, the statement, the argument, and whether rows come in binary form.
-    Bind(&'static str, &'static str, Option<&'static str>, bool),
-    DescribeStatement(&'static str),
-    DescribePortal(&'static str),
-    Execute(&'static str, u32),
-    CloseStatement(&'static str),
-    ClosePortal(&'static str),
-    Sync,
-    Flush,
-    /// A line of a COPY: a key, or none.
-    Data(Option<i32>),
-    Done,
-    Fail,
-}
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Block {
