@@ -6,7 +6,7 @@ use rialto::fuzz::Script;
 use rialto::row::Value;
 
 use super::fixture::Fixture;
-use crate::copy::write_line;
+use crate::copy::{escape, write_line};
 use crate::prepared::Kind;
 use crate::run::Collected;
 use crate::values::text;
@@ -164,11 +164,13 @@ fn copy_out(session: &mut Session, text: &str) -> Vec<u8> {
 fn some_value_reads_as_null(session: &mut Session, text: &str, rows: &[Vec<Value>]) -> bool {
     let prepared = session.prepare(text, &[]).expect("it was prepared before");
     let Kind::Copy(copy) = &prepared.kind else { unreachable!("the statement is a COPY") };
-    let mut line = Vec::new();
+    let (mut plain, mut written) = (Vec::new(), Vec::new());
     let mut reads_as_null = |row: &[Value], column: usize| {
-        line.clear();
-        let written = text::write(&row[copy.columns[column]], copy.output[column].sql_type, &mut line);
-        written.is_some() && line == copy.options.null.as_bytes()
+        (plain.clear(), written.clear());
+        let is_null =
+            text::write(&row[copy.columns[column]], copy.output[column].sql_type, &mut plain).is_none();
+        plain.iter().for_each(|&byte| escape(byte, copy.options.delimiter, &mut written));
+        !is_null && written == copy.options.null.as_bytes()
     };
     rows.iter().any(|row| (0..copy.columns.len()).any(|column| reads_as_null(row, column)))
 }

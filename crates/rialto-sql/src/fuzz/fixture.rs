@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use rialto::io::MemoryDisk;
 use rialto::row::{Column, IndexDef};
-use rialto::{Checkpointing, Database, Durability, Options, Scan};
+use rialto::{Checkpointing, Database, Durability, NewIndex, Options, Scan, Table, TableDef, Transaction};
 
 use crate::Session;
 use crate::run::Collected;
@@ -32,6 +32,25 @@ pub struct TableContents {
     primary_key: Option<Vec<usize>>,
     indexes: Vec<(String, Vec<usize>, bool)>,
     rows: Vec<Vec<u8>>,
+}
+
+impl TableContents {
+    /// Makes the table, with its rows.
+    fn make(&self, tx: &mut Transaction) -> rialto::Result<()> {
+        let names =
+            |columns: &[usize]| columns.iter().map(|&column| self.columns[column].name.clone()).collect();
+        let index = |(name, columns, unique): &(String, Vec<usize>, bool)| NewIndex {
+            name: name.clone(),
+            columns: names(columns),
+            unique: *unique,
+        };
+        let table = tx.create_table(&TableDef {
+            primary_key: self.primary_key.as_deref().map(names),
+            indexes: self.indexes.iter().map(index).collect(),
+            ..TableDef::new(&self.name, self.columns.clone())
+        })?;
+        self.rows.iter().try_for_each(|row| tx.insert_encoded(&table, row))
+    }
 }
 
 /// A database that inputs run on.
@@ -66,9 +85,11 @@ impl Fixture {
         &self.database
     }
 
-    /// Makes the database what it was. Its definitions cannot be dropped while a transaction is left open, so this shows that none is.
+    /// Makes the database what it was: tables that are other ones, or hold other rows, are made anew. That takes their locks, so no
+    /// transaction is left open.
     pub fn restore(&mut self) {
-        if contents(&self.database) == self.base {
+        let now = contents(&self.database);
+        if now == self.base {
             return;
         }
         self.changes += 1;
@@ -76,11 +97,12 @@ impl Fixture {
             *self = Fixture::made_by(self.set_up);
             return;
         }
-        let dropped = self
-            .database
-            .transact(|tx| user_tables(&self.database).try_for_each(|table| tx.drop_table(&table.name())));
-        dropped.expect("the tables can be dropped");
-        run_all(&self.database, self.set_up);
+        let restored = self.database.transact(|tx| {
+            let other = now.iter().filter(|table| !self.base.contains(table));
+            other.into_iter().try_for_each(|table| tx.drop_table(&table.name))?;
+            self.base.iter().filter(|table| !now.contains(table)).try_for_each(|table| table.make(tx))
+        });
+        restored.expect("no transaction is open");
     }
 }
 
@@ -100,31 +122,48 @@ fn run_all(database: &Database, statements: &[&str]) {
     }
 }
 
-fn user_tables(database: &Database) -> impl Iterator<Item = rialto::Table> {
-    database.tables().into_iter().filter(|table| !table.name().starts_with("rialto_"))
-}
-
 /// All that is committed in a database.
 pub fn contents(database: &Database) -> Vec<TableContents> {
-    let read = |table: rialto::Table| {
-        let schema = table.schema();
-        let mut rows = Vec::new();
-        let scanned = database.read(|tx| {
-            rows.clear();
-            tx.scan(&table, &Scan::all(), |_, row| {
-                rows.push(row.bytes().to_vec());
-                Ok(ControlFlow::Continue(()))
-            })
-        });
-        scanned.expect("what is committed can be read");
-        let index = |index: &IndexDef| (index.name.clone(), index.columns.clone(), index.unique);
-        TableContents {
-            name: table.name(),
-            columns: schema.columns().to_vec(),
-            primary_key: schema.primary_key().map(<[usize]>::to_vec),
-            indexes: schema.indexes().iter().map(index).collect(),
-            rows,
+    let tables = database.tables().into_iter().filter(|table| !table.name().starts_with("rialto_"));
+    let tables: Vec<Table> = tables.collect();
+    let contents = database.read(|tx| tables.iter().map(|table| contents_of(tx, table)).collect());
+    contents.expect("what is committed can be read")
+}
+
+fn contents_of(tx: &mut Transaction, table: &Table) -> rialto::Result<TableContents> {
+    let schema = table.schema();
+    let mut rows = Vec::new();
+    tx.scan(table, &Scan::all(), |_, row| {
+        rows.push(row.bytes().to_vec());
+        Ok(ControlFlow::Continue(()))
+    })?;
+    let index = |index: &IndexDef| (index.name.clone(), index.columns.clone(), index.unique);
+    Ok(TableContents {
+        name: table.name(),
+        columns: schema.columns().to_vec(),
+        primary_key: schema.primary_key().map(<[usize]>::to_vec),
+        indexes: schema.indexes().iter().map(index).collect(),
+        rows,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_fixture_is_what_it_was() {
+        let mut fixture = Fixture::default();
+        let before = contents(fixture.database());
+        for change in [
+            &["insert into account values (7, 'eve', 1, null)", "drop table event"][..],
+            &["create index on kinds (i4)", "create table more (a int)", "delete from account"],
+            &["drop table account", "create table account (id int)", "truncate kinds"],
+        ] {
+            run_all(fixture.database(), change);
+            assert_ne!(contents(fixture.database()), before);
+            fixture.restore();
+            assert_eq!(contents(fixture.database()), before);
         }
-    };
-    user_tables(database).map(read).collect()
+    }
 }

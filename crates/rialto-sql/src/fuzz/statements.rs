@@ -2,6 +2,8 @@
 
 use std::cell::RefCell;
 
+use rialto::fuzz::Script;
+
 use super::client::{Client, Plans};
 use super::fixture::{Fixture, contents};
 use super::words;
@@ -18,23 +20,40 @@ fn tells_the_time(text: &str) -> bool {
     ["now", "current_", "localtime", "transaction_timestamp"].iter().any(|word| text.contains(word))
 }
 
+/// The text with each digit of its literals, and of its names, another one.
+fn with_other_digits(text: &str) -> String {
+    let other = |letter: char| match letter.to_digit(10) {
+        Some(digit) => char::from(b'0' + (digit as u8 + 1) % 10),
+        None => letter,
+    };
+    text.chars().map(other).collect()
+}
+
 /// A string of statements, run one by one by two clients, each on a database of its own: one that shares plans between texts that
 /// differ in their literals, and one that does not. Both are told the same. A statement that is refused leaves no change, and the
-/// session takes the next one.
+/// session takes the next one. An odd first byte has each statement run once more with other literals.
 pub fn statements(data: &[u8]) {
-    let text = words::text(data);
+    let mut script = Script::of(data);
+    let again = !script.byte().is_multiple_of(2);
+    let text = words::text(script.bytes(usize::MAX));
+    let mut statements = Vec::new();
+    for piece in split(&text) {
+        statements.push(piece.text.to_owned());
+        statements.extend(again.then(|| with_other_digits(piece.text)).filter(|other| other != piece.text));
+    }
+    statements.retain(|text| words::is_harmless(text));
     let comparable = !tells_the_time(&text);
     TWINS.with_borrow_mut(|twins| {
         let [one, other] = twins;
         let mut sharing = Client::new(one.database(), Plans::Shared);
         let mut alone = Client::new(other.database(), Plans::Own);
-        for piece in split(&text).filter(|piece| words::is_harmless(piece.text)) {
-            let (told, expected) = (sharing.run(piece.text), alone.run(piece.text));
+        for text in &statements {
+            let (told, expected) = (sharing.run(text), alone.run(text));
             if matches!(&told.outcome, Err(error) if error.sqlstate == SqlState::UndefinedParameter) {
                 // A simple query refuses a parameter where it meets it; what is prepared may have other errors before.
-                assert!(expected.outcome.is_err(), "{}: {told:?}, {expected:?}", piece.text);
+                assert!(expected.outcome.is_err(), "{text}: {told:?}, {expected:?}");
             } else if comparable {
-                assert_eq!(told, expected, "{}", piece.text);
+                assert_eq!(told, expected, "{text}");
             }
         }
         sharing.end();

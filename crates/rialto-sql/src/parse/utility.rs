@@ -490,7 +490,21 @@ fn copy(cursor: &mut Cursor<'_>) -> Result<Statement> {
         // A field that is null could not be told from two fields.
         return Err(SqlError::unsupported("a COPY delimiter that is in the NULL string"));
     }
+    if !is_whole(&copy.null) {
+        return Err(SqlError::unsupported("a COPY NULL string that ends within an escape or has \\. in it"));
+    }
     Ok(Statement::Copy(copy))
+}
+
+/// Whether a NULL string is read as it is written: no escape in it takes the character behind it, and none is the end marker's.
+fn is_whole(null: &str) -> bool {
+    let mut bytes = null.bytes();
+    while let Some(byte) = bytes.next() {
+        if byte == b'\\' && matches!(bytes.next(), None | Some(b'.')) {
+            return false;
+        }
+    }
+    true
 }
 
 fn copy_option(cursor: &mut Cursor<'_>, copy: &mut Copy) -> Result<()> {

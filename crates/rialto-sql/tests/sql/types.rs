@@ -283,6 +283,24 @@ fn a_copy_has_no_delimiter_in_its_null_string() {
     }
 }
 
+/// What stands for null would take the end of its line, or end the data.
+#[test]
+fn a_copy_has_no_open_escape_in_its_null_string() {
+    let mut session = session();
+    for (null, expected) in [
+        ("\\", Err("0A000")),
+        ("x\\\\\\", Err("0A000")),
+        ("\\.", Err("0A000")),
+        ("x\\.y", Err("0A000")),
+        ("\\\\", Ok(())),
+        ("\\\\.", Ok(())),
+        ("\\N", Ok(())),
+    ] {
+        let found = run(&mut session, &format!("copy t to stdout (null '{null}')"), &[]).map(drop);
+        assert_eq!(found, expected, "{null}");
+    }
+}
+
 #[test]
 fn nullif_has_the_type_in_which_its_sides_are_compared() {
     const WIDE: &str = "123456789012345678901234567890123456789";

@@ -20,18 +20,21 @@ pub struct Target {
 }
 
 impl Target {
-    /// Tries bytes from a seed, and from those that follow it, for as long as `RIALTO_TEST_SECONDS` says.
+    /// Tries inputs from a seed, and from those that follow it, for as long as `RIALTO_TEST_SECONDS` says. Most are made of the kept
+    /// inputs, so a seed stands for the same input as long as these stay what they are.
     ///
     /// # Panics
-    /// If the property does not hold. The seed that replays the failure is printed.
+    /// If the property does not hold. The seed that replays the failure is printed, and the input.
     pub fn try_seeds(&self) {
+        let corpus = Corpus::load(self.name).unwrap_or_default();
+        let kept: Vec<&[u8]> = corpus.failed.iter().chain(&corpus.covering).map(Vec::as_slice).collect();
         let seed = Random::seed_from_environment();
         let (began, time) = (Instant::now(), Random::test_time_from_environment());
         let mut inputs = 0;
         while inputs == 0 || began.elapsed() < time {
             // Each input has a seed of its own, which alone runs it again.
             let seed = seed.wrapping_add(inputs);
-            let input = input(&mut Random::new(seed), self.longest);
+            let input = self.input(&mut Random::new(seed), &kept);
             self.try_input(&input, &format!("RIALTO_SEED={seed} replays this failure"));
             inputs += 1;
         }
@@ -57,10 +60,51 @@ impl Target {
             resume_unwind(panic);
         }
     }
+
+    /// Some bytes, or kept inputs with changes.
+    fn input(&self, random: &mut Random, kept: &[&[u8]]) -> Vec<u8> {
+        if kept.is_empty() || random.chance(1, 4) {
+            return bytes(random, self.longest);
+        }
+        let mut input = pick(random, kept).to_vec();
+        for _ in 0..1 + random.below(4) {
+            change(random, &mut input, kept);
+        }
+        input.truncate(self.longest);
+        input
+    }
+}
+
+fn pick<'k>(random: &mut Random, kept: &[&'k [u8]]) -> &'k [u8] {
+    kept[random.below(kept.len() as u64) as usize]
+}
+
+/// Changes a byte or a part, or puts other bytes in.
+fn change(random: &mut Random, input: &mut Vec<u8>, kept: &[&[u8]]) {
+    let mut place = || random.below(input.len() as u64 + 1) as usize;
+    let (one, other, at) = (place(), place(), place());
+    let part = one.min(other)..one.max(other);
+    match random.below(6) {
+        0 => input.insert(at, random.next() as u8),
+        1 if at < input.len() => input[at] = random.next() as u8,
+        1 => input.push(random.next() as u8),
+        2 => drop(input.drain(part)),
+        // The same once more.
+        3 => {
+            let part = input[part].to_vec();
+            input.splice(at..at, part);
+        }
+        4 => {
+            let end = pick(random, kept);
+            input.truncate(at);
+            input.extend_from_slice(&end[at.min(end.len())..]);
+        }
+        _ => input.extend_from_slice(pick(random, kept)),
+    }
 }
 
 /// Some bytes: of few values or of all, and often much shorter than they may be.
-fn input(random: &mut Random, most: usize) -> Vec<u8> {
+fn bytes(random: &mut Random, most: usize) -> Vec<u8> {
     let length = random.below(most as u64 + 1);
     let length = if random.chance(1, 2) { random.below(length + 1) } else { length };
     let few = random.chance(1, 3);
