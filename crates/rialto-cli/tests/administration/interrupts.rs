@@ -218,6 +218,10 @@ fn a_comparison_ends_with_its_other_run() {
     assert_eq!(ended.status.code(), Some(130), "{}", text(&ended));
     assert!(stderr(&ended).ends_with("error: interrupted: there is no result\n"), "{}", text(&ended));
     assert_eq!(stdout(&ended), "", "there is no result");
+    let has_ended = || {
+        !Command::new("kill").args(["-s", "0", "--", &group]).output().expect("kill runs").status.success()
+    };
+    until("the other run has ended", has_ended);
     is_sound(&data);
     std::fs::remove_dir_all(&other).expect("it is there");
     assert_eq!(beside(&data), [""; 0], "scratch files are left over");

@@ -122,6 +122,7 @@ fn what_was_acknowledged_is_there_after_each_life() {
          {short} short ones, {backups} backups, {restored} restores, {checks} checks, {transactions} transactions, RIALTO_SEED={seed}"
     );
     assert!(power_lost >= databases && killed >= databases, "each database meets both");
+    assert!(restored > 0, "a backup is restored");
     assert!(interrupted > 0 && short > 0, "the mount is reluctant");
 }
 

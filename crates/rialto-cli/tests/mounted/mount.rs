@@ -74,8 +74,8 @@ impl Mounted {
         *self = Mounted::with(disk, &at, reluctance).expect("what was mounted once is mounted again");
     }
 
-    /// Unmounts it here. Servers of other tests that were started meanwhile have mounts of their own, in which this one is, too: its
-    /// session ends with the last of these, and is not waited for.
+    /// Unmounts it in this namespace. Servers that other tests have started meanwhile have copies of the mount in theirs: its session
+    /// ends with the last of these, and is not waited for.
     fn unmount(&mut self) {
         drop(self.session.take());
         let device = |path: &Path| rustix::fs::stat(path).expect("the directory is there").st_dev;
@@ -104,7 +104,7 @@ struct Served {
     disk: Arc<FaultyDisk>,
     killer: Arc<Killer>,
     reluctance: Arc<Reluctance>,
-    /// Else whoever wants room for a file has to write zeros.
+    /// Where it is not, `FileDisk` reserves room by writing zeros.
     knows_fallocate: bool,
     names: Mutex<Names>,
     handles: Mutex<HashMap<u64, Handle>>,

@@ -175,7 +175,7 @@ fn first_line(child: &mut Child, said: &Path) -> String {
     thread::spawn(move || {
         let mut line = String::new();
         output.read_line(&mut line).expect("a line comes, or the end");
-        // Nobody waits for it any more if that took too long.
+        // The receiver is gone if that took too long.
         let _ = told.send(line);
     });
     line.recv_timeout(PATIENCE).unwrap_or_else(|_| hangs(child, "begin", said))

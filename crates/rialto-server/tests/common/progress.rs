@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Longer than anything takes, however slow the machine is.
+/// A time that no test takes which passes.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Of each client: what it has asked for, and what it was told is committed.
@@ -49,7 +49,8 @@ impl Progress {
     }
 }
 
-/// Runs this while clients commit their first thing, their second, and so on, and ends them. Each has committed some before.
+/// Runs `run` while each client calls its function with 1, 2, 3, and so on; the clients end when it returns. Each has committed some
+/// before.
 pub fn while_clients_commit<T>(clients: Vec<impl FnMut(u64) + Send>, run: impl FnOnce(&Progress) -> T) -> T {
     /// Also where `run` panics.
     struct Ends<'a>(&'a Progress);

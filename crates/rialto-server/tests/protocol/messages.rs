@@ -1,5 +1,5 @@
 //! Random messages against a model of the connection: queries, pipelines, portals, COPY, definitions under prepared statements, and
-//! cancel requests that come while nothing runs. Every message of every answer is the model's. `RIALTO_SEED` runs a session again;
+//! cancel requests that come while nothing runs. The model says which messages each answer has, and what rows, completions, SQLSTATEs and descriptions in them are. `RIALTO_SEED` runs a session again;
 //! `RIALTO_TEST_SECONDS` says for how long new ones are tried.
 
 mod message;

@@ -52,26 +52,27 @@ fn alone(
     about: &str,
 ) -> (Vec<Attempt>, State) {
     let nobody = Mutex::new(Vec::new());
-    let site = Site { address: server.address, clock, cancellable: &nobody, about };
+    let site = Site { address: server.address, clock, cancellable: &nobody, may_end: false, about };
     let mut worker = Worker::new(&site, random.fork());
     works.iter().for_each(|work| worker.until_done(*work));
     let found = state(worker.attempts.last().expect("it is done"));
     (worker.attempts, found)
 }
 
-/// All clients at once, with so many transactions or batches of them each, until they are done or the server ends. It may be asked
-/// to.
+/// All clients at once, with so many transactions or batches of them each, until they are done or the server ends, if it is to:
+/// to be closed, it is asked here.
 fn work(
     server: &mut TestServer,
     options: &Options,
     clock: &Clock,
     each: u64,
-    stops: bool,
+    end: Option<End>,
     random: &mut Random,
     about: &str,
 ) -> Vec<Attempt> {
     let (cancellable, over) = (Mutex::new(Vec::new()), AtomicBool::new(false));
-    let site = &Site { address: server.address, clock, cancellable: &cancellable, about };
+    let site =
+        &Site { address: server.address, clock, cancellable: &cancellable, may_end: end.is_some(), about };
     let (database, with_changes) = (server.database.clone(), random.chance(2, 3));
     std::thread::scope(|scope| {
         let ends = Ends(&over);
@@ -84,7 +85,7 @@ fn work(
             .map(|_| Worker::new(site, random.fork()))
             .map(|worker| scope.spawn(move || worker.work(each)))
             .collect();
-        if stops {
+        if end == Some(End::Closed) {
             std::thread::sleep(Duration::from_millis(random.below(200)));
             server.ask_to_stop();
         }
@@ -104,7 +105,7 @@ fn history(seed: u64) -> (Life, String) {
     let clock = Clock::default();
     let (mut attempts, _) = alone(&server, &[Work::Fill, Work::LookAtAll], &clock, &mut random, &about);
     let each = 10 + random.below(30);
-    attempts.extend(work(&mut server, &options, &clock, each, false, &mut random, &about));
+    attempts.extend(work(&mut server, &options, &clock, each, None, &mut random, &about));
     // After those that vanished have ended, too: each of their blocks holds what it has written until then.
     let (last, found) = alone(&server, &[Work::LookAtAll], &clock, &mut random, &about);
     attempts.extend(last);
@@ -155,7 +156,7 @@ fn lives(seed: u64) -> (Vec<Life>, String) {
             End::Closed => {}
         }
         let each = 10 + random.below(20);
-        attempts.extend(work(&mut server, &options, &clock, each, end == End::Closed, &mut random, &about));
+        attempts.extend(work(&mut server, &options, &clock, each, Some(end), &mut random, &about));
         if !disk.is_down() {
             match end {
                 End::Killed => disk.kill(),
@@ -163,7 +164,7 @@ fn lives(seed: u64) -> (Vec<Life>, String) {
                 End::Closed => {}
             }
         }
-        // What it says of its end is for who has started it.
+        // A fault of the disk may be an error of the server; a stop on request is none.
         let ended = server.wait();
         assert!(end != End::Closed || ended.is_ok(), "{about}: {ended:?}");
         lives.push(Life { first, attempts, end, last: None });

@@ -37,7 +37,7 @@ pub struct Client<'d> {
 }
 
 impl<'d> Client<'d> {
-    /// A new session on a database that is nobody else's meanwhile.
+    /// A new session on a database that no other session uses meanwhile.
     pub fn new(database: &'d Database, plans: Plans) -> Client<'d> {
         let session = Session::new(database.clone(), "ann", "bank");
         Client { session, database, plans, committed: contents(database) }

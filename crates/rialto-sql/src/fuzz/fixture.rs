@@ -85,8 +85,8 @@ impl Fixture {
         &self.database
     }
 
-    /// Makes the database what it was: tables that are other ones, or hold other rows, are made anew. That takes their locks, so no
-    /// transaction is left open.
+    /// Makes the database what it was: tables that are other ones, or hold other rows, are made anew. That takes their locks: where
+    /// there is something to make anew, no transaction is left open.
     pub fn restore(&mut self) {
         let now = contents(&self.database);
         if now == self.base {

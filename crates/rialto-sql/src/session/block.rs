@@ -141,8 +141,10 @@ impl Session {
         if canary::is_back("lock-timeout-of-the-begin") {
             choices.lock_timeout = Some(before.lock_timeout);
         }
-        let is_told = choices.durability.is_some() || !canary::is_back("reset-keeps-the-level");
-        if let Some(tx) = self.tx.as_mut().filter(|_| is_told) {
+        if canary::is_back("reset-keeps-the-level") {
+            choices.durability = choices.durability.or(before.durability);
+        }
+        if let Some(tx) = &mut self.tx {
             tx.choose(&choices)?;
         }
         Ok(())

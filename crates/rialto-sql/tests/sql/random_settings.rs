@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use rialto::io::{MemoryDisk, Random};
 use rialto::row::Value;
-use rialto::{Database, Options};
+use rialto::{Checkpointing, Database, Options};
 use rialto_sql::run::Collected;
 use rialto_sql::{Session, SqlError};
 
@@ -382,6 +382,7 @@ fn settings_are_what_their_model_has() {
             memory_bytes: 64 << 20,
             // The log is written for commits of level `disk` only.
             memory_flush_interval: Duration::from_secs(3_600),
+            checkpoint: Checkpointing::None,
             ..Options::default()
         };
         let database = Database::open_on(MemoryDisk::new(), options).unwrap();

@@ -11,8 +11,8 @@ use crate::io::Disk;
 use crate::log::recover;
 use crate::{Lsn, OpenError};
 
-/// Edits of the files of an archive, or packets under right checksums that nobody logged, behind a full backup. What is restored is
-/// what the database held at the place that is reached, or an error says what is wrong with the archive, and where.
+/// Edits of the files of an archive behind a full backup: what is restored is what the database held at the place that is reached, or
+/// an error says what is wrong with the archive, and where. Or forged packets with right checksums: the database opens, or is corrupt.
 pub fn archive_files(data: &[u8]) {
     let mut script = Script::of(data);
     if script.byte().is_multiple_of(2) {

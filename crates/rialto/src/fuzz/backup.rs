@@ -176,7 +176,7 @@ impl Restored {
         );
     }
 
-    /// It is a database, or an error says what is wrong with it. A check says as much.
+    /// It is a database, or an error says what is wrong with it. If it does not open, a check finds damage, too.
     pub fn opens_or_is_corrupt(&self) {
         let checked = check(&self.disk, 16 << 20, 1);
         match Database::open_on(self.disk.clone(), options()) {
@@ -189,8 +189,9 @@ impl Restored {
     }
 }
 
-/// Edits of the streams of a backup and of an increment on it, or frames with right checksums that no backup has. What is restored is
-/// what the database held, or an error names the backup, and where in it the damage is.
+/// Edits of the streams of a backup and of an increment on it, or frames with right checksums that no backup has. Of an
+/// edited one, what is restored is what the database held, or an error names the backup, and where in it the damage is; a database of
+/// forged frames opens, or is corrupt.
 pub fn backup_stream(data: &[u8]) {
     let base = base();
     let mut script = Script::of(data);
@@ -254,7 +255,7 @@ fn is_about_a_backup(error: &OpenError, backups: &Files) {
     }
 }
 
-/// A full backup that names no point of the log, as older programs wrote them: of any log that is its database's.
+/// A full backup that names no point of the log, as older programs wrote them: it goes with any log of its database.
 pub(super) fn without_point() -> &'static Files {
     static BACKUP: OnceLock<Files> = OnceLock::new();
     BACKUP.get_or_init(|| {

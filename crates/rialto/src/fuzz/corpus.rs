@@ -18,7 +18,7 @@ const FAILED: u8 = 1;
 pub struct Corpus {
     /// Those that once showed a fault. They stay for good.
     pub failed: BTreeSet<Vec<u8>>,
-    /// Those that together cover the most code with the fewest bytes. A run of the fuzzer replaces them.
+    /// Kept for what they cover: the shortest of a smallest set that covers all that was found, as far as the bounds go. A run of the fuzzer replaces them.
     pub covering: Vec<Vec<u8>>,
 }
 

@@ -12,8 +12,8 @@ pub(super) struct Cut {
 }
 
 /// Fills a buffer by `read`, which is given what is left of the buffer and how much was read before. An `UnexpectedEof` error if the
-/// file ends before; so it has if a read of a file opened for direct access stops within a block of `block` bytes, since the rest
-/// could not be asked for: it would not be aligned.
+/// file ends before. A read of a file opened for direct access that stops within a block of `block` bytes counts as its end: a read of
+/// the rest would not be aligned.
 pub(super) fn read_all(
     buffer: &mut [u8],
     block: Option<usize>,

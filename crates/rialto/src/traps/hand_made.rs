@@ -1,4 +1,4 @@
-//! The checker of copies and backups refuses histories made by hand. Histories of transactions that run are in
+//! Histories made by hand: the checker of copies and backups lets a serial one pass, and refuses each anomaly. Histories of transactions that run are in
 //! `tests/isolation/strict.rs`.
 
 use super::history::{Done, Event, Predicate, check};

@@ -57,7 +57,7 @@ pub fn events(arguments: &[Value], outputs: Vec<Value>) -> Vec<Event> {
     events
 }
 
-/// Whether a call writes a row twice, or reads one that it wrote: what the checkers do not know how to take.
+/// Whether a call writes no row twice and reads no row that it has written: the checkers take only such calls.
 pub fn is_plain(arguments: &[Value]) -> bool {
     let steps: Vec<(i32, i32, i32)> = arguments[1..]
         .chunks(3)

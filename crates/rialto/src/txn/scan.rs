@@ -494,7 +494,7 @@ impl Context {
     /// fails: where others use the table, the scan goes on row by row. Nor does a part of a phase escalate: its locks on tables
     /// end with it, and its transaction's intention would be in its way.
     fn escalate(&mut self, slot: u32, mode: RecordMode) -> Result<()> {
-        let part_asks = canary::is_back("part-asks-for-the-table");
+        let part_asks = self.owner.is_part() && canary::is_back("part-asks-for-the-table");
         if self.owner.is_part() && !part_asks {
             return Ok(());
         }

@@ -1,6 +1,6 @@
 //! I3: what was committed comes to disk by itself. At level 1 whichever thread gathered it: another committer, the point of a backup
-//! or of a checkpoint, a transaction that waits for a packet's slot; at level 3 though nobody waits for its ticket. Nothing asks
-//! for a write behind the last commit, and all of it is written.
+//! or of a checkpoint, a transaction that waits for a packet's slot; at level 3 though its ticket has no waiter. Behind the last
+//! commit no client waits for the log, and all of it is written.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -40,7 +40,7 @@ fn commits(db: &Database, table: &Table, random: &mut Random) -> u64 {
 }
 
 /// Gathers without a commit of its own.
-fn gathers(db: &Database, random: &mut Random) {
+fn back_up_or_checkpoint(db: &Database, random: &mut Random) {
     if random.chance(1, 2) {
         db.backup_on(MemoryDisk::new(), BackupKind::Full).unwrap();
     } else {
@@ -76,7 +76,7 @@ fn what_is_committed_comes_to_disk_when_nothing_else_happens() {
                 let (db, over, mut random) = (&db, &over, random.fork());
                 scope.spawn(move || {
                     while !over.load(Ordering::SeqCst) {
-                        gathers(db, &mut random);
+                        back_up_or_checkpoint(db, &mut random);
                     }
                 });
                 committers.into_iter().for_each(|committer| committer.join().unwrap());

@@ -81,8 +81,8 @@ fn sums(db: &Database) -> (i64, i64) {
 /// The database, for bodies that close it, while the round has it.
 type Closes = Arc<Mutex<Option<Database>>>;
 
-/// The flow with sums, and a last phase that panics for some arguments, and for others closes the database, which a body must
-/// not wait for; beside another action.
+/// The flow with sums, and a last phase of two actions, one of which panics for some arguments, and for others closes the database,
+/// which a body must not wait for.
 fn flow(plan: &Plan, closes: &Closes) -> Flow {
     let last = |at: usize| {
         let closes = closes.clone();

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::common::hooked::HookedDisk;
 use rialto::io::{Disk, MemoryDisk, SimulatedDisk, SystemClock};
@@ -237,7 +237,7 @@ fn a_recovery_goes_on_where_its_progress_panics() {
     db.close().unwrap();
 }
 
-/// What earlier recoveries measured, in seconds: two in a row weigh the same.
+/// What earlier recoveries measured, in seconds: the newest counts half, and all before it the other half.
 #[derive(Debug, Clone, Copy)]
 struct Measured {
     load: f64,
@@ -285,8 +285,15 @@ fn what_is_predicted_is_what_earlier_recoveries_took() {
     let recover = |disk: &Arc<MemoryDisk>| {
         let slow = SimulatedDisk::named("hdd", disk.clone(), Arc::new(SystemClock::new())).expect("a preset");
         let options = Options { recovery_threads: 1, ..options() };
+        let began = Instant::now();
         let db = Database::open_on(slow, options).unwrap();
         let report = db.recovery().unwrap().clone();
+        // The disk reads 200 MB in a second.
+        let read = |bytes: u64| Duration::from_secs_f64(bytes as f64 / 200e6);
+        assert!(
+            report.load_time >= read(report.loaded_bytes) && report.took() <= began.elapsed(),
+            "{report:?}"
+        );
         (db, report)
     };
     let change_many = |db: &Database| {

@@ -13,7 +13,7 @@ use super::observed::{
 use super::statements::{Statement, completion, count, graves_of, rows_of};
 use crate::common::{Message, query, state, sync};
 
-/// Stands for the versions before a row's last one in a write of which no answer told; no write has this number.
+/// Stands for a row's versions before the last one, which are not known, in a write that had no answer. No write has this number.
 const UNTOLD: Version = 0;
 
 /// One statement of a transaction.
@@ -90,7 +90,7 @@ impl Step {
         }
     }
 
-    /// What it did if it was done, of which nothing was told.
+    /// Notes what the step may have done, whose answer was lost.
     fn suppose(&self, events: &mut Vec<Event>) {
         match self {
             Step::Append(key, values, version) => {
@@ -282,7 +282,7 @@ impl Planned {
         messages
     }
 
-    /// How many of its bytes, of which there are so many, commit it: a COMMIT needs no Sync.
+    /// How many of its `bytes` the server has to receive to commit it. The Sync behind a COMMIT is not needed.
     pub fn commits_at(&self, bytes: usize) -> usize {
         let syncs = matches!(self.form, Form::OneSync | Form::Syncs);
         if self.is_block && syncs { bytes - sync().len() } else { bytes }
@@ -306,7 +306,7 @@ impl Planned {
         let mut last = None;
         let begins = before == 'I' && self.is_block;
         if begins && self.answers > 1 && heard.first().is_some_and(|(tag, _)| *tag == b'E') && !is_over {
-            return self.hear_without_block(&heard, clock);
+            return self.hear_without_block(&heard, clock, about);
         }
         for step in &self.steps {
             match told.next() {
@@ -329,7 +329,7 @@ impl Planned {
             Some(refused) if before == 'E' && refused.is("25P02") => {}
             Some(refused) if before == 'E' => assert!(refused.is("57014"), "{about}: {refused:?}"),
             Some(refused) if refused.is("23505") => {}
-            Some(refused) => refused.check(about),
+            Some(refused) => refused.check(false, about),
             None => {
                 let said = completion(last.expect("it has statements"));
                 let is_committed = now == 'I' && (!self.is_block || said == "COMMIT");
@@ -346,12 +346,18 @@ impl Planned {
 
     /// As [`Planned::hear`] where BEGIN was refused, and each statement behind it was a transaction of its own: what it wrote is all that
     /// counts.
-    fn hear_without_block(&mut self, heard: &[Message], clock: &Clock) -> Option<char> {
+    fn hear_without_block(&mut self, heard: &[Message], clock: &Clock, about: &str) -> Option<char> {
         let answers = heard.split_inclusive(|(tag, _)| *tag == b'Z');
         for (step, answer) in self.steps.iter().zip(answers) {
-            if step.writes() && refusal(answer).is_none() {
-                step.tell(answer, &mut self.attempt.events);
-                self.attempt.outcome = Outcome::Committed { place: None };
+            match refusal(answer) {
+                // The BEGIN was cancelled.
+                Some(refused) if refused.is("23505") => {}
+                Some(refused) => refused.check(false, about),
+                None if step.writes() => {
+                    step.tell(answer, &mut self.attempt.events);
+                    self.attempt.outcome = Outcome::Committed { place: None };
+                }
+                None => {}
             }
         }
         self.attempt.ended = Some(clock.now());
@@ -372,8 +378,8 @@ pub fn any_level(random: &mut Random) -> (&'static str, Durability) {
     if random.chance(1, 2) { ("memory", Durability::Memory) } else { ("disk", Durability::Disk) }
 }
 
-/// Puts writes of which no answer told behind the versions that they came behind, as far as a list tells of them; the others came
-/// last, if at all.
+/// Completes the lists of writes that had no answer from the lists that were read later. A write that is in none of these came last,
+/// if at all.
 pub fn place_untold(life: &mut Life) {
     let mut lists: BTreeMap<Key, Vec<Vec<Version>>> = BTreeMap::new();
     let mut seen = |key: Key, versions: &[Version]| {

@@ -35,6 +35,8 @@ pub struct Site<'a> {
     pub clock: &'a Clock,
     /// What cancel requests name.
     pub cancellable: &'a Mutex<Vec<(u32, u32)>>,
+    /// Whether the server may end meanwhile.
+    pub may_end: bool,
     pub about: &'a str,
 }
 
@@ -141,7 +143,7 @@ impl<'a> Worker<'a> {
             }
         });
         let end = match &verdict {
-            // Nobody has asked for a commit.
+            // The client vanished before it sent a COMMIT, so the transaction aborts.
             _ if vanishes_amid => return self.attempts.push(attempt),
             Ok(Verdict::Commit) if vanishes_at_end => {
                 line.client.try_send(&query("commit"));
@@ -153,7 +155,7 @@ impl<'a> Worker<'a> {
             Ok(Verdict::Commit) => line.run("commit").map(|answer| completion(&answer) == "COMMIT"),
             Ok(Verdict::Abort) => line.run("rollback").map(|_| false),
             Err(refused) => {
-                refused.check(self.site.about);
+                refused.check(self.site.may_end, self.site.about);
                 if refused.is_end() { Err(refused.clone()) } else { line.run("rollback").map(|_| false) }
             }
         };
@@ -165,7 +167,7 @@ impl<'a> Worker<'a> {
                 }
             }
             Err(refused) => {
-                refused.check(self.site.about);
+                refused.check(self.site.may_end, self.site.about);
                 let asked = verdict == Ok(Verdict::Commit);
                 if refused.is_end() && asked {
                     attempt.outcome = Outcome::Unknown;
@@ -205,7 +207,7 @@ impl<'a> Worker<'a> {
             let rest = Planned::rest(attempt, level, &mut self.random, &locked);
             return Some((line, Some(rest)));
         };
-        refused.check(self.site.about);
+        refused.check(self.site.may_end, self.site.about);
         let goes_on = !refused.is_end() && line.run("rollback").is_ok();
         if goes_on {
             (attempt.told, attempt.ended) = (Some(level), Some(clock.now()));
@@ -239,7 +241,7 @@ impl<'a> Worker<'a> {
             true => self.random.below(bytes.len() as u64) as usize,
             false => bytes.len(),
         };
-        // A server that is gone may have read what it has closed the connection behind.
+        // A server that has closed the connection may have read, and run, all that was sent before.
         let goes_on = line.client.try_send(&bytes[..sent]) && !vanishes;
         state = state.filter(|_| goes_on);
         for (one, end) in planned.iter_mut().zip(ends) {
@@ -248,6 +250,11 @@ impl<'a> Worker<'a> {
                 None => one.lose(end <= sent),
             }
         }
+        assert!(
+            state.is_some() || vanishes || self.site.may_end,
+            "{}: the server has ended",
+            self.site.about
+        );
         let is_committed = |one: &Planned| matches!(one.attempt.outcome, Outcome::Committed { .. });
         line.answered(planned.iter().all(is_committed));
         self.attempts.extend(planned.into_iter().map(|one| one.attempt));
@@ -300,7 +307,7 @@ fn begin(line: &mut Line, reads: bool, random: &mut Random) -> Result<Durability
     }
 }
 
-/// What an attempt has seen that has looked at everything.
+/// The state that an attempt read that has scanned all tables.
 pub fn state(attempt: &Attempt) -> State {
     let mut state = State::new();
     for event in &attempt.events {

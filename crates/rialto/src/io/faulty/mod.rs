@@ -44,7 +44,7 @@
 //! **Hanging calls** ([`hang`](FaultyDisk::hang)): they come back when they are let go, and go on then.
 //!
 //! **Several directories** ([`directory`](FaultyDisk::directory)): other disks of the same machine. Their steps are counted together, the
-//! power of all goes in one step, and they share the room; names, syncs of the directory, locks and errors are each directory's own.
+//! power of all goes in one step, and they share the room; names, syncs of the directory, locks and injected errors are each directory's own; [`mend`](FaultyDisk::mend) ends the errors of all.
 //!
 //! **Trace** ([`trace`](FaultyDisk::trace), [`take_trace`](FaultyDisk::take_trace)). Each step that goes on leaves the disk as it
 //! would be if the power had gone in that step, so that one run of many threads is a crash at each of its steps in turn.

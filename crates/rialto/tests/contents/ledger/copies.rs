@@ -1,5 +1,5 @@
-//! What is kept of a database beside it while clients work: backups, whole ones and increments, and an archive of its log; what was
-//! promised of them, and what they give back.
+//! Backups, full ones and increments, and an archive of the log that are made while clients work, what each of them has to have, and
+//! restores of them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -41,7 +41,7 @@ pub struct Taken {
     base: Option<usize>,
     /// The last place that it holds.
     pub place: Lsn,
-    /// How many transactions of each writer answers had told of before it began.
+    /// Of each writer, how many transactions were acknowledged before it began.
     pub least: Vec<i64>,
     began: Moment,
     pub ended: Moment,
@@ -50,7 +50,7 @@ pub struct Taken {
 /// A call, or a close, that has archived all that had committed before.
 #[derive(Debug, Clone)]
 pub struct Archived {
-    /// How many transactions of each writer answers had told of before.
+    /// Of each writer, how many transactions were acknowledged before.
     pub least: Vec<i64>,
     pub began: Moment,
     ended: Moment,
@@ -146,7 +146,7 @@ impl Copies {
         ends.into_iter().any(|end| (end + 1..=end + 2).contains(&step))
     }
 
-    /// How many directories the machine has with these.
+    /// How many directories of the machine they use, that of the database included.
     pub fn directories(&self) -> usize {
         BACKUPS + self.begun
     }

@@ -1,5 +1,5 @@
-//! Databases that are backed up and archived while all clients work, and lose their power: what is restored is what was promised of
-//! the backups and of the archive, in the order of the log, and no more than the machine itself recovers.
+//! Databases that are backed up and archived while all clients work, and lose their power. A restore gives at least what complete
+//! backups and calls of the archive had covered, as a prefix of the log, and nothing that the machine's own recovery lacks.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
@@ -99,7 +99,7 @@ impl Left<'_> {
         bounds
     }
 
-    /// Whether a restore with the archive may be refused: nothing, or nothing behind the time asked for, was promised to be there.
+    /// Whether a restore with the archive may be refused: the archive covered nothing yet, or nothing behind the time asked for.
     fn may_refuse(&self, goal: Goal, error: &OpenError) -> bool {
         let archived = self.copies.archived_before(self.step);
         match (goal, archived) {
@@ -154,7 +154,7 @@ impl Left<'_> {
         }
     }
 
-    /// Any goal for this backup, with an archive that comes to this end.
+    /// A goal that is drawn, for this backup and an archive that ends at this place.
     fn any_goal(&self, taken: &Taken, end: Option<Lsn>, random: &mut Random) -> Goal {
         let until = self.copies.archived_before(self.step).map(|archived| archived.began.ms);
         match (random.below(4), end, until) {
@@ -184,7 +184,7 @@ impl Left<'_> {
     }
 }
 
-/// A run with copies on its machine, of one of the three kinds of engines.
+/// A run with copies on its machine: of the conventional engine, or the data-oriented one in place or on threads.
 fn run_with_copies(seed: u64) -> (Run, Options) {
     let mut run = Run::new(seed);
     run.archives = true;
@@ -304,8 +304,8 @@ fn go_on(left: &Left<'_>, db: Database, found: Contents, disk: &Arc<FaultyDisk>,
     compare(&found, &closed, about);
 }
 
-/// A restore is cut off in each of its steps, by a loss of power or a kill: what is left is no database, and says so, or a whole one;
-/// and a restore to it begins again, unless it is whole. In any order of the steps, until the time is over.
+/// A restore is cut off in each of its steps, by a loss of power or a kill, in any order until the time is over. The directory then is
+/// refused as unfinished, or holds the whole database; an unfinished one is restored again from the start.
 fn cut_off(seed: u64, until: Instant, tally: &mut Tally) {
     let (mut run, options) = run_with_copies(seed);
     let (copies, told) = work(&mut run, &options, false);
@@ -348,7 +348,7 @@ fn cut_off(seed: u64, until: Instant, tally: &mut Tally) {
             (step.crashed().clone(), false)
         };
         tally.cut_off += 1;
-        look_at_what_is_left(&left, taken, goal, &disk.restart(), was_told, about);
+        look_at_what_is_left(&left, (taken, goal, report.place), &disk.restart(), was_told, about);
         let again = disk.restart();
         match restore(left.plan(taken, goal), again.clone()) {
             Ok(report) => {
@@ -357,7 +357,7 @@ fn cut_off(seed: u64, until: Instant, tally: &mut Tally) {
             }
             Err(error) => {
                 assert!(error.to_string().contains("it is not empty"), "{about}: {error}");
-                check_whole(&left, taken, goal, &opened(again, run.memory, about), about);
+                left.hold(taken, goal, (report.place, &opened(again, run.memory, about)), about);
             }
         }
         if Instant::now() > until {
@@ -366,17 +366,10 @@ fn cut_off(seed: u64, until: Instant, tally: &mut Tally) {
     }
 }
 
-/// Whether a database that a restore has left is whole.
-fn check_whole(left: &Left<'_>, taken: &Taken, goal: Goal, found: &Contents, about: &str) {
-    left.bounds(taken, goal).check(&found.counts, about);
-    check_contents(found, &left.run.state, about);
-}
-
-/// Opens what a restore has left: it is refused, or whole.
+/// Opens what a restore has left: it is refused, or whole, as far as the one goes that is not cut off.
 fn look_at_what_is_left(
     left: &Left<'_>,
-    taken: &Taken,
-    goal: Goal,
+    (taken, goal, whole): (&Taken, Goal, Lsn),
     disk: &Arc<FaultyDisk>,
     was_told: bool,
     about: &str,
@@ -393,7 +386,7 @@ fn look_at_what_is_left(
         ..Options::default()
     };
     match Database::open_on(disk.clone(), options) {
-        Ok(db) => check_whole(left, taken, goal, &contents(&db, about), about),
+        Ok(db) => left.hold(taken, goal, (whole, &contents(&db, about)), about),
         Err(error) => {
             assert!(!was_told, "{about}: {error}");
             assert!(error.to_string().contains("\"restore-unfinished\" says"), "{about}: {error}");
@@ -411,7 +404,8 @@ fn copies_give_back_what_was_promised_whichever_step_the_power_is_lost_in() {
         "tally: copies at steps of {runs} databases, {ends} losses of power, {alone} backups restored alone, {whole} with the \
          archive, {places} to a place, {times} to a time, {went_on} databases that went on, RIALTO_SEED={seed}"
     );
-    assert!(whole > 0, "a test without a restore");
+    // A seed alone may have no backup, or no archive.
+    assert!(whole > 0 || runs < 8, "a test without a restore");
 }
 
 #[test]
@@ -423,5 +417,5 @@ fn a_restore_that_is_cut_off_is_begun_again() {
     println!(
         "tally: restores cut off at each step, {restores} seeds, {cut_off} ends, {begun_again} begun again, RIALTO_SEED={seed}"
     );
-    assert!(cut_off > 0 && begun_again > 0, "a test without a restore that was cut off");
+    assert!(cut_off > 0 && begun_again > 0 || restores < 8, "a test without a restore that was cut off");
 }

@@ -8,7 +8,7 @@ use rialto::io::FaultyDisk;
 use rialto::{Durability, Lsn};
 use rustix::time::{ClockId, clock_gettime};
 
-/// Behind each step: of the disk if its steps are traced, else of all there is.
+/// Later than every step.
 pub const END: u64 = u64::MAX;
 
 /// When something was: behind which step of the disk, and in which millisecond of the clock that the log has its times from.
@@ -18,7 +18,7 @@ pub struct Moment {
     pub ms: u64,
 }
 
-/// The largest number by the step, or the millisecond, in which it was told of: of steps, the last that had ended then.
+/// The largest number that was acknowledged in each step, or millisecond. The step is the last one that had ended by then.
 #[derive(Default)]
 struct Numbers(Mutex<BTreeMap<u64, i64>>);
 
@@ -155,7 +155,7 @@ impl Bounds {
         Bounds { least, most, saw: saw.collect() }
     }
 
-    /// The same of what has the log up to this place and no further.
+    /// The bounds of what has the log up to this place and no further.
     pub fn up_to(mut self, place: Lsn, all: &[Told]) -> Bounds {
         for (writer, told) in all.iter().enumerate() {
             let (last, first_behind) = told.around(place);

@@ -321,7 +321,8 @@ impl<'a> Client<'a> {
     /// Waits until no more than so many calls, and so many tickets, are left.
     fn settle(&mut self, keep: usize) {
         while self.sent.len() > keep {
-            let (attempt, level, sent) = self.sent.pop_front().expect("one is left");
+            let any = self.random.below(self.sent.len() as u64) as usize;
+            let (attempt, level, sent) = self.sent.swap_remove_back(any).expect("one is left");
             let outcome = match self.random.chance(1, 2) {
                 true => sent.wait().map(|outputs| (outputs, None)),
                 false => sent.wait_for_place().map(|(outputs, ticket)| (outputs, Some(ticket))),

@@ -68,6 +68,7 @@ impl Tally {
 
     pub fn tell(&self, what: &str, (seed, histories): (u64, u64)) {
         let Tally { lives, attempts, committed, unknown, operations } = self;
+        assert!(4 * committed > *attempts, "only {committed} of {attempts} attempts have committed");
         println!(
             "tally: {what}, {histories} histories, {lives} lives, {attempts} attempts, {committed} transactions, \
              {unknown} unknown outcomes, {operations} operations, RIALTO_SEED={seed}"
