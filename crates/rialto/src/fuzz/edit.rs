@@ -8,6 +8,7 @@ use super::script::Script;
 use crate::io::{Caching, Disk, MemoryDisk, Open};
 
 const PAGE: usize = 4096;
+const ZEROS: [u8; PAGE] = [0; PAGE];
 
 /// The files of a directory.
 pub(super) type Files = BTreeMap<String, Vec<u8>>;
@@ -32,7 +33,7 @@ pub(super) fn disk_of(files: &Files) -> Arc<MemoryDisk> {
         let file = disk.open(name, Open::Create, Caching::Buffered).unwrap();
         file.set_length(bytes.len() as u64).unwrap();
         for (at, page) in bytes.chunks(PAGE).enumerate() {
-            if page.iter().any(|&byte| byte != 0) {
+            if page != &ZEROS[..page.len()] {
                 file.write_at(page, (at * PAGE) as u64).unwrap();
             }
         }
@@ -52,6 +53,14 @@ impl fmt::Debug for Edit {
     }
 }
 
+/// Where the zeros at the end of a file begin.
+fn end_of_data(bytes: &[u8]) -> usize {
+    let used = bytes.chunks(PAGE).rposition(|page| page != &ZEROS[..page.len()]);
+    let pages = used.map_or(0, |last| last + 1);
+    let bytes = &bytes[..bytes.len().min(pages * PAGE)];
+    bytes.iter().rposition(|&byte| byte != 0).map_or(0, |last| last + 1)
+}
+
 /// Changes `files` as the script says: flipped bits, zeros, copies from elsewhere, other lengths, files of an `earlier`
 /// time, missing files. Offsets prefer what is not zero.
 pub(super) fn edit(files: &mut Files, earlier: &Files, script: &mut Script<'_>) -> Vec<Edit> {
@@ -64,7 +73,7 @@ pub(super) fn edit(files: &mut Files, earlier: &Files, script: &mut Script<'_>) 
         let bytes = files.get_mut(name).expect("no name goes but by the last edit");
         let before = bytes.clone();
         // Behind the last byte there is nothing but zeros.
-        let used = bytes.iter().rposition(|&byte| byte != 0).map_or(1, |last| last + 1);
+        let used = end_of_data(bytes).max(1);
         let at = script.below(used);
         let length = 1 + script.below(1 << 14);
         let what = match kind % 16 {

@@ -255,7 +255,7 @@ fn forged_packet(packet: &[u8], forge: &mut impl FnMut(&mut Vec<u8>)) -> Vec<u8>
 
 /// A log file of these packets, with their kinds, from place 1 on, each in a block.
 pub(super) fn log_of(database: u128, packets: Vec<(u8, Vec<u8>)>) -> Vec<u8> {
-    let capacity = 4 << 20;
+    let capacity = 1 << 20;
     let mut packets = packets.into_iter();
     forge_log_file(database, capacity, (0, capacity as u64), |next| {
         let (kind, bytes) = packets.next()?;
