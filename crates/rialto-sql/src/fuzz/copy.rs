@@ -166,7 +166,8 @@ fn some_value_reads_as_null(session: &mut Session, text: &str, rows: &[Vec<Value
     let Kind::Copy(copy) = &prepared.kind else { unreachable!("the statement is a COPY") };
     let (mut plain, mut written) = (Vec::new(), Vec::new());
     let mut reads_as_null = |row: &[Value], column: usize| {
-        (plain.clear(), written.clear());
+        plain.clear();
+        written.clear();
         let is_null =
             text::write(&row[copy.columns[column]], copy.output[column].sql_type, &mut plain).is_none();
         plain.iter().for_each(|&byte| escape(byte, copy.options.delimiter, &mut written));
