@@ -83,8 +83,8 @@ impl<'d> Client<'d> {
     fn tell(&mut self, text: &str) -> Told {
         let (mut columns, mut rows) = (Vec::new(), Collected::default());
         let mut outcome = self.run_once(text, &mut columns, &mut rows);
-        if let Err(error) = self.session.finish() {
-            outcome = Err(error);
+        if let Ok(tag) = outcome {
+            outcome = self.session.finish().map(|()| tag);
         }
         if let Err(error) = &outcome {
             outcome = Err(self.session.fail(error).err().unwrap_or_else(|| error.clone()));

@@ -39,8 +39,8 @@ fn told<'t>(
         columns.clone_from(&ready.prepared.columns);
         session.execute_ready(&ready, &mut rows)
     });
-    if let Err(error) = session.finish() {
-        outcome = Err(error);
+    if let Ok(tag) = outcome {
+        outcome = session.finish().map(|()| tag);
     }
     if let Err(error) = &outcome {
         let _ = session.fail(error);
