@@ -89,6 +89,8 @@ fn flow(plan: &Plan, closes: &Closes) -> Flow {
         let action = Action::shared(SUMS, move |_, arguments, _| {
             let both: (i32, i32) = (arguments.get(4)?, arguments.get(5)?);
             assert!(at != 0 || both != (7, 7), "{PANIC}");
+            // Others come between what the parts have done and the commit.
+            std::thread::sleep(Duration::from_micros(100));
             let db = closes.lock().unwrap().clone().filter(|_| both == (6, 6));
             let closed = db.map(Database::close);
             assert!(matches!(closed, None | Some(Err(Error::Nested))), "a body has closed: {closed:?}");
