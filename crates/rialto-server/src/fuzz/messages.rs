@@ -4,7 +4,7 @@ use std::cell::RefCell;
 
 use rialto::Database;
 use rialto::fuzz::Script;
-use rialto_sql::fuzz::{Fixture, contents, is_harmless};
+use rialto_sql::fuzz::{Fixture, contents, is_harmless, tells_the_time};
 
 use super::pieces::Pieces;
 use super::written::{message, messages};
@@ -27,9 +27,8 @@ pub fn protocol_messages(data: &[u8]) {
     let mut script = Script::of(data);
     let piece = 1 + script.below(64);
     let mut sent = messages(&mut script);
-    // What a message says may run on into the next one only if that continues a COPY, which reads no statements.
     sent.retain(|message| is_harmless(&String::from_utf8_lossy(message)));
-    let comparable = !sent.iter().any(|message| tells_the_time(message));
+    let comparable = !sent.iter().any(|message| tells_the_time(&String::from_utf8_lossy(message)));
     // Out of a COPY, of what is skipped after an error, and of a block.
     sent.extend([
         message(b'f', b"\0"),
@@ -39,11 +38,9 @@ pub fn protocol_messages(data: &[u8]) {
     ]);
     let sent = [START, &sent.concat()].concat();
     TWINS.with_borrow_mut(|twins| {
-        let bytes = [usize::MAX, piece].map(|piece| (piece, sent.clone()));
         let [whole, cut] = &*twins;
-        let [at_once, in_pieces] = bytes;
-        let at_once = answers(whole.database(), at_once.1, at_once.0);
-        let in_pieces = answers(cut.database(), in_pieces.1, in_pieces.0);
+        let at_once = answers(whole.database(), sent.clone(), usize::MAX);
+        let in_pieces = answers(cut.database(), sent, piece);
         let [at_once, in_pieces] = [&at_once, &in_pieces].map(|bytes| parsed(bytes));
         for answers in [&at_once, &in_pieces] {
             let last: Vec<u8> = answers.iter().rev().take(4).rev().map(|(tag, _)| *tag).collect();
@@ -79,12 +76,6 @@ pub fn protocol_bytes(data: &[u8]) {
     });
 }
 
-/// Whether an answer to the message depends on when it comes.
-fn tells_the_time(message: &[u8]) -> bool {
-    let text = String::from_utf8_lossy(message).to_lowercase();
-    ["now", "current_", "localtime", "transaction_timestamp"].iter().any(|word| text.contains(word))
-}
-
 /// What a session on the database answers.
 fn answers(database: &Database, sent: Vec<u8>, piece: usize) -> Vec<u8> {
     let (stream, answers) = Pieces::of(sent, piece);
@@ -99,7 +90,7 @@ fn parsed(mut bytes: &[u8]) -> Vec<Answer<'_>> {
         let length = u32::from_be_bytes(length) as usize;
         assert!(b"RSKZTDCEN123nstIGHdcv".contains(&tag), "an answer begins with {tag:#04x}");
         assert!(
-            (4..4 + rest.len() + 1).contains(&length),
+            (4..=4 + rest.len()).contains(&length),
             "an answer of {length} bytes, of which {} are there",
             rest.len()
         );

@@ -15,7 +15,7 @@ mod words;
 use rialto::fuzz::Target;
 
 pub use fixture::{Fixture, contents};
-pub use words::{is_harmless, text};
+pub use words::{is_harmless, tells_the_time, text};
 
 /// The targets of SQL.
 pub const TARGETS: [Target; 2] = [

@@ -14,12 +14,6 @@ thread_local! {
     static TWINS: RefCell<[Fixture; 2]> = RefCell::default();
 }
 
-/// Whether what a statement tells, or writes, depends on when it runs.
-fn tells_the_time(text: &str) -> bool {
-    let text = text.to_lowercase();
-    ["now", "current_", "localtime", "transaction_timestamp"].iter().any(|word| text.contains(word))
-}
-
 /// The text with each digit of its literals, and of its names, another one.
 fn with_other_digits(text: &str) -> String {
     let other = |letter: char| match letter.to_digit(10) {
@@ -42,7 +36,7 @@ pub fn statements(data: &[u8]) {
         statements.extend(again.then(|| with_other_digits(piece.text)).filter(|other| other != piece.text));
     }
     statements.retain(|text| words::is_harmless(text));
-    let comparable = !tells_the_time(&text);
+    let comparable = !words::tells_the_time(&text);
     TWINS.with_borrow_mut(|twins| {
         let [one, other] = twins;
         let mut sharing = Client::new(one.database(), Plans::Shared);
