@@ -1,5 +1,6 @@
 //! [`Target`]: a property of arbitrary bytes, and the ways in which tests try it.
 
+use std::io::ErrorKind;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::time::Instant;
 
@@ -26,7 +27,11 @@ impl Target {
     /// # Panics
     /// If the property does not hold. The seed that replays the failure is printed, and the input.
     pub fn try_seeds(&self) {
-        let corpus = Corpus::load(self.name).unwrap_or_default();
+        let corpus = match Corpus::load(self.name) {
+            // A new target's.
+            Err(error) if error.kind() == ErrorKind::NotFound => Corpus::default(),
+            loaded => loaded.unwrap_or_else(|error| panic!("{error}")),
+        };
         let kept: Vec<&[u8]> = corpus.failed.iter().chain(&corpus.covering).map(Vec::as_slice).collect();
         let seed = Random::seed_from_environment();
         let (began, time) = (Instant::now(), Random::test_time_from_environment());
