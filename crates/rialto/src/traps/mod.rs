@@ -2,6 +2,9 @@
 //! moment, and the others go on. What has to be held lies inside the kernel (a segment's latch stops an apply half way,
 //! a hook of the disk stops a sweep between two segments), so these tests do too. Traps that a disk alone can set are in
 //! `tests/durability/traps.rs`.
+//!
+//! [`histories`] is no trap: it holds the copies of sweeps against random histories, which [`load`] makes, [`told`] reads out of the
+//! answers of calls, and [`history`] checks.
 
 mod apply;
 mod archived;
