@@ -10,8 +10,8 @@ use std::time::Duration;
 use clap::Args;
 use rialto::backup::Archive;
 use rialto::recovery::RecoveryReport;
-use rialto::{Database, Options};
-use rialto_bench::args::DurabilityName;
+use rialto::{Database, LockForm, Options};
+use rialto_bench::args::{DurabilityName, EngineName};
 use rialto_bench::group_commit::GroupCommitArgs;
 use rialto_bench::log_writes::LogWritesArgs;
 use rialto_server::ServeOptions;
@@ -64,6 +64,12 @@ pub struct ServeArgs {
     /// How durable "committed" is for sessions that do not choose
     #[arg(long, value_enum, default_value = "disk")]
     durability: DurabilityName,
+    /// How transactions meet threads
+    #[arg(long, value_enum, default_value = "conventional")]
+    engine: EngineName,
+    /// With --engine data-oriented: how many executors the keys of each index are shared out to [default: 64]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=4096))]
+    executors: Option<u16>,
     #[command(flatten)]
     group_commit: GroupCommitArgs,
     #[command(flatten)]
@@ -96,6 +102,13 @@ pub struct ServeArgs {
 }
 
 impl ServeArgs {
+    /// Why these options do not go together, if they do not.
+    fn misuse(&self) -> Option<&'static str> {
+        (self.executors.is_some() && self.engine == EngineName::Conventional).then_some(
+            "--executors does not apply to the conventional engine; available: --engine data-oriented",
+        )
+    }
+
     fn serve_options(&self) -> ServeOptions {
         let defaults = ServeOptions::default();
         let listen = match (self.listen, self.port) {
@@ -122,6 +135,11 @@ impl ServeArgs {
             durability: self.durability.into(),
             log_bytes_max: self.log_bytes_max.unwrap_or(defaults.log_bytes_max),
             memory_bytes: self.memory_bytes.unwrap_or(defaults.memory_bytes),
+            locks: match self.engine {
+                EngineName::Conventional => defaults.locks,
+                EngineName::DataOriented => LockForm::Local,
+            },
+            executors: self.executors.map_or(defaults.executors, usize::from),
             group_commit: self.group_commit.options(),
             recovery_within: self.recovery_within_s,
             log_writes: self.log_writes.caching(),
@@ -141,6 +159,9 @@ impl ServeArgs {
 
 /// Serves until SIGTERM or SIGINT.
 pub fn serve(args: &ServeArgs) -> ExitCode {
+    if let Some(misuse) = args.misuse() {
+        return fail(misuse, 2);
+    }
     // Before the log opens its files.
     rialto_server::raise_open_files();
     let database = match Database::open_with(&args.data, args.database_options()) {
@@ -188,6 +209,18 @@ mod tests {
         let defaults = Options::default();
         assert_eq!(bounds(""), (defaults.log_bytes_max, defaults.memory_bytes));
         assert_eq!(bounds("--log-bytes-max 20000000 --memory-bytes 30000000"), (20_000_000, 30_000_000));
+    }
+
+    #[test]
+    fn engines() {
+        let engine = |line: &str| {
+            let options = arguments(line).database_options();
+            (options.locks, options.executors)
+        };
+        let executors = Options::default().executors;
+        assert_eq!(engine(""), (LockForm::Thin, executors));
+        assert_eq!(engine("--engine data-oriented"), (LockForm::Local, executors));
+        assert_eq!(engine("--engine data-oriented --executors 7"), (LockForm::Local, 7));
     }
 
     #[test]

@@ -59,9 +59,9 @@ pub(super) fn regime(name: &str) -> Option<&'static Regime> {
 /// How transactions meet threads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum EngineName {
-    /// Threads have transactions, which lock what they touch: --locks
+    /// Threads have transactions, which lock what they touch
     Conventional,
-    /// Executors have the data, and transactions come to them, as calls of registered procedures: --executors
+    /// Executors have the data, and transactions come to them
     DataOriented,
 }
 

@@ -51,6 +51,9 @@ fn usage_errors_exit_2() {
         (&["--max-connections", "0"], "--max-connections"),
         (&["--listen", "here"], "HOST:PORT"),
         (&["--durability", "tape"], "memory"),
+        (&["--engine", "row"], "data-oriented"),
+        (&["--executors", "4"], "--engine data-oriented"),
+        (&["--engine", "data-oriented", "--executors", "0"], "1..=4096"),
     ] {
         let output = program(&["serve"])
             .args(arguments)

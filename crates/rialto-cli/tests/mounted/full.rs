@@ -246,6 +246,9 @@ pub fn rounds(kind: Kind, seed: u64, tally: &mut Tally) {
         let way = ["direct", "direct-sync", "buffered"][random.below(3) as usize];
         settings.0.extend(["--log-writes".to_owned(), way.to_owned()]);
     }
+    if random.chance(1, 3) {
+        settings.0.extend(["--engine", "data-oriented"].map(str::to_owned));
+    }
     let mut database = Database { random, tables: Default::default(), names, starts: 0, boot, mount };
     let about = &format!("RIALTO_SEED={seed}, {}, {settings:?}", kind.name());
     let mut server = database.start(&settings).unwrap_or_else(|ended| panic!("{about}: {ended:?}"));

@@ -32,6 +32,7 @@ impl Settings {
         add("--log-bytes-max", &["16777216", "16777216", "67108864"]);
         add("--log-writes", &["direct", "direct-sync", "buffered"]);
         add("--log-writes-in-flight", &["1", "2", "3"]);
+        add("--engine", &["data-oriented"]);
         add("--group-commit", &["commit-lock", "hiber", "adaptive"]);
         add("--backup-copies", &["3"]);
         add("--recovery-within-s", &["0.2"]);
