@@ -14,8 +14,9 @@
 //! * *A write or a sync fails* once (`EIO`), of a log file, the home block, a backup copy, a load file or the directory; with a failed
 //!   sync the disk forgets what was to be written, and may show the old bytes.
 //! * *The disk is full* (`ENOSPC`) after a number of bytes that was drawn.
-//! * *A read or write is short, or interrupted* (`EINTR`): one in 16 each, all the time, and no error to the caller. A mount with a seed
-//!   that is odd knows no `fallocate`, so that the room of files is made by such writes, too.
+//! * *A read or write is short*, and *a read, a write, a sync, an opening or an allocation is interrupted* (`EINTR`): one in 16 each, all
+//!   the time, and no error to the caller. A mount with a seed that is odd knows no `fallocate`, so that the room of files is made by
+//!   such writes, too.
 //!
 //! The kernel's page cache is passed over: the disk models one. The ring of the log, which is mapped into memory, is the exception: its
 //! pages are the kernel's, outlive a kill, and reach the disk when the kernel writes them. Direct access asks for whole blocks here, as

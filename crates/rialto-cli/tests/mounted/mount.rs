@@ -264,6 +264,7 @@ impl Served {
     ) -> Result<(FileAttr, FileHandle, FopenFlags), Errno> {
         in_root(parent)?;
         let name = on_disk(name)?;
+        self.reluctance.lets_pass()?;
         self.step()?;
         let exclusive = OFlags::from_bits_retain(flags as u32).contains(OFlags::EXCL);
         let open = if exclusive { Open::CreateNew } else { Open::Create };
@@ -426,7 +427,8 @@ impl Filesystem for Served {
         };
         let writes = OFlags::from_bits_retain(flags.0 as u32).intersects(OFlags::WRONLY | OFlags::RDWR);
         let open = if writes { Open::Existing } else { Open::ReadOnly };
-        match self.opened(&name, flags.0, open) {
+        let opened = self.reluctance.lets_pass().and_then(|()| self.opened(&name, flags.0, open));
+        match opened {
             Ok((_, handle, how)) => reply.opened(handle, how),
             Err(error) => reply.error(error),
         }
@@ -513,6 +515,7 @@ impl Filesystem for Served {
     fn fsync(&self, _: &Request, _number: INodeNo, handle: FileHandle, _data: bool, reply: ReplyEmpty) {
         let sync = || {
             let open = self.open_file(handle)?;
+            self.reluctance.lets_pass()?;
             self.step()?;
             open.file.sync().map_err(|error| errno(&error))
         };
@@ -566,6 +569,7 @@ impl Filesystem for Served {
 
     fn fsyncdir(&self, _: &Request, _number: INodeNo, _handle: FileHandle, _data: bool, reply: ReplyEmpty) {
         let sync = || {
+            self.reluctance.lets_pass()?;
             self.step()?;
             self.disk.sync_directory().map_err(|error| errno(&error))
         };
@@ -587,6 +591,7 @@ impl Filesystem for Served {
                 return Err(Errno::EOPNOTSUPP);
             }
             let open = self.open_file(handle)?;
+            self.reluctance.lets_pass()?;
             self.step()?;
             open.file.allocate(offset + length).map_err(|error| errno(&error))
         };

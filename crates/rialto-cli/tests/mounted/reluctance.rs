@@ -1,4 +1,4 @@
-//! Reads and writes that are interrupted, or move fewer bytes than they were asked to.
+//! Calls that are interrupted, and reads and writes that move fewer bytes than they were asked to.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,7 +9,7 @@ use rialto::io::Random;
 /// One call in so many is interrupted, and one is short.
 const ONE_IN: u64 = 16;
 
-/// Draws what becomes of reads and writes, and counts.
+/// Draws what becomes of calls, and counts.
 #[derive(Debug)]
 pub struct Reluctance {
     random: Mutex<Random>,
@@ -23,14 +23,20 @@ impl Reluctance {
         Reluctance { random, interrupted: AtomicU64::new(0), short: AtomicU64::new(0) }
     }
 
+    /// `EINTR` if this call is interrupted, and does nothing.
+    pub fn lets_pass(&self) -> Result<(), Errno> {
+        if !self.random.lock().unwrap().chance(1, ONE_IN) {
+            return Ok(());
+        }
+        self.interrupted.fetch_add(1, Ordering::Relaxed);
+        Err(Errno::EINTR)
+    }
+
     /// How many of so many bytes a call moves: all, or fewer in whole blocks of this size, but at least one. `EINTR` if it is
     /// interrupted, and moves none.
     pub fn moves(&self, bytes: usize, block: usize) -> Result<usize, Errno> {
+        self.lets_pass()?;
         let mut random = self.random.lock().unwrap();
-        if random.chance(1, ONE_IN) {
-            self.interrupted.fetch_add(1, Ordering::Relaxed);
-            return Err(Errno::EINTR);
-        }
         let blocks = bytes.div_ceil(block) as u64;
         if blocks < 2 || !random.chance(1, ONE_IN) {
             return Ok(bytes);

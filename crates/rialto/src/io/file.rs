@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rustix::fs::{AtFlags, FallocateFlags, FileType, FlockOperation, IFlags, Mode, OFlags};
-use rustix::io::Errno;
+use rustix::io::{Errno, retry_on_intr};
 
 use super::disk::{DIRECTORY, LOCK_FILE, assert_aligned, check_map, check_name};
 use super::transfer::{Cut, read_all, write_all};
@@ -68,12 +68,7 @@ impl FileDisk {
 
     fn open_at(&self, name: &str, flags: OFlags) -> Result<OwnedFd, Errno> {
         let mode = Mode::RUSR | Mode::WUSR | Mode::RGRP | Mode::ROTH;
-        loop {
-            match rustix::fs::openat(&self.directory, name, flags | OFlags::CLOEXEC, mode) {
-                Err(Errno::INTR) => {}
-                result => return result,
-            }
-        }
+        retry_on_intr(|| rustix::fs::openat(&self.directory, name, flags | OFlags::CLOEXEC, mode))
     }
 }
 
@@ -203,7 +198,8 @@ impl Disk for FileDisk {
     }
 
     fn sync_directory(&self) -> DiskResult<()> {
-        rustix::fs::fsync(&self.directory).map_err(|error| DiskError::new(DIRECTORY, 0, "sync", error))
+        retry_on_intr(|| rustix::fs::fsync(&self.directory))
+            .map_err(|error| DiskError::new(DIRECTORY, 0, "sync", error))
     }
 
     fn lock(&self) -> DiskResult<DirectoryLock> {
@@ -269,13 +265,10 @@ fn reserve(file: BorrowedFd<'_>, name: &str, bytes: u64) -> DiskResult<()> {
     if bytes == 0 {
         return Ok(());
     }
-    loop {
-        match rustix::fs::fallocate(file, FallocateFlags::empty(), 0, bytes) {
-            Ok(()) => return Ok(()),
-            Err(Errno::INTR) => {}
-            Err(Errno::OPNOTSUPP | Errno::NOSYS) => break,
-            Err(error) => return Err(failed(0, error.into())),
-        }
+    match retry_on_intr(|| rustix::fs::fallocate(file, FallocateFlags::empty(), 0, bytes)) {
+        Ok(()) => return Ok(()),
+        Err(Errno::OPNOTSUPP | Errno::NOSYS) => {}
+        Err(error) => return Err(failed(0, error.into())),
     }
     // No fallocate here: write zeros behind the end. What lies before it was written in the same way.
     let zeros = [0; 1 << 16];
@@ -307,8 +300,9 @@ impl OsFile {
     }
 
     fn fdatasync(&self) -> DiskResult<()> {
-        // Also with O_DIRECT: that passes the page cache, not the cache of the device.
-        rustix::fs::fdatasync(&self.file).map_err(|error| self.failed(0, "sync", error))
+        // Also with O_DIRECT: that passes the page cache, not the cache of the device. A sync that a signal has interrupted has not
+        // failed: nothing that it was to write counts as written, and no error of the device was told by it.
+        retry_on_intr(|| rustix::fs::fdatasync(&self.file)).map_err(|error| self.failed(0, "sync", error))
     }
 }
 
