@@ -1,6 +1,5 @@
 //! Random flows: as plans, which a model can follow, and as flows of the same meaning.
 
-use std::cmp::Reverse;
 use std::ops::ControlFlow;
 use std::time::Duration;
 
@@ -11,6 +10,9 @@ use rialto::{
     Transaction, TxOptions,
 };
 
+use super::shapes::{
+    with_a_closure, with_a_definition, with_few_keys, with_keys_of_one_action, with_long_texts,
+};
 use super::{SUMS, TABLES};
 
 /// Two for each action: its key.
@@ -115,6 +117,28 @@ pub fn any_plan(random: &mut Random) -> Plan {
     }
 }
 
+/// A plan whose phases have parts that go on beside each other as often as can be. Rows of the first table have no key of the unique
+/// index: where two parts met at one, the next calls would run the phase whole.
+pub fn any_plan_of_parts(random: &mut Random) -> Plan {
+    let is_definition = |step: &Step| matches!(step.does, Does::Define(_));
+    let mut plan = loop {
+        let plan = any_short_plan(random);
+        if !plan.phases.iter().flatten().any(is_definition) {
+            break plan;
+        }
+    };
+    match random.below(5) {
+        0 | 1 => plan = with_a_closure(plan, random),
+        2 | 3 => plan = with_keys_of_one_action(plan, random),
+        _ => {}
+    }
+    let goes_on = random.chance(3, 4);
+    plan.operations().for_each(|it| it.caught |= goes_on);
+    let of_the_first = plan.phases.iter_mut().flatten().filter(|step| step.table == 0);
+    of_the_first.flat_map(Step::operations).for_each(|it| it.u = None);
+    plan
+}
+
 fn any_short_plan(random: &mut Random) -> Plan {
     let mut nth = 0;
     let with_closures = random.chance(1, 3);
@@ -212,69 +236,6 @@ fn any_operations(random: &mut Random) -> Vec<Operation> {
     (0..1 + random.below(3)).map(|_| any(random)).collect()
 }
 
-/// The same plan with texts so long that calls of it come to the bound of a transaction's write set, one part of them or all
-/// together. Most of its actions put a row in the place of the one that is there.
-fn with_long_texts(mut plan: Plan, random: &mut Random) -> Plan {
-    if random.chance(2, 3) {
-        plan = plan.in_one_phase();
-    }
-    for step in plan.phases.iter_mut().flatten() {
-        let (Does::Rows { operations, .. } | Does::Closure(operations)) = &mut step.does else { continue };
-        if random.chance(3, 4) {
-            let first = Operation { u: None, undone: false, ..operations[0] };
-            *operations =
-                vec![Operation { what: What::Delete, ..first }, Operation { what: What::Insert, ..first }];
-        }
-        operations.iter_mut().for_each(|it| it.length = 1_000 + random.below(5_000) as usize);
-    }
-    plan
-}
-
-/// The same plan, whose rows compete for few keys of the unique index.
-fn with_few_keys(mut plan: Plan, random: &mut Random) -> Plan {
-    if random.chance(1, 2) {
-        plan = plan.in_one_phase();
-    }
-    for it in plan.operations() {
-        it.u = Some(random.below(5) as i32);
-    }
-    plan
-}
-
-/// The same plan with a definition before one of its phases, of a table of that phase.
-fn with_a_definition(mut plan: Plan, random: &mut Random) -> Plan {
-    let at = random.below(plan.phases.len() as u64) as usize;
-    let table = plan.phases[at][0].table;
-    let definition = match random.below(4) {
-        0 => Definition::Truncate,
-        1 => Definition::Index,
-        _ => Definition::Anew,
-    };
-    plan.phases.insert(at, vec![Step { nth: 0, table, does: Does::Define(definition) }]);
-    plan
-}
-
-/// The same plan with a closure in one of its phases, on the row that an action there writes, most often before it. The phase
-/// asks for no key of the unique index: where its parts would meet at one, it would run whole from then on.
-fn with_a_closure(mut plan: Plan, random: &mut Random) -> Plan {
-    let nth = random.below(plan.phases.len() as u64) as usize;
-    let phase = &mut plan.phases[nth];
-    let writes = phase.iter().position(|step| matches!(step.does, Does::Rows { .. }));
-    if let Some(at) = writes {
-        let Step { nth, table, does: Does::Rows { operations, .. } } = phase[at].clone() else {
-            unreachable!()
-        };
-        let at = if random.chance(3, 4) { at } else { random.below(phase.len() as u64 + 1) as usize };
-        phase.insert(at, Step { nth, table, does: Does::Closure(operations) });
-    }
-    for step in phase {
-        if let Does::Rows { operations, .. } | Does::Closure(operations) = &mut step.does {
-            operations.iter_mut().for_each(|it| it.u = None);
-        }
-    }
-    plan
-}
-
 /// Makes the table of this name with its indexes.
 pub fn define(tx: &mut Transaction, name: &str) -> Result<()> {
     let columns = vec![
@@ -290,22 +251,9 @@ pub fn define(tx: &mut Transaction, name: &str) -> Result<()> {
 }
 
 impl Plan {
-    /// The actions on rows of the phase that has most of them, which are as many parts, if there are any.
-    fn in_one_phase(mut self) -> Plan {
-        let is_of_rows = |step: &Step| matches!(step.does, Does::Rows { .. });
-        if self.phases.iter().flatten().any(is_of_rows) {
-            self.phases.iter_mut().for_each(|phase| phase.retain(is_of_rows));
-            self.phases.sort_by_key(|phase| Reverse(phase.len()));
-            self.phases.truncate(1);
-        }
-        self
-    }
-
-    fn operations(&mut self) -> impl Iterator<Item = &mut Operation> {
-        self.phases.iter_mut().flatten().flat_map(|step| match &mut step.does {
-            Does::Rows { operations, .. } | Does::Closure(operations) => operations.iter_mut(),
-            _ => [].iter_mut(),
-        })
+    /// The operations of all its actions.
+    pub fn operations(&mut self) -> impl Iterator<Item = &mut Operation> {
+        self.phases.iter_mut().flatten().flat_map(Step::operations)
     }
 
     pub fn flow(&self) -> Flow {
@@ -338,6 +286,14 @@ impl Plan {
 }
 
 impl Step {
+    /// Its operations on rows, none if it does something else.
+    pub fn operations(&mut self) -> &mut [Operation] {
+        match &mut self.does {
+            Does::Rows { operations, .. } | Does::Closure(operations) => operations,
+            _ => &mut [],
+        }
+    }
+
     fn action(&self) -> Action {
         let Step { nth, table, ref does } = *self;
         let (first, second, name) = (2 * nth, 2 * nth + 1, TABLES[table]);

@@ -1,14 +1,16 @@
 //! Every engine against a plain model: random flows over tables with unique indexes, whose actions insert, delete, move keys,
 //! catch errors, take steps back and choose for their transaction, beside closures and definitions. What a call gives, and what
-//! the tables hold by each index, is what the flow's actions come to one after the other; and the database opens again. A
-//! program by itself: its panic hook is the process's.
+//! the tables hold by each index, is what the flow's actions come to one after the other; and the database opens again. Calls at
+//! the same time do so in the order of their places (`in_order.rs`). A program by itself: its panic hook is the process's.
 
 mod beside;
 #[path = "../common/mod.rs"]
 mod common;
 mod generate;
+mod in_order;
 mod model;
 mod served;
+mod shapes;
 mod views;
 
 use std::collections::BTreeMap;

@@ -1,0 +1,88 @@
+//! Random plans that are made to compete: for room, for keys of a unique index, with definitions and with closures.
+
+use rialto::io::Random;
+
+use super::generate::{Definition, Does, Operation, Plan, Step, What};
+
+/// The same plan with texts so long that calls of it come to the bound of a transaction's write set, one part of them or all
+/// together. Most of its actions put a row in the place of the one that is there.
+pub fn with_long_texts(mut plan: Plan, random: &mut Random) -> Plan {
+    if random.chance(2, 3) {
+        plan = in_one_phase(plan);
+    }
+    for step in plan.phases.iter_mut().flatten() {
+        let (Does::Rows { operations, .. } | Does::Closure(operations)) = &mut step.does else { continue };
+        if random.chance(3, 4) {
+            let first = Operation { u: None, undone: false, ..operations[0] };
+            *operations =
+                vec![Operation { what: What::Delete, ..first }, Operation { what: What::Insert, ..first }];
+        }
+        operations.iter_mut().for_each(|it| it.length = 1_000 + random.below(5_000) as usize);
+    }
+    plan
+}
+
+/// The same plan, whose rows compete for few keys of the unique index.
+pub fn with_few_keys(mut plan: Plan, random: &mut Random) -> Plan {
+    if random.chance(1, 2) {
+        plan = in_one_phase(plan);
+    }
+    for it in plan.operations() {
+        it.u = Some(random.below(5) as i32);
+    }
+    plan
+}
+
+/// The same plan, of which one action alone is on the second table, and competes for few keys of the unique index.
+pub fn with_keys_of_one_action(mut plan: Plan, random: &mut Random) -> Plan {
+    let steps = plan.phases.iter().map(Vec::len).sum::<usize>();
+    let one = random.below(steps as u64) as usize;
+    for (nth, step) in plan.phases.iter_mut().flatten().enumerate() {
+        step.table = usize::from(nth == one);
+        step.operations().iter_mut().for_each(|it| it.u = Some(random.below(3) as i32));
+    }
+    plan
+}
+
+/// The same plan with a definition before one of its phases, of a table of that phase.
+pub fn with_a_definition(mut plan: Plan, random: &mut Random) -> Plan {
+    let at = random.below(plan.phases.len() as u64) as usize;
+    let table = plan.phases[at][0].table;
+    let definition = match random.below(4) {
+        0 => Definition::Truncate,
+        1 => Definition::Index,
+        _ => Definition::Anew,
+    };
+    plan.phases.insert(at, vec![Step { nth: 0, table, does: Does::Define(definition) }]);
+    plan
+}
+
+/// The same plan with a closure in the longest of its phases, on the row that an action there writes, most often before it. The phase
+/// asks for no key of the unique index: where its parts would meet at one, it would run whole from then on.
+pub fn with_a_closure(mut plan: Plan, random: &mut Random) -> Plan {
+    let phase = plan.phases.iter_mut().max_by_key(|phase| phase.len()).expect("a plan has phases");
+    // Parts would run it on the thread of the phase's first action; the last action belongs to another thread most often.
+    let writes = phase.iter().rposition(|step| matches!(step.does, Does::Rows { .. }));
+    if let Some(at) = writes
+        && let Step { nth, table, does: Does::Rows { one, operations } } = &mut phase[at]
+    {
+        *one = false;
+        let others = operations.iter().map(|it| Operation { n: (it.n + 1) % 16, undone: false, ..*it });
+        let closure = Step { nth: *nth, table: *table, does: Does::Closure(others.collect()) };
+        let at = if random.chance(3, 4) { at } else { random.below(phase.len() as u64 + 1) as usize };
+        phase.insert(at, closure);
+    }
+    phase.iter_mut().flat_map(Step::operations).for_each(|it| it.u = None);
+    plan
+}
+
+/// The actions on rows of the phase that has most of them, which are as many parts, if there are any.
+fn in_one_phase(mut plan: Plan) -> Plan {
+    let is_of_rows = |step: &Step| matches!(step.does, Does::Rows { .. });
+    if plan.phases.iter().flatten().any(is_of_rows) {
+        plan.phases.iter_mut().for_each(|phase| phase.retain(is_of_rows));
+        plan.phases.sort_by_key(|phase| std::cmp::Reverse(phase.len()));
+        plan.phases.truncate(1);
+    }
+    plan
+}
