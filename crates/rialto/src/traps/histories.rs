@@ -124,7 +124,8 @@ fn found(checkpoint: Checkpointing, sweeps: u64, seed: u64, by: By) -> Found {
         spool: random.chance(1, 2),
         backup_copies: 2 + random.below(2) as u32,
         checkpoint_interval: Duration::from_millis(1),
-        sweep_bytes_per_s: Some(4 << 20),
+        // A quick sweep makes way for the next cut, a slow one meets more commits.
+        sweep_bytes_per_s: Some((4 << 20) << random.below(5)),
         memory_flush_interval: Duration::from_millis(1),
         ..options()
     };

@@ -145,8 +145,9 @@ struct Work<'a> {
     told: &'a [Told],
     /// What is there before.
     state: &'a Contents,
-    /// How many transactions each makes.
+    /// How many transactions each writer makes, and the definer.
     each: i64,
+    definitions: i64,
     /// Nothing asks for the log to be written: all commits are of level memory, and no checkpoint is demanded.
     is_quiet: bool,
     /// The copies that are kept meanwhile, and where backups go.
@@ -156,14 +157,14 @@ struct Work<'a> {
 
 /// Works until all are done or the disk ends.
 fn work(work: Work<'_>, random: &mut Random) {
-    let Work { db, options, told, state, each, is_quiet, kept, about } = work;
+    let Work { db, options, told, state, each, definitions, is_quiet, kept, about } = work;
     let levels: &[Durability] =
         if is_quiet { &[Durability::Memory] } else { &[Durability::Disk, Durability::Memory] };
     let standbys =
         TransactionServerOptions { queue: 1 + random.below(4) as usize, standbys: random.below(4) as usize };
     let server = TransactionServer::start(db, &standbys).unwrap();
     let over = AtomicBool::new(false);
-    let demands = !is_quiet && random.chance(1, 2);
+    let demands = !is_quiet && (definitions > each || random.chance(1, 2));
     let with_changes = random.chance(1, 2);
     std::thread::scope(|scope| {
         let [beside, keeper] = [random.fork(), random.fork()];
@@ -190,7 +191,7 @@ fn work(work: Work<'_>, random: &mut Random) {
             }
             let (reader, definer) = (client(), client());
             scope.spawn(move || reader.read(each as u32 * 2));
-            scope.spawn(move || definer.define(state.clone(), each / 3));
+            scope.spawn(move || definer.define(state.clone(), definitions));
         });
     });
     server.close();
@@ -248,8 +249,8 @@ impl Kept {
     }
 }
 
-/// A database and its lives.
-fn lives(seed: u64, tally: &mut Tally) {
+/// A database and its lives, in which most is defined or most is written.
+fn lives(seed: u64, most_is_defined: bool, tally: &mut Tally) {
     let mut random = Random::new(seed);
     let mut disk = FaultyDisk::new(random.next());
     if random.chance(1, 4) {
@@ -282,7 +283,8 @@ fn lives(seed: u64, tally: &mut Tally) {
         if let Some((kind, name)) = fault {
             disk.fail(kind, name, random.below(200));
         }
-        let each = 10 + random.below(60) as i64;
+        let many = 10 + random.below(60) as i64;
+        let (each, definitions) = if most_is_defined { (many / 10, 2 * many) } else { (many, many / 3) };
         let mut copies = Copies::default();
         let keeps = random.chance(1, 3).then_some((&mut copies, &Shelf::Elsewhere));
         let clients = Work {
@@ -291,6 +293,7 @@ fn lives(seed: u64, tally: &mut Tally) {
             told: &told,
             state: &state,
             each,
+            definitions,
             is_quiet: false,
             kept: keeps,
             about,
@@ -373,13 +376,23 @@ fn lives(seed: u64, tally: &mut Tally) {
     sound(&disk, memory, &format!("RIALTO_SEED={seed}"));
 }
 
-#[test]
-fn what_an_answer_told_of_is_there() {
+fn ledgers(what: &str, most_is_defined: bool) {
     let mut tally = Tally::default();
-    let (seed, databases) = for_a_while(|seed| lives(seed, &mut tally));
+    let (seed, databases) = for_a_while(|seed| lives(seed, most_is_defined, &mut tally));
     let Tally { power_lost, killed, closed, backups, archives, transactions } = tally;
     println!(
-        "tally: ledgers of {databases} databases, {power_lost} losses of power, {killed} kills, {closed} closes, \
+        "tally: {what} of {databases} databases, {power_lost} losses of power, {killed} kills, {closed} closes, \
          {backups} backups restored, {archives} with an archive, {transactions} transactions, RIALTO_SEED={seed}"
     );
+}
+
+#[test]
+fn what_an_answer_told_of_is_there() {
+    ledgers("ledgers", false);
+}
+
+/// The same with hardly any transactions beside definitions: each sweep meets several.
+#[test]
+fn definitions_that_an_answer_told_of_are_there() {
+    ledgers("ledgers of definitions", true);
 }

@@ -273,7 +273,8 @@ pub fn define(mut tx: Option<&mut Transaction>, model: &mut Contents, number: i6
         }
         // Into a new table this is a bulk load.
         let first = defined.rows.last_key_value().map_or(0, |(id, _)| id + 1);
-        let rows = if made || truncated { random.below(2_000) } else { random.below(20) };
+        let most = if made || truncated { [2_000, 100, 100][random.below(3) as usize] } else { 20 };
+        let rows = random.below(most);
         let rows = if defined.wide > 100 { rows / 20 } else { rows };
         for id in first..first + rows as i32 {
             let n = number * 100_000 + i64::from(id);

@@ -19,7 +19,7 @@ use super::{check_contents, describe, one_of};
 use crate::common::seeds::for_a_while;
 
 /// Steps of a run in which the power is lost, at most: rather some of many runs than all of a few.
-const STEPS: usize = 40;
+const STEPS: usize = 20;
 
 /// What was done, for the tally.
 #[derive(Default)]

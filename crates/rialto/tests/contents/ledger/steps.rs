@@ -73,7 +73,8 @@ impl Run {
     ) {
         let about = &format!("{}, {}", self.about, describe(options));
         let (state, is_quiet) = (&self.state, self.is_quiet);
-        work(Work { db, options, told, state, each, is_quiet, kept, about }, &mut self.random);
+        let definitions = each / 3;
+        work(Work { db, options, told, state, each, definitions, is_quiet, kept, about }, &mut self.random);
     }
 
     /// The same, with backups to elsewhere in some runs.
