@@ -24,6 +24,8 @@ mod foreign;
 #[doc(hidden)]
 pub mod fuzz;
 pub mod growth;
+#[cfg(test)]
+mod histories;
 pub mod ids;
 mod in_flight;
 mod inside;

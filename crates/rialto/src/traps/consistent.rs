@@ -76,7 +76,7 @@ pub(super) fn backup_alone<const TABLES: usize>(
 }
 
 /// What `read` makes of the rows of these tables in the copy that is in force on the disk, alone; and the block that names it.
-pub(super) fn copy_alone<R, const TABLES: usize>(
+pub(crate) fn copy_alone<R, const TABLES: usize>(
     disk: &Arc<dyn Disk>,
     names: [&str; TABLES],
     read: impl Fn(&RowView) -> R,

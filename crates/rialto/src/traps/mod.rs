@@ -2,27 +2,19 @@
 //! moment, and the others go on. What has to be held lies inside the kernel (a segment's latch stops an apply half way,
 //! a hook of the disk stops a sweep between two segments), so these tests do too. Traps that a disk alone can set are in
 //! `tests/durability/traps.rs`.
-//!
-//! [`histories`] is no trap: it holds the copies of sweeps against random histories, which [`load`] makes, [`told`] reads out of the
-//! answers of calls, and [`history`] checks.
 
 mod apply;
 mod archived;
 mod black_white;
 #[path = "../../tests/common/mod.rs"]
-mod common;
-mod consistent;
+pub(crate) mod common;
+pub(crate) mod consistent;
 mod flights;
 mod followed;
 mod given_back;
-mod hand_made;
-mod histories;
-mod history;
-mod load;
 mod operations;
 mod rehoused;
 mod sweep;
-mod told;
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -39,7 +31,7 @@ use crate::{
 };
 
 /// Nothing happens here by itself: no checkpoint, and no write of what only level 1 waits for.
-fn options() -> Options {
+pub(crate) fn options() -> Options {
     Options {
         memory_bytes: 64 << 20,
         checkpoint: Checkpointing::None,
@@ -50,7 +42,7 @@ fn options() -> Options {
     }
 }
 
-fn seed() -> u64 {
+pub(crate) fn seed() -> u64 {
     Random::seed_from_environment()
 }
 
@@ -181,7 +173,7 @@ fn until_while<S: PartialEq>(
 }
 
 /// Waits until another checkpoint is complete, as long as sweeps write to the copies.
-fn until_checkpoint(db: &Database, swept: &AtomicU64) {
+pub(crate) fn until_checkpoint(db: &Database, swept: &AtomicU64) {
     let completed = || db.metrics().checkpoints.completed;
     let before = completed();
     until_while("a checkpoint is complete", || completed() > before, || swept.load(Ordering::Relaxed));

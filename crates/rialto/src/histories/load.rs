@@ -7,8 +7,8 @@ use crate::io::Random;
 use crate::row::{Column, ColumnType, Value, WhichIndex};
 use crate::{Database, Error, KeyBound, Scan, ScanMode, Table, TableDef, Transaction, TxOptions};
 
-use super::common::calls::KEYS;
 use super::history::{Done, Event, Predicate};
+use crate::traps::common::calls::KEYS;
 
 const GROUPS: u64 = 4;
 

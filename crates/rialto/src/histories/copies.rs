@@ -3,22 +3,26 @@
 //! it depends on. A fuzzy copy need not.
 
 use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::time::{Duration, Instant};
 
-use super::common::calls;
-use super::consistent::copy_alone;
 use super::history::{Done, State, check, check_rows, check_state, state_before};
-use super::hooked::HookedDisk;
 use super::load::Load;
-use super::*;
+use super::told;
 use crate::backup::{Backup, Restore, restore};
 use crate::checkpoint::home::HomeBlock;
-use crate::io::MemoryDisk;
+use crate::io::{Disk, MemoryDisk, Random};
 use crate::lock::LockForm;
-use crate::row::RowView;
+use crate::row::{RowView, Value, WhichIndex};
 use crate::store::memory::SegmentId;
+use crate::traps::common::calls;
+use crate::traps::consistent::copy_alone;
+use crate::traps::hooked::HookedDisk;
+use crate::traps::{options, seed, until_checkpoint};
 use crate::txn::colour::IGNORES_READS;
-use crate::{BackupKind, Logging};
+use crate::{BackupKind, Checkpointing, Database, Durability, Logging, Lsn, Options, Scan};
 
 /// Makes the others stop when it goes, by a panic too.
 struct Stop<'a>(&'a AtomicBool);
@@ -182,7 +186,7 @@ fn found(checkpoint: Checkpointing, sweeps: u64, seed: u64, by: By) -> Found {
         let chain = taken[..=last].iter().map(|(_, disk)| Backup::on(disk.clone(), "b").unwrap());
         let target = MemoryDisk::new();
         restore(Restore::new(chain.collect()), target.clone()).unwrap();
-        let db = Database::open_on(target, super::options()).unwrap();
+        let db = Database::open_on(target, crate::traps::options()).unwrap();
         assert_eq!(db.recovery().unwrap().packets, 0, "it stands alone");
         let table = db.table("things").unwrap();
         let mut rows = State::new();

@@ -9,7 +9,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
-use super::common::calls::KEYS;
+use crate::traps::common::calls::KEYS;
 
 /// What a scan asked for.
 #[derive(Debug, Clone, Copy)]

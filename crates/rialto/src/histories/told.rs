@@ -1,8 +1,8 @@
-//! What a call of `common::calls` says that it did.
+//! What a call of `tests/common/calls.rs` says that it did.
 
-use super::common::calls::{DELETE, SCAN, STEPS, WRITE, argument};
 use super::history::{Event, Predicate};
 use crate::row::Value;
+use crate::traps::common::calls::{DELETE, SCAN, STEPS, WRITE, argument};
 
 fn int(values: &mut impl Iterator<Item = Value>) -> i32 {
     match values.next() {

@@ -1,0 +1,11 @@
+//! Histories of random transactions and calls, held against the copies and backups that are made meanwhile.
+//!
+//! [`load`] runs the transactions and notes what each saw and did; [`told`] reads the same out of the answers of calls. [`history`]
+//! is the checker: whether a history is serializable, and whether some rows are a state of it; [`hand_made`] holds the checker
+//! against histories made by hand. [`copies`] is the test that brings these together.
+
+mod copies;
+mod hand_made;
+mod history;
+mod load;
+mod told;
