@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Mutex;
+use std::time::Instant;
 
 use rialto::Durability;
 use rialto::io::Random;
@@ -14,7 +15,7 @@ use super::observed::{
 use super::pipeline::{Planned, any_level};
 use super::script::{Script, Session, Verdict};
 use super::statements::completion;
-use crate::common::query;
+use crate::common::{PATIENCE, query};
 
 /// What a client does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -71,14 +72,17 @@ impl<'a> Worker<'a> {
         self.attempts
     }
 
-    /// Does it until it is done.
+    /// Does it until it is done: what has vanished before may still be in its way.
     pub fn until_done(&mut self, work: Work) {
+        let until = Instant::now() + PATIENCE;
         loop {
-            let line = self.line().expect("the server serves");
+            let about = self.site.about;
+            let line = self.line().unwrap_or_else(|| panic!("{about}: there is no server for {work:?}"));
             self.attempt(line, work);
             if matches!(self.attempts.last(), Some(Attempt { outcome: Outcome::Committed { .. }, .. })) {
                 return;
             }
+            assert!(Instant::now() < until, "{about}: the server refuses {work:?} for {PATIENCE:?}");
         }
     }
 
