@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use rialto::io::Random;
-use rialto::{Database, Options};
+use rialto::{Database, Error, Options};
 
 use super::engines::change_engine;
 use super::line::Line;
@@ -22,17 +22,41 @@ pub fn change(
     over: &AtomicBool,
 ) {
     let mut line = Line::open(site.address);
+    assert!(line.is_some() || site.may_end, "{}: no connection", site.about);
     while !over.load(Ordering::SeqCst) {
         std::thread::sleep(Duration::from_micros(random.below(6_000)));
         if random.chance(1, 2) {
-            change_engine(database, options, &mut random);
-        } else if let Some(line) = line.as_mut() {
+            match change_engine(database, options, &mut random) {
+                Ok(()) => {}
+                // A server that ends closes the database.
+                Err(Error::Closed) if site.may_end => {}
+                Err(error) => panic!("{}: {error}", site.about),
+            }
+        } else if let Some(open) = line.as_mut() {
             let lists = changes(random.below(TABLES as u64) as usize);
             let list = &lists[random.below(lists.len() as u64) as usize];
-            // An index may be there already, the tables are in much use, and the server may be gone.
-            if list.iter().any(|sql| line.run(sql).is_err()) {
-                let _ = line.run("rollback");
+            if !define(open, list, site) {
+                line = None;
             }
+        }
+    }
+}
+
+/// Runs definitions that are one transaction; false if the connection is of no more use.
+fn define(line: &mut Line, list: &[String], site: &Site<'_>) -> bool {
+    let Some(refused) = list.iter().find_map(|sql| line.run(sql).err()) else { return true };
+    // The index that comes and goes may be there already.
+    if !refused.is("42P07") {
+        refused.check(site.may_end, site.about);
+    }
+    if refused.is_end() {
+        return false;
+    }
+    match line.run("rollback") {
+        Ok(_) => true,
+        Err(refused) => {
+            refused.check(site.may_end, site.about);
+            !refused.is_end()
         }
     }
 }

@@ -31,7 +31,8 @@ pub fn change(site: &Site<'_>, options: &Options, mut random: Random, over: &Ato
             0 if !client.is_over() => client.truncate(),
             0 => {}
             1..3 => change_index(site.db, &mut random),
-            _ => change_engine(site.db, options, &mut random),
+            _ => change_engine(site.db, options, &mut random)
+                .unwrap_or_else(|error| panic!("{}: {error}", site.about)),
         }
     }
     client.end()
