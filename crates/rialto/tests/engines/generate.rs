@@ -117,8 +117,8 @@ pub fn any_plan(random: &mut Random) -> Plan {
     }
 }
 
-/// A plan whose phases have parts that go on beside each other as often as can be. Rows of the first table have no key of the unique
-/// index: where two parts met at one, the next calls would run the phase whole.
+/// A plan without definitions, whose phases have parts. Rows of the first table have no key of the unique index: where two parts meet
+/// at one, the next calls run the phase whole, and so most plans have no such parts.
 pub fn any_plan_of_parts(random: &mut Random) -> Plan {
     let is_definition = |step: &Step| matches!(step.does, Does::Define(_));
     let mut plan = loop {
@@ -127,11 +127,14 @@ pub fn any_plan_of_parts(random: &mut Random) -> Plan {
             break plan;
         }
     };
-    match random.below(5) {
-        0 | 1 => plan = with_a_closure(plan, random),
-        2 | 3 => plan = with_keys_of_one_action(plan, random),
-        _ => {}
-    }
+    plan = match random.below(8) {
+        0..4 => with_a_closure(plan, random),
+        4..6 => with_keys_of_one_action(plan, random),
+        _ => {
+            plan.phases.iter_mut().flatten().for_each(|step| step.table = 1);
+            with_few_keys(plan, random)
+        }
+    };
     let goes_on = random.chance(3, 4);
     plan.operations().for_each(|it| it.caught |= goes_on);
     let of_the_first = plan.phases.iter_mut().flatten().filter(|step| step.table == 0);
