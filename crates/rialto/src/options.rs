@@ -180,7 +180,7 @@ pub struct Options {
     /// [`log_bytes_max`](Options::log_bytes_max), and [`Metrics::archive`](crate::Metrics::archive) says why.
     pub archive: Option<Archive>,
     /// The bound on the log on disk, in bytes; when half of it is used a checkpoint begins, and at the bound
-    /// transactions wait; 4 GiB by default, at least 16 MiB. Log files have an eighth of it, at most 64 MiB. It may be changed from
+    /// transactions wait; 4 GiB by default, at least 1 MiB. Log files have an eighth of it, at most 64 MiB. It may be changed from
     /// one opening to the next: files of the earlier size stay until a checkpoint frees them. What one transaction logs has to
     /// fit beside the log file that the log ends in, pads included: up to three fifths of the bound always do.
     pub log_bytes_max: u64,
@@ -338,6 +338,9 @@ const PARTS_MAX: usize = 2_048;
 const MEMORY_BYTES_MIN: u64 = 4 << 20;
 pub(crate) const MEMORY_BYTES_MAX: u64 = 1 << 44;
 
+/// The least bound on the log: files of two blocks each.
+const LOG_BYTES_MIN: u64 = 1 << 20;
+
 /// What [`Options::recovery_within`] may be.
 const RECOVERY_WITHIN_MIN: Duration = Duration::from_millis(10);
 const RECOVERY_WITHIN_MAX: Duration = Duration::from_secs(86_400);
@@ -403,8 +406,11 @@ impl Options {
                 self.memory_bytes
             ));
         }
-        if self.log_bytes_max < 16 << 20 {
-            return Some(format!("log_bytes_max is {}, expected at least {}", self.log_bytes_max, 16 << 20));
+        if self.log_bytes_max < LOG_BYTES_MIN {
+            return Some(format!(
+                "log_bytes_max is {}, expected at least {LOG_BYTES_MIN}",
+                self.log_bytes_max
+            ));
         }
         if self.log_writes_in_flight.is_some_and(|writes| !(1..=IN_FLIGHT_MAX).contains(&writes)) {
             let found = self.log_writes_in_flight.unwrap_or_default();

@@ -183,7 +183,7 @@ fn a_refused_value_names_its_option_what_was_found_and_what_is_expected() {
     for (line, named) in [
         ("bench tpcb --linger-us soon", &["--linger-us", "'soon'"][..]),
         ("bench tpcb --linger-us 5 --group-commit hiber", &["hiber has no linger", "5µs", "log-server"]),
-        ("bench tpcb --log-bytes-max 1000", &["log_bytes_max is 1000", "expected at least 16777216"]),
+        ("bench tpcb --log-bytes-max 1000", &["log_bytes_max is 1000", "expected at least 1048576"]),
         ("bench tpcb --log-bytes-max much", &["--log-bytes-max", "'much'"]),
         ("bench tpcb --log-writes-in-flight 4", &["--log-writes-in-flight", "'4'", "1..=3"]),
         ("bench tpcb --log-writes-in-flight 0", &["--log-writes-in-flight", "'0'", "1..=3"]),

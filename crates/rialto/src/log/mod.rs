@@ -293,6 +293,13 @@ impl LogOptions {
         (bytes_max / 8 / page * page).min(LogOptions::default().file_bytes)
     }
 
+    /// The bytes of the ring under this bound on all log files: no more than they may have.
+    pub(crate) fn ring_bytes_under(bytes_max: u64) -> usize {
+        let most = LogOptions::default().ring_bytes;
+        let bytes_max = usize::try_from(bytes_max).unwrap_or(most);
+        (bytes_max / PAGE * PAGE).clamp(gather::RING_MIN, most)
+    }
+
     /// For a log that is made and closed, without a packet.
     pub(crate) fn of_a_log_that_is_only_made() -> LogOptions {
         LogOptions {

@@ -475,7 +475,7 @@ fn a_log_goes_on_with_room_for_less_than_a_file() {
 #[test]
 fn a_wrong_option_of_the_log_is_named_as_one() {
     for (wrong, name) in [
-        (Options { log_bytes_max: (16 << 20) - 1, ..options(0) }, "log_bytes_max"),
+        (Options { log_bytes_max: (1 << 20) - 1, ..options(0) }, "log_bytes_max"),
         (Options { log_writes_in_flight: Some(0), ..options(16 << 20) }, "log_writes_in_flight"),
         (Options { log_writes_in_flight: Some(9), ..options(16 << 20) }, "log_writes_in_flight"),
         (Options { packets_max: 0, ..options(16 << 20) }, "packets_max"),

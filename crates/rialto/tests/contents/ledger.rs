@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use crate::common::seeds::for_a_while;
-use clients::{Client, procedures};
+use clients::{Client, Refusals, procedures};
 use contents::{Contents, SIDES, WRITERS, compare, contents, prepare};
 use copies::{Copies, Shelf, Taken, archive_on, has_no_log, plan, restored};
 use rialto::backup::{Archive, RestoreTo};
@@ -25,21 +25,28 @@ use rialto::io::{Caching, Disk, FaultKind, FaultyDisk, Random};
 use rialto::recovery::check::check;
 use rialto::row::{Value, WhichIndex};
 use rialto::{
-    Checkpointing, Database, Durability, GroupCommitDesign, LockForm, Logging, Options, TransactionServer,
-    TransactionServerOptions,
+    Checkpointing, Database, Durability, GroupCommitDesign, GroupCommitOptions, LockForm, Logging, Options,
+    Planning, TransactionServer, TransactionServerOptions,
 };
 use told::{Bounds, END, Told};
 
 /// Some databases have to do with little, and meet its bound.
 const MEMORY: [u64; 3] = [64 << 20, 8 << 20, 4 << 20];
+/// Rows that nobody touches: few, or so many that the least memory is nearly full of them, or that a sweep writes several images at a
+/// time.
+const STILL: [i32; 3] = [200, 8_000, 40_000];
 
 fn one_of<T: Copy>(random: &mut Random, all: &[T]) -> T {
     all[random.below(all.len() as u64) as usize]
 }
 
+/// What a database is opened with. Its bounds are often so low that runs meet them: a log of eight files of 128 KiB, waits for its room
+/// that are over soon, few transactions at a time.
 fn any_options(random: &mut Random, memory_bytes: u64, archive: Option<Archive>) -> Options {
     let (logging, checkpoint) = loop {
-        let both = (one_of(random, &Logging::ALL), one_of(random, &Checkpointing::ALL));
+        let checkpoint =
+            if random.chance(1, 8) { Checkpointing::None } else { one_of(random, &Checkpointing::ALL) };
+        let both = (one_of(random, &Logging::ALL), checkpoint);
         if both.0.refuses(both.1).is_none() {
             break both;
         }
@@ -51,20 +58,27 @@ fn any_options(random: &mut Random, memory_bytes: u64, archive: Option<Archive>)
         memory_bytes,
         logging,
         checkpoint,
-        checkpoint_interval: Duration::from_millis(1),
+        checkpoint_interval: one_of(random, &[Duration::from_millis(1), Duration::from_secs(3_600)]),
+        recovery_within: (checkpoint != Checkpointing::None && random.chance(1, 4))
+            .then_some(Duration::from_millis(100)),
+        colour_retry: Duration::from_micros(random.below(2_000)),
         // Without a pause, as the log follows, or so slowly that a run ends first.
         sweep_bytes_per_s: one_of(random, &[Some(0), Some(0), None, slowly]),
         spool: random.chance(1, 2),
         backup_copies: 2 + random.below(2) as u32,
         snapshot_bytes_max: random.chance(1, 2).then_some(300_000),
         archive,
-        log_bytes_max: (16 << 20) << random.below(2),
+        log_bytes_max: one_of(random, &[1 << 20, 1 << 20, 2 << 20, 16 << 20]),
+        log_wait_max: Duration::from_millis(4 << random.below(4)),
+        transactions_max: one_of(random, &[6, 16, 1_024, 1_024]),
+        packets_max: one_of(random, &[1, 16_384]),
         locks,
         executors: 1 + random.below(8) as usize,
         executors_max: 8,
         executor_threads: threads,
         executor_threads_max: threads * 2,
-        group_commit: one_of(random, &GroupCommitDesign::ALL).into(),
+        planning: one_of(random, &[Planning::Adaptive, Planning::Parallel]),
+        group_commit: group_commit(random),
         log_writes: one_of(
             random,
             &[None, Some(Caching::Direct), Some(Caching::DirectSync), Some(Caching::Buffered)],
@@ -78,11 +92,32 @@ fn any_options(random: &mut Random, memory_bytes: u64, archive: Option<Archive>)
     }
 }
 
+/// A design, and some of the settings that it has.
+fn group_commit(random: &mut Random) -> GroupCommitOptions {
+    let design = one_of(random, &GroupCommitDesign::ALL);
+    loop {
+        let mut time = || random.chance(1, 4).then(|| Duration::from_micros(random.below(200)));
+        let options = GroupCommitOptions {
+            design,
+            stall: time(),
+            willing_to_wait: time(),
+            willing_to_wait_min: time(),
+            wake_delay: time(),
+            linger: time(),
+            group_max: random.chance(1, 4).then(|| 1 + random.below(4) as u32),
+        };
+        if options.problem().is_none() {
+            return options;
+        }
+    }
+}
+
 fn describe(options: &Options) -> String {
     let Options { logging, checkpoint, locks, executors, executor_threads, group_commit, .. } = options;
+    let Options { log_bytes_max, transactions_max, log_writes, log_writes_in_flight, .. } = options;
     format!(
-        "{logging:?}, {checkpoint:?}, {locks:?}, {executors} executors, {executor_threads} threads, {:?}, {:?}, {:?} in flight",
-        group_commit.design, options.log_writes, options.log_writes_in_flight
+        "{logging:?}, {checkpoint:?}, {locks:?}, {executors} executors, {executor_threads} threads, {group_commit}, {log_writes:?}, \
+         {log_writes_in_flight:?} in flight, a log of {log_bytes_max} bytes, {transactions_max} transactions"
     )
 }
 
@@ -136,6 +171,7 @@ struct Tally {
     backups: u64,
     archives: u64,
     transactions: i64,
+    refused: Refusals,
 }
 
 /// All clients at once.
@@ -152,12 +188,13 @@ struct Work<'a> {
     is_quiet: bool,
     /// The copies that are kept meanwhile, and where backups go.
     kept: Option<(&'a mut Copies, &'a Shelf)>,
+    refused: &'a Refusals,
     about: &'a str,
 }
 
 /// Works until all are done or the disk ends.
 fn work(work: Work<'_>, random: &mut Random) {
-    let Work { db, options, told, state, each, definitions, is_quiet, kept, about } = work;
+    let Work { db, options, told, state, each, definitions, is_quiet, kept, refused, about } = work;
     let levels: &[Durability] =
         if is_quiet { &[Durability::Memory] } else { &[Durability::Disk, Durability::Memory] };
     let standbys =
@@ -184,7 +221,7 @@ fn work(work: Work<'_>, random: &mut Random) {
         }
         let _ends = Ends(&over);
         std::thread::scope(|scope| {
-            let mut client = || Client::new(db, &server, (told, levels), random.fork(), about);
+            let mut client = || Client::new(db, &server, (told, levels), random.fork(), (refused, about));
             for writer in 0..WRITERS {
                 let client = client();
                 scope.spawn(move || client.write(writer, state.counts[writer] + 1, each));
@@ -262,7 +299,12 @@ fn lives(seed: u64, most_is_defined: bool, tally: &mut Tally) {
     let mut options = any_options(&mut random, memory, archive(&disk));
     let mut kept = Kept::default();
     let mut db = Database::open_on(disk.clone(), options.clone()).unwrap();
-    prepare(&db);
+    let still = match memory {
+        0..0x50_0000 => &STILL[..2],
+        0..0x100_0000 => &STILL[..1],
+        _ => &[STILL[0], STILL[0], STILL[2]],
+    };
+    prepare(&db, one_of(&mut random, still));
     let mut state = Contents::default();
     for life in 0..4 {
         let about = &format!("RIALTO_SEED={seed}, life {life}, {}", describe(&options));
@@ -296,6 +338,7 @@ fn lives(seed: u64, most_is_defined: bool, tally: &mut Tally) {
             definitions,
             is_quiet: false,
             kept: keeps,
+            refused: &tally.refused,
             about,
         };
         work(clients, &mut random);
@@ -379,11 +422,12 @@ fn lives(seed: u64, most_is_defined: bool, tally: &mut Tally) {
 fn ledgers(what: &str, most_is_defined: bool) {
     let mut tally = Tally::default();
     let (seed, databases) = for_a_while(|seed| lives(seed, most_is_defined, &mut tally));
-    let Tally { power_lost, killed, closed, backups, archives, transactions } = tally;
+    let Tally { power_lost, killed, closed, backups, archives, transactions, refused } = tally;
     println!(
         "tally: {what} of {databases} databases, {power_lost} losses of power, {killed} kills, {closed} closes, \
-         {backups} backups restored, {archives} with an archive, {transactions} transactions, RIALTO_SEED={seed}"
+         {backups} backups restored, {archives} with an archive, {transactions} transactions, {refused}, RIALTO_SEED={seed}"
     );
+    assert!(databases < 100 || refused.each_was_met(), "no run has met a bound: {refused}");
 }
 
 #[test]

@@ -5,6 +5,7 @@ use std::sync::mpsc::channel;
 use std::time::Duration;
 
 use crate::common::quiet::{count, level, numbers, open, options, put, thing, things};
+use rialto::backup::Archive;
 use rialto::io::{Caching, FaultKind, FaultyDisk};
 use rialto::row::Value;
 use rialto::{Database, Durability, Error, OpenError, Options};
@@ -137,4 +138,35 @@ fn commits_go_on_beside_a_checkpoint_that_hangs() {
         });
         assert_eq!(count(&open(disk)), 100 + 19 * 10, "{kind:?}");
     }
+}
+
+/// An archive that stands still holds up the checkpoint that would free log files, and no commit: the log goes on to further files, up
+/// to its bound.
+#[test]
+fn commits_go_on_beside_an_archive_that_hangs() {
+    let (disk, elsewhere) = (FaultyDisk::new(4), FaultyDisk::new(5));
+    let archive = Archive::on(elsewhere.clone());
+    let options = Options { log_bytes_max: 4 << 20, archive: Some(archive), ..options() };
+    let db = Database::open_on(disk.clone(), options).unwrap();
+    things(&db);
+    // A log file takes a dozen such transactions.
+    let fill =
+        |rounds: std::ops::Range<i32>| rounds.for_each(|round| put(&db, round * 100..round * 100 + 100));
+    fill(0..24);
+    // The older copy needs the log from the beginning until there are two.
+    db.checkpoint().unwrap();
+    fill(24..30);
+    elsewhere.hang(FaultKind::Write, "");
+    std::thread::scope(|scope| {
+        let _lets_go = LetsGo(&elsewhere);
+        let checkpoint = scope.spawn(|| db.checkpoint());
+        until(|| elsewhere.hanging() > 0 || checkpoint.is_finished());
+        assert!(!checkpoint.is_finished(), "no log file is freed that is not archived");
+        fill(30..60);
+        assert!(!checkpoint.is_finished());
+        elsewhere.let_go();
+        checkpoint.join().unwrap().unwrap();
+    });
+    assert_eq!(count(&db), 6_000);
+    db.close().unwrap();
 }

@@ -1,6 +1,8 @@
 //! Clients, each on a thread of its own: writers that commit in every way there is, readers, the definer.
 
 use std::collections::VecDeque;
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use rialto::engine::transaction_server::{MessageServer, ServedProcedure};
 use rialto::io::Random;
@@ -9,12 +11,17 @@ use rialto::{
     Action, Database, Durability, Error, Flow, Procedure, Table, Ticket, TransactionServer, TxOptions,
 };
 
-use super::contents::{COUNT, Contents, DEFINER, SIDES, WRITERS, count, count_of, define, write};
+use super::contents::{
+    COUNT, Contents, DEFINER, SIDES, WRITERS, count, count_of, define, write, write_what_never_stays,
+};
 use super::one_of;
 use super::told::{Moment, Told};
 
 /// Tickets that a writer keeps before it looks at them.
 const TICKETS: usize = 8;
+
+/// A client that is refused so often, because memory or the log is full, goes no further.
+const REFUSED_MAX: u32 = 20;
 
 /// What an error says of a transaction.
 enum Verdict {
@@ -26,19 +33,28 @@ enum Verdict {
     Unknown,
 }
 
-fn verdict(error: &Error, about: &str) -> Verdict {
-    match error {
-        Error::OutcomeUnknown { .. } => Verdict::Unknown,
-        Error::Stopped { .. } | Error::Io { .. } | Error::Closed => Verdict::Over,
-        Error::Deadlock { .. }
-        | Error::LockTimeout { .. }
-        | Error::MixedColours
-        | Error::TooManyTransactions { .. }
-        | Error::TooManyPackets { .. }
-        | Error::MemoryLimit { .. }
-        | Error::LockMemory { .. }
-        | Error::LogFull { .. } => Verdict::Never,
-        other => panic!("{about}: {other}"),
+/// How many transactions were refused at a bound.
+#[derive(Debug, Default)]
+pub struct Refusals {
+    log: AtomicU64,
+    memory: AtomicU64,
+    slots: AtomicU64,
+}
+
+impl Refusals {
+    fn all(&self) -> [u64; 3] {
+        [&self.log, &self.memory, &self.slots].map(|count| count.load(Ordering::Relaxed))
+    }
+
+    pub fn each_was_met(&self) -> bool {
+        self.all().iter().all(|count| *count > 0)
+    }
+}
+
+impl fmt::Display for Refusals {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [log, memory, slots] = self.all();
+        write!(f, "{log} refused by a full log, {memory} by full memory, {slots} for slots")
     }
 }
 
@@ -89,6 +105,7 @@ pub struct Client<'a> {
     /// The levels of its commits.
     levels: &'a [Durability],
     pub random: Random,
+    refused: &'a Refusals,
     pub about: &'a str,
     count: Table,
     sides: [Table; 2],
@@ -103,12 +120,29 @@ impl<'a> Client<'a> {
         server: &TransactionServer,
         (told, levels): (&'a [Told], &'a [Durability]),
         random: Random,
-        about: &'a str,
+        (refused, about): (&'a Refusals, &'a str),
     ) -> Client<'a> {
         let served = ["write", "peek"].map(|name| server.procedure(name).unwrap());
         let server = server.message_server();
         let (count, sides) = (db.table(COUNT).unwrap(), SIDES.map(|name| db.table(name).unwrap()));
-        Client { db, told, levels, random, about, count, sides, server, served, tickets: VecDeque::new() }
+        let tickets = VecDeque::new();
+        Client { db, told, levels, random, refused, about, count, sides, server, served, tickets }
+    }
+
+    fn verdict(&self, error: &Error) -> Verdict {
+        let bound = match error {
+            Error::OutcomeUnknown { .. } => return Verdict::Unknown,
+            Error::Stopped { .. } | Error::Io { .. } | Error::Closed => return Verdict::Over,
+            Error::Deadlock { .. } | Error::LockTimeout { .. } | Error::MixedColours => {
+                return Verdict::Never;
+            }
+            Error::LogFull { .. } => &self.refused.log,
+            Error::MemoryLimit { .. } | Error::LockMemory { .. } => &self.refused.memory,
+            Error::TooManyTransactions { .. } | Error::TooManyPackets { .. } => &self.refused.slots,
+            other => panic!("{}: {other}", self.about),
+        };
+        bound.fetch_add(1, Ordering::Relaxed);
+        Verdict::Never
     }
 
     fn any_level(&mut self) -> (Durability, TxOptions) {
@@ -119,11 +153,17 @@ impl<'a> Client<'a> {
     /// Makes so many of a writer's transactions, or as many as the log takes.
     pub fn write(mut self, writer: usize, first: i64, transactions: i64) {
         let (mut number, mut refused) = (first, 0);
-        while number < first + transactions && refused < 50 {
+        while number < first + transactions && refused < REFUSED_MAX {
+            if self.random.chance(1, 6)
+                && let Err(error) = self.give_up(writer, number)
+                && !matches!(self.verdict(&error), Verdict::Never)
+            {
+                break;
+            }
             let began = self.told[writer].now();
             match self.write_one(writer, number, began) {
                 Ok(()) => number += 1,
-                Err(error) => match verdict(&error, self.about) {
+                Err(error) => match self.verdict(&error) {
                     Verdict::Never => refused += 1,
                     Verdict::Over => break,
                     Verdict::Unknown => {
@@ -138,15 +178,48 @@ impl<'a> Client<'a> {
         self.look_at_tickets(writer, 0);
     }
 
+    /// A transaction that is given up when it has written, more than that of this number.
+    fn give_up(&mut self, writer: usize, number: i64) -> Result<(), Error> {
+        let (_, options) = self.any_level();
+        let (count_table, sides) = (self.count.clone(), self.sides.clone());
+        let body = |tx: &mut rialto::Transaction| {
+            count(tx, &count_table, writer, number)?;
+            sides.iter().try_for_each(|side| {
+                write_what_never_stays(tx, side, writer)?;
+                write(tx, side, writer, number)
+            })
+        };
+        if self.random.chance(1, 2) {
+            let outcome = self.db.transact_with(&options, |tx| {
+                body(tx)?;
+                Err(Error::aborted("given up"))
+            });
+            return match outcome {
+                Ok(()) => unreachable!("it fails"),
+                Err(Error::Aborted { .. }) => Ok(()),
+                Err(error) => Err(error),
+            };
+        }
+        let mut tx = self.db.begin_with(&options)?;
+        body(&mut tx)?;
+        if self.random.chance(1, 2) { tx.abort() } else { Ok(drop(tx)) }
+    }
+
     fn write_one(&mut self, writer: usize, number: i64, began: Moment) -> Result<(), Error> {
         let other = (writer + 1 + self.random.below(WRITERS as u64 - 1) as usize) % WRITERS;
         let (level, options) = self.any_level();
         let arguments = [Value::Int4(writer as i32), Value::Int8(number), Value::Int4(other as i32)];
         let (count_table, sides, about) = (self.count.clone(), self.sides.clone(), self.about);
+        let rolls_back = self.random.chance(1, 4);
         let body = |tx: &mut rialto::Transaction| {
             count(tx, &count_table, writer, number)?;
             write(tx, &sides[0], writer, number)?;
             let seen = count_of(tx, &count_table, other)?;
+            if rolls_back {
+                let before = tx.savepoint();
+                sides.iter().try_for_each(|side| write_what_never_stays(tx, side, writer))?;
+                tx.rollback_to(&before)?;
+            }
             write(tx, &sides[1], writer, number)?;
             Ok(seen)
         };
@@ -251,7 +324,7 @@ impl<'a> Client<'a> {
             let seen = match outcome {
                 Ok(seen) => seen,
                 Err(Error::Aborted { reason }) => reason.parse().expect("a count"),
-                Err(error) => match verdict(&error, about) {
+                Err(error) => match self.verdict(&error) {
                     Verdict::Never => continue,
                     Verdict::Over | Verdict::Unknown => return,
                 },
@@ -265,7 +338,7 @@ impl<'a> Client<'a> {
         let mut refused = 0;
         let first = state.counts[DEFINER] + 1;
         let mut number = first;
-        while number < first + transactions && refused < 50 {
+        while number < first + transactions && refused < REFUSED_MAX {
             let (level, options) = self.any_level();
             let mut next = state.clone();
             let began = self.told[DEFINER].now();
@@ -280,7 +353,7 @@ impl<'a> Client<'a> {
                     self.told[DEFINER].acknowledge(number, level);
                     (state, number) = (next, number + 1);
                 }
-                Err(error) => match verdict(&error, self.about) {
+                Err(error) => match self.verdict(&error) {
                     Verdict::Never => refused += 1,
                     Verdict::Over => return,
                     Verdict::Unknown => return self.told[DEFINER].issue(number, began),

@@ -31,7 +31,11 @@ pub struct Row {
 
 impl Row {
     fn draw(n: i64, random: &mut Random) -> Row {
-        let length = if random.chance(1, 12) { 1_000 + random.below(7_000) } else { random.below(80) };
+        let length = match random.below(24) {
+            0 => 1_000 + random.below(7_000),
+            1 => 1_000 + random.below(29_000),
+            _ => random.below(80),
+        };
         let text = char::from(b'a' + random.below(26) as u8).to_string().repeat(length as usize);
         let a = random.chance(1, 2).then(|| random.below(1_000) as i32);
         let b = random.chance(1, 2).then(|| "b".repeat(random.below(20) as usize));
@@ -142,8 +146,21 @@ fn side(tx: &mut Transaction, name: &str) -> Result<()> {
     tx.create_table(&TableDef::new(name, columns).with_primary_key(&["writer", "key"])).map(drop)
 }
 
-/// The tables that writers need.
-pub fn prepare(db: &Database) {
+/// A table that nobody touches.
+const STILL: &str = "still";
+
+fn still_row(id: i32) -> [Value; 2] {
+    [Value::Int4(id), Value::Text(format!("{id}, {}", "still ".repeat(id as usize % 90)))]
+}
+
+/// The tables that writers need, and one with so many rows that stays as it is.
+pub fn prepare(db: &Database, still: i32) {
+    db.transact(|tx| {
+        let columns = vec![Column::new("id", ColumnType::Int4), Column::new("text", ColumnType::Text)];
+        let table = tx.create_table(&TableDef::new(STILL, columns).with_primary_key(&["id"]))?;
+        (0..still).try_for_each(|id| tx.insert(&table, &still_row(id)))
+    })
+    .unwrap();
     db.transact(|tx| {
         SIDES.iter().try_for_each(|name| side(tx, name))?;
         tx.create_index("left", "left_by_n", &["n", "key", "writer"], true)?;
@@ -190,6 +207,25 @@ pub fn write(tx: &mut Transaction, table: &Table, writer: usize, number: i64) ->
                 break;
             }
         }
+    }
+    Ok(())
+}
+
+/// Writes to one side what is there only until the transaction ends, or rolls back: a row of a key that no transaction has, and
+/// changes of the rows that are there.
+pub fn write_what_never_stays(tx: &mut Transaction, table: &Table, writer: usize) -> Result<()> {
+    let writer = writer as i32;
+    let row = [
+        Value::Int4(writer),
+        Value::Int4(KEYS as i32),
+        Value::Int8(-1),
+        Value::Text("never".to_owned()),
+        Value::Null,
+        Value::Null,
+    ];
+    tx.insert(table, &row)?;
+    for key in 0..KEYS as i32 / 8 {
+        tx.update(table, (writer, key), &[(3, Value::Text("never".to_owned()))])?;
     }
     Ok(())
 }
@@ -340,6 +376,13 @@ pub fn contents(db: &Database, about: &str) -> Contents {
 
 fn contents_in(tx: &mut Transaction, db: &Database, about: &str) -> Result<Contents> {
     let mut found = Contents::default();
+    let (table, mut id) = (db.table(STILL)?, 0);
+    scan(tx, &table, WhichIndex::Primary, |row| {
+        assert_eq!(row.values(), still_row(id), "{about}: a row that nobody touches");
+        id += 1;
+        Ok(())
+    })?;
+    assert!(super::STILL.contains(&id), "{about}: {id} rows of those that nobody touches");
     let table = db.table(COUNT)?;
     for writer in 0..=WRITERS {
         found.counts[writer] = count_of(tx, &table, writer)?;

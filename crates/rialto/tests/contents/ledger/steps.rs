@@ -8,11 +8,12 @@ use std::time::Instant;
 use rialto::io::{FaultyDisk, Random, TracedStep};
 use rialto::{Database, Options};
 
+use super::clients::Refusals;
 use super::contents::{Contents, contents, prepare};
 use super::copies::{Copies, Shelf, archive_on};
 use super::kept::{VARIABLE, judge, keep};
 use super::told::{Bounds, END, Told};
-use super::{End, MEMORY, Work, any_options, check_contents, describe, one_of, sound, work};
+use super::{End, MEMORY, STILL, Work, any_options, check_contents, describe, one_of, sound, work};
 use crate::common::seeds::for_a_while;
 
 /// A run of all clients, of which each step is to be an end.
@@ -40,11 +41,15 @@ impl Run {
         let options = run.options(&run.disk.clone());
         run.about = format!("RIALTO_SEED={seed}, before: {}", describe(&options));
         let db = Database::open_on(run.disk.clone(), options.clone()).unwrap();
-        prepare(&db);
+        prepare(&db, STILL[0]);
         if run.random.chance(1, 2) {
-            let each = 5 + run.random.below(20) as i64;
-            run.work(&db, &options, &run.told(false), each, None);
-            run.state = contents(&db, &run.about);
+            let (told, each) = (run.told(false), 5 + run.random.below(20) as i64);
+            run.work(&db, &options, &told, each, None);
+            let found = contents(&db, &run.about);
+            let least = told.iter().map(|it| it.least(false)).collect();
+            Bounds::of(&told, least, END).check(&found.counts, &run.about);
+            check_contents(&found, &run.state, &run.about);
+            run.state = found;
         }
         db.close().unwrap();
         run.about = format!("RIALTO_SEED={seed}");
@@ -73,8 +78,10 @@ impl Run {
     ) {
         let about = &format!("{}, {}", self.about, describe(options));
         let (state, is_quiet) = (&self.state, self.is_quiet);
-        let definitions = each / 3;
-        work(Work { db, options, told, state, each, definitions, is_quiet, kept, about }, &mut self.random);
+        let (definitions, refused) = (each / 3, &Refusals::default());
+        let work_of_all =
+            Work { db, options, told, state, each, definitions, is_quiet, kept, refused, about };
+        work(work_of_all, &mut self.random);
     }
 
     /// The same, with backups to elsewhere in some runs.
@@ -84,17 +91,24 @@ impl Run {
         self.work(db, options, told, each, kept);
     }
 
-    /// Opens what an end has left and checks it; and before that, perhaps, loses the power in a recovery (I8). A disk that fails
-    /// is kept, with what led to it.
+    /// Opens what an end has left and checks it; and before that, perhaps, begins a recovery that ends in the same way (I8). A disk
+    /// that fails is kept, with what led to it.
     fn check(&mut self, end: End, left: &FaultyDisk, bounds: &Bounds, about: &str, before: &[TracedStep]) {
         // What is opened here changes the shared maps.
         let copy = left.copied();
         let checked = catch_unwind(AssertUnwindSafe(|| {
             let mut disk = left.restart();
-            if end == End::PowerLost && self.random.chance(1, 8) {
-                disk.crash_at(1 + self.random.below(30));
+            if self.random.chance(1, 8) {
+                let at = disk.steps() + 1 + self.random.below(30);
+                match end {
+                    End::PowerLost => disk.crash_at(at),
+                    End::Killed => disk.kill_at(at),
+                }
                 drop(Database::open_on(disk.clone(), self.options(&disk)));
-                disk.crash();
+                match end {
+                    End::PowerLost => disk.crash(),
+                    End::Killed => disk.kill(),
+                }
                 disk = disk.restart();
             }
             if self.random.chance(1, 8) {
@@ -157,10 +171,12 @@ fn power(seed: u64, tally: &mut Tally) {
     tally.transactions += told.iter().map(|it| it.least_before(END)).sum::<i64>();
 }
 
-/// The process is killed at each step of such runs, one step a run, until a run has no step more or the time is over.
+/// The process is killed at each step of such runs, one step a run, from a step that is drawn until a run has no step more or the time
+/// is over. All begin with the same database, and each has options of its own.
 fn kills(seed: u64, until: Instant, tally: &mut Tally) {
-    for step in 1.. {
+    for step in 1 + Random::new(seed).below(200).. {
         let mut run = Run::new(seed);
+        run.random = Random::new(seed ^ step << 32);
         let told = run.told(false);
         let options = run.options(&run.disk.clone());
         run.disk.kill_at(run.disk.steps() + step);
