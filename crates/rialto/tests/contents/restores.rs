@@ -41,6 +41,11 @@ struct Kept {
     random: Random,
     /// The contents from each place in the log on.
     places: BTreeMap<u64, Contents>,
+    /// The last place whose ticket was waited for: at level disk, and at any level.
+    on_disk: u64,
+    in_memory: u64,
+    /// The log goes at least so far, whatever the last end was.
+    least: u64,
     backups: Vec<Taken>,
 }
 
@@ -50,7 +55,8 @@ impl Kept {
         let about = format!("RIALTO_SEED={seed}");
         let drawer = Drawer::new(random.fork(), about.clone());
         let (disk, archive) = (FaultyDisk::new(random.next()), MemoryDisk::new());
-        Kept { about, disk, archive, drawer, random, places: BTreeMap::new(), backups: Vec::new() }
+        let (places, backups) = (BTreeMap::new(), Vec::new());
+        Kept { about, disk, archive, drawer, random, places, on_disk: 0, in_memory: 0, least: 0, backups }
     }
 
     fn options(&mut self) -> Options {
@@ -92,9 +98,12 @@ impl Kept {
             let outcome = self.drawer.transaction(&mut tx, &self.last());
             match outcome.and_then(|after| Ok((after, tx.submit()?))) {
                 Ok((after, ticket)) => {
-                    self.places.insert(ticket.lsn().0, after);
+                    let place = ticket.lsn().0;
+                    self.places.insert(place, after);
                     if self.random.chance(1, 3) {
                         ticket.wait().unwrap();
+                        self.in_memory = place;
+                        self.on_disk = if durability == Durability::Disk { place } else { self.on_disk };
                     }
                 }
                 Err(Error::MixedColours) => {}
@@ -124,9 +133,10 @@ impl Kept {
         }
     }
 
-    /// The contents as a recovery has to find them, whose log ends there. What came later is lost.
+    /// The contents as a recovery has to find them, whose log ends there. What came later is lost, and nobody was told of it.
     fn recovered(&mut self, db: &Database, about: &str) {
         let end = db.recovery().expect("it was there").log_end;
+        assert!(end.0 >= self.least, "{about}: a log up to {end}, of which {} was answered", self.least);
         self.places.split_off(&(end.0 + 1));
         self.last().assert_in(db, about);
     }
@@ -224,9 +234,18 @@ fn lives(seed: u64, tally: &mut Tally) {
     for _ in 0..3 {
         kept.live(&db, tally);
         match kept.random.below(3) {
-            0 => db.clone().close().unwrap(),
-            1 => kept.disk.kill(),
-            _ => kept.disk.crash(),
+            0 => {
+                db.clone().close().unwrap();
+                kept.least = *kept.places.last_key_value().expect("the first contents have a place").0;
+            }
+            1 => {
+                kept.disk.kill();
+                kept.least = kept.in_memory;
+            }
+            _ => {
+                kept.disk.crash();
+                kept.least = kept.on_disk;
+            }
         }
         drop(db);
         if !kept.disk.is_down() {

@@ -215,7 +215,8 @@ fn lives(seed: u64, tally: &mut Tally) {
                 }
                 Err(error) => panic!("{about}, transaction {n}: {error}"),
             }
-            if durability == Durability::Disk {
+            // Level memory outlives the process.
+            if durability == Durability::Disk || is_kill {
                 acknowledged = n;
             }
             if random.chance(1, 20) && db.checkpoint().is_err() {
@@ -236,7 +237,9 @@ fn lives(seed: u64, tally: &mut Tally) {
         }
         if random.chance(1, 4) {
             // Where the machine has ended it cannot.
-            let _ = db.close();
+            if db.close().is_ok() {
+                acknowledged = states.len() - 1;
+            }
         } else {
             drop(db);
         }
@@ -311,7 +314,7 @@ fn threads(seed: u64, tally: &mut Tally) {
                     let durability = one_of(&mut random, &[Durability::Disk, Durability::Memory]);
                     let options = TxOptions { durability: Some(durability), ..TxOptions::default() };
                     match client.transact(n, &options) {
-                        Ok(()) if durability == Durability::Disk => acknowledged.lock().push(n),
+                        Ok(()) if durability == Durability::Disk || is_kill => acknowledged.lock().push(n),
                         Ok(()) => {}
                         Err(error) if is_end(&error) => return,
                         Err(
