@@ -70,7 +70,7 @@ fn any_options(random: &mut Random, memory_bytes: u64, archive: Option<Archive>)
         archive,
         log_bytes_max: one_of(random, &[1 << 20, 1 << 20, 2 << 20, 16 << 20]),
         log_wait_max: Duration::from_millis(4 << random.below(4)),
-        transactions_max: one_of(random, &[6, 16, 1_024, 1_024]),
+        transactions_max: one_of(random, &[4, 16, 1_024, 1_024]),
         packets_max: one_of(random, &[1, 16_384]),
         locks,
         executors: 1 + random.below(8) as usize,
