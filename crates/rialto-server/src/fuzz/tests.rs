@@ -1,31 +1,23 @@
 //! The targets on bytes from a seed and on the inputs that are kept.
 
-use rialto::fuzz::Target;
+use rialto::fuzz::Suite;
 
 use super::TARGETS;
 
-/// On a stack as deep as a session's.
-fn on_a_session_stack(work: impl FnOnce() + Send + 'static) {
-    let thread = std::thread::Builder::new().stack_size(crate::STACK_BYTES).spawn(work);
-    thread.expect("a thread starts").join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-}
-
-fn run(name: &str) {
-    let target = *TARGETS.iter().find(|target| target.name == name).expect("it is a target");
-    on_a_session_stack(move || target.try_seeds());
-}
+/// Its stack is as deep as a session's.
+const SUITE: Suite = Suite { targets: &TARGETS, stack_bytes: crate::STACK_BYTES };
 
 #[test]
 fn the_kept_inputs_hold() {
-    on_a_session_stack(|| TARGETS.iter().for_each(Target::try_kept));
+    SUITE.try_kept();
 }
 
 #[test]
 fn any_bytes_are_answered_by_whole_messages() {
-    run("protocol_bytes");
+    SUITE.try_seeds("protocol_bytes");
 }
 
 #[test]
 fn a_session_outlives_any_messages() {
-    run("protocol_messages");
+    SUITE.try_seeds("protocol_messages");
 }

@@ -4,15 +4,15 @@ use std::collections::BTreeMap;
 use std::io::Cursor;
 use std::sync::{Arc, OnceLock};
 
-use super::database::{State, options, state_of};
 use super::edit::{Edit, Files, disk_of, edit, files_of};
 use super::forged_rows::mutate;
 use super::script::Script;
+use super::tables::{self, State, options, state_of};
 use crate::backup::{Archive, Backup, Restore, RestoreReport, RestoreTo, forge, frames_of, restore};
 use crate::io::{Disk, MemoryDisk, Random};
 use crate::recovery::check::check;
-use crate::row::{Column, ColumnType, Value};
-use crate::{BackupKind, Database, Lsn, OpenError, Options, TableDef};
+use crate::row::Value;
+use crate::{BackupKind, Database, Lsn, OpenError, Options};
 
 pub(super) const FULL: &str = "full";
 const INCREMENT: &str = "increment";
@@ -27,6 +27,8 @@ pub(super) struct Base {
     pub archive: Files,
     /// Its files at the time of the increment.
     pub archive_before: Files,
+    /// Its files before the last transactions, whose blocks prove that all in these was durable.
+    pub archive_proven: Files,
     /// The database's contents by the place of the transaction that made them.
     pub states: BTreeMap<Lsn, State>,
 }
@@ -58,11 +60,14 @@ pub(super) fn base() -> &'static Base {
         let archive_before = files_of(&*archive);
         history.change(12);
         history.load();
-        history.change(12);
+        history.change(10);
+        history.db.archive_log().unwrap();
+        let archive_proven = files_of(&*archive);
+        history.change(2);
         history.db.archive_log().unwrap();
         let backups = Files::from([(FULL.to_owned(), full), (INCREMENT.to_owned(), increment)]);
-        let base =
-            Base { backups, earlier, archive: files_of(&*archive), archive_before, states: history.states };
+        let archive = files_of(&*archive);
+        let base = Base { backups, earlier, archive, archive_before, archive_proven, states: history.states };
         assert!(base.archive.keys().any(|name| name.starts_with("load-")), "{:?}", base.archive.keys());
         base
     })
@@ -84,15 +89,7 @@ impl History {
     }
 
     fn create(&mut self) {
-        self.commit(|tx| {
-            let columns = vec![
-                Column::new("id", ColumnType::Int4),
-                Column::new("number", ColumnType::Int8),
-                Column::new("text", ColumnType::Text),
-            ];
-            tx.create_table(&TableDef::new("things", columns).with_primary_key(&["id"]))?;
-            tx.create_index("things", "things_number", &["number"], false)
-        });
+        self.commit(tables::create);
     }
 
     /// Writes or deletes one row in each of so many transactions.
@@ -103,10 +100,10 @@ impl History {
             let (number, length) = (self.random.next() as i64, self.random.below(400) as usize);
             let text = "x".repeat(length);
             let before = match self.random.chance(1, 4) {
-                true => self.state.0.remove(&id),
-                false => self.state.0.insert(id, (number, text.clone())),
+                true => self.state.things.remove(&id),
+                false => self.state.things.insert(id, (number, text.clone())),
             };
-            let is_there = self.state.0.contains_key(&id);
+            let is_there = self.state.things.contains_key(&id);
             let row = [Value::Int4(id), Value::Int8(number), Value::Text(text)];
             self.commit(|tx| match (&before, is_there) {
                 (Some(_), true) => {
@@ -122,12 +119,8 @@ impl History {
 
     /// Makes a table by a bulk load.
     fn load(&mut self) {
-        self.state.1 = (0..300).map(|id| (id, i64::from(id) * 3)).collect();
-        self.commit(|tx| {
-            let columns = vec![Column::new("id", ColumnType::Int4), Column::new("number", ColumnType::Int8)];
-            let loaded = tx.create_table(&TableDef::new("loaded", columns).with_primary_key(&["id"]))?;
-            (0..300).try_for_each(|id| tx.insert(&loaded, &[Value::Int4(id), Value::Int8(i64::from(id) * 3)]))
-        });
+        self.state.loaded = tables::loaded();
+        self.commit(tables::load);
     }
 
     fn backup(&self, kind: BackupKind) -> Vec<u8> {

@@ -2,10 +2,10 @@
 
 use std::sync::{Arc, OnceLock};
 
-use super::database::options;
 use super::edit::{Files, disk_of, files_of};
 use super::forged_rows::{log_of, mutate};
 use super::script::Script;
+use super::tables::options;
 use crate::checkpoint::home::read_home;
 use crate::io::{Disk, MemoryDisk};
 use crate::log::recover;

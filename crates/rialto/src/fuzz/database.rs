@@ -1,33 +1,13 @@
 //! A whole database whose files were damaged.
 
-use std::collections::BTreeMap;
-use std::ops::ControlFlow;
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
 
 use super::edit::{Edit, Files, disk_of, edit, files_of};
 use super::script::Script;
+use super::tables::{State, create, load, loaded, options, state_of};
 use crate::io::{Disk, MemoryDisk, Random};
-use crate::row::{Column, ColumnType, Value, WhichIndex};
-use crate::{Checkpointing, Database, Logging, OpenError, Options, Scan, TableDef};
-
-/// The rows of both tables.
-pub(super) type State = (BTreeMap<i32, (i64, String)>, BTreeMap<i32, i64>);
-
-/// Small, also on disk, and nothing happens by itself.
-pub(super) fn options() -> Options {
-    Options {
-        memory_bytes: 16 << 20,
-        log_bytes_max: 16 << 20,
-        checkpoint: Checkpointing::None,
-        sweep_bytes_per_s: Some(0),
-        recovery_threads: 2,
-        transactions_max: 8,
-        packets_max: 16,
-        memory_flush_interval: Duration::from_secs(3600),
-        ..Options::default()
-    }
-}
+use crate::row::Value;
+use crate::{Database, Logging, OpenError, Options};
 
 /// A database with two checkpoints, a bulk load behind the second, and transactions before, between and after.
 struct Base {
@@ -47,16 +27,7 @@ fn base() -> &'static Base {
         let mut state = State::default();
         let actions = Options { logging: Logging::Action, ..options() };
         let db = Database::open_on(disk.clone(), actions).unwrap();
-        db.transact(|tx| {
-            let columns = vec![
-                Column::new("id", ColumnType::Int4),
-                Column::new("number", ColumnType::Int8),
-                Column::new("text", ColumnType::Text),
-            ];
-            tx.create_table(&TableDef::new("things", columns).with_primary_key(&["id"]))?;
-            tx.create_index("things", "things_number", &["number"], false)
-        })
-        .unwrap();
+        db.transact(create).unwrap();
         states.push(state.clone());
         let work = |db: &Database, state: &mut State, states: &mut Vec<State>, random: &mut Random| {
             let table = db.table("things").unwrap();
@@ -67,11 +38,11 @@ fn base() -> &'static Base {
                         let id = random.below(60) as i32;
                         let number = random.next() as i64;
                         let text = "x".repeat(random.below(400) as usize);
-                        match next.0.get(&id) {
+                        match next.things.get(&id) {
                             None => {
                                 let row = [Value::Int4(id), Value::Int8(number), Value::Text(text.clone())];
                                 tx.insert(&table, &row)?;
-                                next.0.insert(id, (number, text));
+                                next.things.insert(id, (number, text));
                             }
                             Some((before, text)) if random.chance(2, 3) => {
                                 assert!(tx.modify(
@@ -83,11 +54,11 @@ fn base() -> &'static Base {
                                     }
                                 )?);
                                 let text = text.clone();
-                                next.0.insert(id, (number, text));
+                                next.things.insert(id, (number, text));
                             }
                             Some(_) => {
                                 assert!(tx.delete(&table, id)?);
-                                next.0.remove(&id);
+                                next.things.remove(&id);
                             }
                         }
                     }
@@ -104,16 +75,8 @@ fn base() -> &'static Base {
         let earlier = files_of(&*disk);
         db.checkpoint().unwrap();
         work(&db, &mut state, &mut states, &mut random);
-        db.transact(|tx| {
-            let columns = vec![Column::new("id", ColumnType::Int4), Column::new("number", ColumnType::Int8)];
-            let loaded = tx.create_table(&TableDef::new("loaded", columns).with_primary_key(&["id"]))?;
-            for id in 0..300 {
-                tx.insert(&loaded, &[Value::Int4(id), Value::Int8(i64::from(id) * 3)])?;
-                state.1.insert(id, i64::from(id) * 3);
-            }
-            Ok(())
-        })
-        .unwrap();
+        db.transact(load).unwrap();
+        state.loaded = loaded();
         states.push(state.clone());
         work(&db, &mut state, &mut states, &mut random);
         db.close().unwrap();
@@ -126,39 +89,6 @@ fn base() -> &'static Base {
         assert_eq!(&state_of(&whole), base.states.last().unwrap());
         base
     })
-}
-
-pub(super) fn state_of(db: &Database) -> State {
-    let mut state = State::default();
-    db.read(|tx| {
-        state = State::default();
-        if let Ok(table) = tx.table("things") {
-            let mut by_number = Vec::new();
-            tx.scan(&table, &Scan::all(), |_, row| {
-                state.0.insert(row.get_i32(0)?, (row.get_i64(1)?, row.get_str(2)?.to_owned()));
-                Ok(ControlFlow::Continue(()))
-            })?;
-            if !table.schema().indexes().is_empty() {
-                let scan = Scan { index: WhichIndex::Secondary(0), ..Scan::all() };
-                tx.scan(&table, &scan, |_, row| {
-                    by_number.push((row.get_i64(1)?, row.get_i32(0)?));
-                    Ok(ControlFlow::Continue(()))
-                })?;
-                let mut expected: Vec<_> = state.0.iter().map(|(id, row)| (row.0, *id)).collect();
-                expected.sort_unstable();
-                assert_eq!(by_number, expected, "the secondary index");
-            }
-        }
-        if let Ok(table) = tx.table("loaded") {
-            tx.scan(&table, &Scan::all(), |_, row| {
-                state.1.insert(row.get_i32(0)?, row.get_i64(1)?);
-                Ok(ControlFlow::Continue(()))
-            })?;
-        }
-        Ok(())
-    })
-    .unwrap();
-    state
 }
 
 /// The error names a file and an offset in it, or says which file is missing or of another kind.
@@ -208,10 +138,10 @@ fn goes_on(db: Database, disk: &Arc<dyn Disk>, mut state: State, edits: &[Edit])
     let Ok(table) = db.table("things") else { return };
     let row = [Value::Int4(1_000_000), Value::Int8(5), Value::Text("after".to_owned())];
     db.transact(|tx| tx.insert(&table, &row)).unwrap();
-    state.0.insert(1_000_000, (5, "after".to_owned()));
+    state.things.insert(1_000_000, (5, "after".to_owned()));
     assert!(!db.checkpoint().unwrap().skipped, "{edits:?}");
     db.transact(|tx| tx.delete(&table, 1_000_000)).unwrap();
-    state.0.remove(&1_000_000);
+    state.things.remove(&1_000_000);
     db.close().unwrap();
     let db = Database::open_on(disk.clone(), options()).unwrap_or_else(|error| panic!("{error}: {edits:?}"));
     assert_eq!(state_of(&db), state, "{edits:?}");

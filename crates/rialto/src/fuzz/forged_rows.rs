@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
-use super::database::options;
 use super::edit::{Files, disk_of, files_of};
 use super::script::Script;
+use super::tables::options;
 use crate::checkpoint::home::{HomeBlock, HomeSlot, forge_digest, read_home};
 use crate::checkpoint::image::{self, Checked, seed_of};
 use crate::checkpoint::image_sums::ImageSums;

@@ -21,12 +21,15 @@ mod log;
 mod redo;
 mod rows;
 mod script;
+mod suite;
+mod tables;
 mod target;
 #[cfg(test)]
 mod tests;
 
 pub use corpus::Corpus;
 pub use script::Script;
+pub use suite::Suite;
 pub use target::Target;
 
 /// The kernel's targets.

@@ -3,13 +3,15 @@
 use super::*;
 use crate::OpenError;
 
+const SUITE: Suite = Suite { targets: &TARGETS, stack_bytes: 2 << 20 };
+
 fn run(name: &str) {
-    TARGETS.iter().find(|target| target.name == name).expect("it is a target").try_seeds();
+    SUITE.try_seeds(name);
 }
 
 #[test]
 fn the_kept_inputs_hold() {
-    TARGETS.iter().for_each(Target::try_kept);
+    SUITE.try_kept();
 }
 
 #[test]
