@@ -3,13 +3,16 @@
 use std::sync::{Arc, OnceLock};
 
 use super::backup::{FULL, archive_of, base, database, restore_of, without_point};
-use super::edit::{Edit, Files, disk_of, edit};
+use super::edit::{Edit, Files, disk_of, edit, end_of_data};
 use super::forged_rows::{log_of, mutate};
 use super::script::Script;
 use crate::backup::RestoreTo;
 use crate::io::Disk;
-use crate::log::recover;
+use crate::log::{log_file_of, recover};
 use crate::{Lsn, OpenError};
+
+/// What comes before the first block of a log file.
+const LOG_FILE_HEADER: usize = 4096;
 
 /// Edits of the files of an archive behind a full backup: what is restored is what the database held at the place that is reached, or
 /// an error says what is wrong with the archive, and where. Or forged packets with right checksums: the database opens, or is corrupt.
@@ -33,13 +36,29 @@ pub fn archive_files(data: &[u8]) {
             let place = restored.report.place;
             match to {
                 RestoreTo::Place(wanted) => assert_eq!(place, wanted),
-                // An archive does not tell where it ends.
-                _ => assert!(place == base.end() || !edits.is_empty(), "it ends at place {place}"),
+                // An archive does not tell where it ends, but its last blocks do.
+                _ => {
+                    assert!(place == base.end() || !ends_whole(&files), "it ends at place {place}: {edits:?}")
+                }
             }
             restored.is_as_it_was(&edits);
         }
         Err(error) => is_about_the_archive(&error, &files, &edits, to),
     }
+}
+
+/// Whether the log's last blocks are as they were written, and can be read. They prove that all before them was durable: no damage
+/// to that is the end of the log.
+fn ends_whole(files: &Files) -> bool {
+    let base = base();
+    let (name, whole) =
+        base.archive.iter().rfind(|(name, _)| log_file_of(name).is_some()).expect("it has log files");
+    let proven = base.archive_proven.get(name).map_or(0, |bytes| end_of_data(bytes));
+    assert!(proven < end_of_data(whole), "the last transactions are behind what they prove");
+    let Some(found) = files.get(name) else { return false };
+    found.len() == whole.len()
+        && found[..LOG_FILE_HEADER] == whole[..LOG_FILE_HEADER]
+        && found[proven..] == whole[proven..]
 }
 
 /// The error names a file of the archive and an offset in it, or says what the archive lacks.

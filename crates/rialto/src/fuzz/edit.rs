@@ -54,7 +54,7 @@ impl fmt::Debug for Edit {
 }
 
 /// Where the zeros at the end of a file begin.
-fn end_of_data(bytes: &[u8]) -> usize {
+pub(super) fn end_of_data(bytes: &[u8]) -> usize {
     let used = bytes.chunks(PAGE).rposition(|page| page != &ZEROS[..page.len()]);
     let pages = used.map_or(0, |last| last + 1);
     let bytes = &bytes[..bytes.len().min(pages * PAGE)];
