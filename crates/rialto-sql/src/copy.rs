@@ -374,7 +374,7 @@ pub fn write_line(values: &[Value], plan: &CopyPlan, out: &mut Vec<u8>) {
 }
 
 /// Appends a byte of a value, with a backslash where a line needs that.
-pub(crate) fn escape(byte: u8, delimiter: u8, out: &mut Vec<u8>) {
+fn escape(byte: u8, delimiter: u8, out: &mut Vec<u8>) {
     let letter = match byte {
         b'\\' => b'\\',
         8 => b'b',

@@ -6,7 +6,7 @@ use rialto::fuzz::Script;
 use rialto::row::Value;
 
 use super::fixture::Fixture;
-use crate::copy::{escape, write_line};
+use crate::copy::write_line;
 use crate::prepared::Kind;
 use crate::run::Collected;
 use crate::values::text;
@@ -164,14 +164,33 @@ fn copy_out(session: &mut Session, text: &str) -> Vec<u8> {
 fn some_value_reads_as_null(session: &mut Session, text: &str, rows: &[Vec<Value>]) -> bool {
     let prepared = session.prepare(text, &[]).expect("it was prepared before");
     let Kind::Copy(copy) = &prepared.kind else { unreachable!("the statement is a COPY") };
-    let (mut plain, mut written) = (Vec::new(), Vec::new());
+    let null = &copy.options.null;
+    let mut plain = Vec::new();
     let mut reads_as_null = |row: &[Value], column: usize| {
         plain.clear();
-        written.clear();
         let is_null =
             text::write(&row[copy.columns[column]], copy.output[column].sql_type, &mut plain).is_none();
-        plain.iter().for_each(|&byte| escape(byte, copy.options.delimiter, &mut written));
-        !is_null && written == copy.options.null.as_bytes()
+        !is_null && escaped(&plain, copy.options.delimiter) == null.as_bytes()
     };
-    rows.iter().any(|row| (0..copy.columns.len()).any(|column| reads_as_null(row, column)))
+    let found = rows.iter().any(|row| (0..copy.columns.len()).any(|column| reads_as_null(row, column)));
+    assert!(!found || null != DEFAULT_NULL, "no line of a value is {DEFAULT_NULL}");
+    found
+}
+
+/// What stands for null where the options do not say it.
+const DEFAULT_NULL: &str = "\\N";
+
+/// A value as it stands in a line, by PostgreSQL's manual: a backslash before itself and the delimiter, and in the place of each
+/// control character that has a letter.
+fn escaped(plain: &[u8], delimiter: u8) -> Vec<u8> {
+    const LETTERS: [(u8, u8); 6] =
+        [(0x08, b'b'), (0x0c, b'f'), (0x0a, b'n'), (0x0d, b'r'), (0x09, b't'), (0x0b, b'v')];
+    let mut written = Vec::new();
+    for &byte in plain {
+        let letter = LETTERS.iter().find(|(control, _)| *control == byte).map(|(_, letter)| *letter);
+        let itself = (byte == b'\\' || byte == delimiter).then_some(byte);
+        written.extend(letter.or(itself).map(|_| b'\\'));
+        written.push(letter.unwrap_or(byte));
+    }
+    written
 }
