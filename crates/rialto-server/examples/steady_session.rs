@@ -23,7 +23,8 @@ use mimalloc::MiMalloc;
 use rialto::io::{MemoryDisk, Random};
 use rialto::{Checkpointing, Database, Durability, Options};
 use rialto_server::Shared;
-use rialto_server::connection::{self, Closer, Stream};
+use rialto_server::connection;
+use rialto_server::fuzz::InMemory;
 
 #[global_allocator]
 static ALLOCATOR: MiMalloc = MiMalloc;
@@ -298,20 +299,6 @@ impl Write for Client {
     }
 }
 
-impl Stream for Client {
-    fn closer(&self) -> io::Result<Closer> {
-        Ok(Box::new(|_| ()))
-    }
-
-    fn set_read_timeout(&self, _: Option<Duration>) -> io::Result<()> {
-        Ok(())
-    }
-
-    fn set_write_timeout(&self, _: Option<Duration>) -> io::Result<()> {
-        Ok(())
-    }
-}
-
 fn run(transactions: &str) -> Result<(), String> {
     let transactions = transactions.parse().map_err(|_| format!("\"{transactions}\" is no number"))?;
     let options = Options {
@@ -323,7 +310,7 @@ fn run(transactions: &str) -> Result<(), String> {
         ..Options::default()
     };
     let database = Database::open_on(MemoryDisk::new(), options).map_err(|error| error.to_string())?;
-    connection::serve(Client::new(transactions), Shared::new(database.clone(), 1));
+    connection::serve(InMemory(Client::new(transactions)), Shared::new(database.clone(), 1));
     database.close().map_err(|error| error.to_string())
 }
 

@@ -78,7 +78,7 @@ pub fn protocol_bytes(data: &[u8]) {
 
 /// What a session on the database answers.
 fn answers(database: &Database, sent: Vec<u8>, piece: usize) -> Vec<u8> {
-    let (stream, answers) = Pieces::of(sent, piece);
+    let (stream, answers) = Pieces::new(sent.chunks(piece).map(<[u8]>::to_vec).collect());
     serve(stream, Shared::new(database.clone(), 1));
     std::mem::take(&mut *answers.lock().expect("nothing panics with it"))
 }

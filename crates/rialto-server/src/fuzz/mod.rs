@@ -2,7 +2,7 @@
 //! property does not hold. The tests of this module try bytes from a seed and the inputs that are kept in `fuzz/corpus/`; the
 //! program in `fuzz/` tries what libFuzzer finds. Only in tests and with the feature `fuzzing`.
 //!
-//! A session is served as ever, on the thread of the target, by a stream in memory ([`Pieces`](pieces::Pieces)).
+//! A session is served as ever, on the thread of the target, by a stream in memory ([`Pieces`]).
 
 mod messages;
 mod pieces;
@@ -11,6 +11,8 @@ mod tests;
 mod written;
 
 use rialto::fuzz::Target;
+
+pub use pieces::{InMemory, Pieces};
 
 /// The targets of the protocol.
 pub const TARGETS: [Target; 2] = [

@@ -1,34 +1,73 @@
-//! [`Pieces`]: a client that has sent everything, and keeps what it is answered.
+//! [`InMemory`]: a client that is served on the caller's thread, without a socket; [`Pieces`]: one that has sent everything, and keeps
+//! what it is answered.
 
-use std::io::{self, Read, Write};
+use std::io::{self, Cursor, Read, Write};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use crate::connection::{Closer, Stream};
 
-/// A client's bytes, which arrive in pieces of at most so many.
-pub(super) struct Pieces {
-    sent: Vec<u8>,
-    /// How many have arrived.
-    at: usize,
-    piece: usize,
+/// What a client is served by in the place of a socket: its `read` gives what the client sends, its `write` takes what the client is
+/// answered, and neither waits.
+pub struct InMemory<C>(pub C);
+
+impl<C: Read> Read for InMemory<C> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.0.read(buffer)
+    }
+}
+
+impl<C: Write> Write for InMemory<C> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
+    }
+}
+
+impl<C: Read + Write + Send> Stream for InMemory<C> {
+    fn closer(&self) -> io::Result<Closer> {
+        Ok(Box::new(|_| ()))
+    }
+
+    fn set_read_timeout(&self, _: Option<Duration>) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn set_write_timeout(&self, _: Option<Duration>) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// A client's bytes, which arrive in pieces.
+pub struct Pieces {
+    pieces: std::vec::IntoIter<Vec<u8>>,
+    /// What is left of the one that arrives.
+    piece: Cursor<Vec<u8>>,
     answers: Arc<Mutex<Vec<u8>>>,
 }
 
 impl Pieces {
     /// The stream, and where the answers come.
-    pub(super) fn of(sent: Vec<u8>, piece: usize) -> (Pieces, Arc<Mutex<Vec<u8>>>) {
+    pub fn new(pieces: Vec<Vec<u8>>) -> (InMemory<Pieces>, Arc<Mutex<Vec<u8>>>) {
         let answers = Arc::new(Mutex::new(Vec::new()));
-        (Pieces { sent, at: 0, piece, answers: answers.clone() }, answers)
+        let pieces = Pieces { pieces: pieces.into_iter(), piece: Cursor::default(), answers: answers.clone() };
+        (InMemory(pieces), answers)
     }
 }
 
 impl Read for Pieces {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let most = self.piece.min(buffer.len());
-        let count = (&self.sent[self.at..]).read(&mut buffer[..most])?;
-        self.at += count;
-        Ok(count)
+        loop {
+            let count = self.piece.read(buffer)?;
+            if count > 0 || buffer.is_empty() {
+                return Ok(count);
+            }
+            let Some(next) = self.pieces.next() else { return Ok(0) };
+            self.piece = Cursor::new(next);
+        }
     }
 }
 
@@ -39,20 +78,6 @@ impl Write for Pieces {
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-impl Stream for Pieces {
-    fn closer(&self) -> io::Result<Closer> {
-        Ok(Box::new(|_| ()))
-    }
-
-    fn set_read_timeout(&self, _: Option<Duration>) -> io::Result<()> {
-        Ok(())
-    }
-
-    fn set_write_timeout(&self, _: Option<Duration>) -> io::Result<()> {
         Ok(())
     }
 }

@@ -2,68 +2,21 @@
 //! messages take when they come together gives what they give one by one. `RIALTO_SEED` runs a round again;
 //! `RIALTO_TEST_SECONDS` says for how long new ones are tried.
 
-use std::io::{self, Read, Write};
-use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use crate::common::*;
 use rialto::io::{MemoryDisk, Random};
 use rialto::{Database, Options};
 use rialto_server::Shared;
-use rialto_server::connection::{Closer, Stream, serve};
-
-/// A client that has sent everything, which arrives in these pieces.
-struct Pieces {
-    pieces: std::vec::IntoIter<Vec<u8>>,
-    piece: Vec<u8>,
-    answers: Arc<Mutex<Vec<u8>>>,
-}
-
-impl Read for Pieces {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        if self.piece.is_empty() {
-            self.piece = self.pieces.next().unwrap_or_default();
-        }
-        let count = self.piece.len().min(buffer.len());
-        buffer[..count].copy_from_slice(&self.piece[..count]);
-        self.piece.drain(..count);
-        Ok(count)
-    }
-}
-
-impl Write for Pieces {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.answers.lock().unwrap().extend_from_slice(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-impl Stream for Pieces {
-    fn closer(&self) -> io::Result<Closer> {
-        Ok(Box::new(|_| ()))
-    }
-
-    fn set_read_timeout(&self, _: Option<Duration>) -> io::Result<()> {
-        Ok(())
-    }
-
-    fn set_write_timeout(&self, _: Option<Duration>) -> io::Result<()> {
-        Ok(())
-    }
-}
+use rialto_server::connection::serve;
+use rialto_server::fuzz::Pieces;
 
 /// What a session on a new database answers to these pieces, without its key.
 fn answers(pieces: Vec<Vec<u8>>) -> Vec<Message> {
     let options = Options { memory_bytes: 64 << 20, ..Options::default() };
     let database = Database::open_on(MemoryDisk::new(), options).expect("a new database opens");
-    let answers = Arc::new(Mutex::new(Vec::new()));
     let start = b"\0\0\0\x12\0\x03\0\0user\0ann\0\0".to_vec();
-    let pieces: Vec<_> = std::iter::once(start).chain(pieces).collect();
-    let stream = Pieces { pieces: pieces.into_iter(), piece: Vec::new(), answers: answers.clone() };
+    let (stream, answers) = Pieces::new(std::iter::once(start).chain(pieces).collect());
     serve(stream, Shared::new(database, 1));
     let bytes = answers.lock().unwrap().clone();
     let mut rest = &bytes[..];
