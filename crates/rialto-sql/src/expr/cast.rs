@@ -239,12 +239,11 @@ pub fn fit(value: &Value, column: ColumnType) -> Option<Fit> {
         // A value of type char(n) comes without blanks at its end. Text with such blanks, or longer than the column's, is no
         // value of the column, and lies between two of them that are not to be told from here.
         ColumnType::Char(length) => match value {
+            Value::Text(text) if text.chars().count() > usize::from(length) => Some(Fit::Nowhere),
             Value::Text(text) if canary::is_back("char-by-index-as-text") => {
-                Some(Fit::Exact(cut(text.clone(), Some(length))))
+                Some(Fit::Exact(cut(text.clone(), None)))
             }
-            Value::Text(text) if text.ends_with(' ') || text.chars().count() > usize::from(length) => {
-                Some(Fit::Nowhere)
-            }
+            Value::Text(text) if text.ends_with(' ') => Some(Fit::Nowhere),
             Value::Text(_) => Some(Fit::Exact(value.clone())),
             _ => None,
         },
