@@ -2,7 +2,7 @@
 //! its table, which stays as it is until the transaction ends.
 
 use rialto::io::MemoryDisk;
-use rialto::{Database, Options};
+use rialto::{Database, LockForm, Options};
 use rialto_sql::run::Collected;
 use rialto_sql::{Session, SqlError};
 
@@ -24,12 +24,27 @@ fn run(session: &mut Session, sql: &str) -> String {
     try_run(session, sql).unwrap_or_else(|error| panic!("{sql}\n{} {error}", error.sqlstate.code()))
 }
 
-fn looks_twice(first: &str, second: &str, make_anew: &[&str]) -> (String, String, bool) {
-    looks_twice_in("begin", first, second, make_anew)
+/// New databases with their locks in each form.
+fn databases() -> impl Iterator<Item = (LockForm, Database)> {
+    LockForm::ALL.into_iter().map(|locks| {
+        let options = Options { locks, ..Options::default() };
+        (locks, Database::open_on(MemoryDisk::new(), options).unwrap())
+    })
 }
 
-fn looks_twice_in(begin: &str, first: &str, second: &str, make_anew: &[&str]) -> (String, String, bool) {
-    let database = Database::open_on(MemoryDisk::new(), Options::default()).unwrap();
+/// What the statement says stays so until its transaction ends, and the transaction that makes the table anew waits for that.
+fn stays(look: &str, make_anew: &[&str]) {
+    stays_in("begin", look, make_anew);
+}
+
+fn stays_in(begin: &str, look: &str, make_anew: &[&str]) {
+    for (locks, database) in databases() {
+        let (before, after, waited) = looks_twice(database, begin, look, make_anew);
+        assert_eq!((before, waited), (after, true), "{locks:?}: {begin}; {look}");
+    }
+}
+
+fn looks_twice(database: Database, begin: &str, look: &str, make_anew: &[&str]) -> (String, String, bool) {
     let mut one = Session::new(database.clone(), "ann", "bank");
     let mut two = Session::new(database, "bob", "bank");
     for sql in [
@@ -40,9 +55,9 @@ fn looks_twice_in(begin: &str, first: &str, second: &str, make_anew: &[&str]) ->
         run(&mut one, sql);
     }
     run(&mut one, begin);
-    let before = run(&mut one, first);
+    let before = run(&mut one, look);
     // The other transaction gives up soon if it has to wait, as it should.
-    run(&mut two, "set lock_timeout = 200");
+    run(&mut two, "set lock_timeout = 50");
     run(&mut two, "begin");
     let mut waited = false;
     for sql in make_anew {
@@ -53,7 +68,7 @@ fn looks_twice_in(begin: &str, first: &str, second: &str, make_anew: &[&str]) ->
         }
     }
     run(&mut two, if waited { "rollback" } else { "commit" });
-    let after = run(&mut one, second);
+    let after = run(&mut one, look);
     run(&mut one, "commit");
     (before, after, waited)
 }
@@ -63,8 +78,7 @@ fn looks_twice_in(begin: &str, first: &str, second: &str, make_anew: &[&str]) ->
 fn a_value_that_fits_is_repeatable() {
     let look = "select count(*) from t where id = 7";
     let again = ["drop table t", "create table t (id bigint primary key)", "insert into t values (7)"];
-    let (before, after, waited) = looks_twice(look, look, &again);
-    assert_eq!((before, waited), (after, true));
+    stays(look, &again);
 }
 
 #[test]
@@ -72,8 +86,7 @@ fn a_value_that_no_key_expresses_is_repeatable() {
     let look = "select count(*) from t where id = 99999999999";
     let again =
         ["drop table t", "create table t (id bigint primary key)", "insert into t values (99999999999)"];
-    let (before, after, waited) = looks_twice(look, look, &again);
-    assert_eq!((before, waited), (after, true));
+    stays(look, &again);
 }
 
 #[test]
@@ -81,18 +94,14 @@ fn a_text_that_no_key_holds_is_repeatable() {
     let long = "x".repeat(8_000);
     let look = format!("select count(*) from s where k = '{long}'");
     let insert = format!("insert into s values ('{long}')");
-    let (before, after, waited) =
-        looks_twice(&look, &look, &["drop table s", "create table s (k text)", &insert]);
-    assert_eq!((before, waited), (after, true));
+    stays(&look, &["drop table s", "create table s (k text)", &insert]);
 }
 
 #[test]
 fn what_a_delete_did_not_find_stays_absent() {
     let again =
         ["drop table t", "create table t (id bigint primary key)", "insert into t values (99999999999)"];
-    let delete = "delete from t where id = 99999999999";
-    let (before, after, waited) = looks_twice(delete, delete, &again);
-    assert_eq!((before, waited), (after, true));
+    stays("delete from t where id = 99999999999", &again);
 }
 
 /// A plan tells of the table and its indexes, and a statement that has nothing to do of the table: these stay as they were told.
@@ -107,8 +116,7 @@ fn what_tells_of_tables_keeps_them() {
         ("vacuum t", &["drop table t"]),
     ] {
         for begin in ["begin", "begin read only"] {
-            let (before, after, waited) = looks_twice_in(begin, tells, tells, changes);
-            assert_eq!((before, waited), (after, true), "{begin}; {tells}");
+            stays_in(begin, tells, changes);
         }
     }
 }
@@ -116,34 +124,35 @@ fn what_tells_of_tables_keeps_them() {
 /// A statement that is alone in its transaction tells of the tables as they are, and waits for no definition.
 #[test]
 fn what_tells_of_tables_waits_for_nothing_outside_a_block() {
-    let database = Database::open_on(MemoryDisk::new(), Options::default()).unwrap();
-    let mut one = Session::new(database.clone(), "ann", "bank");
-    let mut two = Session::new(database, "bob", "bank");
-    run(&mut one, "create table t (id integer primary key)");
-    run(&mut one, "create table s (id integer)");
-    run(&mut two, "set lock_timeout = 200");
-    run(&mut one, "begin");
-    run(&mut one, "drop table t");
-    for tells in ["explain select id from t where id = 1", "analyze t", "vacuum t"] {
-        run(&mut two, tells);
-        run(&mut two, "begin");
-        let waited = try_run(&mut two, tells).unwrap_err();
-        assert_eq!(waited.sqlstate.code(), "55P03", "{tells}");
-        run(&mut two, "rollback");
-    }
-    // Of two tables it tells what is so at one moment.
-    let waited = try_run(&mut two, "vacuum s, t").unwrap_err();
-    assert_eq!(waited.sqlstate.code(), "55P03");
-    run(&mut one, "commit");
-    for tells in ["explain select id from t where id = 1", "analyze t", "vacuum t"] {
-        for block in [false, true] {
-            if block {
-                run(&mut two, "begin");
-            }
-            let absent = try_run(&mut two, tells).unwrap_err();
-            assert_eq!(absent.sqlstate.code(), "42P01", "{tells}");
-            if block {
-                run(&mut two, "rollback");
+    for (locks, database) in databases() {
+        let mut one = Session::new(database.clone(), "ann", "bank");
+        let mut two = Session::new(database.clone(), "bob", "bank");
+        run(&mut one, "create table t (id integer primary key)");
+        run(&mut one, "create table s (id integer)");
+        run(&mut two, "set lock_timeout = 50");
+        run(&mut one, "begin");
+        run(&mut one, "drop table t");
+        for tells in ["explain select id from t where id = 1", "analyze t", "vacuum t"] {
+            run(&mut two, tells);
+            run(&mut two, "begin");
+            let waited = try_run(&mut two, tells).unwrap_err();
+            assert_eq!(waited.sqlstate.code(), "55P03", "{locks:?}: {tells}");
+            run(&mut two, "rollback");
+        }
+        // Of two tables it tells what is so at one moment.
+        let waited = try_run(&mut two, "vacuum s, t").unwrap_err();
+        assert_eq!(waited.sqlstate.code(), "55P03", "{locks:?}");
+        run(&mut one, "commit");
+        for tells in ["explain select id from t where id = 1", "analyze t", "vacuum t"] {
+            for block in [false, true] {
+                if block {
+                    run(&mut two, "begin");
+                }
+                let absent = try_run(&mut two, tells).unwrap_err();
+                assert_eq!(absent.sqlstate.code(), "42P01", "{locks:?}: {tells}");
+                if block {
+                    run(&mut two, "rollback");
+                }
             }
         }
     }
@@ -151,45 +160,50 @@ fn what_tells_of_tables_waits_for_nothing_outside_a_block() {
 
 #[test]
 fn what_tells_of_tables_keeps_them_to_the_end_of_a_pipeline() {
-    let database = Database::open_on(MemoryDisk::new(), Options::default()).unwrap();
-    let mut one = Session::new(database.clone(), "ann", "bank");
-    let mut two = Session::new(database, "bob", "bank");
-    run(&mut two, "set lock_timeout = 200");
-    for tells in ["explain select id from t where id = 1", "analyze t"] {
-        run(&mut one, "create table t (id integer primary key)");
-        for sql in ["select 1", tells] {
-            run_in_pipeline(&mut one, sql).unwrap();
+    for (locks, database) in databases() {
+        let mut one = Session::new(database.clone(), "ann", "bank");
+        let mut two = Session::new(database.clone(), "bob", "bank");
+        run(&mut two, "set lock_timeout = 50");
+        for tells in ["explain select id from t where id = 1", "analyze t"] {
+            run(&mut one, "create table t (id integer primary key)");
+            for sql in ["select 1", tells] {
+                run_in_pipeline(&mut one, sql).unwrap();
+            }
+            let waited = try_run(&mut two, "drop table t").unwrap_err();
+            assert_eq!(waited.sqlstate.code(), "55P03", "{locks:?}: {tells}");
+            one.finish().unwrap();
+            run(&mut two, "drop table t");
         }
-        let waited = try_run(&mut two, "drop table t").unwrap_err();
-        assert_eq!(waited.sqlstate.code(), "55P03", "{tells}");
-        one.finish().unwrap();
-        run(&mut two, "drop table t");
     }
 }
 
 /// A plan in a block is the one for the table as it is once its lock is there.
 #[test]
 fn a_plan_in_a_block_is_of_the_table_as_it_was_locked() {
-    let database = Database::open_on(MemoryDisk::new(), Options::default()).unwrap();
-    let mut one = Session::new(database.clone(), "ann", "bank");
-    let mut two = Session::new(database.clone(), "bob", "bank");
-    run(&mut one, "create table t (id integer primary key, n integer)");
-    let explain = "explain select id from t where n = 1";
-    let by_scan = run(&mut two, explain);
-    run(&mut one, "begin");
-    run(&mut one, "create index t_n on t (n)");
-    run(&mut two, "begin");
-    let by_index = std::thread::scope(|scope| {
-        let explained = scope.spawn(|| run(&mut two, explain));
-        while database.lock_waits().is_empty() && !explained.is_finished() {
-            std::thread::yield_now();
-        }
-        run(&mut one, "commit");
-        explained.join().unwrap()
-    });
-    assert!(by_index.contains("t_n") && !by_scan.contains("t_n"), "{by_scan}, then {by_index}");
-    assert_eq!(run(&mut two, explain), by_index);
-    run(&mut two, "commit");
+    for (locks, database) in databases() {
+        let mut one = Session::new(database.clone(), "ann", "bank");
+        let mut two = Session::new(database.clone(), "bob", "bank");
+        run(&mut one, "create table t (id integer primary key, n integer)");
+        let explain = "explain select id from t where n = 1";
+        let by_scan = run(&mut two, explain);
+        run(&mut one, "begin");
+        run(&mut one, "create index t_n on t (n)");
+        run(&mut two, "begin");
+        let by_index = std::thread::scope(|scope| {
+            let explained = scope.spawn(|| run(&mut two, explain));
+            while database.lock_waits().is_empty() && !explained.is_finished() {
+                std::thread::yield_now();
+            }
+            run(&mut one, "commit");
+            explained.join().unwrap()
+        });
+        assert!(
+            by_index.contains("t_n") && !by_scan.contains("t_n"),
+            "{locks:?}: {by_scan}, then {by_index}"
+        );
+        assert_eq!(run(&mut two, explain), by_index, "{locks:?}");
+        run(&mut two, "commit");
+    }
 }
 
 /// What tells of no row but of the definition: the other transaction waits.
@@ -202,7 +216,6 @@ fn what_rests_on_the_definition_alone_keeps_it() {
         "update t set id = 1 where id = 99999999999",
         "select id from t where id = 99999999999 for update",
     ] {
-        let (before, after, waited) = looks_twice(look, look, &anew);
-        assert_eq!((before, waited), (after, true), "{look}");
+        stays(look, &anew);
     }
 }
