@@ -53,7 +53,8 @@ impl Pieces {
     /// The stream, and where the answers come.
     pub fn new(pieces: Vec<Vec<u8>>) -> (InMemory<Pieces>, Arc<Mutex<Vec<u8>>>) {
         let answers = Arc::new(Mutex::new(Vec::new()));
-        let pieces = Pieces { pieces: pieces.into_iter(), piece: Cursor::default(), answers: answers.clone() };
+        let pieces =
+            Pieces { pieces: pieces.into_iter(), piece: Cursor::default(), answers: answers.clone() };
         (InMemory(pieces), answers)
     }
 }
