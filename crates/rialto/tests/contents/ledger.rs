@@ -168,6 +168,9 @@ struct Tally {
     power_lost: u64,
     killed: u64,
     closed: u64,
+    /// Lives beside backups that ended well, on a disk without a fault, and those in which a backup was made.
+    kept_well: u64,
+    backed_up_well: u64,
     backups: u64,
     archives: u64,
     transactions: i64,
@@ -327,8 +330,9 @@ fn lives(seed: u64, most_is_defined: bool, tally: &mut Tally) {
         }
         let many = 10 + random.below(60) as i64;
         let (each, definitions) = if most_is_defined { (many / 10, 2 * many) } else { (many, many / 3) };
-        let mut copies = Copies::default();
-        let keeps = random.chance(1, 3).then_some((&mut copies, &Shelf::Elsewhere));
+        let mut copies = Copies::new(&disk, fault.is_some(), about);
+        let keeps_copies = random.chance(1, 3);
+        let keeps = keeps_copies.then_some((&mut copies, &Shelf::Elsewhere));
         let clients = Work {
             db: &db,
             options: &options,
@@ -355,6 +359,10 @@ fn lives(seed: u64, most_is_defined: bool, tally: &mut Tally) {
                 Some(End::Killed) => disk.kill(),
                 _ => disk.crash(),
             }
+        }
+        if keeps_copies && end.is_none() && fault.is_none() {
+            tally.kept_well += 1;
+            tally.backed_up_well += u64::from(!copies.taken.is_empty());
         }
         match end {
             Some(End::Killed) => tally.killed += 1,
@@ -422,10 +430,25 @@ fn lives(seed: u64, most_is_defined: bool, tally: &mut Tally) {
 fn ledgers(what: &str, most_is_defined: bool) {
     let mut tally = Tally::default();
     let (seed, databases) = for_a_while(|seed| lives(seed, most_is_defined, &mut tally));
-    let Tally { power_lost, killed, closed, backups, archives, transactions, refused } = tally;
+    let Tally {
+        power_lost,
+        killed,
+        closed,
+        kept_well,
+        backed_up_well,
+        backups,
+        archives,
+        transactions,
+        refused,
+    } = tally;
     println!(
         "tally: {what} of {databases} databases, {power_lost} losses of power, {killed} kills, {closed} closes, \
          {backups} backups restored, {archives} with an archive, {transactions} transactions, {refused}, RIALTO_SEED={seed}"
+    );
+    // A log that grows too fast crowds a backup out.
+    assert!(
+        kept_well < 20 || backed_up_well >= kept_well / 8,
+        "RIALTO_SEED={seed}: of {kept_well} lives that ended well only {backed_up_well} have a backup"
     );
     assert!(databases < 100 || refused.each_was_met(), "no run has met a bound: {refused}");
 }

@@ -57,7 +57,7 @@ pub struct Archived {
 }
 
 /// Backups in the order in which they were taken, and what was archived.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub struct Copies {
     pub taken: Vec<Taken>,
     pub archived: Vec<Archived>,
@@ -65,6 +65,11 @@ pub struct Copies {
     begun: usize,
     /// The last backup of this opening, which an increment follows.
     base: Option<usize>,
+    /// The database's.
+    machine: Arc<FaultyDisk>,
+    /// Whether a call of the machine's disk may fail while the machine runs.
+    has_fault: bool,
+    about: String,
 }
 
 /// How many transactions of each writer answers tell of by now.
@@ -73,7 +78,13 @@ fn committed(told: &[Told]) -> Vec<i64> {
 }
 
 impl Copies {
-    /// Takes backups, and archives the log if there is an archive, until it is over.
+    /// None yet, of a database on this machine.
+    pub fn new(machine: &Arc<FaultyDisk>, has_fault: bool, about: &str) -> Copies {
+        let (machine, about) = (machine.clone(), about.to_owned());
+        Copies { taken: Vec::new(), archived: Vec::new(), begun: 0, base: None, machine, has_fault, about }
+    }
+
+    /// Takes a backup, and then others, and archives the log if there is an archive, until it is over.
     pub fn keep(
         &mut self,
         db: &Database,
@@ -83,6 +94,7 @@ impl Copies {
         over: &AtomicBool,
     ) {
         let has_archive = db.metrics().archive.is_some();
+        self.take(db, shelf, told, BackupKind::Full);
         while !over.load(Ordering::SeqCst) {
             if has_archive && random.chance(1, 2) {
                 self.archive(told, || db.archive_log());
@@ -103,7 +115,11 @@ impl Copies {
         };
         self.begun += 1;
         let (began, least) = (told[0].now(), committed(told));
-        let Ok(report) = db.backup_on(disk.clone(), kind) else { return };
+        let report = match db.backup_on(disk.clone(), kind) {
+            Ok(report) => report,
+            Err(Error::LogFull { .. }) => return,
+            Err(error) => return self.check_failure(&error),
+        };
         let base = report.base.map(|_| self.base.expect("an increment follows a backup of this opening"));
         let ended = told[0].now();
         self.base = Some(self.taken.len());
@@ -113,9 +129,15 @@ impl Copies {
     /// Has the archive take all that has committed so far.
     pub fn archive(&mut self, told: &[Told], take: impl FnOnce() -> Result<(), Error>) {
         let (began, least) = (told[0].now(), committed(told));
-        if take().is_ok() {
-            self.archived.push(Archived { least, began, ended: told[0].now() });
+        match take() {
+            Ok(()) => self.archived.push(Archived { least, began, ended: told[0].now() }),
+            Err(error) => self.check_failure(&error),
         }
+    }
+
+    /// Fails if nothing has happened to the disk that may have led to this error.
+    fn check_failure(&self, error: &Error) {
+        assert!(self.has_fault || self.machine.is_down(), "{}, on a disk that works: {error}", self.about);
     }
 
     /// One of the backups that had come to their end before the machine lost its power in a step.

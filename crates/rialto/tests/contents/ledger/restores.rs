@@ -208,7 +208,7 @@ fn work(run: &mut Run, options: &Options, traced: bool) -> (Copies, Vec<Told>) {
     let told = run.told(traced);
     let db = Database::open_on(run.disk.clone(), options.clone()).unwrap();
     let shelf = Shelf::Machine(run.disk.clone());
-    let mut copies = Copies::default();
+    let mut copies = Copies::new(&run.disk, false, &format!("{}, {}", run.about, describe(options)));
     if run.random.chance(3, 4) {
         copies.take(&db, &shelf, &told, BackupKind::Full);
         copies.archive(&told, || db.archive_log());

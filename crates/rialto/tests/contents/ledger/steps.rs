@@ -86,7 +86,7 @@ impl Run {
 
     /// The same, with backups to elsewhere in some runs.
     fn work_on(&mut self, db: &Database, options: &Options, told: &[Told], each: i64) {
-        let mut copies = Copies::default();
+        let mut copies = Copies::new(&self.disk, false, &self.about);
         let kept = self.random.chance(1, 3).then_some((&mut copies, &Shelf::Elsewhere));
         self.work(db, options, told, each, kept);
     }
