@@ -210,7 +210,7 @@ impl Database {
 
     /// The next server finds all that was acknowledged.
     fn next(&mut self, settings: &Settings, histories: &[History; CLIENTS], about: &str) -> Server {
-        check(&self.mount.path().join("data"), about);
+        check(&self.mount.path().join("data"), &self.mount.scratch().join("said"), about);
         let server = self.start(settings).unwrap_or_else(|ended| panic!("{about}: {ended:?}"));
         self.verify(&server, histories, about);
         server

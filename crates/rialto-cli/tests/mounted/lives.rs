@@ -167,8 +167,9 @@ impl Database {
     fn restore(&mut self, taken: &Taken, histories: &[History; CLIENTS], about: &str) {
         let about = &format!("{about}, the backup {}", taken.at.display());
         let data = self.scratch.path().join("restored");
-        restore(&taken.at, &data, about);
-        check(&data, about);
+        let said = self.scratch.path().join("said");
+        restore(&taken.at, &data, &said, about);
+        check(&data, &said, about);
         let said = self.said();
         let started = Server::start(&data, &Settings::default(), &self.boot, said, |_| {});
         let server = started.unwrap_or_else(|ended| panic!("{about}: {ended:?}"));
@@ -284,7 +285,7 @@ impl Database {
             power_lost |= self.interrupt_recovery(settings, about) && !closed;
         }
         if self.random.chance(1, 3) {
-            check(self.mounted.path(), about);
+            check(self.mounted.path(), &self.scratch.path().join("said"), about);
             tally.checks += 1;
         }
         let server = self.start(settings, |_| {}).unwrap_or_else(|ended| panic!("{about}: {ended:?}"));
@@ -370,5 +371,6 @@ pub fn lives(seed: u64, tally: &mut Tally) {
     server.terminate();
     let ended = server.ended(about);
     assert_eq!(ended.status.code(), Some(0), "RIALTO_SEED={seed}, at last: {ended:?}");
-    check(database.mounted.path(), &format!("RIALTO_SEED={seed}, at last"));
+    let said = database.scratch.path().join("said");
+    check(database.mounted.path(), &said, &format!("RIALTO_SEED={seed}, at last"));
 }

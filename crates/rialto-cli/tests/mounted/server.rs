@@ -14,7 +14,8 @@ use rialto::io::Random;
 use crate::client::Client;
 use crate::killer;
 
-/// Longer than a server takes to begin or to end, however slow the machine is: one that takes longer hangs.
+/// Longer than a server takes to begin or to end, and any other program to run, however slow the machine is: one that takes longer
+/// hangs.
 const PATIENCE: Duration = Duration::from_secs(240);
 
 /// What the server is started with.
@@ -179,10 +180,10 @@ fn first_line(child: &mut Child, said: &Path) -> String {
         // The receiver is gone if that took too long.
         let _ = told.send(line);
     });
-    line.recv_timeout(PATIENCE).unwrap_or_else(|_| hangs(child, "begin", said))
+    line.recv_timeout(PATIENCE).unwrap_or_else(|_| hangs(child, "does not begin", said))
 }
 
-/// Waits for a server's end.
+/// Waits for a program's end.
 fn wait(child: &mut Child, said: &Path) -> ExitStatus {
     let until = Instant::now() + PATIENCE;
     loop {
@@ -190,38 +191,39 @@ fn wait(child: &mut Child, said: &Path) -> ExitStatus {
             return status;
         }
         if Instant::now() > until {
-            hangs(child, "end", said);
+            hangs(child, "does not end", said);
         }
         thread::sleep(Duration::from_millis(1));
     }
 }
 
-/// A server does not come to its beginning, or to its end.
+/// A program does not come to its beginning, or to its end.
 fn hangs(child: &mut Child, what: &str, said: &Path) -> ! {
     let _ = child.kill();
     let _ = child.wait();
-    panic!("a server does not {what} in {PATIENCE:?}: {}", heard(said));
+    panic!("the program {what} in {PATIENCE:?}: {}", heard(said));
 }
 
 fn heard(said: &Path) -> String {
     String::from_utf8_lossy(&fs::read(said).unwrap_or_default()).into_owned()
 }
 
-/// `rialto check` of a directory that nobody serves finds it sound.
-pub fn check(data: &Path, about: &str) {
-    rialto(Command::new(env!("CARGO_BIN_EXE_rialto")).arg("check").arg(data), about);
+/// `rialto check` of a directory that nobody serves finds it sound. What it says goes to a file.
+pub fn check(data: &Path, said: &Path, about: &str) {
+    rialto(Command::new(env!("CARGO_BIN_EXE_rialto")).arg("check").arg(data), said, about);
 }
 
-/// `rialto restore` of a backup to a new directory.
-pub fn restore(backup: &Path, data: &Path, about: &str) {
+/// `rialto restore` of a backup to a new directory. What it says goes to a file.
+pub fn restore(backup: &Path, data: &Path, said: &Path, about: &str) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_rialto"));
-    rialto(command.arg("restore").arg("--from").arg(backup).arg("--data").arg(data), about);
+    rialto(command.arg("restore").arg("--from").arg(backup).arg("--data").arg(data), said, about);
 }
 
-/// Runs the program to its end, which has to be a success.
-fn rialto(command: &mut Command, about: &str) {
-    let output = command.output().expect("it runs");
-    let text =
-        [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).concat();
-    assert_eq!(output.status.code(), Some(0), "{about}: {text}");
+/// Runs the program to its end, which has to be a success and to come.
+fn rialto(command: &mut Command, said: &Path, about: &str) {
+    let output = fs::File::create(said).expect("the scratch directory takes a file");
+    let errors = output.try_clone().expect("a file has two handles");
+    let mut child = command.stdout(output).stderr(errors).spawn().expect("it runs");
+    let status = wait(&mut child, said);
+    assert_eq!(status.code(), Some(0), "{about}: {}", heard(said));
 }
