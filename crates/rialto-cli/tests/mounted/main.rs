@@ -153,7 +153,16 @@ fn fills_up(kind: Kind) {
          stopped by it, {went_on} that went on, {killed} kills of a real server, {transactions} transactions, RIALTO_SEED={seed}",
         kind.name()
     );
+    assert!(rounds >= databases && transactions > 0, "each file system is filled up under clients");
+    // What the clients of one round write may fit into the room that was left (of half of them, or fewer); not so that of many.
+    assert!(
+        rounds < FULL_AT_LEAST_ONCE || refused + stopped > 0,
+        "RIALTO_SEED={seed}: {rounds} times no room was left, and no client and no server was told"
+    );
 }
+
+/// In one of so many rounds at least the clients meet the end of the room.
+const FULL_AT_LEAST_ONCE: u64 = 12;
 
 #[test]
 fn an_ext4_that_fills_up_loses_nothing() {
