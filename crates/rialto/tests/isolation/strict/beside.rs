@@ -5,21 +5,23 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use rialto::io::Random;
-use rialto::{Canceller, Database, Error, Options};
+use rialto::{Canceller, Error, Options};
 
-use super::clients::{Client, Site};
+use super::clients::{Client, Site, ended};
 use super::engines::change_engine;
 use super::observed::{Attempt, EXTRA, ROWS, TABLES};
 
 /// An index that comes or goes.
-fn change_index(db: &Database, random: &mut Random) {
+fn change_index(site: &Site<'_>, random: &mut Random) {
     let table = random.below(TABLES as u64) as usize;
-    let outcome = db.transact(|tx| match tx.create_index(ROWS[table], EXTRA[table], &["part"], false) {
+    let outcome = site.db.transact(|tx| match tx.create_index(ROWS[table], EXTRA[table], &["part"], false) {
         Err(Error::NameTaken { .. }) => tx.drop_index(EXTRA[table]),
         outcome => outcome,
     });
     // The disk may be gone, and the tables are in much use.
-    drop(outcome);
+    if let Err(error) = outcome {
+        ended(&error, site.about);
+    }
 }
 
 /// Changes the database until it is over; the attempts at what it does to rows.
@@ -30,7 +32,7 @@ pub fn change(site: &Site<'_>, options: &Options, mut random: Random, over: &Ato
         match random.below(8) {
             0 if !client.is_over() => client.truncate(),
             0 => {}
-            1..3 => change_index(site.db, &mut random),
+            1..3 => change_index(site, &mut random),
             _ => change_engine(site.db, options, &mut random)
                 .unwrap_or_else(|error| panic!("{}: {error}", site.about)),
         }

@@ -18,7 +18,7 @@ use super::observed::{Attempt, Clock, Outcome, TABLES};
 use super::script::{Script, Verdict};
 
 /// What an error says of a transaction.
-enum Ended {
+pub enum Ended {
     /// It was aborted; another one may be tried.
     Aborted,
     /// It was aborted, and the log takes no more.
@@ -26,7 +26,8 @@ enum Ended {
     Unknown,
 }
 
-fn ended(error: &Error, about: &str) -> Ended {
+/// Fails for an error that no history gives.
+pub fn ended(error: &Error, about: &str) -> Ended {
     match error {
         Error::OutcomeUnknown { .. } => Ended::Unknown,
         Error::Stopped { .. } | Error::Io { .. } | Error::Closed | Error::DiskFull { .. } => Ended::Over,
