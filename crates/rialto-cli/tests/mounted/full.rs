@@ -18,6 +18,9 @@ use crate::work::{Failures, Work};
 const ROUNDS: u64 = 2;
 /// For how long a commit is tried once there is room again.
 const PATIENCE: Duration = Duration::from_secs(120);
+/// After how long clients without an answer on a full btrfs have room again: its kernel can keep the write of a page of a map waiting
+/// for room without an end, and with it the server's commits.
+const STALLS: Duration = Duration::from_secs(15);
 
 /// What was done, for the tally.
 #[derive(Debug, Default)]
@@ -27,6 +30,8 @@ pub struct Tally {
     pub stopped: u64,
     pub went_on: u64,
     pub killed: u64,
+    /// Servers that took commits again only when there was room.
+    pub stalled: u64,
     pub transactions: u64,
 }
 
@@ -59,8 +64,13 @@ impl Database {
         Server::start(&self.mount.path().join("data"), settings, &self.boot, said, |_| {})
     }
 
-    /// Clients work, and the room goes meanwhile.
-    fn work(&mut self, server: &Server, room: Option<u64>, about: &str) -> ([History; CLIENTS], Failures) {
+    /// Clients work, and the room goes meanwhile. Whether there had to be room again for their answers.
+    fn work(
+        &mut self,
+        server: &Server,
+        room: Option<u64>,
+        about: &str,
+    ) -> ([History; CLIENTS], Failures, bool) {
         let mut histories = self.tables.clone().map(History::new);
         let progress = Progress::default();
         let failures = Failures::default();
@@ -68,7 +78,8 @@ impl Database {
         let pause = Duration::from_millis(self.random.below(60));
         let randoms: [Random; CLIENTS] = std::array::from_fn(|_| self.random.fork());
         let (names, mount) = (&self.names, &self.mount);
-        thread::scope(|scope| {
+        let has_stalled = thread::scope(|scope| {
+            let mut clients = Vec::new();
             for ((client, history), mut random) in histories.iter_mut().enumerate().zip(randoms) {
                 let work = Work {
                     client,
@@ -80,14 +91,25 @@ impl Database {
                     failures: &failures,
                     about,
                 };
-                scope.spawn(move || work.run(&server.address, history, &mut random));
+                clients.push(scope.spawn(move || work.run(&server.address, history, &mut random)));
             }
-            if let Some(room) = room {
-                thread::sleep(pause);
-                mount.leave_room(room);
+            let Some(room) = room else { return false };
+            thread::sleep(pause);
+            mount.leave_room(room);
+            if mount.kind() != Kind::Btrfs {
+                return false;
             }
+            let until = Instant::now() + STALLS;
+            while !clients.iter().all(|client| client.is_finished()) {
+                if Instant::now() > until {
+                    mount.make_room();
+                    return true;
+                }
+                thread::sleep(Duration::from_millis(1));
+            }
+            false
         });
-        (histories, failures)
+        (histories, failures, has_stalled)
     }
 
     /// With room again, a server takes commits; false if it has stopped instead.
@@ -121,9 +143,7 @@ impl Database {
         assert_eq!(ended.status.code(), Some(4), "{about}: {ended:?}");
         says_what_is_full(&ended.said, about);
         tally.stopped += 1;
-        if self.mount.is_full() {
-            self.mount.make_room();
-        }
+        self.mount.make_room();
         self.next(settings, histories, about)
     }
 
@@ -142,8 +162,9 @@ impl Database {
             [Then::Goes, Then::Goes, Then::Killed, Then::Crowded, Then::Asked][self.random.below(5) as usize];
         let room = self.random.below(4 << 20);
         let about = &format!("{about}, {room} bytes of room, {then:?}");
-        let (histories, failures) = self.work(&server, Some(room), about);
+        let (histories, failures, has_stalled) = self.work(&server, Some(room), about);
         tally.rounds += 1;
+        tally.stalled += u64::from(has_stalled);
         tally.refused += u64::from(failures.full() > 0);
         tally.transactions += histories.iter().map(|history| history.told.len() as u64).sum::<u64>();
 
@@ -167,7 +188,7 @@ impl Database {
                 }
                 tally.went_on += 1;
                 self.verify(&server, &histories, about);
-                let (histories, _) = self.work(&server, None, about);
+                let (histories, _, _) = self.work(&server, None, about);
                 server.kill();
                 tally.killed += 1;
                 let ended = server.ended(about);

@@ -48,6 +48,7 @@ impl Kind {
 
 /// A mounted file system; it is unmounted and gone when this is dropped.
 pub struct LoopMount {
+    kind: Kind,
     at: PathBuf,
     scratch: Directory,
 }
@@ -63,7 +64,11 @@ impl LoopMount {
             .map_err(|error| error.to_string())?;
         run(kind.maker().arg(&image))?;
         run(Command::new("mount").args(["-o", "loop"]).arg(&image).arg(&at))?;
-        Ok(LoopMount { at, scratch })
+        Ok(LoopMount { kind, at, scratch })
+    }
+
+    pub fn kind(&self) -> Kind {
+        self.kind
     }
 
     pub fn path(&self) -> &Path {
@@ -105,8 +110,11 @@ impl LoopMount {
         self.ballast().exists()
     }
 
-    /// Gives the room back.
+    /// Gives the room back, if it is taken.
     pub fn make_room(&self) {
+        if !self.is_full() {
+            return;
+        }
         std::fs::remove_file(self.ballast()).expect("it was taken");
         // Some give it to others only with the next of their own commits.
         run(Command::new("sync").arg("--file-system").arg(&self.at)).expect("it has room again");
