@@ -816,7 +816,9 @@ impl Running {
         }
         drop(self.resources.lock().take());
         core.releases.end();
-        core.in_flight.drain();
+        if !canary::is_back("close-beside-commits") {
+            core.in_flight.drain();
+        }
     }
 
     /// Ends all threads.

@@ -4,13 +4,19 @@
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, Instant};
 
 use rialto::checkpoint::home::read_home;
 use rialto::io::{FaultyDisk, Random};
 use rialto::recovery::check;
 use rialto::row::{Column, ColumnType, Value};
-use rialto::{Checkpointing, Database, Error, Logging, OpenError, Options, Result, Scan, TableDef};
+use rialto::{
+    Checkpointing, Database, Durability, Error, LockForm, Logging, OpenError, Options, Result, Scan, TableDef,
+};
+
+use crate::common::quiet;
+use crate::common::seeds::for_a_while;
 
 type Rows = BTreeMap<i32, i64>;
 
@@ -406,5 +412,66 @@ fn lives_with_and_without_logging_and_ends_at_any_step() {
     println!(
         "tally: lives with and without logging, {rounds} seeds, {power_lost} losses of power, {killed} kills, {closed} closes, \
          RIALTO_SEED={base}"
+    );
+}
+
+/// Rows of each client, which a transaction sets alike.
+const ALIKE: i32 = 60;
+
+/// Sets the rows of a client to its next number until the database is closed; the last number that was answered.
+fn set_alike(db: &Database, client: i32, mut random: Random, about: &str) -> i64 {
+    let Ok(table) = db.table("t") else { return 0 };
+    for n in 1.. {
+        let level = if random.chance(1, 2) { Durability::Disk } else { Durability::Memory };
+        let outcome = db.transact_with(&quiet::level(level), |tx| {
+            (0..ALIKE).try_for_each(|nth| {
+                let there = tx.update(&table, client * ALIKE + nth, &[(1, Value::Int8(n))])?;
+                assert!(there, "{about}: the rows were there before");
+                Ok(())
+            })
+        });
+        match outcome {
+            Ok(()) => {}
+            Err(Error::Closed) => return n - 1,
+            Err(error) => panic!("{about}: {error}"),
+        }
+    }
+    unreachable!("a close ends it")
+}
+
+/// Clients commit when the close comes. All that was answered is there, and nothing of what was refused, whether there is a log or not.
+#[test]
+fn a_close_amid_commits_keeps_what_was_answered() {
+    const CLIENTS: i32 = 3;
+    let commits = AtomicI64::new(0);
+    let (first, seeds) = for_a_while(|seed| {
+        let mut random = Random::new(seed);
+        let disk = FaultyDisk::new(seed);
+        let locks = LockForm::ALL[random.below(3) as usize];
+        let logging = if random.chance(2, 3) { Logging::None } else { Logging::Value };
+        let about = &format!("RIALTO_SEED={seed}, {logging:?}, {locks:?}");
+        let rows = 0..CLIENTS * ALIKE;
+        let db = made(&disk);
+        rows.clone().try_for_each(|id| put(&db, id, 0)).unwrap();
+        db.close().unwrap();
+        let db = Database::open_on(disk.clone(), Options { locks, ..options(logging) }).unwrap();
+        let answered: Vec<i64> = std::thread::scope(|scope| {
+            let clients: Vec<_> = (0..CLIENTS)
+                .map(|client| (db.clone(), client, random.fork()))
+                .map(|(db, client, random)| scope.spawn(move || set_alike(&db, client, random, about)))
+                .collect();
+            std::thread::sleep(Duration::from_micros(random.below(3_000)));
+            db.close().unwrap();
+            clients.into_iter().map(|client| client.join().unwrap()).collect()
+        });
+        let expected: Rows = rows.map(|id| (id, answered[(id / ALIKE) as usize])).collect();
+        disk.crash();
+        let disk = disk.restart();
+        assert_eq!(self::rows(&open(&disk, Logging::Value)), expected, "{about}: {answered:?} were answered");
+        commits.fetch_add(answered.iter().sum(), Ordering::Relaxed);
+    });
+    println!(
+        "tally: closes amid commits, {seeds} seeds, {} commits, RIALTO_SEED={first}",
+        commits.into_inner()
     );
 }
