@@ -30,7 +30,7 @@ impl Settings {
                 words.extend([name.to_owned(), (*value).to_owned()]);
             }
         };
-        add("--log-bytes-max", &["16777216", "16777216", "67108864"]);
+        add("--log-bytes-max", &["2097152", "2097152", "67108864"]);
         add("--log-writes", &["direct", "direct-sync", "buffered"]);
         add("--log-writes-in-flight", &["1", "2", "3"]);
         add("--engine", &["data-oriented"]);

@@ -3,7 +3,7 @@
 //! commit no client waits for the log, and all of it is written.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::common::quiet;
 use crate::common::seeds::for_a_while;
@@ -90,4 +90,44 @@ fn what_is_committed_comes_to_disk_when_nothing_else_happens() {
         }
     });
     println!("tally: commits at rest, {seeds} seeds, {} rounds, RIALTO_SEED={first}", rounds.into_inner());
+}
+
+/// How long a commit of level memory stays off the disk while nothing else happens, at the least of a few times.
+fn stays_off_the_disk(design: GroupCommitDesign, memory_flush_interval: Duration) -> Duration {
+    let options = Options {
+        durability: Durability::Memory,
+        group_commit: design.into(),
+        memory_flush_interval,
+        ..quiet::options()
+    };
+    let db = Database::open_on(MemoryDisk::new(), options).unwrap();
+    let table = quiet::numbers(&db);
+    let once = |n| {
+        db.sync().unwrap();
+        let before = db.metrics().log.packets;
+        let began = Instant::now();
+        db.transact(|tx| tx.update(&table, 1, &[(1, Value::Int4(n))])).unwrap();
+        within(Duration::from_secs(60), "a commit", || db.metrics().log.packets > before);
+        began.elapsed()
+    };
+    (1..4).map(once).min().expect("there are some")
+}
+
+/// The interval counts: commits stay off the disk for about so long, and not for a time of its own.
+#[test]
+fn a_commit_stays_off_the_disk_for_the_interval() {
+    std::thread::scope(|scope| {
+        for design in GroupCommitDesign::ALL {
+            scope.spawn(move || {
+                let interval = Duration::from_millis(300);
+                let (shorter, longer) =
+                    (stays_off_the_disk(design, interval / 100), stays_off_the_disk(design, interval));
+                assert!(longer >= interval / 2, "{design}: {longer:?} of {interval:?}");
+                assert!(
+                    shorter * 2 < longer,
+                    "{design}: {shorter:?}, and {longer:?} with 100 times the interval"
+                );
+            });
+        }
+    });
 }
