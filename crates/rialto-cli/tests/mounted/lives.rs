@@ -35,6 +35,8 @@ enum End {
 pub struct Tally {
     pub power_lost: u64,
     pub killed: u64,
+    /// Of losses of power and kills: on the data-oriented engine.
+    pub data_oriented: u64,
     pub asked: u64,
     pub faults: u64,
     pub stopped: u64,
@@ -269,6 +271,7 @@ impl Database {
             tally.asked += u64::from(end == End::Asked && !stops);
             disk.leave_room(ROOM);
         }
+        tally.data_oriented += u64::from(end != End::Asked && settings.is_data_oriented());
         if let Some(last) = taken.last() {
             self.restore(last, &histories, about);
             tally.restored += 1;

@@ -39,6 +39,10 @@ impl Settings {
         add("--recovery-within-s", &["0.2"]);
         Settings(words)
     }
+
+    pub fn is_data_oriented(&self) -> bool {
+        self.0.iter().any(|word| word == "data-oriented")
+    }
 }
 
 /// A machine's number of this start, in a file that the server finds in the place of the kernel's.

@@ -168,6 +168,8 @@ struct Tally {
     power_lost: u64,
     killed: u64,
     closed: u64,
+    /// Of losses of power and kills: on the data-oriented engine.
+    data_oriented: u64,
     /// Lives beside backups that ended well, on a disk without a fault, and those in which a backup was made.
     kept_well: u64,
     backed_up_well: u64,
@@ -364,6 +366,7 @@ fn lives(seed: u64, most_is_defined: bool, tally: &mut Tally) {
             tally.kept_well += 1;
             tally.backed_up_well += u64::from(!copies.taken.is_empty());
         }
+        tally.data_oriented += u64::from(end.is_some() && options.locks == LockForm::Local);
         match end {
             Some(End::Killed) => tally.killed += 1,
             Some(End::PowerLost) => tally.power_lost += 1,
@@ -434,6 +437,7 @@ fn ledgers(what: &str, most_is_defined: bool) {
         power_lost,
         killed,
         closed,
+        data_oriented,
         kept_well,
         backed_up_well,
         backups,
@@ -442,7 +446,8 @@ fn ledgers(what: &str, most_is_defined: bool) {
         refused,
     } = tally;
     println!(
-        "tally: {what} of {databases} databases, {power_lost} losses of power, {killed} kills, {closed} closes, \
+        "tally: {what} of {databases} databases, {power_lost} losses of power, {killed} kills, {data_oriented} ends on the \
+         data-oriented engine, {closed} closes, \
          {backups} backups restored, {archives} with an archive, {transactions} transactions, {refused}, RIALTO_SEED={seed}"
     );
     // A log that grows too fast crowds a backup out.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use rialto::io::{FaultyDisk, Random, TracedStep};
-use rialto::{Database, Options};
+use rialto::{Database, LockForm, Options};
 
 use super::clients::Refusals;
 use super::contents::{Contents, contents, prepare};
@@ -139,6 +139,8 @@ impl Run {
 #[derive(Default)]
 struct Tally {
     ends: u64,
+    /// Of these on the data-oriented engine.
+    data_oriented: u64,
     transactions: i64,
 }
 
@@ -167,6 +169,7 @@ fn power(seed: u64, tally: &mut Tally) {
         let bounds = Bounds::of(&told, least, step.number());
         run.check(End::PowerLost, &left, &bounds, &about, &trace[..=at]);
         tally.ends += 1;
+        tally.data_oriented += u64::from(options.locks == LockForm::Local);
     }
     tally.transactions += told.iter().map(|it| it.least_before(END)).sum::<i64>();
 }
@@ -194,6 +197,7 @@ fn kills(seed: u64, until: Instant, tally: &mut Tally) {
         let left = run.disk.clone();
         run.check(End::Killed, &left, &bounds, &about, &[]);
         tally.ends += 1;
+        tally.data_oriented += u64::from(options.locks == LockForm::Local);
         tally.transactions += told.iter().map(|it| it.least(false)).sum::<i64>();
         if is_over || Instant::now() > until {
             return;
@@ -205,10 +209,10 @@ fn kills(seed: u64, until: Instant, tally: &mut Tally) {
 fn it_is_there_whichever_step_the_power_is_lost_in() {
     let mut tally = Tally::default();
     let (seed, runs) = for_a_while(|seed| power(seed, &mut tally));
-    let Tally { ends, transactions } = tally;
+    let Tally { ends, data_oriented, transactions } = tally;
     println!(
-        "tally: ledgers at each step of {runs} databases, {ends} losses of power, {transactions} transactions, \
-         RIALTO_SEED={seed}"
+        "tally: ledgers at each step of {runs} databases, {ends} losses of power, {data_oriented} ends on the data-oriented \
+         engine, {transactions} transactions, RIALTO_SEED={seed}"
     );
 }
 
@@ -217,9 +221,10 @@ fn it_is_there_whichever_step_the_process_is_killed_in() {
     let mut tally = Tally::default();
     let until = Instant::now() + Random::test_time_from_environment();
     let (seed, _) = for_a_while(|seed| kills(seed, until, &mut tally));
-    let Tally { ends, transactions } = tally;
+    let Tally { ends, data_oriented, transactions } = tally;
     println!(
-        "tally: ledgers killed at each step, {ends} kills, {transactions} transactions, RIALTO_SEED={seed}"
+        "tally: ledgers killed at each step, {ends} kills, {data_oriented} ends on the data-oriented engine, \
+         {transactions} transactions, RIALTO_SEED={seed}"
     );
 }
 
