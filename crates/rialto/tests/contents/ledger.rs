@@ -12,6 +12,7 @@ mod restores;
 mod steps;
 mod told;
 
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -20,6 +21,7 @@ use crate::common::seeds::for_a_while;
 use clients::{Client, Refusals, procedures};
 use contents::{Contents, SIDES, WRITERS, compare, contents, prepare};
 use copies::{Copies, Shelf, Taken, archive_on, has_no_log, plan, restored};
+use kept::{Opening, keep, tell};
 use rialto::backup::{Archive, RestoreTo};
 use rialto::io::{Caching, Disk, FaultKind, FaultyDisk, Random};
 use rialto::recovery::check::check;
@@ -404,13 +406,31 @@ fn lives(seed: u64, most_is_defined: bool, tally: &mut Tally) {
             sound(&disk, memory, about);
         }
         let archived = if archives { kept.restored(&disk, memory, about) } else { None };
-        options = any_options(&mut random, memory, archive(&disk));
-        db = Database::open_on(disk.clone(), options.clone())
-            .unwrap_or_else(|error| panic!("{about}: {error}"));
-        let found = contents(&db, about);
-        let least: Vec<i64> = told.iter().map(|it| it.least(power_lost)).collect();
-        Bounds::of(&told, least, END).check(&found.counts, &format!("{about}, {end:?}"));
-        check_contents(&found, &state, about);
+        let (copy, opening) = (disk.copied(), Opening { memory, seed: random.next() });
+        options = opening.options(archive(&disk));
+        let about = &format!("{about}, {end:?}, opened with {}", describe(&options));
+        let least = told.iter().map(|it| it.least(power_lost)).collect();
+        let bounds = Bounds::of(&told, least, END);
+        let checked = catch_unwind(AssertUnwindSafe(|| {
+            let db = Database::open_on(disk.clone(), options.clone())
+                .unwrap_or_else(|error| panic!("{about}: {error}"));
+            let found = contents(&db, about);
+            bounds.check(&found.counts, about);
+            check_contents(&found, &state, about);
+            (db, found)
+        }));
+        let found = match checked {
+            Ok((opened, found)) => {
+                db = opened;
+                found
+            }
+            Err(panic) => {
+                copy.kill();
+                let directories = if archives { 2 } else { 1 };
+                tell(&keep(&copy.restart(), directories, opening, &bounds, &[about.clone()]));
+                resume_unwind(panic);
+            }
+        };
         if let Some(archived) = archived {
             tally.archives += 1;
             let about = &format!("{about}, its last backup with the archive");

@@ -246,9 +246,10 @@ fn power(seed: u64, until: Instant, tally: &mut Tally) {
         let kept = machine.copied();
         let least = told.iter().map(|it| it.least_before(step.number())).collect();
         let bounds = Bounds::of(&told, least, step.number());
+        let opening = run.opening();
         let checked = catch_unwind(AssertUnwindSafe(|| {
             let recovered = machine.restart();
-            let db = Database::open_on(recovered.clone(), run.options(&recovered))
+            let db = Database::open_on(recovered.clone(), opening.options(run.archive(&recovered)))
                 .unwrap_or_else(|error| panic!("{about}: {error}"));
             let found = contents(&db, about);
             bounds.check(&found.counts, about);
@@ -266,7 +267,7 @@ fn power(seed: u64, until: Instant, tally: &mut Tally) {
         if let Err(panic) = checked {
             let steps = trace[..=at].iter().map(ToString::to_string);
             let lines: Vec<String> = [about.clone()].into_iter().chain(steps).collect();
-            let at = keep(&kept.restart(), copies.directories(), run.memory, &bounds, &lines);
+            let at = keep(&kept.restart(), copies.directories(), opening, &bounds, &lines);
             println!("kept, with the archive and the backups: {}", at.display());
             resume_unwind(panic);
         }

@@ -5,15 +5,16 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
+use rialto::backup::Archive;
 use rialto::io::{FaultyDisk, Random, TracedStep};
 use rialto::{Database, LockForm, Options};
 
 use super::clients::Refusals;
 use super::contents::{Contents, contents, prepare};
 use super::copies::{Copies, Shelf, archive_on};
-use super::kept::{VARIABLE, judge, keep};
+use super::kept::{Opening, VARIABLE, judge, keep, tell};
 use super::told::{Bounds, END, Told};
-use super::{End, MEMORY, STILL, Work, any_options, check_contents, describe, one_of, sound, work};
+use super::{End, MEMORY, STILL, Work, check_contents, describe, one_of, sound, work};
 use crate::common::seeds::for_a_while;
 
 /// A run of all clients, of which each step is to be an end.
@@ -56,10 +57,19 @@ impl Run {
         run
     }
 
+    /// What the database is opened with next.
+    pub fn opening(&mut self) -> Opening {
+        Opening { memory: self.memory, seed: self.random.next() }
+    }
+
+    /// Its archive, if it has one, on this disk.
+    pub fn archive(&self, disk: &FaultyDisk) -> Option<Archive> {
+        self.archives.then(|| archive_on(disk))
+    }
+
     /// Options for a database on this disk.
     pub fn options(&mut self, disk: &FaultyDisk) -> Options {
-        let archive = self.archives.then(|| archive_on(disk));
-        any_options(&mut self.random, self.memory, archive)
+        self.opening().options(self.archive(disk))
     }
 
     /// What is told from now on.
@@ -96,6 +106,7 @@ impl Run {
     fn check(&mut self, end: End, left: &FaultyDisk, bounds: &Bounds, about: &str, before: &[TracedStep]) {
         // What is opened here changes the shared maps.
         let copy = left.copied();
+        let opening = self.opening();
         let checked = catch_unwind(AssertUnwindSafe(|| {
             let mut disk = left.restart();
             if self.random.chance(1, 8) {
@@ -114,7 +125,7 @@ impl Run {
             if self.random.chance(1, 8) {
                 sound(&disk, self.memory, about);
             }
-            let options = self.options(&disk);
+            let options = opening.options(self.archive(&disk));
             let about = &format!("{about}, opened with {}", describe(&options));
             let db =
                 Database::open_on(disk.clone(), options).unwrap_or_else(|error| panic!("{about}: {error}"));
@@ -125,11 +136,8 @@ impl Run {
         if let Err(panic) = checked {
             let steps = before.iter().map(ToString::to_string);
             let lines: Vec<String> = [about.to_owned()].into_iter().chain(steps).collect();
-            let at = keep(&copy.restart(), 1, self.memory, bounds, &lines);
-            println!(
-                "kept, to be recovered again: {VARIABLE}={} (test a_kept_run_is_judged_again)",
-                at.display()
-            );
+            let at = keep(&copy.restart(), 1, opening, bounds, &lines);
+            tell(&at);
             resume_unwind(panic);
         }
     }
@@ -242,7 +250,8 @@ fn a_kept_run_is_judged_again() {
     drop(db);
     run.disk.kill();
     let bounds = Bounds::of(&told, told.iter().map(|it| it.least(false)).collect(), END);
-    let kept = |bounds: &Bounds| keep(&run.disk.copied().restart(), 1, run.memory, bounds, &[]);
+    let opening = run.opening();
+    let kept = |bounds: &Bounds| keep(&run.disk.copied().restart(), 1, opening, bounds, &[]);
     let at = kept(&bounds);
     judge(&at);
     std::fs::remove_dir_all(&at).unwrap();
