@@ -276,7 +276,7 @@ fn interrupted_backup(to: &Directory, command: impl Fn() -> Command) -> Output {
             return output;
         }
         assert!(to.path().join("backup.rialto").exists(), "{}", text(&output));
-        println!("tally: a backup came to its end before it was interrupted");
+        println!("a backup came to its end before it was interrupted");
     }
     panic!("no backup of 20 was interrupted");
 }

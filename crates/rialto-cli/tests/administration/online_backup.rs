@@ -40,7 +40,7 @@ fn is_as_of_one_moment(backups: &[&Directory], least: &[u64], most: &[u64]) {
         let [a, b] = ["a", "b"].map(|table| entries(&mut client, table, writer, most[writer]));
         assert_eq!(a, b, "writer {writer}");
         assert!((least[writer]..=most[writer]).contains(&a), "writer {writer}: {a} of {least:?} to {most:?}");
-        println!("tally: writer {writer} had {a} of {} to {}", least[writer], most[writer]);
+        println!("writer {writer} had {a} of {} to {}", least[writer], most[writer]);
     }
     drop(client);
     assert_eq!(serving.end_by("-TERM"), Some(0));

@@ -92,7 +92,7 @@ pub fn measured<T>(first: f64, measure: impl Fn(&str) -> T, is_enough: impl Fn(&
         if is_enough(&measured) || seconds > 15.0 {
             return measured;
         }
-        println!("tally: {seconds} seconds were not enough");
+        println!("{seconds} seconds were not enough");
         seconds *= 2.0;
     }
 }

@@ -114,7 +114,7 @@ fn a_stream_that_is_taken_while_clients_write_is_the_database_of_one_moment() {
         (disk, least, most)
     });
     let found = is_as_of_one_moment(disk, &least, &most);
-    println!("tally: {least:?} at the beginning of the backup, {found:?} in it, {most:?} at its end");
+    println!("{least:?} at the beginning of the backup, {found:?} in it, {most:?} at its end");
 }
 
 #[test]

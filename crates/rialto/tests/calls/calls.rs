@@ -310,14 +310,15 @@ fn combination(random: &mut Random) -> (Logging, Checkpointing) {
 }
 
 /// Lives of a database, each ended by a crash or a SIGKILL at any step, and each with logging and checkpoints of its own.
-fn lives(seed: u64) -> (u64, u64) {
+/// Lives of a database; how many calls were replayed, and how often the power was lost and the process killed.
+fn lives(seed: u64) -> (u64, [u64; 2]) {
     let mut random = Random::new(seed);
     let mut disk = FaultyDisk::new(random.next());
     let db = Database::open_on(disk.clone(), calls()).unwrap();
     prepare(&db);
     let mut states = vec![contents(&db)];
     let (mut db, mut first) = (Some(db), 0);
-    let (mut replayed, mut crashes) = (0, 0);
+    let (mut replayed, mut ends) = (0, [0; 2]);
     for life in 0..4 {
         let about = format!("RIALTO_SEED={seed}, life {life}");
         let open = db.take().expect("opened before");
@@ -363,7 +364,7 @@ fn lives(seed: u64) -> (u64, u64) {
         if !disk.is_down() {
             if kill { disk.kill() } else { disk.crash() }
         }
-        crashes += 1;
+        ends[usize::from(kill)] += 1;
         disk = disk.restart();
         // With one thread, and with several: the same, and again (I8).
         let mut found: Option<Vec<String>> = None;
@@ -408,21 +409,22 @@ fn lives(seed: u64) -> (u64, u64) {
         states.truncate(reached as usize + 1);
         first = reached;
     }
-    (replayed, crashes)
+    (replayed, ends)
 }
 
 #[test]
 fn calls_are_run_again_after_crashes_beside_values_ddl_and_loads() {
     let base = Random::seed_from_environment();
     let until = Instant::now() + Random::test_time_from_environment();
-    let (mut seed, mut replayed, mut crashes) = (base, 0, 0);
+    let (mut seed, mut replayed, mut power_lost, mut killed) = (base, 0, 0, 0);
     // Some lives replay few calls or none.
     while replayed < 50 || Instant::now() < until {
-        let (calls, ends) = lives(seed);
-        (replayed, crashes, seed) = (replayed + calls, crashes + ends, seed.wrapping_add(1));
+        let (calls, [by_power, by_kill]) = lives(seed);
+        (replayed, power_lost, killed) = (replayed + calls, power_lost + by_power, killed + by_kill);
+        seed = seed.wrapping_add(1);
     }
     println!(
-        "tally: calls under crashes, {replayed} calls replayed, {crashes} losses of power, RIALTO_SEED={base}"
+        "tally: calls under crashes, {replayed} calls replayed, {power_lost} losses of power, {killed} kills, RIALTO_SEED={base}"
     );
 }
 

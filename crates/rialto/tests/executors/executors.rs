@@ -754,7 +754,7 @@ fn a_plan_follows_how_often_actions_abort() {
                     }
                     std::thread::sleep(Duration::from_millis(10));
                 }
-                println!("tally: action {action} aborts, followed in {:?}", began.elapsed());
+                println!("action {action} aborts, followed in {:?}", began.elapsed());
             }
             Ok(())
         };
@@ -836,7 +836,7 @@ fn a_hot_range_is_shared_out_wherever_it_goes() {
                     let (all, most): (u64, u64) = (served.iter().sum(), *served.iter().max().unwrap());
                     if all > 400 && (most * 4) as f64 <= 1.2 * all as f64 {
                         println!(
-                            "tally: hot range at {first}, {threads} threads, shared out in {:?}",
+                            "hot range at {first}, {threads} threads, shared out in {:?}",
                             began.elapsed()
                         );
                         break;
