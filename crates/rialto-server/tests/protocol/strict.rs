@@ -9,6 +9,8 @@ mod block;
 mod checker;
 #[path = "../../../rialto/tests/isolation/strict/engines.rs"]
 mod engines;
+#[path = "../../../rialto/tests/isolation/strict/keys.rs"]
+mod keys;
 mod line;
 #[allow(dead_code, reason = "the kernel's tests use the rest")]
 #[path = "../../../rialto/tests/isolation/strict/observed.rs"]
@@ -17,8 +19,12 @@ mod pipeline;
 #[path = "../../../rialto/tests/isolation/strict/raw.rs"]
 mod raw;
 #[allow(dead_code, reason = "the kernel's tests use the rest")]
+#[path = "../../../rialto/tests/isolation/strict/scans.rs"]
+mod scans;
 #[path = "../../../rialto/tests/isolation/strict/script.rs"]
 mod script;
+#[path = "../../../rialto/tests/isolation/strict/space.rs"]
+mod space;
 mod statements;
 #[path = "../../../rialto/tests/isolation/strict/walk.rs"]
 mod walk;
@@ -35,6 +41,7 @@ use observed::{Attempt, Clock, End, Life, State};
 use rialto::io::{Disk, FaultyDisk, MemoryDisk, Random};
 use rialto::{Checkpointing, Options};
 use rialto_server::ServeOptions;
+use space::Space;
 use worker::{Site, Work, Worker, state};
 
 fn serve(disk: std::sync::Arc<dyn Disk>, options: &Options, random: &mut Random) -> TestServer {
@@ -43,18 +50,18 @@ fn serve(disk: std::sync::Arc<dyn Disk>, options: &Options, random: &mut Random)
     TestServer::serving(disk, options.clone(), serve)
 }
 
-/// What one client does alone, and what it has found in the end.
-fn alone(
+/// What a client that is alone finds.
+fn looks(
     server: &TestServer,
-    works: &[Work],
     clock: &Clock,
+    space: Space,
     random: &mut Random,
     about: &str,
 ) -> (Vec<Attempt>, State) {
     let nobody = Mutex::new(Vec::new());
-    let site = Site { address: server.address, clock, cancellable: &nobody, may_end: false, about };
+    let site = Site { address: server.address, clock, space, cancellable: &nobody, may_end: false, about };
     let mut worker = Worker::new(&site, random.fork());
-    works.iter().for_each(|work| worker.until_done(*work));
+    worker.until_done(Work::LookAtAll);
     let found = state(worker.attempts.last().expect("it is done"));
     (worker.attempts, found)
 }
@@ -65,14 +72,21 @@ fn work(
     server: &mut TestServer,
     options: &Options,
     clock: &Clock,
+    space: Space,
     each: u64,
     end: Option<End>,
     random: &mut Random,
     about: &str,
 ) -> Vec<Attempt> {
     let (cancellable, over) = (Mutex::new(Vec::new()), AtomicBool::new(false));
-    let site =
-        &Site { address: server.address, clock, cancellable: &cancellable, may_end: end.is_some(), about };
+    let site = &Site {
+        address: server.address,
+        clock,
+        space,
+        cancellable: &cancellable,
+        may_end: end.is_some(),
+        about,
+    };
     let (database, with_changes) = (server.database.clone(), random.chance(2, 3));
     std::thread::scope(|scope| {
         let ends = Ends(&over);
@@ -98,18 +112,18 @@ fn work(
 /// One history without an end, and what it was of.
 fn history(seed: u64) -> (Life, String) {
     let mut random = Random::new(seed);
-    let options = options(&mut random);
-    let about = format!("RIALTO_SEED={seed}, {}", describe(&options));
+    let (options, space) = (options(&mut random), Space::any(&mut random));
+    let about = format!("RIALTO_SEED={seed}, {space:?}, {}", describe(&options));
     let mut server = serve(MemoryDisk::new(), &options, &mut random);
-    statements::create(&mut server.connect());
+    statements::create(&mut server.connect(), space);
     let clock = Clock::default();
-    let (mut attempts, _) = alone(&server, &[Work::Fill, Work::LookAtAll], &clock, &mut random, &about);
+    let (mut attempts, _) = looks(&server, &clock, space, &mut random, &about);
     let each = 10 + random.below(30);
-    attempts.extend(work(&mut server, &options, &clock, each, None, &mut random, &about));
+    attempts.extend(work(&mut server, &options, &clock, space, each, None, &mut random, &about));
     // After those that vanished have ended, too: each of their blocks holds what it has written until then.
-    let (last, found) = alone(&server, &[Work::LookAtAll], &clock, &mut random, &about);
+    let (last, found) = looks(&server, &clock, space, &mut random, &about);
     attempts.extend(last);
-    (Life { first: State::new(), attempts, end: End::Closed, last: Some(found) }, about)
+    (Life { first: space.first(), attempts, end: End::Closed, last: Some(found) }, about)
 }
 
 #[test]
@@ -129,7 +143,8 @@ fn histories_over_the_wire_are_strictly_serializable() {
 fn lives(seed: u64) -> (Vec<Life>, String) {
     let mut random = Random::new(seed);
     let mut disk = FaultyDisk::new(random.next());
-    let mut about = format!("RIALTO_SEED={seed}");
+    let space = Space::any(&mut random);
+    let mut about = format!("RIALTO_SEED={seed}, {space:?}");
     let (clock, mut lives) = (Clock::default(), Vec::<Life>::new());
     for life in 0..3 {
         let mut options = options(&mut random);
@@ -139,16 +154,14 @@ fn lives(seed: u64) -> (Vec<Life>, String) {
             one_of(&mut random, &[End::PowerLost, End::Killed, End::PowerLost, End::Killed, End::Closed]);
         about = format!("{about}\n life {life}: {}, {end:?}", describe(&options));
         let mut server = serve(disk.clone(), &options, &mut random);
-        let mut works = vec![Work::LookAtAll];
         if life == 0 {
-            statements::create(&mut server.connect());
-            works.insert(0, Work::Fill);
+            statements::create(&mut server.connect(), space);
         }
-        let (mut attempts, found) = alone(&server, &works, &clock, &mut random, &about);
+        let (mut attempts, found) = looks(&server, &clock, space, &mut random, &about);
         if let Some(before) = lives.last_mut() {
             before.last = Some(found.clone());
         }
-        let first = if life == 0 { State::new() } else { found };
+        let first = if life == 0 { space.first() } else { found };
         let at = disk.steps() + 40 + (40 << random.below(5));
         match end {
             End::Killed => disk.kill_at(at),
@@ -156,7 +169,7 @@ fn lives(seed: u64) -> (Vec<Life>, String) {
             End::Closed => {}
         }
         let each = 10 + random.below(20);
-        attempts.extend(work(&mut server, &options, &clock, each, Some(end), &mut random, &about));
+        attempts.extend(work(&mut server, &options, &clock, space, each, Some(end), &mut random, &about));
         if !disk.is_down() {
             match end {
                 End::Killed => disk.kill(),
@@ -175,7 +188,7 @@ fn lives(seed: u64) -> (Vec<Life>, String) {
     }
     let options = options(&mut random);
     let server = serve(disk, &options, &mut random);
-    let (_, found) = alone(&server, &[Work::LookAtAll], &clock, &mut random, &about);
+    let (_, found) = looks(&server, &clock, space, &mut random, &about);
     if let Some(before) = lives.last_mut() {
         before.last = Some(found);
     }

@@ -8,9 +8,12 @@ mod clients;
 mod engines;
 mod hand_made;
 mod kernel;
+mod keys;
 mod observed;
 mod raw;
+mod scans;
 mod script;
+mod space;
 mod walk;
 
 use std::sync::atomic::AtomicBool;
@@ -22,34 +25,40 @@ use calls::Notes;
 use clients::{Client, Site};
 use engines::{Ends, Tally, describe, judge, one_of, options};
 use kernel::Tables;
-use observed::{Attempt, Clock, End, Life, State};
+use observed::{Attempt, Clock, End, Life};
 use rialto::io::{FaultyDisk, MemoryDisk, Random};
 use rialto::{Checkpointing, Database, Options, TransactionServer, TransactionServerOptions};
+use space::Space;
 
 /// All clients at once, with so many transactions each, until they are done or the disk ends.
 fn work(
     db: &Database,
     options: &Options,
     clock: &Clock,
-    is_new: bool,
+    space: Space,
     each: u64,
     random: &mut Random,
     about: &str,
 ) -> Vec<Attempt> {
-    let tables = if is_new { Tables::create(db) } else { Tables::of(db) };
+    let tables = Tables::of(db);
     let notes = Arc::new(Notes::default());
     calls::register(db, &notes);
     let standbys =
         TransactionServerOptions { queue: 1 + random.below(8) as usize, standbys: random.below(4) as usize };
     let server = TransactionServer::start(db, &standbys).unwrap();
     let (over, cancellers) = (AtomicBool::new(false), Mutex::new(Vec::new()));
-    let site =
-        &Site { db, tables: &tables, clock, notes: &notes, server: &server, cancellers: &cancellers, about };
+    let site = &Site {
+        db,
+        tables: &tables,
+        clock,
+        space,
+        notes: &notes,
+        server: &server,
+        cancellers: &cancellers,
+        about,
+    };
     let mut first = Client::new(site, random.fork());
-    if is_new {
-        first.fill();
-    }
-    // Of what an earlier life has left.
+    // Of what an earlier life has left, or what the tables were made with.
     first.look_at_all();
     let mut attempts = first.end();
     let with_changes = random.chance(1, 2);
@@ -77,13 +86,14 @@ fn concurrent_histories_are_strictly_serializable() {
     let mut tally = Tally::default();
     let seeds = for_a_while(|seed| {
         let mut random = Random::new(seed);
-        let options = options(&mut random);
-        let about = format!("RIALTO_SEED={seed}, {}", describe(&options));
+        let (options, space) = (options(&mut random), Space::any(&mut random));
+        let about = format!("RIALTO_SEED={seed}, {space:?}, {}", describe(&options));
         let db = Database::open_on(MemoryDisk::new(), options.clone()).unwrap();
         let each = 20 + random.below(40);
-        let attempts = work(&db, &options, &Clock::default(), true, each, &mut random, &about);
+        Tables::create(&db, space);
+        let attempts = work(&db, &options, &Clock::default(), space, each, &mut random, &about);
         let last = Some(kernel::state(&db));
-        let lives = [Life { first: State::new(), attempts, end: End::Closed, last }];
+        let lives = [Life { first: space.first(), attempts, end: End::Closed, last }];
         judge(&lives, &about);
         tally.count(&lives);
     });
@@ -94,9 +104,10 @@ fn concurrent_histories_are_strictly_serializable() {
 fn lives(seed: u64) -> (Vec<Life>, String) {
     let mut random = Random::new(seed);
     let mut disk = FaultyDisk::new(random.next());
-    let mut about = format!("RIALTO_SEED={seed}");
+    let space = Space::any(&mut random);
+    let mut about = format!("RIALTO_SEED={seed}, {space:?}");
     let (clock, mut lives) = (Clock::default(), Vec::<Life>::new());
-    let mut first = State::new();
+    let mut first = space.first();
     for life in 0..3 {
         let mut options = options(&mut random);
         options.checkpoint = one_of(&mut random, &Checkpointing::ALL);
@@ -111,7 +122,7 @@ fn lives(seed: u64) -> (Vec<Life>, String) {
         }
         // The tables of the first life are made before the disk ends.
         if life == 0 {
-            Tables::create(&db);
+            Tables::create(&db, space);
         }
         let at = disk.steps() + 40 + (40 << random.below(5));
         match end {
@@ -119,7 +130,7 @@ fn lives(seed: u64) -> (Vec<Life>, String) {
             _ => disk.crash_at(at),
         }
         let each = 10 + random.below(30);
-        let attempts = work(&db, &options, &clock, false, each, &mut random, &about);
+        let attempts = work(&db, &options, &clock, space, each, &mut random, &about);
         if random.chance(1, 4) && db.close().is_ok() && !disk.is_down() {
             end = End::Closed;
         }

@@ -1,7 +1,8 @@
 //! A client's transaction block as a script's session.
 
 use super::line::{Answer, Line, Refused, Way};
-use super::observed::{Key, Predicate, ROWS, Row, Version};
+use super::observed::{Key, ROWS, Row, Version};
+use super::scans::RangeScan;
 use super::script::{Put, Session};
 use super::statements::{Statement, count, graves_of, rows_of};
 
@@ -56,15 +57,8 @@ impl Session for Block<'_> {
         self.statement(&Statement::graves(table, low, high)).map(|answer| graves_of(&answer))
     }
 
-    fn scan(
-        &mut self,
-        table: usize,
-        predicate: Predicate,
-        backward: bool,
-        to_change: bool,
-    ) -> Result<Vec<(i32, Row)>, Refused> {
-        let answer = self.statement(&Statement::scan(table, predicate, backward, to_change))?;
-        Ok(rows_of(&answer))
+    fn scan(&mut self, scan: &RangeScan) -> Result<Vec<(i32, Row)>, Refused> {
+        self.statement(&Statement::scan(scan)).map(|answer| rows_of(&answer))
     }
 
     fn insert(&mut self, key: Key, row: &Row) -> Result<Put, Refused> {
@@ -73,6 +67,10 @@ impl Session for Block<'_> {
 
     fn update(&mut self, key: Key, row: &Row) -> Result<Put, Refused> {
         self.put(&Statement::update(key, row))
+    }
+
+    fn rename(&mut self, from: Key, to: Key, row: &Row) -> Result<Put, Refused> {
+        self.put(&Statement::rename(from, to, row))
     }
 
     fn delete(&mut self, key: Key) -> Result<bool, Refused> {

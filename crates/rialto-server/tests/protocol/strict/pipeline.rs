@@ -7,9 +7,10 @@ use rialto::io::Random;
 
 use super::line::{Line, Refused, WAYS, Way, refusal};
 use super::observed::{
-    Attempt, Clock, Event, KEYS, Key, Life, Outcome, PARTS, Predicate, Row, TABLES, TAGS, VERSIONS_EACH,
-    Values, Version,
+    Attempt, Clock, Event, Key, Life, Outcome, Row, TABLES, VERSIONS_EACH, Values, Version,
 };
+use super::scans::RangeScan;
+use super::space::Space;
 use super::statements::{Statement, completion, count, graves_of, rows_of};
 use crate::common::{Message, query, state, sync};
 
@@ -22,7 +23,7 @@ enum Step {
     /// BEGIN, SET LOCAL, COMMIT.
     Control(String),
     Look(Key, bool),
-    Scan(usize, Predicate, bool),
+    Scan(RangeScan),
     Graves(usize, i32, i32),
     /// A change of a row that nothing is known of.
     Append(Key, Values, Version),
@@ -38,7 +39,7 @@ impl Step {
         match self {
             Step::Control(sql) => Statement::plain(sql),
             Step::Look(key, to_change) => Statement::get(*key, *to_change),
-            Step::Scan(table, predicate, backward) => Statement::scan(*table, *predicate, *backward, false),
+            Step::Scan(scan) => Statement::scan(scan),
             Step::Graves(table, low, high) => Statement::graves(*table, *low, *high),
             Step::Append(key, values, version) => Statement::append(*key, *values, *version),
             Step::Insert(key, row) => Statement::insert(*key, row),
@@ -64,8 +65,10 @@ impl Step {
                 let seen = rows_of(answer).pop().map(|(_, row)| row);
                 events.push(Event::Read { key: *key, seen });
             }
-            Step::Scan(table, predicate, _) => {
-                events.push(Event::Scan { table: *table, predicate: *predicate, seen: rows_of(answer) });
+            Step::Scan(scan) => {
+                let seen = rows_of(answer);
+                events.extend(scan.refuses(&seen).map(Event::Wrong));
+                events.push(Event::Scan { table: scan.table, predicate: scan.promises(&seen), seen });
             }
             Step::Graves(table, ..) => {
                 let grave = |(id, versions)| Event::Grave { key: Key { table: *table, id }, versions };
@@ -144,6 +147,7 @@ pub struct Planned {
 /// Draws versions, keys and values for one attempt.
 struct Draw<'a> {
     random: &'a mut Random,
+    space: Space,
     next: Version,
 }
 
@@ -154,26 +158,22 @@ impl Draw<'_> {
     }
 
     fn key(&mut self) -> Key {
-        let table = self.random.below(TABLES as u64) as usize;
-        Key { table, id: self.random.below(KEYS as u64) as i32 }
+        self.space.key(self.random)
     }
 
     fn values(&mut self) -> Values {
-        let part = self.random.below(PARTS as u64) as i32;
-        let tag = self.random.chance(1, 3).then(|| self.random.below(TAGS as u64) as i32);
-        Values { part, tag }
+        self.space.values(self.random, (1, 3))
     }
 
     fn step(&mut self, reads: bool) -> Step {
         let table = self.random.below(TABLES as u64) as usize;
-        let low = self.random.below(KEYS as u64) as i32;
-        let high = (low + self.random.below(6) as i32).min(KEYS - 1);
         match self.random.below(6) {
             0 => Step::Look(self.key(), !reads && self.random.chance(1, 3)),
-            1 => Step::Scan(table, Predicate::Part(self.random.below(PARTS as u64) as i32), false),
-            2 => Step::Scan(table, Predicate::Tag(self.random.below(TAGS as u64) as i32), false),
-            3 => Step::Scan(table, Predicate::Keys(low, high), self.random.chance(1, 2)),
-            4 => Step::Graves(table, low, high),
+            1..4 => Step::Scan(RangeScan::any(self.space, self.random)),
+            4 => {
+                let low = self.space.id(self.random);
+                Step::Graves(table, low, low + self.random.below(6) as i32)
+            }
             _ => Step::Look(self.key(), false),
         }
     }
@@ -185,7 +185,7 @@ impl Draw<'_> {
 
 impl Planned {
     /// A random transaction, whole.
-    pub fn any(clock: &Clock, random: &mut Random, level: Durability) -> Planned {
+    pub fn any(clock: &Clock, space: Space, random: &mut Random, level: Durability) -> Planned {
         let attempt = Attempt::aborted(clock.attempt(), clock.now());
         let (reads, is_block) = (random.chance(1, 4), random.chance(1, 2));
         let form = match random.below(4) {
@@ -195,7 +195,7 @@ impl Planned {
             2 => Form::Syncs,
             _ => Form::OneSync,
         };
-        let mut draw = Draw { random, next: attempt.number * VERSIONS_EACH };
+        let mut draw = Draw { random, space, next: attempt.number * VERSIONS_EACH };
         let mut steps: Vec<Step> = (0..draw.random.below(4)).map(|_| draw.step(reads)).collect();
         if !reads || steps.is_empty() {
             // One at most: of several, of which no answer told, some might have found no row.
@@ -219,11 +219,12 @@ impl Planned {
     pub fn rest(
         attempt: Attempt,
         level: Durability,
+        space: Space,
         random: &mut Random,
         locked: &[(Key, Result<Row, Vec<Version>>)],
     ) -> Planned {
         let form = [Form::String, Form::Queries, Form::OneSync, Form::Syncs][random.below(4) as usize];
-        let mut draw = Draw { random, next: attempt.number * VERSIONS_EACH };
+        let mut draw = Draw { random, space, next: attempt.number * VERSIONS_EACH };
         let mut steps = Vec::new();
         for (key, found) in locked {
             let before = found.as_ref().map_or_else(Vec::clone, |row| row.versions.clone());
@@ -382,9 +383,16 @@ pub fn any_level(random: &mut Random) -> (&'static str, Durability) {
 /// if at all.
 pub fn place_untold(life: &mut Life) {
     let mut lists: BTreeMap<Key, Vec<Vec<Version>>> = BTreeMap::new();
+    for event in life.attempts.iter().flat_map(|attempt| &attempt.events) {
+        if let Event::Put { key, row } = event
+            && row.versions.first() == Some(&UNTOLD)
+        {
+            lists.insert(*key, Vec::new());
+        }
+    }
     let mut seen = |key: Key, versions: &[Version]| {
-        if versions.first() != Some(&UNTOLD) {
-            lists.entry(key).or_default().push(versions.to_vec());
+        if let Some(lists) = lists.get_mut(&key).filter(|_| versions.first() != Some(&UNTOLD)) {
+            lists.push(versions.to_vec());
         }
     };
     for event in life.attempts.iter().flat_map(|attempt| &attempt.events) {

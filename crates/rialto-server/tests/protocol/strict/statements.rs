@@ -1,8 +1,10 @@
 //! The statements of histories, and what their answers tell.
 
-use super::observed::{
-    EXTRA, GRAVES, KEYS, Key, Predicate, ROWS, Row, Values, Version, text_of, versions_in,
-};
+use std::ops::Bound;
+
+use super::observed::{EXTRA, Found, GRAVES, Key, ROWS, Row, Values, Version, text_of, versions_in};
+use super::scans::{By, RangeScan};
+use super::space::Space;
 use crate::common::{Client, Message, rows};
 
 /// What stands for a `?` in a statement.
@@ -49,23 +51,52 @@ impl Statement {
         Statement::new(sql, [low.into(), high.into()])
     }
 
-    /// The rows that match.
-    pub fn scan(table: usize, predicate: Predicate, backward: bool, to_change: bool) -> Statement {
-        let (condition, values) = match predicate {
-            Predicate::Keys(low, high) => ("id between ? and ?", vec![low.into(), high.into()]),
-            Predicate::Part(part) => ("part = ?", vec![part.into()]),
-            Predicate::Tag(tag) => ("tag = ?", vec![tag.into()]),
+    /// The rows of a range.
+    pub fn scan(scan: &RangeScan) -> Statement {
+        let column = match scan.by {
+            By::Id => "id",
+            By::Part => "part",
+            By::Tag => "tag",
         };
-        let order = match (predicate, backward) {
-            (Predicate::Keys(..), true) => " order by id desc",
-            (Predicate::Keys(..), false) => " order by id",
-            _ => "",
+        let (mut conditions, mut values) = (Vec::new(), Vec::new());
+        let mut condition = |comparison: &str, value: i32| {
+            conditions.push(format!("{column} {comparison} ?"));
+            values.push(Value::Int(value));
         };
-        let (rows, lock) = (ROWS[table], lock(to_change));
-        Statement::new(
-            format!("select id, part, tag, versions from {rows} where {condition}{order}{lock}"),
-            values,
-        )
+        match (scan.value(), scan.lower, scan.upper) {
+            (Some(value), ..) => condition("=", value),
+            (None, Bound::Included(low), Bound::Included(high)) => {
+                condition("between", low);
+                conditions.push("?".to_owned());
+                values.push(Value::Int(high));
+            }
+            (None, lower, upper) => {
+                match lower {
+                    Bound::Unbounded => {}
+                    Bound::Included(low) => condition(">=", low),
+                    Bound::Excluded(low) => condition(">", low),
+                }
+                match upper {
+                    Bound::Unbounded => {}
+                    Bound::Included(high) => condition("<=", high),
+                    Bound::Excluded(high) => condition("<", high),
+                }
+            }
+        }
+        let mut sql = format!("select id, part, tag, versions from {}", ROWS[scan.table]);
+        if !conditions.is_empty() {
+            sql = format!("{sql} where {}", conditions.join(" and "));
+        }
+        let way = if scan.backward { " desc" } else { "" };
+        match (scan.by, scan.limit) {
+            (By::Id, _) => sql = format!("{sql} order by id{way}"),
+            (_, Some(_)) => sql = format!("{sql} order by {column}{way}, id{way}"),
+            (_, None) => {}
+        }
+        if let Some(limit) = scan.limit {
+            sql = format!("{sql} limit {limit}");
+        }
+        Statement::new(sql + lock(scan.to_change), values)
     }
 
     pub fn insert(key: Key, row: &Row) -> Statement {
@@ -78,6 +109,13 @@ impl Statement {
         let sql = format!("update {} set part = ?, tag = ?, versions = ? where id = ?", ROWS[key.table]);
         let versions = Value::Text(text_of(&row.versions));
         Statement::new(sql, [row.values.part.into(), tag(row.values), versions, key.id.into()])
+    }
+
+    pub fn rename(from: Key, to: Key, row: &Row) -> Statement {
+        let sql =
+            format!("update {} set id = ?, part = ?, tag = ?, versions = ? where id = ?", ROWS[from.table]);
+        let versions = Value::Text(text_of(&row.versions));
+        Statement::new(sql, [to.id.into(), row.values.part.into(), tag(row.values), versions, from.id.into()])
     }
 
     /// Gives a row other values, and one more version, whatever it has; gives the row back.
@@ -178,9 +216,10 @@ pub fn graves_of(answer: &[Message]) -> Vec<(i32, Vec<Version>)> {
     rows(answer).iter().map(|row| (number(&row[0]), versions(&row[1]))).collect()
 }
 
-/// Makes the tables, with graves and no rows.
-pub fn create(client: &mut Client) {
-    for (rows, graves) in ROWS.iter().zip(GRAVES) {
+/// Makes the tables, with graves and the first rows.
+pub fn create(client: &mut Client, space: Space) {
+    let first = space.first();
+    for (table, (rows, graves)) in ROWS.iter().zip(GRAVES).enumerate() {
         let unique = unique(rows);
         client.run(&format!(
             "create table {rows} (id int primary key, part int not null, tag int, versions text not null)"
@@ -188,7 +227,19 @@ pub fn create(client: &mut Client) {
         client.run(&format!("create index {rows}_by_part on {rows} (part)"));
         client.run(&format!("create {unique}index {rows}_by_tag on {rows} (tag)"));
         client.run(&format!("create table {graves} (id int primary key, versions text not null)"));
-        client.run(&format!("insert into {graves} select n, '' from generate_series(0, {}) n", KEYS - 1));
+        client.run(&format!(
+            "insert into {graves} select n, '' from generate_series(0, {}) n",
+            space.end() - 1
+        ));
+        let row = |(key, found): (&Key, &Found)| {
+            let (values, versions) = (found.values?, found.versions.clone());
+            let inserted = Statement::insert(*key, &Row { values, versions }).text();
+            (key.table == table).then_some(inserted)
+        };
+        let inserts: Vec<String> = first.iter().filter_map(row).collect();
+        for inserts in inserts.chunks(64) {
+            client.run(&inserts.join("; "));
+        }
     }
 }
 

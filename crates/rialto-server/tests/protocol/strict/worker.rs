@@ -9,20 +9,21 @@ use rialto::io::Random;
 
 use super::block::Block;
 use super::line::{Line, Refused, WAYS};
-use super::observed::{
-    Attempt, Clock, Event, Found, KEYS, Key, Outcome, Predicate, Row, State, TABLES, Version,
-};
+use super::observed::{Attempt, Clock, Event, Found, Key, Outcome, Row, State, Version};
 use super::pipeline::{Planned, any_level};
+use super::scans::By;
 use super::script::{Script, Session, Verdict};
+use super::space::Space;
 use super::statements::completion;
 use crate::common::{PATIENCE, query};
 
 /// What a client does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Work {
-    Fill,
     LookAtAll,
     Truncate,
+    /// One range, twice.
+    LookTwice,
     /// One statement without a block.
     Glance,
     Random {
@@ -34,6 +35,7 @@ pub enum Work {
 pub struct Site<'a> {
     pub address: SocketAddr,
     pub clock: &'a Clock,
+    pub space: Space,
     /// What cancel requests name.
     pub cancellable: &'a Mutex<Vec<(u32, u32)>>,
     /// Whether the server may end meanwhile.
@@ -62,9 +64,11 @@ impl<'a> Worker<'a> {
                 continue;
             }
             match self.random.below(40) {
-                0 => self.attempt(line, Work::Truncate),
+                // A wide table has too many rows for the versions of one attempt.
+                0 if !self.site.space.is_wide() => self.attempt(line, Work::Truncate),
                 1..7 => self.attempt(line, Work::Random { reads: true }),
-                7..13 => self.attempt(line, Work::Glance),
+                7..11 => self.attempt(line, Work::Glance),
+                11..13 => self.attempt(line, Work::LookTwice),
                 13..25 => self.attempt(line, Work::Random { reads: false }),
                 _ => self.pipeline(line),
             }
@@ -119,7 +123,8 @@ impl<'a> Worker<'a> {
     /// One attempt by statements that are answered one by one.
     fn attempt(&mut self, mut line: Line, work: Work) {
         let clock = self.site.clock;
-        let reads = matches!(work, Work::Random { reads: true } | Work::LookAtAll | Work::Glance);
+        let reads =
+            matches!(work, Work::Random { reads: true } | Work::LookAtAll | Work::LookTwice | Work::Glance);
         self.may_be_cancelled(&line);
         let may_vanish = matches!(work, Work::Random { .. });
         let vanishes_amid = may_vanish && self.random.chance(1, 24);
@@ -137,10 +142,11 @@ impl<'a> Worker<'a> {
             level = chosen;
             let mut block = Block::new(&mut line, way);
             let random = self.random.fork();
-            let mut script = Script::new(&mut block, random, attempt.number, &mut attempt.events, cautious);
+            let (number, events, space) = (attempt.number, &mut attempt.events, self.site.space);
+            let mut script = Script::new(&mut block, random, number, events, cautious, space);
             match work {
-                Work::Fill => script.fill(),
                 Work::LookAtAll => script.look_at_all(),
+                Work::LookTwice => script.look_twice(),
                 Work::Truncate => script.truncate(),
                 Work::Glance => script.glance(),
                 Work::Random { reads } => script.run(reads),
@@ -199,8 +205,7 @@ impl<'a> Worker<'a> {
             level = chosen;
             let mut block = Block::new(&mut line, way);
             for _ in 0..1 + self.random.below(3) {
-                let table = self.random.below(TABLES as u64) as usize;
-                let key = Key { table, id: self.random.below(KEYS as u64) as i32 };
+                let key = self.site.space.key(&mut self.random);
                 if locked.iter().all(|(other, _)| *other != key) {
                     locked.push((key, lock(&mut block, key, &mut attempt.events)?));
                 }
@@ -208,7 +213,7 @@ impl<'a> Worker<'a> {
             Ok(())
         });
         let Err(refused) = answered else {
-            let rest = Planned::rest(attempt, level, &mut self.random, &locked);
+            let rest = Planned::rest(attempt, level, self.site.space, &mut self.random, &locked);
             return Some((line, Some(rest)));
         };
         refused.check(self.site.may_end, self.site.about);
@@ -233,7 +238,7 @@ impl<'a> Worker<'a> {
         let mut state = Some(if planned.is_empty() { 'I' } else { 'T' });
         let clock = self.site.clock;
         for _ in 0..1 + self.random.below(3) {
-            planned.push(Planned::any(clock, &mut self.random, line.level));
+            planned.push(Planned::any(clock, self.site.space, &mut self.random, line.level));
         }
         let (mut bytes, mut ends) = (Vec::new(), Vec::new());
         for one in &planned {
@@ -316,7 +321,7 @@ pub fn state(attempt: &Attempt) -> State {
     let mut state = State::new();
     for event in &attempt.events {
         match event {
-            Event::Scan { table, predicate: Predicate::Keys(..), seen } => {
+            Event::Scan { table, predicate, seen } if predicate.by == By::Id => {
                 for (id, row) in seen {
                     let found: &mut Found = state.entry(Key { table: *table, id: *id }).or_default();
                     (found.versions, found.values) = (row.versions.clone(), Some(row.values));

@@ -10,9 +10,11 @@ use rialto::{Action, Arguments, Database, Error, Flow, KeyBound, Outputs, Proced
 
 use super::kernel::{grave_of, put, row_of, values_of};
 use super::observed::{
-    Event, GRAVES, KEYS, Key, PARTS, Predicate, ROWS, Row, TABLES, VERSIONS_EACH, Values, Version, text_of,
+    Event, GRAVES, KEYS, Key, PARTS, ROWS, Row, TABLES, VERSIONS_EACH, Values, Version, text_of,
 };
+use super::scans::Predicate;
 use super::script::Put;
+use super::space::Space;
 
 /// Keys that a call works on.
 const STEPS: usize = 3;
@@ -136,7 +138,7 @@ fn actions<const STEP: usize>(notes: &Arc<Notes>, table: usize) -> [Action; 4] {
                 seen.push(row_of(row)?);
                 Ok(ControlFlow::Continue(()))
             })?;
-            let predicate = Predicate::Keys(key.id, last);
+            let predicate = Predicate::keys(key.id, last);
             notes.note(call, STEP, Event::Scan { table, predicate, seen }, outputs);
             Ok(())
         })
@@ -234,18 +236,18 @@ pub fn register(db: &Database, notes: &Arc<Notes>) {
 }
 
 /// The arguments of a random call: its keys are different ones.
-pub fn any_call(random: &mut Random, call: u64) -> Vec<Value> {
+pub fn any_call(random: &mut Random, space: Space, call: u64) -> Vec<Value> {
     let mut arguments = vec![Value::Int8(call as i64)];
-    let mut ids: Vec<i32> = (0..KEYS).collect();
+    let mut ids: Vec<i32> = (0..KEYS).map(|nth| space.hot(nth, KEYS)).collect();
     random.shuffle(&mut ids);
     for id in ids.into_iter().take(STEPS) {
         let (what, last) = match random.below(16) {
             0..3 => (0, 0),
             3..6 => (READ, 0),
-            6..11 => (WRITE, random.below(PARTS as u64) as i32),
+            6..11 => (WRITE, space.any_hot(PARTS, random)),
             11..13 => (REMOVE, 0),
             13 => (FAIL, 0),
-            _ => (SCAN, (id + random.below(5) as i32).min(KEYS - 1)),
+            _ => (SCAN, (id + space.hot(random.below(5) as i32, KEYS)).min(space.end() - 1)),
         };
         arguments.extend([what, id, last].map(Value::Int4));
     }

@@ -12,9 +12,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
-use super::observed::{
-    Attempt, End, Key, Life, Outcome, Predicate, State, TABLES, VERSIONS_EACH, Values, Version, keys_of,
-};
+use super::keys::Keys;
+use super::observed::{Attempt, End, Key, Life, Outcome, State, VERSIONS_EACH, Values, Version};
+use super::scans::{By, Predicate};
 use super::walk::{Look, Walk, Written, walk};
 
 /// One version of a key.
@@ -76,6 +76,8 @@ struct Analysis<'a> {
     walks: Vec<Walk>,
     /// Whether an attempt's writes are in the history.
     counts: Vec<bool>,
+    /// Attempts of unknown outcome that do not count so far, by the keys that they may have written.
+    unknown: BTreeMap<Key, Vec<usize>>,
     chains: BTreeMap<Key, Chain>,
     /// From, to. The nodes behind the attempts are points in time.
     edges: BTreeSet<(usize, usize, Why)>,
@@ -139,14 +141,22 @@ fn counting(attempts: &[Attempt], walks: &[Walk], last: Option<&State>, supposed
 impl<'a> Analysis<'a> {
     fn new(life: &'a Life, supposed: &[usize]) -> Analysis<'a> {
         let attempts = &life.attempts[..];
-        let walks: Vec<Walk> = attempts.iter().map(walk).collect();
+        let keys = Keys::of(std::slice::from_ref(life));
+        let walks: Vec<Walk> = attempts.iter().map(|attempt| walk(attempt, &keys)).collect();
         let counts = counting(attempts, &walks, life.last.as_ref(), supposed);
+        let mut unknown: BTreeMap<Key, Vec<usize>> = BTreeMap::new();
+        for (at, walk) in walks.iter().enumerate() {
+            if attempts[at].outcome == Outcome::Unknown && !counts[at] {
+                walk.written.iter().for_each(|one| unknown.entry(one.key).or_default().push(at));
+            }
+        }
         let nodes = attempts.len();
         let mut this = Analysis {
             attempts,
             end: life.end,
             walks,
             counts,
+            unknown,
             chains: BTreeMap::new(),
             edges: BTreeSet::new(),
             nodes,
@@ -159,17 +169,17 @@ impl<'a> Analysis<'a> {
                 this.wrong.extend(wrong);
             }
         }
-        this.chain(&life.first);
+        this.chain(&life.first, &keys);
         this
     }
 
     /// Puts the versions of each key into the order that the lists give.
-    fn chain(&mut self, first: &State) {
+    fn chain(&mut self, first: &State, keys: &Keys) {
         let mut written: BTreeMap<Key, Vec<(usize, &Written)>> = BTreeMap::new();
         for (at, walk) in self.walks.iter().enumerate().filter(|(at, _)| self.counts[*at]) {
             walk.written.iter().for_each(|one| written.entry(one.key).or_default().push((at, one)));
         }
-        for key in (0..TABLES).flat_map(keys_of) {
+        for key in keys.all() {
             let base = first.get(&key).cloned().unwrap_or_default();
             let mut chain = Chain {
                 base: base.versions.len(),
@@ -309,8 +319,10 @@ impl<'a> Analysis<'a> {
             let mut written = self.walks[*at].written.iter();
             written.any(|one| one.key == key && !predicate.matches(key.id, one.values))
         };
-        let unknown = |at: &usize| self.attempts[*at].outcome == Outcome::Unknown && !self.counts[*at];
-        (0..self.attempts.len()).filter(unknown).filter(leaves_none).collect()
+        let mut unknown = self.unknown.get(&key).cloned().unwrap_or_default();
+        unknown.dedup();
+        unknown.retain(leaves_none);
+        unknown
     }
 
     fn miss(
@@ -336,8 +348,8 @@ impl<'a> Analysis<'a> {
         }
         stretches.retain(|&(begin, end)| {
             let has_row = row_at.is_none_or(|at| (begin..=end).contains(&at));
-            let has_grave = match (predicate, grave_at) {
-                (Predicate::Keys(..), Some(at)) => (begin..=end).contains(&at),
+            let has_grave = match (predicate.by, grave_at) {
+                (By::Id, Some(at)) => (begin..=end).contains(&at),
                 _ => true,
             };
             has_row && has_grave && self.may_be_in(reader, chain, (begin, end))

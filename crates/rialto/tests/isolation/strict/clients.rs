@@ -16,6 +16,7 @@ use super::calls::{ASKED_TO, NAMES, Notes, any_call};
 use super::kernel::{Running, Tables};
 use super::observed::{Attempt, Clock, Outcome, TABLES};
 use super::script::{Script, Verdict};
+use super::space::Space;
 
 /// What an error says of a transaction.
 pub enum Ended {
@@ -51,6 +52,7 @@ pub struct Site<'a> {
     pub db: &'a Database,
     pub tables: &'a Tables,
     pub clock: &'a Clock,
+    pub space: Space,
     pub notes: &'a Notes,
     pub server: &'a TransactionServer,
     /// What may be cancelled.
@@ -97,14 +99,15 @@ impl<'a> Client<'a> {
             if self.over {
                 break;
             }
-            match self.random.below(13) {
+            match self.random.below(18) {
                 0..4 => self.by_body(false, |script, reads| script.run(reads)),
                 4..6 => self.by_body(true, |script, reads| script.run(reads)),
                 6..8 => self.by_handle(),
                 8 => self.call(),
                 9..11 => self.send(),
                 11 => self.serve(),
-                _ => self.by_body(true, |script, _| script.glance()),
+                12 => self.by_body(true, |script, _| script.glance()),
+                _ => self.by_body(true, |script, _| script.look_twice()),
             }
             let keep = [3, 12][usize::from(self.random.chance(1, 4))];
             let keep = self.random.below(keep) as usize;
@@ -122,11 +125,6 @@ impl<'a> Client<'a> {
     /// A transaction that removes all rows of a table.
     pub fn truncate(&mut self) {
         self.by_body(false, |script, _| script.truncate());
-    }
-
-    /// The first rows.
-    pub fn fill(&mut self) {
-        self.by_body(false, |script, _| script.fill());
     }
 
     /// Looks at everything, and waits for the answer.
@@ -151,7 +149,7 @@ impl<'a> Client<'a> {
         let (level, mut options) = self.any_options();
         options.read_only = reads;
         let with_ticket = self.random.chance(2, 3);
-        let Site { db, tables, clock, cancellers, .. } = *self.site;
+        let Site { db, tables, clock, space, cancellers, .. } = *self.site;
         let (random, mut runs, mut failed) = (&mut self.random, Vec::new(), false);
         let cautious = options.lock_timeout.is_some() || options.lock_wait == LockPolicy::Refuse;
         let body = |tx: &mut Transaction<'_>| {
@@ -167,7 +165,7 @@ impl<'a> Client<'a> {
             let mut running = Running { tx, tables, savepoints: Vec::new() };
             let (number, events) = (attempt.number, &mut attempt.events);
             let outcome =
-                work(&mut Script::new(&mut running, random.fork(), number, events, cautious), reads);
+                work(&mut Script::new(&mut running, random.fork(), number, events, cautious, space), reads);
             runs.push(attempt);
             failed = !matches!(outcome, Ok(Verdict::Commit));
             match outcome? {
@@ -221,7 +219,7 @@ impl<'a> Client<'a> {
 
     fn by_handle(&mut self) {
         let (level, options) = self.any_options();
-        let Site { db, tables, clock, cancellers, .. } = *self.site;
+        let Site { db, tables, clock, space, cancellers, .. } = *self.site;
         let cautious = options.lock_timeout.is_some() || options.lock_wait == LockPolicy::Refuse;
         let begun = db.begin_with(&options);
         let mut tx = match begun {
@@ -239,7 +237,7 @@ impl<'a> Client<'a> {
             let mut running = Running { tx: &mut tx, tables, savepoints: Vec::new() };
             let (number, events) = (attempt.number, &mut attempt.events);
             let random = self.random.fork();
-            let outcome = Script::new(&mut running, random, number, events, cautious).run(false);
+            let outcome = Script::new(&mut running, random, number, events, cautious, space).run(false);
             let (failed, outcome) = match outcome {
                 Ok(Verdict::Commit) if self.random.chance(1, 2) => (false, tx.submit().map(Some)),
                 Ok(Verdict::Commit) => (false, tx.commit().map(|()| None)),
@@ -263,7 +261,7 @@ impl<'a> Client<'a> {
         let clock = self.site.clock;
         let attempt = Attempt::aborted(clock.attempt(), clock.now());
         let which = self.random.below(TABLES as u64) as usize;
-        (which, any_call(&mut self.random, attempt.number), attempt)
+        (which, any_call(&mut self.random, self.site.space, attempt.number), attempt)
     }
 
     /// A call has had this outcome.

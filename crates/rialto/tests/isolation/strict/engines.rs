@@ -8,6 +8,7 @@ use rialto::row::{Value, WhichIndex};
 use rialto::{Checkpointing, Database, GroupCommitDesign, LockForm, Options, Result};
 
 use super::observed::{GRAVES, KEYS, Life, Outcome, PARTS, ROWS, TABLES, TAGS};
+use super::space::Space;
 use super::{checker, raw};
 
 /// Engines: rows that carry their locks, a table of locks, lock tables that calls take in place, and threads that own them.
@@ -85,7 +86,8 @@ fn route(db: &Database, random: &mut Random) -> Result<()> {
         2 => (GRAVES[table], WhichIndex::Primary, KEYS),
         _ => (ROWS[table], WhichIndex::Primary, KEYS),
     };
-    let mut bounds: Vec<i32> = (0..random.below(4)).map(|_| random.below(values as u64) as i32).collect();
+    let space = Space::any(random);
+    let mut bounds: Vec<i32> = (0..random.below(4)).map(|_| space.any_hot(values, random)).collect();
     bounds.sort_unstable();
     bounds.dedup();
     let bounds: Vec<_> = bounds.into_iter().map(|bound| vec![Value::Int4(bound)]).collect();

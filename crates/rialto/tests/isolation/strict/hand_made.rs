@@ -3,8 +3,9 @@
 use rialto::Durability;
 
 use super::observed::{
-    Attempt, End, Event, Found, Key, Life, Outcome, Predicate, Row, State, VERSIONS_EACH, Values, Version,
+    Attempt, End, Event, Found, Key, Life, Outcome, Row, State, VERSIONS_EACH, Values, Version,
 };
+use super::scans::{By, Predicate};
 use super::{checker, raw};
 
 /// One attempt after the other in time, by default; all of them committed.
@@ -211,13 +212,14 @@ fn fractured_reads_are_refused() {
 
 #[test]
 fn phantoms_are_refused() {
-    let keys = |low, high| Event::Scan { table: 0, predicate: Predicate::Keys(low, high), seen: vec![] };
+    let keys = |low, high| Event::Scan { table: 0, predicate: Predicate::keys(low, high), seen: vec![] };
     let (a, b) = (Key { table: 0, id: 5 }, Key { table: 0, id: 6 });
     let insert = |key, version| vec![grave(key, &[]), absent(key), put(key, &[version])];
     let one = [vec![keys(5, 6), grave(a, &[]), grave(b, &[])], insert(a, v(3))].concat();
     let other = [vec![keys(5, 6), grave(a, &[]), grave(b, &[])], insert(b, v(4))].concat();
     refused("phantom in a range", Made::with_rows().together(vec![one, other]));
-    let part = |part| Event::Scan { table: 0, predicate: Predicate::Part(part), seen: vec![] };
+    let part =
+        |part| Event::Scan { table: 0, predicate: Predicate::between(By::Part, part, part), seen: vec![] };
     let moved = |key, versions: &[Version], part| {
         let row = Row { values: values(part), versions: versions.to_vec() };
         vec![read(key, &versions[..1]), Event::Put { key, row }]

@@ -1,19 +1,20 @@
 //! The tables in the kernel, and a transaction of the kernel as a script's session.
 
-use std::ops::ControlFlow;
+use std::ops::{Bound, ControlFlow};
+use std::sync::Arc;
 
-use rialto::row::{Column, ColumnType, RowView, Value, WhichIndex};
+use rialto::row::{Column, ColumnType, RowView, Schema, Value, WhichIndex};
 use rialto::{
     Database, Direction, Error, KeyBound, Result, Savepoint, Scan, ScanMode, Table, TableDef, Transaction,
 };
 
 use super::observed::{
-    Found, GRAVES, Key, Predicate, ROWS, Row, State, TABLES, Values, Version, keys_of, text_of, versions_in,
+    EXTRA, Found, GRAVES, Key, ROWS, Row, State, TABLES, Values, Version, text_of, versions_in,
 };
+use super::scans::{By, RangeScan};
 use super::script::{Put, Session};
+use super::space::Space;
 
-const BY_PART: WhichIndex = WhichIndex::Secondary(0);
-const BY_TAG: WhichIndex = WhichIndex::Secondary(1);
 /// Handles of all tables.
 #[derive(Clone)]
 pub struct Tables {
@@ -27,8 +28,8 @@ impl Tables {
         Tables { rows: open(ROWS), graves: open(GRAVES) }
     }
 
-    /// Makes them, with graves and no rows.
-    pub fn create(db: &Database) -> Tables {
+    /// Makes them, with graves and the first rows.
+    pub fn create(db: &Database, space: Space) -> Tables {
         db.transact(|tx| {
             for table in 0..TABLES {
                 let columns = vec![
@@ -44,8 +45,12 @@ impl Tables {
                     vec![Column::new("id", ColumnType::Int4), Column::new("versions", ColumnType::Text)];
                 let graves =
                     tx.create_table(&TableDef::new(GRAVES[table], columns).with_primary_key(&["id"]))?;
-                for key in keys_of(table) {
+                let rows = tx.table(ROWS[table])?;
+                for (key, found) in space.first().into_iter().filter(|(key, _)| key.table == table) {
                     tx.insert(&graves, &[Value::Int4(key.id), Value::Text(String::new())])?;
+                    if let Found { values: Some(values), versions, .. } = found {
+                        tx.insert(&rows, &values_of(key, &Row { values, versions }))?;
+                    }
                 }
             }
             Ok(())
@@ -117,40 +122,46 @@ impl Session for Running<'_, '_> {
 
     fn graves(&mut self, table: usize, low: i32, high: i32) -> Result<Vec<(i32, Vec<Version>)>> {
         let mut seen = Vec::new();
-        self.tx.scan(&self.tables.graves[table], &range(low, high), |_, row| {
+        let bound = |id| KeyBound::Included(vec![Value::Int4(id)]);
+        let scan = Scan { lower: bound(low), upper: bound(high), ..Scan::all() };
+        self.tx.scan(&self.tables.graves[table], &scan, |_, row| {
             seen.push(grave_of(row)?);
             Ok(ControlFlow::Continue(()))
         })?;
         Ok(seen)
     }
 
-    fn scan(
-        &mut self,
-        table: usize,
-        predicate: Predicate,
-        backward: bool,
-        to_change: bool,
-    ) -> Result<Vec<(i32, Row)>> {
-        let mut scan = match predicate {
-            Predicate::Keys(low, high) => range(low, high),
-            Predicate::Part(part) => Scan::prefix(BY_PART, vec![Value::Int4(part)]),
-            Predicate::Tag(tag) => Scan::prefix(BY_TAG, vec![Value::Int4(tag)]),
-        };
-        if backward {
-            scan.direction = Direction::Backward;
-        }
-        if to_change {
-            scan.mode = ScanMode::Update;
-        }
-        let (mut seen, rows) = (Vec::new(), &self.tables.rows[table]);
+    fn scan(&mut self, asked: &RangeScan) -> Result<Vec<(i32, Row)>> {
+        let rows = &self.tables.rows[asked.table];
         let schema = rows.schema();
-        if scan.index == BY_PART && schema.indexes().len() == 3 {
-            // While the index that comes and goes is there.
-            scan.index = WhichIndex::Secondary(2);
+        let index = index_of(&schema, asked.table, asked.by);
+        let mode = if asked.to_change { ScanMode::Update } else { ScanMode::Share };
+        if let (By::Tag, 0, Some(tag), true) = (asked.by, asked.table, asked.value(), asked.breaks) {
+            let found = self.tx.look_by(rows, index, tag, mode, row_of);
+            // The index may have become another one since.
+            return match found {
+                _ if !Arc::ptr_eq(&schema, &rows.schema()) => Err(Error::TableChanged { table: rows.name() }),
+                found => found?.into_iter().collect(),
+            };
         }
+        let bound = |bound: Bound<i32>| match bound {
+            Bound::Unbounded => KeyBound::Unbounded,
+            Bound::Included(value) => KeyBound::Included(vec![Value::Int4(value)]),
+            Bound::Excluded(value) => KeyBound::Excluded(vec![Value::Int4(value)]),
+        };
+        let scan = Scan {
+            index,
+            lower: bound(asked.lower),
+            upper: bound(asked.upper),
+            direction: if asked.backward { Direction::Backward } else { Direction::Forward },
+            mode,
+            limit: asked.limit.filter(|_| !asked.breaks).map(|limit| limit as u64),
+        };
+        let mut seen = Vec::new();
         self.tx.scan_planned(rows, &schema, &scan, |_, row| {
             seen.push(row_of(row)?);
-            Ok(ControlFlow::Continue(()))
+            let is_enough = asked.limit == Some(seen.len());
+            Ok(if is_enough { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
         })?;
         Ok(seen)
     }
@@ -161,8 +172,25 @@ impl Session for Running<'_, '_> {
     }
 
     fn update(&mut self, key: Key, row: &Row) -> Result<Put> {
+        let rows = &self.tables.rows[key.table];
+        let (last, before) = row.versions.split_last().expect("its own");
         let changes: Vec<_> = values_of(key, row).into_iter().enumerate().skip(1).collect();
-        put(self.tx.update(&self.tables.rows[key.table], key.id, &changes), key.table)
+        if last % 2 == 0 {
+            return put(self.tx.update(rows, key.id, &changes), key.table);
+        }
+        // The part by what is added to it.
+        let done = self.tx.modify(rows, key.id, |fields| {
+            assert_eq!(fields.get(3), Value::Text(text_of(before)), "{key:?}, which is locked");
+            let part = fields.get_i32(1)?;
+            fields.add(1, i64::from(row.values.part) - i64::from(part))?;
+            changes[1..].iter().try_for_each(|(column, value)| fields.set(*column, value))
+        });
+        put(done, key.table)
+    }
+
+    fn rename(&mut self, from: Key, to: Key, row: &Row) -> Result<Put> {
+        let changes: Vec<_> = values_of(to, row).into_iter().enumerate().collect();
+        put(self.tx.update(&self.tables.rows[from.table], from.id, &changes), from.table)
     }
 
     fn delete(&mut self, key: Key) -> Result<bool> {
@@ -203,9 +231,15 @@ impl Session for Running<'_, '_> {
     }
 }
 
-fn range(low: i32, high: i32) -> Scan {
-    let bound = |id| KeyBound::Included(vec![Value::Int4(id)]);
-    Scan { lower: bound(low), upper: bound(high), ..Scan::all() }
+/// The index on a column; of the parts the one that comes and goes, while it is there.
+fn index_of(schema: &Schema, table: usize, by: By) -> WhichIndex {
+    let named = |name: &str| schema.indexes().iter().position(|index| index.name == name);
+    let position = match by {
+        By::Id => return WhichIndex::Primary,
+        By::Part => named(EXTRA[table]).or_else(|| named(&format!("{}_by_part", ROWS[table]))),
+        By::Tag => named(&format!("{}_by_tag", ROWS[table])),
+    };
+    WhichIndex::Secondary(position.expect("it is there in each version of the table"))
 }
 
 /// All keys as they are, by the primary index; checked against the other indexes.
@@ -216,8 +250,9 @@ pub fn state(db: &Database) -> State {
             let mut running = Running { tx, tables: &tables, savepoints: Vec::new() };
             let (mut rows, mut graves) = (Vec::new(), Vec::new());
             for (table, name) in ROWS.iter().enumerate() {
-                let all = running.scan(table, Predicate::Keys(0, i32::MAX), false, false)?;
-                for which in [BY_PART, BY_TAG] {
+                let all = running.scan(&RangeScan::all(table, By::Id))?;
+                for position in 0..tables.rows[table].schema().indexes().len() {
+                    let which = WhichIndex::Secondary(position);
                     let mut by_it = Vec::new();
                     running.tx.scan(
                         &running.tables.rows[table],

@@ -8,11 +8,16 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use rialto::Durability;
 
+use super::scans::Predicate;
+
 /// A write's number. No two writes have the same, and no two attempts of a transaction either.
 pub type Version = u64;
 
 /// An attempt's versions are its number times this, and the numbers behind that.
 pub const VERSIONS_EACH: u64 = 1_024;
+
+/// The first attempt's number. Versions below its own are of the rows that the tables are made with.
+const FIRST_ATTEMPT: u64 = 3;
 
 /// Tables that have rows; each has a second one for its graves.
 pub const TABLES: usize = 2;
@@ -26,13 +31,13 @@ pub const GRAVES: [&str; TABLES] = ["things_graves", "others_graves"];
 /// Of an index on the parts that comes and goes.
 pub const EXTRA: [&str; TABLES] = ["things_extra", "others_extra"];
 
-/// Identifiers are below this.
+/// Hot identifiers: a narrow space has no others.
 pub const KEYS: i32 = 16;
 
-/// Values of the column with the secondary index are below this.
+/// Hot values of the column with the secondary index.
 pub const PARTS: i32 = 4;
 
-/// Values of the column with the unique index are below this.
+/// Hot values of the column with the unique index.
 pub const TAGS: i32 = 8;
 
 /// A row's identity.
@@ -40,11 +45,6 @@ pub const TAGS: i32 = 8;
 pub struct Key {
     pub table: usize,
     pub id: i32,
-}
-
-/// All keys of a table.
-pub fn keys_of(table: usize) -> impl Iterator<Item = Key> {
-    (0..KEYS).map(move |id| Key { table, id })
 }
 
 /// What a row has beside its versions.
@@ -70,35 +70,6 @@ pub fn text_of(versions: &[Version]) -> String {
 /// The versions in a row's text. None for a text that is none of ours.
 pub fn versions_in(text: &str) -> Option<Vec<Version>> {
     text.split_ascii_whitespace().map(|word| word.parse().ok()).collect()
-}
-
-/// Which rows a scan asks for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Predicate {
-    /// Identifiers from the first to the second, both included.
-    Keys(i32, i32),
-    /// By the secondary index.
-    Part(i32),
-    /// By the unique index.
-    Tag(i32),
-}
-
-impl Predicate {
-    /// Whether the predicate asks for this key at all, whatever the row has.
-    pub fn covers(self, id: i32) -> bool {
-        match self {
-            Predicate::Keys(low, high) => (low..=high).contains(&id),
-            Predicate::Part(_) | Predicate::Tag(_) => true,
-        }
-    }
-
-    pub fn matches(self, id: i32, row: Option<Values>) -> bool {
-        row.is_some_and(|row| match self {
-            Predicate::Keys(..) => self.covers(id),
-            Predicate::Part(part) => row.part == part,
-            Predicate::Tag(tag) => row.tag == Some(tag),
-        })
-    }
 }
 
 /// One thing that an attempt saw or did, in the order in which it did them.
@@ -237,8 +208,8 @@ impl Clock {
         self.time.fetch_add(1, Ordering::SeqCst)
     }
 
-    /// The number of the next attempt; from 1.
+    /// The number of the next attempt.
     pub fn attempt(&self) -> u64 {
-        1 + self.attempts.fetch_add(1, Ordering::Relaxed)
+        FIRST_ATTEMPT + self.attempts.fetch_add(1, Ordering::Relaxed)
     }
 }

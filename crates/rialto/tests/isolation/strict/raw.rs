@@ -4,12 +4,14 @@
 //! A key is a list, a write appends its version to it. A read gives the list in the row; where there is no row, the list in the
 //! grave, if the attempt looked at it too. Scans are told as reads of the rows that they gave, and of the graves.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
 use adya::{Opts, Valid, Workload};
 
-use super::observed::{Attempt, Event, Key, Life, Outcome, Predicate, State, Version, keys_of};
+use super::keys::Keys;
+use super::observed::{Attempt, Event, Key, Life, Outcome, State, Version};
+use super::scans::By;
 use super::walk::walk;
 
 /// The lines of a history, each with its time.
@@ -27,7 +29,7 @@ struct Operations {
 }
 
 fn name(key: Key) -> i64 {
-    key.table as i64 * 1_000 + i64::from(key.id)
+    key.table as i64 * 1_000_000 + i64::from(key.id)
 }
 
 impl Operations {
@@ -67,11 +69,15 @@ impl Absences {
 }
 
 /// All that an attempt did; `undone` are versions that it took back itself.
-fn operations(attempt: &Attempt, undone: &[Version]) -> Operations {
+fn operations(attempt: &Attempt, undone: &[Version], keys: &Keys) -> Operations {
     let (mut operations, mut absences) = (Operations::default(), Absences::default());
+    // What it has undone later is in no list that anybody else may see; the appends are told as a failed transaction. The list of a key
+    // that no attempt has written is the same for all.
+    let is_told = |key: Key, versions: &[Version]| {
+        keys.is_written(key) && !versions.iter().any(|version| undone.contains(version))
+    };
     let read = |key: Key, versions: &[Version], operations: &mut Operations| {
-        // What it has undone later is in no list that anybody else may see; the appends are told as a failed transaction.
-        if !versions.iter().any(|version| undone.contains(version)) {
+        if is_told(key, versions) {
             operations.read(key, versions);
         }
     };
@@ -83,7 +89,7 @@ fn operations(attempt: &Attempt, undone: &[Version]) -> Operations {
                 absences.told(*key, &mut operations);
             }
             Event::Grave { key, versions } => {
-                if !versions.iter().any(|version| undone.contains(version)) {
+                if is_told(*key, versions) {
                     absences.graves.insert(*key, versions.clone());
                     absences.told(*key, &mut operations);
                 }
@@ -92,12 +98,11 @@ fn operations(attempt: &Attempt, undone: &[Version]) -> Operations {
                 for (id, row) in seen {
                     read(Key { table: *table, id: *id }, &row.versions, &mut operations);
                 }
-                if let Predicate::Keys(..) = predicate {
-                    for key in keys_of(*table) {
-                        if predicate.covers(key.id) && !seen.iter().any(|(id, _)| *id == key.id) {
-                            absences.missed.insert(key, true);
-                            absences.told(key, &mut operations);
-                        }
+                if predicate.by == By::Id {
+                    let given: BTreeSet<i32> = seen.iter().map(|(id, _)| *id).collect();
+                    for key in keys.telling(*table, *predicate).filter(|key| !given.contains(&key.id)) {
+                        absences.missed.insert(key, true);
+                        absences.told(key, &mut operations);
                     }
                 }
             }
@@ -137,11 +142,13 @@ impl Lines {
     }
 
     /// `spares`: whether what the attempt did is to be there for good.
-    fn attempt(&mut self, attempt: &Attempt, spared: bool) {
+    fn attempt(&mut self, attempt: &Attempt, keys: &Keys, spared: bool) {
+        let takes_back = attempt.events.iter().any(|event| matches!(event, Event::RolledBack));
+        let undone = if takes_back { walk(attempt, keys).undone } else { Vec::new() };
         let undone: Vec<(Key, Version)> =
-            walk(attempt).undone.iter().map(|it| (it.key, *it.versions.last().expect("its own"))).collect();
+            undone.iter().map(|it| (it.key, *it.versions.last().expect("its own"))).collect();
         let versions: Vec<Version> = undone.iter().map(|(_, version)| *version).collect();
-        let operations = operations(attempt, &versions);
+        let operations = operations(attempt, &versions, keys);
         let (began, ended) = (attempt.began, attempt.ended.unwrap_or(u64::MAX));
         let kind = match attempt.outcome {
             Outcome::Committed { .. } if spared => "ok",
@@ -157,9 +164,9 @@ impl Lines {
     }
 
     /// What was there before anything else.
-    fn state(&mut self, state: &State) {
+    fn state(&mut self, state: &State, keys: &Keys) {
         let mut operations = Operations::default();
-        for (key, found) in state {
+        for (key, found) in state.iter().filter(|(key, _)| keys.is_written(**key)) {
             found.versions.iter().for_each(|version| operations.append(*key, *version));
             operations.read(*key, &found.versions);
         }
@@ -192,19 +199,19 @@ impl Lines {
 /// lost are of unknown outcome.
 pub fn check(lives: &[Life]) -> Result<(), String> {
     for (nth, life) in lives.iter().enumerate() {
-        let mut lines = Lines::default();
-        lines.state(&life.first);
-        life.attempts.iter().for_each(|attempt| lines.attempt(attempt, true));
+        let (mut lines, keys) = (Lines::default(), Keys::of(std::slice::from_ref(life)));
+        lines.state(&life.first, &keys);
+        life.attempts.iter().for_each(|attempt| lines.attempt(attempt, &keys, true));
         lines.verdict().map_err(|wrong| format!("life {nth} of {}: {wrong}", lives.len()))?;
     }
     if lives.len() < 2 {
         return Ok(());
     }
-    let mut lines = Lines::default();
-    lines.state(&lives[0].first);
+    let (mut lines, keys) = (Lines::default(), Keys::of(lives));
+    lines.state(&lives[0].first, &keys);
     for life in lives {
         for attempt in &life.attempts {
-            lines.attempt(attempt, life.end.spares(attempt.told));
+            lines.attempt(attempt, &keys, life.end.spares(attempt.told));
         }
     }
     lines.verdict().map_err(|wrong| format!("all {} lives: {wrong}", lives.len()))

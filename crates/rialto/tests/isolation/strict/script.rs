@@ -1,11 +1,13 @@
 //! Random transactions, written once for all that can run them: a [`Session`] is the kernel's transaction, or a client of the
 //! server.
 
+use std::time::Duration;
+
 use rialto::io::Random;
 
-use super::observed::{
-    Event, KEYS, Key, PARTS, Predicate, Row, TABLES, TAGS, VERSIONS_EACH, Values, Version, keys_of,
-};
+use super::observed::{Event, KEYS, Key, PARTS, Row, TABLES, TAGS, VERSIONS_EACH, Values, Version};
+use super::scans::{By, Predicate, RangeScan};
+use super::space::Space;
 
 /// What became of a row that was to be written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,15 +28,12 @@ pub trait Session {
     fn grave(&mut self, key: Key) -> Result<Vec<Version>, Self::Error>;
     /// The lists in the graves of these identifiers.
     fn graves(&mut self, table: usize, low: i32, high: i32) -> Result<Vec<(i32, Vec<Version>)>, Self::Error>;
-    fn scan(
-        &mut self,
-        table: usize,
-        predicate: Predicate,
-        backward: bool,
-        to_change: bool,
-    ) -> Result<Vec<(i32, Row)>, Self::Error>;
+    /// The rows that a scan gives, in its order where it has a limit.
+    fn scan(&mut self, scan: &RangeScan) -> Result<Vec<(i32, Row)>, Self::Error>;
     fn insert(&mut self, key: Key, row: &Row) -> Result<Put, Self::Error>;
     fn update(&mut self, key: Key, row: &Row) -> Result<Put, Self::Error>;
+    /// Turns the row of a key into one of another key.
+    fn rename(&mut self, from: Key, to: Key, row: &Row) -> Result<Put, Self::Error>;
     /// Deletes a row; false: there is none.
     fn delete(&mut self, key: Key) -> Result<bool, Self::Error>;
     /// Writes the list to the grave.
@@ -65,6 +64,7 @@ pub struct Script<'a, S> {
     events: &'a mut Vec<Event>,
     /// Steps may fail in ways that a savepoint makes good.
     cautious: bool,
+    space: Space,
 }
 
 impl<'a, S: Session> Script<'a, S> {
@@ -74,9 +74,10 @@ impl<'a, S: Session> Script<'a, S> {
         attempt: u64,
         events: &'a mut Vec<Event>,
         cautious: bool,
+        space: Space,
     ) -> Script<'a, S> {
         let next = attempt * VERSIONS_EACH;
-        Script { session, random, next, end: next + VERSIONS_EACH, events, cautious }
+        Script { session, random, next, end: next + VERSIONS_EACH, events, cautious, space }
     }
 
     fn version(&mut self) -> Version {
@@ -92,14 +93,11 @@ impl<'a, S: Session> Script<'a, S> {
     }
 
     fn key(&mut self) -> Key {
-        let table = self.random.below(TABLES as u64) as usize;
-        Key { table, id: self.random.below(KEYS as u64) as i32 }
+        self.space.key(&mut self.random)
     }
 
     fn values(&mut self) -> Values {
-        let part = self.random.below(PARTS as u64) as i32;
-        let tag = self.random.chance(1, 2).then(|| self.random.below(TAGS as u64) as i32);
-        Values { part, tag }
+        self.space.values(&mut self.random, (1, 2))
     }
 
     fn read(&mut self, key: Key, to_change: bool) -> Result<Option<Row>, S::Error> {
@@ -123,38 +121,28 @@ impl<'a, S: Session> Script<'a, S> {
     }
 
     fn scan(&mut self, may_write: bool) -> Result<(), S::Error> {
-        let table = self.random.below(TABLES as u64) as usize;
-        let backward = self.random.chance(1, 2);
-        let to_change = may_write && self.random.chance(1, 8);
-        let (part, tag) = (self.random.below(PARTS as u64) as i32, self.random.below(TAGS as u64) as i32);
-        match self.random.below(4) {
-            0 => self.scan_by(table, Predicate::Part(part), backward, to_change),
-            1 => self.scan_by(table, Predicate::Tag(tag), backward, to_change),
-            _ => {
-                let low = self.random.below(KEYS as u64) as i32;
-                let high = (low + self.random.below(6) as i32).min(KEYS - 1);
-                let graves_first = self.random.chance(1, 2);
-                if graves_first {
-                    self.scan_graves(table, low, high)?;
-                }
-                self.scan_by(table, Predicate::Keys(low, high), backward, to_change)?;
-                if !graves_first && self.random.chance(1, 2) {
-                    self.scan_graves(table, low, high)?;
-                }
-                Ok(())
-            }
+        let mut scan = RangeScan::any(self.space, &mut self.random);
+        scan.to_change = may_write && self.random.chance(1, 8);
+        if scan.by != By::Id {
+            return self.scan_by(scan);
         }
+        let low = self.space.id(&mut self.random);
+        let high = low + self.random.below(6) as i32;
+        let graves_first = self.random.chance(1, 2);
+        if graves_first {
+            self.scan_graves(scan.table, low, high)?;
+        }
+        self.scan_by(scan)?;
+        if !graves_first && self.random.chance(1, 2) {
+            self.scan_graves(scan.table, low, high)?;
+        }
+        Ok(())
     }
 
-    fn scan_by(
-        &mut self,
-        table: usize,
-        predicate: Predicate,
-        backward: bool,
-        to_change: bool,
-    ) -> Result<(), S::Error> {
-        let seen = self.session.scan(table, predicate, backward, to_change)?;
-        self.events.push(Event::Scan { table, predicate, seen });
+    fn scan_by(&mut self, scan: RangeScan) -> Result<(), S::Error> {
+        let seen = self.session.scan(&scan)?;
+        self.events.extend(scan.refuses(&seen).map(Event::Wrong));
+        self.events.push(Event::Scan { table: scan.table, predicate: scan.promises(&seen), seen });
         Ok(())
     }
 
@@ -165,14 +153,31 @@ impl<'a, S: Session> Script<'a, S> {
         Ok(())
     }
 
-    /// Inserts, changes or removes a row.
+    /// Inserts, changes, moves or removes rows.
     fn change(&mut self) -> Result<(), S::Error> {
         let key = self.key();
+        if self.space.is_wide() && self.random.chance(1, 24) {
+            return self.change_run(key);
+        }
+        self.change_key(key)
+    }
+
+    /// Neighbours, so many that a leaf may have to split.
+    fn change_run(&mut self, first: Key) -> Result<(), S::Error> {
+        let end = (first.id + 8 + self.random.below(24) as i32).min(self.space.end());
+        for id in first.id..end {
+            self.change_key(Key { id, ..first })?;
+        }
+        Ok(())
+    }
+
+    fn change_key(&mut self, key: Key) -> Result<(), S::Error> {
         if self.random.chance(1, 3) {
             return self.insert(key);
         }
         match self.read(key, true)? {
             Some(row) if self.random.chance(1, 3) => self.remove(key, &row.versions),
+            Some(row) if self.random.chance(1, 4) => self.rename(key, &row),
             Some(row) => self.update(key, &row),
             None if self.random.chance(2, 3) => self.insert(key),
             None => Ok(()),
@@ -215,6 +220,32 @@ impl<'a, S: Session> Script<'a, S> {
         Ok(())
     }
 
+    /// Gives a row another identifier, and nothing else.
+    fn rename(&mut self, key: Key, row: &Row) -> Result<(), S::Error> {
+        let to = Key { id: self.space.id(&mut self.random), ..key };
+        if to == key {
+            return self.update(key, row);
+        }
+        let removed = self.with_version(&row.versions);
+        let before = self.read_grave(to)?;
+        let new = Row { values: row.values, versions: self.with_version(&before) };
+        match self.session.rename(key, to, &new)? {
+            Put::Done => {
+                self.session.bury(key, &removed)?;
+                self.events.push(Event::Removed { key, versions: removed });
+                self.events.push(Event::Read { key: to, seen: None });
+                self.put(to, new);
+            }
+            Put::KeyTaken => {
+                if self.read(to, false)?.is_none() {
+                    self.events.push(Event::Wrong(format!("{to:?} is taken, and is not there")));
+                }
+            }
+            other => self.events.push(Event::Wrong(format!("{key:?}, which is to be {to:?}: {other:?}"))),
+        }
+        Ok(())
+    }
+
     /// A row that has come to its tag.
     fn put(&mut self, key: Key, row: Row) {
         if let Some(tag) = row.values.tag.filter(|_| key.table == 0) {
@@ -225,8 +256,9 @@ impl<'a, S: Session> Script<'a, S> {
 
     /// Who has the tag that the unique index did not let this key have.
     fn find_taken(&mut self, key: Key, tag: Option<i32>) -> Result<(), S::Error> {
-        let predicate = Predicate::Tag(tag.expect("null is in nobody's way"));
-        let seen = self.session.scan(key.table, predicate, false, false)?;
+        let tag = tag.expect("null is in nobody's way");
+        let (scan, predicate) = (RangeScan::of(key.table, By::Tag, tag), Predicate::tag(tag));
+        let seen = self.session.scan(&scan)?;
         if !seen.iter().any(|(id, _)| *id != key.id) {
             self.events
                 .push(Event::Wrong(format!("{predicate:?} is taken for {key:?}, but only {seen:?} has it")));
@@ -248,41 +280,33 @@ impl<'a, S: Session> Script<'a, S> {
     /// Removes all rows of a table at once, and makes some anew.
     pub fn truncate(&mut self) -> Result<Verdict, S::Error> {
         let table = self.random.below(TABLES as u64) as usize;
-        let predicate = Predicate::Keys(0, KEYS - 1);
-        let seen = self.session.scan(table, predicate, false, true)?;
-        self.events.push(Event::Scan { table, predicate, seen: seen.clone() });
+        let scan = RangeScan { to_change: true, ..RangeScan::all(table, By::Id) };
+        let seen = self.session.scan(&scan)?;
+        self.events.push(Event::Scan { table, predicate: scan.promises(&seen), seen: seen.clone() });
         self.session.truncate(table)?;
         for (id, row) in seen {
             let (key, versions) = (Key { table, id }, self.with_version(&row.versions));
             self.session.bury(key, &versions)?;
             self.events.push(Event::Removed { key, versions });
         }
-        for key in keys_of(table) {
+        for id in 0..self.space.end() {
             if self.random.chance(1, 3) {
-                self.insert(key)?;
+                self.insert(Key { table, id })?;
             }
         }
         Ok(self.verdict())
     }
 
-    /// Gives all keys of even numbers a row.
-    pub fn fill(&mut self) -> Result<Verdict, S::Error> {
-        for key in (0..TABLES).flat_map(keys_of).filter(|key| key.id % 2 == 0) {
-            self.insert(key)?;
-        }
-        Ok(Verdict::Commit)
-    }
-
     /// Looks at everything.
     pub fn look_at_all(&mut self) -> Result<Verdict, S::Error> {
         for table in 0..TABLES {
-            self.scan_by(table, Predicate::Keys(0, KEYS - 1), false, false)?;
-            self.scan_graves(table, 0, KEYS - 1)?;
-            for part in 0..PARTS {
-                self.scan_by(table, Predicate::Part(part), true, false)?;
-            }
-            for tag in 0..TAGS {
-                self.scan_by(table, Predicate::Tag(tag), false, false)?;
+            self.scan_by(RangeScan::all(table, By::Id))?;
+            self.scan_graves(table, 0, self.space.end() - 1)?;
+            for (by, hot) in [(By::Part, PARTS), (By::Tag, TAGS)] {
+                self.scan_by(RangeScan::all(table, by))?;
+                for nth in 0..hot {
+                    self.scan_by(RangeScan::of(table, by, self.space.hot(nth, hot)))?;
+                }
             }
         }
         Ok(Verdict::Commit)
@@ -291,10 +315,26 @@ impl<'a, S: Session> Script<'a, S> {
     /// One scan and nothing else: a whole transaction where no block was begun.
     pub fn glance(&mut self) -> Result<Verdict, S::Error> {
         let table = self.random.below(TABLES as u64) as usize;
-        let part = self.random.below(PARTS as u64) as i32;
-        let predicate =
-            if self.random.chance(1, 3) { Predicate::Part(part) } else { Predicate::Keys(0, KEYS - 1) };
-        self.scan_by(table, predicate, false, false)?;
+        let scan = match self.random.below(3) {
+            0 => RangeScan::of(table, By::Part, self.space.any_hot(PARTS, &mut self.random)),
+            1 => RangeScan::any(self.space, &mut self.random),
+            _ => RangeScan::between(table, By::Id, 0, self.space.hot(KEYS / 2, KEYS)),
+        };
+        self.scan_by(scan)?;
+        Ok(Verdict::Commit)
+    }
+
+    /// The same scan of a range twice, and time between the two for what others do.
+    pub fn look_twice(&mut self) -> Result<Verdict, S::Error> {
+        let mut scan = RangeScan::any(self.space, &mut self.random);
+        while scan.value().is_some() {
+            scan = RangeScan::any(self.space, &mut self.random);
+        }
+        scan.limit = None;
+        self.scan_by(scan)?;
+        let longest = 40 << self.random.below(6);
+        std::thread::sleep(Duration::from_micros(self.random.below(longest)));
+        self.scan_by(scan)?;
         Ok(Verdict::Commit)
     }
 

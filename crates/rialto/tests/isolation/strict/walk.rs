@@ -1,8 +1,10 @@
 //! One attempt by itself: what it wrote in the end, what it saw of others, and whether it saw its own writes.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use super::observed::{Attempt, Event, Key, Predicate, Row, Values, Version, keys_of};
+use super::keys::Keys;
+use super::observed::{Attempt, Event, Key, Row, Values, Version};
+use super::scans::Predicate;
 
 /// What an attempt left of a key, with all versions of the key up to its own.
 #[derive(Debug, Clone)]
@@ -50,6 +52,7 @@ struct Walker<'a> {
     /// What `own` was, and how many writes there were.
     savepoints: Vec<(Own, usize)>,
     attempt: &'a Attempt,
+    keys: &'a Keys,
 }
 
 impl Walker<'_> {
@@ -59,7 +62,8 @@ impl Walker<'_> {
 
     fn hit(&mut self, key: Key, row: &Row) {
         match self.own.get(&key) {
-            None => self.walk.looks.push(Look::Row { key, row: row.clone() }),
+            None if self.keys.tells(key, row) => self.walk.looks.push(Look::Row { key, row: row.clone() }),
+            None => {}
             Some((versions, Some(values))) if *versions == row.versions && *values == row.values => {}
             Some(own) => {
                 let what = format!("saw {row:?} of {key:?} after its own {own:?}");
@@ -80,18 +84,18 @@ impl Walker<'_> {
     }
 
     fn scan(&mut self, table: usize, predicate: Predicate, seen: &[(i32, Row)]) {
-        for (at, (id, row)) in seen.iter().enumerate() {
-            if !predicate.matches(*id, Some(row.values)) || seen[..at].iter().any(|(other, _)| other == id) {
+        let mut given = BTreeSet::new();
+        for (id, row) in seen {
+            if !given.insert(*id) || !predicate.matches(*id, Some(row.values)) {
                 self.wrong(format!(
                     "{predicate:?} gave key {id}, {row:?}, which does not match or came before"
                 ));
             }
             self.hit(Key { table, id: *id }, row);
         }
-        for key in keys_of(table) {
-            if predicate.covers(key.id) && !seen.iter().any(|(id, _)| *id == key.id) {
-                self.miss(key, predicate);
-            }
+        let keys = self.keys;
+        for key in keys.telling(table, predicate).filter(|key| !given.contains(&key.id)) {
+            self.miss(key, predicate);
         }
     }
 
@@ -103,7 +107,7 @@ impl Walker<'_> {
     fn take(&mut self, event: &Event) {
         match event {
             Event::Read { key, seen: Some(row) } => self.hit(*key, row),
-            Event::Read { key, seen: None } => self.miss(*key, Predicate::Keys(key.id, key.id)),
+            Event::Read { key, seen: None } => self.miss(*key, Predicate::keys(key.id, key.id)),
             Event::Grave { key, versions } => match self.own.get(key) {
                 None => self.walk.looks.push(Look::Grave { key: *key, versions: versions.clone() }),
                 Some((own, None)) if own != versions => {
@@ -113,8 +117,9 @@ impl Walker<'_> {
             },
             Event::Scan { table, predicate, seen } => self.scan(*table, *predicate, seen),
             Event::Claimed { key, tag } => {
-                for other in keys_of(key.table).filter(|other| other != key) {
-                    self.miss(other, Predicate::Tag(*tag));
+                let (keys, predicate) = (self.keys, Predicate::tag(*tag));
+                for other in keys.telling(key.table, predicate).filter(|other| other != key) {
+                    self.miss(other, predicate);
                 }
             }
             Event::Put { key, row } => self.write(*key, &row.versions, Some(row.values)),
@@ -131,8 +136,9 @@ impl Walker<'_> {
     }
 }
 
-pub fn walk(attempt: &Attempt) -> Walk {
-    let mut walker = Walker { walk: Walk::default(), own: BTreeMap::new(), savepoints: Vec::new(), attempt };
+pub fn walk(attempt: &Attempt, keys: &Keys) -> Walk {
+    let (walk, own, savepoints) = (Walk::default(), Own::new(), Vec::new());
+    let mut walker = Walker { walk, own, savepoints, attempt, keys };
     attempt.events.iter().for_each(|event| walker.take(event));
     walker.walk
 }
