@@ -453,9 +453,12 @@ impl Context {
                 self.escalate(slot, mode)?;
             }
             let more = version.index(scan.index).read_leaf(&range, scan.direction, guard, batch);
+            if canary::is_back("later-leaves-unguarded") {
+                guard = Guard::Leave;
+            }
             self.depend_on_removal(batch.removal());
             let leaf = batch.leaf();
-            if unlocked {
+            if unlocked && (rows == 0 || !canary::is_back("later-leaves-unnoted")) {
                 self.note_leaf(slot, scan.index, leaf)?;
             }
             for (entry, record) in batch.iter() {
