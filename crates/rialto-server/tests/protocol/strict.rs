@@ -36,10 +36,10 @@ use std::time::Duration;
 
 use crate::common::TestServer;
 use crate::seeds::for_a_while;
-use engines::{Ends, Tally, describe, judge, one_of, options};
+use engines::{Ends, Tally, describe, judge, lasting_options, one_of, options};
 use observed::{Attempt, Clock, End, Life, State};
+use rialto::Options;
 use rialto::io::{Disk, FaultyDisk, MemoryDisk, Random};
-use rialto::{Checkpointing, Options};
 use rialto_server::ServeOptions;
 use space::Space;
 use worker::{Site, Work, Worker, state};
@@ -147,9 +147,7 @@ fn lives(seed: u64) -> (Vec<Life>, String) {
     let mut about = format!("RIALTO_SEED={seed}, {space:?}");
     let (clock, mut lives) = (Clock::default(), Vec::<Life>::new());
     for life in 0..3 {
-        let mut options = options(&mut random);
-        options.checkpoint = one_of(&mut random, &Checkpointing::ALL);
-        options.checkpoint_interval = Duration::from_millis(1);
+        let options = lasting_options(&mut random);
         let end =
             one_of(&mut random, &[End::PowerLost, End::Killed, End::PowerLost, End::Killed, End::Closed]);
         about = format!("{about}\n life {life}: {}, {end:?}", describe(&options));
@@ -162,7 +160,8 @@ fn lives(seed: u64) -> (Vec<Life>, String) {
             before.last = Some(found.clone());
         }
         let first = if life == 0 { space.first() } else { found };
-        let at = disk.steps() + 40 + (40 << random.below(5));
+        let longest = 40 << random.below(6);
+        let at = disk.steps() + 1 + random.below(longest);
         match end {
             End::Killed => disk.kill_at(at),
             End::PowerLost => disk.crash_at(at),

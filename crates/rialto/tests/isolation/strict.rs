@@ -16,47 +16,55 @@ mod script;
 mod space;
 mod walk;
 
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use crate::common::seeds::for_a_while;
 use calls::Notes;
 use clients::{Client, Site};
-use engines::{Ends, Tally, describe, judge, one_of, options};
+use engines::{Ends, Tally, describe, judge, lasting_options, options};
 use kernel::Tables;
 use observed::{Attempt, Clock, End, Life};
 use rialto::io::{FaultyDisk, MemoryDisk, Random};
-use rialto::{Checkpointing, Database, Options, TransactionServer, TransactionServerOptions};
+use rialto::{Database, Logging, Options, TransactionServer, TransactionServerOptions};
 use space::Space;
 
-/// All clients at once, with so many transactions each, until they are done or the disk ends.
-fn work(
-    db: &Database,
-    options: &Options,
-    clock: &Clock,
+/// What all histories of a suite come to beside their attempts.
+#[derive(Default)]
+struct Counts {
+    /// Definitions that have succeeded.
+    defined: AtomicU64,
+    /// Calls that openings ran again.
+    replayed: AtomicU64,
+}
+
+/// What all lives of a history share.
+struct History<'a> {
+    clock: Clock,
     space: Space,
+    counts: &'a Counts,
+}
+
+/// All clients at once, with so many transactions each, until they are done or the disk ends. `notes` are those of the options'
+/// procedures.
+fn work(
+    (db, options, notes): (&Database, &Options, &Notes),
+    history: &History<'_>,
     each: u64,
     random: &mut Random,
     about: &str,
 ) -> Vec<Attempt> {
-    let tables = Tables::of(db);
-    let notes = Arc::new(Notes::default());
-    calls::register(db, &notes);
+    let (tables, &History { ref clock, space, counts }) = (Tables::of(db), history);
+    let defined = &counts.defined;
+    if options.logging != Logging::Transaction {
+        notes.use_own_versions();
+    }
     let standbys =
         TransactionServerOptions { queue: 1 + random.below(8) as usize, standbys: random.below(4) as usize };
     let server = TransactionServer::start(db, &standbys).unwrap();
     let (over, cancellers) = (AtomicBool::new(false), Mutex::new(Vec::new()));
-    let site = &Site {
-        db,
-        tables: &tables,
-        clock,
-        space,
-        notes: &notes,
-        server: &server,
-        cancellers: &cancellers,
-        about,
-    };
+    let (tables, cancellers) = (&tables, &cancellers);
+    let site = &Site { db, tables, clock, space, notes, server: &server, defined, cancellers, about };
     let mut first = Client::new(site, random.fork());
     // Of what an earlier life has left, or what the tables were made with.
     first.look_at_all();
@@ -65,7 +73,7 @@ fn work(
     std::thread::scope(|scope| {
         let (changing, cancelling) = (random.fork(), random.fork());
         let changes = with_changes.then(|| scope.spawn(|| beside::change(site, options, changing, &over)));
-        scope.spawn(|| beside::cancel(&cancellers, cancelling, &over));
+        scope.spawn(|| beside::cancel(cancellers, cancelling, &over));
         let ends = Ends(&over);
         let clients: Vec<_> = (0..6 + random.below(3))
             .map(|_| Client::new(site, random.fork()))
@@ -81,40 +89,83 @@ fn work(
     attempts
 }
 
+/// Whether a suite has had the time for what only some of its histories do.
+fn is_long((_, histories): (u64, u64)) -> bool {
+    histories >= 10
+}
+
 #[test]
 fn concurrent_histories_are_strictly_serializable() {
-    let mut tally = Tally::default();
+    let (mut tally, counts) = (Tally::default(), Counts::default());
     let seeds = for_a_while(|seed| {
         let mut random = Random::new(seed);
-        let (options, space) = (options(&mut random), Space::any(&mut random));
+        let (mut options, space) = (options(&mut random), Space::any(&mut random));
         let about = format!("RIALTO_SEED={seed}, {space:?}, {}", describe(&options));
+        let notes = Arc::new(Notes::default());
+        options.procedures = calls::procedures(&notes);
         let db = Database::open_on(MemoryDisk::new(), options.clone()).unwrap();
         let each = 20 + random.below(40);
         Tables::create(&db, space);
-        let attempts = work(&db, &options, &Clock::default(), space, each, &mut random, &about);
+        let history = History { clock: Clock::default(), space, counts: &counts };
+        let attempts = work((&db, &options, &notes), &history, each, &mut random, &about);
         let last = Some(kernel::state(&db));
         let lives = [Life { first: space.first(), attempts, end: End::Closed, last }];
         judge(&lives, &about);
         tally.count(&lives);
     });
     tally.tell("strict histories", seeds);
+    let defined = counts.defined.into_inner();
+    println!("tally: strict histories, {defined} definitions");
+    assert!(defined > 0 || !is_long(seeds), "no index has come or gone");
+}
+
+/// The disk ends as it is to, at a step that is not far off.
+fn end_soon(disk: &FaultyDisk, end: End, random: &mut Random) {
+    let longest = 40 << random.below(6);
+    let at = disk.steps() + 1 + random.below(longest);
+    match end {
+        End::Killed => disk.kill_at(at),
+        End::PowerLost | End::Closed => disk.crash_at(at),
+    }
+}
+
+/// The disk ends now, unless it has ended before.
+fn end_now(disk: &FaultyDisk, end: End) {
+    if !disk.is_down() {
+        match end {
+            End::Killed => disk.kill(),
+            End::PowerLost | End::Closed => disk.crash(),
+        }
+    }
+}
+
+/// Opens what is left after this end; now and then an opening before it ends in the same way.
+fn open_again(disk: &mut Arc<FaultyDisk>, options: &Options, end: End, random: &mut Random) -> Database {
+    if random.chance(1, 3) {
+        end_soon(disk, end, random);
+        drop(Database::open_on(disk.clone(), options.clone()));
+        end_now(disk, end);
+        *disk = disk.restart();
+    }
+    Database::open_on(disk.clone(), options.clone()).unwrap()
 }
 
 /// A database on a faulty disk, and its lives.
-fn lives(seed: u64) -> (Vec<Life>, String) {
+fn lives(seed: u64, counts: &Counts) -> (Vec<Life>, String) {
     let mut random = Random::new(seed);
     let mut disk = FaultyDisk::new(random.next());
     let space = Space::any(&mut random);
     let mut about = format!("RIALTO_SEED={seed}, {space:?}");
-    let (clock, mut lives) = (Clock::default(), Vec::<Life>::new());
-    let mut first = space.first();
+    let (history, mut lives) = (History { clock: Clock::default(), space, counts }, Vec::<Life>::new());
+    let (mut first, mut end) = (space.first(), End::Closed);
     for life in 0..3 {
-        let mut options = options(&mut random);
-        options.checkpoint = one_of(&mut random, &Checkpointing::ALL);
-        options.checkpoint_interval = Duration::from_millis(1);
+        let (mut options, notes) = (lasting_options(&mut random), Arc::new(Notes::default()));
+        options.procedures = calls::procedures(&notes);
         about = format!("{about}\n life {life}: {}", describe(&options));
-        let db = Database::open_on(disk.clone(), options.clone()).unwrap();
-        let mut end = if random.chance(1, 2) { End::PowerLost } else { End::Killed };
+        let db = open_again(&mut disk, &options, end, &mut random);
+        let replayed = db.recovery().map_or(0, |report| report.calls);
+        counts.replayed.fetch_add(replayed, Ordering::Relaxed);
+        end = if random.chance(1, 2) { End::PowerLost } else { End::Killed };
         let prepared = if life == 0 { None } else { Some(kernel::state(&db)) };
         if let (Some(before), Some(found)) = (lives.last_mut(), prepared) {
             before.last = Some(found.clone());
@@ -124,27 +175,20 @@ fn lives(seed: u64) -> (Vec<Life>, String) {
         if life == 0 {
             Tables::create(&db, space);
         }
-        let at = disk.steps() + 40 + (40 << random.below(5));
-        match end {
-            End::Killed => disk.kill_at(at),
-            _ => disk.crash_at(at),
-        }
+        end_soon(&disk, end, &mut random);
         let each = 10 + random.below(30);
-        let attempts = work(&db, &options, &clock, space, each, &mut random, &about);
+        let attempts = work((&db, &options, &notes), &history, each, &mut random, &about);
         if random.chance(1, 4) && db.close().is_ok() && !disk.is_down() {
             end = End::Closed;
         }
-        if !disk.is_down() {
-            match end {
-                End::Killed => disk.kill(),
-                _ => disk.crash(),
-            }
-        }
+        end_now(&disk, end);
         about = format!("{about}, {end:?}");
         lives.push(Life { first: first.clone(), attempts, end, last: None });
         disk = disk.restart();
     }
-    let db = Database::open_on(disk, options(&mut random)).unwrap();
+    let mut options = options(&mut random);
+    options.procedures = calls::procedures(&Arc::new(Notes::default()));
+    let db = open_again(&mut disk, &options, end, &mut random);
     if let Some(before) = lives.last_mut() {
         before.last = Some(kernel::state(&db));
     }
@@ -153,11 +197,16 @@ fn lives(seed: u64) -> (Vec<Life>, String) {
 
 #[test]
 fn histories_go_on_after_restarts() {
-    let mut tally = Tally::default();
+    let (mut tally, counts) = (Tally::default(), Counts::default());
     let seeds = for_a_while(|seed| {
-        let (lives, about) = lives(seed);
+        let (lives, about) = lives(seed, &counts);
         judge(&lives, &about);
         tally.count(&lives);
     });
     tally.tell("strict histories over restarts", seeds);
+    let Counts { defined, replayed } = counts;
+    let (defined, replayed) = (defined.into_inner(), replayed.into_inner());
+    println!("tally: strict histories over restarts, {defined} definitions, {replayed} calls run again");
+    assert!(defined > 0 || !is_long(seeds), "no index has come or gone");
+    assert!(replayed > 0 || !is_long(seeds), "no opening has run a call again");
 }

@@ -11,16 +11,26 @@ use super::clients::{Client, Site, ended};
 use super::engines::change_engine;
 use super::observed::{Attempt, EXTRA, ROWS, TABLES};
 
-/// An index that comes or goes.
+/// An index that comes or goes, or the index on the tags made anew.
 fn change_index(site: &Site<'_>, random: &mut Random) {
     let table = random.below(TABLES as u64) as usize;
-    let outcome = site.db.transact(|tx| match tx.create_index(ROWS[table], EXTRA[table], &["part"], false) {
-        Err(Error::NameTaken { .. }) => tx.drop_index(EXTRA[table]),
-        outcome => outcome,
-    });
-    // The disk may be gone, and the tables are in much use.
-    if let Err(error) = outcome {
-        ended(&error, site.about);
+    let (rows, by_tag) = (ROWS[table], format!("{}_by_tag", ROWS[table]));
+    let outcome = match random.chance(1, 2) {
+        true => site.db.transact(|tx| match tx.create_index(rows, EXTRA[table], &["part"], false) {
+            Err(Error::NameTaken { .. }) => tx.drop_index(EXTRA[table]),
+            outcome => outcome,
+        }),
+        false => site.db.transact(|tx| {
+            tx.drop_index(&by_tag)?;
+            tx.create_index(rows, &by_tag, &["tag"], table == 0)
+        }),
+    };
+    match outcome {
+        Ok(()) => {
+            site.defined.fetch_add(1, Ordering::Relaxed);
+        }
+        // The tables are in much use, and the disk may be gone: no other error is expected.
+        Err(error) => drop(ended(&error, site.about)),
     }
 }
 

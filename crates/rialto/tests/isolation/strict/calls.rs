@@ -2,11 +2,12 @@
 
 use std::collections::HashMap;
 use std::ops::ControlFlow;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use rialto::io::Random;
 use rialto::row::{ColumnType, Value};
-use rialto::{Action, Arguments, Database, Error, Flow, KeyBound, Outputs, Procedure, Result, Scan};
+use rialto::{Action, Arguments, Error, Flow, KeyBound, Outputs, Procedure, Result, Scan};
 
 use super::kernel::{grave_of, put, row_of, values_of};
 use super::observed::{
@@ -34,20 +35,32 @@ struct Noted {
 }
 
 /// What the actions of all calls saw and wrote. A call gives back the numbers of the notes of the run that counts; what other runs
-/// noted is of nobody's attempt, so their versions are known to no checker.
+/// noted is of nobody's attempt. So that their versions are known to no checker, each run has versions of its own, except where
+/// recovery runs calls again: there a step has the same version in each run.
 #[derive(Default)]
-pub struct Notes(Mutex<HashMap<u64, Noted>>);
+pub struct Notes {
+    all: Mutex<HashMap<u64, Noted>>,
+    own_versions: AtomicBool,
+}
 
 impl Notes {
+    /// From now on no call is logged that recovery would run again.
+    pub fn use_own_versions(&self) {
+        self.own_versions.store(true, Ordering::SeqCst);
+    }
+
     fn note(&self, call: u64, step: usize, event: Event, outputs: &mut Outputs) {
-        let mut all = self.0.lock().unwrap();
+        let mut all = self.all.lock().unwrap();
         let noted = all.entry(call).or_default();
         outputs.push(noted.events.len() as i64);
         noted.events.push((step, event));
     }
 
-    fn version(&self, call: u64) -> Version {
-        let mut all = self.0.lock().unwrap();
+    fn version(&self, call: u64, step: usize) -> Version {
+        if !self.own_versions.load(Ordering::SeqCst) {
+            return call * VERSIONS_EACH + step as u64;
+        }
+        let mut all = self.all.lock().unwrap();
         let noted = all.entry(call).or_default();
         assert!(noted.versions < VERSIONS_EACH, "a call has numbers for its writes");
         noted.versions += 1;
@@ -56,7 +69,7 @@ impl Notes {
 
     /// What this run has noted for a step so far.
     fn earlier(&self, call: u64, step: usize, outputs: &Outputs) -> Vec<Event> {
-        let all = self.0.lock().unwrap();
+        let all = self.all.lock().unwrap();
         let noted = &all[&call].events;
         let events = numbers(outputs.earlier()).map(|at| &noted[at]);
         events.filter(|(of, _)| *of == step).map(|(_, event)| event.clone()).collect()
@@ -64,13 +77,13 @@ impl Notes {
 
     /// What a call has done that gave this.
     pub fn of(&self, call: u64, outputs: &[Value]) -> Vec<Event> {
-        let noted = self.0.lock().unwrap().remove(&call).unwrap_or_default();
+        let noted = self.all.lock().unwrap().remove(&call).unwrap_or_default();
         numbers(outputs).map(|at| noted.events[at].1.clone()).collect()
     }
 
     /// What the last run of a call may have done, of which nothing was told.
     pub fn of_last_run(&self, call: u64) -> Vec<Event> {
-        let noted = self.0.lock().unwrap().remove(&call).unwrap_or_default();
+        let noted = self.all.lock().unwrap().remove(&call).unwrap_or_default();
         let begins = |step| {
             let is_first = |(of, event): &(usize, Event)| {
                 *of == step && matches!(event, Event::Grave { .. } | Event::Scan { .. })
@@ -150,7 +163,7 @@ fn actions<const STEP: usize>(notes: &Arc<Notes>, table: usize) -> [Action; 4] {
             let rows = arguments.table()?;
             let seen = tx.get(rows, key.id)?.map(|row| row_of(row.view())).transpose()?.map(|(_, row)| row);
             notes.note(call, STEP, Event::Read { key, seen: seen.clone() }, outputs);
-            let with_version = |versions: &[Version]| [versions, &[notes.version(call)]].concat();
+            let with_version = |versions: &[Version]| [versions, &[notes.version(call, STEP)]].concat();
             match (what, seen) {
                 (WRITE, seen) => {
                     let tag = seen.as_ref().and_then(|row| row.values.tag);
@@ -217,9 +230,9 @@ fn actions<const STEP: usize>(notes: &Arc<Notes>, table: usize) -> [Action; 4] {
 /// Why a call fails that was asked to.
 pub const ASKED_TO: &str = "as it was asked to";
 
-/// Registers the procedures.
-pub fn register(db: &Database, notes: &Arc<Notes>) {
-    for (table, name) in NAMES.iter().enumerate() {
+/// The procedures.
+pub fn procedures(notes: &Arc<Notes>) -> Vec<Procedure> {
+    let procedure = |(table, name): (usize, &&str)| {
         let mut phases: [Vec<Action>; 3] = Default::default();
         for [grave, scan, row, bury] in
             [actions::<0>(notes, table), actions::<1>(notes, table), actions::<2>(notes, table)]
@@ -231,8 +244,9 @@ pub fn register(db: &Database, notes: &Arc<Notes>) {
         let flow = phases.into_iter().fold(Flow::new(), Flow::phase);
         let mut types = vec![ColumnType::Int8];
         types.extend([ColumnType::Int4; 3 * STEPS]);
-        db.register(Procedure::new(*name, types, flow)).unwrap();
-    }
+        Procedure::new(*name, types, flow).deterministic(1)
+    };
+    NAMES.iter().enumerate().map(procedure).collect()
 }
 
 /// The arguments of a random call: its keys are different ones.

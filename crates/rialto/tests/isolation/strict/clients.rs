@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Mutex;
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use rialto::engine::transaction_server::{MessageServer, ServedProcedure};
@@ -55,6 +56,8 @@ pub struct Site<'a> {
     pub space: Space,
     pub notes: &'a Notes,
     pub server: &'a TransactionServer,
+    /// How many definitions have succeeded.
+    pub defined: &'a AtomicU64,
     /// What may be cancelled.
     pub cancellers: &'a Mutex<Vec<Canceller>>,
     pub about: &'a str,

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use rialto::io::Random;
 use rialto::row::{Value, WhichIndex};
-use rialto::{Checkpointing, Database, GroupCommitDesign, LockForm, Options, Result};
+use rialto::{Checkpointing, Database, GroupCommitDesign, LockForm, Logging, Options, Result};
 
 use super::observed::{GRAVES, KEYS, Life, Outcome, PARTS, ROWS, TABLES, TAGS};
 use super::space::Space;
@@ -38,10 +38,19 @@ pub fn options(random: &mut Random) -> Options {
     }
 }
 
+/// Those of a database that is opened again: what it logs, and what it checkpoints beside that.
+pub fn lasting_options(random: &mut Random) -> Options {
+    let logging = one_of(random, &Logging::ALL);
+    let fits = |of: &Checkpointing| logging.refuses(*of).is_none();
+    let fitting: Vec<Checkpointing> = Checkpointing::ALL.into_iter().filter(fits).collect();
+    let (checkpoint, checkpoint_interval) = (one_of(random, &fitting), Duration::from_millis(1));
+    Options { logging, checkpoint, checkpoint_interval, ..options(random) }
+}
+
 pub fn describe(options: &Options) -> String {
-    let Options { locks, executors, executor_threads, group_commit, checkpoint, .. } = options;
+    let Options { locks, executors, executor_threads, group_commit, logging, checkpoint, .. } = options;
     format!(
-        "{locks:?}, {executors} executors, {executor_threads} threads, {:?}, {checkpoint:?}",
+        "{locks:?}, {executors} executors, {executor_threads} threads, {:?}, {logging:?}, {checkpoint:?}",
         group_commit.design
     )
 }
