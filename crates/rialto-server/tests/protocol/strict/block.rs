@@ -11,11 +11,18 @@ pub struct Block<'a> {
     pub line: &'a mut Line,
     way: Way,
     savepoints: usize,
+    /// Whether portals outlive their Sync: in a block.
+    keeps_portals: bool,
 }
 
 impl<'a> Block<'a> {
     pub fn new(line: &'a mut Line, way: Way) -> Block<'a> {
-        Block { line, way, savepoints: 0 }
+        Block { line, way, savepoints: 0, keeps_portals: true }
+    }
+
+    /// Statements outside a block: each is a transaction.
+    pub fn without_begin(line: &'a mut Line, way: Way) -> Block<'a> {
+        Block { keeps_portals: false, ..Block::new(line, way) }
     }
 
     fn statement(&mut self, statement: &Statement) -> Answer {
@@ -58,7 +65,12 @@ impl Session for Block<'_> {
     }
 
     fn scan(&mut self, scan: &RangeScan) -> Result<Vec<(i32, Row)>, Refused> {
-        self.statement(&Statement::scan(scan)).map(|answer| rows_of(&answer))
+        let statement = Statement::scan(scan);
+        let answer = match self.keeps_portals && scan.breaks && self.way != Way::Simple {
+            true => self.line.in_pieces(&statement, scan.limit.map_or(100, |limit| limit as u32 / 2 + 1)),
+            false => self.statement(&statement),
+        };
+        answer.map(|answer| rows_of(&answer))
     }
 
     fn insert(&mut self, key: Key, row: &Row) -> Result<Put, Refused> {

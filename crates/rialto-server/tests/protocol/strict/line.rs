@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use rialto::Durability;
 
@@ -90,6 +91,22 @@ impl Line {
             messages.extend(sync());
         }
         self.ask(&messages)
+    }
+
+    /// Runs a statement in a block by a portal that is suspended after so many rows, and goes on when others have had time for changes.
+    pub fn in_pieces(&mut self, statement: &Statement, rows: u32) -> Answer {
+        let (text, arguments) = statement.parts();
+        let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+        self.statements += 1;
+        let portal = format!("p{}", self.statements);
+        let go_on = [execute(&portal, rows), sync()].concat();
+        let mut answer =
+            self.ask(&[parse("", &text), bind(&portal, "", &arguments), go_on.clone()].concat())?;
+        while !answer.iter().any(|(tag, _)| *tag == b'C') {
+            std::thread::sleep(Duration::from_micros(300));
+            answer.extend(self.ask(&go_on)?);
+        }
+        Ok(answer)
     }
 
     fn ask(&mut self, messages: &[u8]) -> Answer {

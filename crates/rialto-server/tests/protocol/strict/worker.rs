@@ -140,7 +140,10 @@ impl<'a> Worker<'a> {
         };
         let verdict = begun.and_then(|chosen| {
             level = chosen;
-            let mut block = Block::new(&mut line, way);
+            let mut block = match work {
+                Work::Glance => Block::without_begin(&mut line, way),
+                _ => Block::new(&mut line, way),
+            };
             let random = self.random.fork();
             let (number, events, space) = (attempt.number, &mut attempt.events, self.site.space);
             let mut script = Script::new(&mut block, random, number, events, cautious, space);

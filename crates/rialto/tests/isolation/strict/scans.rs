@@ -80,7 +80,7 @@ pub struct RangeScan {
     pub to_change: bool,
     /// After how many rows the scan stops.
     pub limit: Option<usize>,
-    /// Whether it is told to stop by a limit, or by the visitor of its rows.
+    /// Whether it is told to stop by the visitor of its rows, not by a limit; over the wire, whether its rows come in pieces.
     pub breaks: bool,
 }
 
