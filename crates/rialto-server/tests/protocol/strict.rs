@@ -5,8 +5,12 @@
 
 mod beside;
 mod block;
+#[path = "../../../rialto/tests/isolation/strict/chain.rs"]
+mod chain;
 #[path = "../../../rialto/tests/isolation/strict/checker.rs"]
 mod checker;
+#[path = "../../../rialto/tests/isolation/strict/counting.rs"]
+mod counting;
 #[path = "../../../rialto/tests/isolation/strict/engines.rs"]
 mod engines;
 #[path = "../../../rialto/tests/isolation/strict/keys.rs"]
@@ -53,8 +57,7 @@ fn serve(disk: std::sync::Arc<dyn Disk>, options: &Options, random: &mut Random)
 /// What a client that is alone finds.
 fn looks(
     server: &TestServer,
-    clock: &Clock,
-    space: Space,
+    (clock, space): (&Clock, Space),
     random: &mut Random,
     about: &str,
 ) -> (Vec<Attempt>, State) {
@@ -71,8 +74,7 @@ fn looks(
 fn work(
     server: &mut TestServer,
     options: &Options,
-    clock: &Clock,
-    space: Space,
+    (clock, space): (&Clock, Space),
     each: u64,
     end: Option<End>,
     random: &mut Random,
@@ -117,11 +119,11 @@ fn history(seed: u64) -> (Life, String) {
     let mut server = serve(MemoryDisk::new(), &options, &mut random);
     statements::create(&mut server.connect(), space);
     let clock = Clock::default();
-    let (mut attempts, _) = looks(&server, &clock, space, &mut random, &about);
+    let (mut attempts, _) = looks(&server, (&clock, space), &mut random, &about);
     let each = 10 + random.below(30);
-    attempts.extend(work(&mut server, &options, &clock, space, each, None, &mut random, &about));
+    attempts.extend(work(&mut server, &options, (&clock, space), each, None, &mut random, &about));
     // After those that vanished have ended, too: each of their blocks holds what it has written until then.
-    let (last, found) = looks(&server, &clock, space, &mut random, &about);
+    let (last, found) = looks(&server, (&clock, space), &mut random, &about);
     attempts.extend(last);
     (Life { first: space.first(), attempts, end: End::Closed, last: Some(found) }, about)
 }
@@ -155,7 +157,7 @@ fn lives(seed: u64) -> (Vec<Life>, String) {
         if life == 0 {
             statements::create(&mut server.connect(), space);
         }
-        let (mut attempts, found) = looks(&server, &clock, space, &mut random, &about);
+        let (mut attempts, found) = looks(&server, (&clock, space), &mut random, &about);
         if let Some(before) = lives.last_mut() {
             before.last = Some(found.clone());
         }
@@ -168,7 +170,7 @@ fn lives(seed: u64) -> (Vec<Life>, String) {
             End::Closed => {}
         }
         let each = 10 + random.below(20);
-        attempts.extend(work(&mut server, &options, &clock, space, each, Some(end), &mut random, &about));
+        attempts.extend(work(&mut server, &options, (&clock, space), each, Some(end), &mut random, &about));
         if !disk.is_down() {
             match end {
                 End::Killed => disk.kill(),
@@ -187,7 +189,7 @@ fn lives(seed: u64) -> (Vec<Life>, String) {
     }
     let options = options(&mut random);
     let server = serve(disk, &options, &mut random);
-    let (_, found) = looks(&server, &clock, space, &mut random, &about);
+    let (_, found) = looks(&server, (&clock, space), &mut random, &about);
     if let Some(before) = lives.last_mut() {
         before.last = Some(found);
     }

@@ -3,8 +3,10 @@
 
 mod beside;
 mod calls;
+mod chain;
 mod checker;
 mod clients;
+mod counting;
 mod engines;
 mod hand_made;
 mod kernel;

@@ -12,50 +12,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
+use super::chain::{Chain, Step};
+use super::counting::counting;
 use super::keys::Keys;
-use super::observed::{Attempt, End, Key, Life, Outcome, State, VERSIONS_EACH, Values, Version};
+use super::observed::{Attempt, End, Key, Life, Outcome, State, VERSIONS_EACH};
 use super::scans::{By, Predicate};
 use super::walk::{Look, Walk, Written, walk};
-
-/// One version of a key.
-#[derive(Debug, Clone)]
-struct Step {
-    values: Option<Values>,
-    /// None: from an earlier life.
-    writer: Option<usize>,
-}
-
-/// All versions of a key, in order.
-#[derive(Debug)]
-struct Chain {
-    order: Vec<Version>,
-    /// How many of them are from an earlier life.
-    base: usize,
-    base_in_grave: usize,
-    /// The state at the beginning, and after each later version.
-    steps: Vec<Step>,
-}
-
-impl Chain {
-    /// The step that leaves these versions.
-    fn at(&self, versions: &[Version]) -> Option<usize> {
-        let is_there = versions.len() >= self.base && self.order.get(..versions.len()) == Some(versions);
-        is_there.then(|| versions.len() - self.base)
-    }
-
-    /// The removal that leaves these versions in the grave; none if the grave has them from an earlier life.
-    fn grave_at(&self, versions: &[Version]) -> Result<Option<usize>, ()> {
-        if versions.len() == self.base_in_grave && self.order.get(..versions.len()) == Some(versions) {
-            return Ok(None);
-        }
-        self.at(versions).filter(|&at| at > 0 && self.steps[at].values.is_none()).map(Some).ok_or(())
-    }
-
-    /// The first removal after a step.
-    fn removal_after(&self, at: usize) -> Option<usize> {
-        (at + 1..self.steps.len()).find(|&later| self.steps[later].values.is_none())
-    }
-}
 
 /// Where a stretch of versions begins and ends, both included.
 type Stretch = (usize, usize);
@@ -85,57 +47,6 @@ struct Analysis<'a> {
     /// Attempts of unknown outcome of which one at least has to count, since nothing else explains what was not found.
     missing: Option<Vec<usize>>,
     wrong: Vec<String>,
-}
-
-/// All lists of versions that an attempt saw or wrote.
-fn lists_seen(walk: &Walk) -> impl Iterator<Item = &Vec<Version>> {
-    let looks = walk.looks.iter().filter_map(|look| match look {
-        Look::Row { row, .. } => Some(&row.versions),
-        Look::Grave { versions, .. } => Some(versions),
-        Look::Missed { .. } => None,
-    });
-    looks.chain(walk.written.iter().map(|written| &written.versions))
-}
-
-/// Which attempts' writes count: the committed ones, and those of unknown outcome that a list tells of, or that are `supposed` to.
-fn counting(attempts: &[Attempt], walks: &[Walk], last: Option<&State>, supposed: &[usize]) -> Vec<bool> {
-    let mut unknown: BTreeMap<Version, usize> = BTreeMap::new();
-    let mut counts = vec![false; attempts.len()];
-    let mut ready = Vec::new();
-    for (at, attempt) in attempts.iter().enumerate() {
-        match attempt.outcome {
-            Outcome::Unknown if supposed.contains(&at) => {
-                counts[at] = true;
-                ready.push(at);
-            }
-            Outcome::Unknown => {
-                let own = walks[at].written.iter().filter_map(|written| written.versions.last());
-                unknown.extend(own.map(|version| (*version, at)));
-            }
-            Outcome::Committed { .. } => {
-                counts[at] = true;
-                ready.push(at);
-            }
-            Outcome::Aborted if attempt.coherent => ready.push(at),
-            Outcome::Aborted => {}
-        }
-    }
-    let found = last.into_iter().flat_map(BTreeMap::values).map(|found| &found.versions);
-    let mut told: Vec<&Vec<Version>> = found.collect();
-    loop {
-        while let Some(at) = ready.pop() {
-            told.extend(lists_seen(&walks[at]));
-        }
-        let Some(list) = told.pop() else { return counts };
-        for version in list {
-            if let Some(&at) = unknown.get(version)
-                && !counts[at]
-            {
-                counts[at] = true;
-                ready.push(at);
-            }
-        }
-    }
 }
 
 impl<'a> Analysis<'a> {

@@ -1,11 +1,13 @@
 //! Histories made by hand, which the checkers refuse, each for one reason only; and their like, which pass.
 
+use std::ops::Bound;
+
 use rialto::Durability;
 
 use super::observed::{
     Attempt, End, Event, Found, Key, Life, Outcome, Row, State, VERSIONS_EACH, Values, Version,
 };
-use super::scans::{By, Predicate};
+use super::scans::{By, Predicate, RangeScan};
 use super::{checker, raw};
 
 /// One attempt after the other in time, by default; all of them committed.
@@ -227,6 +229,55 @@ fn phantoms_are_refused() {
     let one = [vec![part(3)], moved(X, &[v(1), v(3)], 2)].concat();
     let other = [vec![part(2)], moved(Y, &[v(2), v(4)], 3)].concat();
     refused_by_ours("phantom by an index", Made::with_rows().together(vec![one, other]));
+}
+
+/// One attempt scans up to one row and changes Y; the other one has read Y and inserts a row, which the scan has not given.
+#[test]
+fn a_scan_that_stopped_promises_the_rows_up_to_its_last_and_no_others() {
+    let skew = |backward: bool, key: Key| {
+        let scan = RangeScan { limit: Some(1), backward, ..RangeScan::all(0, By::Id) };
+        let seen = vec![if backward { (Y.id, row(&[v(2)])) } else { (X.id, row(&[v(1)])) }];
+        let scan = Event::Scan { table: 0, predicate: scan.promises(&seen), seen };
+        let one = [vec![scan], change(Y, &[v(2), v(3)])].concat();
+        let other = vec![read(Y, &[v(2)]), grave(key, &[]), absent(key), put(key, &[v(4)])];
+        Made::with_rows().together(vec![one, other])
+    };
+    let (low, high) = (Key { table: 0, id: 0 }, Key { table: 0, id: 3 });
+    passes(skew(false, high));
+    passes(skew(true, low));
+    refused_by_ours("phantom before the last row", skew(false, low));
+    refused_by_ours("phantom behind the last row of a backward scan", skew(true, high));
+}
+
+#[test]
+fn phantoms_at_the_bounds_of_a_range_of_parts_are_refused() {
+    let range = |lower, upper| {
+        let scan = RangeScan { lower, upper, ..RangeScan::all(0, By::Part) };
+        Event::Scan { table: 0, predicate: scan.promises(&[]), seen: vec![] }
+    };
+    let moved = |lower, upper, part| {
+        let row = Row { values: values(part), versions: vec![v(1), v(4)] };
+        let one = [vec![range(lower, upper)], change(Y, &[v(2), v(3)])].concat();
+        Made::with_rows()
+            .together(vec![one, vec![read(Y, &[v(2)]), read(X, &[v(1)]), Event::Put { key: X, row }]])
+    };
+    let (open, with, without) = (Bound::Unbounded, Bound::Included, Bound::Excluded);
+    passes(moved(without(0), without(3), 3));
+    passes(moved(without(2), open, 2));
+    refused_by_ours("phantom at an included bound", moved(with(1), with(3), 3));
+    refused_by_ours("phantom next to an excluded bound", moved(without(0), without(3), 2));
+    refused_by_ours("phantom in a range without an end", moved(without(0), open, 900));
+}
+
+#[test]
+fn a_row_with_a_new_identifier_is_one_that_goes_and_one_that_comes() {
+    const Z: Key = Key { table: 0, id: 3 };
+    let removed = Event::Removed { key: X, versions: vec![v(1), v(3)] };
+    let renamed = vec![read(X, &[v(1)]), grave(Z, &[]), removed, absent(Z), put(Z, &[v(3) + 1])];
+    let made = || Made::with_rows().then(renamed.clone());
+    passes(made().then(vec![absent(X), grave(X, &[v(1), v(3)]), read(Z, &[v(3) + 1])]));
+    refused_by_ours("row under both identifiers", made().then(vec![read(X, &[v(1)]), read(Z, &[v(3) + 1])]));
+    refused_by_ours("row under neither", made().then(vec![absent(X), absent(Z)]));
 }
 
 #[test]
