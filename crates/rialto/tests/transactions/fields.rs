@@ -1,18 +1,23 @@
 //! Fields and rows that are set in place, against plain values: every type, NULL or not, keys among them, once and again
-//! in one transaction, kept and given up, and read back from the log.
+//! in one transaction, kept and given up, and read back from the log, which has the values or what was added to them.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
+use std::sync::Arc;
 use std::time::Instant;
 
-use rialto::io::{MemoryDisk, Random};
+use rialto::io::{FaultyDisk, MemoryDisk, Random};
 use rialto::row::{Column, ColumnType, Decimal, Row, Timestamp, Value, WhichIndex};
-use rialto::{Checkpointing, Database, Error, Fields, Options, Scan, Table, TableDef, Transaction};
+use rialto::{Checkpointing, Database, Error, Fields, Logging, Options, Scan, Table, TableDef, Transaction};
 
 const ID: usize = 1;
 const N: usize = 2;
 const M: usize = 3;
 const K: usize = 8;
+/// The integers that are added to, beside `k`.
+const SUMS: [usize; 5] = [N, M, 4, 10, 11];
+/// The numbers that nothing can be added to.
+const NO_SUMS: [usize; 2] = [5, 6];
 
 fn columns() -> Vec<Column> {
     vec![
@@ -26,7 +31,38 @@ fn columns() -> Vec<Column> {
         Column::nullable("t", ColumnType::Text),
         Column::new("k", ColumnType::Int4),
         Column::new("at", ColumnType::Timestamp),
+        Column::new("i", ColumnType::Int4),
+        Column::nullable("tiny", ColumnType::Int2),
     ]
+}
+
+/// The least and the largest integer of a type.
+fn range(ty: ColumnType) -> (i64, i64) {
+    match ty {
+        ColumnType::Int2 => (i16::MIN.into(), i16::MAX.into()),
+        ColumnType::Int4 => (i32::MIN.into(), i32::MAX.into()),
+        ColumnType::Int8 => (i64::MIN, i64::MAX),
+        other => panic!("{other:?} is no type of integers"),
+    }
+}
+
+/// An integer of a type, often one that a sum carries or borrows at.
+fn integer(ty: ColumnType, random: &mut Random) -> i64 {
+    let (least, largest) = range(ty);
+    match random.below(8) {
+        0 => least,
+        1 => largest,
+        2 => random.below(5) as i64 - 2,
+        _ => (random.next() as i64 >> random.below(60)).clamp(least, largest),
+    }
+}
+
+fn of_integer(ty: ColumnType, number: i64) -> Value {
+    match ty {
+        ColumnType::Int2 => Value::Int2(number as i16),
+        ColumnType::Int4 => Value::Int4(number as i32),
+        _ => Value::Int8(number),
+    }
 }
 
 fn value(column: usize, random: &mut Random) -> Value {
@@ -36,10 +72,8 @@ fn value(column: usize, random: &mut Random) -> Value {
     let number = random.next() as i64 >> random.below(60);
     match columns()[column].ty {
         ColumnType::Bool => Value::Bool(number % 2 == 0),
-        ColumnType::Int2 => Value::Int2(number as i16),
         ColumnType::Int4 if column == K => Value::Int4((number % 3) as i32),
-        ColumnType::Int4 => Value::Int4((number % 50) as i32),
-        ColumnType::Int8 => Value::Int8(number),
+        ty @ (ColumnType::Int2 | ColumnType::Int4 | ColumnType::Int8) => of_integer(ty, integer(ty, random)),
         ColumnType::Float8 => Value::Float8(number as f64),
         ColumnType::Decimal { .. } => Value::Decimal(Decimal::new((number % 1_000_000).into(), 2).unwrap()),
         ColumnType::Timestamp => Value::Timestamp(number),
@@ -58,27 +92,56 @@ fn int8(value: &Value) -> i64 {
     *number
 }
 
+/// Adds to an integer, by the way of its type or by the one of all.
+fn add(fields: &mut Fields<'_>, row: &mut [Value], random: &mut Random) -> Result<(), Error> {
+    let column = SUMS[random.below(SUMS.len() as u64) as usize];
+    let ty = columns()[column].ty;
+    let delta = if random.chance(1, 2) { random.below(7) as i64 - 3 } else { integer(ty, random) };
+    let found = match ty {
+        ColumnType::Int8 if random.chance(1, 2) => fields.add_i64(column, delta),
+        ColumnType::Int4 if random.chance(1, 2) => fields.add_i32(column, delta as i32).map(i64::from),
+        _ => fields.add(column, delta),
+    };
+    let before = match row[column] {
+        Value::Int2(number) => i64::from(number),
+        Value::Int4(number) => i64::from(number),
+        Value::Int8(number) => number,
+        _ => {
+            assert!(found.is_err(), "a sum of NULL");
+            return Ok(());
+        }
+    };
+    let (sum, (least, largest)) = (i128::from(before) + i128::from(delta), range(ty));
+    if (i128::from(least)..=i128::from(largest)).contains(&sum) {
+        assert_eq!(i128::from(found?), sum, "{before} + {delta}");
+        row[column] = of_integer(ty, sum as i64);
+    } else {
+        assert!(matches!(found, Err(Error::OutOfRange { .. })), "{before} + {delta}: {found:?}");
+    }
+    Ok(())
+}
+
 /// Some looks and changes, the same to the fields and to the values.
 fn edit(fields: &mut Fields<'_>, row: &mut [Value], random: &mut Random) -> Result<(), Error> {
     for _ in 0..random.below(6) {
         let column = random.below(row.len() as u64) as usize;
-        match random.below(8) {
+        match random.below(10) {
             0 => assert_eq!(fields.get_i64(N)?, int8(&row[N])),
             1 => assert_eq!(fields.get(column), row[column]),
             2 => assert_eq!(fields.row().values(), row),
-            3 => {
-                let (delta, before) = (random.next() as i64, int8(&row[N]));
-                match before.checked_add(delta) {
-                    Some(sum) => {
-                        assert_eq!(fields.add_i64(N, delta)?, sum);
-                        row[N] = Value::Int8(sum);
-                    }
-                    None => assert!(matches!(fields.add_i64(N, delta), Err(Error::OutOfRange { .. }))),
-                }
+            3 | 8 => add(fields, row, random)?,
+            9 => {
+                let column = NO_SUMS[random.below(2) as usize];
+                assert!(fields.add(column, 1).is_err(), "a sum in the column {column}");
             }
             4 => {
                 let k = random.below(3) as i32;
-                fields.set_i32(K, k)?;
+                if random.chance(1, 2) {
+                    fields.set_i32(K, k)?;
+                } else {
+                    let before = fields.get_i32(K)?;
+                    assert_eq!(fields.add(K, i64::from(k - before))?, i64::from(k));
+                }
                 row[K] = Value::Int4(k);
                 assert_eq!(fields.get_i32(K)?, k);
             }
@@ -190,13 +253,18 @@ fn transaction(db: &Database, table: &Table, model: &mut Model, random: &mut Ran
 
 fn life(seed: u64) {
     let mut random = Random::new(seed);
-    let disk = MemoryDisk::new();
-    let open = || {
-        let options =
-            Options { memory_bytes: 64 << 20, checkpoint: Checkpointing::None, ..Options::default() };
+    let mut disk = FaultyDisk::new(random.next());
+    let logging = if random.chance(2, 3) { Logging::Action } else { Logging::Value };
+    let open = |disk: &Arc<FaultyDisk>| {
+        let options = Options {
+            memory_bytes: 64 << 20,
+            checkpoint: Checkpointing::None,
+            logging,
+            ..Options::default()
+        };
         Database::open_on(disk.clone(), options).unwrap()
     };
-    let mut db = open();
+    let mut db = open(&disk);
     db.transact(|tx| {
         tx.create_table(&TableDef::new("t", columns()).with_primary_key(&["id"]))?;
         tx.create_index("t", "by_k", &["k"], false)
@@ -209,8 +277,18 @@ fn life(seed: u64) {
             transaction(&db, &table, &mut model, &mut random);
             check(&mut db.begin().unwrap(), &table, &model);
         }
-        db.close().unwrap();
-        db = open();
+        // Each commit has waited for the disk.
+        match random.below(3) {
+            0 => disk.kill(),
+            1 => disk.crash(),
+            _ => db.clone().close().unwrap(),
+        }
+        drop((table, db));
+        if !disk.is_down() {
+            disk.kill();
+        }
+        disk = disk.restart();
+        db = open(&disk);
         check(&mut db.begin().unwrap(), &db.table("t").unwrap(), &model);
     }
 }
