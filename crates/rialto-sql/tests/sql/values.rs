@@ -1,5 +1,5 @@
 //! Random values of all types, stored and compared: what conditions find, by an index and by a scan, is what plain arithmetic on
-//! numbers, days and characters says, and so is what literals come to. `RIALTO_SEED` runs a round again; `RIALTO_TEST_SECONDS` says for
+//! numbers, days and characters says, and so is what literals and binary dates come to. `RIALTO_SEED` runs a round again; `RIALTO_TEST_SECONDS` says for
 //! how long new ones are tried.
 
 use std::cmp::Ordering;
@@ -8,6 +8,7 @@ use rialto::io::{MemoryDisk, Random};
 use rialto::row::Value;
 use rialto::{Database, Options};
 use rialto_sql::run::Collected;
+use rialto_sql::values::binary;
 use rialto_sql::{Session, SqlType};
 
 use crate::seeds::for_a_while;
@@ -48,8 +49,14 @@ impl Plain {
 
 const DAY: i128 = 86_400_000_000;
 
-/// The date of a day since 1970, by the calendar's rule of 400 years.
-fn date(day: i64) -> String {
+/// Where clients count days from, the 1st of January 2000.
+const DAYS_TO_2000: i64 = 10_957;
+/// The first and the last date of clients: the Julian day 0, and the 31st of December 5874897.
+const FIRST_DAY: i64 = -2_440_588;
+const LAST_DAY: i64 = 2_145_042_905;
+
+/// The date of a day since 1970, and whether it is one before Christ, by the calendar's rule of 400 years.
+fn date_of_era(day: i64) -> (String, &'static str) {
     let shifted = day + 719_468;
     let (era, day_of_era) = (shifted.div_euclid(146_097), shifted.rem_euclid(146_097));
     let year_of_era = (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
@@ -58,7 +65,14 @@ fn date(day: i64) -> String {
     let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
     let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
     let year = era * 400 + year_of_era + i64::from(month <= 2);
-    format!("{year:04}-{month:02}-{day:02}")
+    let (year, era) = if year > 0 { (year, "") } else { (1 - year, " BC") };
+    (format!("{year:04}-{month:02}-{day:02}"), era)
+}
+
+/// A date as it is written.
+fn date(day: i64) -> String {
+    let (date, era) = date_of_era(day);
+    format!("{date}{era}")
 }
 
 fn one<'a>(random: &mut Random, all: &[&'a str]) -> &'a str {
@@ -296,6 +310,56 @@ fn literal(random: &mut Random) -> (String, Result<String, &'static str>) {
     }
 }
 
+/// A date or a moment in binary form, often one at the bounds of clients or one of their infinities, and its text, or an error.
+fn binary_date(random: &mut Random) -> (SqlType, Vec<u8>, Result<String, &'static str>) {
+    let days = [FIRST_DAY, LAST_DAY, 0, any_day(random)];
+    let day = days[random.below(4) as usize] + random.below(5) as i64 - 2;
+    if random.chance(1, 2) {
+        let sent = match random.below(4) {
+            0 => [i32::MIN, i32::MAX][random.below(2) as usize],
+            _ => i32::try_from(day - DAYS_TO_2000).expect("near a client's day"),
+        };
+        let day = i64::from(sent) + DAYS_TO_2000;
+        let is_date = (FIRST_DAY..=LAST_DAY).contains(&day);
+        return (
+            SqlType::Date,
+            sent.to_be_bytes().into(),
+            if is_date { Ok(date(day)) } else { Err("22008") },
+        );
+    }
+    let hour = random.below(24) as i64;
+    let sent = match random.below(4) {
+        0 => [i64::MIN, i64::MAX, i64::MIN + 1, i64::MAX - 1][random.below(4) as usize],
+        1 => ((FIRST_DAY - DAYS_TO_2000) * DAY as i64) - random.below(2) as i64,
+        _ => (day.min(100_000_000) - DAYS_TO_2000) * DAY as i64 + hour * (DAY / 24) as i64,
+    };
+    let moment = i128::from(sent) + i128::from(DAYS_TO_2000) * DAY;
+    let is_moment = (i128::from(FIRST_DAY) * DAY..=i128::from(i64::MAX)).contains(&moment);
+    let (date, era) = date_of_era(moment.div_euclid(DAY) as i64);
+    let text = format!("{date} {:02}:00:00{era}", moment.rem_euclid(DAY) / (DAY / 24));
+    (SqlType::Timestamp, sent.to_be_bytes().into(), if is_moment { Ok(text) } else { Err("22008") })
+}
+
+/// What a client hears of a binary date that it sends, or of the one that it has stored.
+fn send_binary_date(session: &mut Session, random: &mut Random, about: &str) {
+    let (of, bytes, expected) = binary_date(random);
+    let sql = match (random.chance(1, 2), of) {
+        (true, _) => "select $1::text",
+        (_, SqlType::Date) => "insert into sent (d) values ($1) returning d::text",
+        _ => "insert into sent (m) values ($1) returning m::text",
+    };
+    let value = binary::parse(of, &bytes).map_err(|error| error.sqlstate.code());
+    let found = value.and_then(|value| run(session, sql, Some((&[of], &[value]))));
+    let expected = expected.map(|text| vec![vec![Value::Text(text)]]);
+    assert_eq!(found, expected, "{about}: {sql} of {of:?} {bytes:?}");
+}
+
+#[test]
+fn the_last_day_of_clients_is_of_their_last_year() {
+    assert_eq!(date(LAST_DAY), "5874897-12-31");
+    assert_eq!(date(FIRST_DAY), "4714-11-24 BC");
+}
+
 #[test]
 fn values_compare_as_plain_ones_do() {
     let mut asked = 0;
@@ -304,6 +368,7 @@ fn values_compare_as_plain_ones_do() {
         let options = Options { memory_bytes: 64 << 20, ..Options::default() };
         let mut session = Session::new(Database::open_on(MemoryDisk::new(), options).unwrap(), "ann", "bank");
         let about = format!("RIALTO_SEED={seed}");
+        assert_eq!(run(&mut session, "create table sent (d date, m timestamp)", None), Ok(vec![]));
         for _ in 0..6 {
             asked += comparisons(&mut session, &mut random, &about);
             for _ in 0..20 {
@@ -311,7 +376,8 @@ fn values_compare_as_plain_ones_do() {
                 let found = run(&mut session, &sql, None);
                 let expected = expected.map(|text| vec![vec![Value::Text(text)]]);
                 assert_eq!(found, expected, "{about}: {sql}");
-                asked += 1;
+                send_binary_date(&mut session, &mut random, &about);
+                asked += 2;
             }
         }
     });

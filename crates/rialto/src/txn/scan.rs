@@ -377,7 +377,8 @@ impl Context {
         // I3: also an answer without a row tells of the table's definition.
         let floor = self.tables.at(slot).floor();
         self.depend(floor);
-        if planned.is_some_and(|planned| !Arc::ptr_eq(planned, &self.tables.at(slot).schema)) {
+        let is_other = planned.is_some_and(|planned| !Arc::ptr_eq(planned, &self.tables.at(slot).schema));
+        if is_other && !canary::is_back("plan-of-an-older-definition") {
             return Err(Error::TableChanged { table: table.name() });
         }
         let Some(bounds) = byte_range(self.tables.at(slot), scan)? else {

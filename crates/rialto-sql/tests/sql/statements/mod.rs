@@ -1,6 +1,10 @@
-//! Random statements against a model: definitions, rows, savepoints, errors in transaction blocks, and the database opened again
-//! after a kill, a crash or a close. What a statement gives, or refuses and why, is what it comes to on plain rows.
+//! Random statements against a model: definitions, rows, conditions, savepoints, errors in transaction blocks, definitions of a second
+//! session beside them, and the database opened again after a kill, a crash or a close. What a statement gives, or refuses and why, is what it comes to on plain rows.
 
+mod beside;
+mod conditions;
+
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -11,6 +15,8 @@ use rialto::row::Value;
 use rialto::{Checkpointing, Database, LockForm, Options};
 use rialto_sql::run::Collected;
 use rialto_sql::{Session, SqlError, TransactionStatus};
+
+use self::conditions::Condition;
 
 const MEMORY: u64 = 64 << 20;
 const NAMES: [&str; 3] = ["a", "b", "c"];
@@ -27,7 +33,7 @@ type Row = (i32, Option<i32>, String);
 struct Table {
     /// `k` is its primary key.
     is_keyed: bool,
-    /// Of `v`, by name; whether it is unique.
+    /// By name; whether it is unique, which only those of `v` alone are.
     indexes: BTreeMap<String, bool>,
     rows: Vec<Row>,
 }
@@ -49,6 +55,10 @@ type Comes = Result<(Tables, Vec<Vec<Value>>), &'static str>;
 
 struct Client {
     session: Session,
+    /// Of a second user, and what it is to define beside the next statement of the first one.
+    other: Session,
+    beside: Vec<String>,
+    definitions_beside: u64,
     random: Random,
     about: String,
     /// As the next statement sees them.
@@ -63,17 +73,24 @@ struct Client {
     refused: u64,
 }
 
-/// Runs a statement, by a plan of its own text, or by one that it shares with texts that differ in their literals.
-fn run(session: &mut Session, sql: &str, is_shared: bool) -> Result<Vec<Vec<Value>>, SqlError> {
+/// Runs a statement, by a plan of its own text, or by one that it shares with texts that differ in their literals; `between` comes
+/// behind the plan.
+fn run(
+    session: &mut Session,
+    sql: &str,
+    is_shared: bool,
+    between: impl FnOnce(),
+) -> Result<Vec<Vec<Value>>, SqlError> {
     let mut rows = Collected::default();
     let outcome = (|| {
         if is_shared {
-            let read = session.read(sql)?;
-            let ready = session.prepare_read(sql, read)?;
-            session.execute_ready(&ready, &mut rows)?;
+            let ready = session.read(sql).and_then(|read| session.prepare_read(sql, read));
+            between();
+            session.execute_ready(&ready?, &mut rows)?;
         } else {
-            let prepared = session.prepare(sql, &[])?;
-            session.execute(&prepared, &[], &mut rows)?;
+            let prepared = session.prepare(sql, &[]);
+            between();
+            session.execute(&*prepared?, &[], &mut rows)?;
         }
         session.finish()
     })();
@@ -86,19 +103,29 @@ fn values((k, v, c): &Row) -> Vec<Value> {
     vec![Value::Int4(*k), v.map_or(Value::Null, Value::Int4), Value::Text(c.clone())]
 }
 
-/// Rows in the order of `k`, of `v` with NULL last, and of `c`.
+/// In the order of `k`, of `v` with NULL last, and of `c`.
+fn sort(rows: &mut [Row]) {
+    rows.sort_by_key(|(k, v, c)| (*k, v.is_none(), *v, c.clone()));
+}
+
 fn sorted(mut rows: Vec<Row>) -> Vec<Vec<Value>> {
-    rows.sort_by(|one, other| {
-        let key = |(k, v, c): &Row| (*k, v.is_none(), *v, c.clone());
-        key(one).cmp(&key(other))
-    });
+    sort(&mut rows);
     rows.iter().map(values).collect()
+}
+
+/// In an order that the rows alone decide.
+fn in_any_order(mut rows: Vec<Vec<Value>>) -> Vec<Vec<Value>> {
+    rows.sort_by_cached_key(|row| format!("{row:?}"));
+    rows
 }
 
 impl Client {
     fn new(db: Database, random: Random, about: String) -> Client {
         Client {
-            session: Session::new(db, "ann", "bank"),
+            session: Session::new(db.clone(), "ann", "bank"),
+            other: Session::new(db, "bob", "bank"),
+            beside: Vec::new(),
+            definitions_beside: 0,
             random,
             about,
             tables: Tables::new(),
@@ -124,12 +151,17 @@ impl Client {
     /// Runs it and holds it to what it comes to.
     fn expect(&mut self, sql: &str, comes: Comes) {
         let comes = if self.has_failed { Err(BLOCK_HAS_FAILED) } else { comes };
-        self.story.push(sql.chars().take(200).collect());
+        self.story.push(sql.chars().take(400).collect());
         self.statements += 1;
         let is_shared = self.random.chance(1, 2);
-        let found = run(&mut self.session, sql, is_shared);
+        let found = self.run(sql, is_shared);
         match (found, comes) {
             (Ok(rows), Ok((tables, expected))) => {
+                // What a change returns has no order.
+                let (rows, expected) = match sql.contains(" returning ") {
+                    true => (in_any_order(rows), in_any_order(expected)),
+                    false => (rows, expected),
+                };
                 assert_eq!(rows, expected, "{}", self.told());
                 self.tables = tables;
                 if !self.is_in_block() {
@@ -151,12 +183,15 @@ impl Client {
     fn control(&mut self, sql: &str) {
         self.story.push(sql.to_owned());
         self.statements += 1;
-        run(&mut self.session, sql, false).unwrap_or_else(|error| panic!("{error}: {}", self.told()));
+        run(&mut self.session, sql, false, || ()).unwrap_or_else(|error| panic!("{error}: {}", self.told()));
     }
 
     fn step(&mut self) {
         if self.has_failed && self.savepoints.is_empty() && self.random.chance(1, 2) {
             return self.end_block();
+        }
+        if !self.is_in_block() && self.random.chance(1, 3) {
+            return self.draw_beside();
         }
         let draw = if self.has_failed && self.random.chance(1, 2) { 5 } else { self.random.below(30) };
         match draw {
@@ -182,7 +217,10 @@ impl Client {
                 self.savepoints.truncate(at);
             }
             8..11 => self.define(),
-            11..15 => self.select(),
+            11..15 => {
+                let name = self.any_name();
+                self.select(name);
+            }
             _ => self.change(),
         }
     }
@@ -207,10 +245,21 @@ impl Client {
     }
 
     fn with(&self, name: &'static str, change: impl FnOnce(&mut Table)) -> Comes {
+        self.returning(name, |table| {
+            change(table);
+            Vec::new()
+        })
+    }
+
+    /// As `with`, of a change that gives rows.
+    fn returning(&self, name: &'static str, change: impl FnOnce(&mut Table) -> Vec<Row>) -> Comes {
         let mut tables = self.tables.clone();
         let table = tables.get_mut(name).ok_or(NO_TABLE)?;
-        change(table);
-        if table.breaks_a_key() { Err(UNIQUE_VIOLATION) } else { Ok((tables, vec![])) }
+        let rows = change(table);
+        if table.breaks_a_key() {
+            return Err(UNIQUE_VIOLATION);
+        }
+        Ok((tables, rows.iter().map(values).collect()))
     }
 
     fn any_name(&mut self) -> &'static str {
@@ -219,6 +268,12 @@ impl Client {
 
     fn define(&mut self) {
         let name = self.any_name();
+        let (sql, comes) = self.definition(name);
+        self.expect(&sql, comes);
+    }
+
+    /// Some definition of a table, and what it comes to.
+    fn definition(&mut self, name: &'static str) -> (String, Comes) {
         let is_there = self.tables.contains_key(name);
         let index = format!("{name}_{}", self.random.below(3));
         match self.random.below(10) {
@@ -228,26 +283,27 @@ impl Client {
                 let mut tables = self.tables.clone();
                 tables.insert(name, Table { is_keyed, ..Table::default() });
                 let comes = if is_there { Err(TABLE_IS_THERE) } else { Ok((tables, vec![])) };
-                self.expect(&format!("create table {name} (k int {key}, v int, c text)"), comes);
+                (format!("create table {name} (k int {key}, v int, c text)"), comes)
             }
             4 => {
                 let mut tables = self.tables.clone();
                 let comes = tables.remove(name).map(|_| (tables, vec![])).ok_or(NO_TABLE);
-                self.expect(&format!("drop table {name}"), comes);
+                (format!("drop table {name}"), comes)
             }
             5 => {
                 let comes = self.with(name, |table| table.rows.clear());
-                self.expect(&format!("truncate {name}"), comes);
+                (format!("truncate {name}"), comes)
             }
-            6 => {
+            6 | 7 => {
+                let index = self.any_index(name).unwrap_or(index);
                 let mut tables = self.tables.clone();
                 let dropped = tables.get_mut(name).and_then(|table| table.indexes.remove(&index));
                 let comes = dropped.map(|_| (tables, vec![])).ok_or(NO_INDEX);
-                self.expect(&format!("drop index {index}"), comes);
+                (format!("drop index {index}"), comes)
             }
-            7 if self.tables.get(name).is_some_and(|table| !table.is_keyed) => {
+            8 if self.tables.get(name).is_some_and(|table| !table.is_keyed) => {
                 let comes = self.with(name, |table| table.is_keyed = true);
-                self.expect(&format!("alter table {name} add primary key (k)"), comes);
+                (format!("alter table {name} add primary key (k)"), comes)
             }
             _ => {
                 let is_unique = self.random.chance(1, 3);
@@ -259,9 +315,18 @@ impl Client {
                     }),
                 };
                 let unique = if is_unique { "unique " } else { "" };
-                self.expect(&format!("create {unique}index {index} on {name} (v)"), comes);
+                let columns =
+                    if is_unique { "v" } else { ["v", "v, c", "c, v"][self.random.below(3) as usize] };
+                (format!("create {unique}index {index} on {name} ({columns})"), comes)
             }
         }
+    }
+
+    /// An index that a table has, most often.
+    fn any_index(&mut self, name: &str) -> Option<String> {
+        let indexes = &self.tables.get(name)?.indexes;
+        let at = self.random.below(2 + indexes.len() as u64);
+        indexes.keys().nth(at as usize).cloned()
     }
 
     fn text(&mut self) -> String {
@@ -299,39 +364,66 @@ impl Client {
                 );
                 self.expect(&sql, comes);
             }
-            5 => {
-                let (divisor, text) = (2 + self.random.below(6) as i32, self.text());
-                let comes = self.with(name, |table| {
-                    let hit = table.rows.iter_mut().filter(|(k, ..)| k % divisor == 0);
-                    hit.for_each(|(.., c)| c.clone_from(&text));
-                });
-                self.expect(&format!("update {name} set c = '{text}' where k % {divisor} = 0"), comes);
-            }
-            6 | 7 => {
-                // Of the row of one key, so that no order of rows decides what is a duplicate.
-                let Some(k) = self.any_k(name) else { return };
-                let (v, to) = (self.random.below(60) as i32, self.random.below(60) as i32);
-                let moves = self.random.chance(1, 3);
-                let is_only = |table: &Table| table.rows.iter().filter(|row| row.0 == k).count() == 1;
-                if !self.tables.get(name).is_some_and(is_only) {
-                    return;
-                }
-                let comes = self.with(name, |table| {
-                    let row = table.rows.iter_mut().find(|row| row.0 == k).expect("it was just found");
-                    row.1 = Some(v);
-                    if moves {
-                        row.0 = to;
-                    }
-                });
-                let moved = if moves { format!(", k = {to}") } else { String::new() };
-                self.expect(&format!("update {name} set v = {v}{moved} where k = {k}"), comes);
-            }
+            5..8 => self.update(name),
             _ => {
-                let (divisor, rest) = (2 + self.random.below(6) as i32, self.random.below(3) as i32);
-                let comes = self.with(name, |table| table.rows.retain(|(k, ..)| k % divisor != rest));
-                self.expect(&format!("delete from {name} where k % {divisor} = {rest}"), comes);
+                let condition = self.any_condition(name);
+                let returns = self.random.chance(1, 2);
+                let comes = self.returning(name, |table| {
+                    let (gone, stay) = table.rows.drain(..).partition(|row| condition.holds(row));
+                    table.rows = stay;
+                    if returns { gone } else { Vec::new() }
+                });
+                let returning = if returns { " returning k, v, c" } else { "" };
+                self.expect(&format!("delete from {name} where {condition}{returning}"), comes);
             }
         }
+    }
+
+    /// Sets columns of some rows, so that no order of rows decides what is a duplicate: an indexed column gets the same value in each.
+    fn update(&mut self, name: &'static str) {
+        let condition = self.any_condition(name);
+        let is_unique =
+            self.tables.get(name).is_some_and(|table| table.indexes.values().any(|unique| *unique));
+        let k = self.random.chance(1, 6).then(|| self.random.below(400) as i32);
+        let c = self.random.chance(1, 2).then(|| self.text());
+        let more = self.random.chance(1, 3).then(|| self.random.below(40) as i32 - 20);
+        let more = more.filter(|_| !is_unique);
+        let v = (more.is_none() && (k.or(c.as_ref().map(|_| 0)).is_none() || self.random.chance(1, 2)))
+            .then(|| self.random.chance(5, 6).then(|| self.random.below(400) as i32));
+        let returns = self.random.chance(1, 2);
+        let comes = self.returning(name, |table| {
+            let mut changed = Vec::new();
+            for row in table.rows.iter_mut().filter(|row| condition.holds(row)) {
+                row.0 = k.unwrap_or(row.0);
+                row.1 = v.unwrap_or(row.1.map(|v| v + more.unwrap_or(0)));
+                row.2 = c.clone().unwrap_or(row.2.clone());
+                changed.push(row.clone());
+            }
+            if returns { changed } else { Vec::new() }
+        });
+        let sets = [
+            k.map(|k| format!("k = {k}")),
+            v.map(|v| format!("v = {}", v.map_or("null".to_owned(), |v| v.to_string()))),
+            more.map(|more| format!("v = v + {more}")),
+            c.map(|c| format!("c = '{c}'")),
+        ];
+        let sets: Vec<String> = sets.into_iter().flatten().collect();
+        let returning = if returns { " returning k, v, c" } else { "" };
+        self.expect(&format!("update {name} set {} where {condition}{returning}", sets.join(", ")), comes);
+    }
+
+    /// A condition on a table's rows, most often one that some fulfil and others do not.
+    fn any_condition(&mut self, name: &str) -> Condition {
+        let rows = self.tables.get(name).map_or(&[][..], |table| &table.rows);
+        let mut condition = Condition::any(&mut self.random, rows);
+        for _ in 0..2 {
+            let hits = rows.iter().filter(|row| condition.holds(row)).count();
+            if 0 < hits && 2 * hits <= rows.len() {
+                break;
+            }
+            condition = Condition::any(&mut self.random, rows);
+        }
+        condition
     }
 
     fn row(&mut self) -> Row {
@@ -339,42 +431,47 @@ impl Client {
         (self.random.below(400) as i32, v, self.text())
     }
 
-    fn any_k(&mut self, name: &str) -> Option<i32> {
-        let rows = &self.tables.get(name)?.rows;
-        let at = self.random.below(rows.len().max(1) as u64) as usize;
-        rows.get(at).map(|row| row.0)
-    }
-
-    fn select(&mut self) {
-        let name = self.any_name();
-        let (from, to) = (self.random.below(60) as i32, self.random.below(2_000) as i32);
-        let rows = self.tables.get(name).map(|table| table.rows.clone()).ok_or(NO_TABLE);
-        let tables = self.tables.clone();
-        let (condition, kept) = match self.random.below(4) {
-            0 => (String::new(), rows),
-            1 => {
-                let kept = |(_, v, _): &Row| v.is_some_and(|v| (from..=to).contains(&v));
-                (
-                    format!(" where v between {from} and {to}"),
-                    rows.map(|it| it.into_iter().filter(kept).collect()),
-                )
-            }
-            2 => (
-                format!(" where k = {from}"),
-                rows.map(|it| it.into_iter().filter(|row| row.0 == from).collect()),
-            ),
-            _ => (
-                " where v is null".to_owned(),
-                rows.map(|it| it.into_iter().filter(|row| row.1.is_none()).collect()),
-            ),
+    fn select(&mut self, name: &'static str) {
+        let condition = self.random.chance(5, 6).then(|| self.any_condition(name));
+        let wanted = condition.as_ref().map_or(String::new(), |it| format!(" where {it}"));
+        let hits = self.tables.get(name).map(|table| {
+            let rows = table.rows.iter().filter(|row| condition.as_ref().is_none_or(|it| it.holds(row)));
+            rows.cloned().collect::<Vec<Row>>()
+        });
+        let limit = self.random.chance(1, 2).then(|| self.random.below(8) as usize);
+        let offset = self.random.chance(1, 4).then(|| self.random.below(4) as usize);
+        let part = |rows: Vec<Vec<Value>>| -> Vec<Vec<Value>> {
+            rows.into_iter().skip(offset.unwrap_or(0)).take(limit.unwrap_or(usize::MAX)).collect()
         };
-        if self.random.chance(1, 2) {
-            let comes = kept.map(|rows: Vec<Row>| (tables, sorted(rows)));
-            self.expect(&format!("select k, v, c from {name}{condition} order by k, v nulls last, c"), comes);
-        } else {
-            let comes = kept.map(|rows: Vec<Row>| (tables, vec![vec![Value::Int8(rows.len() as i64)]]));
-            self.expect(&format!("select count(*) from {name}{condition}"), comes);
-        }
+        let cut = [limit.map(|n| format!(" limit {n}")), offset.map(|n| format!(" offset {n}"))];
+        let cut = cut.into_iter().flatten().collect::<String>();
+        // Columns that are not told of may come in any order.
+        let (sql, rows) = match self.random.below(4) {
+            0 => {
+                let count = hits.map(|rows| vec![vec![Value::Int8(rows.len() as i64)]]);
+                (format!("select count(*) from {name}{wanted}"), count)
+            }
+            1 => {
+                let ks = hits.map(|mut rows| {
+                    rows.sort_by_key(|row| Reverse(row.0));
+                    part(rows.iter().map(|row| vec![Value::Int4(row.0)]).collect())
+                });
+                (format!("select k from {name}{wanted} order by k desc{cut}"), ks)
+            }
+            2 => {
+                let vs = hits.map(|mut rows| {
+                    rows.sort_by_key(|row| (row.1.is_none(), row.1));
+                    part(rows.iter().map(|row| vec![values(row).swap_remove(1)]).collect())
+                });
+                (format!("select v from {name}{wanted} order by v{cut}"), vs)
+            }
+            _ => {
+                let rows = hits.map(|rows| part(sorted(rows)));
+                (format!("select k, v, c from {name}{wanted} order by k, v, c{cut}"), rows)
+            }
+        };
+        let comes = rows.map(|rows| (self.tables.clone(), rows)).ok_or(NO_TABLE);
+        self.expect(&sql, comes);
     }
 
     /// The rows of a table are there, and no others.
@@ -401,8 +498,9 @@ fn options(random: &mut Random) -> Options {
     }
 }
 
-/// Several lives of a database with one client. How many statements there were, and how many were refused.
-fn lives(seed: u64) -> (u64, u64) {
+/// Several lives of a database with one client. How many statements there were, how many were refused, and how many definitions came
+/// beside them.
+fn lives(seed: u64) -> [u64; 3] {
     let mut random = Random::new(seed);
     let mut disk = FaultyDisk::new(random.next());
     let db = Database::open_on(disk.clone(), options(&mut random)).unwrap();
@@ -418,9 +516,19 @@ fn lives(seed: u64) -> (u64, u64) {
             _ => {}
         }
         let Client {
-            session, random: of_client, about, committed, next_k, story, statements, refused, ..
+            session,
+            other,
+            random: of_client,
+            about,
+            committed,
+            next_k,
+            story,
+            statements,
+            refused,
+            definitions_beside,
+            ..
         } = client;
-        drop(session);
+        drop((session, other));
         if !disk.is_down() {
             disk.kill();
         }
@@ -433,10 +541,11 @@ fn lives(seed: u64) -> (u64, u64) {
         (client.tables, client.committed) = (committed.clone(), committed);
         (client.next_k, client.story, client.statements, client.refused) =
             (next_k, story, statements, refused);
+        client.definitions_beside = definitions_beside;
         client.story.push("opened again".to_owned());
         NAMES.into_iter().for_each(|name| client.verify(name));
     }
-    (client.statements, client.refused)
+    [client.statements, client.refused, client.definitions_beside]
 }
 
 #[test]
@@ -444,13 +553,14 @@ fn statements_do_what_they_do_to_plain_rows() {
     let first = Random::seed_from_environment();
     println!("RIALTO_SEED={first}");
     let (began, time) = (Instant::now(), Random::test_time_from_environment());
-    let (mut seeds, mut statements, mut refused) = (0, 0, 0);
+    let (mut seeds, mut sums) = (0, [0; 3]);
     while seeds == 0 || began.elapsed() < time {
         let counts = lives(first.wrapping_add(seeds));
-        (statements, refused) = (statements + counts.0, refused + counts.1);
+        sums.iter_mut().zip(counts).for_each(|(sum, count)| *sum += count);
         seeds += 1;
     }
+    let [statements, refused, beside] = sums;
     println!(
-        "tally: statements against a model, {seeds} seeds, {statements} statements, {refused} refused, RIALTO_SEED={first}"
+        "tally: statements against a model, {seeds} seeds, {statements} statements, {refused} refused, {beside} definitions beside them, RIALTO_SEED={first}"
     );
 }
