@@ -99,6 +99,8 @@ struct Watch {
     refuse: bool,
     warmed_up: Duration,
     slices: Vec<(Duration, u64)>,
+    /// What committed each second, as the ticks tell.
+    ticks: Vec<f64>,
 }
 
 impl Observer for Watch {
@@ -117,7 +119,7 @@ impl Observer for Watch {
     }
 
     fn tick(&mut self, _open: Option<Duration>, committed_per_s: f64) {
-        assert!(committed_per_s.is_finite() && committed_per_s >= 0.0, "{committed_per_s}");
+        self.ticks.push(committed_per_s);
     }
 }
 
@@ -148,12 +150,13 @@ fn drive_until<W: Workload>(
 #[test]
 fn blocking_clients_count_every_transaction_and_every_abort() {
     let (workload, outcome, watch) = drive_until(
-        &load(4, 1, None),
+        &Load { window: TICK, ..load(4, 1, None) },
         || Timed::new(Duration::from_millis(1)),
         |_, outcome, watch| {
             let is_any = outcome.aborted_user > 0 && outcome.latencies.iter().all(|type_| type_.count() > 0);
-            // A slice, and some in the warm-up.
+            // A tick, a slice, and some in the warm-up.
             is_any
+                && watch.ticks.first().is_some_and(|per_s| *per_s > 0.0)
                 && watch.slices.iter().any(|slice| slice.1 > 0)
                 && outcome.committed() < outcome.acknowledged
         },
@@ -166,6 +169,9 @@ fn blocking_clients_count_every_transaction_and_every_abort() {
     let in_slices: u64 = watch.slices.iter().map(|slice| slice.1).sum();
     // The clients may each have been about to count one more when the window was over.
     assert!(in_slices <= outcome.committed() + 4, "{:?}", watch.slices);
+    // The first tick is that of a second, or more.
+    let ticked = watch.ticks[0] * TICK.as_secs_f64();
+    assert!(ticked <= outcome.acknowledged as f64, "{ticked} of {}", outcome.acknowledged);
     assert_eq!(outcome.queue_ns, [0, 0]);
     let switches = outcome.client_switches.unwrap();
     assert!(switches.voluntary >= outcome.committed() / 2, "each transaction sleeps: {switches:?}");

@@ -301,6 +301,11 @@ fn a_loaded_row_that_gets_another_key_is_recovered_with_it() {
     }
 }
 
+/// Whether an error says that the disk has come to its end, and the database with it.
+fn is_end(error: &Error) -> bool {
+    matches!(error, Error::Stopped { .. } | Error::Io { .. })
+}
+
 /// Transactions that give tables keys, under sweeps that copy the catalog and the rows at different times, with a
 /// crash at a random step.
 fn crashes(seed: u64) {
@@ -322,7 +327,8 @@ fn crashes(seed: u64) {
         let mut next = tables.clone();
         let mut tx = match db.begin() {
             Ok(tx) => tx,
-            Err(_) => break,
+            Err(error) if is_end(&error) => break,
+            Err(error) => panic!("RIALTO_SEED={seed}: {error}"),
         };
         let mut work = || -> Result<(), Error> {
             // Its rows in the system tables come before the writes to the others.
@@ -352,7 +358,8 @@ fn crashes(seed: u64) {
                 unsure = next;
                 break;
             }
-            Err(_) => break,
+            Err(error) if is_end(&error) => break,
+            Err(error) => panic!("RIALTO_SEED={seed}: {error}"),
         }
         if random.chance(1, 2) {
             std::thread::sleep(Duration::from_micros(random.below(3000)));
