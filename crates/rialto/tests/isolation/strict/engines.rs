@@ -81,7 +81,7 @@ impl Tally {
         assert!(4 * committed > *attempts, "only {committed} of {attempts} attempts have committed");
         println!(
             "tally: {what}, {histories} histories, {lives} lives, {attempts} attempts, {committed} transactions, \
-             {unknown} unknown outcomes, {operations} operations, RIALTO_SEED={seed}"
+             {unknown} unknown outcomes, {operations} operations of histories, RIALTO_SEED={seed}"
         );
     }
 }
