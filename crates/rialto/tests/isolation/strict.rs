@@ -117,7 +117,7 @@ fn concurrent_histories_are_strictly_serializable() {
     });
     tally.tell("strict histories", seeds);
     let defined = counts.defined.into_inner();
-    println!("tally: strict histories, {defined} definitions");
+    println!("strict histories: {defined} definitions");
     assert!(defined > 0 || !is_long(seeds), "no index has come or gone");
 }
 
@@ -208,7 +208,7 @@ fn histories_go_on_after_restarts() {
     tally.tell("strict histories over restarts", seeds);
     let Counts { defined, replayed } = counts;
     let (defined, replayed) = (defined.into_inner(), replayed.into_inner());
-    println!("tally: strict histories over restarts, {defined} definitions, {replayed} calls run again");
+    println!("strict histories over restarts: {defined} definitions, {replayed} calls run again");
     assert!(defined > 0 || !is_long(seeds), "no index has come or gone");
     assert!(replayed > 0 || !is_long(seeds), "no opening has run a call again");
 }
