@@ -278,6 +278,19 @@ impl Schema {
         }
     }
 
+    /// As [`Schema::key_shape`], of an index that a caller names by its position, and that the table may not have, or not any more.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchIndex`].
+    pub(crate) fn find_key_shape(&self, index: WhichIndex) -> Result<&KeyShape> {
+        match index {
+            WhichIndex::Primary => Ok(&self.primary_shape),
+            WhichIndex::Secondary(position) => self.index_shapes.get(position).ok_or_else(|| {
+                Error::NoSuchIndex { index: format!("{}, at position {position}", self.table) }
+            }),
+        }
+    }
+
     /// The position of a column.
     ///
     /// # Errors

@@ -115,7 +115,7 @@ impl Scan {
 
 /// The range as bytes. None if it is empty because nothing comes after its lower end.
 fn byte_range(table: &TableVersion, scan: &Scan) -> Result<Option<(Bound<Key>, Bound<Key>)>> {
-    let shape = table.schema.key_shape(scan.index);
+    let shape = table.schema.find_key_shape(scan.index)?;
     let prefix = |values: &Vec<Value>| {
         let mut key = Key::new();
         values.as_slice().encode_prefix_into(shape, &mut key).map(|()| key)
@@ -301,7 +301,8 @@ impl Transaction<'_> {
     /// that are still to come: collect identities first.
     ///
     /// # Errors
-    /// Bounds that do not fit the index, what a lock can meet, and what `visit` gives.
+    /// Bounds that do not fit the index, an index that the table does not have ([`Error::NoSuchIndex`]), what a lock can meet, and what
+    /// `visit` gives.
     pub fn scan(
         &mut self,
         table: &Table,

@@ -20,7 +20,9 @@ impl Transaction<'_> {
     /// exclusively at once, for a change by its primary key; its absence is locked as [`Transaction::scan`] does.
     ///
     /// # Errors
-    /// A key that does not fit the index; an index that is not unique ([`Error::Unsupported`]); what a lock can meet.
+    /// A key that does not fit the index; an index that the table does not have ([`Error::NoSuchIndex`]), or that is not unique
+    /// ([`Error::Unsupported`]); what a lock can meet. An index is named by its position, which another one has when indexes were
+    /// dropped: compare [`Table::schema`] behind the look if definitions may come between.
     pub fn look_by<T>(
         &mut self,
         table: &Table,
@@ -59,7 +61,7 @@ impl Context {
         let slot = self.use_for(table, mode)?;
         let mut entry = Key::new();
         let schema = &self.tables.at(slot).schema;
-        let shape = schema.key_shape(index);
+        let shape = schema.find_key_shape(index)?;
         key.encode_into(shape, &mut entry)?;
         if !shape.is_unique() {
             return Err(not_unique(shape));

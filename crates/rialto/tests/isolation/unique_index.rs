@@ -1,5 +1,6 @@
 //! One row by a unique index (`Transaction::look_by`): what it finds, and what it keeps from others.
 
+use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Barrier, Mutex};
 use std::time::{Duration, Instant};
@@ -7,8 +8,8 @@ use std::time::{Duration, Instant};
 use rialto::io::{MemoryDisk, Random};
 use rialto::row::{Column, ColumnType, Value, WhichIndex};
 use rialto::{
-    Action, Database, Error, Flow, LockForm, LockPolicy, Lsn, Options, Procedure, Result, ScanMode, Table,
-    TableDef, Transaction, TxOptions,
+    Action, Database, Error, Flow, LockForm, LockPolicy, Lsn, Options, Procedure, Result, Scan, ScanMode,
+    Table, TableDef, Transaction, TxOptions,
 };
 
 const BY_CODE: WhichIndex = WhichIndex::Secondary(0);
@@ -373,5 +374,27 @@ fn equal_flows_that_want_each_others_keys_of_an_index_both_end() {
         assert!(wrong.lock().unwrap().is_empty(), "{wrong:?}");
         // Both wanted both.
         assert_eq!(renamed.into_inner(), 200, "{executor_threads} threads");
+    }
+}
+
+/// An index is named by its position. One that has gone is an error of all reads by it, for the transaction that reads to handle.
+#[test]
+fn reads_by_an_index_that_has_gone_are_refused() {
+    for locks in LockForm::ALL {
+        let (db, table) = open(locks);
+        db.transact(|tx| tx.insert(&table, &row(1, "one", Some("first"), 10))).unwrap();
+        db.transact(|tx| tx.drop_index("by_sum")).unwrap();
+        let is_refused = |outcome: Result<()>| {
+            assert!(matches!(outcome, Err(Error::NoSuchIndex { .. })), "{locks:?}: {outcome:?}");
+        };
+        let scan = Scan { index: BY_SUM, ..Scan::all() };
+        for mode in [ScanMode::Share, ScanMode::Update] {
+            is_refused(db.transact(|tx| tx.look_by(&table, BY_SUM, 10_i64, mode, |_| ()).map(drop)));
+            let scan = Scan { mode, ..scan.clone() };
+            is_refused(db.transact(|tx| tx.scan(&table, &scan, |_, _| Ok(ControlFlow::Continue(())))));
+        }
+        is_refused(db.transact(|tx| tx.entries(&table, &scan, |_, _| Ok(ControlFlow::Continue(())))));
+        let found = db.transact(|tx| tx.look_by(&table, BY_CODE, "one", ScanMode::Share, |_| ()));
+        assert_eq!(found.unwrap(), Some(()));
     }
 }
