@@ -99,10 +99,18 @@ fn compares(one: &Option<Plain>, holds: fn(Ordering) -> bool, other: Option<Plai
 }
 
 impl Condition {
-    /// One to four comparisons. Most of their values are those of `rows`, and half of these of the same row.
+    /// One to five comparisons, often the one of a key and more. Most of their values are those of `rows`, and half of these of the
+    /// same row.
     pub fn any(random: &mut Random, rows: &[Row]) -> Condition {
         let near = rows.get(random.below(rows.len().max(1) as u64) as usize);
         let mut condition = Condition::leaf(random, rows, near);
+        if let Some(near) = near
+            && random.chance(1, 3)
+        {
+            let column = if random.chance(2, 3) { Column::K } else { Column::V };
+            let key = Compare(column, OPERATORS[0], Operand::Literal(column.of(near)));
+            condition = And(Box::new(key), Box::new(condition));
+        }
         for _ in 0..random.below(3) {
             let mut other = Condition::leaf(random, rows, near);
             if random.chance(1, 5) {
