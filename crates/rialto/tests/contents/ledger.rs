@@ -306,10 +306,10 @@ fn lives(seed: u64, most_is_defined: bool, tally: &mut Tally) {
     let mut options = any_options(&mut random, memory, archive(&disk));
     let mut kept = Kept::default();
     let mut db = Database::open_on(disk.clone(), options.clone()).unwrap();
-    let still = match memory {
-        0..0x50_0000 => &STILL[..2],
-        0..0x100_0000 => &STILL[..1],
-        _ => &[STILL[0], STILL[0], STILL[2]],
+    let still = match MEMORY.iter().position(|it| *it == memory) {
+        Some(0) => &[STILL[0], STILL[0], STILL[2]],
+        Some(2) => &STILL[..2],
+        _ => &STILL[..1],
     };
     prepare(&db, one_of(&mut random, still));
     let mut state = Contents::default();
@@ -427,7 +427,7 @@ fn lives(seed: u64, most_is_defined: bool, tally: &mut Tally) {
             Err(panic) => {
                 copy.kill();
                 let directories = if archives { 2 } else { 1 };
-                tell(&keep(&copy.restart(), directories, opening, &bounds, &[about.clone()]));
+                tell(&keep(&copy.restart(), directories, opening, &bounds, std::slice::from_ref(about)));
                 resume_unwind(panic);
             }
         };

@@ -202,7 +202,11 @@ impl<'a> Client<'a> {
         }
         let mut tx = self.db.begin_with(&options)?;
         body(&mut tx)?;
-        if self.random.chance(1, 2) { tx.abort() } else { Ok(drop(tx)) }
+        if self.random.chance(1, 2) {
+            return tx.abort();
+        }
+        drop(tx);
+        Ok(())
     }
 
     fn write_one(&mut self, writer: usize, number: i64, began: Moment) -> Result<(), Error> {
