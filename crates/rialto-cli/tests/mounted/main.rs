@@ -117,7 +117,7 @@ fn what_was_acknowledged_is_there_after_each_life() {
     let Tally { power_lost, killed, asked, faults, stopped, full, backups, restored, checks, .. } = tally;
     let Tally { transactions, interrupted, short, data_oriented, .. } = tally;
     println!(
-        "tally: real servers on {databases} mounted databases, {power_lost} losses of power of a real server, \
+        "tally: real servers on mounted disks, {databases} databases, {power_lost} losses of power of a real server, \
          {killed} kills of a real server, {data_oriented} ends of a real server on the data-oriented engine, {asked} closes, \
          {faults} injected errors, {full} full disks, {stopped} servers stopped by them, {interrupted} interrupted calls, \
          {short} short ones, {backups} backups, {restored} restores, {checks} checks, {transactions} transactions, RIALTO_SEED={seed}"

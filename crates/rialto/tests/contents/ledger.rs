@@ -466,7 +466,7 @@ fn ledgers(what: &str, most_is_defined: bool) {
         refused,
     } = tally;
     println!(
-        "tally: {what} of {databases} databases, {power_lost} losses of power, {killed} kills, {data_oriented} ends on the \
+        "tally: {what}, {databases} databases, {power_lost} losses of power, {killed} kills, {data_oriented} ends on the \
          data-oriented engine, {closed} closes, \
          {backups} backups restored, {archives} with an archive, {transactions} transactions, {refused}, RIALTO_SEED={seed}"
     );

@@ -370,7 +370,7 @@ fn tallied(what: &str, run: impl Fn(u64, &mut Tally)) {
     let (seed, databases) = for_a_while(|seed| run(seed, &mut tally));
     let Tally { transactions, calls, restored } = tally;
     println!(
-        "tally: {what} of {databases} databases, {transactions} transactions, {calls} calls replayed, {restored} restored, \
+        "tally: {what}, {databases} databases, {transactions} transactions, {calls} calls replayed, {restored} restored, \
          RIALTO_SEED={seed}"
     );
 }

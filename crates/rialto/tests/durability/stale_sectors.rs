@@ -134,6 +134,6 @@ fn a_stale_sector_is_found_or_does_no_harm() {
     let (seed, databases) = for_a_while(|seed| stale(seed, &mut tally));
     let Tally { refused, opened } = tally;
     println!(
-        "tally: stale sectors of {databases} databases, {refused} refused, {opened} opened, RIALTO_SEED={seed}"
+        "tally: stale sectors, {databases} databases, {refused} refused, {opened} opened, RIALTO_SEED={seed}"
     );
 }

@@ -402,7 +402,7 @@ fn copies_give_back_what_was_promised_whichever_step_the_power_is_lost_in() {
     let (seed, runs) = for_a_while(|seed| power(seed, until, &mut tally));
     let Tally { ends, restores: [alone, whole, places, times], went_on, .. } = tally;
     println!(
-        "tally: copies at steps of {runs} databases, {ends} losses of power, {alone} backups restored alone, {whole} with the \
+        "tally: copies at steps, {runs} databases, {ends} losses of power, {alone} backups restored alone, {whole} with the \
          archive, {places} to a place, {times} to a time, {went_on} databases that went on, RIALTO_SEED={seed}"
     );
     // A seed alone may have no backup, or no archive.

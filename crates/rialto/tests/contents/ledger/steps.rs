@@ -219,7 +219,7 @@ fn it_is_there_whichever_step_the_power_is_lost_in() {
     let (seed, runs) = for_a_while(|seed| power(seed, &mut tally));
     let Tally { ends, data_oriented, transactions } = tally;
     println!(
-        "tally: ledgers at each step of {runs} databases, {ends} losses of power, {data_oriented} ends on the data-oriented \
+        "tally: ledgers at each step, {runs} databases, {ends} losses of power, {data_oriented} ends on the data-oriented \
          engine, {transactions} transactions, RIALTO_SEED={seed}"
     );
 }
