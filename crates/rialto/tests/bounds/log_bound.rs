@@ -113,6 +113,33 @@ fn every_bound_that_the_options_allow_goes_on_for_ever() {
     }
 }
 
+/// So do the least ones, with transactions that log three fifths of the bound.
+#[test]
+fn the_least_bounds_take_transactions_of_three_fifths() {
+    for (mib, backup_copies) in [(1, 2), (1, 3), (2, 2)] {
+        let disk = MemoryDisk::new();
+        with_rows(disk.clone(), options(16 << 20)).0.close().unwrap();
+        let options = Options { backup_copies, ..options(mib << 20) };
+        let db = Database::open_on(disk.clone(), options.clone()).unwrap();
+        let table = db.table("t").unwrap();
+        let rows = ((mib << 20) * 3 / 5 / (TEXT as u64 + 100)) as i32;
+        for (round, letter) in (0..20).zip(('b'..='z').cycle()) {
+            let changed = db.transact(|tx| {
+                (0..rows).try_for_each(|id| {
+                    tx.update(&table, id % ROWS, &[(1, row(id, letter)[1].clone())]).map(drop)
+                })
+            });
+            assert_eq!(changed, Ok(()), "a bound of {mib} MiB, {rows} rows, round {round}");
+        }
+        assert!(bytes_of_log(&*disk) <= mib << 20, "a bound of {mib} MiB");
+        drop((table, db));
+        let db = Database::open_on(disk, options).unwrap();
+        let table = db.table("t").unwrap();
+        let first = db.transact(|tx| Ok(tx.get(&table, 0)?.expect("it is there"))).unwrap();
+        assert_eq!(first.values(), row(0, 'u'), "a bound of {mib} MiB");
+    }
+}
+
 /// A transaction may need more room than there is although so little log has come up since the last checkpoint that none is due: the
 /// one that it waits for begins because it waits.
 #[test]
