@@ -12,6 +12,7 @@ use rialto_sql::values::binary;
 use rialto_sql::{Session, SqlType};
 
 use crate::seeds::for_a_while;
+use crate::statements::conditions::OPERATORS;
 
 /// A value, apart from the type that it is written in.
 #[derive(Debug, Clone, PartialEq)]
@@ -220,18 +221,6 @@ fn run(session: &mut Session, sql: &str, arguments: Option<(&[SqlType], &[Value]
         error.sqlstate.code()
     })
 }
-
-/// An operator, and when it holds.
-type Operator = (&'static str, fn(Ordering) -> bool);
-
-const OPERATORS: [Operator; 6] = [
-    ("=", Ordering::is_eq),
-    ("<>", Ordering::is_ne),
-    ("<", Ordering::is_lt),
-    ("<=", Ordering::is_le),
-    (">", Ordering::is_gt),
-    (">=", Ordering::is_ge),
-];
 
 /// Some rows in a table with indexes and in one without; both are asked the same.
 fn comparisons(session: &mut Session, random: &mut Random, about: &str) -> u64 {

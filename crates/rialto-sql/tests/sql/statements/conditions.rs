@@ -32,7 +32,7 @@ pub enum Operand {
 /// An operator, and when it holds.
 pub type Operator = (&'static str, fn(Ordering) -> bool);
 
-const OPERATORS: [Operator; 6] = [
+pub const OPERATORS: [Operator; 6] = [
     ("=", Ordering::is_eq),
     ("<>", Ordering::is_ne),
     ("<", Ordering::is_lt),

@@ -2,7 +2,7 @@
 //! session beside them, and the database opened again after a kill, a crash or a close. What a statement gives, or refuses and why, is what it comes to on plain rows.
 
 mod beside;
-mod conditions;
+pub mod conditions;
 mod rows;
 
 use std::collections::{BTreeMap, BTreeSet};

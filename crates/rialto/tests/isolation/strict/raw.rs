@@ -71,8 +71,8 @@ impl Absences {
 /// All that an attempt did; `undone` are versions that it took back itself.
 fn operations(attempt: &Attempt, undone: &[Version], keys: &Keys) -> Operations {
     let (mut operations, mut absences) = (Operations::default(), Absences::default());
-    // What it has undone later is in no list that anybody else may see; the appends are told as a failed transaction. The list of a key
-    // that no attempt has written is the same for all.
+    // Versions that the attempt itself has rolled back are in no list that another attempt may see; their appends are told as those of a
+    // failed transaction. The list of a key that no attempt has written is the same for all.
     let is_told = |key: Key, versions: &[Version]| {
         keys.is_written(key) && !versions.iter().any(|version| undone.contains(version))
     };
