@@ -30,7 +30,7 @@ pub(super) struct Portal {
     /// Those of its rows, for as long as the portal is there.
     pub(super) formats: OutputFormats,
     pub(super) state: PortalState,
-    /// The number of the savepoint that it was opened behind; if it keeps rows, of the one that it has read them behind.
+    /// The number of the savepoint that it was opened behind; if it keeps or kept rows, of the one that it has read them behind.
     savepoint: u64,
     /// What it takes: its arguments, and the rows that it keeps; a named one's name and [`PORTAL_BYTES`], too.
     bytes: usize,

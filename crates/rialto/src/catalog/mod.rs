@@ -222,26 +222,31 @@ impl Catalog {
     }
 
     /// Makes changes, in this order, visible all at once: a name that a transaction takes from one table and gives to another is
-    /// never absent in between.
+    /// never absent in between, and a table's handles never have a version that another change here replaces.
     pub fn change<'a>(&self, changes: impl IntoIterator<Item = CatalogChange<'a>>) {
         let mut tables = self.tables.write();
+        let mut newest: HashMap<TableId, (Table, &Arc<TableVersion>)> = HashMap::new();
         for change in changes {
             match change {
                 CatalogChange::Put(version) => {
-                    match tables.by_id.get(&version.id).cloned() {
+                    let table = match tables.by_id.get(&version.id).cloned() {
                         Some(table) => {
-                            tables.remove_indexes(&table.version());
-                            table.replace(version.clone());
+                            match newest.get(&version.id) {
+                                Some((_, before)) => tables.remove_indexes(before),
+                                None => tables.remove_indexes(&table.version()),
+                            }
+                            table
                         }
                         None => {
                             let (id, name) = (version.id, version.name().to_owned());
                             let table = self.handle(version.clone());
                             tables.by_id.insert(id, table.clone());
-                            tables.by_name.insert(name, table);
+                            tables.by_name.insert(name, table.clone());
+                            table
                         }
-                    }
+                    };
                     tables.add_indexes(version);
-                    version.become_committed();
+                    newest.insert(version.id, (table, version));
                 }
                 CatalogChange::Remove(version) => {
                     tables.by_id.remove(&version.id);
@@ -249,6 +254,10 @@ impl Catalog {
                     tables.remove_indexes(version);
                 }
             }
+        }
+        for (table, version) in newest.into_values() {
+            table.replace(version.clone());
+            version.become_committed();
         }
         self.version.fetch_add(1, Ordering::Release);
     }

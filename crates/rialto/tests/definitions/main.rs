@@ -8,3 +8,4 @@ mod definitions_amid_writes;
 mod definitions_beside_sweeps;
 mod definitions_on_a_full_log;
 mod dropped_at_the_bound;
+mod seen_by_handles;

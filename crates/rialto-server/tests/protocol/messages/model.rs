@@ -42,7 +42,7 @@ struct Portal {
     argument: Option<i32>,
     is_binary: bool,
     run: Run,
-    /// How many savepoints had been made when it was opened, or has read its rows.
+    /// How many savepoints had been made when it was opened, or has read the rows that it keeps or kept.
     behind: u64,
 }
 
@@ -412,6 +412,7 @@ impl Model {
     fn execute(&mut self, name: &'static str, limit: usize) -> Outcome {
         let portal = self.portals.get(name).ok_or("34000")?.clone();
         let Statement { kind, columns } = portal.statement;
+        let is_new = matches!(portal.run, Run::New);
         let mut rows = match portal.run {
             _ if kind == Kind::Empty => {
                 self.tell('I');
@@ -440,7 +441,6 @@ impl Model {
                     self.set(name, Run::Ended);
                     return Ok(());
                 }
-                self.behind(name);
                 rows
             }
             Run::Suspended(rows) => {
@@ -460,6 +460,9 @@ impl Model {
         let rest = if is_limited { rows.split_off(limit) } else { Vec::new() };
         rows.iter().for_each(|row| self.tell_row(row, portal.is_binary));
         if is_limited {
+            if is_new {
+                self.behind(name);
+            }
             self.tell('s');
             self.set(name, Run::Suspended(rest));
         } else {
@@ -476,7 +479,7 @@ impl Model {
         }
     }
 
-    /// It has read rows now.
+    /// It keeps rows that it has read now.
     fn behind(&mut self, name: &str) {
         let made = self.made;
         if let Some(portal) = self.portals.get_mut(name) {

@@ -1,0 +1,46 @@
+//! What a table's handle says of its definition is what a transaction has committed, never what one had in between.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use rialto::io::MemoryDisk;
+use rialto::row::{Column, ColumnType};
+use rialto::{Database, Options, TableDef};
+
+/// Made anew so often in one transaction: each is a version of its own that nobody may see.
+const TIMES: usize = 20;
+
+#[test]
+fn a_handle_never_shows_a_definition_that_was_not_committed() {
+    let db = Database::open_on(MemoryDisk::new(), Options::default()).unwrap();
+    let columns = vec![Column::new("id", ColumnType::Int4), Column::new("tag", ColumnType::Int4)];
+    let define = TableDef::new("t", columns).with_primary_key(&["id"]);
+    let made = db.transact(|tx| tx.create_table(&define)).unwrap();
+    db.transact(|tx| tx.create_index("t", "by_tag", &["tag"], false)).unwrap();
+    let tables = [made, db.table("t").unwrap()];
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let reader = scope.spawn(|| {
+            let mut seen = 0_u64;
+            while !is_over.load(Ordering::SeqCst) {
+                for table in &tables {
+                    let schema = table.schema();
+                    let names: Vec<_> = schema.indexes().iter().map(|index| &index.name).collect();
+                    assert_eq!(names, ["by_tag"], "a definition within a transaction was seen");
+                    seen += 1;
+                }
+            }
+            seen
+        });
+        for _ in 0..500 {
+            db.transact(|tx| {
+                (0..TIMES).try_for_each(|_| {
+                    tx.drop_index("by_tag")?;
+                    tx.create_index("t", "by_tag", &["tag"], false)
+                })
+            })
+            .unwrap();
+        }
+        is_over.store(true, Ordering::SeqCst);
+        assert!(reader.join().unwrap() > 0);
+    });
+}
