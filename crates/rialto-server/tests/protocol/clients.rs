@@ -3,8 +3,9 @@
 use std::io::{Read, Write};
 use std::net::SocketAddr;
 use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::common::*;
 use rialto::io::MemoryDisk;
@@ -141,23 +142,26 @@ fn connections_that_say_nothing_count_and_are_ended() {
         ..Default::default()
     });
     let mut silent = [Client::raw(server.address), Client::raw(server.address)];
-    // It sends its packet byte by byte, for longer than it may take.
-    let packet = [&9_000u32.to_be_bytes()[..], &[0; 64]].concat();
+    // It would send its packet byte by byte, for five times as long as it may take.
+    let packet = [&9_000u32.to_be_bytes()[..], &[0; 300 - 4]].concat();
+    let free = AtomicBool::new(false);
     thread::scope(|scope| {
         let trickle = scope.spawn(|| {
             let mut silent = silent[0].stream.try_clone().unwrap();
-            for byte in packet.chunks(1) {
+            let is_there = |_: &&[u8]| !free.load(Ordering::SeqCst);
+            let sent = packet.chunks(1).take_while(is_there).inspect(|byte| {
                 thread::sleep(Duration::from_millis(50));
                 let _ = silent.write_all(byte);
-            }
+            });
+            sent.count()
         });
         assert_eq!(hello(&mut Client::raw(server.address)).as_deref(), Some("53300"));
-        let began = Instant::now();
-        while hello(&mut Client::raw(server.address)).is_some() {
-            assert!(began.elapsed() < Duration::from_secs(60), "places are free again after the time-out");
+        while !trickle.is_finished() && hello(&mut Client::raw(server.address)).is_some() {
             thread::sleep(Duration::from_millis(10));
         }
-        trickle.join().unwrap();
+        free.store(true, Ordering::SeqCst);
+        let sent = trickle.join().unwrap();
+        assert!(sent < packet.len(), "places are free again after the time-out");
     });
     for client in &mut silent {
         assert!(client.read().is_none(), "it was ended");

@@ -7,8 +7,8 @@ use std::time::Duration;
 use crate::common::quiet::{count, level, numbers, open, options, put, thing, things};
 use rialto::backup::Archive;
 use rialto::io::{Caching, FaultKind, FaultyDisk};
-use rialto::row::Value;
-use rialto::{Database, Durability, Error, OpenError, Options};
+use rialto::row::{ColumnType, Value, WhichIndex};
+use rialto::{Action, Database, Durability, Error, Flow, LockForm, OpenError, Options, Procedure};
 
 /// Lets go of what hangs also when the test fails: else its threads never end.
 struct LetsGo<'a>(&'a FaultyDisk);
@@ -82,6 +82,48 @@ fn a_commit_whose_log_write_hangs_is_in_nobodys_way() {
             all.sort_unstable();
             assert_eq!(all, ["commit", "commit behind it", "reader"]);
         });
+        db.close().unwrap();
+    }
+}
+
+/// I6: no executor waits for a log write. A call whose commit waits for one is in nobody's way: others run on the same executors, and are
+/// answered at level 1.
+#[test]
+fn executors_go_on_beside_a_log_write_that_hangs() {
+    for (log_writes, kind) in ways() {
+        let disk = FaultyDisk::new(6);
+        let of_threads = Options { locks: LockForm::Local, executors: 2, executor_threads: 2, ..options() };
+        let db =
+            Database::open_on(disk.clone(), Options { log_writes: Some(log_writes), ..of_threads }).unwrap();
+        let [low, high] = [0, 1].map(|nth| {
+            Action::exclusive("t", move |tx, arguments, _| {
+                let id: i32 = arguments.get(nth)?;
+                tx.modify(arguments.table()?, id, |row| row.add(1, 1).map(drop)).map(drop)
+            })
+            .by_argument(nth)
+        });
+        numbers(&db);
+        db.set_routing("t", WhichIndex::Primary, &[vec![Value::Int4(5)]]).unwrap();
+        let types = [ColumnType::Int4; 2];
+        db.register(Procedure::new("add", types, Flow::new().phase([low, high]))).unwrap();
+        let ids = [Value::Int4(0), Value::Int4(9)];
+        db.sync().unwrap();
+        disk.hang(kind, "log-0");
+        let _lets_go = LetsGo(&disk);
+        let waits = db.send_call("add", &ids).unwrap();
+        until(|| disk.hanging() > 0);
+        let mut behind_it: Vec<_> = (0..20).map(|_| db.send_call("add", &ids).unwrap()).collect();
+        for _ in 0..20 {
+            assert_eq!(db.call_with(&level(Durability::Memory), "add", &ids), Ok(vec![]), "{log_writes:?}");
+        }
+        assert!(
+            !behind_it.iter_mut().any(|sent| sent.is_done()),
+            "{log_writes:?}: an answer before its log write"
+        );
+        disk.let_go();
+        for sent in behind_it.into_iter().chain([waits]) {
+            assert_eq!(sent.wait(), Ok(vec![]), "{log_writes:?}");
+        }
         db.close().unwrap();
     }
 }

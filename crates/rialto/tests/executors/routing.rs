@@ -334,7 +334,7 @@ fn thread_time() -> Duration {
 /// there are more of them than that.
 #[test]
 fn a_change_of_rules_takes_as_long_as_its_locks_are_many() {
-    const FEW: i32 = 200;
+    const FEW: i32 = 2_000;
     const MANY: i32 = 20_000;
     // An open transaction that has read so many rows, each locked by itself.
     let mut held = [FEW, MANY].map(|rows| {
@@ -368,7 +368,8 @@ fn a_change_of_rules_takes_as_long_as_its_locks_are_many() {
         median
     });
     let times_as_long = many.as_secs_f64() / few.as_secs_f64();
-    assert!(times_as_long < 5.0 * f64::from(MANY / FEW), "{times_as_long} times as long");
+    // More locks lie farther from the processor. What looks at all of them for each would take 100 times as long.
+    assert!(times_as_long < 2.5 * f64::from(MANY / FEW), "{times_as_long} times as long");
     for (_, _, open, _) in held {
         open.commit().unwrap();
     }

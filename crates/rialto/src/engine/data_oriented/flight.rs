@@ -345,6 +345,12 @@ impl Flight {
             Run::Placed(values, mut committed) => {
                 let ticket = committed.ticket();
                 committed.give_back(here.core);
+                if canary::is_back("executor-awaits-the-log") {
+                    // Without a standby in its place.
+                    while here.core.log.is_done(ticket.lsn(), ticket.durability()).is_none() {
+                        std::thread::yield_now();
+                    }
+                }
                 Landed::Placed(values, ticket)
             }
             Run::Again(rest) => {
