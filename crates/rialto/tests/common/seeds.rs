@@ -6,23 +6,27 @@ use rialto::io::Random;
 
 /// Runs it with one seed after the other for as long as random tests may take, and once at least. The first seed and their number.
 pub fn for_a_while(mut run: impl FnMut(u64)) -> (u64, u64) {
-    for_a_while_and_until(&mut (), |()| true, |seed, ()| run(seed))
+    for_a_while_until(|seed| {
+        run(seed);
+        true
+    })
 }
 
-/// The same for what only some seeds do: goes on until the counts say that it was done, and fails where 300 seeds have not.
-pub fn for_a_while_and_until<Counts>(
-    counts: &mut Counts,
-    is_done: impl Fn(&Counts) -> bool,
-    mut run: impl FnMut(u64, &mut Counts),
-) -> (u64, u64) {
+/// The same, and on until it says that all has come that only some seeds bring; fails where 400 have not brought it.
+pub fn for_a_while_until(mut run: impl FnMut(u64) -> bool) -> (u64, u64) {
     let first = Random::seed_from_environment();
     println!("RIALTO_SEED={first}");
     let (began, time, mut seeds) = (Instant::now(), Random::test_time_from_environment(), 0);
-    while seeds == 0 || began.elapsed() < time || !is_done(counts) {
-        assert!(seeds < 300 || is_done(counts), "{seeds} seeds have not done what some have to do");
+    loop {
         // The first is the one that a failure names.
-        run(first.wrapping_add(seeds), counts);
+        let has_come = run(first.wrapping_add(seeds));
         seeds += 1;
+        if has_come && began.elapsed() >= time {
+            return (first, seeds);
+        }
+        assert!(
+            has_come || seeds < 400,
+            "RIALTO_SEED={first}: {seeds} seeds have not brought what this test is about"
+        );
     }
-    (first, seeds)
 }

@@ -200,13 +200,16 @@ fn lives(seed: u64, tally: &mut Tally) {
             directory.end_at(1 + random.below(900), is_kill);
         }
         let first = states.len();
-        let (mut acknowledged, mut backups) = (first - 1, Vec::new());
+        let (mut acknowledged, mut answered, mut backups) = (first - 1, first - 1, Vec::new());
         let mut client = Client { db: &db, random: random.fork(), defines: true, load: directory.load() };
         for n in first..first + 15 + random.below(50) as usize {
             let durability = one_of(&mut random, &[Durability::Disk, Durability::Memory, Durability::Memory]);
             let options = TxOptions { durability: Some(durability), ..TxOptions::default() };
             match client.transact(n as i64, &options) {
-                Ok(()) => states.push(contents(&db)),
+                Ok(()) => {
+                    states.push(contents(&db));
+                    answered = n;
+                }
                 Err(Error::MemoryLimit { .. }) => break,
                 // It may have committed.
                 Err(error) if is_end(&error) => {
@@ -238,7 +241,7 @@ fn lives(seed: u64, tally: &mut Tally) {
         if random.chance(1, 4) {
             // Where the machine has ended it cannot.
             if db.close().is_ok() {
-                acknowledged = states.len() - 1;
+                acknowledged = answered;
             }
         } else {
             drop(db);

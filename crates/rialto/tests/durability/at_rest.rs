@@ -110,7 +110,8 @@ fn stays_off_the_disk(design: GroupCommitDesign, memory_flush_interval: Duration
         within(Duration::from_secs(60), "a commit", || db.metrics().log.packets > before);
         began.elapsed()
     };
-    (1..4).map(once).min().expect("there are some")
+    // The first may be written with what the table's own transaction has asked for.
+    (0..4).map(once).skip(1).min().expect("there are some")
 }
 
 /// The interval counts: commits stay off the disk for about so long, and not for a time of its own.

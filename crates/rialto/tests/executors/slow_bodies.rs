@@ -144,7 +144,7 @@ fn a_deadlock_elsewhere_is_found_while_a_body_takes_its_time() {
 /// Whoever waits at the body's executor for another transaction's lock gives up in time; the others there get what they wait for.
 #[test]
 fn a_wait_times_out_while_a_body_takes_its_time() {
-    let timeout = Duration::from_millis(300);
+    let timeout = 5 * TIME_OUT;
     let (db, [t, _], has_begun, end) = open(10 * PATIENCE);
     let mut holder = db.begin().unwrap();
     holder.get(&t, 5).unwrap();
@@ -214,7 +214,7 @@ fn time_out_of_a_range(
 /// A wait for one part of a range ends while the lock table that has the other part is out.
 #[test]
 fn a_wait_for_a_range_of_two_executors_times_out_while_a_body_takes_its_time() {
-    time_out_of_a_range(TIME_OUT, Some);
+    time_out_of_a_range(5 * TIME_OUT, Some);
 }
 
 /// A range of which both parts are granted is the owner's when it has looked at both tables once more.

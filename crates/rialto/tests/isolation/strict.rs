@@ -21,7 +21,7 @@ mod walk;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use crate::common::seeds::for_a_while_and_until;
+use crate::common::seeds::for_a_while_until;
 use calls::Notes;
 use clients::{Client, Site};
 use engines::{Ends, Tally, describe, judge, lasting_options, options};
@@ -93,9 +93,8 @@ fn work(
 
 #[test]
 fn concurrent_histories_are_strictly_serializable() {
-    let mut done = (Tally::default(), Counts::default());
-    let has_defined = |(_, counts): &(Tally, Counts)| counts.defined.load(Ordering::Relaxed) > 0;
-    let seeds = for_a_while_and_until(&mut done, has_defined, |seed, (tally, counts)| {
+    let (mut tally, counts) = (Tally::default(), Counts::default());
+    let seeds = for_a_while_until(|seed| {
         let mut random = Random::new(seed);
         let (mut options, space) = (options(&mut random), Space::any(&mut random));
         let about = format!("RIALTO_SEED={seed}, {space:?}, {}", describe(&options));
@@ -104,14 +103,14 @@ fn concurrent_histories_are_strictly_serializable() {
         let db = Database::open_on(MemoryDisk::new(), options.clone()).unwrap();
         let each = 20 + random.below(40);
         Tables::create(&db, space);
-        let history = History { clock: Clock::default(), space, counts };
+        let history = History { clock: Clock::default(), space, counts: &counts };
         let attempts = work((&db, &options, &notes), &history, each, &mut random, &about);
         let last = Some(kernel::state(&db));
         let lives = [Life { first: space.first(), attempts, end: End::Closed, last }];
         judge(&lives, &about);
         tally.count(&lives);
+        counts.defined.load(Ordering::Relaxed) > 0
     });
-    let (tally, counts) = done;
     tally.tell("strict histories", seeds);
     println!("strict histories: {} definitions", counts.defined.into_inner());
 }
@@ -194,17 +193,15 @@ fn lives(seed: u64, counts: &Counts) -> (Vec<Life>, String) {
 
 #[test]
 fn histories_go_on_after_restarts() {
-    let mut done = (Tally::default(), Counts::default());
-    let has_each = |(_, counts): &(Tally, Counts)| {
-        [&counts.defined, &counts.replayed].iter().all(|count| count.load(Ordering::Relaxed) > 0)
-    };
-    let seeds = for_a_while_and_until(&mut done, has_each, |seed, (tally, counts)| {
-        let (lives, about) = lives(seed, counts);
+    let (mut tally, counts) = (Tally::default(), Counts::default());
+    let seeds = for_a_while_until(|seed| {
+        let (lives, about) = lives(seed, &counts);
         judge(&lives, &about);
         tally.count(&lives);
+        [&counts.defined, &counts.replayed].iter().all(|count| count.load(Ordering::Relaxed) > 0)
     });
-    let (tally, Counts { defined, replayed }) = done;
     tally.tell("strict histories over restarts", seeds);
+    let Counts { defined, replayed } = counts;
     let (defined, replayed) = (defined.into_inner(), replayed.into_inner());
     println!("strict histories over restarts: {defined} definitions, {replayed} calls run again");
 }

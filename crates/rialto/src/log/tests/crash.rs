@@ -415,6 +415,7 @@ fn groups_in_flight_land_in_their_order_whatever_crashes() {
         let recovered = reader.finish().unwrap();
         holes += u64::from(end == End::Crash && next <= place && blocks_follow(&recovered, &*disk));
         // The log goes on over it, and what lay behind never comes back.
+        let chosen = LogOptions { wait_max: Duration::from_secs(60), ..chosen };
         let log =
             Log::open(&disk, DATABASE, &chosen, recovered).unwrap_or_else(|error| panic!("{error}: {about}"));
         for _ in 0..3 {

@@ -16,7 +16,7 @@ use super::kept::keep;
 use super::steps::Run;
 use super::told::{Bounds, END, Told};
 use super::{check_contents, describe, one_of};
-use crate::common::seeds::for_a_while_and_until;
+use crate::common::seeds::for_a_while_until;
 
 /// Steps of a run in which the power is lost, at most: rather some of many runs than all of a few.
 const STEPS: usize = 20;
@@ -399,9 +399,11 @@ fn look_at_what_is_left(
 fn copies_give_back_what_was_promised_whichever_step_the_power_is_lost_in() {
     let mut tally = Tally::default();
     let until = Instant::now() + Random::test_time_from_environment();
-    // A seed alone may have no backup, or no archive.
-    let has_whole = |tally: &Tally| tally.restores[1] > 0;
-    let (seed, runs) = for_a_while_and_until(&mut tally, has_whole, |seed, tally| power(seed, until, tally));
+    let (seed, runs) = for_a_while_until(|seed| {
+        power(seed, until, &mut tally);
+        // A seed alone may have no backup, or no archive.
+        tally.restores[1] > 0
+    });
     let Tally { ends, restores: [alone, whole, places, times], went_on, .. } = tally;
     println!(
         "tally: copies at steps, {runs} databases, {ends} losses of power, {alone} backups restored alone, {whole} with the \
@@ -413,9 +415,10 @@ fn copies_give_back_what_was_promised_whichever_step_the_power_is_lost_in() {
 fn a_restore_that_is_cut_off_is_begun_again() {
     let mut tally = Tally::default();
     let until = Instant::now() + Random::test_time_from_environment();
-    let has_both = |tally: &Tally| tally.cut_off > 0 && tally.begun_again > 0;
-    let (seed, restores) =
-        for_a_while_and_until(&mut tally, has_both, |seed, tally| cut_off(seed, until, tally));
+    let (seed, restores) = for_a_while_until(|seed| {
+        cut_off(seed, until, &mut tally);
+        tally.cut_off > 0 && tally.begun_again > 0
+    });
     let Tally { cut_off, begun_again, .. } = tally;
     println!(
         "tally: restores cut off at each step, {restores} seeds, {cut_off} ends, {begun_again} begun again, RIALTO_SEED={seed}"
