@@ -30,3 +30,18 @@ pub fn for_a_while_until(mut run: impl FnMut(u64) -> bool) -> (u64, u64) {
         );
     }
 }
+
+/// The same, and on until it says that all has come that is to come: at most so many seeds in all.
+pub fn for_a_while_until(mut run: impl FnMut(u64) -> bool) -> (u64, u64) {
+    const SEEDS_MAX: u64 = 400;
+    let first = Random::seed_from_environment();
+    println!("RIALTO_SEED={first}");
+    let (began, time, mut seeds) = (Instant::now(), Random::test_time_from_environment(), 0);
+    loop {
+        let has_come = run(first.wrapping_add(seeds));
+        seeds += 1;
+        if began.elapsed() >= time && (has_come || seeds >= SEEDS_MAX) {
+            return (first, seeds);
+        }
+    }
+}

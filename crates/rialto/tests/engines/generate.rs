@@ -4,16 +4,15 @@ use std::ops::ControlFlow;
 use std::time::Duration;
 
 use rialto::io::Random;
-use rialto::row::{Column, ColumnType, Value, WhichIndex};
-use rialto::{
-    Action, Durability, Error, Flow, LockPolicy, Outputs, Result, Scan, ScanMode, Table, TableDef,
-    Transaction, TxOptions,
-};
+use rialto::row::{Column, ColumnType, WhichIndex};
+use rialto::{Action, Error, Flow, Outputs, Result, Scan, ScanMode, TableDef, Transaction};
 
+use super::TABLES;
+use super::many::Many;
+use super::operation::{Operation, What, any_operations, run_all};
 use super::shapes::{
     with_a_closure, with_a_definition, with_few_keys, with_keys_of_one_action, with_long_texts,
 };
-use super::{SUMS, TABLES};
 
 /// Two for each action: its key.
 pub const ARGUMENTS: usize = 16;
@@ -50,47 +49,8 @@ pub enum Does {
     Closure(Vec<Operation>),
     /// A closure that changes a definition.
     Define(Definition),
-}
-
-/// An operation on the row with an action's first argument and, if that is all that identifies the action, `b`.
-#[derive(Debug, Clone, Copy)]
-pub struct Operation {
-    pub what: What,
-    pub b: i32,
-    pub u: Option<i32>,
-    pub n: i32,
-    pub length: usize,
-    /// Goes on after an error.
-    pub caught: bool,
-    /// Is rolled back to a savepoint.
-    pub undone: bool,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub enum What {
-    Insert,
-    /// Sets all that is no key.
-    Update,
-    /// Sets what only the other index has.
-    SetN,
-    Delete,
-    Read,
-    /// Moves the row to another key of the same identifier.
-    Move,
-    /// Fails.
-    Abort,
-    /// Fails if the first argument is lower.
-    AbortBelow(i32),
-    /// Chooses something for the transaction.
-    Choose(Choice),
-}
-
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Choice {
-    /// How the commit is to be, and how locks are waited for.
-    Durability(Durability),
-    /// Whether the transaction may write from here on.
-    ReadOnly(bool),
+    /// Something with the table of many rows.
+    Many(Many),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -167,7 +127,7 @@ pub fn any_aborting_plan(random: &mut Random) -> Plan {
         Operation { what: What::AbortBelow(4), b: 0, u: None, n: 0, length: 0, caught: false, undone: false };
     loop {
         let mut plan = any_short_plan(random);
-        let is_plain = |step: &Step| !matches!(step.does, Does::Closure(_) | Does::Define(_));
+        let is_plain = |step: &Step| !matches!(step.does, Does::Closure(_) | Does::Define(_) | Does::Many(_));
         if !plan.phases.iter().flatten().all(is_plain) || plan.phases[0].len() < 2 {
             continue;
         }
@@ -176,7 +136,12 @@ pub fn any_aborting_plan(random: &mut Random) -> Plan {
             Does::Rows { operations, .. } => Some(operations),
             _ => None,
         });
-        rows.flatten().for_each(|it| it.caught = true);
+        rows.flatten().for_each(|it| {
+            it.caught = true;
+            if let What::Move(_) = it.what {
+                it.what = What::Move(None);
+            }
+        });
         let last = plan.phases[0].last_mut().expect("there are two");
         if let Does::Rows { operations, .. } = &mut last.does {
             operations.push(fails);
@@ -186,12 +151,19 @@ pub fn any_aborting_plan(random: &mut Random) -> Plan {
 }
 
 fn any_does(random: &mut Random, with_closures: bool) -> Does {
+    if random.chance(1, 32) {
+        return Does::Many(match random.below(3) {
+            0 => Many::Add,
+            _ => Many::Sum {
+                in_a_closure: with_closures,
+                mode: if random.chance(2, 3) { ScanMode::Share } else { ScanMode::Update },
+            },
+        });
+    }
     match random.below(if with_closures { 20 } else { 17 }) {
         0..14 => {
             let (one, mut operations) = (random.chance(1, 2), any_operations(random));
-            // A key that is all of the identifier stays.
-            let moves = operations.iter_mut().filter(|it| one && it.what == What::Move);
-            moves.for_each(|it| it.what = What::Update);
+            stay(&mut operations, one, random);
             Does::Rows { one, operations }
         }
         14 => Does::Probe,
@@ -206,37 +178,13 @@ fn any_does(random: &mut Random, with_closures: bool) -> Does {
     }
 }
 
-fn any_operations(random: &mut Random) -> Vec<Operation> {
-    let any = |random: &mut Random| Operation {
-        what: match random.below(20) {
-            0..7 => What::Insert,
-            7..11 => What::Update,
-            11..12 => What::SetN,
-            12..15 => What::Delete,
-            15..16 => What::Read,
-            16..18 => What::Move,
-            18 => What::Choose(match random.below(8) {
-                0..3 => Choice::Durability(Durability::Memory),
-                3..6 => Choice::Durability(Durability::Disk),
-                6 => Choice::ReadOnly(true),
-                _ => Choice::ReadOnly(false),
-            }),
-            _ => {
-                if random.chance(1, 4) {
-                    What::Abort
-                } else {
-                    What::Read
-                }
-            }
-        },
-        b: random.below(3) as i32,
-        u: random.chance(7, 8).then(|| random.below(16) as i32),
-        n: random.below(16) as i32,
-        length: random.below(80) as usize,
-        caught: random.chance(9, 10),
-        undone: random.chance(1, 8),
-    };
-    (0..1 + random.below(3)).map(|_| any(random)).collect()
+/// Has an action's moves stay where its identifier is, which may be all of a key, but for a few: a call of such an action is refused.
+fn stay(operations: &mut [Operation], one: bool, random: &mut Random) {
+    for it in operations.iter_mut().filter(|it| matches!(it.what, What::Move(_))) {
+        if random.chance(15, 16) {
+            it.what = if one { What::Update } else { What::Move(None) };
+        }
+    }
 }
 
 /// Makes the table of this name with its indexes.
@@ -265,29 +213,6 @@ impl Plan {
     }
 }
 
-impl Plan {
-    /// The same flow, which moves an amount besides: from one row of [`SUMS`] in a phase before all others to one in a phase
-    /// behind them. The first of them counts the call.
-    pub fn flow_with_sums(&self) -> Flow {
-        let moves = |at: usize, by: i64, calls: i64| {
-            let action = Action::exclusive(SUMS, move |tx, arguments, _| {
-                let id: i32 = arguments.get(at)?;
-                let found = tx.modify(arguments.table()?, id, |row| {
-                    row.add_i64(1, by)?;
-                    row.add_i64(2, calls).map(drop)
-                })?;
-                assert!(found, "row {id} is there");
-                Ok(())
-            });
-            action.by_argument(at)
-        };
-        let phases = self.phases.iter();
-        let flow = Flow::new().phase([moves(0, -1, 1)]);
-        let flow = phases.fold(flow, |flow, phase| flow.phase(phase.iter().map(Step::action)));
-        flow.phase([moves(2, 1, 0)])
-    }
-}
-
 impl Step {
     /// Its operations on rows, none if it does something else.
     pub fn operations(&mut self) -> &mut [Operation] {
@@ -305,9 +230,8 @@ impl Step {
                 let action = Action::exclusive(name, move |tx, arguments, outputs| {
                     let (a, b) = (arguments.get(first)?, arguments.get(second)?);
                     let table = arguments.table()?;
-                    operations
-                        .iter()
-                        .try_for_each(|it| it.run(tx, table, (a, if one { b } else { it.b }), outputs))
+                    let keys = |it: &Operation| (a, if one { b } else { it.b });
+                    run_all(operations.iter().map(|it| (it, keys(it))), tx, table, outputs)
                 });
                 let action = action.by_argument(first);
                 if one { action.by_argument(second) } else { action }
@@ -346,10 +270,10 @@ impl Step {
                 // Whatever may run beside it gets ahead of it.
                 std::thread::sleep(Duration::from_micros(50));
                 let table = tx.table(name)?;
-                operations
-                    .iter()
-                    .try_for_each(|it| it.run(tx, &table, (a, if it.undone { b } else { it.b }), outputs))
+                let keys = |it: &Operation| (a, if it.undone { b } else { it.b });
+                run_all(operations.iter().map(|it| (it, keys(it))), tx, &table, outputs)
             }),
+            Does::Many(many) => many.action(first),
             Does::Define(definition) => closure(move |tx, _, _| match definition {
                 Definition::Truncate => {
                     let table = tx.table(name)?;
@@ -371,64 +295,8 @@ impl Step {
 }
 
 /// The action of a plain closure, as part of a larger flow.
-fn closure(
+pub fn closure(
     body: impl Fn(&mut Transaction, &rialto::Arguments<'_>, &mut Outputs) -> Result<()> + Send + Sync + 'static,
 ) -> Action {
     Flow::of(body).phases()[0][0].clone()
-}
-
-impl Operation {
-    fn run(&self, tx: &mut Transaction, table: &Table, key: (i32, i32), outputs: &mut Outputs) -> Result<()> {
-        let savepoint = self.undone.then(|| tx.savepoint());
-        let outcome = self.do_it(tx, table, key, outputs);
-        if let Some(savepoint) = savepoint {
-            tx.rollback_to(&savepoint)?;
-        }
-        match outcome {
-            Err(Error::DuplicateKey { .. } | Error::Aborted { .. } | Error::ReadOnly) if self.caught => {
-                outputs.push(-1);
-                Ok(())
-            }
-            outcome => outcome,
-        }
-    }
-
-    fn do_it(
-        &self,
-        tx: &mut Transaction,
-        table: &Table,
-        (a, b): (i32, i32),
-        outputs: &mut Outputs,
-    ) -> Result<()> {
-        let text = || Value::Text("x".repeat(self.length));
-        let u = self.u.map_or(Value::Null, Value::Int4);
-        let found = match self.what {
-            What::Insert => {
-                tx.insert(table, &[a.into(), b.into(), u, self.n.into(), text()])?;
-                true
-            }
-            What::Update => tx.update(table, (a, b), &[(2, u), (3, self.n.into()), (4, text())])?,
-            What::SetN => tx.update(table, (a, b), &[(3, self.n.into())])?,
-            What::Delete => tx.delete(table, (a, b))?,
-            What::Move => tx.update(table, (a, b), &[(1, self.b.into()), (2, u)])?,
-            What::AbortBelow(bound) if a >= bound => true,
-            What::Abort | What::AbortBelow(_) => return Err(Error::aborted("as the plan says")),
-            What::Choose(Choice::Durability(durability)) => {
-                tx.set_durability(durability);
-                tx.set_lock_policy(LockPolicy::Wait);
-                true
-            }
-            What::Choose(Choice::ReadOnly(read_only)) => {
-                tx.choose(&TxOptions { read_only, ..TxOptions::default() })?;
-                true
-            }
-            What::Read => {
-                let n = tx.look(table, (a, b), |row| row.get_i32(3))?.transpose()?;
-                outputs.push(n);
-                n.is_some()
-            }
-        };
-        outputs.push(i32::from(found));
-        Ok(())
-    }
 }

@@ -1,28 +1,30 @@
 //! Random flows from several clients at a time: what each call that commits gives, and what the tables hold in the end, is what a plain
 //! model comes to that runs these calls one after the other, in the order of their places in the log (I2).
 
-use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::time::Duration;
 
 use rialto::io::{MemoryDisk, Random};
-use rialto::row::{Column, ColumnType, Value};
+use rialto::row::Value;
 use rialto::{
-    Action, Database, Durability, Error, Flow, GroupCommitDesign, GroupCommitOptions, LockForm, Lsn, Options,
-    Planning, Procedure, Result, Sent, TableDef, TxOptions,
+    Database, Durability, Flow, GroupCommitDesign, GroupCommitOptions, LockForm, Lsn, Options, Planning,
+    Result, Sent, TxOptions,
 };
 
+use super::databases::{any_logging, contents, make, opens_again, procedures, values};
+use super::errors::name_of;
 use super::generate::{ARGUMENTS, Plan, any_arguments, any_plan_of_parts};
-use super::model::{Model, Outcome};
-use super::{TABLES, contents, define, options, route};
-use crate::common::seeds::for_a_while;
+use super::ledger::{define_marks, mark};
+use super::model::{Bounds, Model, Outcome};
+use super::rules::{change_rules, route};
+use super::tally::{Tally, rounds_until_met};
+use super::{TABLES, many, options};
 
 const CLIENTS: usize = 3;
 /// Calls of a client that are on their way at the same time, and how often it sends so many.
 const AT_A_TIME: usize = 8;
 const TURNS: usize = 6;
 const PLANS: u64 = 8;
-/// A row for each call that has committed: so each takes a place of its own.
-const MARKS: &str = "marks";
 
 /// A call that has committed.
 struct Committed {
@@ -38,7 +40,11 @@ fn any_options(random: &mut Random) -> Options {
         0 => (LockForm::ALL[random.below(3) as usize], 0),
         _ => (LockForm::Local, threads),
     };
+    let (checkpoint, logging) = any_logging(random, engine.1);
     Options {
+        checkpoint,
+        logging,
+        checkpoint_interval: Duration::from_millis(20),
         planning: if random.chance(1, 4) { Planning::Adaptive } else { Planning::Parallel },
         durability: if random.chance(1, 2) { Durability::Disk } else { Durability::Memory },
         // Of few packets most are of commits that have their place, and linger.
@@ -55,38 +61,24 @@ fn any_options(random: &mut Random) -> Options {
 
 /// The plan's flow, which marks its call before the plan's phases or behind them.
 fn marked(plan: &Plan, is_before: bool) -> Flow {
-    let mark = Action::exclusive(MARKS, |tx, arguments, _| {
-        tx.insert(arguments.table()?, &[Value::Int4(arguments.get(ARGUMENTS)?)])
-    });
-    let mark = Flow::new().phase([mark.by_argument(ARGUMENTS)]);
+    let mark = Flow::new().phase([mark()]);
     let (one, other) = if is_before { (mark, plan.flow()) } else { (plan.flow(), mark) };
     other.phases().iter().fold(one, |flow, phase| flow.phase(phase.iter().cloned()))
 }
 
-fn database(options: Options, plans: &[Plan]) -> Database {
-    let db = Database::open_on(MemoryDisk::new(), options).unwrap();
-    db.transact(|tx| {
-        TABLES.iter().try_for_each(|table| define(tx, table))?;
-        let id = vec![Column::new("id", ColumnType::Int4)];
-        tx.create_table(&TableDef::new(MARKS, id).with_primary_key(&["id"])).map(drop)
-    })
-    .unwrap();
-    route(&db).unwrap();
-    for (nth, plan) in plans.iter().enumerate() {
-        let arguments = [ColumnType::Int4; ARGUMENTS + 1];
-        db.register(Procedure::new(format!("p{nth}"), arguments, marked(plan, nth % 2 == 0))).unwrap();
-    }
-    db
-}
-
 /// Sends calls, several at a time. Those that have committed.
-fn client(db: &Database, random: &mut Random, numbers: &AtomicI32, about: &str) -> Vec<Committed> {
-    let mut committed = Vec::new();
+fn client(
+    db: &Database,
+    random: &mut Random,
+    numbers: &AtomicI32,
+    (options, about): (&Options, &str),
+) -> (Vec<Committed>, Tally) {
+    let (mut committed, mut tally) = (Vec::new(), Tally::default());
     for _ in 0..TURNS {
         let sent = (0..AT_A_TIME).map(|_| {
             let (plan, arguments) = (random.below(PLANS) as usize, any_arguments(random));
             let number = numbers.fetch_add(1, Ordering::Relaxed);
-            let values: Vec<_> = arguments.iter().copied().chain([number]).map(Value::Int4).collect();
+            let values = values(&arguments, number);
             (plan, arguments, db.send_call_with(&TxOptions::default(), &format!("p{plan}"), &values))
         });
         for (plan, arguments, sent) in sent.collect::<Vec<(usize, _, Result<Sent>)>>() {
@@ -94,59 +86,72 @@ fn client(db: &Database, random: &mut Random, numbers: &AtomicI32, about: &str) 
                 Ok((outputs, ticket)) => {
                     committed.push(Committed { place: ticket.lsn(), plan, arguments, outputs });
                 }
-                Err(
-                    Error::DuplicateKey { .. }
-                    | Error::Aborted { .. }
-                    | Error::ReadOnly
-                    | Error::LockTimeout { .. }
-                    | Error::Deadlock { .. },
-                ) => {}
-                Err(error) => panic!("{about}: {error:?}"),
+                Err(error) => {
+                    tally.note(name_of(&error, options).unwrap_or_else(|| panic!("{about}: {error:?}")));
+                }
             }
         }
     }
-    committed
+    (committed, tally)
 }
 
-fn round(seed: u64, tally: &mut (usize, usize)) {
+fn round(seed: u64, tally: &mut Tally) {
     let mut random = Random::new(seed);
     let plans: Vec<_> = (0..PLANS).map(|_| any_plan_of_parts(&mut random)).collect();
-    let options = any_options(&mut random);
+    let mut options = any_options(&mut random);
     let about = &format!("RIALTO_SEED={seed}, {options:?}");
-    let db = database(options, &plans);
-    let numbers = AtomicI32::new(0);
-    let mut committed: Vec<Committed> = std::thread::scope(|scope| {
+    let rows = if random.chance(1, 4) { many::ROWS } else { 0 };
+    let disk = MemoryDisk::new();
+    let procedures = procedures(&plans, |nth, plan| marked(plan, nth % 2 == 0));
+    let db = make(disk.clone(), &mut options, rows, procedures);
+    db.transact(define_marks).unwrap();
+    route(&db).unwrap();
+    if rows > 0 {
+        many::scan_escalates(&db, options.locks, about);
+        tally.note("with scans that escalate");
+    }
+    let (numbers, over, changes) = (AtomicI32::new(0), AtomicBool::new(false), random.chance(1, 4));
+    let ended: Vec<_> = std::thread::scope(|scope| {
         let clients: Vec<_> = (0..CLIENTS)
             .map(|_| {
-                let (db, mut random, numbers) = (&db, random.fork(), &numbers);
-                scope.spawn(move || client(db, &mut random, numbers, about))
+                let (db, mut random, numbers, options) = (&db, random.fork(), &numbers, &options);
+                scope.spawn(move || client(db, &mut random, numbers, (options, about)))
             })
             .collect();
-        clients.into_iter().flat_map(|it| it.join().unwrap()).collect()
+        let (mut random, db, over) = (random.fork(), &db, &over);
+        scope.spawn(move || {
+            while changes && !over.load(Ordering::Relaxed) {
+                change_rules(db, &TABLES, &mut random).unwrap_or_else(|error| panic!("{about}: {error}"));
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        });
+        let ended: Vec<_> = clients.into_iter().map(|it| it.join()).collect();
+        over.store(true, Ordering::Relaxed);
+        ended
     });
+    let mut committed = Vec::new();
+    for (of_client, of_tally) in ended.into_iter().map(|it| it.unwrap()) {
+        committed.extend(of_client);
+        tally.add_all(of_tally);
+    }
     committed.sort_by_key(|call| call.place);
-    let mut model = Model::default();
+    tally.add("committed", committed.len() as u64);
+    let mut model = Model { many: many::first_rows(rows), ..Model::default() };
     for call in &committed {
         let plan = &plans[call.plan];
         let at = || format!("{about}, at {:?}: {plan:?}, {:?}", call.place, call.arguments);
-        match model.call(plan, &call.arguments) {
+        match model.call(plan, &call.arguments, Bounds::of_write_sets(options.write_set_bytes_max)) {
             Some(Outcome::Given(outputs, _)) => assert_eq!(call.outputs, outputs, "{}", at()),
             other => panic!("{}: it has committed, where the model has {other:?}", at()),
         }
     }
     assert_eq!(contents(&db, about), model, "{about}");
     db.close().unwrap();
-    let failed = numbers.into_inner() as usize - committed.len();
-    *tally = (tally.0 + committed.len(), tally.1 + failed);
+    opens_again(disk, options, &model, about);
 }
 
 #[test]
 fn calls_at_the_same_time_come_to_what_they_come_to_in_the_order_of_their_places() {
-    let mut tally = (0, 0);
-    let (first, rounds) = for_a_while(|seed| round(seed, &mut tally));
-    let (committed, failed) = tally;
-    println!(
-        "tally: calls at the same time in the order of their places, {rounds} rounds, {committed} committed, {failed} failed, \
-         RIALTO_SEED={first}"
-    );
+    let expected = ["committed", "with scans that escalate"];
+    rounds_until_met("calls at the same time in the order of their places", &expected, round);
 }

@@ -2,11 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use rialto::Durability;
 use rialto::row::Value;
+use rialto::{Durability, ScanMode};
 
-use super::WRITE_SET;
-use super::generate::{ARGUMENTS, Choice, Definition, Does, Operation, Plan, Step, What};
+use super::generate::{ARGUMENTS, Definition, Does, Plan, Step};
+use super::many::{Many, Numbers};
+use super::operation::{CAUGHT, Choice, NO_MEMORY, Operation, What};
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct Row {
@@ -15,11 +16,27 @@ pub struct Row {
     pub length: usize,
 }
 
-type Rows = BTreeMap<(i32, i32), Row>;
+pub type Rows = BTreeMap<(i32, i32), Row>;
 
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Model {
     pub tables: [Rows; 2],
+    pub many: Numbers,
+}
+
+/// The bounds that a call may come to.
+#[derive(Debug, Clone, Copy)]
+pub struct Bounds<'a> {
+    /// What a transaction may write, in bytes.
+    pub write_set: usize,
+    /// What the call has given, where memory is bounded: which of its operations went without memory is nothing that a model knows.
+    pub given: &'a [Value],
+}
+
+impl Bounds<'_> {
+    pub fn of_write_sets(write_set: usize) -> Bounds<'static> {
+        Bounds { write_set, given: &[] }
+    }
 }
 
 /// What a call comes to.
@@ -31,6 +48,8 @@ pub enum Outcome {
     Aborted,
     ReadOnly,
     TooLarge,
+    /// An action has gone to another dataset than its own.
+    Strayed,
 }
 
 /// Why an operation fails.
@@ -40,6 +59,7 @@ enum Failure {
     Aborted,
     ReadOnly,
     TooLarge,
+    Strayed,
     /// Whether it does depends on how many bytes its write set takes to the byte.
     Unsure,
 }
@@ -55,25 +75,33 @@ struct Written {
 const AROUND: usize = 250;
 
 /// A call under way.
-struct Run {
+struct Run<'a> {
+    bounds: Bounds<'a>,
     outputs: Vec<Value>,
     read_only: bool,
     durability: Durability,
     written: Written,
     /// The rows that it has inserted, by table.
     inserted: Vec<(usize, (i32, i32))>,
+    /// The first column of the rows that the action that runs may write, and the second one, if not all.
+    dataset: (Option<i32>, Option<i32>),
+    /// What its table held at each of the action's savepoints.
+    savepoints: Vec<(Rows, Written)>,
 }
 
 impl Model {
     /// What the call comes to. None, and nothing done, if that depends on how many bytes its write set takes to the byte.
-    pub fn call(&mut self, plan: &Plan, arguments: &[i32; ARGUMENTS]) -> Option<Outcome> {
+    pub fn call(&mut self, plan: &Plan, arguments: &[i32; ARGUMENTS], bounds: Bounds<'_>) -> Option<Outcome> {
         let before = self.clone();
         let mut run = Run {
+            bounds,
             outputs: Vec::new(),
             read_only: false,
             durability: Durability::Memory,
             written: Written::default(),
             inserted: Vec::new(),
+            dataset: (None, None),
+            savepoints: Vec::new(),
         };
         for step in plan.phases.iter().flatten() {
             if let Err(failure) = self.step(step, arguments, &mut run) {
@@ -83,6 +111,7 @@ impl Model {
                     Failure::Aborted => Some(Outcome::Aborted),
                     Failure::ReadOnly => Some(Outcome::ReadOnly),
                     Failure::TooLarge => Some(Outcome::TooLarge),
+                    Failure::Strayed => Some(Outcome::Strayed),
                     Failure::Unsure => None,
                 };
             }
@@ -90,8 +119,13 @@ impl Model {
         Some(Outcome::Given(run.outputs, run.durability))
     }
 
-    fn step(&mut self, step: &Step, arguments: &[i32; ARGUMENTS], run: &mut Run) -> Result<(), Failure> {
+    fn step(&mut self, step: &Step, arguments: &[i32; ARGUMENTS], run: &mut Run<'_>) -> Result<(), Failure> {
         let (first, second) = (arguments[2 * step.nth], arguments[2 * step.nth + 1]);
+        run.dataset = match step.does {
+            Does::Rows { one, .. } => (Some(first), one.then_some(second)),
+            _ => (None, None),
+        };
+        run.savepoints.clear();
         let rows = &mut self.tables[step.table];
         match &step.does {
             Does::Rows { one, operations } => operations.iter().try_for_each(|it| {
@@ -114,6 +148,16 @@ impl Model {
                 run.outputs.push((rows.len() as i32).into());
                 Ok(())
             }
+            Does::Many(many) => match many {
+                Many::Sum { mode: ScanMode::Update, .. } | Many::Add if run.read_only => {
+                    Err(Failure::ReadOnly)
+                }
+                many => {
+                    run.written.most += AROUND;
+                    many.follow(&mut self.many, first, &mut run.outputs);
+                    Ok(())
+                }
+            },
             Does::Define(definition) => {
                 if !matches!(definition, Definition::Index) {
                     rows.clear();
@@ -127,14 +171,23 @@ impl Model {
     }
 }
 
-impl Run {
+impl Run<'_> {
     fn operate(
         &mut self,
         it: &Operation,
         (table, rows): (usize, &mut Rows),
         key: (i32, i32),
     ) -> Result<(), Failure> {
-        let (before, written) = (rows.clone(), self.written);
+        if it.what.is_step() {
+            self.take_step(it.what, rows);
+            return Ok(());
+        }
+        let went_without = self.bounds.given.get(self.outputs.len()) == Some(&Value::Int4(NO_MEMORY));
+        if it.caught && it.what.writes() && went_without {
+            self.outputs.push(Value::Int4(NO_MEMORY));
+            return Ok(());
+        }
+        let (before, written, outputs) = (rows.clone(), self.written, self.outputs.len());
         let (had, is_its) =
             (rows.get(&key).map_or(0, |row| row.length), self.inserted.contains(&(table, key)));
         let outcome = do_it(it, rows, key, self);
@@ -143,18 +196,32 @@ impl Run {
             self.inserted.push((table, key));
         }
         let bound = self.note_written(it, had, has, is_its);
-        if it.undone || outcome.is_err() {
+        if it.undone || outcome.is_err() || bound.is_err() {
             *rows = before;
             self.written = written;
         }
-        match outcome {
-            Ok(()) => bound,
-            Err(_) if bound.is_err() => Err(Failure::Unsure),
-            Err(_) if it.caught => {
-                self.outputs.push(Value::Int4(-1));
+        match (outcome, bound) {
+            (Ok(()), Ok(())) => Ok(()),
+            (Err(Failure::Strayed), Ok(())) => Err(Failure::Strayed),
+            (Err(_), Err(_)) | (_, Err(Failure::Unsure)) => Err(Failure::Unsure),
+            (Err(_), Ok(())) | (Ok(()), Err(_)) if it.caught => {
+                self.outputs.truncate(outputs);
+                self.outputs.push(Value::Int4(CAUGHT));
                 Ok(())
             }
-            failed => failed,
+            (failed, Ok(())) | (Ok(()), failed) => failed,
+        }
+    }
+
+    fn take_step(&mut self, what: What, rows: &mut Rows) {
+        match what {
+            What::Save => self.savepoints.push((rows.clone(), self.written)),
+            What::TakeBack(before) if before < self.savepoints.len() => {
+                self.savepoints.truncate(self.savepoints.len() - before);
+                (*rows, self.written) = self.savepoints.last().expect("it is there").clone();
+            }
+            What::Release => drop(self.savepoints.pop()),
+            _ => {}
         }
     }
 
@@ -169,20 +236,19 @@ impl Run {
         self.written.most += AROUND
             + match it.what {
                 What::Insert => it.length,
-                What::Update | What::SetN | What::Move => had.max(has).max(it.length),
+                What::Update | What::SetN | What::Move(_) => had.max(has).max(it.length),
                 _ => 0,
             };
         match self.written {
-            Written { most, .. } if most <= WRITE_SET => Ok(()),
-            Written { least, .. } if least > WRITE_SET && !it.undone => Err(Failure::TooLarge),
+            Written { most, .. } if most <= self.bounds.write_set => Ok(()),
+            Written { least, .. } if least > self.bounds.write_set && !it.undone => Err(Failure::TooLarge),
             _ => Err(Failure::Unsure),
         }
     }
 }
 
-fn do_it(it: &Operation, rows: &mut Rows, (a, b): (i32, i32), run: &mut Run) -> Result<(), Failure> {
-    let writes = [What::Insert, What::Update, What::SetN, What::Delete, What::Move].contains(&it.what);
-    if writes && run.read_only {
+fn do_it(it: &Operation, rows: &mut Rows, (a, b): (i32, i32), run: &mut Run<'_>) -> Result<(), Failure> {
+    if it.what.writes() && run.read_only {
         return Err(Failure::ReadOnly);
     }
     let is_taken = |rows: &Rows, but: Option<(i32, i32)>| {
@@ -209,12 +275,17 @@ fn do_it(it: &Operation, rows: &mut Rows, (a, b): (i32, i32), run: &mut Run) -> 
             true
         }
         What::Delete => rows.remove(&(a, b)).is_some(),
-        What::Move if there => {
-            if is_taken(rows, Some((a, b))) || it.b != b && rows.contains_key(&(a, it.b)) {
+        What::Move(to) if there => {
+            let to = (to.unwrap_or(a), it.b);
+            let (first, second) = run.dataset;
+            if first.is_some_and(|first| first != to.0) || second.is_some_and(|second| second != to.1) {
+                return Err(Failure::Strayed);
+            }
+            if is_taken(rows, Some((a, b))) || to != (a, b) && rows.contains_key(&to) {
                 return Err(Failure::Duplicate);
             }
             let row = rows.remove(&(a, b)).expect("it is there");
-            rows.insert((a, it.b), Row { u: it.u, ..row });
+            rows.insert(to, Row { u: it.u, ..row });
             true
         }
         What::AbortBelow(bound) if a >= bound => true,
@@ -232,7 +303,8 @@ fn do_it(it: &Operation, rows: &mut Rows, (a, b): (i32, i32), run: &mut Run) -> 
             run.outputs.push(rows.get(&(a, b)).map(|row| row.n).into());
             there
         }
-        What::Update | What::SetN | What::Move => false,
+        What::Update | What::SetN | What::Move(_) => false,
+        What::Save | What::TakeBack(_) | What::Release => unreachable!("they are about no row"),
     };
     run.outputs.push(i32::from(found).into());
     Ok(())

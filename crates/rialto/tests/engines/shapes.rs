@@ -2,7 +2,8 @@
 
 use rialto::io::Random;
 
-use super::generate::{Definition, Does, Operation, Plan, Step, What};
+use super::generate::{Definition, Does, Plan, Step};
+use super::operation::{Operation, What};
 
 /// The same plan with texts so long that calls of it come to the bound of a transaction's write set, one part of them or all
 /// together. Most of its actions put a row in the place of the one that is there.
@@ -84,5 +85,11 @@ fn in_one_phase(mut plan: Plan) -> Plan {
         plan.phases.sort_by_key(|phase| std::cmp::Reverse(phase.len()));
         plan.phases.truncate(1);
     }
+    plan
+}
+
+/// The same plan with texts of up to so many bytes.
+pub fn with_texts_of(mut plan: Plan, most: u64, random: &mut Random) -> Plan {
+    plan.operations().for_each(|it| it.length = random.below(most) as usize);
     plan
 }

@@ -1,0 +1,37 @@
+//! The errors that transactions may meet.
+
+use rialto::{Checkpointing, Error, Options};
+
+use super::databases::{LOG, MEMORY, is_stray};
+
+/// The name of an error that a transaction may meet under these options; none of one that may not come. What a transaction asks for
+/// itself (to be cancelled) is not among them.
+pub fn name_of(error: &Error, options: &Options) -> Option<&'static str> {
+    let is_tight = options.log_bytes_max < LOG;
+    Some(match error {
+        Error::DuplicateKey { .. } => "duplicate keys",
+        Error::Aborted { .. } => "aborted by bodies",
+        Error::ReadOnly => "refused writes",
+        Error::NoSuchTable { .. } => "tables gone",
+        Error::NoSuchIndex { .. } => "indexes gone",
+        error if is_stray(error) => "strayed",
+        Error::Timeout { .. } => "timed out",
+        Error::LockTimeout { .. } => "lock time-outs",
+        Error::Deadlock { .. } => "deadlocks",
+        Error::Closed => "after a close",
+        Error::WriteSetTooLarge { limit, .. } if *limit == options.write_set_bytes_max => {
+            "write sets too large"
+        }
+        Error::MemoryLimit { .. } if options.memory_bytes < MEMORY => "without memory",
+        Error::LogFull { .. } | Error::LogTooSmall { .. } if is_tight => "without room in the log",
+        Error::TooManyPackets { .. } if is_tight && options.packets_max == 1 => "without packets",
+        // Handles that have ended keep their slots while bodies have the lock tables.
+        Error::TooManyTransactions { limit: ..=8 } => "without contexts",
+        Error::MixedColours if is_black_white(options.checkpoint) => "of mixed colours",
+        _ => return None,
+    })
+}
+
+fn is_black_white(checkpoint: Checkpointing) -> bool {
+    matches!(checkpoint, Checkpointing::ActionBlackWhite | Checkpointing::TransactionBlackWhite)
+}

@@ -1,0 +1,146 @@
+//! One call at a time, on all engines at once, against the model; between calls the rules change, and how many executors and threads there are.
+
+use std::time::{Duration, Instant};
+
+use rialto::io::{MemoryDisk, Random};
+use rialto::row::Value;
+use rialto::{Database, LockForm, Logging, Options, Planning};
+
+use super::databases::{
+    any_logging, any_plans, call, make, opens_again, outcome_of, procedures, tables, values,
+};
+use super::generate::{Plan, any_arguments};
+use super::model::{Bounds, Model, Outcome};
+use super::operation::CAUGHT;
+use super::rules::{change_rules, route};
+use super::tally::{Tally, rounds_until_met};
+use super::{ENGINES, Engine, TABLES, many, options};
+
+/// What a transaction may write, in bytes.
+const WRITE_SET: usize = 10 << 10;
+
+/// Engines whose plans follow how often actions abort.
+const PLANNERS: [Engine; 2] = [(LockForm::Local, 2), (LockForm::Local, 4)];
+
+/// Calls the first three until the engine runs a phase of each of them serially, and empties the tables.
+fn learn(db: &Database, random: &mut Random, context: &str) {
+    let began = Instant::now();
+    let is_serial = |name: &str| {
+        let plans = db.metrics().plans;
+        plans.iter().any(|plan| plan.procedure == name && plan.plan != rialto::Plan::Parallel)
+    };
+    for name in ["p0", "p1", "p2"] {
+        while !is_serial(name) {
+            for _ in 0..50 {
+                let outcome = outcome_of(call(db, name, &values(&any_arguments(random), 0)));
+                assert!(outcome.is_ok(), "{context}: {outcome:?}");
+            }
+            assert!(began.elapsed() < Duration::from_secs(60), "{context}: {:?}", db.metrics().plans);
+        }
+    }
+    for table in TABLES {
+        db.transact(|tx| {
+            let table = tx.table(table)?;
+            tx.truncate(&table)
+        })
+        .unwrap();
+    }
+}
+
+/// A database of each engine.
+struct Each {
+    about: String,
+    planning: Planning,
+    disk: std::sync::Arc<MemoryDisk>,
+    options: Options,
+    db: Database,
+}
+
+impl Each {
+    fn new(
+        engine: Engine,
+        planning: Planning,
+        (plans, rows): (&[Plan], i32),
+        seed: u64,
+        random: &mut Random,
+    ) -> Each {
+        // Plans are learned from calls that are not logged as such: those would run where they are called.
+        let threads = if planning == Planning::Adaptive { usize::MAX } else { engine.1 };
+        let (checkpoint, logging) = any_logging(random, threads);
+        let logging =
+            if threads == usize::MAX && logging == Logging::Transaction { Logging::Value } else { logging };
+        let mut options = Options {
+            checkpoint,
+            checkpoint_interval: Duration::from_millis(20),
+            logging,
+            planning,
+            write_set_bytes_max: WRITE_SET,
+            recovery_threads: 1 + random.below(4) as usize,
+            ..options(engine)
+        };
+        let disk = MemoryDisk::new();
+        let db = make(disk.clone(), &mut options, rows, procedures(plans, |_, plan| plan.flow()));
+        let about = format!("RIALTO_SEED={seed}, {engine:?}, {planning:?}, {logging:?}, {checkpoint:?}");
+        if planning == Planning::Adaptive {
+            learn(&db, random, &about);
+        }
+        route(&db).unwrap();
+        Each { about, planning, disk, options, db }
+    }
+}
+
+fn round(seed: u64, tally: &mut Tally) {
+    let mut random = Random::new(seed);
+    let plans = any_plans(&mut random);
+    let rows = if random.chance(1, 3) { many::ROWS } else { 0 };
+    let engines = ENGINES.map(|engine| (engine, Planning::Parallel));
+    let planners = PLANNERS.map(|engine| (engine, Planning::Adaptive));
+    let all: Vec<_> = engines
+        .into_iter()
+        .chain(planners)
+        .map(|(engine, planning)| Each::new(engine, planning, (&plans, rows), seed, &mut random))
+        .collect();
+    let mut model = Model { many: many::first_rows(rows), ..Model::default() };
+    for nth in 0..60 {
+        let plan = random.below(plans.len() as u64) as usize;
+        let arguments = any_arguments(&mut random);
+        let Some(expected) = model.call(&plans[plan], &arguments, Bounds::of_write_sets(WRITE_SET)) else {
+            continue;
+        };
+        tally.note(match &expected {
+            Outcome::Given(given, _) if given.contains(&Value::Int4(CAUGHT)) => "with caught errors",
+            Outcome::Given(..) => "whole",
+            Outcome::TooLarge => "too large",
+            Outcome::Strayed => "strayed",
+            _ => "refused",
+        });
+        for Each { about, planning, db, .. } in &all {
+            if random.chance(1, 10) {
+                change_rules(db, &TABLES, &mut random).unwrap_or_else(|error| panic!("{about}: {error}"));
+            }
+            let context = || format!("{about}, call {nth}, {arguments:?}, {:?}", plans[plan]);
+            let outcome = outcome_of(call(db, &format!("p{plan}"), &values(&arguments, 0)));
+            let outcome = outcome.unwrap_or_else(|error| panic!("{}: {error}", context()));
+            match (&expected, planning) {
+                (Outcome::Given(..), _) | (_, Planning::Parallel) => {
+                    assert_eq!(outcome, expected, "{}", context());
+                }
+                // Which of several errors is told follows the plan.
+                _ => assert!(!matches!(outcome, Outcome::Given(..)), "{}: {outcome:?}", context()),
+            }
+            assert_eq!(tables(db, about), model.tables, "{}", context());
+        }
+    }
+    for each in all {
+        assert_eq!(many::numbers(&each.db, &each.about), model.many, "{}", each.about);
+        let Each { about, disk, options, db, .. } = each;
+        db.close().unwrap();
+        opens_again(disk, options, &model, &about);
+    }
+}
+
+#[test]
+fn every_engine_does_what_the_flow_says() {
+    let expected = ["whole", "with caught errors", "refused", "too large", "strayed"];
+    rounds_until_met("engines against a model", &expected, round);
+}

@@ -1,0 +1,158 @@
+//! A table of so many rows that a scan of them by its secondary index comes to lock the table instead of further rows.
+
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+
+use rialto::row::{Column, ColumnType, Value, WhichIndex};
+use rialto::{Action, Database, KeyBound, LockForm, Result, Scan, ScanMode, Table, TableDef, Transaction};
+
+use super::generate::closure;
+
+const NAME: &str = "many";
+const BY_N: WhichIndex = WhichIndex::Secondary(0);
+/// More than those with which a scan escalates.
+pub const ROWS: i32 = 4_500;
+const ESCALATES_AT: u64 = 4_096;
+
+/// An action on this table.
+#[derive(Debug, Clone, Copy)]
+pub enum Many {
+    /// Adds to the number of the row with the action's first argument, which so moves in the index.
+    Add,
+    /// Counts the rows and adds their numbers up, by the index: in a closure, or in an action that has all of the table; to read or
+    /// to change them.
+    Sum { in_a_closure: bool, mode: ScanMode },
+}
+
+/// The number of each row.
+pub type Numbers = BTreeMap<i32, i64>;
+
+/// What [`Many::Add`] adds.
+pub const ADDED: i64 = 21;
+
+/// The first rows of the table.
+pub fn first_rows(rows: i32) -> Numbers {
+    (0..rows).map(|id| (id, i64::from(id % 64))).collect()
+}
+
+/// Makes the table with so many rows.
+pub fn define(db: &Database, rows: i32) {
+    let columns = vec![Column::new("id", ColumnType::Int4), Column::new("n", ColumnType::Int8)];
+    db.transact(|tx| {
+        let table = tx.create_table(&TableDef::new(NAME, columns.clone()).with_primary_key(&["id"]))?;
+        let rows = first_rows(rows);
+        rows.into_iter().try_for_each(|(id, n)| tx.insert(&table, &[id.into(), Value::Int8(n)]))
+    })
+    .unwrap();
+    // By itself: the keys of an index that is there would count as what the transaction writes.
+    db.transact(|tx| tx.create_index(NAME, "many_by_n", &["n"], false)).unwrap();
+}
+
+/// The rows, by their key and by the index alike.
+pub fn numbers(db: &Database, about: &str) -> Numbers {
+    let table = db.table(NAME).unwrap();
+    let [by_key, by_index] = [WhichIndex::Primary, BY_N].map(|index| {
+        db.transact(|tx| {
+            let mut numbers = Numbers::new();
+            tx.scan(&table, &Scan::prefix(index, vec![]), |_, row| {
+                assert_eq!(numbers.insert(row.get_i32(0)?, row.get_i64(1)?), None, "{about}: by {index:?}");
+                Ok(ControlFlow::Continue(()))
+            })?;
+            Ok(numbers)
+        })
+        .unwrap()
+    });
+    assert_eq!(by_key, by_index, "{about}: {NAME} by its key and by its index");
+    by_key
+}
+
+/// How many rows there are, and the sum of their numbers. The scan has a bound, below all keys: it does not lock the table at once.
+fn sum(tx: &mut Transaction, table: &Table, index: WhichIndex, mode: ScanMode) -> Result<(i32, i64)> {
+    let lowest = if index == BY_N { Value::Int8(0) } else { Value::Int4(0) };
+    let scan = Scan { index, mode, lower: KeyBound::Included(vec![lowest]), ..Scan::all() };
+    let mut sum = (0, 0);
+    tx.scan(table, &scan, |_, row| {
+        sum = (sum.0 + 1, sum.1 + row.get_i64(1)?);
+        Ok(ControlFlow::Continue(()))
+    })?;
+    Ok(sum)
+}
+
+/// Within one transaction the rows add up to the same by the index and by the key.
+pub fn adds_up_twice(tx: &mut Transaction, mode: ScanMode, about: &str) -> Result<()> {
+    let table = tx.table(NAME)?;
+    let by_index = sum(tx, &table, BY_N, mode)?;
+    let by_key = sum(tx, &table, WhichIndex::Primary, ScanMode::Share)?;
+    assert_eq!(by_index, by_key, "{about}: {NAME} by its index and by its key in one transaction");
+    Ok(())
+}
+
+/// A scan of all rows, while nothing else uses them, locks no more of them one by one than it escalates with.
+pub fn scan_escalates(db: &Database, locks: LockForm, about: &str) {
+    let table = db.table(NAME).unwrap();
+    let locked = |db: &Database| {
+        let locks = db.metrics().locks;
+        locks.row + locks.local
+    };
+    let before = locked(db);
+    let (rows, _) = db.transact(|tx| sum(tx, &table, BY_N, ScanMode::Share)).unwrap();
+    assert_eq!(rows, ROWS, "{about}");
+    let locked = locked(db) - before;
+    // Some rows more: the scan asks between two leaves of the index, and there are locks on intervals and tables.
+    let possible = ESCALATES_AT..ROWS as u64;
+    assert!(possible.contains(&locked), "{about}, {locks:?}: the scan has taken {locked} locks");
+}
+
+impl Many {
+    pub fn action(self, first: usize) -> Action {
+        match self {
+            Many::Add => {
+                let action = Action::exclusive(NAME, move |tx, arguments, outputs| {
+                    let id: i32 = arguments.get(first)?;
+                    let found = tx.modify(arguments.table()?, id, |row| row.add_i64(1, ADDED).map(drop))?;
+                    outputs.push(i32::from(found));
+                    Ok(())
+                });
+                action.by_argument(first)
+            }
+            Many::Sum { in_a_closure: true, mode } => closure(move |tx, _, outputs| {
+                let table = tx.table(NAME)?;
+                let (rows, sum) = sum(tx, &table, BY_N, mode)?;
+                outputs.push(rows);
+                outputs.push(sum);
+                Ok(())
+            }),
+            Many::Sum { mode, .. } => {
+                let body = move |tx: &mut Transaction,
+                                 arguments: &rialto::Arguments<'_>,
+                                 outputs: &mut rialto::Outputs| {
+                    let (rows, sum) = sum(tx, arguments.table()?, BY_N, mode)?;
+                    outputs.push(rows);
+                    outputs.push(sum);
+                    Ok(())
+                };
+                match mode {
+                    ScanMode::Share => Action::shared(NAME, body),
+                    ScanMode::Update => Action::exclusive(NAME, body),
+                }
+            }
+        }
+    }
+
+    /// What the action comes to.
+    pub fn follow(self, numbers: &mut Numbers, first: i32, outputs: &mut Vec<Value>) {
+        match self {
+            Many::Add => {
+                let number = numbers.get_mut(&first);
+                outputs.push(Value::Int4(i32::from(number.is_some())));
+                if let Some(number) = number {
+                    *number += ADDED;
+                }
+            }
+            Many::Sum { .. } => {
+                outputs.push(Value::Int4(numbers.len() as i32));
+                outputs.push(Value::Int8(numbers.values().sum()));
+            }
+        }
+    }
+}

@@ -1,0 +1,49 @@
+//! [`Tally`]: how often each thing has come, so that a suite can require it of itself.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use crate::common::seeds::for_a_while_until;
+
+/// Counts by name.
+#[derive(Debug, Default)]
+pub struct Tally(BTreeMap<&'static str, u64>);
+
+impl Tally {
+    pub fn note(&mut self, what: &'static str) {
+        self.add(what, 1);
+    }
+
+    pub fn add(&mut self, what: &'static str, times: u64) {
+        *self.0.entry(what).or_default() += times;
+    }
+
+    pub fn add_all(&mut self, other: Tally) {
+        other.0.into_iter().for_each(|(what, times)| self.add(what, times));
+    }
+
+    fn has(&self, what: &str) -> bool {
+        self.0.get(what).is_some_and(|times| *times > 0)
+    }
+}
+
+impl fmt::Display for Tally {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (nth, (what, times)) in self.0.iter().enumerate() {
+            write!(f, "{}{times} {what}", if nth > 0 { ", " } else { "" })?;
+        }
+        Ok(())
+    }
+}
+
+/// Runs rounds for as long as random tests may take, and until each of these has come. Prints what has come.
+pub fn rounds_until_met(suite: &str, expected: &[&str], mut round: impl FnMut(u64, &mut Tally)) {
+    let mut tally = Tally::default();
+    let (first, rounds) = for_a_while_until(|seed| {
+        round(seed, &mut tally);
+        expected.iter().all(|what| tally.has(what))
+    });
+    let missing: Vec<_> = expected.iter().filter(|what| !tally.has(what)).collect();
+    println!("tally: {suite}, {rounds} rounds, {tally}, RIALTO_SEED={first}");
+    assert!(missing.is_empty(), "RIALTO_SEED={first}: not met in {rounds} rounds: {missing:?}");
+}
