@@ -62,7 +62,7 @@ pub fn fill_memory(db: &Database, random: &mut Random) {
 /// Fills the log in part, or up to its bound.
 pub fn fill_log(db: &Database, random: &mut Random) {
     let table = ballast(db);
-    for id in 0..random.below(70) as i32 {
+    for id in 0..20 + random.below(50) as i32 {
         match db.transact(|tx| tx.insert(&table, &row(id))) {
             Ok(()) => {}
             Err(Error::LogFull { .. }) => return,
@@ -76,7 +76,7 @@ fn round(seed: u64, tally: &mut Tally) {
     let plans: Vec<_> =
         any_plans(&mut random).into_iter().map(|plan| with_texts_of(plan, TEXT_MAX, &mut random)).collect();
     let engine = ENGINES[random.below(ENGINES.len() as u64) as usize];
-    let of_memory = random.chance(1, 2);
+    let of_memory = seed % 2 == 0;
     let (mut checkpoint, logging) = any_logging(&mut random, engine.1);
     if !of_memory && random.chance(1, 2) {
         checkpoint = Checkpointing::None;

@@ -9,7 +9,9 @@ use std::time::Duration;
 
 use rialto::io::{MemoryDisk, Random};
 use rialto::row::Value;
-use rialto::{Action, Database, Error, Flow, LockForm, Options, Planning, Result, Sent, TxOptions};
+use rialto::{
+    Action, Checkpointing, Database, Error, Flow, LockForm, Options, Planning, Result, Sent, TxOptions,
+};
 
 use super::databases::{LOG, MEMORY, any_logging, any_plans, contents, is_sound, make, procedures, values};
 use super::errors::name_of;
@@ -30,7 +32,7 @@ fn one_of<T: Copy>(random: &mut Random, all: &[T]) -> T {
     all[random.below(all.len() as u64) as usize]
 }
 
-/// A bound that the calls of a round come to: that of memory or of the log with long texts.
+/// A bound that the calls of a round come to, with long texts.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Tight {
     Memory,
@@ -42,7 +44,10 @@ enum Tight {
 fn any_options(random: &mut Random, tight: Tight) -> Options {
     let locks = one_of(random, &[LockForm::Local, LockForm::Local, LockForm::Thin, LockForm::Central]);
     let threads = if locks == LockForm::Local { one_of(random, &[0, 1, 2, 4, 8]) } else { 0 };
-    let (checkpoint, logging) = any_logging(random, threads);
+    let (mut checkpoint, logging) = any_logging(random, threads);
+    if tight == Tight::Log && random.chance(1, 2) {
+        checkpoint = Checkpointing::None;
+    }
     let log_waits = Duration::from_millis(one_of(random, &[2, 20]));
     Options {
         memory_bytes: if tight == Tight::Memory { at_bounds::any_memory(random) } else { MEMORY },
@@ -56,7 +61,7 @@ fn any_options(random: &mut Random, tight: Tight) -> Options {
         transactions_max: one_of(random, &[4, 8, 1_024]),
         packets_max: one_of(random, &[1, 16_384]),
         lock_timeout: Duration::from_millis(one_of(random, &[3, 10_000, 10_000])),
-        deadlock_retries_max: one_of(random, &[2, 100_000]),
+        deadlock_retries_max: one_of(random, &[0, 2, 10]),
         ..options((locks, threads))
     }
 }
@@ -224,9 +229,15 @@ impl Round<'_> {
 fn round(seed: u64, tally: &mut Tally) {
     let mut random = Random::new(seed);
     let mut plans = any_plans(&mut random);
-    let tight = one_of(&mut random, &[Tight::Nothing, Tight::WriteSet, Tight::Memory, Tight::Log]);
-    if [Tight::Memory, Tight::Log].contains(&tight) {
-        plans = plans.into_iter().map(|plan| with_texts_of(plan, 12_000, &mut random)).collect();
+    // Of rounds one after the other each has another one.
+    let tight = [Tight::Nothing, Tight::WriteSet, Tight::Memory, Tight::Log][(seed % 4) as usize];
+    let texts = match tight {
+        Tight::Memory | Tight::Log => Some(12_000),
+        Tight::WriteSet => Some(1_500),
+        Tight::Nothing => None,
+    };
+    if let Some(most) = texts {
+        plans = plans.into_iter().map(|plan| with_texts_of(plan, most, &mut random)).collect();
     }
     let rows = if tight == Tight::Nothing && random.chance(1, 2) { many::ROWS } else { 0 };
     let mut options = any_options(&mut random, tight);
