@@ -25,8 +25,6 @@ pub fn name_of(error: &Error, options: &Options) -> Option<&'static str> {
         Error::MemoryLimit { .. } if options.memory_bytes < MEMORY => "without memory",
         Error::LogFull { .. } | Error::LogTooSmall { .. } if is_tight => "without room in the log",
         Error::TooManyPackets { .. } if is_tight && options.packets_max == 1 => "without packets",
-        // Handles that have ended keep their slots while bodies have the lock tables.
-        Error::TooManyTransactions { limit: ..=8 } => "without contexts",
         Error::MixedColours if is_black_white(options.checkpoint) => "of mixed colours",
         _ => return None,
     })

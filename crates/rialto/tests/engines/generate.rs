@@ -151,15 +151,6 @@ pub fn any_aborting_plan(random: &mut Random) -> Plan {
 }
 
 fn any_does(random: &mut Random, with_closures: bool) -> Does {
-    if random.chance(1, 32) {
-        return Does::Many(match random.below(3) {
-            0 => Many::Add,
-            _ => Many::Sum {
-                in_a_closure: with_closures,
-                mode: if random.chance(2, 3) { ScanMode::Share } else { ScanMode::Update },
-            },
-        });
-    }
     match random.below(if with_closures { 20 } else { 17 }) {
         0..14 => {
             let (one, mut operations) = (random.chance(1, 2), any_operations(random));
@@ -181,7 +172,7 @@ fn any_does(random: &mut Random, with_closures: bool) -> Does {
 /// Has an action's moves stay where its identifier is, which may be all of a key, but for a few: a call of such an action is refused.
 fn stay(operations: &mut [Operation], one: bool, random: &mut Random) {
     for it in operations.iter_mut().filter(|it| matches!(it.what, What::Move(_))) {
-        if random.chance(15, 16) {
+        if random.chance(7, 8) {
             it.what = if one { What::Update } else { What::Move(None) };
         }
     }

@@ -7,7 +7,7 @@ use rialto::{Durability, ScanMode};
 
 use super::generate::{ARGUMENTS, Definition, Does, Plan, Step};
 use super::many::{Many, Numbers};
-use super::operation::{CAUGHT, Choice, NO_MEMORY, Operation, What};
+use super::operation::{CAUGHT, Choice, NO_MEMORY, Operation, TOO_LARGE, What};
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct Row {
@@ -206,7 +206,7 @@ impl Run<'_> {
             (Err(_), Err(_)) | (_, Err(Failure::Unsure)) => Err(Failure::Unsure),
             (Err(_), Ok(())) | (Ok(()), Err(_)) if it.caught => {
                 self.outputs.truncate(outputs);
-                self.outputs.push(Value::Int4(CAUGHT));
+                self.outputs.push(Value::Int4(if bound.is_err() { TOO_LARGE } else { CAUGHT }));
                 Ok(())
             }
             (failed, Ok(())) | (Ok(()), failed) => failed,

@@ -4,9 +4,11 @@ use rialto::io::Random;
 use rialto::row::Value;
 use rialto::{Durability, Error, LockPolicy, Outputs, Result, Savepoint, Table, Transaction, TxOptions};
 
-/// What an action gives for an operation whose error it goes on after: of any kind, or for want of memory.
-pub const CAUGHT: i32 = -1;
-pub const NO_MEMORY: i32 = -2;
+/// What an action gives for an operation whose error it goes on after: for want of memory, of a write set that is too large, or of
+/// another kind.
+pub const NO_MEMORY: i32 = -1;
+pub const TOO_LARGE: i32 = -2;
+pub const CAUGHT: i32 = -3;
 
 /// An operation on the row with an action's first argument and, if that is all that identifies the action, `b`.
 #[derive(Debug, Clone, Copy)]
@@ -156,12 +158,10 @@ impl Operation {
         }
         let caught = match outcome {
             Err(Error::MemoryLimit { .. }) if self.caught => NO_MEMORY,
-            Err(
-                Error::DuplicateKey { .. }
-                | Error::Aborted { .. }
-                | Error::ReadOnly
-                | Error::WriteSetTooLarge { .. },
-            ) if self.caught => CAUGHT,
+            Err(Error::WriteSetTooLarge { .. }) if self.caught => TOO_LARGE,
+            Err(Error::DuplicateKey { .. } | Error::Aborted { .. } | Error::ReadOnly) if self.caught => {
+                CAUGHT
+            }
             outcome => return outcome,
         };
         outputs.push(caught);

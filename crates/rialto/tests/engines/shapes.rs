@@ -1,8 +1,10 @@
 //! Random plans that are made to compete: for room, for keys of a unique index, with definitions and with closures.
 
+use rialto::ScanMode;
 use rialto::io::Random;
 
 use super::generate::{Definition, Does, Plan, Step};
+use super::many::Many;
 use super::operation::{Operation, What};
 
 /// The same plan with texts so long that calls of it come to the bound of a transaction's write set, one part of them or all
@@ -91,5 +93,23 @@ fn in_one_phase(mut plan: Plan) -> Plan {
 /// The same plan with texts of up to so many bytes.
 pub fn with_texts_of(mut plan: Plan, most: u64, random: &mut Random) -> Plan {
     plan.operations().for_each(|it| it.length = random.below(most) as usize);
+    plan
+}
+
+/// The same plan with an action on the table of many rows, most often, in the place of another one.
+pub fn with_many(mut plan: Plan, random: &mut Random) -> Plan {
+    if random.chance(1, 4) {
+        return plan;
+    }
+    let at = random.below(plan.phases.len() as u64) as usize;
+    let phase = &mut plan.phases[at];
+    let at = random.below(phase.len() as u64) as usize;
+    phase[at].does = Does::Many(match random.below(2) {
+        0 => Many::Add,
+        _ => Many::Sum {
+            in_a_closure: random.chance(1, 2),
+            mode: if random.chance(2, 3) { ScanMode::Share } else { ScanMode::Update },
+        },
+    });
     plan
 }
