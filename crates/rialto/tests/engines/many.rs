@@ -19,6 +19,8 @@ const ESCALATES_AT: u64 = 4_096;
 pub enum Many {
     /// Adds to the number of the row with the action's first argument, which so moves in the index.
     Add,
+    /// A closure that does that with rows all over the table.
+    AddToSome,
     /// Counts the rows and adds their numbers up, by the index: in a closure, or in an action that has all of the table; to read or
     /// to change them.
     Sum { in_a_closure: bool, mode: ScanMode },
@@ -29,6 +31,11 @@ pub type Numbers = BTreeMap<i32, i64>;
 
 /// What [`Many::Add`] adds.
 pub const ADDED: i64 = 21;
+
+/// The rows that [`Many::AddToSome`] adds to.
+fn some(first: i32) -> impl Iterator<Item = i32> {
+    (first..ROWS).step_by(151)
+}
 
 /// The first rows of the table.
 pub fn first_rows(rows: i32) -> Numbers {
@@ -115,6 +122,14 @@ impl Many {
                 });
                 action.by_argument(first)
             }
+            Many::AddToSome => closure(move |tx, arguments, outputs| {
+                let table = tx.table(NAME)?;
+                for id in some(arguments.get(first)?) {
+                    let found = tx.modify(&table, id, |row| row.add_i64(1, ADDED).map(drop))?;
+                    outputs.push(i32::from(found));
+                }
+                Ok(())
+            }),
             Many::Sum { in_a_closure: true, mode } => closure(move |tx, _, outputs| {
                 let table = tx.table(NAME)?;
                 let (rows, sum) = sum(tx, &table, BY_N, mode)?;
@@ -142,17 +157,20 @@ impl Many {
     /// What the action comes to.
     pub fn follow(self, numbers: &mut Numbers, first: i32, outputs: &mut Vec<Value>) {
         match self {
-            Many::Add => {
-                let number = numbers.get_mut(&first);
-                outputs.push(Value::Int4(i32::from(number.is_some())));
-                if let Some(number) = number {
-                    *number += ADDED;
-                }
-            }
+            Many::Add => add(numbers, first, outputs),
+            Many::AddToSome => some(first).for_each(|id| add(numbers, id, outputs)),
             Many::Sum { .. } => {
                 outputs.push(Value::Int4(numbers.len() as i32));
                 outputs.push(Value::Int8(numbers.values().sum()));
             }
         }
+    }
+}
+
+fn add(numbers: &mut Numbers, id: i32, outputs: &mut Vec<Value>) {
+    let number = numbers.get_mut(&id);
+    outputs.push(Value::Int4(i32::from(number.is_some())));
+    if let Some(number) = number {
+        *number += ADDED;
     }
 }

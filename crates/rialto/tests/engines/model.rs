@@ -74,6 +74,9 @@ struct Written {
 /// What a record of the write set takes beside its text, at most.
 const AROUND: usize = 250;
 
+/// What a change of a number takes, at most.
+const AROUND_NUMBER: usize = 60;
+
 /// A call under way.
 struct Run<'a> {
     bounds: Bounds<'a>,
@@ -149,12 +152,13 @@ impl Model {
                 Ok(())
             }
             Does::Many(many) => match many {
-                Many::Sum { mode: ScanMode::Update, .. } | Many::Add if run.read_only => {
+                Many::Sum { mode: ScanMode::Update, .. } | Many::Add | Many::AddToSome if run.read_only => {
                     Err(Failure::ReadOnly)
                 }
                 many => {
-                    run.written.most += AROUND;
+                    let outputs = run.outputs.len();
                     many.follow(&mut self.many, first, &mut run.outputs);
+                    run.written.most += (run.outputs.len() - outputs) * AROUND_NUMBER;
                     Ok(())
                 }
             },

@@ -104,8 +104,9 @@ pub fn with_many(mut plan: Plan, random: &mut Random) -> Plan {
     let at = random.below(plan.phases.len() as u64) as usize;
     let phase = &mut plan.phases[at];
     let at = random.below(phase.len() as u64) as usize;
-    phase[at].does = Does::Many(match random.below(2) {
+    phase[at].does = Does::Many(match random.below(4) {
         0 => Many::Add,
+        1 => Many::AddToSome,
         _ => Many::Sum {
             in_a_closure: random.chance(1, 2),
             mode: if random.chance(2, 3) { ScanMode::Share } else { ScanMode::Update },
