@@ -76,7 +76,7 @@ fn round(seed: u64, tally: &mut Tally) {
     let plans: Vec<_> =
         any_plans(&mut random).into_iter().map(|plan| with_texts_of(plan, TEXT_MAX, &mut random)).collect();
     let engine = ENGINES[random.below(ENGINES.len() as u64) as usize];
-    let of_memory = seed % 2 == 0;
+    let of_memory = seed.is_multiple_of(2);
     let (mut checkpoint, logging) = any_logging(&mut random, engine.1);
     if !of_memory && random.chance(1, 2) {
         checkpoint = Checkpointing::None;

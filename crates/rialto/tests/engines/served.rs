@@ -2,9 +2,10 @@
 //! panic, message servers go while answers are on their way, the server closes amid it. Each request has one answer, and the rows
 //! hold what the answers say.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashMap};
 use std::ops::ControlFlow;
-use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use rialto::engine::transaction_server::Response;
@@ -16,12 +17,14 @@ use rialto::{
 };
 
 use super::beside::{PANIC, keep_quiet};
+use super::databases::is_sound;
 use super::options;
-use crate::common::seeds::for_a_while;
+use super::tally::{Tally, rounds_until_met};
 
 const ROWS: i32 = 8;
 const PANICS: i32 = 1;
 const FAILS: i32 = 2;
+const FAILURE: &str = "as it was asked to";
 
 fn database(options: Options, disk: std::sync::Arc<MemoryDisk>) -> (Database, Table) {
     let db = Database::open_on(disk, options).unwrap();
@@ -36,7 +39,7 @@ fn database(options: Options, disk: std::sync::Arc<MemoryDisk>) -> (Database, Ta
             tx.modify(arguments.table()?, arguments.get::<i32>(at)?, |row| row.add_i64(1, 1).map(drop))?;
             match arguments.get::<i32>(2)? {
                 PANICS if at == 1 => panic!("{PANIC}"),
-                FAILS if at == 1 => Err(Error::aborted("as it was asked to")),
+                FAILS if at == 1 => Err(Error::aborted(FAILURE)),
                 _ => Ok(()),
             }
         });
@@ -47,27 +50,49 @@ fn database(options: Options, disk: std::sync::Arc<MemoryDisk>) -> (Database, Ta
     (db, table.unwrap())
 }
 
+/// A request: the rows that it adds to, and how it ends.
+#[derive(Debug, Clone, Copy)]
+struct Asked {
+    rows: [i32; 2],
+    how: i32,
+}
+
 /// What clients were told.
 #[derive(Default)]
 struct Told {
-    committed: AtomicI64,
-    failed: AtomicI64,
-    /// Of message servers that went with requests under way.
-    unknown: AtomicI64,
+    tally: Tally,
+    /// How often each row was added to: by requests that have committed, and by those of message servers that went while these were
+    /// under way.
+    committed: BTreeMap<i32, i64>,
+    unknown: BTreeMap<i32, i64>,
 }
 
 /// A client with its message server.
 struct Client<'a> {
     messages: MessageServer,
-    under_way: HashSet<u64>,
-    told: &'a Told,
+    under_way: HashMap<u64, Asked>,
+    told: &'a Mutex<Told>,
+    about: &'a str,
 }
 
 impl Client<'_> {
     fn take_in(&mut self, response: Response) {
-        assert!(self.under_way.remove(&response.tag()), "request {} is answered twice", response.tag());
-        let count = if response.outcome().is_ok() { &self.told.committed } else { &self.told.failed };
-        count.fetch_add(1, Ordering::Relaxed);
+        let asked = self.under_way.remove(&response.tag());
+        let asked = asked.unwrap_or_else(|| panic!("request {} is answered twice", response.tag()));
+        let mut told = self.told.lock().unwrap();
+        let what = match (response.outcome(), asked.how) {
+            (Ok(()), 0) => {
+                asked.rows.iter().for_each(|id| *told.committed.entry(*id).or_default() += 1);
+                "committed"
+            }
+            (Err(Error::Aborted { reason }), FAILS) if reason == FAILURE => "aborted by bodies",
+            (Err(Error::Procedure { reason, .. }), PANICS) if reason.contains(PANIC) => "panics",
+            // Whatever its body does, it may not come to that.
+            (Err(Error::Closed), _) => "after a close",
+            (outcome, _) => panic!("{}: {asked:?}: {outcome:?}", self.about),
+        };
+        told.tally.note(what);
+        drop(told);
         self.messages.recycle(response);
     }
 
@@ -75,7 +100,8 @@ impl Client<'_> {
         for tag in 0..60 {
             let mut request = self.messages.request(server);
             let how = if random.chance(1, 6) { 1 + random.below(2) as i32 } else { 0 };
-            request.push(random.below(8) as i32).push(random.below(8) as i32).push(how).set_tag(tag);
+            let asked = Asked { rows: [0; 2].map(|_| random.below(ROWS as u64) as i32), how };
+            request.push(asked.rows[0]).push(asked.rows[1]).push(how).set_tag(tag);
             if random.chance(1, 3) {
                 request.set_durability(Durability::Disk);
             }
@@ -98,7 +124,7 @@ impl Client<'_> {
                     Err(error) => panic!("{error}"),
                 }
             }
-            self.under_way.insert(tag);
+            self.under_way.insert(tag, asked);
             if random.chance(1, 3)
                 && let Some(response) = self.messages.take()
             {
@@ -106,7 +132,10 @@ impl Client<'_> {
             }
         }
         if random.chance(1, 6) {
-            self.told.unknown.fetch_add(self.under_way.len() as i64, Ordering::Relaxed);
+            let mut told = self.told.lock().unwrap();
+            for asked in self.under_way.values().filter(|asked| asked.how == 0) {
+                asked.rows.iter().for_each(|id| *told.unknown.entry(*id).or_default() += 1);
+            }
         } else {
             self.finish();
         }
@@ -121,7 +150,7 @@ impl Client<'_> {
     }
 }
 
-fn life(seed: u64, tally: &mut (i64, i64)) {
+fn life(seed: u64, tally: &mut Tally) {
     let mut random = Random::new(seed);
     let locks = LockForm::ALL[random.below(3) as usize];
     let threads = if locks == LockForm::Local { [0, 2][random.below(2) as usize] } else { 0 };
@@ -133,17 +162,18 @@ fn life(seed: u64, tally: &mut (i64, i64)) {
         ..options((locks, threads))
     };
     let about = format!("RIALTO_SEED={seed}, {locks:?}, {threads} threads, {:?}", options.checkpoint);
-    let (db, table) = database(options, MemoryDisk::new());
+    let disk = MemoryDisk::new();
+    let (db, table) = database(options.clone(), disk.clone());
     let queue = 1 + random.below(4) as usize;
     let server = TransactionServerOptions { queue, standbys: random.below(4) as usize };
     let server = TransactionServer::start(&db, &server).unwrap();
     let two = server.procedure("two").unwrap();
-    let (told, over, closes) = (Told::default(), AtomicBool::new(false), random.chance(1, 4));
+    let (told, over, closes) = (Mutex::<Told>::default(), AtomicBool::new(false), random.chance(1, 4));
     std::thread::scope(|scope| {
         let clients: Vec<_> = (0..3)
             .map(|_| {
-                let (messages, under_way) = (server.message_server(), HashSet::new());
-                let client = Client { messages, under_way, told: &told };
+                let (messages, under_way) = (server.message_server(), HashMap::new());
+                let client = Client { messages, under_way, told: &told, about: &about };
                 let (two, mut random) = (&two, random.fork());
                 scope.spawn(move || client.run(two, &mut random))
             })
@@ -172,29 +202,40 @@ fn life(seed: u64, tally: &mut (i64, i64)) {
         drop(server);
         assert!(ended.iter().all(|ended| ended.is_ok()), "{about}: a client has failed");
     });
-    let mut sum = 0;
-    db.transact(|tx| {
-        sum = 0;
-        tx.scan(&table, &Scan::all(), |_, row| {
-            sum += row.get_i64(1)?;
-            Ok(ControlFlow::Continue(()))
-        })
-    })
-    .unwrap();
-    let [committed, failed, unknown] = [told.committed, told.failed, told.unknown].map(|it| it.into_inner());
-    let possible = 2 * committed..=2 * (committed + unknown);
-    assert!(sum % 2 == 0 && possible.contains(&sum), "{about}: {sum}, expected in {possible:?}");
+    let Told { tally: of_round, committed, unknown } = told.into_inner().unwrap();
+    tally.add_all(of_round);
+    let before = numbers(&db);
+    for (id, n) in &before {
+        let [committed, unknown] = [&committed, &unknown].map(|times| times.get(id).copied().unwrap_or(0));
+        let possible = committed..=committed + unknown;
+        assert!(possible.contains(n), "{about}: row {id} has {n}, expected {possible:?}");
+    }
+    let sum: i64 = before.values().sum();
+    assert_eq!(sum % 2, 0, "{about}: a request has added to one of its rows");
     db.close().unwrap();
-    *tally = (tally.0 + committed, tally.1 + failed);
+    drop(table);
+    is_sound(&disk, &about);
+    let db = Database::open_on(disk, options).unwrap();
+    assert_eq!(numbers(&db), before, "{about}: opened again");
+}
+
+/// The number of each row.
+fn numbers(db: &Database) -> BTreeMap<i32, i64> {
+    let table = db.table("t").unwrap();
+    db.transact(|tx| {
+        let mut numbers = BTreeMap::new();
+        tx.scan(&table, &Scan::all(), |_, row| {
+            numbers.insert(row.get_i32(0)?, row.get_i64(1)?);
+            Ok(ControlFlow::Continue(()))
+        })?;
+        Ok(numbers)
+    })
+    .unwrap()
 }
 
 #[test]
 fn requests_to_a_transaction_server_add_up() {
     keep_quiet();
-    let mut tally = (0, 0);
-    let (first, seeds) = for_a_while(|seed| life(seed, &mut tally));
-    let (committed, failed) = tally;
-    println!(
-        "tally: transaction servers against a model, {seeds} seeds, {committed} committed, {failed} failed, RIALTO_SEED={first}"
-    );
+    let expected = ["committed", "aborted by bodies", "panics"];
+    rounds_until_met("transaction servers against a model", &expected, life);
 }
