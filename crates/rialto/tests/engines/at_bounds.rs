@@ -16,7 +16,7 @@ use super::operation::NO_MEMORY;
 use super::rules::{change_rules, route};
 use super::shapes::with_texts_of;
 use super::tally::{Tally, rounds_until_met};
-use super::{ENGINES, TABLES, options};
+use super::{ENGINES, TABLES, many, options};
 
 /// Of each text.
 const TEXT_MAX: u64 = 24_000;
@@ -99,7 +99,7 @@ fn round(seed: u64, tally: &mut Tally) {
         true => fill_memory(&db, &mut random),
         false => fill_log(&db, &mut random),
     }
-    let mut model = Model::default();
+    let mut model = Model { many: many::first_rows(0), ..Model::default() };
     for nth in 0..80 {
         if random.chance(1, 10) {
             change_rules(&db, &TABLES, &mut random).unwrap_or_else(|error| panic!("{about}: {error}"));

@@ -1,15 +1,20 @@
-//! A table of so many rows that a scan of them by its secondary index comes to lock the table instead of further rows.
+//! A table with a group of so many rows that a scan of them by the secondary index comes to lock the table instead of further rows, and
+//! a group of few, which other actions change at the same time.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 
 use rialto::row::{Column, ColumnType, Value, WhichIndex};
-use rialto::{Action, Database, KeyBound, LockForm, Result, Scan, ScanMode, Table, TableDef, Transaction};
+use rialto::{Action, Database, Fields, LockForm, Result, Scan, ScanMode, Table, TableDef, Transaction};
 
 use super::generate::closure;
 
 const NAME: &str = "many";
 const BY_N: WhichIndex = WhichIndex::Secondary(0);
+/// The groups of rows: the large one, and one of a few rows.
+const LARGE: i32 = 0;
+const SMALL: i32 = 1;
+const ROWS_OF_SMALL: i32 = 8;
 /// More than those with which a scan escalates.
 pub const ROWS: i32 = 4_500;
 const ESCALATES_AT: u64 = 4_096;
@@ -17,17 +22,17 @@ const ESCALATES_AT: u64 = 4_096;
 /// An action on this table.
 #[derive(Debug, Clone, Copy)]
 pub enum Many {
-    /// Adds to the number of the row with the action's first argument, which so moves in the index.
+    /// Adds to the number of the row with the action's first argument in the second, small group, which so moves in the index.
     Add,
-    /// A closure that does that with rows all over the table.
+    /// A closure that does that with rows all over the large group.
     AddToSome,
-    /// Counts the rows and adds their numbers up, by the index: in a closure, or in an action that has all of the table; to read or
-    /// to change them.
+    /// Counts the rows of the large group and adds their numbers up, by the index: in a closure, or in an action that has the group; to
+    /// read or to change them.
     Sum { in_a_closure: bool, mode: ScanMode },
 }
 
-/// The number of each row.
-pub type Numbers = BTreeMap<i32, i64>;
+/// The number of each row, by its group and its own key.
+pub type Numbers = BTreeMap<(i32, i32), i64>;
 
 /// What [`Many::Add`] adds.
 pub const ADDED: i64 = 21;
@@ -37,22 +42,29 @@ fn some(first: i32) -> impl Iterator<Item = i32> {
     (first..ROWS).step_by(151)
 }
 
-/// The first rows of the table.
+/// The first rows of the table: so many in the large group.
 pub fn first_rows(rows: i32) -> Numbers {
-    (0..rows).map(|id| (id, i64::from(id % 64))).collect()
+    let large = (0..rows).map(|id| ((LARGE, id), i64::from(id % 64)));
+    let small = (0..ROWS_OF_SMALL).map(|id| ((SMALL, id), 0));
+    large.chain(small).collect()
 }
 
 /// Makes the table with so many rows.
 pub fn define(db: &Database, rows: i32) {
-    let columns = vec![Column::new("id", ColumnType::Int4), Column::new("n", ColumnType::Int8)];
+    let columns = ["part", "id", "n"].map(|name| match name {
+        "n" => Column::new(name, ColumnType::Int8),
+        _ => Column::new(name, ColumnType::Int4),
+    });
     db.transact(|tx| {
-        let table = tx.create_table(&TableDef::new(NAME, columns.clone()).with_primary_key(&["id"]))?;
+        let table =
+            tx.create_table(&TableDef::new(NAME, columns.to_vec()).with_primary_key(&["part", "id"]))?;
         let rows = first_rows(rows);
-        rows.into_iter().try_for_each(|(id, n)| tx.insert(&table, &[id.into(), Value::Int8(n)]))
+        let mut rows = rows.into_iter();
+        rows.try_for_each(|((part, id), n)| tx.insert(&table, &[part.into(), id.into(), Value::Int8(n)]))
     })
     .unwrap();
     // By itself: the keys of an index that is there would count as what the transaction writes.
-    db.transact(|tx| tx.create_index(NAME, "many_by_n", &["n"], false)).unwrap();
+    db.transact(|tx| tx.create_index(NAME, "many_by_n", &["part", "n"], false)).unwrap();
 }
 
 /// The rows, by their key and by the index alike.
@@ -62,7 +74,8 @@ pub fn numbers(db: &Database, about: &str) -> Numbers {
         db.transact(|tx| {
             let mut numbers = Numbers::new();
             tx.scan(&table, &Scan::prefix(index, vec![]), |_, row| {
-                assert_eq!(numbers.insert(row.get_i32(0)?, row.get_i64(1)?), None, "{about}: by {index:?}");
+                let key = (row.get_i32(0)?, row.get_i32(1)?);
+                assert_eq!(numbers.insert(key, row.get_i64(2)?), None, "{about}: {key:?} by {index:?}");
                 Ok(ControlFlow::Continue(()))
             })?;
             Ok(numbers)
@@ -73,13 +86,12 @@ pub fn numbers(db: &Database, about: &str) -> Numbers {
     by_key
 }
 
-/// How many rows there are, and the sum of their numbers. The scan has a bound, below all keys: it does not lock the table at once.
+/// How many rows the large group has, and the sum of their numbers.
 fn sum(tx: &mut Transaction, table: &Table, index: WhichIndex, mode: ScanMode) -> Result<(i32, i64)> {
-    let lowest = if index == BY_N { Value::Int8(0) } else { Value::Int4(0) };
-    let scan = Scan { index, mode, lower: KeyBound::Included(vec![lowest]), ..Scan::all() };
+    let scan = Scan { mode, ..Scan::prefix(index, vec![LARGE.into()]) };
     let mut sum = (0, 0);
     tx.scan(table, &scan, |_, row| {
-        sum = (sum.0 + 1, sum.1 + row.get_i64(1)?);
+        sum = (sum.0 + 1, sum.1 + row.get_i64(2)?);
         Ok(ControlFlow::Continue(()))
     })?;
     Ok(sum)
@@ -110,22 +122,36 @@ pub fn scan_escalates(db: &Database, locks: LockForm, about: &str) {
     assert!(possible.contains(&locked), "{about}, {locks:?}: the scan has taken {locked} locks");
 }
 
+fn add_to(row: &mut Fields<'_>) -> Result<()> {
+    row.add_i64(2, ADDED).map(drop)
+}
+
+/// Deals the two groups out to different executors, where there are several.
+pub fn route(db: &Database) -> Result<()> {
+    if db.executors() < 2 {
+        return Ok(());
+    }
+    [WhichIndex::Primary, BY_N]
+        .into_iter()
+        .try_for_each(|which| db.set_routing(NAME, which, &[vec![SMALL.into()]]))
+}
+
 impl Many {
     pub fn action(self, first: usize) -> Action {
         match self {
             Many::Add => {
                 let action = Action::exclusive(NAME, move |tx, arguments, outputs| {
                     let id: i32 = arguments.get(first)?;
-                    let found = tx.modify(arguments.table()?, id, |row| row.add_i64(1, ADDED).map(drop))?;
+                    let found = tx.modify(arguments.table()?, (SMALL, id), add_to)?;
                     outputs.push(i32::from(found));
                     Ok(())
                 });
-                action.by_argument(first)
+                action.by(|_| Value::Int4(SMALL)).by_argument(first)
             }
             Many::AddToSome => closure(move |tx, arguments, outputs| {
                 let table = tx.table(NAME)?;
                 for id in some(arguments.get(first)?) {
-                    let found = tx.modify(&table, id, |row| row.add_i64(1, ADDED).map(drop))?;
+                    let found = tx.modify(&table, (LARGE, id), add_to)?;
                     outputs.push(i32::from(found));
                 }
                 Ok(())
@@ -146,10 +172,11 @@ impl Many {
                     outputs.push(sum);
                     Ok(())
                 };
-                match mode {
+                let action = match mode {
                     ScanMode::Share => Action::shared(NAME, body),
                     ScanMode::Update => Action::exclusive(NAME, body),
-                }
+                };
+                action.by(|_| Value::Int4(LARGE))
             }
         }
     }
@@ -157,18 +184,19 @@ impl Many {
     /// What the action comes to.
     pub fn follow(self, numbers: &mut Numbers, first: i32, outputs: &mut Vec<Value>) {
         match self {
-            Many::Add => add(numbers, first, outputs),
-            Many::AddToSome => some(first).for_each(|id| add(numbers, id, outputs)),
+            Many::Add => add(numbers, (SMALL, first), outputs),
+            Many::AddToSome => some(first).for_each(|id| add(numbers, (LARGE, id), outputs)),
             Many::Sum { .. } => {
-                outputs.push(Value::Int4(numbers.len() as i32));
-                outputs.push(Value::Int8(numbers.values().sum()));
+                let large = || numbers.range((LARGE, 0)..(SMALL, 0)).map(|(_, n)| *n);
+                outputs.push(Value::Int4(large().count() as i32));
+                outputs.push(Value::Int8(large().sum()));
             }
         }
     }
 }
 
-fn add(numbers: &mut Numbers, id: i32, outputs: &mut Vec<Value>) {
-    let number = numbers.get_mut(&id);
+fn add(numbers: &mut Numbers, key: (i32, i32), outputs: &mut Vec<Value>) {
+    let number = numbers.get_mut(&key);
     outputs.push(Value::Int4(i32::from(number.is_some())));
     if let Some(number) = number {
         *number += ADDED;

@@ -4,7 +4,7 @@ use rialto::io::Random;
 use rialto::row::{Value, WhichIndex};
 use rialto::{Database, Error, Result};
 
-use super::TABLES;
+use super::{TABLES, many};
 
 /// Bounds of routing, of one column.
 fn bounds(of: impl Iterator<Item = i32>) -> Vec<Vec<Value>> {
@@ -22,7 +22,7 @@ pub fn route(db: &Database) -> Result<()> {
             db.set_routing(table, which, &bounds((1..8).map(|nth| nth * step)))?;
         }
     }
-    Ok(())
+    many::route(db)
 }
 
 /// Changes the rules of these tables, and how many executors and threads there are.

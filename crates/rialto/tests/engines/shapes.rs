@@ -96,7 +96,8 @@ pub fn with_texts_of(mut plan: Plan, most: u64, random: &mut Random) -> Plan {
     plan
 }
 
-/// The same plan with an action on the table of many rows, most often, in the place of another one.
+/// The same plan with an action on the table of many rows, most often, in the place of another one; sometimes there is another
+/// such action in its phase.
 pub fn with_many(mut plan: Plan, random: &mut Random) -> Plan {
     if random.chance(1, 4) {
         return plan;
@@ -112,5 +113,8 @@ pub fn with_many(mut plan: Plan, random: &mut Random) -> Plan {
             mode: if random.chance(2, 3) { ScanMode::Share } else { ScanMode::Update },
         },
     });
+    if random.chance(1, 2) {
+        phase.push(Step { does: Does::Many(Many::Add), ..phase[at] });
+    }
     plan
 }
