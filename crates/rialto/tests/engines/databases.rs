@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::sync::Arc;
+use std::time::Duration;
 
 use rialto::io::{Disk, MemoryDisk, Random};
 use rialto::recovery::check::check;
@@ -17,6 +18,8 @@ use super::model::{Model, Outcome, Row, Rows};
 /// Memory and log that no round uses up.
 pub const MEMORY: u64 = 64 << 20;
 pub const LOG: u64 = 16 << 20;
+/// Longer than a loaded machine makes a lock or a log file wait, where nothing is to fail for it.
+pub const LONG_WAIT: Duration = Duration::from_secs(300);
 
 /// Twelve, of which the first three come to be run in another order than the flow's where plans follow what aborts.
 pub fn any_plans(random: &mut Random) -> Vec<Plan> {

@@ -7,7 +7,7 @@ use rialto::row::Value;
 use rialto::{Database, LockForm, Logging, Options, Planning};
 
 use super::databases::{
-    any_logging, any_plans, call, make, opens_again, outcome_of, procedures, tables, values,
+    LONG_WAIT, any_logging, any_plans, call, make, opens_again, outcome_of, procedures, tables, values,
 };
 use super::generate::{Plan, any_arguments};
 use super::model::{Bounds, Model, Outcome};
@@ -73,6 +73,8 @@ impl Each {
         let mut options = Options {
             checkpoint,
             checkpoint_interval: Duration::from_millis(20),
+            lock_timeout: LONG_WAIT,
+            log_wait_max: LONG_WAIT,
             logging,
             planning,
             write_set_bytes_max: WRITE_SET,

@@ -11,7 +11,7 @@ use rialto::{
     Result, Sent, TxOptions,
 };
 
-use super::databases::{any_logging, contents, make, opens_again, procedures, values};
+use super::databases::{LONG_WAIT, any_logging, contents, make, opens_again, procedures, values};
 use super::errors::name_of;
 use super::generate::{ARGUMENTS, Plan, any_arguments, any_plan_of_parts};
 use super::ledger::{define_marks, mark};
@@ -58,7 +58,8 @@ fn any_options(random: &mut Random) -> Options {
             linger: random.chance(3, 4).then_some(Duration::from_millis(10)),
             ..GroupCommitDesign::LogServer.into()
         },
-        lock_timeout: Duration::from_secs(300),
+        lock_timeout: LONG_WAIT,
+        log_wait_max: LONG_WAIT,
         ..options(engine)
     }
 }
