@@ -109,7 +109,7 @@ fn note(outcome: &Outcome, tally: &mut Tally) {
 fn round(seed: u64, tally: &mut Tally) {
     let mut random = Random::new(seed);
     let mut plans = any_plans(&mut random);
-    let rows = if random.chance(1, 3) { many::ROWS } else { 0 };
+    let rows = if random.chance(1, 5) { many::ROWS } else { 0 };
     if rows > 0 {
         // The first ones are those whose order is learned.
         let others = plans.split_off(3);

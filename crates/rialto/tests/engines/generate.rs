@@ -68,11 +68,11 @@ pub fn any_arguments(random: &mut Random) -> [i32; ARGUMENTS] {
 
 pub fn any_plan(random: &mut Random) -> Plan {
     let plan = any_short_plan(random);
-    match random.below(8) {
-        0 | 1 => with_long_texts(plan, random),
-        2 | 3 => with_few_keys(plan, random),
-        4 => with_a_definition(plan, random),
-        5 | 6 => with_a_closure(plan, random),
+    match random.below(10) {
+        0..3 => with_long_texts(plan, random),
+        3 | 4 => with_few_keys(plan, random),
+        5 | 6 => with_a_definition(plan, random),
+        7 | 8 => with_a_closure(plan, random),
         _ => plan,
     }
 }
