@@ -112,7 +112,9 @@ fn concurrent_histories_are_strictly_serializable() {
         counts.defined.load(Ordering::Relaxed) > 0
     });
     tally.tell("strict histories", seeds);
-    println!("strict histories: {} definitions", counts.defined.into_inner());
+    let defined = counts.defined.into_inner();
+    println!("strict histories: {defined} definitions");
+    assert!(defined > 0, "no index has come or gone");
 }
 
 /// The disk ends as it is to, at a step that is not far off.
@@ -204,4 +206,6 @@ fn histories_go_on_after_restarts() {
     let Counts { defined, replayed } = counts;
     let (defined, replayed) = (defined.into_inner(), replayed.into_inner());
     println!("strict histories over restarts: {defined} definitions, {replayed} calls run again");
+    assert!(defined > 0, "no index has come or gone");
+    assert!(replayed > 0, "no opening has run a call again");
 }

@@ -409,6 +409,7 @@ fn copies_give_back_what_was_promised_whichever_step_the_power_is_lost_in() {
         "tally: copies at steps, {runs} databases, {ends} losses of power, {alone} backups restored alone, {whole} with the \
          archive, {places} to a place, {times} to a time, {went_on} databases that went on, RIALTO_SEED={seed}"
     );
+    assert!(whole > 0, "a test without a restore");
 }
 
 #[test]
@@ -423,4 +424,5 @@ fn a_restore_that_is_cut_off_is_begun_again() {
     println!(
         "tally: restores cut off at each step, {restores} seeds, {cut_off} ends, {begun_again} begun again, RIALTO_SEED={seed}"
     );
+    assert!(cut_off > 0 && begun_again > 0, "a test without a restore that was cut off");
 }
