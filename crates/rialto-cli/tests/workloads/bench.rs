@@ -3,7 +3,7 @@
 use std::io::{BufRead, BufReader};
 use std::process::{Output, Stdio};
 
-use crate::common::{Directory, at, json, number, program, run, stderr, stdout, succeeds};
+use crate::common::{Directory, at, json, measured, number, program, run, stderr, stdout, succeeds};
 use rialto_bench::json::Json;
 
 /// What a small run takes; each test adds to it.
@@ -37,7 +37,8 @@ fn names(json: &Json) -> Vec<String> {
 fn the_json_object_has_the_keys_of_the_contract_and_the_run_is_consistent() {
     let directory = Directory::new("bench-json");
     let run = |seconds: &str| succeeds(small(&["--data", directory.name(), "--seconds", seconds, "--json"]));
-    let json = json(&measured(1.3, run, |output| number(&json(output), "committed") > 100.0));
+    let output = measured(1.3, run, |output| number(&json(output), "committed") > 100.0);
+    let json = json(&output);
     let latency = "p50 p99 p999 max";
     let times = "queue fetch_io lock_wait latch_wait run log_wait standby_wait";
     let both = "calm noisy";
