@@ -7,7 +7,9 @@
 mod clients;
 mod contents;
 mod copies;
+mod crowd;
 mod kept;
+mod options;
 mod restores;
 mod steps;
 mod told;
@@ -18,109 +20,29 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use crate::common::seeds::for_a_while;
-use clients::{Client, Refusals, procedures};
+use clients::{Client, Refusals};
 use contents::{Contents, SIDES, WRITERS, compare, contents, prepare};
 use copies::{Copies, Shelf, Taken, archive_on, has_no_log, plan, restored};
 use kept::{Opening, keep, tell};
-use rialto::backup::{Archive, RestoreTo};
-use rialto::io::{Caching, Disk, FaultKind, FaultyDisk, Random};
+use options::{any_logged_options, any_options, describe};
+use rialto::backup::RestoreTo;
+use rialto::io::{Disk, FaultKind, FaultyDisk, Random};
 use rialto::recovery::check::check;
 use rialto::row::{Value, WhichIndex};
 use rialto::{
-    Checkpointing, Database, Durability, GroupCommitDesign, GroupCommitOptions, LockForm, Logging, Options,
-    Planning, TransactionServer, TransactionServerOptions,
+    Checkpointing, Database, Durability, LockForm, Logging, Options, TransactionServer,
+    TransactionServerOptions,
 };
 use told::{Bounds, END, Told};
 
 /// Some databases have to do with little, and meet its bound.
 const MEMORY: [u64; 3] = [64 << 20, 8 << 20, 4 << 20];
-/// Rows that nobody touches: few, or so many that the least memory is nearly full of them, or that a sweep writes several images at a
-/// time.
-const STILL: [i32; 3] = [200, 8_000, 40_000];
+/// Rows of a table that hardly changes: few, or so many that the least memory is nearly full of them, or that a sweep writes several
+/// images at a time: two, or five.
+const STILL: [i32; 4] = [200, 8_000, 40_000, 80_000];
 
 fn one_of<T: Copy>(random: &mut Random, all: &[T]) -> T {
     all[random.below(all.len() as u64) as usize]
-}
-
-/// What a database is opened with. Its bounds are often so low that runs meet them: a log of eight files of 128 KiB, waits for its room
-/// that are over soon, few transactions at a time.
-fn any_options(random: &mut Random, memory_bytes: u64, archive: Option<Archive>) -> Options {
-    let (logging, checkpoint) = loop {
-        let checkpoint =
-            if random.chance(1, 8) { Checkpointing::None } else { one_of(random, &Checkpointing::ALL) };
-        let both = (one_of(random, &Logging::ALL), checkpoint);
-        if both.0.refuses(both.1).is_none() {
-            break both;
-        }
-    };
-    let locks = one_of(random, &LockForm::ALL);
-    let slowly = Some(1_000_000 << random.below(7));
-    let threads = if locks == LockForm::Local { one_of(random, &[0, 1, 2, 5]) } else { 0 };
-    Options {
-        memory_bytes,
-        logging,
-        checkpoint,
-        checkpoint_interval: one_of(random, &[Duration::from_millis(1), Duration::from_secs(3_600)]),
-        recovery_within: (checkpoint != Checkpointing::None && random.chance(1, 4))
-            .then_some(Duration::from_millis(100)),
-        colour_retry: Duration::from_micros(random.below(2_000)),
-        // Without a pause, as the log follows, or so slowly that a run ends first.
-        sweep_bytes_per_s: one_of(random, &[Some(0), Some(0), None, slowly]),
-        spool: random.chance(1, 2),
-        backup_copies: 2 + random.below(2) as u32,
-        snapshot_bytes_max: random.chance(1, 2).then_some(300_000),
-        archive,
-        log_bytes_max: one_of(random, &[1 << 20, 1 << 20, 2 << 20, 16 << 20]),
-        log_wait_max: Duration::from_millis(4 << random.below(4)),
-        transactions_max: one_of(random, &[4, 16, 1_024, 1_024]),
-        packets_max: one_of(random, &[1, 16_384]),
-        locks,
-        executors: 1 + random.below(8) as usize,
-        executors_max: 8,
-        executor_threads: threads,
-        executor_threads_max: threads * 2,
-        planning: one_of(random, &[Planning::Adaptive, Planning::Parallel]),
-        group_commit: group_commit(random),
-        log_writes: one_of(
-            random,
-            &[None, Some(Caching::Direct), Some(Caching::DirectSync), Some(Caching::Buffered)],
-        ),
-        log_writes_in_flight: Some(1 + random.below(3) as u32),
-        lock_timeout: Duration::from_secs(2),
-        memory_flush_interval: Duration::from_millis(1 + random.below(20)),
-        recovery_threads: 1 + random.below(3) as usize,
-        procedures: procedures(),
-        ..Options::default()
-    }
-}
-
-/// A design, and some of the settings that it has.
-fn group_commit(random: &mut Random) -> GroupCommitOptions {
-    let design = one_of(random, &GroupCommitDesign::ALL);
-    loop {
-        let mut time = || random.chance(1, 4).then(|| Duration::from_micros(random.below(200)));
-        let options = GroupCommitOptions {
-            design,
-            stall: time(),
-            willing_to_wait: time(),
-            willing_to_wait_min: time(),
-            wake_delay: time(),
-            linger: time(),
-            group_max: random.chance(1, 4).then(|| 1 + random.below(4) as u32),
-        };
-        if options.problem().is_none() {
-            return options;
-        }
-    }
-}
-
-fn describe(options: &Options) -> String {
-    let Options { logging, checkpoint, locks, executors, executor_threads, group_commit, .. } = options;
-    let Options { log_bytes_max, transactions_max, log_writes, log_writes_in_flight, .. } = options;
-    format!(
-        "{logging:?}, {checkpoint:?}, {locks:?}, {executors} executors, {executor_threads} threads, {group_commit}, {log_writes:?}, \
-         {log_writes_in_flight:?} in flight, a log of {log_bytes_max} bytes, {transactions_max} transactions"
-    )
 }
 
 /// Ends what runs beside the clients, also when one of them panics.
@@ -170,6 +92,10 @@ struct Tally {
     power_lost: u64,
     killed: u64,
     closed: u64,
+    /// Of closes: while clients worked.
+    closed_amid: u64,
+    /// Lives without a log.
+    unlogged: u64,
     /// Of losses of power and kills: on the data-oriented engine.
     data_oriented: u64,
     /// Lives beside backups that ended well, on a disk without a fault, and those in which a backup was made.
@@ -195,13 +121,15 @@ struct Work<'a> {
     is_quiet: bool,
     /// The copies that are kept meanwhile, and where backups go.
     kept: Option<(&'a mut Copies, &'a Shelf)>,
+    /// Whether the database is closed while clients work.
+    closes: bool,
     refused: &'a Refusals,
     about: &'a str,
 }
 
-/// Works until all are done or the disk ends.
-fn work(work: Work<'_>, random: &mut Random) {
-    let Work { db, options, told, state, each, definitions, is_quiet, kept, refused, about } = work;
+/// Works until all are done, the disk ends or the database is closed. Whether a close amid all this has come to its end.
+fn work(work: Work<'_>, random: &mut Random) -> bool {
+    let Work { db, options, told, state, each, definitions, is_quiet, kept, closes, refused, about } = work;
     let levels: &[Durability] =
         if is_quiet { &[Durability::Memory] } else { &[Durability::Disk, Durability::Memory] };
     let standbys =
@@ -209,7 +137,9 @@ fn work(work: Work<'_>, random: &mut Random) {
     let server = TransactionServer::start(db, &standbys).unwrap();
     let over = AtomicBool::new(false);
     let demands = !is_quiet && (definitions > each || random.chance(1, 2));
-    let with_changes = random.chance(1, 2);
+    let with_changes = !closes && random.chance(1, 2);
+    let pause = Duration::from_micros(random.below(3_000));
+    let closed = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let [beside, keeper] = [random.fork(), random.fork()];
         if let Some((copies, shelf)) = kept {
@@ -226,6 +156,12 @@ fn work(work: Work<'_>, random: &mut Random) {
         if with_changes {
             scope.spawn(|| change(db, options, beside, &over));
         }
+        if closes {
+            scope.spawn(|| {
+                std::thread::sleep(pause);
+                closed.store(db.clone().close().is_ok(), Ordering::SeqCst);
+            });
+        }
         let _ends = Ends(&over);
         std::thread::scope(|scope| {
             let mut client = || Client::new(db, &server, (told, levels), random.fork(), (refused, about));
@@ -239,6 +175,7 @@ fn work(work: Work<'_>, random: &mut Random) {
         });
     });
     server.close();
+    closed.into_inner()
 }
 
 /// What there is follows from how far each writer has come.
@@ -303,11 +240,11 @@ fn lives(seed: u64, most_is_defined: bool, tally: &mut Tally) {
     let memory = one_of(&mut random, &MEMORY);
     let archives = random.chance(1, 2);
     let archive = |disk: &FaultyDisk| archives.then(|| archive_on(disk));
-    let mut options = any_options(&mut random, memory, archive(&disk));
+    let mut options = any_logged_options(&mut random, memory, archive(&disk));
     let mut kept = Kept::default();
     let mut db = Database::open_on(disk.clone(), options.clone()).unwrap();
     let still = match MEMORY.iter().position(|it| *it == memory) {
-        Some(0) => &[STILL[0], STILL[0], STILL[2]],
+        Some(0) => &[STILL[0], STILL[0], STILL[2], STILL[3]],
         Some(2) => &STILL[..2],
         _ => &STILL[..1],
     };
@@ -335,7 +272,9 @@ fn lives(seed: u64, most_is_defined: bool, tally: &mut Tally) {
         let many = 10 + random.below(60) as i64;
         let (each, definitions) = if most_is_defined { (many / 10, 2 * many) } else { (many, many / 3) };
         let mut copies = Copies::new(&disk, fault.is_some(), about);
-        let keeps_copies = random.chance(1, 3);
+        let is_logged = options.logging != Logging::None;
+        let keeps_copies = is_logged && random.chance(1, 3);
+        let closes_amid = !archives && !keeps_copies && random.chance(if is_logged { 1 } else { 6 }, 8);
         let keeps = keeps_copies.then_some((&mut copies, &Shelf::Elsewhere));
         let clients = Work {
             db: &db,
@@ -346,12 +285,12 @@ fn lives(seed: u64, most_is_defined: bool, tally: &mut Tally) {
             definitions,
             is_quiet: false,
             kept: keeps,
+            closes: closes_amid,
             refused: &tally.refused,
             about,
         };
-        work(clients, &mut random);
-        let closes = random.chance(1, 3);
-        let mut closed = false;
+        let mut closed = work(clients, &mut random);
+        let closes = !closes_amid && random.chance(1, 3);
         if closes && archives {
             copies.archive(&told, || db.close().inspect(|()| closed = true));
         } else if closes {
@@ -374,6 +313,8 @@ fn lives(seed: u64, most_is_defined: bool, tally: &mut Tally) {
             Some(End::PowerLost) => tally.power_lost += 1,
             None => tally.closed += 1,
         }
+        tally.closed_amid += u64::from(closes_amid && closed);
+        tally.unlogged += u64::from(!is_logged);
         disk.mend();
         disk = disk.restart();
         if let Some(taken) = copies.taken.last() {
@@ -410,11 +351,20 @@ fn lives(seed: u64, most_is_defined: bool, tally: &mut Tally) {
         options = opening.options(archive(&disk));
         let about = &format!("{about}, {end:?}, opened with {}", describe(&options));
         let least = told.iter().map(|it| it.least(power_lost)).collect();
-        let bounds = Bounds::of(&told, least, END);
+        let mut bounds = Bounds::of(&told, least, END);
         let checked = catch_unwind(AssertUnwindSafe(|| {
             let db = Database::open_on(disk.clone(), options.clone())
                 .unwrap_or_else(|error| panic!("{about}: {error}"));
             let found = contents(&db, about);
+            if !is_logged && !closed {
+                // Of what was not logged a close keeps all, if it comes so far, and nothing else keeps anything.
+                if !closes_amid || found.counts == state.counts {
+                    bounds =
+                        Bounds { least: state.counts.clone(), most: state.counts.clone(), saw: Vec::new() };
+                } else {
+                    bounds.least = told.iter().map(|it| it.least(false)).collect();
+                }
+            }
             bounds.check(&found.counts, about);
             check_contents(&found, &state, about);
             (db, found)
@@ -457,6 +407,8 @@ fn ledgers(what: &str, most_is_defined: bool) {
         power_lost,
         killed,
         closed,
+        closed_amid,
+        unlogged,
         data_oriented,
         kept_well,
         backed_up_well,
@@ -467,7 +419,7 @@ fn ledgers(what: &str, most_is_defined: bool) {
     } = tally;
     println!(
         "tally: {what}, {databases} databases, {power_lost} losses of power, {killed} kills, {data_oriented} ends on the \
-         data-oriented engine, {closed} closes, \
+         data-oriented engine, {closed} closes, {closed_amid} of them amid commits, {unlogged} lives without a log, \
          {backups} backups restored, {archives} with an archive, {transactions} transactions, {refused}, RIALTO_SEED={seed}"
     );
     // A log that grows too fast crowds a backup out.

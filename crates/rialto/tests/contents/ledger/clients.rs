@@ -14,6 +14,7 @@ use rialto::{
 use super::contents::{
     COUNT, Contents, DEFINER, SIDES, WRITERS, count, count_of, define, write, write_what_never_stays,
 };
+use super::crowd::{CROWD, join};
 use super::one_of;
 use super::told::{Moment, Told};
 
@@ -75,7 +76,11 @@ pub fn procedures() -> Vec<Procedure> {
         outputs.push(count_of(tx, arguments.table()?, arguments.get::<i32>(2)? as usize)?);
         Ok(())
     });
-    let phase = [side(SIDES[0]), counts.by_argument(0), side(SIDES[1]), sees.by_argument(2)];
+    let joins = Action::exclusive(CROWD, |tx, arguments, _| {
+        join(tx, arguments.table()?, arguments.get::<i32>(0)? as usize, arguments.get(1)?)
+    });
+    let phase =
+        [joins.by_argument(0), side(SIDES[0]), counts.by_argument(0), side(SIDES[1]), sees.by_argument(2)];
     let types = [ColumnType::Int4, ColumnType::Int8, ColumnType::Int4];
     let peeks = Action::shared(COUNT, |tx, arguments, outputs| {
         let seen = count_of(tx, arguments.table()?, arguments.get::<i32>(0)? as usize)?;
@@ -136,6 +141,8 @@ impl<'a> Client<'a> {
             Error::Deadlock { .. } | Error::LockTimeout { .. } | Error::MixedColours => {
                 return Verdict::Never;
             }
+            // It was dropped, and another one made, since the transaction looked it up.
+            Error::NoSuchTable { table } if table == CROWD => return Verdict::Never,
             Error::LogFull { .. } => &self.refused.log,
             Error::MemoryLimit { .. } | Error::LockMemory { .. } => &self.refused.memory,
             Error::TooManyTransactions { .. } | Error::TooManyPackets { .. } => &self.refused.slots,
@@ -183,6 +190,8 @@ impl<'a> Client<'a> {
         let (_, options) = self.any_level();
         let (count_table, sides) = (self.count.clone(), self.sides.clone());
         let body = |tx: &mut rialto::Transaction| {
+            let crowd = tx.table(CROWD)?;
+            join(tx, &crowd, writer, number)?;
             count(tx, &count_table, writer, number)?;
             sides.iter().try_for_each(|side| {
                 write_what_never_stays(tx, side, writer)?;
@@ -216,6 +225,8 @@ impl<'a> Client<'a> {
         let (count_table, sides, about) = (self.count.clone(), self.sides.clone(), self.about);
         let rolls_back = self.random.chance(1, 4);
         let body = |tx: &mut rialto::Transaction| {
+            let crowd = tx.table(CROWD)?;
+            join(tx, &crowd, writer, number)?;
             count(tx, &count_table, writer, number)?;
             write(tx, &sides[0], writer, number)?;
             let seen = count_of(tx, &count_table, other)?;
@@ -346,23 +357,56 @@ impl<'a> Client<'a> {
             let (level, options) = self.any_level();
             let mut next = state.clone();
             let began = self.told[DEFINER].now();
-            let outcome = self.db.transact_with(&options, |tx| {
-                next = state.clone();
-                define(Some(&mut *tx), &mut next, number)?;
-                count(tx, &self.count, DEFINER, number)
-            });
-            match outcome {
-                Ok(()) => {
-                    self.told[DEFINER].issue(number, began);
-                    self.told[DEFINER].acknowledge(number, level);
+            match self.define_one(&options, &state, &mut next, number) {
+                Ok(ticket) => {
+                    let told = &self.told[DEFINER];
+                    told.issue(number, began);
+                    match ticket {
+                        Some(ticket) => {
+                            told.place(number, ticket.lsn());
+                            self.tickets.push_back((number, level, ticket));
+                        }
+                        None => told.acknowledge(number, level),
+                    }
                     (state, number) = (next, number + 1);
                 }
                 Err(error) => match self.verdict(&error) {
                     Verdict::Never => refused += 1,
-                    Verdict::Over => return,
-                    Verdict::Unknown => return self.told[DEFINER].issue(number, began),
+                    Verdict::Over => break,
+                    Verdict::Unknown => {
+                        self.told[DEFINER].issue(number, began);
+                        break;
+                    }
                 },
             }
+            let keep = if number % 5 == 0 { 0 } else { TICKETS };
+            self.look_at_tickets(DEFINER, keep);
+        }
+        self.look_at_tickets(DEFINER, 0);
+    }
+
+    /// The definer's transaction with this number, from one state to the next; its ticket, where it has one.
+    fn define_one(
+        &mut self,
+        options: &TxOptions,
+        state: &Contents,
+        next: &mut Contents,
+        number: i64,
+    ) -> Result<Option<Ticket>, Error> {
+        let count_table = self.count.clone();
+        let body = |tx: &mut rialto::Transaction| {
+            *next = state.clone();
+            define(Some(&mut *tx), next, number)?;
+            count(tx, &count_table, DEFINER, number)
+        };
+        match self.random.below(3) {
+            0 => self.db.transact_with(options, body).map(|()| None),
+            1 => {
+                let (mut tx, mut body) = (self.db.begin_with(options)?, body);
+                body(&mut tx)?;
+                tx.commit().map(|()| None)
+            }
+            _ => self.db.submit_with(options, body).map(|((), ticket)| Some(ticket)),
         }
     }
 }

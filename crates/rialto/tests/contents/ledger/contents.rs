@@ -7,6 +7,8 @@ use rialto::io::Random;
 use rialto::row::{Column, ColumnType, Value, WhichIndex};
 use rialto::{Database, Error, Result, Scan, Table, TableDef, Transaction};
 
+use super::crowd::{self, Crowd};
+
 /// Writers of rows.
 pub const WRITERS: usize = 3;
 /// The writer of definitions.
@@ -100,6 +102,9 @@ pub struct Contents {
     pub rows: Rows,
     pub defined: [Option<Defined>; DEFINED],
     pub more: bool,
+    /// The number of the definer's transaction that touched the rows of the large table last.
+    pub touched: i64,
+    pub crowd: Crowd,
 }
 
 impl Default for Contents {
@@ -109,6 +114,8 @@ impl Default for Contents {
             rows: Rows::new(),
             defined: [const { None }; DEFINED],
             more: false,
+            touched: 0,
+            crowd: Crowd::default(),
         }
     }
 }
@@ -146,23 +153,41 @@ fn side(tx: &mut Transaction, name: &str) -> Result<()> {
     tx.create_table(&TableDef::new(name, columns).with_primary_key(&["writer", "key"])).map(drop)
 }
 
-/// A table that nobody touches.
+/// A table of which one row in so many is ever touched.
 const STILL: &str = "still";
+/// There is such a row in nearly every segment, so one transaction leaves the whole table dirty.
+const TOUCHED: i32 = 200;
 
-fn still_row(id: i32) -> [Value; 2] {
-    [Value::Int4(id), Value::Text(format!("{id}, {}", "still ".repeat(id as usize % 90)))]
+fn still_row(id: i32, touched: i64) -> [Value; 3] {
+    let n = if id % TOUCHED == 0 { touched } else { 0 };
+    [Value::Int4(id), Value::Int8(n), Value::Text(format!("{id}, {}", "still ".repeat(id as usize % 90)))]
 }
 
-/// The tables that writers need, and one with so many rows that stays as it is.
+/// Writes a transaction's number to each row that is touched.
+fn touch(tx: &mut Transaction, number: i64) -> Result<()> {
+    let table = tx.table(STILL)?;
+    let mut id = 0;
+    while tx.update(&table, id, &[(1, Value::Int8(number))])? {
+        id += TOUCHED;
+    }
+    Ok(())
+}
+
+/// The tables that writers need, and one with so many rows that stay as they are, but for a few.
 pub fn prepare(db: &Database, still: i32) {
     db.transact(|tx| {
-        let columns = vec![Column::new("id", ColumnType::Int4), Column::new("text", ColumnType::Text)];
+        let columns = vec![
+            Column::new("id", ColumnType::Int4),
+            Column::new("n", ColumnType::Int8),
+            Column::new("text", ColumnType::Text),
+        ];
         let table = tx.create_table(&TableDef::new(STILL, columns).with_primary_key(&["id"]))?;
-        (0..still).try_for_each(|id| tx.insert(&table, &still_row(id)))
+        (0..still).try_for_each(|id| tx.insert(&table, &still_row(id, 0)))
     })
     .unwrap();
     db.transact(|tx| {
         SIDES.iter().try_for_each(|name| side(tx, name))?;
+        crowd::prepare(tx)?;
         tx.create_index("left", "left_by_n", &["n", "key", "writer"], true)?;
         tx.create_index("right", "right_by_n", &["n"], false)?;
         let columns = vec![Column::new("writer", ColumnType::Int4), Column::new("n", ColumnType::Int8)];
@@ -246,15 +271,24 @@ fn defined_columns(wide: usize) -> Vec<Column> {
 /// The definer's transaction with this number, on a model and, if there is one, on the database.
 pub fn define(mut tx: Option<&mut Transaction>, model: &mut Contents, number: i64) -> Result<()> {
     let mut random = Random::new(number as u64 * 31 + DEFINER as u64);
+    // First, as for the writers: so nobody waits for it with another table in hand.
+    crowd::define(tx.as_deref_mut(), &mut model.crowd, number, &mut random)?;
+    let unique = random.chance(1, 2);
     if random.chance(1, 6) {
         if let Some(tx) = &mut tx {
             if model.more {
                 tx.drop_index(MORE)?;
             } else {
-                tx.create_index("left", MORE, &["writer", "n"], false)?;
+                tx.create_index("left", MORE, &["writer", "n", "key"], unique)?;
             }
         }
         model.more = !model.more;
+    }
+    if random.chance(1, 4) {
+        if let Some(tx) = &mut tx {
+            touch(tx, number)?;
+        }
+        model.touched = number;
     }
     for _ in 0..1 + random.below(2) {
         let nth = random.below(DEFINED as u64) as usize;
@@ -326,7 +360,7 @@ pub fn define(mut tx: Option<&mut Transaction>, model: &mut Contents, number: i6
 }
 
 /// Each of the rows of a table by one of its indexes.
-fn scan(
+pub fn scan(
     tx: &mut Transaction,
     table: &Table,
     index: WhichIndex,
@@ -343,7 +377,7 @@ fn indexes_of(table: &Table) -> Vec<WhichIndex> {
     [WhichIndex::Primary].into_iter().chain(secondary).collect()
 }
 
-fn rows_of<K: Ord + std::fmt::Debug, V: PartialEq + std::fmt::Debug>(
+pub fn rows_of<K: Ord + std::fmt::Debug, V: PartialEq + std::fmt::Debug>(
     tx: &mut Transaction,
     table: &Table,
     about: &str,
@@ -378,15 +412,19 @@ fn contents_in(tx: &mut Transaction, db: &Database, about: &str) -> Result<Conte
     let mut found = Contents::default();
     let (table, mut id) = (db.table(STILL)?, 0);
     scan(tx, &table, WhichIndex::Primary, |row| {
-        assert_eq!(row.values(), still_row(id), "{about}: a row that nobody touches");
+        if id == 0 {
+            found.touched = row.get_i64(1)?;
+        }
+        assert_eq!(row.values(), still_row(id, found.touched), "{about}: a row of {STILL}");
         id += 1;
         Ok(())
     })?;
-    assert!(super::STILL.contains(&id), "{about}: {id} rows of those that nobody touches");
+    assert!(super::STILL.contains(&id), "{about}: {id} rows of {STILL}");
     let table = db.table(COUNT)?;
     for writer in 0..=WRITERS {
         found.counts[writer] = count_of(tx, &table, writer)?;
     }
+    found.crowd = crowd::read(tx, db, &found.counts, about)?;
     let mut sides = Vec::new();
     for name in SIDES {
         let table = db.table(name)?;
@@ -443,4 +481,9 @@ pub fn compare(found: &Contents, expected: &Contents, about: &str) {
         );
     }
     assert_eq!(found.more, expected.more, "{about}: {MORE}");
+    assert_eq!(found.crowd, expected.crowd, "{about}: how the crowd is defined");
+    assert_eq!(
+        found.touched, expected.touched,
+        "{about}: the definer's transaction that touched {STILL} last"
+    );
 }

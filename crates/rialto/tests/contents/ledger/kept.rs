@@ -9,8 +9,8 @@ use rialto::backup::Archive;
 use rialto::io::{FaultyDisk, Random};
 use rialto::{Database, Options};
 
-use super::any_options;
 use super::contents::{Contents, compare, contents};
+use super::options::any_options;
 use super::told::Bounds;
 
 /// Where a kept run lies, for [`judge`].

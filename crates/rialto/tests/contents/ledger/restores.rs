@@ -13,9 +13,10 @@ use super::clients::procedures;
 use super::contents::{Contents, compare, contents};
 use super::copies::{Copies, Shelf, Taken, archive_on, has_no_log, opened, plan, restored};
 use super::kept::keep;
+use super::options::describe;
 use super::steps::Run;
 use super::told::{Bounds, END, Told};
-use super::{check_contents, describe, one_of};
+use super::{check_contents, one_of};
 use crate::common::seeds::for_a_while_until;
 
 /// Steps of a run in which the power is lost, at most: rather some of many runs than all of a few.

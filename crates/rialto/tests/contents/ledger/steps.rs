@@ -13,8 +13,9 @@ use super::clients::Refusals;
 use super::contents::{Contents, contents, prepare};
 use super::copies::{Copies, Shelf, archive_on};
 use super::kept::{Opening, VARIABLE, judge, keep, tell};
+use super::options::{any_logged_options, describe};
 use super::told::{Bounds, END, Told};
-use super::{End, MEMORY, STILL, Work, check_contents, describe, one_of, sound, work};
+use super::{End, MEMORY, STILL, Work, check_contents, one_of, sound, work};
 use crate::common::seeds::for_a_while;
 
 /// A run of all clients, of which each step is to be an end.
@@ -69,7 +70,8 @@ impl Run {
 
     /// Options for a database on this disk.
     pub fn options(&mut self, disk: &FaultyDisk) -> Options {
-        self.opening().options(self.archive(disk))
+        let archive = self.archive(disk);
+        any_logged_options(&mut self.random, self.memory, archive)
     }
 
     /// What is told from now on.
@@ -89,8 +91,19 @@ impl Run {
         let about = &format!("{}, {}", self.about, describe(options));
         let (state, is_quiet) = (&self.state, self.is_quiet);
         let (definitions, refused) = (each / 3, &Refusals::default());
-        let work_of_all =
-            Work { db, options, told, state, each, definitions, is_quiet, kept, refused, about };
+        let work_of_all = Work {
+            db,
+            options,
+            told,
+            state,
+            each,
+            definitions,
+            is_quiet,
+            kept,
+            closes: false,
+            refused,
+            about,
+        };
         work(work_of_all, &mut self.random);
     }
 
