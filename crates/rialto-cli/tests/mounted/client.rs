@@ -13,8 +13,8 @@ pub type Row = Vec<Option<String>>;
 /// How a statement was answered.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Answer {
-    /// It was carried out.
-    Done { rows: Vec<Row>, tag: String },
+    /// It was carried out. `notice` is the last that the server told beside it.
+    Done { rows: Vec<Row>, tag: String, notice: String },
     /// It was not, and the session goes on. An SQLSTATE, and what it says.
     Refused { code: String, text: String },
     /// The session has ended instead; what the server said before.
@@ -48,14 +48,25 @@ impl Client {
     }
 
     pub fn query(&mut self, sql: &str) -> Answer {
-        let mut message = vec![b'Q'];
-        message.extend_from_slice(&(sql.len() as u32 + 5).to_be_bytes());
-        message.extend_from_slice(sql.as_bytes());
-        message.push(0);
-        match self.0.write_all(&message) {
+        match self.send(b'Q', format!("{sql}\0").as_bytes()) {
             Ok(()) => self.answer(),
             Err(error) => Answer::Ended(error.to_string()),
         }
+    }
+
+    /// A COPY from the client, of these lines.
+    pub fn copy(&mut self, sql: &str, lines: &str) -> Answer {
+        match self.send(b'Q', format!("{sql}\0").as_bytes()) {
+            Ok(()) => self.answer_with(lines),
+            Err(error) => Answer::Ended(error.to_string()),
+        }
+    }
+
+    fn send(&mut self, kind: u8, body: &[u8]) -> io::Result<()> {
+        let mut message = vec![kind];
+        message.extend_from_slice(&(body.len() as u32 + 4).to_be_bytes());
+        message.extend_from_slice(body);
+        self.0.write_all(&message)
     }
 
     fn message(&mut self) -> io::Result<(u8, Vec<u8>)> {
@@ -68,7 +79,12 @@ impl Client {
 
     /// All that comes up to ReadyForQuery, or to the end.
     fn answer(&mut self) -> Answer {
-        let (mut rows, mut tag, mut error) = (Vec::new(), String::new(), None);
+        self.answer_with("")
+    }
+
+    /// The same, where the server may ask for lines of a COPY.
+    fn answer_with(&mut self, lines: &str) -> Answer {
+        let (mut rows, mut tag, mut notice, mut error) = (Vec::new(), String::new(), String::new(), None);
         loop {
             let (kind, body) = match self.message() {
                 Ok(message) => message,
@@ -81,11 +97,18 @@ impl Client {
             match kind {
                 b'D' => rows.push(values(&body)),
                 b'C' => tag = text(&body),
+                b'N' => notice = field(&body, b'M'),
+                b'G' => {
+                    let sent = self.send(b'd', lines.as_bytes()).and_then(|()| self.send(b'c', b""));
+                    if let Err(error) = sent {
+                        return Answer::Ended(error.to_string());
+                    }
+                }
                 b'E' => error = Some((field(&body, b'C'), field(&body, b'M'))),
                 b'Z' => {
                     return match error {
                         Some((code, text)) => Answer::Refused { code, text },
-                        None => Answer::Done { rows, tag },
+                        None => Answer::Done { rows, tag, notice },
                     };
                 }
                 _ => {}

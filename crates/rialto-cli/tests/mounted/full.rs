@@ -11,8 +11,8 @@ use crate::ledger::{CLIENTS, History, Progress};
 use crate::loop_mount::{Kind, LoopMount};
 use crate::server::{Boot, Ended, Server, Settings, check};
 use crate::tables::Tables;
-use crate::untouched;
 use crate::work::{Failures, Work};
+use crate::{crowd, untouched};
 
 /// Rounds of one database, at most.
 const ROUNDS: u64 = 2;
@@ -88,6 +88,7 @@ impl Database {
                     transactions,
                     texts: 4_000,
                     may_fail: true,
+                    has_little_memory: false,
                     failures: &failures,
                     about,
                 };
@@ -150,8 +151,9 @@ impl Database {
     fn verify(&mut self, server: &Server, histories: &[History; CLIENTS], about: &str) {
         let mut client = server.connect(about);
         untouched::check(&mut client, about);
+        crowd::check(&mut client, about);
         for (at, history) in histories.iter().enumerate() {
-            let found = Tables::read(&mut client, &self.names[at], about);
+            let found = Tables::read(&mut client, at, &self.names[at], about);
             history.check(&found, history.told.len(), &format!("{about}, client {at}"));
             self.tables[at] = found;
         }
@@ -274,6 +276,7 @@ pub fn rounds(kind: Kind, seed: u64, tally: &mut Tally) {
     let about = &format!("RIALTO_SEED={seed}, {}, {settings:?}", kind.name());
     let mut server = database.start(&settings).unwrap_or_else(|ended| panic!("{about}: {ended:?}"));
     untouched::prepare(&mut server.connect(about), about);
+    crowd::prepare(&mut server.connect(about), about);
     for round in 0..1 + database.random.below(ROUNDS) {
         server = database.round(server, &settings, &format!("{about}, round {round}"), tally);
     }

@@ -2,7 +2,8 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::tables::{Change, Tables};
+use crate::change::Change;
+use crate::tables::{Table, Tables};
 
 /// Clients of a server at a time.
 pub const CLIENTS: usize = 3;
@@ -25,6 +26,9 @@ impl Level {
     }
 }
 
+/// Transactions of each client.
+pub type Counts = [usize; CLIENTS];
+
 /// How many transactions of each client were acknowledged in a life of the server, and how many of those outlive the machine.
 ///
 /// The log is written in the order of commits: what is on disk has all before it with it. So a commit at level disk makes durable what any
@@ -37,18 +41,23 @@ pub struct Progress {
 
 impl Progress {
     /// Before a commit is asked for: what it will have behind it.
-    pub fn now(&self) -> [usize; CLIENTS] {
+    pub fn now(&self) -> Counts {
         std::array::from_fn(|client| self.told[client].load(Ordering::SeqCst))
     }
 
     /// A client's commit was acknowledged; `before` is from when it was asked for.
-    pub fn acknowledged(&self, client: usize, level: Level, mut before: [usize; CLIENTS]) {
+    pub fn acknowledged(&self, client: usize, level: Level, mut before: Counts) {
         before[client] = self.told[client].fetch_add(1, Ordering::SeqCst) + 1;
         if level == Level::Disk {
             for (durable, count) in self.durable.iter().zip(before) {
                 durable.fetch_max(count, Ordering::SeqCst);
             }
         }
+    }
+
+    /// How many of each client outlive the machine.
+    pub fn all_durable(&self) -> Counts {
+        std::array::from_fn(|client| self.durable(client))
     }
 
     pub fn durable(&self, client: usize) -> usize {
@@ -73,43 +82,51 @@ impl History {
     }
 
     /// Holds what was found against what was told: it is what the client's transactions made up to some one of them, at least up to the
-    /// last that must be there.
-    pub fn check(&self, found: &Tables, least: usize, about: &str) {
-        self.check_between(found, (least, usize::MAX), about);
+    /// last that must be there. The fewest that make it up.
+    pub fn check(&self, found: &Tables, least: usize, about: &str) -> usize {
+        self.check_between(found, (least, usize::MAX), about)
     }
 
     /// The same of what has no transaction behind the first so many.
-    pub fn check_between(&self, found: &Tables, (least, most): (usize, usize), about: &str) {
+    pub fn check_between(&self, found: &Tables, (least, most): (usize, usize), about: &str) -> usize {
         let mut tables = self.base.clone();
-        let mut fits = least == 0 && tables == *found;
+        let mut fewest = (least == 0 && tables == *found).then_some(0);
         let mut at_least = tables.clone();
         for (at, changes) in self.told.iter().chain(&self.unanswered).take(most).enumerate() {
             changes.iter().for_each(|change| tables.apply(change));
             if at + 1 == least {
                 at_least = tables.clone();
             }
-            fits |= at + 1 >= least && tables == *found;
+            if fewest.is_none() && at + 1 >= least && tables == *found {
+                fewest = Some(at + 1);
+            }
         }
         let all = self.told.len() + usize::from(self.unanswered.is_some());
-        assert!(
-            fits,
-            "{about}: {least} of {} acknowledged transactions must be there, at most {} may be, and this is what none of them left:\n{}",
-            self.told.len(),
-            most.min(all),
-            differences(&at_least, found)
-        );
+        fewest.unwrap_or_else(|| {
+            panic!(
+                "{about}: {least} of {} acknowledged transactions must be there, at most {} may be, and this is what none of them left:\n{}",
+                self.told.len(),
+                most.min(all),
+                differences(&at_least, found)
+            )
+        })
     }
 }
 
 /// Where what was found differs from what must be there at least.
 fn differences(expected: &Tables, found: &Tables) -> String {
     let mut lines = Vec::new();
-    let names = expected.0.keys().chain(found.0.keys()).collect::<std::collections::BTreeSet<_>>();
+    if expected.count != found.count {
+        lines.push(format!("  {} are counted, not {}", found.count, expected.count));
+    }
+    let names =
+        expected.by_name.keys().chain(found.by_name.keys()).collect::<std::collections::BTreeSet<_>>();
     for name in names {
-        match (expected.0.get(name), found.0.get(name)) {
+        match (expected.by_name.get(name), found.by_name.get(name)) {
             (Some(expected), Some(found)) => {
-                if expected.indexed != found.indexed {
-                    lines.push(format!("  {name}: indexed {}, not {}", found.indexed, expected.indexed));
+                let outline = |it: &Table| format!("keyed {}, index {:?}", it.keyed, it.index);
+                if outline(expected) != outline(found) {
+                    lines.push(format!("  {name}: {}, not {}", outline(found), outline(expected)));
                 }
                 let keys = expected.rows.keys().chain(found.rows.keys());
                 for key in keys.collect::<std::collections::BTreeSet<_>>() {

@@ -1,23 +1,31 @@
 //! Lives of one database: each ends in its own way, and the next begins with what it left.
 
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
 use rialto::io::{FaultKind, FaultyDisk, Random};
 
+use crate::archive::Archive;
 use crate::common::Directory;
+use crate::copies::{Copies, Goal, Taken, place_in};
 use crate::kept::Kept;
-use crate::ledger::{CLIENTS, History, Progress};
+use crate::ledger::{CLIENTS, Counts, History, Progress};
 use crate::mount::Mounted;
 use crate::server::{Boot, Ended, Server, Settings, check, restore};
 use crate::tables::Tables;
+use crate::tally::Tally;
 use crate::work::{Failures, Work};
-use crate::{client, untouched};
+use crate::{crowd, untouched};
 
 const LIVES: u64 = 5;
 /// More than a database here ever takes.
 const ROOM: u64 = 1 << 40;
+/// Bytes of tables and indexes where there are few.
+const MEMORY: [&str; 2] = ["4194304", "8388608"];
+/// The longest text that fits into a row says its number so often.
+const TEXTS_MAX: u32 = 4_400;
 
 /// How a life ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,26 +38,6 @@ enum End {
     Asked,
 }
 
-/// What was done, for the tally.
-#[derive(Debug, Default)]
-pub struct Tally {
-    pub power_lost: u64,
-    pub killed: u64,
-    /// Of losses of power and kills: on the data-oriented engine.
-    pub data_oriented: u64,
-    pub asked: u64,
-    pub faults: u64,
-    pub stopped: u64,
-    pub full: u64,
-    pub backups: u64,
-    pub restored: u64,
-    pub checks: u64,
-    pub transactions: u64,
-    /// Reads and writes.
-    pub interrupted: u64,
-    pub short: u64,
-}
-
 /// A database on a mounted disk, the server that serves it, and what its tables must have.
 struct Database {
     seed: u64,
@@ -60,6 +48,11 @@ struct Database {
     /// Each client's tables.
     names: [Vec<String>; CLIENTS],
     tables: [Tables; CLIENTS],
+    /// What bounds its memory, among the words that servers and restores are started with.
+    memory: Vec<String>,
+    archive: Option<Archive>,
+    /// The last backup of an earlier life.
+    earlier: Option<Taken>,
     starts: u64,
     /// Two lives without injected errors, of which one ends by a loss of power and one by a kill.
     certain: [(u64, End); 2],
@@ -74,13 +67,42 @@ impl Database {
         let mounted =
             Mounted::new(FaultyDisk::new(random.next()), &scratch.path().join("data")).expect("it mounts");
         let boot = Boot::new(scratch.path().join("boot"), &mut random);
-        let names = std::array::from_fn(|client| ["a", "b"].map(|name| format!("{name}{client}")).to_vec());
         let kept = Kept { seed, disk: None };
         let lost = random.below(LIVES);
         let killed = (lost + 1 + random.below(LIVES - 1)) % LIVES;
         let certain = [(lost, End::PowerLost), (killed, End::Killed)];
-        let tables = Default::default();
-        Database { seed, random, mounted, boot, kept, names, tables, starts: 0, certain, scratch }
+        let mut memory = Vec::new();
+        if let Some(bytes) = MEMORY.get(random.below(4) as usize) {
+            memory = ["--memory-bytes", bytes].map(str::to_owned).to_vec();
+        }
+        let tables: &[&str] = if memory.is_empty() { &["a", "b"] } else { &["a", "b", "c", "d"] };
+        let names =
+            std::array::from_fn(|client| tables.iter().map(|name| format!("{name}{client}")).collect());
+        let archive = random.chance(1, 2).then(|| Archive::new(scratch.path().join("archive")));
+        let (tables, earlier) = (Default::default(), None);
+        Database {
+            seed,
+            random,
+            mounted,
+            boot,
+            kept,
+            names,
+            tables,
+            memory,
+            archive,
+            earlier,
+            starts: 0,
+            certain,
+            scratch,
+        }
+    }
+
+    /// What a server is started with next.
+    fn any_settings(&mut self) -> Settings {
+        let archive = self.archive.iter();
+        let archive = archive.flat_map(|it| ["--archive".to_owned(), it.path().display().to_string()]);
+        let words: Vec<String> = self.memory.iter().cloned().chain(archive).collect();
+        Settings::any(&mut self.random).and(&words)
     }
 
     fn said(&mut self) -> PathBuf {
@@ -94,6 +116,17 @@ impl Database {
         Server::start(self.mounted.path(), settings, &self.boot, said, is_born)
     }
 
+    /// From now on the machine that fails has the archive, too.
+    fn archive_on_machine(&mut self, server: Server, settings: &Settings, about: &str) -> Server {
+        server.connect(about).query("ARCHIVE LOG").rows(about);
+        server.terminate();
+        let ended = server.ended(about);
+        assert_eq!(ended.status.code(), Some(0), "{about}: {ended:?}");
+        let archive = self.archive.as_mut().expect("a database with one");
+        archive.move_to(&self.mounted, about);
+        self.start(settings, |_| {}).unwrap_or_else(|ended| panic!("{about}: {ended:?}"))
+    }
+
     /// The power goes, if it has not gone yet, and the machine starts again.
     fn lose_power(&mut self, server: Option<Server>, about: &str) {
         if !self.mounted.disk.is_down() {
@@ -105,12 +138,15 @@ impl Database {
         }
         let disk = self.mounted.disk.restart();
         disk.leave_room(ROOM);
-        self.mounted.replace(disk);
+        self.mounted.replace(disk.clone());
+        if let Some(archive) = &mut self.archive {
+            archive.restart(&disk);
+        }
         self.boot.renew(&mut self.random);
     }
 
     /// Clients work until they are done, or their sessions end; the process is killed when the power goes. Whether the server has ended a
-    /// session, and the backups that it has taken.
+    /// session, and the copies that were taken.
     fn work(
         &mut self,
         server: &Server,
@@ -118,38 +154,47 @@ impl Database {
         progress: &Progress,
         may_fail: bool,
         about: &str,
-    ) -> (bool, Vec<Taken>) {
+    ) -> (Failures, Copies) {
         let scale = 1 + self.random.below(7);
         let transactions = 1 + self.random.below(1 << scale);
-        let texts = if self.random.chance(1, 2) { 8 } else { 600 };
-        let backups = self.random.below(2) * self.random.below(4);
+        // Little memory is to be used up.
+        let texts = if self.memory.is_empty() { [8, 8, 600] } else { [8, 600, TEXTS_MAX] };
+        let texts = texts[self.random.below(3) as usize];
+        let times = self.random.below(10).saturating_sub(3);
+        let defines = self.random.chance(1, 2);
         let flushes_maps = self.random.chance(1, 4);
         let backup_to = self.scratch.path().join(format!("backup-{}", self.starts));
         let (mounted, names) = (&self.mounted, &self.names);
         let randoms: [Random; CLIENTS] = std::array::from_fn(|_| self.random.fork());
+        let [mut definers, mut keepers] = [self.random.fork(), self.random.fork()];
+        let (has_archive, has_little_memory) = (self.archive.is_some(), !self.memory.is_empty());
         let failures = Failures::default();
-        let mut taken = Vec::new();
+        let mut copies = Copies::default();
+        let over = AtomicBool::new(false);
+        let work_of = |client, names| Work {
+            client,
+            names,
+            progress,
+            transactions,
+            texts,
+            may_fail,
+            has_little_memory,
+            failures: &failures,
+            about,
+        };
         thread::scope(|scope| {
             let mut clients = Vec::new();
             for ((client, history), mut random) in histories.iter_mut().enumerate().zip(randoms) {
-                let names = &names[client];
-                let work = Work {
-                    client,
-                    names,
-                    progress,
-                    transactions,
-                    texts,
-                    may_fail,
-                    failures: &failures,
-                    about,
-                };
+                let work = work_of(client, &names[client]);
                 clients.push(scope.spawn(move || work.run(&server.address, history, &mut random)));
             }
-            let backups = scope.spawn(move || {
-                let take = |number: u64| Taken::take(server, progress, backup_to.join(number.to_string()));
-                (0..backups).filter_map(take).collect::<Vec<_>>()
-            });
-            while clients.iter().any(|client| !client.is_finished()) {
+            let keeper =
+                scope.spawn(|| copies.keep(server, progress, &backup_to, has_archive, times, &mut keepers));
+            if defines {
+                let (work, over) = (work_of(CLIENTS, &[]), &over);
+                scope.spawn(move || work.define(&server.address, &mut definers, over));
+            }
+            while !clients.iter().all(|client| client.is_finished()) || !keeper.is_finished() {
                 if mounted.disk.is_down() {
                     server.kill();
                 }
@@ -160,31 +205,99 @@ impl Database {
                 }
                 thread::sleep(Duration::from_micros(500));
             }
-            taken = backups.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+            over.store(true, Ordering::SeqCst);
         });
-        (failures.ended(), taken)
+        (failures, copies)
     }
 
-    /// Restores a backup and holds what a server then finds against what was told.
-    fn restore(&mut self, taken: &Taken, histories: &[History; CLIENTS], about: &str) {
-        let about = &format!("{about}, the backup {}", taken.at.display());
-        let data = self.scratch.path().join("restored");
-        let said = self.scratch.path().join("said");
-        restore(&taken.at, &data, &said, about);
+    /// Restores a backup so far, and holds what a server then finds against what was told: what that is, and of each client the
+    /// fewest transactions that make it up. Nothing where the restore is refused as it may be.
+    fn restore(
+        &mut self,
+        (from, is_earlier): (&Taken, bool),
+        goal: &Goal<'_>,
+        copies: &Copies,
+        histories: &[History; CLIENTS],
+        about: &str,
+    ) -> Option<([Tables; CLIENTS], Counts)> {
+        let about = &format!("{about}, the backup {}, restored: {goal:?}", from.at.display());
+        let (data, said) = (self.scratch.path().join("restored"), self.scratch.path().join("said"));
+        let words = [goal.words(self.archive.as_ref().map(Archive::path)), self.memory.clone()].concat();
+        let text = match restore(&from.at, &data, &words, &said, about) {
+            Ok(text) => text,
+            Err(why) => {
+                assert!(copies.may_refuse(goal, &why), "{about}: {why}");
+                return None;
+            }
+        };
+        match goal {
+            Goal::Backup => assert_eq!(place_in(&text), from.place, "{about}"),
+            Goal::Place(to) => assert_eq!(place_in(&text), to.place, "{about}"),
+            Goal::End | Goal::Time(_) => assert!(place_in(&text) >= from.place, "{about}: {text}"),
+        }
         check(&data, &said, about);
-        let said = self.said();
-        let started = Server::start(&data, &Settings::default(), &self.boot, said, |_| {});
+        let (settings, said) = (Settings(self.memory.clone()), self.said());
+        let started = Server::start(&data, &settings, &self.boot, said, |_| {});
         let server = started.unwrap_or_else(|ended| panic!("{about}: {ended:?}"));
         let mut client = server.connect(about);
         untouched::check(&mut client, about);
-        for (at, history) in histories.iter().enumerate() {
-            let found = Tables::read(&mut client, &self.names[at], about);
-            let between = (taken.least[at], taken.most[at]);
-            history.check_between(&found, between, &format!("{about}, client {at}"));
-        }
+        crowd::check(&mut client, about);
+        let (least, most) = copies.bounds(from, is_earlier, goal);
+        let mut fewest = Counts::default();
+        let found = std::array::from_fn(|at| {
+            let found = Tables::read(&mut client, at, &self.names[at], about);
+            let about = format!("{about}, client {at}");
+            fewest[at] = histories[at].check_between(&found, (least[at], most[at]), &about);
+            found
+        });
         server.kill();
         server.ended(about);
         std::fs::remove_dir_all(&data).expect("nobody uses it");
+        Some((found, fewest))
+    }
+
+    /// Restores copies of a life that has ended: of each client, how many transactions the machine has to have if the archive has them.
+    fn restore_copies(
+        &mut self,
+        copies: &Copies,
+        histories: &[History; CLIENTS],
+        about: &str,
+        tally: &mut Tally,
+    ) -> Counts {
+        if let Some(last) = copies.taken.last() {
+            self.restore((last, false), &Goal::Backup, copies, histories, about);
+            tally.restored += 1;
+        }
+        let mut archived = Counts::default();
+        let earlier = self.earlier.take();
+        let from = match copies.taken.first() {
+            Some(first) if earlier.is_none() || self.random.chance(1, 2) => Some((first, false)),
+            // What an earlier backup gives is told of by what this life has archived.
+            _ => earlier.as_ref().filter(|_| copies.archived.is_some()).map(|earlier| (earlier, true)),
+        };
+        if let (Some((from, is_earlier)), true) = (from, self.archive.is_some()) {
+            let goal = copies.any_goal(from, is_earlier, &mut self.random);
+            let restored = self.restore((from, is_earlier), &goal, copies, histories, about);
+            match (&goal, restored) {
+                (Goal::End, Some((_, fewest))) => {
+                    tally.to_the_end += 1;
+                    archived = fewest;
+                }
+                (Goal::Place(taken), Some((found, _))) => {
+                    tally.to_a_place += 1;
+                    let alone = self.restore((taken, false), &Goal::Backup, copies, histories, about);
+                    let (alone, _) = alone.expect("a backup alone is not refused");
+                    assert!(
+                        found == alone,
+                        "{about}: to the place of {taken:?}, and that backup alone: {found:?}\n{alone:?}"
+                    );
+                }
+                (Goal::Time(_), Some(_)) => tally.to_a_time += 1,
+                _ => {}
+            }
+        }
+        self.earlier = copies.taken.last().cloned().or(earlier);
+        archived
     }
 
     /// One life, and the start of the next.
@@ -232,14 +345,14 @@ impl Database {
         let mut histories = self.tables.clone().map(History::new);
         let progress = Progress::default();
         let may_fail = end != End::Asked || !is_well;
-        let (ended_sessions, taken) = self.work(&server, &mut histories, &progress, may_fail, about);
+        let (failures, mut copies) = self.work(&server, &mut histories, &progress, may_fail, about);
 
         // The end, and what the machine finds after it.
         // Before anything is waited for: from then on its number may be another process's.
         let was_killed = self.mounted.killer.disarm() && end == End::Killed;
         let runs = server.runs();
         let is_left_alone = !was_killed && !disk.is_down();
-        let stops = is_left_alone && (ended_sessions || !runs);
+        let stops = is_left_alone && (failures.ended() || !runs);
         assert!(!(stops && is_well), "{about}: it stops by itself: {}", server.ended(about).said);
         disk.mend();
         let mut closed = false;
@@ -272,15 +385,16 @@ impl Database {
             disk.leave_room(ROOM);
         }
         tally.data_oriented += u64::from(end != End::Asked && settings.is_data_oriented());
-        if let Some(last) = taken.last() {
-            self.restore(last, &histories, about);
-            tally.restored += 1;
+        if closed && self.archive.is_some() {
+            copies.note_archived(progress.now());
         }
-        tally.backups += taken.len() as u64;
+        let archived = self.restore_copies(&copies, &histories, about, tally);
+        tally.backups += copies.taken.len() as u64;
+        tally.no_memory += failures.no_memory();
         let mut power_lost = end == End::PowerLost;
         tally.transactions += histories.iter().map(|history| history.told.len() as u64).sum::<u64>();
         if self.random.chance(1, 2) {
-            *settings = Settings::any(&mut self.random);
+            *settings = self.any_settings();
         }
         let about = &format!("{about}, then {settings:?}");
         if self.random.chance(1, 4) {
@@ -292,12 +406,13 @@ impl Database {
             tally.checks += 1;
         }
         let server = self.start(settings, |_| {}).unwrap_or_else(|ended| panic!("{about}: {ended:?}"));
-        untouched::check(&mut server.connect(about), about);
         let mut client = server.connect(about);
+        untouched::check(&mut client, about);
+        crowd::check(&mut client, about);
         for (at, history) in histories.iter().enumerate() {
-            let found = Tables::read(&mut client, &self.names[at], about);
+            let found = Tables::read(&mut client, at, &self.names[at], about);
             let least = if power_lost { progress.durable(at) } else { history.told.len() };
-            history.check(&found, least, &format!("{about}, client {at}"));
+            history.check(&found, least.max(archived[at]), &format!("{about}, client {at}"));
             self.tables[at] = found;
         }
         server
@@ -335,37 +450,18 @@ impl Database {
     }
 }
 
-/// A backup that the server has taken.
-#[derive(Debug)]
-struct Taken {
-    at: PathBuf,
-    /// How many transactions of each client were acknowledged before it was asked for.
-    least: [usize; CLIENTS],
-    /// How many it may have: those acknowledged when it was there, and the next.
-    most: [usize; CLIENTS],
-}
-
-impl Taken {
-    /// Takes one, if the server lives as long.
-    fn take(server: &Server, progress: &Progress, at: PathBuf) -> Option<Taken> {
-        let mut client = client::Client::connect(&server.address).ok()?;
-        let least = progress.now();
-        match client.query(&format!("BACKUP TO '{}'", at.display())) {
-            client::Answer::Done { .. } => {
-                Some(Taken { at, least, most: progress.now().map(|count| count + 1) })
-            }
-            _ => None,
-        }
-    }
-}
-
 /// A database and its lives.
 pub fn lives(seed: u64, tally: &mut Tally) {
     let mut database = Database::new(seed);
-    let mut settings = Settings::any(&mut database.random);
+    let mut settings = database.any_settings();
     let about = &format!("RIALTO_SEED={seed}, {settings:?}");
     let mut server = database.start(&settings, |_| {}).unwrap_or_else(|ended| panic!("{about}: {ended:?}"));
     untouched::prepare(&mut server.connect(about), about);
+    crowd::prepare(&mut server.connect(about), about);
+    if database.archive.is_some() && database.random.chance(1, 2) {
+        server = database.archive_on_machine(server, &settings, about);
+        tally.archives_on_machine += 1;
+    }
     for life in 0..LIVES {
         server = database.live(life, server, &mut settings, tally);
     }

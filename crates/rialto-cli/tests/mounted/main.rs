@@ -5,7 +5,7 @@
 //!
 //! # The faulty mount
 //!
-//! `mount.rs` serves a directory from a [`FaultyDisk`] by FUSE. The fault model is that disk's (its module has all of it):
+//! `mount.rs` mounts a [`FaultyDisk`] by FUSE (`served.rs`). The fault model is that disk's (its module has all of it):
 //!
 //! * *The power goes* in a step that was drawn: that step and every later call fails with `EIO`, the process is killed, and the next
 //!   mount shows what the machine finds again. What was synced is there; of the rest any sectors, lengths and names are kept or lost.
@@ -33,16 +33,29 @@
 //! Each client has tables that it alone changes, and notes what was acknowledged, and at which level. What a server finds is what
 //! the client's transactions made up to one of them: at least up to the last acknowledged (of level disk only, or with one of level
 //! disk behind it, if the power went), at most up to the one without an answer (`ledger.rs`). Rows that nobody touched are as they
-//! were, transfers between accounts keep their sum, `rialto check` finds the directory sound, and no server panics. The last backup of
-//! a life is restored, and a server finds there what had been acknowledged when it was asked for, and nothing later than its end.
+//! were, transfers between accounts keep their sum, `rialto check` finds the directory sound, and no server panics.
+//!
+//! All clients count their transactions in one table, of which indexes come and go meanwhile, and which is emptied and made anew: what
+//! it holds follows from how far each client had counted then (`crowd.rs`).
+//!
+//! The last backup of a life is restored, and a server finds there what had been acknowledged when it was asked for, and nothing later
+//! than its end. Half of the databases archive their log, of these a half to the machine that fails. A backup of this life or an earlier one is
+//! restored with the archive (`copies.rs`): to its end, which has all that had been acknowledged when the log was archived last, and nothing that
+//! the machine's own recovery lacks; to the place of a later backup, which gives the same as that backup; to a time, which gives
+//! all that was durable by then, and nothing that began later.
 //!
 //! These tests need the right to mount. Where FUSE is missing they say so and are skipped; with `CI=true` that is a failure.
 //!
 //! [`FaultyDisk`]: rialto::io::FaultyDisk
 
+mod archive;
+mod calls;
+mod change;
 mod client;
 #[path = "../common/mod.rs"]
 mod common;
+mod copies;
+mod crowd;
 mod full;
 mod kept;
 mod killer;
@@ -52,8 +65,10 @@ mod loop_mount;
 mod mount;
 mod names;
 mod reluctance;
+mod served;
 mod server;
 mod tables;
+mod tally;
 mod untouched;
 mod work;
 
@@ -64,9 +79,9 @@ use std::time::Instant;
 use rialto::io::{FaultyDisk, Random};
 
 use common::Directory;
-use lives::Tally;
 use loop_mount::{Kind, LoopMount};
 use mount::Mounted;
+use tally::Tally;
 
 /// Runs it with one seed after the other for as long as random tests may take, and once at least. The first seed and their number.
 fn for_a_while(mut run: impl FnMut(u64)) -> (u64, u64) {
@@ -116,16 +131,24 @@ fn what_was_acknowledged_is_there_after_each_life() {
     let (seed, databases) = for_a_while(|seed| lives::lives(seed, &mut tally));
     let Tally { power_lost, killed, asked, faults, stopped, full, backups, restored, checks, .. } = tally;
     let Tally { transactions, interrupted, short, data_oriented, .. } = tally;
+    let Tally { to_the_end, to_a_place, to_a_time, archives_on_machine, no_memory, .. } = tally;
     println!(
         "tally: real servers on mounted disks, {databases} databases, {power_lost} losses of power of a real server, \
          {killed} kills of a real server, {data_oriented} ends of a real server on the data-oriented engine, {asked} closes, \
          {faults} injected errors, {full} full disks, {stopped} servers stopped by them, {interrupted} interrupted calls, \
-         {short} short ones, {backups} backups, {restored} restores, {checks} checks, {transactions} transactions, RIALTO_SEED={seed}"
+         {short} short ones, {backups} backups, {restored} restores, {to_the_end} with the archive, {to_a_place} to a place, {to_a_time} to a time, {archives_on_machine} archives on the machine, \
+         {no_memory} refused by full memory, {checks} checks, {transactions} transactions, RIALTO_SEED={seed}"
     );
     assert!(power_lost >= databases && killed >= databases, "each database meets both");
     assert!(restored > 0, "a backup is restored");
+    assert!(databases < ALL_AT_LEAST_ONCE || no_memory > 0, "RIALTO_SEED={seed}: little memory is used up");
+    let with_archive = to_the_end > 0 && to_a_place > 0 && to_a_time > 0;
+    assert!(databases < ALL_AT_LEAST_ONCE || with_archive, "RIALTO_SEED={seed}: the archive is restored");
     assert!(interrupted > 0 && short > 0, "the mount is reluctant");
 }
+
+/// So many databases meet all that there is.
+const ALL_AT_LEAST_ONCE: u64 = 100;
 
 /// Whether the kernel is new enough to write maps of files in place on btrfs, where they say that they want it.
 fn writes_maps_in_place() -> bool {

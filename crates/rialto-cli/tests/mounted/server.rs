@@ -30,7 +30,7 @@ impl Settings {
                 words.extend([name.to_owned(), (*value).to_owned()]);
             }
         };
-        add("--log-bytes-max", &["2097152", "2097152", "67108864"]);
+        add("--log-bytes-max", &["1048576", "1048576", "2097152", "67108864"]);
         add("--log-writes", &["direct", "direct-sync", "buffered"]);
         add("--log-writes-in-flight", &["1", "2", "3"]);
         add("--engine", &["data-oriented"]);
@@ -38,6 +38,12 @@ impl Settings {
         add("--backup-copies", &["3"]);
         add("--recovery-within-s", &["0.2"]);
         Settings(words)
+    }
+
+    /// The same with these words.
+    pub fn and(mut self, words: &[String]) -> Settings {
+        self.0.extend_from_slice(words);
+        self
     }
 
     pub fn is_data_oriented(&self) -> bool {
@@ -214,20 +220,33 @@ fn heard(said: &Path) -> String {
 
 /// `rialto check` of a directory that nobody serves finds it sound. What it says goes to a file.
 pub fn check(data: &Path, said: &Path, about: &str) {
-    rialto(Command::new(env!("CARGO_BIN_EXE_rialto")).arg("check").arg(data), said, about);
+    let (status, text) = rialto(Command::new(env!("CARGO_BIN_EXE_rialto")).arg("check").arg(data), said);
+    assert_eq!(status.code(), Some(0), "{about}: {text}");
 }
 
-/// `rialto restore` of a backup to a new directory. What it says goes to a file.
-pub fn restore(backup: &Path, data: &Path, said: &Path, about: &str) {
+/// `rialto restore` of a backup to a new directory, with these words more: what it says. An error is one of the options, which it
+/// cannot follow.
+pub fn restore(
+    backup: &Path,
+    data: &Path,
+    words: &[String],
+    said: &Path,
+    about: &str,
+) -> Result<String, String> {
     let mut command = Command::new(env!("CARGO_BIN_EXE_rialto"));
-    rialto(command.arg("restore").arg("--from").arg(backup).arg("--data").arg(data), said, about);
+    command.arg("restore").args(words).arg("--from").arg(backup).arg("--data").arg(data);
+    match rialto(&mut command, said) {
+        (status, text) if status.code() == Some(0) => Ok(text),
+        (status, text) if status.code() == Some(3) => Err(text),
+        (status, text) => panic!("{about}: {status}, {words:?}: {text}"),
+    }
 }
 
-/// Runs the program to its end, which has to be a success and to come.
-fn rialto(command: &mut Command, said: &Path, about: &str) {
+/// Runs the program to its end, which has to come: what it says.
+fn rialto(command: &mut Command, said: &Path) -> (ExitStatus, String) {
     let output = fs::File::create(said).expect("the scratch directory takes a file");
     let errors = output.try_clone().expect("a file has two handles");
     let mut child = command.stdout(output).stderr(errors).spawn().expect("it runs");
     let status = wait(&mut child, said);
-    assert_eq!(status.code(), Some(0), "{about}: {}", heard(said));
+    (status, heard(said))
 }

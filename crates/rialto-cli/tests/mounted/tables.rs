@@ -1,124 +1,101 @@
-//! What a client does to its tables, as SQL and in a model.
+//! What the tables of a client hold.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use rialto::io::Random;
 
+use crate::change::Change;
 use crate::client::{Answer, Client};
-
-/// Keys lie below this.
-const KEYS: i64 = 40;
 
 /// A row beside its key: a number, and how often the text says it.
 pub type Value = (i64, u32);
 
 /// The text of a row.
-fn text((number, times): Value) -> String {
+pub fn text((number, times): Value) -> String {
     format!("{number} ").repeat(times as usize)
+}
+
+/// An index on the number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Index {
+    Plain,
+    Unique,
+}
+
+impl Index {
+    /// What it is called, on this table.
+    pub fn name(self, table: &str) -> String {
+        match self {
+            Index::Plain => format!("{table}_plain"),
+            Index::Unique => format!("{table}_unique"),
+        }
+    }
 }
 
 /// One table.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Table {
     pub rows: BTreeMap<i64, Value>,
-    /// Whether there is an index on the number.
-    pub indexed: bool,
+    /// Whether it has a primary key.
+    pub keyed: bool,
+    pub index: Option<Index>,
 }
 
-/// Tables by their names.
+impl Table {
+    /// Whether no number is there twice.
+    pub fn is_unique(&self) -> bool {
+        self.rows.values().map(|value| value.0).collect::<BTreeSet<_>>().len() == self.rows.len()
+    }
+
+    /// A value with a number that no row has.
+    pub fn any_value(&self, random: &mut Random, texts: u32) -> Value {
+        loop {
+            let value = (random.below(1_000_000) as i64, random.below(u64::from(texts)) as u32);
+            if self.rows.values().all(|other| other.0 != value.0) {
+                return value;
+            }
+        }
+    }
+}
+
+/// What one client has changed: its tables by their names, and how many of its transactions are counted where all clients count.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct Tables(pub BTreeMap<String, Table>);
-
-/// One change.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Change {
-    Create(String),
-    Drop(String),
-    Index(String),
-    DropIndex(String),
-    Insert(String, i64, Value),
-    Update(String, i64, Value),
-    Delete(String, i64),
-    /// All rows.
-    Truncate(String),
-}
-
-impl Change {
-    pub fn sql(&self) -> String {
-        match self {
-            Change::Create(table) => {
-                format!("CREATE TABLE {table} (id bigint PRIMARY KEY, n bigint, t text)")
-            }
-            Change::Drop(table) => format!("DROP TABLE {table}"),
-            Change::Index(table) => format!("CREATE INDEX {table}_n ON {table} (n)"),
-            Change::DropIndex(table) => format!("DROP INDEX {table}_n"),
-            Change::Insert(table, key, value) => {
-                format!("INSERT INTO {table} VALUES ({key}, {}, '{}')", value.0, text(*value))
-            }
-            Change::Update(table, key, value) => {
-                format!("UPDATE {table} SET n = {}, t = '{}' WHERE id = {key}", value.0, text(*value))
-            }
-            Change::Delete(table, key) => format!("DELETE FROM {table} WHERE id = {key}"),
-            Change::Truncate(table) => format!("TRUNCATE {table}"),
-        }
-    }
-
-    /// The tag of its answer.
-    pub fn tag(&self) -> &'static str {
-        match self {
-            Change::Create(_) => "CREATE TABLE",
-            Change::Drop(_) => "DROP TABLE",
-            Change::Index(_) => "CREATE INDEX",
-            Change::DropIndex(_) => "DROP INDEX",
-            Change::Insert(..) => "INSERT 0 1",
-            Change::Update(..) => "UPDATE 1",
-            Change::Delete(..) => "DELETE 1",
-            Change::Truncate(_) => "TRUNCATE TABLE",
-        }
-    }
-
-    /// A change that these tables, of which there may be those of these names, can take.
-    pub fn any(random: &mut Random, names: &[String], tables: &Tables, texts: u32) -> Change {
-        let name = names[random.below(names.len() as u64) as usize].clone();
-        let Some(table) = tables.0.get(&name) else { return Change::Create(name) };
-        let key = random.below(KEYS as u64) as i64;
-        let value = (random.below(1_000_000) as i64, random.below(u64::from(texts)) as u32);
-        match random.below(60) {
-            0 => return Change::Drop(name),
-            1 => return Change::Truncate(name),
-            2 | 3 => return if table.indexed { Change::DropIndex(name) } else { Change::Index(name) },
-            _ => {}
-        }
-        match (table.rows.contains_key(&key), random.below(4)) {
-            (false, _) => Change::Insert(name, key, value),
-            (true, 0) => Change::Delete(name, key),
-            (true, _) => Change::Update(name, key, value),
-        }
-    }
+pub struct Tables {
+    pub by_name: BTreeMap<String, Table>,
+    pub count: i64,
 }
 
 impl Tables {
     pub fn apply(&mut self, change: &Change) {
         match change {
-            Change::Create(name) => drop(self.0.insert(name.clone(), Table::default())),
-            Change::Drop(name) => drop(self.0.remove(name)),
-            Change::Index(name) => self.table(name).indexed = true,
-            Change::DropIndex(name) => self.table(name).indexed = false,
+            Change::Create(name, keyed) => {
+                let table = Table { keyed: *keyed, ..Table::default() };
+                self.by_name.insert(name.clone(), table);
+            }
+            Change::Drop(name) => drop(self.by_name.remove(name)),
+            Change::AddKey(name) => self.table(name).keyed = true,
+            Change::Index(name, index) => self.table(name).index = Some(*index),
+            Change::DropIndex(name, _) => self.table(name).index = None,
             Change::Insert(name, key, value) | Change::Update(name, key, value) => {
                 self.table(name).rows.insert(*key, *value);
             }
             Change::Delete(name, key) => drop(self.table(name).rows.remove(key)),
             Change::Truncate(name) => self.table(name).rows.clear(),
+            Change::Copy(name, rows) => self.table(name).rows.extend(rows.iter().copied()),
+            Change::Count(_, count) => self.count = *count,
         }
     }
 
     fn table(&mut self, name: &str) -> &mut Table {
-        self.0.get_mut(name).expect("changes are made for tables that are there")
+        self.by_name.get_mut(name).expect("changes are made for tables that are there")
     }
 
-    /// What the server has of the tables of these names. Each row's text is that of its number, and an index gives the same rows.
-    pub fn read(client: &mut Client, names: &[String], about: &str) -> Tables {
+    /// What the server has of the tables of these names, and of this client's count. Each row's text is that of its number, and an
+    /// index gives the same rows.
+    pub fn read(client: &mut Client, of: usize, names: &[String], about: &str) -> Tables {
         let mut tables = Tables::default();
+        let count = client.query(&format!("SELECT count FROM counts WHERE client = {of}")).rows(about);
+        tables.count = count[0][0].as_deref().and_then(|text| text.parse().ok()).expect("a number");
         for name in names {
             let rows = match client.query(&format!("SELECT id, n, t FROM {name} ORDER BY id")) {
                 Answer::Refused { code, .. } if code == "42P01" => continue,
@@ -135,15 +112,21 @@ impl Tables {
                 table.rows.insert(key, value);
             }
             assert_eq!(table.rows.len(), rows.len(), "{about}, {name}: a key is there twice");
-            let plan = client.query(&format!("EXPLAIN SELECT id FROM {name} WHERE n = 1")).rows(about);
-            table.indexed = format!("{plan:?}").contains(&format!("{name}_n"));
+            let mut plan = |by: &str| {
+                let plan = client.query(&format!("EXPLAIN SELECT t FROM {name} WHERE {by} = 1")).rows(about);
+                format!("{plan:?}")
+            };
+            table.keyed = plan("id").contains(&format!("{name}_pkey"));
+            let by_number = plan("n");
+            let is_there = |index: &Index| by_number.contains(&index.name(name));
+            table.index = [Index::Plain, Index::Unique].into_iter().find(is_there);
             for (key, value) in &table.rows {
-                let found = client
-                    .query(&format!("SELECT id FROM {name} WHERE n = {} AND id = {key}", value.0))
-                    .rows(about);
-                assert_eq!(found, [[Some(key.to_string())]], "{about}, {name}: row {key} by its number");
+                for by in [format!("n = {} AND id = {key}", value.0), format!("id = {key}")] {
+                    let found = client.query(&format!("SELECT id FROM {name} WHERE {by}")).rows(about);
+                    assert_eq!(found, [[Some(key.to_string())]], "{about}, {name}: {by}");
+                }
             }
-            tables.0.insert(name.clone(), table);
+            tables.by_name.insert(name.clone(), table);
         }
         tables
     }

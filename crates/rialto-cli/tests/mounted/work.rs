@@ -4,9 +4,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use rialto::io::Random;
 
+use crate::change::Change;
 use crate::client::{Answer, Client};
 use crate::ledger::{History, Level, Progress};
-use crate::tables::Change;
+use crate::tables::Tables;
 use crate::untouched::ACCOUNTS;
 
 /// Clients that are refused so often in all, because something is full, give up.
@@ -23,6 +24,8 @@ pub struct Work<'a> {
     pub texts: u32,
     /// Whether the disk may fail, or the server end: if not, all that is refused is a transaction in the way of another.
     pub may_fail: bool,
+    /// Whether the tables may meet the bound of their memory.
+    pub has_little_memory: bool,
     pub failures: &'a Failures,
     pub about: &'a str,
 }
@@ -31,6 +34,7 @@ pub struct Work<'a> {
 #[derive(Debug, Default)]
 pub struct Failures {
     full: AtomicU64,
+    no_memory: AtomicU64,
     ended: AtomicBool,
 }
 
@@ -40,6 +44,11 @@ impl Failures {
         self.full.load(Ordering::Relaxed)
     }
 
+    /// How often a client was refused because the memory of tables is used up.
+    pub fn no_memory(&self) -> u64 {
+        self.no_memory.load(Ordering::Relaxed)
+    }
+
     /// Whether a session has ended, or could not begin: the server ends.
     pub fn ended(&self) -> bool {
         self.ended.load(Ordering::Relaxed)
@@ -47,7 +56,7 @@ impl Failures {
 }
 
 /// How a transaction ended.
-enum Outcome {
+pub enum Outcome {
     Told,
     Refused,
     /// Without an answer that says which.
@@ -60,15 +69,15 @@ enum Outcome {
 const IN_THE_WAY: [&str; 3] = ["40P01", "40001", "55P03"];
 /// Errors of a disk, and of a server that ends: it cancels what runs.
 const FAILURES: [&str; 5] = ["53100", "58030", "57P01", "57014", "08007"];
+/// The memory of tables is used up.
+const NO_MEMORY: &str = "53200";
+/// A unique key is there already.
+const IS_THERE: &str = "23505";
 
 impl Work<'_> {
     /// Works until it is done, or the session ends.
     pub fn run(&self, address: &str, history: &mut History, random: &mut Random) {
-        let Ok(mut client) = Client::connect(address) else {
-            assert!(self.may_fail, "{}: no connection", self.about);
-            self.failures.ended.store(true, Ordering::Relaxed);
-            return;
-        };
+        let Ok(mut client) = Client::connect(address) else { return self.no_connection() };
         let mut tables = history.base.clone();
         let mut level = None;
         for _ in 0..self.transactions {
@@ -79,16 +88,24 @@ impl Work<'_> {
                     other => return self.expect_failure(&other),
                 }
             }
+            if random.chance(1, 12)
+                && let Some(change) = Change::any_refused(random, &tables)
+            {
+                match change.send(&mut client) {
+                    Answer::Refused { code, .. } if code == IS_THERE => {}
+                    Answer::Done { .. } => {
+                        panic!("{}: a key is there, and was taken: {change:?}", self.about)
+                    }
+                    answer => {
+                        self.expect_failure(&answer);
+                        if !matches!(answer, Answer::Refused { .. }) {
+                            return;
+                        }
+                    }
+                }
+            }
             let in_block = random.chance(1, 2);
-            let mut after = tables.clone();
-            let count = if in_block { 1 + random.below(6) } else { 1 };
-            let changes: Vec<Change> = (0..count)
-                .map(|_| {
-                    let change = Change::any(random, self.names, &after, self.texts);
-                    after.apply(&change);
-                    change
-                })
-                .collect();
+            let (changes, after) = self.any_changes(in_block, &tables, random);
             let before = self.progress.now();
             let outcome = if in_block {
                 self.block(&mut client, &changes, random)
@@ -113,8 +130,38 @@ impl Work<'_> {
         }
     }
 
+    /// The changes of one transaction, and what they make of the tables.
+    fn any_changes(&self, in_block: bool, tables: &Tables, random: &mut Random) -> (Vec<Change>, Tables) {
+        let mut after = tables.clone();
+        let mut changes = Vec::new();
+        let count = if in_block { 1 + random.below(6) } else { 1 };
+        let counted_at = random.chance(1, 2).then(|| random.below(count) as usize);
+        while changes.len() < count as usize {
+            let load = changes.last().filter(|_| random.chance(1, 2));
+            let load = load.and_then(|change: &Change| change.load_behind(random, &after, self.texts));
+            let change = match load {
+                _ if counted_at == Some(changes.len()) => Change::Count(self.client, after.count + 1),
+                Some(load) => load,
+                None => Change::any(random, self.names, &after, self.texts),
+            };
+            after.apply(&change);
+            changes.push(change);
+        }
+        (changes, after)
+    }
+
+    /// There was no connection.
+    pub fn no_connection(&self) {
+        assert!(self.may_fail, "{}: no connection", self.about);
+        self.failures.ended.store(true, Ordering::Relaxed);
+    }
+
     fn expect_failure(&self, answer: &Answer) {
         let known = match answer {
+            Answer::Refused { code, .. } if code == NO_MEMORY => {
+                self.failures.no_memory.fetch_add(1, Ordering::Relaxed);
+                self.has_little_memory
+            }
             Answer::Refused { code, .. } => {
                 IN_THE_WAY.contains(&code.as_str()) || self.may_fail && FAILURES.contains(&code.as_str())
             }
@@ -145,14 +192,19 @@ impl Work<'_> {
 
     /// A statement that is a transaction.
     fn statement(&self, client: &mut Client, change: &Change) -> Outcome {
-        self.commit(client, &change.sql(), change.tag())
+        self.committed(change.send(client), &change.sql(), &change.tag())
     }
 
     /// What commits: whether it has.
-    fn commit(&self, client: &mut Client, sql: &str, expected: &str) -> Outcome {
-        match client.query(sql) {
+    pub fn commit(&self, client: &mut Client, sql: &str, expected: &str) -> Outcome {
+        self.committed(client.query(sql), sql, expected)
+    }
+
+    /// The same, by the answer.
+    pub fn committed(&self, answer: Answer, sql: &str, expected: &str) -> Outcome {
+        match answer {
             Answer::Done { tag, .. } => {
-                assert_eq!(tag, expected, "{}, client {}: {sql:.200}", self.about, self.client);
+                self.expect_tag(&tag, expected, sql);
                 Outcome::Told
             }
             answer => {
@@ -165,28 +217,38 @@ impl Work<'_> {
         }
     }
 
+    fn expect_tag(&self, tag: &str, expected: &str, sql: &str) {
+        assert_eq!(tag, expected, "{}, client {}: {sql:.200}", self.about, self.client);
+    }
+
+    /// A statement of a block got this answer, and not what it was for.
+    pub fn failed_in_block(&self, client: &mut Client, answer: Answer) -> Outcome {
+        self.expect_failure(&answer);
+        match answer {
+            Answer::Refused { .. } => self.roll_back(client),
+            _ => Outcome::Ended,
+        }
+    }
+
     fn block(&self, client: &mut Client, changes: &[Change], random: &mut Random) -> Outcome {
-        let mut statements = vec![("BEGIN".to_owned(), "BEGIN")];
-        statements.extend(changes.iter().map(|change| (change.sql(), change.tag())));
+        match client.query("BEGIN") {
+            Answer::Done { .. } => {}
+            answer => return self.failed_in_block(client, answer),
+        }
+        for change in changes {
+            match change.send(client) {
+                Answer::Done { tag, .. } => self.expect_tag(&tag, &change.tag(), &change.sql()),
+                answer => return self.failed_in_block(client, answer),
+            }
+        }
         if random.chance(1, 3) {
             let (from, to) = (random.below(ACCOUNTS as u64), random.below(ACCOUNTS as u64));
             let sum = random.below(50);
             for (account, sign) in [(from, '-'), (to, '+')] {
                 let sql = format!("UPDATE accounts SET balance = balance {sign} {sum} WHERE id = {account}");
-                statements.push((sql, "UPDATE 1"));
-            }
-        }
-        for (sql, expected) in statements {
-            match client.query(&sql) {
-                Answer::Done { tag, .. } => {
-                    assert_eq!(tag, expected, "{}, client {}: {sql:.200}", self.about, self.client);
-                }
-                answer => {
-                    self.expect_failure(&answer);
-                    return match answer {
-                        Answer::Refused { .. } => self.roll_back(client),
-                        _ => Outcome::Ended,
-                    };
+                match client.query(&sql) {
+                    Answer::Done { tag, .. } => self.expect_tag(&tag, "UPDATE 1", &sql),
+                    answer => return self.failed_in_block(client, answer),
                 }
             }
         }
