@@ -160,7 +160,7 @@ impl Database {
         // Little memory is to be used up.
         let texts = if self.memory.is_empty() { [8, 8, 600] } else { [8, 600, TEXTS_MAX] };
         let texts = texts[self.random.below(3) as usize];
-        let times = self.random.below(10).saturating_sub(3);
+        let times = self.random.below(8).saturating_sub(1);
         let defines = self.random.chance(1, 2);
         let flushes_maps = self.random.chance(1, 4);
         let backup_to = self.scratch.path().join(format!("backup-{}", self.starts));
