@@ -65,6 +65,8 @@ mod loop_mount;
 mod mount;
 mod names;
 mod reluctance;
+#[path = "../../../rialto/tests/common/seeds.rs"]
+mod seeds;
 mod served;
 mod server;
 mod tables;
@@ -74,26 +76,14 @@ mod work;
 
 use std::path::Path;
 use std::process::Command;
-use std::time::Instant;
 
-use rialto::io::{FaultyDisk, Random};
+use rialto::io::FaultyDisk;
 
 use common::Directory;
 use loop_mount::{Kind, LoopMount};
 use mount::Mounted;
+use seeds::{for_a_while, for_a_while_until};
 use tally::Tally;
-
-/// Runs it with one seed after the other for as long as random tests may take, and once at least. The first seed and their number.
-fn for_a_while(mut run: impl FnMut(u64)) -> (u64, u64) {
-    let first = Random::seed_from_environment();
-    println!("RIALTO_SEED={first}");
-    let (began, time, mut seeds) = (Instant::now(), Random::test_time_from_environment(), 0);
-    while seeds == 0 || began.elapsed() < time {
-        run(first.wrapping_add(seeds));
-        seeds += 1;
-    }
-    (first, seeds)
-}
 
 /// Says that something is missing that a test needs. With `CI=true` it has to be there, where root runs the tests and the kernel has
 /// FUSE and loop devices.
@@ -128,7 +118,10 @@ fn what_was_acknowledged_is_there_after_each_life() {
         return;
     }
     let mut tally = Tally::default();
-    let (seed, databases) = for_a_while(|seed| lives::lives(seed, &mut tally));
+    let (seed, databases) = for_a_while_until(|seed| {
+        lives::lives(seed, &mut tally);
+        tally.restored > 0 && tally.interrupted > 0 && tally.short > 0
+    });
     let Tally { power_lost, killed, asked, faults, stopped, full, backups, restored, checks, .. } = tally;
     let Tally { transactions, interrupted, short, data_oriented, .. } = tally;
     let Tally { to_the_end, to_a_place, to_a_time, archives_on_machine, no_memory, .. } = tally;

@@ -164,10 +164,12 @@ impl Server {
     }
 
     /// Waits for its end. No server panics, however it ends, and none has found a damaged copy or anything lost, of which it would warn.
+    /// On a slow machine it may warn that a recovery takes longer than it was asked to.
     pub fn ended(self, about: &str) -> Ended {
         let status = wait(&mut self.child.lock().unwrap(), &self.said);
         let said = heard(&self.said);
-        assert!(!said.contains("panicked") && !said.contains("warning:"), "{about}: {said}");
+        let warns = |line: &str| line.contains("warning:") && !line.contains("recovery within");
+        assert!(!said.contains("panicked") && !said.lines().any(warns), "{about}: {said}");
         Ended { status, said }
     }
 }

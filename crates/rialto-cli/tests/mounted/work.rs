@@ -162,6 +162,8 @@ impl Work<'_> {
                 self.failures.no_memory.fetch_add(1, Ordering::Relaxed);
                 self.has_little_memory
             }
+            // A machine that stands still frees no room in a small log.
+            Answer::Refused { code, text } if code == "53100" && text.contains("log") => true,
             Answer::Refused { code, .. } => {
                 IN_THE_WAY.contains(&code.as_str()) || self.may_fail && FAILURES.contains(&code.as_str())
             }
