@@ -152,7 +152,7 @@ impl Database {
         server: &Server,
         histories: &mut [History; CLIENTS],
         progress: &Progress,
-        may_fail: bool,
+        (may_fail, has_small_log): (bool, bool),
         about: &str,
     ) -> (Failures, Copies) {
         let scale = 1 + self.random.below(7);
@@ -179,6 +179,7 @@ impl Database {
             texts,
             may_fail,
             has_little_memory,
+            has_small_log,
             failures: &failures,
             about,
         };
@@ -344,8 +345,8 @@ impl Database {
         let is_well = fault.is_none() && room.is_none();
         let mut histories = self.tables.clone().map(History::new);
         let progress = Progress::default();
-        let may_fail = end != End::Asked || !is_well;
-        let (failures, mut copies) = self.work(&server, &mut histories, &progress, may_fail, about);
+        let bounds = (end != End::Asked || !is_well, settings.has_small_log());
+        let (failures, mut copies) = self.work(&server, &mut histories, &progress, bounds, about);
 
         // The end, and what the machine finds after it.
         // Before anything is waited for: from then on its number may be another process's.

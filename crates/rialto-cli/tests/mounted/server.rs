@@ -46,6 +46,11 @@ impl Settings {
         self
     }
 
+    pub fn has_small_log(&self) -> bool {
+        let is_small = |bytes: &str| bytes.parse::<u64>().is_ok_and(|bytes| bytes <= 2 << 20);
+        self.0.windows(2).any(|two| two[0] == "--log-bytes-max" && is_small(&two[1]))
+    }
+
     pub fn is_data_oriented(&self) -> bool {
         self.0.iter().any(|word| word == "data-oriented")
     }

@@ -26,6 +26,8 @@ pub struct Work<'a> {
     pub may_fail: bool,
     /// Whether the tables may meet the bound of their memory.
     pub has_little_memory: bool,
+    /// Whether the log is so small that a commit may wait in vain for a checkpoint to free room, on a machine that is slow enough.
+    pub has_small_log: bool,
     pub failures: &'a Failures,
     pub about: &'a str,
 }
@@ -162,8 +164,11 @@ impl Work<'_> {
                 self.failures.no_memory.fetch_add(1, Ordering::Relaxed);
                 self.has_little_memory
             }
-            // A machine that stands still frees no room in a small log.
-            Answer::Refused { code, text } if code == "53100" && text.contains("log") => true,
+            Answer::Refused { code, text }
+                if code == "53100" && text.contains("log") && self.has_small_log =>
+            {
+                true
+            }
             Answer::Refused { code, .. } => {
                 IN_THE_WAY.contains(&code.as_str()) || self.may_fail && FAILURES.contains(&code.as_str())
             }

@@ -1,6 +1,6 @@
 //! Seeds of random tests.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use rialto::io::Random;
 
@@ -12,7 +12,8 @@ pub fn for_a_while(mut run: impl FnMut(u64)) -> (u64, u64) {
     })
 }
 
-/// The same, and on until it says that all has come that only some seeds bring: for 400 seeds at most, so that the caller asserts it.
+/// The same for a test that needs what only some seeds bring: `run` says whether it has come, and more seeds are tried until it has. After
+/// 400 seeds, or five minutes, this gives up: the caller asserts that all has come.
 pub fn for_a_while_until(mut run: impl FnMut(u64) -> bool) -> (u64, u64) {
     let first = Random::seed_from_environment();
     println!("RIALTO_SEED={first}");
@@ -21,7 +22,8 @@ pub fn for_a_while_until(mut run: impl FnMut(u64) -> bool) -> (u64, u64) {
         // The first is the one that a failure names.
         let has_come = run(first.wrapping_add(seeds));
         seeds += 1;
-        if began.elapsed() >= time && (has_come || seeds >= 400) {
+        let gives_up = seeds >= 400 || began.elapsed() >= Duration::from_secs(300);
+        if began.elapsed() >= time && (has_come || gives_up) {
             return (first, seeds);
         }
     }

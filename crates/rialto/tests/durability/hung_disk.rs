@@ -4,6 +4,8 @@
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
+use crate::common::archives::loaded;
+use crate::common::in_time;
 use crate::common::quiet::{count, level, numbers, open, options, put, thing, things};
 use rialto::backup::Archive;
 use rialto::io::{Caching, FaultKind, FaultyDisk};
@@ -113,9 +115,13 @@ fn executors_go_on_beside_a_log_write_that_hangs() {
         let waits = db.send_call("add", &ids).unwrap();
         until(|| disk.hanging() > 0);
         let mut behind_it: Vec<_> = (0..20).map(|_| db.send_call("add", &ids).unwrap()).collect();
-        for _ in 0..20 {
-            assert_eq!(db.call_with(&level(Durability::Memory), "add", &ids), Ok(vec![]), "{log_writes:?}");
-        }
+        let (again, more) = (db.clone(), ids.clone());
+        in_time(Duration::from_secs(100), move || {
+            for _ in 0..20 {
+                let outcome = again.call_with(&level(Durability::Memory), "add", &more);
+                assert_eq!(outcome, Ok(vec![]), "{log_writes:?}");
+            }
+        });
         assert!(
             !behind_it.iter_mut().any(|sent| sent.is_done()),
             "{log_writes:?}: an answer before its log write"
@@ -154,12 +160,20 @@ fn a_commit_whose_log_write_never_comes_back_has_no_outcome() {
 /// nobody else gets the directory.
 #[test]
 fn commits_go_on_beside_a_checkpoint_that_hangs() {
-    for kind in [FaultKind::Write, FaultKind::Sync] {
+    // Images, the name of their file, the home block.
+    let calls = ["backup-", "backup-", ".", "home", "home"].into_iter().zip([
+        FaultKind::Write,
+        FaultKind::Sync,
+        FaultKind::Sync,
+        FaultKind::Write,
+        FaultKind::Sync,
+    ]);
+    for kind in calls {
         let disk = FaultyDisk::new(3);
         let db = open(disk.clone());
         things(&db);
         put(&db, 0..100);
-        disk.hang(kind, "backup-");
+        disk.hang(kind.1, kind.0);
         std::thread::scope(|scope| {
             let _lets_go = LetsGo(&disk);
             let db = db;
@@ -179,6 +193,34 @@ fn commits_go_on_beside_a_checkpoint_that_hangs() {
             assert!(matches!(outcome, Ok(()) | Err(Error::Closed)), "{kind:?}: {outcome:?}");
         });
         assert_eq!(count(&open(disk)), 100 + 19 * 10, "{kind:?}");
+    }
+}
+
+/// A bulk load whose file cannot be written waits alone; with it wait definitions, and no commit of another table's rows.
+#[test]
+fn commits_go_on_beside_a_load_that_hangs() {
+    for kind in [FaultKind::Write, FaultKind::Sync] {
+        let disk = FaultyDisk::new(7);
+        let db = open(disk.clone());
+        things(&db);
+        disk.hang(kind, "load-");
+        std::thread::scope(|scope| {
+            let _lets_go = LetsGo(&disk);
+            let load = scope.spawn(|| loaded(&db, "loaded"));
+            until(|| disk.hanging() > 0);
+            for round in 0..20 {
+                put(&db, round * 100..round * 100 + 10);
+            }
+            assert!(!load.is_finished(), "{kind:?}: its file is not on the disk");
+            assert!(matches!(db.table("loaded"), Err(Error::NoSuchTable { .. })), "{kind:?}");
+            disk.let_go();
+            load.join().unwrap();
+        });
+        db.close().unwrap();
+        let db = open(disk);
+        let table = db.table("loaded").unwrap();
+        let rows = db.read(|tx| tx.count(&table)).unwrap();
+        assert_eq!((count(&db), rows), (200, 400), "{kind:?}");
     }
 }
 
