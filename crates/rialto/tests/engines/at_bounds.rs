@@ -135,11 +135,12 @@ fn round(seed: u64, tally: &mut Tally) {
                     model.call(&plans[plan], &arguments, bounds).expect("no write set comes near its bound");
                 if !of_memory || matches!(outcome, Outcome::Given(..)) {
                     assert_eq!(outcome, expected, "{}", context());
+                    tally.note("as the model says");
                 } else {
                     // It may have failed because an operation before went without memory: it tells of none.
                     model = before;
+                    tally.note("failed and left nothing");
                 }
-                tally.note("as the model says");
                 has_room &= !matches!(outcome, Outcome::Given(..));
             }
             Err(Error::MemoryLimit { .. }) if of_memory => tally.note("without memory"),
