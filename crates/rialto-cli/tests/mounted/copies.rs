@@ -10,7 +10,7 @@ use rialto::row::Timestamp;
 
 use crate::client::{Answer, Client};
 use crate::ledger::{CLIENTS, Counts, Progress};
-use crate::server::Server;
+use crate::work::Work;
 
 /// A restore to a time is exact to 10 ms: what begins so long after it is not there.
 const EXACT_MS: u64 = 20;
@@ -73,41 +73,45 @@ impl Copies {
     /// Takes backups to this directory, archives the log if there is an archive, and notes times; so often, if the server lives as long.
     pub fn keep(
         &mut self,
-        server: &Server,
-        progress: &Progress,
+        work: &Work<'_>,
+        address: &str,
         to: &Path,
         has_archive: bool,
         times: u64,
         random: &mut Random,
     ) {
-        let Ok(mut client) = Client::connect(&server.address) else { return };
+        let Ok(mut client) = Client::connect(address) else { return work.no_connection() };
         for number in 0..times {
             // A backup first, and then a time behind it.
             let what = if number < 2 { number * 3 } else { random.below(4) };
             match if has_archive { what } else { 0 } {
-                0 | 1 => self.take(&mut client, progress, to.join(number.to_string())),
-                2 => self.archive(&mut client, progress),
+                0 | 1 => self.take(work, &mut client, to.join(number.to_string())),
+                2 => self.archive(work, &mut client),
                 _ => {
-                    self.note_time(progress);
-                    self.archive(&mut client, progress);
+                    self.note_time(work.progress);
+                    self.archive(work, &mut client);
                 }
             }
         }
     }
 
-    fn take(&mut self, client: &mut Client, progress: &Progress, at: PathBuf) {
-        let least = progress.now();
-        if let Answer::Done { notice, .. } = client.query(&format!("BACKUP TO '{}'", at.display())) {
-            let most = and_next(progress.now());
-            let place = place_in(&notice);
-            self.taken.push(Taken { at, place, least, most, ended_ms: now_ms(), is_archived: false });
+    fn take(&mut self, work: &Work<'_>, client: &mut Client, at: PathBuf) {
+        let least = work.progress.now();
+        match client.query(&format!("BACKUP TO '{}'", at.display())) {
+            Answer::Done { notice, .. } => {
+                let most = and_next(work.progress.now());
+                let place = place_in(&notice);
+                self.taken.push(Taken { at, place, least, most, ended_ms: now_ms(), is_archived: false });
+            }
+            answer => work.expect_possible(&answer),
         }
     }
 
-    fn archive(&mut self, client: &mut Client, progress: &Progress) {
-        let before = progress.now();
-        if let Answer::Done { .. } = client.query("ARCHIVE LOG") {
-            self.note_archived(before);
+    fn archive(&mut self, work: &Work<'_>, client: &mut Client) {
+        let before = work.progress.now();
+        match client.query("ARCHIVE LOG") {
+            Answer::Done { .. } => self.note_archived(before),
+            answer => work.expect_possible(&answer),
         }
     }
 

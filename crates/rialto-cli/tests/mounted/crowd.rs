@@ -2,9 +2,10 @@
 //!
 //! A client that counts a transaction puts a row with the transaction's number into `crowd` and raises its own row of `counts`. What
 //! empties `crowd`, or makes it anew, notes in `emptied` how far each client had counted. So what `crowd` holds follows from the
-//! other two: of each client the numbers behind the one in `emptied`, up to that in `counts`.
+//! other two: of each client the numbers behind the one in `emptied`, up to that in `counts`. `emptied` has the number of what emptied it
+//! last, too, so that it is known whether what an answer told of is there.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -15,6 +16,7 @@ use crate::ledger::CLIENTS;
 use crate::work::{Outcome, Work};
 
 const CROWD: &str = "CREATE TABLE crowd (client bigint NOT NULL, number bigint NOT NULL)";
+const LAST_EMPTIED: &str = "SELECT nth FROM emptied WHERE client = 0";
 /// What a table that has a primary key says to another one.
 const HAS_A_KEY: &str = "42P16";
 
@@ -24,19 +26,54 @@ pub fn prepare(client: &mut Client, about: &str) {
     for sql in [
         CROWD.to_owned(),
         "CREATE TABLE counts (client bigint PRIMARY KEY, count bigint)".to_owned(),
-        "CREATE TABLE emptied (client bigint PRIMARY KEY, count bigint)".to_owned(),
+        "CREATE TABLE emptied (client bigint PRIMARY KEY, count bigint, nth bigint)".to_owned(),
         format!("INSERT INTO counts VALUES {zeros}"),
-        format!("INSERT INTO emptied VALUES {zeros}"),
+        format!("INSERT INTO emptied VALUES {}", zeros.replace("0)", "0, 0)")),
     ] {
         client.query(&sql).rows(about);
     }
 }
 
+/// Definitions of the crowd that answers told of, in one life of the server.
+#[derive(Debug, Default)]
+pub struct Defined {
+    all: AtomicU64,
+    /// The number of the last that emptied it.
+    emptied: AtomicI64,
+}
+
+impl Defined {
+    /// How many there are.
+    pub fn all(&self) -> u64 {
+        self.all.load(Ordering::Relaxed)
+    }
+
+    /// They are there: each was of level disk.
+    pub fn check(&self, client: &mut Client, about: &str) {
+        let (told, found) = (self.emptied.load(Ordering::Relaxed), last_emptied(client, about));
+        assert!(found >= told, "{about}: an answer told that number {told} emptied the crowd, found {found}");
+    }
+}
+
+/// The number of what emptied the crowd last.
+fn last_emptied(client: &mut Client, about: &str) -> i64 {
+    let found = rows(client, LAST_EMPTIED).unwrap_or_else(|answer| panic!("{about}: {answer:?}"));
+    number(&found[0][0])
+}
+
+/// What was asked for, or the answer that came in its place.
+fn rows(client: &mut Client, sql: &str) -> Result<Vec<Row>, Answer> {
+    match client.query(sql) {
+        Answer::Done { rows, .. } => Ok(rows),
+        answer => Err(answer),
+    }
+}
+
 /// How many transactions of each client there are, by a table of counts.
-fn counts(client: &mut Client, table: &str, about: &str) -> [i64; CLIENTS] {
-    let rows = client.query(&format!("SELECT count FROM {table} ORDER BY client")).rows(about);
+fn counts(client: &mut Client, table: &str, about: &str) -> Result<[i64; CLIENTS], Answer> {
+    let rows = rows(client, &format!("SELECT count FROM {table} ORDER BY client"))?;
     let counts = rows.iter().map(|row| number(&row[0])).collect::<Vec<_>>();
-    counts.try_into().unwrap_or_else(|counts| panic!("{about}: {table} has {counts:?}"))
+    Ok(counts.try_into().unwrap_or_else(|counts| panic!("{about}: {table} has {counts:?}")))
 }
 
 fn number(value: &Option<String>) -> i64 {
@@ -45,8 +82,14 @@ fn number(value: &Option<String>) -> i64 {
 
 /// The crowd is that of the counts, whichever way it is read.
 pub fn check(client: &mut Client, about: &str) {
-    let (counted, emptied) = (counts(client, "counts", about), counts(client, "emptied", about));
-    let rows = |from: usize, to: usize| -> Vec<Row> {
+    compare(client, about).unwrap_or_else(|answer| panic!("{about}: {answer:?}"));
+}
+
+/// The same in a transaction of its own, beside others; an answer in place of what was asked for.
+fn compare(client: &mut Client, about: &str) -> Result<(), Answer> {
+    rows(client, "BEGIN")?;
+    let (counted, emptied) = (counts(client, "counts", about)?, counts(client, "emptied", about)?);
+    let expected = |from: usize, to: usize| -> Vec<Row> {
         let of = |client: usize| (emptied[client] + 1..=counted[client]).map(move |number| (client, number));
         (from..to)
             .flat_map(of)
@@ -55,33 +98,64 @@ pub fn check(client: &mut Client, about: &str) {
     };
     let mut holds = |condition: &str, expected: Vec<Row>| {
         let sql = format!("SELECT client, number FROM crowd{condition} ORDER BY client, number");
-        let found = client.query(&sql).rows(about);
+        let found = rows(client, &sql)?;
         assert!(
             found == expected,
             "{about}: {sql}, counted {counted:?}, emptied at {emptied:?}: {} rows instead of {}: {found:?}",
             found.len(),
             expected.len()
         );
+        Ok(())
     };
-    holds("", rows(0, CLIENTS));
-    holds(" WHERE number > 0", rows(0, CLIENTS));
-    (0..CLIENTS).for_each(|client| holds(&format!(" WHERE client = {client}"), rows(client, client + 1)));
+    holds("", expected(0, CLIENTS))?;
+    holds(" WHERE number > 0", expected(0, CLIENTS))?;
+    for client in 0..CLIENTS {
+        holds(&format!(" WHERE client = {client}"), expected(client, client + 1))?;
+    }
+    rows(client, "COMMIT").map(drop)
 }
 
 impl Work<'_> {
     /// Defines the crowd anew again and again, until it is over or the session ends.
-    pub fn define(&self, address: &str, random: &mut Random, over: &AtomicBool) {
+    pub fn define(&self, address: &str, random: &mut Random, defined: &Defined, over: &AtomicBool) {
         let Ok(mut client) = Client::connect(address) else { return self.no_connection() };
+        let mut next = match self.begin_to_define(&mut client) {
+            Ok(last) => last + 1,
+            Err(answer) => return self.expect_failure(&answer),
+        };
         while !over.load(Ordering::SeqCst) {
-            let outcome = match random.below(8) {
-                0..=3 => self.define_one(&mut client, random),
-                4..=6 => self.empty(&mut client, "TRUNCATE crowd"),
-                _ => self.empty(&mut client, &format!("DROP TABLE crowd; {CROWD}")),
+            let what = random.below(9);
+            let empties = (4..8).contains(&what);
+            let outcome = match what {
+                0..4 => self.define_one(&mut client, random),
+                4..7 => self.empty(&mut client, "TRUNCATE crowd", next),
+                7 => self.empty(&mut client, &format!("DROP TABLE crowd; {CROWD}"), next),
+                _ => self.compare(&mut client),
             };
-            if !matches!(outcome, Outcome::Told | Outcome::Refused) {
-                return;
+            match outcome {
+                Outcome::Told => {
+                    defined.all.fetch_add(u64::from(what < 8), Ordering::Relaxed);
+                    defined.emptied.fetch_max(if empties { next } else { 0 }, Ordering::Relaxed);
+                }
+                Outcome::Refused => {}
+                _ => return,
             }
+            next += i64::from(empties);
             thread::sleep(Duration::from_micros(random.below(3_000)));
+        }
+    }
+
+    /// The number of what emptied the crowd last.
+    fn begin_to_define(&self, client: &mut Client) -> Result<i64, Answer> {
+        rows(client, "SET rialto.durability = 'disk'")?;
+        Ok(number(&rows(client, LAST_EMPTIED)?[0][0]))
+    }
+
+    /// The crowd is that of the counts while others count.
+    fn compare(&self, client: &mut Client) -> Outcome {
+        match compare(client, self.about) {
+            Ok(()) => Outcome::Told,
+            Err(answer) => self.failed_in_block(client, answer),
         }
     }
 
@@ -100,8 +174,8 @@ impl Work<'_> {
         }
     }
 
-    /// A transaction that leaves the crowd without a row.
-    fn empty(&self, client: &mut Client, how: &str) -> Outcome {
+    /// A transaction, of this number, that leaves the crowd without a row.
+    fn empty(&self, client: &mut Client, how: &str, nth: i64) -> Outcome {
         let mut noted = Vec::new();
         for sql in ["BEGIN", how, "SELECT client, count FROM counts", "DELETE FROM emptied"] {
             match client.query(sql) {
@@ -110,7 +184,7 @@ impl Work<'_> {
                 answer => return self.failed_in_block(client, answer),
             }
         }
-        let values = noted.iter().map(|row| format!("({}, {})", number(&row[0]), number(&row[1])));
+        let values = noted.iter().map(|row| format!("({}, {}, {nth})", number(&row[0]), number(&row[1])));
         let sql = format!("INSERT INTO emptied VALUES {}", values.collect::<Vec<_>>().join(", "));
         match client.query(&sql) {
             Answer::Done { .. } => self.commit(client, "COMMIT", "COMMIT"),

@@ -88,6 +88,7 @@ impl Database {
                     transactions,
                     texts: 4_000,
                     may_fail: true,
+                    may_be_full: true,
                     has_little_memory: false,
                     has_small_log: false,
                     failures: &failures,

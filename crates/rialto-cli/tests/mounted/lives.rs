@@ -10,6 +10,7 @@ use rialto::io::{FaultKind, FaultyDisk, Random};
 use crate::archive::Archive;
 use crate::common::Directory;
 use crate::copies::{Copies, Goal, Taken, place_in};
+use crate::crowd::Defined;
 use crate::kept::Kept;
 use crate::ledger::{CLIENTS, Counts, History, Progress};
 use crate::mount::Mounted;
@@ -145,16 +146,16 @@ impl Database {
         self.boot.renew(&mut self.random);
     }
 
-    /// Clients work until they are done, or their sessions end; the process is killed when the power goes. Whether the server has ended a
-    /// session, and the copies that were taken.
+    /// Clients work until they are done, or their sessions end; the process is killed when the power goes. What has failed, what was
+    /// defined, and the copies that were taken.
     fn work(
         &mut self,
         server: &Server,
         histories: &mut [History; CLIENTS],
         progress: &Progress,
-        (may_fail, has_small_log): (bool, bool),
+        (may_fail, may_be_full, has_small_log): (bool, bool, bool),
         about: &str,
-    ) -> (Failures, Copies) {
+    ) -> (Failures, Defined, Copies) {
         let scale = 1 + self.random.below(7);
         let transactions = 1 + self.random.below(1 << scale);
         // Little memory is to be used up.
@@ -168,7 +169,7 @@ impl Database {
         let randoms: [Random; CLIENTS] = std::array::from_fn(|_| self.random.fork());
         let [mut definers, mut keepers] = [self.random.fork(), self.random.fork()];
         let (has_archive, has_little_memory) = (self.archive.is_some(), !self.memory.is_empty());
-        let failures = Failures::default();
+        let (failures, defined) = (Failures::default(), Defined::default());
         let mut copies = Copies::default();
         let over = AtomicBool::new(false);
         let work_of = |client, names| Work {
@@ -178,6 +179,7 @@ impl Database {
             transactions,
             texts,
             may_fail,
+            may_be_full,
             has_little_memory,
             has_small_log,
             failures: &failures,
@@ -189,11 +191,13 @@ impl Database {
                 let work = work_of(client, &names[client]);
                 clients.push(scope.spawn(move || work.run(&server.address, history, &mut random)));
             }
-            let keeper =
-                scope.spawn(|| copies.keep(server, progress, &backup_to, has_archive, times, &mut keepers));
+            let (copies, of_keeper) = (&mut copies, work_of(CLIENTS, &[]));
+            let keeper = scope.spawn(move || {
+                copies.keep(&of_keeper, &server.address, &backup_to, has_archive, times, &mut keepers)
+            });
             if defines {
-                let (work, over) = (work_of(CLIENTS, &[]), &over);
-                scope.spawn(move || work.define(&server.address, &mut definers, over));
+                let (work, defined, over) = (work_of(CLIENTS, &[]), &defined, &over);
+                scope.spawn(move || work.define(&server.address, &mut definers, defined, over));
             }
             while !clients.iter().all(|client| client.is_finished()) || !keeper.is_finished() {
                 if mounted.disk.is_down() {
@@ -208,7 +212,7 @@ impl Database {
             }
             over.store(true, Ordering::SeqCst);
         });
-        (failures, copies)
+        (failures, defined, copies)
     }
 
     /// Restores a backup so far, and holds what a server then finds against what was told: what that is, and of each client the
@@ -345,8 +349,8 @@ impl Database {
         let is_well = fault.is_none() && room.is_none();
         let mut histories = self.tables.clone().map(History::new);
         let progress = Progress::default();
-        let bounds = (end != End::Asked || !is_well, settings.has_small_log());
-        let (failures, mut copies) = self.work(&server, &mut histories, &progress, bounds, about);
+        let bounds = (end != End::Asked || !is_well, !is_well, settings.has_small_log());
+        let (failures, defined, mut copies) = self.work(&server, &mut histories, &progress, bounds, about);
 
         // The end, and what the machine finds after it.
         // Before anything is waited for: from then on its number may be another process's.
@@ -392,6 +396,7 @@ impl Database {
         let archived = self.restore_copies(&copies, &histories, about, tally);
         tally.backups += copies.taken.len() as u64;
         tally.no_memory += failures.no_memory();
+        tally.defined += defined.all();
         let mut power_lost = end == End::PowerLost;
         tally.transactions += histories.iter().map(|history| history.told.len() as u64).sum::<u64>();
         if self.random.chance(1, 2) {
@@ -410,6 +415,7 @@ impl Database {
         let mut client = server.connect(about);
         untouched::check(&mut client, about);
         crowd::check(&mut client, about);
+        defined.check(&mut client, about);
         for (at, history) in histories.iter().enumerate() {
             let found = Tables::read(&mut client, at, &self.names[at], about);
             let least = if power_lost { progress.durable(at) } else { history.told.len() };

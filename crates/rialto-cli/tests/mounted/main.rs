@@ -120,20 +120,21 @@ fn what_was_acknowledged_is_there_after_each_life() {
     let mut tally = Tally::default();
     let (seed, databases) = for_a_while_until(|seed| {
         lives::lives(seed, &mut tally);
-        tally.restored > 0 && tally.interrupted > 0 && tally.short > 0
+        tally.restored > 0 && tally.defined > 0 && tally.interrupted > 0 && tally.short > 0
     });
     let Tally { power_lost, killed, asked, faults, stopped, full, backups, restored, checks, .. } = tally;
     let Tally { transactions, interrupted, short, data_oriented, .. } = tally;
-    let Tally { to_the_end, to_a_place, to_a_time, archives_on_machine, no_memory, .. } = tally;
+    let Tally { to_the_end, to_a_place, to_a_time, archives_on_machine, no_memory, defined, .. } = tally;
     println!(
         "tally: real servers on mounted disks, {databases} databases, {power_lost} losses of power of a real server, \
          {killed} kills of a real server, {data_oriented} ends of a real server on the data-oriented engine, {asked} closes, \
          {faults} injected errors, {full} full disks, {stopped} servers stopped by them, {interrupted} interrupted calls, \
          {short} short ones, {backups} backups, {restored} restores, {to_the_end} with the archive, {to_a_place} to a place, {to_a_time} to a time, {archives_on_machine} archives on the machine, \
-         {no_memory} refused by full memory, {checks} checks, {transactions} transactions, RIALTO_SEED={seed}"
+         {no_memory} refused by full memory, {defined} definitions beside clients, {checks} checks, {transactions} transactions, RIALTO_SEED={seed}"
     );
     assert!(power_lost >= databases && killed >= databases, "each database meets both");
     assert!(restored > 0, "a backup is restored");
+    assert!(defined > 0, "RIALTO_SEED={seed}: tables are defined beside clients that write to them");
     assert!(databases < ALL_AT_LEAST_ONCE || no_memory > 0, "RIALTO_SEED={seed}: little memory is used up");
     let with_archive = to_the_end > 0 && to_a_place > 0 && to_a_time > 0;
     assert!(databases < ALL_AT_LEAST_ONCE || with_archive, "RIALTO_SEED={seed}: the archive is restored");

@@ -22,6 +22,8 @@ pub struct Tally {
     pub archives_on_machine: u64,
     /// Clients that were told that there is no memory.
     pub no_memory: u64,
+    /// Definitions of the table that all clients write to, while they work.
+    pub defined: u64,
     pub checks: u64,
     pub transactions: u64,
     /// Reads and writes.

@@ -24,6 +24,8 @@ pub struct Work<'a> {
     pub texts: u32,
     /// Whether the disk may fail, or the server end: if not, all that is refused is a transaction in the way of another.
     pub may_fail: bool,
+    /// Whether there may be no room, on the disk or for the log: the disk is full, or fails, so that checkpoints do.
+    pub may_be_full: bool,
     /// Whether the tables may meet the bound of their memory.
     pub has_little_memory: bool,
     /// Whether the log is so small that a commit may wait in vain for a checkpoint to free room, on a machine that is slow enough.
@@ -70,7 +72,9 @@ pub enum Outcome {
 /// Transactions that are refused for what other transactions do.
 const IN_THE_WAY: [&str; 3] = ["40P01", "40001", "55P03"];
 /// Errors of a disk, and of a server that ends: it cancels what runs.
-const FAILURES: [&str; 5] = ["53100", "58030", "57P01", "57014", "08007"];
+const FAILURES: [&str; 4] = ["58030", "57P01", "57014", "08007"];
+/// There is no room, on the disk or for the log.
+const FULL: &str = "53100";
 /// The memory of tables is used up.
 const NO_MEMORY: &str = "53200";
 /// A unique key is there already.
@@ -158,16 +162,12 @@ impl Work<'_> {
         self.failures.ended.store(true, Ordering::Relaxed);
     }
 
-    fn expect_failure(&self, answer: &Answer) {
-        let known = match answer {
-            Answer::Refused { code, .. } if code == NO_MEMORY => {
-                self.failures.no_memory.fetch_add(1, Ordering::Relaxed);
-                self.has_little_memory
-            }
-            Answer::Refused { code, text }
-                if code == "53100" && text.contains("log") && self.has_small_log =>
-            {
-                true
+    /// Fails unless this life may give this answer, in place of what was asked for.
+    pub fn expect_possible(&self, answer: &Answer) {
+        let is_possible = match answer {
+            Answer::Refused { code, .. } if code == NO_MEMORY => self.has_little_memory,
+            Answer::Refused { code, text } if code == FULL => {
+                self.may_be_full || self.has_small_log && text.contains("log")
             }
             Answer::Refused { code, .. } => {
                 IN_THE_WAY.contains(&code.as_str()) || self.may_fail && FAILURES.contains(&code.as_str())
@@ -175,7 +175,14 @@ impl Work<'_> {
             Answer::Ended(_) => self.may_fail,
             Answer::Done { .. } => false,
         };
-        assert!(known, "{}, client {}: {answer:?}", self.about, self.client);
+        assert!(is_possible, "{}, client {}: {answer:?}", self.about, self.client);
+    }
+
+    pub fn expect_failure(&self, answer: &Answer) {
+        self.expect_possible(answer);
+        if matches!(answer, Answer::Refused { code, .. } if code == NO_MEMORY) {
+            self.failures.no_memory.fetch_add(1, Ordering::Relaxed);
+        }
         let ends = match answer {
             Answer::Refused { code, .. } => code == "57P01" || code == "08007",
             _ => true,
@@ -183,11 +190,11 @@ impl Work<'_> {
         self.failures.ended.fetch_or(ends, Ordering::Relaxed);
         // What is full, or fails, has a name, and a full disk can be helped.
         if let Answer::Refused { code, text } = answer {
-            if code == "53100" {
+            if code == FULL {
                 self.failures.full.fetch_add(1, Ordering::Relaxed);
                 assert!(text.contains("room") || text.contains("full"), "{}: {text}", self.about);
             }
-            if code == "53100" || code == "58030" {
+            if code == FULL || code == "58030" {
                 assert!(
                     text.contains('"') || text.contains("log"),
                     "{}: no file is named: {text}",

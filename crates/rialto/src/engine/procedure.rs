@@ -9,7 +9,7 @@ use hashbrown::HashMap;
 use parking_lot::RwLock;
 
 use super::action::Action;
-use super::data_oriented::{ActionRuns, Plan, Plans, Queues, send};
+use super::data_oriented::{ActionRuns, Counted, Plan, Plans, Queues, send};
 use super::flow::Flow;
 use super::sent::Sent;
 use super::{conventional, deterministic};
@@ -450,6 +450,8 @@ pub struct PhasePlan {
     pub plan: Plan,
     /// How often it was begun since the procedure was registered.
     pub calls: u64,
+    /// Of these calls: those whose actions ran in parts, each where its rows belong, and at the same time.
+    pub in_parts: u64,
     /// How often each of its actions was run, and aborted, since then; in the flow's order.
     pub actions: Vec<ActionRuns>,
 }
@@ -501,9 +503,10 @@ impl Procedures {
     pub fn plans(&self) -> Vec<PhasePlan> {
         let mut plans = Vec::new();
         for (name, registered) in &*self.by_name.read() {
-            for (phase, (plan, calls, actions)) in registered.plans.read().into_iter().enumerate() {
+            for (phase, (plan, counted)) in registered.plans.read().enumerate() {
+                let Counted { calls, in_parts, actions } = counted;
                 if calls > 0 {
-                    plans.push(PhasePlan { procedure: name.clone(), phase, plan, calls, actions });
+                    plans.push(PhasePlan { procedure: name.clone(), phase, plan, calls, in_parts, actions });
                 }
             }
         }

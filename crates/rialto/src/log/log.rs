@@ -70,7 +70,8 @@ pub(crate) struct Core {
     group_writer: Mutex<GroupWriter>,
     ring: RingView,
     files: Arc<FileTable>,
-    failure: OnceLock<DiskError>,
+    /// The first error of the disk; nothing is tried again after it.
+    failure: Mutex<Option<DiskError>>,
     listeners: Listeners,
     waker_threads: WakerThreads,
     counters: Arc<Counters>,
@@ -113,7 +114,7 @@ impl Log {
             group_writer: Mutex::new(parts.group_writer),
             ring: parts.ring,
             files: parts.files,
-            failure: OnceLock::new(),
+            failure: Mutex::default(),
             listeners: Listeners::default(),
             waker_threads: WakerThreads::default(),
             counters: parts.counters,
@@ -713,7 +714,7 @@ impl Core {
     }
 
     fn stop_error(&self) -> Error {
-        self.failure.get().map_or_else(
+        self.failure.lock().as_ref().map_or_else(
             || Error::Stopped {
                 cause: "a thread panicked while it wrote the log".to_owned(),
                 disk_full: false,
@@ -837,8 +838,7 @@ impl Core {
                     }
                 }
                 Err(error) => {
-                    // The first error stays; nothing is tried again.
-                    let _ = self.failure.set(error);
+                    self.failure.lock().get_or_insert(error);
                     self.writer.stop();
                 }
             }

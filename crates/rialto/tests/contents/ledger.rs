@@ -21,7 +21,7 @@ use std::time::Duration;
 
 use crate::common::seeds::for_a_while;
 use clients::{Client, Refusals};
-use contents::{Contents, SIDES, WRITERS, compare, contents, prepare};
+use contents::{Contents, DEFINER, SIDES, WRITERS, compare, contents, prepare};
 use copies::{Copies, Shelf, Taken, archive_on, has_no_log, plan, restored};
 use kept::{Opening, keep, tell};
 use options::{any_logged_options, any_options, describe};
@@ -104,6 +104,8 @@ struct Tally {
     backups: u64,
     archives: u64,
     transactions: i64,
+    /// Of these, the definer's.
+    definitions: i64,
     refused: Refusals,
 }
 
@@ -274,7 +276,8 @@ fn lives(seed: u64, most_is_defined: bool, tally: &mut Tally) {
         let mut copies = Copies::new(&disk, fault.is_some(), about);
         let is_logged = options.logging != Logging::None;
         let keeps_copies = is_logged && random.chance(1, 3);
-        let closes_amid = !archives && !keeps_copies && random.chance(if is_logged { 1 } else { 6 }, 8);
+        let closes_amid = random.chance(if is_logged { 1 } else { 6 }, 8);
+        copies.may_be_closed = closes_amid;
         let keeps = keeps_copies.then_some((&mut copies, &Shelf::Elsewhere));
         let clients = Work {
             db: &db,
@@ -291,7 +294,10 @@ fn lives(seed: u64, most_is_defined: bool, tally: &mut Tally) {
         };
         let mut closed = work(clients, &mut random);
         let closes = !closes_amid && random.chance(1, 3);
-        if closes && archives {
+        if closed {
+            // All that was answered before the close came to its end, or will be.
+            copies.archive(&told, || Ok(()));
+        } else if closes && archives {
             copies.archive(&told, || db.close().inspect(|()| closed = true));
         } else if closes {
             closed = db.close().is_ok();
@@ -303,7 +309,7 @@ fn lives(seed: u64, most_is_defined: bool, tally: &mut Tally) {
                 _ => disk.crash(),
             }
         }
-        if keeps_copies && end.is_none() && fault.is_none() {
+        if keeps_copies && !closes_amid && end.is_none() && fault.is_none() {
             tally.kept_well += 1;
             tally.backed_up_well += u64::from(!copies.taken.is_empty());
         }
@@ -394,6 +400,7 @@ fn lives(seed: u64, most_is_defined: bool, tally: &mut Tally) {
             }
         }
         tally.transactions += found.counts.iter().sum::<i64>() - state.counts.iter().sum::<i64>();
+        tally.definitions += found.counts[DEFINER] - state.counts[DEFINER];
         state = found;
     }
     db.close().unwrap_or_else(|error| panic!("RIALTO_SEED={seed}: {error}"));
@@ -415,13 +422,15 @@ fn ledgers(what: &str, most_is_defined: bool) {
         backups,
         archives,
         transactions,
+        definitions,
         refused,
     } = tally;
     println!(
         "tally: {what}, {databases} databases, {power_lost} losses of power, {killed} kills, {data_oriented} ends on the \
          data-oriented engine, {closed} closes, {closed_amid} of them amid commits, {unlogged} lives without a log, \
-         {backups} backups restored, {archives} with an archive, {transactions} transactions, {refused}, RIALTO_SEED={seed}"
+         {backups} backups restored, {archives} with an archive, {transactions} transactions, {definitions} of them with definitions, {refused}, RIALTO_SEED={seed}"
     );
+    assert!(databases < 3 || definitions > 0, "RIALTO_SEED={seed}: nothing was defined beside writers");
     // A log that grows too fast crowds a backup out.
     assert!(
         kept_well < 20 || backed_up_well >= kept_well / 8,

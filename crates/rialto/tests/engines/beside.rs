@@ -20,7 +20,7 @@ use super::handles::{self, Cancels, End};
 use super::ledger::{self, Answer, Ledger, SUMS, Transfer};
 use super::rules::{change_rules, route};
 use super::shapes::{with_many, with_texts_of};
-use super::tally::{Tally, rounds_until_met};
+use super::tally::{IN_PARTS, Tally, rounds_until_met};
 use super::{TABLES, at_bounds, many, options};
 use crate::common::until;
 
@@ -75,7 +75,7 @@ struct InBodies {
 
 /// The flow with a transfer, and a last phase of two actions, one of which panics for some arguments, and for others closes the
 /// database, which a body must not wait for.
-fn flow(plan: &Plan, marks_first: bool, round: &Arc<InBodies>) -> Flow {
+fn flow(plan: &Plan, transfers: (bool, bool), round: &Arc<InBodies>) -> Flow {
     let last = |at: usize| {
         let round = round.clone();
         let action = Action::shared(SUMS, move |_, arguments, _| {
@@ -91,7 +91,7 @@ fn flow(plan: &Plan, marks_first: bool, round: &Arc<InBodies>) -> Flow {
         action.by_argument(at)
     };
     let of_cancels = round.clone();
-    let flow = ledger::flow(plan, marks_first, move |tx, arguments| {
+    let flow = ledger::flow(plan, transfers, move |tx, arguments| {
         if arguments.get::<i32>(CANCELLED.0)? == CANCELLED.1 {
             of_cancels.cancels.ask_for(tx);
         }
@@ -250,7 +250,7 @@ fn round(seed: u64, tally: &mut Tally) {
     let mut options = any_options(&mut random, tight);
     let about = &format!("RIALTO_SEED={seed}, {options:?}");
     let (disk, in_bodies) = (MemoryDisk::new(), Arc::new(InBodies::default()));
-    let procedures = procedures(&plans, |nth, plan| flow(plan, nth % 2 == 0, &in_bodies));
+    let procedures = procedures(&plans, |nth, plan| flow(plan, (nth % 2 == 0, nth % 4 < 2), &in_bodies));
     let db = make(disk.clone(), &mut options, rows, procedures);
     ledger::define(&db);
     route(&db).unwrap();
@@ -293,6 +293,7 @@ fn round(seed: u64, tally: &mut Tally) {
     });
     let Round { ledger, tally: of_round, .. } = round;
     tally.add_all(of_round.into_inner().unwrap());
+    tally.note_parts(&db);
     let mut before = None;
     if !closes && forgotten == 0 {
         until("all locks to be released", || db.lock_waits().is_empty());
@@ -339,6 +340,7 @@ fn rows_add_up_and_indexes_agree_after_calls_at_the_same_time() {
         "refused commits",
         "panics",
         "after a close",
+        IN_PARTS,
     ];
     rounds_until_met("calls at the same time on all engines", &expected, round);
 }

@@ -68,10 +68,10 @@ pub fn mark() -> Action {
 }
 
 /// The plan's flow with a transfer: from the row of its first argument in a phase before all others, with a look at the transaction,
-/// to the row of the third one in a phase behind them, with the mark in the one or the other.
+/// to the row of the third one in the plan's last phase or in one behind it. The mark is in the first phase or the last.
 pub fn flow(
     plan: &Plan,
-    marks_first: bool,
+    (marks_first, gives_amid): (bool, bool),
     look: impl Fn(&mut Transaction, &rialto::Arguments<'_>) -> Result<()> + Send + Sync + 'static,
 ) -> Flow {
     let from = Action::exclusive(SUMS, move |tx, arguments, _| {
@@ -80,10 +80,16 @@ pub fn flow(
     });
     let to = Action::exclusive(SUMS, |tx, arguments, _| give(tx, arguments.table()?, arguments.get(2)?));
     let first = [from.by_argument(0)].into_iter().chain(marks_first.then(mark));
-    let last = [to.by_argument(2)].into_iter().chain((!marks_first).then(mark));
-    let flow = Flow::new().phase(first);
-    let flow = plan.flow().phases().iter().fold(flow, |flow, phase| flow.phase(phase.iter().cloned()));
-    flow.phase(last)
+    let mut phases = plan.flow().phases().to_vec();
+    let mut last = Vec::from_iter((!marks_first).then(mark));
+    let with_to = match phases.last_mut() {
+        Some(amid) if gives_amid => amid,
+        _ => &mut last,
+    };
+    with_to.push(to.by_argument(2));
+    phases.push(last);
+    let phases = phases.into_iter().filter(|phase| !phase.is_empty());
+    phases.fold(Flow::new().phase(first), Flow::phase)
 }
 
 fn take(tx: &mut Transaction, table: &Table, id: i32) -> Result<()> {

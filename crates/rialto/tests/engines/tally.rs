@@ -3,7 +3,12 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use rialto::Database;
+
 use crate::common::seeds::for_a_while_until;
+
+/// Phases of calls that ran in parts, on more than one thread at a time.
+pub const IN_PARTS: &str = "phases in parts";
 
 /// Counts by name.
 #[derive(Debug, Default)]
@@ -20,6 +25,11 @@ impl Tally {
 
     pub fn add_all(&mut self, other: Tally) {
         other.0.into_iter().for_each(|(what, times)| self.add(what, times));
+    }
+
+    /// Notes how many phases of the calls of this database ran in parts.
+    pub fn note_parts(&mut self, db: &Database) {
+        self.add(IN_PARTS, db.metrics().plans.iter().map(|phase| phase.in_parts).sum());
     }
 
     fn has(&self, what: &str) -> bool {

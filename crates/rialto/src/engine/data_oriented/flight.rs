@@ -306,7 +306,12 @@ impl Flight {
             parts[0].actions.extend(part.actions);
             parts[0].actions.sort_unstable();
         }
-        self.call.procedure.plans().counts(here.queue, self.next_phase).begun();
+        let counts = self.call.procedure.plans().counts(here.queue, self.next_phase);
+        if contexts.is_empty() {
+            counts.begun()
+        } else {
+            counts.begun_in_parts()
+        }
         let owners = contexts.iter_mut().map(|part| part.transaction().lock_owner());
         let owners = std::iter::once(self.transaction.lock_owner()).chain(owners);
         let meeting = Arc::new(Meeting {

@@ -37,6 +37,7 @@ mod tests;
 
 pub(crate) use call::{Call, send};
 pub(crate) use numbers::Bounds;
+pub(super) use planner::Counted;
 pub use planner::{ActionRuns, Plan};
 pub(crate) use plans::Plans;
 pub(crate) use queues::Queues;

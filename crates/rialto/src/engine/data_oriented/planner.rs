@@ -63,16 +63,18 @@ pub struct ActionRuns {
 
 /// What was counted of a phase.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(super) struct Counted {
+pub(in crate::engine) struct Counted {
     /// How often the phase was begun.
     pub calls: u64,
+    /// Of these: how often it was run in parts.
+    pub in_parts: u64,
     /// By action.
     pub actions: Vec<ActionRuns>,
 }
 
 impl Counted {
     pub fn of(actions: usize) -> Counted {
-        Counted { calls: 0, actions: vec![ActionRuns::default(); actions] }
+        Counted { calls: 0, in_parts: 0, actions: vec![ActionRuns::default(); actions] }
     }
 
     fn since(&self, earlier: &Counted) -> Counted {
@@ -81,7 +83,11 @@ impl Counted {
             runs: now.runs.saturating_sub(earlier.runs),
             aborts: now.aborts.saturating_sub(earlier.aborts),
         });
-        Counted { calls: self.calls.saturating_sub(earlier.calls), actions: actions.collect() }
+        Counted {
+            calls: self.calls.saturating_sub(earlier.calls),
+            in_parts: self.in_parts.saturating_sub(earlier.in_parts),
+            actions: actions.collect(),
+        }
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 
-use super::planner::{ActionRuns, Counted, Plan, Planner};
+use super::planner::{Counted, Plan, Planner};
 use crate::engine::flow::Flow;
 use crate::error::Error;
 
@@ -17,11 +17,12 @@ const SETS: usize = 16;
 /// few run whole.
 const WHOLE_CALLS: u32 = 63;
 
-/// An action's counters, or with the first alone a phase's.
+/// Counters of an action or a phase.
 #[derive(Debug, Default)]
 struct Cell {
     runs: AtomicU64,
-    aborts: AtomicU64,
+    /// Runs of an action that aborted, or of a phase that ran in parts.
+    of_these: AtomicU64,
 }
 
 /// No two threads' cells share a line of the cache.
@@ -71,9 +72,15 @@ fn cell(set: &[Line], at: usize) -> &Cell {
 }
 
 impl PhaseCounts<'_> {
-    /// The phase is begun.
+    /// The phase is begun, as a whole.
     pub fn begun(&self) {
         add_one(&cell(self.set, self.phase).runs);
+    }
+
+    /// The phase is begun, in parts.
+    pub fn begun_in_parts(&self) {
+        self.begun();
+        add_one(&cell(self.set, self.phase).of_these);
     }
 
     /// The action at this position has run.
@@ -82,7 +89,7 @@ impl PhaseCounts<'_> {
         let cell = cell(self.set, self.first + usize::from(position));
         add_one(&cell.runs);
         if error.is_some_and(is_abort) {
-            add_one(&cell.aborts);
+            add_one(&cell.of_these);
         }
     }
 }
@@ -162,11 +169,13 @@ impl Plans {
         let mut counted: Vec<Counted> = self.phases.iter().map(|phase| Counted::of(phase.actions)).collect();
         for set in self.sets.iter().filter_map(|set| set.0.get()) {
             for (at, (phase, counted)) in self.phases.iter().zip(&mut counted).enumerate() {
-                counted.calls += cell(set, at).runs.load(Ordering::Relaxed);
+                let of_phase = cell(set, at);
+                counted.calls += of_phase.runs.load(Ordering::Relaxed);
+                counted.in_parts += of_phase.of_these.load(Ordering::Relaxed);
                 for (nth, action) in counted.actions.iter_mut().enumerate() {
                     let cell = cell(set, phase.first + nth);
                     action.runs += cell.runs.load(Ordering::Relaxed);
-                    action.aborts += cell.aborts.load(Ordering::Relaxed);
+                    action.aborts += cell.of_these.load(Ordering::Relaxed);
                 }
             }
         }
@@ -183,9 +192,8 @@ impl Plans {
         }
     }
 
-    /// The plan of each phase, how often the phase was run, and how its actions ended, in the flow's order.
-    pub fn read(&self) -> Vec<(Plan, u64, Vec<ActionRuns>)> {
-        let counted = self.counted().into_iter().enumerate();
-        counted.map(|(at, counted)| (self.plan(at), counted.calls, counted.actions)).collect()
+    /// The plan of each phase, and what was counted of it, in the flow's order.
+    pub(in crate::engine) fn read(&self) -> impl Iterator<Item = (Plan, Counted)> {
+        self.counted().into_iter().enumerate().map(|(at, counted)| (self.plan(at), counted))
     }
 }
