@@ -13,21 +13,21 @@ pub mod seeds;
 
 use std::time::{Duration, Instant};
 
-/// Waits until it is so; fails after a minute or two.
+/// Waits until it is so; fails when patience is at its end.
 pub fn until(what: &str, is_so: impl FnMut() -> bool) {
-    within(Duration::from_secs(100), what, is_so);
+    within(seeds::patience(), what, is_so);
 }
 
-/// Waits until it is so; fails after so long.
+/// Waits until it is so; fails after so long, or when patience is at its end.
 pub fn within(limit: Duration, what: &str, mut is_so: impl FnMut() -> bool) {
-    let end = Instant::now() + limit;
+    let end = Instant::now() + limit.min(seeds::patience());
     while !is_so() {
         assert!(Instant::now() < end, "waited in vain for {what}");
         std::thread::yield_now();
     }
 }
 
-/// Runs it on a thread of its own, and fails if it is not done in that time.
+/// Runs it on a thread of its own, and fails if it is not done in that time, or when patience is at its end.
 pub fn in_time<T: Send + 'static>(limit: Duration, run: impl FnOnce() -> T + Send + 'static) -> T {
     let (done, is_done) = std::sync::mpsc::channel();
     let thread = std::thread::spawn(move || {
@@ -36,7 +36,7 @@ pub fn in_time<T: Send + 'static>(limit: Duration, run: impl FnOnce() -> T + Sen
         let _ = done.send(());
         outcome
     });
-    match is_done.recv_timeout(limit) {
+    match is_done.recv_timeout(limit.min(seeds::patience())) {
         Err(std::sync::mpsc::RecvTimeoutError::Timeout) => panic!("it is not done after {limit:?}"),
         // It is done, or has panicked.
         _ => thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)),

@@ -4,6 +4,13 @@ use std::time::{Duration, Instant};
 
 use rialto::io::Random;
 
+/// How long a test waits for something that has to come, at most: longer than a machine stands still. `RIALTO_PATIENCE_S` says another
+/// number of seconds, where bugs are put back that it comes for in vain.
+pub fn patience() -> Duration {
+    let seconds = std::env::var("RIALTO_PATIENCE_S").ok();
+    Duration::from_secs(seconds.map_or(100, |text| text.parse().expect("a number of seconds")))
+}
+
 /// Runs it with one seed after the other for as long as random tests may take, and once at least. The first seed and their number.
 pub fn for_a_while(mut run: impl FnMut(u64)) -> (u64, u64) {
     for_a_while_until(|seed| {
@@ -13,7 +20,7 @@ pub fn for_a_while(mut run: impl FnMut(u64)) -> (u64, u64) {
 }
 
 /// The same for a test that needs what only some seeds bring: `run` says whether it has come, and more seeds are tried until it has. After
-/// 400 seeds, or five minutes, this gives up: the caller asserts that all has come.
+/// 400 seeds, or five minutes ([`patience`]), this gives up: the caller asserts that all has come.
 pub fn for_a_while_until(mut run: impl FnMut(u64) -> bool) -> (u64, u64) {
     let first = Random::seed_from_environment();
     println!("RIALTO_SEED={first}");
@@ -22,7 +29,7 @@ pub fn for_a_while_until(mut run: impl FnMut(u64) -> bool) -> (u64, u64) {
         // The first is the one that a failure names.
         let has_come = run(first.wrapping_add(seeds));
         seeds += 1;
-        let gives_up = seeds >= 400 || began.elapsed() >= Duration::from_secs(300);
+        let gives_up = seeds >= 400 || began.elapsed() >= 3 * patience();
         if began.elapsed() >= time && (has_come || gives_up) {
             return (first, seeds);
         }
