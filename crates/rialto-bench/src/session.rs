@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use rialto::engine::transaction_server::TransactionServerStats;
+use rialto::engine::servers::TransactionServerStats;
 use rialto::io::{Disk, FileDisk, MemoryDisk, SimulatedDisk, SystemClock};
 use rialto::recovery::RecoveryReport;
 use rialto::{Checkpointing, Database, Metrics, Options};

@@ -11,7 +11,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::Instant;
 
-use rialto::engine::transaction_server::TransactionServerStats;
+use rialto::engine::servers::TransactionServerStats;
 use rialto::row::Value;
 use rialto::{Result, Sent, Ticket};
 

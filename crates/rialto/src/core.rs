@@ -10,19 +10,20 @@ use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 
 use crate::account::Accounts;
 use crate::account::processor::ProcessorTime;
-use crate::catalog::Catalog;
+use crate::catalog::{Catalog, first_row_number};
+use crate::commit::{Definitions, InFlight};
 use crate::engine::Procedures;
 use crate::engine::data_oriented::{Bounds, Queues};
 use crate::error::{Error, Result};
 use crate::ids::Lsn;
-use crate::in_flight::{Definitions, InFlight};
 use crate::io::Disk;
-use crate::lock::LockManager;
+use crate::isolate::LockManager;
 use crate::log::{Durability, Log, PacketKind, PoolOwner};
-use crate::options::{Logging, Options};
+use crate::options::Options;
 use crate::rarely::rarely;
 use crate::store::memory::Segments;
 use crate::store::memory::index::NodePool;
+use crate::txn::Logging;
 use crate::txn::options::TxOptions;
 use crate::txn::releases::{Debt, Releases};
 use crate::txn::transaction::{Choices, Context};
@@ -97,7 +98,7 @@ pub(crate) struct CallersServers {
     pub message: ProcessorTime,
 }
 
-pub(crate) use crate::checkpoint::LoadFile;
+pub(crate) use crate::store::memory::LoadFile;
 
 impl Core {
     pub fn check_open(&self) -> Result<()> {
@@ -197,11 +198,6 @@ impl Core {
     pub fn lend(self: &Arc<Core>) -> Result<Box<Context>> {
         self.contexts.lend(self)
     }
-}
-
-/// See [`Core::first_row_number`].
-pub(crate) fn first_row_number(opened_at: Lsn) -> u64 {
-    (opened_at.0 + 1) << 16
 }
 
 /// Pools of contexts; threads keep to their own pool while it has one.

@@ -11,6 +11,7 @@ use crate::account::{Ledger, ProcedureId, waits};
 use crate::backup::{BackupKind, BackupReport, Destination};
 use crate::catalog::Table;
 use crate::checkpoint::CheckpointReport;
+use crate::checkpoint::Checkpointing;
 use crate::core::Core;
 use crate::engine::sent::Landed;
 use crate::error::{Error, Result};
@@ -18,15 +19,17 @@ use crate::foreign::{Panic, catch};
 use crate::ids::Lsn;
 use crate::inside::InBody;
 use crate::io::{Disk, FileDisk, Moment};
-use crate::lock::LockMode;
+use crate::isolate::LockMode;
 use crate::log::{Durability, GroupCommitDesign, Patience};
 use crate::metrics::Metrics;
-use crate::open::{self, Handle, OpenError};
-use crate::options::{COLOUR_RETRIES_MAX, Checkpointing, Options};
+use crate::open::{self, Handle};
+use crate::options::Options;
 use crate::rarely::rarely;
+use crate::recovery::OpenError;
 use crate::recovery::RecoveryReport;
 use crate::row::Value;
 use crate::txn::cancellation::Cancellation;
+use crate::txn::colour::COLOUR_RETRIES_MAX;
 use crate::txn::options::{TxOptions, check_wait};
 use crate::txn::ticket::TicketAccount;
 use crate::txn::transaction::Context;
@@ -391,7 +394,7 @@ impl Database {
             .map(|wait| LockWait {
                 waiter: wait.waiter,
                 holders: wait.holders,
-                lock: core.catalog.print_lock(&wait.target),
+                lock: wait.target.in_words(&core.catalog),
                 mode: wait.mode,
                 waited: wait.waited,
             })

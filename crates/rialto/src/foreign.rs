@@ -9,9 +9,10 @@
 use std::any::Any;
 use std::io::{self, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::Arc;
 
-use crate::catalog::Opening;
 use crate::inside::Amid;
+use crate::opening::Opening;
 
 /// What a caught panic carries. Its destructor may panic: that panic is caught, so the thread that drops this goes on.
 pub(crate) struct Panic(Option<Box<dyn Any + Send>>);
@@ -56,6 +57,9 @@ pub(crate) fn catch<T>(run: impl FnOnce() -> T) -> std::result::Result<T, Panic>
 pub(crate) fn run_caught(run: impl FnOnce()) {
     drop(catch(run));
 }
+
+/// Tells a user how a long recovery goes on.
+pub type Progress = Arc<dyn Fn(&str) + Send + Sync>;
 
 /// Tells a line of progress, amid a checkpoint of this database.
 pub(crate) fn tell(database: Opening, tell: &dyn Fn(&str), text: &str) {

@@ -6,8 +6,8 @@
 
 use std::cell::{Cell, RefCell};
 
-use crate::catalog::Opening;
 use crate::error::{Error, Result};
+use crate::opening::Opening;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Inside {

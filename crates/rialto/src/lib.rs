@@ -10,11 +10,14 @@
 extern crate self as rialto;
 
 pub mod account;
+#[cfg(test)]
+mod arrows;
 pub mod backup;
 #[doc(hidden)]
 pub mod canary;
 pub mod catalog;
 pub mod checkpoint;
+mod commit;
 mod core;
 mod database;
 pub mod engine;
@@ -27,14 +30,14 @@ pub mod growth;
 #[cfg(test)]
 mod histories;
 pub mod ids;
-mod in_flight;
 mod inside;
 pub mod io;
-pub mod lock;
+pub mod isolate;
 pub mod log;
 mod looks;
 mod metrics;
 mod open;
+mod opening;
 mod options;
 mod rarely;
 mod records;
@@ -49,23 +52,25 @@ pub mod txn;
 pub use account::{ProcedureAccount, ProcedureId, ServerTimes, TimeAccount, TimeHistogram};
 pub use backup::{BackupKind, BackupReport};
 pub use catalog::{NewIndex, Table, TableDef};
+pub use checkpoint::Checkpointing;
 pub use database::{Database, LockWait};
 pub use engine::{
-    Action, ActionMode, ActionRuns, Arguments, Flow, MessageServer, Outputs, PhasePlan, Plan, PreparedCall,
-    Procedure, Sent, TransactionServer, TransactionServerOptions,
+    Action, ActionMode, ActionRuns, Arguments, Flow, MessageServer, Outputs, PhasePlan, Plan, Planning,
+    PreparedCall, Procedure, Sent, TransactionServer, TransactionServerOptions,
 };
 pub use error::{Error, Result};
+pub use foreign::Progress;
 pub use ids::{HeapId, IndexId, Lsn, TableId};
-pub use lock::{LockForm, LockPolicy};
+pub use isolate::{LockForm, LockPolicy};
 pub use log::{Durability, GroupCommitDesign, GroupCommitOptions};
 pub use metrics::Metrics;
-pub use open::OpenError;
-pub use options::{COLOUR_RETRIES_MAX, Checkpointing, Logging, Options, Planning, Progress};
+pub use options::Options;
 pub use records::Records;
+pub use recovery::OpenError;
 pub use row::Record;
 pub use txn::{
-    Canceller, Direction, Fields, IndexEntry, Isolation, KeyBound, RowKey, Savepoint, Scan, ScanMode, Ticket,
-    Transaction, TxOptions,
+    COLOUR_RETRIES_MAX, Canceller, Direction, Fields, IndexEntry, Isolation, KeyBound, Logging, RowKey,
+    Savepoint, Scan, ScanMode, Ticket, Transaction, TxOptions,
 };
 
 /// The README's examples compile.

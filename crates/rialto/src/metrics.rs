@@ -3,7 +3,7 @@
 use crate::account::{ProcedureAccount, ServerTimes};
 use crate::checkpoint::{CheckpointStats, RecoveryForecast};
 use crate::engine::PhasePlan;
-use crate::lock::{LockCounters, RoutingChanges};
+use crate::isolate::{LockCounters, RoutingChanges};
 use crate::log::{ArchiveStats, LogStats, WritePath};
 
 /// Sums since the database was opened. Times are in nanoseconds, over all transactions.

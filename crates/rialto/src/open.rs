@@ -12,163 +12,38 @@ use parking_lot::{Mutex, RwLock};
 use crate::account::{Accounts, ProcedureAccount, ServerTimes};
 use crate::backup::{BackupKind, BackupReport, Backups, Destination, Output, RESTORING, Taking};
 use crate::canary;
+use crate::catalog::first_row_number;
 use crate::catalog::{Catalog, Description, Storage};
+use crate::checkpoint::Checkpointing;
 use crate::checkpoint::home::{HOME_FILE, HomeBlock, HomeError, HomeFile, NEW_HOME_FILE};
 use crate::checkpoint::image_sums::ImageSums;
-use crate::checkpoint::load_file::LoadFileReader;
 use crate::checkpoint::{
-    CheckpointOptions, CheckpointReport, CheckpointSource, Checkpointer, Committed, Consistency, Cut,
-    Defined, RunLength,
+    CheckpointOptions, CheckpointReport, CheckpointSource, Checkpointer, Consistency, Cut, Defined, RunLength,
 };
-use crate::core::{CallersServers, Contexts, Core, LoadFile, first_row_number};
+use crate::commit::{Definitions, Gate, InFlight};
+use crate::core::{CallersServers, Contexts, Core};
 use crate::engine::Procedures;
 use crate::engine::data_oriented::{Bounds, Queues, ResourceManager};
 use crate::error::{Error, Result};
 use crate::foreign;
 use crate::ids::{HeapId, Lsn};
-use crate::in_flight::{Definitions, Gate, InFlight};
 use crate::inside::{InBody, check_may_wait};
-use crate::io::{DirectoryLock, Disk, DiskError, SystemClock};
-use crate::lock::{LockForm, LockManager, LockOptions};
+use crate::io::{DirectoryLock, Disk, SystemClock};
+use crate::isolate::{LockForm, LockManager, LockOptions};
 use crate::log::{Archiver, Durability, Log, LogNeeded, LogOptions, LogPoint, Patience, PoolOwner};
 use crate::metrics::Metrics;
-use crate::options::{Checkpointing, Logging, Options};
+use crate::options::Options;
+use crate::recovery::OpenError;
 use crate::recovery::{
     Calls, Recovered, Recovery, RecoveryRates, RecoveryReport, Room, memory, recover_either, within_memory,
 };
+use crate::seed;
+use crate::store::memory::Committed;
+use crate::store::memory::LoadFile;
 use crate::store::memory::index::NodePool;
+use crate::store::memory::load_file::LoadFileReader;
 use crate::store::memory::{Budget, Segments};
-
-/// Why a database could not be opened.
-#[derive(Debug, Clone, PartialEq, thiserror::Error)]
-#[non_exhaustive]
-pub enum OpenError {
-    /// Another process, or another handle of this one, has the directory open.
-    #[error("\"{directory}\" is in use by another process: a database can be open once")]
-    Locked {
-        /// The directory.
-        directory: String,
-    },
-    /// An older Rialto wrote the directory, in a format that this one does not read.
-    #[error(
-        "\"{directory}\" has format version {found}, this program reads version {supported}: open it with the Rialto that \
-         wrote it, and copy its tables to a new directory"
-    )]
-    OlderVersion {
-        /// The directory.
-        directory: String,
-        /// The version found.
-        found: u32,
-        /// The version that can be read.
-        supported: u32,
-    },
-    /// A newer Rialto wrote the directory.
-    #[error(
-        "\"{directory}\" has format version {found}, this program reads up to {supported}: use a newer one"
-    )]
-    NewerVersion {
-        /// The directory.
-        directory: String,
-        /// The version found.
-        found: u32,
-        /// The newest version that can be read.
-        supported: u32,
-    },
-    /// A file, or the directory, is not there.
-    #[error("{what} is missing in \"{directory}\"")]
-    Missing {
-        /// The directory.
-        directory: String,
-        /// What is missing.
-        what: String,
-    },
-    /// Files that are whole, but that this program does not read: of another format version, of a cluster, or of a
-    /// database whose home file is missing.
-    #[error("{what}")]
-    Unsupported {
-        /// Which file, what it is, and what to do.
-        what: String,
-    },
-    /// An option that makes no sense.
-    #[error("bad option: {what}")]
-    Options {
-        /// Which, and what it may be.
-        what: String,
-    },
-    /// What is there does not fit into the memory that the options allow.
-    #[error("the database does not fit into Options::memory_bytes ({limit} bytes): open it with more")]
-    Memory {
-        /// The limit in bytes.
-        limit: u64,
-    },
-    /// Damaged files (I9), or a log that ends too early (I4).
-    #[error("\"{file}\" is corrupt at offset {offset}: {what}")]
-    Corrupt {
-        /// The file.
-        file: String,
-        /// The byte offset.
-        offset: u64,
-        /// What was expected and found.
-        what: String,
-    },
-    /// A call in the log came to something else than it did when it committed
-    /// ([`Logging::Transaction`](crate::Logging::Transaction)). Nothing was written: with the procedure that made the call
-    /// the directory can be opened.
-    #[error("{what}")]
-    Replay {
-        /// The place, the procedure, its arguments, and what was found.
-        what: String,
-    },
-    /// Reading or writing failed.
-    #[error("{0}")]
-    Io(String),
-}
-
-impl OpenError {
-    /// The program's exit code for it: 1 corrupt, 2 usage, 3 directory unusable, 4 I/O.
-    pub fn exit_code(&self) -> u8 {
-        match self {
-            OpenError::Corrupt { .. } | OpenError::Replay { .. } => 1,
-            OpenError::Options { .. } => 2,
-            OpenError::Locked { .. }
-            | OpenError::NewerVersion { .. }
-            | OpenError::OlderVersion { .. }
-            | OpenError::Missing { .. }
-            | OpenError::Unsupported { .. }
-            | OpenError::Memory { .. } => 3,
-            OpenError::Io(_) => 4,
-        }
-    }
-
-    pub(crate) fn directory(directory: &str, error: &DiskError) -> OpenError {
-        if error.is_locked() {
-            return OpenError::Locked { directory: directory.to_owned() };
-        }
-        if error.is_missing() {
-            return OpenError::Missing { directory: directory.to_owned(), what: "the directory".to_owned() };
-        }
-        error.clone().into()
-    }
-}
-
-impl From<Error> for OpenError {
-    fn from(error: Error) -> OpenError {
-        match error {
-            Error::Corrupt { file, offset, what } => OpenError::Corrupt { file, offset, what },
-            Error::MemoryLimit { limit, .. } => OpenError::Memory { limit },
-            Error::Unsupported { what } => OpenError::Unsupported { what },
-            replay @ Error::Replay { .. } => OpenError::Replay { what: replay.to_string() },
-            other => OpenError::Io(other.to_string()),
-        }
-    }
-}
-
-impl From<DiskError> for OpenError {
-    fn from(error: DiskError) -> OpenError {
-        // Which says what helps where the disk is full.
-        Error::from(error).into()
-    }
-}
+use crate::txn::Logging;
 
 /// An open database: its core, and what ends with it.
 pub(crate) struct Running {
@@ -581,7 +456,7 @@ fn create(disk: &Arc<dyn Disk>, options: &Options) -> Result<Found, OpenError> {
     for description in Description::of_system_tables() {
         catalog.publish(Arc::new(description.build(&storage)?));
     }
-    let database_id = random_id();
+    let database_id = seed::identifier();
     let log = Log::create(disk, database_id, &log_options(options))?;
     let next_id = catalog.next_id();
     let home = HomeFile::create(&**disk, database_id, next_id)?;
@@ -638,12 +513,6 @@ fn recover(disk: &Arc<dyn Disk>, options: &Options, directory: &str) -> Result<F
     let Recovered { loads, sums, report, .. } = recovered;
     let recovery = Some(report);
     Ok(Found { database_id, segments, nodes, catalog, log, home, loads, sums, recovery, recovery_rates })
-}
-
-pub(crate) fn random_id() -> u128 {
-    use std::hash::{BuildHasher, RandomState};
-    let half = || u128::from(RandomState::new().hash_one(std::process::id()));
-    half() << 64 | half()
 }
 
 impl Running {

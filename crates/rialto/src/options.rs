@@ -1,121 +1,21 @@
 //! What a database may be opened with.
 
 use std::fmt;
-use std::sync::Arc;
 use std::time::Duration;
 
 use crate::backup::Archive;
+use crate::checkpoint::Checkpointing;
+use crate::engine::Planning;
 use crate::engine::Procedure;
+use crate::foreign::Progress;
 use crate::io::Caching;
-use crate::lock::LockForm;
+use crate::isolate::LockForm;
 use crate::log::{Durability, GroupCommitOptions, IN_FLIGHT_MAX};
-
-/// How memory is brought to disk in the background.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-#[non_exhaustive]
-pub enum Checkpointing {
-    /// Fuzzy: segments are copied as they are, one at a time (System M, section 3.1).
-    #[default]
-    Fuzzy,
-    /// Copy-on-update, action-consistent (System M's ACCOU, section 3.3): segments are copied as they were when the sweep
-    /// began; whoever changes one before the sweep has met it keeps a copy of it first. No write of a row is in the backup
-    /// in part.
-    ActionCopyOnUpdate,
-    /// Copy-on-update, transaction-consistent (System M's TCCOU): likewise, and when the sweep begins no commit is applied in
-    /// part: commits wait before their place until those that have one are applied. The backup is a prefix of the log.
-    TransactionCopyOnUpdate,
-    /// Black/white, action-consistent (System M's ACBW, section 3.2): segments are copied as they are and painted; no action
-    /// touches both painted and unpainted ones. An action is the change of one row, so only those that move a row to another
-    /// segment can: their transactions are run again.
-    ActionBlackWhite,
-    /// Black/white, transaction-consistent (System M's TCBW): no transaction that writes touches both, reads included. One
-    /// that does is aborted and run again, after [`Options::colour_retry`]. The backup is what the transactions that touched
-    /// unpainted segments have made.
-    TransactionBlackWhite,
-    /// Not in the background: the log grows up to its bound, and recovery takes as long as it does. To measure what
-    /// checkpoints cost. [`Database::checkpoint`](crate::Database::checkpoint) makes one still.
-    None,
-}
-
-impl Checkpointing {
-    /// All that make checkpoints.
-    pub const ALL: [Checkpointing; 5] = [
-        Checkpointing::Fuzzy,
-        Checkpointing::ActionCopyOnUpdate,
-        Checkpointing::TransactionCopyOnUpdate,
-        Checkpointing::ActionBlackWhite,
-        Checkpointing::TransactionBlackWhite,
-    ];
-}
-
-/// What goes into the log (System M, sections 2.1 and 4.1). The log on disk may be mixed: each packet says what it is, and
-/// a directory that was written with one of these may be opened with another.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-#[non_exhaustive]
-pub enum Logging {
-    /// The changed fields, or the whole row (System M's VALUE): every commit is recovered as its level of durability says.
-    #[default]
-    Value,
-    /// What was done to the row (System M's AOPER): of an integer that was added to ([`Fields::add`](crate::Fields::add))
-    /// the increment, else as [`Logging::Value`]. Fewer bytes for the same recovery, whatever the checkpoints.
-    Action,
-    /// Of a call of a procedure that is [deterministic](crate::Procedure::deterministic) its name, version and arguments
-    /// (System M's TOPER), from which recovery runs it again; of everything else what [`Logging::Value`] has, transaction by
-    /// transaction: closures, interactive ones, DDL, bulk loads. The fewest bytes; recovery takes about as long as the
-    /// transactions did, and needs the procedures ([`Options::procedures`]).
-    ///
-    /// Needs checkpoints that are transaction-consistent ([`Checkpointing::TransactionCopyOnUpdate`],
-    /// [`Checkpointing::TransactionBlackWhite`]), since a call is run
-    /// again whole or not at all. In a directory whose checkpoint in force is not, calls are logged as values until one is
-    /// complete that is.
-    Transaction,
-    /// Nothing but places, to measure what logging costs. Commits are answered at once, whatever their level, and nothing
-    /// of them is durable until the database is closed: closing makes a checkpoint of all of it, with no transaction
-    /// running. After anything but a close (a crash, SIGKILL, a failed close) the directory holds what it held when it
-    /// was opened, and the next recovery says how many commits are lost ([`RecoveryReport::unlogged`]).
-    ///
-    /// Needs [`Checkpointing::None`]: a fuzzy copy is made whole by the log. [`Database::sync`] and
-    /// [`Database::checkpoint`] are refused.
-    ///
-    /// [`RecoveryReport::unlogged`]: crate::recovery::RecoveryReport::unlogged
-    /// [`Database::sync`]: crate::Database::sync
-    /// [`Database::checkpoint`]: crate::Database::checkpoint
-    None,
-}
-
-impl Logging {
-    /// All that commits are recovered by.
-    pub const ALL: [Logging; 3] = [Logging::Value, Logging::Action, Logging::Transaction];
-
-    /// Why a database that logs this way could not be recovered with checkpoints of this kind, if so. System M's paper runs
-    /// FUZZY with VALUE only; ours recovers operations beside any copy, since each row says which of them it has.
-    pub fn refuses(self, checkpoint: Checkpointing) -> Option<String> {
-        match (self, checkpoint) {
-            (Logging::None, Checkpointing::None) => None,
-            (Logging::None, _) => Some(format!(
-                "logging is none and checkpoint {checkpoint:?}: a copy made while transactions run is made whole by the \
-                 log; expected checkpoint none (closing makes one)"
-            )),
-            // A record of a value, or of an operation, says of its row alone whether the copy has it: by the row's `Lsn`.
-            (Logging::Value | Logging::Action, _) => None,
-            // (Once tables can live on disk: black/white is refused beside them, too. A page has no colour.)
-            (
-                Logging::Transaction,
-                Checkpointing::TransactionCopyOnUpdate
-                | Checkpointing::TransactionBlackWhite
-                | Checkpointing::None,
-            ) => None,
-            (Logging::Transaction, _) => Some(format!(
-                "logging is Transaction and checkpoint {checkpoint:?}: its copy can hold a part of a transaction, and a \
-                 call that is run again does all of it; expected checkpoint TransactionCopyOnUpdate, \
-                 TransactionBlackWhite or None"
-            )),
-        }
-    }
-}
-
-/// Tells a user how a long recovery goes on.
-pub type Progress = Arc<dyn Fn(&str) + Send + Sync>;
+use crate::recovery::THREADS_MAX;
+use crate::store::memory::budget::{MEMORY_BYTES_MAX, MEMORY_BYTES_MIN};
+use crate::txn::Logging;
+#[expect(unused_imports, reason = "named by documentation")]
+use crate::txn::colour::COLOUR_RETRIES_MAX;
 
 /// A database's choices; [`Options::default`] suits most. A time that is longer than [`FOR_EVER`](crate::io::FOR_EVER), as
 /// [`Duration::MAX`], counts as that: what waits for it waits until something else ends the wait.
@@ -309,22 +209,6 @@ fn machine_memory() -> u64 {
     (info.totalram as u64).saturating_mul(u64::from(info.mem_unit)).max(1 << 30)
 }
 
-/// How threads that own executors ([`Options::executor_threads`]) run the actions of a phase (the DORA paper, appendix A.4). What a
-/// flow means is the same: which action of a phase tells why a call failed, when several would have, may be another.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Planning {
-    /// By how often they abort: one after the other, the most likely to abort first, where a tenth of what is run at the same
-    /// time would be needless; at the same time again when it is less than a twentieth. What is chosen, and the counts that it
-    /// is chosen by, are in [`Metrics::plans`](crate::Metrics::plans).
-    #[default]
-    Adaptive,
-    /// At the same time.
-    Parallel,
-}
-
-/// How often a transaction is aborted for its colours ([`Options::colour_retry`]) before it waits at its commit instead.
-pub const COLOUR_RETRIES_MAX: u32 = 10;
-
 /// The longest [`Options::colour_retry`].
 const COLOUR_RETRY_MAX: Duration = Duration::from_secs(60);
 
@@ -332,11 +216,6 @@ const COLOUR_RETRY_MAX: Duration = Duration::from_secs(60);
 const EXECUTOR_THREADS_MAX: usize = 256;
 /// See [`Options::parts_max`].
 const PARTS_MAX: usize = 2_048;
-
-/// The least memory that a database can work with, in bytes, and the most that it has numbers for at a reasonable cost: 16 bytes for
-/// each segment of 64 KiB that there can be.
-const MEMORY_BYTES_MIN: u64 = 4 << 20;
-pub(crate) const MEMORY_BYTES_MAX: u64 = 1 << 44;
 
 /// The least bound on the log: files of two blocks each.
 const LOG_BYTES_MIN: u64 = 1 << 20;
@@ -350,7 +229,7 @@ impl Options {
     pub const TRANSACTIONS_MAX: usize = 16_384;
 
     /// The most threads that a recovery uses ([`Options::recovery_threads`]).
-    pub const RECOVERY_THREADS_MAX: usize = 1_024;
+    pub const RECOVERY_THREADS_MAX: usize = THREADS_MAX;
 
     pub(crate) fn snapshot_bytes_max(&self) -> u64 {
         self.snapshot_bytes_max.unwrap_or(self.memory_bytes / 8)

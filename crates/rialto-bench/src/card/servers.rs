@@ -1,6 +1,6 @@
 //! The cards behind System M's servers: requests through one bounded queue, run one at a time as registered procedures.
 
-use rialto::engine::transaction_server::ServedProcedure;
+use rialto::engine::servers::ServedProcedure;
 use rialto::io::Random;
 use rialto::row::Date;
 use rialto::{Database, MessageServer, Result, TransactionServer, TransactionServerOptions};
@@ -31,7 +31,7 @@ pub struct Desk {
     server: MessageServer,
     random: Random,
     /// A request that found the queue full.
-    refused: Option<rialto::engine::transaction_server::Request>,
+    refused: Option<rialto::engine::servers::Request>,
     address: String,
     done: Totals,
 }
@@ -175,7 +175,7 @@ impl Driven for CardServers {
         Some(ServersSetting { message_servers: self.message_servers, queue, standbys })
     }
 
-    fn server_stats(&self) -> rialto::engine::transaction_server::TransactionServerStats {
+    fn server_stats(&self) -> rialto::engine::servers::TransactionServerStats {
         self.server.stats()
     }
 }

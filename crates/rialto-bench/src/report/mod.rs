@@ -14,7 +14,7 @@ use std::io::Write;
 use std::time::Duration;
 
 use rialto::checkpoint::CheckpointStats;
-use rialto::engine::transaction_server::TransactionServerStats;
+use rialto::engine::servers::TransactionServerStats;
 use rialto::{Metrics, ServerTimes};
 
 pub(crate) use self::table::{

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use rialto::checkpoint::{Outlook, RecoveryForecast};
-use rialto::engine::transaction_server::TransactionServerStats;
+use rialto::engine::servers::TransactionServerStats;
 use rialto::log::{GROUP_SIZE_CLASSES, WRITE_TIME_CLASSES};
 
 use super::time::TimeAccount;

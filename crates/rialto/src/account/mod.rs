@@ -20,6 +20,7 @@
 //!   ticket (or its future), from the place on. Who only asks whether it is done keeps the time for themselves.
 //! - Transactions that abort are counted, their time is not.
 
+pub(crate) mod blocked;
 mod cells;
 mod histogram;
 mod procedure;

@@ -5,7 +5,7 @@
 use std::cell::Cell;
 use std::time::Instant;
 
-use crate::engine::transaction_server::blocked::Blocked;
+use crate::account::blocked::Blocked;
 
 /// Sums of waits, in nanoseconds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

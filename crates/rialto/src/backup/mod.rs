@@ -45,7 +45,7 @@ pub(crate) use self::stream::{forge, frames_of};
 pub(crate) use self::take::{Backups, Destination, Output, Taking};
 use crate::ids::Lsn;
 use crate::io::{Caching, Disk, File, FileDisk, Open};
-use crate::open::OpenError;
+use crate::recovery::OpenError;
 
 /// The file that a backup is in a directory.
 pub const BACKUP_FILE: &str = "backup.rialto";

@@ -10,16 +10,16 @@ use crate::checkpoint::RunLength;
 use crate::checkpoint::catalog_copy::{CatalogCopy, ImageTarget};
 use crate::checkpoint::fuzzy::Fuzzy;
 use crate::checkpoint::home::HomeBlock;
-use crate::checkpoint::image::seed_of;
 use crate::checkpoint::sweep::{Pace, Sweep, SweepControl};
 use crate::error::Error;
 use crate::ids::Lsn;
 use crate::io::SystemClock;
 use crate::log::{self, LogReader, Until, Witness};
-use crate::open::OpenError;
 use crate::options::Options;
+use crate::recovery::OpenError;
 use crate::recovery::{Calls, Recovery, Room, within_memory};
 use crate::row::Timestamp;
+use crate::store::memory::image::seed_of;
 use crate::store::memory::segments::Copy;
 
 /// How far a restore has come.

@@ -29,16 +29,17 @@ use super::stream::{Header, StreamReader};
 use super::{Archive, BACKUP_FILE, Backup};
 use crate::canary;
 use crate::checkpoint::home::{HOME_FILE, HomeFile, NEW_HOME_FILE, RestoredHome};
-use crate::checkpoint::image::{self, ImageHeader, backup_name, seed_of};
 use crate::checkpoint::image_sums::ImageSums;
 use crate::engine::Procedure;
 use crate::error::Error;
 use crate::ids::Lsn;
 use crate::io::{AlignedBuffer, Caching, Disk, File, FileDisk, Open};
 use crate::log::{Log, LogOptions};
-use crate::open::{OpenError, random_id};
 use crate::options::Options;
+use crate::recovery::OpenError;
+use crate::seed;
 use crate::store::memory::SEGMENT_BYTES;
+use crate::store::memory::image::{self, ImageHeader, backup_name, seed_of};
 use crate::store::memory::segments::{Copy, IMAGE_HEADER_BYTES};
 
 /// Says in a directory that a restore to it is not complete.
@@ -220,7 +221,7 @@ impl Target {
     fn new(disk: Arc<dyn Disk>) -> Result<Target, Error> {
         let copy = disk.open(&backup_name(Copy::Ping), Open::CreateNew, Caching::Direct)?;
         let buffer = AlignedBuffer::zeroed(SEGMENT_BYTES);
-        Ok(Target { disk, database: random_id(), copy, sums: ImageSums::default(), buffer })
+        Ok(Target { disk, database: seed::identifier(), copy, sums: ImageSums::default(), buffer })
     }
 
     fn put(&mut self, number: u32, heap: Option<crate::HeapId>, bytes: &[u8]) -> Result<(), Error> {

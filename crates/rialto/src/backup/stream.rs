@@ -25,7 +25,7 @@ use xxhash_rust::xxh3::Xxh3;
 use crate::error::{Error, Result};
 use crate::ids::{HeapId, Lsn};
 use crate::log::{LogPoint, LogPosition};
-use crate::open::OpenError;
+use crate::recovery::OpenError;
 use crate::store::memory::SEGMENT_BYTES;
 use crate::store::memory::segments::{IMAGE_HEADER_BYTES, UNIT_BYTES};
 

@@ -11,14 +11,14 @@ use parking_lot::Mutex;
 use super::stream::{Header, StreamWriter, write_error};
 use super::{BACKUP_FILE, BackupKind, BackupReport, RESTORING, UNFINISHED};
 use crate::canary;
-use crate::catalog::Opening;
 use crate::checkpoint::home::HOME_FILE;
 use crate::checkpoint::{CheckpointSource, Cleared, HeldDefinitions};
 use crate::error::{Error, Result};
 use crate::foreign::Stream;
 use crate::ids::{HeapId, Lsn};
 use crate::io::{Caching, DirectoryLock, Disk, File, Open, calendar_ms, remove_in_steps};
-use crate::open::random_id;
+use crate::opening::Opening;
+use crate::seed;
 use crate::store::memory::segments::{Copy, IMAGE_HEADER_BYTES, Swept};
 use crate::store::memory::{SEGMENT_BYTES, SegmentId, Segments};
 
@@ -155,7 +155,7 @@ impl Taking<'_> {
         drop(held);
         let header = Header {
             database: self.database,
-            id: random_id(),
+            id: seed::identifier(),
             base,
             place: point.lsn,
             point: Some(point),

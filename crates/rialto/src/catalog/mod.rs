@@ -9,7 +9,6 @@
 //! that is there can be used.
 
 pub(crate) mod description;
-mod opening;
 mod row_numbers;
 pub(crate) mod system;
 mod table;
@@ -23,15 +22,14 @@ use hashbrown::HashMap;
 use parking_lot::RwLock;
 
 pub(crate) use self::description::{Description, Storage};
-pub(crate) use self::opening::{Opening, TableKey};
-pub(crate) use self::row_numbers::{NumberShare, NumbersAtHand, RowNumbers};
+pub(crate) use self::row_numbers::{NumberShare, NumbersAtHand, RowNumbers, first_row_number};
 #[cfg(test)]
 pub(crate) use self::table::AFTER_FOLLOWING;
 pub use self::table::Table;
 pub(crate) use self::table::{Followed, ROW_NUMBER_BYTES, TableParts, TableVersion};
 use crate::error::{Error, Result};
 use crate::ids::{IndexId, Lsn, TableId};
-use crate::lock::LockTarget;
+use crate::opening::Opening;
 use crate::row::{Column, WhichIndex};
 use crate::store::memory::Heap;
 
@@ -262,7 +260,7 @@ impl Catalog {
         self.version.fetch_add(1, Ordering::Release);
     }
 
-    fn index_by_id(&self, id: IndexId) -> Option<(Table, WhichIndex)> {
+    pub fn index_by_id(&self, id: IndexId) -> Option<(Table, WhichIndex)> {
         let tables = self.tables.read();
         tables.by_id.values().find_map(|table| {
             let version = table.version();
@@ -272,25 +270,5 @@ impl Catalog {
             let position = version.schema.indexes().iter().position(|index| index.id == id)?;
             Some((table.clone(), WhichIndex::Secondary(position)))
         })
-    }
-
-    /// What a lock is on, in words.
-    pub fn print_lock(&self, target: &LockTarget) -> String {
-        let keyed = |index: IndexId, key: &[u8], what: &str| match self.index_by_id(index) {
-            Some((table, which)) => {
-                let schema = table.schema();
-                format!("{what} {} of table \"{}\"", schema.print_key(which, key), schema.table())
-            }
-            None => target.to_string(),
-        };
-        match target {
-            LockTarget::Table(id) if *id == CATALOG_LOCK => "the catalog".to_owned(),
-            LockTarget::Table(id) => match self.by_id(*id) {
-                Some(table) => format!("table \"{}\"", table.name()),
-                None => target.to_string(),
-            },
-            LockTarget::Record { index, key } => keyed(*index, key, "key"),
-            LockTarget::Interval { index, key } => keyed(*index, key, "an interval around key"),
-        }
     }
 }

@@ -3,6 +3,8 @@
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::ids::Lsn;
+
 /// A transaction slot takes this many row numbers at a time, so that slots insert into different index leaves, and a slot that takes
 /// numbers of many executors in turn into different leaves for each of them.
 const ROW_NUMBER_BLOCK: u64 = 1024;
@@ -33,6 +35,11 @@ impl NumberShare {
             blocks => (number / ROW_NUMBER_BLOCK + blocks) * ROW_NUMBER_BLOCK,
         }
     }
+}
+
+/// A hidden row number above those of the rows that openings before this place have inserted, for the most part.
+pub(crate) fn first_row_number(opened_at: Lsn) -> u64 {
+    (opened_at.0 + 1) << 16
 }
 
 /// Hands out hidden row numbers, never one twice.

@@ -6,9 +6,9 @@ use std::sync::{Arc, OnceLock, Weak};
 
 use parking_lot::RwLock;
 
-use super::opening::{Opening, TableKey};
 use super::row_numbers::RowNumbers;
 use crate::ids::{IndexId, Lsn, TableId};
+use crate::opening::{Opening, TableKey};
 use crate::row::{Schema, WhichIndex};
 use crate::store::memory::index::Index;
 use crate::store::memory::{Heap, RecordRef, Segments};

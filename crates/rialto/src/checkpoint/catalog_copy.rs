@@ -6,7 +6,7 @@
 //! up like this. Whatever the policy of the sweep, **the copy's catalog is exactly the one at the redo start**, and it goes on
 //! from there by nothing but the log's packets with DDL:
 //!
-//! 1. The checkpointer keeps transactions with DDL from their places ([`Definitions`](crate::in_flight::Definitions)), and
+//! 1. The checkpointer keeps transactions with DDL from their places ([`Definitions`](crate::commit::Definitions)), and
 //!    waits for commits that are still being applied although a DDL with a later place is. So each DDL that was applied has its
 //!    place before the redo start that is taken now, and each later one behind it. Commits without DDL go on.
 //! 2. It copies the segments of the system tables ([`CatalogCopy::take`]), into memory; and lets DDL go on.
@@ -29,12 +29,12 @@ use std::sync::Arc;
 
 use hashbrown::HashSet;
 
-use super::image::{self, ImageHeader};
 use super::image_sums::ImageSums;
 use crate::catalog::system;
 use crate::error::Result;
 use crate::ids::HeapId;
 use crate::io::{AlignedBuffer, File};
+use crate::store::memory::image::{self, ImageHeader};
 use crate::store::memory::segments::{Copy, IMAGE_HEADER_BYTES};
 use crate::store::memory::{SEGMENT_BYTES, SegmentId, Segments};
 

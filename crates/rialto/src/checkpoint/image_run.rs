@@ -1,10 +1,10 @@
 //! [`ImageRun`]: images of adjacent segments, written at once.
 
-use super::image::{self, ImageHeader, Sealed};
 use crate::canary;
 use crate::error::Result;
 use crate::io::{AlignedBuffer, File};
 use crate::store::memory::SEGMENT_BYTES;
+use crate::store::memory::image::{self, ImageHeader, Sealed};
 
 /// The most segments of a run: a write of one costs the system several times what its bytes cost. Writes that are longer
 /// keep the log's waiting.

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use super::image_run::RunLength;
+use crate::checkpoint::Checkpointing;
+use crate::checkpoint::RecoveryRates;
 use crate::ids::Lsn;
-use crate::options::Checkpointing;
-use crate::recovery::RecoveryRates;
 
 /// When checkpoints are made, and how fast.
 #[derive(Debug, Clone, Copy)]

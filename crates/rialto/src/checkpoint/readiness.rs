@@ -8,13 +8,13 @@ use std::time::Duration;
 use hashbrown::HashMap;
 use parking_lot::Mutex;
 
-use super::load_file::load_file_name;
 use super::recovery_target::{Growth, Outlook, Plan, RecoveryTarget, Standing};
 use super::{CheckpointOptions, CheckpointSource};
+use crate::checkpoint::{RecoveryEstimate, RecoveryRates, RecoveryWork};
 use crate::ids::Lsn;
 use crate::io::{Caching, Disk, FOR_EVER, Open};
-use crate::recovery::{RecoveryEstimate, RecoveryRates, RecoveryWork};
 use crate::store::memory::SEGMENT_BYTES;
+use crate::store::memory::load_file::load_file_name;
 
 /// How fast a sweep writes without pauses, until one has shown it.
 const SWEEP_BYTES_PER_S: f64 = 200e6;

@@ -7,12 +7,12 @@ use hashbrown::HashSet;
 use parking_lot::Mutex;
 
 use super::home::HomeBlock;
-use super::load_file::LoadFile;
 use crate::canary;
 use crate::error::Result;
 use crate::ids::{HeapId, Lsn};
 use crate::log::{LogNeeded, LogPoint};
 use crate::store::memory::Segments;
+use crate::store::memory::load_file::LoadFile;
 use crate::store::memory::painting::Consistency;
 
 /// A cut that was made.

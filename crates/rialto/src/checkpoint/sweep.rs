@@ -7,13 +7,13 @@ use parking_lot::{Condvar, Mutex};
 
 use super::catalog_copy::{CatalogCopy, ImageTarget};
 use super::cleared::Cleared;
-use super::image::ImageHeader;
 use super::image_run::{ImageRun, RunLength};
 use crate::account::processor::ProcessorTime;
 use crate::canary;
 use crate::error::{Error, Result};
 use crate::ids::HeapId;
 use crate::io::Clock;
+use crate::store::memory::image::ImageHeader;
 use crate::store::memory::segments::{Copy, Swept, Visit};
 use crate::store::memory::{SEGMENT_BYTES, SegmentId, Segments};
 

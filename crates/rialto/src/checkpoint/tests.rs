@@ -26,11 +26,9 @@ use crate::io::{
     Caching, Disk, DiskResult, FaultKind, FaultyDisk, File, MemoryDisk, Open, Random, VirtualClock,
 };
 use crate::log::LogPoint;
-use crate::options::Checkpointing;
-use crate::recovery::RecoveryRates;
 use crate::recovery::{Progress, load};
 use crate::store::memory::segments::Copy;
-use crate::store::memory::{Budget, SEGMENT_BYTES, SegmentId, Segments};
+use crate::store::memory::{Budget, Committed, LoadFile, SEGMENT_BYTES, SegmentId, Segments, image};
 
 const DATABASE: u128 = 0xabcd;
 const HEAP: HeapId = HeapId(70);

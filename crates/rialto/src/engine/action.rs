@@ -9,7 +9,7 @@ use super::identifier::{self, Given, IdentifierPart};
 use super::procedure::{Arguments, Outputs};
 use crate::catalog::{Catalog, Table};
 use crate::error::{Error, Result};
-use crate::lock::RecordMode;
+use crate::isolate::RecordMode;
 use crate::row::{Key, Schema, Value, WhichIndex};
 use crate::txn::Transaction;
 

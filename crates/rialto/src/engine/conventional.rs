@@ -12,7 +12,7 @@ use super::identifier::Given;
 use super::phase::{Ready, ReadyActions, beside_lease, lock, make_ready};
 use super::procedure::{Outputs, Registered};
 use crate::error::Result;
-use crate::lock::LockForm;
+use crate::isolate::LockForm;
 use crate::rarely::rarely;
 use crate::row::Value;
 use crate::txn::Transaction;

@@ -12,7 +12,7 @@ use crate::canary;
 use crate::catalog::{Table, TableVersion};
 use crate::error::{Error, Result};
 use crate::ids::{IndexId, TableId};
-use crate::lock::{LockForm, LockMode, OwnLease, RecordMode, SpanRef, Wanted};
+use crate::isolate::{LockForm, LockMode, OwnLease, RecordMode, SpanRef, Wanted};
 use crate::rarely::rarely;
 use crate::row::{Key, Value, WhichIndex};
 use crate::txn::Transaction;

@@ -9,12 +9,12 @@ use std::task::{Context, Poll, Wake, Waker};
 use parking_lot::{Condvar, Mutex};
 
 use super::data_oriented::Call;
-use crate::catalog::Opening;
 use crate::error::Result;
 use crate::foreign::Panic;
 use crate::ids::Lsn;
 use crate::inside::InBody;
 use crate::log::{Durability, Listener};
+use crate::opening::Opening;
 use crate::row::Value;
 use crate::{Error, Ticket};
 

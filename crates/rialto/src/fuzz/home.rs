@@ -7,9 +7,9 @@ use super::script::Script;
 use crate::checkpoint::home::{
     FORMAT_VERSION, HomeError, HomeFile, HomeSlot, NewHome, forge_home_block, read_home,
 };
-use crate::checkpoint::image::{self, ImageHeader};
 use crate::io::Disk;
 use crate::log::{LogPoint, LogPosition};
+use crate::store::memory::image::{self, ImageHeader};
 use crate::store::memory::segments::Copy;
 use crate::store::memory::{Budget, SEGMENT_BYTES, SegmentId, Segments};
 use crate::{Error, HeapId, Lsn};

@@ -14,7 +14,7 @@ use super::told;
 use crate::backup::{Backup, Restore, restore};
 use crate::checkpoint::home::HomeBlock;
 use crate::io::{Disk, MemoryDisk, Random};
-use crate::lock::LockForm;
+use crate::isolate::LockForm;
 use crate::row::{RowView, Value, WhichIndex};
 use crate::store::memory::SegmentId;
 use crate::traps::common::calls;

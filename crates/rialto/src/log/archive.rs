@@ -31,8 +31,8 @@ use super::block::{self, BLOCK_MAX};
 use super::files::{self, LogFile, LogFileHeader};
 use super::reader::first_block;
 use crate::canary;
-use crate::checkpoint::load_file::{load_file_name, load_file_number};
 use crate::io::{AlignedBuffer, Caching, DirectoryLock, Disk, File, Open, remove_in_steps};
+use crate::store::memory::load_file::{load_file_name, load_file_number};
 use crate::{Error, Result};
 
 const PIECE: usize = 1 << 20;

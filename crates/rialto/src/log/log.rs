@@ -30,10 +30,10 @@ use super::{
     Durability, HELD_BY_BYTES, LogNeeded, LogOptions, LogPoint, LogPosition, LogThreads, PACKET_BYTES_MAX,
     PacketKind, Patience,
 };
+use crate::account::blocked::Blocked;
 use crate::account::processor::ProcessorTime;
 use crate::account::waits::Waiting;
 use crate::canary;
-use crate::engine::transaction_server::blocked::Blocked;
 use crate::io::{DiskError, FOR_EVER};
 use crate::rarely::rarely;
 use crate::{Error, Lsn, Result};

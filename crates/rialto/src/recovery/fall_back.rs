@@ -16,10 +16,10 @@
 use std::fmt;
 
 use crate::checkpoint::home::{HOME_FILE, HomeBlock};
-use crate::checkpoint::image::backup_name;
 use crate::error::{Error, Result};
 use crate::ids::Lsn;
 use crate::log::Witness;
+use crate::store::memory::image::backup_name;
 
 /// A recovery from the older checkpoint, because the backup copy of the newest is damaged. As text: what a user is warned
 /// of.

@@ -11,10 +11,10 @@ use super::rates::explain;
 use super::{RecoveryRates, recover_either, work};
 use crate::canary;
 use crate::checkpoint::home::{HomeBlock, HomeError, HomeSlot, older_in_force, read_home};
-use crate::checkpoint::image::backup_name;
 use crate::error::Error;
 use crate::io::{Caching, Disk, Open};
 use crate::log::WritePath;
+use crate::store::memory::image::backup_name;
 
 /// Describes the files of a database, and with a recovery in `memory_bytes` of memory its log and tables. Nobody may
 /// have it open.

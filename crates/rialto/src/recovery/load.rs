@@ -10,11 +10,11 @@ use parking_lot::Mutex;
 use super::progress::{Progress, Step};
 use crate::canary;
 use crate::checkpoint::home::{HOME_FILE, HomeBlock};
-use crate::checkpoint::image::{self, Checked, backup_name, seed_of};
 use crate::checkpoint::image_sums::ImageSums;
 use crate::error::{Error, Result};
 use crate::ids::HeapId;
 use crate::io::{AlignedBuffer, BUFFER_ALIGNMENT, Caching, Disk, File, Open};
+use crate::store::memory::image::{self, Checked, backup_name, seed_of};
 use crate::store::memory::segments::{Copy, IMAGE_HEADER_BYTES};
 use crate::store::memory::{SEGMENT_BYTES, SegmentId, Segments};
 

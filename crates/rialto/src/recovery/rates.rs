@@ -1,145 +1,19 @@
-//! What a recovery takes: [`RecoveryWork`] is how much there is to do, [`RecoveryRates`] what each part of it costs on this
-//! machine and database, [`RecoveryEstimate`] the time that comes of both.
-//!
-//! The costs are measured by each recovery that has enough to do, and kept in the file `recovery-rates`, because the next
-//! process, which may die soon, has to know them. A part that was never measured is assumed
-//! ([`RecoveryRates::default`]). They hold for the machine, the number of threads and the indexes that they were measured
-//! with; when those change, the next recovery corrects them.
-//!
-//! A redo is reckoned by two costs: of reading a byte of log, and of doing a packet. Either alone would be wrong by far when
-//! groups become larger or smaller, because a lone commit's page is mostly empty.
+//! What a recovery measures of [`RecoveryRates`], and what an estimate by them rests on.
 
-use std::fmt::{self, Write as _};
 use std::time::Duration;
 
 use super::RecoveryReport;
 use super::progress::bytes;
-use crate::io::{Caching, Disk, DiskResult, Open};
+use crate::checkpoint::recovery_rates::Cost;
+use crate::checkpoint::{RecoveryRates, RecoveryWork};
+use crate::io::Disk;
 
-/// The file that holds what was measured.
-pub(crate) const RECORD: &str = "recovery-rates";
-const FIRST_LINE: &str = "recovery rates, version 1";
-/// No record is longer.
-const RECORD_BYTES_MAX: u64 = 4096;
 /// What takes less time than this says nothing of the speed.
 const TIME_MIN: Duration = Duration::from_millis(50);
 /// Fewer packets than this say nothing of the speed.
 const PACKETS_MIN: u64 = 10_000;
-/// What is believed of how long transactions run: bodies may wait for anything.
-const FORWARD_NS: (f64, f64) = (200.0, 20_000.0);
-/// No cost is higher: a second for a byte.
-const COST_MAX: f64 = 1e9;
-
-/// How much a recovery has to do.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct RecoveryWork {
-    /// Bytes of the backup copy that it loads and indexes.
-    pub copy_bytes: u64,
-    /// Bytes of segments at its end: what secondary indexes are built from.
-    pub memory_bytes: u64,
-    /// Bytes of log that it reads.
-    pub log_bytes: u64,
-    /// Packets in them.
-    pub packets: u64,
-    /// Bytes of bulk loads that the backup copy lacks.
-    pub bulk_bytes: u64,
-}
-
-/// What one part costs.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Cost {
-    /// Nanoseconds for a byte, or for a packet.
-    pub ns: f64,
-    /// Whether a recovery measured it; else it is assumed.
-    pub is_measured: bool,
-}
-
-impl Cost {
-    const fn assumed(ns: f64) -> Cost {
-        Cost { ns, is_measured: false }
-    }
-
-    /// The next measurement. Two in a row weigh the same, so that one that was disturbed does not count alone.
-    fn learn(&mut self, ns: f64) {
-        let ns = if self.is_measured { (self.ns + ns) / 2.0 } else { ns };
-        *self = Cost { ns: ns.clamp(0.0, COST_MAX), is_measured: true };
-    }
-
-    fn of(&self, amount: u64) -> Duration {
-        Duration::from_secs_f64(self.ns * amount as f64 / 1e9)
-    }
-}
-
-/// What the parts of a recovery cost.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct RecoveryRates {
-    /// Reading a byte of the backup copy.
-    pub load: Cost,
-    /// Indexing a byte of it by primary keys.
-    pub primary: Cost,
-    /// Indexing a byte of segments by all secondary keys.
-    pub secondary: Cost,
-    /// Reading a byte of log.
-    pub log: Cost,
-    /// Redoing a packet.
-    pub packet: Cost,
-    /// Redoing a byte of a bulk load.
-    pub bulk: Cost,
-}
-
-impl Default for RecoveryRates {
-    /// What is assumed before a recovery has measured anything: the copy is read at 625 MB/s, indexed at 1.25 GB/s by primary
-    /// keys and at 2 GB/s by others; log is read at 1 GB/s, and a million packets are redone in a second; bulk loads are
-    /// redone at 100 MB/s.
-    fn default() -> RecoveryRates {
-        RecoveryRates {
-            load: Cost::assumed(1.6),
-            primary: Cost::assumed(0.8),
-            secondary: Cost::assumed(0.5),
-            log: Cost::assumed(1.0),
-            packet: Cost::assumed(1000.0),
-            bulk: Cost::assumed(10.0),
-        }
-    }
-}
 
 impl RecoveryRates {
-    fn named(&self) -> [(&'static str, Cost); 6] {
-        [
-            ("load, a byte of the backup copy", self.load),
-            ("primary indexes, a byte of the backup copy", self.primary),
-            ("secondary indexes, a byte of segments", self.secondary),
-            ("reading log, a byte", self.log),
-            ("redo, a packet", self.packet),
-            ("redo of bulk loads, a byte", self.bulk),
-        ]
-    }
-
-    /// How long so much will take.
-    pub fn estimate(&self, work: &RecoveryWork) -> RecoveryEstimate {
-        RecoveryEstimate {
-            load: self.load.of(work.copy_bytes),
-            primary: self.primary.of(work.copy_bytes),
-            redo: self.redo(work.log_bytes, work.packets) + self.bulk.of(work.bulk_bytes),
-            secondary: self.secondary.of(work.memory_bytes),
-        }
-    }
-
-    /// How long so much log will take.
-    pub fn redo(&self, log_bytes: u64, packets: u64) -> Duration {
-        self.log.of(log_bytes) + self.packet.of(packets)
-    }
-
-    /// Without a measurement: what running a packet's transaction takes is about what redoing it takes. Whether that is other
-    /// by far than what was assumed before.
-    pub(crate) fn assume_packet(&mut self, forward_ns: f64) -> bool {
-        if self.packet.is_measured {
-            return false;
-        }
-        let before = std::mem::replace(&mut self.packet.ns, forward_ns.clamp(FORWARD_NS.0, FORWARD_NS.1));
-        !(0.8..=1.25).contains(&(self.packet.ns / before.max(1.0)))
-    }
-
     /// Takes over what a recovery measured. Whether it measured anything.
     pub fn learn(&mut self, report: &RecoveryReport) -> bool {
         let before = *self;
@@ -172,93 +46,6 @@ impl RecoveryRates {
             let _ = rates.record(disk);
         }
         rates
-    }
-
-    /// What is recorded in a directory. A record that cannot be read is as good as none.
-    pub(crate) fn recorded(disk: &dyn Disk) -> Option<RecoveryRates> {
-        let file = disk.open(RECORD, Open::ReadOnly, Caching::Buffered).ok()?;
-        let length = file.length().ok().filter(|length| *length <= RECORD_BYTES_MAX)?;
-        let mut bytes = vec![0; length as usize];
-        file.read_at(&mut bytes, 0).ok()?;
-        RecoveryRates::parse(&String::from_utf8(bytes).ok()?)
-    }
-
-    /// Records them. Not synced: what is lost is measured again.
-    pub(crate) fn record(&self, disk: &dyn Disk) -> DiskResult<()> {
-        let text = self.text();
-        let file = disk.open(RECORD, Open::Create, Caching::Buffered)?;
-        file.set_length(text.len() as u64)?;
-        file.write_at(text.as_bytes(), 0)
-    }
-
-    fn text(&self) -> String {
-        let mut text = format!("{FIRST_LINE}\n");
-        for (name, cost) in self.named() {
-            let how = if cost.is_measured { "measured" } else { "assumed" };
-            writeln!(text, "{name}: {:.6} ns, {how}", cost.ns).expect("writing to a string");
-        }
-        text
-    }
-
-    fn parse(text: &str) -> Option<RecoveryRates> {
-        let mut rates = RecoveryRates::default();
-        let names = rates.named().map(|(name, _)| name);
-        let costs = [
-            &mut rates.load,
-            &mut rates.primary,
-            &mut rates.secondary,
-            &mut rates.log,
-            &mut rates.packet,
-            &mut rates.bulk,
-        ];
-        let mut lines = text.strip_suffix('\n')?.lines();
-        if lines.next()? != FIRST_LINE {
-            return None;
-        }
-        for (name, cost) in names.into_iter().zip(costs) {
-            let (ns, how) = lines.next()?.strip_prefix(name)?.strip_prefix(": ")?.split_once(" ns, ")?;
-            let ns = ns.parse().ok().filter(|ns| (0.0..=COST_MAX).contains(ns))?;
-            *cost = Cost { ns, is_measured: matches!(how, "measured") };
-        }
-        lines.next().is_none().then_some(rates)
-    }
-}
-
-/// How long a recovery is expected to take.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct RecoveryEstimate {
-    /// Reading the backup copy.
-    pub load: Duration,
-    /// Building the primary indexes of what was loaded.
-    pub primary: Duration,
-    /// Redoing the log, and bulk loads in it.
-    pub redo: Duration,
-    /// Building the secondary indexes.
-    pub secondary: Duration,
-}
-
-impl RecoveryEstimate {
-    /// Loading and all indexes: what no checkpoint makes shorter.
-    pub fn fixed(&self) -> Duration {
-        self.load + self.primary + self.secondary
-    }
-
-    /// All of it.
-    pub fn total(&self) -> Duration {
-        self.fixed() + self.redo
-    }
-}
-
-impl fmt::Display for RecoveryEstimate {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "{:.3} s: load {:.3} s, indexes {:.3} s, redo {:.3} s",
-            self.total().as_secs_f64(),
-            self.load.as_secs_f64(),
-            (self.primary + self.secondary).as_secs_f64(),
-            self.redo.as_secs_f64()
-        )
     }
 }
 
@@ -296,7 +83,6 @@ pub(super) fn explain(work: &RecoveryWork, rates: &RecoveryRates) -> Vec<String>
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::io::MemoryDisk;
 
     fn report() -> RecoveryReport {
         let ms = Duration::from_millis;
@@ -358,28 +144,5 @@ mod tests {
         let few = RecoveryReport { packets: 100, ..report() };
         assert!(rates.learn(&few));
         assert!(!rates.packet.is_measured && !rates.log.is_measured && rates.load.is_measured);
-    }
-
-    #[test]
-    fn a_record_is_read_as_it_was_written_or_not_at_all() {
-        let disk = MemoryDisk::new();
-        assert_eq!(RecoveryRates::recorded(&*disk), None);
-        let mut rates = RecoveryRates::default();
-        rates.load.learn(0.731);
-        rates.record(&*disk).unwrap();
-        assert_eq!(RecoveryRates::recorded(&*disk), Some(rates));
-        let text = rates.text();
-        for cut in 0..text.len() {
-            assert_eq!(RecoveryRates::parse(&text[..cut]), None, "{:?}", &text[..cut]);
-        }
-        for (from, to) in
-            [("0.731", "-0.731"), ("0.731", "NaN"), ("version 1", "version 2"), ("redo,", "rodeo,")]
-        {
-            assert_eq!(RecoveryRates::parse(&text.replace(from, to)), None, "{to}");
-        }
-        // A shorter one in place of a longer one.
-        disk.open(RECORD, Open::Create, Caching::Buffered).unwrap().set_length(4000).unwrap();
-        rates.record(&*disk).unwrap();
-        assert_eq!(RecoveryRates::recorded(&*disk), Some(rates));
     }
 }

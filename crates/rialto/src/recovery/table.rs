@@ -8,10 +8,10 @@ use super::indexes::{self, Visit, memory_limit};
 use super::progress::Progress;
 use crate::canary;
 use crate::catalog::{Description, RowNumbers, TableParts, TableVersion};
-use crate::checkpoint::image::backup_name;
 use crate::error::{Error, Result};
 use crate::ids::{IndexId, Lsn};
 use crate::row::{self, Key, Nulls, RowView, Schema, WhichIndex};
+use crate::store::memory::image::backup_name;
 use crate::store::memory::index::{
     Admit, Batch, Direction, Guard, Index, Insert, MAX_KEY_BYTES, More, NodePool, ScanRange, SortRun,
 };

@@ -6,9 +6,12 @@ use super::load;
 use crate::checkpoint::home::HomeBlock;
 use crate::error::{Error, Result};
 use crate::io::Disk;
-use crate::options::{MEMORY_BYTES_MAX, Options};
+use crate::store::memory::budget::MEMORY_BYTES_MAX;
 use crate::store::memory::index::NodePool;
 use crate::store::memory::{Budget, Segments};
+
+/// The most threads that may recover a database.
+pub(crate) const THREADS_MAX: usize = 1_024;
 
 /// What a recovery by one thread may keep beyond the bound, as a part of it.
 const RESERVE: u64 = 4;
@@ -49,8 +52,7 @@ pub(crate) fn within_memory<T>(
     memory_bytes: u64,
     mut attempt: impl FnMut(Room) -> Result<T>,
 ) -> Result<T> {
-    let (threads, memory_bytes) =
-        (threads.clamp(1, Options::RECOVERY_THREADS_MAX), memory_bytes.min(MEMORY_BYTES_MAX));
+    let (threads, memory_bytes) = (threads.clamp(1, THREADS_MAX), memory_bytes.min(MEMORY_BYTES_MAX));
     let segments = load::segments_there(disk, home);
     let mut try_with = |threads, kept: u64, given_back: u64| {
         let (segments, nodes) = memory(memory_bytes, kept + given_back, segments)?;

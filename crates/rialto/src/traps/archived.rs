@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use super::hooked::HookedDisk;
 use super::{options, seed, text, tick};
 use crate::backup::Archive;
-use crate::checkpoint::load_file::LoadFileReader;
 use crate::io::{Disk, FaultyDisk, MemoryDisk};
 use crate::row::{Column, ColumnType, Value};
+use crate::store::memory::load_file::LoadFileReader;
 use crate::{Database, Options, TableDef};
 
 fn create(tx: &mut crate::Transaction, name: &str) -> crate::Result<crate::Table> {

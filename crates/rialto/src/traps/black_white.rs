@@ -6,7 +6,7 @@ use super::consistent::{Found, backup_alone};
 use super::hooked::{About, HookedDisk};
 use super::*;
 use crate::io::MemoryDisk;
-use crate::lock::LockForm;
+use crate::isolate::LockForm;
 use crate::store::memory::SEGMENT_BYTES;
 use crate::store::memory::segments::Paint;
 use crate::txn::colour::IGNORES_READS;
@@ -213,7 +213,7 @@ fn ddl_of_both_colours_waits() {
             // It has locked the table as a whole, so it is of all its segments.
             until("it has the table", || {
                 let mut tx = held.db.begin().unwrap();
-                tx.set_lock_policy(crate::lock::LockPolicy::Refuse);
+                tx.set_lock_policy(crate::isolate::LockPolicy::Refuse);
                 matches!(tx.get_for_update(&held.table, BLACK), Err(Error::WouldWait { .. }))
             });
             assert!(!ddl.is_finished());

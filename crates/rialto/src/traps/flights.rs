@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use super::black_white::{ALSO_WHITE, BLACK, Held, WHITE, tcbw};
 use super::consistent::Found;
 use super::*;
-use crate::lock::{LockForm, RoutingRule};
+use crate::isolate::{LockForm, RoutingRule};
 use crate::row::{ColumnType, IntoKey, Key};
 use crate::{Action, Arguments, Flow, Outputs, Procedure, Sent};
 

@@ -4,7 +4,7 @@ use super::*;
 use crate::Error;
 use crate::catalog::AFTER_FOLLOWING;
 use crate::io::MemoryDisk;
-use crate::lock::LockForm;
+use crate::isolate::LockForm;
 
 fn row(id: i32, code: i64, length: usize) -> [Value; 3] {
     [Value::Int4(id), Value::Int8(code), text(length)]

@@ -11,10 +11,10 @@ use super::redo;
 use super::seek::SlotClaims;
 use super::transaction::Context;
 use crate::canary;
-use crate::checkpoint::image;
 use crate::error::{Error, Result};
 use crate::ids::Lsn;
 use crate::row::{Key, WhichIndex};
+use crate::store::memory::image;
 use crate::store::memory::index::{Admit, Index, Insert};
 use crate::store::memory::{Heap, RecordRef};
 

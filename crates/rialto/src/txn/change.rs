@@ -10,7 +10,7 @@ use super::transaction::Context;
 use super::write_set::{Effect, Target, Write, WriteKind};
 use crate::catalog::ROW_NUMBER_BYTES;
 use crate::error::Result;
-use crate::lock::RecordMode;
+use crate::isolate::RecordMode;
 use crate::rarely::rarely;
 use crate::row::{FieldPatch, Key, WhichIndex};
 use crate::store::memory::RecordRef;

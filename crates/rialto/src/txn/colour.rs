@@ -25,7 +25,7 @@
 //!
 //! **Nobody starves.** A mixed transaction names the segments that were white, and the sweep paints those next, without a
 //! pause. Nothing that is black becomes white again while the sweep lasts, so a transaction that touches the same again is
-//! black once these are painted. One that was aborted [`COLOUR_RETRIES_MAX`](crate::options::COLOUR_RETRIES_MAX) times, or
+//! black once these are painted. One that was aborted [`COLOUR_RETRIES_MAX`](crate::txn::colour::COLOUR_RETRIES_MAX) times, or
 //! that cannot be run again for little (DDL), does not abort any more: it waits at its commit, with its locks, until they
 //! are, which takes as many writes as segments were asked for before. The sweep waits for no lock, only for commits that
 //! have settled their colour.
@@ -40,12 +40,16 @@ use smallvec::SmallVec;
 use super::transaction::Context;
 use crate::canary;
 use crate::ids::{IndexId, Lsn};
-use crate::lock::LockForm;
+use crate::isolate::LockForm;
 use crate::rarely::rarely;
 use crate::row::WhichIndex;
 use crate::store::memory::painting::Consistency;
 use crate::store::memory::segments::Paint;
 use crate::store::memory::{RecordRef, SegmentId};
+
+/// How often a transaction is aborted for its colours ([`Options::colour_retry`](crate::Options::colour_retry)) before it waits at its
+/// commit instead.
+pub const COLOUR_RETRIES_MAX: u32 = 10;
 
 /// The list of segments that were read has room for so many at first.
 const TOUCHED_MIN: usize = 32;

@@ -18,7 +18,7 @@ use crate::catalog::system::{self, SystemRow};
 use crate::catalog::{CATALOG_LOCK, Table, TableDef, TableParts, TableVersion};
 use crate::error::{Error, Result};
 use crate::ids::{HeapId, IndexId, TableId};
-use crate::lock::{LockMode, LockTarget};
+use crate::isolate::{LockMode, LockTarget};
 use crate::row::{IndexDef, IntoKey, Key, WhichIndex, encode, primary_index_name, table_of_primary_index};
 
 /// What a transaction may keep of the tables that it defines is so many times what its packet may become

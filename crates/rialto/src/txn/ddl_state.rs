@@ -11,14 +11,14 @@ use super::loaded_rows::LoadedRows;
 use super::transaction::Context;
 use super::write_set::WriteSet;
 use crate::catalog::{Catalog, CatalogChange, Table, TableVersion};
-use crate::checkpoint::{Committed, image};
-use crate::core::LoadFile;
 use crate::error::{Error, Result};
 use crate::ids::{HeapId, IndexId, Lsn, TableId};
 use crate::looks::count_look;
 use crate::row::WhichIndex;
 use crate::store::memory::Heap;
+use crate::store::memory::LoadFile;
 use crate::store::memory::index::Index;
+use crate::store::memory::{Committed, image};
 
 /// A transaction's DDL.
 #[derive(Default)]

@@ -10,7 +10,7 @@ use crate::canary;
 use crate::catalog::Followed;
 use crate::error::{Error, Result};
 use crate::ids::{IndexId, Lsn};
-use crate::lock::{Admission, LockForm, LockManager, LockTarget, Owner, RecordMode};
+use crate::isolate::{Admission, LockForm, LockManager, LockTarget, Owner, RecordMode};
 use crate::rarely::rarely;
 use crate::row::{Key, WhichIndex};
 use crate::store::memory::index::{Admit, Insert};

@@ -35,6 +35,7 @@ mod entries;
 pub mod fields;
 mod insert;
 mod loaded_rows;
+mod logging;
 #[cfg(test)]
 mod model;
 pub mod options;
@@ -55,8 +56,10 @@ mod write;
 pub(crate) mod write_set;
 
 pub use canceller::Canceller;
+pub use colour::COLOUR_RETRIES_MAX;
 pub use entries::IndexEntry;
 pub use fields::Fields;
+pub use logging::Logging;
 pub use options::{Isolation, TxOptions};
 pub use read::RowKey;
 pub use scan::{Direction, KeyBound, Scan, ScanMode};

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::account::ProcedureId;
 use crate::error::{Error, Result};
-pub use crate::lock::LockPolicy;
+pub use crate::isolate::LockPolicy;
 use crate::log::Durability;
 use crate::log::group_commit::WAIT_MAX;
 

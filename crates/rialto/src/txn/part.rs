@@ -17,7 +17,7 @@
 //! - *Tables* are locked by the transaction before it is split, so their versions stay as they are. Only plain closures change
 //!   definitions. A phase with a closure, and every phase after a definition has changed, runs whole.
 //! - *Keys of unique indexes* are claimed by their locks. Two parts never hold the same key, and a part never holds a key that the
-//!   transaction claimed in an earlier phase (L14 in [`lock::local`](crate::lock)).
+//!   transaction claimed in an earlier phase (L14 in [`lock::local`](crate::isolate)).
 //!
 //! **The whole transaction does what a part cannot do alone.** If two parts want one unique key, or a part has used up its share of
 //! room, the part is doomed, whatever its body makes of the error ([`Context::need_whole`]). The call then runs again with every

@@ -6,9 +6,10 @@ use super::scope::Touch;
 use super::seek::Place;
 use super::transaction::{Context, Transaction};
 use crate::canary;
-use crate::catalog::{CATALOG_LOCK, Table, TableKey, TableVersion};
+use crate::catalog::{CATALOG_LOCK, Table, TableVersion};
 use crate::error::{Error, Result};
-use crate::lock::{LockForm, LockMode, LockTarget, RecordMode};
+use crate::isolate::{LockForm, LockMode, LockTarget, RecordMode};
+use crate::opening::TableKey;
 use crate::rarely::rarely;
 use crate::row::{IntoKey, Key, Row, RowView, WhichIndex};
 

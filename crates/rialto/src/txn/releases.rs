@@ -1,8 +1,8 @@
 //! [`Releases`]: locks that a transaction's own thread cannot release.
 //!
 //! A transaction by a handle may end in the body of another transaction, which has lock tables of executors out until the body
-//! has ended (`lock/local/own_lease.rs`). Any transaction may end while another thread's body has tables out (L15 in
-//! `lock/local/mod.rs`). Another thread releases what such a transaction holds at executors; it waits until the tables are
+//! has ended (`isolate/local/own_lease.rs`). Any transaction may end while another thread's body has tables out (L15 in
+//! `isolate/local/mod.rs`). Another thread releases what such a transaction holds at executors; it waits until the tables are
 //! back.
 //!
 //! Kept here:
@@ -23,7 +23,7 @@ use parking_lot::{Condvar, Mutex};
 
 use super::transaction::Context;
 use crate::core::Core;
-use crate::lock::Owner;
+use crate::isolate::Owner;
 
 /// The lock slot of a transaction that has ended, with what it holds at executors.
 pub(crate) struct Debt {

@@ -11,7 +11,7 @@ use crate::canary;
 use crate::catalog::{Followed, Table, TableVersion};
 use crate::error::{Error, Result};
 use crate::ids::Lsn;
-use crate::lock::{LockForm, LockMode, LockPolicy, LockTarget, RecordMode, Span};
+use crate::isolate::{LockForm, LockMode, LockPolicy, LockTarget, RecordMode, Span};
 use crate::row::{IntoKey, Key, RowView, Schema, Value, WhichIndex};
 use crate::store::memory::RecordRef;
 pub use crate::store::memory::index::Direction;

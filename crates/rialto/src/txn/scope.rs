@@ -5,10 +5,11 @@
 use std::ops::Bound;
 
 use super::transaction::Context;
-use crate::catalog::{Table, TableKey};
+use crate::catalog::Table;
 use crate::error::{Error, Result};
 use crate::ids::TableId;
-use crate::lock::{RecordMode, SpanRef};
+use crate::isolate::{RecordMode, SpanRef};
+use crate::opening::TableKey;
 use crate::row::{Key, WhichIndex};
 
 /// What is done with what is touched.

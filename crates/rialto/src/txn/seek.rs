@@ -11,14 +11,15 @@ use super::scan::{ByteScan, Reads, ScanScratch};
 use super::scope::Scope;
 use super::transaction::Context;
 use crate::canary;
-use crate::catalog::{TableKey, TableVersion};
+use crate::catalog::TableVersion;
 use crate::core::Core;
 use crate::error::{Error, Result};
 use crate::ids::{IndexId, Lsn};
-use crate::lock::{
+use crate::isolate::{
     Acquired, Lent, LockError, LockForm, LockManager, LockMode, LockTarget, LockWords, Owner, RecordMode,
     SpanRef, Wait,
 };
+use crate::opening::TableKey;
 use crate::rarely::rarely;
 use crate::row::{IntoKey, Key, WhichIndex};
 use crate::store::memory::index::{Direction, Found, Leaf};

@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
-use crate::catalog::{NumberShare, NumbersAtHand, Opening, TableKey, TableVersion};
+use crate::catalog::{NumberShare, NumbersAtHand, TableVersion};
 use crate::ids::TableId;
+use crate::opening::{Opening, TableKey};
 
 /// A power of two; of tables whose numbers agree in the low bits, one is found at the first look.
 const PLACES: usize = 16;

@@ -23,24 +23,24 @@ use super::tables::TableCache;
 use super::ticket::Ticket;
 use super::unlocked::UnlockedReads;
 use super::write_set::{ENTRIES_PER_PACKET, Mark, WriteSet, key_of};
+use crate::account::blocked::Blocked;
 use crate::account::waits::{Waiting, Waits};
 use crate::account::{Ledger, ProcedureId};
 use crate::canary;
-use crate::catalog::Opening;
+use crate::commit::Gate;
 use crate::core::{Core, Lease};
-use crate::engine::transaction_server::blocked::Blocked;
 use crate::error::{Error, Result};
 use crate::ids::Lsn;
-use crate::in_flight::Gate;
 use crate::inside::check_may_wait;
 use crate::io::{FOR_EVER, Moment};
-use crate::lock::{LockError, LockTarget, Owner, Wait};
+use crate::isolate::{LockError, LockTarget, Owner, Wait};
 use crate::log::group_commit::WAIT_MAX;
 use crate::log::{Durability, HomeSlot, PacketKind, PacketSlot, Patience};
-use crate::options::Logging;
+use crate::opening::Opening;
 use crate::rarely::rarely;
 use crate::row::{FieldPatch, Key};
 use crate::store::memory::{RecordRef, SegmentId};
+use crate::txn::Logging;
 
 /// How often a commit looks again that waits at a gate, for room for snapshots, or for definitions.
 const GATE_LOOK_EVERY: Duration = Duration::from_millis(10);
@@ -152,7 +152,7 @@ pub(crate) struct Context {
     pub promised: usize,
     /// Its commit has waited, and goes on without its executor's turn.
     blocked: Option<Blocked>,
-    /// Its commit has passed the gate of [`Definitions`](crate::in_flight::Definitions), and keeps others there.
+    /// Its commit has passed the gate of [`Definitions`](crate::commit::Definitions), and keeps others there.
     defines: bool,
     /// Where hidden row numbers come from.
     pub numbers: NumberSource,
@@ -531,7 +531,7 @@ impl Context {
     ) -> Error {
         // The next transaction of the context begins without.
         (self.was_refused, self.has_times) = (true, true);
-        let lock = || self.core.catalog.print_lock(&target(&self.tables, &self.key));
+        let lock = || target(&self.tables, &self.key).in_words(&self.core.catalog);
         match error {
             LockError::Deadlock => {
                 let error = Error::Deadlock { waiting_for: lock() };

@@ -12,7 +12,7 @@ use super::seek::{Place, Probe};
 use super::transaction::{Context, Transaction};
 use crate::catalog::Table;
 use crate::error::{Error, Result};
-use crate::lock::{LockForm, RecordMode, SpanRef};
+use crate::isolate::{LockForm, RecordMode, SpanRef};
 use crate::row::{IntoKey, Key, KeyShape, RowView, WhichIndex};
 
 impl Transaction<'_> {

@@ -19,7 +19,7 @@ use crate::catalog::TableVersion;
 use crate::core::Core;
 use crate::error::{Error, Result};
 use crate::ids::Lsn;
-use crate::lock::{LockForm, ThinWord};
+use crate::isolate::{LockForm, ThinWord};
 use crate::rarely::rarely;
 use crate::row::WhichIndex;
 use crate::store::memory::index::{Found, Leaf};

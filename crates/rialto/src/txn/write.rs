@@ -13,7 +13,7 @@ use super::transaction::{Context, Transaction};
 use super::write_set::{Effect, Mark, Target, Write, WriteKind};
 use crate::catalog::Table;
 use crate::error::{Error, Result};
-use crate::lock::{LockMode, RecordMode};
+use crate::isolate::{LockMode, RecordMode};
 use crate::rarely::rarely;
 use crate::row::{IntoKey, Row, RowView, Schema, Value, ValueRef, WhichIndex, encode, encode_borrowed};
 use crate::store::memory::RecordRef;

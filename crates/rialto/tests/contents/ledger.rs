@@ -254,9 +254,9 @@ fn lives(seed: u64, most_is_defined: bool, tally: &mut Tally) {
     let mut state = Contents::default();
     for life in 0..4 {
         let about = &format!("RIALTO_SEED={seed}, life {life}, {}", describe(&options));
-        let fault = random.chance(1, 6).then(|| {
+        let fault = random.chance(1, 4).then(|| {
             let kind = one_of(&mut random, &[FaultKind::Write, FaultKind::Sync, FaultKind::SyncReverts]);
-            (kind, one_of(&mut random, &["", "log-"]))
+            (kind, one_of(&mut random, &["", "log-", "log-"]))
         });
         // A failed sync of the directory ends the file system: until the machine starts again no other one succeeds.
         let needs_machine = matches!(fault, Some((FaultKind::Sync | FaultKind::SyncReverts, "")));
@@ -269,7 +269,8 @@ fn lives(seed: u64, most_is_defined: bool, tally: &mut Tally) {
         }
         let told: Vec<Told> = state.counts.iter().map(|count| Told::at(*count, None)).collect();
         if let Some((kind, name)) = fault {
-            disk.fail(kind, name, random.below(200));
+            let scale = random.below(9);
+            disk.fail(kind, name, random.below(1 << scale));
         }
         let many = 10 + random.below(60) as i64;
         let (each, definitions) = if most_is_defined { (many / 10, 2 * many) } else { (many, many / 3) };

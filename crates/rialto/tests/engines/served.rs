@@ -8,7 +8,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use rialto::engine::transaction_server::Response;
+use rialto::engine::servers::Response;
 use rialto::io::{MemoryDisk, Random};
 use rialto::row::{Column, ColumnType, Value};
 use rialto::{
@@ -96,7 +96,7 @@ impl Client<'_> {
         self.messages.recycle(response);
     }
 
-    fn run(mut self, server: &rialto::engine::transaction_server::ServedProcedure, random: &mut Random) {
+    fn run(mut self, server: &rialto::engine::servers::ServedProcedure, random: &mut Random) {
         for tag in 0..60 {
             let mut request = self.messages.request(server);
             let how = if random.chance(1, 6) { 1 + random.below(2) as i32 } else { 0 };

@@ -162,7 +162,7 @@ fn judge(places: &[Place]) -> (Part, Option<Inside>) {
         .filter(|place| in_kernel(&place.file).is_some())
         .collect();
     let words = || of_locks.iter().map(|place| last_word(&place.function));
-    let waits = is_slow || words().any(|word| WAITS.contains(&word)) || file.starts_with("lock/deadlock");
+    let waits = is_slow || words().any(|word| WAITS.contains(&word)) || file.starts_with("isolate/deadlock");
     let gives_back = |word: &str| {
         let behind = |begin: &str| {
             word.strip_prefix(begin).is_some_and(|rest| rest.is_empty() || rest.starts_with('_'))
@@ -172,7 +172,7 @@ fn judge(places: &[Place]) -> (Part, Option<Inside>) {
     let releases = words().any(gives_back);
     let is_local = of_locks
         .iter()
-        .any(|place| in_kernel(&place.file).is_some_and(|file| file.starts_with("lock/local/")));
+        .any(|place| in_kernel(&place.file).is_some_and(|file| file.starts_with("isolate/local/")));
     let part = match (waits, is_local) {
         (true, _) => Part::LockContention,
         (false, true) => Part::Engine,
@@ -198,10 +198,10 @@ mod tests {
     #[test]
     fn names_are_cut_to_their_last_word() {
         for (function, word) in [
-            ("rialto::lock::manager::LockManager::release_all", "release_all"),
-            ("<rialto::lock::LockManager as core::ops::Drop>::drop", "drop"),
+            ("rialto::isolate::manager::LockManager::release_all", "release_all"),
+            ("<rialto::isolate::LockManager as core::ops::Drop>::drop", "drop"),
             ("release_all_thin<rialto::store::Segments<u64>::Kind>", "release_all_thin"),
-            ("rialto::lock::local::release_locals::{{closure}}", "release_locals"),
+            ("rialto::isolate::local::release_locals::{{closure}}", "release_locals"),
             ("{closure#0}", "{closure#0}"),
             ("syscall", "syscall"),
         ] {
@@ -211,9 +211,10 @@ mod tests {
 
     #[test]
     fn stacks_are_judged_by_the_first_file_of_the_kernel() {
-        let manager = ("rialto::lock::manager::LockManager::record", "/x/crates/rialto/src/lock/manager.rs");
-        let release = ("release_all", "crates/rialto/src/lock/manager.rs");
-        let local = ("rialto::lock::local::LockManager::local", "crates/rialto/src/lock/local/mod.rs");
+        let manager =
+            ("rialto::isolate::manager::LockManager::record", "/x/crates/rialto/src/isolate/manager.rs");
+        let release = ("release_all", "crates/rialto/src/isolate/manager.rs");
+        let local = ("rialto::isolate::local::LockManager::local", "crates/rialto/src/isolate/local/mod.rs");
         let commit = ("rialto::txn::Context::commit", "crates/rialto/src/txn/transaction.rs");
         let client = ("rialto_bench::driver::client::run", "crates/rialto-bench/src/driver/client.rs");
         let copy = ("__memmove_avx", "");
@@ -232,29 +233,29 @@ mod tests {
             ),
             (vec![slow, release, commit], (Part::LockContention, Some(Inside::ReleaseContention))),
             (
-                vec![copy, ("release", "crates/rialto/src/lock/head.rs"), release, commit],
+                vec![copy, ("release", "crates/rialto/src/isolate/head.rs"), release, commit],
                 (Part::LockManager, Some(Inside::Release)),
             ),
             (
-                vec![park, ("sleep", "crates/rialto/src/lock/manager.rs"), manager],
+                vec![park, ("sleep", "crates/rialto/src/isolate/manager.rs"), manager],
                 (Part::LockContention, Some(Inside::AcquireContention)),
             ),
             (vec![copy, local, commit], (Part::Engine, Some(Inside::Acquire))),
             (vec![slow, local, commit], (Part::LockContention, Some(Inside::AcquireContention))),
             (
-                vec![("wait", "crates/rialto/src/lock/local/executor.rs"), local],
+                vec![("wait", "crates/rialto/src/isolate/local/executor.rs"), local],
                 (Part::LockContention, Some(Inside::AcquireContention)),
             ),
             (
                 vec![
-                    ("put_back", "crates/rialto/src/lock/local/executor.rs"),
-                    ("end_stint", "crates/rialto/src/lock/local/stint.rs"),
+                    ("put_back", "crates/rialto/src/isolate/local/executor.rs"),
+                    ("end_stint", "crates/rialto/src/isolate/local/stint.rs"),
                     commit,
                 ],
                 (Part::Engine, Some(Inside::Release)),
             ),
             (
-                vec![("ends_behind", "crates/rialto/src/lock/local/span.rs"), local],
+                vec![("ends_behind", "crates/rialto/src/isolate/local/span.rs"), local],
                 (Part::Engine, Some(Inside::Acquire)),
             ),
             (vec![("run_on", "crates/rialto/src/engine/conventional.rs"), client], (Part::Engine, None)),

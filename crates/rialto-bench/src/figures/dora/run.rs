@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use rialto::lock::LockCounters;
+use rialto::isolate::LockCounters;
 use rialto::{Database, Metrics};
 
 use super::super::Lab;

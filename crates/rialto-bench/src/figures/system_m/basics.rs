@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::{Duration, Instant};
 
 use rialto::io::{AlignedBuffer, Caching, Disk, File, FileDisk, MemoryDisk, Open};
-use rialto::lock::{LockManager, LockOptions, LockPolicy, RecordMode, Wait};
+use rialto::isolate::{LockManager, LockOptions, LockPolicy, RecordMode, Wait};
 use rialto::log::{Durability, Log, LogOptions, LogThreads, PacketKind};
 use rialto::store::memory::{Budget, SEGMENT_BYTES, Segments};
 use rialto::{HeapId, IndexId};

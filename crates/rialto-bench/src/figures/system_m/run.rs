@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use rialto::engine::transaction_server::TransactionServerStats;
+use rialto::engine::servers::TransactionServerStats;
 use rialto::io::FileDisk;
 use rialto::{Checkpointing, Database, Logging, Metrics, Options, ServerTimes, TransactionServerOptions};
 

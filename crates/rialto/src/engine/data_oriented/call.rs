@@ -16,7 +16,7 @@ use crate::engine::sent::{Landed, Sent, Until};
 use crate::error::Result;
 use crate::foreign::{Panic, catch};
 use crate::inside::InBody;
-use crate::lock::SpanRef;
+use crate::isolate::SpanRef;
 use crate::log::Listener;
 use crate::row::{Key, Value};
 use crate::txn::{Ticket, TxOptions};

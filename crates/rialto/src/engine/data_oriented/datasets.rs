@@ -1,6 +1,6 @@
 //! Datasets of about equal size: a policy. It is told keys that lie evenly in an index, and makes a routing rule.
 
-use crate::lock::RoutingRule;
+use crate::isolate::RoutingRule;
 use crate::row::{Key, LeadingColumns};
 
 /// Datasets of about as many keys each, the first of them the first executor's, and so on. `marks` are keys of an index, or
@@ -44,7 +44,7 @@ mod tests {
     use smallvec::SmallVec;
 
     use super::*;
-    use crate::lock::SpanRef;
+    use crate::isolate::SpanRef;
     use crate::row::{Column, ColumnType, IntoKey, Schema, Value, WhichIndex};
 
     const EXECUTORS: u16 = 64;

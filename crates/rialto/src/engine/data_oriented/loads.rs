@@ -4,7 +4,7 @@
 use hashbrown::HashMap;
 
 use crate::ids::IndexId;
-use crate::lock::{Look, RoutingRule};
+use crate::isolate::{Look, RoutingRule};
 use crate::row::Key;
 
 /// The busiest executor may have so many times the mean of the requests before anything is changed.
@@ -132,7 +132,7 @@ mod tests {
 
     use super::*;
     use crate::io::Random;
-    use crate::lock::{RecordMode, SpanRef};
+    use crate::isolate::{RecordMode, SpanRef};
 
     const INDEX: IndexId = IndexId(7);
     const EXECUTORS: usize = 4;

@@ -1,7 +1,7 @@
 //! The data-oriented engine (the DORA paper): threads own data, transactions travel.
 //!
 //! - Local lock tables, one an executor, and the routing rules that say whose the keys of an index are, are in
-//!   [`lock`](crate::lock), as [`LockForm::Local`](crate::LockForm::Local). An executor is a structure: whoever has its table
+//!   [`lock`](crate::isolate), as [`LockForm::Local`](crate::LockForm::Local). An executor is a structure: whoever has its table
 //!   runs what there is to do with it.
 //! - *In place*, the default: whoever calls runs the call, in a stint at the executors that it needs
 //!   ([`phase`](super::phase)).

@@ -9,7 +9,7 @@ use crate::core::Core;
 use crate::database::Database;
 use crate::error::{Error, Result};
 use crate::inside::InBody;
-use crate::lock::LockForm;
+use crate::isolate::LockForm;
 use crate::options::Options;
 
 /// Between which bounds the resource manager chooses the numbers. One change at a time.

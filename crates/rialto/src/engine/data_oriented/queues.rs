@@ -1,7 +1,7 @@
 //! [`Queues`]: what there is to do for the threads that own executors, and these threads.
 //!
 //! Each thread has a [`Dispatch`], System M's hand-over: one *priority* thread takes tasks off the queue, a group under one
-//! hold of its latch, and runs them one after the other; while one of them waits for a lock or for the log ([`Blocked`](crate::engine::transaction_server::blocked::Blocked)) a *standby* thread goes
+//! hold of its latch, and runs them one after the other; while one of them waits for a lock or for the log ([`Blocked`](crate::account::blocked::Blocked)) a *standby* thread goes
 //! on with the next, so that the executor itself never waits. Standbys are hired as they are needed.
 //!
 //! Kept here: whoever has been let in goes through. Calls are let in up to a bound, at which callers wait (back-pressure);
@@ -17,10 +17,10 @@ use parking_lot::{Condvar, Mutex};
 use smallvec::SmallVec;
 
 use super::flight::{Here, Task};
+use crate::account::blocked::{Turns, take_turns};
 use crate::core::Core;
-use crate::engine::transaction_server::blocked::{Turns, take_turns};
-use crate::engine::transaction_server::dispatch::{Dispatch, Standing, Waiter};
-use crate::engine::transaction_server::dispatches::Dispatches;
+use crate::engine::servers::dispatch::{Dispatch, Standing, Waiter};
+use crate::engine::servers::dispatches::Dispatches;
 use crate::error::{Error, Result};
 use crate::inside::InBody;
 

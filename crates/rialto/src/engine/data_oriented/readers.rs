@@ -3,7 +3,7 @@
 use hashbrown::{HashMap, HashSet};
 
 use crate::ids::IndexId;
-use crate::lock::{Look, RecordMode};
+use crate::isolate::{Look, RecordMode};
 
 /// After so many looks what is known is forgotten.
 const LOOKS: u32 = 20;

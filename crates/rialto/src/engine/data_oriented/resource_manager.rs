@@ -14,9 +14,9 @@ use super::loads::Loads;
 use super::numbers::resize;
 use super::readers::{Move, Readers};
 use crate::core::Core;
+use crate::engine::Planning;
 use crate::ids::IndexId;
-use crate::lock::RoutingRule;
-use crate::options::Planning;
+use crate::isolate::RoutingRule;
 use crate::row::{Key, WhichIndex};
 
 /// How often it looks at the tables.

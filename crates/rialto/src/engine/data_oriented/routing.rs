@@ -6,7 +6,7 @@ use crate::catalog::TableVersion;
 use crate::database::Database;
 use crate::error::{Error, Result};
 use crate::inside::InBody;
-use crate::lock::{LockForm, RoutingRule};
+use crate::isolate::{LockForm, RoutingRule};
 use crate::row::{IntoKey, Key, Value, WhichIndex};
 
 impl Database {

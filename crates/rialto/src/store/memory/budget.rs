@@ -2,6 +2,11 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+/// The least memory that a database can work with, in bytes.
+pub(crate) const MEMORY_BYTES_MIN: u64 = 4 << 20;
+/// The most that it has numbers for at a reasonable cost: 16 bytes for each segment of 64 KiB that there can be.
+pub(crate) const MEMORY_BYTES_MAX: u64 = 1 << 44;
+
 /// A bound on bytes that several parts take from, in chunks large enough that its counter is rarely touched.
 ///
 /// Invariant: nothing is taken that would make `used` pass `limit` and what there is of a reserve, whatever threads do; bytes are

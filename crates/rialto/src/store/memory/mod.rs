@@ -15,7 +15,9 @@
 
 pub mod budget;
 pub mod heap;
+pub(crate) mod image;
 pub mod index;
+pub(crate) mod load_file;
 pub mod painting;
 mod region;
 pub mod segments;
@@ -24,5 +26,6 @@ mod words;
 
 pub use budget::Budget;
 pub use heap::{Claims, Heap, Unclaimed};
+pub(crate) use load_file::{Committed, LoadFile};
 pub use segments::{RecordRef, SEGMENT_BYTES, SegmentId, Segments};
 pub use words::{BodyWords, Words, same_version};

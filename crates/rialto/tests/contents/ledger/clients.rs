@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use rialto::engine::transaction_server::{MessageServer, ServedProcedure};
+use rialto::engine::servers::{MessageServer, ServedProcedure};
 use rialto::io::Random;
 use rialto::row::{ColumnType, Value};
 use rialto::{

@@ -5,7 +5,7 @@ use std::sync::Mutex;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
-use rialto::engine::transaction_server::{MessageServer, ServedProcedure};
+use rialto::engine::servers::{MessageServer, ServedProcedure};
 use rialto::io::Random;
 use rialto::row::Value;
 use rialto::{

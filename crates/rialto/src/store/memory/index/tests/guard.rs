@@ -1,4 +1,4 @@
-//! The guard of a leaf and the interval locks (L6, `lock/interval.rs`) under loom: a scan that finds the leaf guarded reads it without its latch,
+//! The guard of a leaf and the interval locks (L6, `isolate/interval.rs`) under loom: a scan that finds the leaf guarded reads it without its latch,
 //! and an insert that finds no interval takes the guard away.
 
 use super::super::latch::Latch;
@@ -11,12 +11,12 @@ use crate::ids::IndexId;
 
 /// The interval locks, compiled a second time.
 #[allow(dead_code, clippy::duplicate_mod, reason = "the model uses a part of it, with loom's primitives")]
-#[path = "../../../../lock/interval.rs"]
+#[path = "../../../../isolate/interval.rs"]
 mod interval;
 
 use interval::{Admission, IntervalTable};
 
-/// `lock/sync.rs` as the model sees it.
+/// `isolate/sync.rs` as the model sees it.
 mod sync {
     use std::cell::Cell;
 

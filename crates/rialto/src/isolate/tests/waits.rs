@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::{INDEX, manager, name, patient, refusing, until_waiting, within};
 use crate::ids::TableId;
-use crate::lock::{Acquired, LockError, LockMode, LockTarget, RecordMode, Wait};
+use crate::isolate::{Acquired, LockError, LockMode, LockTarget, RecordMode, Wait};
 
 #[test]
 fn a_wait_ends_at_its_timeout_and_leaves_nothing_behind() {

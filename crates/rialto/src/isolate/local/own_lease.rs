@@ -17,12 +17,13 @@
 //! out. A wait for a transaction of another database is treated like a wait outside of any database: it is part of the body's
 //! time, too.
 //!
-//! [`Blocked`]: crate::engine::transaction_server::blocked::Blocked
+//! [`Blocked`]: crate::account::blocked::Blocked
 
 use std::cell::Cell;
 
 use super::super::manager::LockManager;
 use super::super::slot::Owner;
+use crate::account::blocked::keep_turn;
 
 #[derive(Debug, Clone, Copy)]
 struct Lease {
@@ -38,6 +39,11 @@ thread_local! {
     static OF_THREAD: Cell<Option<Lease>> = const { Cell::new(None) };
 }
 
+fn set(lease: Option<Lease>) {
+    OF_THREAD.set(lease);
+    keep_turn(lease.is_some_and(|lease| lease.is_out));
+}
+
 /// The calling thread runs a body whose transaction has lock tables out, until this is dropped.
 #[derive(Debug)]
 pub struct OwnLease {
@@ -51,22 +57,17 @@ impl OwnLease {
         OF_THREAD.get().is_some_and(|lease| lease.is_met)
     }
 
-    /// Whether the calling thread has lock tables out for the body that it runs.
-    pub fn is_out() -> bool {
-        OF_THREAD.get().is_some_and(|lease| lease.is_out)
-    }
-
     /// Another transaction of the calling thread would have to wait: the lease is met.
     fn meet() {
         if let Some(lease) = OF_THREAD.get() {
-            OF_THREAD.set(Some(Lease { is_met: true, ..lease }));
+            set(Some(Lease { is_met: true, ..lease }));
         }
     }
 }
 
 impl Drop for OwnLease {
     fn drop(&mut self) {
-        OF_THREAD.set(self.around);
+        set(self.around);
     }
 }
 
@@ -79,7 +80,8 @@ impl LockManager {
             return None;
         }
         let (manager, owner) = (self.address(), owner.id());
-        let around = OF_THREAD.replace(Some(Lease { manager, owner, is_out: true, is_met: false }));
+        let around = OF_THREAD.get();
+        set(Some(Lease { manager, owner, is_out: true, is_met: false }));
         Some(OwnLease { around })
     }
 
@@ -89,7 +91,7 @@ impl LockManager {
             && self.is_mine(lease)
             && lease.owner == owner
         {
-            OF_THREAD.set(Some(Lease { is_out: false, ..lease }));
+            set(Some(Lease { is_out: false, ..lease }));
         }
     }
 

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use crate::catalog::{CATALOG_LOCK, Catalog};
 use crate::ids::{IndexId, TableId};
 
 /// The name of a record lock: a key of an index, whether a record of that key exists or not.
@@ -35,6 +36,28 @@ pub enum LockTarget {
         /// The key to be inserted.
         key: Vec<u8>,
     },
+}
+
+impl LockTarget {
+    /// What it is, by the names of tables and the values of keys.
+    pub(crate) fn in_words(&self, catalog: &Catalog) -> String {
+        let keyed = |index: IndexId, key: &[u8], what: &str| match catalog.index_by_id(index) {
+            Some((table, which)) => {
+                let schema = table.schema();
+                format!("{what} {} of table \"{}\"", schema.print_key(which, key), schema.table())
+            }
+            None => self.to_string(),
+        };
+        match self {
+            LockTarget::Table(id) if *id == CATALOG_LOCK => "the catalog".to_owned(),
+            LockTarget::Table(id) => match catalog.by_id(*id) {
+                Some(table) => format!("table \"{}\"", table.name()),
+                None => self.to_string(),
+            },
+            LockTarget::Record { index, key } => keyed(*index, key, "key"),
+            LockTarget::Interval { index, key } => keyed(*index, key, "an interval around key"),
+        }
+    }
 }
 
 impl fmt::Display for LockTarget {

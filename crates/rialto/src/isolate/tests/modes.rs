@@ -1,6 +1,8 @@
 //! The compatibility matrix and the joins of modes.
 
-use crate::lock::LockMode::{self, Exclusive, IntentExclusive, IntentShared, Shared, SharedIntentExclusive};
+use crate::isolate::LockMode::{
+    self, Exclusive, IntentExclusive, IntentShared, Shared, SharedIntentExclusive,
+};
 
 #[test]
 fn the_compatibility_matrix_is_the_textbooks() {

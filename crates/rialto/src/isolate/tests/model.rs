@@ -35,7 +35,7 @@ mod view;
 mod wait;
 
 mod sync {
-    //! `lock/sync.rs`, modelled.
+    //! `isolate/sync.rs`, modelled.
 
     /// Two in one, and one in another.
     pub(super) const STRIPES: usize = 2;

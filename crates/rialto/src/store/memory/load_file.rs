@@ -24,11 +24,11 @@ use std::sync::Arc;
 use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 
 use super::image::{self, ImageHeader, seed_of};
+use super::segments::UNIT_BYTES;
 use crate::catalog::system::LAST_ID;
 use crate::error::{Error, Result};
 use crate::ids::{HeapId, Lsn};
 use crate::io::{AlignedBuffer, Caching, Disk, DiskResult, File, Open};
-use crate::store::memory::segments::UNIT_BYTES;
 use crate::store::memory::{Budget, Heap, SEGMENT_BYTES, SegmentId, Segments};
 
 const MAGIC: &[u8; 8] = b"RIALTOLD";

@@ -23,7 +23,7 @@ use super::slot::{
 };
 use super::sync::{AtomicBool, AtomicU32, Mutex, MutexGuard, look_a_while};
 use super::wait::{LockError, LockPolicy, Wait};
-use crate::engine::transaction_server::blocked::Blocked;
+use crate::account::blocked::Blocked;
 use crate::ids::{IndexId, TableId};
 use crate::io::Moment;
 use crate::rarely::rarely;

@@ -10,7 +10,7 @@ use std::time::Instant;
 use super::thin::{Words, lock};
 use super::{INDEX, refusing};
 use crate::ids::TableId;
-use crate::lock::{LockForm, LockManager, LockMode, LockName, LockOptions, RecordMode};
+use crate::isolate::{LockForm, LockManager, LockMode, LockName, LockOptions, RecordMode};
 
 /// Locks per transaction.
 const LOCKS: u64 = 10;

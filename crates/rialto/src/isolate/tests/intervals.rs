@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::{Dice, INDEX, manager, patient, refusing, seed, until_waiting, within};
 use crate::ids::IndexId;
-use crate::lock::{
+use crate::isolate::{
     Admission, LockError, LockTarget,
     interval::{INDEXES_IN_DETAIL, INTERVALS_PER_OWNER_MAX, SPARE_MAX},
 };

@@ -9,8 +9,8 @@ use std::time::Duration;
 use super::{Dice, INDEX, manager, patient, refusing, seed, until_waiting, within};
 use crate::ids::TableId;
 use crate::io::Moment;
-use crate::lock::thin::CHUNKS_KEPT;
-use crate::lock::{
+use crate::isolate::thin::CHUNKS_KEPT;
+use crate::isolate::{
     Acquired, LockError, LockManager, LockMode, LockOptions, LockTarget, LockWords, Owner, RecordMode,
     ThinWord, Wait,
 };

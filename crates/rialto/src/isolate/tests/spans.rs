@@ -4,7 +4,7 @@ use std::ops::Bound::{Excluded, Included, Unbounded};
 
 use std::ops::Bound;
 
-use crate::lock::{Span, SpanRef};
+use crate::isolate::{Span, SpanRef};
 
 /// All keys of up to three letters, of two letters and the extremes of a byte.
 fn keys() -> Vec<Vec<u8>> {

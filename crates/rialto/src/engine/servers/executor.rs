@@ -5,11 +5,11 @@ use std::task::{Wake, Waker};
 
 use parking_lot::Mutex;
 
-use super::blocked::{Turns, take_turns};
 use super::dispatch::Dispatch;
 use super::forwarder::{Forwarder, Places};
 use super::mailbox::Mailbox;
 use super::request::Letter;
+use crate::account::blocked::{Turns, take_turns};
 use crate::account::processor;
 use crate::core::{Core, Lease};
 use crate::database::{Database, Run, Runs};

@@ -6,9 +6,9 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use super::{database_with, until};
+use crate::account::blocked::{Turns, take_turns};
+use crate::commit::Gate;
 use crate::core::Core;
-use crate::engine::transaction_server::blocked::{Turns, take_turns};
-use crate::in_flight::Gate;
 use crate::io::MemoryDisk;
 use crate::row::{Column, ColumnType, Value};
 use crate::{Checkpointing, Database, Durability, Error, Options, Table, TableDef, Transaction, TxOptions};

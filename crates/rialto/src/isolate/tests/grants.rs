@@ -5,10 +5,10 @@ use std::thread;
 
 use super::{INDEX, manager, name, patient, refusing, until_waiting};
 use crate::ids::{IndexId, TableId};
-use crate::lock::head::HEADS_KEPT;
-use crate::lock::name::HeadName;
-use crate::lock::slot::HELD_KEPT;
-use crate::lock::{Acquired, LockError, LockManager, LockMode, LockName, LockOptions, Owner, RecordMode};
+use crate::isolate::head::HEADS_KEPT;
+use crate::isolate::name::HeadName;
+use crate::isolate::slot::HELD_KEPT;
+use crate::isolate::{Acquired, LockError, LockManager, LockMode, LockName, LockOptions, Owner, RecordMode};
 use crate::looks::LOOKS;
 use crate::seed::keys_of_one_place;
 

@@ -71,7 +71,6 @@
 //! [`forwarder`] (responses that wait for the log), [`executor`], [`blocked`] (how a wait deep in the kernel lets a standby
 //! run). `model.rs` checks the first three under a model checker.
 
-pub(crate) mod blocked;
 pub(super) mod dispatch;
 pub(super) mod dispatches;
 mod executor;

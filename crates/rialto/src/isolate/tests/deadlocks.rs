@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::{INDEX, manager, name, patient, until_waiting, within};
 use crate::ids::TableId;
 use crate::io::Moment;
-use crate::lock::{LockError, LockManager, LockMode, LockOptions, Owner, RecordMode, VictimPolicy};
+use crate::isolate::{LockError, LockManager, LockMode, LockOptions, Owner, RecordMode, VictimPolicy};
 
 fn exclusive(manager: &LockManager, owner: &mut Owner, key: u64) -> Result<(), LockError> {
     let key = key.to_be_bytes();

@@ -6,12 +6,12 @@ use std::thread::JoinHandle;
 
 use super::MessageServer;
 use super::executor::{Executor, Shared};
-use crate::catalog::Opening;
 use crate::database::Database;
 use crate::engine::ActionMode;
 use crate::engine::procedure::Registered;
 use crate::error::{Error, Result};
 use crate::inside::InBody;
+use crate::opening::Opening;
 use crate::txn::options::TxOptions;
 
 /// The longest request queue.

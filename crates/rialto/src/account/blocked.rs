@@ -6,17 +6,15 @@
 //! says so, too. A commit that has waited goes on without the turn, and waits for it when it has ended (`Context::leave_turn`): others
 //! do not wait for the body that has the turn, as they would for what the commit holds.
 //!
-//! **A thread that has lock tables out keeps its turn** (L12 in `lock/local/`). It has some only while it runs a body whose transaction
-//! has an executor lease ([`OwnLease`]), and then it waits for no other transaction, but for the log or a checkpoint at most. These
+//! **A thread that has lock tables out keeps its turn** (L12 in `isolate/local/`). It has some only while it runs a body whose transaction
+//! has an executor lease (`OwnLease`), and then it waits for no other transaction, but for the log or a checkpoint at most. These
 //! need no turn: they wait for commits, and none waits for its turn while it keeps a gate, a place that is not applied, or the log's room.
 
 use std::cell::Cell;
 use std::sync::Arc;
 
-use crate::lock::OwnLease;
-
 /// Who lets others run.
-pub(in crate::engine) trait Turns: Send + Sync {
+pub(crate) trait Turns: Send + Sync {
     /// The calling executor is about to block.
     fn leave(&self);
     /// What it waited for is there: returns when it is its turn.
@@ -26,6 +24,13 @@ pub(in crate::engine) trait Turns: Send + Sync {
 thread_local! {
     /// None: the thread is no executor, or is blocked already. So it is when this is gone, since the thread ends.
     static TURNS: Cell<Option<Arc<dyn Turns>>> = const { Cell::new(None) };
+    /// Whether the thread has lock tables out.
+    static KEEPS_ITS_TURN: Cell<bool> = const { Cell::new(false) };
+}
+
+/// From now on the calling thread keeps its turn while it is blocked, or does no more.
+pub(crate) fn keep_turn(keeps: bool) {
+    KEEPS_ITS_TURN.set(keeps);
 }
 
 fn set_turns(turns: Option<Arc<dyn Turns>>) {
@@ -36,13 +41,13 @@ fn set_turns(turns: Option<Arc<dyn Turns>>) {
 /// Makes the calling thread an executor, until what this gives is dropped. What the thread does afterwards, such as to close the
 /// database with the last handle, is nobody's turn.
 #[must_use = "the thread is an executor only as long as this lives"]
-pub(in crate::engine) fn take_turns(turns: Arc<dyn Turns>) -> TakesTurns {
+pub(crate) fn take_turns(turns: Arc<dyn Turns>) -> TakesTurns {
     set_turns(Some(turns));
     TakesTurns
 }
 
 /// The calling thread is an executor.
-pub(in crate::engine) struct TakesTurns;
+pub(crate) struct TakesTurns;
 
 impl Drop for TakesTurns {
     fn drop(&mut self) {
@@ -68,7 +73,7 @@ impl Blocked {
 
     /// Lets another executor run, unless the thread has lock tables out.
     pub fn enter() -> Blocked {
-        if OwnLease::is_out() {
+        if KEEPS_ITS_TURN.get() {
             return Blocked(None);
         }
         let turns = TURNS.try_with(Cell::take).unwrap_or_default();

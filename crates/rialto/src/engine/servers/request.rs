@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 
 use super::mailbox::Mailbox;
 use super::server::ServedProcedure;
-use crate::catalog::Opening;
 use crate::error::Result;
 use crate::log::Durability;
+use crate::opening::Opening;
 use crate::row::Value;
 use crate::txn::options::TxOptions;
 

@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 use super::{Dice, INDEX, patient, refusing, seed, test_seconds, until_waiting, within};
 use crate::catalog::{NumberShare, NumbersAtHand, RowNumbers};
 use crate::ids::{IndexId, TableId};
-use crate::lock::slot::HELD_KEPT;
-use crate::lock::{
+use crate::isolate::slot::HELD_KEPT;
+use crate::isolate::{
     Acquired, LockError, LockForm, LockManager, LockMode, LockOptions, Owner, RecordMode, RoutingRule, Span,
     SpanRef, Wait, Wanted,
 };

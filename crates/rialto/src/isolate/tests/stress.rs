@@ -7,7 +7,7 @@ use std::time::Instant;
 use super::thin::{Words, lock as thin_lock};
 use super::{Dice, INDEX, patient, seed, test_seconds};
 use crate::ids::TableId;
-use crate::lock::{
+use crate::isolate::{
     Acquired, LockError, LockForm, LockManager, LockMode, LockOptions, LockWords, Owner, RecordMode, SpanRef,
 };
 

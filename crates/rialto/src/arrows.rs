@@ -1,0 +1,258 @@
+//! The rooms of the kernel, from the bottom up, and a check that each uses only rooms below it.
+//!
+//! What a file uses is read from its paths: those that begin with `crate::` or `super::`, in `use` declarations and elsewhere. Tests,
+//! and models of them, may use what they like.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::Path;
+
+/// The rooms, lowest first, with the modules that each is made of. A module that is not named at all has no room: name it.
+const ROOMS: &[(&str, &[&str])] = &[
+    (
+        "error",
+        &["canary", "error", "foreign", "growth", "ids", "inside", "looks", "opening", "rarely", "seed"],
+    ),
+    ("io", &["io"]),
+    ("account", &["account"]),
+    ("row", &["row"]),
+    ("catalog", &["catalog"]),
+    ("store", &["store"]),
+    ("log", &["log"]),
+    ("isolate", &["isolate"]),
+    ("commit", &["commit", "txn::apply", "txn::colour"]),
+    ("reply", &["engine::sent", "txn::ticket"]),
+    ("txn", &["txn"]),
+    ("checkpoint", &["checkpoint"]),
+    ("recovery", &["recovery"]),
+    ("engine", &["engine"]),
+    ("backup", &["backup"]),
+    ("database", &["core", "database", "metrics", "open", "options", "records"]),
+];
+
+/// Modules that use a room above their own, and which. Takes no new ones.
+const EXCEPTIONS: &[(&str, &str)] = &[
+    ("backup::redo", "database"),
+    ("backup::restore", "database"),
+    ("catalog", "store"),
+    ("catalog::description", "store"),
+    ("catalog::table", "store"),
+    ("engine::data_oriented::call", "database"),
+    ("engine::data_oriented::flight", "database"),
+    ("engine::data_oriented::numbers", "database"),
+    ("engine::data_oriented::queues", "database"),
+    ("engine::data_oriented::resource_manager", "database"),
+    ("engine::data_oriented::routing", "database"),
+    ("engine::prepared", "database"),
+    ("engine::procedure", "database"),
+    ("engine::sent", "engine"),
+    ("engine::sent", "txn"),
+    ("engine::servers::executor", "database"),
+    ("engine::servers::server", "database"),
+    ("recovery::calls", "database"),
+    ("recovery::conflicts", "engine"),
+    ("recovery::replay_calls", "database"),
+    ("recovery::replay_calls", "engine"),
+    ("txn::apply", "txn"),
+    ("txn::canceller", "database"),
+    ("txn::colour", "txn"),
+    ("txn::releases", "database"),
+    ("txn::seek", "database"),
+    ("txn::ticket", "database"),
+    ("txn::ticket", "txn"),
+    ("txn::transaction", "database"),
+    ("txn::unlocked", "database"),
+];
+
+/// Modules that may use all rooms: tests.
+const TESTS: &[&str] = &["arrows", "fuzz", "histories", "traps", "log::virtual_time"];
+
+/// A module's path below the crate, "" for its root.
+type Module = String;
+
+/// The source files of the kernel that are no tests: the module of each, and its text without comments, literals and tests.
+fn sources() -> BTreeMap<Module, String> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let mut sources = BTreeMap::new();
+    let mut directories = vec![root.clone()];
+    while let Some(directory) = directories.pop() {
+        for entry in fs::read_dir(&directory).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                directories.push(path);
+                continue;
+            }
+            let file = path.strip_prefix(&root).unwrap().to_str().unwrap();
+            let Some(file) = file.strip_suffix(".rs") else { continue };
+            let mut segments: Vec<&str> = file.split('/').collect();
+            if segments.last().is_some_and(|last| ["mod", "lib"].contains(last)) {
+                segments.pop();
+            }
+            let module = segments.join("::");
+            let is_test = segments.iter().any(|segment| ["tests", "model"].contains(segment))
+                || TESTS.iter().any(|tests| is_within(&module, tests));
+            if !is_test {
+                sources.insert(module, without_tests(&code(&fs::read_to_string(&path).unwrap())));
+            }
+        }
+    }
+    sources
+}
+
+/// A text without its comments, and with literals emptied.
+fn code(text: &str) -> String {
+    let mut code = String::with_capacity(text.len());
+    let mut rest = text.chars().peekable();
+    while let Some(sign) = rest.next() {
+        match sign {
+            '/' if rest.peek() == Some(&'/') => {
+                rest.by_ref().find(|sign| *sign == '\n');
+                code.push('\n');
+            }
+            '"' => {
+                code.push_str("\"\"");
+                while let Some(sign) = rest.next().filter(|sign| *sign != '"') {
+                    if sign == '\\' {
+                        rest.next();
+                    }
+                }
+            }
+            _ => code.push(sign),
+        }
+    }
+    code
+}
+
+/// Leaves out each item behind `#[cfg(test)]` and its like.
+fn without_tests(code: &str) -> String {
+    let mut kept = String::new();
+    let mut rest = code;
+    while let Some(at) = rest.find("#[cfg(test)]") {
+        kept.push_str(&rest[..at]);
+        let item = &rest[at..];
+        let mut depth = 0;
+        let end = item.char_indices().find(|(_, sign)| {
+            depth += match sign {
+                '{' => 1,
+                '}' => -1,
+                _ => 0,
+            };
+            // An item ends with its block, a declaration with a semicolon, a field or an arm with a comma.
+            depth < 0 || depth == 0 && ['}', ';', ','].contains(sign)
+        });
+        rest = end.map_or("", |(end, _)| &item[end + 1..]);
+    }
+    kept + rest
+}
+
+/// The paths that a module's code has, from the crate's root on: those in a tree of `use` one by one.
+fn paths(module: &str, code: &str) -> Vec<String> {
+    let mut paths = Vec::new();
+    for start in ["crate::", "super::"] {
+        for (at, _) in code.match_indices(start) {
+            let before = code[..at].chars().next_back();
+            if before.is_some_and(|sign| sign.is_alphanumeric() || sign == '_' || sign == ':') {
+                continue;
+            }
+            let mut base: Vec<&str> =
+                if start == "crate::" { Vec::new() } else { module.split("::").collect() };
+            let mut rest = &code[at..];
+            while let Some(behind) = rest.strip_prefix("super::") {
+                base.pop();
+                rest = behind;
+            }
+            rest = rest.strip_prefix("crate::").unwrap_or(rest);
+            tree(&base.join("::"), rest, &mut paths);
+        }
+    }
+    paths
+}
+
+/// Adds the paths of a tree of `use` below a base. How much of the text it is.
+fn tree(base: &str, text: &str, paths: &mut Vec<String>) -> usize {
+    let is_word = |sign: char| sign.is_alphanumeric() || sign == '_';
+    let mut path = base.to_owned();
+    let mut at = 0;
+    loop {
+        let word = text[at..].find(|sign| !is_word(sign)).unwrap_or(text.len() - at);
+        if word > 0 {
+            let separator = if path.is_empty() { "" } else { "::" };
+            path = format!("{path}{separator}{}", &text[at..at + word]);
+            at += word;
+        }
+        match &text[at..] {
+            rest if rest.starts_with("::") => at += 2,
+            rest if rest.starts_with('{') && text[..at].is_empty() | text[..at].ends_with("::") => {
+                at += 1;
+                loop {
+                    at += text[at..].find(|sign: char| !sign.is_whitespace() && sign != ',').unwrap_or(0);
+                    if text[at..].starts_with('}') {
+                        return at + 1;
+                    }
+                    at += tree(&path, &text[at..], paths);
+                    // A new name that it gets here.
+                    at += text[at..].find([',', '}']).unwrap_or(0);
+                }
+            }
+            _ => {
+                paths.push(path);
+                return at.max(1);
+            }
+        }
+    }
+}
+
+fn is_within(module: &str, other: &str) -> bool {
+    module == other || module.strip_prefix(other).is_some_and(|rest| rest.starts_with("::"))
+}
+
+/// Which room a path leads to, by the longest name of a module that it begins with.
+fn room_of(path: &str) -> Option<usize> {
+    let rooms =
+        ROOMS.iter().enumerate().flat_map(|(room, (_, modules))| modules.iter().map(move |it| (it, room)));
+    let within = rooms.filter(|(module, _)| is_within(path, module));
+    within.max_by_key(|(module, _)| module.len()).map(|(_, room)| room)
+}
+
+/// The names that the crate's root re-exports, each with its path.
+fn re_exports(root: &str) -> BTreeMap<String, String> {
+    let mut all = BTreeMap::new();
+    for (at, _) in root.match_indices("pub use ") {
+        let mut paths = Vec::new();
+        tree("", &root[at + "pub use ".len()..], &mut paths);
+        all.extend(paths.into_iter().map(|path| (path.rsplit("::").next().unwrap().to_owned(), path)));
+    }
+    all
+}
+
+#[test]
+fn arrows_go_down() {
+    let sources = sources();
+    assert!(sources.len() > 200, "{} files are no kernel", sources.len());
+    let names = re_exports(&sources[""]);
+    let mut up = BTreeSet::new();
+    let mut across = 0;
+    for (module, code) in sources.iter().filter(|(module, _)| !module.is_empty()) {
+        let room = room_of(module).unwrap_or_else(|| panic!("the module {module} has no room"));
+        for path in paths(module, code) {
+            let first = path.split("::").next().unwrap();
+            let path = names.get(first).unwrap_or(&path);
+            // A macro, or an item of the root.
+            let Some(used) = room_of(path) else { continue };
+            across += usize::from(used != room);
+            if used > room {
+                up.insert((module.as_str(), ROOMS[used].0, path.clone()));
+            }
+        }
+    }
+    assert!(across > 1_000, "only {across} paths lead from room to room: they are not read");
+    let is_exception = |module: &str, used: &str| EXCEPTIONS.contains(&(module, used));
+    let wrong: Vec<_> = up.iter().filter(|(module, used, _)| !is_exception(module, used)).collect();
+    assert!(wrong.is_empty(), "these use a room above their own: {wrong:#?}");
+    let is_needed = |(module, used): &&(&str, &str)| up.iter().any(|it| (it.0, it.1) == (*module, *used));
+    let idle: Vec<_> = EXCEPTIONS.iter().filter(|it| !is_needed(it)).collect();
+    assert!(
+        idle.is_empty(),
+        "these use no room above their own any more, so take them off the list: {idle:?}"
+    );
+}
