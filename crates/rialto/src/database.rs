@@ -12,7 +12,7 @@ use crate::backup::{BackupKind, BackupReport, Destination};
 use crate::catalog::Table;
 use crate::checkpoint::CheckpointReport;
 use crate::checkpoint::Checkpointing;
-use crate::core::Core;
+use crate::engine::Runtime;
 use crate::engine::sent::Landed;
 use crate::error::{Error, Result};
 use crate::foreign::{Panic, catch};
@@ -30,6 +30,7 @@ use crate::recovery::RecoveryReport;
 use crate::row::Value;
 use crate::txn::cancellation::Cancellation;
 use crate::txn::colour::COLOUR_RETRIES_MAX;
+use crate::txn::core::Core;
 use crate::txn::options::{TxOptions, check_wait};
 use crate::txn::ticket::TicketAccount;
 use crate::txn::transaction::Context;
@@ -181,6 +182,10 @@ impl Database {
         Ok(Database { running: Arc::new(Handle::new(open::open(disk, options)?)) })
     }
 
+    pub(crate) fn runtime(&self) -> &Arc<Runtime> {
+        self.running.runtime()
+    }
+
     pub(crate) fn core(&self) -> &Arc<Core> {
         self.running.core()
     }
@@ -217,7 +222,7 @@ impl Database {
     ) -> Result<Transaction<'static>> {
         let core = self.core();
         let mut victim = match error {
-            Error::Deadlock { .. } if deadlocks < core.options.deadlock_retries_max => victim,
+            Error::Deadlock { .. } if deadlocks < core.defaults.deadlock_retries_max => victim,
             error => return victim.fail(error),
         };
         let started = victim.context().owner.started();
@@ -297,7 +302,7 @@ impl Database {
         mut runs: Runs,
         mut body: impl FnMut(&mut Transaction) -> Result<T>,
     ) -> Result<(T, Committed)> {
-        let in_body = InBody::enter(self.core().catalog.opening())?;
+        let in_body = InBody::enter(self.core().storage.catalog.opening())?;
         loop {
             match self.run_once(options, &mut runs, &mut body) {
                 Run::Placed(value, committed) => return Ok((value, committed)),
@@ -373,17 +378,17 @@ impl Database {
     /// # Errors
     /// [`Error::NoSuchTable`].
     pub fn table(&self, name: &str) -> Result<Table> {
-        self.core().catalog.table(name)
+        self.core().storage.catalog.table(name)
     }
 
     /// All tables, by name; the system's, whose names begin with `rialto_`, among them.
     pub fn tables(&self) -> Vec<Table> {
-        self.core().catalog.all()
+        self.core().storage.catalog.all()
     }
 
     /// A number that changes when a table or an index is created, changed or dropped: for caches of plans.
     pub fn catalog_version(&self) -> u64 {
-        self.core().catalog.version()
+        self.core().storage.catalog.version()
     }
 
     /// Who waits for whom, right now. With local locks, who waits at an executor that a long body has in its hands is left out.
@@ -394,7 +399,7 @@ impl Database {
             .map(|wait| LockWait {
                 waiter: wait.waiter,
                 holders: wait.holders,
-                lock: wait.target.in_words(&core.catalog),
+                lock: wait.target.in_words(&core.storage.catalog),
                 mode: wait.mode,
                 waited: wait.waited,
             })
@@ -404,7 +409,7 @@ impl Database {
     /// The error that stopped the database, if one did: after a failed write or sync of its log, or a panic in one,
     /// nothing commits any more (I4), and what was read may never be durable. Close it, and open it again to recover.
     pub fn stopped(&self) -> Option<Error> {
-        self.core().log.failure()
+        self.core().commits.log.failure()
     }
 
     /// Makes every transaction committed so far durable on disk, at whatever level it was committed.
@@ -412,8 +417,8 @@ impl Database {
     /// # Errors
     /// If the log has stopped; [`Error::Unsupported`] with [`Logging::None`](crate::Logging::None).
     pub fn sync(&self) -> Result<()> {
-        self.core().check_logged("sync")?;
-        self.core().log.sync()
+        self.core().commits.check_logged("sync")?;
+        self.core().commits.log.sync()
     }
 
     /// Waits until everything that has committed by now is durable at this level, the database's unless said: whatever any
@@ -423,15 +428,15 @@ impl Database {
     /// # Errors
     /// [`Error::OutcomeUnknown`] if the log fails first.
     pub fn settle(&self, durability: Option<Durability>) -> Result<()> {
-        self.settle_place(self.core().log.place(), durability)
+        self.settle_place(self.core().commits.log.place(), durability)
     }
 
     fn settle_place(&self, place: Lsn, durability: Option<Durability>) -> Result<()> {
         let core = self.core();
-        let durability = core.durability(durability.unwrap_or(core.options.durability));
-        match core.log.is_done(place, durability) {
+        let durability = core.commits.durability(durability.unwrap_or(core.defaults.durability));
+        match core.commits.log.is_done(place, durability) {
             Some(done) => done,
-            None => core.log.wait(place, durability, &Patience::default()),
+            None => core.commits.log.wait(place, durability, &Patience::default()),
         }
     }
 
@@ -442,14 +447,14 @@ impl Database {
     /// # Errors
     /// [`Error::OutcomeUnknown`] if the log fails first.
     pub fn settle_definitions(&self, durability: Option<Durability>) -> Result<()> {
-        self.settle_place(self.core().catalog.changed_at(), durability)
+        self.settle_place(self.core().storage.catalog.changed_at(), durability)
     }
 
     /// The place of the last change of tables and indexes that may be visible: while it stays the same, so does what
     /// [`Database::settle_definitions`] has waited for.
     #[inline]
     pub fn definitions_place(&self) -> Lsn {
-        self.core().catalog.changed_at()
+        self.core().storage.catalog.changed_at()
     }
 
     /// Makes a checkpoint that begins now, and waits for it: what is committed before is recovered from the backup copy,
@@ -459,7 +464,7 @@ impl Database {
     /// [`Error::Io`] if it cannot be written: the database goes on with the last complete one. [`Error::Stopped`] if the
     /// log has stopped; [`Error::Closed`]; [`Error::Unsupported`] with [`Logging::None`](crate::Logging::None).
     pub fn checkpoint(&self) -> Result<CheckpointReport> {
-        self.core().check_logged("checkpoint")?;
+        self.core().commits.check_logged("checkpoint")?;
         self.running.checkpoint()
     }
 
@@ -490,7 +495,7 @@ impl Database {
         to: impl AsRef<Path>,
         kind: BackupKind,
     ) -> Result<BackupReport> {
-        self.core().check_logged("backup")?;
+        self.core().commits.check_logged("backup")?;
         self.running.backup(kind, Destination::Directory(FileDisk::create(to)?), cancelled)
     }
 
@@ -499,7 +504,7 @@ impl Database {
     /// # Errors
     /// As [`Database::backup`].
     pub fn backup_on(&self, disk: Arc<dyn Disk>, kind: BackupKind) -> Result<BackupReport> {
-        self.core().check_logged("backup")?;
+        self.core().commits.check_logged("backup")?;
         self.running.backup(kind, Destination::Directory(disk), &AtomicBool::new(false))
     }
 
@@ -510,7 +515,7 @@ impl Database {
     /// # Errors
     /// As [`Database::backup`]. What was written before is of no use.
     pub fn backup_to(&self, out: &mut dyn Write, kind: BackupKind) -> Result<BackupReport> {
-        self.core().check_logged("backup")?;
+        self.core().commits.check_logged("backup")?;
         self.running.backup(kind, Destination::Stream(out), &AtomicBool::new(false))
     }
 
@@ -532,12 +537,12 @@ impl Database {
     /// are [`PROCEDURES_MAX`](crate::account::PROCEDURES_MAX); names beyond those share the account of transactions
     /// without a name.
     pub fn procedure_id(&self, name: &str) -> ProcedureId {
-        self.core().accounts.id(name)
+        self.core().commits.accounts.id(name)
     }
 
     /// The group commit design that the database was opened with.
     pub fn group_commit(&self) -> GroupCommitDesign {
-        self.core().options.group_commit.design
+        self.running.options().group_commit.design
     }
 
     /// Adds this to the stalls of all committers, from now on until it is told otherwise or the database is closed: an
@@ -557,13 +562,13 @@ impl Database {
     /// [`Error::BadDefinition`] if it is more than [`WAIT_MAX`](crate::log::group_commit::WAIT_MAX).
     pub fn raise_stalls(&self, by: Duration) -> Result<()> {
         check_wait("raise_stalls", by)?;
-        self.core().log.raise_stalls(by);
+        self.core().commits.log.raise_stalls(by);
         Ok(())
     }
 
     /// What [`raise_stalls`](Database::raise_stalls) was last told.
     pub fn raised_stalls(&self) -> Duration {
-        self.core().log.raised_stalls()
+        self.core().commits.log.raised_stalls()
     }
 
     /// Has checkpoints made in another way, from the next one on; a sweep that goes on ends as it began. With
@@ -665,7 +670,7 @@ pub(crate) fn end_run<T>(
     };
     // A victim says nothing of what it read: it runs again.
     let deadlocks = runs.deadlocks();
-    let mut runs_again = || deadlocks < core.options.deadlock_retries_max || transaction.context().met_lease;
+    let mut runs_again = || deadlocks < core.defaults.deadlock_retries_max || transaction.context().met_lease;
     if matches!(error, Error::Deadlock { .. }) && runs_again() {
         runs.lock_wait_ns += transaction.give_up();
         return runs.again(transaction, Some(back_off(deadlocks)));
@@ -676,7 +681,7 @@ pub(crate) fn end_run<T>(
         let context = transaction.context();
         context.abort();
         runs.lock_wait_ns += context.lock_wait_ns;
-        return runs.again(transaction, Some(core.options.colour_retry));
+        return runs.again(transaction, Some(core.defaults.colour_retry));
     }
     Run::Failed(transaction, error)
 }
@@ -700,7 +705,7 @@ fn back_off(attempt: u32) -> Duration {
 
 impl fmt::Debug for Database {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Database({})", self.core().disk.describe())
+        write!(f, "Database({})", self.core().storage.disk.describe())
     }
 }
 
@@ -715,10 +720,10 @@ impl Committed {
     #[inline(always)]
     pub(crate) fn wait_here(&mut self) -> Result<()> {
         let context = self.context.as_ref().expect("until dropped");
-        if rarely(!context.core.log.reaches(self.lsn, context.choices.durability)) {
+        if rarely(!context.core.commits.log.reaches(self.lsn, context.choices.durability)) {
             return self.wait_for_log();
         }
-        let (accounts, procedure) = (&context.core.accounts, context.choices.procedure);
+        let (accounts, procedure) = (&context.core.commits.accounts, context.choices.procedure);
         accounts.committed(context.number, procedure, &context.ledger.spent(None, Moment::now()));
         Ok(())
     }
@@ -727,9 +732,10 @@ impl Committed {
     fn wait_for_log(&mut self) -> Result<()> {
         let context = self.context.as_ref().expect("until dropped");
         let placed = Moment::now();
-        let outcome = context.core.log.wait(self.lsn, context.choices.durability, &context.patience());
+        let outcome =
+            context.core.commits.log.wait(self.lsn, context.choices.durability, &context.patience());
         let spent = context.ledger.spent(Some(placed), Moment::now());
-        context.core.accounts.committed(context.number, context.choices.procedure, &spent);
+        context.core.commits.accounts.committed(context.number, context.choices.procedure, &spent);
         outcome
     }
 
@@ -753,10 +759,10 @@ impl Committed {
     /// The end, if the outcome is durable already; else what tells when it is.
     pub(crate) fn finish_or_ticket(mut self) -> Result<(), Ticket> {
         let context = self.context.as_ref().expect("until dropped");
-        if !context.core.log.has_reached(self.lsn, context.choices.durability) {
+        if !context.core.commits.log.has_reached(self.lsn, context.choices.durability) {
             return Err(self.ticket());
         }
-        let (accounts, procedure) = (&context.core.accounts, context.choices.procedure);
+        let (accounts, procedure) = (&context.core.commits.accounts, context.choices.procedure);
         accounts.committed(context.number, procedure, &context.ledger.spent(None, Moment::now()));
         Ok(())
     }
@@ -767,8 +773,8 @@ impl Committed {
         let (durability, procedure) = (context.choices.durability, context.choices.procedure);
         let placed = Moment::now();
         let spent = context.ledger.spent(None, placed);
-        context.core.accounts.left_to_ticket(context.number, procedure, &spent);
-        context.core.log.leave(self.lsn, durability);
+        context.core.commits.accounts.left_to_ticket(context.number, procedure, &spent);
+        context.core.commits.log.leave(self.lsn, durability);
         let account = TicketAccount { procedure, placed, before_ns: spent.response_ns };
         Ticket::new(context.lease.clone(), self.lsn, durability, context.patience()).with_account(account)
     }
@@ -802,9 +808,9 @@ impl Transaction<'_> {
             },
         };
         if let Some((Runs { replies: true, .. }, core)) = by
-            && !rarely(!context.core.log.has_reached(lsn, context.choices.durability))
+            && !rarely(!context.core.commits.log.has_reached(lsn, context.choices.durability))
         {
-            let (accounts, procedure) = (&core.accounts, context.choices.procedure);
+            let (accounts, procedure) = (&core.commits.accounts, context.choices.procedure);
             accounts.committed(context.number, procedure, &ledger.spent(None, Moment::now()));
             if let Some(context) = self.context.take() {
                 core.contexts.give_back(context);
@@ -819,7 +825,7 @@ impl Transaction<'_> {
     fn give_up(&mut self) -> u64 {
         let context = self.context.as_mut().expect("the transaction is open");
         context.abort();
-        context.core.accounts.deadlock(context.number, context.choices.procedure);
+        context.core.commits.accounts.deadlock(context.number, context.choices.procedure);
         context.lock_wait_ns
     }
 }

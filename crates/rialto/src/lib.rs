@@ -18,7 +18,6 @@ pub mod canary;
 pub mod catalog;
 pub mod checkpoint;
 mod commit;
-mod core;
 mod database;
 pub mod engine;
 pub mod error;
@@ -53,6 +52,7 @@ pub use account::{ProcedureAccount, ProcedureId, ServerTimes, TimeAccount, TimeH
 pub use backup::{BackupKind, BackupReport};
 pub use catalog::{NewIndex, Table, TableDef};
 pub use checkpoint::Checkpointing;
+pub use commit::Logging;
 pub use database::{Database, LockWait};
 pub use engine::{
     Action, ActionMode, ActionRuns, Arguments, Flow, MessageServer, Outputs, PhasePlan, Plan, Planning,
@@ -69,8 +69,8 @@ pub use records::Records;
 pub use recovery::OpenError;
 pub use row::Record;
 pub use txn::{
-    COLOUR_RETRIES_MAX, Canceller, Direction, Fields, IndexEntry, Isolation, KeyBound, Logging, RowKey,
-    Savepoint, Scan, ScanMode, Ticket, Transaction, TxOptions,
+    COLOUR_RETRIES_MAX, Canceller, Direction, Fields, IndexEntry, Isolation, KeyBound, RowKey, Savepoint,
+    Scan, ScanMode, Ticket, Transaction, TxOptions,
 };
 
 /// The README's examples compile.

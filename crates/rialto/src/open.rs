@@ -12,20 +12,19 @@ use parking_lot::{Mutex, RwLock};
 use crate::account::{Accounts, ProcedureAccount, ServerTimes};
 use crate::backup::{BackupKind, BackupReport, Backups, Destination, Output, RESTORING, Taking};
 use crate::canary;
-use crate::catalog::first_row_number;
-use crate::catalog::{Catalog, Description, Storage};
+use crate::catalog::{Catalog, Description, Material, first_row_number};
 use crate::checkpoint::Checkpointing;
 use crate::checkpoint::home::{HOME_FILE, HomeBlock, HomeError, HomeFile, NEW_HOME_FILE};
 use crate::checkpoint::image_sums::ImageSums;
 use crate::checkpoint::{
     CheckpointOptions, CheckpointReport, CheckpointSource, Checkpointer, Consistency, Cut, Defined, RunLength,
 };
+use crate::commit::{CommitPath, Logging};
 use crate::commit::{Definitions, Gate, InFlight};
-use crate::core::{CallersServers, Contexts, Core};
-use crate::engine::Procedures;
 use crate::engine::data_oriented::{Bounds, Queues, ResourceManager};
+use crate::engine::{CallersServers, Procedures, Runtime};
 use crate::error::{Error, Result};
-use crate::foreign;
+use crate::foreign::{self, Progress};
 use crate::ids::{HeapId, Lsn};
 use crate::inside::{InBody, check_may_wait};
 use crate::io::{DirectoryLock, Disk, SystemClock};
@@ -38,16 +37,19 @@ use crate::recovery::{
     Calls, Recovered, Recovery, RecoveryRates, RecoveryReport, Room, memory, recover_either, within_memory,
 };
 use crate::seed;
+use crate::store::Storage;
 use crate::store::memory::Committed;
 use crate::store::memory::LoadFile;
 use crate::store::memory::index::NodePool;
 use crate::store::memory::load_file::LoadFileReader;
 use crate::store::memory::{Budget, Segments};
-use crate::txn::Logging;
+use crate::txn::core::{Contexts, Core, TxDefaults};
 
-/// An open database: its core, and what ends with it.
+/// An open database: what runs its transactions, and what ends with it.
 pub(crate) struct Running {
     core: Arc<Core>,
+    runtime: Arc<Runtime>,
+    options: Options,
     /// With local locks.
     resources: Mutex<Option<ResourceManager>>,
     checkpointer: Arc<Checkpointer>,
@@ -91,8 +93,12 @@ impl Drop for ClosedGate<'_> {
     }
 }
 
-/// What checkpoints need of the engine.
-struct Source(Arc<Core>);
+/// What checkpoints need of the database.
+struct Source {
+    core: Arc<Core>,
+    recovery_threads: usize,
+    progress: Option<Progress>,
+}
 
 impl Source {
     /// Cuts, while the gate keeps commits from their places.
@@ -102,163 +108,164 @@ impl Source {
         heaps: &Arc<HashSet<HeapId>>,
         began: Instant,
     ) -> Cut {
-        let core = &*self.0;
+        let core = &*self.core;
         let redo_start = match consistency {
-            Consistency::Action => core.in_flight.oldest(core.log.place()),
+            Consistency::Action => core.commits.in_flight.oldest(core.commits.log.place()),
             Consistency::Transaction => {
                 if !canary::is_back("cut-beside-commits") {
-                    core.in_flight.drain();
+                    core.commits.in_flight.drain();
                 }
                 // Exactly: what has a place is applied, and nothing else takes one. (Who looks at the gate just now may
                 // still say that it is in flight, behind an earlier place.)
-                core.log.place().next()
+                core.commits.log.place().next()
             }
         };
-        let end = core.segments.cut(heaps.clone());
+        let end = core.storage.segments.cut(heaps.clone());
         Cut { redo_start, end, held: began.elapsed() }
     }
 }
 
 impl CheckpointSource for Source {
     fn segments(&self) -> &Segments {
-        &self.0.segments
+        &self.core.storage.segments
     }
 
     fn redo_start(&self) -> Lsn {
         // The head first: a packet that is pushed after this is not older.
-        let place = self.0.log.place();
-        self.0.in_flight.oldest(place)
+        let place = self.core.commits.log.place();
+        self.core.commits.in_flight.oldest(place)
     }
 
     fn cut(&self, consistency: Consistency, heaps: &Arc<HashSet<HeapId>>) -> Cut {
         let began = Instant::now();
-        let _closed = ClosedGate::close(&self.0.in_flight);
+        let _closed = ClosedGate::close(&self.core.commits.in_flight);
         self.cut_behind_the_gate(consistency, heaps, began)
     }
 
     fn cut_at_a_point(&self, heaps: &Arc<HashSet<HeapId>>) -> Result<(Cut, LogPoint)> {
         // Most of what is queued goes before commits are kept waiting.
-        self.0.log.point()?;
+        self.core.commits.log.point()?;
         let began = Instant::now();
-        let _closed = ClosedGate::close(&self.0.in_flight);
-        self.0.in_flight.drain();
-        let point = self.0.log.point()?;
+        let _closed = ClosedGate::close(&self.core.commits.in_flight);
+        self.core.commits.in_flight.drain();
+        let point = self.core.commits.log.point()?;
         let cut = self.cut_behind_the_gate(Consistency::Transaction, heaps, began);
         debug_assert_eq!(cut.redo_start, point.lsn.next(), "no commit takes a place meanwhile");
         Ok((cut, point))
     }
 
     fn paint(&self, consistency: Consistency) -> Cut {
-        let core = &*self.0;
-        core.in_flight.open_gate(Gate::Colours);
+        let core = &*self.core;
+        core.commits.in_flight.open_gate(Gate::Colours);
         // Those who have settled no colour are in the copy: it begins when they are applied.
-        core.in_flight.outlast();
-        let place = core.log.place();
+        core.commits.in_flight.outlast();
+        let place = core.commits.log.place();
         let redo_start = match consistency {
-            Consistency::Action => core.in_flight.oldest(place),
+            Consistency::Action => core.commits.in_flight.oldest(place),
             // All that has a place by now is white, or applied already: so the copy has it whole.
             Consistency::Transaction => place.next(),
         };
-        core.segments.painting().set_black_from(place.next());
-        Cut { redo_start, end: core.segments.paint(), held: Duration::ZERO }
+        core.storage.segments.painting().set_black_from(place.next());
+        Cut { redo_start, end: core.storage.segments.paint(), held: Duration::ZERO }
     }
 
     fn hold_definitions(&self) -> Defined {
-        let core = &*self.0;
-        core.definitions.hold();
+        let core = &*self.core;
+        core.commits.definitions.hold();
         // No DDL is on its way. Where the last one has passed commits that are still being applied, those are waited for.
-        let last = core.catalog.changed_at();
-        let redo_start = core.in_flight.outlast_until(last, || core.log.place());
+        let last = core.storage.catalog.changed_at();
+        let redo_start = core.commits.in_flight.outlast_until(last, || core.commits.log.place());
         let heaps: HashSet<HeapId> =
-            core.catalog.all().iter().map(|table| table.version().heap.id()).collect();
+            core.storage.catalog.all().iter().map(|table| table.version().heap.id()).collect();
         Defined { redo_start, heaps: Arc::new(heaps) }
     }
 
     fn release_definitions(&self) {
-        self.0.definitions.release();
+        self.core.commits.definitions.release();
     }
 
     fn forget_cut(&self) {
-        self.0.segments.forget_cut();
-        self.0.in_flight.open_gate(Gate::Open);
+        self.core.storage.segments.forget_cut();
+        self.core.commits.in_flight.open_gate(Gate::Open);
     }
 
     fn place(&self) -> Lsn {
-        self.0.log.place()
+        self.core.commits.log.place()
     }
 
     fn point(&self) -> Result<LogPoint> {
-        self.0.log.point()
+        self.core.commits.log.point()
     }
 
     fn wait_durable(&self, lsn: Lsn) -> Result<()> {
         // A checkpoint has no place whose outcome could be unknown: it says why the log stopped.
-        self.0
+        self.core
+            .commits
             .log
             .wait(lsn, Durability::Disk, &Patience::default())
-            .map_err(|error| self.0.log.failure().unwrap_or(error))
+            .map_err(|error| self.core.commits.log.failure().unwrap_or(error))
     }
 
     fn free_log_but(&self, needed: LogNeeded) -> Result<bool> {
         // The archive has the load files before the log that names them. While it takes nothing, nothing goes; what is wrong
         // with it is in the metrics.
-        if let Some(archiver) = self.0.log.archiver()
+        if let Some(archiver) = self.core.commits.log.archiver()
             && archiver
-                .note(archive_loads(&self.0, archiver, |load| !load.is_needed_from(needed.from)))
+                .note(archive_loads(&self.core, archiver, |load| !load.is_needed_from(needed.from)))
                 .is_err()
         {
             return Ok(false);
         }
-        self.0.log.free_all_but(needed)?;
+        self.core.commits.log.free_all_but(needed)?;
         Ok(true)
     }
 
     fn leave_room(&self, is_left: bool) {
-        self.0.log.leave_room(is_left);
+        self.core.commits.log.leave_room(is_left);
     }
 
     fn log_bytes_since(&self, lsn: Lsn) -> u64 {
-        self.0.log.bytes_since(lsn)
+        self.core.commits.log.bytes_since(lsn)
     }
 
     fn log_bytes_used(&self) -> u64 {
-        self.0.log.bytes_used()
+        self.core.commits.log.bytes_used()
     }
 
     fn archive_failure(&self) -> Option<String> {
-        self.0.log.archiver().and_then(|archiver| archiver.stats().failure)
+        self.core.commits.log.archiver().and_then(|archiver| archiver.stats().failure)
     }
 
     fn log_is_short(&self) -> bool {
-        self.0.log.is_short()
+        self.core.commits.log.is_short()
     }
 
     fn published(&self, home: &HomeBlock) {
-        self.0.note_checkpoint(home.transaction_consistent);
+        self.core.commits.note_checkpoint(home.transaction_consistent);
     }
 
     fn next_id(&self) -> u32 {
-        self.0.catalog.next_id()
+        self.core.storage.catalog.next_id()
     }
 
     fn loads(&self) -> &Mutex<Vec<LoadFile>> {
-        &self.0.loads
+        &self.core.storage.loads
     }
 
     fn log_position(&self) -> u64 {
-        self.0.log.end_position()
+        self.core.commits.log.end_position()
     }
 
     fn forward_ns(&self) -> Option<f64> {
-        let core = &*self.0;
-        let packets = core.log.place().0 - core.opened_at.0;
-        let run_ns: u64 = core.accounts.read().iter().map(|account| account.time.run_ns).sum();
-        (packets > 0).then(|| run_ns as f64 / packets as f64 / core.options.recovery_threads as f64)
+        let core = &*self.core;
+        let packets = core.commits.log.place().0 - core.storage.opened_at.0;
+        let run_ns: u64 = core.commits.accounts.read().iter().map(|account| account.time.run_ns).sum();
+        (packets > 0).then(|| run_ns as f64 / packets as f64 / self.recovery_threads as f64)
     }
 
     fn tell(&self, text: &str) {
-        if let Some(tell) = &self.0.options.progress {
-            foreign::tell(self.0.catalog.opening(), &**tell, text);
+        if let Some(tell) = &self.progress {
+            foreign::tell(self.core.storage.catalog.opening(), &**tell, text);
         }
     }
 }
@@ -291,10 +298,26 @@ pub(crate) fn open(disk: Arc<dyn Disk>, options: Options) -> Result<Running, Ope
     let (calls_max, parts_max) = (options.transactions_max.div_ceil(2), options.parts_max());
     let memory = Arc::new(Budget::new(options.lock_memory()));
     let core = Arc::new(Core {
-        database_id: found.database_id,
-        segments: found.segments,
-        nodes: found.nodes,
-        catalog: found.catalog,
+        storage: Storage {
+            disk,
+            database_id: found.database_id,
+            segments: found.segments,
+            nodes: found.nodes,
+            catalog: found.catalog,
+            loads: Arc::new(Mutex::new(found.loads)),
+            load_passes: RwLock::default(),
+            opened_at,
+            closed: AtomicBool::new(false),
+        },
+        commits: CommitPath {
+            log: found.log,
+            in_flight: Arc::new(InFlight::new(options.transactions_max)),
+            definitions: Definitions::new(),
+            accounts,
+            logging: options.logging,
+            calls: AtomicBool::new(false),
+            checks_determinism: options.check_determinism,
+        },
         locks: LockManager::new(LockOptions {
             form: options.locks,
             owners_max: options.transactions_max + parts_max,
@@ -303,52 +326,65 @@ pub(crate) fn open(disk: Arc<dyn Disk>, options: Options) -> Result<Running, Ope
             memory,
             ..LockOptions::default()
         }),
-        log: found.log,
-        in_flight: Arc::new(InFlight::new(options.transactions_max)),
-        definitions: Definitions::new(),
-        accounts,
         contexts: Contexts::new(options.transactions_max),
         part_contexts: Contexts::new(parts_max),
         part_packets: PoolOwner::of_homes(parts_max),
         releases: Arc::default(),
-        server_times: CallersServers::default(),
+        defaults: TxDefaults {
+            durability: options.durability,
+            lock_timeout: options.lock_timeout,
+            write_set_bytes_max: options.write_set_bytes_max,
+            packet_slots: options.packet_slots(),
+            transactions_max: options.transactions_max,
+            deadlock_retries_max: options.deadlock_retries_max,
+            colour_retry: options.colour_retry,
+        },
+    });
+    let runtime = Arc::new(Runtime {
+        core: core.clone(),
         procedures,
-        loads: Arc::new(Mutex::new(found.loads)),
-        load_passes: RwLock::default(),
-        opened_at,
-        closed: AtomicBool::new(false),
-        calls: AtomicBool::new(false),
         queues: (options.executor_threads > 0)
             .then(|| Arc::new(Queues::new(options.executor_threads_room(), calls_max, parts_max))),
-        bounds: Bounds::new(&options),
-        disk,
-        options,
+        bounds: Bounds::new(
+            options.executors..=options.executors_room(),
+            options.executor_threads..=options.executor_threads_room(),
+        ),
+        planning: options.planning,
+        server_times: CallersServers::default(),
     });
-    core.note_checkpoint(found.home.block().transaction_consistent);
-    let source = Arc::new(Source(core.clone()));
+    core.commits.note_checkpoint(found.home.block().transaction_consistent);
+    let source = Arc::new(Source {
+        core: core.clone(),
+        recovery_threads: options.recovery_threads,
+        progress: options.progress.clone(),
+    });
     let checkpoints = CheckpointOptions {
-        interval: core.options.checkpoint_interval,
-        sweep_bytes_per_s: core.options.sweep_bytes_per_s,
-        log_bytes_max: core.options.log_bytes_max,
+        interval: options.checkpoint_interval,
+        sweep_bytes_per_s: options.sweep_bytes_per_s,
+        log_bytes_max: options.log_bytes_max,
         run: RunLength::Auto,
-        snapshot_bytes_max: core.options.snapshot_bytes_max(),
-        spool: core.options.spool,
-        unlogged_behind: (core.options.logging == Logging::None).then_some(core.opened_at),
-        copies: core.options.backup_copies,
-        on_demand: match core.options.logging {
+        snapshot_bytes_max: options.snapshot_bytes_max(),
+        spool: options.spool,
+        unlogged_behind: (options.logging == Logging::None).then_some(core.storage.opened_at),
+        copies: options.backup_copies,
+        on_demand: match options.logging {
             Logging::Transaction => Checkpointing::TransactionCopyOnUpdate,
             _ => Checkpointing::Fuzzy,
         },
-        recovery_within: core.options.recovery_within,
+        recovery_within: options.recovery_within,
         recovery_rates: found.recovery_rates,
     };
     let clock = Arc::new(SystemClock::new());
     let copies = (found.home, found.sums);
-    let checkpointer = Checkpointer::new(core.disk.clone(), clock, copies, source, checkpoints);
+    let checkpointer = Checkpointer::new(core.storage.disk.clone(), clock, copies, source, checkpoints);
     let hurried = Arc::downgrade(&checkpointer);
-    core.log.when_full(Box::new(move || hurried.upgrade().and_then(|checkpointer| checkpointer.want_room())));
+    core.commits
+        .log
+        .when_full(Box::new(move || hurried.upgrade().and_then(|checkpointer| checkpointer.want_room())));
     let running = Running {
         core,
+        runtime,
+        options,
         resources: Mutex::default(),
         checkpointer,
         backups: Backups::default(),
@@ -369,26 +405,26 @@ pub(crate) fn open(disk: Arc<dyn Disk>, options: Options) -> Result<Running, Ope
 
 /// Has the archive take these of the load files.
 fn archive_loads(core: &Core, archiver: &Archiver, which: impl Fn(&LoadFile) -> bool) -> Result<()> {
-    let loads: Vec<LoadFile> = core.loads.lock().clone();
+    let loads: Vec<LoadFile> = core.storage.loads.lock().clone();
     loads.iter().filter(|load| which(load)).try_for_each(|load| {
         let is_taken = match load.committed {
             Committed::At(place) => {
                 // A load that a crash takes back has its number in vain, and another load may get it.
-                if place > core.log.durable_position() {
-                    core.log.sync()?;
+                if place > core.commits.log.durable_position() {
+                    core.commits.log.sync()?;
                 }
                 !canary::is_back("archive-without-loads")
             }
             // What is left of a removal that was cut short must not replace the whole file, which the archive has then.
             Committed::BeforeOrNever(_) => {
-                LoadFileReader::is_whole(&*core.disk, core.database_id, load.number)?
+                LoadFileReader::is_whole(&*core.storage.disk, core.storage.database_id, load.number)?
             }
             Committed::Never => false,
         };
         if !is_taken {
             return Ok(());
         }
-        core.log.check_archive()?;
+        core.commits.log.check_archive()?;
         archiver.take_load(load.number)
     })
 }
@@ -452,7 +488,7 @@ fn create(disk: &Arc<dyn Disk>, options: &Options) -> Result<Found, OpenError> {
     let (segments, nodes) = memory(options.memory_bytes, 0, 0)?;
     let catalog = Catalog::new(0);
     let storage =
-        Storage { segments: &segments, nodes: &nodes, first_row_number: first_row_number(Lsn::ZERO) };
+        Material { segments: &segments, nodes: &nodes, first_row_number: first_row_number(Lsn::ZERO) };
     for description in Description::of_system_tables() {
         catalog.publish(Arc::new(description.build(&storage)?));
     }
@@ -520,9 +556,17 @@ impl Running {
         &self.core
     }
 
+    pub fn runtime(&self) -> &Arc<Runtime> {
+        &self.runtime
+    }
+
+    pub fn options(&self) -> &Options {
+        &self.options
+    }
+
     pub fn metrics(&self) -> Metrics {
         let core = &self.core;
-        let procedures = core.accounts.read();
+        let procedures = core.commits.accounts.read();
         let sum = |counter: fn(&ProcedureAccount) -> u64| procedures.iter().map(counter).sum();
         Metrics {
             committed: sum(|account| account.committed),
@@ -531,33 +575,33 @@ impl Running {
             aborted_colour: sum(|account| account.colours),
             executor_requests: core.locks.requests_by_executor(),
             routing: core.locks.routing_changes(),
-            plans: core.procedures.plans(),
-            latch_conflicts: core.segments.latch_conflicts(),
+            plans: self.runtime.procedures.plans(),
+            latch_conflicts: core.storage.segments.latch_conflicts(),
             run_ns: sum(|account| account.time.run_ns),
             lock_wait_ns: sum(|account| account.time.lock_wait_ns),
             latch_wait_ns: sum(|account| account.time.latch_wait_ns),
             log_wait_ns: sum(|account| account.time.log_wait_ns),
             procedures,
             locks: core.locks.counters(),
-            log: core.log.stats(),
-            log_writes: core.log.write_path(),
+            log: core.commits.log.stats(),
+            log_writes: core.commits.log.write_path(),
             checkpoints: self.checkpointer.stats(),
-            archive: core.log.archiver().map(Archiver::stats),
+            archive: core.commits.log.archiver().map(Archiver::stats),
             servers: ServerTimes {
-                transaction: core.server_times.transaction.read(),
-                message: core.server_times.message.read(),
-                log: core.log.server_time(),
+                transaction: self.runtime.server_times.transaction.read(),
+                message: self.runtime.server_times.message.read(),
+                log: core.commits.log.server_time(),
                 checkpoint: self.checkpointer.server_time(),
             },
             recovery: self.checkpointer.forecast(),
-            memory_used: core.segments.budget().used(),
-            memory_limit: core.segments.budget().limit(),
+            memory_used: core.storage.segments.budget().used(),
+            memory_limit: core.storage.segments.budget().limit(),
         }
     }
 
     pub fn checkpoint(&self) -> Result<CheckpointReport> {
-        check_may_wait(self.core.catalog.opening())?;
-        self.core.check_open()?;
+        check_may_wait(self.core.storage.catalog.opening())?;
+        self.core.storage.check_open()?;
         self.checkpointer.run_now()
     }
 
@@ -569,22 +613,22 @@ impl Running {
         cancelled: &AtomicBool,
     ) -> Result<BackupReport> {
         let core = &self.core;
-        check_may_wait(self.core.catalog.opening())?;
-        core.check_open()?;
+        check_may_wait(self.core.storage.catalog.opening())?;
+        core.storage.check_open()?;
         let mut to = Output::open(to)?;
         // Checkpoints wait for the backup: with a log that is half full already one comes before it. Not where none is made by
         // itself: it frees log, which an archive that these options do not name may have yet to take.
-        if self.checkpointer.is_on() && core.log.bytes_used() > core.options.log_bytes_max / 2 {
+        if self.checkpointer.is_on() && core.commits.log.bytes_used() > self.options.log_bytes_max / 2 {
             self.checkpointer.run_now_unless(Some(cancelled))?;
         }
         let note_cut = |held, snapshot_bytes| self.checkpointer.note_cut(held, snapshot_bytes);
         self.checkpointer.between_checkpoints(cancelled, |source, is_stopped| {
             let taking = Taking {
                 source,
-                database: core.database_id,
-                opening: core.catalog.opening(),
-                snapshot_bytes_max: core.options.snapshot_bytes_max(),
-                log_bytes_max: core.options.log_bytes_max,
+                database: core.storage.database_id,
+                opening: core.storage.catalog.opening(),
+                snapshot_bytes_max: self.options.snapshot_bytes_max(),
+                log_bytes_max: self.options.log_bytes_max,
                 note_cut: &note_cut,
                 is_stopped,
                 cancelled,
@@ -595,33 +639,33 @@ impl Running {
 
     /// See [`Database::archive_log`](crate::Database::archive_log).
     pub fn archive_log(&self) -> Result<()> {
-        self.core.check_open()?;
-        if self.core.log.archiver().is_none() {
+        self.core.storage.check_open()?;
+        if self.core.commits.log.archiver().is_none() {
             return Err(Error::Unsupported { what: "archive_log without Options::archive".to_owned() });
         }
-        self.core.log.sync()?;
+        self.core.commits.log.sync()?;
         self.archive_durable()
     }
 
     fn archive_durable(&self) -> Result<()> {
         let core = &self.core;
-        let Some(archiver) = core.log.archiver() else { return Ok(()) };
+        let Some(archiver) = core.commits.log.archiver() else { return Ok(()) };
         // The bytes first: the packets in them have places up to the one that is read next. A bulk load is known when its packet
         // is applied.
-        let position = core.log.durable_bytes();
-        let place = core.log.place();
-        core.in_flight.outlast_until(place, || place);
+        let position = core.commits.log.durable_bytes();
+        let place = core.commits.log.place();
+        core.commits.in_flight.outlast_until(place, || place);
         archive_loads(core, archiver, |_| true)?;
-        core.log.archive_up_to(position)
+        core.commits.log.archive_up_to(position)
     }
 
     /// See [`Database::set_checkpoint`](crate::Database::set_checkpoint).
     pub fn set_checkpoint(&self, checkpoint: Checkpointing) -> Result<()> {
-        self.core.check_open()?;
-        if let Some(what) = self.core.options.logging.refuses(checkpoint) {
+        self.core.storage.check_open()?;
+        if let Some(what) = self.options.logging.refuses(checkpoint) {
             return Err(Error::Unsupported { what });
         }
-        if self.core.options.recovery_within.is_some() && checkpoint == Checkpointing::None {
+        if self.options.recovery_within.is_some() && checkpoint == Checkpointing::None {
             let what = "checkpoint None with Options::recovery_within".to_owned();
             return Err(Error::Unsupported { what });
         }
@@ -635,7 +679,9 @@ impl Running {
     /// Refuses new work, lets commits on their way finish, syncs. The first call does so, and every call gives what that came to.
     /// [`Error::Nested`] in a body, which it may have to wait for.
     pub fn close(&self) -> Result<()> {
-        if InBody::is_inside(self.core.catalog.opening()) && !canary::is_back("close-waits-for-itself") {
+        if InBody::is_inside(self.core.storage.catalog.opening())
+            && !canary::is_back("close-waits-for-itself")
+        {
             return Err(Error::Nested);
         }
         let mut closed = self.closed.lock();
@@ -651,14 +697,14 @@ impl Running {
 
     /// Starts the threads that the options ask for.
     fn start(&self) -> Result<(), OpenError> {
-        let core = &self.core;
-        if let Some(queues) = &core.queues {
-            let started = queues.resize(core, core.options.executor_threads);
+        let options = &self.options;
+        if let Some(queues) = &self.runtime.queues {
+            let started = queues.resize(&self.runtime, options.executor_threads);
             started.map_err(|error| OpenError::Io(format!("the threads of executors: {error}")))?;
         }
-        choose_checkpoint(&self.checkpointer, core.options.checkpoint)?;
-        if core.options.locks == LockForm::Local {
-            let started = ResourceManager::start(core.clone())
+        choose_checkpoint(&self.checkpointer, options.checkpoint)?;
+        if options.locks == LockForm::Local {
+            let started = ResourceManager::start(self.runtime.clone())
                 .map_err(|error| OpenError::Io(format!("the resource manager's thread: {error}")))?;
             *self.resources.lock() = Some(started);
         }
@@ -668,7 +714,7 @@ impl Running {
     fn close_once(&self) -> Result<()> {
         self.end_work();
         // Nothing runs any more, so this copy needs no log to be whole.
-        let kept = match self.core.options.logging {
+        let kept = match self.options.logging {
             Logging::Value | Logging::Action | Logging::Transaction => Ok(()),
             Logging::None => self.checkpointer.run_now().map(drop),
         };
@@ -678,15 +724,15 @@ impl Running {
     /// Refuses new work, and waits until there is none.
     fn end_work(&self) {
         let core = &self.core;
-        core.shut();
+        core.storage.shut();
         core.locks.shut_down();
-        if let Some(queues) = &core.queues {
+        if let Some(queues) = &self.runtime.queues {
             queues.close();
         }
         drop(self.resources.lock().take());
         core.releases.end();
         if !canary::is_back("close-beside-commits") {
-            core.in_flight.drain();
+            core.commits.in_flight.drain();
         }
     }
 
@@ -694,8 +740,8 @@ impl Running {
     fn end(&self) -> Result<()> {
         let core = &self.core;
         self.checkpointer.stop();
-        let outcome = core.log.close().and_then(|()| self.archive_durable());
-        if let Some(archiver) = core.log.archiver() {
+        let outcome = core.commits.log.close().and_then(|()| self.archive_durable());
+        if let Some(archiver) = core.commits.log.archiver() {
             archiver.close();
         }
         core.contexts.close();
@@ -724,13 +770,13 @@ impl Deref for Handle {
 impl Drop for Handle {
     fn drop(&mut self) {
         // `Database::close` tells the outcome; here it has no reader.
-        if !InBody::is_inside(self.0.core.catalog.opening()) {
+        if !InBody::is_inside(self.0.core.storage.catalog.opening()) {
             let _ = self.0.close();
             return;
         }
         // The close waits for calls that were let in, and the thread may be running one of them: another thread closes. If
         // the system has no thread left, the database keeps its directory until the process ends, as it is still in use.
-        self.0.core.closed.store(true, Ordering::SeqCst);
+        self.0.core.storage.closed.store(true, Ordering::SeqCst);
         let (running, kept) = (self.0.clone(), ManuallyDrop::new(self.0.clone()));
         let closer = std::thread::Builder::new().name("rialto-close".to_owned());
         if closer.spawn(move || drop(running.close())).is_ok() {

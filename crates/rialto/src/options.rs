@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use crate::backup::Archive;
 use crate::checkpoint::Checkpointing;
+use crate::commit::Logging;
 use crate::engine::Planning;
 use crate::engine::Procedure;
 use crate::foreign::Progress;
@@ -13,7 +14,6 @@ use crate::isolate::LockForm;
 use crate::log::{Durability, GroupCommitOptions, IN_FLIGHT_MAX};
 use crate::recovery::THREADS_MAX;
 use crate::store::memory::budget::{MEMORY_BYTES_MAX, MEMORY_BYTES_MIN};
-use crate::txn::Logging;
 #[expect(unused_imports, reason = "named by documentation")]
 use crate::txn::colour::COLOUR_RETRIES_MAX;
 

@@ -29,7 +29,7 @@ pub(crate) struct Description {
 }
 
 /// What tables are built from.
-pub(crate) struct Storage<'a> {
+pub(crate) struct Material<'a> {
     pub segments: &'a Arc<Segments>,
     pub nodes: &'a Arc<NodePool>,
     /// The first hidden row number that was never handed out.
@@ -114,7 +114,7 @@ impl Description {
     }
 
     /// An empty table of this description.
-    pub fn build(&self, storage: &Storage<'_>) -> Result<TableVersion> {
+    pub fn build(&self, storage: &Material<'_>) -> Result<TableVersion> {
         let budget = storage.segments.budget();
         let full = |_: Full| Error::MemoryLimit { used: budget.used(), limit: budget.limit() };
         let index = || Index::new(storage.nodes.clone()).map(Arc::new).map_err(full);

@@ -21,7 +21,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use hashbrown::HashMap;
 use parking_lot::RwLock;
 
-pub(crate) use self::description::{Description, Storage};
+pub(crate) use self::description::{Description, Material};
 pub(crate) use self::row_numbers::{NumberShare, NumbersAtHand, RowNumbers, first_row_number};
 #[cfg(test)]
 pub(crate) use self::table::AFTER_FOLLOWING;

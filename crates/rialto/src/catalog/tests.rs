@@ -45,10 +45,10 @@ fn use_in_contexts(db: &Database, table: &Table) {
 /// What tables have of memory.
 fn taken(db: &Database) -> (u64, u64) {
     let core = db.core();
-    let segments: usize = core.catalog.heaps().iter().map(|heap| heap.owned().len()).sum();
-    let others = core.segments.budget().used() - core.nodes.bytes_taken();
+    let segments: usize = core.storage.catalog.heaps().iter().map(|heap| heap.owned().len()).sum();
+    let others = core.storage.segments.budget().used() - core.storage.nodes.bytes_taken();
     assert_eq!(others, segments as u64 * crate::store::memory::SEGMENT_BYTES as u64, "segments of no table");
-    (core.nodes.nodes_in_use(), others)
+    (core.storage.nodes.nodes_in_use(), others)
 }
 
 /// Runs rounds of DDL, each of which shows the versions that it has made; says how many versions are alive at the end, and sees that
@@ -183,7 +183,7 @@ fn create_unkeyed(tx: &mut Transaction) -> Result<()> {
 fn a_refused_definition_takes_no_identifier() {
     let db = open();
     transact(&db, create_unkeyed);
-    let before = db.core().catalog.next_id();
+    let before = db.core().storage.catalog.next_id();
     let columns = || vec![Column::new("id", ColumnType::Int4)];
     let many = (0..9)
         .fold(TableDef::new("t", columns()), |def, nth| def.with_index(format!("i{nth}"), &["id"], false));
@@ -200,7 +200,7 @@ fn a_refused_definition_takes_no_identifier() {
         assert!(db.transact(|tx| tx.create_index("unkeyed", "i", columns, true)).is_err(), "{columns:?}");
         assert!(db.transact(|tx| tx.add_primary_key("unkeyed", columns)).is_err(), "{columns:?}");
     }
-    assert_eq!(db.core().catalog.next_id(), before);
+    assert_eq!(db.core().storage.catalog.next_id(), before);
 }
 
 /// Uses up the identifiers from `next` on: each statement succeeds or is refused, and the database opens with all that was made.
@@ -211,7 +211,7 @@ fn uses_up_identifiers(next: u32) {
     let disk = MemoryDisk::new();
     let db = Database::open_on(disk.clone(), options()).unwrap();
     transact(&db, create_unkeyed);
-    db.core().catalog.next_id.store(next, Ordering::Relaxed);
+    db.core().storage.catalog.next_id.store(next, Ordering::Relaxed);
     // It takes three, and its rows would be a bulk load.
     let last = db.transact(|tx| {
         let table = create(tx, "last")?;

@@ -1,6 +1,6 @@
 //! [`Checkpointing`]: how memory is brought to disk.
 
-use crate::txn::Logging;
+use crate::commit::Logging;
 
 /// How memory is brought to disk in the background.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -2,9 +2,13 @@
 
 mod definitions;
 mod gate;
+mod logging;
 #[cfg(test)]
 mod model;
+mod path;
 mod sync;
 
 pub(crate) use definitions::Definitions;
 pub(crate) use gate::{Gate, InFlight};
+pub use logging::Logging;
+pub(crate) use path::CommitPath;

@@ -36,12 +36,12 @@ pub(super) fn run(
     };
     let repeats = context.ddl.is_none() && context.of_the_moment.is_none();
     // Somebody else's change may come between two runs without locks.
-    if context.core.options.check_determinism && repeats && !context.choices.read_only {
+    if context.core.commits.checks_determinism && repeats && !context.choices.read_only {
         run_again(procedure, transaction, arguments, outputs, &numbers)?;
     }
     let context = transaction.context();
     let repeats = repeats && context.of_the_moment.is_none();
-    if context.core.logs_calls() && repeats && !context.writes.is_empty() {
+    if context.core.commits.logs_calls() && repeats && !context.writes.is_empty() {
         let (name, version) = (&procedure.procedure().name, procedure.procedure().version);
         let packet = context.packet.as_mut().expect("of a transaction that has written").bytes_mut();
         let from = packet.len();
@@ -105,7 +105,7 @@ fn difference(context: &Context, first: &[u8], second: &[u8]) -> Option<String> 
             Change::Delete => "delete",
             Change::Load { .. } => "load",
         };
-        let Some(table) = context.core.catalog.by_id(record.table) else { return what.to_owned() };
+        let Some(table) = context.core.storage.catalog.by_id(record.table) else { return what.to_owned() };
         let schema = table.schema();
         let key = schema.print_key(WhichIndex::Primary, record.key);
         format!("a {what} of the row {key} of table \"{}\"", schema.table())

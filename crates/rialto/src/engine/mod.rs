@@ -25,6 +25,7 @@ mod phase;
 mod planning;
 pub mod prepared;
 pub mod procedure;
+pub(crate) mod runtime;
 pub mod sent;
 pub mod servers;
 
@@ -36,5 +37,6 @@ pub use planning::Planning;
 pub use prepared::PreparedCall;
 pub use procedure::{Arguments, Outputs, PhasePlan, Procedure};
 pub(crate) use procedure::{Procedures, Registered};
+pub(crate) use runtime::{CallersServers, Runtime};
 pub use sent::Sent;
 pub use servers::{MessageServer, TransactionServer, TransactionServerOptions};

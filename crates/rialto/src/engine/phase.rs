@@ -124,8 +124,8 @@ fn run_late(
 #[inline]
 fn table_of<'a>(target: &'a Target, context: &mut Context) -> Result<Cow<'a, Table>> {
     let ddl = context.ddl.as_ref().filter(|_| !canary::is_back("dropped-table-is-written"));
-    let table = match ddl.and_then(|ddl| ddl.table(target.name(), &context.core.catalog)) {
-        None => target.table(&context.core.catalog),
+    let table = match ddl.and_then(|ddl| ddl.table(target.name(), &context.core.storage.catalog)) {
+        None => target.table(&context.core.storage.catalog),
         Some(table) => table.map(Cow::Owned),
     };
     if table.is_err() {

@@ -68,7 +68,7 @@ impl Database {
     /// # Errors
     /// As [`Database::prepare_call`].
     pub fn prepare_call_with(&self, options: &TxOptions, name: &str) -> Result<PreparedCall> {
-        let procedure = self.core().procedures.find(name)?;
+        let procedure = self.runtime().procedures.find(name)?;
         let (given, options) = (options.clone(), procedure.options(options));
         Ok(PreparedCall { database: self.clone(), procedure, given, options, outputs: Outputs::none() })
     }
@@ -92,7 +92,7 @@ impl PreparedCall {
         match database.queues_for(procedure) {
             Some(queues) => {
                 let (options, arguments) = (options.clone(), arguments.into_owned());
-                let sent = send(database.core(), queues, procedure.clone(), options, arguments)?;
+                let sent = send(database.runtime(), queues, procedure.clone(), options, arguments)?;
                 *outputs = Outputs::after(sent.wait()?);
             }
             None => database
@@ -113,7 +113,7 @@ impl PreparedCall {
         let ticket = match database.queues_for(procedure) {
             Some(queues) => {
                 let (options, arguments) = (options.clone(), arguments.into_owned());
-                let sent = send(database.core(), queues, procedure.clone(), options, arguments)?;
+                let sent = send(database.runtime(), queues, procedure.clone(), options, arguments)?;
                 let (values, ticket) = sent.wait_for_place()?;
                 *outputs = Outputs::after(values);
                 ticket
@@ -145,7 +145,7 @@ impl PreparedCall {
 
     #[cold]
     fn find_again(&mut self) -> Result<()> {
-        self.procedure = self.database.core().procedures.find(self.procedure.name())?;
+        self.procedure = self.database.runtime().procedures.find(self.procedure.name())?;
         self.options = self.procedure.options(&self.given);
         Ok(())
     }

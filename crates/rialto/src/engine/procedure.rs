@@ -15,11 +15,11 @@ use super::sent::Sent;
 use super::{conventional, deterministic};
 use crate::account::{Accounts, ProcedureId};
 use crate::catalog::Table;
-use crate::core::Core;
 use crate::database::Database;
 use crate::error::{Error, Result};
 use crate::inside::InBody;
 use crate::row::{Column, ColumnType, Field, Value, ValueRef, WhichIndex};
+use crate::txn::core::Core;
 use crate::txn::options::TxOptions;
 use crate::txn::{Ticket, Transaction};
 
@@ -310,7 +310,7 @@ impl Registered {
     /// A call that is logged as such is one body, and runs where it is called.
     pub(super) fn travels(&self, core: &Core) -> bool {
         let mut actions = self.flow().phases().iter().flatten();
-        !(self.procedure.deterministic && core.minds_calls())
+        !(self.procedure.deterministic && core.commits.minds_calls())
             && actions.any(|action| !action.identifier().is_empty())
     }
 
@@ -412,7 +412,7 @@ impl Registered {
         arguments: &[Value],
         outputs: &mut Outputs,
     ) -> Result<()> {
-        if self.procedure.deterministic && transaction.context().core.minds_calls() {
+        if self.procedure.deterministic && transaction.context().core.commits.minds_calls() {
             return deterministic::run(self, transaction, arguments, outputs);
         }
         conventional::run(self, transaction, arguments, outputs)
@@ -541,18 +541,18 @@ impl Database {
     /// # Errors
     /// [`Error::Procedure`] if its flow makes no sense, or one of its name and no lower version is registered.
     pub fn register(&self, procedure: Procedure) -> Result<()> {
-        self.core().procedures.register(procedure, &self.core().accounts)
+        self.runtime().procedures.register(procedure, &self.core().commits.accounts)
     }
 
     /// The queues of the threads that run calls of a procedure, if it is not to run where it is called.
     #[inline]
     pub(super) fn queues_for(&self, procedure: &Registered) -> Option<&Arc<Queues>> {
-        self.core().queues.as_ref().filter(|_| procedure.travels(self.core()))
+        self.runtime().queues.as_ref().filter(|_| procedure.travels(self.core()))
     }
 
     /// The version of this procedure that is registered; none if none is.
     pub fn registered_version(&self, name: &str) -> Option<u32> {
-        self.core().procedures.get(name).map(|registered| registered.procedure.version)
+        self.runtime().procedures.get(name).map(|registered| registered.procedure.version)
     }
 
     /// Runs a registered procedure as one transaction, waits until its outcome is durable, and gives what it gave.
@@ -569,11 +569,11 @@ impl Database {
     /// # Errors
     /// As [`Database::call`].
     pub fn call_with(&self, options: &TxOptions, name: &str, arguments: &[Value]) -> Result<Vec<Value>> {
-        let procedure = self.core().procedures.find(name)?;
+        let procedure = self.runtime().procedures.find(name)?;
         let arguments = procedure.check(arguments)?;
         if let Some(queues) = self.queues_for(&procedure) {
             let (options, arguments) = (procedure.options(options), arguments.into_owned());
-            return send(self.core(), queues, procedure, options, arguments)?.wait();
+            return send(self.runtime(), queues, procedure, options, arguments)?.wait();
         }
         self.transact_with(&procedure.options(options), |transaction| {
             procedure.run_to_values(transaction, &arguments)
@@ -597,7 +597,7 @@ impl Database {
     /// # Errors
     /// As [`Database::send_call`].
     pub fn send_call_with(&self, options: &TxOptions, name: &str, arguments: &[Value]) -> Result<Sent> {
-        let procedure = self.core().procedures.find(name)?;
+        let procedure = self.runtime().procedures.find(name)?;
         self.send(&procedure, &procedure.options(options), procedure.check(arguments)?)
     }
 
@@ -609,13 +609,13 @@ impl Database {
     ) -> Result<Sent> {
         if let Some(queues) = self.queues_for(procedure) {
             let (options, arguments) = (options.clone(), arguments.into_owned());
-            return send(self.core(), queues, procedure.clone(), options, arguments);
+            return send(self.runtime(), queues, procedure.clone(), options, arguments);
         }
-        let _in_body = InBody::enter(self.core().catalog.opening())?;
-        self.core().check_open()?;
+        let _in_body = InBody::enter(self.core().storage.catalog.opening())?;
+        self.core().storage.check_open()?;
         let landed =
             self.run_to_landing(options, |transaction| procedure.run_to_values(transaction, &arguments));
-        Ok(Sent::landed(self.core().catalog.opening(), landed))
+        Ok(Sent::landed(self.core().storage.catalog.opening(), landed))
     }
 
     /// Runs a registered procedure as [`Database::call`] does, but does not wait for the disk: the ticket tells when
@@ -637,11 +637,11 @@ impl Database {
         name: &str,
         arguments: &[Value],
     ) -> Result<(Vec<Value>, Ticket)> {
-        let procedure = self.core().procedures.find(name)?;
+        let procedure = self.runtime().procedures.find(name)?;
         let arguments = procedure.check(arguments)?;
         if let Some(queues) = self.queues_for(&procedure) {
             let (options, arguments) = (procedure.options(options), arguments.into_owned());
-            return send(self.core(), queues, procedure, options, arguments)?.wait_for_place();
+            return send(self.runtime(), queues, procedure, options, arguments)?.wait_for_place();
         }
         self.submit_with(&procedure.options(options), |transaction| {
             procedure.run_to_values(transaction, &arguments)

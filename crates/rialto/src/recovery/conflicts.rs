@@ -295,7 +295,7 @@ mod tests {
         let rename = Procedure::new("rename", [ty, ColumnType::Int4], rename);
         let rename = Registered::new(rename, &Accounts::new(1)).unwrap();
         let mut conflicts = Conflicts::new(std::iter::once(rename.flow()));
-        let mut before = |arguments| conflicts.next(&rename, arguments, &db.core().catalog).1.last();
+        let mut before = |arguments| conflicts.next(&rename, arguments, &db.core().storage.catalog).1.last();
         calls.iter().map(|arguments| before(arguments)).collect()
     }
 
@@ -327,7 +327,7 @@ mod tests {
         let (one, all) = (version(1, one), version(2, all));
         let mut conflicts = Conflicts::new([one.flow()].into_iter());
         let mut before = |procedure: &Registered, id| {
-            conflicts.next(procedure, &[Value::Int4(id)], &db.core().catalog).1.last()
+            conflicts.next(procedure, &[Value::Int4(id)], &db.core().storage.catalog).1.last()
         };
         assert_eq!([before(&one, 1), before(&one, 2), before(&all, 3), before(&one, 4)], [0, 0, 2, 3]);
     }

@@ -37,10 +37,9 @@ use super::conflicts::{Before, Conflicts};
 use super::turns::{Assignment, Turns, WINDOW};
 use crate::account::Accounts;
 use crate::catalog::{Catalog, CatalogChange, TableParts, TableVersion};
+use crate::commit::{CommitPath, Logging};
 use crate::commit::{Definitions, InFlight};
-use crate::core::{CallersServers, Contexts, Core};
-use crate::engine::data_oriented::Bounds;
-use crate::engine::{Outputs, Procedure, Procedures, Registered, conventional};
+use crate::engine::{Outputs, Procedure, Registered, conventional};
 use crate::error::{Error, Result};
 use crate::foreign::{Panic, catch};
 use crate::ids::{Lsn, TableId};
@@ -50,11 +49,12 @@ use crate::isolate::{LockForm, LockManager, LockOptions};
 use crate::log::{Durability, Log, LogOptions, LogThreads, PoolOwner};
 use crate::options::Options;
 use crate::row::{Value, WhichIndex};
+use crate::store::Storage;
 use crate::store::memory::Segments;
 use crate::store::memory::index::NodePool;
-use crate::txn::Logging;
 use crate::txn::Transaction;
 use crate::txn::calls::{Call, NumberSource, Numbers, checksum_of, read_call};
+use crate::txn::core::{Contexts, Core, TxDefaults};
 use crate::txn::options::TxOptions;
 
 /// Calls that are handed to the workers at once.
@@ -170,25 +170,12 @@ impl Replay {
     pub fn begin(setup: &Setup<'_>, tables: Vec<Arc<TableVersion>>) -> Result<Replay> {
         // One reads the log and finds the conflicts. That is work, too: one worker more on two cores brought nothing.
         let workers = setup.threads.saturating_sub(1).max(1);
-        let options = Options {
-            logging: Logging::Value,
-            durability: Durability::Memory,
-            check_determinism: false,
-            procedures: Vec::new(),
-            // Each worker has one context, which has to come back with its locks released: with local locks a transaction that ends
-            // while another worker's body has its lock table out would owe them. The conflicts order the calls, whatever the form.
-            locks: LockForm::Thin,
-            transactions_max: workers,
-            packets_max: 4 * workers,
-            write_set_bytes_max: 1 << 29,
-            lock_timeout: Duration::from_secs(3600),
-            ..setup.options.clone()
-        };
+        let packet_slots = 4 * workers;
         let log_options = LogOptions {
             threads: LogThreads::None,
             caching: Some(Caching::Buffered),
             writes_in_flight: Some(1),
-            packet_slots: options.packet_slots(),
+            packet_slots,
             first_file_bytes: 64 << 10,
             file_bytes: 64 << 10,
             ring_bytes: 256 << 10,
@@ -206,36 +193,49 @@ impl Replay {
         let accounts = Accounts::new(workers);
         let procedures = Registered::all(&setup.options.procedures, &accounts)?;
         let core = Arc::new(Core {
-            database_id: setup.database_id,
-            segments: setup.segments.clone(),
-            nodes: setup.nodes.clone(),
-            catalog,
+            storage: Storage {
+                disk,
+                database_id: setup.database_id,
+                segments: setup.segments.clone(),
+                nodes: setup.nodes.clone(),
+                catalog,
+                loads: Arc::default(),
+                load_passes: RwLock::default(),
+                opened_at: Lsn::ZERO,
+                closed: AtomicBool::new(false),
+            },
+            commits: CommitPath {
+                log,
+                in_flight: Arc::new(InFlight::new(workers)),
+                definitions: Definitions::new(),
+                accounts,
+                logging: Logging::Value,
+                calls: AtomicBool::new(false),
+                checks_determinism: false,
+            },
             locks: LockManager::new(LockOptions {
-                form: options.locks,
+                // Each worker has one context, which has to come back with its locks released: with local locks a transaction that ends
+                // while another worker's body has its lock table out would owe them. The conflicts order the calls, whatever the form.
+                form: LockForm::Thin,
                 owners_max: workers,
                 // What was one lock on many keys when a call committed may be a lock on each of them here.
                 locks_max: usize::MAX,
                 ..LockOptions::default()
             }),
-            log,
-            in_flight: Arc::new(InFlight::new(workers)),
-            definitions: Definitions::new(),
-            accounts,
             contexts: Contexts::new(workers),
             part_contexts: Contexts::new(0),
             part_packets: PoolOwner::of_homes(0),
             releases: Arc::default(),
-            server_times: CallersServers::default(),
-            procedures: Procedures::default(),
-            loads: Arc::default(),
-            load_passes: RwLock::default(),
-            opened_at: Lsn::ZERO,
-            closed: AtomicBool::new(false),
-            queues: None,
-            bounds: Bounds::new(&options),
-            calls: AtomicBool::new(false),
-            disk,
-            options,
+            defaults: TxDefaults {
+                durability: Durability::Memory,
+                lock_timeout: Duration::from_secs(3600),
+                write_set_bytes_max: 1 << 29,
+                packet_slots,
+                transactions_max: workers,
+                // A worker has its calls in turn, and nothing is copied meanwhile.
+                deadlock_retries_max: 0,
+                colour_retry: Duration::ZERO,
+            },
         });
         let shared = Arc::new(Shared {
             core: core.clone(),
@@ -293,7 +293,7 @@ impl Replay {
         };
         self.make_room(bytes)?;
         self.highest_number = numbers.iter().copied().fold(self.highest_number, u64::max);
-        let (count, before) = self.conflicts.next(&procedure, &arguments, &self.core.catalog);
+        let (count, before) = self.conflicts.next(&procedure, &arguments, &self.core.storage.catalog);
         let worker = self.assignment.next(&self.shared.turns, count, before.last());
         self.batches[worker].push(Item {
             call: count,
@@ -398,7 +398,7 @@ impl Replay {
             if let Some(version) = self.versions.remove(&id) {
                 version.retire();
                 version.primary.discard();
-                self.core.catalog.change([CatalogChange::Remove(&version)]);
+                self.core.storage.catalog.change([CatalogChange::Remove(&version)]);
             }
         }
     }
@@ -422,7 +422,7 @@ impl Replay {
             }
             None => version,
         });
-        self.core.catalog.publish(version.clone());
+        self.core.storage.catalog.publish(version.clone());
         if let Some(before) = before {
             before.retire();
             if !Arc::ptr_eq(&before.primary, &version.primary) {
@@ -457,7 +457,7 @@ impl Replay {
             }
         }
         // Contexts hold their core.
-        self.core.closed.store(true, Ordering::SeqCst);
+        self.core.storage.closed.store(true, Ordering::SeqCst);
         self.core.contexts.close();
     }
 }

@@ -1,3 +1,6 @@
 //! Stores.
 
 pub mod memory;
+mod storage;
+
+pub(crate) use storage::Storage;

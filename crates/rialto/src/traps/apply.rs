@@ -16,11 +16,11 @@ fn a_commit_held_after_its_place_keeps_its_locks_and_the_order() {
     let mut slow = db.begin().unwrap();
     set_n(&mut slow, &table, 9, 1).unwrap();
     let record = record_of(&table, 0);
-    let place = core.log.place().next();
+    let place = core.commits.log.place().next();
     let (first, second) = std::thread::scope(|scope| {
-        let latched = core.segments.latch(record.segment());
+        let latched = core.storage.segments.latch(record.segment());
         let first = scope.spawn(|| commit(&db, |tx| set_n(tx, &table, 0, 1)));
-        until("it has its place", || core.log.place() == place);
+        until("it has its place", || core.commits.log.place() == place);
         let second = scope.spawn(|| {
             commit(&db, |tx| {
                 tx.modify(&table, 0, |fields| {
@@ -32,7 +32,7 @@ fn a_commit_held_after_its_place_keeps_its_locks_and_the_order() {
         });
         // Rows of another segment are free, and their commit is durable behind the first one's.
         db.transact(|tx| set_n(tx, &table, ROWS - 1, 3)).unwrap();
-        assert_eq!(core.log.durable_position(), place.next(), "I2: the log waits for no apply");
+        assert_eq!(core.commits.log.durable_position(), place.next(), "I2: the log waits for no apply");
         until("the second waits for the lock", || !db.lock_waits().is_empty());
         assert!(!second.is_finished());
         drop(latched);
@@ -88,7 +88,7 @@ fn a_scan_waits_for_an_insert_that_is_not_applied_yet() {
     let (db, table) = filled(faulty.clone());
     let core = db.core();
     let record = record_of(&table, 0);
-    let place = core.log.place().next();
+    let place = core.commits.log.place().next();
     let by_key = Scan { lower: KeyBound::Included(vec![Value::Int4(100)]), ..Scan::all() };
     let scans = [by_key, with_n(77)];
     let ids = |options: &TxOptions, scan: &Scan| {
@@ -104,7 +104,7 @@ fn a_scan_waits_for_an_insert_that_is_not_applied_yet() {
     };
     let refuse = TxOptions { lock_wait: LockPolicy::Refuse, ..level_1() };
     std::thread::scope(|scope| {
-        let latched = core.segments.latch(record.segment());
+        let latched = core.storage.segments.latch(record.segment());
         // Its first write is held by the latch, so the insert behind it is not applied either.
         let writer = scope.spawn(|| {
             commit(&db, |tx| {
@@ -112,7 +112,7 @@ fn a_scan_waits_for_an_insert_that_is_not_applied_yet() {
                 tx.insert(&table, &[Value::Int4(100), Value::Int8(77), text(10)])
             })
         });
-        until("it has its place", || core.log.place() == place);
+        until("it has its place", || core.commits.log.place() == place);
         for scan in &scans {
             let found = ids(&refuse, scan);
             assert!(matches!(found, Err(Error::WouldWait { .. })), "{scan:?}: {found:?}");

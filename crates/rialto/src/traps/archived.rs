@@ -31,7 +31,7 @@ fn a_load_file_that_a_checkpoint_removes_meanwhile_is_in_the_archive() {
     })
     .unwrap();
     db.checkpoint().unwrap();
-    let database = db.core().database_id;
+    let database = db.core().storage.database_id;
     faulty.kill();
     drop(db);
 

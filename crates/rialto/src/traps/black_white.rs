@@ -141,7 +141,7 @@ fn a_transaction_of_both_colours_is_aborted_and_runs_again() {
 #[test]
 fn the_sweep_waits_for_those_who_are_white() {
     let (_, found) = Held::sweep(tcbw(), options(), |held| {
-        let segments = &held.db.core().segments;
+        let segments = &held.db.core().storage.segments;
         let id = record_of(&held.table, WHITE).segment();
         assert_eq!(segments.hold_white(id), Paint::White);
         held.go_on();

@@ -20,7 +20,7 @@ fn row(id: i32) -> [Value; 3] {
 }
 
 fn system_segments(db: &Database) -> Vec<u32> {
-    let segments = &db.core().segments;
+    let segments = &db.core().storage.segments;
     let is_systems = |&id: &u32| segments.heap(SegmentId(id)).is_some_and(system::is_system_heap);
     (0..segments.high_water()).filter(is_systems).collect()
 }
@@ -62,7 +62,7 @@ fn what_is_committed_while_the_catalog_is_copied_is_in_the_copy() {
         move |file: &str, about: About| {
             let comes = file.starts_with("backup") && about == About::Write(sweep::at(last));
             if comes && ddl.lock().is_none() {
-                assert!(db.core().definitions.is_held(), "the test's own premise");
+                assert!(db.core().commits.definitions.is_held(), "the test's own premise");
                 // Rows that fit into no slot of those that are free. It takes room before it waits for the checkpoint.
                 let define = {
                     let db = db.clone();

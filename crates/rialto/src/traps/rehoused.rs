@@ -167,27 +167,27 @@ fn ddl_behind_a_commit_on_its_way(kind: Ddl) {
     }
     db.transact(|tx| tx.insert(&held, &row(1, 1))).unwrap();
     let segment = record_of(&held, 1).segment();
-    let place = db.core().log.place().next();
+    let place = db.core().commits.log.place().next();
     let (report, expected) = std::thread::scope(|scope| {
         let latched = Arc::new(AtomicBool::new(false));
         scope.spawn({
             let (db, latched) = (&db, latched.clone());
             move || {
-                let _latched = db.core().segments.latch(segment);
+                let _latched = db.core().storage.segments.latch(segment);
                 latched.store(true, Ordering::SeqCst);
-                until("the checkpoint keeps DDL back", || db.core().definitions.is_held());
+                until("the checkpoint keeps DDL back", || db.core().commits.definitions.is_held());
                 // It waits for the commit now, or comes to that.
                 std::thread::sleep(Duration::from_millis(2));
             }
         });
         until("the segment is latched", || latched.load(Ordering::SeqCst));
         scope.spawn(|| commit(&db, |tx| set_n(tx, &held, 1, 9)));
-        until("the commit has its place", || db.core().log.place() == place);
+        until("the commit has its place", || db.core().commits.log.place() == place);
         script(&db, kind);
         let expected = contents(&db);
         (db.checkpoint().unwrap(), expected)
     });
-    let ddl = db.core().catalog.changed_at();
+    let ddl = db.core().storage.catalog.changed_at();
     assert!(place < ddl && ddl < report.redo_start, "{about}: DDL at {ddl}, redo from {}", report.redo_start);
     let (_, db) = crashed(&faulty, db);
     assert_eq!(db.recovery().unwrap().redo_start, report.redo_start, "{about}");

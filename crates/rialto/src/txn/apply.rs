@@ -28,14 +28,14 @@ impl Context {
             // I2: the rows come with the definitions, so no lock goes before these are visible. Locks on records in storage that
             // goes have to go before it.
             let owner = &mut self.owner;
-            self.core.locks.release_records(owner, &*self.core.segments);
+            self.core.locks.release_records(owner, &*self.core.storage.segments);
             ddl.discard_replaced(self);
         }
     }
 
     #[inline(always)]
     fn apply_writes(&self, lsn: Lsn) {
-        let (packet, segments) = (self.packet_bytes(), &*self.core.segments);
+        let (packet, segments) = (self.packet_bytes(), &*self.core.storage.segments);
         for (position, write) in self.writes.writes().iter().enumerate() {
             if write.is_plain_patch() {
                 apply_patch(segments, write.record, write.row_at, body_of(write, packet), lsn);
@@ -48,7 +48,7 @@ impl Context {
     /// Applies a write that no later one supersedes, with those before it to the same row.
     #[inline(never)]
     fn apply_write(&self, position: u32, packet: &[u8], lsn: Lsn) {
-        let (write, segments) = (self.writes.get(position), &*self.core.segments);
+        let (write, segments) = (self.writes.get(position), &*self.core.storage.segments);
         match write.kind {
             WriteKind::Put if write.fresh => {
                 segments.write(write.record, body_of(write, packet), lsn);

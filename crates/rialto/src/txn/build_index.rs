@@ -95,7 +95,7 @@ impl Context {
     ) -> Result<std::result::Result<Index, Key>> {
         let entries = self.collect_entries(slot, check, key_of)?;
         let build = |context: &mut Context| {
-            let built = Index::build(context.core.nodes.clone(), |take| entries.put(context, take));
+            let built = Index::build(context.core.storage.nodes.clone(), |take| entries.put(context, take));
             if matches!(built, Err(Stop::Full)) { None } else { Some(built) }
         };
         let built = match build(self) {
@@ -116,7 +116,7 @@ impl Context {
         check: &dyn Fn(&[u8]) -> Result<()>,
         key_of: &KeyOf<'_>,
     ) -> Result<Entries> {
-        let budget = self.core.segments.budget().clone();
+        let budget = self.core.storage.segments.budget().clone();
         let mut entries = Entries { runs: Vec::new(), bytes: 0, drawn: 0, budget };
         let table = self.tables.shared(slot).clone();
         let (mut run, mut body, mut key) = (SortRun::default(), Vec::new(), Key::new());
@@ -236,7 +236,7 @@ mod tests {
     #[test]
     fn an_index_is_built_within_the_memory_bound() {
         let (db, table) = open(32 << 20);
-        let budget = db.core().segments.budget();
+        let budget = db.core().storage.segments.budget();
         let before = budget.used();
         let mut tx = db.begin().unwrap();
         let entries = collect(&mut tx, &table).unwrap();

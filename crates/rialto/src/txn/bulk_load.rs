@@ -51,7 +51,7 @@ impl Context {
         }
         let (heap, id) = (table.heap.clone(), table.id);
         // Without a number for its file there is no load: the rows go on by the packet.
-        let Ok(file) = self.core.catalog.new_id().map(u64::from) else { return false };
+        let Ok(file) = self.core.storage.catalog.new_id().map(u64::from) else { return false };
         let packet = self.packet.as_mut().expect("borrowed by check_write").bytes_mut();
         let packet_at = packet.len();
         // The file is written at the commit, and has its digest then.
@@ -87,7 +87,7 @@ impl Context {
             return Err(error);
         }
         if !self.savepoints.is_empty() {
-            let units = self.core.segments.units(record);
+            let units = self.core.storage.segments.units(record);
             self.ddl().loaded_rows.push(slot, record, units);
         }
         Ok(())
@@ -95,7 +95,7 @@ impl Context {
 
     /// Whether the runs of loaded rows leave room for one more. Without an open savepoint there are none.
     fn check_room_for_runs(&mut self) -> Result<()> {
-        let limit = RUNS_PER_PACKET * self.core.options.write_set_bytes_max;
+        let limit = RUNS_PER_PACKET * self.core.defaults.write_set_bytes_max;
         match self.ddl().loaded_rows.bytes() {
             length if length > limit => Err(Error::WriteSetTooLarge { length, limit }),
             _ => Ok(()),
@@ -134,12 +134,13 @@ impl Context {
     /// Writes and syncs the load files that the packet names, and completes their names by their digests.
     pub fn prepare_ddl(&mut self) -> Result<()> {
         let Context { core, ddl: Some(ddl), packet: Some(packet), .. } = self else { return Ok(()) };
-        if !core.names_load_files() {
+        if !core.commits.names_load_files() {
             return Ok(());
         }
-        let _pass = core.pass_to_load_files()?;
+        let _pass = core.storage.pass_to_load_files()?;
         for load in ddl.loads() {
-            let digest = image::write_load_file(&*core.disk, core.database_id, load.file, &load.heap)?;
+            let digest =
+                image::write_load_file(&*core.storage.disk, core.storage.database_id, load.file, &load.heap)?;
             redo::set_load_digest(packet.bytes_mut(), load.packet_end, digest);
         }
         Ok(())

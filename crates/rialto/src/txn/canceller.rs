@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::cancellation::Cancellation;
-use crate::core::Core;
+use crate::txn::core::Core;
 
 /// Cancels a transaction from another thread: all that it does from then on, however often it runs again after a deadlock,
 /// unless the transaction itself goes on ([`Transaction::clear_cancellation`](crate::Transaction::clear_cancellation)).

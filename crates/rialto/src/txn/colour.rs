@@ -211,13 +211,13 @@ impl Context {
     #[cold]
     pub fn settle_colour(&mut self) -> Settled {
         debug_assert!(self.colours.held.is_empty() && self.colours.held_by.is_none());
-        let settled = match self.core.segments.painting().consistency() {
+        let settled = match self.core.storage.segments.painting().consistency() {
             Consistency::Action => self.settle_actions(),
             Consistency::Transaction => self.settle_transaction(),
         };
         if settled != Settled::OneColour {
             if settled == Settled::Mixed {
-                self.core.segments.painting().ask(&self.colours.held);
+                self.core.storage.segments.painting().ask(&self.colours.held);
             }
             self.end_colour();
         }
@@ -227,7 +227,7 @@ impl Context {
     /// Nothing is held white any more: the writes are applied, or will not be.
     pub fn end_colour(&mut self) {
         let Context { core, colours, .. } = self;
-        colours.held.drain(..).for_each(|id| core.segments.let_go(id));
+        colours.held.drain(..).for_each(|id| core.storage.segments.let_go(id));
         colours.held_by = None;
     }
 
@@ -250,7 +250,7 @@ impl Context {
     }
 
     fn settle_transaction(&mut self) -> Settled {
-        let painting = self.core.segments.painting();
+        let painting = self.core.storage.segments.painting();
         // What a part keeps is locked by names, too.
         let has_no_names =
             !self.owner.holds_names() && !self.owner.holds_whole() && self.kept_parts.is_empty();
@@ -265,12 +265,12 @@ impl Context {
         let follows = !knows_all
             || self.ddl.is_some()
             || painting.may_be_black(self.colours.removal)
-            || painting.may_be_black(self.core.catalog.changed_at())
+            || painting.may_be_black(self.core.storage.catalog.changed_at())
             || self.fills_an_absence();
         let segments = self.segments_touched();
         let settled = self.settle(&segments, follows);
         if settled == Settled::OneColour {
-            let painting = self.core.segments.painting();
+            let painting = self.core.storage.segments.painting();
             if self.colours.held.is_empty() {
                 let Colours { absent_in, absent_anywhere, .. } = &self.colours;
                 painting.leave_absences(absent_in, *absent_anywhere || !knows_all);
@@ -286,7 +286,7 @@ impl Context {
         let (core, held) = (&self.core, &mut self.colours.held);
         let (before, mut black) = (held.len(), is_black);
         for &id in segments {
-            match core.segments.hold_white(id) {
+            match core.storage.segments.hold_white(id) {
                 Paint::White => held.push(id),
                 Paint::Black => black = true,
                 Paint::Called => return Settled::Later,
@@ -324,7 +324,7 @@ impl Context {
 
     /// Whether an entry comes in where a black transaction has read that there is none.
     fn fills_an_absence(&self) -> bool {
-        let painting = self.core.segments.painting();
+        let painting = self.core.storage.segments.painting();
         let rows = self
             .writes
             .writes()

@@ -13,7 +13,7 @@ use super::redo;
 use super::seek::Place;
 use super::transaction::{Context, SavepointState, Transaction};
 use super::write_set::{Write, WriteKind};
-use crate::catalog::description::{Description, Storage, check_index_count};
+use crate::catalog::description::{Description, Material, check_index_count};
 use crate::catalog::system::{self, SystemRow};
 use crate::catalog::{CATALOG_LOCK, Table, TableDef, TableParts, TableVersion};
 use crate::error::{Error, Result};
@@ -42,7 +42,7 @@ impl Context {
             |_, _| LockTarget::Table(CATALOG_LOCK),
         )?;
         // What a statement that fails says of the catalog.
-        let changed_at = self.core.catalog.changed_at();
+        let changed_at = self.core.storage.catalog.changed_at();
         self.depend(changed_at);
         self.ddl();
         Ok(())
@@ -69,7 +69,7 @@ impl Context {
 
     /// Whether what the transaction has defined leaves room for one more definition. A first one always has room.
     fn check_room_for_versions(&mut self) -> Result<()> {
-        let limit = VERSIONS_PER_PACKET * self.core.options.write_set_bytes_max;
+        let limit = VERSIONS_PER_PACKET * self.core.defaults.write_set_bytes_max;
         match self.ddl().bytes() {
             length if length > limit => Err(Error::WriteSetTooLarge { length, limit }),
             _ => Ok(()),
@@ -81,7 +81,7 @@ impl Context {
         let Some(mut ddl) = self.ddl.take() else { return };
         // Even if this panics, the context has to forget the versions of tables that it has used.
         self.forget_tables = true;
-        let segments = self.core.segments.clone();
+        let segments = self.core.storage.segments.clone();
         let take_back = |slot, record| self.take_back_direct(slot, record);
         ddl.loaded_rows.take_back_to(&state.loaded_rows, &segments, take_back);
         let has_changed = ddl.changes() > state.ddl_changes;
@@ -95,11 +95,11 @@ impl Context {
         self.ddl = Some(ddl);
     }
 
-    fn storage(&self) -> Storage<'_> {
-        Storage {
-            segments: &self.core.segments,
-            nodes: &self.core.nodes,
-            first_row_number: self.core.first_row_number(),
+    fn storage(&self) -> Material<'_> {
+        Material {
+            segments: &self.core.storage.segments,
+            nodes: &self.core.storage.nodes,
+            first_row_number: self.core.storage.first_row_number(),
         }
     }
 
@@ -107,9 +107,9 @@ impl Context {
     fn take_table(&mut self, name: &str) -> Result<u32> {
         let table = match self.made_table(name) {
             Some(table) => table?,
-            None => self.core.catalog.table(name)?,
+            None => self.core.storage.catalog.table(name)?,
         };
-        if self.core.catalog.is_system(table.id()) {
+        if self.core.storage.catalog.is_system(table.id()) {
             let what = format!("changing the system table \"{name}\"");
             return Err(Error::Unsupported { what });
         }
@@ -127,11 +127,11 @@ impl Context {
     /// What this transaction's own statements say about a name, if they say anything.
     fn made_table(&mut self, name: &str) -> Option<Result<Table>> {
         let Context { core, ddl, .. } = self;
-        ddl.get_or_insert_default().table(name, &core.catalog)
+        ddl.get_or_insert_default().table(name, &core.storage.catalog)
     }
 
     fn use_system(&mut self, id: TableId) -> Result<u32> {
-        let table = self.core.catalog.by_id(id).expect("the system tables are there");
+        let table = self.core.storage.catalog.by_id(id).expect("the system tables are there");
         self.use_table(&table, LockMode::IntentExclusive)
     }
 
@@ -158,7 +158,7 @@ impl Context {
     fn has_table(&mut self, name: &str) -> bool {
         match self.made_table(name) {
             Some(table) => table.is_ok(),
-            None => self.core.catalog.table(name).is_ok(),
+            None => self.core.storage.catalog.table(name).is_ok(),
         }
     }
 
@@ -179,7 +179,7 @@ impl Context {
         if let Some((version, which)) = self.ddl().table_of_index(name) {
             return Some((version.name().to_owned(), which));
         }
-        let (table, which) = self.core.catalog.table_of_index(name)?;
+        let (table, which) = self.core.storage.catalog.table_of_index(name)?;
         let is_as_committed = !self.ddl().is_about(table.id());
         is_as_committed.then(|| (table.name(), which))
     }
@@ -197,7 +197,7 @@ impl Context {
                 return Err(Error::NameTaken { name: index.name.clone() });
             }
         }
-        let description = Description::of(def, || self.core.catalog.new_id())?;
+        let description = Description::of(def, || self.core.storage.catalog.new_id())?;
         let version = Arc::new(self.build_empty(&description)?);
         for row in system::rows(&description) {
             self.put_system_row(&row)?;
@@ -205,7 +205,7 @@ impl Context {
         self.ddl().push(DdlChange::Create(version.clone()));
         let slot = self.tables.supersede(version.clone());
         self.use_slot(slot, LockMode::Exclusive)?;
-        Ok(self.core.catalog.handle(version))
+        Ok(self.core.storage.catalog.handle(version))
     }
 
     /// An empty table of this description.
@@ -247,7 +247,7 @@ impl Context {
         let old = self.tables.shared(slot).clone();
         let mut description = Description::of_version(&old);
         self.delete_system_row(&system::heap_row(&description))?;
-        description.heap = HeapId(self.core.catalog.new_id()?);
+        description.heap = HeapId(self.core.storage.catalog.new_id()?);
         self.put_system_row(&system::heap_row(&description))?;
         let fresh = self.build_empty(&description)?;
         let mut parts = fresh.parts();
@@ -282,7 +282,7 @@ impl Context {
             index: name.to_owned(),
             key: schema.print_key(WhichIndex::Secondary(position), &key),
         })?);
-        index.id = IndexId(self.core.catalog.new_id()?);
+        index.id = IndexId(self.core.storage.catalog.new_id()?);
         self.put_system_row(&system::index_row(old.id, &index))?;
         let mut parts = old.parts();
         parts.schema = with(&index)?;
@@ -340,7 +340,7 @@ impl Context {
             index: schema.key_shape(WhichIndex::Primary).name().to_owned(),
             key: schema.print_key(WhichIndex::Primary, &key),
         })?);
-        description.primary_id = IndexId(self.core.catalog.new_id()?);
+        description.primary_id = IndexId(self.core.storage.catalog.new_id()?);
         self.put_system_row(&system::primary_row(&description))?;
         let mut parts = old.parts();
         (parts.schema, parts.primary_id) = (schema.clone(), description.primary_id);
@@ -410,7 +410,7 @@ impl Context {
                 replaced &= index.replace(&entry, record.0, moved.0);
             }
             debug_assert!(replaced, "the indexes were built with the row");
-            let limit = self.core.options.write_set_bytes_max;
+            let limit = self.core.defaults.write_set_bytes_max;
             if length > limit {
                 return Err(Error::WriteSetTooLarge { length, limit });
             }

@@ -337,16 +337,16 @@ impl DdlState {
 
     /// Makes the DDL visible; the writes are applied, and the locks are held.
     pub fn publish(&self, context: &mut Context, lsn: Lsn) {
-        context.core.catalog.note_change(lsn);
-        if context.core.names_load_files() {
+        context.core.storage.catalog.note_change(lsn);
+        if context.core.commits.names_load_files() {
             let written = |load: &Load| LoadFile { number: load.file, committed: Committed::At(lsn) };
-            context.core.loads.lock().extend(self.loads.iter().map(written));
+            context.core.storage.loads.lock().extend(self.loads.iter().map(written));
         }
         // I3: what is there or absent in an index built anew rests on this place.
         for version in self.made() {
             version.floor.fetch_max(lsn.0, Ordering::Relaxed);
         }
-        context.core.catalog.change(self.changes.iter().map(DdlChange::in_catalog));
+        context.core.storage.catalog.change(self.changes.iter().map(DdlChange::in_catalog));
         for change in &self.changes {
             match change {
                 DdlChange::Create(_) => {}
@@ -373,10 +373,10 @@ impl DdlState {
 
     /// Drops the DDL of an aborted transaction.
     pub fn discard(self, context: &mut Context) {
-        if let Ok(_pass) = context.core.pass_to_load_files() {
+        if let Ok(_pass) = context.core.storage.pass_to_load_files() {
             for load in &self.loads {
                 // It may not have been written, and nothing names it: recovery would remove it.
-                let _ = context.core.disk.remove(&image::load_file_name(load.file));
+                let _ = context.core.storage.disk.remove(&image::load_file_name(load.file));
             }
         }
         self.changes.iter().rev().for_each(|change| change.take_back(context));

@@ -116,7 +116,7 @@ impl Context {
         record: RecordRef,
         length: usize,
     ) -> Result<Option<RecordRef>> {
-        if length <= self.core.segments.room(record) {
+        if length <= self.core.storage.segments.room(record) {
             return Ok(None);
         }
         self.reserve_near(slot, record, length).map(Some)
@@ -234,7 +234,7 @@ impl Context {
         loop {
             self.check()?;
             // Index nodes that no index uses, if they make a segment.
-            self.core.nodes.give_back_free(SEGMENT_BYTES as u64);
+            self.core.storage.nodes.give_back_free(SEGMENT_BYTES as u64);
             let is_last = Some(self.free_bytes()) <= had && self.give_back_empty(slot)? == 0;
             had = Some(self.free_bytes());
             match attempt(self) {
@@ -247,14 +247,14 @@ impl Context {
 
     /// The bytes that are left of the memory bound.
     fn free_bytes(&self) -> u64 {
-        self.core.segments.budget().free()
+        self.core.storage.segments.budget().free()
     }
 
     /// Gives back the segments of all tables in which there is no row any more, unless others may still seek what was there
     /// (L8), and says how many there were. It waits for these a little, once for all tables, and they stay in use meanwhile.
     #[cold]
     fn give_back_empty(&mut self, slot: Option<u32>) -> Result<u64> {
-        let mut heaps = self.core.catalog.heaps();
+        let mut heaps = self.core.storage.catalog.heaps();
         // One that only this transaction sees.
         if let Some(own) = slot.map(|slot| &self.tables.at(slot).heap)
             && heaps.iter().all(|heap| heap.id() != own.id())
@@ -433,7 +433,7 @@ mod tests {
     fn what_fails_at_the_bound_is_tried_again_for_as_long_as_there_is_more_memory() {
         const ROUNDS: usize = 5;
         let db = open();
-        let budget = db.core().segments.budget();
+        let budget = db.core().storage.segments.budget();
         let mut taken = (0..ROUNDS).filter(|_| budget.take(SEGMENT_BYTES as u64)).count();
         assert_eq!(taken, ROUNDS, "the test's own premise");
         let mut tx = db.begin().unwrap();

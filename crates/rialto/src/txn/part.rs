@@ -240,7 +240,7 @@ impl Context {
 
     /// Forgets the view, and gives the context the whole room again.
     pub fn end_view(&mut self) -> View {
-        self.room = self.core.options.write_set_bytes_max;
+        self.room = self.core.defaults.write_set_bytes_max;
         self.room_for_entries = ENTRIES_PER_PACKET * self.room;
         self.core.locks.end_parts(&mut self.owner);
         std::mem::take(&mut self.view)
@@ -282,13 +282,13 @@ impl Context {
     /// The error of a write set that has become too long. A part, which has only a share of the room, needs the whole instead.
     #[cold]
     pub(super) fn too_large(&mut self, length: usize) -> Error {
-        self.above(length, self.core.options.write_set_bytes_max)
+        self.above(length, self.core.defaults.write_set_bytes_max)
     }
 
     /// The same of a write set whose index entries have come to take so many bytes.
     #[cold]
     pub(super) fn too_many_entries(&mut self, length: usize) -> Error {
-        self.above(length, ENTRIES_PER_PACKET * self.core.options.write_set_bytes_max)
+        self.above(length, ENTRIES_PER_PACKET * self.core.defaults.write_set_bytes_max)
     }
 
     fn above(&mut self, length: usize, limit: usize) -> Error {

@@ -110,12 +110,12 @@ impl Context {
     /// intention until then, and a table's absence is an error of the moment ([`Error::is_of_the_moment`]).
     fn table_unlocked(&mut self, name: &str) -> Result<Table> {
         if let Some(ddl) = &self.ddl
-            && let Some(answer) = ddl.table(name, &self.core.catalog)
+            && let Some(answer) = ddl.table(name, &self.core.storage.catalog)
         {
             return answer;
         }
         loop {
-            let found = self.core.catalog.table(name);
+            let found = self.core.storage.catalog.table(name);
             if let Ok(table) = &found
                 && rarely(self.may_be_a_call())
             {
@@ -130,7 +130,7 @@ impl Context {
                 Ok(table) => table.version().floor(),
                 Err(_) => {
                     self.colours.note_anything_absent();
-                    self.core.catalog.changed_at()
+                    self.core.storage.catalog.changed_at()
                 }
             };
             self.depend(depends);
@@ -182,8 +182,8 @@ impl Context {
                 return Ok(slot);
             }
             let name = self.tables.at(slot).name().to_owned();
-            let Some(current) = self.core.catalog.by_id(id) else {
-                let changed_at = self.core.catalog.changed_at();
+            let Some(current) = self.core.storage.catalog.by_id(id) else {
+                let changed_at = self.core.storage.catalog.changed_at();
                 self.depend(changed_at);
                 return Err(Error::NoSuchTable { table: name });
             };
@@ -227,7 +227,7 @@ impl Context {
             return Ok(self.read_place(slot, place));
         };
         let Context { core, body, .. } = self;
-        core.segments.read(record, body);
+        core.storage.segments.read(record, body);
         Ok(true)
     }
 
@@ -251,7 +251,7 @@ impl Context {
     #[inline(never)]
     fn reach_and_read(&mut self, slot: u32) -> bool {
         let Some(record) = self.reach_key(slot, RecordMode::Shared) else { return false };
-        let words = self.core.segments.record(record);
+        let words = self.core.storage.segments.record(record);
         words.read(words.length(), &mut self.body);
         true
     }

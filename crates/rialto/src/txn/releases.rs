@@ -22,8 +22,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use parking_lot::{Condvar, Mutex};
 
 use super::transaction::Context;
-use crate::core::Core;
 use crate::isolate::Owner;
+use crate::txn::core::Core;
 
 /// The lock slot of a transaction that has ended, with what it holds at executors.
 pub(crate) struct Debt {
@@ -67,7 +67,7 @@ impl Debt {
             Patience::Long => locks.release_in_time(&mut owner),
         };
         if is_paid {
-            locks.finish(&mut owner, &*self.core.segments);
+            locks.finish(&mut owner, &*self.core.storage.segments);
         }
         let mut state = self.state.lock();
         state.is_paid = is_paid;

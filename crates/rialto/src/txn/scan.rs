@@ -205,7 +205,7 @@ impl Context {
             }
         }
         let mut there = matches!(self.stored(slot, record), Place::Stored(_));
-        self.core.segments.read(record, body);
+        self.core.storage.segments.read(record, body);
         if which != WhichIndex::Primary {
             self.key_of_body(slot, there, body);
         }

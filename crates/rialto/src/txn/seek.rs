@@ -12,7 +12,6 @@ use super::scope::Scope;
 use super::transaction::Context;
 use crate::canary;
 use crate::catalog::TableVersion;
-use crate::core::Core;
 use crate::error::{Error, Result};
 use crate::ids::{IndexId, Lsn};
 use crate::isolate::{
@@ -24,6 +23,7 @@ use crate::rarely::rarely;
 use crate::row::{IntoKey, Key, WhichIndex};
 use crate::store::memory::index::{Direction, Found, Leaf};
 use crate::store::memory::{Claims, Heap, RecordRef, Segments};
+use crate::txn::core::Core;
 
 /// Where the row of a locked key is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -136,7 +136,8 @@ impl Context {
     ) -> T {
         let lock = self.locks_slots(slot);
         let Context { core, tables, owner, number, key, .. } = self;
-        let mut claims = SlotClaims { locks: &core.locks, owner, segments: &core.segments, key, lock };
+        let mut claims =
+            SlotClaims { locks: &core.locks, owner, segments: &core.storage.segments, key, lock };
         work(&tables.at(slot).heap, *number, &mut claims)
     }
 
@@ -400,7 +401,7 @@ impl Context {
             }
             if acquired == Acquired::New {
                 let owner = &mut self.owner;
-                let word = Segments::lock_word(&self.core.segments, record);
+                let word = Segments::lock_word(&self.core.storage.segments, record);
                 self.core.locks.release_thin_early(owner, word, record.0);
             }
         }
@@ -419,7 +420,7 @@ impl Context {
         self.lock_since(
             since,
             |core, owner, _, key, wait| {
-                let word = Segments::lock_word(&core.segments, record);
+                let word = Segments::lock_word(&core.storage.segments, record);
                 core.locks.record_thin(owner, word, record.0, index, entry.unwrap_or(key), mode, wait)
             },
             |_, key| LockTarget::Record { index, key: entry.unwrap_or(key).to_vec() },
@@ -513,7 +514,7 @@ fn lock_found(
     mode: RecordMode,
 ) -> Option<RecordRef> {
     let record = RecordRef(found.value?);
-    let words = core.segments.record(record);
+    let words = core.storage.segments.record(record);
     if rarely(!lent.record_if_free(owner, words.lock(), record.0, mode)) {
         return None;
     }

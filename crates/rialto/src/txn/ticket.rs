@@ -7,11 +7,11 @@ use std::task::{Context, Poll};
 
 use crate::account::ProcedureId;
 use crate::canary;
-use crate::core::{Core, Lease};
 use crate::error::Result;
 use crate::ids::Lsn;
 use crate::io::Moment;
 use crate::log::{Durability, Listener, Patience, Registered};
+use crate::txn::core::{Core, Lease};
 use crate::txn::options::TxOptions;
 
 /// A transaction's outcome on its way to being durable: done when the log is durable up to its place, at its level.
@@ -50,7 +50,7 @@ impl Ticket {
     /// what was.
     pub(crate) fn of_all_placed(core: &Arc<Core>, options: &TxOptions) -> Ticket {
         let durability = core.choices(options).durability;
-        Ticket::new(Lease::new(core), core.log.place(), durability, Patience::default())
+        Ticket::new(Lease::new(core), core.commits.log.place(), durability, Patience::default())
     }
 
     pub(crate) fn with_account(mut self, account: TicketAccount) -> Ticket {
@@ -72,13 +72,13 @@ impl Ticket {
     pub(crate) fn account_wait(&mut self) {
         if let Some(TicketAccount { procedure, placed, before_ns }) = self.account.take() {
             let waited_ns = Moment::now().ns_since(placed);
-            self.core.accounts.ticket_waited(procedure, waited_ns, before_ns);
+            self.core.commits.accounts.ticket_waited(procedure, waited_ns, before_ns);
         }
     }
 
     /// The outcome, if it is there; if it is not, the listener is woken when it is.
     pub(crate) fn poll_by(&mut self, listener: impl FnOnce() -> Listener) -> Poll<Result<()>> {
-        match self.core.log.register(self.lsn, self.durability, listener, &mut self.registered) {
+        match self.core.commits.log.register(self.lsn, self.durability, listener, &mut self.registered) {
             Some(outcome) => {
                 if self.waited {
                     self.account_wait();
@@ -102,10 +102,10 @@ impl Ticket {
     /// # Errors
     /// [`Error::OutcomeUnknown`](crate::Error::OutcomeUnknown) if the log fails first.
     pub fn wait(mut self) -> Result<()> {
-        if let Some(done) = self.core.log.is_done(self.lsn, self.durability) {
+        if let Some(done) = self.core.commits.log.is_done(self.lsn, self.durability) {
             return done;
         }
-        let outcome = self.core.log.wait(self.lsn, self.durability, &self.patience);
+        let outcome = self.core.commits.log.wait(self.lsn, self.durability, &self.patience);
         self.account_wait();
         outcome
     }
@@ -115,7 +115,7 @@ impl Ticket {
         if canary::is_back("ticket-done-at-its-place") {
             return Some(Ok(()));
         }
-        self.core.log.is_done(self.lsn, self.durability)
+        self.core.commits.log.is_done(self.lsn, self.durability)
     }
 }
 

@@ -28,7 +28,7 @@ use crate::account::waits::{Waiting, Waits};
 use crate::account::{Ledger, ProcedureId};
 use crate::canary;
 use crate::commit::Gate;
-use crate::core::{Core, Lease};
+use crate::commit::Logging;
 use crate::error::{Error, Result};
 use crate::ids::Lsn;
 use crate::inside::check_may_wait;
@@ -40,7 +40,7 @@ use crate::opening::Opening;
 use crate::rarely::rarely;
 use crate::row::{FieldPatch, Key};
 use crate::store::memory::{RecordRef, SegmentId};
-use crate::txn::Logging;
+use crate::txn::core::{Core, Lease};
 
 /// How often a commit looks again that waits at a gate, for room for snapshots, or for definitions.
 const GATE_LOOK_EVERY: Duration = Duration::from_millis(10);
@@ -218,9 +218,9 @@ impl Context {
     pub fn new(core: Arc<Core>, number: usize) -> Option<Context> {
         let owner = core.locks.take()?;
         let (choices, began) = (core.choices(&TxOptions::default()), Moment::now());
-        let opening = core.catalog.opening();
+        let opening = core.storage.catalog.opening();
         let waited_before_ns = core.locks.waited_ns(&owner);
-        let room = core.options.write_set_bytes_max;
+        let room = core.defaults.write_set_bytes_max;
         Some(Context {
             home: None,
             packet: None,
@@ -287,7 +287,7 @@ impl Context {
         self.choices = self.core.choices(options);
         self.tables.begin();
         self.read_unlocked(false);
-        self.colours.begin(self.core.segments.painting().is_noted());
+        self.colours.begin(self.core.storage.segments.painting().is_noted());
         if rarely(self.scope.is_on()) {
             self.scope.end();
         }
@@ -428,7 +428,7 @@ impl Context {
     /// Begins with the packet that is kept for the context, if it is free and there is nothing to be checked.
     #[inline(always)]
     fn begin_to_write(&mut self) -> bool {
-        if rarely(self.is_hindered() || self.choices.read_only || !self.core.log.is_open()) {
+        if rarely(self.is_hindered() || self.choices.read_only || !self.core.commits.log.is_open()) {
             return false;
         }
         if rarely(self.packet.is_none()) {
@@ -448,14 +448,14 @@ impl Context {
             return Ok(());
         }
         match self.packet {
-            Some(_) => self.core.log.check_open()?,
+            Some(_) => self.core.commits.log.check_open()?,
             None => {
-                self.packet = Some(match self.core.log.try_borrow_packet_at(&mut self.home)? {
+                self.packet = Some(match self.core.commits.log.try_borrow_packet_at(&mut self.home)? {
                     Some(packet) => packet,
                     None => {
                         debug_assert!(!self.view.is_part(), "a part that writes has its packet");
                         self.core.locks.leave_stint(&mut self.owner);
-                        self.core.log.wait_for_packet(|| self.check_open())?
+                        self.core.commits.log.wait_for_packet(|| self.check_open())?
                     }
                 });
             }
@@ -467,8 +467,8 @@ impl Context {
     /// Has a packet from here on, if one is free, for a transaction whose parts will write.
     pub(super) fn reserve_packet(&mut self) -> Result<()> {
         if self.packet.is_none() {
-            let packet = self.core.log.try_borrow_packet_at(&mut self.home)?;
-            let none = Error::TooManyPackets { limit: self.core.options.packet_slots() };
+            let packet = self.core.commits.log.try_borrow_packet_at(&mut self.home)?;
+            let none = Error::TooManyPackets { limit: self.core.defaults.packet_slots };
             self.packet = Some(packet.ok_or(none)?);
         }
         Ok(())
@@ -531,7 +531,7 @@ impl Context {
     ) -> Error {
         // The next transaction of the context begins without.
         (self.was_refused, self.has_times) = (true, true);
-        let lock = || target(&self.tables, &self.key).in_words(&self.core.catalog);
+        let lock = || target(&self.tables, &self.key).in_words(&self.core.storage.catalog);
         match error {
             LockError::Deadlock => {
                 let error = Error::Deadlock { waiting_for: lock() };
@@ -565,7 +565,7 @@ impl Context {
     /// The transaction has come to what rests on definitions, the last of which may be one of them (I3).
     #[cold]
     pub fn depend_on_definitions(&mut self) {
-        let changed_at = self.core.catalog.changed_at();
+        let changed_at = self.core.storage.catalog.changed_at();
         self.depend(changed_at);
     }
 
@@ -633,7 +633,7 @@ impl Context {
             self.roll_back_to(&Mark { writes: 0, adds: 0, packet: 0 });
         }
         if self.open && !self.reads.runs_again() {
-            self.core.accounts.aborted(self.number, self.choices.procedure);
+            self.core.commits.accounts.aborted(self.number, self.choices.procedure);
         }
         // Whether it writes is not to be known here: a panic in a shared action leaves that as it is in the action.
         self.packet = None;
@@ -728,7 +728,7 @@ impl Context {
     #[inline(always)]
     fn release_locks(&mut self) {
         let Context { core, owner, .. } = self;
-        let waited_ns = core.locks.finish(owner, &*core.segments);
+        let waited_ns = core.locks.finish(owner, &*core.storage.segments);
         self.note_waits(waited_ns);
     }
 
@@ -759,7 +759,7 @@ impl Context {
         self.finish();
         if rarely(self.blocked.is_some()) {
             // I3: the thread comes to ask for it when it has its turn.
-            self.core.log.leave(lsn, self.choices.durability);
+            self.core.commits.log.leave(lsn, self.choices.durability);
             self.await_turn();
         }
         Ok(lsn)
@@ -791,7 +791,7 @@ impl Context {
         let whole = WholeOrNothing;
         self.apply(lsn);
         std::mem::forget(whole);
-        self.core.in_flight.leave(self.number);
+        self.core.commits.in_flight.leave(self.number);
         if rarely(owes) {
             self.end_flight();
         }
@@ -799,7 +799,7 @@ impl Context {
             Some(_) => self.keep_packet(),
             None => {
                 if let Some(packet) = self.packet.take() {
-                    self.core.log.applied(packet);
+                    self.core.commits.log.applied(packet);
                 }
             }
         }
@@ -814,22 +814,22 @@ impl Context {
         else {
             return None;
         };
-        let is_commit = core.packet_kind() == PacketKind::Commit;
+        let is_commit = core.commits.packet_kind() == PacketKind::Commit;
         if choices.durability != Durability::Memory || !is_commit || canary::is_back("release-before-place") {
             return None;
         }
-        let gate = core.in_flight.enter(*number, core.log.place());
-        let placed = match gate == Gate::Open && core.is_open() {
+        let gate = core.commits.in_flight.enter(*number, core.commits.log.place());
+        let placed = match gate == Gate::Open && core.storage.is_open() {
             true => {
                 let whole = WholeOrNothing;
-                let placed = core.log.place_alone(packet, PacketKind::Commit);
+                let placed = core.commits.log.place_alone(packet, PacketKind::Commit);
                 std::mem::forget(whole);
                 placed
             }
             false => None,
         };
         if placed.is_none() {
-            core.in_flight.leave(*number);
+            core.commits.in_flight.leave(*number);
         }
         placed
     }
@@ -852,7 +852,7 @@ impl Context {
         };
         if canary::is_back("release-before-place") {
             let owner = &mut self.owner;
-            self.core.locks.release_all_thin(owner, &*self.core.segments);
+            self.core.locks.release_all_thin(owner, &*self.core.storage.segments);
             std::thread::yield_now();
         }
         Ok((self.push(owes), owes))
@@ -895,7 +895,7 @@ impl Context {
         let Context { core, packet: Some(packet), .. } = self else {
             unreachable!("a writing transaction has a packet")
         };
-        core.log.push(packet, core.packet_kind())
+        core.commits.log.push(packet, core.commits.packet_kind())
     }
 
     /// The same of a call, and of all that may lie beside calls in the log. Recovery leaves out the packets that the backup copy
@@ -906,14 +906,14 @@ impl Context {
     /// [`Packet::held_by`]: crate::log::Packet::held_by
     #[cold]
     fn push_beside_calls(&mut self) -> Lsn {
-        let held_by = if self.core.options.logging == Logging::Transaction { self.held_by() } else { None };
+        let held_by = if self.core.commits.logging == Logging::Transaction { self.held_by() } else { None };
         let Context { core, packet: Some(packet), call_from, .. } = self else {
             unreachable!("a writing transaction has a packet")
         };
         match (*call_from, held_by) {
-            (0, None) => core.log.push(packet, core.packet_kind()),
-            (0, Some(sweep)) => core.log.push_held(packet, core.packet_kind(), sweep),
-            (from, held_by) => core.log.push_call(packet, from, held_by),
+            (0, None) => core.commits.log.push(packet, core.commits.packet_kind()),
+            (0, Some(sweep)) => core.commits.log.push_held(packet, core.commits.packet_kind(), sweep),
+            (from, held_by) => core.commits.log.push_call(packet, from, held_by),
         }
     }
 
@@ -930,12 +930,12 @@ impl Context {
     /// an error it is not in flight.
     #[inline(always)]
     fn enter_flight(&mut self) -> Result<bool> {
-        let owes = match self.core.in_flight.enter(self.number, self.core.log.place()) {
+        let owes = match self.core.commits.in_flight.enter(self.number, self.core.commits.log.place()) {
             Gate::Open => false,
             gate => self.enter_flight_slowly(gate)?,
         };
-        if let Err(error) = self.core.check_open() {
-            self.core.in_flight.leave(self.number);
+        if let Err(error) = self.core.storage.check_open() {
+            self.core.commits.in_flight.leave(self.number);
             self.end_flight();
             return Err(error);
         }
@@ -947,8 +947,10 @@ impl Context {
     #[cold]
     fn enter_definitions(&mut self) -> Result<()> {
         let mut since = None;
-        while !self.core.definitions.try_enter() {
-            self.wait_for_others(&mut since, |context| context.core.definitions.wait(GATE_LOOK_EVERY))?;
+        while !self.core.commits.definitions.try_enter() {
+            self.wait_for_others(&mut since, |context| {
+                context.core.commits.definitions.wait(GATE_LOOK_EVERY)
+            })?;
         }
         self.defines = true;
         Ok(())
@@ -960,7 +962,7 @@ impl Context {
         if waited < self.choices.lock_timeout.max(GATE_LOOK_EVERY) {
             return self.wait_at_gate(wait);
         }
-        self.core.in_flight.leave(self.number);
+        self.core.commits.in_flight.leave(self.number);
         self.leave_definitions();
         Err(Error::LockTimeout {
             lock: "the passage of a gate before a checkpoint or a definition".to_owned(),
@@ -972,7 +974,7 @@ impl Context {
     /// closes a gate waits for those that have passed it.
     #[cold]
     fn wait_at_gate(&mut self, wait: impl FnOnce(&Context)) -> Result<()> {
-        self.core.in_flight.leave(self.number);
+        self.core.commits.in_flight.leave(self.number);
         self.leave_definitions();
         self.leave_turn();
         let waiting = Waiting::at_gate();
@@ -983,7 +985,7 @@ impl Context {
 
     /// Whether the transaction may go on to its place: for each look of what waits on the way there.
     fn check_open(&self) -> Result<()> {
-        self.core.check_open()?;
+        self.core.storage.check_open()?;
         self.check()
     }
 
@@ -991,7 +993,7 @@ impl Context {
     #[cold]
     fn leave_definitions(&mut self) {
         if std::mem::take(&mut self.defines) {
-            self.core.definitions.leave();
+            self.core.commits.definitions.leave();
         }
     }
 
@@ -999,7 +1001,7 @@ impl Context {
     #[cold]
     fn end_flight(&mut self) {
         self.leave_definitions();
-        self.core.segments.snapshots().keep_promise(std::mem::take(&mut self.promised));
+        self.core.storage.segments.snapshots().keep_promise(std::mem::take(&mut self.promised));
         self.end_colour();
     }
 
@@ -1008,7 +1010,7 @@ impl Context {
         self.core.locks.leave_stint(&mut self.owner);
         let mut since = None;
         loop {
-            let segments = &self.core.segments;
+            let segments = &self.core.storage.segments;
             match gate {
                 Gate::Open => return Ok(false),
                 Gate::Snapshots => {
@@ -1017,13 +1019,13 @@ impl Context {
                         self.promised = needed;
                         return Ok(needed > 0);
                     }
-                    if let Err(nested) = check_may_wait(self.core.catalog.opening()) {
-                        self.core.in_flight.leave(self.number);
+                    if let Err(nested) = check_may_wait(self.core.storage.catalog.opening()) {
+                        self.core.commits.in_flight.leave(self.number);
                         self.end_flight();
                         return Err(nested);
                     }
                     self.wait_at_gate(|context| {
-                        context.core.segments.snapshots().wait(GATE_LOOK_EVERY);
+                        context.core.storage.segments.snapshots().wait(GATE_LOOK_EVERY);
                     })?;
                 }
                 Gate::Colours => {
@@ -1033,33 +1035,36 @@ impl Context {
                     }
                     let waits = self.colours.is_patient() || self.ddl.is_some();
                     if settled == Settled::Mixed && !waits {
-                        self.core.in_flight.leave(self.number);
-                        self.core.accounts.mixed(self.number, self.choices.procedure);
+                        self.core.commits.in_flight.leave(self.number);
+                        self.core.commits.accounts.mixed(self.number, self.choices.procedure);
                         return Err(Error::MixedColours);
                     }
-                    self.wait_at_gate(|context| context.core.segments.painting().wait(COLOUR_LOOK_EVERY))?;
+                    self.wait_at_gate(|context| {
+                        context.core.storage.segments.painting().wait(COLOUR_LOOK_EVERY)
+                    })?;
                 }
                 Gate::Closed => {
                     self.wait_for_others(&mut since, |context| {
-                        context.core.in_flight.wait_at_gate(GATE_LOOK_EVERY);
+                        context.core.commits.in_flight.wait_at_gate(GATE_LOOK_EVERY);
                     })?;
                 }
             }
             if self.ddl.is_some() {
                 self.enter_definitions()?;
             }
-            gate = self.core.in_flight.enter(self.number, self.core.log.place());
+            gate = self.core.commits.in_flight.enter(self.number, self.core.commits.log.place());
         }
     }
 
     /// How many segments the commit may have to keep before it changes them.
     fn segments_to_keep(&self) -> usize {
         let places = self.writes.writes().iter().flat_map(|write| [write.record, write.lands_in()]);
-        let segments = places.map(RecordRef::segment).filter(|&id| self.core.segments.is_to_be_kept(id));
+        let segments =
+            places.map(RecordRef::segment).filter(|&id| self.core.storage.segments.is_to_be_kept(id));
         let mut segments: SmallVec<[SegmentId; 16]> = segments.collect();
         segments.sort_unstable();
         segments.dedup();
-        segments.into_iter().filter(|&id| self.core.segments.is_in_cut(id)).count()
+        segments.into_iter().filter(|&id| self.core.storage.segments.is_in_cut(id)).count()
     }
 
     /// Everything that can fail, done before the place (I10).
@@ -1082,21 +1087,22 @@ impl Context {
         let Context { core, packet: Some(packet), call_from, .. } = self else { return Ok(()) };
         // Of a call what comes before it stays here.
         let length = packet.bytes().len() - *call_from as usize;
-        let is_there = canary::is_back("no-room-in-the-log") || core.log.reserves_at_once(packet, length);
+        let is_there =
+            canary::is_back("no-room-in-the-log") || core.commits.log.reserves_at_once(packet, length);
         if is_there { Ok(()) } else { self.reserve_slowly(length) }
     }
 
     #[cold]
     fn reserve_slowly(&mut self, length: usize) -> Result<()> {
         let Some(packet) = &mut self.packet else { return Ok(()) };
-        let length = if self.core.packet_kind() == PacketKind::Unlogged { 0 } else { length };
-        if self.core.log.try_reserve_record(packet, length)? {
+        let length = if self.core.commits.packet_kind() == PacketKind::Unlogged { 0 } else { length };
+        if self.core.commits.log.try_reserve_record(packet, length)? {
             return Ok(());
         }
         self.core.locks.leave_stint(&mut self.owner);
         self.leave_turn();
         let Some(mut packet) = self.packet.take() else { return Ok(()) };
-        let reserved = self.core.log.reserve_record(&mut packet, length, &|| self.check_open());
+        let reserved = self.core.commits.log.reserve_record(&mut packet, length, &|| self.check_open());
         self.packet = Some(packet);
         reserved
     }
@@ -1212,7 +1218,7 @@ impl Transaction<'_> {
     /// Changes how durable the transaction's commit will be.
     pub fn set_durability(&mut self, durability: Durability) {
         let context = self.context();
-        let durability = context.core.durability(durability);
+        let durability = context.core.commits.durability(durability);
         context.choose(Choice::Durability(durability));
     }
 

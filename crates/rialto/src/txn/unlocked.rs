@@ -16,7 +16,6 @@
 use super::transaction::Context;
 use crate::canary;
 use crate::catalog::TableVersion;
-use crate::core::Core;
 use crate::error::{Error, Result};
 use crate::ids::Lsn;
 use crate::isolate::{LockForm, ThinWord};
@@ -24,6 +23,7 @@ use crate::rarely::rarely;
 use crate::row::WhichIndex;
 use crate::store::memory::index::{Found, Leaf};
 use crate::store::memory::{RecordRef, same_version};
+use crate::txn::core::Core;
 
 /// Up to so many reads all are looked at again after each.
 const LOOKED_AT_EACH: usize = 8;
@@ -70,7 +70,7 @@ impl UnlockedReads {
         body: &mut Vec<u8>,
     ) -> Option<()> {
         let record = RecordRef(found.value?);
-        let words = core.segments.record(record);
+        let words = core.storage.segments.record(record);
         let word = words.word_before();
         // The word was this row's if the index led here after it was loaded, and is so still if it is as seen.
         let leads_there = table.primary.unchanged(&found.leaf);
@@ -125,7 +125,7 @@ impl Context {
     }
 
     fn reads_hold(&self) -> bool {
-        let segments = &self.core.segments;
+        let segments = &self.core.storage.segments;
         canary::is_back("no-second-look")
             || self.reads.records.iter().all(|&(record, word)| {
                 let now = segments.record(record).word_after();
@@ -183,7 +183,7 @@ impl Context {
                     (RecordRef(record), found.leaf)
                 }
             };
-            let words = self.core.segments.record(record);
+            let words = self.core.storage.segments.record(record);
             let word = words.word_before();
             if ThinWord::is_exclusive(word) {
                 break;

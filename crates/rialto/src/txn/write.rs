@@ -25,7 +25,7 @@ impl Context {
         if !self.writing || self.is_hindered() {
             self.check_write()?;
         }
-        if !self.core.catalog.is_system(table.id())
+        if !self.core.storage.catalog.is_system(table.id())
             && let Some(slot) = self.use_again(table.key(), LockMode::IntentExclusive)
         {
             return Ok(slot);
@@ -35,7 +35,7 @@ impl Context {
 
     #[inline(never)]
     fn use_for_write_slowly(&mut self, table: &Table) -> Result<u32> {
-        if self.core.catalog.is_system(table.id()) {
+        if self.core.storage.catalog.is_system(table.id()) {
             return Err(system_table(table));
         }
         self.use_table(table, LockMode::IntentExclusive)
@@ -64,7 +64,7 @@ impl Context {
     }
 
     pub(super) fn memory_limit(&self) -> Error {
-        let budget = self.core.segments.budget();
+        let budget = self.core.storage.segments.budget();
         Error::MemoryLimit { used: budget.used(), limit: budget.limit() }
     }
 
@@ -283,7 +283,7 @@ impl Transaction<'_> {
             if !context.writing {
                 context.check_write()?;
             }
-            let reached = match rarely(context.core.catalog.is_system(table.id())) {
+            let reached = match rarely(context.core.storage.catalog.is_system(table.id())) {
                 false => context.reach_to_change(table.key(), &key),
                 true => None,
             };

@@ -8,7 +8,7 @@ use xxhash_rust::xxh3::xxh3_64;
 use super::flight::{Here, Task};
 use super::planner::Plan;
 use super::queues::Queues;
-use crate::core::Core;
+use crate::engine::Runtime;
 use crate::engine::action::Action;
 use crate::engine::identifier::Given;
 use crate::engine::procedure::Registered;
@@ -19,6 +19,7 @@ use crate::inside::InBody;
 use crate::isolate::SpanRef;
 use crate::log::Listener;
 use crate::row::{Key, Value};
+use crate::txn::core::Core;
 use crate::txn::{Ticket, TxOptions};
 
 /// A call of a procedure, shared by its caller, who may go away, and whoever runs it.
@@ -53,8 +54,8 @@ impl Call {
         };
         drop(landing);
         match place {
-            Some((lsn, durability)) => here.core.log.wake_when_done(lsn, durability, listener),
-            None => here.core.log.wake(listener),
+            Some((lsn, durability)) => here.core.commits.log.wake_when_done(lsn, durability, listener),
+            None => here.core.commits.log.wake(listener),
         }
     }
 
@@ -109,7 +110,7 @@ impl Call {
         let given = Given { arguments: &self.arguments, earlier: &[] };
         let place = |action: &Action| {
             let target = action.target.as_ref()?;
-            let version = target.table(&core.catalog).ok()?.version();
+            let version = target.table(&core.storage.catalog).ok()?.version();
             let (which, mut key) = (target.which(&version.schema).ok()?, Key::new());
             if version.schema.key_shape(which).is_row_number() {
                 return None;
@@ -141,19 +142,20 @@ impl Call {
 /// [`Error::Nested`](crate::Error::Nested) inside of a body: a caller who waits there may wait for himself.
 /// [`Error::Closed`](crate::Error::Closed).
 pub(crate) fn send(
-    core: &Arc<Core>,
+    runtime: &Arc<Runtime>,
     queues: &Arc<Queues>,
     procedure: Arc<Registered>,
     options: TxOptions,
     arguments: Vec<Value>,
 ) -> Result<Sent> {
-    drop(InBody::enter(core.catalog.opening())?);
+    let core = &runtime.core;
+    drop(InBody::enter(core.storage.catalog.opening())?);
     let landing = Mutex::new(Landing::Flying(None));
     let call = Arc::new(Call { procedure, options, arguments, landing });
     // Conditions and identifiers are worked out by closures of the caller. One that panics does so again as the call runs, whose
     // outcome the panic is, as a body's is.
     let queue = catch(|| call.first_queue(core, queues)).unwrap_or(0);
     queues.admit()?;
-    queues.put(core, queue, Task::Call(call.clone(), None));
-    Ok(Sent::flying(core.catalog.opening(), call))
+    queues.put(runtime, queue, Task::Call(call.clone(), None));
+    Ok(Sent::flying(core.storage.catalog.opening(), call))
 }

@@ -41,8 +41,8 @@ use super::queues::Bug;
 use super::queues::Queues;
 use super::rendezvous::Rendezvous;
 use crate::canary;
-use crate::core::Core;
 use crate::database::{Run, Runs, begin_run, end_run};
+use crate::engine::Runtime;
 use crate::engine::action::Action;
 use crate::engine::identifier::Given;
 use crate::engine::phase::{Identified, Ready, ReadyActions, beside_lease, has_plain, lock, make_ready};
@@ -52,10 +52,12 @@ use crate::error::{Error, Result};
 use crate::foreign::{Panic, catch, run_caught};
 use crate::row::Value;
 use crate::txn::Transaction;
+use crate::txn::core::Core;
 use crate::txn::part::PartTransaction;
 
 /// Where a task is run.
 pub(super) struct Here<'a> {
+    pub runtime: &'a Arc<Runtime>,
     pub core: &'a Arc<Core>,
     pub queues: &'a Arc<Queues>,
     /// The queue of the thread.
@@ -205,7 +207,7 @@ impl Flight {
                     // On a queue it waits (L12).
                     self.transaction.leave_stint();
                     return match &elsewhere.parts[..] {
-                        [part] => here.queues.put(here.core, part.queue, Task::Flight(self)),
+                        [part] => here.queues.put(here.runtime, part.queue, Task::Flight(self)),
                         _ => self.share_out(elsewhere, here),
                     };
                 }
@@ -299,7 +301,7 @@ impl Flight {
         let mut contexts = self.transaction.split(&writes);
         if contexts.len() + 1 < parts.len() && canary::is_back("parts-want-contexts") {
             return self
-                .end(Err(Error::TooManyTransactions { limit: here.core.options.transactions_max }), here);
+                .end(Err(Error::TooManyTransactions { limit: here.core.defaults.transactions_max }), here);
         }
         // The transaction itself runs the actions of parts for which there is no context, or all if it has no packet.
         for part in parts.drain(contexts.len() + 1..).collect::<SmallVec<[Placed; 4]>>() {
@@ -329,7 +331,7 @@ impl Flight {
         let tasks = parts.into_iter().zip(runs).enumerate().map(|(nth, (Placed { queue, actions }, run))| {
             (queue, Task::Part(Box::new(Part { meeting: meeting.clone(), nth, actions, run })))
         });
-        here.queues.put_all(here.core, tasks.collect());
+        here.queues.put_all(here.runtime, tasks.collect());
     }
 
     /// Restarts the call, to run whole.
@@ -352,7 +354,7 @@ impl Flight {
                 committed.give_back(here.core);
                 if canary::is_back("executor-awaits-the-log") {
                     // Without a standby in its place.
-                    while here.core.log.is_done(ticket.lsn(), ticket.durability()).is_none() {
+                    while here.core.commits.log.is_done(ticket.lsn(), ticket.durability()).is_none() {
                         std::thread::yield_now();
                     }
                 }

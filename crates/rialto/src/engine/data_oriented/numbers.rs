@@ -5,26 +5,26 @@ use std::sync::Arc;
 
 use parking_lot::{Mutex, MutexGuard};
 
-use crate::core::Core;
 use crate::database::Database;
+use crate::engine::Runtime;
 use crate::error::{Error, Result};
 use crate::inside::InBody;
 use crate::isolate::LockForm;
-use crate::options::Options;
 
 /// Between which bounds the resource manager chooses the numbers. One change at a time.
 #[derive(Debug)]
 pub(crate) struct Bounds {
     executors: Mutex<RangeInclusive<usize>>,
     threads: Mutex<RangeInclusive<usize>>,
+    /// How many executors there is room for.
+    executors_room: usize,
 }
 
 impl Bounds {
-    pub fn new(options: &Options) -> Bounds {
-        Bounds {
-            executors: Mutex::new(options.executors..=options.executors_room()),
-            threads: Mutex::new(options.executor_threads..=options.executor_threads_room()),
-        }
+    /// Which end where there is room for no more.
+    pub fn new(executors: RangeInclusive<usize>, threads: RangeInclusive<usize>) -> Bounds {
+        let executors_room = *executors.end();
+        Bounds { executors: Mutex::new(executors), threads: Mutex::new(threads), executors_room }
     }
 
     /// The bounds, which stay as they are while they are held.
@@ -58,7 +58,7 @@ impl Database {
 
     /// How many threads own the executors now; 0 if whoever calls runs his call in place.
     pub fn executor_threads(&self) -> usize {
-        self.core().queues.as_ref().map_or(0, |queues| queues.len())
+        self.runtime().queues.as_ref().map_or(0, |queues| queues.len())
     }
 
     /// Bounds the number of executors from here on, while transactions run (the DORA paper, section 4.1.2); bounds that are
@@ -72,15 +72,16 @@ impl Database {
     /// [`Error::Unsupported`] unless locks are [`LockForm::Local`], or if the bounds are not from 1 to the most that there is
     /// room for; [`Error::Nested`] inside of a body, which may have executors in its hands.
     pub fn set_executors(&self, bounds: RangeInclusive<usize>) -> Result<()> {
-        let _in_body = InBody::enter(self.core().catalog.opening())?;
+        let _in_body = InBody::enter(self.core().storage.catalog.opening())?;
         let core = self.core();
         if core.locks.form() != LockForm::Local {
             let what =
                 "a number of executors without any: open the database with Options::locks Local".to_owned();
             return Err(Error::Unsupported { what });
         }
-        check("executors", &bounds, core.options.executors_room(), "executors_max")?;
-        let mut held = core.bounds.executors();
+        let chosen = &self.runtime().bounds;
+        check("executors", &bounds, chosen.executors_room, "executors_max")?;
+        let mut held = chosen.executors();
         *held = bounds;
         let now = core.locks.executors_in_use();
         let wanted = now.clamp(*held.start(), *held.end());
@@ -101,26 +102,26 @@ impl Database {
     /// there is room for; [`Error::Io`] if the system has no thread left: there are as many as it had; [`Error::Nested`] inside
     /// of a body.
     pub fn set_executor_threads(&self, bounds: RangeInclusive<usize>) -> Result<()> {
-        let _in_body = InBody::enter(self.core().catalog.opening())?;
-        let core = self.core();
-        let Some(queues) = &core.queues else {
+        let _in_body = InBody::enter(self.core().storage.catalog.opening())?;
+        let runtime = self.runtime();
+        let Some(queues) = &runtime.queues else {
             let what = "threads that own executors in a database that was opened without: give Options::executor_threads";
             return Err(Error::Unsupported { what: what.to_owned() });
         };
         check("threads that own executors", &bounds, queues.room(), "executor_threads_max")?;
-        let mut held = core.bounds.threads();
+        let mut held = runtime.bounds.threads();
         *held = bounds;
         let now = queues.len();
         let wanted = now.clamp(*held.start(), *held.end());
-        resize(core, wanted)
+        resize(runtime, wanted)
     }
 }
 
 /// Has so many threads own the executors.
-pub(super) fn resize(core: &Arc<Core>, threads: usize) -> Result<()> {
-    let Some(queues) = &core.queues else { return Ok(()) };
-    core.check_open()?;
-    queues.resize(core, threads).map_err(|error| Error::Io {
+pub(super) fn resize(runtime: &Arc<Runtime>, threads: usize) -> Result<()> {
+    let Some(queues) = &runtime.queues else { return Ok(()) };
+    runtime.core.storage.check_open()?;
+    queues.resize(runtime, threads).map_err(|error| Error::Io {
         file: "the threads of executors".to_owned(),
         offset: 0,
         operation: "starting one".to_owned(),

@@ -18,11 +18,12 @@ use smallvec::SmallVec;
 
 use super::flight::{Here, Task};
 use crate::account::blocked::{Turns, take_turns};
-use crate::core::Core;
+use crate::engine::Runtime;
 use crate::engine::servers::dispatch::{Dispatch, Standing, Waiter};
 use crate::engine::servers::dispatches::Dispatches;
 use crate::error::{Error, Result};
 use crate::inside::InBody;
+use crate::txn::core::Core;
 
 /// How many tasks a thread takes off its queue under one hold of the latch.
 const GROUP: usize = 8;
@@ -126,7 +127,7 @@ impl Queues {
     ///
     /// # Errors
     /// If the system has no thread left; there are as many as it had.
-    pub fn resize(self: &Arc<Queues>, core: &Arc<Core>, threads: usize) -> std::io::Result<()> {
+    pub fn resize(self: &Arc<Queues>, runtime: &Arc<Runtime>, threads: usize) -> std::io::Result<()> {
         assert!((1..=self.room()).contains(&threads), "{threads} threads");
         let resizing = self.resizing.lock();
         if *resizing == Resizing::Ended {
@@ -134,10 +135,10 @@ impl Queues {
         }
         self.threads.lock().retain(|thread| !thread.is_finished());
         while self.len() < threads {
-            self.queues.grow(|queue| self.spawn(core, queue, 0), |queue| self.hire(core, queue))?;
+            self.queues.grow(|queue| self.spawn(runtime, queue, 0), |queue| self.hire(runtime, queue))?;
         }
         while self.len() > threads {
-            self.queues.shrink(|queue| self.hire(core, queue));
+            self.queues.shrink(|queue| self.hire(runtime, queue));
         }
         Ok(())
     }
@@ -147,17 +148,17 @@ impl Queues {
         self.queues.used().map(Dispatch::load)
     }
 
-    fn spawn(self: &Arc<Queues>, core: &Arc<Core>, queue: usize, seat: usize) -> std::io::Result<()> {
-        let (queues, core) = (self.clone(), core.clone());
+    fn spawn(self: &Arc<Queues>, runtime: &Arc<Runtime>, queue: usize, seat: usize) -> std::io::Result<()> {
+        let (queues, runtime) = (self.clone(), runtime.clone());
         let name = if seat == 0 { format!("executor-{queue}") } else { format!("standby-{queue}-{seat}") };
         let thread = std::thread::Builder::new().name(name).spawn(move || {
-            let place = Seat { queues: queues.clone(), core: core.clone(), queue, seat };
+            let place = Seat { queues: queues.clone(), runtime: runtime.clone(), queue, seat };
             let _takes_turns = take_turns(Arc::new(place));
             // What it runs are bodies: they must not begin transactions of their own.
-            let Ok(_in_body) = InBody::enter(core.catalog.opening()) else {
+            let Ok(_in_body) = InBody::enter(runtime.core.storage.catalog.opening()) else {
                 unreachable!("the thread is new")
             };
-            let here = Here { core: &core, queues: &queues, queue };
+            let here = Here { runtime: &runtime, core: &runtime.core, queues: &queues, queue };
             let unseated = EndsProcess;
             while let Some(task) = queues.queues.at(queue).next(seat, || ()) {
                 task.run(&here);
@@ -170,9 +171,9 @@ impl Queues {
 
     /// No thread is there to run what is on a queue: one is hired. If the system has no thread left, the task waits until one of
     /// those that are blocked comes back. No seat is left only where several ask at a time: then one of the others' is idle.
-    fn hire(self: &Arc<Queues>, core: &Arc<Core>, queue: usize) {
+    fn hire(self: &Arc<Queues>, runtime: &Arc<Runtime>, queue: usize) {
         if let Some(seat) = self.queues.at(queue).hire()
-            && self.spawn(core, queue, seat).is_err()
+            && self.spawn(runtime, queue, seat).is_err()
         {
             self.queues.at(queue).dismiss(seat);
         }
@@ -209,14 +210,14 @@ impl Queues {
     }
 
     /// Puts a task on a queue: a call behind all others, what it becomes before all calls, since it may hold locks.
-    pub(super) fn put(self: &Arc<Queues>, core: &Arc<Core>, queue: usize, task: Task) {
+    pub(super) fn put(self: &Arc<Queues>, runtime: &Arc<Runtime>, queue: usize, task: Task) {
         let standing = if matches!(task, Task::Call(..)) { Standing::New } else { Standing::Begun };
-        self.queues.put(queue, task, standing, |queue| self.hire(core, queue));
+        self.queues.put(queue, task, standing, |queue| self.hire(runtime, queue));
     }
 
     /// Puts tasks on their queues, all at one time: so those of two phases stand in the same order wherever they meet.
-    pub(super) fn put_all(self: &Arc<Queues>, core: &Arc<Core>, tasks: SmallVec<[(usize, Task); 8]>) {
-        self.queues.put_all(tasks, |queue| self.hire(core, queue));
+    pub(super) fn put_all(self: &Arc<Queues>, runtime: &Arc<Runtime>, tasks: SmallVec<[(usize, Task); 8]>) {
+        self.queues.put_all(tasks, |queue| self.hire(runtime, queue));
     }
 
     /// Puts a task aside that is to run again after a rest, on the queue of the thread that calls.
@@ -259,7 +260,7 @@ impl Drop for EndsProcess {
 /// A thread's place at a queue.
 struct Seat {
     queues: Arc<Queues>,
-    core: Arc<Core>,
+    runtime: Arc<Runtime>,
     queue: usize,
     seat: usize,
 }
@@ -267,7 +268,7 @@ struct Seat {
 impl Turns for Seat {
     fn leave(&self) {
         if !self.queues.queues.at(self.queue).leave(self.seat) {
-            self.queues.hire(&self.core, self.queue);
+            self.queues.hire(&self.runtime, self.queue);
         }
     }
 

@@ -13,11 +13,12 @@ use super::headcount::{Headcount, Step, Wish};
 use super::loads::Loads;
 use super::numbers::resize;
 use super::readers::{Move, Readers};
-use crate::core::Core;
 use crate::engine::Planning;
+use crate::engine::Runtime;
 use crate::ids::IndexId;
 use crate::isolate::RoutingRule;
 use crate::row::{Key, WhichIndex};
+use crate::txn::core::Core;
 
 /// How often it looks at the tables.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
@@ -50,16 +51,16 @@ impl ResourceManager {
     ///
     /// # Errors
     /// If the system has no thread left.
-    pub fn start(core: Arc<Core>) -> std::io::Result<ResourceManager> {
+    pub fn start(runtime: Arc<Runtime>) -> std::io::Result<ResourceManager> {
         #[cfg(test)]
         if HAS_NO_THREAD.get() {
             return Err(std::io::ErrorKind::WouldBlock.into());
         }
         let stop = Arc::<(Mutex<bool>, Condvar)>::default();
         let told = stop.clone();
-        let mut manager = Managing::new(core);
+        let mut manager = Managing::new(runtime);
         // What there is already is shared out before anybody comes.
-        manager.sizes.look(&manager.core);
+        manager.sizes.look(&manager.runtime.core);
         let thread = std::thread::Builder::new().name("rialto-resources".to_owned()).spawn(move || {
             let (stop, ended) = &*told;
             let mut stop = stop.lock();
@@ -87,7 +88,7 @@ impl Drop for ResourceManager {
 
 /// What the manager knows.
 struct Managing {
-    core: Arc<Core>,
+    runtime: Arc<Runtime>,
     sizes: Sizes,
     loads: Loads,
     readers: Readers,
@@ -97,14 +98,15 @@ struct Managing {
 }
 
 impl Managing {
-    fn new(core: Arc<Core>) -> Managing {
-        let (executors, staff) = (core.locks.executors_in_use(), Staff::new(&core));
+    fn new(runtime: Arc<Runtime>) -> Managing {
+        let core = &runtime.core;
+        let (executors, staff) = (core.locks.executors_in_use(), Staff::new(core));
         let (sizes, readers) = (Sizes::default(), Readers::default());
-        Managing { core, sizes, loads: Loads::new(executors), readers, executors, staff }
+        Managing { runtime, sizes, loads: Loads::new(executors), readers, executors, staff }
     }
 
     fn look(&mut self) {
-        let core = &self.core;
+        let (runtime, core) = (&self.runtime, &self.runtime.core);
         core.releases.release_all();
         core.locks.forget_rules_of_dropped();
         let looks = core.locks.look_at_executors();
@@ -115,7 +117,7 @@ impl Managing {
             self.loads = Loads::new(self.executors);
         }
         self.sizes.look(core);
-        self.staff.look(core, looks.iter().map(|look| look.requests).sum());
+        self.staff.look(runtime, looks.iter().map(|look| look.requests).sum());
         for change in self.readers.look(&looks, &core.locks.look_at_readers()) {
             match change {
                 Move::ToReaders(index) if core.locks.is_hashed(index) => {}
@@ -128,8 +130,8 @@ impl Managing {
                 core.locks.route(index, Some(rule));
             }
         }
-        if core.queues.is_some() && core.options.planning == Planning::Adaptive {
-            core.procedures.adapt_plans();
+        if runtime.queues.is_some() && runtime.planning == Planning::Adaptive {
+            runtime.procedures.adapt_plans();
         }
     }
 }
@@ -165,10 +167,11 @@ impl Staff {
         }
     }
 
-    fn look(&mut self, core: &Arc<Core>, requests: u64) {
+    fn look(&mut self, runtime: &Arc<Runtime>, requests: u64) {
+        let core = &runtime.core;
         self.looks += 1;
         self.requests += requests;
-        for (queued, is_busy) in core.queues.iter().flat_map(|queues| queues.loads()) {
+        for (queued, is_busy) in runtime.queues.iter().flat_map(|queues| queues.loads()) {
             self.queues += 1;
             self.queued += queued;
             self.busy += usize::from(is_busy);
@@ -179,19 +182,19 @@ impl Staff {
         let found_out = core.locks.found_out();
         let wish = Wish::of_executors(self.requests, found_out - self.found_out);
         {
-            let bounds = core.bounds.executors();
+            let bounds = runtime.bounds.executors();
             if let Some(executors) = self.executors.look(core.locks.executors_in_use(), &bounds, wish) {
                 core.locks.set_executors(executors);
             }
         }
-        if let Some(queues) = &core.queues {
+        if let Some(queues) = &runtime.queues {
             let share = |count: usize| count as f64 / self.queues.max(1) as f64;
             let wish = Wish::of_threads(queues.len(), share(self.queued), share(self.busy));
-            let bounds = core.bounds.threads();
+            let bounds = runtime.bounds.threads();
             let most = (*bounds.end()).min(self.cores).max(*bounds.start());
             if let Some(threads) = self.threads.look(queues.len(), &(*bounds.start()..=most), wish) {
                 // Without a thread for it, or at the end, it stays as it is.
-                let _ = resize(core, threads);
+                let _ = resize(runtime, threads);
             }
         }
         (self.looks, self.requests, self.queued, self.busy, self.queues) = (0, 0, 0, 0, 0);
@@ -217,7 +220,7 @@ impl Sizes {
     fn look(&mut self, core: &Core) {
         let executors = core.locks.executors_in_use();
         let mut there = HashMap::new();
-        for table in core.catalog.all() {
+        for table in core.storage.catalog.all() {
             let version = table.version();
             let secondaries = (0..version.secondaries.len()).map(WhichIndex::Secondary);
             for which in secondaries.chain([WhichIndex::Primary]) {

@@ -16,7 +16,7 @@ impl Database {
     /// # Errors
     /// [`Error::NoSuchTable`].
     pub fn executors_of(&self, table: &str, index: WhichIndex) -> Result<usize> {
-        let version = self.core().catalog.table(table)?.version();
+        let version = self.core().storage.catalog.table(table)?.version();
         Ok(self.core().locks.executors_of(version.index_id(index)))
     }
 
@@ -36,7 +36,7 @@ impl Database {
     /// bounds do not ascend; values that do not fit the index; [`Error::Nested`] inside of a body, which may have executors in
     /// its hands.
     pub fn set_routing(&self, table: &str, index: WhichIndex, bounds: &[Vec<Value>]) -> Result<()> {
-        let _in_body = InBody::enter(self.core().catalog.opening())?;
+        let _in_body = InBody::enter(self.core().storage.catalog.opening())?;
         let (core, version) = (self.core(), self.routed(table, index)?);
         let shape = version.schema.key_shape(index);
         let mut keys = Vec::with_capacity(bounds.len());
@@ -65,7 +65,7 @@ impl Database {
     /// As [`Database::set_routing`]; [`Error::BadDefinition`] if the index does not have so many columns, or none is asked
     /// for.
     pub fn set_routing_by_hash(&self, table: &str, index: WhichIndex, columns: usize) -> Result<()> {
-        let _in_body = InBody::enter(self.core().catalog.opening())?;
+        let _in_body = InBody::enter(self.core().storage.catalog.opening())?;
         let (core, version) = (self.core(), self.routed(table, index)?);
         let shape = version.schema.key_shape(index);
         let Some(leading) = shape.leading(columns) else {
@@ -89,7 +89,7 @@ impl Database {
                 "routing rules without executors: open the database with Options::locks Local".to_owned();
             return Err(Error::Unsupported { what });
         }
-        let version = self.core().catalog.table(table)?.version();
+        let version = self.core().storage.catalog.table(table)?.version();
         if let WhichIndex::Secondary(position) = index
             && position >= version.secondaries.len()
         {

@@ -122,8 +122,8 @@ fn place_one(db: &Database) -> Lsn {
     let table = db.table("counters").unwrap();
     let in_memory = TxOptions { durability: Some(Durability::Memory), ..TxOptions::default() };
     assert_eq!(db.transact_with(&in_memory, |tx| tx.update(&table, 5, &[(1, Value::Int8(0))])), Ok(true));
-    let placed = db.core().log.place();
-    assert_eq!(db.core().log.is_done(placed, Durability::Disk), None, "the test's own premise");
+    let placed = db.core().commits.log.place();
+    assert_eq!(db.core().commits.log.is_done(placed, Durability::Disk), None, "the test's own premise");
     placed
 }
 
@@ -131,7 +131,7 @@ fn place_one(db: &Database) -> Lsn {
 fn assert_told_when_durable(db: &Database, procedure: &str, arguments: &[Value], placed: Lsn) {
     let told = catch_unwind(AssertUnwindSafe(|| db.call(procedure, arguments)));
     assert!(told.is_err(), "the panic was lost: {told:?}");
-    assert_eq!(db.core().log.is_done(placed, Durability::Disk), Some(Ok(())));
+    assert_eq!(db.core().commits.log.is_done(placed, Durability::Disk), Some(Ok(())));
 }
 
 /// I3: it is not known what a call has read that is lost, so all that it may have read is durable before its caller is told.
@@ -199,7 +199,7 @@ fn calls_that_read_go_on_while_one_waits_for_a_packet() {
         tx.get(arguments.table()?, arguments.get::<i32>(0)?).map(drop)
     });
     db.register(Procedure::new("read", [ColumnType::Int4], reads.by_argument(0))).unwrap();
-    let packets = db.core().log.borrow_all_packets();
+    let packets = db.core().commits.log.borrow_all_packets();
     let mut written = db.send_call("write", &[1, 7].map(Value::Int4)).unwrap();
     let began = Instant::now();
     while bodies.load(Ordering::SeqCst) == 0 {
@@ -243,7 +243,7 @@ fn a_call_that_reads_goes_on_while_one_waits_for_room_in_the_log() {
         tx.get(arguments.table()?, arguments.get::<i32>(0)?).map(drop)
     });
     db.register(Procedure::new("read", [ColumnType::Int4], read.by_argument(0))).unwrap();
-    let (log, mut nth) = (&db.core().log, 0);
+    let (log, mut nth) = (&db.core().commits.log, 0);
     let mut fill = loop {
         nth += 1;
         let mut sent = db.send_call("write", &[8, 1_000 + nth % 2].map(Value::Int4)).unwrap();

@@ -11,13 +11,14 @@ use super::mailbox::Mailbox;
 use super::request::Letter;
 use crate::account::blocked::{Turns, take_turns};
 use crate::account::processor;
-use crate::core::{Core, Lease};
 use crate::database::{Database, Run, Runs};
+use crate::engine::Runtime;
 use crate::error::Error;
 use crate::foreign::{Panic, catch};
 use crate::ids::Lsn;
 use crate::inside::InBody;
 use crate::log::{Durability, Listener, Log};
+use crate::txn::core::{Core, Lease};
 use crate::txn::{Ticket, Transaction};
 
 /// After so many requests without a sleep an executor counts its processor time.
@@ -49,13 +50,13 @@ impl Places for LogPlaces {
     }
 
     fn has_reached(&self, (lsn, durability): (Lsn, Durability)) -> bool {
-        self.0.log.is_done(lsn, durability).is_some()
+        self.0.commits.log.is_done(lsn, durability).is_some()
     }
 
     fn call(&self, (lsn, durability): (Lsn, Durability), forwarder: &Arc<Forwarder<Self>>) -> bool {
         // While there are requests to run; then the log is hurried.
         let listener = || Listener::own(&forwarder.clone().into());
-        self.0.log.register_patient(lsn, durability, listener).is_none()
+        self.0.commits.log.register_patient(lsn, durability, listener).is_none()
     }
 
     fn send(&self, reply: Reply) {
@@ -64,7 +65,7 @@ impl Places for LogPlaces {
         if is_counted {
             ticket.account_wait();
         }
-        answer(&self.0.log, letter, outcome.err());
+        answer(&self.0.commits.log, letter, outcome.err());
     }
 }
 
@@ -106,21 +107,28 @@ fn drop_elsewhere(log: &Log, letter: Box<Letter>) {
 /// What a transaction server's executors share.
 pub(super) struct Shared {
     pub core: Arc<Core>,
+    pub runtime: Arc<Runtime>,
     pub dispatch: Dispatch<Job, Mailbox<Box<Letter>>>,
     /// Responses that wait for the log in memory, and on disk.
     forwarders: [Arc<Forwarder<LogPlaces>>; 2],
 }
 
 impl Shared {
-    pub fn new(core: &Arc<Core>, queue: usize, executors: usize) -> Shared {
+    pub fn new(runtime: &Arc<Runtime>, queue: usize, executors: usize) -> Shared {
+        let core = &runtime.core;
         let forwarders = [(); 2].map(|()| Forwarder::new(LogPlaces(Lease::new(core))));
-        Shared { core: core.clone(), dispatch: Dispatch::new(queue, executors), forwarders }
+        Shared {
+            core: core.clone(),
+            runtime: runtime.clone(),
+            dispatch: Dispatch::new(queue, executors),
+            forwarders,
+        }
     }
 
     /// There is nothing to run for now: responses that wait for the disk need not wait for others.
     fn hurry_log(&self) {
         if self.forwarders[1].has_responses() {
-            self.core.log.hurry();
+            self.core.commits.log.hurry();
         }
     }
 
@@ -133,7 +141,7 @@ impl Shared {
     /// Sends the response when its ticket is done.
     fn answer_when_durable(&self, ticket: Ticket, letter: Box<Letter>, is_counted: bool) {
         if let Some(outcome) = ticket.poll_done() {
-            return answer(&self.core.log, letter, outcome.err());
+            return answer(&self.core.commits.log, letter, outcome.err());
         }
         let forwarder = match ticket.durability() {
             Durability::Memory => &self.forwarders[0],
@@ -153,7 +161,7 @@ impl Turns for Executor {
     fn leave(&self) {
         // Who blocks may be the last who runs.
         self.shared.hurry_log();
-        self.shared.core.server_times.transaction.lap();
+        self.shared.runtime.server_times.transaction.lap();
         let _ = self.shared.dispatch.leave(self.me);
     }
 
@@ -169,11 +177,11 @@ impl Executor {
         let (shared, me) = (executor.shared.clone(), executor.me);
         let _takes_turns = take_turns(executor.clone());
         // Its procedures are bodies: what they call must not begin transactions of its own.
-        let Ok(_in_body) = InBody::enter(shared.core.catalog.opening()) else {
+        let Ok(_in_body) = InBody::enter(shared.core.storage.catalog.opening()) else {
             unreachable!("the thread is new")
         };
         processor::begin();
-        let lap = || shared.core.server_times.transaction.lap();
+        let lap = || shared.runtime.server_times.transaction.lap();
         let mut requests = 0;
         let nap = || {
             shared.hurry_log();
@@ -207,7 +215,7 @@ impl Executor {
             Ok(Run::Placed((), committed)) => {
                 letter.outcome = Ok(());
                 match committed.finish_or_ticket() {
-                    Ok(()) => answer(&self.shared.core.log, letter, None),
+                    Ok(()) => answer(&self.shared.core.commits.log, letter, None),
                     Err(ticket) => self.shared.answer_when_durable(ticket, letter, true),
                 }
             }
@@ -220,7 +228,7 @@ impl Executor {
                 drop(transaction);
                 self.shared.answer_when_durable(settled, letter, false);
             }
-            Ok(Run::NotBegun(error)) => answer(&self.shared.core.log, letter, Some(error)),
+            Ok(Run::NotBegun(error)) => answer(&self.shared.core.commits.log, letter, Some(error)),
             Ok(Run::Panicked(mut transaction, panic)) => {
                 let settled = transaction.settled();
                 drop(transaction);

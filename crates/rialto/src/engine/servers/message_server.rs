@@ -78,7 +78,7 @@ impl MessageServer {
             }
             request = refused;
             let Self { mailbox, shared, .. } = self;
-            mailbox.wait(Awaited::Room, || shared.core.server_times.message.lap());
+            mailbox.wait(Awaited::Room, || shared.runtime.server_times.message.lap());
         }
         Ok(())
     }
@@ -90,7 +90,7 @@ impl MessageServer {
     pub fn try_put(&mut self, request: Request) -> Result<Option<Request>> {
         self.count();
         let Request(mut letter) = request;
-        if letter.opening != self.shared.core.catalog.opening() {
+        if letter.opening != self.shared.core.storage.catalog.opening() {
             return Err(Error::ForeignHandle { what: format!("procedure \"{}\"", letter.procedure.name()) });
         }
         if !Arc::ptr_eq(&letter.sender, &self.mailbox) {
@@ -128,7 +128,7 @@ impl MessageServer {
                 return None;
             }
             let Self { mailbox, shared, .. } = self;
-            mailbox.wait(Awaited::Response, || shared.core.server_times.message.lap());
+            mailbox.wait(Awaited::Response, || shared.runtime.server_times.message.lap());
         }
     }
 
@@ -153,12 +153,12 @@ impl MessageServer {
             (false, false) => return,
         };
         let Self { mailbox, shared, .. } = self;
-        mailbox.wait(awaited, || shared.core.server_times.message.lap());
+        mailbox.wait(awaited, || shared.runtime.server_times.message.lap());
     }
 
     /// Inside a body it may not: the executor that is to answer may be the one that runs the body.
     fn may_wait(&self) -> bool {
-        !InBody::is_inside(self.shared.core.catalog.opening())
+        !InBody::is_inside(self.shared.core.storage.catalog.opening())
     }
 
     /// Requests that were put on the queue, and whose responses were not taken yet.
@@ -180,7 +180,7 @@ impl MessageServer {
     pub fn count_processor_time(&mut self) {
         self.requests = 0;
         if self.thread.is_some() {
-            self.shared.core.server_times.message.lap();
+            self.shared.runtime.server_times.message.lap();
         }
     }
 
@@ -188,7 +188,7 @@ impl MessageServer {
         if self.requests == 0 {
             let thread = std::thread::current().id();
             match self.thread.replace(thread) {
-                Some(before) if before == thread => self.shared.core.server_times.message.lap(),
+                Some(before) if before == thread => self.shared.runtime.server_times.message.lap(),
                 _ => processor::begin(),
             }
         }

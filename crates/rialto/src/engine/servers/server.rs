@@ -101,7 +101,7 @@ impl TransactionServer {
             }
         }
         let executors = 1 + standbys;
-        let shared = Arc::new(Shared::new(database.core(), queue, executors));
+        let shared = Arc::new(Shared::new(database.runtime(), queue, executors));
         let mut server = TransactionServer {
             shared,
             database: database.clone(),
@@ -134,12 +134,12 @@ impl TransactionServer {
     /// # Errors
     /// [`Error::Procedure`] if there is none.
     pub fn procedure(&self, name: &str) -> Result<ServedProcedure> {
-        let procedure = self.database.core().procedures.find(name)?;
+        let procedure = self.database.runtime().procedures.find(name)?;
         // Its actions say whether they write, so it can read without locks.
         let mut actions = procedure.flow().phases().iter().flatten();
         let read_only = actions.all(|action| action.mode() == ActionMode::Shared);
         let options = procedure.options(&TxOptions { read_only, ..TxOptions::default() });
-        let opening = self.database.core().catalog.opening();
+        let opening = self.database.core().storage.catalog.opening();
         Ok(ServedProcedure { opening, procedure, options })
     }
 
@@ -175,7 +175,7 @@ impl TransactionServer {
 
     fn end(&mut self) {
         self.shared.dispatch.close();
-        if InBody::is_inside(self.shared.core.catalog.opening()) {
+        if InBody::is_inside(self.shared.core.storage.catalog.opening()) {
             // It may be a body that one of the executors is running: they end when they have run what is there.
             return;
         }

@@ -215,7 +215,7 @@ fn a_standby_runs_while_a_packet_is_awaited() {
     let server = start(&database, 16, 1);
     let [add, read] = ["add", "read"].map(|name| server.procedure(name).unwrap());
     let mut own = server.message_server();
-    let packets = database.core().log.borrow_all_packets();
+    let packets = database.core().commits.log.borrow_all_packets();
     let mut writes = request(&mut own, &add, 0, 1);
     writes.set_tag(1);
     own.put(writes).unwrap();

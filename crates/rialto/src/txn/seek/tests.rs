@@ -56,13 +56,16 @@ fn a_slot_that_has_another_row_since_the_probe_is_not_taken_for_the_keys() {
             table.version().primary.get(&key).value == Some(record.0)
         });
         let heir = heir.unwrap_or_else(|| panic!("{about}: nobody took the slot"));
-        assert!(core.segments.is_unlocked(record) && !core.segments.is_absent(record), "{about}");
+        assert!(
+            core.storage.segments.is_unlocked(record) && !core.storage.segments.is_absent(record),
+            "{about}"
+        );
 
         assert_eq!(context.lock_found(slot, &found, mode), None, "{about}: it is row {heir}'s");
-        assert!(core.segments.is_unlocked(record), "{about}: the lock was given back");
+        assert!(core.storage.segments.is_unlocked(record), "{about}: the lock was given back");
         let known = Some((record, found.leaf));
         let led = context.lock_present(slot, WhichIndex::Primary, None, known, mode).unwrap();
-        assert!(core.segments.is_unlocked(record), "{about}: the lock was given back");
+        assert!(core.storage.segments.is_unlocked(record), "{about}: the lock was given back");
         let place = context.seek(slot, mode).unwrap();
         match (led, place) {
             (Probe::Present(now), Place::Stored(seen)) => assert!(moved && now == seen && now != record),

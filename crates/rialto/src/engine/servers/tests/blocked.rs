@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 use super::{database_with, until};
 use crate::account::blocked::{Turns, take_turns};
 use crate::commit::Gate;
-use crate::core::Core;
 use crate::io::MemoryDisk;
 use crate::row::{Column, ColumnType, Value};
+use crate::txn::core::Core;
 use crate::{Checkpointing, Database, Durability, Error, Options, Table, TableDef, Transaction, TxOptions};
 
 /// Counts what an executor says.
@@ -66,14 +66,14 @@ fn waits_at_the_gates_of_checkpoints_let_others_run() {
         let table = database.table("rows").unwrap();
         drop(database.submit(|transaction| transaction.delete(&table, 1).map(drop)).unwrap());
     };
-    core.in_flight.close_gate();
-    assert_eq!(waits(commit, || core.in_flight.open_gate(Gate::Open)), 1);
+    core.commits.in_flight.close_gate();
+    assert_eq!(waits(commit, || core.commits.in_flight.open_gate(Gate::Open)), 1);
     let new = TableDef::new("new", vec![Column::new("id", ColumnType::Int4)]);
     let define = || {
         drop(database.submit(|transaction| transaction.create_table(&new).map(drop)).unwrap());
     };
-    core.definitions.hold();
-    assert_eq!(waits(define, || core.definitions.release()), 1);
+    core.commits.definitions.hold();
+    assert_eq!(waits(define, || core.commits.definitions.release()), 1);
 }
 
 /// An executor whose turn comes when the sender goes away.
@@ -97,8 +97,8 @@ type Change = fn(&Core);
 
 /// The gates before definitions, closed and opened.
 const GATES: [(Change, Change); 2] = [
-    (|core| core.definitions.hold(), |core| core.definitions.release()),
-    (|core| core.in_flight.close_gate(), |core| core.in_flight.open_gate(Gate::Open)),
+    (|core| core.commits.definitions.hold(), |core| core.commits.definitions.release()),
+    (|core| core.commits.in_flight.close_gate(), |core| core.commits.in_flight.open_gate(Gate::Open)),
 ];
 
 /// The turn may be a slow body's: neither checkpoints nor transactions wait for that.
@@ -124,8 +124,8 @@ fn a_definition_that_waits_for_its_turn_has_ended() {
         std::thread::spawn({
             let database = database.clone();
             move || {
-                database.core().definitions.hold();
-                database.core().definitions.release();
+                database.core().commits.definitions.hold();
+                database.core().commits.definitions.release();
                 held.send(database.table("new").is_ok())
             }
         });
@@ -180,10 +180,10 @@ fn a_commit_that_has_waited_for_room_is_placed_before_its_turn() {
             database.transact(|transaction| write(transaction, &table, 8, "b"))
         }
     });
-    until("it waits for room", || database.core().log.is_short());
+    until("it waits for room", || database.core().commits.log.is_short());
     database.checkpoint().unwrap();
     until("it waits for its turn", || late.counted.came_back.load(Ordering::SeqCst) == 1);
-    until("what it was promised is used", || database.core().log.promised() < 4 << 20);
+    until("what it was promised is used", || database.core().commits.log.promised() < 4 << 20);
     // A row that it has written, under its lock.
     let deleted = database.transact(|transaction| transaction.delete(&table, 7));
     drop(its_turn);
@@ -207,9 +207,9 @@ fn a_commit_that_waits_for_room_is_cancelled() {
         (canceller, has_ended)
     };
     let waiters = [10_000, 20_000].map(|from| {
-        let before = database.core().log.waiting_for_room();
+        let before = database.core().commits.log.waiting_for_room();
         let waiter = commit(from);
-        until("it waits for room", || database.core().log.waiting_for_room() > before);
+        until("it waits for room", || database.core().commits.log.waiting_for_room() > before);
         waiter
     });
     for (canceller, has_ended) in waiters.into_iter().rev() {
@@ -249,7 +249,7 @@ fn a_write_that_waits_for_a_packet_is_cancelled_and_hears_its_limit() {
     let few = Options { packets_max: 1, log_wait_max: crate::io::FOR_EVER, ..Options::default() };
     let database = database_with(few);
     let table = database.table("rows").unwrap();
-    let packets = database.core().log.borrow_all_packets();
+    let packets = database.core().commits.log.borrow_all_packets();
     for timeout in [None, Some(Duration::from_secs(1))] {
         let mut transaction = database.begin_with(&TxOptions { timeout, ..TxOptions::default() }).unwrap();
         let canceller = transaction.canceller();
@@ -337,8 +337,8 @@ fn a_checkpoint_lets_others_run() {
     let database = database();
     let core = database.core();
     let checkpoint = || assert!(!database.checkpoint().unwrap().skipped);
-    core.definitions.hold();
-    assert_eq!(waits(checkpoint, || core.definitions.release()), 1);
+    core.commits.definitions.hold();
+    assert_eq!(waits(checkpoint, || core.commits.definitions.release()), 1);
 }
 
 #[test]

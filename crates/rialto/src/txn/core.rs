@@ -1,32 +1,25 @@
-//! [`Core`]: what all handles of an open database share.
+//! [`Core`]: what the transactions of an open database share.
 
 use std::cell::Cell;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+#[cfg(test)]
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use crossbeam_utils::CachePadded;
 use crossbeam_utils::atomic::AtomicCell;
-use parking_lot::{Mutex, RwLock, RwLockReadGuard};
+use parking_lot::Mutex;
 
-use crate::account::Accounts;
-use crate::account::processor::ProcessorTime;
-use crate::catalog::{Catalog, first_row_number};
-use crate::commit::{Definitions, InFlight};
-use crate::engine::Procedures;
-use crate::engine::data_oriented::{Bounds, Queues};
+use super::options::TxOptions;
+use super::releases::{Debt, Releases};
+use super::transaction::{Choices, Context};
+use crate::commit::{CommitPath, Logging};
 use crate::error::{Error, Result};
-use crate::ids::Lsn;
-use crate::io::Disk;
 use crate::isolate::LockManager;
-use crate::log::{Durability, Log, PacketKind, PoolOwner};
-use crate::options::Options;
+use crate::log::{Durability, PoolOwner};
 use crate::rarely::rarely;
-use crate::store::memory::Segments;
-use crate::store::memory::index::NodePool;
-use crate::txn::Logging;
-use crate::txn::options::TxOptions;
-use crate::txn::releases::{Debt, Releases};
-use crate::txn::transaction::{Choices, Context};
+use crate::store::Storage;
 
 /// A core behind a count of its own: one for each context, so that tickets of different threads count apart.
 #[derive(Clone)]
@@ -52,20 +45,11 @@ impl std::ops::Deref for Lease {
     }
 }
 
-/// The parts of an open database.
+/// What the transactions of an open database share.
 pub(crate) struct Core {
-    pub options: Options,
-    pub disk: Arc<dyn Disk>,
-    pub database_id: u128,
-    pub segments: Arc<Segments>,
-    pub nodes: Arc<NodePool>,
-    pub catalog: Catalog,
+    pub storage: Storage,
+    pub commits: CommitPath,
     pub locks: LockManager,
-    pub log: Arc<Log>,
-    pub in_flight: Arc<InFlight>,
-    /// Before the places of transactions with DDL.
-    pub definitions: Definitions,
-    pub accounts: Accounts,
     pub contexts: Contexts,
     /// For parts of transactions that threads run at the same time.
     pub part_contexts: Contexts,
@@ -73,123 +57,31 @@ pub(crate) struct Core {
     pub part_packets: PoolOwner,
     /// Of transactions that have ended where their locks could not be released.
     pub releases: Arc<Releases>,
-    /// Processor time of the servers that callers start.
-    pub server_times: CallersServers,
-    pub procedures: Procedures,
-    /// What there is to do for threads that own executors; none, if whoever calls runs his call in place.
-    pub queues: Option<Arc<Queues>>,
-    /// Between which bounds the numbers of executors and of these threads are chosen.
-    pub bounds: Bounds,
-    /// Load files that redo would need.
-    pub loads: Arc<Mutex<Vec<LoadFile>>>,
-    /// Held by transactions that write or remove load files ([`Core::pass_to_load_files`]).
-    pub load_passes: RwLock<()>,
-    /// The first place of this opening: hidden row numbers begin anew behind those of earlier ones.
-    pub opened_at: Lsn,
-    pub closed: AtomicBool,
-    /// Whether the log takes calls: [`Logging::Transaction`], and the checkpoint in force is transaction-consistent.
-    pub calls: AtomicBool,
+    pub defaults: TxDefaults,
 }
 
-/// Processor time of the servers that callers start.
-#[derive(Default)]
-pub(crate) struct CallersServers {
-    pub transaction: ProcessorTime,
-    pub message: ProcessorTime,
+/// What transactions have that ask for nothing else, and how much they may have.
+pub(crate) struct TxDefaults {
+    pub durability: Durability,
+    pub lock_timeout: Duration,
+    pub write_set_bytes_max: usize,
+    pub packet_slots: usize,
+    pub transactions_max: usize,
+    /// How often a victim of deadlocks runs again.
+    pub deadlock_retries_max: u32,
+    /// How long a transaction rests before it runs again for its colours.
+    pub colour_retry: Duration,
 }
-
-pub(crate) use crate::store::memory::LoadFile;
 
 impl Core {
-    pub fn check_open(&self) -> Result<()> {
-        if self.is_open() { Ok(()) } else { Err(Error::Closed) }
-    }
-
-    #[inline]
-    pub fn is_open(&self) -> bool {
-        !self.closed.load(Ordering::SeqCst)
-    }
-
-    /// What a transaction holds while it writes or removes load files. Invariant: **a transaction touches load files only while
-    /// its opening has the directory**, so the number of a file that it names is no other load's. A close waits for the passes
-    /// that are out; after it there are none ([`Error::Closed`]), and a file that is left is recovery's.
-    pub fn pass_to_load_files(&self) -> Result<RwLockReadGuard<'_, ()>> {
-        let pass = self.load_passes.read();
-        self.check_open()?;
-        Ok(pass)
-    }
-
-    /// Refuses new work, and waits for transactions that write or remove load files.
-    pub fn shut(&self) {
-        self.closed.store(true, Ordering::SeqCst);
-        drop(self.load_passes.write());
-    }
-
-    /// The level that a commit waits for which asks for this one.
-    pub fn durability(&self, asked: Durability) -> Durability {
-        match self.options.logging {
-            Logging::Value | Logging::Action | Logging::Transaction => asked,
-            // Nothing of it is in the log, so there is nothing to wait for.
-            Logging::None => Durability::Memory,
-        }
-    }
-
-    /// Whether calls of deterministic procedures are any different from others here.
-    #[inline]
-    pub fn minds_calls(&self) -> bool {
-        self.options.logging == Logging::Transaction || self.options.check_determinism
-    }
-
-    /// Whether a call is logged as such now.
-    pub fn logs_calls(&self) -> bool {
-        self.calls.load(Ordering::Acquire)
-    }
-
-    /// A checkpoint is in force whose copy is transaction-consistent, or is not.
-    pub fn note_checkpoint(&self, transaction_consistent: bool) {
-        let calls = transaction_consistent && self.options.logging == Logging::Transaction;
-        self.calls.store(calls, Ordering::Release);
-    }
-
-    /// What a commit's packet is, unless it is a call.
-    pub fn packet_kind(&self) -> PacketKind {
-        match self.options.logging {
-            Logging::Value | Logging::Action | Logging::Transaction => PacketKind::Commit,
-            Logging::None => PacketKind::Unlogged,
-        }
-    }
-
-    /// Whether the packets of bulk loads name their load files in the log. Otherwise nothing can need such a file, and none is written.
-    pub fn names_load_files(&self) -> bool {
-        self.packet_kind() != PacketKind::Unlogged
-    }
-
-    /// Refuses what would promise that commits are on disk.
-    pub fn check_logged(&self, operation: &str) -> Result<()> {
-        match self.options.logging {
-            Logging::Value | Logging::Action | Logging::Transaction => Ok(()),
-            Logging::None => Err(Error::Unsupported {
-                what: format!(
-                    "{operation} with Options::logging none: close the database, which keeps all of it"
-                ),
-            }),
-        }
-    }
-
-    /// A hidden row number above those of the rows that earlier openings have inserted, for the most part; recovery begins above all
-    /// rows that there are.
-    pub fn first_row_number(&self) -> u64 {
-        first_row_number(self.opened_at)
-    }
-
     pub fn choices(&self, options: &TxOptions) -> Choices {
         Choices {
-            durability: self.durability(options.durability.unwrap_or(self.options.durability)),
-            lock_timeout: options.lock_timeout.unwrap_or(self.options.lock_timeout),
+            durability: self.commits.durability(options.durability.unwrap_or(self.defaults.durability)),
+            lock_timeout: options.lock_timeout.unwrap_or(self.defaults.lock_timeout),
             procedure: options.procedure.unwrap_or_default(),
             read_only: options.read_only,
             lock_wait: options.lock_wait,
-            operations: self.options.logging == Logging::Action,
+            operations: self.commits.logging == Logging::Action,
         }
     }
 
@@ -270,7 +162,7 @@ impl Contexts {
 
     #[inline(always)]
     pub fn lend(&self, core: &Arc<Core>) -> Result<Box<Context>> {
-        core.check_open()?;
+        core.storage.check_open()?;
         let own = own_pool();
         match self.pools[own].take() {
             Some(context) => Ok(context),

@@ -1,0 +1,77 @@
+//! [`CommitPath`]: what the commits of an open database go through.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::logging::Logging;
+use super::{Definitions, InFlight};
+use crate::account::Accounts;
+use crate::error::{Error, Result};
+use crate::log::{Durability, Log, PacketKind};
+
+/// See the [module](self).
+pub(crate) struct CommitPath {
+    pub log: Arc<Log>,
+    pub in_flight: Arc<InFlight>,
+    /// Before the places of transactions with DDL.
+    pub definitions: Definitions,
+    pub accounts: Accounts,
+    pub logging: Logging,
+    /// Whether the log takes calls: [`Logging::Transaction`], and the checkpoint in force is transaction-consistent.
+    pub calls: AtomicBool,
+    /// Whether deterministic procedures run twice, to be compared.
+    pub checks_determinism: bool,
+}
+
+impl CommitPath {
+    /// The level that a commit waits for which asks for this one.
+    pub fn durability(&self, asked: Durability) -> Durability {
+        match self.logging {
+            Logging::Value | Logging::Action | Logging::Transaction => asked,
+            // Nothing of it is in the log, so there is nothing to wait for.
+            Logging::None => Durability::Memory,
+        }
+    }
+
+    /// Whether calls of deterministic procedures are any different from others here.
+    #[inline]
+    pub fn minds_calls(&self) -> bool {
+        self.logging == Logging::Transaction || self.checks_determinism
+    }
+
+    /// Whether a call is logged as such now.
+    pub fn logs_calls(&self) -> bool {
+        self.calls.load(Ordering::Acquire)
+    }
+
+    /// A checkpoint is in force whose copy is transaction-consistent, or is not.
+    pub fn note_checkpoint(&self, transaction_consistent: bool) {
+        let calls = transaction_consistent && self.logging == Logging::Transaction;
+        self.calls.store(calls, Ordering::Release);
+    }
+
+    /// What a commit's packet is, unless it is a call.
+    pub fn packet_kind(&self) -> PacketKind {
+        match self.logging {
+            Logging::Value | Logging::Action | Logging::Transaction => PacketKind::Commit,
+            Logging::None => PacketKind::Unlogged,
+        }
+    }
+
+    /// Whether the packets of bulk loads name their load files in the log. Otherwise nothing can need such a file, and none is written.
+    pub fn names_load_files(&self) -> bool {
+        self.packet_kind() != PacketKind::Unlogged
+    }
+
+    /// Refuses what would promise that commits are on disk.
+    pub fn check_logged(&self, operation: &str) -> Result<()> {
+        match self.logging {
+            Logging::Value | Logging::Action | Logging::Transaction => Ok(()),
+            Logging::None => Err(Error::Unsupported {
+                what: format!(
+                    "{operation} with Options::logging none: close the database, which keeps all of it"
+                ),
+            }),
+        }
+    }
+}
