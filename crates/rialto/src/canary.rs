@@ -1,5 +1,6 @@
 //! Bugs that are put back on purpose, to see that the suites find them (`.ci/canaries`, whose list says what each leaves out).
-//! Only with the feature `canary`, which is off by default; without it the question is a constant, and costs nothing.
+//! Only with the feature `canary`, which is off by default; without it the question is a constant, and costs nothing. So does
+//! [`pause`], where threads stand still to be met by others.
 
 /// Whether this bug is put back: the variable `RIALTO_BUG` names it.
 #[inline(always)]
@@ -18,4 +19,55 @@ fn asked_for() -> &'static str {
     static BUG: std::sync::LazyLock<String> =
         std::sync::LazyLock::new(|| std::env::var("RIALTO_BUG").unwrap_or_default());
     &BUG
+}
+
+/// From now on threads of this process stand still now and then where they [`pause`].
+pub fn have_pauses() {
+    #[cfg(feature = "canary")]
+    pauses::HAS_ANY.store(true, std::sync::atomic::Ordering::Relaxed);
+}
+
+/// A place in the middle of what other threads may see half done: where [`have_pauses`] has been called, one pass in so many stands still
+/// there for up to a millisecond, and some more let other threads run.
+#[inline(always)]
+pub(crate) fn pause(one_in: u64) {
+    #[cfg(feature = "canary")]
+    pauses::pause(one_in);
+    #[cfg(not(feature = "canary"))]
+    let _ = one_in;
+}
+
+#[cfg(feature = "canary")]
+mod pauses {
+    use std::cell::Cell;
+    use std::hash::{BuildHasher, RandomState};
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::time::Duration;
+
+    pub static HAS_ANY: AtomicBool = AtomicBool::new(false);
+
+    thread_local! {
+        static STATE: Cell<u64> = Cell::new(RandomState::new().hash_one(()) | 1);
+    }
+
+    pub fn pause(one_in: u64) {
+        if !HAS_ANY.load(Ordering::Relaxed) {
+            return;
+        }
+        // Xorshift; a thread that ends has no more of them.
+        let drawn = STATE.try_with(|state| {
+            let mut drawn = state.get();
+            drawn ^= drawn << 13;
+            drawn ^= drawn >> 7;
+            drawn ^= drawn << 17;
+            state.set(drawn);
+            drawn
+        });
+        let Ok(drawn) = drawn else { return };
+        match drawn % one_in {
+            0 => std::thread::sleep(Duration::from_micros(drawn >> 32 & 1_023)),
+            1 | 2 => std::thread::yield_now(),
+            _ => {}
+        }
+    }
 }

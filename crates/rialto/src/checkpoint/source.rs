@@ -130,6 +130,7 @@ impl<'a> HeldDefinitions<'a> {
         if canary::is_back("definitions-beside-their-copy") {
             source.release_definitions();
         }
+        canary::pause(4);
         HeldDefinitions { source, defined }
     }
 }

@@ -255,6 +255,7 @@ impl Sweep<'_> {
         // Segments that somebody had latched: they are waited for when all others are done.
         let mut busy = Vec::new();
         loop {
+            canary::pause(64);
             let (id, waits) = match policy.next(&view) {
                 Some(id) => (id, false),
                 None => match busy.pop() {

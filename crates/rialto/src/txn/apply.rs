@@ -3,6 +3,7 @@
 use super::redo::{Operations, Patches};
 use super::transaction::Context;
 use super::write_set::{WriteKind, body_of, key_of};
+use crate::canary;
 use crate::catalog::TableVersion;
 use crate::ids::Lsn;
 use crate::row::{Key, WhichIndex};
@@ -37,6 +38,7 @@ impl Context {
     fn apply_writes(&self, lsn: Lsn) {
         let (packet, segments) = (self.packet_bytes(), &*self.core.storage.segments);
         for (position, write) in self.writes.writes().iter().enumerate() {
+            canary::pause(64);
             if write.is_plain_patch() {
                 apply_patch(segments, write.record, write.row_at, body_of(write, packet), lsn);
             } else if !write.superseded {

@@ -454,6 +454,7 @@ impl Context {
                 escalates_at = rows + ESCALATE_ROWS;
                 self.escalate(slot, mode)?;
             }
+            canary::pause(64);
             let more = version.index(scan.index).read_leaf(&range, scan.direction, guard, batch);
             if canary::is_back("later-leaves-unguarded") {
                 guard = Guard::Leave;
