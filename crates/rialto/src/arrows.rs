@@ -27,7 +27,7 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("recovery", &["recovery"]),
     ("engine", &["engine"]),
     ("backup", &["backup"]),
-    ("database", &["core", "database", "metrics", "open", "options", "records"]),
+    ("database", &["database", "metrics", "open", "options", "records"]),
 ];
 
 /// Modules that use a room above their own, and which. Takes no new ones.
@@ -37,11 +37,8 @@ const EXCEPTIONS: &[(&str, &str)] = &[
     ("catalog", "store"),
     ("catalog::description", "store"),
     ("catalog::table", "store"),
-    ("engine::data_oriented::call", "database"),
     ("engine::data_oriented::flight", "database"),
     ("engine::data_oriented::numbers", "database"),
-    ("engine::data_oriented::queues", "database"),
-    ("engine::data_oriented::resource_manager", "database"),
     ("engine::data_oriented::routing", "database"),
     ("engine::prepared", "database"),
     ("engine::procedure", "database"),
@@ -54,14 +51,8 @@ const EXCEPTIONS: &[(&str, &str)] = &[
     ("recovery::replay_calls", "database"),
     ("recovery::replay_calls", "engine"),
     ("txn::apply", "txn"),
-    ("txn::canceller", "database"),
     ("txn::colour", "txn"),
-    ("txn::releases", "database"),
-    ("txn::seek", "database"),
-    ("txn::ticket", "database"),
     ("txn::ticket", "txn"),
-    ("txn::transaction", "database"),
-    ("txn::unlocked", "database"),
 ];
 
 /// Modules that may use all rooms: tests.

@@ -102,7 +102,7 @@ fn a_panic_outside_of_bodies_ends_its_call_and_nothing_else() {
         std::thread::spawn(move || {
             let db = database();
             assert_eq!(db.call("both", &keys), Ok([1, 1, 2, 2].map(Value::Int8).to_vec()));
-            *db.core().queues.as_ref().unwrap().bug.lock() = Some(bug);
+            *db.runtime().queues.as_ref().unwrap().bug.lock() = Some(bug);
             let told = catch_unwind(AssertUnwindSafe(|| db.call("both", &keys)));
             assert!(told.is_err(), "{bug:?}: the panic was lost: {told:?}");
             // Nothing of it is kept, no lock is, and each thread still runs what is sent to it.
@@ -139,7 +139,7 @@ fn assert_told_when_durable(db: &Database, procedure: &str, arguments: &[Value],
 fn a_call_that_is_lost_is_told_of_when_all_that_has_its_place_is_durable() {
     let db = database();
     let placed = place_one(&db);
-    *db.core().queues.as_ref().unwrap().bug.lock() = Some(Bug::Begin);
+    *db.runtime().queues.as_ref().unwrap().bug.lock() = Some(Bug::Begin);
     assert_told_when_durable(&db, "both", &[Value::Int4(1), Value::Int4(7)], placed);
 }
 
