@@ -153,12 +153,12 @@ fn judge(places: &[Place]) -> (Part, Option<Inside>) {
         let is_body = inner.iter().any(|place| place.file.contains(BODIES));
         return (if is_body { Part::Work } else { Part::Engine }, None);
     }
-    if !file.starts_with("lock/") {
+    if !file.starts_with("isolate/") {
         return (if is_slow { Part::OtherContention } else { Part::Work }, None);
     }
     let of_locks: Vec<&Place> = outer
         .iter()
-        .take_while(|place| in_kernel(&place.file).is_none_or(|file| file.starts_with("lock/")))
+        .take_while(|place| in_kernel(&place.file).is_none_or(|file| file.starts_with("isolate/")))
         .filter(|place| in_kernel(&place.file).is_some())
         .collect();
     let words = || of_locks.iter().map(|place| last_word(&place.function));
