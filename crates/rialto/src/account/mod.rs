@@ -6,6 +6,7 @@
 //! engine does not have (no inbox, no page, no standby) are `None`, not zero.
 //!
 //! - [`waits`]: what a thread has waited for, from the places deep in the kernel that know no transaction;
+//! - [`blocked`]: what a thread says before it waits for another transaction;
 //! - [`cells`]: counters, one set for each context and procedure, with one writer each; tickets share a few more;
 //! - [`histogram`]: how the times are spread;
 //! - [`processor`]: what the servers use of processors;

@@ -5,8 +5,7 @@
 //! block then puts that one in force. Recovery loads the copy in force and redoes the log from the redo start on.
 //!
 //! - [`home`]: the home block, and its crash argument;
-//! - [`image`]: a segment's image in a backup copy; `image_run`: several, written at once; `load_file`: those of a bulk
-//!   load;
+//! - `image_run`: images of segments, several written at once;
 //! - [`sweep`]: the mechanism that copies segments; [`fuzzy`], [`copy_on_update`], [`black_white`]: the policies that say
 //!   which and when;
 //! - [`catalog_copy`]: the system tables of a copy, which are those of the redo start;

@@ -14,12 +14,15 @@ pub enum Logging {
     /// Of a call of a procedure that is [deterministic](crate::Procedure::deterministic) its name, version and arguments
     /// (System M's TOPER), from which recovery runs it again; of everything else what [`Logging::Value`] has, transaction by
     /// transaction: closures, interactive ones, DDL, bulk loads. The fewest bytes; recovery takes about as long as the
-    /// transactions did, and needs the procedures ([`Options::procedures`]).
+    /// transactions did, and needs the procedures ([`Options::procedures`](crate::Options::procedures)).
     ///
     /// Needs checkpoints that are transaction-consistent ([`Checkpointing::TransactionCopyOnUpdate`],
     /// [`Checkpointing::TransactionBlackWhite`]), since a call is run
     /// again whole or not at all. In a directory whose checkpoint in force is not, calls are logged as values until one is
     /// complete that is.
+    ///
+    /// [`Checkpointing::TransactionCopyOnUpdate`]: crate::Checkpointing::TransactionCopyOnUpdate
+    /// [`Checkpointing::TransactionBlackWhite`]: crate::Checkpointing::TransactionBlackWhite
     Transaction,
     /// Nothing but places, to measure what logging costs. Commits are answered at once, whatever their level, and nothing
     /// of them is durable until the database is closed: closing makes a checkpoint of all of it, with no transaction
@@ -29,6 +32,7 @@ pub enum Logging {
     /// Needs [`Checkpointing::None`]: a fuzzy copy is made whole by the log. [`Database::sync`] and
     /// [`Database::checkpoint`] are refused.
     ///
+    /// [`Checkpointing::None`]: crate::Checkpointing::None
     /// [`RecoveryReport::unlogged`]: crate::recovery::RecoveryReport::unlogged
     /// [`Database::sync`]: crate::Database::sync
     /// [`Database::checkpoint`]: crate::Database::checkpoint

@@ -1,4 +1,5 @@
-//! What is on its way between its place and its last write, and the gates that checkpoints close before commits (I5).
+//! What commits go through: what is on its way between its place and its last write, and the gates that checkpoints close before commits
+//! (I5); what goes into the log.
 
 mod definitions;
 mod gate;

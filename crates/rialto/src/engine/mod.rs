@@ -7,7 +7,8 @@
 //! - `phase`: a phase in one call: which actions there are, what they lock, how each runs;
 //! - [`conventional`]: the engine that runs a flow's actions in order on the caller's thread, under locks of any form;
 //! - [`data_oriented`]: routing rules and who keeps them, and threads that own executors;
-//! - [`transaction_server`]: System M's: requests from a queue, one executor, standbys for when it is blocked;
+//! - [`servers`]: System M's transaction server: requests from a queue, one executor, standbys for when it is blocked;
+//! - [`runtime`]: what all of these share;
 //! - `deterministic`: procedures that say of themselves that they can be run again from their arguments.
 //!
 //! Invariant kept here: a flow has **one meaning** on every engine. An action sees the writes of earlier phases, and of

@@ -53,7 +53,7 @@ pub(crate) fn seed_of(database_id: u128) -> u64 {
 pub(crate) struct Sealed<'b> {
     /// The bytes to write.
     pub bytes: &'b [u8],
-    /// See [`ImageSums`](super::image_sums::ImageSums).
+    /// See [`ImageSums`](crate::checkpoint::image_sums::ImageSums).
     pub checksum: u64,
 }
 

@@ -6,6 +6,7 @@
 //!   divides commits into white and black ones and those commits tell each other.
 //! - [`heap`]: which slots of which segments a table uses, and where its next record goes.
 //! - [`index`]: ordered indexes, key to [`RecordRef`]; never logged.
+//! - `image`: a segment's image in a file; `load_file`: the images of what a bulk load has made;
 //! - [`budget`]: the one bound on memory that all of them draw on.
 //!
 //! Kept here: **I1** (a slot holds committed bytes or says that it holds none: *absent*), **I10** (slots are allocated
