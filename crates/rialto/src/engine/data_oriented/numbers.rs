@@ -21,7 +21,7 @@ pub(crate) struct Bounds {
 }
 
 impl Bounds {
-    /// Which end where there is room for no more.
+    /// With these bounds at first. The upper one is also the most that there is ever room for.
     pub fn new(executors: RangeInclusive<usize>, threads: RangeInclusive<usize>) -> Bounds {
         let executors_room = *executors.end();
         Bounds { executors: Mutex::new(executors), threads: Mutex::new(threads), executors_room }
