@@ -56,7 +56,7 @@ impl Row {
     fn steps(&self, random: &mut Random) -> Vec<Vec<(usize, Value)>> {
         let other = Row::draw(self.n, random).columns();
         let mut steps: Vec<_> = other.into_iter().skip(2).map(|change| vec![change]).collect();
-        steps.truncate(random.below(3) as usize);
+        steps.truncate(1 + random.below(2) as usize);
         let [n, text, a, b] = self.columns();
         let last = match random.below(3) {
             0 => vec![vec![n, text, a, b]],
