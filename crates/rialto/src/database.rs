@@ -7,18 +7,16 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use crate::account::{Ledger, ProcedureId, waits};
+use crate::account::ProcedureId;
 use crate::backup::{BackupKind, BackupReport, Destination};
 use crate::catalog::Table;
 use crate::checkpoint::CheckpointReport;
 use crate::checkpoint::Checkpointing;
 use crate::engine::Runtime;
-use crate::engine::sent::Landed;
+use crate::engine::run::{run, take_rest};
 use crate::error::{Error, Result};
-use crate::foreign::{Panic, catch};
 use crate::ids::Lsn;
-use crate::inside::InBody;
-use crate::io::{Disk, FileDisk, Moment};
+use crate::io::{Disk, FileDisk};
 use crate::isolate::LockMode;
 use crate::log::{Durability, GroupCommitDesign, Patience};
 use crate::metrics::Metrics;
@@ -27,13 +25,9 @@ use crate::options::Options;
 use crate::rarely::rarely;
 use crate::recovery::OpenError;
 use crate::recovery::RecoveryReport;
-use crate::row::Value;
-use crate::txn::cancellation::Cancellation;
-use crate::txn::colour::COLOUR_RETRIES_MAX;
 use crate::txn::core::Core;
 use crate::txn::options::{TxOptions, check_wait};
-use crate::txn::ticket::TicketAccount;
-use crate::txn::transaction::Context;
+use crate::txn::runs::{Runs, back_off, start};
 use crate::txn::{Ticket, Transaction};
 
 /// A database in a directory, open. `Clone + Send + Sync`: clones are handles to the same database, which closes when
@@ -56,99 +50,6 @@ pub struct LockWait {
     pub mode: LockMode,
     /// How long it has waited.
     pub waited: Duration,
-}
-
-/// How one run of a transaction ended.
-pub(crate) enum Run<T> {
-    /// It has its place.
-    Placed(T, Committed),
-    /// Without effect, so that others can go on: it is to run again, at once or after a rest (of zero: when others have
-    /// had their turn).
-    Again(Option<Duration>),
-    /// The transaction is still open: what it read has to be settled before its error is told (I3).
-    Failed(Transaction<'static>, Error),
-    /// The body panicked, and the transaction is still open: what the panic carries may be what the body read, so that has to be
-    /// settled, too, before anybody gets it (I3).
-    Panicked(Transaction<'static>, Panic),
-    /// There was no transaction.
-    NotBegun(Error),
-}
-
-/// What the runs of one transaction have in common.
-pub(crate) struct Runs {
-    attempts: u32,
-    /// Of those, how many a black/white checkpoint ended.
-    mixed: u32,
-    /// When the first began.
-    started: Option<Moment>,
-    /// What their thread had waited for before.
-    waits: waits::Waits,
-    /// How long those that ended without effect waited for locks.
-    lock_wait_ns: u64,
-    /// Whether the parts of a run could not go on alone. The runs after it have none.
-    whole: bool,
-    /// Whether whoever runs them waits for the outcome at once, and so the last run may end with it.
-    replies: bool,
-    /// That of the runs so far, if there is a canceller of them.
-    cancellation: Option<Arc<Cancellation>>,
-}
-
-impl Runs {
-    pub(crate) fn new() -> Runs {
-        let waits = waits::now();
-        Runs {
-            attempts: 0,
-            mixed: 0,
-            started: None,
-            waits,
-            lock_wait_ns: 0,
-            whole: false,
-            replies: false,
-            cancellation: None,
-        }
-    }
-
-    /// Those of a caller who waits for the outcome.
-    fn to_reply() -> Runs {
-        Runs { replies: true, ..Runs::new() }
-    }
-
-    /// Whether the run is to have no parts.
-    pub(crate) fn is_whole(&self) -> bool {
-        self.whole
-    }
-
-    /// Ends a run without effect whose parts could not go on alone.
-    pub(crate) fn end_parts(&mut self, mut transaction: Transaction<'static>) {
-        let context = transaction.context();
-        context.abort();
-        self.lock_wait_ns += context.lock_wait_ns;
-        self.whole = true;
-        self.note_canceller(context);
-    }
-
-    /// A run ends that is not the last: its canceller cancels the next one too, if it has not done so already.
-    fn note_canceller(&mut self, context: &Context) {
-        if context.cancellation.is_used() {
-            self.cancellation = Some(context.cancellation.clone());
-        }
-    }
-
-    /// The transaction runs again after a rest.
-    fn again<T>(&mut self, mut transaction: Transaction<'static>, rest: Option<Duration>) -> Run<T> {
-        self.note_canceller(transaction.context());
-        Run::Again(rest)
-    }
-
-    /// How many runs were a deadlock's victims before this one.
-    fn deadlocks(&self) -> u32 {
-        self.attempts - 1 - self.mixed - u32::from(self.whole)
-    }
-
-    /// The next run may be on another thread than those before it: their waits for latches are forgotten.
-    pub(crate) fn on_this_thread(self) -> Runs {
-        Runs { waits: waits::now(), ..self }
-    }
 }
 
 impl Database {
@@ -252,8 +153,8 @@ impl Database {
         options: &TxOptions,
         body: impl FnMut(&mut Transaction) -> Result<T>,
     ) -> Result<T> {
-        let (value, done) = self.run(options, Runs::to_reply(), body)?;
-        match rarely(done.context.is_some()) {
+        let (value, done) = run(self.core(), options, Runs::to_reply(), body)?;
+        match rarely(!done.has_ended()) {
             false => {
                 std::mem::forget(done);
                 Ok(value)
@@ -280,7 +181,7 @@ impl Database {
         options: &TxOptions,
         body: impl FnMut(&mut Transaction) -> Result<T>,
     ) -> Result<(T, Ticket)> {
-        let (value, mut done) = self.run(options, Runs::new(), body)?;
+        let (value, mut done) = run(self.core(), options, Runs::new(), body)?;
         let ticket = done.ticket();
         done.give_back(self.core());
         Ok((value, ticket))
@@ -294,83 +195,6 @@ impl Database {
     /// As [`Database::transact`]; [`Error::ReadOnly`] for a write.
     pub fn read<T>(&self, body: impl FnMut(&mut Transaction) -> Result<T>) -> Result<T> {
         self.transact_with(&TxOptions { read_only: true, ..TxOptions::default() }, body)
-    }
-
-    fn run<T>(
-        &self,
-        options: &TxOptions,
-        mut runs: Runs,
-        mut body: impl FnMut(&mut Transaction) -> Result<T>,
-    ) -> Result<(T, Committed)> {
-        let in_body = InBody::enter(self.core().storage.catalog.opening())?;
-        loop {
-            match self.run_once(options, &mut runs, &mut body) {
-                Run::Placed(value, committed) => return Ok((value, committed)),
-                Run::Again(rest) => take_rest(rest),
-                Run::NotBegun(error) => return Err(error),
-                Run::Failed(transaction, error) => {
-                    drop(in_body);
-                    transaction.abort()?;
-                    return Err(error);
-                }
-                Run::Panicked(transaction, panic) => {
-                    drop(in_body);
-                    transaction.abort()?;
-                    panic.resume();
-                }
-            }
-        }
-    }
-
-    /// Runs `body` as [`Database::submit_with`] does, but waits for nothing after a failure, either, and keeps a panic of the
-    /// body's. The thread is inside a body meanwhile.
-    pub(crate) fn run_to_landing(
-        &self,
-        options: &TxOptions,
-        mut body: impl FnMut(&mut Transaction) -> Result<Vec<Value>>,
-    ) -> Landed {
-        let mut runs = Runs::new();
-        loop {
-            match self.run_once(options, &mut runs, &mut body) {
-                Run::Placed(values, mut committed) => {
-                    let ticket = committed.ticket();
-                    committed.give_back(self.core());
-                    return Landed::Placed(values, ticket);
-                }
-                Run::Again(rest) => take_rest(rest),
-                Run::Failed(mut transaction, error) => {
-                    return Landed::Failed(transaction.settled(), error);
-                }
-                Run::Panicked(mut transaction, panic) => {
-                    return Landed::Panicked(transaction.settled(), panic);
-                }
-                Run::NotBegun(error) => return Landed::NotBegun(error),
-            }
-        }
-    }
-
-    /// Runs `body` as a transaction, once. The thread is inside a body meanwhile.
-    #[inline(always)]
-    pub(crate) fn run_once<T>(
-        &self,
-        options: &TxOptions,
-        runs: &mut Runs,
-        body: &mut impl FnMut(&mut Transaction) -> Result<T>,
-    ) -> Run<T> {
-        let attempt = runs.attempts;
-        let mut transaction = match begin_run(self.core(), options, runs) {
-            Ok(transaction) => transaction,
-            Err(error) => return Run::NotBegun(error),
-        };
-        let unlocked = options.read_only && attempt == 0;
-        let outcome = match catch(|| body(&mut transaction)) {
-            Err(_) | Ok(Err(_)) if unlocked && transaction.context().is_spoiled() => {
-                return runs.again(transaction, None);
-            }
-            Err(panic) => return Run::Panicked(transaction, panic),
-            Ok(outcome) => outcome,
-        };
-        end_run(self.core(), transaction, outcome, runs, unlocked)
     }
 
     /// The table of this name.
@@ -606,226 +430,8 @@ impl Database {
     }
 }
 
-#[inline(always)]
-fn start(core: &Arc<Core>, options: &TxOptions, started: Option<Moment>) -> Result<Transaction<'static>> {
-    let mut context = core.lend()?;
-    match context.begin(options, started) {
-        Ok(()) => Ok(Transaction::of(context)),
-        Err(error) => {
-            core.contexts.give_back(context);
-            Err(error)
-        }
-    }
-}
-
-/// Begins the next run of a transaction.
-#[inline(never)]
-pub(crate) fn begin_run(
-    core: &Arc<Core>,
-    options: &TxOptions,
-    runs: &mut Runs,
-) -> Result<Transaction<'static>> {
-    let mut transaction = start(core, options, runs.started)?;
-    let context = transaction.context();
-    if runs.started.is_none() {
-        runs.started = Some(context.began);
-    }
-    if rarely(runs.mixed == COLOUR_RETRIES_MAX) {
-        context.colours.be_patient();
-    }
-    // The first run of a transaction that only reads takes no locks.
-    if options.read_only && runs.attempts == 0 {
-        context.read_unlocked(true);
-    }
-    runs.attempts += 1;
-    if let Some(cancellation) = &runs.cancellation {
-        cancellation.follow(context.owner.transaction());
-        context.cancellation = cancellation.clone();
-    }
-    Ok(transaction)
-}
-
-/// Ends a run whose body had this outcome.
-#[inline(always)]
-pub(crate) fn end_run<T>(
-    core: &Core,
-    mut transaction: Transaction<'static>,
-    outcome: Result<T>,
-    runs: &mut Runs,
-    unlocked: bool,
-) -> Run<T> {
-    let error = match outcome {
-        Ok(value) => match transaction.take_place(Some((runs, core))) {
-            Ok(committed) => {
-                // Its context has gone over.
-                std::mem::forget(transaction);
-                return Run::Placed(value, committed);
-            }
-            Err(_) if unlocked && transaction.context().is_spoiled() => {
-                return runs.again(transaction, None);
-            }
-            Err(error) => error,
-        },
-        Err(error) => error,
-    };
-    // A victim says nothing of what it read: it runs again.
-    let deadlocks = runs.deadlocks();
-    let mut runs_again = || deadlocks < core.defaults.deadlock_retries_max || transaction.context().met_lease;
-    if matches!(error, Error::Deadlock { .. }) && runs_again() {
-        runs.lock_wait_ns += transaction.give_up();
-        return runs.again(transaction, Some(back_off(deadlocks)));
-    }
-    // Nor does who came between the halves of a checkpoint; it is aborted already, unless the body has passed on what a handle met.
-    if error == Error::MixedColours && runs.mixed < COLOUR_RETRIES_MAX {
-        runs.mixed += 1;
-        let context = transaction.context();
-        context.abort();
-        runs.lock_wait_ns += context.lock_wait_ns;
-        return runs.again(transaction, Some(core.defaults.colour_retry));
-    }
-    Run::Failed(transaction, error)
-}
-
-/// Rests before the next run.
-fn take_rest(rest: Option<Duration>) {
-    match rest {
-        None => {}
-        Some(rest) if rest.is_zero() => std::thread::yield_now(),
-        Some(rest) => std::thread::sleep(rest),
-    }
-}
-
-/// How long to rest before the next run, so that the transaction that won the deadlock has some time.
-fn back_off(attempt: u32) -> Duration {
-    match attempt {
-        0..4 => Duration::ZERO,
-        _ => Duration::from_micros(50 << attempt.min(10)),
-    }
-}
-
 impl fmt::Debug for Database {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Database({})", self.core().storage.disk.describe())
-    }
-}
-
-/// A transaction that has its place: its context is kept for the wait. Without one it has ended: nobody has to wait for it, and
-/// it is accounted for ([`Runs::to_reply`]).
-pub(crate) struct Committed {
-    context: Option<Box<crate::txn::transaction::Context>>,
-    lsn: crate::ids::Lsn,
-}
-
-impl Committed {
-    #[inline(always)]
-    pub(crate) fn wait_here(&mut self) -> Result<()> {
-        let context = self.context.as_ref().expect("until dropped");
-        if rarely(!context.core.commits.log.reaches(self.lsn, context.choices.durability)) {
-            return self.wait_for_log();
-        }
-        let (accounts, procedure) = (&context.core.commits.accounts, context.choices.procedure);
-        accounts.committed(context.number, procedure, &context.ledger.spent(None, Moment::now()));
-        Ok(())
-    }
-
-    #[inline(never)]
-    fn wait_for_log(&mut self) -> Result<()> {
-        let context = self.context.as_ref().expect("until dropped");
-        let placed = Moment::now();
-        let outcome =
-            context.core.commits.log.wait(self.lsn, context.choices.durability, &context.patience());
-        let spent = context.ledger.spent(Some(placed), Moment::now());
-        context.core.commits.accounts.committed(context.number, context.choices.procedure, &spent);
-        outcome
-    }
-
-    /// Waits until the outcome is durable, and ends it.
-    #[inline(never)]
-    fn reply(mut self, core: &Core) -> Result<()> {
-        self.wait_here()?;
-        self.give_back(core);
-        Ok(())
-    }
-
-    /// Gives the context back, as a drop does, without a count of references.
-    #[inline(always)]
-    pub(crate) fn give_back(mut self, core: &Core) {
-        if let Some(context) = self.context.take() {
-            core.contexts.give_back(context);
-        }
-        std::mem::forget(self);
-    }
-
-    /// The end, if the outcome is durable already; else what tells when it is.
-    pub(crate) fn finish_or_ticket(mut self) -> Result<(), Ticket> {
-        let context = self.context.as_ref().expect("until dropped");
-        if !context.core.commits.log.has_reached(self.lsn, context.choices.durability) {
-            return Err(self.ticket());
-        }
-        let (accounts, procedure) = (&context.core.commits.accounts, context.choices.procedure);
-        accounts.committed(context.number, procedure, &context.ledger.spent(None, Moment::now()));
-        Ok(())
-    }
-
-    /// What tells when the outcome is durable, in place of a wait here.
-    pub(crate) fn ticket(&mut self) -> Ticket {
-        let context = self.context.as_ref().expect("until dropped");
-        let (durability, procedure) = (context.choices.durability, context.choices.procedure);
-        let placed = Moment::now();
-        let spent = context.ledger.spent(None, placed);
-        context.core.commits.accounts.left_to_ticket(context.number, procedure, &spent);
-        context.core.commits.log.leave(self.lsn, durability);
-        let account = TicketAccount { procedure, placed, before_ns: spent.response_ns };
-        Ticket::new(context.lease.clone(), self.lsn, durability, context.patience()).with_account(account)
-    }
-}
-
-impl Drop for Committed {
-    fn drop(&mut self) {
-        if let Some(context) = self.context.take() {
-            context.lease.clone().contexts.give_back(context);
-        }
-    }
-}
-
-impl Transaction<'_> {
-    /// Commits the last of some runs; without any, the transaction of a handle, whose account begins here but for its time.
-    #[inline(never)]
-    pub(crate) fn take_place(&mut self, by: Option<(&Runs, &Core)>) -> Result<Committed> {
-        let context = self.context.as_mut().expect("the transaction is open");
-        let before = by.is_none().then(waits::now);
-        let lsn = context.commit()?;
-        let ledger = match (by, before) {
-            (Some((runs, _)), _) => Ledger {
-                began: runs.started.unwrap_or(context.began),
-                waits: runs.waits,
-                lock_wait_ns: runs.lock_wait_ns + context.lock_wait_ns,
-            },
-            (None, before) => Ledger {
-                began: context.began,
-                waits: before.unwrap_or_default(),
-                lock_wait_ns: context.lock_wait_ns,
-            },
-        };
-        if let Some((Runs { replies: true, .. }, core)) = by
-            && !rarely(!context.core.commits.log.has_reached(lsn, context.choices.durability))
-        {
-            let (accounts, procedure) = (&core.commits.accounts, context.choices.procedure);
-            accounts.committed(context.number, procedure, &ledger.spent(None, Moment::now()));
-            if let Some(context) = self.context.take() {
-                core.contexts.give_back(context);
-            }
-            return Ok(Committed { context: None, lsn });
-        }
-        context.ledger = ledger;
-        Ok(Committed { context: self.context.take(), lsn })
-    }
-
-    /// Counts a run that a deadlock ended and that will be tried again; how long it waited for locks.
-    fn give_up(&mut self) -> u64 {
-        let context = self.context.as_mut().expect("the transaction is open");
-        context.abort();
-        context.core.commits.accounts.deadlock(context.number, context.choices.procedure);
-        context.lock_wait_ns
     }
 }

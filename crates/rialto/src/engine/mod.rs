@@ -26,6 +26,7 @@ mod phase;
 mod planning;
 pub mod prepared;
 pub mod procedure;
+pub(crate) mod run;
 pub(crate) mod runtime;
 pub mod sent;
 pub mod servers;

@@ -11,6 +11,7 @@ use parking_lot::RwLock;
 use super::action::Action;
 use super::data_oriented::{ActionRuns, Counted, Plan, Plans, Queues, send};
 use super::flow::Flow;
+use super::run::run_to_landing;
 use super::sent::Sent;
 use super::{conventional, deterministic};
 use crate::account::{Accounts, ProcedureId};
@@ -613,8 +614,9 @@ impl Database {
         }
         let _in_body = InBody::enter(self.core().storage.catalog.opening())?;
         self.core().storage.check_open()?;
-        let landed =
-            self.run_to_landing(options, |transaction| procedure.run_to_values(transaction, &arguments));
+        let landed = run_to_landing(self.core(), options, |transaction| {
+            procedure.run_to_values(transaction, &arguments)
+        });
         Ok(Sent::landed(self.core().storage.catalog.opening(), landed))
     }
 

@@ -344,8 +344,8 @@ impl Context {
 #[cfg(test)]
 mod tests {
     use super::ENTRIES_PER_PACKET;
-    use crate::database::{Runs, begin_run};
     use crate::io::{MemoryDisk, Moment};
+    use crate::txn::runs::Runs;
     use crate::{Checkpointing, Database, Error, LockForm, Options, TxOptions};
 
     fn open(options: Options) -> Database {
@@ -402,9 +402,9 @@ mod tests {
     fn a_part_is_as_old_as_the_first_run_of_its_transaction() {
         let db = open(Options { executor_threads: 2, ..Options::default() });
         let (core, options, mut runs) = (db.core(), TxOptions::default(), Runs::new());
-        let first = begin_run(core, &options, &mut runs).unwrap().context().began;
+        let first = runs.begin(core, &options).unwrap().context().began;
         while Moment::now() <= first {}
-        let mut again = begin_run(core, &options, &mut runs).unwrap();
+        let mut again = runs.begin(core, &options).unwrap();
         assert!(again.context().began > first);
         let mut parts = again.split(&[true; 2]);
         assert_eq!(parts[0].transaction().context().owner.started(), first);

@@ -41,7 +41,6 @@ use super::queues::Bug;
 use super::queues::Queues;
 use super::rendezvous::Rendezvous;
 use crate::canary;
-use crate::database::{Run, Runs, begin_run, end_run};
 use crate::engine::Runtime;
 use crate::engine::action::Action;
 use crate::engine::identifier::Given;
@@ -54,6 +53,7 @@ use crate::row::Value;
 use crate::txn::Transaction;
 use crate::txn::core::Core;
 use crate::txn::part::PartTransaction;
+use crate::txn::runs::{Run, Runs};
 
 /// Where a task is run.
 pub(super) struct Here<'a> {
@@ -179,7 +179,7 @@ impl Flight {
         let mut runs = runs.map_or_else(Runs::new, Runs::on_this_thread);
         #[cfg(test)]
         here.queues.panic_at(Bug::Begin);
-        match begin_run(here.core, &call.options, &mut runs) {
+        match runs.begin(here.core, &call.options) {
             Ok(transaction) => {
                 let outputs = call.procedure.new_outputs();
                 Box::new(Flight { call, runs, transaction, outputs, next_phase: 0, is_whole: false })
@@ -348,7 +348,7 @@ impl Flight {
         #[cfg(test)]
         here.queues.panic_at(Bug::End);
         let outcome = outcome.map(|()| outputs.into_values());
-        let landed = match end_run(here.core, transaction, outcome, &mut runs, false) {
+        let landed = match runs.end(here.core, transaction, outcome, false) {
             Run::Placed(values, mut committed) => {
                 let ticket = committed.ticket();
                 committed.give_back(here.core);

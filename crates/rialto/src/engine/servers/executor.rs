@@ -11,14 +11,15 @@ use super::mailbox::Mailbox;
 use super::request::Letter;
 use crate::account::blocked::{Turns, take_turns};
 use crate::account::processor;
-use crate::database::{Database, Run, Runs};
 use crate::engine::Runtime;
+use crate::engine::run::run_once;
 use crate::error::Error;
 use crate::foreign::{Panic, catch};
 use crate::ids::Lsn;
 use crate::inside::InBody;
 use crate::log::{Durability, Listener, Log};
 use crate::txn::core::{Core, Lease};
+use crate::txn::runs::{Run, Runs};
 use crate::txn::{Ticket, Transaction};
 
 /// After so many requests without a sleep an executor counts its processor time.
@@ -172,7 +173,7 @@ impl Turns for Executor {
 
 impl Executor {
     /// Runs requests until the server is closed and all are run.
-    pub fn serve(self, database: &Database) {
+    pub fn serve(self) {
         let executor = Arc::new(self);
         let (shared, me) = (executor.shared.clone(), executor.me);
         let _takes_turns = take_turns(executor.clone());
@@ -192,12 +193,12 @@ impl Executor {
             if requests % REQUESTS_A_LAP == 0 {
                 lap();
             }
-            executor.run(database, job);
+            executor.run(job);
         }
         lap();
     }
 
-    fn run(&self, database: &Database, job: Job) {
+    fn run(&self, job: Job) {
         let Job { mut letter, runs } = job;
         // What its thread waits for is counted by thread.
         let mut runs = runs.map_or_else(Runs::new, Runs::on_this_thread);
@@ -205,7 +206,7 @@ impl Executor {
         let ended = catch(|| {
             loop {
                 let mut body = |transaction: &mut Transaction| procedure.run(transaction, arguments, outputs);
-                match database.run_once(options, &mut runs, &mut body) {
+                match run_once(&self.shared.core, options, &mut runs, &mut body) {
                     Run::Again(None) => {}
                     ended => return ended,
                 }

@@ -110,9 +110,12 @@ impl TransactionServer {
         };
         for me in 0..executors {
             let (executor, database) = (Executor { shared: server.shared.clone(), me }, database.clone());
-            let spawned = std::thread::Builder::new()
-                .name(format!("rialto-executor-{me}"))
-                .spawn(move || executor.serve(&database));
+            let spawned =
+                std::thread::Builder::new().name(format!("rialto-executor-{me}")).spawn(move || {
+                    executor.serve();
+                    // It is open as long as one of them runs.
+                    drop(database);
+                });
             match spawned {
                 Ok(thread) => server.threads.push(thread),
                 // Those that are there end when the server is dropped.

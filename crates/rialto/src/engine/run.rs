@@ -1,0 +1,101 @@
+//! The loop that runs a transaction until it has its place or has failed.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::sent::Landed;
+use crate::error::Result;
+use crate::foreign::catch;
+use crate::inside::InBody;
+use crate::row::Value;
+use crate::txn::Transaction;
+use crate::txn::committed::Committed;
+use crate::txn::core::Core;
+use crate::txn::options::TxOptions;
+use crate::txn::runs::{Run, Runs};
+
+/// Runs `body` until its transaction has its place, or has failed: then when what it read is durable.
+pub(crate) fn run<T>(
+    core: &Arc<Core>,
+    options: &TxOptions,
+    mut runs: Runs,
+    mut body: impl FnMut(&mut Transaction) -> Result<T>,
+) -> Result<(T, Committed)> {
+    let in_body = InBody::enter(core.storage.catalog.opening())?;
+    loop {
+        match run_once(core, options, &mut runs, &mut body) {
+            Run::Placed(value, committed) => return Ok((value, committed)),
+            Run::Again(rest) => take_rest(rest),
+            Run::NotBegun(error) => return Err(error),
+            Run::Failed(transaction, error) => {
+                drop(in_body);
+                transaction.abort()?;
+                return Err(error);
+            }
+            Run::Panicked(transaction, panic) => {
+                drop(in_body);
+                transaction.abort()?;
+                panic.resume();
+            }
+        }
+    }
+}
+
+/// Runs `body` as [`Database::submit_with`](crate::Database::submit_with) does, but waits for nothing after a failure, either, and keeps a panic of the
+/// body's. The thread is inside a body meanwhile.
+pub(crate) fn run_to_landing(
+    core: &Arc<Core>,
+    options: &TxOptions,
+    mut body: impl FnMut(&mut Transaction) -> Result<Vec<Value>>,
+) -> Landed {
+    let mut runs = Runs::new();
+    loop {
+        match run_once(core, options, &mut runs, &mut body) {
+            Run::Placed(values, mut committed) => {
+                let ticket = committed.ticket();
+                committed.give_back(core);
+                return Landed::Placed(values, ticket);
+            }
+            Run::Again(rest) => take_rest(rest),
+            Run::Failed(mut transaction, error) => {
+                return Landed::Failed(transaction.settled(), error);
+            }
+            Run::Panicked(mut transaction, panic) => {
+                return Landed::Panicked(transaction.settled(), panic);
+            }
+            Run::NotBegun(error) => return Landed::NotBegun(error),
+        }
+    }
+}
+
+/// Runs `body` as a transaction, once. The thread is inside a body meanwhile.
+#[inline(always)]
+pub(crate) fn run_once<T>(
+    core: &Arc<Core>,
+    options: &TxOptions,
+    runs: &mut Runs,
+    body: &mut impl FnMut(&mut Transaction) -> Result<T>,
+) -> Run<T> {
+    let mut transaction = match runs.begin(core, options) {
+        Ok(transaction) => transaction,
+        Err(error) => return Run::NotBegun(error),
+    };
+    let unlocked = options.read_only && runs.is_first();
+    let outcome = match catch(|| body(&mut transaction)) {
+        Err(_) | Ok(Err(_)) if unlocked && transaction.context().is_spoiled() => {
+            return runs.again(transaction, None);
+        }
+        Err(panic) => return Run::Panicked(transaction, panic),
+        Ok(outcome) => outcome,
+    };
+    runs.end(core, transaction, outcome, unlocked)
+}
+
+/// Rests before the next run.
+pub(crate) fn take_rest(rest: Option<Duration>) {
+    match rest {
+        None => {}
+        Some(rest) if rest.is_zero() => std::thread::yield_now(),
+        Some(rest) => std::thread::sleep(rest),
+    }
+}

@@ -1,0 +1,138 @@
+//! [`Committed`]: a transaction that has its place, and waits for the log.
+
+use super::core::Core;
+use super::runs::Runs;
+use super::ticket::{Ticket, TicketAccount};
+use super::transaction::{Context, Transaction};
+use crate::account::{Ledger, waits};
+use crate::error::Result;
+use crate::ids::Lsn;
+use crate::io::Moment;
+use crate::rarely::rarely;
+
+/// A transaction that has its place: its context is kept for the wait. Without one it has ended: nobody has to wait for it, and
+/// it is accounted for ([`Runs::to_reply`]).
+pub(crate) struct Committed {
+    context: Option<Box<Context>>,
+    lsn: Lsn,
+}
+
+impl Committed {
+    /// Whether nobody has to wait for it.
+    #[inline(always)]
+    pub(crate) fn has_ended(&self) -> bool {
+        self.context.is_none()
+    }
+
+    #[inline(always)]
+    pub(crate) fn wait_here(&mut self) -> Result<()> {
+        let context = self.context.as_ref().expect("until dropped");
+        if rarely(!context.core.commits.log.reaches(self.lsn, context.choices.durability)) {
+            return self.wait_for_log();
+        }
+        let (accounts, procedure) = (&context.core.commits.accounts, context.choices.procedure);
+        accounts.committed(context.number, procedure, &context.ledger.spent(None, Moment::now()));
+        Ok(())
+    }
+
+    #[inline(never)]
+    fn wait_for_log(&mut self) -> Result<()> {
+        let context = self.context.as_ref().expect("until dropped");
+        let placed = Moment::now();
+        let outcome =
+            context.core.commits.log.wait(self.lsn, context.choices.durability, &context.patience());
+        let spent = context.ledger.spent(Some(placed), Moment::now());
+        context.core.commits.accounts.committed(context.number, context.choices.procedure, &spent);
+        outcome
+    }
+
+    /// Waits until the outcome is durable, and ends it.
+    #[inline(never)]
+    pub(crate) fn reply(mut self, core: &Core) -> Result<()> {
+        self.wait_here()?;
+        self.give_back(core);
+        Ok(())
+    }
+
+    /// Gives the context back, as a drop does, without a count of references.
+    #[inline(always)]
+    pub(crate) fn give_back(mut self, core: &Core) {
+        if let Some(context) = self.context.take() {
+            core.contexts.give_back(context);
+        }
+        std::mem::forget(self);
+    }
+
+    /// The end, if the outcome is durable already; else what tells when it is.
+    pub(crate) fn finish_or_ticket(mut self) -> Result<(), Ticket> {
+        let context = self.context.as_ref().expect("until dropped");
+        if !context.core.commits.log.has_reached(self.lsn, context.choices.durability) {
+            return Err(self.ticket());
+        }
+        let (accounts, procedure) = (&context.core.commits.accounts, context.choices.procedure);
+        accounts.committed(context.number, procedure, &context.ledger.spent(None, Moment::now()));
+        Ok(())
+    }
+
+    /// What tells when the outcome is durable, in place of a wait here.
+    pub(crate) fn ticket(&mut self) -> Ticket {
+        let context = self.context.as_ref().expect("until dropped");
+        let (durability, procedure) = (context.choices.durability, context.choices.procedure);
+        let placed = Moment::now();
+        let spent = context.ledger.spent(None, placed);
+        context.core.commits.accounts.left_to_ticket(context.number, procedure, &spent);
+        context.core.commits.log.leave(self.lsn, durability);
+        let account = TicketAccount { procedure, placed, before_ns: spent.response_ns };
+        Ticket::new(context.lease.clone(), self.lsn, durability, context.patience()).with_account(account)
+    }
+}
+
+impl Drop for Committed {
+    fn drop(&mut self) {
+        if let Some(context) = self.context.take() {
+            context.lease.clone().contexts.give_back(context);
+        }
+    }
+}
+
+impl Transaction<'_> {
+    /// Commits the last of some runs; without any, the transaction of a handle, whose account begins here but for its time.
+    #[inline(never)]
+    pub(crate) fn take_place(&mut self, by: Option<(&Runs, &Core)>) -> Result<Committed> {
+        let context = self.context.as_mut().expect("the transaction is open");
+        let before = by.is_none().then(waits::now);
+        let lsn = context.commit()?;
+        let ledger = match (by, before) {
+            (Some((runs, _)), _) => Ledger {
+                began: runs.started.unwrap_or(context.began),
+                waits: runs.waits,
+                lock_wait_ns: runs.lock_wait_ns + context.lock_wait_ns,
+            },
+            (None, before) => Ledger {
+                began: context.began,
+                waits: before.unwrap_or_default(),
+                lock_wait_ns: context.lock_wait_ns,
+            },
+        };
+        if let Some((Runs { replies: true, .. }, core)) = by
+            && !rarely(!context.core.commits.log.has_reached(lsn, context.choices.durability))
+        {
+            let (accounts, procedure) = (&core.commits.accounts, context.choices.procedure);
+            accounts.committed(context.number, procedure, &ledger.spent(None, Moment::now()));
+            if let Some(context) = self.context.take() {
+                core.contexts.give_back(context);
+            }
+            return Ok(Committed { context: None, lsn });
+        }
+        context.ledger = ledger;
+        Ok(Committed { context: self.context.take(), lsn })
+    }
+
+    /// Counts a run that a deadlock ended and that will be tried again; how long it waited for locks.
+    pub(crate) fn give_up(&mut self) -> u64 {
+        let context = self.context.as_mut().expect("the transaction is open");
+        context.abort();
+        context.core.commits.accounts.deadlock(context.number, context.choices.procedure);
+        context.lock_wait_ns
+    }
+}

@@ -1,0 +1,206 @@
+//! [`Runs`]: a transaction that may have to run several times, and [`Run`]: how one of these ended.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::cancellation::Cancellation;
+use super::colour::COLOUR_RETRIES_MAX;
+use super::committed::Committed;
+use super::core::Core;
+use super::options::TxOptions;
+use super::transaction::{Context, Transaction};
+use crate::account::waits;
+use crate::error::{Error, Result};
+use crate::foreign::Panic;
+use crate::io::Moment;
+use crate::rarely::rarely;
+
+/// How one run of a transaction ended.
+pub(crate) enum Run<T> {
+    /// It has its place.
+    Placed(T, Committed),
+    /// Without effect, so that others can go on: it is to run again, at once or after a rest (of zero: when others have
+    /// had their turn).
+    Again(Option<Duration>),
+    /// The transaction is still open: what it read has to be settled before its error is told (I3).
+    Failed(Transaction<'static>, Error),
+    /// The body panicked, and the transaction is still open: what the panic carries may be what the body read, so that has to be
+    /// settled, too, before anybody gets it (I3).
+    Panicked(Transaction<'static>, Panic),
+    /// There was no transaction.
+    NotBegun(Error),
+}
+
+/// What the runs of one transaction have in common.
+pub(crate) struct Runs {
+    attempts: u32,
+    /// Of those, how many a black/white checkpoint ended.
+    mixed: u32,
+    /// When the first began.
+    pub(super) started: Option<Moment>,
+    /// What their thread had waited for before.
+    pub(super) waits: waits::Waits,
+    /// How long those that ended without effect waited for locks.
+    pub(super) lock_wait_ns: u64,
+    /// Whether the parts of a run could not go on alone. The runs after it have none.
+    whole: bool,
+    /// Whether whoever runs them waits for the outcome at once, and so the last run may end with it.
+    pub(super) replies: bool,
+    /// That of the runs so far, if there is a canceller of them.
+    cancellation: Option<Arc<Cancellation>>,
+}
+
+impl Runs {
+    pub(crate) fn new() -> Runs {
+        let waits = waits::now();
+        Runs {
+            attempts: 0,
+            mixed: 0,
+            started: None,
+            waits,
+            lock_wait_ns: 0,
+            whole: false,
+            replies: false,
+            cancellation: None,
+        }
+    }
+
+    /// Those of a caller who waits for the outcome.
+    pub fn to_reply() -> Runs {
+        Runs { replies: true, ..Runs::new() }
+    }
+
+    /// Whether one run has begun so far.
+    pub(crate) fn is_first(&self) -> bool {
+        self.attempts == 1
+    }
+
+    /// Whether the run is to have no parts.
+    pub(crate) fn is_whole(&self) -> bool {
+        self.whole
+    }
+
+    /// Ends a run without effect whose parts could not go on alone.
+    pub(crate) fn end_parts(&mut self, mut transaction: Transaction<'static>) {
+        let context = transaction.context();
+        context.abort();
+        self.lock_wait_ns += context.lock_wait_ns;
+        self.whole = true;
+        self.note_canceller(context);
+    }
+
+    /// A run ends that is not the last: its canceller cancels the next one too, if it has not done so already.
+    fn note_canceller(&mut self, context: &Context) {
+        if context.cancellation.is_used() {
+            self.cancellation = Some(context.cancellation.clone());
+        }
+    }
+
+    /// The transaction runs again after a rest.
+    pub(crate) fn again<T>(
+        &mut self,
+        mut transaction: Transaction<'static>,
+        rest: Option<Duration>,
+    ) -> Run<T> {
+        self.note_canceller(transaction.context());
+        Run::Again(rest)
+    }
+
+    /// How many runs were a deadlock's victims before this one.
+    fn deadlocks(&self) -> u32 {
+        self.attempts - 1 - self.mixed - u32::from(self.whole)
+    }
+
+    /// Begins the next run of a transaction.
+    #[inline(never)]
+    pub(crate) fn begin(&mut self, core: &Arc<Core>, options: &TxOptions) -> Result<Transaction<'static>> {
+        let mut transaction = start(core, options, self.started)?;
+        let context = transaction.context();
+        if self.started.is_none() {
+            self.started = Some(context.began);
+        }
+        if rarely(self.mixed == COLOUR_RETRIES_MAX) {
+            context.colours.be_patient();
+        }
+        // The first run of a transaction that only reads takes no locks.
+        if options.read_only && self.attempts == 0 {
+            context.read_unlocked(true);
+        }
+        self.attempts += 1;
+        if let Some(cancellation) = &self.cancellation {
+            cancellation.follow(context.owner.transaction());
+            context.cancellation = cancellation.clone();
+        }
+        Ok(transaction)
+    }
+
+    /// Ends a run whose body had this outcome.
+    #[inline(always)]
+    pub(crate) fn end<T>(
+        &mut self,
+        core: &Core,
+        mut transaction: Transaction<'static>,
+        outcome: Result<T>,
+        unlocked: bool,
+    ) -> Run<T> {
+        let error = match outcome {
+            Ok(value) => match transaction.take_place(Some((self, core))) {
+                Ok(committed) => {
+                    // Its context has gone over.
+                    std::mem::forget(transaction);
+                    return Run::Placed(value, committed);
+                }
+                Err(_) if unlocked && transaction.context().is_spoiled() => {
+                    return self.again(transaction, None);
+                }
+                Err(error) => error,
+            },
+            Err(error) => error,
+        };
+        // A victim says nothing of what it read: it runs again.
+        let deadlocks = self.deadlocks();
+        let runs_again = deadlocks < core.defaults.deadlock_retries_max || transaction.context().met_lease;
+        if matches!(error, Error::Deadlock { .. }) && runs_again {
+            self.lock_wait_ns += transaction.give_up();
+            return self.again(transaction, Some(back_off(deadlocks)));
+        }
+        // Nor does who came between the halves of a checkpoint; it is aborted already, unless the body has passed on what a handle met.
+        if error == Error::MixedColours && self.mixed < COLOUR_RETRIES_MAX {
+            self.mixed += 1;
+            let context = transaction.context();
+            context.abort();
+            self.lock_wait_ns += context.lock_wait_ns;
+            return self.again(transaction, Some(core.defaults.colour_retry));
+        }
+        Run::Failed(transaction, error)
+    }
+
+    /// The next run may be on another thread than those before it: their waits for latches are forgotten.
+    pub(crate) fn on_this_thread(self) -> Runs {
+        Runs { waits: waits::now(), ..self }
+    }
+}
+
+#[inline(always)]
+pub(crate) fn start(
+    core: &Arc<Core>,
+    options: &TxOptions,
+    started: Option<Moment>,
+) -> Result<Transaction<'static>> {
+    let mut context = core.lend()?;
+    match context.begin(options, started) {
+        Ok(()) => Ok(Transaction::of(context)),
+        Err(error) => {
+            core.contexts.give_back(context);
+            Err(error)
+        }
+    }
+}
+
+/// How long to rest before the next run, so that the transaction that won the deadlock has some time.
+pub(crate) fn back_off(attempt: u32) -> Duration {
+    match attempt {
+        0..4 => Duration::ZERO,
+        _ => Duration::from_micros(50 << attempt.min(10)),
+    }
+}
