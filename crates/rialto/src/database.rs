@@ -1,5 +1,13 @@
 //! [`Database`]: the way in.
 
+mod calls;
+mod executors;
+mod prepared_call;
+mod routing;
+mod transaction_server;
+
+pub use prepared_call::PreparedCall;
+
 use std::fmt;
 use std::io::Write;
 use std::path::Path;

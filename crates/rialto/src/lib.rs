@@ -53,10 +53,10 @@ pub use backup::{BackupKind, BackupReport};
 pub use catalog::{NewIndex, Table, TableDef};
 pub use checkpoint::Checkpointing;
 pub use commit::Logging;
-pub use database::{Database, LockWait};
+pub use database::{Database, LockWait, PreparedCall};
 pub use engine::{
     Action, ActionMode, ActionRuns, Arguments, Flow, MessageServer, Outputs, PhasePlan, Plan, Planning,
-    PreparedCall, Procedure, Sent, TransactionServer, TransactionServerOptions,
+    Procedure, Sent, TransactionServer, TransactionServerOptions,
 };
 pub use error::{Error, Result};
 pub use foreign::Progress;

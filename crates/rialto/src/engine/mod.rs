@@ -2,7 +2,8 @@
 //!
 //! - [`flow`]: what a transaction is made of, a [`Flow`] of phases of actions, on whichever engine runs it; [`action`]: what
 //!   those are, on tables and on indexes; [`identifier`]: what each may touch, by arguments or by what earlier phases gave;
-//! - [`procedure`]: flows under a name, with typed arguments, and how they are called; [`prepared`]: found once, called often;
+//! - [`procedure`]: flows under a name, with typed arguments, and how they are run;
+//! - `run`: the loop that runs a transaction until it has its place or has failed;
 //! - [`sent`]: a call on its way, which its caller need not wait for;
 //! - `phase`: a phase in one call: which actions there are, what they lock, how each runs;
 //! - [`conventional`]: the engine that runs a flow's actions in order on the caller's thread, under locks of any form;
@@ -24,7 +25,6 @@ pub mod flow;
 pub mod identifier;
 mod phase;
 mod planning;
-pub mod prepared;
 pub mod procedure;
 pub(crate) mod run;
 pub(crate) mod runtime;
@@ -36,7 +36,6 @@ pub use data_oriented::{ActionRuns, Plan};
 pub use flow::Flow;
 pub use identifier::IdentifierPart;
 pub use planning::Planning;
-pub use prepared::PreparedCall;
 pub use procedure::{Arguments, Outputs, PhasePlan, Procedure};
 pub(crate) use procedure::{Procedures, Registered};
 pub(crate) use runtime::{CallersServers, Runtime};

@@ -9,26 +9,22 @@ use hashbrown::HashMap;
 use parking_lot::RwLock;
 
 use super::action::Action;
-use super::data_oriented::{ActionRuns, Counted, Plan, Plans, Queues, send};
+use super::data_oriented::{ActionRuns, Counted, Plan, Plans};
 use super::flow::Flow;
-use super::run::run_to_landing;
-use super::sent::Sent;
 use super::{conventional, deterministic};
 use crate::account::{Accounts, ProcedureId};
 use crate::catalog::Table;
-use crate::database::Database;
 use crate::error::{Error, Result};
-use crate::inside::InBody;
 use crate::row::{Column, ColumnType, Field, Value, ValueRef, WhichIndex};
 use crate::txn::core::Core;
 use crate::txn::options::TxOptions;
-use crate::txn::{Ticket, Transaction};
+use crate::txn::Transaction;
 
 /// A flow that can be called by name.
 ///
 /// Procedures live in the open database, not in its files: register them each time it is opened, those that a log of calls
 /// needs by [`Options::procedures`](crate::Options::procedures). A body may run several times for one call, after a
-/// deadlock; it must not keep a [`Database`] handle, which would keep the database open.
+/// deadlock; it must not keep a [`Database`](crate::Database) handle, which would keep the database open.
 #[derive(Debug, Clone)]
 pub struct Procedure {
     /// Its name.
@@ -88,11 +84,11 @@ impl Procedure {
 /// What an action is given: the arguments of the call, and its table.
 #[derive(Debug, Clone, Copy)]
 pub struct Arguments<'a> {
-    pub(super) procedure: &'a Registered,
-    pub(super) values: &'a [Value],
-    pub(super) table: Option<&'a Table>,
+    pub(crate) procedure: &'a Registered,
+    pub(crate) values: &'a [Value],
+    pub(crate) table: Option<&'a Table>,
     /// The index that it works on.
-    pub(super) which: WhichIndex,
+    pub(crate) which: WhichIndex,
 }
 
 impl<'a> Arguments<'a> {
@@ -196,27 +192,27 @@ impl Outputs {
     }
 
     /// A phase has ended.
-    pub(super) fn rendezvous(&mut self) {
+    pub(crate) fn rendezvous(&mut self) {
         self.earlier = self.values.len();
     }
 
     /// All of them.
-    pub(super) fn values(&self) -> &[Value] {
+    pub(crate) fn values(&self) -> &[Value] {
         &self.values
     }
 
     /// Of a part of a phase, that knows what earlier phases gave.
-    pub(super) fn after(earlier: Vec<Value>) -> Outputs {
+    pub(crate) fn after(earlier: Vec<Value>) -> Outputs {
         Outputs { earlier: earlier.len(), values: earlier }
     }
 
     /// All of them.
-    pub(super) fn into_values(self) -> Vec<Value> {
+    pub(crate) fn into_values(self) -> Vec<Value> {
         self.values
     }
 
     /// Takes out what the phase under way has given: by action, each of which has given what is before its end.
-    pub(super) fn take_own(&mut self, actions: &[u16], ends: &[usize]) -> Vec<(u16, Vec<Value>)> {
+    pub(crate) fn take_own(&mut self, actions: &[u16], ends: &[usize]) -> Vec<(u16, Vec<Value>)> {
         let mut own = self.values.drain(self.earlier..);
         let mut from = self.earlier;
         let by_action = actions.iter().zip(ends).map(|(&action, &end)| {
@@ -227,7 +223,7 @@ impl Outputs {
     }
 
     /// Forgets what an earlier run gave; its memory stays.
-    pub(super) fn clear(&mut self) {
+    pub(crate) fn clear(&mut self) {
         self.values.clear();
         self.earlier = 0;
     }
@@ -303,13 +299,13 @@ impl Registered {
     }
 
     /// These options, with the procedure's own account unless they name another.
-    pub(super) fn options(&self, options: &TxOptions) -> TxOptions {
+    pub(crate) fn options(&self, options: &TxOptions) -> TxOptions {
         TxOptions { procedure: options.procedure.or(Some(self.account)), ..options.clone() }
     }
 
     /// Whether it goes to threads that own executors, where there are some: one of its actions says which rows it is for.
     /// A call that is logged as such is one body, and runs where it is called.
-    pub(super) fn travels(&self, core: &Core) -> bool {
+    pub(crate) fn travels(&self, core: &Core) -> bool {
         let mut actions = self.flow().phases().iter().flatten();
         !(self.procedure.deterministic && core.commits.minds_calls())
             && actions.any(|action| !action.identifier().is_empty())
@@ -317,12 +313,12 @@ impl Registered {
 
     /// Whether a higher version has been registered.
     #[inline]
-    pub(super) fn is_superseded(&self) -> bool {
+    pub(crate) fn is_superseded(&self) -> bool {
         self.superseded.load(Ordering::Acquire)
     }
 
     /// Room for what a call gives.
-    pub(super) fn new_outputs(&self) -> Outputs {
+    pub(crate) fn new_outputs(&self) -> Outputs {
         Outputs { values: Vec::with_capacity(self.outputs_max.load(Ordering::Relaxed)), earlier: 0 }
     }
 
@@ -330,7 +326,7 @@ impl Registered {
         &self.procedure.flow
     }
 
-    pub(super) fn plans(&self) -> &Plans {
+    pub(crate) fn plans(&self) -> &Plans {
         &self.plans
     }
 
@@ -390,24 +386,24 @@ impl Registered {
 
     /// Whether functions of the user's tell what actions of it name, or which calls they are part of.
     #[inline]
-    pub(super) fn has_functions(&self) -> bool {
+    pub(crate) fn has_functions(&self) -> bool {
         self.has_functions
     }
 
     /// Whether a transaction that one of its bodies or functions uses beside its own has met its executor lease.
     #[inline]
-    pub(super) fn has_handles(&self) -> bool {
+    pub(crate) fn has_handles(&self) -> bool {
         self.has_handles.load(Ordering::Relaxed)
     }
 
     /// From here on it has handles.
-    pub(super) fn note_handles(&self) {
+    pub(crate) fn note_handles(&self) {
         self.has_handles.store(true, Ordering::Relaxed);
     }
 
     /// Runs the flow inside a transaction; `outputs` are then what it gave.
     #[inline]
-    pub(super) fn run(
+    pub(crate) fn run(
         &self,
         transaction: &mut Transaction,
         arguments: &[Value],
@@ -420,7 +416,7 @@ impl Registered {
     }
 
     /// As [`Registered::run`], for a caller who gives the outputs away.
-    fn run_to_values(&self, transaction: &mut Transaction, arguments: &[Value]) -> Result<Vec<Value>> {
+    pub fn run_to_values(&self, transaction: &mut Transaction, arguments: &[Value]) -> Result<Vec<Value>> {
         let room = self.outputs_max.load(Ordering::Relaxed);
         let mut outputs = Outputs { values: Vec::with_capacity(room), earlier: 0 };
         self.run(transaction, arguments, &mut outputs)?;
@@ -520,7 +516,7 @@ impl Procedures {
         self.by_name.read().get(name).cloned()
     }
 
-    pub(super) fn find(&self, name: &str) -> Result<Arc<Registered>> {
+    pub(crate) fn find(&self, name: &str) -> Result<Arc<Registered>> {
         let by_name = self.by_name.read();
         by_name.get(name).cloned().ok_or_else(|| {
             let mut names: Vec<_> = by_name.keys().map(|name| format!("\"{name}\"")).collect();
@@ -531,122 +527,6 @@ impl Procedures {
                  (Database::register)"
             );
             Error::Procedure { name: name.to_owned(), reason }
-        })
-    }
-}
-
-impl Database {
-    /// Registers a procedure until the database is closed; in place of one of the same name and a lower version, if
-    /// there is one.
-    ///
-    /// # Errors
-    /// [`Error::Procedure`] if its flow makes no sense, or one of its name and no lower version is registered.
-    pub fn register(&self, procedure: Procedure) -> Result<()> {
-        self.runtime().procedures.register(procedure, &self.core().commits.accounts)
-    }
-
-    /// The queues of the threads that run calls of a procedure, if it is not to run where it is called.
-    #[inline]
-    pub(super) fn queues_for(&self, procedure: &Registered) -> Option<&Arc<Queues>> {
-        self.runtime().queues.as_ref().filter(|_| procedure.travels(self.core()))
-    }
-
-    /// The version of this procedure that is registered; none if none is.
-    pub fn registered_version(&self, name: &str) -> Option<u32> {
-        self.runtime().procedures.get(name).map(|registered| registered.procedure.version)
-    }
-
-    /// Runs a registered procedure as one transaction, waits until its outcome is durable, and gives what it gave.
-    ///
-    /// # Errors
-    /// [`Error::Procedure`] if there is none of this name, if it takes other arguments, or if an action does what its
-    /// table, identifier and mode do not allow; as [`Database::transact`].
-    pub fn call(&self, name: &str, arguments: &[Value]) -> Result<Vec<Value>> {
-        self.call_with(&TxOptions::default(), name, arguments)
-    }
-
-    /// As [`Database::call`], with options.
-    ///
-    /// # Errors
-    /// As [`Database::call`].
-    pub fn call_with(&self, options: &TxOptions, name: &str, arguments: &[Value]) -> Result<Vec<Value>> {
-        let procedure = self.runtime().procedures.find(name)?;
-        let arguments = procedure.check(arguments)?;
-        if let Some(queues) = self.queues_for(&procedure) {
-            let (options, arguments) = (procedure.options(options), arguments.into_owned());
-            return send(self.runtime(), queues, procedure, options, arguments)?.wait();
-        }
-        self.transact_with(&procedure.options(options), |transaction| {
-            procedure.run_to_values(transaction, &arguments)
-        })
-    }
-
-    /// Sends a call of a registered procedure on its way, and waits for nothing that becomes of it: [`Sent`] tells. Where
-    /// threads own executors ([`Options::executor_threads`](crate::Options::executor_threads)) they run it, so that a client
-    /// can have many calls under way, up to the bound named there, at which this waits for room. Where there are none, and
-    /// for a procedure without identifiers, it runs here, before this returns, and only the log is not waited for.
-    ///
-    /// # Errors
-    /// [`Error::Procedure`] if there is no procedure of this name or it takes other arguments; [`Error::Nested`] inside of a
-    /// body; [`Error::Closed`]. What becomes of the call, [`Sent`] tells.
-    pub fn send_call(&self, name: &str, arguments: &[Value]) -> Result<Sent> {
-        self.send_call_with(&TxOptions::default(), name, arguments)
-    }
-
-    /// As [`Database::send_call`], with options.
-    ///
-    /// # Errors
-    /// As [`Database::send_call`].
-    pub fn send_call_with(&self, options: &TxOptions, name: &str, arguments: &[Value]) -> Result<Sent> {
-        let procedure = self.runtime().procedures.find(name)?;
-        self.send(&procedure, &procedure.options(options), procedure.check(arguments)?)
-    }
-
-    pub(super) fn send(
-        &self,
-        procedure: &Arc<Registered>,
-        options: &TxOptions,
-        arguments: Cow<'_, [Value]>,
-    ) -> Result<Sent> {
-        if let Some(queues) = self.queues_for(procedure) {
-            let (options, arguments) = (options.clone(), arguments.into_owned());
-            return send(self.runtime(), queues, procedure.clone(), options, arguments);
-        }
-        let _in_body = InBody::enter(self.core().storage.catalog.opening())?;
-        self.core().storage.check_open()?;
-        let landed = run_to_landing(self.core(), options, |transaction| {
-            procedure.run_to_values(transaction, &arguments)
-        });
-        Ok(Sent::landed(self.core().storage.catalog.opening(), landed))
-    }
-
-    /// Runs a registered procedure as [`Database::call`] does, but does not wait for the disk: the ticket tells when
-    /// the outcome is durable. It waits until the call has its place; [`Database::send_call`] does not.
-    ///
-    /// # Errors
-    /// As [`Database::call`].
-    pub fn submit_call(&self, name: &str, arguments: &[Value]) -> Result<(Vec<Value>, Ticket)> {
-        self.submit_call_with(&TxOptions::default(), name, arguments)
-    }
-
-    /// As [`Database::submit_call`], with options.
-    ///
-    /// # Errors
-    /// As [`Database::call`].
-    pub fn submit_call_with(
-        &self,
-        options: &TxOptions,
-        name: &str,
-        arguments: &[Value],
-    ) -> Result<(Vec<Value>, Ticket)> {
-        let procedure = self.runtime().procedures.find(name)?;
-        let arguments = procedure.check(arguments)?;
-        if let Some(queues) = self.queues_for(&procedure) {
-            let (options, arguments) = (procedure.options(options), arguments.into_owned());
-            return send(self.runtime(), queues, procedure, options, arguments)?.wait_for_place();
-        }
-        self.submit_with(&procedure.options(options), |transaction| {
-            procedure.run_to_values(transaction, &arguments)
         })
     }
 }

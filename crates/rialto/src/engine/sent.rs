@@ -65,7 +65,7 @@ impl Sent {
         Sent { database, way: Way::Flying(call) }
     }
 
-    pub(super) fn landed(database: Opening, landed: Landed) -> Sent {
+    pub(crate) fn landed(database: Opening, landed: Landed) -> Sent {
         Sent { database, way: Way::Landed(landed) }
     }
 

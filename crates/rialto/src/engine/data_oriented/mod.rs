@@ -30,13 +30,12 @@ mod queues;
 mod readers;
 mod rendezvous;
 mod resource_manager;
-mod routing;
 mod sync;
 #[cfg(test)]
 mod tests;
 
 pub(crate) use call::{Call, send};
-pub(crate) use numbers::Bounds;
+pub(crate) use numbers::{Bounds, resize};
 pub(super) use planner::Counted;
 pub use planner::{ActionRuns, Plan};
 pub(crate) use plans::Plans;

@@ -87,4 +87,5 @@ mod tests;
 
 pub use message_server::MessageServer;
 pub use request::{Request, Response};
+pub(crate) use server::KeptOpen;
 pub use server::{ServedProcedure, TransactionServer, TransactionServerOptions, TransactionServerStats};

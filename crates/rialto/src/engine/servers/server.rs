@@ -1,14 +1,15 @@
 //! [`TransactionServer`]: its executors' threads, and how it ends.
 
+use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use super::MessageServer;
 use super::executor::{Executor, Shared};
-use crate::database::Database;
 use crate::engine::ActionMode;
 use crate::engine::procedure::Registered;
+use crate::engine::runtime::Runtime;
 use crate::error::{Error, Result};
 use crate::inside::InBody;
 use crate::opening::Opening;
@@ -56,12 +57,16 @@ pub struct TransactionServerStats {
     pub restarted: u64,
 }
 
+/// What keeps a database open while it is held, whatever that is.
+pub(crate) type KeptOpen = Arc<dyn Any + Send + Sync>;
+
 /// Runs registered procedures for message servers, one at a time. See the [module](super).
 ///
 /// Dropping it closes it.
 pub struct TransactionServer {
     shared: Arc<Shared>,
-    database: Database,
+    /// The database is open for as long as this is held.
+    _open: KeptOpen,
     threads: Vec<JoinHandle<()>>,
     options: TransactionServerOptions,
 }
@@ -83,11 +88,12 @@ impl ServedProcedure {
 }
 
 impl TransactionServer {
-    /// Starts a server of the database, which stays open until the server is closed, or it is closed itself.
-    ///
-    /// # Errors
-    /// [`Error::BadDefinition`] for options that make no sense; [`Error::Unsupported`] if the system has no threads left.
-    pub fn start(database: &Database, options: &TransactionServerOptions) -> Result<TransactionServer> {
+    /// Starts a server of a database that `open` keeps open.
+    pub(crate) fn start_on(
+        runtime: &Arc<Runtime>,
+        open: &KeptOpen,
+        options: &TransactionServerOptions,
+    ) -> Result<TransactionServer> {
         let TransactionServerOptions { queue, standbys } = *options;
         for (name, value, least, most) in
             [("queue", queue, 1, QUEUE_MAX), ("standbys", standbys, 0, STANDBYS_MAX)]
@@ -101,20 +107,20 @@ impl TransactionServer {
             }
         }
         let executors = 1 + standbys;
-        let shared = Arc::new(Shared::new(database.runtime(), queue, executors));
+        let shared = Arc::new(Shared::new(runtime, queue, executors));
         let mut server = TransactionServer {
             shared,
-            database: database.clone(),
+            _open: open.clone(),
             threads: Vec::with_capacity(executors),
             options: options.clone(),
         };
         for me in 0..executors {
-            let (executor, database) = (Executor { shared: server.shared.clone(), me }, database.clone());
+            let (executor, open) = (Executor { shared: server.shared.clone(), me }, open.clone());
             let spawned =
                 std::thread::Builder::new().name(format!("rialto-executor-{me}")).spawn(move || {
                     executor.serve();
                     // It is open as long as one of them runs.
-                    drop(database);
+                    drop(open);
                 });
             match spawned {
                 Ok(thread) => server.threads.push(thread),
@@ -137,12 +143,12 @@ impl TransactionServer {
     /// # Errors
     /// [`Error::Procedure`] if there is none.
     pub fn procedure(&self, name: &str) -> Result<ServedProcedure> {
-        let procedure = self.database.runtime().procedures.find(name)?;
+        let procedure = self.shared.runtime.procedures.find(name)?;
         // Its actions say whether they write, so it can read without locks.
         let mut actions = procedure.flow().phases().iter().flatten();
         let read_only = actions.all(|action| action.mode() == ActionMode::Shared);
         let options = procedure.options(&TxOptions { read_only, ..TxOptions::default() });
-        let opening = self.database.core().storage.catalog.opening();
+        let opening = self.shared.core.storage.catalog.opening();
         Ok(ServedProcedure { opening, procedure, options })
     }
 

@@ -3,10 +3,9 @@
 use std::fmt;
 use std::sync::Arc;
 
-use super::data_oriented::send;
-use super::procedure::{Outputs, Registered};
-use super::sent::Sent;
-use crate::database::Database;
+use super::Database;
+use crate::engine::data_oriented::send;
+use crate::engine::{Outputs, Registered, Sent};
 use crate::error::Result;
 use crate::row::Value;
 use crate::txn::{Ticket, Transaction, TxOptions};

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
+use super::Database;
 use crate::catalog::TableVersion;
-use crate::database::Database;
 use crate::error::{Error, Result};
 use crate::inside::InBody;
 use crate::isolate::{LockForm, RoutingRule};

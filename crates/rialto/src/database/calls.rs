@@ -1,0 +1,130 @@
+//! Procedures, and calls of them.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use super::Database;
+use crate::engine::data_oriented::{Queues, send};
+use crate::engine::run::run_to_landing;
+use crate::engine::{Procedure, Registered, Sent};
+use crate::error::Result;
+use crate::inside::InBody;
+use crate::row::Value;
+use crate::txn::options::TxOptions;
+use crate::txn::Ticket;
+
+impl Database {
+    /// Registers a procedure until the database is closed; in place of one of the same name and a lower version, if
+    /// there is one.
+    ///
+    /// # Errors
+    /// [`Error::Procedure`] if its flow makes no sense, or one of its name and no lower version is registered.
+    pub fn register(&self, procedure: Procedure) -> Result<()> {
+        self.runtime().procedures.register(procedure, &self.core().commits.accounts)
+    }
+
+    /// The queues of the threads that run calls of a procedure, if it is not to run where it is called.
+    #[inline]
+    pub(super) fn queues_for(&self, procedure: &Registered) -> Option<&Arc<Queues>> {
+        self.runtime().queues.as_ref().filter(|_| procedure.travels(self.core()))
+    }
+
+    /// The version of this procedure that is registered; none if none is.
+    pub fn registered_version(&self, name: &str) -> Option<u32> {
+        self.runtime().procedures.get(name).map(|registered| registered.procedure().version)
+    }
+
+    /// Runs a registered procedure as one transaction, waits until its outcome is durable, and gives what it gave.
+    ///
+    /// # Errors
+    /// [`Error::Procedure`] if there is none of this name, if it takes other arguments, or if an action does what its
+    /// table, identifier and mode do not allow; as [`Database::transact`].
+    pub fn call(&self, name: &str, arguments: &[Value]) -> Result<Vec<Value>> {
+        self.call_with(&TxOptions::default(), name, arguments)
+    }
+
+    /// As [`Database::call`], with options.
+    ///
+    /// # Errors
+    /// As [`Database::call`].
+    pub fn call_with(&self, options: &TxOptions, name: &str, arguments: &[Value]) -> Result<Vec<Value>> {
+        let procedure = self.runtime().procedures.find(name)?;
+        let arguments = procedure.check(arguments)?;
+        if let Some(queues) = self.queues_for(&procedure) {
+            let (options, arguments) = (procedure.options(options), arguments.into_owned());
+            return send(self.runtime(), queues, procedure, options, arguments)?.wait();
+        }
+        self.transact_with(&procedure.options(options), |transaction| {
+            procedure.run_to_values(transaction, &arguments)
+        })
+    }
+
+    /// Sends a call of a registered procedure on its way, and waits for nothing that becomes of it: [`Sent`] tells. Where
+    /// threads own executors ([`Options::executor_threads`](crate::Options::executor_threads)) they run it, so that a client
+    /// can have many calls under way, up to the bound named there, at which this waits for room. Where there are none, and
+    /// for a procedure without identifiers, it runs here, before this returns, and only the log is not waited for.
+    ///
+    /// # Errors
+    /// [`Error::Procedure`] if there is no procedure of this name or it takes other arguments; [`Error::Nested`] inside of a
+    /// body; [`Error::Closed`]. What becomes of the call, [`Sent`] tells.
+    pub fn send_call(&self, name: &str, arguments: &[Value]) -> Result<Sent> {
+        self.send_call_with(&TxOptions::default(), name, arguments)
+    }
+
+    /// As [`Database::send_call`], with options.
+    ///
+    /// # Errors
+    /// As [`Database::send_call`].
+    pub fn send_call_with(&self, options: &TxOptions, name: &str, arguments: &[Value]) -> Result<Sent> {
+        let procedure = self.runtime().procedures.find(name)?;
+        self.send(&procedure, &procedure.options(options), procedure.check(arguments)?)
+    }
+
+    pub(super) fn send(
+        &self,
+        procedure: &Arc<Registered>,
+        options: &TxOptions,
+        arguments: Cow<'_, [Value]>,
+    ) -> Result<Sent> {
+        if let Some(queues) = self.queues_for(procedure) {
+            let (options, arguments) = (options.clone(), arguments.into_owned());
+            return send(self.runtime(), queues, procedure.clone(), options, arguments);
+        }
+        let _in_body = InBody::enter(self.core().storage.catalog.opening())?;
+        self.core().storage.check_open()?;
+        let landed = run_to_landing(self.core(), options, |transaction| {
+            procedure.run_to_values(transaction, &arguments)
+        });
+        Ok(Sent::landed(self.core().storage.catalog.opening(), landed))
+    }
+
+    /// Runs a registered procedure as [`Database::call`] does, but does not wait for the disk: the ticket tells when
+    /// the outcome is durable. It waits until the call has its place; [`Database::send_call`] does not.
+    ///
+    /// # Errors
+    /// As [`Database::call`].
+    pub fn submit_call(&self, name: &str, arguments: &[Value]) -> Result<(Vec<Value>, Ticket)> {
+        self.submit_call_with(&TxOptions::default(), name, arguments)
+    }
+
+    /// As [`Database::submit_call`], with options.
+    ///
+    /// # Errors
+    /// As [`Database::call`].
+    pub fn submit_call_with(
+        &self,
+        options: &TxOptions,
+        name: &str,
+        arguments: &[Value],
+    ) -> Result<(Vec<Value>, Ticket)> {
+        let procedure = self.runtime().procedures.find(name)?;
+        let arguments = procedure.check(arguments)?;
+        if let Some(queues) = self.queues_for(&procedure) {
+            let (options, arguments) = (procedure.options(options), arguments.into_owned());
+            return send(self.runtime(), queues, procedure, options, arguments)?.wait_for_place();
+        }
+        self.submit_with(&procedure.options(options), |transaction| {
+            procedure.run_to_values(transaction, &arguments)
+        })
+    }
+}
