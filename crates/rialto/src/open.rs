@@ -22,6 +22,7 @@ use crate::checkpoint::{
 use crate::commit::{CommitPath, Logging};
 use crate::commit::{Definitions, Gate, InFlight};
 use crate::engine::data_oriented::{Bounds, Queues, ResourceManager};
+use crate::engine::replay::ByProcedures;
 use crate::engine::{CallersServers, Procedures, Runtime};
 use crate::error::{Error, Result};
 use crate::foreign::{self, Progress};
@@ -523,10 +524,11 @@ fn recover(disk: &Arc<dyn Disk>, options: &Options, directory: &str) -> Result<F
     let tell = options.progress.clone();
     let tell = tell.as_ref().map(|tell| &**tell as &(dyn Fn(&str) + Sync));
     let older = home.older().copied();
+    let procedures = ByProcedures(&options.procedures);
     let recovered = recover_either(home.block(), older.as_ref(), |start| {
         let (threads, memory_bytes) = (options.recovery_threads, options.memory_bytes);
         within_memory((&**disk, &start.home), threads, memory_bytes, |Room { threads, segments, nodes }| {
-            let (calls, (of_segments, of_nodes)) = (Calls::Replayed(options), (&segments, &nodes));
+            let (calls, (of_segments, of_nodes)) = (Calls::Replayed(&procedures), (&segments, &nodes));
             let recovery = Recovery { disk, segments: of_segments, nodes: of_nodes, threads, calls, tell };
             let recovered = recovery.run(start)?;
             Ok((segments, nodes, recovered))

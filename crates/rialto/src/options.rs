@@ -12,8 +12,8 @@ use crate::foreign::Progress;
 use crate::io::Caching;
 use crate::isolate::LockForm;
 use crate::log::{Durability, GroupCommitOptions, IN_FLIGHT_MAX};
-use crate::recovery::THREADS_MAX;
-use crate::store::memory::budget::{MEMORY_BYTES_MAX, MEMORY_BYTES_MIN};
+use crate::recovery::{THREADS_MAX, threads_by_default};
+use crate::store::memory::budget::{MEMORY_BYTES_MAX, MEMORY_BYTES_MIN, memory_bytes_by_default};
 #[expect(unused_imports, reason = "named by documentation")]
 use crate::txn::colour::COLOUR_RETRIES_MAX;
 
@@ -144,7 +144,7 @@ impl Default for Options {
     fn default() -> Options {
         Options {
             durability: Durability::Disk,
-            memory_bytes: (machine_memory() / 4 * 3).min(MEMORY_BYTES_MAX),
+            memory_bytes: memory_bytes_by_default(),
             logging: Logging::Value,
             procedures: Vec::new(),
             check_determinism: false,
@@ -174,9 +174,7 @@ impl Default for Options {
             deadlock_retries_max: 100,
             memory_flush_interval: Duration::from_millis(10),
             log_wait_max: Duration::from_secs(5),
-            recovery_threads: std::thread::available_parallelism()
-                .map_or(1, usize::from)
-                .min(Options::RECOVERY_THREADS_MAX),
+            recovery_threads: threads_by_default(),
             progress: None,
             create: true,
         }
@@ -202,11 +200,6 @@ impl fmt::Debug for Options {
             .field("transactions_max", &self.transactions_max)
             .finish_non_exhaustive()
     }
-}
-
-fn machine_memory() -> u64 {
-    let info = rustix::system::sysinfo();
-    (info.totalram as u64).saturating_mul(u64::from(info.mem_unit)).max(1 << 30)
 }
 
 /// The longest [`Options::colour_retry`].

@@ -11,11 +11,11 @@ use crate::checkpoint::catalog_copy::{CatalogCopy, ImageTarget};
 use crate::checkpoint::fuzzy::Fuzzy;
 use crate::checkpoint::home::HomeBlock;
 use crate::checkpoint::sweep::{Pace, Sweep, SweepControl};
+use crate::engine::replay::ByProcedures;
 use crate::error::Error;
 use crate::ids::Lsn;
 use crate::io::SystemClock;
 use crate::log::{self, LogReader, Until, Witness};
-use crate::options::Options;
 use crate::recovery::OpenError;
 use crate::recovery::{Calls, Recovery, Room, within_memory};
 use crate::row::Timestamp;
@@ -138,11 +138,7 @@ impl Restore {
             RestoreTo::Place(place) => Until::Place(place),
             RestoreTo::Time(time) => Until::Time(millis(time)),
         };
-        let options = Options {
-            procedures: self.procedures.clone(),
-            memory_bytes: self.memory_bytes,
-            ..Options::default()
-        };
+        let procedures = ByProcedures(&self.procedures);
         let in_archive = |error: Error| match error {
             Error::Corrupt { file, offset, what } => {
                 OpenError::Corrupt { file: format!("{archive}/{file}"), offset, what }
@@ -150,7 +146,7 @@ impl Restore {
             error => error.into(),
         };
         let attempt = |Room { threads, segments, nodes }| {
-            let calls = Calls::Replayed(&options);
+            let calls = Calls::Replayed(&procedures);
             let recovery = Recovery {
                 disk: &target.disk,
                 segments: &segments,

@@ -35,10 +35,10 @@ use crate::error::Error;
 use crate::ids::Lsn;
 use crate::io::{AlignedBuffer, Caching, Disk, File, FileDisk, Open};
 use crate::log::{Log, LogOptions};
-use crate::options::Options;
-use crate::recovery::OpenError;
+use crate::recovery::{OpenError, threads_by_default};
 use crate::seed;
 use crate::store::memory::SEGMENT_BYTES;
+use crate::store::memory::budget::memory_bytes_by_default;
 use crate::store::memory::image::{self, ImageHeader, backup_name, seed_of};
 use crate::store::memory::segments::{Copy, IMAGE_HEADER_BYTES};
 
@@ -69,14 +69,14 @@ pub struct Restore {
     pub archive: Option<Archive>,
     /// How far; to the end by default.
     pub to: RestoreTo,
-    /// The bound on the memory that redo may take, in bytes; as [`Options`] has it by default. Without an archive it takes
+    /// The bound on the memory that redo may take, in bytes; as [`Options`](crate::Options) has it by default. Without an archive it takes
     /// none.
     pub memory_bytes: u64,
-    /// How many threads redo uses; as [`Options`] has it by default. It uses at least one, and at most
-    /// [`Options::RECOVERY_THREADS_MAX`].
+    /// How many threads redo uses; as [`Options`](crate::Options) has it by default. It uses at least one, and at most
+    /// [`Options::RECOVERY_THREADS_MAX`](crate::Options::RECOVERY_THREADS_MAX).
     pub threads: usize,
     /// The procedures whose calls an archived log may hold ([`Logging::Transaction`](crate::Logging::Transaction)), as
-    /// [`Options::procedures`]; none by default.
+    /// [`Options::procedures`](crate::Options::procedures); none by default.
     pub procedures: Vec<Procedure>,
 }
 
@@ -117,8 +117,14 @@ impl fmt::Display for RestoreReport {
 impl Restore {
     /// Of these backups alone.
     pub fn new(backups: Vec<Backup>) -> Restore {
-        let Options { memory_bytes, recovery_threads: threads, .. } = Options::default();
-        Restore { backups, archive: None, to: RestoreTo::End, memory_bytes, threads, procedures: Vec::new() }
+        Restore {
+            backups,
+            archive: None,
+            to: RestoreTo::End,
+            memory_bytes: memory_bytes_by_default(),
+            threads: threads_by_default(),
+            procedures: Vec::new(),
+        }
     }
 
     /// Makes a database in a directory, which is made if it is not there, and otherwise has to be empty.

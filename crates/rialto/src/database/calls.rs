@@ -10,8 +10,8 @@ use crate::engine::{Procedure, Registered, Sent};
 use crate::error::Result;
 use crate::inside::InBody;
 use crate::row::Value;
-use crate::txn::options::TxOptions;
 use crate::txn::Ticket;
+use crate::txn::options::TxOptions;
 
 impl Database {
     /// Registers a procedure until the database is closed; in place of one of the same name and a lower version, if

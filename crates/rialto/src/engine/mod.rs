@@ -10,6 +10,7 @@
 //! - [`data_oriented`]: routing rules and who keeps them, and threads that own executors;
 //! - [`servers`]: System M's transaction server: requests from a queue, one executor, standbys for when it is blocked;
 //! - [`runtime`]: what all of these share;
+//! - `replay`: calls in the log, run again for recovery;
 //! - `deterministic`: procedures that say of themselves that they can be run again from their arguments.
 //!
 //! Invariant kept here: a flow has **one meaning** on every engine. An action sees the writes of earlier phases, and of
@@ -26,6 +27,7 @@ pub mod identifier;
 mod phase;
 mod planning;
 pub mod procedure;
+pub(crate) mod replay;
 pub(crate) mod run;
 pub(crate) mod runtime;
 pub mod sent;

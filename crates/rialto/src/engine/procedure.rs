@@ -16,9 +16,9 @@ use crate::account::{Accounts, ProcedureId};
 use crate::catalog::Table;
 use crate::error::{Error, Result};
 use crate::row::{Column, ColumnType, Field, Value, ValueRef, WhichIndex};
+use crate::txn::Transaction;
 use crate::txn::core::Core;
 use crate::txn::options::TxOptions;
-use crate::txn::Transaction;
 
 /// A flow that can be called by name.
 ///

@@ -1,4 +1,5 @@
-//! Where redo meets calls: it goes over to [`Replay`], and back for what only redo can do.
+//! Where redo meets calls: it goes over to a [`Replay`], and back for what only redo can do. What runs procedures is given to
+//! recovery ([`Replayer`]): an engine does, which lies above it (`engine/replay`).
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -7,42 +8,97 @@ use hashbrown::{HashMap, HashSet};
 
 use super::catalog::is_system;
 use super::redo::{Redo, Workers, no_record, table_at};
-use super::replay_calls::{Replay, Setup, call_in, no_copy, not_named};
 use super::table::{RedoTable, Scratch};
 use crate::catalog::first_row_number;
 use crate::catalog::{RowNumbers, TableParts, TableVersion};
 use crate::error::{Error, Result};
 use crate::ids::{Lsn, TableId};
 use crate::log::{Packet, PacketKind};
-use crate::options::Options;
 use crate::row::Key;
-use crate::store::memory::index::{Admit, Insert};
+use crate::store::memory::Segments;
+use crate::store::memory::index::{Admit, Insert, NodePool};
+use crate::txn::calls::{Call, read_call};
 use crate::txn::redo::{self, Change};
 
 /// What becomes of the calls in a log.
 #[derive(Clone, Copy)]
 pub(crate) enum Calls<'a> {
-    /// They are run again, by the procedures of these options.
-    Replayed(&'a Options),
+    /// They are run again by this.
+    Replayed(&'a dyn Replayer),
     /// Nothing, by a program that has no procedures: the tables stay as they were before the first one that would have to
     /// be run, and the rest of the log is only read.
     Left,
 }
 
+/// What runs calls again.
+pub(crate) trait Replayer: Sync {
+    /// Begins to, with these tables.
+    fn begin(&self, setup: &Setup<'_>, tables: Vec<Arc<TableVersion>>) -> Result<Box<dyn Replay>>;
+}
+
+/// What a replay goes on in.
+pub(crate) struct Setup<'a> {
+    pub segments: &'a Arc<Segments>,
+    pub nodes: &'a Arc<NodePool>,
+    pub database_id: u128,
+    pub threads: usize,
+}
+
+/// A replay of calls that has begun. Its errors are those of calls.
+pub(crate) trait Replay {
+    /// Has the call at this place run.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] for one that no procedure fits; the error of a call before.
+    fn call(&mut self, lsn: Lsn, call: Call<'_>) -> Result<()>;
+
+    /// Waits until all calls so far are done.
+    fn barrier(&mut self) -> Result<()>;
+
+    /// The table of this identifier; it is there.
+    fn version(&self, table: TableId) -> &Arc<TableVersion>;
+
+    /// These tables are gone; all calls so far are done.
+    fn take_out(&mut self, tables: &mut dyn Iterator<Item = TableId>);
+
+    /// Gives the secondary indexes of a table back, which will be built anew or are gone; all calls so far are done.
+    fn give_up_indexes(&self, table: TableId);
+
+    /// A table is there from here on, or is another version.
+    fn put_in(&mut self, version: TableVersion);
+
+    /// The tables are others; all calls so far are done.
+    fn forget_identifiers(&mut self);
+
+    /// A packet of values has put a row of this number.
+    fn note_row_number(&mut self, number: u64);
+
+    /// Calls so far.
+    fn calls(&self) -> u64;
+
+    /// Ends it, when all calls are done.
+    fn end(self: Box<Self>) -> Result<Replayed>;
+}
+
 /// Tables that a replay has ended with.
-pub(super) struct Replayed {
+pub(crate) struct Replayed {
     versions: HashMap<TableId, Arc<TableVersion>>,
+    /// The highest hidden row number that was put.
     highest_number: u64,
 }
 
 impl Replayed {
+    pub fn new(versions: HashMap<TableId, Arc<TableVersion>>, highest_number: u64) -> Replayed {
+        Replayed { versions, highest_number }
+    }
+
     /// Gives the secondary indexes' nodes back.
     pub fn give_up_indexes(&self) {
         self.versions.values().flat_map(|version| &version.secondaries).for_each(|index| index.discard());
     }
 
     /// The table with all of its indexes, for transactions to come.
-    pub fn table(&self, table: &RedoTable, first_row_number: u64) -> Option<TableVersion> {
+    pub(super) fn table(&self, table: &RedoTable, first_row_number: u64) -> Option<TableVersion> {
         let parts = self.versions.get(&table.description.id)?.parts();
         let first = first_row_number.max(self.highest_number + 1).max(parts.numbers.next());
         Some(TableVersion::new(TableParts {
@@ -95,7 +151,7 @@ impl Redo<'_> {
         let changed = std::mem::take(&mut self.changed);
         let Some(replay) = &mut self.replay else { return Ok(()) };
         workers.barrier()?;
-        replay.take_out(changed.iter().copied().filter(|id| !self.tables.contains_key(id)));
+        replay.take_out(&mut changed.iter().copied().filter(|id| !self.tables.contains_key(id)));
         for id in changed {
             let Some(table) = self.tables.get(&id) else { continue };
             replay.give_up_indexes(id);
@@ -111,14 +167,14 @@ impl Redo<'_> {
         if !self.start.home.fits_call(lsn) {
             return Err(no_copy(lsn, &call, self.start.home.sequence));
         }
-        let Calls::Replayed(options) = self.calls else {
+        let Calls::Replayed(replayer) = self.calls else {
             self.left = Some((lsn, 1));
             self.needs.insert((call.name.to_owned(), call.version));
             return workers.barrier();
         };
         if self.replay.is_none() {
             workers.barrier()?;
-            self.replay = Some(self.begin_replay(lsn, options)?);
+            self.replay = Some(self.begin_replay(lsn, replayer)?);
         }
         let replay = self.replay.as_mut().expect("just begun");
         replay.call(lsn, call)
@@ -135,7 +191,7 @@ impl Redo<'_> {
         Err(not_named(packet.lsn, &call_in(packet.lsn, packet.bytes)?, home.sequence))
     }
 
-    fn begin_replay(&mut self, lsn: Lsn, options: &Options) -> Result<Replay> {
+    fn begin_replay(&mut self, lsn: Lsn, replayer: &dyn Replayer) -> Result<Box<dyn Replay>> {
         // As at the end of redo, for the same indexes.
         self.heaps.make_room(self.builder.segments.budget());
         self.heaps.let_rows_move(false);
@@ -144,31 +200,29 @@ impl Redo<'_> {
             tables.push(Arc::new(self.builder.finish(table, first_row_number(lsn))?));
         }
         let setup = Setup {
-            options,
             segments: self.builder.segments,
             nodes: self.builder.nodes,
             database_id: self.database_id,
             threads: self.builder.threads,
         };
-        Replay::begin(&setup, tables)
+        replayer.begin(&setup, tables)
     }
 
     /// Ends the replay of calls, if one goes on, when all of them are done.
     pub(super) fn end_replay(&mut self) -> Result<Option<Replayed>> {
         let Some(replay) = self.replay.take() else { return Ok(None) };
-        self.replayed += replay.calls;
-        let (versions, highest_number) = replay.end()?;
-        Ok(Some(Replayed { versions, highest_number }))
+        self.replayed += replay.calls();
+        replay.end().map(Some)
     }
 
     /// Waits until the calls so far are done.
     pub fn wait_for_calls(&mut self) -> Result<()> {
-        self.replay.as_mut().map_or(Ok(()), Replay::barrier)
+        self.replay.as_mut().map_or(Ok(()), |replay| replay.barrier())
     }
 
     /// Calls run so far.
     pub fn calls_replayed(&self) -> u64 {
-        self.replayed + self.replay.as_ref().map_or(0, |replay| replay.calls)
+        self.replayed + self.replay.as_ref().map_or(0, |replay| replay.calls())
     }
 
     /// Redoes a packet of values amid calls: in the primary index as ever, and in the secondary ones, which are there.
@@ -189,7 +243,7 @@ impl Redo<'_> {
             }
         }
         for &(table, key) in &rows {
-            let version = &replay.versions[&table.description.id];
+            let version = replay.version(table.description.id);
             let Some((record, keys)) = table.secondary_keys(key) else { continue };
             for (index, secondary) in version.secondaries.iter().zip(&keys) {
                 if index.get(secondary).value == Some(record.0) {
@@ -200,13 +254,13 @@ impl Redo<'_> {
         let mut scratch = Scratch::new(self.builder.threads);
         for record in &records {
             if let Change::Put { row_number, .. } = record.change {
-                replay.highest_number = replay.highest_number.max(row_number);
+                replay.note_row_number(row_number);
             }
             let table = table_at(&self.tables, lsn, record.table)?;
             self.heaps.redo(table, at, record, &mut scratch)?;
         }
         for &(table, key) in &rows {
-            let version = &replay.versions[&table.description.id];
+            let version = replay.version(table.description.id);
             let Some((record, keys)) = table.secondary_keys(key) else { continue };
             for (position, secondary) in keys.iter().enumerate() {
                 let insert = || version.secondaries[position].insert(secondary, record.0, || Admit::Go);
@@ -241,4 +295,44 @@ fn is_plain(packet: &Packet<'_>) -> bool {
     redo::read(packet.bytes).all(|record| {
         record.is_ok_and(|record| !is_system(record.table) && !matches!(record.change, Change::Load { .. }))
     })
+}
+
+/// The error for a call that cannot be run again, and what of it.
+pub(crate) fn unsupported(lsn: Lsn, call: &Call<'_>, what: &str) -> Error {
+    let what = format!(
+        "place {lsn} of the log is a call of procedure \"{}\" version {} (Logging::Transaction), {what}",
+        call.name, call.version
+    );
+    Error::Unsupported { what }
+}
+
+/// The call in these bytes of the packet at this place.
+///
+/// # Errors
+/// [`Error::Corrupt`].
+fn call_in(lsn: Lsn, bytes: &[u8]) -> Result<Call<'_>> {
+    read_call(bytes).ok_or_else(|| Error::Corrupt {
+        file: format!("the log, place {lsn}"),
+        offset: 0,
+        what: "expected a call; the packet's checksum is right, but the call makes no sense".to_owned(),
+    })
+}
+
+/// The error for a call that the copy in force does not fit.
+fn no_copy(lsn: Lsn, call: &Call<'_>, checkpoint: u64) -> Error {
+    let what = format!(
+        "but the copy of checkpoint {checkpoint}, which redo begins with, is not transaction-consistent and can have a part of \
+         it: it cannot be run again on that; restore a backup"
+    );
+    unsupported(lsn, call, &what)
+}
+
+/// The error for a call that the copy in force has, with values before it of which nothing says whether it has them.
+fn not_named(lsn: Lsn, call: &Call<'_>, checkpoint: u64) -> Error {
+    let what = format!(
+        "which the copy of checkpoint {checkpoint} has, made by an earlier Rialto that did not note which values before it are in the \
+         copy, too: rows that the call deleted could come back. Restore a backup; or open the database with the Rialto that wrote \
+         it, see to it that no such row is there, and make a checkpoint while no transaction runs"
+    );
+    unsupported(lsn, call, &what)
 }

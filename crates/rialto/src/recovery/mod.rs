@@ -60,7 +60,7 @@
 //! operations and calls of many openings; what counts is whether the copy in force fits the packets from its redo start
 //! on. It does: calls are logged only while a transaction-consistent checkpoint is in force, and a checkpoint of another kind,
 //! after the database was opened with other logging, has its redo start behind all calls before it, and its clearance before all calls
-//! after it. Should a log hold a call that its copy does not fit, recovery refuses it. (`replay_calls`, `conflicts`; `engine/deterministic.rs` for what is logged as a
+//! after it. Should a log hold a call that its copy does not fit, recovery refuses it. ([`calls`]; `engine/replay` runs them, `engine/deterministic.rs` for what is logged as a
 //! call.)
 //!
 //! # Tables come and go meanwhile
@@ -87,7 +87,6 @@ pub(crate) mod calls;
 mod catalog;
 pub mod check;
 mod compact;
-mod conflicts;
 mod fall_back;
 mod heaps;
 mod indexes;
@@ -98,11 +97,9 @@ mod progress;
 mod rates;
 pub(crate) mod redo;
 mod replay;
-mod replay_calls;
 mod table;
 #[cfg(test)]
 mod tests;
-mod turns;
 mod within_memory;
 
 use std::sync::Arc;
@@ -115,7 +112,9 @@ pub use self::open_error::OpenError;
 pub(crate) use self::progress::Progress;
 use self::progress::{Step, Tell, coarse};
 use self::redo::Redo;
-pub(crate) use self::within_memory::{Room, THREADS_MAX, is_of_the_machine, memory, within_memory};
+pub(crate) use self::within_memory::{
+    Room, THREADS_MAX, is_of_the_machine, memory, threads_by_default, within_memory,
+};
 use crate::canary;
 use crate::catalog::TableVersion;
 use crate::checkpoint::home::{HOME_FILE, HomeBlock};

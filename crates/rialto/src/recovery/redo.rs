@@ -15,12 +15,11 @@ use hashbrown::HashMap;
 use parking_lot::Mutex;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-use super::calls::Calls;
+use super::calls::{Calls, Replay};
 use super::catalog::{self, Described, is_system, senseless};
 use super::heaps::Heaps;
 use super::load::Loaded;
 use super::progress::{Progress, Step, bytes};
-use super::replay_calls::Replay;
 use super::table::{At, Builder, RedoTable, Scratch};
 use super::{Recovery, Start};
 use crate::catalog::first_row_number;
@@ -54,7 +53,7 @@ pub(super) struct Redo<'a> {
     /// What the copy has.
     pub(super) start: Start,
     /// The replay of calls, while it goes on.
-    pub(super) replay: Option<Replay>,
+    pub(super) replay: Option<Box<dyn Replay>>,
     /// Calls that replays have run.
     pub replayed: u64,
     /// Where recovery was left at a call, and how many packets were left from there on.

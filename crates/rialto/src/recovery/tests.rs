@@ -9,6 +9,7 @@ use super::heaps::{Heaps, SEARCHES};
 use super::table::{At, Builder, INDEXES_BUILT, RedoTable, Scratch};
 use super::*;
 use crate::catalog::{Description, TableDef};
+use crate::engine::replay::ByProcedures;
 use crate::io::MemoryDisk;
 use crate::row::{Column, ColumnType, Key, Schema, Value};
 use crate::store::memory::index::Index;
@@ -125,7 +126,7 @@ fn values_amid_calls_find_room_in_a_recovery_as_they_did() {
     drop((made, other));
     db.close().unwrap();
     let disk: Arc<dyn Disk> = disk;
-    let recovered = recover_within(&disk, MEMORY, Calls::Replayed(&options));
+    let recovered = recover_within(&disk, MEMORY, Calls::Replayed(&ByProcedures(&options.procedures)));
     let report = recovered.map(|recovered| recovered.report).expect("with the memory that it was used with");
     assert_eq!((report.calls, report.rows), (2 * rows as u64, rows as u64 / 2));
 }
@@ -150,7 +151,9 @@ fn definitions_among_calls_cost_their_own_tables() {
         db.close().unwrap();
         let disk: Arc<dyn Disk> = disk;
         let before = (INDEXES_BUILT.get(), SEARCHES.get());
-        let report = recover_within(&disk, MEMORY, Calls::Replayed(&options)).unwrap().report;
+        let report = recover_within(&disk, MEMORY, Calls::Replayed(&ByProcedures(&options.procedures)))
+            .unwrap()
+            .report;
         assert_eq!(
             (report.calls, report.tables, report.rows),
             (pairs as u64, pairs as u64 + 1, pairs as u64)

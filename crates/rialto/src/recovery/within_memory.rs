@@ -13,6 +13,11 @@ use crate::store::memory::{Budget, Segments};
 /// The most threads that may recover a database.
 pub(crate) const THREADS_MAX: usize = 1_024;
 
+/// One for each core.
+pub(crate) fn threads_by_default() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from).min(THREADS_MAX)
+}
+
 /// What a recovery by one thread may keep beyond the bound, as a part of it.
 const RESERVE: u64 = 4;
 

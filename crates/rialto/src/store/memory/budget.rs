@@ -7,6 +7,13 @@ pub(crate) const MEMORY_BYTES_MIN: u64 = 4 << 20;
 /// The most that it has numbers for at a reasonable cost: 16 bytes for each segment of 64 KiB that there can be.
 pub(crate) const MEMORY_BYTES_MAX: u64 = 1 << 44;
 
+/// Three quarters of the machine's memory.
+pub(crate) fn memory_bytes_by_default() -> u64 {
+    let info = rustix::system::sysinfo();
+    let there = (info.totalram as u64).saturating_mul(u64::from(info.mem_unit)).max(1 << 30);
+    (there / 4 * 3).min(MEMORY_BYTES_MAX)
+}
+
 /// A bound on bytes that several parts take from, in chunks large enough that its counter is rarely touched.
 ///
 /// Invariant: nothing is taken that would make `used` pass `limit` and what there is of a reserve, whatever threads do; bytes are

@@ -1,4 +1,4 @@
-//! [`Replay`]: the calls in the log, run again (System M's TOPER), several at a time where they do not conflict.
+//! [`ParallelReplay`]: the calls in the log, run again (System M's TOPER), several at a time where they do not conflict.
 //!
 //! Recovery goes over from redo to replay at the first call that it meets: the tables get all of their indexes and a
 //! catalog, and procedures run on them as ever, by transactions with locks, which are applied at the places that the log
@@ -22,6 +22,9 @@
 //! - **Each worker finds its context free**: locks are of a form in which a transaction never ends with locks that it cannot release.
 //! - **What the calls on their way take is bounded** in bytes, too: they lie outside the memory of the tables.
 
+mod conflicts;
+mod turns;
+
 use std::borrow::Cow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -33,13 +36,13 @@ use crossbeam_utils::Backoff;
 use hashbrown::HashMap;
 use parking_lot::{Mutex, RwLock};
 
-use super::conflicts::{Before, Conflicts};
-use super::turns::{Assignment, Turns, WINDOW};
+use self::conflicts::{Before, Conflicts};
+use self::turns::{Assignment, Turns, WINDOW};
+use super::{Outputs, Procedure, Registered, conventional};
 use crate::account::Accounts;
 use crate::catalog::{Catalog, CatalogChange, TableParts, TableVersion};
 use crate::commit::{CommitPath, Logging};
 use crate::commit::{Definitions, InFlight};
-use crate::engine::{Outputs, Procedure, Registered, conventional};
 use crate::error::{Error, Result};
 use crate::foreign::{Panic, catch};
 use crate::ids::{Lsn, TableId};
@@ -47,13 +50,11 @@ use crate::inside::InBody;
 use crate::io::{Caching, Disk, MemoryDisk};
 use crate::isolate::{LockForm, LockManager, LockOptions};
 use crate::log::{Durability, Log, LogOptions, LogThreads, PoolOwner};
-use crate::options::Options;
+use crate::recovery::calls::{Replay, Replayed, Replayer, Setup, unsupported};
 use crate::row::{Value, WhichIndex};
 use crate::store::Storage;
-use crate::store::memory::Segments;
-use crate::store::memory::index::NodePool;
 use crate::txn::Transaction;
-use crate::txn::calls::{Call, NumberSource, Numbers, checksum_of, read_call};
+use crate::txn::calls::{Call, NumberSource, Numbers, checksum_of};
 use crate::txn::core::{Contexts, Core, TxDefaults};
 use crate::txn::options::TxOptions;
 
@@ -66,13 +67,13 @@ const BYTES_MAX: usize = 8 << 20;
 /// How long the reader sleeps before it looks again.
 const READER_SLEEPS: Duration = Duration::from_micros(50);
 
-/// What a replay goes on in.
-pub(super) struct Setup<'a> {
-    pub options: &'a Options,
-    pub segments: &'a Arc<Segments>,
-    pub nodes: &'a Arc<NodePool>,
-    pub database_id: u128,
-    pub threads: usize,
+/// Runs calls again by these procedures.
+pub(crate) struct ByProcedures<'a>(pub &'a [Procedure]);
+
+impl Replayer for ByProcedures<'_> {
+    fn begin(&self, setup: &Setup<'_>, tables: Vec<Arc<TableVersion>>) -> Result<Box<dyn Replay>> {
+        Ok(Box::new(ParallelReplay::begin(self.0, setup, tables)?))
+    }
 }
 
 /// A call that is to be run.
@@ -99,7 +100,7 @@ struct Shared {
 }
 
 /// The replay of calls, begun.
-pub(super) struct Replay {
+struct ParallelReplay {
     /// Those that calls are run by: of each name all versions that were given, because a log has calls of several.
     procedures: HashMap<String, Vec<Arc<Registered>>>,
     core: Arc<Core>,
@@ -111,31 +112,11 @@ pub(super) struct Replay {
     /// Calls that are handed over together, to each worker.
     batches: Vec<Vec<Item>>,
     /// The tables, by their identifiers.
-    pub versions: HashMap<TableId, Arc<TableVersion>>,
+    versions: HashMap<TableId, Arc<TableVersion>>,
     /// The highest hidden row number that was put.
-    pub highest_number: u64,
+    highest_number: u64,
     /// Calls.
-    pub calls: u64,
-}
-
-fn unsupported(lsn: Lsn, call: &Call<'_>, what: &str) -> Error {
-    let what = format!(
-        "place {lsn} of the log is a call of procedure \"{}\" version {} (Logging::Transaction), {what}",
-        call.name, call.version
-    );
-    Error::Unsupported { what }
-}
-
-/// The call in these bytes of the packet at this place.
-///
-/// # Errors
-/// [`Error::Corrupt`].
-pub(super) fn call_in(lsn: Lsn, bytes: &[u8]) -> Result<Call<'_>> {
-    read_call(bytes).ok_or_else(|| Error::Corrupt {
-        file: format!("the log, place {lsn}"),
-        offset: 0,
-        what: "expected a call; the packet's checksum is right, but the call makes no sense".to_owned(),
-    })
+    calls: u64,
 }
 
 /// The error for a call that does not come to what it came to then.
@@ -146,28 +127,13 @@ fn other_outcome(lsn: Lsn, procedure: &Registered, arguments: &[Value], what: St
     Error::Replay { lsn, procedure: name.clone(), version: *version, arguments: printed.join(", "), what }
 }
 
-/// The error for a call that the copy in force does not fit.
-pub(super) fn no_copy(lsn: Lsn, call: &Call<'_>, checkpoint: u64) -> Error {
-    let what = format!(
-        "but the copy of checkpoint {checkpoint}, which redo begins with, is not transaction-consistent and can have a part of \
-         it: it cannot be run again on that; restore a backup"
-    );
-    unsupported(lsn, call, &what)
-}
-
-/// The error for a call that the copy in force has, with values before it of which nothing says whether it has them.
-pub(super) fn not_named(lsn: Lsn, call: &Call<'_>, checkpoint: u64) -> Error {
-    let what = format!(
-        "which the copy of checkpoint {checkpoint} has, made by an earlier Rialto that did not note which values before it are in the \
-         copy, too: rows that the call deleted could come back. Restore a backup; or open the database with the Rialto that wrote \
-         it, see to it that no such row is there, and make a checkpoint while no transaction runs"
-    );
-    unsupported(lsn, call, &what)
-}
-
-impl Replay {
+impl ParallelReplay {
     /// Begins with these tables.
-    pub fn begin(setup: &Setup<'_>, tables: Vec<Arc<TableVersion>>) -> Result<Replay> {
+    fn begin(
+        given: &[Procedure],
+        setup: &Setup<'_>,
+        tables: Vec<Arc<TableVersion>>,
+    ) -> Result<ParallelReplay> {
         // One reads the log and finds the conflicts. That is work, too: one worker more on two cores brought nothing.
         let workers = setup.threads.saturating_sub(1).max(1);
         let packet_slots = 4 * workers;
@@ -191,7 +157,7 @@ impl Replay {
             versions.insert(table.id, table);
         }
         let accounts = Accounts::new(workers);
-        let procedures = Registered::all(&setup.options.procedures, &accounts)?;
+        let procedures = Registered::all(given, &accounts)?;
         let core = Arc::new(Core {
             storage: Storage {
                 disk,
@@ -260,11 +226,11 @@ impl Replay {
             senders.push(sender);
             threads.push(thread);
         }
-        Ok(Replay {
+        Ok(ParallelReplay {
             procedures,
             core,
             shared,
-            conflicts: Conflicts::new(setup.options.procedures.iter().map(|procedure| &procedure.flow)),
+            conflicts: Conflicts::new(given.iter().map(|procedure| &procedure.flow)),
             senders,
             threads,
             assignment: Assignment::new(workers),
@@ -273,46 +239,6 @@ impl Replay {
             highest_number: 0,
             calls: 0,
         })
-    }
-
-    /// Has the call at this place run.
-    ///
-    /// # Errors
-    /// [`Error::Unsupported`] for one that no procedure fits; the error of a call before.
-    pub fn call(&mut self, lsn: Lsn, call: Call<'_>) -> Result<()> {
-        let procedure = self.procedure_of(lsn, &call)?;
-        let bytes = call.bytes();
-        let Call { numbers, arguments, checksum, .. } = call;
-        // Before anything is worked out from them.
-        let checked = procedure
-            .check(&arguments)
-            .map_err(|failure| other_outcome(lsn, &procedure, &arguments, failure.to_string()))?;
-        let arguments = match checked {
-            Cow::Borrowed(_) => arguments,
-            Cow::Owned(checked) => checked,
-        };
-        self.make_room(bytes)?;
-        self.highest_number = numbers.iter().copied().fold(self.highest_number, u64::max);
-        let (count, before) = self.conflicts.next(&procedure, &arguments, &self.core.storage.catalog);
-        let worker = self.assignment.next(&self.shared.turns, count, before.last());
-        self.batches[worker].push(Item {
-            call: count,
-            bytes,
-            before,
-            lsn,
-            procedure,
-            arguments,
-            numbers,
-            checksum,
-        });
-        self.calls += 1;
-        if count.is_multiple_of(BATCH) {
-            self.flush();
-            self.check()?;
-            // So that the next batch finds its places in the ring.
-            self.wait_for((count + BATCH).saturating_sub(WINDOW));
-        }
-        Ok(())
     }
 
     fn procedure_of(&self, lsn: Lsn, call: &Call<'_>) -> Result<Arc<Registered>> {
@@ -381,18 +307,65 @@ impl Replay {
         }
     }
 
-    /// Waits until all calls so far are done.
-    ///
-    /// # Errors
-    /// That of a call.
-    pub fn barrier(&mut self) -> Result<()> {
+    fn stop(&mut self) {
+        self.senders.clear();
+        for thread in self.threads.drain(..) {
+            if let Err(panic) = thread.join().map_err(Panic::from)
+                && !std::thread::panicking()
+            {
+                panic.resume();
+            }
+        }
+        // Contexts hold their core.
+        self.core.storage.closed.store(true, Ordering::SeqCst);
+        self.core.contexts.close();
+    }
+}
+
+impl Replay for ParallelReplay {
+    fn call(&mut self, lsn: Lsn, call: Call<'_>) -> Result<()> {
+        let procedure = self.procedure_of(lsn, &call)?;
+        let bytes = call.bytes();
+        let Call { numbers, arguments, checksum, .. } = call;
+        // Before anything is worked out from them.
+        let checked = procedure
+            .check(&arguments)
+            .map_err(|failure| other_outcome(lsn, &procedure, &arguments, failure.to_string()))?;
+        let arguments = match checked {
+            Cow::Borrowed(_) => arguments,
+            Cow::Owned(checked) => checked,
+        };
+        self.make_room(bytes)?;
+        self.highest_number = numbers.iter().copied().fold(self.highest_number, u64::max);
+        let (count, before) = self.conflicts.next(&procedure, &arguments, &self.core.storage.catalog);
+        let worker = self.assignment.next(&self.shared.turns, count, before.last());
+        self.batches[worker].push(Item {
+            call: count,
+            bytes,
+            before,
+            lsn,
+            procedure,
+            arguments,
+            numbers,
+            checksum,
+        });
+        self.calls += 1;
+        if count.is_multiple_of(BATCH) {
+            self.flush();
+            self.check()?;
+            // So that the next batch finds its places in the ring.
+            self.wait_for((count + BATCH).saturating_sub(WINDOW));
+        }
+        Ok(())
+    }
+
+    fn barrier(&mut self) -> Result<()> {
         self.flush();
         self.wait_for(self.conflicts.last());
         self.check()
     }
 
-    /// These tables are gone; all calls so far are done.
-    pub fn take_out(&mut self, tables: impl Iterator<Item = TableId>) {
+    fn take_out(&mut self, tables: &mut dyn Iterator<Item = TableId>) {
         for id in tables {
             self.give_up_indexes(id);
             if let Some(version) = self.versions.remove(&id) {
@@ -403,8 +376,7 @@ impl Replay {
         }
     }
 
-    /// Gives the secondary indexes of a table back, which will be built anew or are gone; all calls so far are done.
-    pub fn give_up_indexes(&self, table: TableId) {
+    fn give_up_indexes(&self, table: TableId) {
         let Some(version) = self.versions.get(&table) else { return };
         version.secondaries.iter().for_each(|index| index.discard());
         let secondaries = (0..version.secondaries.len()).map(WhichIndex::Secondary);
@@ -413,8 +385,7 @@ impl Replay {
         }
     }
 
-    /// A table is there from here on, or is another version.
-    pub fn put_in(&mut self, version: TableVersion) {
+    fn put_in(&mut self, version: TableVersion) {
         let before = self.versions.get(&version.id).cloned();
         let version = Arc::new(match &before {
             Some(before) => {
@@ -432,37 +403,30 @@ impl Replay {
         self.versions.insert(version.id, version);
     }
 
-    /// The tables are others; all calls so far are done.
-    pub fn forget_identifiers(&mut self) {
+    fn forget_identifiers(&mut self) {
         self.conflicts.forget_tables();
     }
 
-    /// Ends the replay: its tables, and the highest hidden row number that was put.
-    ///
-    /// # Errors
-    /// That of a call.
-    pub fn end(mut self) -> Result<(HashMap<TableId, Arc<TableVersion>>, u64)> {
-        let done = self.barrier();
-        self.stop();
-        done.map(|()| (std::mem::take(&mut self.versions), self.highest_number))
+    fn version(&self, table: TableId) -> &Arc<TableVersion> {
+        &self.versions[&table]
     }
 
-    fn stop(&mut self) {
-        self.senders.clear();
-        for thread in self.threads.drain(..) {
-            if let Err(panic) = thread.join().map_err(Panic::from)
-                && !std::thread::panicking()
-            {
-                panic.resume();
-            }
-        }
-        // Contexts hold their core.
-        self.core.storage.closed.store(true, Ordering::SeqCst);
-        self.core.contexts.close();
+    fn note_row_number(&mut self, number: u64) {
+        self.highest_number = self.highest_number.max(number);
+    }
+
+    fn calls(&self) -> u64 {
+        self.calls
+    }
+
+    fn end(mut self: Box<Self>) -> Result<Replayed> {
+        let done = self.barrier();
+        self.stop();
+        done.map(|()| Replayed::new(std::mem::take(&mut self.versions), self.highest_number))
     }
 }
 
-impl Drop for Replay {
+impl Drop for ParallelReplay {
     fn drop(&mut self) {
         self.stop();
     }
