@@ -21,7 +21,7 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("log", &["log"]),
     ("isolate", &["isolate"]),
     ("commit", &["commit", "txn::apply", "txn::colour"]),
-    ("reply", &["engine::sent", "txn::ticket"]),
+    ("reply", &["reply"]),
     ("txn", &["txn"]),
     ("checkpoint", &["checkpoint"]),
     ("recovery", &["recovery"]),
@@ -35,11 +35,8 @@ const EXCEPTIONS: &[(&str, &str)] = &[
     ("catalog", "store"),
     ("catalog::description", "store"),
     ("catalog::table", "store"),
-    ("engine::sent", "engine"),
-    ("engine::sent", "txn"),
     ("txn::apply", "txn"),
     ("txn::colour", "txn"),
-    ("txn::ticket", "txn"),
 ];
 
 /// Modules that may use all rooms: tests.

@@ -33,10 +33,11 @@ use crate::options::Options;
 use crate::rarely::rarely;
 use crate::recovery::OpenError;
 use crate::recovery::RecoveryReport;
+use crate::reply::Ticket;
+use crate::txn::Transaction;
 use crate::txn::core::Core;
 use crate::txn::options::{TxOptions, check_wait};
 use crate::txn::runs::{Runs, back_off, start};
-use crate::txn::{Ticket, Transaction};
 
 /// A database in a directory, open. `Clone + Send + Sync`: clones are handles to the same database, which closes when
 /// the last is dropped (or by [`Database::close`]).

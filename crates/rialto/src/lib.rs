@@ -41,6 +41,7 @@ mod options;
 mod rarely;
 mod records;
 pub mod recovery;
+pub mod reply;
 pub mod row;
 mod seed;
 pub mod store;
@@ -56,7 +57,7 @@ pub use commit::Logging;
 pub use database::{Database, LockWait, PreparedCall};
 pub use engine::{
     Action, ActionMode, ActionRuns, Arguments, Flow, MessageServer, Outputs, PhasePlan, Plan, Planning,
-    Procedure, Sent, TransactionServer, TransactionServerOptions,
+    Procedure, TransactionServer, TransactionServerOptions,
 };
 pub use error::{Error, Result};
 pub use foreign::Progress;
@@ -67,10 +68,11 @@ pub use metrics::Metrics;
 pub use options::Options;
 pub use records::Records;
 pub use recovery::OpenError;
+pub use reply::{Sent, Ticket};
 pub use row::Record;
 pub use txn::{
     COLOUR_RETRIES_MAX, Canceller, Direction, Fields, IndexEntry, Isolation, KeyBound, RowKey, Savepoint,
-    Scan, ScanMode, Ticket, Transaction, TxOptions,
+    Scan, ScanMode, Transaction, TxOptions,
 };
 
 /// The README's examples compile.

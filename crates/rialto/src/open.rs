@@ -276,7 +276,7 @@ pub(crate) fn open(disk: Arc<dyn Disk>, options: Options) -> Result<Running, Ope
         return Err(OpenError::Options { what });
     }
     // Before anything is read: what makes no sense is no reason to look for a place of the log.
-    let accounts = Accounts::new(options.transactions_max);
+    let accounts = Arc::new(Accounts::new(options.transactions_max));
     let procedures = Procedures::of(&options.procedures, &accounts);
     let procedures = procedures.map_err(|error| OpenError::Options { what: error.to_string() })?;
     let directory = disk.describe();

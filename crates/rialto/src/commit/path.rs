@@ -15,7 +15,7 @@ pub(crate) struct CommitPath {
     pub in_flight: Arc<InFlight>,
     /// Before the places of transactions with DDL.
     pub definitions: Definitions,
-    pub accounts: Accounts,
+    pub accounts: Arc<Accounts>,
     pub logging: Logging,
     /// Whether the log takes calls: [`Logging::Transaction`], and the checkpoint in force is transaction-consistent.
     pub calls: AtomicBool,

@@ -6,11 +6,11 @@ use std::sync::Arc;
 use super::Database;
 use crate::engine::data_oriented::{Queues, send};
 use crate::engine::run::run_to_landing;
-use crate::engine::{Procedure, Registered, Sent};
+use crate::engine::{Procedure, Registered};
 use crate::error::Result;
 use crate::inside::InBody;
+use crate::reply::{Sent, Ticket};
 use crate::row::Value;
-use crate::txn::Ticket;
 use crate::txn::options::TxOptions;
 
 impl Database {

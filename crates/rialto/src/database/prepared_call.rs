@@ -5,10 +5,11 @@ use std::sync::Arc;
 
 use super::Database;
 use crate::engine::data_oriented::send;
-use crate::engine::{Outputs, Registered, Sent};
+use crate::engine::{Outputs, Registered};
 use crate::error::Result;
+use crate::reply::{Sent, Ticket};
 use crate::row::Value;
-use crate::txn::{Ticket, Transaction, TxOptions};
+use crate::txn::{Transaction, TxOptions};
 
 /// A registered procedure with its options, for one caller at a time: the name is looked up once, and what a call gives is
 /// put into memory that the next call uses again.

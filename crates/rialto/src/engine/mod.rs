@@ -4,7 +4,6 @@
 //!   those are, on tables and on indexes; [`identifier`]: what each may touch, by arguments or by what earlier phases gave;
 //! - [`procedure`]: flows under a name, with typed arguments, and how they are run;
 //! - `run`: the loop that runs a transaction until it has its place or has failed;
-//! - [`sent`]: a call on its way, which its caller need not wait for;
 //! - `phase`: a phase in one call: which actions there are, what they lock, how each runs;
 //! - [`conventional`]: the engine that runs a flow's actions in order on the caller's thread, under locks of any form;
 //! - [`data_oriented`]: routing rules and who keeps them, and threads that own executors;
@@ -30,7 +29,6 @@ pub mod procedure;
 pub(crate) mod replay;
 pub(crate) mod run;
 pub(crate) mod runtime;
-pub mod sent;
 pub mod servers;
 
 pub use action::{Action, ActionMode};
@@ -41,5 +39,4 @@ pub use planning::Planning;
 pub use procedure::{Arguments, Outputs, PhasePlan, Procedure};
 pub(crate) use procedure::{Procedures, Registered};
 pub(crate) use runtime::{CallersServers, Runtime};
-pub use sent::Sent;
 pub use servers::{MessageServer, TransactionServer, TransactionServerOptions};

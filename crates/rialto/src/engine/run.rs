@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::sent::Landed;
 use crate::error::Result;
 use crate::foreign::catch;
 use crate::inside::InBody;
+use crate::reply::{Failure, Outcome};
 use crate::row::Value;
 use crate::txn::Transaction;
 use crate::txn::committed::Committed;
@@ -26,16 +26,10 @@ pub(crate) fn run<T>(
         match run_once(core, options, &mut runs, &mut body) {
             Run::Placed(value, committed) => return Ok((value, committed)),
             Run::Again(rest) => take_rest(rest),
-            Run::NotBegun(error) => return Err(error),
-            Run::Failed(transaction, error) => {
+            Run::Failed(transaction, failure) => {
                 drop(in_body);
-                transaction.abort()?;
-                return Err(error);
-            }
-            Run::Panicked(transaction, panic) => {
-                drop(in_body);
-                transaction.abort()?;
-                panic.resume();
+                transaction.map_or(Ok(()), Transaction::abort)?;
+                return failure.tell();
             }
         }
     }
@@ -47,23 +41,18 @@ pub(crate) fn run_to_landing(
     core: &Arc<Core>,
     options: &TxOptions,
     mut body: impl FnMut(&mut Transaction) -> Result<Vec<Value>>,
-) -> Landed {
+) -> Outcome<Vec<Value>> {
     let mut runs = Runs::new();
     loop {
         match run_once(core, options, &mut runs, &mut body) {
             Run::Placed(values, mut committed) => {
                 let ticket = committed.ticket();
                 committed.give_back(core);
-                return Landed::Placed(values, ticket);
+                return Outcome::placed(values, ticket);
             }
             Run::Again(rest) => take_rest(rest),
-            Run::Failed(mut transaction, error) => {
-                return Landed::Failed(transaction.settled(), error);
-            }
-            Run::Panicked(mut transaction, panic) => {
-                return Landed::Panicked(transaction.settled(), panic);
-            }
-            Run::NotBegun(error) => return Landed::NotBegun(error),
+            Run::Failed(None, failure) => return Outcome::failed(failure, None),
+            Run::Failed(Some(transaction), failure) => return transaction.failed(failure),
         }
     }
 }
@@ -78,14 +67,14 @@ pub(crate) fn run_once<T>(
 ) -> Run<T> {
     let mut transaction = match runs.begin(core, options) {
         Ok(transaction) => transaction,
-        Err(error) => return Run::NotBegun(error),
+        Err(error) => return Run::Failed(None, Failure::Error(error)),
     };
     let unlocked = options.read_only && runs.is_first();
     let outcome = match catch(|| body(&mut transaction)) {
         Err(_) | Ok(Err(_)) if unlocked && transaction.context().is_spoiled() => {
             return runs.again(transaction, None);
         }
-        Err(panic) => return Run::Panicked(transaction, panic),
+        Err(panic) => return Run::Failed(Some(transaction), Failure::Panic(panic)),
         Ok(outcome) => outcome,
     };
     runs.end(core, transaction, outcome, unlocked)

@@ -2,13 +2,13 @@
 
 use super::core::Core;
 use super::runs::Runs;
-use super::ticket::{Ticket, TicketAccount};
 use super::transaction::{Context, Transaction};
 use crate::account::{Ledger, waits};
 use crate::error::Result;
 use crate::ids::Lsn;
 use crate::io::Moment;
 use crate::rarely::rarely;
+use crate::reply::{Ticket, TicketAccount};
 
 /// A transaction that has its place: its context is kept for the wait. Without one it has ended: nobody has to wait for it, and
 /// it is accounted for ([`Runs::to_reply`]).
@@ -83,7 +83,7 @@ impl Committed {
         context.core.commits.accounts.left_to_ticket(context.number, procedure, &spent);
         context.core.commits.log.leave(self.lsn, durability);
         let account = TicketAccount { procedure, placed, before_ns: spent.response_ns };
-        Ticket::new(context.lease.clone(), self.lsn, durability, context.patience()).with_account(account)
+        Ticket::new(context.log.clone(), self.lsn, durability, context.patience()).with_account(account)
     }
 }
 

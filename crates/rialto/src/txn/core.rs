@@ -17,8 +17,9 @@ use super::transaction::{Choices, Context};
 use crate::commit::{CommitPath, Logging};
 use crate::error::{Error, Result};
 use crate::isolate::LockManager;
-use crate::log::{Durability, PoolOwner};
+use crate::log::{Durability, Patience, PoolOwner};
 use crate::rarely::rarely;
+use crate::reply::{LogLease, Ticket};
 use crate::store::Storage;
 
 /// A core behind a count of its own: one for each context, so that tickets of different threads count apart.
@@ -83,6 +84,14 @@ impl Core {
             lock_wait: options.lock_wait,
             operations: self.commits.logging == Logging::Action,
         }
+    }
+
+    /// Done when all that has its place by now is as durable as the options ask: for what was read of that, where it is not known
+    /// what was.
+    pub fn settle_all(&self, options: &TxOptions) -> Ticket {
+        let durability = self.choices(options).durability;
+        let lease = LogLease::new(&self.commits.log, &self.commits.accounts);
+        Ticket::new(lease, self.commits.log.place(), durability, Patience::default())
     }
 
     /// A context for a transaction.

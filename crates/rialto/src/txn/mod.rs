@@ -9,8 +9,7 @@
 //! - `entries`: reads of an index alone; `scope`: what an action may touch at all;
 //! - `part`: what actions of one phase do at the same time, until they meet;
 //! - `colour`: which side of a black/white sweep a commit is on;
-//! - `apply`: the writes after it; `calls`: a transaction as the call that made it;
-//! - [`ticket`]: outcomes on their way to being durable.
+//! - `apply`: the writes after it; `calls`: a transaction as the call that made it.
 //!
 //! Kept here:
 //! - **I1** an operation changes nothing that another transaction can see but placeholders: slots and index entries
@@ -50,7 +49,6 @@ pub(crate) mod scope;
 mod seek;
 mod sync;
 pub(crate) mod tables;
-pub mod ticket;
 pub(crate) mod transaction;
 mod unique;
 mod unlocked;
@@ -64,5 +62,4 @@ pub use fields::Fields;
 pub use options::{Isolation, TxOptions};
 pub use read::RowKey;
 pub use scan::{Direction, KeyBound, Scan, ScanMode};
-pub use ticket::Ticket;
 pub use transaction::{Savepoint, Transaction};

@@ -11,9 +11,9 @@ use super::options::TxOptions;
 use super::transaction::{Context, Transaction};
 use crate::account::waits;
 use crate::error::{Error, Result};
-use crate::foreign::Panic;
 use crate::io::Moment;
 use crate::rarely::rarely;
+use crate::reply::Failure;
 
 /// How one run of a transaction ended.
 pub(crate) enum Run<T> {
@@ -22,13 +22,9 @@ pub(crate) enum Run<T> {
     /// Without effect, so that others can go on: it is to run again, at once or after a rest (of zero: when others have
     /// had their turn).
     Again(Option<Duration>),
-    /// The transaction is still open: what it read has to be settled before its error is told (I3).
-    Failed(Transaction<'static>, Error),
-    /// The body panicked, and the transaction is still open: what the panic carries may be what the body read, so that has to be
-    /// settled, too, before anybody gets it (I3).
-    Panicked(Transaction<'static>, Panic),
-    /// There was no transaction.
-    NotBegun(Error),
+    /// The transaction is still open: what it read has to be settled before its error, or what a panic of its body carries, is told
+    /// (I3). None: it did not begin.
+    Failed(Option<Transaction<'static>>, Failure),
 }
 
 /// What the runs of one transaction have in common.
@@ -172,7 +168,7 @@ impl Runs {
             self.lock_wait_ns += context.lock_wait_ns;
             return self.again(transaction, Some(core.defaults.colour_retry));
         }
-        Run::Failed(transaction, error)
+        Run::Failed(Some(transaction), Failure::Error(error))
     }
 
     /// The next run may be on another thread than those before it: their waits for latches are forgotten.

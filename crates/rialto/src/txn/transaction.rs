@@ -20,7 +20,6 @@ use super::releases::Debt;
 use super::scan::ScanScratch;
 use super::scope::Scope;
 use super::tables::TableCache;
-use super::ticket::Ticket;
 use super::unlocked::UnlockedReads;
 use super::write_set::{ENTRIES_PER_PACKET, Mark, WriteSet, key_of};
 use crate::account::blocked::Blocked;
@@ -38,6 +37,7 @@ use crate::log::group_commit::WAIT_MAX;
 use crate::log::{Durability, HomeSlot, PacketKind, PacketSlot, Patience};
 use crate::opening::Opening;
 use crate::rarely::rarely;
+use crate::reply::{Failure, LogLease, Outcome, Ticket};
 use crate::row::{FieldPatch, Key};
 use crate::store::memory::{RecordRef, SegmentId};
 use crate::txn::core::{Core, Lease};
@@ -95,6 +95,8 @@ pub(crate) struct Context {
     pub core: Arc<Core>,
     /// The same, behind a count that only this context's transactions and their tickets touch.
     pub lease: Lease,
+    /// For its tickets.
+    pub log: LogLease,
     /// This context's number, below [`Options::transactions_max`](crate::Options::transactions_max); of a part's, among those
     /// of parts.
     pub number: usize,
@@ -225,6 +227,7 @@ impl Context {
             home: None,
             packet: None,
             lease: Lease::new(&core),
+            log: LogLease::new(&core.commits.log, &core.commits.accounts),
             core,
             number,
             owner,
@@ -1201,7 +1204,12 @@ impl Transaction<'_> {
     /// Whoever tells somebody outside of a failed operation waits for it first (I3).
     pub fn settled(&mut self) -> Ticket {
         let context = self.context();
-        Ticket::new(context.lease.clone(), context.depends, context.choices.durability, context.patience())
+        Ticket::new(context.log.clone(), context.depends, context.choices.durability, context.patience())
+    }
+
+    /// What became of the transaction if this is how it failed: it ends, and holds nothing when that is told.
+    pub(crate) fn failed<T>(mut self, failure: Failure) -> Outcome<T> {
+        Outcome::failed(failure, Some(self.settled()))
     }
 
     fn release(&mut self) {

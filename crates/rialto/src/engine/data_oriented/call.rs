@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use parking_lot::Mutex;
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::flight::{Here, Task};
@@ -12,95 +11,42 @@ use crate::engine::Runtime;
 use crate::engine::action::Action;
 use crate::engine::identifier::Given;
 use crate::engine::procedure::Registered;
-use crate::engine::sent::{Landed, Sent, Until};
 use crate::error::Result;
 use crate::foreign::{Panic, catch};
 use crate::inside::InBody;
 use crate::isolate::SpanRef;
-use crate::log::Listener;
+use crate::reply::{Failure, Landing, Lands, Outcome, Sent};
 use crate::row::{Key, Value};
+use crate::txn::TxOptions;
 use crate::txn::core::Core;
-use crate::txn::{Ticket, TxOptions};
 
 /// A call of a procedure, shared by its caller, who may go away, and whoever runs it.
 pub(crate) struct Call {
     pub(super) procedure: Arc<Registered>,
     pub(super) options: TxOptions,
     pub(super) arguments: Vec<Value>,
-    landing: Mutex<Landing>,
+    landing: Landing,
 }
 
-enum Landing {
-    /// On its way; whom to wake, if somebody waits.
-    Flying(Option<(Listener, Until)>),
-    Landed(Landed),
-    /// The caller knows.
-    Told,
+impl Lands for Call {
+    fn landing(&self) -> &Landing {
+        &self.landing
+    }
 }
 
 impl Call {
-    /// It has its outcome. Who waits for its place is woken now. Who waits until it is durable sleeps on until the log
-    /// wakes him, unless it need not.
-    pub(super) fn land(&self, landed: Landed, here: &Here<'_>) {
+    /// It has its outcome.
+    pub(super) fn land(&self, outcome: Outcome<Vec<Value>>, here: &Here<'_>) {
         here.queues.release();
-        let mut landing = self.landing.lock();
-        let Landing::Flying(waiter) = std::mem::replace(&mut *landing, Landing::Landed(landed)) else {
-            unreachable!("a call lands once")
-        };
-        let Some((listener, until)) = waiter else { return };
-        let place = match (&mut *landing, until) {
-            (Landing::Landed(landed), Until::Durable) => landed.await_log(),
-            _ => None,
-        };
-        drop(landing);
-        match place {
-            Some((lsn, durability)) => here.core.commits.log.wake_when_done(lsn, durability, listener),
-            None => here.core.commits.log.wake(listener),
-        }
+        self.landing.land(outcome, &here.core.commits.log);
     }
 
     /// A panic outside of its bodies, a bug of ours, has ended the task that it was: the caller is told, unless it has its
     /// outcome already. What the task held was given back as the panic dropped it, what it had read is not known.
     pub(super) fn lost(&self, panic: Panic, here: &Here<'_>) {
-        if matches!(&*self.landing.lock(), Landing::Flying(_)) {
-            self.land(Landed::Panicked(Ticket::of_all_placed(here.core, &self.options), panic), here);
-        }
-    }
-
-    /// What became of it, if it has landed; that is told once.
-    pub(crate) fn take_landed(&self) -> Option<Landed> {
-        Call::take(&mut self.landing.lock())
-    }
-
-    /// As [`Call::take_landed`]; if it is on its way, the listener is woken in the end, and no earlier one.
-    pub(crate) fn take_landed_or_wake(
-        &self,
-        listener: impl FnOnce() -> Listener,
-        until: Until,
-    ) -> Option<Landed> {
-        if let Some(landed) = self.take_landed() {
-            return Some(landed);
-        }
-        // Wakers are foreign code, when they are cloned and dropped, too: no latch is held around them.
-        let listener = listener();
-        let mut landing = self.landing.lock();
-        let landed = Call::take(&mut landing);
-        let unused = match landed {
-            Some(_) => Landing::Flying(Some((listener, until))),
-            None => std::mem::replace(&mut *landing, Landing::Flying(Some((listener, until)))),
-        };
-        drop(landing);
-        drop(unused);
-        landed
-    }
-
-    fn take(landing: &mut Landing) -> Option<Landed> {
-        match landing {
-            Landing::Flying(_) => None,
-            _ => match std::mem::replace(landing, Landing::Told) {
-                Landing::Landed(landed) => Some(landed),
-                _ => unreachable!("the one caller asks until he knows"),
-            },
+        if self.landing.is_on_its_way() {
+            let settled = here.core.settle_all(&self.options);
+            self.land(Outcome::failed(Failure::Panic(panic), Some(settled)), here);
         }
     }
 
@@ -150,7 +96,7 @@ pub(crate) fn send(
 ) -> Result<Sent> {
     let core = &runtime.core;
     drop(InBody::enter(core.storage.catalog.opening())?);
-    let landing = Mutex::new(Landing::Flying(None));
+    let landing = Landing::new();
     let call = Arc::new(Call { procedure, options, arguments, landing });
     // Conditions and identifiers are worked out by closures of the caller. One that panics does so again as the call runs, whose
     // outcome the panic is, as a body's is.

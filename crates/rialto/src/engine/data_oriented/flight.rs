@@ -46,9 +46,9 @@ use crate::engine::action::Action;
 use crate::engine::identifier::Given;
 use crate::engine::phase::{Identified, Ready, ReadyActions, beside_lease, has_plain, lock, make_ready};
 use crate::engine::procedure::{Outputs, Registered};
-use crate::engine::sent::Landed;
 use crate::error::{Error, Result};
 use crate::foreign::{Panic, catch, run_caught};
+use crate::reply::{Failure, Outcome};
 use crate::row::Value;
 use crate::txn::Transaction;
 use crate::txn::core::Core;
@@ -141,11 +141,6 @@ struct Arrival {
     failure: Option<Failure>,
 }
 
-enum Failure {
-    Error(Error),
-    Panic(Panic),
-}
-
 impl Task {
     /// Runs it as far as it goes here. A panic ends the call that it is of, whose caller is told, and not the thread: the
     /// thread owns executors, and others wait for these.
@@ -185,7 +180,7 @@ impl Flight {
                 Box::new(Flight { call, runs, transaction, outputs, next_phase: 0, is_whole: false })
                     .fly(here, false);
             }
-            Err(error) => call.land(Landed::NotBegun(error), here),
+            Err(error) => call.land(Outcome::failed(Failure::Error(error), None), here),
         }
     }
 
@@ -348,7 +343,7 @@ impl Flight {
         #[cfg(test)]
         here.queues.panic_at(Bug::End);
         let outcome = outcome.map(|()| outputs.into_values());
-        let landed = match runs.end(here.core, transaction, outcome, false) {
+        let outcome = match runs.end(here.core, transaction, outcome, false) {
             Run::Placed(values, mut committed) => {
                 let ticket = committed.ticket();
                 committed.give_back(here.core);
@@ -358,27 +353,22 @@ impl Flight {
                         std::thread::yield_now();
                     }
                 }
-                Landed::Placed(values, ticket)
+                Outcome::placed(values, ticket)
             }
             Run::Again(rest) => {
                 let again = Task::Call(call, Some(runs));
                 return here.queues.restart(here.queue, again, rest.unwrap_or_default());
             }
-            // What it read has to be durable before its error is told (I3).
-            Run::Failed(mut transaction, error) => Landed::Failed(transaction.settled(), error),
-            Run::Panicked(mut transaction, panic) => Landed::Panicked(transaction.settled(), panic),
-            Run::NotBegun(error) => Landed::NotBegun(error),
+            Run::Failed(None, failure) => Outcome::failed(failure, None),
+            Run::Failed(Some(transaction), failure) => transaction.failed(failure),
         };
-        call.land(landed, here);
+        call.land(outcome, here);
     }
 
     /// A body has panicked. What the panic carries may rest on what the transaction has read (I3).
     fn end_by_panic(self, panic: Panic, here: &Here<'_>) {
-        let Flight { call, mut transaction, .. } = self;
-        let settled = transaction.settled();
-        // The caller finds nothing held when it is told.
-        drop(transaction);
-        call.land(Landed::Panicked(settled, panic), here);
+        let Flight { call, transaction, .. } = self;
+        call.land(transaction.failed(Failure::Panic(panic)), here);
     }
 }
 

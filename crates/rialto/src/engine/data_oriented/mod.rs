@@ -34,7 +34,7 @@ mod sync;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use call::{Call, send};
+pub(crate) use call::send;
 pub(crate) use numbers::{Bounds, resize};
 pub(super) use planner::Counted;
 pub use planner::{ActionRuns, Plan};

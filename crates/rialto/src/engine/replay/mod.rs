@@ -156,7 +156,7 @@ impl ParallelReplay {
             catalog.publish(table.clone());
             versions.insert(table.id, table);
         }
-        let accounts = Accounts::new(workers);
+        let accounts = Arc::new(Accounts::new(workers));
         let procedures = Registered::all(given, &accounts)?;
         let core = Arc::new(Core {
             storage: Storage {

@@ -14,13 +14,14 @@ use crate::account::processor;
 use crate::engine::Runtime;
 use crate::engine::run::run_once;
 use crate::error::Error;
-use crate::foreign::{Panic, catch};
+use crate::foreign::catch;
 use crate::ids::Lsn;
 use crate::inside::InBody;
 use crate::log::{Durability, Listener, Log};
-use crate::txn::core::{Core, Lease};
+use crate::reply::{Failure, Ticket};
+use crate::txn::Transaction;
+use crate::txn::core::Core;
 use crate::txn::runs::{Run, Runs};
-use crate::txn::{Ticket, Transaction};
 
 /// After so many requests without a sleep an executor counts its processor time.
 const REQUESTS_A_LAP: u32 = 64;
@@ -40,7 +41,7 @@ pub(super) struct Reply {
 }
 
 /// The log, as far as responses wait for it.
-pub(super) struct LogPlaces(Lease);
+pub(super) struct LogPlaces(Arc<Log>);
 
 impl Places for LogPlaces {
     type Place = (Lsn, Durability);
@@ -51,13 +52,13 @@ impl Places for LogPlaces {
     }
 
     fn has_reached(&self, (lsn, durability): (Lsn, Durability)) -> bool {
-        self.0.commits.log.is_done(lsn, durability).is_some()
+        self.0.is_done(lsn, durability).is_some()
     }
 
     fn call(&self, (lsn, durability): (Lsn, Durability), forwarder: &Arc<Forwarder<Self>>) -> bool {
         // While there are requests to run; then the log is hurried.
         let listener = || Listener::own(&forwarder.clone().into());
-        self.0.commits.log.register_patient(lsn, durability, listener).is_none()
+        self.0.register_patient(lsn, durability, listener).is_none()
     }
 
     fn send(&self, reply: Reply) {
@@ -66,7 +67,7 @@ impl Places for LogPlaces {
         if is_counted {
             ticket.account_wait();
         }
-        answer(&self.0.commits.log, letter, outcome.err());
+        answer(&self.0, letter, outcome.err());
     }
 }
 
@@ -117,7 +118,7 @@ pub(super) struct Shared {
 impl Shared {
     pub fn new(runtime: &Arc<Runtime>, queue: usize, executors: usize) -> Shared {
         let core = &runtime.core;
-        let forwarders = [(); 2].map(|()| Forwarder::new(LogPlaces(Lease::new(core))));
+        let forwarders = [(); 2].map(|()| Forwarder::new(LogPlaces(core.commits.log.clone())));
         Shared {
             core: core.clone(),
             runtime: runtime.clone(),
@@ -223,30 +224,34 @@ impl Executor {
             Ok(Run::Again(rest)) => {
                 self.shared.dispatch.restart(Job { letter, runs: Some(runs) }, rest.unwrap_or_default());
             }
-            Ok(Run::Failed(mut transaction, error)) => {
-                letter.outcome = Err(error);
-                let settled = transaction.settled();
-                drop(transaction);
-                self.shared.answer_when_durable(settled, letter, false);
-            }
-            Ok(Run::NotBegun(error)) => answer(&self.shared.core.commits.log, letter, Some(error)),
-            Ok(Run::Panicked(mut transaction, panic)) => {
-                let settled = transaction.settled();
-                drop(transaction);
-                self.answer_panic(letter, &panic, settled);
+            Ok(Run::Failed(transaction, failure)) => {
+                letter.outcome = Err(told(&letter, failure));
+                match transaction {
+                    None => answer(&self.shared.core.commits.log, letter, None),
+                    Some(mut transaction) => {
+                        let settled = transaction.settled();
+                        drop(transaction);
+                        self.shared.answer_when_durable(settled, letter, false);
+                    }
+                }
             }
             // A bug of ours, outside of the body; what it had read is not known.
             Err(panic) => {
-                let settled = Ticket::of_all_placed(&self.shared.core, &letter.options);
-                self.answer_panic(letter, &panic, settled);
+                letter.outcome = Err(told(&letter, Failure::Panic(panic)));
+                let settled = self.shared.core.settle_all(&letter.options);
+                self.shared.answer_when_durable(settled, letter, false);
             }
         }
     }
+}
 
-    /// The text of a panic may be what the body read (I3).
-    fn answer_panic(&self, mut letter: Box<Letter>, panic: &Panic, settled: Ticket) {
-        let said = panic.text().unwrap_or_default();
-        letter.outcome = Err(letter.procedure.error(format!("its body panicked: {said}")));
-        self.shared.answer_when_durable(settled, letter, false);
+/// The error that a message server is given for a failure. The text of a panic may be what the body read (I3).
+fn told(letter: &Letter, failure: Failure) -> Error {
+    match failure {
+        Failure::Error(error) => error,
+        Failure::Panic(panic) => {
+            let said = panic.text().unwrap_or_default();
+            letter.procedure.error(format!("its body panicked: {said}"))
+        }
     }
 }

@@ -5,14 +5,31 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use crate::account::ProcedureId;
+use crate::account::{Accounts, ProcedureId};
 use crate::canary;
 use crate::error::Result;
 use crate::ids::Lsn;
 use crate::io::Moment;
-use crate::log::{Durability, Listener, Patience, Registered};
-use crate::txn::core::{Core, Lease};
-use crate::txn::options::TxOptions;
+use crate::log::{Durability, Listener, Log, Patience, Registered};
+
+/// A database's log and accounts behind a count of their own: one for each context, so that tickets of different threads count apart.
+#[derive(Clone)]
+pub(crate) struct LogLease(Arc<Leased>);
+
+struct Leased {
+    log: Arc<Log>,
+    accounts: Arc<Accounts>,
+}
+
+impl LogLease {
+    pub fn new(log: &Arc<Log>, accounts: &Arc<Accounts>) -> LogLease {
+        LogLease(Arc::new(Leased { log: log.clone(), accounts: accounts.clone() }))
+    }
+
+    pub fn log(&self) -> &Log {
+        &self.0.log
+    }
+}
 
 /// A transaction's outcome on its way to being durable: done when the log is durable up to its place, at its level.
 ///
@@ -20,7 +37,7 @@ use crate::txn::options::TxOptions;
 /// future, it may linger ([`GroupCommitOptions::linger`](crate::GroupCommitOptions)), so that a group of many is written at once.
 #[must_use = "a transaction's outcome is known only when its ticket is done"]
 pub struct Ticket {
-    core: Lease,
+    lease: LogLease,
     lsn: Lsn,
     durability: Durability,
     patience: Patience,
@@ -42,15 +59,8 @@ pub(crate) struct TicketAccount {
 }
 
 impl Ticket {
-    pub(crate) fn new(core: Lease, lsn: Lsn, durability: Durability, patience: Patience) -> Ticket {
-        Ticket { core, lsn, durability, patience, account: None, waited: false, registered: None }
-    }
-
-    /// Done when all that has its place by now is as durable as the options ask: for what was read of that, where it is not known
-    /// what was.
-    pub(crate) fn of_all_placed(core: &Arc<Core>, options: &TxOptions) -> Ticket {
-        let durability = core.choices(options).durability;
-        Ticket::new(Lease::new(core), core.commits.log.place(), durability, Patience::default())
+    pub(crate) fn new(lease: LogLease, lsn: Lsn, durability: Durability, patience: Patience) -> Ticket {
+        Ticket { lease, lsn, durability, patience, account: None, waited: false, registered: None }
     }
 
     pub(crate) fn with_account(mut self, account: TicketAccount) -> Ticket {
@@ -72,13 +82,13 @@ impl Ticket {
     pub(crate) fn account_wait(&mut self) {
         if let Some(TicketAccount { procedure, placed, before_ns }) = self.account.take() {
             let waited_ns = Moment::now().ns_since(placed);
-            self.core.commits.accounts.ticket_waited(procedure, waited_ns, before_ns);
+            self.lease.0.accounts.ticket_waited(procedure, waited_ns, before_ns);
         }
     }
 
     /// The outcome, if it is there; if it is not, the listener is woken when it is.
     pub(crate) fn poll_by(&mut self, listener: impl FnOnce() -> Listener) -> Poll<Result<()>> {
-        match self.core.commits.log.register(self.lsn, self.durability, listener, &mut self.registered) {
+        match self.lease.log().register(self.lsn, self.durability, listener, &mut self.registered) {
             Some(outcome) => {
                 if self.waited {
                     self.account_wait();
@@ -102,10 +112,10 @@ impl Ticket {
     /// # Errors
     /// [`Error::OutcomeUnknown`](crate::Error::OutcomeUnknown) if the log fails first.
     pub fn wait(mut self) -> Result<()> {
-        if let Some(done) = self.core.commits.log.is_done(self.lsn, self.durability) {
+        if let Some(done) = self.lease.log().is_done(self.lsn, self.durability) {
             return done;
         }
-        let outcome = self.core.commits.log.wait(self.lsn, self.durability, &self.patience);
+        let outcome = self.lease.log().wait(self.lsn, self.durability, &self.patience);
         self.account_wait();
         outcome
     }
@@ -115,7 +125,7 @@ impl Ticket {
         if canary::is_back("ticket-done-at-its-place") {
             return Some(Ok(()));
         }
-        self.core.commits.log.is_done(self.lsn, self.durability)
+        self.lease.log().is_done(self.lsn, self.durability)
     }
 }
 

@@ -1,0 +1,102 @@
+//! [`Landing`]: where a caller finds the outcome of a call that others run.
+
+use parking_lot::Mutex;
+
+use super::outcome::Outcome;
+use crate::log::{Listener, Log};
+use crate::row::Value;
+
+/// What a caller waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Until {
+    /// The call has its place, or has failed.
+    Placed,
+    /// Its outcome can be told.
+    Durable,
+}
+
+/// What was sent and has a landing.
+pub(crate) trait Lands: Send + Sync {
+    fn landing(&self) -> &Landing;
+}
+
+/// See the [module](self). One caller asks it, until he knows.
+pub(crate) struct Landing(Mutex<State>);
+
+enum State {
+    /// On its way; the listener to wake, if somebody waits.
+    Flying(Option<(Listener, Until)>),
+    Landed(Outcome<Vec<Value>>),
+    /// The caller knows.
+    Told,
+}
+
+impl Landing {
+    /// Of a call on its way.
+    pub fn new() -> Landing {
+        Landing(Mutex::new(State::Flying(None)))
+    }
+
+    /// It has its outcome. Who waits for its place is woken now. Who waits until it is durable sleeps on until the log
+    /// wakes him, unless it need not.
+    pub fn land(&self, outcome: Outcome<Vec<Value>>, log: &Log) {
+        let mut state = self.0.lock();
+        let State::Flying(waiter) = std::mem::replace(&mut *state, State::Landed(outcome)) else {
+            unreachable!("a call lands once")
+        };
+        let Some((listener, until)) = waiter else { return };
+        let place = match (&mut *state, until) {
+            (State::Landed(outcome), Until::Durable) => outcome.await_log(),
+            _ => None,
+        };
+        drop(state);
+        match place {
+            Some((lsn, durability)) => log.wake_when_done(lsn, durability, listener),
+            None => log.wake(listener),
+        }
+    }
+
+    /// Whether it has no outcome yet.
+    pub fn is_on_its_way(&self) -> bool {
+        matches!(&*self.0.lock(), State::Flying(_))
+    }
+
+    /// The outcome, if there is one; it is given once.
+    pub fn take(&self) -> Option<Outcome<Vec<Value>>> {
+        self.0.lock().take()
+    }
+
+    /// As [`Landing::take`]; if there is none, the listener is woken in the end, and no earlier one.
+    pub fn take_or_wake(
+        &self,
+        listener: impl FnOnce() -> Listener,
+        until: Until,
+    ) -> Option<Outcome<Vec<Value>>> {
+        if let Some(outcome) = self.take() {
+            return Some(outcome);
+        }
+        // Wakers are foreign code, when they are cloned and dropped, too: no latch is held around them.
+        let listener = listener();
+        let mut state = self.0.lock();
+        let outcome = state.take();
+        let unused = match outcome {
+            Some(_) => State::Flying(Some((listener, until))),
+            None => std::mem::replace(&mut *state, State::Flying(Some((listener, until)))),
+        };
+        drop(state);
+        drop(unused);
+        outcome
+    }
+}
+
+impl State {
+    fn take(&mut self) -> Option<Outcome<Vec<Value>>> {
+        match self {
+            State::Flying(_) => None,
+            _ => match std::mem::replace(self, State::Told) {
+                State::Landed(outcome) => Some(outcome),
+                _ => unreachable!("the one caller asks until he knows"),
+            },
+        }
+    }
+}

@@ -1,0 +1,140 @@
+//! [`Sent`]: a call that was sent and may still be on its way.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use super::bell::Bell;
+use super::landing::{Lands, Until};
+use super::outcome::Outcome;
+use super::ticket::Ticket;
+use crate::error::Result;
+use crate::inside::InBody;
+use crate::log::Listener;
+use crate::opening::Opening;
+use crate::row::Value;
+
+/// A call of a procedure on its way ([`Database::send_call`](crate::Database::send_call)): first to its place in the log, then
+/// to being durable.
+///
+/// Dropping it cancels nothing: the call runs to its end, and what it wrote is kept; only its outcome is told to nobody. A panic
+/// of a body is resumed in whoever asks for the outcome, when what the call read is durable; if it never will be, the error of
+/// the log is the outcome. It is also a `Future` of the outcome, as [`Sent::wait`] gives it,
+/// which wakes whoever polled it once, when all of it is there.
+#[must_use = "a call's outcome is known only to who asks for it"]
+pub struct Sent {
+    database: Opening,
+    way: Way,
+}
+
+/// How far the call has come, as its caller knows.
+enum Way {
+    /// It may still be with the executors.
+    Flying(Arc<dyn Lands>),
+    Landed(Outcome<Vec<Value>>),
+    /// The future has given its outcome.
+    Told,
+}
+
+impl Sent {
+    pub(crate) fn flying(database: Opening, call: Arc<dyn Lands>) -> Sent {
+        Sent { database, way: Way::Flying(call) }
+    }
+
+    pub(crate) fn landed(database: Opening, outcome: Outcome<Vec<Value>>) -> Sent {
+        Sent { database, way: Way::Landed(outcome) }
+    }
+
+    /// Whether [`Sent::wait`] would return at once.
+    pub fn is_done(&mut self) -> bool {
+        self.look();
+        match &self.way {
+            Way::Flying(_) => false,
+            Way::Landed(outcome) => outcome.is_done(),
+            Way::Told => true,
+        }
+    }
+
+    /// Takes the outcome, if there is one.
+    fn look(&mut self) {
+        if let Way::Flying(call) = &self.way
+            && let Some(outcome) = call.landing().take()
+        {
+            self.way = Way::Landed(outcome);
+        }
+    }
+
+    /// Waits until the outcome is durable, and gives what the call gave. The thread is woken at most once.
+    ///
+    /// # Errors
+    /// As [`Database::call`](crate::Database::call): what its bodies give, what keeps it from its place,
+    /// [`Error::OutcomeUnknown`](crate::Error::OutcomeUnknown); [`Error::Nested`](crate::Error::Nested) inside of a body, which may
+    /// hold what the call waits for.
+    pub fn wait(mut self) -> Result<Vec<Value>> {
+        drop(InBody::enter(self.database)?);
+        self.look();
+        match self.way {
+            Way::Flying(_) => Bell::block_on(|waker| self.poll_by(|| Listener::own(waker))),
+            Way::Landed(_) | Way::Told => self.take().wait(),
+        }
+    }
+
+    /// Waits until the call has its place, and gives what it gave; the ticket tells when that is durable.
+    ///
+    /// # Errors
+    /// As [`Sent::wait`], but for what may become of the log later. A failure is told when what the call read is durable.
+    pub fn wait_for_place(mut self) -> Result<(Vec<Value>, Ticket)> {
+        drop(InBody::enter(self.database)?);
+        if let Way::Flying(call) = &self.way {
+            let ask = |waker: &_| match call.landing().take_or_wake(|| Listener::own(waker), Until::Placed) {
+                Some(outcome) => Poll::Ready(outcome),
+                None => Poll::Pending,
+            };
+            self.way = Way::Landed(Bell::block_on(ask));
+        }
+        self.take().wait_for_place()
+    }
+
+    /// What became of it, which is told once.
+    fn take(&mut self) -> Outcome<Vec<Value>> {
+        match std::mem::replace(&mut self.way, Way::Told) {
+            Way::Landed(outcome) => outcome,
+            _ => panic!("a call that was sent was asked for its outcome again after it had given it"),
+        }
+    }
+
+    /// The outcome, if it is there; if it is not, the listener is woken when it is.
+    fn poll_by(&mut self, listener: impl Fn() -> Listener) -> Poll<Result<Vec<Value>>> {
+        if let Way::Flying(call) = &self.way {
+            match call.landing().take_or_wake(&listener, Until::Durable) {
+                Some(outcome) => self.way = Way::Landed(outcome),
+                None => return Poll::Pending,
+            }
+        }
+        let durable = match &mut self.way {
+            Way::Landed(outcome) => outcome.poll_by(listener),
+            _ => Poll::Ready(Ok(())),
+        };
+        durable.map(|durable| self.take().tell(durable))
+    }
+}
+
+impl Future for Sent {
+    type Output = Result<Vec<Value>>;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<Vec<Value>>> {
+        self.get_mut().poll_by(|| Listener::foreign(context.waker()))
+    }
+}
+
+impl std::fmt::Debug for Sent {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match &self.way {
+            Way::Flying(_) => "Sent(on its way)",
+            Way::Landed(outcome) if outcome.is_placed() => "Sent(placed)",
+            Way::Landed(_) => "Sent(failed)",
+            Way::Told => "Sent(told)",
+        })
+    }
+}
