@@ -47,6 +47,11 @@ impl Refusals {
         [&self.log, &self.memory, &self.slots].map(|count| count.load(Ordering::Relaxed))
     }
 
+    pub fn add(&self, other: &Refusals) {
+        let sums = [&self.log, &self.memory, &self.slots];
+        sums.iter().zip(other.all()).for_each(|(sum, more)| drop(sum.fetch_add(more, Ordering::Relaxed)));
+    }
+
     pub fn each_was_met(&self) -> bool {
         self.all().iter().all(|count| *count > 0)
     }
