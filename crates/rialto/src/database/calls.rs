@@ -18,7 +18,7 @@ impl Database {
     /// there is one.
     ///
     /// # Errors
-    /// [`Error::Procedure`] if its flow makes no sense, or one of its name and no lower version is registered.
+    /// [`Error::Procedure`](crate::Error::Procedure) if its flow makes no sense, or one of its name and no lower version is registered.
     pub fn register(&self, procedure: Procedure) -> Result<()> {
         self.runtime().procedures.register(procedure, &self.core().commits.accounts)
     }
@@ -37,7 +37,7 @@ impl Database {
     /// Runs a registered procedure as one transaction, waits until its outcome is durable, and gives what it gave.
     ///
     /// # Errors
-    /// [`Error::Procedure`] if there is none of this name, if it takes other arguments, or if an action does what its
+    /// [`Error::Procedure`](crate::Error::Procedure) if there is none of this name, if it takes other arguments, or if an action does what its
     /// table, identifier and mode do not allow; as [`Database::transact`].
     pub fn call(&self, name: &str, arguments: &[Value]) -> Result<Vec<Value>> {
         self.call_with(&TxOptions::default(), name, arguments)
@@ -65,8 +65,8 @@ impl Database {
     /// for a procedure without identifiers, it runs here, before this returns, and only the log is not waited for.
     ///
     /// # Errors
-    /// [`Error::Procedure`] if there is no procedure of this name or it takes other arguments; [`Error::Nested`] inside of a
-    /// body; [`Error::Closed`]. What becomes of the call, [`Sent`] tells.
+    /// [`Error::Procedure`](crate::Error::Procedure) if there is no procedure of this name or it takes other arguments; [`Error::Nested`](crate::Error::Nested) inside of a
+    /// body; [`Error::Closed`](crate::Error::Closed). What becomes of the call, [`Sent`] tells.
     pub fn send_call(&self, name: &str, arguments: &[Value]) -> Result<Sent> {
         self.send_call_with(&TxOptions::default(), name, arguments)
     }

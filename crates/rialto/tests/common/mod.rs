@@ -8,6 +8,7 @@ pub mod archives;
 pub mod calls;
 pub mod gated;
 pub mod hooked;
+pub mod many_seeds;
 pub mod quiet;
 pub mod seeds;
 

@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use crate::common::seeds::for_a_while_by;
+use crate::common::many_seeds::for_a_while_by;
 use clients::{Client, Refusals};
 use contents::{Contents, DEFINER, SIDES, WRITERS, compare, contents, prepare};
 use copies::{Copies, Shelf, Taken, archive_on, has_no_log, plan, restored};

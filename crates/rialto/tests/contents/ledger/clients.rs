@@ -49,7 +49,9 @@ impl Refusals {
 
     pub fn add(&self, other: &Refusals) {
         let sums = [&self.log, &self.memory, &self.slots];
-        sums.iter().zip(other.all()).for_each(|(sum, more)| drop(sum.fetch_add(more, Ordering::Relaxed)));
+        for (sum, more) in sums.iter().zip(other.all()) {
+            sum.fetch_add(more, Ordering::Relaxed);
+        }
     }
 
     pub fn each_was_met(&self) -> bool {
