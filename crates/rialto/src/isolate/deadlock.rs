@@ -14,6 +14,7 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use hashbrown::HashMap;
 use smallvec::SmallVec;
 
 use super::head::{Blockers, Heads};
@@ -77,6 +78,24 @@ impl TablesOut {
                 None
             }
         }
+    }
+}
+
+/// The owners of one transaction, for one look: those that run parts of phases, by the owner that stands for the transaction.
+///
+/// Read once, when the look first asks: a part that comes later is found by a later look.
+#[derive(Debug, Default)]
+struct Companies(Option<HashMap<u16, SmallVec<[u16; 4]>>>);
+
+impl Companies {
+    /// The other owners of the transaction of `owner`.
+    fn others(&mut self, manager: &LockManager, owner: u16) -> impl Iterator<Item = u16> {
+        let companies = self.0.get_or_insert_with(|| manager.companies());
+        let leader = manager.leader_of(owner);
+        let followers = companies.get(&leader);
+        let leader = followers.map(|_| leader);
+        let all = leader.into_iter().chain(followers.into_iter().flatten().copied());
+        all.filter(move |&other| other != owner)
     }
 }
 
@@ -159,8 +178,8 @@ impl LockManager {
     /// Walks the graph from `start`, depth first, until it comes back there.
     fn find_cycle(&self, start: u16) -> Option<Vec<(u16, WaitsFor)>> {
         let mut seen = vec![false; self.slots.len()];
-        let mut out = TablesOut::default();
-        let mut path = vec![self.step(start, &mut out)?];
+        let (mut out, mut companies) = (TablesOut::default(), Companies::default());
+        let mut path = vec![self.step(start, &mut out, &mut companies)?];
         seen[usize::from(start)] = true;
         while let Some(step) = path.last_mut() {
             if step.next == 0 && step.alike.iter().any(|&blocker| self.are_one(blocker, start)) {
@@ -175,7 +194,7 @@ impl LockManager {
                 return Some(path.into_iter().map(|step| (step.owner, step.waits_for)).collect());
             }
             if !std::mem::replace(&mut seen[usize::from(blocker)], true)
-                && let Some(step) = self.step(blocker, &mut out)
+                && let Some(step) = self.step(blocker, &mut out, &mut companies)
             {
                 path.push(step);
             }
@@ -193,27 +212,32 @@ impl LockManager {
         one == other || self.leader_of(one) == self.leader_of(other)
     }
 
-    /// The owners of the transaction of `owner`, itself among them.
-    fn company(&self, owner: u16) -> impl Iterator<Item = u16> {
-        let leader = self.leader_of(owner);
-        let others = match self.followers.load(Ordering::Acquire) {
-            0 => 0..0,
-            _ => 0..self.lent_ever() as u16,
-        };
-        let others = others.filter(move |&other| other != owner && self.leader_of(other) == leader);
-        std::iter::once(owner).chain(others)
+    /// The owners that run parts of a phase, by the owner that stands for their transaction.
+    fn companies(&self) -> HashMap<u16, SmallVec<[u16; 4]>> {
+        let mut companies: HashMap<u16, SmallVec<[u16; 4]>> = HashMap::new();
+        if self.followers.load(Ordering::Acquire) > 0 {
+            for owner in 0..self.lent_ever() as u16 {
+                if let Some(leader) = self.slots[usize::from(owner)].leader() {
+                    companies.entry(leader).or_default().push(owner);
+                }
+            }
+        }
+        companies
     }
 
     /// `owner` and those who keep it waiting, all owners of their transactions; `None`: it does not wait, or will not for
     /// long, or waits where the lock table is out.
-    fn step(&self, owner: u16, out: &mut TablesOut) -> Option<Step> {
+    fn step(&self, owner: u16, out: &mut TablesOut, companies: &mut Companies) -> Option<Step> {
         let slot = &self.slots[usize::from(owner)];
         let waits_for = slot.wait_record()?.waits_for;
         let (_, Blockers { holders, ahead, alike, .. }) = self.blockers(owner, &waits_for, out)?;
         // What those wait for who ask for the same is among these; what the rest of their transactions waits for may not be.
-        let blockers = holders.into_iter().chain(ahead).flat_map(|blocker| self.company(blocker));
-        let company = alike.iter().flat_map(|&other| self.company(other).skip(1));
-        let blockers = blockers.chain(company).collect();
+        let mut blockers = Vec::new();
+        for blocker in holders.into_iter().chain(ahead) {
+            blockers.push(blocker);
+            blockers.extend(companies.others(self, blocker));
+        }
+        alike.iter().for_each(|&other| blockers.extend(companies.others(self, other)));
         (slot.flags() == 0).then_some(Step { owner, waits_for, blockers, alike, next: 0 })
     }
 
