@@ -4,6 +4,7 @@
 use std::borrow::Cow;
 
 use smallvec::SmallVec;
+use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use super::action::{Action, ActionMode, Body, Target};
 use super::identifier::Given;
@@ -12,7 +13,7 @@ use crate::canary;
 use crate::catalog::{Table, TableVersion};
 use crate::error::{Error, Result};
 use crate::ids::{IndexId, TableId};
-use crate::isolate::{LockForm, LockMode, OwnLease, RecordMode, SpanRef, Wanted};
+use crate::isolate::{LockForm, LockMode, LockPolicy, OwnLease, RecordMode, SpanRef, Wanted};
 use crate::rarely::rarely;
 use crate::row::{Key, Value, WhichIndex};
 use crate::txn::Transaction;
@@ -216,6 +217,55 @@ fn lock_as_others_do(
     if context.core.locks.form() == LockForm::Local { lock_identifiers(context, actions) } else { Ok(()) }
 }
 
+/// As [`lock`] with local locks, but waits for nothing: if something is in the way, gives its name, where it has one. Some locks may be
+/// held then.
+pub(super) fn lock_at_once(
+    procedure: &Registered,
+    context: &mut Context,
+    actions: &mut [Ready<'_>],
+    given: Given<'_>,
+) -> Result<Option<InTheWay>> {
+    if !procedure.has_handles() && begin_stint(context, actions) {
+        return Ok(None);
+    }
+    context.core.locks.leave_stint(&mut context.owner);
+    let policy = std::mem::replace(&mut context.choices.lock_wait, LockPolicy::Refuse);
+    let locked = intend_and_lock(procedure, context, actions, given);
+    context.choices.lock_wait = policy;
+    locked
+}
+
+/// What is in the way of a phase: an identifier, by its name, or a lock on a table.
+pub(super) type InTheWay = Option<u64>;
+
+fn intend_and_lock(
+    procedure: &Registered,
+    context: &mut Context,
+    actions: &mut [Ready<'_>],
+    given: Given<'_>,
+) -> Result<Option<InTheWay>> {
+    let is_refusal = |error: &Error| matches!(error, Error::WouldWait { .. });
+    for action in actions.iter_mut() {
+        match action.intend(procedure, context, given) {
+            Err(error) if is_refusal(&error) => return Ok(Some(None)),
+            intended => intended?,
+        }
+    }
+    for targeted in in_order_of_locks(actions) {
+        let Wanted { index, span, mode } = targeted.wanted();
+        match context.lock_identifier(index, span, mode) {
+            Err(error) if is_refusal(&error) => return Ok(Some(Some(targeted.name()))),
+            locked => locked?,
+        }
+    }
+    Ok(None)
+}
+
+/// The names of what actions lock ([`Targeted::name`]).
+pub(super) fn names(actions: &[Ready<'_>]) -> impl Iterator<Item = u64> {
+    actions.iter().filter_map(Ready::targeted).filter(|it| it.is_span()).map(Targeted::name)
+}
+
 /// Whether one of them is a plain closure, which may do anything.
 pub(super) fn has_plain(actions: &[Ready<'_>]) -> bool {
     actions.iter().any(|action| action.targeted().is_none())
@@ -249,6 +299,14 @@ fn lock_identifiers(context: &mut Context, actions: &[Ready<'_>]) -> Result<()> 
     if canary::is_back("bodies-before-grants") {
         return Ok(());
     }
+    for Wanted { index, span, mode } in in_order_of_locks(actions).iter().map(|it| it.wanted()) {
+        context.lock_identifier(index, span, mode)?;
+    }
+    Ok(())
+}
+
+/// The actions whose identifiers are locked, in the one order in which all transactions lock them.
+fn in_order_of_locks<'a, 'b>(actions: &'b [Ready<'a>]) -> SmallVec<[&'b Targeted<'a>; 8]> {
     let identified = actions.iter().filter_map(Ready::targeted).filter(|it| it.is_span());
     let mut identified: SmallVec<[&Targeted<'_>; 8]> = identified.collect();
     // The strongest first, of those with one identifier: nobody upgrades.
@@ -256,10 +314,7 @@ fn lock_identifiers(context: &mut Context, actions: &[Ready<'_>]) -> Result<()> 
         let weak = |it: &Targeted<'_>| !it.wanted().is_exclusive();
         (one.index, &one.key, weak(one)).cmp(&(other.index, &other.key, weak(other)))
     });
-    for Wanted { index, span, mode } in identified.iter().map(|it| it.wanted()) {
-        context.lock_identifier(index, span, mode)?;
-    }
-    Ok(())
+    identified
 }
 
 /// What was locked for an action.
@@ -370,6 +425,11 @@ impl<'a> Targeted<'a> {
         self.identify(procedure, context, given)?;
         // Another index is of a table that the transaction has made or changed itself, and so has for itself.
         if locked.index == self.index { self.check_is(&locked, procedure) } else { Ok(()) }
+    }
+
+    /// What calls that wait for the same identifier know it by. Others may have the same name.
+    pub fn name(&self) -> u64 {
+        xxh3_64_with_seed(&self.key, u64::from(self.index.0))
     }
 
     /// What its identifier is now.

@@ -7,13 +7,16 @@ use super::cancellation::Cancellation;
 use super::colour::COLOUR_RETRIES_MAX;
 use super::committed::Committed;
 use super::core::Core;
-use super::options::TxOptions;
+use super::options::{LockPolicy, TxOptions};
 use super::transaction::{Context, Transaction};
 use crate::account::waits;
 use crate::error::{Error, Result};
 use crate::io::Moment;
 use crate::rarely::rarely;
 use crate::reply::Failure;
+
+/// A transaction steps aside for at most one in so many of its lock time-out.
+const ASIDE_PART: u128 = 4;
 
 /// How one run of a transaction ended.
 pub(crate) enum Run<T> {
@@ -32,6 +35,10 @@ pub(crate) struct Runs {
     attempts: u32,
     /// Of those, how many a black/white checkpoint ended.
     mixed: u32,
+    /// And how many only asked for locks, and stepped aside; since when, the first time and the last.
+    asides: u32,
+    first_aside: Option<Moment>,
+    last_aside: Option<Moment>,
     /// When the first began.
     pub(super) started: Option<Moment>,
     /// What their thread had waited for before.
@@ -52,6 +59,9 @@ impl Runs {
         Runs {
             attempts: 0,
             mixed: 0,
+            asides: 0,
+            first_aside: None,
+            last_aside: None,
             started: None,
             waits,
             lock_wait_ns: 0,
@@ -85,6 +95,25 @@ impl Runs {
         self.note_canceller(context);
     }
 
+    /// Whether a run that has done nothing yet may step aside for a lock, in place of a wait for it: its transaction waits as
+    /// others do, and has not been aside for a good part of the time that it may wait.
+    pub(crate) fn may_step_aside(&self, context: &Context) -> bool {
+        let limit_ns = context.choices.lock_timeout.as_nanos() / ASIDE_PART;
+        let has_time = |since| u128::from(Moment::now().ns_since(since)) < limit_ns;
+        context.choices.lock_wait == LockPolicy::Wait && self.first_aside.is_none_or(has_time)
+    }
+
+    /// Ends a run that has done nothing but ask for locks. What it is aside for counts as a wait for a lock. Whether it is the first time.
+    pub(crate) fn step_aside(&mut self, mut transaction: Transaction<'static>) -> bool {
+        let context = transaction.context();
+        context.end_undone();
+        self.lock_wait_ns += context.lock_wait_ns;
+        self.note_canceller(context);
+        let now = Moment::now();
+        (self.asides, self.last_aside) = (self.asides + 1, Some(now));
+        self.first_aside.replace(self.first_aside.unwrap_or(now)).is_none()
+    }
+
     /// A run ends that is not the last: its canceller cancels the next one too, if it has not done so already.
     fn note_canceller(&mut self, context: &Context) {
         if context.cancellation.is_used() {
@@ -104,12 +133,15 @@ impl Runs {
 
     /// How many runs were a deadlock's victims before this one.
     fn deadlocks(&self) -> u32 {
-        self.attempts - 1 - self.mixed - u32::from(self.whole)
+        self.attempts - 1 - self.mixed - self.asides - u32::from(self.whole)
     }
 
     /// Begins the next run of a transaction.
     #[inline(never)]
     pub(crate) fn begin(&mut self, core: &Arc<Core>, options: &TxOptions) -> Result<Transaction<'static>> {
+        if let Some(aside) = self.last_aside.take() {
+            self.lock_wait_ns += Moment::now().ns_since(aside);
+        }
         let mut transaction = start(core, options, self.started)?;
         let context = transaction.context();
         if self.started.is_none() {

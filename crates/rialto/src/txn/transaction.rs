@@ -646,6 +646,13 @@ impl Context {
         }
     }
 
+    /// Ends a run that has done nothing but ask for locks. It is to run again, and counts as no abort.
+    pub(super) fn end_undone(&mut self) {
+        debug_assert!(self.writes.is_empty() && self.ddl.is_none());
+        self.packet = None;
+        self.finish_unapplied();
+    }
+
     #[inline(never)]
     fn finish_unapplied(&mut self) {
         self.drop_packet();

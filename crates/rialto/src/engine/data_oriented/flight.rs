@@ -44,7 +44,9 @@ use crate::canary;
 use crate::engine::Runtime;
 use crate::engine::action::Action;
 use crate::engine::identifier::Given;
-use crate::engine::phase::{Identified, Ready, ReadyActions, beside_lease, has_plain, lock, make_ready};
+use crate::engine::phase::{
+    self, Identified, InTheWay, Ready, ReadyActions, beside_lease, has_plain, lock, lock_at_once, make_ready,
+};
 use crate::engine::procedure::{Outputs, Registered};
 use crate::error::{Error, Result};
 use crate::foreign::{Panic, catch, run_caught};
@@ -54,6 +56,7 @@ use crate::txn::Transaction;
 use crate::txn::core::Core;
 use crate::txn::part::PartTransaction;
 use crate::txn::runs::{Run, Runs};
+use crate::txn::transaction::Context;
 
 /// Where a task is run.
 pub(super) struct Here<'a> {
@@ -83,6 +86,17 @@ pub(super) struct Flight {
     next_phase: usize,
     /// Whether the next phase runs whole, in the flow's order. Decided once, on the thread that finds out whose the phase is.
     is_whole: bool,
+    /// The names of what its phases have locked, for calls that have stepped aside.
+    names: SmallVec<[u64; 4]>,
+}
+
+/// What has become of a phase on a thread.
+enum Step {
+    Ran,
+    /// It belongs elsewhere.
+    Elsewhere(Elsewhere),
+    /// A lock is in its way for which the call steps aside.
+    Aside(InTheWay),
 }
 
 /// What the parts of a phase have in common.
@@ -177,8 +191,16 @@ impl Flight {
         match runs.begin(here.core, &call.options) {
             Ok(transaction) => {
                 let outputs = call.procedure.new_outputs();
-                Box::new(Flight { call, runs, transaction, outputs, next_phase: 0, is_whole: false })
-                    .fly(here, false);
+                Box::new(Flight {
+                    call,
+                    runs,
+                    transaction,
+                    outputs,
+                    next_phase: 0,
+                    is_whole: false,
+                    names: SmallVec::new(),
+                })
+                .fly(here, false);
             }
             Err(error) => call.land(Outcome::failed(Failure::Error(error), None), here),
         }
@@ -197,8 +219,9 @@ impl Flight {
                 return self.run_whole(here);
             }
             match ended {
-                Ok(Ok(None)) => self.meet_alone(),
-                Ok(Ok(Some(elsewhere))) => {
+                Ok(Ok(Step::Ran)) => self.meet_alone(),
+                Ok(Ok(Step::Aside(in_the_way))) => return self.step_aside(in_the_way, here),
+                Ok(Ok(Step::Elsewhere(elsewhere))) => {
                     // On a queue it waits (L12).
                     self.transaction.leave_stint();
                     return match &elsewhere.parts[..] {
@@ -223,8 +246,8 @@ impl Flight {
     }
 
     /// Runs the next phase, if all of it belongs here; else says whose it is.
-    fn run_phase(&mut self, call: &Call, here: &Here<'_>, is_here: bool) -> Result<Option<Elsewhere>> {
-        let Flight { transaction, runs, outputs, next_phase, is_whole, .. } = self;
+    fn run_phase(&mut self, call: &Call, here: &Here<'_>, is_here: bool) -> Result<Step> {
+        let Flight { transaction, runs, outputs, next_phase, is_whole, names, .. } = self;
         let (procedure, arguments) = (&*call.procedure, &call.arguments[..]);
         let phase = &procedure.flow().phases()[*next_phase];
         let (context, given) = (transaction.context(), Given { arguments, earlier: outputs.earlier() });
@@ -236,6 +259,15 @@ impl Flight {
             positions.extend(part_of_it.map(|(at, _)| at as u16));
             make_ready(procedure, actions_at(phase, &positions), context, given, &mut actions)
         })?;
+        // In a first phase nothing has been done, and nothing need be held: others that wait for what the thread has to run next would
+        // wait behind it.
+        let mut lock_or_step_aside = |context: &mut Context, actions: &mut ReadyActions<'_>| {
+            names.extend(phase::names(actions));
+            match *next_phase == 0 && runs.may_step_aside(context) {
+                true => lock_at_once(procedure, context, actions, given),
+                false => lock(procedure, context, actions, given).map(|()| None),
+            }
+        };
         if !is_here {
             let defines = context.ddl.is_some() && !canary::is_back("parts-beside-definitions");
             *is_whole = runs.is_whole() || defines || procedure.plans().takes_whole(*next_phase);
@@ -260,17 +292,21 @@ impl Flight {
             if parts.len() > 1 {
                 // All at once, in the one order; its parts use the tables as they are under its intentions, which it keeps when
                 // they are gone.
-                lock(procedure, context, &mut actions, given)?;
+                if let Some(in_the_way) = lock_or_step_aside(context, &mut actions)? {
+                    return Ok(Step::Aside(in_the_way));
+                }
                 context.core.locks.leave_stint(&mut context.owner);
                 parts = place(context, &actions, positions.iter().copied(), here);
             }
             let is_elsewhere = parts.first().is_some_and(|part| part.queue != here.queue);
             if parts.len() > 1 || is_elsewhere {
                 let identified = if parts.len() > 1 { identified(&positions, &actions) } else { Vec::new() };
-                return Ok(Some(Elsewhere { parts, identified }));
+                return Ok(Step::Elsewhere(Elsewhere { parts, identified }));
             }
         }
-        lock(procedure, context, &mut actions, given)?;
+        if let Some(in_the_way) = lock_or_step_aside(context, &mut actions)? {
+            return Ok(Step::Aside(in_the_way));
+        }
         // By the tables as they are now that they are locked. In the flow's order no action lacks what those before it chose.
         let order = first.map(|first| in_turn(context, &actions, &positions, &first));
         let order = order.filter(|order| !order.is_sorted());
@@ -283,7 +319,7 @@ impl Flight {
             }
             Some(order) => run.in_turn(&mut actions, &positions, &order)?,
         }
-        Ok(None)
+        Ok(Step::Ran)
     }
 
     /// Puts the parts of the next phase on their queues; the first one has the transaction's own context.
@@ -331,15 +367,23 @@ impl Flight {
 
     /// Restarts the call, to run whole.
     fn run_whole(self, here: &Here<'_>) {
-        let Flight { call, mut runs, transaction, next_phase, .. } = self;
+        let Flight { call, mut runs, transaction, next_phase, names, .. } = self;
         call.procedure.plans().run_whole(next_phase);
         runs.end_parts(transaction);
+        here.queues.ended(here.runtime, &names);
         here.queues.restart(here.queue, Task::Call(call, Some(runs)), Duration::ZERO);
+    }
+
+    /// Lets others go first: a call that waits for its first locks on its thread would have another thread stand in, and that one the next.
+    fn step_aside(self, in_the_way: InTheWay, here: &Here<'_>) {
+        let Flight { call, mut runs, transaction, .. } = self;
+        let is_first = runs.step_aside(transaction);
+        here.queues.step_aside(here.queue, Task::Call(call, Some(runs)), in_the_way, !is_first);
     }
 
     /// Has its outcome, or runs again.
     fn end(self, outcome: Result<()>, here: &Here<'_>) {
-        let Flight { call, mut runs, transaction, outputs, .. } = self;
+        let Flight { call, mut runs, transaction, outputs, names, .. } = self;
         #[cfg(test)]
         here.queues.panic_at(Bug::End);
         let outcome = outcome.map(|()| outputs.into_values());
@@ -356,19 +400,23 @@ impl Flight {
                 Outcome::placed(values, ticket)
             }
             Run::Again(rest) => {
+                here.queues.ended(here.runtime, &names);
                 let again = Task::Call(call, Some(runs));
                 return here.queues.restart(here.queue, again, rest.unwrap_or_default());
             }
             Run::Failed(None, failure) => Outcome::failed(failure, None),
             Run::Failed(Some(transaction), failure) => transaction.failed(failure),
         };
+        here.queues.ended(here.runtime, &names);
         call.land(outcome, here);
     }
 
     /// A body has panicked. What the panic carries may rest on what the transaction has read (I3).
     fn end_by_panic(self, panic: Panic, here: &Here<'_>) {
-        let Flight { call, transaction, .. } = self;
-        call.land(transaction.failed(Failure::Panic(panic)), here);
+        let Flight { call, transaction, names, .. } = self;
+        let outcome = transaction.failed(Failure::Panic(panic));
+        here.queues.ended(here.runtime, &names);
+        call.land(outcome, here);
     }
 }
 

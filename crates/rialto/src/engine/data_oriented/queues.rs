@@ -10,20 +10,30 @@
 //! Their number changes while calls are under way ([`Dispatches`]): nothing is lost, and nothing waits for a change. Which
 //! thread runs an action is a matter of speed, its locks are where the routing rules have them.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
+use hashbrown::HashMap;
 use parking_lot::{Condvar, Mutex};
 use smallvec::SmallVec;
 
 use super::flight::{Here, Task};
 use crate::account::blocked::{Turns, take_turns};
 use crate::engine::Runtime;
-use crate::engine::servers::dispatch::{Dispatch, Standing, Waiter};
+use crate::engine::servers::dispatch::{Dispatch, Rest, Standing, Waiter};
 use crate::engine::servers::dispatches::Dispatches;
 use crate::error::{Error, Result};
 use crate::inside::InBody;
 use crate::txn::core::Core;
+
+/// How long a call is aside whom nobody calls: the lock that it met may be that of a transaction that is no call.
+const ASIDE: Duration = Duration::from_millis(1);
+
+/// For so many names there are calls aside; from then on rests end by themselves.
+const NAMES_MAX: usize = 4_096;
 
 /// How many tasks a thread takes off its queue under one hold of the latch.
 const GROUP: usize = 8;
@@ -46,6 +56,9 @@ pub(crate) struct Queues {
     /// The last one has, after the end: for who closes.
     empty: Condvar,
     admitted_max: usize,
+    /// The calls that are aside, and where they rest, by what they wait for.
+    aside: Mutex<HashMap<u64, VecDeque<(usize, Rest)>>>,
+    names_aside: AtomicUsize,
     /// All that were started, standbys too.
     threads: Mutex<Vec<JoinHandle<()>>>,
     /// A bug that tests put in.
@@ -92,6 +105,8 @@ impl Queues {
             room: Condvar::new(),
             empty: Condvar::new(),
             admitted_max: calls_max,
+            aside: Mutex::default(),
+            names_aside: AtomicUsize::new(0),
             threads: Mutex::default(),
             #[cfg(test)]
             bug: Mutex::default(),
@@ -221,8 +236,51 @@ impl Queues {
     }
 
     /// Puts a task aside that is to run again after a rest, on the queue of the thread that calls.
-    pub(super) fn restart(&self, queue: usize, task: Task, rest: std::time::Duration) {
+    pub(super) fn restart(&self, queue: usize, task: Task, rest: Duration) {
         self.queues.at(queue).restart(task, rest);
+    }
+
+    /// Puts a call aside, on the queue of the thread that calls, until another one that has this name ends ([`Queues::ended`]), or for a
+    /// short time. It holds nothing. One that was called and has come too late stands before the others.
+    pub(super) fn step_aside(&self, queue: usize, task: Task, name: Option<u64>, is_first: bool) {
+        let Some(name) = name else { return self.restart(queue, task, ASIDE) };
+        let mut aside = self.aside.lock();
+        let rest = self.queues.at(queue).restart(task, ASIDE);
+        if aside.len() >= NAMES_MAX {
+            // Their rests end by themselves.
+            aside.clear();
+        }
+        let waiting = aside.entry(name).or_default();
+        match is_first {
+            true => waiting.push_front((queue, rest)),
+            false => waiting.push_back((queue, rest)),
+        }
+        self.names_aside.store(aside.len(), Ordering::SeqCst);
+    }
+
+    /// A call that had these names holds nothing any more: of those that were put aside for one of them the first may try again.
+    pub(super) fn ended(self: &Arc<Queues>, runtime: &Arc<Runtime>, names: &[u64]) {
+        if self.names_aside.load(Ordering::SeqCst) == 0 {
+            return;
+        }
+        let mut aside = self.aside.lock();
+        let mut short_of: SmallVec<[usize; 4]> = SmallVec::new();
+        for name in names {
+            let Some(waiting) = aside.get_mut(name) else { continue };
+            // Some have run when their rests were over.
+            while let Some((queue, rest)) = waiting.pop_front() {
+                if let Some(has_hand) = self.queues.at(queue).hasten(rest) {
+                    short_of.extend((!has_hand).then_some(queue));
+                    break;
+                }
+            }
+            if waiting.is_empty() {
+                aside.remove(name);
+            }
+        }
+        self.names_aside.store(aside.len(), Ordering::SeqCst);
+        drop(aside);
+        short_of.into_iter().for_each(|queue| self.hire(runtime, queue));
     }
 
     /// Lets no more calls in, waits for those that are there, and ends the threads.

@@ -13,8 +13,7 @@
 //! - **D6** What is [begun](Standing::Begun) stands on the queue before what is new, each in the order in which it came; also where it
 //!   is put when a queue is given up. It is behind a group that has been taken off, as in D3.
 
-use std::cmp::{Ordering, Reverse};
-use std::collections::{BinaryHeap, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -56,31 +55,11 @@ enum Seat {
     Gone,
 }
 
-/// A request that rests before it runs again.
-struct Restart<J> {
+/// The rest of a request before it runs again: when it is over, and its number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(in crate::engine) struct Rest {
     due: Instant,
     number: u64,
-    job: J,
-}
-
-impl<J> PartialEq for Restart<J> {
-    fn eq(&self, other: &Self) -> bool {
-        self.cmp(other) == Ordering::Equal
-    }
-}
-
-impl<J> Eq for Restart<J> {}
-
-impl<J> PartialOrd for Restart<J> {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl<J> Ord for Restart<J> {
-    fn cmp(&self, other: &Self) -> Ordering {
-        (self.due, self.number).cmp(&(other.due, other.number))
-    }
 }
 
 /// What was counted.
@@ -101,7 +80,7 @@ struct State<J, W> {
     begun: VecDeque<J>,
     /// then these.
     new: VecDeque<J>,
-    restarts: BinaryHeap<Reverse<Restart<J>>>,
+    restarts: BTreeMap<Rest, J>,
     seats: Vec<Seat>,
     running: Option<usize>,
     ready: VecDeque<usize>,
@@ -139,7 +118,7 @@ pub(in crate::engine) struct Dispatch<J, W> {
 
 impl<J, W> State<J, W> {
     fn restart_is_due(&self) -> bool {
-        self.restarts.peek().is_some_and(|Reverse(first)| first.due <= Instant::now())
+        self.restarts.first_key_value().is_some_and(|(first, _)| first.due <= Instant::now())
     }
 
     fn queued(&self) -> usize {
@@ -238,7 +217,7 @@ impl<J, W: Waiter> Dispatch<J, W> {
         let state = State {
             begun: VecDeque::new(),
             new: VecDeque::with_capacity(length),
-            restarts: BinaryHeap::new(),
+            restarts: BTreeMap::new(),
             seats: vec![Seat::Idle; executors],
             running: None,
             ready: VecDeque::with_capacity(executors),
@@ -357,8 +336,8 @@ impl<J, W: Waiter> Dispatch<J, W> {
                 state = self.state.lock();
                 continue;
             }
-            let first = state.restarts.peek().filter(|_| state.running.is_none());
-            let limit = first.map(|Reverse(first)| first.due.saturating_duration_since(Instant::now()));
+            let first = state.restarts.first_key_value().filter(|_| state.running.is_none());
+            let limit = first.map(|(first, _)| first.due.saturating_duration_since(Instant::now()));
             state = self.bells[me].wait(state, limit);
             has_napped = false;
             if state.running.is_none() {
@@ -371,7 +350,7 @@ impl<J, W: Waiter> Dispatch<J, W> {
     /// told of each place, they would wake for each.
     fn take(&self, state: &mut State<J, W>, told: &mut Told<W>) -> Option<J> {
         if state.restart_is_due() {
-            return state.restarts.pop().map(|Reverse(first)| first.job);
+            return state.restarts.pop_first().map(|(_, job)| job);
         }
         if state.allowed() == 0 {
             return None;
@@ -384,11 +363,25 @@ impl<J, W: Waiter> Dispatch<J, W> {
     }
 
     /// The request is to run again, after a rest.
-    pub fn restart(&self, job: J, rest: Duration) {
+    pub fn restart(&self, job: J, rest: Duration) -> Rest {
         let mut state = self.state.lock();
         state.counts.restarted += 1;
-        let number = state.counts.restarted;
-        state.restarts.push(Reverse(Restart { due: Instant::now() + rest, number, job }));
+        let rest = Rest { due: Instant::now() + rest, number: state.counts.restarted };
+        state.restarts.insert(rest, job);
+        rest
+    }
+
+    /// A request that rests is to run now. None: it does so already, or has; false: nobody is there to run it, so that a standby has
+    /// to be hired.
+    pub fn hasten(&self, rest: Rest) -> Option<bool> {
+        let mut state = self.state.lock();
+        let job = state.restarts.remove(&rest)?;
+        state.begun.push_back(job);
+        if state.running.is_none() {
+            self.appoint(&mut state);
+        }
+        state.check();
+        Some(!state.wants_hand())
     }
 
     /// The executor that runs is about to block: another one may run. False: nobody is there who could, so that a standby has

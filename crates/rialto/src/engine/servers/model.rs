@@ -123,10 +123,21 @@ struct Case {
     restarts: Option<u32>,
     /// Whether the server is closed before everything is answered.
     closes_early: bool,
+    /// Whether one that runs twice rests until another thread hastens it.
+    hastened: bool,
 }
 
-const CASES: [Case; 7] = [
-    Case { queue: 1, executors: 1, senders: 2, each: 2, blocks: None, restarts: None, closes_early: false },
+const CASES: [Case; 9] = [
+    Case {
+        queue: 1,
+        executors: 1,
+        senders: 2,
+        each: 2,
+        blocks: None,
+        restarts: None,
+        closes_early: false,
+        hastened: false,
+    },
     Case {
         queue: 2,
         executors: 2,
@@ -135,6 +146,7 @@ const CASES: [Case; 7] = [
         blocks: Some(0),
         restarts: None,
         closes_early: false,
+        hastened: false,
     },
     Case {
         queue: 1,
@@ -144,6 +156,7 @@ const CASES: [Case; 7] = [
         blocks: Some(1),
         restarts: None,
         closes_early: false,
+        hastened: false,
     },
     // Everybody blocks.
     Case {
@@ -154,6 +167,7 @@ const CASES: [Case; 7] = [
         blocks: Some(0),
         restarts: None,
         closes_early: false,
+        hastened: false,
     },
     Case {
         queue: 2,
@@ -163,6 +177,7 @@ const CASES: [Case; 7] = [
         blocks: None,
         restarts: Some(1),
         closes_early: false,
+        hastened: false,
     },
     Case {
         queue: 2,
@@ -172,8 +187,39 @@ const CASES: [Case; 7] = [
         blocks: Some(0),
         restarts: Some(1),
         closes_early: true,
+        hastened: false,
     },
-    Case { queue: 1, executors: 2, senders: 2, each: 2, blocks: Some(0), restarts: None, closes_early: true },
+    Case {
+        queue: 1,
+        executors: 2,
+        senders: 2,
+        each: 2,
+        blocks: Some(0),
+        restarts: None,
+        closes_early: true,
+        hastened: false,
+    },
+    // Who rests is called.
+    Case {
+        queue: 4,
+        executors: 2,
+        senders: 2,
+        each: 2,
+        blocks: None,
+        restarts: Some(1),
+        closes_early: false,
+        hastened: true,
+    },
+    Case {
+        queue: 4,
+        executors: 2,
+        senders: 2,
+        each: 2,
+        blocks: Some(0),
+        restarts: Some(1),
+        closes_early: true,
+        hastened: true,
+    },
 ];
 
 /// Runs one case; every request that was put on the queue is answered, once.
@@ -199,7 +245,12 @@ fn serve(case: Case) {
                     running.fetch_sub(1, Ordering::SeqCst);
                     if case.restarts == Some(job.number) && !rerun.contains(&job) {
                         rerun.push(job);
-                        dispatch.restart(job, Duration::ZERO);
+                        let rest =
+                            dispatch.restart(job, if case.hastened { FOR_EVER } else { Duration::ZERO });
+                        if case.hastened {
+                            let dispatch = dispatch.clone();
+                            thread::spawn(move || assert!(dispatch.hasten(rest).is_some(), "it rests"));
+                        }
                     } else {
                         assert!(mailboxes[job.sender].put(job).is_ok());
                     }
