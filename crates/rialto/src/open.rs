@@ -260,8 +260,8 @@ impl CheckpointSource for Source {
     fn forward_ns(&self) -> Option<f64> {
         let core = &*self.core;
         let packets = core.commits.log.place().0 - core.storage.opened_at.0;
-        let run_ns: u64 = core.commits.accounts.read().iter().map(|account| account.time.run_ns).sum();
-        (packets > 0).then(|| run_ns as f64 / packets as f64 / self.recovery_threads as f64)
+        (packets > 0)
+            .then(|| core.commits.accounts.run_ns() as f64 / packets as f64 / self.recovery_threads as f64)
     }
 
     fn tell(&self, text: &str) {

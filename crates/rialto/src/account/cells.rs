@@ -170,6 +170,13 @@ impl Accounts {
         Writers::One.add(&self.contexts[context].cell(procedure).colours, 1);
     }
 
+    /// How long all transactions have run so far, in nanoseconds: one counter of each cell, where [`Accounts::read`] adds up hundreds.
+    pub fn run_ns(&self) -> u64 {
+        let sets = self.contexts.iter().chain(&self.tickets).filter_map(|set| set.cells.get());
+        let cells = sets.flat_map(|cells| cells.iter().filter_map(OnceLock::get));
+        cells.map(|cell| cell.run_ns.load(Ordering::Relaxed)).sum()
+    }
+
     /// The accounts that something was counted in.
     pub fn read(&self) -> Vec<ProcedureAccount> {
         let named = self.names.all().into_iter();
@@ -226,6 +233,7 @@ mod tests {
         assert_eq!(read.iter().map(|account| account.name.as_str()).collect::<Vec<_>>(), ["pay", "look"]);
         let (pay, look) = (&read[0], &read[1]);
         assert_eq!((pay.committed, pay.aborted, pay.response.count(), pay.run.count()), (3, 0, 3, 3));
+        assert_eq!(accounts.run_ns(), read.iter().map(|account| account.time.run_ns).sum::<u64>());
         assert_eq!((pay.lock_wait.count(), pay.latch_wait.count(), pay.log_wait.count()), (1, 1, 2));
         assert_eq!((pay.time.run_ns, pay.time.log_wait_ns), (3_000, 2_500));
         assert_eq!(pay.time.response(), Duration::from_nanos(1_510 + 1_007 + 3_000));

@@ -35,6 +35,9 @@ const ASIDE: Duration = Duration::from_millis(1);
 /// For so many names there are calls aside; from then on rests end by themselves.
 const NAMES_MAX: usize = 4_096;
 
+/// So often a thread that finds nothing to run looks again before it sleeps.
+const LOOKS: usize = 20;
+
 /// How many tasks a thread takes off its queue under one hold of the latch.
 const GROUP: usize = 8;
 
@@ -175,13 +178,25 @@ impl Queues {
             };
             let here = Here { runtime: &runtime, core: &runtime.core, queues: &queues, queue };
             let unseated = EndsProcess;
-            while let Some(task) = queues.queues.at(queue).next(seat, || ()) {
+            while let Some(task) = queues.queues.at(queue).next(seat, || queues.look_a_while(queue)) {
                 task.run(&here);
             }
             std::mem::forget(unseated);
         })?;
         self.threads.lock().push(thread);
         Ok(())
+    }
+
+    /// There is nothing to run: lets others have the processor for a moment before the thread sleeps. Those who put something on its queue
+    /// meanwhile wake nobody, and do not wait for one that wakes.
+    fn look_a_while(&self, queue: usize) {
+        for _ in 0..LOOKS {
+            std::thread::yield_now();
+            let (_, is_called) = self.queues.at(queue).load();
+            if is_called {
+                return;
+            }
+        }
     }
 
     /// No thread is there to run what is on a queue: one is hired. If the system has no thread left, the task waits until one of
