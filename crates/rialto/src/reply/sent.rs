@@ -15,6 +15,9 @@ use crate::log::Listener;
 use crate::opening::Opening;
 use crate::row::Value;
 
+/// So often a thread looks for an outcome before it sleeps.
+const LOOKS: usize = 20;
+
 /// A call of a procedure on its way ([`Database::send_call`](crate::Database::send_call)): first to its place in the log, then
 /// to being durable.
 ///
@@ -56,6 +59,17 @@ impl Sent {
         }
     }
 
+    /// Lets those who run the call have the processor for a moment, before the thread sleeps and has to be woken.
+    fn look_a_while(&mut self) {
+        for _ in 0..LOOKS {
+            self.look();
+            match self.way {
+                Way::Flying(_) => std::thread::yield_now(),
+                Way::Landed(_) | Way::Told => return,
+            }
+        }
+    }
+
     /// Takes the outcome, if there is one.
     fn look(&mut self) {
         if let Way::Flying(call) = &self.way
@@ -73,7 +87,7 @@ impl Sent {
     /// hold what the call waits for.
     pub fn wait(mut self) -> Result<Vec<Value>> {
         drop(InBody::enter(self.database)?);
-        self.look();
+        self.look_a_while();
         match self.way {
             Way::Flying(_) => Bell::block_on(|waker| self.poll_by(|| Listener::own(waker))),
             Way::Landed(_) | Way::Told => self.take().wait(),
@@ -86,6 +100,7 @@ impl Sent {
     /// As [`Sent::wait`], but for what may become of the log later. A failure is told when what the call read is durable.
     pub fn wait_for_place(mut self) -> Result<(Vec<Value>, Ticket)> {
         drop(InBody::enter(self.database)?);
+        self.look_a_while();
         if let Way::Flying(call) = &self.way {
             let ask = |waker: &_| match call.landing().take_or_wake(|| Listener::own(waker), Until::Placed) {
                 Some(outcome) => Poll::Ready(outcome),
