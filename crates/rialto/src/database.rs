@@ -224,7 +224,8 @@ impl Database {
         self.core().storage.catalog.version()
     }
 
-    /// Who waits for whom, right now. With local locks, who waits at an executor that a long body has in its hands is left out.
+    /// Who waits for whom, right now. With local locks, who waits at an executor that a long body has in its hands is left out; so are
+    /// calls of procedures that threads run, as long as they step aside for their first locks, a quarter of their lock time-out at most.
     pub fn lock_waits(&self) -> Vec<LockWait> {
         let core = self.core();
         let waits = core.locks.waits().into_iter();

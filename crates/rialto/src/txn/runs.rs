@@ -103,15 +103,16 @@ impl Runs {
         context.choices.lock_wait == LockPolicy::Wait && self.first_aside.is_none_or(has_time)
     }
 
-    /// Ends a run that has done nothing but ask for locks. What it is aside for counts as a wait for a lock. Whether it is the first time.
-    pub(crate) fn step_aside(&mut self, mut transaction: Transaction<'static>) -> bool {
+    /// Ends a run that has done nothing but ask for locks. What it is aside for counts as a wait for a lock. How long ago the first such
+    /// run ended.
+    pub(crate) fn step_aside(&mut self, mut transaction: Transaction<'static>) -> Duration {
         let context = transaction.context();
         context.end_undone();
         self.lock_wait_ns += context.lock_wait_ns;
         self.note_canceller(context);
         let now = Moment::now();
         (self.asides, self.last_aside) = (self.asides + 1, Some(now));
-        self.first_aside.replace(self.first_aside.unwrap_or(now)).is_none()
+        Duration::from_nanos(now.ns_since(*self.first_aside.get_or_insert(now)))
     }
 
     /// A run ends that is not the last: its canceller cancels the next one too, if it has not done so already.

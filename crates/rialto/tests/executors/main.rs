@@ -1,5 +1,6 @@
 //! The data-oriented engine: executors, the threads that own them, routing, and bodies that take their time.
 
+mod aside;
 #[path = "../common/mod.rs"]
 mod common;
 mod ends_beside_bodies;

@@ -377,8 +377,8 @@ impl Flight {
     /// Lets others go first: a call that waits for its first locks on its thread would have another thread stand in, and that one the next.
     fn step_aside(self, in_the_way: InTheWay, here: &Here<'_>) {
         let Flight { call, mut runs, transaction, .. } = self;
-        let is_first = runs.step_aside(transaction);
-        here.queues.step_aside(here.queue, Task::Call(call, Some(runs)), in_the_way, !is_first);
+        let waited = runs.step_aside(transaction);
+        here.queues.step_aside(here.queue, Task::Call(call, Some(runs)), in_the_way, waited);
     }
 
     /// Has its outcome, or runs again.

@@ -29,8 +29,9 @@ use crate::error::{Error, Result};
 use crate::inside::InBody;
 use crate::txn::core::Core;
 
-/// How long a call is aside whom nobody calls: the lock that it met may be that of a transaction that is no call.
-const ASIDE: Duration = Duration::from_millis(1);
+/// How long a call is aside that nobody calls: the lock that it met may be that of a transaction that is no call.
+const ASIDE_MIN: Duration = Duration::from_millis(1);
+const ASIDE_MAX: Duration = Duration::from_millis(32);
 
 /// For so many names there are calls aside; from then on rests end by themselves.
 const NAMES_MAX: usize = 4_096;
@@ -256,19 +257,21 @@ impl Queues {
     }
 
     /// Puts a call aside, on the queue of the thread that calls, until another one that has this name ends ([`Queues::ended`]), or for a
-    /// short time. It holds nothing. One that was called and has come too late stands before the others.
-    pub(super) fn step_aside(&self, queue: usize, task: Task, name: Option<u64>, is_first: bool) {
-        let Some(name) = name else { return self.restart(queue, task, ASIDE) };
+    /// short time. It holds nothing. One that has waited before stands before the others.
+    pub(super) fn step_aside(&self, queue: usize, task: Task, name: Option<u64>, waited: Duration) {
+        // In proportion to what it has waited: a lock that is held for long is not asked for all the time.
+        let rest = (waited / 2).clamp(ASIDE_MIN, ASIDE_MAX);
+        let Some(name) = name else { return self.restart(queue, task, rest) };
         let mut aside = self.aside.lock();
-        let rest = self.queues.at(queue).restart(task, ASIDE);
+        let rest = self.queues.at(queue).restart(task, rest);
         if aside.len() >= NAMES_MAX {
             // Their rests end by themselves.
             aside.clear();
         }
         let waiting = aside.entry(name).or_default();
-        match is_first {
-            true => waiting.push_front((queue, rest)),
-            false => waiting.push_back((queue, rest)),
+        match waited.is_zero() {
+            true => waiting.push_back((queue, rest)),
+            false => waiting.push_front((queue, rest)),
         }
         self.names_aside.store(aside.len(), Ordering::SeqCst);
     }

@@ -1,0 +1,185 @@
+//! Calls that step aside for their first locks: they hold nothing meanwhile, keep no thread, and wait as others do in all that a caller sees.
+
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use crate::common::until;
+use rialto::io::MemoryDisk;
+use rialto::row::{Column, ColumnType, Value};
+use rialto::{
+    Action, Checkpointing, Database, Durability, Error, Flow, LockForm, LockPolicy, Options, Planning,
+    Procedure, Result, TableDef, TxOptions,
+};
+
+const KEYS: i32 = 64;
+
+/// The names of the threads that bodies have run on.
+type RanOn = Arc<Mutex<Vec<String>>>;
+
+/// Counts one key, or one after the other in one phase.
+fn open(threads: usize, lock_timeout: Duration) -> (Database, RanOn) {
+    let ran_on = RanOn::default();
+    let notes = ran_on.clone();
+    let add = move |by: usize| {
+        let notes = notes.clone();
+        let add = move |tx: &mut rialto::Transaction,
+                        arguments: &rialto::Arguments<'_>,
+                        _: &mut rialto::Outputs| {
+            notes.lock().unwrap().push(std::thread::current().name().unwrap_or_default().to_owned());
+            tx.modify(arguments.table()?, arguments.get::<i32>(by)?, |row| row.add_i64(1, 1).map(drop))
+                .map(drop)
+        };
+        Action::exclusive("counters", add).by_argument(by)
+    };
+    let options = Options {
+        memory_bytes: 64 << 20,
+        checkpoint: Checkpointing::None,
+        durability: Durability::Memory,
+        locks: LockForm::Local,
+        executors: 2,
+        executor_threads: threads,
+        planning: Planning::Parallel,
+        lock_timeout,
+        procedures: vec![
+            Procedure::new("add", [ColumnType::Int4], add(0)),
+            Procedure::new("add_two", [ColumnType::Int4; 2], Flow::new().phase([add(0), add(1)])),
+        ],
+        ..Options::default()
+    };
+    let db = Database::open_on(MemoryDisk::new(), options).unwrap();
+    let columns = vec![Column::new("id", ColumnType::Int4), Column::new("n", ColumnType::Int8)];
+    db.transact(|tx| {
+        let table = tx.create_table(&TableDef::new("counters", columns.clone()).with_primary_key(&["id"]))?;
+        (0..KEYS).try_for_each(|id| tx.insert(&table, &[Value::Int4(id), Value::Int8(0)]))
+    })
+    .unwrap();
+    db.set_routing("counters", rialto::row::WhichIndex::Primary, &[vec![Value::Int4(KEYS / 2)]]).unwrap();
+    (db, ran_on)
+}
+
+/// A transaction that holds a key's lock.
+fn hold(db: &Database, key: i32) -> rialto::Transaction<'static> {
+    let table = db.table("counters").unwrap();
+    let mut holder = db.begin().unwrap();
+    assert!(holder.get_for_update(&table, key).unwrap().is_some());
+    holder
+}
+
+fn counted(db: &Database, key: i32) -> i64 {
+    let table = db.table("counters").unwrap();
+    db.transact(|tx| tx.look(&table, key, |row| row.get_i64(1))).unwrap().expect("it is there").unwrap()
+}
+
+/// Threads would stand in for the one that waits, and for each other.
+#[test]
+fn a_thread_runs_on_while_calls_wait_for_their_first_locks() {
+    let (db, ran_on) = open(1, Duration::from_secs(400));
+    let holder = hold(&db, 0);
+    let waiting: Vec<_> = (0..50).map(|_| db.send_call("add", &[Value::Int4(0)]).unwrap()).collect();
+    for _ in 0..100 {
+        db.call("add", &[Value::Int4(1)]).unwrap();
+    }
+    {
+        let ran_on = ran_on.lock().unwrap();
+        assert_eq!(ran_on.len(), 100, "none of the others has run");
+        assert!(ran_on.iter().all(|thread| thread == "executor-0"), "{ran_on:?}");
+    }
+    assert_eq!(db.metrics().aborted, 0, "a run that steps aside is no abort");
+    holder.abort().unwrap();
+    waiting.into_iter().for_each(|call| drop(call.wait().unwrap()));
+    assert_eq!((counted(&db, 0), counted(&db, 1)), (50, 100));
+    let metrics = db.metrics();
+    assert_eq!((metrics.aborted, metrics.aborted_deadlock), (0, 0));
+    let accounts = db.procedure_accounts();
+    let add = accounts.iter().find(|account| account.name == "add").expect("it has run");
+    assert_eq!(add.lock_wait.count(), 50, "those who were aside have waited for a lock, and no others");
+    db.close().unwrap();
+}
+
+#[test]
+fn a_call_that_is_aside_times_out_as_others_do() {
+    let (db, _) = open(1, Duration::from_millis(300));
+    let holder = hold(&db, 0);
+    let began = Instant::now();
+    let outcome = db.call("add", &[Value::Int4(0)]);
+    assert!(matches!(outcome, Err(Error::LockTimeout { .. })), "{outcome:?}");
+    assert!(began.elapsed() >= Duration::from_millis(300));
+    holder.abort().unwrap();
+    db.call("add", &[Value::Int4(0)]).unwrap();
+    assert_eq!(counted(&db, 0), 1);
+    db.close().unwrap();
+}
+
+#[test]
+fn a_call_that_may_not_wait_does_not_step_aside() {
+    let (db, _) = open(1, Duration::from_secs(400));
+    let holder = hold(&db, 0);
+    let refuse = TxOptions { lock_wait: LockPolicy::Refuse, ..TxOptions::default() };
+    let outcome = db.call_with(&refuse, "add", &[Value::Int4(0)]);
+    assert!(matches!(outcome, Err(Error::WouldWait { .. })), "{outcome:?}");
+    drop(holder);
+    db.close().unwrap();
+}
+
+#[test]
+fn a_call_that_is_aside_hears_its_time_limit() {
+    let (db, _) = open(1, Duration::from_secs(400));
+    let holder = hold(&db, 0);
+    let limited = TxOptions { timeout: Some(Duration::from_millis(100)), ..TxOptions::default() };
+    let outcome = db.call_with(&limited, "add", &[Value::Int4(0)]);
+    assert!(matches!(outcome, Err(Error::Timeout { .. })), "{outcome:?}");
+    drop(holder);
+    db.close().unwrap();
+}
+
+/// A close waits for calls on their way; one that is aside goes on when the lock is free.
+#[test]
+fn a_close_loses_no_call_that_is_aside() -> Result<()> {
+    let (db, _) = open(2, Duration::from_secs(400));
+    let holder = hold(&db, 0);
+    let mut waiting: Vec<_> = (0..20)
+        .map(|nth| db.send_call("add_two", &[Value::Int4(0), Value::Int4(KEYS - 1 - nth)]))
+        .collect::<Result<_>>()?;
+    std::thread::scope(|scope| {
+        let closer = scope.spawn(|| db.clone().close());
+        until("the close has begun", || db.call("add", &[Value::Int4(1)]) == Err(Error::Closed));
+        assert!(waiting.iter_mut().all(|call| !call.is_done()), "the lock is held");
+        holder.abort().unwrap_or_default();
+        for call in waiting {
+            match call.wait() {
+                Ok(_) | Err(Error::Closed) => {}
+                Err(other) => panic!("{other}"),
+            }
+        }
+        closer.join().expect("no panic")
+    })
+}
+
+/// Calls of all keys of two threads, each of two of them, with hardly any that do not meet: each happens once, whoever goes first.
+#[test]
+fn calls_that_meet_all_the_time_are_all_done_once() {
+    const CLIENTS: i32 = 4;
+    const EACH: i32 = 2_000;
+    let (db, _) = open(2, Duration::from_secs(400));
+    std::thread::scope(|scope| {
+        for client in 0..CLIENTS {
+            let db = &db;
+            scope.spawn(move || {
+                let mut sent = std::collections::VecDeque::new();
+                for nth in 0..EACH {
+                    // Four hot keys, two of each thread.
+                    let (one, other) = ((client + nth) % 2, KEYS - 1 - nth % 2);
+                    sent.push_back(db.send_call("add_two", &[Value::Int4(one), Value::Int4(other)]).unwrap());
+                    if sent.len() == 64 {
+                        sent.pop_front().expect("it is full").wait().unwrap();
+                    }
+                }
+                sent.into_iter().for_each(|call| drop(call.wait().unwrap()));
+            });
+        }
+    });
+    let all: i64 = (0..KEYS).map(|key| counted(&db, key)).sum();
+    assert_eq!(all, 2 * i64::from(CLIENTS * EACH));
+    assert_eq!(db.metrics().aborted, 0);
+    db.close().unwrap();
+}
