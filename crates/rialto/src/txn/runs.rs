@@ -15,8 +15,12 @@ use crate::io::Moment;
 use crate::rarely::rarely;
 use crate::reply::Failure;
 
-/// A transaction steps aside for at most one in so many of its lock time-out.
-const ASIDE_PART: u128 = 4;
+/// How long a run is aside that nobody calls: the lock that it met may be that of a transaction that calls nobody.
+pub(crate) const ASIDE: Duration = Duration::from_millis(5);
+/// After so many of these its transaction waits in line.
+const ASIDE_IN_VAIN_MAX: u32 = 2;
+/// And after so many in all: others may come before it whenever it is called.
+const ASIDES_MAX: u32 = 64;
 
 /// How one run of a transaction ended.
 pub(crate) enum Run<T> {
@@ -35,8 +39,10 @@ pub(crate) struct Runs {
     attempts: u32,
     /// Of those, how many a black/white checkpoint ended.
     mixed: u32,
-    /// And how many only asked for locks, and stepped aside; since when, the first time and the last.
+    /// And how many only asked for locks, and stepped aside; after how many of these nobody called it. Since when, the first time and the
+    /// last.
     asides: u32,
+    in_vain: u32,
     first_aside: Option<Moment>,
     last_aside: Option<Moment>,
     /// When the first began.
@@ -60,6 +66,7 @@ impl Runs {
             attempts: 0,
             mixed: 0,
             asides: 0,
+            in_vain: 0,
             first_aside: None,
             last_aside: None,
             started: None,
@@ -95,24 +102,32 @@ impl Runs {
         self.note_canceller(context);
     }
 
-    /// Whether a run that has done nothing yet may step aside for a lock, in place of a wait for it: its transaction waits as
-    /// others do, and has not been aside for a good part of the time that it may wait.
+    /// Whether a run that has done nothing yet may step aside for a lock, in place of a wait for it in line: its transaction waits as
+    /// others do, and has not done so in vain.
     pub(crate) fn may_step_aside(&self, context: &Context) -> bool {
-        let limit_ns = context.choices.lock_timeout.as_nanos() / ASIDE_PART;
-        let has_time = |since| u128::from(Moment::now().ns_since(since)) < limit_ns;
-        context.choices.lock_wait == LockPolicy::Wait && self.first_aside.is_none_or(has_time)
+        context.choices.lock_wait == LockPolicy::Wait
+            && self.in_vain < ASIDE_IN_VAIN_MAX
+            && self.asides < ASIDES_MAX
+            && self.waited_aside() <= context.choices.lock_timeout / 4
     }
 
-    /// Ends a run that has done nothing but ask for locks. What it is aside for counts as a wait for a lock. How long ago the first such
-    /// run ended.
-    pub(crate) fn step_aside(&mut self, mut transaction: Transaction<'static>) -> Duration {
-        let context = transaction.context();
+    /// How long ago it stepped aside first.
+    pub(crate) fn waited_aside(&self) -> Duration {
+        self.first_aside.map_or(Duration::ZERO, |since| Duration::from_nanos(Moment::now().ns_since(since)))
+    }
+
+    /// Ends a run that has done nothing but ask for locks. What it is aside for counts as a wait for a lock.
+    pub(crate) fn step_aside(&mut self, mut transaction: Transaction<'static>) {
+        let (context, now) = (transaction.context(), Moment::now());
+        // What it met was no lock, or took long to meet: a lock table that a body has out. That is waited for once.
+        if now.ns_since(context.began) > ASIDE.as_nanos() as u64 / 4 {
+            self.in_vain = ASIDE_IN_VAIN_MAX;
+        }
         context.end_undone();
         self.lock_wait_ns += context.lock_wait_ns;
         self.note_canceller(context);
-        let now = Moment::now();
         (self.asides, self.last_aside) = (self.asides + 1, Some(now));
-        Duration::from_nanos(now.ns_since(*self.first_aside.get_or_insert(now)))
+        self.first_aside.get_or_insert(now);
     }
 
     /// A run ends that is not the last: its canceller cancels the next one too, if it has not done so already.
@@ -141,7 +156,9 @@ impl Runs {
     #[inline(never)]
     pub(crate) fn begin(&mut self, core: &Arc<Core>, options: &TxOptions) -> Result<Transaction<'static>> {
         if let Some(aside) = self.last_aside.take() {
-            self.lock_wait_ns += Moment::now().ns_since(aside);
+            let rested_ns = Moment::now().ns_since(aside);
+            self.lock_wait_ns += rested_ns;
+            self.in_vain += u32::from(rested_ns >= ASIDE.as_nanos() as u64);
         }
         let mut transaction = start(core, options, self.started)?;
         let context = transaction.context();

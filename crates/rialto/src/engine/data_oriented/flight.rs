@@ -263,10 +263,17 @@ impl Flight {
         // wait behind it.
         let mut lock_or_step_aside = |context: &mut Context, actions: &mut ReadyActions<'_>| {
             names.extend(phase::names(actions));
-            match *next_phase == 0 && runs.may_step_aside(context) {
-                true => lock_at_once(procedure, context, actions, given),
-                false => lock(procedure, context, actions, given).map(|()| None),
+            if *next_phase == 0 && runs.may_step_aside(context) {
+                return lock_at_once(procedure, context, actions, given);
             }
+            // One time-out for what it was aside for and what it waits for now.
+            let limit = context.choices.lock_timeout;
+            if *next_phase == 0 {
+                context.choices.lock_timeout = limit.saturating_sub(runs.waited_aside());
+            }
+            let locked = lock(procedure, context, actions, given);
+            context.choices.lock_timeout = limit;
+            locked.map(|()| None)
         };
         if !is_here {
             let defines = context.ddl.is_some() && !canary::is_back("parts-beside-definitions");
@@ -377,8 +384,8 @@ impl Flight {
     /// Lets others go first: a call that waits for its first locks on its thread would have another thread stand in, and that one the next.
     fn step_aside(self, in_the_way: InTheWay, here: &Here<'_>) {
         let Flight { call, mut runs, transaction, .. } = self;
-        let waited = runs.step_aside(transaction);
-        here.queues.step_aside(here.queue, Task::Call(call, Some(runs)), in_the_way, waited);
+        runs.step_aside(transaction);
+        here.queues.step_aside(here.queue, Task::Call(call, Some(runs)), in_the_way);
     }
 
     /// Has its outcome, or runs again.

@@ -23,15 +23,13 @@ use smallvec::SmallVec;
 use super::flight::{Here, Task};
 use crate::account::blocked::{Turns, take_turns};
 use crate::engine::Runtime;
+use crate::engine::phase::InTheWay;
 use crate::engine::servers::dispatch::{Dispatch, Rest, Standing, Waiter};
 use crate::engine::servers::dispatches::Dispatches;
 use crate::error::{Error, Result};
 use crate::inside::InBody;
 use crate::txn::core::Core;
-
-/// How long a call is aside that nobody calls: the lock that it met may be that of a transaction that is no call.
-const ASIDE_MIN: Duration = Duration::from_millis(1);
-const ASIDE_MAX: Duration = Duration::from_millis(32);
+use crate::txn::runs::ASIDE;
 
 /// For so many names there are calls aside; from then on rests end by themselves.
 const NAMES_MAX: usize = 4_096;
@@ -257,22 +255,24 @@ impl Queues {
     }
 
     /// Puts a call aside, on the queue of the thread that calls, until another one that has this name ends ([`Queues::ended`]), or for a
-    /// short time. It holds nothing. One that has waited before stands before the others.
-    pub(super) fn step_aside(&self, queue: usize, task: Task, name: Option<u64>, waited: Duration) {
-        // In proportion to what it has waited: a lock that is held for long is not asked for all the time.
-        let rest = (waited / 2).clamp(ASIDE_MIN, ASIDE_MAX);
-        let Some(name) = name else { return self.restart(queue, task, rest) };
+    /// short time. It holds nothing.
+    pub(super) fn step_aside(&self, queue: usize, task: Task, name: InTheWay) {
+        let Some(name) = name else {
+            self.queues.at(queue).put_aside(task, ASIDE);
+            return;
+        };
         let mut aside = self.aside.lock();
-        let rest = self.queues.at(queue).restart(task, rest);
+        let rest = self.queues.at(queue).put_aside(task, ASIDE);
         if aside.len() >= NAMES_MAX {
             // Their rests end by themselves.
             aside.clear();
         }
         let waiting = aside.entry(name).or_default();
-        match waited.is_zero() {
-            true => waiting.push_back((queue, rest)),
-            false => waiting.push_front((queue, rest)),
+        // All rest for the same time, so these are first.
+        while waiting.front().is_some_and(|(_, rest)| rest.is_over()) {
+            waiting.pop_front();
         }
+        waiting.push_back((queue, rest));
         self.names_aside.store(aside.len(), Ordering::SeqCst);
     }
 

@@ -60,6 +60,15 @@ enum Seat {
 pub(in crate::engine) struct Rest {
     due: Instant,
     number: u64,
+    /// It has stepped aside, and holds up nobody.
+    is_aside: bool,
+}
+
+impl Rest {
+    /// Whether it is over.
+    pub fn is_over(&self) -> bool {
+        self.due <= Instant::now()
+    }
 }
 
 /// What was counted.
@@ -81,6 +90,8 @@ struct State<J, W> {
     /// then these.
     new: VecDeque<J>,
     restarts: BTreeMap<Rest, J>,
+    /// How many of these have stepped aside.
+    asides: usize,
     seats: Vec<Seat>,
     running: Option<usize>,
     ready: VecDeque<usize>,
@@ -118,7 +129,7 @@ pub(in crate::engine) struct Dispatch<J, W> {
 
 impl<J, W> State<J, W> {
     fn restart_is_due(&self) -> bool {
-        self.restarts.first_key_value().is_some_and(|(first, _)| first.due <= Instant::now())
+        self.restarts.first_key_value().is_some_and(|(first, _)| first.is_over())
     }
 
     fn queued(&self) -> usize {
@@ -127,7 +138,7 @@ impl<J, W> State<J, W> {
 
     /// How many requests may be run now: nothing new is begun while too many rest.
     fn allowed(&self) -> usize {
-        if self.restarts.len() < RESTARTS_MAX { self.queued() } else { self.begun.len() }
+        if self.restarts.len() - self.asides < RESTARTS_MAX { self.queued() } else { self.begun.len() }
     }
 
     fn pop(&mut self) -> Option<J> {
@@ -218,6 +229,7 @@ impl<J, W: Waiter> Dispatch<J, W> {
             begun: VecDeque::new(),
             new: VecDeque::with_capacity(length),
             restarts: BTreeMap::new(),
+            asides: 0,
             seats: vec![Seat::Idle; executors],
             running: None,
             ready: VecDeque::with_capacity(executors),
@@ -349,8 +361,11 @@ impl<J, W: Waiter> Dispatch<J, W> {
     /// Takes what is to be run next off the queue. Those who wait for room are told of it when half of the queue is free:
     /// told of each place, they would wake for each.
     fn take(&self, state: &mut State<J, W>, told: &mut Told<W>) -> Option<J> {
-        if state.restart_is_due() {
-            return state.restarts.pop_first().map(|(_, job)| job);
+        // Others may wait for what is begun.
+        if state.begun.is_empty() && state.restart_is_due() {
+            let (rest, job) = state.restarts.pop_first()?;
+            state.asides -= usize::from(rest.is_aside);
+            return Some(job);
         }
         if state.allowed() == 0 {
             return None;
@@ -364,10 +379,20 @@ impl<J, W: Waiter> Dispatch<J, W> {
 
     /// The request is to run again, after a rest.
     pub fn restart(&self, job: J, rest: Duration) -> Rest {
+        self.rest(job, rest, false)
+    }
+
+    /// The same for a request that has done nothing: there may be as many of these as there are.
+    pub fn put_aside(&self, job: J, rest: Duration) -> Rest {
+        self.rest(job, rest, true)
+    }
+
+    fn rest(&self, job: J, rest: Duration, is_aside: bool) -> Rest {
         let mut state = self.state.lock();
         state.counts.restarted += 1;
-        let rest = Rest { due: Instant::now() + rest, number: state.counts.restarted };
+        let rest = Rest { due: Instant::now() + rest, number: state.counts.restarted, is_aside };
         state.restarts.insert(rest, job);
+        state.asides += usize::from(is_aside);
         rest
     }
 
@@ -376,6 +401,7 @@ impl<J, W: Waiter> Dispatch<J, W> {
     pub fn hasten(&self, rest: Rest) -> Option<bool> {
         let mut state = self.state.lock();
         let job = state.restarts.remove(&rest)?;
+        state.asides -= usize::from(rest.is_aside);
         state.begun.push_back(job);
         if state.running.is_none() {
             self.appoint(&mut state);

@@ -225,14 +225,12 @@ impl Executor {
                 self.shared.dispatch.restart(Job { letter, runs: Some(runs) }, rest.unwrap_or_default());
             }
             Ok(Run::Failed(transaction, failure)) => {
+                let settled = transaction.map(|mut transaction| transaction.settled());
+                // It holds nothing any more: what a panic carries is dropped now, which runs foreign code.
                 letter.outcome = Err(told(&letter, failure));
-                match transaction {
+                match settled {
                     None => answer(&self.shared.core.commits.log, letter, None),
-                    Some(mut transaction) => {
-                        let settled = transaction.settled();
-                        drop(transaction);
-                        self.shared.answer_when_durable(settled, letter, false);
-                    }
+                    Some(settled) => self.shared.answer_when_durable(settled, letter, false),
                 }
             }
             // A bug of ours, outside of the body; what it had read is not known.

@@ -371,6 +371,57 @@ fn a_panic_that_carries_what_panics_when_it_is_dropped_ends_no_executor() {
     }
 }
 
+/// Carried by a panic; has another thread write to a row, and tells what came of it.
+struct WritesWhenDropped(Lent, std::sync::mpsc::Sender<crate::Result<()>>);
+
+/// A handle that the test takes back, so that no body keeps the database open.
+type Lent = Arc<std::sync::Mutex<Option<Database>>>;
+
+impl Drop for WritesWhenDropped {
+    fn drop(&mut self) {
+        let database = self.0.lock().expect("no panic with it").clone().expect("lent for the test");
+        let told = self.1.clone();
+        let write = move || {
+            let options =
+                crate::TxOptions { lock_timeout: Some(Duration::from_millis(300)), ..Default::default() };
+            let table = database.table("rows")?;
+            database.transact_with(&options, |transaction| {
+                transaction.modify(&table, 0, |fields| fields.add_i64(1, 1).map(drop)).map(drop)
+            })
+        };
+        let written = std::thread::spawn(write).join().expect("no panic");
+        told.send(written).expect("the test waits for it");
+    }
+}
+
+/// What a panic carries is foreign code when it is dropped, and the transaction that it ended holds nothing then.
+#[test]
+fn what_a_panic_carries_is_dropped_when_its_transaction_holds_nothing() {
+    for locks in crate::LockForm::ALL {
+        let database = database_with(Options { locks, ..Options::default() });
+        let (told, tells) = std::sync::mpsc::channel();
+        let lent: Lent = Arc::new(std::sync::Mutex::new(Some(database.clone())));
+        let (handle, told) = (lent.clone(), std::sync::Mutex::new(told));
+        let action = Action::exclusive("rows", move |transaction, arguments, _| {
+            transaction.modify(arguments.table()?, arguments.get::<i32>(0)?, |fields| {
+                fields.add_i64(1, 1).map(drop)
+            })?;
+            let told = told.lock().expect("no panic with it").clone();
+            std::panic::panic_any(WritesWhenDropped(handle.clone(), told))
+        });
+        database.register(Procedure::new("burst", [ColumnType::Int4], action.by_argument(0))).unwrap();
+        let server = start(&database, 4, 0);
+        let burst = server.procedure("burst").unwrap();
+        let mut own = server.message_server();
+        let mut bursting = own.request(&burst);
+        bursting.push(0);
+        own.put(bursting).unwrap();
+        assert_eq!(tells.recv_timeout(Duration::from_secs(120)), Ok(Ok(())), "{locks:?}");
+        assert!(own.take().unwrap().outcome().is_err());
+        lent.lock().expect("no panic with it").take();
+    }
+}
+
 /// Counts when it goes.
 struct Counts(Arc<AtomicU64>);
 
