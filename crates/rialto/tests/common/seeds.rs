@@ -11,6 +11,9 @@ pub fn patience() -> Duration {
     Duration::from_secs(seconds.map_or(100, |text| text.parse().expect("a number of seconds")))
 }
 
+/// So many seeds a test tries for what only some bring.
+pub const SEEDS_MAX: u64 = 400;
+
 /// Runs it with one seed after the other for as long as random tests may take, and once at least. The first seed and their number.
 pub fn for_a_while(mut run: impl FnMut(u64)) -> (u64, u64) {
     for_a_while_until(|seed| {
@@ -20,7 +23,7 @@ pub fn for_a_while(mut run: impl FnMut(u64)) -> (u64, u64) {
 }
 
 /// The same for a test that needs what only some seeds bring: `run` says whether it has come, and more seeds are tried until it has. After
-/// 400 seeds, or five minutes ([`patience`]), this gives up: the caller asserts that all has come.
+/// [`SEEDS_MAX`] seeds, or five minutes ([`patience`]), this gives up: the caller asserts that all has come.
 pub fn for_a_while_until(mut run: impl FnMut(u64) -> bool) -> (u64, u64) {
     let first = Random::seed_from_environment();
     println!("RIALTO_SEED={first}");
@@ -30,7 +33,7 @@ pub fn for_a_while_until(mut run: impl FnMut(u64) -> bool) -> (u64, u64) {
         // The first is the one that a failure names.
         let has_come = run(first.wrapping_add(seeds));
         seeds += 1;
-        let gives_up = seeds >= 400 || began.elapsed() >= 3 * patience();
+        let gives_up = seeds >= SEEDS_MAX || began.elapsed() >= 3 * patience();
         if began.elapsed() >= time && (has_come || gives_up) {
             return (first, seeds);
         }

@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::Mutex;
 
 use rialto::Database;
 
-use crate::common::seeds::for_a_while_until;
+use crate::common::many_seeds::for_a_while_until_by;
 
 /// Phases of calls that ran in parts, on more than one thread at a time.
 pub const IN_PARTS: &str = "phases in parts";
@@ -46,13 +47,18 @@ impl fmt::Display for Tally {
     }
 }
 
-/// Runs rounds for as long as random tests may take, and until each of these has come. Prints what has come.
-pub fn rounds_until_met(suite: &str, expected: &[&str], mut round: impl FnMut(u64, &mut Tally)) {
-    let mut tally = Tally::default();
-    let (first, rounds) = for_a_while_until(|seed| {
+/// Runs rounds, three at a time, since their threads sleep most of it, for as long as random tests may take, and until each of these has
+/// come. Prints what has come.
+pub fn rounds_until_met(suite: &str, expected: &[&str], round: impl Fn(u64, &mut Tally) + Sync) {
+    let all = Mutex::new(Tally::default());
+    let (first, rounds) = for_a_while_until_by(3, |seed| {
+        let mut tally = Tally::default();
         round(seed, &mut tally);
-        expected.iter().all(|what| tally.has(what))
+        let mut all = all.lock().unwrap();
+        all.add_all(tally);
+        expected.iter().all(|what| all.has(what))
     });
+    let tally = all.into_inner().unwrap();
     let missing: Vec<_> = expected.iter().filter(|what| !tally.has(what)).collect();
     println!("tally: {suite}, {rounds} rounds, {tally}, RIALTO_SEED={first}");
     assert!(missing.is_empty(), "RIALTO_SEED={first}: not met in {rounds} rounds: {missing:?}");
