@@ -655,7 +655,11 @@ fn plans_change_neither_outcomes_nor_tables() {
 #[test]
 fn calls_of_a_serial_plan_that_choose_whether_to_write_run_once() {
     static BODIES: AtomicU64 = AtomicU64::new(0);
+    /// Of these, those that do not fail.
+    static OTHERS: AtomicU64 = AtomicU64::new(0);
     const CALLS: u64 = 100;
+    /// Longer than the other one takes to begin.
+    const WITHIN: Duration = Duration::from_millis(5);
     for aborting in [0, 1] {
         let db = database(options(LockForm::Local, 2));
         let action = |at: usize| {
@@ -664,8 +668,18 @@ fn calls_of_a_serial_plan_that_choose_whether_to_write_run_once() {
                 let fails: i32 = arguments.get(2)?;
                 match fails {
                     9 if at == 0 => tx.choose(&TxOptions { read_only: true, ..TxOptions::default() }),
-                    _ if fails == at as i32 => Err(Error::aborted("as it was asked to")),
-                    _ => Ok(()),
+                    _ if fails == at as i32 => {
+                        // When it has failed, the other one is not begun any more: at the same time they are only if it waits.
+                        let (before, began) = (OTHERS.load(Ordering::Relaxed), Instant::now());
+                        while OTHERS.load(Ordering::Relaxed) == before && began.elapsed() < WITHIN {
+                            std::thread::yield_now();
+                        }
+                        Err(Error::aborted("as it was asked to"))
+                    }
+                    _ => {
+                        OTHERS.fetch_add(1, Ordering::Relaxed);
+                        Ok(())
+                    }
                 }
             };
             Action::shared("things", body).by_argument(at)
