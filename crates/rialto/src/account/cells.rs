@@ -172,8 +172,9 @@ impl Accounts {
 
     /// How long all transactions have run so far, in nanoseconds: one counter of each cell, where [`Accounts::read`] adds up hundreds.
     pub fn run_ns(&self) -> u64 {
+        let named = self.names.all().len();
         let sets = self.contexts.iter().chain(&self.tickets).filter_map(|set| set.cells.get());
-        let cells = sets.flat_map(|cells| cells.iter().filter_map(OnceLock::get));
+        let cells = sets.flat_map(|cells| cells[..named].iter().filter_map(OnceLock::get));
         cells.map(|cell| cell.run_ns.load(Ordering::Relaxed)).sum()
     }
 
