@@ -39,12 +39,12 @@ pub(crate) struct Runs {
     attempts: u32,
     /// Of those, how many a black/white checkpoint ended.
     mixed: u32,
-    /// And how many only asked for locks, and stepped aside; after how many of these nobody called it. Since when, the first time and the
-    /// last.
+    /// And how many only asked for locks, and stepped aside; after how many of these nobody called it.
     asides: u32,
     in_vain: u32,
-    first_aside: Option<Moment>,
-    last_aside: Option<Moment>,
+    /// Since when it is aside, if it is, and how long its rests took that count for the time-out of the wait in line behind them.
+    aside_since: Option<Moment>,
+    rests: Duration,
     /// When the first began.
     pub(super) started: Option<Moment>,
     /// What their thread had waited for before.
@@ -67,8 +67,8 @@ impl Runs {
             mixed: 0,
             asides: 0,
             in_vain: 0,
-            first_aside: None,
-            last_aside: None,
+            aside_since: None,
+            rests: Duration::ZERO,
             started: None,
             waits,
             lock_wait_ns: 0,
@@ -103,31 +103,35 @@ impl Runs {
     }
 
     /// Whether a run that has done nothing yet may step aside for a lock, in place of a wait for it in line: its transaction waits as
-    /// others do, and has not done so in vain.
+    /// others do, has not done so in vain, and has time for a rest.
     pub(crate) fn may_step_aside(&self, context: &Context) -> bool {
         context.choices.lock_wait == LockPolicy::Wait
             && self.in_vain < ASIDE_IN_VAIN_MAX
             && self.asides < ASIDES_MAX
-            && self.waited_aside() <= context.choices.lock_timeout / 4
-    }
-
-    /// How long ago it stepped aside first.
-    pub(crate) fn waited_aside(&self) -> Duration {
-        self.first_aside.map_or(Duration::ZERO, |since| Duration::from_nanos(Moment::now().ns_since(since)))
+            && self.rests + ASIDE <= context.choices.lock_timeout / 4
     }
 
     /// Ends a run that has done nothing but ask for locks. What it is aside for counts as a wait for a lock.
     pub(crate) fn step_aside(&mut self, mut transaction: Transaction<'static>) {
         let (context, now) = (transaction.context(), Moment::now());
-        // What it met was no lock, or took long to meet: a lock table that a body has out. That is waited for once.
-        if now.ns_since(context.began) > ASIDE.as_nanos() as u64 / 4 {
-            self.in_vain = ASIDE_IN_VAIN_MAX;
-        }
         context.end_undone();
         self.lock_wait_ns += context.lock_wait_ns;
         self.note_canceller(context);
-        (self.asides, self.last_aside) = (self.asides + 1, Some(now));
-        self.first_aside.get_or_insert(now);
+        (self.asides, self.aside_since) = (self.asides + 1, Some(now));
+    }
+
+    /// The next run begins after a rest aside; whether somebody called it.
+    pub(crate) fn come_back(&mut self, was_called: bool) {
+        let Some(since) = self.aside_since.take() else { return };
+        let rested = Duration::from_nanos(Moment::now().ns_since(since));
+        self.lock_wait_ns += rested.as_nanos() as u64;
+        self.rests += rested.min(ASIDE);
+        self.in_vain += u32::from(!was_called);
+    }
+
+    /// How long it has rested aside so far; it asks in line now.
+    pub(crate) fn take_rests(&mut self) -> Duration {
+        std::mem::take(&mut self.rests)
     }
 
     /// A run ends that is not the last: its canceller cancels the next one too, if it has not done so already.
@@ -155,11 +159,6 @@ impl Runs {
     /// Begins the next run of a transaction.
     #[inline(never)]
     pub(crate) fn begin(&mut self, core: &Arc<Core>, options: &TxOptions) -> Result<Transaction<'static>> {
-        if let Some(aside) = self.last_aside.take() {
-            let rested_ns = Moment::now().ns_since(aside);
-            self.lock_wait_ns += rested_ns;
-            self.in_vain += u32::from(rested_ns >= ASIDE.as_nanos() as u64);
-        }
         let mut transaction = start(core, options, self.started)?;
         let context = transaction.context();
         if self.started.is_none() {

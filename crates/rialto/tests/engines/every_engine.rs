@@ -16,6 +16,7 @@ use super::rules::{change_rules, route};
 use super::shapes::with_many;
 use super::tally::{IN_PARTS, Tally, rounds_until_met};
 use super::{ENGINES, Engine, TABLES, many, options};
+use crate::common::seeds::patience;
 
 /// What a transaction may write, in bytes.
 const WRITE_SET: usize = 10 << 10;
@@ -36,7 +37,7 @@ fn learn(db: &Database, random: &mut Random, context: &str) {
                 let outcome = outcome_of(call(db, name, &values(&any_arguments(random), 0)));
                 assert!(outcome.is_ok(), "{context}: {outcome:?}");
             }
-            assert!(began.elapsed() < Duration::from_secs(60), "{context}: {:?}", db.metrics().plans);
+            assert!(began.elapsed() < patience(), "{context}: {:?}", db.metrics().plans);
         }
     }
     for table in TABLES {

@@ -38,7 +38,7 @@ use super::planner::Plan;
 use super::plans::PhaseCounts;
 #[cfg(test)]
 use super::queues::Bug;
-use super::queues::Queues;
+use super::queues::{Aside, Queues};
 use super::rendezvous::Rendezvous;
 use crate::canary;
 use crate::engine::Runtime;
@@ -70,7 +70,7 @@ pub(super) struct Here<'a> {
 /// What there is to do for a thread that owns executors.
 pub(super) enum Task {
     /// Begin a call; again, if it has run before.
-    Call(Arc<Call>, Option<Runs>),
+    Call(Arc<Call>, Option<(Runs, Option<Aside>)>),
     /// Go on with one: its next phase is run here.
     Flight(Box<Flight>),
     /// Run a part of a phase.
@@ -183,9 +183,13 @@ impl Task {
 }
 
 impl Flight {
-    fn begin(call: Arc<Call>, runs: Option<Runs>, here: &Here<'_>) {
+    fn begin(call: Arc<Call>, before: Option<(Runs, Option<Aside>)>, here: &Here<'_>) {
+        let (runs, aside) = before.map_or((None, None), |(runs, aside)| (Some(runs), aside));
         // What its thread waits for is counted by thread.
         let mut runs = runs.map_or_else(Runs::new, Runs::on_this_thread);
+        if let Some(aside) = aside {
+            runs.come_back(here.queues.come_back(aside));
+        }
         #[cfg(test)]
         here.queues.panic_at(Bug::Begin);
         match runs.begin(here.core, &call.options) {
@@ -261,23 +265,26 @@ impl Flight {
         })?;
         // In a first phase nothing has been done, and nothing need be held: others that wait for what the thread has to run next would
         // wait behind it.
+        let runs_whole = runs.is_whole();
         let mut lock_or_step_aside = |context: &mut Context, actions: &mut ReadyActions<'_>| {
-            names.extend(phase::names(actions));
+            for name in phase::names(actions) {
+                if !names.contains(&name) {
+                    names.push(name);
+                }
+            }
             if *next_phase == 0 && runs.may_step_aside(context) {
                 return lock_at_once(procedure, context, actions, given);
             }
-            // One time-out for what it was aside for and what it waits for now.
+            // One time-out for its rests and for what it waits for now.
             let limit = context.choices.lock_timeout;
-            if *next_phase == 0 {
-                context.choices.lock_timeout = limit.saturating_sub(runs.waited_aside());
-            }
+            context.choices.lock_timeout = limit.saturating_sub(runs.take_rests());
             let locked = lock(procedure, context, actions, given);
             context.choices.lock_timeout = limit;
             locked.map(|()| None)
         };
         if !is_here {
             let defines = context.ddl.is_some() && !canary::is_back("parts-beside-definitions");
-            *is_whole = runs.is_whole() || defines || procedure.plans().takes_whole(*next_phase);
+            *is_whole = runs_whole || defines || procedure.plans().takes_whole(*next_phase);
         }
         let first = match procedure.plans().plan(*next_phase) {
             Plan::Serial { first } if !*is_whole => Some(first),
@@ -378,14 +385,14 @@ impl Flight {
         call.procedure.plans().run_whole(next_phase);
         runs.end_parts(transaction);
         here.queues.ended(here.runtime, &names);
-        here.queues.restart(here.queue, Task::Call(call, Some(runs)), Duration::ZERO);
+        here.queues.restart(here.queue, Task::Call(call, Some((runs, None))), Duration::ZERO);
     }
 
     /// Lets others go first: a call that waits for its first locks on its thread would have another thread stand in, and that one the next.
     fn step_aside(self, in_the_way: InTheWay, here: &Here<'_>) {
         let Flight { call, mut runs, transaction, .. } = self;
         runs.step_aside(transaction);
-        here.queues.step_aside(here.queue, Task::Call(call, Some(runs)), in_the_way);
+        here.queues.step_aside(here.queue, call, runs, in_the_way);
     }
 
     /// Has its outcome, or runs again.
@@ -408,7 +415,7 @@ impl Flight {
             }
             Run::Again(rest) => {
                 here.queues.ended(here.runtime, &names);
-                let again = Task::Call(call, Some(runs));
+                let again = Task::Call(call, Some((runs, None)));
                 return here.queues.restart(here.queue, again, rest.unwrap_or_default());
             }
             Run::Failed(None, failure) => Outcome::failed(failure, None),

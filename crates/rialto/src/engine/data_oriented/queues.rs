@@ -12,7 +12,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -20,6 +20,7 @@ use hashbrown::HashMap;
 use parking_lot::{Condvar, Mutex};
 use smallvec::SmallVec;
 
+use super::call::Call;
 use super::flight::{Here, Task};
 use crate::account::blocked::{Turns, take_turns};
 use crate::engine::Runtime;
@@ -29,10 +30,21 @@ use crate::engine::servers::dispatches::Dispatches;
 use crate::error::{Error, Result};
 use crate::inside::InBody;
 use crate::txn::core::Core;
-use crate::txn::runs::ASIDE;
+use crate::txn::runs::{ASIDE, Runs};
 
-/// For so many names there are calls aside; from then on rests end by themselves.
-const NAMES_MAX: usize = 4_096;
+/// What a call is aside for, and the number of that.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Aside {
+    name: InTheWay,
+    number: u64,
+}
+
+/// Where a call rests that is aside.
+struct Waiting {
+    number: u64,
+    queue: usize,
+    rest: Rest,
+}
 
 /// So often a thread that finds nothing to run looks again before it sleeps.
 const LOOKS: usize = 20;
@@ -58,9 +70,11 @@ pub(crate) struct Queues {
     /// The last one has, after the end: for who closes.
     empty: Condvar,
     admitted_max: usize,
-    /// The calls that are aside, and where they rest, by what they wait for.
-    aside: Mutex<HashMap<u64, VecDeque<(usize, Rest)>>>,
+    /// The calls that are aside, by what they wait for: each has one entry, until it is called or comes back.
+    aside: Mutex<HashMap<u64, VecDeque<Waiting>>>,
     names_aside: AtomicUsize,
+    /// How many times calls have stepped aside.
+    asides: AtomicU64,
     /// All that were started, standbys too.
     threads: Mutex<Vec<JoinHandle<()>>>,
     /// A bug that tests put in.
@@ -109,6 +123,7 @@ impl Queues {
             admitted_max: calls_max,
             aside: Mutex::default(),
             names_aside: AtomicUsize::new(0),
+            asides: AtomicU64::new(0),
             threads: Mutex::default(),
             #[cfg(test)]
             bug: Mutex::default(),
@@ -256,48 +271,55 @@ impl Queues {
 
     /// Puts a call aside, on the queue of the thread that calls, until another one that has this name ends ([`Queues::ended`]), or for a
     /// short time. It holds nothing.
-    pub(super) fn step_aside(&self, queue: usize, task: Task, name: InTheWay) {
-        let Some(name) = name else {
-            self.queues.at(queue).put_aside(task, ASIDE);
-            return;
-        };
-        let mut aside = self.aside.lock();
-        let rest = self.queues.at(queue).put_aside(task, ASIDE);
-        if aside.len() >= NAMES_MAX {
-            // Their rests end by themselves.
-            aside.clear();
+    pub(super) fn step_aside(&self, queue: usize, call: Arc<Call>, runs: Runs, name: InTheWay) {
+        let number = self.asides.fetch_add(1, Ordering::Relaxed);
+        let aside = Aside { name, number };
+        let mut waiting = self.aside.lock();
+        let rest = self.queues.at(queue).put_aside(Task::Call(call, Some((runs, Some(aside)))), ASIDE);
+        if let Some(name) = name {
+            waiting.entry(name).or_default().push_back(Waiting { number, queue, rest });
+            self.names_aside.store(waiting.len(), Ordering::SeqCst);
         }
-        let waiting = aside.entry(name).or_default();
-        // All rest for the same time, so these are first.
-        while waiting.front().is_some_and(|(_, rest)| rest.is_over()) {
-            waiting.pop_front();
-        }
-        waiting.push_back((queue, rest));
-        self.names_aside.store(aside.len(), Ordering::SeqCst);
     }
 
-    /// A call that had these names holds nothing any more: of those that were put aside for one of them the first may try again.
+    /// A call is aside no more; whether it was called.
+    pub(super) fn come_back(&self, Aside { name, number }: Aside) -> bool {
+        let Some(name) = name else { return false };
+        let mut waiting = self.aside.lock();
+        let Some(of_name) = waiting.get_mut(&name) else { return true };
+        let at = of_name.iter().position(|waiting| waiting.number == number);
+        if let Some(at) = at {
+            of_name.remove(at);
+        }
+        if of_name.is_empty() {
+            waiting.remove(&name);
+        }
+        self.names_aside.store(waiting.len(), Ordering::SeqCst);
+        at.is_none()
+    }
+
+    /// A call that had these names holds nothing any more: of those that are aside for one of them the first may try again.
     pub(super) fn ended(self: &Arc<Queues>, runtime: &Arc<Runtime>, names: &[u64]) {
         if self.names_aside.load(Ordering::SeqCst) == 0 {
             return;
         }
-        let mut aside = self.aside.lock();
+        let mut waiting = self.aside.lock();
         let mut short_of: SmallVec<[usize; 4]> = SmallVec::new();
         for name in names {
-            let Some(waiting) = aside.get_mut(name) else { continue };
-            // Some have run when their rests were over.
-            while let Some((queue, rest)) = waiting.pop_front() {
+            let Some(of_name) = waiting.get_mut(name) else { continue };
+            // One whose rest has just ended comes back by itself.
+            while let Some(Waiting { queue, rest, .. }) = of_name.pop_front() {
                 if let Some(has_hand) = self.queues.at(queue).hasten(rest) {
                     short_of.extend((!has_hand).then_some(queue));
                     break;
                 }
             }
-            if waiting.is_empty() {
-                aside.remove(name);
+            if of_name.is_empty() {
+                waiting.remove(name);
             }
         }
-        self.names_aside.store(aside.len(), Ordering::SeqCst);
-        drop(aside);
+        self.names_aside.store(waiting.len(), Ordering::SeqCst);
+        drop(waiting);
         short_of.into_iter().for_each(|queue| self.hire(runtime, queue));
     }
 

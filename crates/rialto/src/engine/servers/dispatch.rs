@@ -32,7 +32,7 @@ pub(in crate::engine) trait Waiter {
     fn tell_of_room(&self);
 }
 
-/// Where a request stands on the queue.
+/// Where a request stands on the queue. Those whose rest is over go by turns with those that are begun, and before the new ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::engine) enum Standing {
     /// Behind all others.
@@ -92,6 +92,8 @@ struct State<J, W> {
     restarts: BTreeMap<Rest, J>,
     /// How many of these have stepped aside.
     asides: usize,
+    /// The last one that was taken off the queue was a restart: then it is the turn of what is begun.
+    took_restart: bool,
     seats: Vec<Seat>,
     running: Option<usize>,
     ready: VecDeque<usize>,
@@ -230,6 +232,7 @@ impl<J, W: Waiter> Dispatch<J, W> {
             new: VecDeque::with_capacity(length),
             restarts: BTreeMap::new(),
             asides: 0,
+            took_restart: false,
             seats: vec![Seat::Idle; executors],
             running: None,
             ready: VecDeque::with_capacity(executors),
@@ -324,7 +327,10 @@ impl<J, W: Waiter> Dispatch<J, W> {
             if state.running == Some(me) {
                 if let Some(job) = self.take(&mut state, &mut told) {
                     if me == PRIORITY && self.group > 1 {
-                        let more = state.allowed().min(self.group - 1);
+                        // Nothing new comes before a restart that is due.
+                        let waiting =
+                            if state.restart_is_due() { state.begun.len() } else { state.allowed() };
+                        let more = waiting.min(self.group - 1);
                         self.agenda.lock().extend((0..more).filter_map(|_| state.pop()));
                     }
                     state.check();
@@ -361,8 +367,10 @@ impl<J, W: Waiter> Dispatch<J, W> {
     /// Takes what is to be run next off the queue. Those who wait for room are told of it when half of the queue is free:
     /// told of each place, they would wake for each.
     fn take(&self, state: &mut State<J, W>, told: &mut Told<W>) -> Option<J> {
-        // Others may wait for what is begun.
-        if state.begun.is_empty() && state.restart_is_due() {
+        // By turns with what is begun, which others may wait for, and before all that is new.
+        let is_turn = state.begun.is_empty() || !std::mem::take(&mut state.took_restart);
+        if is_turn && state.restart_is_due() {
+            state.took_restart = true;
             let (rest, job) = state.restarts.pop_first()?;
             state.asides -= usize::from(rest.is_aside);
             return Some(job);

@@ -33,7 +33,7 @@ mod sync {
     impl Condvar {
         /// A sleep with a limit may end at any time.
         pub fn wait<'a, T>(&self, guard: MutexGuard<'a, T>, limit: Option<Duration>) -> MutexGuard<'a, T> {
-            if limit.is_some_and(|limit| limit < super::FOR_EVER) {
+            if limit.is_some_and(|limit| limit < super::FOR_EVER / 2) {
                 // The latch has to be free meanwhile, which only a wait can do: somebody is there to end it.
                 shuttle::thread::yield_now();
                 return guard;
