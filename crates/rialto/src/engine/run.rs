@@ -36,7 +36,7 @@ pub(crate) fn run<T>(
 }
 
 /// Runs `body` as [`Database::submit_with`](crate::Database::submit_with) does, but waits for nothing after a failure, either, and keeps a panic of the
-/// body's. The thread is inside a body meanwhile.
+/// body's. The caller has entered a body ([`InBody`]).
 pub(crate) fn run_to_landing(
     core: &Arc<Core>,
     options: &TxOptions,
@@ -57,7 +57,7 @@ pub(crate) fn run_to_landing(
     }
 }
 
-/// Runs `body` as a transaction, once. The thread is inside a body meanwhile.
+/// Runs `body` as a transaction, once. The caller has entered a body ([`InBody`]).
 #[inline(always)]
 pub(crate) fn run_once<T>(
     core: &Arc<Core>,

@@ -24,7 +24,7 @@ pub(crate) trait Lands: Send + Sync {
 pub(crate) struct Landing(Mutex<State>);
 
 enum State {
-    /// On its way; the listener to wake, if somebody waits.
+    /// On its way; the listener to wake, if the caller waits.
     Flying(Option<(Listener, Until)>),
     Landed(Outcome<Vec<Value>>),
     /// The caller knows.
@@ -66,7 +66,8 @@ impl Landing {
         self.0.lock().take()
     }
 
-    /// As [`Landing::take`]; if there is none, the listener is woken in the end, and no earlier one.
+    /// As [`Landing::take`]; if there is none, the listener is woken when there is one, in place of a listener that was given
+    /// before.
     pub fn take_or_wake(
         &self,
         listener: impl FnOnce() -> Listener,

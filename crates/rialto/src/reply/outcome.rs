@@ -29,7 +29,7 @@ impl Failure {
 /// a failure may tell of. If the log never gets there, its error is what is told.
 pub(crate) struct Outcome<T> {
     what: Result<T, Failure>,
-    /// None if the transaction has read nothing.
+    /// None only of a transaction that failed before it had read anything.
     ticket: Option<Ticket>,
 }
 
@@ -49,7 +49,7 @@ impl<T> Outcome<T> {
         self.ticket.as_ref().is_none_or(|ticket| ticket.poll_done().is_some())
     }
 
-    /// Somebody waits until it may be told: the place that the log has to be durable up to for that, if any.
+    /// A caller waits until it may be told: the place that the log has to be durable up to for that, if any.
     pub fn await_log(&mut self) -> Option<(Lsn, Durability)> {
         let ticket = self.ticket.as_mut()?;
         ticket.note_waiter();

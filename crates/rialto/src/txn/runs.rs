@@ -102,8 +102,8 @@ impl Runs {
         self.note_canceller(context);
     }
 
-    /// Whether a run that has done nothing yet may step aside for a lock, in place of a wait for it in line: its transaction waits as
-    /// others do, has not done so in vain, and has time for a rest.
+    /// Whether a run that has done nothing yet may step aside for a lock, in place of a wait for it in line: its lock policy is to wait,
+    /// it was called after its rests so far but for one, and its time-out leaves time for another.
     pub(crate) fn may_step_aside(&self, context: &Context) -> bool {
         context.choices.lock_wait == LockPolicy::Wait
             && self.in_vain < ASIDE_IN_VAIN_MAX

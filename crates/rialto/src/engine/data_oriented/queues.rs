@@ -4,7 +4,10 @@
 //! hold of its latch, and runs them one after the other; while one of them waits for a lock or for the log ([`Blocked`](crate::account::blocked::Blocked)) a *standby* thread goes
 //! on with the next, so that the executor itself never waits. Standbys are hired as they are needed.
 //!
-//! Kept here: whoever has been let in goes through. Calls are let in up to a bound, at which callers wait (back-pressure);
+//! A call whose first locks are not free steps aside: it holds nothing, rests on its queue, and runs again when a call ends that had what it
+//! wants, or when its rest is over.
+//!
+//! Kept here: a call that has been let in comes to its end. Calls are let in up to a bound, at which callers wait (back-pressure);
 //! what comes of them later, phases and parts, is never refused.
 //!
 //! Their number changes while calls are under way ([`Dispatches`]): nothing is lost, and nothing waits for a change. Which

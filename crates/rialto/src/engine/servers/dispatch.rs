@@ -23,7 +23,7 @@ use super::sync::{Condvar, Mutex, MutexGuard};
 
 /// The executor that runs what there is to run; the others stand by.
 const PRIORITY: usize = 0;
-/// So many requests may rest before they run again; then no new one is begun.
+/// So many requests may rest before they run again; then no new one is begun. Those that have stepped aside do not count.
 pub(in crate::engine) const RESTARTS_MAX: usize = 1_024;
 
 /// Whoever waits for room in the queue.
