@@ -189,6 +189,11 @@ impl Client {
         Client { stream, process: 0, secret: 0, parameters: Vec::new() }
     }
 
+    /// Waits for so long for each answer.
+    pub fn wait_at_most(&mut self, limit: Duration) {
+        self.stream.set_read_timeout(Some(limit)).unwrap();
+    }
+
     /// Sends a cancel request, to a server that may have ended.
     pub fn cancel(address: SocketAddr, process: u32, secret: u32) {
         let request = [16, 80_877_102, process, secret].map(u32::to_be_bytes).concat();

@@ -9,7 +9,7 @@ mod statement;
 use rialto::io::Random;
 
 use crate::common::*;
-use crate::seeds::for_a_while;
+use crate::seeds::{for_a_while, patience};
 use message::{Sent, Told, decode, encode};
 use model::{Mode, Model};
 use statement::{Kind, create};
@@ -102,8 +102,8 @@ impl Draw {
             return vec![match self.random.below(12) {
                 0 => Sent::Data(None),
                 1 => Sent::Fail,
-                2 => Sent::BadQuery,
-                3..6 => Sent::Done,
+                2 | 3 => Sent::BadQuery,
+                4..7 => Sent::Done,
                 _ => {
                     self.next += 1;
                     Sent::Data(Some(self.next))
@@ -155,6 +155,7 @@ fn session(server: &TestServer, seed: u64) -> u64 {
     let mut other = server.connect();
     let data = create(&mut |sql| drop(other.run(sql)));
     let mut client = server.connect();
+    client.wait_at_most(patience());
     let mut draw = Draw { random: Random::new(seed), next: 1_000 };
     let (mut model, mut story, mut messages) = (Model::new(data), Vec::new(), 0);
     for _ in 0..40 {

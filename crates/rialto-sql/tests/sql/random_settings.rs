@@ -180,8 +180,17 @@ impl Round {
         self.expect(&format!("show {name}"), Ok(Some(&shown)));
     }
 
+    /// The level most often: it alone says what a commit does.
+    fn any_setting(&mut self) -> (&'static str, &'static [Written]) {
+        let (name, _, values) = match self.random.chance(1, 3) {
+            true => SETTINGS[1],
+            false => SETTINGS[self.random.below(SETTINGS.len() as u64) as usize],
+        };
+        (name, values)
+    }
+
     fn set(&mut self) {
-        let (name, _, values) = SETTINGS[self.random.below(SETTINGS.len() as u64) as usize];
+        let (name, values) = self.any_setting();
         let is_local = self.random.chance(1, 3);
         let scope = if is_local { " local" } else { "" };
         if self.random.chance(1, 4) {
@@ -210,7 +219,7 @@ impl Round {
                 (model.moment.now, model.moment.later) = (model.start.clone(), model.start.clone());
             });
         }
-        let (name, ..) = SETTINGS[self.random.below(SETTINGS.len() as u64) as usize];
+        let (name, _) = self.any_setting();
         self.expect(&format!("reset {name}"), Ok(None));
         let start = self.model.start[name].clone();
         self.change(|model| model.set(name, &start, false));

@@ -11,7 +11,7 @@ use super::TABLES;
 use super::many::Many;
 use super::operation::{Operation, What, any_operations, run_all};
 use super::shapes::{
-    with_a_closure, with_a_definition, with_few_keys, with_keys_of_one_action, with_long_texts,
+    with_a_closure, with_a_definition, with_entries, with_few_keys, with_keys_of_one_action, with_long_texts,
 };
 
 /// Two for each action: its key.
@@ -69,7 +69,8 @@ pub fn any_arguments(random: &mut Random) -> [i32; ARGUMENTS] {
 pub fn any_plan(random: &mut Random) -> Plan {
     let plan = any_short_plan(random);
     match random.below(10) {
-        0..3 => with_long_texts(plan, random),
+        0 | 1 => with_long_texts(plan, random),
+        2 => with_entries(plan, random),
         3 | 4 => with_few_keys(plan, random),
         5 | 6 => with_a_definition(plan, random),
         7 | 8 => with_a_closure(plan, random),

@@ -3,7 +3,7 @@
 use rialto::ScanMode;
 use rialto::io::Random;
 
-use super::generate::{Definition, Does, Plan, Step};
+use super::generate::{ARGUMENTS, Definition, Does, Plan, Step};
 use super::many::Many;
 use super::operation::{Operation, What};
 
@@ -76,6 +76,23 @@ pub fn with_a_closure(mut plan: Plan, random: &mut Random) -> Plan {
         phase.insert(at, closure);
     }
     phase.iter_mut().flat_map(Step::operations).for_each(|it| it.u = None);
+    plan
+}
+
+/// The same plan with an action on the entries of an index in the longest of its phases, beside one that writes rows of the same table,
+/// which have few values there.
+pub fn with_entries(mut plan: Plan, random: &mut Random) -> Plan {
+    let phase = plan.phases.iter_mut().max_by_key(|phase| phase.len()).expect("a plan has phases");
+    for it in phase.iter_mut().flat_map(Step::operations) {
+        (it.u, it.n) = (Some(random.below(8) as i32), random.below(2) as i32);
+    }
+    if let Some(at) = phase.iter().position(|step| matches!(step.does, Does::Rows { .. })) {
+        let does = if random.chance(3, 4) { Does::Entries } else { Does::Probe };
+        let table = phase[at].table;
+        // It has the arguments of another action: what it looks for is no key of the row.
+        let nth = random.below(ARGUMENTS as u64 / 2) as usize;
+        phase.insert(at + usize::from(random.chance(3, 4)), Step { nth, table, does });
+    }
     plan
 }
 

@@ -405,7 +405,11 @@ fn round(seed: u64, counts: &mut Counts) {
         let mut options = if slow { slow_sweeps(&mut random) } else { options() };
         // Of all that go together.
         while {
-            options.logging = Logging::ALL[random.below(Logging::ALL.len() as u64) as usize];
+            // An operation that is done twice shows; a value that is put twice does not.
+            options.logging = match random.chance(1, 2) {
+                true => Logging::Action,
+                false => Logging::ALL[random.below(Logging::ALL.len() as u64) as usize],
+            };
             options.logging.refuses(options.checkpoint).is_some()
         } {
             options.checkpoint = slow_sweeps(&mut random).checkpoint;

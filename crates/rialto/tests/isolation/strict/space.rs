@@ -16,7 +16,7 @@ pub struct Space {
 
 impl Space {
     pub fn any(random: &mut Random) -> Space {
-        Space { stride: if random.chance(1, 2) { WIDE } else { 1 } }
+        Space { stride: if random.chance(2, 3) { WIDE } else { 1 } }
     }
 
     pub fn is_wide(self) -> bool {
