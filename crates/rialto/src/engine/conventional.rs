@@ -1,6 +1,6 @@
 //! The conventional engine: thread-to-transaction. A flow's actions run in order on the thread that called.
 //!
-//! Every action's locks are taken as its body runs, and held to the end of the transaction; with local locks
+//! Every row is locked as an action's body comes to it, and held to the end of the transaction; with local locks
 //! ([`LockForm::Local`]) what its identifier names is locked before the bodies of its phase run, and then no row of it is: in a
 //! stint at the executors of the phase, if these are free, else by entries in their lock tables. A rendezvous point is the
 //! step from one phase to the next. Actions of one phase run in the order in which they stand, which orders those whose
@@ -9,13 +9,16 @@
 
 use super::action::Action;
 use super::identifier::Given;
-use super::phase::{Ready, ReadyActions, beside_lease, lock, make_ready};
+use super::phase::{Ready, ReadyActions, beside_lease, lock, make_ready, prefetch};
 use super::procedure::{Outputs, Registered};
 use crate::error::Result;
 use crate::isolate::LockForm;
 use crate::rarely::rarely;
 use crate::row::Value;
 use crate::txn::Transaction;
+
+/// A phase of so many actions prefetches the rows that they name. Of fewer, few are of large tables.
+const PREFETCH_FROM: usize = 5;
 
 /// Runs a flow inside a transaction; `outputs` are then what it gave.
 pub(crate) fn run(
@@ -27,11 +30,11 @@ pub(crate) fn run(
     outputs.clear();
     let locks_identifiers = transaction.context().core.locks.form() == LockForm::Local;
     for phase in procedure.flow().phases() {
-        if locks_identifiers && (phase.len() > 1 || rarely(asks_beside_lease(procedure, transaction))) {
+        let is_together = phase.len() >= PREFETCH_FROM || locks_identifiers && phase.len() > 1;
+        if is_together || rarely(locks_identifiers && asks_beside_lease(procedure, transaction)) {
             run_together(procedure, phase, transaction, arguments, outputs)?;
         } else {
-            // Where rows are locked, each action's turn comes when the one before it has run, and a claim, which is of
-            // identifiers only, has none.
+            // A claim is of identifiers only, and of nothing where rows are locked.
             for action in phase.iter().filter(|action| locks_identifiers || !action.is_claim()) {
                 run_alone(procedure, action, transaction, arguments, outputs)?;
             }
@@ -67,7 +70,7 @@ fn run_alone(
     ready.run(procedure, transaction, arguments, outputs)
 }
 
-/// Locks what the actions of a phase name, then runs them.
+/// Locks what the actions of a phase name, if identifiers are locked, prefetches it, if it is much, and runs them.
 #[inline(never)]
 fn run_together(
     procedure: &Registered,
@@ -79,9 +82,14 @@ fn run_together(
     let (context, given) = (transaction.context(), Given { arguments, earlier: outputs.earlier() });
     let mut actions = ReadyActions::new();
     beside_lease(procedure, context, |context| {
-        let part_of_it = phase.iter().filter(|action| action.is_part_of(given.arguments, given.earlier));
+        let locks_identifiers = context.core.locks.form() == LockForm::Local;
+        let part_of_it = phase.iter().filter(|action| locks_identifiers || !action.is_claim());
+        let part_of_it = part_of_it.filter(|action| action.is_part_of(given.arguments, given.earlier));
         make_ready(procedure, part_of_it, context, given, &mut actions)
     })?;
     lock(procedure, context, &mut actions, given)?;
+    if phase.len() >= PREFETCH_FROM {
+        prefetch(context, &actions);
+    }
     actions.iter_mut().try_for_each(|action| action.run(procedure, transaction, arguments, outputs))
 }

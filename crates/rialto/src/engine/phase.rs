@@ -35,7 +35,7 @@ pub(super) enum Ready<'a> {
 }
 
 /// The actions of a phase in a call, in their order.
-pub(super) type ReadyActions<'a> = SmallVec<[Ready<'a>; 4]>;
+pub(super) type ReadyActions<'a> = SmallVec<[Ready<'a>; 20]>;
 
 impl<'a> Ready<'a> {
     /// The action, which gets its identifier by [`Ready::identify`].
@@ -217,16 +217,25 @@ fn lock_as_others_do(
     if context.core.locks.form() == LockForm::Local { lock_identifiers(context, actions) } else { Ok(()) }
 }
 
-/// As [`lock`] with local locks, but waits for nothing: if something is in the way, gives its name, where it has one. Some locks may be
-/// held then.
+/// What came of locks that were not waited for.
+pub(super) enum AtOnce {
+    Locked,
+    /// Some may be held. A lock on just what an action names is in the way: calls know it by this name, and its holder, if it is a call,
+    /// calls one of them when it ends.
+    Met(u64),
+    /// Some may be held. Something else is in the way.
+    Refused,
+}
+
+/// As [`lock`] with local locks, but waits for nothing.
 pub(super) fn lock_at_once(
     procedure: &Registered,
     context: &mut Context,
     actions: &mut [Ready<'_>],
     given: Given<'_>,
-) -> Result<Option<InTheWay>> {
+) -> Result<AtOnce> {
     if !procedure.has_handles() && begin_stint(context, actions) {
-        return Ok(None);
+        return Ok(AtOnce::Locked);
     }
     context.core.locks.leave_stint(&mut context.owner);
     let policy = std::mem::replace(&mut context.choices.lock_wait, LockPolicy::Refuse);
@@ -235,35 +244,43 @@ pub(super) fn lock_at_once(
     locked
 }
 
-/// What is in the way of a phase: an identifier, by its name, or a lock on a table.
-pub(super) type InTheWay = Option<u64>;
-
 fn intend_and_lock(
     procedure: &Registered,
     context: &mut Context,
     actions: &mut [Ready<'_>],
     given: Given<'_>,
-) -> Result<Option<InTheWay>> {
+) -> Result<AtOnce> {
     let is_refusal = |error: &Error| matches!(error, Error::WouldWait { .. });
     for action in actions.iter_mut() {
         match action.intend(procedure, context, given) {
-            Err(error) if is_refusal(&error) => return Ok(Some(None)),
+            Err(error) if is_refusal(&error) => return Ok(AtOnce::Refused),
             intended => intended?,
         }
     }
     for targeted in in_order_of_locks(actions) {
         let Wanted { index, span, mode } = targeted.wanted();
         match context.lock_identifier(index, span, mode) {
-            Err(error) if is_refusal(&error) => return Ok(Some(Some(targeted.name()))),
+            Err(error) if is_refusal(&error) => {
+                return Ok(match context.core.locks.has_met_its_like(&context.owner) {
+                    true => AtOnce::Met(targeted.name()),
+                    false => AtOnce::Refused,
+                });
+            }
             locked => locked?,
         }
     }
-    Ok(None)
+    Ok(AtOnce::Locked)
 }
 
 /// The names of what actions lock ([`Targeted::name`]).
 pub(super) fn names(actions: &[Ready<'_>]) -> impl Iterator<Item = u64> {
     actions.iter().filter_map(Ready::targeted).filter(|it| it.is_span()).map(Targeted::name)
+}
+
+/// Prefetches the rows and entries that actions name by their whole keys.
+pub(super) fn prefetch(context: &Context, actions: &[Ready<'_>]) {
+    let points = actions.iter().filter_map(Ready::targeted).filter(|it| it.is_point);
+    context.prefetch(points.map(|it| (it.slot, it.which, &it.key)));
 }
 
 /// Whether one of them is a plain closure, which may do anything.

@@ -1,7 +1,7 @@
 //! Transaction slots: who owns locks, how an owner sleeps and is woken, and how slots are lent.
 
 use std::cell::Cell;
-use std::sync::atomic::{AtomicU32 as PlainU32, Ordering, fence};
+use std::sync::atomic::{AtomicBool, AtomicU32 as PlainU32, Ordering, fence};
 use std::time::{Duration, Instant};
 
 use crossbeam_utils::CachePadded;
@@ -259,6 +259,8 @@ pub(super) struct Body {
     pub(super) locals: SmallVec<[HeldLocal; 8]>,
     /// How many locks more these count as, for their long keys.
     pub(super) long_keys: usize,
+    /// Whether what the last request that was not granted at once has met is a lock on just its span.
+    pub(super) has_met_its_like: AtomicBool,
     /// The executors that it has for itself.
     pub(super) stint: Stint,
     /// The routing rules as it knows them.
@@ -295,6 +297,7 @@ impl Owner {
                 intervals,
                 locals: SmallVec::new(),
                 long_keys: 0,
+                has_met_its_like: AtomicBool::new(false),
                 stint: Stint::default(),
                 rules: Rules::default(),
             },

@@ -469,7 +469,7 @@ impl<M: Machine> Writer<M> {
         {
             if self.has_server() && self.request.load() != request::CLOSED {
                 self.ask_now();
-            } else {
+            } else if !canary::is_back("next-committer-not-woken") {
                 // They elect one.
                 self.wake(next);
             }

@@ -64,7 +64,7 @@ impl Context {
                         return self.change_any(target, Edited::Fields).map(|()| true);
                     }
                     Place::Own(position) => Some(position),
-                    Place::Stored(_) | Place::Absent => None,
+                    Place::Stored(_) | Place::Absent(_) => None,
                 };
                 self.enter_patches(target.slot, previous, record).map(|()| true)
             }
@@ -113,7 +113,7 @@ impl Context {
     fn is_patched_often(&self, place: Place) -> bool {
         match place {
             Place::Own(position) => self.writes.is_patched_often(position, self.body.len()),
-            Place::Stored(_) | Place::Absent => false,
+            Place::Stored(_) | Place::Absent(_) => false,
         }
     }
 

@@ -13,7 +13,7 @@ use crate::ids::{IndexId, Lsn};
 use crate::isolate::{Admission, LockForm, LockManager, LockTarget, Owner, RecordMode};
 use crate::rarely::rarely;
 use crate::row::{Key, WhichIndex};
-use crate::store::memory::index::{Admit, Insert};
+use crate::store::memory::index::{Admit, Insert, Vacancy};
 use crate::store::memory::{Heap, RecordRef, SEGMENT_BYTES};
 
 /// How long a transaction at the memory bound waits for the others that may seek records in a segment to end.
@@ -48,7 +48,7 @@ impl Context {
         if self.core.locks.form() != LockForm::Thin && !self.is_covered(slot, RecordMode::Exclusive) {
             self.lock_name(slot, RecordMode::Exclusive)?;
         }
-        Ok(Place::Absent)
+        Ok(Place::Absent(None))
     }
 
     /// Inserts the body in `self.body` under the key in `self.key`.
@@ -57,9 +57,9 @@ impl Context {
         let absences = self.colours.absences();
         let place = self.seek_new(slot)?;
         match place {
-            Place::Absent if self.ddl.is_some() && self.inserts_directly(slot) => self.insert_direct(slot),
-            Place::Absent => {
-                self.insert_new(slot)?;
+            Place::Absent(_) if self.ddl.is_some() && self.inserts_directly(slot) => self.insert_direct(slot),
+            Place::Absent(vacancy) => {
+                self.insert_new(slot, vacancy)?;
                 self.colours.forget_absences_after(absences);
                 Ok(())
             }
@@ -75,9 +75,9 @@ impl Context {
         }
     }
 
-    /// The same, for a row that is nowhere yet.
+    /// The same, for a row that is nowhere yet, and whose key has its place in the primary index there, as far as that is known.
     #[inline]
-    fn insert_new(&mut self, slot: u32) -> Result<()> {
+    fn insert_new(&mut self, slot: u32, vacancy: Option<Vacancy>) -> Result<()> {
         let indexed = !self.tables.at(slot).secondaries.is_empty();
         if indexed {
             self.check_unique(slot, None)?;
@@ -96,10 +96,14 @@ impl Context {
         let (table, packet) = (tables.at(slot), packet.bytes_mut());
         let placed = redo::write_put(packet, table.id, key, table.numbered, body);
         let effect = Effect { fresh: true, ..Effect::of(WriteKind::Put, record) };
-        writes.push(Write::new(table, Target { slot, place: Place::Absent }, effect, placed), packet);
+        writes.push(Write::new(table, Target { slot, place: Place::Absent(None) }, effect, placed), packet);
         // The primary entry, which the write takes back if the transaction aborts.
         let admit = || admission(&core.locks, owner, table.primary_id, key);
-        match table.primary.insert(key, record.0, admit) {
+        let inserted = match &vacancy {
+            Some(vacancy) => table.primary.insert_at(vacancy, key, record.0, admit),
+            None => table.primary.insert(key, record.0, admit),
+        };
+        match inserted {
             Ok(Insert::Done) => writes.note_entered(),
             _ => {
                 let key = key.clone();

@@ -202,7 +202,7 @@ impl Context {
     pub fn read_place_into(&self, slot: u32, place: Place, body: &mut Vec<u8>) -> bool {
         let table = self.tables.at(slot);
         match place {
-            Place::Absent => false,
+            Place::Absent(_) => false,
             Place::Stored(record) => {
                 table.segments().read(record, body);
                 true

@@ -19,6 +19,8 @@ use crate::store::memory::index::{Batch, Guard, Leaf, More, ScanRange};
 
 /// Each time that a scan has locked so many more rows one by one, it asks for the table instead.
 const ESCALATE_ROWS: u64 = 4_096;
+/// A scan prefetches so many rows ahead.
+const PREFETCHED_ROWS: usize = 4;
 
 /// One end of a scan. The values are of the index's columns, or of the first of them: all keys with that prefix are
 /// then on the same side.
@@ -464,7 +466,10 @@ impl Context {
             if unlocked && (rows == 0 || !canary::is_back("later-leaves-unnoted")) {
                 self.note_leaf(slot, scan.index, leaf)?;
             }
-            for (entry, record) in batch.iter() {
+            for (nth, (entry, record)) in batch.iter().enumerate() {
+                if nth + PREFETCHED_ROWS < batch.len() {
+                    version.segments().prefetch_head(RecordRef(batch.value(nth + PREFETCHED_ROWS)));
+                }
                 self.check()?;
                 if rows == escalates_at && canary::is_back("stale-leaf-after-escalation") {
                     escalates_at += ESCALATE_ROWS;

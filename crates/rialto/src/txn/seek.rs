@@ -21,7 +21,7 @@ use crate::isolate::{
 use crate::opening::TableKey;
 use crate::rarely::rarely;
 use crate::row::{IntoKey, Key, WhichIndex};
-use crate::store::memory::index::{Direction, Found, Leaf};
+use crate::store::memory::index::{Direction, Found, Leaf, Vacancy};
 use crate::store::memory::{Claims, Heap, RecordRef, Segments};
 use crate::txn::core::Core;
 
@@ -32,8 +32,8 @@ pub(crate) enum Place {
     Own(u32),
     /// In the tables.
     Stored(RecordRef),
-    /// Nowhere.
-    Absent,
+    /// Nowhere; and where the primary index would have its key, as far as that was seen.
+    Absent(Option<Vacancy>),
 }
 
 /// Where an index led to.
@@ -42,7 +42,7 @@ pub(crate) enum Probe {
     /// To this record, which is locked now.
     Present(RecordRef),
     /// Nowhere, as of this reading of the leaf.
-    Absent { leaf: Leaf, removal: Lsn },
+    Absent { vacancy: Vacancy, removal: Lsn },
 }
 
 impl Core {
@@ -249,7 +249,7 @@ impl Context {
     #[inline(never)]
     pub fn seek(&mut self, slot: u32, mode: RecordMode) -> Result<Place> {
         let place = self.seek_key(slot, mode)?;
-        if rarely(place == Place::Absent) && self.keeps_number_absent(slot)? {
+        if rarely(matches!(place, Place::Absent(_))) && self.keeps_number_absent(slot)? {
             return self.seek_key(slot, mode);
         }
         Ok(place)
@@ -300,30 +300,32 @@ impl Context {
         }
         let mut since = None;
         let Some(record) = found.value.map(RecordRef) else {
-            return self.seek_absent(slot, (found.leaf, found.removal), mode, &mut since);
+            return self.seek_absent(slot, (found.vacancy(), found.removal), mode, &mut since);
         };
         let known = Some((record, found.leaf));
         match self.lock_present_since(slot, (WhichIndex::Primary, None), known, mode, &mut since)? {
             Probe::Present(record) => Ok(self.stored(slot, record)),
-            Probe::Absent { leaf, removal } => self.seek_absent(slot, (leaf, removal), mode, &mut since),
+            Probe::Absent { vacancy, removal } => {
+                self.seek_absent(slot, (vacancy, removal), mode, &mut since)
+            }
         }
     }
 
-    /// Locks a key by name that was absent in `leaf`. If it is there by now, its record is locked too.
+    /// Locks a key by name that was absent. If it is there by now, its record is locked too.
     fn seek_absent(
         &mut self,
         slot: u32,
-        (leaf, removal): (Leaf, Lsn),
+        (vacancy, removal): (Vacancy, Lsn),
         mode: RecordMode,
         since: &mut Option<Instant>,
     ) -> Result<Place> {
         self.lock_name_since(slot, mode, since)?;
-        if self.tables.at(slot).primary.unchanged(&leaf) {
-            return Ok(self.absent(slot, removal));
+        if self.tables.at(slot).primary.unchanged(&vacancy.leaf) {
+            return Ok(self.absent(slot, vacancy, removal));
         }
         match self.lock_present_since(slot, (WhichIndex::Primary, None), None, mode, since)? {
             Probe::Present(record) => Ok(self.stored(slot, record)),
-            Probe::Absent { removal, .. } => Ok(self.absent(slot, removal)),
+            Probe::Absent { vacancy, removal } => Ok(self.absent(slot, vacancy, removal)),
         }
     }
 
@@ -387,7 +389,9 @@ impl Context {
                     let found = index.get(entry.unwrap_or(&self.key));
                     match found.value {
                         Some(record) => (RecordRef(record), found.leaf),
-                        None => return Ok(Probe::Absent { leaf: found.leaf, removal: found.removal }),
+                        None => {
+                            return Ok(Probe::Absent { vacancy: found.vacancy(), removal: found.removal });
+                        }
                     }
                 }
             };
@@ -439,17 +443,17 @@ impl Context {
         let found = self.tables.at(slot).primary.get(&self.key);
         match found.value {
             Some(record) => self.stored(slot, RecordRef(record)),
-            None => self.absent(slot, found.removal),
+            None => self.absent(slot, found.vacancy(), found.removal),
         }
     }
 
-    fn absent(&mut self, slot: u32, removal: Lsn) -> Place {
+    fn absent(&mut self, slot: u32, vacancy: Vacancy, removal: Lsn) -> Place {
         let floor = self.tables.at(slot).floor();
         self.depend(removal.max(floor));
         if self.colours.noted {
             self.colours.note_absence(self.tables.at(slot).primary_id, removal);
         }
-        Place::Absent
+        Place::Absent(Some(vacancy))
     }
 
     /// The place of a record that is locked.
@@ -458,7 +462,7 @@ impl Context {
         let table = self.tables.at(slot);
         if table.segments().is_absent(record) {
             self.colours.note_anything_absent();
-            return Place::Absent;
+            return Place::Absent(None);
         }
         let lsn = table.segments().lsn(record).max(table.floor());
         self.depend(lsn);

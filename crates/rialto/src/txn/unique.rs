@@ -121,7 +121,7 @@ impl Context {
             false => self.lock_present(slot, which, Some(entry), None, mode).map(|probe| match probe {
                 Probe::Present(record) => {
                     let place = self.stored(slot, record);
-                    place != Place::Absent && self.read_place_into(slot, place, &mut body)
+                    !matches!(place, Place::Absent(_)) && self.read_place_into(slot, place, &mut body)
                 }
                 Probe::Absent { .. } => false,
             }),

@@ -48,7 +48,7 @@ impl Context {
         let there = match place {
             Place::Stored(_) => true,
             Place::Own(position) => self.writes.get(position).kind != WriteKind::Delete,
-            Place::Absent => false,
+            Place::Absent(_) => false,
         };
         Ok(there.then_some(Target { slot, place }))
     }
@@ -59,7 +59,7 @@ impl Context {
         match place {
             Place::Own(position) => self.writes.get(position).lands_in(),
             Place::Stored(record) => record,
-            Place::Absent => unreachable!("a target is there"),
+            Place::Absent(_) => unreachable!("a target is there"),
         }
     }
 

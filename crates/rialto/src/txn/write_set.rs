@@ -119,7 +119,7 @@ impl Write {
     pub fn new(table: &TableVersion, target: Target, effect: Effect, placed: Placed) -> Write {
         let previous = match target.place {
             Place::Own(position) => Some(position),
-            Place::Stored(_) | Place::Absent => None,
+            Place::Stored(_) | Place::Absent(_) => None,
         };
         let Effect { kind, record, moved_to, fresh, rekeys } = effect;
         Write {

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use crate::common::quiet::{count, open, options, put, things};
-use crate::common::seeds::for_a_while;
+use crate::common::seeds::for_a_while_until;
 use rialto::Database;
 use rialto::io::{Caching, Disk, FaultyDisk, Open, Random};
 use rialto::recovery::check::check;
@@ -139,9 +139,13 @@ fn stale(seed: u64, tally: &mut Tally) {
 #[test]
 fn a_stale_sector_is_found_or_does_no_harm() {
     let mut tally = Tally::default();
-    let (seed, databases) = for_a_while(|seed| stale(seed, &mut tally));
+    let (seed, databases) = for_a_while_until(|seed| {
+        stale(seed, &mut tally);
+        tally.refused > 0 && tally.opened > 0
+    });
     let Tally { refused, opened } = tally;
     println!(
         "tally: stale sectors, {databases} databases, {refused} refused, {opened} opened, RIALTO_SEED={seed}"
     );
+    assert!(refused > 0 && opened > 0, "{refused} refused, {opened} opened");
 }

@@ -1,6 +1,8 @@
 //! Calls that step aside for their first locks: they hold nothing meanwhile, keep no thread, and wait as others do in all that a caller sees.
 
 use std::collections::VecDeque;
+use std::ops::ControlFlow;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -9,7 +11,7 @@ use rialto::io::MemoryDisk;
 use rialto::row::{Column, ColumnType, Value};
 use rialto::{
     Action, Arguments, Checkpointing, Database, Durability, Error, Flow, LockForm, LockPolicy, Options,
-    Outputs, Planning, Procedure, TableDef, Transaction, TxOptions,
+    Outputs, Planning, Procedure, Scan, TableDef, Transaction, TxOptions,
 };
 
 const KEYS: i32 = 64;
@@ -35,6 +37,7 @@ fn open(threads: usize, lock_timeout: Duration) -> Database {
         procedures: vec![
             Procedure::new("add", [ColumnType::Int4], add(0)),
             Procedure::new("add_two", [ColumnType::Int4; 2], Flow::new().phase([add(0), add(1)])),
+            Procedure::new("in_turn", [ColumnType::Int4; 2], Flow::new().phase([add(0)]).phase([add(1)])),
         ],
         ..Options::default()
     };
@@ -131,6 +134,76 @@ fn a_call_that_is_aside_times_out_as_others_do() {
     holder.abort().unwrap();
     db.call("add", &[Value::Int4(0)]).unwrap();
     assert_eq!(counted(&db, 0), 1);
+    db.close().unwrap();
+}
+
+/// The rests of a first phase are no part of the wait for a lock of a later one.
+#[test]
+fn a_lock_of_a_later_phase_has_its_whole_time_out() {
+    let db = open(1, Duration::from_millis(40));
+    for _ in 0..5 {
+        let (first, second) = (hold(&db, 0), hold(&db, KEYS - 1));
+        let before = db.metrics().locks.refused;
+        let call = db.send_call("in_turn", &[Value::Int4(0), Value::Int4(KEYS - 1)]).unwrap();
+        until("it is aside", || db.metrics().locks.refused > before);
+        first.abort().unwrap();
+        let outcome = call.wait();
+        let Err(Error::LockTimeout { lock, waited_ms }) = &outcome else { panic!("{outcome:?}") };
+        // Where the machine has stood still it may be the first lock.
+        assert!(*waited_ms >= 40 || !lock.contains(&(KEYS - 1).to_string()), "{outcome:?}");
+        second.abort().unwrap();
+    }
+    db.close().unwrap();
+}
+
+/// A call is called by the end of one with the same identifier. It waits in line at once for a lock that only overlaps its own.
+#[test]
+fn what_only_overlaps_is_waited_for_in_line() {
+    const CALLS: usize = 10;
+    let db = open(1, Duration::from_secs(400));
+    let table = db.table("counters").unwrap();
+    let mut holder = db.begin().unwrap();
+    holder.scan(&table, &Scan::all(), |_, _| Ok(ControlFlow::Continue(()))).unwrap();
+    let before = db.metrics().locks.refused;
+    let send = |key: usize| db.send_call("add", &[Value::Int4(key as i32)]).unwrap();
+    let waiting: Vec<_> = (0..CALLS).map(send).collect();
+    until("all wait in line", || db.lock_waits().len() == CALLS);
+    assert_eq!(db.metrics().locks.refused - before, CALLS as u64, "each has asked at once, and then in line");
+    holder.abort().unwrap();
+    waiting.into_iter().for_each(|call| drop(call.wait().unwrap()));
+    db.close().unwrap();
+}
+
+/// A lock table that a body has for itself is met once by each call that wants it.
+#[test]
+fn a_lock_table_that_is_out_is_met_once_a_call() {
+    const CALLS: i32 = 8;
+    let db = open(2, Duration::from_secs(400));
+    let (begun, over) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+    let (has_begun, is_over) = (begun.clone(), over.clone());
+    let slow = Action::exclusive("counters", move |_, _, _| {
+        has_begun.store(true, Ordering::SeqCst);
+        while !is_over.load(Ordering::SeqCst) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        Ok(())
+    });
+    let flow = Flow::new().phase([slow.by_argument(0)]);
+    db.register(Procedure::new("slow", [ColumnType::Int4], flow)).unwrap();
+    let slow = db.send_call("slow", &[Value::Int4(KEYS - 1)]).unwrap();
+    let ends = Ends(&over);
+    until("the body runs", || begun.load(Ordering::SeqCst));
+    let before = db.metrics().locks.refused;
+    let calls: Vec<_> = (0..CALLS)
+        .map(|n| db.send_call("add_two", &[Value::Int4(n), Value::Int4(KEYS - 2 - n)]).unwrap())
+        .collect();
+    until("each has met it", || db.metrics().locks.refused - before >= CALLS as u64);
+    // Behind all of them.
+    db.call("add", &[Value::Int4(KEYS / 2 - 1)]).unwrap();
+    drop(ends);
+    slow.wait().unwrap();
+    calls.into_iter().for_each(|call| drop(call.wait().unwrap()));
+    assert_eq!(db.metrics().locks.refused - before, CALLS as u64);
     db.close().unwrap();
 }
 

@@ -8,6 +8,7 @@ mod derive;
 mod fields;
 mod foreign_handles;
 mod large_transactions;
+mod prefetch;
 mod records;
 mod repeated_changes;
 mod row_numbers;

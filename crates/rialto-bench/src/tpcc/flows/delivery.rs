@@ -35,8 +35,16 @@ pub(super) fn flow() -> (&'static [ColumnType], Flow) {
 }
 
 /// The districts with what was found of each, from an output on.
-fn found(outputs: &Outputs, from: usize) -> impl Iterator<Item = (i16, &Value)> {
+fn found(outputs: &Outputs, from: usize) -> impl Iterator<Item = (i16, &Value)> + Clone {
     (1..).zip(outputs.earlier().iter().skip(from).take(DISTRICTS as usize))
+}
+
+/// The districts in which an order was found, with its number.
+fn orders(outputs: &Outputs) -> impl Iterator<Item = (i16, i32)> {
+    found(outputs, ORDERS).filter_map(|(district, order)| match *order {
+        Value::Int4(order) => Some((district, order)),
+        _ => None,
+    })
 }
 
 fn take_orders() -> Action {
@@ -65,6 +73,8 @@ fn assign_orders() -> Action {
         let (table, warehouse) = (arguments.table()?, arguments.get::<i16>(WAREHOUSE)?);
         let carrier = Value::Int2(arguments.get::<i32>(CARRIER)? as i16);
         let mut customers = [const { Value::Null }; DISTRICTS as usize];
+        let found_orders = orders(outputs).map(|(district, order)| (warehouse, district, order));
+        transaction.prefetch(table, found_orders);
         for ((district, order), customer) in found(outputs, ORDERS).zip(&mut customers) {
             let Value::Int4(order) = *order else { continue };
             let there = transaction.modify(table, (warehouse, district, order), |fields| {
@@ -84,6 +94,9 @@ fn deliver_lines() -> Action {
     Action::exclusive("order_line", |transaction, arguments, outputs| {
         let (table, warehouse) = (arguments.table()?, arguments.get::<i16>(WAREHOUSE)?);
         let date = arguments.values()[DATE].clone();
+        // The others of an order lie behind its first line.
+        let first_lines = orders(outputs).map(|(district, order)| (warehouse, district, order, 1_i16));
+        transaction.prefetch(table, first_lines);
         let mut amounts = [const { Value::Null }; DISTRICTS as usize];
         for ((district, order), amount) in found(outputs, ORDERS).zip(&mut amounts) {
             let Value::Int4(order) = *order else { continue };
@@ -108,14 +121,20 @@ fn deliver_lines() -> Action {
 fn bill_customers() -> Action {
     Action::exclusive("customer", |transaction, arguments, outputs| {
         let (table, warehouse) = (arguments.table()?, arguments.get::<i16>(WAREHOUSE)?);
-        for ((district, number), (_, cents)) in found(outputs, CUSTOMERS).zip(found(outputs, AMOUNTS)) {
-            let (Value::Int4(number), Value::Int8(cents)) = (number, cents) else { continue };
-            let there = transaction.modify(table, (warehouse, district, *number), |fields| {
-                fields.add_i64(customer::BALANCE, *cents)?;
+        let billed = found(outputs, CUSTOMERS).zip(found(outputs, AMOUNTS));
+        let billed = billed.filter_map(|((district, number), (_, cents))| match (number, cents) {
+            (Value::Int4(number), Value::Int8(cents)) => Some((district, *number, *cents)),
+            _ => None,
+        });
+        transaction
+            .prefetch(table, billed.clone().map(|(district, number, _)| (warehouse, district, number)));
+        for (district, number, cents) in billed {
+            let there = transaction.modify(table, (warehouse, district, number), |fields| {
+                fields.add_i64(customer::BALANCE, cents)?;
                 fields.add_i32(customer::DELIVERY_CNT, 1).map(drop)
             })?;
             if !there {
-                return Err(missing("customer", (warehouse, district, *number)));
+                return Err(missing("customer", (warehouse, district, number)));
             }
         }
         Ok(())

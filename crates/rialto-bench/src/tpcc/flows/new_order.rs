@@ -158,8 +158,9 @@ fn read_item<const LINE: usize>() -> Action {
 fn take_home_stocks() -> Action {
     let take = Action::exclusive("stock", |transaction, arguments, outputs| {
         let home = arguments.get::<i16>(WAREHOUSE)?;
-        let of_home = lines(arguments.values()).iter().filter(|line| line.supply_warehouse == home);
-        of_home.into_iter().try_for_each(|line| take_stock(transaction, arguments, outputs, line, false))
+        let of_home = || lines(arguments.values()).iter().filter(|line| line.supply_warehouse == home);
+        transaction.prefetch(arguments.table()?, of_home().map(|line| (home, line.item)));
+        of_home().try_for_each(|line| take_stock(transaction, arguments, outputs, line, false))
     });
     take.by_argument(WAREHOUSE)
 }

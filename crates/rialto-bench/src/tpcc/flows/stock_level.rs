@@ -71,9 +71,11 @@ fn count_low_stocks() -> Action {
     Action::shared("stock", |transaction, arguments, outputs| {
         let (table, warehouse) = (arguments.table()?, arguments.get::<i16>(WAREHOUSE)?);
         let threshold = arguments.get::<i32>(THRESHOLD)?;
+        let items = outputs.earlier().get(ITEMS..).unwrap_or_default().iter();
+        let items = items.filter_map(|item| if let Value::Int4(item) = *item { Some(item) } else { None });
+        transaction.prefetch(table, items.clone().map(|item| (warehouse, item)));
         let mut low = 0;
-        for item in outputs.earlier().get(ITEMS..).unwrap_or_default() {
-            let Value::Int4(item) = *item else { continue };
+        for item in items {
             let quantity = transaction.look(table, (warehouse, item), |row| row.get_i32(stock::QUANTITY))?;
             let quantity: Result<i32> = quantity.ok_or_else(|| missing("stock", (warehouse, item)))?;
             low += i32::from(quantity? < threshold);

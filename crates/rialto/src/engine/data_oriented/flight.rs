@@ -45,7 +45,7 @@ use crate::engine::Runtime;
 use crate::engine::action::Action;
 use crate::engine::identifier::Given;
 use crate::engine::phase::{
-    self, Identified, InTheWay, Ready, ReadyActions, beside_lease, has_plain, lock, lock_at_once, make_ready,
+    self, AtOnce, Identified, Ready, ReadyActions, beside_lease, has_plain, lock, lock_at_once, make_ready,
 };
 use crate::engine::procedure::{Outputs, Registered};
 use crate::error::{Error, Result};
@@ -96,7 +96,7 @@ enum Step {
     /// It belongs elsewhere.
     Elsewhere(Elsewhere),
     /// A lock is in its way for which the call steps aside.
-    Aside(InTheWay),
+    Aside(u64),
 }
 
 /// What the parts of a phase have in common.
@@ -224,7 +224,7 @@ impl Flight {
             }
             match ended {
                 Ok(Ok(Step::Ran)) => self.meet_alone(),
-                Ok(Ok(Step::Aside(in_the_way))) => return self.step_aside(in_the_way, here),
+                Ok(Ok(Step::Aside(name))) => return self.step_aside(name, here),
                 Ok(Ok(Step::Elsewhere(elsewhere))) => {
                     // On a queue it waits (L12).
                     self.transaction.leave_stint();
@@ -267,13 +267,16 @@ impl Flight {
         // wait behind it.
         let runs_whole = runs.is_whole();
         let mut lock_or_step_aside = |context: &mut Context, actions: &mut ReadyActions<'_>| {
-            for name in phase::names(actions) {
-                if !names.contains(&name) {
-                    names.push(name);
-                }
+            names.extend(phase::names(actions));
+            if *next_phase > 0 {
+                return lock(procedure, context, actions, given).map(|()| None);
             }
-            if *next_phase == 0 && runs.may_step_aside(context) {
-                return lock_at_once(procedure, context, actions, given);
+            if runs.may_step_aside(context) {
+                match lock_at_once(procedure, context, actions, given)? {
+                    AtOnce::Locked => return Ok(None),
+                    AtOnce::Met(name) => return Ok(Some(name)),
+                    AtOnce::Refused => {}
+                }
             }
             // One time-out for its rests and for what it waits for now.
             let limit = context.choices.lock_timeout;
@@ -306,8 +309,8 @@ impl Flight {
             if parts.len() > 1 {
                 // All at once, in the one order; its parts use the tables as they are under its intentions, which it keeps when
                 // they are gone.
-                if let Some(in_the_way) = lock_or_step_aside(context, &mut actions)? {
-                    return Ok(Step::Aside(in_the_way));
+                if let Some(name) = lock_or_step_aside(context, &mut actions)? {
+                    return Ok(Step::Aside(name));
                 }
                 context.core.locks.leave_stint(&mut context.owner);
                 parts = place(context, &actions, positions.iter().copied(), here);
@@ -318,8 +321,8 @@ impl Flight {
                 return Ok(Step::Elsewhere(Elsewhere { parts, identified }));
             }
         }
-        if let Some(in_the_way) = lock_or_step_aside(context, &mut actions)? {
-            return Ok(Step::Aside(in_the_way));
+        if let Some(name) = lock_or_step_aside(context, &mut actions)? {
+            return Ok(Step::Aside(name));
         }
         // By the tables as they are now that they are locked. In the flow's order no action lacks what those before it chose.
         let order = first.map(|first| in_turn(context, &actions, &positions, &first));
@@ -381,23 +384,23 @@ impl Flight {
 
     /// Restarts the call, to run whole.
     fn run_whole(self, here: &Here<'_>) {
-        let Flight { call, mut runs, transaction, next_phase, names, .. } = self;
+        let Flight { call, mut runs, transaction, next_phase, mut names, .. } = self;
         call.procedure.plans().run_whole(next_phase);
         runs.end_parts(transaction);
-        here.queues.ended(here.runtime, &names);
+        here.queues.ended(here.runtime, &mut names);
         here.queues.restart(here.queue, Task::Call(call, Some((runs, None))), Duration::ZERO);
     }
 
     /// Lets others go first: a call that waits for its first locks on its thread would have another thread stand in, and that one the next.
-    fn step_aside(self, in_the_way: InTheWay, here: &Here<'_>) {
+    fn step_aside(self, name: u64, here: &Here<'_>) {
         let Flight { call, mut runs, transaction, .. } = self;
         runs.step_aside(transaction);
-        here.queues.step_aside(here.queue, call, runs, in_the_way);
+        here.queues.step_aside(here.queue, call, runs, name);
     }
 
     /// Has its outcome, or runs again.
     fn end(self, outcome: Result<()>, here: &Here<'_>) {
-        let Flight { call, mut runs, transaction, outputs, names, .. } = self;
+        let Flight { call, mut runs, transaction, outputs, mut names, .. } = self;
         #[cfg(test)]
         here.queues.panic_at(Bug::End);
         let outcome = outcome.map(|()| outputs.into_values());
@@ -414,22 +417,22 @@ impl Flight {
                 Outcome::placed(values, ticket)
             }
             Run::Again(rest) => {
-                here.queues.ended(here.runtime, &names);
+                here.queues.ended(here.runtime, &mut names);
                 let again = Task::Call(call, Some((runs, None)));
                 return here.queues.restart(here.queue, again, rest.unwrap_or_default());
             }
             Run::Failed(None, failure) => Outcome::failed(failure, None),
             Run::Failed(Some(transaction), failure) => transaction.failed(failure),
         };
-        here.queues.ended(here.runtime, &names);
+        here.queues.ended(here.runtime, &mut names);
         call.land(outcome, here);
     }
 
     /// A body has panicked. What the panic carries may rest on what the transaction has read (I3).
     fn end_by_panic(self, panic: Panic, here: &Here<'_>) {
-        let Flight { call, transaction, names, .. } = self;
+        let Flight { call, transaction, mut names, .. } = self;
         let outcome = transaction.failed(Failure::Panic(panic));
-        here.queues.ended(here.runtime, &names);
+        here.queues.ended(here.runtime, &mut names);
         call.land(outcome, here);
     }
 }

@@ -27,7 +27,6 @@ use super::call::Call;
 use super::flight::{Here, Task};
 use crate::account::blocked::{Turns, take_turns};
 use crate::engine::Runtime;
-use crate::engine::phase::InTheWay;
 use crate::engine::servers::dispatch::{Dispatch, Rest, Standing, Waiter};
 use crate::engine::servers::dispatches::Dispatches;
 use crate::error::{Error, Result};
@@ -38,7 +37,7 @@ use crate::txn::runs::{ASIDE, Runs};
 /// What a call is aside for, and the number of that.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Aside {
-    name: InTheWay,
+    name: u64,
     number: u64,
 }
 
@@ -274,20 +273,17 @@ impl Queues {
 
     /// Puts a call aside, on the queue of the thread that calls, until another one that has this name ends ([`Queues::ended`]), or for a
     /// short time. It holds nothing.
-    pub(super) fn step_aside(&self, queue: usize, call: Arc<Call>, runs: Runs, name: InTheWay) {
+    pub(super) fn step_aside(&self, queue: usize, call: Arc<Call>, runs: Runs, name: u64) {
         let number = self.asides.fetch_add(1, Ordering::Relaxed);
         let aside = Aside { name, number };
         let mut waiting = self.aside.lock();
         let rest = self.queues.at(queue).put_aside(Task::Call(call, Some((runs, Some(aside)))), ASIDE);
-        if let Some(name) = name {
-            waiting.entry(name).or_default().push_back(Waiting { number, queue, rest });
-            self.names_aside.store(waiting.len(), Ordering::SeqCst);
-        }
+        waiting.entry(name).or_default().push_back(Waiting { number, queue, rest });
+        self.names_aside.store(waiting.len(), Ordering::SeqCst);
     }
 
     /// A call is aside no more; whether it was called.
     pub(super) fn come_back(&self, Aside { name, number }: Aside) -> bool {
-        let Some(name) = name else { return false };
         let mut waiting = self.aside.lock();
         let Some(of_name) = waiting.get_mut(&name) else { return true };
         let at = of_name.iter().position(|waiting| waiting.number == number);
@@ -302,13 +298,15 @@ impl Queues {
     }
 
     /// A call that had these names holds nothing any more: of those that are aside for one of them the first may try again.
-    pub(super) fn ended(self: &Arc<Queues>, runtime: &Arc<Runtime>, names: &[u64]) {
+    pub(super) fn ended(self: &Arc<Queues>, runtime: &Arc<Runtime>, names: &mut SmallVec<[u64; 4]>) {
         if self.names_aside.load(Ordering::SeqCst) == 0 {
             return;
         }
+        names.sort_unstable();
+        names.dedup();
         let mut waiting = self.aside.lock();
         let mut short_of: SmallVec<[usize; 4]> = SmallVec::new();
-        for name in names {
+        for name in names.iter() {
             let Some(of_name) = waiting.get_mut(name) else { continue };
             // One whose rest has just ended comes back by itself.
             while let Some(Waiting { queue, rest, .. }) = of_name.pop_front() {

@@ -183,6 +183,11 @@ impl LocalLocks {
         }
     }
 
+    /// Whether there is a lock on just this span, whoever has it.
+    pub fn has_lock_on(&self, request: &Request<'_>) -> bool {
+        self.held.find(request).is_some()
+    }
+
     /// Keeps what a request was for.
     #[inline(never)]
     pub fn tell(&mut self, index: IndexId, span: SpanRef<'_>, mode: RecordMode) {

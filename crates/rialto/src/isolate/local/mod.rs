@@ -357,12 +357,23 @@ impl LockManager {
         let shares = owner.body.shares;
         let answer = {
             let mut locks = self.latch_to_ask(owner, executor, request.mode, wait)?;
-            if shares && locks.held.is_kins(request) { Answer::Split } else { locks.ask(request) }
+            let split = shares && locks.held.is_kins(request);
+            let answer = if split { Answer::Split } else { locks.ask(request) };
+            if rarely(answer == Answer::Wait) {
+                owner.body.has_met_its_like.store(locks.has_lock_on(&request), Ordering::Relaxed);
+            }
+            answer
         };
         match answer {
             Answer::Wait => self.wait_local(owner, executor, request, wait, strengthened),
             answer => Ok(answer),
         }
+    }
+
+    /// Whether what the owner's last refused request has met is a lock on just its span: not one that overlaps it, nor a lock table that is
+    /// out.
+    pub(crate) fn has_met_its_like(&self, owner: &Owner) -> bool {
+        owner.body.has_met_its_like.load(Ordering::Relaxed)
     }
 
     /// The latch of an executor, to ask for a span. If its table is out for long it is waited for as a lock is.
@@ -393,6 +404,7 @@ impl LockManager {
         let meets = self.meets_own_lease(owner.id());
         if wait.policy == LockPolicy::Refuse {
             slot.counters.refused.add(1);
+            owner.body.has_met_its_like.store(false, Ordering::Relaxed);
             return Err(LockError::WouldWait);
         }
         if meets {

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::waits::Author;
 use super::{Choice, Committer, Futex, GroupCommitter, Machine, Ordering, Turn, Writer};
+use crate::canary;
 
 /// The request word's values, in the order in which one replaces another.
 pub(super) mod request {
@@ -137,9 +138,15 @@ impl<M: Machine> Writer<M> {
                     (arrived, bound) = (None, None);
                     if let Some(turn) = self.try_take() {
                         // Taken back before the drain: who asks from here on is served by the next group.
-                        self.request.exchange(request::NOW, request::NONE);
+                        let is_late = canary::is_back("request-taken-back-late");
+                        if !is_late {
+                            self.request.exchange(request::NOW, request::NONE);
+                        }
                         let is_overdue = asked == Asked::Overdue;
                         write(turn.by(if is_overdue { Author::Overdue } else { Author::LogServer }));
+                        if is_late {
+                            self.request.exchange(request::NOW, request::NONE);
+                        }
                     } else if self.request.exchange(request::NOW, request::BLOCKED) {
                         while self.request.load() == request::BLOCKED {
                             if !self.is_busy() {

@@ -20,6 +20,7 @@ pub(crate) mod image;
 pub mod index;
 pub(crate) mod load_file;
 pub mod painting;
+mod prefetch;
 mod region;
 pub mod segments;
 pub mod snapshots;

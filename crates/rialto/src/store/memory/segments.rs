@@ -18,6 +18,7 @@ use parking_lot::Mutex;
 
 use super::Budget;
 use super::painting::Painting;
+use super::prefetch::prefetch;
 use super::region::{Region, copy_words};
 use super::snapshots::{Snapshots, Stage};
 use super::words::{Words, announce_write};
@@ -35,6 +36,11 @@ pub const IMAGE_HEADER_BYTES: usize = 64;
 pub const UNIT_BYTES: usize = 16;
 /// A record's header.
 pub const RECORD_HEADER_BYTES: usize = 16;
+
+/// A line of the processor's cache.
+const LINE_BYTES: usize = 64;
+/// Of a long record no more is brought near than its beginning.
+const LINES_AHEAD_MAX: usize = 8;
 
 /// The smallest slot: a header and a unit of body.
 const SLOT_UNITS_MIN: usize = 2;
@@ -444,6 +450,28 @@ impl Segments {
     #[inline]
     fn word(&self, record: RecordRef, index: usize) -> &AtomicU64 {
         &self.words.words()[record.0 as usize * 2 + index]
+    }
+
+    /// Brings near where a record begins, of which an index told, perhaps wrongly.
+    #[inline]
+    pub fn prefetch_head(&self, record: RecordRef) {
+        if let Some(word) = self.words.words().get(record.0 as usize * 2) {
+            prefetch(word);
+        }
+    }
+
+    /// Brings near the rest of a record whose beginning is near.
+    #[inline]
+    pub fn prefetch_rest(&self, record: RecordRef) {
+        let first = record.0 as usize * 2;
+        let Some(stamp) = self.words.words().get(first + 1) else { return };
+        let bytes = RECORD_HEADER_BYTES + (stamp.load(Ordering::Relaxed) & LENGTH_MASK) as usize;
+        let lines = (bytes / LINE_BYTES).min(LINES_AHEAD_MAX);
+        for line in 1..=lines {
+            if let Some(word) = self.words.words().get(first + line * LINE_BYTES / 8) {
+                prefetch(word);
+            }
+        }
     }
 
     /// The record's first word, for the lock manager's thin form.

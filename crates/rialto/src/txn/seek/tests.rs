@@ -69,7 +69,7 @@ fn a_slot_that_has_another_row_since_the_probe_is_not_taken_for_the_keys() {
         let place = context.seek(slot, mode).unwrap();
         match (led, place) {
             (Probe::Present(now), Place::Stored(seen)) => assert!(moved && now == seen && now != record),
-            (Probe::Absent { .. }, Place::Absent) => assert!(!moved, "{about}"),
+            (Probe::Absent { .. }, Place::Absent(_)) => assert!(!moved, "{about}"),
             other => panic!("{about}: {other:?}"),
         }
         // A probe that still holds is believed.

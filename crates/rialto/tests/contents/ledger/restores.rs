@@ -298,6 +298,9 @@ fn go_on(left: &Left<'_>, db: Database, found: Contents, disk: &Arc<FaultyDisk>,
     let told = run.told(false);
     run.work(&db, &options, &told, 4, None);
     let closed = contents(&db, about);
+    let least = told.iter().map(|it| it.least(false)).collect();
+    Bounds::of(&told, least, END).check(&closed.counts, about);
+    check_contents(&closed, &run.state, about);
     db.close().unwrap_or_else(|error| panic!("{about}: {error}"));
     let Some(taken) = left.copies.any_before(left.step, random) else { return };
     let chain = left.copies.chain(taken, Some(&run.disk));

@@ -18,7 +18,7 @@ impl Node {
     /// The entry of an inner node whose child covers a key with this head, and how far into the child's interval the key
     /// lies: about the middle, for all that is known of the first and the last one. None: an equal head leaves it to the tails.
     #[inline(always)]
-    fn slot_of_head(&self, control: Control, head: u64) -> Option<(usize, Share)> {
+    pub(super) fn slot_of_head(&self, control: Control, head: u64) -> Option<(usize, Share)> {
         let count = control.count();
         // Entry 0 stands for everything below entry 1.
         if !rarely(count < 3) {
@@ -89,8 +89,8 @@ impl Index {
         let tag = bytes.wrapping_sub(prefix);
         let guess = share.of(count);
         // A key lies only once in a leaf, so its entry needs no look at the neighbours.
-        let value = match guess < count && node.is_entry_of(guess, head, tag) {
-            true => Some(node.value(guess)),
+        let (at, value) = match guess < count && node.is_entry_of(guess, head, tag) {
+            true => (guess, Some(node.value(guess))),
             false => {
                 let at = node.heads_below_near(count, head, guess);
                 let there = at < count && node.head(at) == head;
@@ -98,11 +98,12 @@ impl Index {
                 if there && !node.is_entry_of(at, head, tag) {
                     return None;
                 }
-                there.then(|| node.value(at))
+                (at, there.then(|| node.value(at)))
             }
         };
         let removal = Lsn(node.removal.load(Ordering::Relaxed));
-        node.latch.validate(version).then_some(Found { value, leaf: Leaf { node: id, version }, removal })
+        let leaf = Leaf { node: id, version };
+        node.latch.validate(version).then_some(Found { value, leaf, at: at as u32, removal })
     }
 }
 

@@ -22,7 +22,8 @@
 //! 7. A removal at an `Lsn` is seen by everyone who misses the key, as the removal `Lsn` of the leaf (I3).
 //!
 //! Where to go next: `node` and `image` for the bytes, `search` for finding a key in them (`by_heads`: the usual way), `latch`
-//! for the protocol, `descent` for the ways down, `structure` for splits and merges, `scan` for ranges, `build` for bulk loads,
+//! for the protocol, `descent` for the ways down, `structure` for splits and merges, `scan` for ranges, `prefetch` for lookups that wait
+//! for memory together, `build` for bulk loads,
 //! `sort` for what comes before them, `check` for the verifier.
 
 mod build;
@@ -34,6 +35,7 @@ mod key;
 mod latch;
 mod node;
 mod pool;
+mod prefetch;
 mod scan;
 mod search;
 mod sort;
@@ -44,7 +46,7 @@ mod tests;
 
 use self::image::Image;
 use self::key::{Probe, tail_words};
-use self::node::{BODY_WORDS, Node};
+use self::node::{BODY_WORDS, Held, Node};
 use self::pool::Region;
 use self::search::Share;
 use self::structure::wants_merge;
@@ -56,6 +58,7 @@ pub use self::build::{Part, Take};
 pub use self::key::MAX_KEY_BYTES;
 pub use self::node::VALUE_BITS;
 pub use self::pool::{Full, NODE_BYTES, NodePool};
+pub use self::prefetch::LeafAhead;
 pub use self::scan::{Batch, Direction, Guard, More, ScanRange};
 pub use self::sort::{Entry, Merge, SortRun, order};
 
@@ -66,6 +69,14 @@ pub struct Leaf {
     version: u64,
 }
 
+/// Where a key is not: the leaf that covers it, as it was then, and the key's position there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Vacancy {
+    /// The leaf.
+    pub leaf: Leaf,
+    at: u32,
+}
+
 /// What [`Index::get`] saw.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Found {
@@ -73,8 +84,18 @@ pub struct Found {
     pub value: Option<u64>,
     /// The leaf that covers the key.
     pub leaf: Leaf,
+    /// Where in the leaf it lies, or would lie.
+    at: u32,
     /// The place of the last removal in that leaf: who relies on an absence replies after it is durable (I3).
     pub removal: Lsn,
+}
+
+impl Found {
+    /// Where the key is not, if it is not there.
+    #[inline]
+    pub fn vacancy(&self) -> Vacancy {
+        Vacancy { leaf: self.leaf, at: self.at }
+    }
 }
 
 /// Whether an insert into a guarded leaf may go on.
@@ -149,7 +170,7 @@ impl Index {
             let value = found.then(|| node.value(at));
             let removal = Lsn(node.removal.load(Ordering::Relaxed));
             if node.latch.validate(version) {
-                return Found { value, leaf: Leaf { node: id, version }, removal };
+                return Found { value, leaf: Leaf { node: id, version }, at: at as u32, removal };
             }
         }
     }
@@ -170,8 +191,7 @@ impl Index {
     /// If the key is longer than [`MAX_KEY_BYTES`] or the value has more than [`VALUE_BITS`] bits: callers check both
     /// when they make them.
     pub fn insert(&self, key: &[u8], value: u64, mut admit: impl FnMut() -> Admit) -> Result<Insert, Full> {
-        assert!(key.len() <= MAX_KEY_BYTES, "a key of {} bytes; an index takes {MAX_KEY_BYTES}", key.len());
-        assert!(value >> VALUE_BITS == 0, "value {value:#x} does not fit in {VALUE_BITS} bits");
+        check_entry(key, value);
         let probe = Probe::new(key);
         loop {
             let Some((_, node, version, share)) = self.try_leaf(&probe) else { continue };
@@ -184,25 +204,64 @@ impl Index {
                 continue;
             }
             // The latch is had only if the node is as it was, so what was found out without it holds.
-            let Some(mut leaf) = node.upgrade(version) else { continue };
-            let control = leaf.control();
-            let prefix = control.prefix_bytes();
-            let suffix = probe.suffix(prefix);
-            if 2 + tail_words(suffix.len()) > control.room() && !self.compact(&mut leaf, suffix.len()) {
-                drop(leaf);
-                self.split(0, key)?;
-                continue;
+            let Some(leaf) = node.upgrade(version) else { continue };
+            match self.enter(leaf, at, &probe, value, &mut admit) {
+                Some(inserted) => return Ok(inserted),
+                None => self.split(0, key)?,
             }
-            if control.guarded() {
-                match admit() {
-                    Admit::Go => {}
-                    Admit::GoAndUnguard => leaf.unguard(),
-                    Admit::Refuse => return Ok(Insert::Refused),
-                }
-            }
-            leaf.insert(at, probe.head(prefix), suffix, value);
-            return Ok(Insert::Done);
         }
+    }
+
+    /// As [`Index::insert`], of a key that a lookup has not found: its way and its position are not sought again if its leaf is still as
+    /// the lookup saw it.
+    ///
+    /// # Panics
+    /// As [`Index::insert`].
+    #[inline]
+    pub fn insert_at(
+        &self,
+        vacancy: &Vacancy,
+        key: &[u8],
+        value: u64,
+        mut admit: impl FnMut() -> Admit,
+    ) -> Result<Insert, Full> {
+        check_entry(key, value);
+        self.check_kept();
+        // Looked at first: a failed exchange writes, and the memory of a node that was freed may have been given back.
+        let same =
+            self.region.get(vacancy.leaf.node).filter(|node| node.latch.validate(vacancy.leaf.version));
+        let held = same.and_then(|node| node.upgrade(vacancy.leaf.version));
+        let entered =
+            held.and_then(|leaf| self.enter(leaf, vacancy.at as usize, &Probe::new(key), value, &mut admit));
+        entered.map_or_else(|| self.insert(key, value, admit), Ok)
+    }
+
+    /// Puts an entry at its position in a leaf that covers it. None: the leaf has no room, and is as it was.
+    #[inline(always)]
+    fn enter(
+        &self,
+        mut leaf: Held<'_>,
+        at: usize,
+        probe: &Probe<'_>,
+        value: u64,
+        admit: &mut impl FnMut() -> Admit,
+    ) -> Option<Insert> {
+        let control = leaf.control();
+        debug_assert_eq!(leaf.find(control, probe, None), (at, false), "where the key belongs");
+        let prefix = control.prefix_bytes();
+        let suffix = probe.suffix(prefix);
+        if 2 + tail_words(suffix.len()) > control.room() && !self.compact(&mut leaf, suffix.len()) {
+            return None;
+        }
+        if control.guarded() {
+            match admit() {
+                Admit::Go => {}
+                Admit::GoAndUnguard => leaf.unguard(),
+                Admit::Refuse => return Some(Insert::Refused),
+            }
+        }
+        leaf.insert(at, probe.head(prefix), suffix, value);
+        Some(Insert::Done)
     }
 
     /// Points `key` from value `old` to value `new`. False, and no change, if it is absent or has another value.
@@ -305,6 +364,13 @@ impl Index {
             (node, version) = (child, child_version);
         }
     }
+}
+
+/// Panics for an entry that no index takes.
+#[inline(always)]
+fn check_entry(key: &[u8], value: u64) {
+    assert!(key.len() <= MAX_KEY_BYTES, "a key of {} bytes; an index takes {MAX_KEY_BYTES}", key.len());
+    assert!(value >> VALUE_BITS == 0, "value {value:#x} does not fit in {VALUE_BITS} bits");
 }
 
 impl Drop for Index {

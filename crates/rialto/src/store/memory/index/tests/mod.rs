@@ -4,6 +4,7 @@ mod guard;
 mod latch;
 mod measure;
 mod model;
+mod prefetch;
 mod shapes;
 mod threads;
 mod waits;

@@ -100,6 +100,8 @@ fn run(kind: Keys, share: f64) {
     let index = Index::new(pool.clone()).expect("a first node");
     let mut model = BTreeMap::new();
     let mut batch = Batch::new();
+    // Keys that were looked for in vain, and what may have changed since.
+    let mut absent = Vec::new();
     let end = Instant::now() + (deadline() - Instant::now()).mul_f64(share);
     let mut round = 0u64;
     while Instant::now() < end {
@@ -108,13 +110,26 @@ fn run(kind: Keys, share: f64) {
         for step in 0..4000 {
             let key = key(kind, &mut random);
             let value = random.below(1 << 48);
+            let found = index.get(&key);
+            if found.value.is_none() && absent.len() < 64 {
+                absent.push((key.clone(), found.vacancy()));
+            }
             match random.below(100) {
                 n if n < inserts => {
+                    let remembered = random.below(2) == 0 && !absent.is_empty();
+                    let (key, vacancy) = match remembered {
+                        true => absent.swap_remove(random.below(absent.len() as u64) as usize),
+                        false => (key.clone(), index.get(&key).vacancy()),
+                    };
                     let expected = match model.get(&key) {
                         Some(&there) => Insert::Exists(there),
                         None => Insert::Done,
                     };
-                    assert_eq!(put(&index, &key, value), Ok(expected));
+                    let inserted = match remembered || expected == Insert::Done && random.below(2) == 0 {
+                        true => index.insert_at(&vacancy, &key, value, || Admit::Go),
+                        false => put(&index, &key, value),
+                    };
+                    assert_eq!(inserted, Ok(expected));
                     model.entry(key).or_insert(value);
                 }
                 n if n < 90 => {
@@ -213,4 +228,24 @@ fn bulk_loads_equal_inserts() {
             assert!(pool.nodes_in_use() <= 2);
         }
     }
+}
+
+/// The leaf in which a key was not found goes, and is one of another index.
+#[test]
+fn an_insert_finds_its_leaf_gone() {
+    let pool = pool(1 << 14);
+    let (index, other) =
+        (Index::new(pool.clone()).expect("a node"), Index::new(pool.clone()).expect("a node"));
+    let key = |n: u64| (2 * n).to_be_bytes();
+    (0..20_000).for_each(|n| assert_eq!(put(&index, &key(n), n), Ok(Insert::Done)));
+    let between = |n: u64| (2 * n + 1).to_be_bytes();
+    let vacancies: Vec<_> = (0..20_000).step_by(100).map(|n| (n, index.get(&between(n)).vacancy())).collect();
+    (0..20_000).for_each(|n| assert_eq!(index.remove(&key(n), None), Some(n)));
+    pool.give_back_free(0);
+    (0..20_000).for_each(|n| assert_eq!(put(&other, &key(n), n), Ok(Insert::Done)));
+    for (n, vacancy) in vacancies {
+        assert_eq!(index.insert_at(&vacancy, &between(n), n, || Admit::Go), Ok(Insert::Done));
+        assert_eq!((index.get(&between(n)).value, other.get(&between(n)).value), (Some(n), None));
+    }
+    assert_eq!((index.check(), other.check()), (Ok(200), Ok(20_000)));
 }
