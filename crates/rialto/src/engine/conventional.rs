@@ -1,11 +1,12 @@
 //! The conventional engine: thread-to-transaction. A flow's actions run in order on the thread that called.
 //!
-//! Every row is locked as an action's body comes to it, and held to the end of the transaction; with local locks
-//! ([`LockForm::Local`]) what its identifier names is locked before the bodies of its phase run, and then no row of it is: in a
-//! stint at the executors of the phase, if these are free, else by entries in their lock tables. A rendezvous point is the
-//! step from one phase to the next. Actions of one phase run in the order in which they stand, which orders those whose
-//! identifiers overlap; between others it cannot be told, since each keeps to its own: whatever an action touches is
-//! held against its table, identifier and mode ([`Scope`](crate::txn::scope::Scope)).
+//! Each row is locked when an action's body comes to it, and stays locked to the end of the transaction. With local locks
+//! ([`LockForm::Local`]) a phase first locks its identifiers, and then no row under them: it leases the executors if they are free,
+//! else it adds entries to their lock tables. A phase of many actions prefetches the rows that they name before it runs the
+//! first. A rendezvous point is the step from one phase to the next.
+//!
+//! Actions of one phase run in the order in which they stand, which orders those whose identifiers overlap. The order of
+//! others is not observable: each touches only its own table, identifier and mode ([`Scope`](crate::txn::scope::Scope)).
 
 use super::action::Action;
 use super::identifier::Given;
@@ -17,7 +18,8 @@ use crate::rarely::rarely;
 use crate::row::Value;
 use crate::txn::Transaction;
 
-/// A phase of so many actions prefetches the rows that they name. Of fewer, few are of large tables.
+/// A phase of at least so many actions prefetches the rows that they name. The short transactions of the benchmarks have at most four actions a
+/// phase, of which one row or two are of large tables: too few to overlap.
 const PREFETCH_FROM: usize = 5;
 
 /// Runs a flow inside a transaction; `outputs` are then what it gave.

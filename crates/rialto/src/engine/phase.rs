@@ -217,13 +217,13 @@ fn lock_as_others_do(
     if context.core.locks.form() == LockForm::Local { lock_identifiers(context, actions) } else { Ok(()) }
 }
 
-/// What came of locks that were not waited for.
+/// The result of locking without waiting. Unless all is locked, some locks may be held.
 pub(super) enum AtOnce {
     Locked,
-    /// Some may be held. A lock on just what an action names is in the way: calls know it by this name, and its holder, if it is a call,
-    /// calls one of them when it ends.
+    /// Refused by a lock on exactly an action's identifier, which has this name. A holder that is a call wakes one that waits for the name at
+    /// its end.
     Met(u64),
-    /// Some may be held. Something else is in the way.
+    /// Refused by something else.
     Refused,
 }
 
@@ -261,7 +261,7 @@ fn intend_and_lock(
         let Wanted { index, span, mode } = targeted.wanted();
         match context.lock_identifier(index, span, mode) {
             Err(error) if is_refusal(&error) => {
-                return Ok(match context.core.locks.has_met_its_like(&context.owner) {
+                return Ok(match context.core.locks.was_refused_on_same_span(&context.owner) {
                     true => AtOnce::Met(targeted.name()),
                     false => AtOnce::Refused,
                 });

@@ -110,6 +110,8 @@ fn call(db: &Database, arguments: Vec<Value>) -> Done {
 
 /// Three threads' transactions under so many sweeps.
 fn found(checkpoint: Checkpointing, sweeps: u64, seed: u64, by: By) -> Found {
+    // Sweeps begin beside commits that are half applied.
+    crate::canary::have_pauses();
     let mut random = Random::new(seed);
     let (disk, swept) = HookedDisk::counting();
     let disk: Arc<dyn Disk> = disk;

@@ -259,8 +259,8 @@ pub(super) struct Body {
     pub(super) locals: SmallVec<[HeldLocal; 8]>,
     /// How many locks more these count as, for their long keys.
     pub(super) long_keys: usize,
-    /// Whether what the last request that was not granted at once has met is a lock on just its span.
-    pub(super) has_met_its_like: AtomicBool,
+    /// Whether there was a lock on exactly the span of the last request that was not granted at once.
+    pub(super) was_refused_on_same_span: AtomicBool,
     /// The executors that it has for itself.
     pub(super) stint: Stint,
     /// The routing rules as it knows them.
@@ -297,7 +297,7 @@ impl Owner {
                 intervals,
                 locals: SmallVec::new(),
                 long_keys: 0,
-                has_met_its_like: AtomicBool::new(false),
+                was_refused_on_same_span: AtomicBool::new(false),
                 stint: Stint::default(),
                 rules: Rules::default(),
             },

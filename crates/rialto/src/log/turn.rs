@@ -466,10 +466,11 @@ impl<M: Machine> Writer<M> {
             && place() > flight >> 16
             && !self.is_busy()
             && self.elected().is_none()
+            && !canary::is_back("next-committer-not-woken")
         {
             if self.has_server() && self.request.load() != request::CLOSED {
                 self.ask_now();
-            } else if !canary::is_back("next-committer-not-woken") {
+            } else {
                 // They elect one.
                 self.wake(next);
             }

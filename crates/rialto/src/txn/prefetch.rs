@@ -1,4 +1,4 @@
-//! Rows whose keys are known ahead are brought near the processor together (see [`LeafAhead`]).
+//! Rows whose keys are known ahead are prefetched together (see [`LeafAhead`]).
 
 use super::transaction::{Context, Transaction};
 use crate::catalog::Table;
@@ -10,13 +10,13 @@ use crate::store::memory::{RecordRef, Segments};
 const TOGETHER: usize = 16;
 
 impl Transaction<'_> {
-    /// Brings the rows with these primary keys near the processor, all of them together, before the transaction uses them one by one.
+    /// Prefetches the rows with these primary keys into the processor's cache, up to 16 at a time, before the transaction uses them one by one.
     ///
-    /// A lookup in a large table waits for memory three or four times. Lookups that follow one another wait in turn; prefetched
-    /// ones have waited together, for about as long as one of them. Of tables that are small it does nothing.
+    /// A lookup in a large table waits for memory three or four times. Separate lookups wait one after another; prefetching overlaps
+    /// their waits. Small tables (an index of at most 252 leaves) are skipped.
     ///
-    /// It is advice. It reads no row and locks none, and has no effect but on the time that the operations behind it take. A key that is
-    /// none of the table's is left out: the operation that uses it says what is wrong.
+    /// It is a hint: it returns no row, takes no lock and changes only the time of later operations. A key of the wrong type, and a handle of
+    /// another database or opening, are skipped; the operation that uses them reports the error.
     pub fn prefetch<K: IntoKey>(&mut self, table: &Table, keys: impl IntoIterator<Item = K>) {
         let context = self.context();
         let Ok(slot) = context.find_table(table) else { return };

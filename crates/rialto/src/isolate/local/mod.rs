@@ -360,7 +360,7 @@ impl LockManager {
             let split = shares && locks.held.is_kins(request);
             let answer = if split { Answer::Split } else { locks.ask(request) };
             if rarely(answer == Answer::Wait) {
-                owner.body.has_met_its_like.store(locks.has_lock_on(&request), Ordering::Relaxed);
+                owner.body.was_refused_on_same_span.store(locks.has_lock_on(&request), Ordering::Relaxed);
             }
             answer
         };
@@ -370,10 +370,9 @@ impl LockManager {
         }
     }
 
-    /// Whether what the owner's last refused request has met is a lock on just its span: not one that overlaps it, nor a lock table that is
-    /// out.
-    pub(crate) fn has_met_its_like(&self, owner: &Owner) -> bool {
-        owner.body.has_met_its_like.load(Ordering::Relaxed)
+    /// Whether there was a lock on exactly the span of the owner's last refused request. (Not if a leased lock table refused it.)
+    pub(crate) fn was_refused_on_same_span(&self, owner: &Owner) -> bool {
+        owner.body.was_refused_on_same_span.load(Ordering::Relaxed)
     }
 
     /// The latch of an executor, to ask for a span. If its table is out for long it is waited for as a lock is.
@@ -404,7 +403,7 @@ impl LockManager {
         let meets = self.meets_own_lease(owner.id());
         if wait.policy == LockPolicy::Refuse {
             slot.counters.refused.add(1);
-            owner.body.has_met_its_like.store(false, Ordering::Relaxed);
+            owner.body.was_refused_on_same_span.store(false, Ordering::Relaxed);
             return Err(LockError::WouldWait);
         }
         if meets {

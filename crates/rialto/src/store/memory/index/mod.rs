@@ -69,7 +69,7 @@ pub struct Leaf {
     version: u64,
 }
 
-/// Where a key is not: the leaf that covers it, as it was then, and the key's position there.
+/// The insert position of an absent key: its leaf, with the version that was read, and the slot in it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Vacancy {
     /// The leaf.
@@ -212,8 +212,7 @@ impl Index {
         }
     }
 
-    /// As [`Index::insert`], of a key that a lookup has not found: its way and its position are not sought again if its leaf is still as
-    /// the lookup saw it.
+    /// As [`Index::insert`], of a key that a lookup has not found: it skips the descent and the search if the leaf's version is unchanged.
     ///
     /// # Panics
     /// As [`Index::insert`].
@@ -227,7 +226,7 @@ impl Index {
     ) -> Result<Insert, Full> {
         check_entry(key, value);
         self.check_kept();
-        // Looked at first: a failed exchange writes, and the memory of a node that was freed may have been given back.
+        // Validated before the exchange: even a failed one may write, and the memory of a node that was freed may have been given back.
         let same =
             self.region.get(vacancy.leaf.node).filter(|node| node.latch.validate(vacancy.leaf.version));
         let held = same.and_then(|node| node.upgrade(vacancy.leaf.version));

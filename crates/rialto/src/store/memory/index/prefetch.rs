@@ -4,7 +4,7 @@
 //! to. In a large table each of these loads comes from memory. The chains of several keys are independent of each other. If all of them
 //! take one step before any takes the next, the processor has their loads under way at the same time.
 //!
-//! Nothing is validated here: what a step reads only says what is prefetched next.
+//! Nothing is validated here: a step's reads only choose the next address.
 
 use super::Index;
 use super::key::Probe;
@@ -12,10 +12,10 @@ use super::node::Node;
 use super::search::Share;
 use crate::store::memory::prefetch::prefetch;
 
-/// A tree with fewer levels above its leaves has at most 252 of these: 1 MB, which a processor keeps near by itself.
+/// A tree with fewer levels above its leaves has at most 252 leaves (1 MB), which stay in the cache.
 const LEVELS_MIN: u8 = 2;
 
-/// More levels than any tree has. Nodes that change meanwhile may lead round and round.
+/// More levels than any tree has. It bounds the descent: concurrent changes may form a cycle.
 const LEVELS_MAX: usize = 16;
 
 /// The leaf that a key seems to lie in.
@@ -33,7 +33,7 @@ impl Index {
         self.region.get(self.root).is_some_and(|root| root.control().level() >= LEVELS_MIN)
     }
 
-    /// First step: goes down by the inner nodes, which are mostly near, and prefetches the leaf's header. None: heads do not tell the way.
+    /// First step: goes down by the inner nodes, which are mostly near, and prefetches the leaf's header. None if the keys' heads do not decide the child.
     #[inline]
     pub fn prefetch_leaf<'k>(&'k self, key: &'k [u8]) -> Option<LeafAhead<'k>> {
         let probe = Probe::new(key);
