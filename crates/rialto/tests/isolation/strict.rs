@@ -76,7 +76,7 @@ fn work(
     std::thread::scope(|scope| {
         let (changing, cancelling) = (random.fork(), random.fork());
         let changes = with_changes.then(|| scope.spawn(|| beside::change(site, options, changing, &over)));
-        scope.spawn(|| beside::cancel(cancellers, cancelling, &over));
+        let cancels = scope.spawn(|| beside::cancel(cancellers, cancelling, &over));
         let ends = Ends(&over);
         let clients: Vec<_> = (0..6 + random.below(3))
             .map(|_| Client::new(site, random.fork()))
@@ -86,6 +86,7 @@ fn work(
             attempts.extend(client.join().unwrap());
         }
         drop(ends);
+        cancels.join().unwrap();
         attempts.extend(changes.into_iter().flat_map(|changes| changes.join().unwrap()));
     });
     server.close();

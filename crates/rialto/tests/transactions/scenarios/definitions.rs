@@ -381,5 +381,5 @@ fn a_table_that_many_make_if_it_is_absent_is_made_once() {
             });
         }
     });
-    assert_eq!(made.into_inner(), 20);
+    assert_eq!(made.load(std::sync::atomic::Ordering::SeqCst), 20);
 }
