@@ -18,8 +18,8 @@ mod script;
 mod space;
 mod walk;
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
 
 use crate::common::many_seeds::for_a_while_until_by;
 use crate::common::seeds::for_a_while_until;
@@ -28,6 +28,7 @@ use clients::{Client, Site};
 use engines::{Ends, Tally, describe, judge, lasting_options, options};
 use kernel::Tables;
 use observed::{Attempt, Clock, End, Life};
+use parking_lot::Mutex;
 use rialto::io::{FaultyDisk, MemoryDisk, Random};
 use rialto::{Database, Logging, Options, TransactionServer, TransactionServerOptions};
 use space::Space;
@@ -111,10 +112,10 @@ fn concurrent_histories_are_strictly_serializable() {
         let last = Some(kernel::state(&db));
         let lives = [Life { first: space.first(), attempts, end: End::Closed, last }];
         judge(&lives, &about);
-        tally.lock().unwrap().count(&lives);
+        tally.lock().count(&lives);
         counts.defined.load(Ordering::Relaxed) > 0
     });
-    tally.into_inner().unwrap().tell("strict histories", seeds);
+    tally.into_inner().tell("strict histories", seeds);
     let defined = counts.defined.into_inner();
     println!("strict histories: {defined} definitions");
     assert!(defined > 0, "no index has come or gone");

@@ -1,9 +1,9 @@
 //! What goes on beside the clients: tables and indexes change, keys and data move between executors, transactions are cancelled.
 
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use rialto::io::Random;
 use rialto::{Canceller, Error, Options};
 
@@ -55,7 +55,7 @@ pub fn change(site: &Site<'_>, options: &Options, mut random: Random, over: &Ato
 pub fn cancel(cancellers: &Mutex<Vec<Canceller>>, mut random: Random, over: &AtomicBool) {
     while !over.load(Ordering::SeqCst) {
         std::thread::sleep(Duration::from_micros(random.below(2_000)));
-        if let Some(canceller) = cancellers.lock().unwrap().pop() {
+        if let Some(canceller) = cancellers.lock().pop() {
             canceller.cancel();
         }
     }

@@ -2,9 +2,10 @@
 
 use std::collections::HashMap;
 use std::ops::ControlFlow;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
 
+use parking_lot::Mutex;
 use rialto::io::Random;
 use rialto::row::{ColumnType, Value};
 use rialto::{Action, Arguments, Error, Flow, KeyBound, Outputs, Procedure, Result, Scan};
@@ -50,7 +51,7 @@ impl Notes {
     }
 
     fn note(&self, call: u64, step: usize, event: Event, outputs: &mut Outputs) {
-        let mut all = self.all.lock().unwrap();
+        let mut all = self.all.lock();
         let noted = all.entry(call).or_default();
         outputs.push(noted.events.len() as i64);
         noted.events.push((step, event));
@@ -60,7 +61,7 @@ impl Notes {
         if !self.own_versions.load(Ordering::SeqCst) {
             return call * VERSIONS_EACH + step as u64;
         }
-        let mut all = self.all.lock().unwrap();
+        let mut all = self.all.lock();
         let noted = all.entry(call).or_default();
         assert!(noted.versions < VERSIONS_EACH, "a call has numbers for its writes");
         noted.versions += 1;
@@ -69,7 +70,7 @@ impl Notes {
 
     /// What this run has noted for a step so far.
     fn earlier(&self, call: u64, step: usize, outputs: &Outputs) -> Vec<Event> {
-        let all = self.all.lock().unwrap();
+        let all = self.all.lock();
         let noted = &all[&call].events;
         let events = numbers(outputs.earlier()).map(|at| &noted[at]);
         events.filter(|(of, _)| *of == step).map(|(_, event)| event.clone()).collect()
@@ -77,13 +78,13 @@ impl Notes {
 
     /// What a call has done that gave this.
     pub fn of(&self, call: u64, outputs: &[Value]) -> Vec<Event> {
-        let noted = self.all.lock().unwrap().remove(&call).unwrap_or_default();
+        let noted = self.all.lock().remove(&call).unwrap_or_default();
         numbers(outputs).map(|at| noted.events[at].1.clone()).collect()
     }
 
     /// What the last run of a call may have done, of which nothing was told.
     pub fn of_last_run(&self, call: u64) -> Vec<Event> {
-        let noted = self.all.lock().unwrap().remove(&call).unwrap_or_default();
+        let noted = self.all.lock().remove(&call).unwrap_or_default();
         let begins = |step| {
             let is_first = |(of, event): &(usize, Event)| {
                 *of == step && matches!(event, Event::Grave { .. } | Event::Scan { .. })

@@ -1,10 +1,10 @@
 //! A client of a database: random transactions in every way there is, and a record of each attempt.
 
 use std::collections::VecDeque;
-use std::sync::Mutex;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use rialto::engine::servers::{MessageServer, ServedProcedure};
 use rialto::io::Random;
 use rialto::row::Value;
@@ -160,7 +160,7 @@ impl<'a> Client<'a> {
                 *ended = Some(clock.now());
             }
             if random.chance(1, 16) {
-                cancellers.lock().unwrap().push(tx.canceller());
+                cancellers.lock().push(tx.canceller());
             }
             let mut attempt = Attempt::aborted(clock.attempt(), clock.now());
             // A run without locks may be thrown away for what it saw.
@@ -234,7 +234,7 @@ impl<'a> Client<'a> {
         };
         for deadlocks in 0.. {
             if self.random.chance(1, 8) {
-                cancellers.lock().unwrap().push(tx.canceller());
+                cancellers.lock().push(tx.canceller());
             }
             let mut attempt = Attempt::aborted(clock.attempt(), clock.now());
             let mut running = Running { tx: &mut tx, tables, savepoints: Vec::new() };
