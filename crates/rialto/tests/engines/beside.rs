@@ -4,9 +4,10 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, Once};
+use std::sync::{Arc, Once};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use rialto::io::{MemoryDisk, Random};
 use rialto::row::Value;
 use rialto::{
@@ -83,7 +84,7 @@ fn flow(plan: &Plan, transfers: (bool, bool), round: &Arc<InBodies>) -> Flow {
             assert!(at != 0 || both != (7, 7), "{PANIC}");
             // Others come between what the parts have done and the commit.
             std::thread::sleep(Duration::from_micros(100));
-            let db = round.db.lock().unwrap().clone().filter(|_| both.0 == 6);
+            let db = round.db.lock().clone().filter(|_| both.0 == 6);
             let closed = db.map(Database::close);
             assert!(matches!(closed, None | Some(Err(Error::Nested))), "a body has closed: {closed:?}");
             Ok(())
@@ -115,7 +116,7 @@ struct Round<'a> {
 
 impl Round<'_> {
     fn note(&self, what: &'static str) {
-        self.tally.lock().unwrap().note(what);
+        self.tally.lock().note(what);
     }
 
     /// Notes what a call came to, which may be cancelled or not.
@@ -259,7 +260,7 @@ fn round(seed: u64, tally: &mut Tally) {
         Tight::Log => at_bounds::fill_log(&db, &mut random),
         _ => {}
     }
-    *in_bodies.db.lock().unwrap() = Some(db.clone());
+    *in_bodies.db.lock() = Some(db.clone());
     let (closes, forgotten) = (random.chance(1, 4), if random.chance(1, 3) { 3 } else { 0 });
     let round = Round {
         db: &db,
@@ -280,19 +281,22 @@ fn round(seed: u64, tally: &mut Tally) {
             })
             .collect();
         let [mut of_handles, mut of_rules, mut of_cancels] = [0; 3].map(|_| random.fork());
-        scope.spawn(move || round.handles(&mut of_handles));
-        scope.spawn(move || round.rules(&mut of_rules));
-        scope.spawn(move || round.cancels(&mut of_cancels));
+        let beside = [
+            scope.spawn(move || round.handles(&mut of_handles)),
+            scope.spawn(move || round.rules(&mut of_rules)),
+            scope.spawn(move || round.cancels(&mut of_cancels)),
+        ];
         if closes {
             std::thread::sleep(Duration::from_millis(random.below(40)));
             db.clone().close().unwrap_or_else(|error| panic!("{about}: close: {error}"));
         }
         let ended: Vec<_> = clients.into_iter().map(|client| client.join()).collect();
         round.over.store(true, Ordering::Relaxed);
+        beside.into_iter().for_each(|beside| beside.join().unwrap());
         assert!(ended.iter().all(|ended| ended.is_ok()), "{about}: a client has failed");
     });
     let Round { ledger, tally: of_round, .. } = round;
-    tally.add_all(of_round.into_inner().unwrap());
+    tally.add_all(of_round.into_inner());
     tally.note_parts(&db);
     let mut before = None;
     if !closes && forgotten == 0 {
@@ -301,7 +305,7 @@ fn round(seed: u64, tally: &mut Tally) {
         before = Some(contents(&db, about));
     }
     db.clone().close().unwrap();
-    *in_bodies.db.lock().unwrap() = None;
+    *in_bodies.db.lock() = None;
     drop(db);
     is_sound(&disk, about);
     let db = Database::open_on(disk, Options { lock_timeout: Duration::from_secs(10), ..options });

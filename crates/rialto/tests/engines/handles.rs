@@ -1,9 +1,9 @@
 //! Transactions of handles beside calls: each is a transfer that changes other rows besides, or a definition, sums many rows up, and
 //! may be cancelled, by itself or from another thread, go on after that, or be dropped.
 
-use std::sync::Mutex;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use rialto::io::Random;
 use rialto::row::Value;
 use rialto::{Canceller, Database, Error, Result, ScanMode, Transaction};
@@ -18,12 +18,12 @@ pub struct Cancels(Mutex<Vec<Canceller>>);
 
 impl Cancels {
     pub fn ask_for(&self, tx: &mut Transaction) {
-        self.0.lock().unwrap().push(tx.canceller());
+        self.0.lock().push(tx.canceller());
     }
 
     /// Cancels those that are asked for.
     pub fn cancel_all(&self) {
-        let all = std::mem::take(&mut *self.0.lock().unwrap());
+        let all = std::mem::take(&mut *self.0.lock());
         all.iter().for_each(Canceller::cancel);
     }
 }

@@ -128,7 +128,7 @@ fn round(seed: u64, tally: &mut Tally) {
             })
             .collect();
         let (mut random, db, over) = (random.fork(), &db, &over);
-        scope.spawn(move || {
+        let rules = scope.spawn(move || {
             while changes && !over.load(Ordering::Relaxed) {
                 change_rules(db, &TABLES, &mut random).unwrap_or_else(|error| panic!("{about}: {error}"));
                 std::thread::sleep(Duration::from_millis(1));
@@ -136,6 +136,7 @@ fn round(seed: u64, tally: &mut Tally) {
         });
         let ended: Vec<_> = clients.into_iter().map(|it| it.join()).collect();
         over.store(true, Ordering::Relaxed);
+        rules.join().unwrap();
         ended
     });
     let mut committed = Vec::new();

@@ -3,9 +3,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicI32, Ordering};
 
+use parking_lot::Mutex;
 use rialto::io::Random;
 use rialto::row::{Column, ColumnType, Value};
 use rialto::{Action, Database, Flow, Result, Scan, Table, TableDef, Transaction};
@@ -135,13 +135,13 @@ impl Ledger {
     }
 
     pub fn note(&self, transfer: Transfer, answer: Answer) {
-        self.answers.lock().unwrap().push((transfer, answer));
+        self.answers.lock().push((transfer, answer));
     }
 
     /// The rows hold what has committed, which is all that was answered so, and nothing that was answered otherwise.
     pub fn agrees(&self, db: &Database, about: &str) {
         let marks: BTreeSet<i32> = rows(db, MARKS, |row| row.get_i32(0)).into_iter().collect();
-        let answers = self.answers.lock().unwrap();
+        let answers = self.answers.lock();
         let mut sums: BTreeMap<i32, (i64, i64)> = (0..ROWS).map(|id| (id, (0, 0))).collect();
         for (transfer, answer) in answers.iter() {
             let is_there = marks.contains(&transfer.number);

@@ -4,10 +4,10 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::ControlFlow;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use rialto::engine::servers::Response;
 use rialto::io::{MemoryDisk, Random};
 use rialto::row::{Column, ColumnType, Value};
@@ -79,7 +79,7 @@ impl Client<'_> {
     fn take_in(&mut self, response: Response) {
         let asked = self.under_way.remove(&response.tag());
         let asked = asked.unwrap_or_else(|| panic!("request {} is answered twice", response.tag()));
-        let mut told = self.told.lock().unwrap();
+        let mut told = self.told.lock();
         let what = match (response.outcome(), asked.how) {
             (Ok(()), 0) => {
                 asked.rows.iter().for_each(|id| *told.committed.entry(*id).or_default() += 1);
@@ -132,7 +132,7 @@ impl Client<'_> {
             }
         }
         if random.chance(1, 6) {
-            let mut told = self.told.lock().unwrap();
+            let mut told = self.told.lock();
             for asked in self.under_way.values().filter(|asked| asked.how == 0) {
                 asked.rows.iter().for_each(|id| *told.unknown.entry(*id).or_default() += 1);
             }
@@ -179,7 +179,7 @@ fn life(seed: u64, tally: &mut Tally) {
             })
             .collect();
         let (db, table, over, mut of_handle) = (&db, &table, &over, random.fork());
-        scope.spawn(move || {
+        let holds = scope.spawn(move || {
             while !over.load(Ordering::Relaxed) {
                 let mut tx = db.begin().unwrap();
                 let mut hold = |tx: &mut rialto::Transaction| {
@@ -199,10 +199,11 @@ fn life(seed: u64, tally: &mut Tally) {
         }
         let ended: Vec<_> = clients.into_iter().map(|client| client.join()).collect();
         over.store(true, Ordering::Relaxed);
+        holds.join().unwrap();
         drop(server);
         assert!(ended.iter().all(|ended| ended.is_ok()), "{about}: a client has failed");
     });
-    let Told { tally: of_round, committed, unknown } = told.into_inner().unwrap();
+    let Told { tally: of_round, committed, unknown } = told.into_inner();
     tally.add_all(of_round);
     let before = numbers(&db);
     for (id, n) in &before {

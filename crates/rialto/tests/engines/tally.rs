@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::Mutex;
 
+use parking_lot::Mutex;
 use rialto::Database;
 
 use crate::common::many_seeds::for_a_while_until_by;
@@ -54,11 +54,11 @@ pub fn rounds_until_met(suite: &str, expected: &[&str], round: impl Fn(u64, &mut
     let (first, rounds) = for_a_while_until_by(3, |seed| {
         let mut tally = Tally::default();
         round(seed, &mut tally);
-        let mut all = all.lock().unwrap();
+        let mut all = all.lock();
         all.add_all(tally);
         expected.iter().all(|what| all.has(what))
     });
-    let tally = all.into_inner().unwrap();
+    let tally = all.into_inner();
     let missing: Vec<_> = expected.iter().filter(|what| !tally.has(what)).collect();
     println!("tally: {suite}, {rounds} rounds, {tally}, RIALTO_SEED={first}");
     assert!(missing.is_empty(), "RIALTO_SEED={first}: not met in {rounds} rounds: {missing:?}");
