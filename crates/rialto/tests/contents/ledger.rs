@@ -170,37 +170,42 @@ fn work(work: Work<'_>, random: &mut Random) -> bool {
     let closed = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let [beside, keeper] = [random.fork(), random.fork()];
+        let mut others = Vec::new();
         if let Some((copies, shelf)) = kept {
             let over = &over;
-            scope.spawn(move || copies.keep(db, shelf, told, keeper, over));
+            others.push(scope.spawn(move || copies.keep(db, shelf, told, keeper, over)));
         }
         if demands {
-            scope.spawn(|| {
+            others.push(scope.spawn(|| {
                 while !over.load(Ordering::SeqCst) && db.checkpoint().is_ok() {
                     std::thread::sleep(Duration::from_micros(200));
                 }
-            });
+            }));
         }
         if with_changes {
-            scope.spawn(|| change(db, options, beside, &over));
+            others.push(scope.spawn(|| change(db, options, beside, &over)));
         }
         if closes {
-            scope.spawn(|| {
+            others.push(scope.spawn(|| {
                 std::thread::sleep(pause);
                 closed.store(db.clone().close().is_ok(), Ordering::SeqCst);
-            });
+            }));
         }
-        let _ends = Ends(&over);
+        let ends = Ends(&over);
         std::thread::scope(|scope| {
             let mut client = || Client::new(db, &server, (told, levels), random.fork(), (refused, about));
+            let mut clients = Vec::new();
             for writer in 0..WRITERS {
                 let client = client();
-                scope.spawn(move || client.write(writer, state.counts[writer] + 1, each));
+                clients.push(scope.spawn(move || client.write(writer, state.counts[writer] + 1, each)));
             }
             let (reader, definer) = (client(), client());
-            scope.spawn(move || reader.read(each as u32 * 2));
-            scope.spawn(move || definer.define(state.clone(), definitions));
+            clients.push(scope.spawn(move || reader.read(each as u32 * 2)));
+            clients.push(scope.spawn(move || definer.define(state.clone(), definitions)));
+            clients.into_iter().for_each(|client| client.join().unwrap());
         });
+        drop(ends);
+        others.into_iter().for_each(|other| other.join().unwrap());
     });
     server.close();
     closed.into_inner()
