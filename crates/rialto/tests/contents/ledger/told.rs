@@ -1,9 +1,10 @@
 //! What clients were told: for each writer how many of its transactions have to be there after a crash, and how many may be.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
-use std::sync::{Arc, Mutex};
 
+use parking_lot::Mutex;
 use rialto::io::FaultyDisk;
 use rialto::{Durability, Lsn};
 use rustix::time::{ClockId, clock_gettime};
@@ -24,14 +25,14 @@ struct Numbers(Mutex<BTreeMap<u64, i64>>);
 
 impl Numbers {
     fn raise(&self, at: u64, number: i64) {
-        let mut all = self.0.lock().unwrap();
+        let mut all = self.0.lock();
         let largest = all.entry(at).or_insert(number);
         *largest = number.max(*largest);
     }
 
     /// The largest of those that were told of before a step, or a millisecond, began.
     fn before(&self, at: u64) -> i64 {
-        self.0.lock().unwrap().range(..at).map(|(_, number)| *number).max().unwrap_or(0)
+        self.0.lock().range(..at).map(|(_, number)| *number).max().unwrap_or(0)
     }
 }
 
@@ -91,12 +92,12 @@ impl Told {
 
     /// This transaction has this place in the log.
     pub fn place(&self, number: i64, place: Lsn) {
-        self.placed.lock().unwrap().insert(place, number);
+        self.placed.lock().insert(place, number);
     }
 
     /// The writer's transaction has seen another's.
     pub fn saw(&self, number: i64, writer: usize, seen: i64) {
-        self.saw.lock().unwrap().push((number, writer, seen));
+        self.saw.lock().push((number, writer, seen));
     }
 
     /// The last one that has to be there after a kill or, if that is what happened, a loss of power.
@@ -126,7 +127,7 @@ impl Told {
 
     /// Of those whose place is known: the last one up to a place of the log, and the first one behind it.
     fn around(&self, place: Lsn) -> (Option<i64>, Option<i64>) {
-        let placed = self.placed.lock().unwrap();
+        let placed = self.placed.lock();
         let first_behind = placed.range(place.next()..).next();
         (
             placed.range(..=place).next_back().map(|(_, number)| *number),
@@ -149,7 +150,7 @@ impl Bounds {
     pub fn of(all: &[Told], least: Vec<i64>, step: u64) -> Bounds {
         let most = all.iter().map(|told| told.most_before(step)).collect();
         let saw = all.iter().enumerate().flat_map(|(writer, told)| {
-            let saw = told.saw.lock().unwrap().clone();
+            let saw = told.saw.lock().clone();
             saw.into_iter().map(move |(number, other, seen)| (writer, number, other, seen))
         });
         Bounds { least, most, saw: saw.collect() }
