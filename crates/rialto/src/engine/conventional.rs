@@ -72,7 +72,8 @@ fn run_alone(
     ready.run(procedure, transaction, arguments, outputs)
 }
 
-/// Locks what the actions of a phase name, if identifiers are locked, prefetches it, if it is much, and runs them.
+/// Locks the tables of a phase's actions (and their identifiers, where identifiers are locked), prefetches the rows of a large phase, and runs
+/// the actions.
 #[inline(never)]
 fn run_together(
     procedure: &Registered,

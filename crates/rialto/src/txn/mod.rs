@@ -7,7 +7,7 @@
 //!   the commit; `bulk_load`: rows into those; `loaded_rows`: which ones a rollback to a savepoint takes back;
 //! - `write_set`, `redo`: the writes until the commit, which are the commit packet;
 //! - `entries`: reads of an index alone; `scope`: what an action may touch at all;
-//! - `prefetch`: rows whose keys are known ahead, brought near the processor together;
+//! - `prefetch`: rows whose keys are known ahead, prefetched into the processor's cache together;
 //! - `part`: what actions of one phase do at the same time, until they meet;
 //! - `colour`: which side of a black/white sweep a commit is on;
 //! - `apply`: the writes after it; `calls`: a transaction as the call that made it.

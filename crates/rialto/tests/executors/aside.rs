@@ -247,7 +247,7 @@ fn a_close_ends_each_call_that_is_aside() {
     closing.join().expect("no panic").unwrap();
 }
 
-/// Calls of two keys of two threads, with hardly any that do not meet: each happens once, whoever goes first. Most of those that meet a lock
+/// Calls of two keys of two threads, with hardly any that do not meet: each happens once, in any order. Most of those that meet a lock
 /// are called by the one that had it, before they wait in line.
 #[test]
 fn calls_that_meet_all_the_time_are_all_done_once() {

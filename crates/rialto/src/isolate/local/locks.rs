@@ -183,7 +183,7 @@ impl LocalLocks {
         }
     }
 
-    /// Whether there is a lock on just this span, whoever has it.
+    /// Whether any owner, the asking one included, has a lock on exactly this span.
     pub fn has_lock_on(&self, request: &Request<'_>) -> bool {
         self.held.find(request).is_some()
     }

@@ -1,7 +1,7 @@
 //! [`prefetch`]: asks the processor for a cache line that is read soon.
 #![allow(unsafe_code)]
 
-/// Asks for the line that `at` lies in. It is advice: nothing is read by it.
+/// Asks for the line that `at` lies in. It is a hint: nothing is read by it.
 #[inline(always)]
 pub(super) fn prefetch<T>(at: &T) {
     #[cfg(target_arch = "x86_64")]

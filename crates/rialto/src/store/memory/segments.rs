@@ -39,7 +39,7 @@ pub const RECORD_HEADER_BYTES: usize = 16;
 
 /// A line of the processor's cache.
 const LINE_BYTES: usize = 64;
-/// Of a long record no more is brought near than its beginning.
+/// The most lines of a record, behind its first, that are prefetched.
 const LINES_AHEAD_MAX: usize = 8;
 
 /// The smallest slot: a header and a unit of body.
@@ -452,7 +452,7 @@ impl Segments {
         &self.words.words()[record.0 as usize * 2 + index]
     }
 
-    /// Brings near where a record begins, of which an index told, perhaps wrongly.
+    /// Prefetches the first line of a record. The address may be wrong: an index gave it without validation.
     #[inline]
     pub fn prefetch_head(&self, record: RecordRef) {
         if let Some(word) = self.words.words().get(record.0 as usize * 2) {
@@ -460,7 +460,7 @@ impl Segments {
         }
     }
 
-    /// Brings near the rest of a record whose beginning is near.
+    /// Prefetches the other lines of a record, whose length is read from its first.
     #[inline]
     pub fn prefetch_rest(&self, record: RecordRef) {
         let first = record.0 as usize * 2;

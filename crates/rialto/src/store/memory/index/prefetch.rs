@@ -33,7 +33,7 @@ impl Index {
         self.region.get(self.root).is_some_and(|root| root.control().level() >= LEVELS_MIN)
     }
 
-    /// First step: goes down by the inner nodes, which are mostly near, and prefetches the leaf's header. None if the keys' heads do not decide the child.
+    /// First step: descends the inner nodes, which are mostly in the cache, and prefetches the leaf's header. None if the keys' heads do not decide the child.
     #[inline]
     pub fn prefetch_leaf<'k>(&'k self, key: &'k [u8]) -> Option<LeafAhead<'k>> {
         let probe = Probe::new(key);

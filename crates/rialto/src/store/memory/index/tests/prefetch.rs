@@ -26,7 +26,7 @@ fn steps_lead_to_the_values_of_numbers() {
     assert_eq!(absent, 0, "keys that are not there");
 }
 
-/// Of what a key leads to, its value in a tree that changes is known to be one that some key had.
+/// The steps read nodes that split, merge and are freed meanwhile: they stay inside the region and come to an end, whatever they lead to.
 #[test]
 fn steps_of_a_tree_that_changes_stay_inside_of_it() {
     let index = Index::new(pool(1 << 14)).expect("a first node");
