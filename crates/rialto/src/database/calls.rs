@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::Database;
 use crate::engine::data_oriented::{Queues, send};
 use crate::engine::run::run_to_landing;
-use crate::engine::{Procedure, Registered};
+use crate::engine::{Prepared, Procedure, Registered};
 use crate::error::Result;
 use crate::inside::InBody;
 use crate::reply::{Sent, Ticket};
@@ -29,6 +29,10 @@ impl Database {
         self.runtime().queues.as_ref().filter(|_| procedure.travels(self.core()))
     }
 
+    pub(super) fn find_procedure(&self, name: &str) -> Result<Prepared> {
+        self.runtime().procedures.find(name, &self.core().storage.catalog)
+    }
+
     /// The version of this procedure that is registered; none if none is.
     pub fn registered_version(&self, name: &str) -> Option<u32> {
         self.runtime().procedures.get(name).map(|registered| registered.procedure().version)
@@ -48,7 +52,7 @@ impl Database {
     /// # Errors
     /// As [`Database::call`].
     pub fn call_with(&self, options: &TxOptions, name: &str, arguments: &[Value]) -> Result<Vec<Value>> {
-        let procedure = self.runtime().procedures.find(name)?;
+        let procedure = self.find_procedure(name)?;
         let arguments = procedure.check(arguments)?;
         if let Some(queues) = self.queues_for(&procedure) {
             let (options, arguments) = (procedure.options(options), arguments.into_owned());
@@ -76,13 +80,13 @@ impl Database {
     /// # Errors
     /// As [`Database::send_call`].
     pub fn send_call_with(&self, options: &TxOptions, name: &str, arguments: &[Value]) -> Result<Sent> {
-        let procedure = self.runtime().procedures.find(name)?;
+        let procedure = self.find_procedure(name)?;
         self.send(&procedure, &procedure.options(options), procedure.check(arguments)?)
     }
 
     pub(super) fn send(
         &self,
-        procedure: &Arc<Registered>,
+        procedure: &Prepared,
         options: &TxOptions,
         arguments: Cow<'_, [Value]>,
     ) -> Result<Sent> {
@@ -117,7 +121,7 @@ impl Database {
         name: &str,
         arguments: &[Value],
     ) -> Result<(Vec<Value>, Ticket)> {
-        let procedure = self.runtime().procedures.find(name)?;
+        let procedure = self.find_procedure(name)?;
         let arguments = procedure.check(arguments)?;
         if let Some(queues) = self.queues_for(&procedure) {
             let (options, arguments) = (procedure.options(options), arguments.into_owned());

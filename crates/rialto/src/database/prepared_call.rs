@@ -1,11 +1,10 @@
 //! [`PreparedCall`]: a procedure found once, for a caller who calls it often.
 
 use std::fmt;
-use std::sync::Arc;
 
 use super::Database;
 use crate::engine::data_oriented::send;
-use crate::engine::{Outputs, Registered};
+use crate::engine::{Outputs, Prepared};
 use crate::error::Result;
 use crate::reply::{Sent, Ticket};
 use crate::row::Value;
@@ -46,7 +45,7 @@ use crate::txn::{Transaction, TxOptions};
 /// ```
 pub struct PreparedCall {
     database: Database,
-    procedure: Arc<Registered>,
+    procedure: Prepared,
     /// As they were given.
     given: TxOptions,
     /// As the procedure has them.
@@ -68,7 +67,7 @@ impl Database {
     /// # Errors
     /// As [`Database::prepare_call`].
     pub fn prepare_call_with(&self, options: &TxOptions, name: &str) -> Result<PreparedCall> {
-        let procedure = self.runtime().procedures.find(name)?;
+        let procedure = self.find_procedure(name)?;
         let (given, options) = (options.clone(), procedure.options(options));
         Ok(PreparedCall { database: self.clone(), procedure, given, options, outputs: Outputs::none() })
     }
@@ -137,15 +136,19 @@ impl PreparedCall {
         self.database.send(&self.procedure, &self.options, arguments)
     }
 
-    /// To the version that is registered by now.
+    /// To the version that is registered by now, and to the tables as they are by now.
     #[inline]
     fn follow(&mut self) -> Result<()> {
-        if self.procedure.is_superseded() { self.find_again() } else { Ok(()) }
+        if self.procedure.is_superseded() {
+            return self.find_again();
+        }
+        self.procedure.follow(&self.database.core().storage.catalog);
+        Ok(())
     }
 
     #[cold]
     fn find_again(&mut self) -> Result<()> {
-        self.procedure = self.database.runtime().procedures.find(self.procedure.name())?;
+        self.procedure = self.database.find_procedure(self.procedure.name())?;
         self.options = self.procedure.options(&self.given);
         Ok(())
     }

@@ -1,16 +1,13 @@
 //! [`Action`]: a part of a flow that works on one table, or on one index of it.
 
-use std::borrow::Cow;
 use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
-use super::identifier::{self, Given, IdentifierPart};
+use super::identifier::IdentifierPart;
 use super::procedure::{Arguments, Outputs};
-use crate::catalog::{Catalog, Table};
 use crate::error::{Error, Result};
 use crate::isolate::RecordMode;
-use crate::row::{Key, Schema, Value, WhichIndex};
+use crate::row::{Schema, Value, WhichIndex};
 use crate::txn::Transaction;
 
 /// What an action does.
@@ -86,13 +83,13 @@ impl Action {
     }
 
     fn on(name: String, mode: ActionMode, body: Option<Body>) -> Action {
-        let what =
-            What { name, mode, index: None, identifier: Vec::new(), condition: None, needs: Vec::new() };
-        Action { target: Some(Target::new(what)), body }
+        let target =
+            Target { name, mode, index: None, identifier: Vec::new(), condition: None, needs: Vec::new() };
+        Action { target: Some(target), body }
     }
 
-    fn what(&mut self) -> &mut What {
-        &mut self.target.as_mut().expect("made by Action::on").what
+    fn target(&mut self) -> &mut Target {
+        self.target.as_mut().expect("made by Action::on")
     }
 
     /// Makes it an action on a secondary index of the table: its identifier is the values of the index's first columns, and
@@ -110,7 +107,7 @@ impl Action {
     /// ([`ScanMode::Update`](crate::ScanMode)); what is locked of the index is shared all the same.
     #[must_use]
     pub fn on_index(mut self, name: impl Into<String>) -> Action {
-        self.what().index = Some(name.into());
+        self.target().index = Some(name.into());
         self
     }
 
@@ -136,7 +133,7 @@ impl Action {
     }
 
     fn by_part(mut self, part: IdentifierPart) -> Action {
-        self.what().identifier.push(part);
+        self.target().identifier.push(part);
         self
     }
 
@@ -144,7 +141,7 @@ impl Action {
     /// nothing. Its identifier is not looked at then. The arguments are of their declared types, or NULL.
     #[must_use]
     pub fn when(mut self, condition: fn(&[Value]) -> bool) -> Action {
-        self.what().condition = Some(condition);
+        self.target().condition = Some(condition);
         self
     }
 
@@ -152,20 +149,23 @@ impl Action {
     /// NULL there: of those that found nothing to go on with. Of several all have to be there.
     #[must_use]
     pub fn when_output(mut self, position: usize) -> Action {
-        self.what().needs.push(position);
+        self.target().needs.push(position);
         self
     }
 
     /// Whether it is part of a call with these arguments in which earlier phases gave these outputs.
     pub fn is_part_of(&self, arguments: &[Value], earlier: &[Value]) -> bool {
-        let Some(Target { what, .. }) = &self.target else { return true };
-        what.condition.is_none_or(|condition| condition(arguments))
-            && what.needs.iter().all(|&position| earlier.get(position).is_some_and(|value| !value.is_null()))
+        let Some(target) = &self.target else { return true };
+        target.condition.is_none_or(|condition| condition(arguments))
+            && target
+                .needs
+                .iter()
+                .all(|&position| earlier.get(position).is_some_and(|value| !value.is_null()))
     }
 
     /// Which calls it is part of by their arguments; all, if none.
     pub(crate) fn condition(&self) -> Option<fn(&[Value]) -> bool> {
-        self.target.as_ref().and_then(|target| target.what.condition)
+        self.target.as_ref().and_then(|target| target.condition)
     }
 
     /// Whether functions of the user's tell what it names, or which calls it is part of.
@@ -176,22 +176,22 @@ impl Action {
 
     /// The outputs that it needs to be part of a call.
     pub(crate) fn needs(&self) -> &[usize] {
-        self.target.as_ref().map_or(&[], |target| &target.what.needs)
+        self.target.as_ref().map_or(&[], |target| &target.needs)
     }
 
     /// The name of the table; none of the one action of [`Flow::of`](super::Flow::of).
     pub fn table(&self) -> Option<&str> {
-        self.target.as_ref().map(|target| target.what.name.as_str())
+        self.target.as_ref().map(|target| target.name.as_str())
     }
 
     /// The name of the index, of an action on one.
     pub fn index(&self) -> Option<&str> {
-        self.target.as_ref().and_then(|target| target.what.index.as_deref())
+        self.target.as_ref().and_then(|target| target.index.as_deref())
     }
 
     /// Whether it changes rows.
     pub fn mode(&self) -> ActionMode {
-        self.target.as_ref().map_or(ActionMode::Exclusive, |target| target.what.mode)
+        self.target.as_ref().map_or(ActionMode::Exclusive, |target| target.mode)
     }
 
     /// Whether it may write.
@@ -206,7 +206,7 @@ impl Action {
 
     /// The parts of its identifier.
     pub fn identifier(&self) -> &[IdentifierPart] {
-        self.target.as_ref().map_or(&[], |target| &target.what.identifier)
+        self.target.as_ref().map_or(&[], |target| &target.identifier)
     }
 }
 
@@ -221,8 +221,9 @@ impl fmt::Debug for Action {
     }
 }
 
+/// What an action works on.
 #[derive(Clone)]
-struct What {
+pub(crate) struct Target {
     name: String,
     mode: ActionMode,
     /// The index that it is on, if it is not on the table itself.
@@ -234,106 +235,51 @@ struct What {
     needs: Vec<usize>,
 }
 
-/// What an action works on.
-pub(crate) struct Target {
-    what: What,
-    /// The table that had the name when the action ran first.
-    table: OnceLock<Table>,
-    /// The version of the catalog, plus one, in which it was last seen to have it still.
-    checked: AtomicU64,
-}
-
-impl Clone for Target {
-    /// The copy knows no table yet: it may be for another database.
-    fn clone(&self) -> Target {
-        Target::new(self.what.clone())
-    }
-}
-
 impl Target {
-    fn new(what: What) -> Target {
-        Target { what, table: OnceLock::new(), checked: AtomicU64::new(0) }
-    }
-
-    /// The table, without a look at the catalog's map (whose lock is a line that all threads write) unless the catalog
-    /// has changed.
-    #[inline]
-    pub fn table(&self, catalog: &Catalog) -> Result<Cow<'_, Table>> {
-        match self.table.get() {
-            Some(table) if self.checked.load(Ordering::Acquire) == catalog.version() + 1 => {
-                Ok(Cow::Borrowed(table))
-            }
-            _ => self.find_table(catalog),
-        }
-    }
-
-    #[cold]
-    fn find_table(&self, catalog: &Catalog) -> Result<Cow<'_, Table>> {
-        let version = catalog.version() + 1;
-        let current = catalog.table(&self.what.name)?;
-        let table = self.table.get_or_init(|| current.clone());
-        if table.key() != current.key() {
-            // Another table by now.
-            return Ok(Cow::Owned(current));
-        }
-        self.checked.store(version, Ordering::Release);
-        Ok(Cow::Borrowed(table))
-    }
-
     /// The table's name.
     pub fn name(&self) -> &str {
-        &self.what.name
+        &self.name
     }
 
     pub fn mode(&self) -> ActionMode {
-        self.what.mode
+        self.mode
     }
 
     /// How its identifier is locked where identifiers are: nothing writes an index but through its rows.
     pub fn lock_mode(&self) -> RecordMode {
-        if self.is_on_index() { RecordMode::Shared } else { self.what.mode.into() }
+        if self.is_on_index() { RecordMode::Shared } else { self.mode.into() }
     }
 
     /// Whether it works on a secondary index.
     pub fn is_on_index(&self) -> bool {
-        self.what.index.is_some()
+        self.index.is_some()
+    }
+
+    /// The parts of its identifier.
+    #[inline]
+    pub fn identifier(&self) -> &[IdentifierPart] {
+        &self.identifier
     }
 
     /// How many parts the identifier has.
     pub fn parts(&self) -> usize {
-        self.what.identifier.len()
+        self.identifier.len()
     }
 
     /// The index whose keys its identifier begins.
     pub fn which(&self, schema: &Schema) -> Result<WhichIndex> {
-        let Some(name) = &self.what.index else { return Ok(WhichIndex::Primary) };
+        let Some(name) = &self.index else { return Ok(WhichIndex::Primary) };
         match schema.index_named(name)? {
             WhichIndex::Primary => Err(Error::NoSuchIndex { index: format!("{name} (a secondary one)") }),
             secondary => Ok(secondary),
         }
     }
 
-    /// Replaces `out` by what the keys of the index begin with that the action may touch; of a table without a primary key,
-    /// by its rows' first columns.
-    ///
-    /// # Errors
-    /// In words, what is wrong with the identifier.
-    #[inline]
-    pub fn key_prefix(
-        &self,
-        given: Given<'_>,
-        schema: &Schema,
-        which: WhichIndex,
-        out: &mut Key,
-    ) -> Result<(), String> {
-        identifier::encode(&self.what.identifier, given, schema, which, out)
-    }
-
     /// `action on table "orders"`.
     pub fn describe(&self) -> String {
-        match &self.what.index {
-            None => format!("action on table \"{}\"", self.what.name),
-            Some(index) => format!("action on index \"{index}\" of table \"{}\"", self.what.name),
+        match &self.index {
+            None => format!("action on table \"{}\"", self.name),
+            Some(index) => format!("action on index \"{index}\" of table \"{}\"", self.name),
         }
     }
 }

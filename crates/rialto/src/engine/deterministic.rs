@@ -9,7 +9,8 @@
 //! found by their names (`Context::table`).
 
 use super::conventional;
-use super::procedure::{Outputs, Registered};
+use super::prepared::Prepared;
+use super::procedure::Outputs;
 use crate::error::Result;
 use crate::row::{Value, WhichIndex};
 use crate::txn::Transaction;
@@ -21,7 +22,7 @@ use crate::txn::write_set::Mark;
 /// Runs a deterministic procedure: once, and makes the call that the transaction is logged as; or twice, and compares.
 #[inline(never)]
 pub(super) fn run(
-    procedure: &Registered,
+    procedure: &Prepared,
     transaction: &mut Transaction,
     arguments: &[Value],
     outputs: &mut Outputs,
@@ -54,7 +55,7 @@ pub(super) fn run(
 
 /// Takes the first run back, with its locks kept, runs the procedure once more and compares.
 fn run_again(
-    procedure: &Registered,
+    procedure: &Prepared,
     transaction: &mut Transaction,
     arguments: &[Value],
     outputs: &mut Outputs,

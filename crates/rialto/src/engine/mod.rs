@@ -4,7 +4,8 @@
 //!   those are, on tables and on indexes; [`identifier`]: what each may touch, by arguments or by what earlier phases gave;
 //! - [`procedure`]: flows under a name, with typed arguments, and how they are run;
 //! - `run`: the loop that runs a transaction until it has its place or has failed;
-//! - `phase`: a phase in one call: which actions there are, what they lock, how each runs;
+//! - `binding`, `prepared`: what the actions of a procedure work on, found once for a version of the catalog;
+//! - `phase`, `table_action`: a phase in one call: which actions there are, what they lock, how each runs;
 //! - [`conventional`]: the engine that runs a flow's actions in order on the caller's thread, under locks of any form;
 //! - [`data_oriented`]: routing rules and who keeps them, and threads that own executors;
 //! - [`servers`]: System M's transaction server: requests from a queue, one executor, standbys for when it is blocked;
@@ -18,6 +19,7 @@
 //! shared mode; and [`Outputs::earlier`] gives what earlier phases gave, never what the own phase did.
 
 pub mod action;
+mod binding;
 pub(crate) mod conventional;
 pub(crate) mod data_oriented;
 pub(crate) mod deterministic;
@@ -25,17 +27,20 @@ pub mod flow;
 pub mod identifier;
 mod phase;
 mod planning;
+pub(crate) mod prepared;
 pub mod procedure;
 pub(crate) mod replay;
 pub(crate) mod run;
 pub(crate) mod runtime;
 pub mod servers;
+mod table_action;
 
 pub use action::{Action, ActionMode};
 pub use data_oriented::{ActionRuns, Plan};
 pub use flow::Flow;
 pub use identifier::IdentifierPart;
 pub use planning::Planning;
+pub(crate) use prepared::Prepared;
 pub use procedure::{Arguments, Outputs, PhasePlan, Procedure};
 pub(crate) use procedure::{Procedures, Registered};
 pub(crate) use runtime::{CallersServers, Runtime};

@@ -1,6 +1,7 @@
 //! [`Procedure`]: a flow with a name and typed arguments, registered in a database and called by name.
 
 use std::borrow::Cow;
+use std::fmt;
 use std::mem::discriminant;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -9,14 +10,14 @@ use hashbrown::HashMap;
 use parking_lot::RwLock;
 
 use super::action::Action;
+use super::binding::Bindings;
 use super::data_oriented::{ActionRuns, Counted, Plan, Plans};
 use super::flow::Flow;
-use super::{conventional, deterministic};
+use super::prepared::Prepared;
 use crate::account::{Accounts, ProcedureId};
-use crate::catalog::Table;
+use crate::catalog::{Catalog, Table};
 use crate::error::{Error, Result};
 use crate::row::{Column, ColumnType, Field, Value, ValueRef, WhichIndex};
-use crate::txn::Transaction;
 use crate::txn::core::Core;
 use crate::txn::options::TxOptions;
 
@@ -230,7 +231,6 @@ impl Outputs {
 }
 
 /// A procedure that was found to make sense.
-#[derive(Debug)]
 pub(crate) struct Registered {
     procedure: Procedure,
     /// The arguments as columns, which know how to check values.
@@ -240,6 +240,8 @@ pub(crate) struct Registered {
     outputs_max: AtomicUsize,
     /// How threads that own executors run its phases.
     plans: Plans,
+    /// What its actions work on, by the newest version of the catalog that a caller has asked for.
+    bindings: RwLock<Arc<Bindings>>,
     /// A higher version has been registered.
     superseded: AtomicBool,
     /// Functions of the user's tell what actions of it name, or which calls they are part of.
@@ -248,12 +250,19 @@ pub(crate) struct Registered {
     has_handles: AtomicBool,
 }
 
+impl fmt::Debug for Registered {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.procedure.fmt(f)
+    }
+}
+
 impl Registered {
     pub fn new(procedure: Procedure, accounts: &Accounts) -> Result<Registered> {
         let column = |(nth, ty): (usize, &ColumnType)| Column::nullable(format!("argument {nth}"), *ty);
         let arguments = procedure.arguments.iter().enumerate().map(column).collect();
         let account = accounts.id(&procedure.name);
         let plans = Plans::new(&procedure.flow);
+        let bindings = RwLock::new(Arc::new(Bindings::none(&procedure.flow)));
         let mut actions = procedure.flow.phases().iter().flatten();
         let has_functions = actions.any(Action::has_functions);
         let registered = Registered {
@@ -265,6 +274,7 @@ impl Registered {
             has_functions,
             has_handles: AtomicBool::new(false),
             plans,
+            bindings,
         };
         match registered.flow().problem(registered.arguments.len()) {
             _ if registered.procedure.name.is_empty() => {
@@ -401,29 +411,23 @@ impl Registered {
         self.has_handles.store(true, Ordering::Relaxed);
     }
 
-    /// Runs the flow inside a transaction; `outputs` are then what it gave.
-    #[inline]
-    pub(crate) fn run(
-        &self,
-        transaction: &mut Transaction,
-        arguments: &[Value],
-        outputs: &mut Outputs,
-    ) -> Result<()> {
-        if self.procedure.deterministic && transaction.context().core.commits.minds_calls() {
-            return deterministic::run(self, transaction, arguments, outputs);
-        }
-        conventional::run(self, transaction, arguments, outputs)
-    }
-
-    /// As [`Registered::run`], for a caller who gives the outputs away.
-    pub fn run_to_values(&self, transaction: &mut Transaction, arguments: &[Value]) -> Result<Vec<Value>> {
-        let room = self.outputs_max.load(Ordering::Relaxed);
-        let mut outputs = Outputs { values: Vec::with_capacity(room), earlier: 0 };
-        self.run(transaction, arguments, &mut outputs)?;
-        if outputs.values.len() > room {
+    /// What a call gave: the next one makes room for as much.
+    pub(super) fn note_outputs(&self, outputs: &Outputs) {
+        if outputs.values.len() > self.outputs_max.load(Ordering::Relaxed) {
             self.outputs_max.fetch_max(outputs.values.len(), Ordering::Relaxed);
         }
-        Ok(outputs.values)
+    }
+
+    /// What its actions work on, by the catalog as it is.
+    pub(super) fn bindings(&self, catalog: &Catalog) -> Arc<Bindings> {
+        let newest = self.bindings.read().clone();
+        if newest.are_of(catalog) {
+            return newest;
+        }
+        let bindings = Arc::new(Bindings::new(self.flow(), catalog));
+        // What was there before is dropped without the latch.
+        let _before = std::mem::replace(&mut *self.bindings.write(), bindings.clone());
+        bindings
     }
 }
 
@@ -516,9 +520,9 @@ impl Procedures {
         self.by_name.read().get(name).cloned()
     }
 
-    pub(crate) fn find(&self, name: &str) -> Result<Arc<Registered>> {
+    pub(crate) fn find(&self, name: &str, catalog: &Catalog) -> Result<Prepared> {
         let by_name = self.by_name.read();
-        by_name.get(name).cloned().ok_or_else(|| {
+        let found = by_name.get(name).cloned().ok_or_else(|| {
             let mut names: Vec<_> = by_name.keys().map(|name| format!("\"{name}\"")).collect();
             names.sort();
             let there = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
@@ -527,6 +531,8 @@ impl Procedures {
                  (Database::register)"
             );
             Error::Procedure { name: name.to_owned(), reason }
-        })
+        });
+        drop(by_name);
+        Ok(Prepared::new(found?, catalog))
     }
 }

@@ -75,11 +75,16 @@ impl Scope {
         }
     }
 
-    /// An action begins, whose keys begin with `prefix`; what was in its place before is in there now.
+    /// What the keys of the next action begin with, to be set before it begins.
     #[inline]
-    pub fn begin(&mut self, reach: Reach, prefix: &mut Key) {
+    pub fn prefix_mut(&mut self) -> &mut Key {
+        &mut self.prefix
+    }
+
+    /// An action begins.
+    #[inline]
+    pub fn begin(&mut self, reach: Reach) {
         self.on = Some(reach);
-        std::mem::swap(&mut self.prefix, prefix);
     }
 
     /// The place of a table that the action is on, whose intention is of this mode or a stronger one.

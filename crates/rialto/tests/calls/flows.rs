@@ -12,6 +12,7 @@ use rialto::{
     Procedure, Result, RowKey, Scan, ScanMode, TableDef, Transaction,
 };
 
+mod definitions;
 mod strays;
 
 const BY_EMAIL: WhichIndex = WhichIndex::Secondary(0);

@@ -8,9 +8,8 @@ use super::flight::{Here, Task};
 use super::planner::Plan;
 use super::queues::Queues;
 use crate::engine::Runtime;
-use crate::engine::action::Action;
 use crate::engine::identifier::Given;
-use crate::engine::procedure::Registered;
+use crate::engine::prepared::Prepared;
 use crate::error::Result;
 use crate::foreign::{Panic, catch};
 use crate::inside::InBody;
@@ -22,7 +21,7 @@ use crate::txn::core::Core;
 
 /// A call of a procedure, shared by its caller, who may go away, and whoever runs it.
 pub(crate) struct Call {
-    pub(super) procedure: Arc<Registered>,
+    pub(super) procedure: Prepared,
     pub(super) options: TxOptions,
     pub(super) arguments: Vec<Value>,
     landing: Landing,
@@ -54,24 +53,24 @@ impl Call {
     /// does.
     fn first_queue(&self, core: &Core, queues: &Queues) -> usize {
         let given = Given { arguments: &self.arguments, earlier: &[] };
-        let place = |action: &Action| {
-            let target = action.target.as_ref()?;
-            let version = target.table(&core.storage.catalog).ok()?.version();
-            let (which, mut key) = (target.which(&version.schema).ok()?, Key::new());
-            if version.schema.key_shape(which).is_row_number() {
+        let Some(actions) = self.procedure.flow().phases().first() else { return 0 };
+        let place = |at: usize| {
+            let (target, binding) =
+                (actions[at].target.as_ref()?, self.procedure.bindings.of_phase(0)[at].as_ref()?);
+            if binding.by_columns {
                 return None;
             }
-            target.key_prefix(given, &version.schema, which, &mut key).ok()?;
-            Some((core.locks.executor_now(version.index_id(which), SpanRef::prefix(&key)), key))
+            let mut key = Key::new();
+            binding.key_prefix(target, given, &mut key).ok()?;
+            Some((core.locks.executor_now(binding.index, SpanRef::prefix(&key)), key))
         };
-        let Some(actions) = self.procedure.flow().phases().first() else { return 0 };
         let first = match self.procedure.plans().plan(0) {
             Plan::Serial { first } => first.first().map(|&at| usize::from(at)),
             Plan::Parallel => None,
         };
-        let actions = first.into_iter().chain(0..actions.len()).map(|at| &actions[at]);
-        let named = |action: &&Action| !action.identifier().is_empty();
-        let mut identified = actions.filter(named).filter(|it| it.is_part_of(&self.arguments, given.earlier));
+        let in_order = first.into_iter().chain(0..actions.len());
+        let named = in_order.filter(|&at| !actions[at].identifier().is_empty());
+        let mut identified = named.filter(|&at| actions[at].is_part_of(&self.arguments, given.earlier));
         let Some((executor, key)) = identified.next().and_then(place) else { return 0 };
         let owner = queues.owner_of(executor, core).or_else(|| {
             let mut places = identified.filter_map(place);
@@ -90,7 +89,7 @@ impl Call {
 pub(crate) fn send(
     runtime: &Arc<Runtime>,
     queues: &Arc<Queues>,
-    procedure: Arc<Registered>,
+    procedure: Prepared,
     options: TxOptions,
     arguments: Vec<Value>,
 ) -> Result<Sent> {

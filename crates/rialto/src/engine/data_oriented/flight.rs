@@ -43,11 +43,14 @@ use super::rendezvous::Rendezvous;
 use crate::canary;
 use crate::engine::Runtime;
 use crate::engine::action::Action;
+use crate::engine::binding::Binding;
 use crate::engine::identifier::Given;
 use crate::engine::phase::{
-    self, AtOnce, Identified, Ready, ReadyActions, beside_lease, has_plain, lock, lock_at_once, make_ready,
+    self, AtOnce, BoundAction, BoundActions, beside_lease, bind, has_plain, lock, lock_at_once,
 };
-use crate::engine::procedure::{Outputs, Registered};
+use crate::engine::prepared::Prepared;
+use crate::engine::procedure::Outputs;
+use crate::engine::table_action::Identified;
 use crate::error::{Error, Result};
 use crate::foreign::{Panic, catch, run_caught};
 use crate::reply::{Failure, Outcome};
@@ -252,21 +255,22 @@ impl Flight {
     /// Runs the next phase, if all of it belongs here; else says whose it is.
     fn run_phase(&mut self, call: &Call, here: &Here<'_>, is_here: bool) -> Result<Step> {
         let Flight { transaction, runs, outputs, next_phase, is_whole, names, .. } = self;
-        let (procedure, arguments) = (&*call.procedure, &call.arguments[..]);
+        let (procedure, arguments) = (&call.procedure, &call.arguments[..]);
         let phase = &procedure.flow().phases()[*next_phase];
+        let bindings = procedure.bindings.of_phase(*next_phase);
         let (context, given) = (transaction.context(), Given { arguments, earlier: outputs.earlier() });
-        let (mut positions, mut actions) = (SmallVec::<[u16; 16]>::new(), ReadyActions::new());
+        let (mut positions, mut actions) = (SmallVec::<[u16; 16]>::new(), BoundActions::new());
         beside_lease(procedure, context, |context| {
             let part_of_it = phase.iter().enumerate();
             let part_of_it = part_of_it.filter(|(_, action)| action.is_part_of(arguments, given.earlier));
             // There are no more actions in a phase (`Flow::problem`).
             positions.extend(part_of_it.map(|(at, _)| at as u16));
-            make_ready(procedure, actions_at(phase, &positions), context, given, &mut actions)
+            bind(procedure, actions_at(phase, bindings, &positions), context, given, &mut actions)
         })?;
         // In a first phase nothing has been done, and nothing need be held: others that wait for what the thread has to run next would
         // wait behind it.
         let runs_whole = runs.is_whole();
-        let mut lock_or_step_aside = |context: &mut Context, actions: &mut ReadyActions<'_>| {
+        let mut lock_or_step_aside = |context: &mut Context, actions: &mut BoundActions<'_>| {
             names.extend(phase::names(actions));
             if *next_phase > 0 {
                 return lock(procedure, context, actions, given).map(|()| None);
@@ -297,7 +301,7 @@ impl Flight {
             let one = |queue| SmallVec::from_iter([Placed { queue, actions: SmallVec::new() }]);
             let mut parts = match &first {
                 Some(first) => {
-                    let order = in_turn(context, &actions, &positions, first);
+                    let order = in_turn(&actions, &positions, first);
                     let in_order = order.iter().map(|&nth| &actions[usize::from(nth)]);
                     one(place_in_turn(context, in_order, here))
                 }
@@ -325,7 +329,7 @@ impl Flight {
             return Ok(Step::Aside(name));
         }
         // By the tables as they are now that they are locked. In the flow's order no action lacks what those before it chose.
-        let order = first.map(|first| in_turn(context, &actions, &positions, &first));
+        let order = first.map(|first| in_turn(&actions, &positions, &first));
         let order = order.filter(|order| !order.is_sorted());
         let counts = procedure.plans().counts(here.queue, *next_phase);
         counts.begun();
@@ -502,7 +506,7 @@ impl Arrival {
 
 /// Actions that are being run, on one thread.
 struct Running<'a> {
-    procedure: &'a Registered,
+    procedure: &'a Prepared,
     transaction: &'a mut Transaction<'static>,
     arguments: &'a [Value],
     outputs: &'a mut Outputs,
@@ -511,7 +515,7 @@ struct Running<'a> {
 
 impl Running<'_> {
     /// Runs one, and counts how it ends.
-    fn action(&mut self, action: &mut Ready<'_>, position: u16) -> Result<()> {
+    fn action(&mut self, action: &mut BoundAction<'_>, position: u16) -> Result<()> {
         self.transaction.begin_action(position);
         let ended = action.run(self.procedure, self.transaction, self.arguments, self.outputs);
         self.counts.ran(position, ended.as_ref().err());
@@ -519,7 +523,7 @@ impl Running<'_> {
     }
 
     /// Runs them in this order; their outputs and choices stand in the flow's all the same.
-    fn in_turn(&mut self, actions: &mut [Ready<'_>], positions: &[u16], order: &[u16]) -> Result<()> {
+    fn in_turn(&mut self, actions: &mut [BoundAction<'_>], positions: &[u16], order: &[u16]) -> Result<()> {
         let (mut ran, mut ends): (SmallVec<[u16; 16]>, SmallVec<[usize; 16]>) = Default::default();
         self.transaction.begin_turns();
         for &nth in order {
@@ -544,13 +548,17 @@ impl Running<'_> {
 }
 
 /// The actions at these positions.
-fn actions_at<'a>(phase: &'a [Action], positions: &[u16]) -> impl Iterator<Item = &'a Action> {
-    positions.iter().map(|&at| &phase[usize::from(at)])
+fn actions_at<'a>(
+    phase: &'a [Action],
+    bindings: &'a [Option<Binding>],
+    positions: &[u16],
+) -> impl Iterator<Item = (&'a Action, Option<&'a Binding>)> {
+    positions.iter().map(|&at| usize::from(at)).map(|at| (&phase[at], bindings[at].as_ref()))
 }
 
 /// What the identifiers of these actions are, by their positions.
-fn identified(positions: &[u16], actions: &[Ready<'_>]) -> Vec<(u16, Identified)> {
-    let of = |(&at, action): (&u16, &Ready<'_>)| action.targeted().map(|it| (at, it.identifier()));
+fn identified(positions: &[u16], actions: &[BoundAction<'_>]) -> Vec<(u16, Identified)> {
+    let of = |(&at, action): (&u16, &BoundAction<'_>)| action.on_table().map(|it| (at, it.identifier()));
     positions.iter().zip(actions).filter_map(of).collect()
 }
 
@@ -570,23 +578,24 @@ fn run_actions(
     ends: &mut SmallVec<[usize; 8]>,
     thread: usize,
 ) -> Result<()> {
-    let (procedure, arguments) = (&*meeting.call.procedure, &meeting.call.arguments[..]);
+    let (procedure, arguments) = (&meeting.call.procedure, &meeting.call.arguments[..]);
     let phase = &procedure.flow().phases()[meeting.phase];
     let given = Given { arguments, earlier: &meeting.earlier };
-    let mut ready = ReadyActions::new();
+    let bindings = procedure.bindings.of_phase(meeting.phase);
+    let mut bound = BoundActions::new();
     // The transaction has locked what they name, and their tables by intention: as these are now.
     let context = transaction.context();
-    make_ready(procedure, actions_at(phase, positions), context, given, &mut ready)?;
-    for (action, position) in ready.iter_mut().zip(positions) {
+    bind(procedure, actions_at(phase, bindings, positions), context, given, &mut bound)?;
+    for (action, position) in bound.iter_mut().zip(positions) {
         action.intend(procedure, context, given)?;
         let locked = meeting.identified.binary_search_by_key(position, |(at, _)| *at);
-        if let (Some(targeted), Ok(nth)) = (action.targeted(), locked) {
-            targeted.check_is(&meeting.identified[nth].1, procedure)?;
+        if let (Some(action), Ok(nth)) = (action.on_table(), locked) {
+            action.check_is(&meeting.identified[nth].1, procedure)?;
         }
     }
     let counts = procedure.plans().counts(thread, meeting.phase);
     let mut run = Running { procedure, transaction, arguments, outputs, counts };
-    for (action, &at) in ready.iter_mut().zip(positions) {
+    for (action, &at) in bound.iter_mut().zip(positions) {
         meeting.parts[part].action.store(u32::from(at), Ordering::SeqCst);
         // An action before the failed one runs: it may fail, too, and then gives the error.
         if meeting.failed_at.load(Ordering::SeqCst) < u32::from(at) {

@@ -4,7 +4,8 @@ use smallvec::{SmallVec, smallvec};
 
 use super::flight::Here;
 use crate::canary;
-use crate::engine::phase::{Ready, Targeted};
+use crate::engine::phase::BoundAction;
+use crate::engine::table_action::TableAction;
 use crate::ids::TableId;
 use crate::row::WhichIndex;
 use crate::txn::transaction::Context;
@@ -32,18 +33,18 @@ enum Whose {
 /// transaction's own. Those that overlap are in one part. None of them is a plain closure, which overlaps all.
 pub(super) fn place(
     context: &mut Context,
-    actions: &[Ready<'_>],
+    actions: &[BoundAction<'_>],
     positions: impl Iterator<Item = u16>,
     here: &Here<'_>,
 ) -> SmallVec<[Part; 4]> {
     let mut whose: SmallVec<[Whose; 16]> = SmallVec::new();
     let mut first = None;
     for action in actions {
-        let Some(targeted) = action.targeted().filter(|targeted| targeted.is_span()) else {
+        let Some(action) = action.on_table().filter(|action| action.is_span()) else {
             whose.push(Whose::Its);
             continue;
         };
-        let wanted = targeted.wanted();
+        let wanted = action.wanted();
         let executor = here.core.locks.first_executor(&mut context.owner, wanted.index, wanted.span);
         whose.push(match here.queues.owner_of(executor, here.core) {
             Some(queue) => {
@@ -79,25 +80,15 @@ pub(super) fn place(
 
 /// Actions of a phase in the order of a serial plan, by where they stand in `actions`: those at the positions `first` before
 /// the others, but none before one that overlaps it and stands before it in the flow.
-pub(super) fn in_turn(
-    context: &Context,
-    actions: &[Ready<'_>],
-    positions: &[u16],
-    first: &[u8],
-) -> SmallVec<[u16; 16]> {
+pub(super) fn in_turn(actions: &[BoundAction<'_>], positions: &[u16], first: &[u8]) -> SmallVec<[u16; 16]> {
     /// Puts an action behind those before it in the flow that it overlaps, and them behind theirs. The placed ones stay.
-    fn put(
-        (context, actions): (&Context, &[Ready<'_>]),
-        nth: usize,
-        placed: &mut [bool],
-        order: &mut SmallVec<[u16; 16]>,
-    ) {
+    fn put(actions: &[BoundAction<'_>], nth: usize, placed: &mut [bool], order: &mut SmallVec<[u16; 16]>) {
         if std::mem::replace(&mut placed[nth], true) {
             return;
         }
         for before in 0..nth {
-            if !placed[before] && overlap(context, &actions[before], &actions[nth]) {
-                put((context, actions), before, placed, order);
+            if !placed[before] && overlap(&actions[before], &actions[nth]) {
+                put(actions, before, placed, order);
             }
         }
         order.push(nth as u16);
@@ -106,32 +97,31 @@ pub(super) fn in_turn(
     let mut placed: SmallVec<[bool; 16]> = smallvec![false; actions.len()];
     // Few: an action's number has 8 bits there.
     let first = first.iter().filter_map(|&at| positions.binary_search(&u16::from(at)).ok());
-    first.for_each(|nth| put((context, actions), nth, &mut placed, &mut order));
+    first.for_each(|nth| put(actions, nth, &mut placed, &mut order));
     // All that come before one of these in the flow are placed, or are put before it.
     order.extend((0..actions.len()).filter(|&nth| !placed[nth]).map(|nth| nth as u16));
     order
 }
 
 /// Whether one of them may see what the other does, or whether that is hard to tell: then they keep the flow's order.
-fn overlap(context: &Context, one: &Ready<'_>, other: &Ready<'_>) -> bool {
-    let (Ready::Targeted(one), Ready::Targeted(other)) = (one, other) else { return true };
-    let is_apart = one.is_span() && other.is_span() && one.index == other.index && {
+fn overlap(one: &BoundAction<'_>, other: &BoundAction<'_>) -> bool {
+    let (BoundAction::OnTable(one), BoundAction::OnTable(other)) = (one, other) else { return true };
+    let is_apart = one.is_span() && other.is_span() && one.index() == other.index() && {
         !one.key.starts_with(&other.key) && !other.key.starts_with(&one.key)
     };
     // Rows apart may have one unique key after the other.
-    let may_meet = || one.writes() && other.writes() && one.has_unique_keys(context);
+    let may_meet = || one.writes() && other.writes() && one.has_unique_keys();
     one.table_id() == other.table_id() && (!is_apart || may_meet())
 }
 
 /// The thread that runs a phase one action after the other: that of the first one whose identifier says whose it is.
 pub(super) fn place_in_turn<'a>(
     context: &mut Context,
-    in_order: impl Iterator<Item = &'a Ready<'a>>,
+    in_order: impl Iterator<Item = &'a BoundAction<'a>>,
     here: &Here<'_>,
 ) -> usize {
-    let spans = in_order.filter_map(Ready::targeted).filter(|targeted| targeted.is_span());
-    let targeted = spans.map(Targeted::wanted);
-    let mut owners = targeted.filter_map(|wanted| {
+    let spans = in_order.filter_map(BoundAction::on_table).filter(|action| action.is_span());
+    let mut owners = spans.map(TableAction::wanted).filter_map(|wanted| {
         let executor = here.core.locks.first_executor(&mut context.owner, wanted.index, wanted.span);
         here.queues.owner_of(executor, here.core)
     });
@@ -139,11 +129,11 @@ pub(super) fn place_in_turn<'a>(
 }
 
 /// Gives the transaction itself what overlaps its writes, and those that overlap each other to one of them.
-fn keep_together(context: &Context, actions: &[Ready<'_>], whose: &mut [Whose]) {
-    let targeted = actions.iter().enumerate().filter_map(|(at, action)| Some((at, action.targeted()?)));
-    let targeted: SmallVec<[(usize, &Targeted<'_>); 16]> = targeted.collect();
+fn keep_together(context: &Context, actions: &[BoundAction<'_>], whose: &mut [Whose]) {
+    let on_tables = actions.iter().enumerate().filter_map(|(at, action)| Some((at, action.on_table()?)));
+    let on_tables: SmallVec<[(usize, &TableAction<'_>); 16]> = on_tables.collect();
     let mut tables: SmallVec<[OfTable; 4]> = SmallVec::new();
-    for &(_, action) in &targeted {
+    for &(_, action) in &on_tables {
         let id = action.table_id();
         let at = tables.iter().position(|table| table.id == id).unwrap_or_else(|| {
             tables.push(OfTable { id, is_whole: false, is_written: false, reads_entries: false });
@@ -153,7 +143,7 @@ fn keep_together(context: &Context, actions: &[Ready<'_>], whose: &mut [Whose]) 
         tables[at].is_written |= action.writes();
         tables[at].reads_entries |= action.which() != WhichIndex::Primary;
     }
-    for &(at, action) in &targeted {
+    for &(at, action) in &on_tables {
         let is_its = |table: &OfTable| {
             table.is_whole
                 || !canary::is_back("entries-beside-rows")
@@ -165,16 +155,16 @@ fn keep_together(context: &Context, actions: &[Ready<'_>], whose: &mut [Whose]) 
             whose[at] = Whose::Its;
         }
     }
-    let mut sorted = targeted;
+    let mut sorted = on_tables;
     sorted.retain(|(_, action)| action.is_span());
     // In this order whatever begins with a key comes right behind it.
-    sorted.sort_by(|(_, one), (_, other)| (one.index, &one.key).cmp(&(other.index, &other.key)));
+    sorted.sort_by(|(_, one), (_, other)| (one.index(), &one.key).cmp(&(other.index(), &other.key)));
     let mut changed = true;
     while std::mem::take(&mut changed) {
         let mut begin = 0;
         for next in 1..sorted.len() {
             let (one, other) = (sorted[begin].1, sorted[next].1);
-            if one.index != other.index || !other.key.starts_with(&one.key) {
+            if one.index() != other.index() || !other.key.starts_with(&one.key) {
                 begin = next;
                 continue;
             }
@@ -202,7 +192,7 @@ struct OfTable {
 }
 
 /// Whether the transaction has written what the action may read.
-fn has_written(context: &Context, action: &Targeted<'_>) -> bool {
+fn has_written(context: &Context, action: &TableAction<'_>) -> bool {
     context.writes.writes().iter().any(|write| {
         context.tables.id(write.slot) == action.table_id()
             && (action.which() != WhichIndex::Primary

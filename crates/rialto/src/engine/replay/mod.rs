@@ -38,7 +38,7 @@ use parking_lot::{Mutex, RwLock};
 
 use self::conflicts::{Before, Conflicts};
 use self::turns::{Assignment, Turns, WINDOW};
-use super::{Outputs, Procedure, Registered, conventional};
+use super::{Outputs, Prepared, Procedure, Registered, conventional};
 use crate::account::Accounts;
 use crate::catalog::{Catalog, CatalogChange, TableParts, TableVersion};
 use crate::commit::{CommitPath, Logging};
@@ -83,7 +83,7 @@ struct Item {
     bytes: usize,
     before: Before,
     lsn: Lsn,
-    procedure: Arc<Registered>,
+    procedure: Prepared,
     arguments: Vec<Value>,
     numbers: Numbers,
     checksum: u32,
@@ -102,7 +102,7 @@ struct Shared {
 /// The replay of calls, begun.
 struct ParallelReplay {
     /// Those that calls are run by: of each name all versions that were given, because a log has calls of several.
-    procedures: HashMap<String, Vec<Arc<Registered>>>,
+    procedures: HashMap<String, Vec<Prepared>>,
     core: Arc<Core>,
     shared: Arc<Shared>,
     conflicts: Conflicts,
@@ -157,7 +157,9 @@ impl ParallelReplay {
             versions.insert(table.id, table);
         }
         let accounts = Arc::new(Accounts::new(workers));
-        let procedures = Registered::all(given, &accounts)?;
+        let prepare = |procedure| Prepared::new(procedure, &catalog);
+        let prepare = |(name, versions): (_, Vec<_>)| (name, versions.into_iter().map(prepare).collect());
+        let procedures = Registered::all(given, &accounts)?.into_iter().map(prepare).collect();
         let core = Arc::new(Core {
             storage: Storage {
                 disk,
@@ -241,10 +243,10 @@ impl ParallelReplay {
         })
     }
 
-    fn procedure_of(&self, lsn: Lsn, call: &Call<'_>) -> Result<Arc<Registered>> {
-        let versions = self.procedures.get(call.name).map_or(&[][..], Vec::as_slice);
-        let of_version = |procedure: &&Arc<Registered>| procedure.procedure().version == call.version;
-        let Some(procedure) = versions.iter().find(of_version) else {
+    fn procedure_of(&mut self, lsn: Lsn, call: &Call<'_>) -> Result<Prepared> {
+        let versions = self.procedures.get_mut(call.name).map_or(&mut [][..], Vec::as_mut_slice);
+        let of_version = |procedure: &Prepared| procedure.procedure().version == call.version;
+        let Some(at) = versions.iter().position(of_version) else {
             let there: Vec<_> =
                 versions.iter().map(|procedure| procedure.procedure().version.to_string()).collect();
             let what = match &there[..] {
@@ -259,11 +261,13 @@ impl ParallelReplay {
             };
             return Err(unsupported(lsn, call, &what));
         };
+        let procedure = &mut versions[at];
         if !procedure.procedure().deterministic {
             let what = "which is there, but not as deterministic: give Options::procedures the procedure that made \
                         the call (Procedure::deterministic)";
             return Err(unsupported(lsn, call, what));
         }
+        procedure.follow(&self.core.storage.catalog);
         Ok(procedure.clone())
     }
 

@@ -203,6 +203,7 @@ impl Executor {
         let Job { mut letter, runs } = job;
         // What its thread waits for is counted by thread.
         let mut runs = runs.map_or_else(Runs::new, Runs::on_this_thread);
+        letter.procedure.follow(&self.shared.core.storage.catalog);
         let Letter { procedure, options, arguments, outputs, .. } = &mut *letter;
         let ended = catch(|| {
             loop {

@@ -12,13 +12,14 @@ use crate::opening::Opening;
 use crate::row::Value;
 use crate::txn::options::TxOptions;
 
-use super::super::procedure::{Outputs, Registered};
+use super::super::prepared::Prepared;
+use super::super::procedure::Outputs;
 
 /// What goes from a message server to an executor and back. It is used again, with its memory.
 pub(super) struct Letter {
     /// Of which database the procedure is.
     pub opening: Opening,
-    pub procedure: Arc<Registered>,
+    pub procedure: Prepared,
     pub options: TxOptions,
     pub arguments: Vec<Value>,
     pub outputs: Outputs,
@@ -54,7 +55,7 @@ impl Request {
     /// A new request of the same sender, in this one's memory.
     pub(super) fn renew(&mut self, to: &ServedProcedure) {
         let letter = &mut *self.0;
-        if !Arc::ptr_eq(&letter.procedure, &to.procedure) {
+        if !letter.procedure.is_same(&to.procedure) {
             letter.opening = to.opening;
             letter.procedure = to.procedure.clone();
         }

@@ -8,7 +8,7 @@ use std::thread::JoinHandle;
 use super::MessageServer;
 use super::executor::{Executor, Shared};
 use crate::engine::ActionMode;
-use crate::engine::procedure::Registered;
+use crate::engine::prepared::Prepared;
 use crate::engine::runtime::Runtime;
 use crate::error::{Error, Result};
 use crate::inside::InBody;
@@ -76,7 +76,7 @@ pub struct TransactionServer {
 pub struct ServedProcedure {
     /// Of which database it is.
     pub(super) opening: Opening,
-    pub(super) procedure: Arc<Registered>,
+    pub(super) procedure: Prepared,
     pub(super) options: TxOptions,
 }
 
@@ -143,7 +143,7 @@ impl TransactionServer {
     /// # Errors
     /// [`Error::Procedure`] if there is none.
     pub fn procedure(&self, name: &str) -> Result<ServedProcedure> {
-        let procedure = self.shared.runtime.procedures.find(name)?;
+        let procedure = self.shared.runtime.procedures.find(name, &self.shared.core.storage.catalog)?;
         // Its actions say whether they write, so it can read without locks.
         let mut actions = procedure.flow().phases().iter().flatten();
         let read_only = actions.all(|action| action.mode() == ActionMode::Shared);

@@ -1,0 +1,82 @@
+//! [`Prepared`]: a procedure as its calls have it, with what its actions work on.
+
+use std::fmt;
+use std::ops::Deref;
+use std::sync::Arc;
+
+use super::binding::Bindings;
+use super::procedure::{Outputs, Registered};
+use super::{conventional, deterministic};
+use crate::catalog::Catalog;
+use crate::error::Result;
+use crate::row::Value;
+use crate::txn::Transaction;
+
+/// A registered procedure, and the tables and indexes of its actions as of a version of the catalog.
+#[derive(Clone)]
+pub(crate) struct Prepared {
+    registered: Arc<Registered>,
+    pub(super) bindings: Arc<Bindings>,
+}
+
+impl Deref for Prepared {
+    type Target = Registered;
+
+    #[inline]
+    fn deref(&self) -> &Registered {
+        &self.registered
+    }
+}
+
+impl fmt::Debug for Prepared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.registered.fmt(f)
+    }
+}
+
+impl Prepared {
+    pub fn new(registered: Arc<Registered>, catalog: &Catalog) -> Prepared {
+        let bindings = registered.bindings(catalog);
+        Prepared { registered, bindings }
+    }
+
+    /// Keeps up with the catalog.
+    #[inline]
+    pub fn follow(&mut self, catalog: &Catalog) {
+        if !self.bindings.are_of(catalog) {
+            self.bind_again(catalog);
+        }
+    }
+
+    #[cold]
+    fn bind_again(&mut self, catalog: &Catalog) {
+        self.bindings = self.registered.bindings(catalog);
+    }
+
+    /// Whether it is the same procedure, of the same version.
+    pub fn is_same(&self, other: &Prepared) -> bool {
+        Arc::ptr_eq(&self.registered, &other.registered)
+    }
+
+    /// Runs the flow inside a transaction; `outputs` are then what it gave.
+    #[inline]
+    pub fn run(
+        &self,
+        transaction: &mut Transaction,
+        arguments: &[Value],
+        outputs: &mut Outputs,
+    ) -> Result<()> {
+        if self.procedure().deterministic && transaction.context().core.commits.minds_calls() {
+            return deterministic::run(self, transaction, arguments, outputs);
+        }
+        conventional::run(self, transaction, arguments, outputs)
+    }
+
+    /// As [`Prepared::run`], for a caller who gives the outputs away.
+    pub fn run_to_values(&self, transaction: &mut Transaction, arguments: &[Value]) -> Result<Vec<Value>> {
+        let mut outputs = self.new_outputs();
+        self.run(transaction, arguments, &mut outputs)?;
+        self.note_outputs(&outputs);
+        Ok(outputs.into_values())
+    }
+}
