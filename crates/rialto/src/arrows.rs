@@ -20,7 +20,7 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("store", &["store"]),
     ("log", &["log"]),
     ("isolate", &["isolate"]),
-    ("commit", &["commit", "txn::apply", "txn::colour"]),
+    ("commit", &["commit", "commit::apply", "txn::colour"]),
     ("reply", &["reply"]),
     ("txn", &["txn"]),
     ("checkpoint", &["checkpoint"]),
@@ -35,7 +35,7 @@ const EXCEPTIONS: &[(&str, &str)] = &[
     ("catalog", "store"),
     ("catalog::description", "store"),
     ("catalog::table", "store"),
-    ("txn::apply", "txn"),
+    ("commit::apply", "txn"),
     ("txn::colour", "txn"),
 ];
 

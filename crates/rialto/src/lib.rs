@@ -54,6 +54,7 @@ pub use backup::{BackupKind, BackupReport};
 pub use catalog::{NewIndex, Table, TableDef};
 pub use checkpoint::Checkpointing;
 pub use commit::Logging;
+pub use commit::colour::COLOUR_RETRIES_MAX;
 pub use database::{Database, LockWait, PreparedCall};
 pub use engine::{
     Action, ActionMode, ActionRuns, Arguments, Flow, MessageServer, Outputs, PhasePlan, Plan, Planning,
@@ -71,8 +72,8 @@ pub use recovery::OpenError;
 pub use reply::{Sent, Ticket};
 pub use row::Record;
 pub use txn::{
-    COLOUR_RETRIES_MAX, Canceller, Direction, Fields, IndexEntry, Isolation, KeyBound, RowKey, Savepoint,
-    Scan, ScanMode, Transaction, TxOptions,
+    Canceller, Direction, Fields, IndexEntry, Isolation, KeyBound, RowKey, Savepoint, Scan, ScanMode,
+    Transaction, TxOptions,
 };
 
 /// The README's examples compile.

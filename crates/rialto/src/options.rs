@@ -6,6 +6,8 @@ use std::time::Duration;
 use crate::backup::Archive;
 use crate::checkpoint::Checkpointing;
 use crate::commit::Logging;
+#[expect(unused_imports, reason = "named by documentation")]
+use crate::commit::colour::COLOUR_RETRIES_MAX;
 use crate::engine::Planning;
 use crate::engine::Procedure;
 use crate::foreign::Progress;
@@ -14,8 +16,6 @@ use crate::isolate::LockForm;
 use crate::log::{Durability, GroupCommitOptions, IN_FLIGHT_MAX};
 use crate::recovery::{THREADS_MAX, threads_by_default};
 use crate::store::memory::budget::{MEMORY_BYTES_MAX, MEMORY_BYTES_MIN, memory_bytes_by_default};
-#[expect(unused_imports, reason = "named by documentation")]
-use crate::txn::colour::COLOUR_RETRIES_MAX;
 
 /// A database's choices; [`Options::default`] suits most. A time that is longer than [`FOR_EVER`](crate::io::FOR_EVER), as
 /// [`Duration::MAX`], counts as that: what waits for it waits until something else ends the wait.

@@ -1,15 +1,24 @@
-//! What commits go through: what is on its way between its place and its last write, and the gates that checkpoints close before commits
-//! (I5); what goes into the log.
+//! What a commit is made of, and what it goes through: its writes ([`write_set`], in the format of the log, [`redo`]) and the tables that they are in
+//! ([`tables`]), the states from its last operation to its released locks (`state`), the gates that checkpoints close before commits (I5),
+//! and how its writes come into the tables (`apply`); which side of a black/white sweep it is on ([`colour`]).
 
+mod apply;
+pub(crate) mod colour;
 mod definitions;
 mod gate;
 mod logging;
 #[cfg(test)]
 mod model;
 mod path;
+pub(crate) mod redo;
+mod state;
 mod sync;
+pub(crate) mod tables;
+pub(crate) mod write_set;
 
+pub(crate) use apply::Applying;
 pub(crate) use definitions::Definitions;
 pub(crate) use gate::{Gate, InFlight};
 pub use logging::Logging;
 pub(crate) use path::CommitPath;
+pub(crate) use state::{Applied, Placed, Reserved};

@@ -11,13 +11,13 @@
 use super::conventional;
 use super::prepared::Prepared;
 use super::procedure::Outputs;
+use crate::commit::redo::{self, Change, RedoRecord};
+use crate::commit::write_set::Mark;
 use crate::error::Result;
 use crate::row::{Value, WhichIndex};
 use crate::txn::Transaction;
 use crate::txn::calls::{NumberSource, Numbers, checksum_of, write_call};
-use crate::txn::redo::{self, Change, RedoRecord};
-use crate::txn::transaction::Context;
-use crate::txn::write_set::Mark;
+use crate::txn::context::Context;
 
 /// Runs a deterministic procedure: once, and makes the call that the transaction is logged as; or twice, and compares.
 #[inline(never)]

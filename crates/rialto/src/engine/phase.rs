@@ -15,7 +15,7 @@ use crate::isolate::{LockForm, LockPolicy, OwnLease, Wanted};
 use crate::rarely::rarely;
 use crate::row::{Value, WhichIndex};
 use crate::txn::Transaction;
-use crate::txn::transaction::Context;
+use crate::txn::context::Context;
 
 /// A phase of more actions than this locks what they name instead of having their executors for itself.
 const STINT_ACTIONS_MAX: usize = 64;

@@ -15,8 +15,8 @@ use crate::isolate::{LockForm, LockMode, OwnLease, RecordMode, SpanRef, Wanted};
 use crate::rarely::rarely;
 use crate::row::{Key, Value, WhichIndex};
 use crate::txn::Transaction;
+use crate::txn::context::Context;
 use crate::txn::scope::Reach;
-use crate::txn::transaction::Context;
 
 /// What was locked for an action.
 #[derive(Debug)]

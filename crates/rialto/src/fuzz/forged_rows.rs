@@ -9,6 +9,7 @@ use super::script::Script;
 use super::tables::options;
 use crate::checkpoint::home::{HomeBlock, HomeSlot, forge_digest, read_home};
 use crate::checkpoint::image_sums::ImageSums;
+use crate::commit::redo::{self, Change, RedoRecord};
 use crate::io::{Disk, MemoryDisk};
 use crate::log::{ForgedBlock, forge_log_file, recover};
 use crate::recovery::FellBack;
@@ -18,7 +19,6 @@ use crate::store::memory::image::{self, Checked, seed_of};
 use crate::store::memory::load_file;
 use crate::store::memory::segments::{RECORD_HEADER_BYTES, UNIT_BYTES};
 use crate::store::memory::{Budget, SEGMENT_BYTES, SegmentId, Segments};
-use crate::txn::redo::{self, Change, RedoRecord};
 use crate::{Database, HeapId, Lsn, OpenError, TableDef};
 
 /// Where the rows lie that are forged.

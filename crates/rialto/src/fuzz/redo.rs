@@ -1,9 +1,9 @@
 //! Redo records from any bytes.
 
 use super::script::Script;
+use crate::commit::redo::{self, Change, Operations, Patches};
 use crate::row::{FieldChange, FieldPatch};
 use crate::txn::calls::{Call, read_call, write_call};
-use crate::txn::redo::{self, Change, Operations, Patches};
 
 /// Reads the bytes as redo records, and as a call. What is read, written again, is read as the same; patches change only what
 /// is there; a malformed record is an offset in the bytes, and the last item.

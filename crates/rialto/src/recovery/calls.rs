@@ -11,6 +11,7 @@ use super::redo::{Redo, Workers, no_record, table_at};
 use super::table::{RedoTable, Scratch};
 use crate::catalog::first_row_number;
 use crate::catalog::{RowNumbers, TableParts, TableVersion};
+use crate::commit::redo::{self, Change};
 use crate::error::{Error, Result};
 use crate::ids::{Lsn, TableId};
 use crate::log::{Packet, PacketKind};
@@ -18,7 +19,6 @@ use crate::row::Key;
 use crate::store::memory::Segments;
 use crate::store::memory::index::{Admit, Insert, NodePool};
 use crate::txn::calls::{Call, read_call};
-use crate::txn::redo::{self, Change};
 
 /// What becomes of the calls in a log.
 #[derive(Clone, Copy)]

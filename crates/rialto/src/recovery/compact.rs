@@ -83,11 +83,11 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
+    use crate::commit::redo as records;
     use crate::ids::Lsn;
     use crate::io::Random;
     use crate::recovery::table::{At, Scratch};
     use crate::recovery::tests::one_table;
-    use crate::txn::redo as records;
 
     /// Rows of many lengths, of which most are deleted; then all that is left is where the index says, at its place, and fits in
     /// fewer segments, which take new rows.

@@ -8,11 +8,11 @@ use parking_lot::Mutex;
 
 use super::table::{At, RedoTable, Scratch};
 use crate::canary;
+use crate::commit::redo::RedoRecord;
 use crate::error::{Error, Result};
 use crate::ids::HeapId;
 use crate::store::memory::index::NodePool;
 use crate::store::memory::{Budget, SEGMENT_BYTES};
-use crate::txn::redo::RedoRecord;
 
 /// Tables are compacted again on the way as long as each compaction frees one in so many of the segments in use.
 const COMPACTION_FREES: u64 = 64;

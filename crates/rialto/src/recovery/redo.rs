@@ -25,6 +25,7 @@ use super::{Recovery, Start};
 use crate::catalog::first_row_number;
 use crate::catalog::{Description, TableVersion};
 use crate::checkpoint::home::HOME_FILE;
+use crate::commit::redo::{self, Change, RedoRecord};
 use crate::error::{Error, Result};
 use crate::ids::{HeapId, Lsn, TableId};
 use crate::io::Disk;
@@ -34,7 +35,6 @@ use crate::store::memory::image::backup_name;
 use crate::store::memory::load_file::LoadFileReader;
 use crate::store::memory::{Committed, LoadFile};
 use crate::store::memory::{SEGMENT_BYTES, SegmentId};
-use crate::txn::redo::{self, Change, RedoRecord};
 
 /// Bytes of a batch.
 const BATCH_BYTES: usize = 64 << 10;

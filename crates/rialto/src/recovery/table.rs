@@ -8,6 +8,7 @@ use super::indexes::{self, Visit, memory_limit};
 use super::progress::Progress;
 use crate::canary;
 use crate::catalog::{Description, RowNumbers, TableParts, TableVersion};
+use crate::commit::redo::{Change, RedoRecord};
 use crate::error::{Error, Result};
 use crate::ids::{IndexId, Lsn};
 use crate::row::{self, Key, Nulls, RowView, Schema, WhichIndex};
@@ -17,7 +18,6 @@ use crate::store::memory::index::{
 };
 use crate::store::memory::segments::{Copy, UNIT_BYTES, UNITS_PER_SEGMENT};
 use crate::store::memory::{Heap, RecordRef, SEGMENT_BYTES, SegmentId, Segments, Unclaimed};
-use crate::txn::redo::{Change, RedoRecord};
 
 /// A table during redo.
 pub(super) struct RedoTable {

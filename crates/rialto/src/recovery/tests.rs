@@ -9,11 +9,11 @@ use super::heaps::{Heaps, SEARCHES};
 use super::table::{At, Builder, INDEXES_BUILT, RedoTable, Scratch};
 use super::*;
 use crate::catalog::{Description, TableDef};
+use crate::commit::redo as records;
 use crate::engine::replay::ByProcedures;
 use crate::io::MemoryDisk;
 use crate::row::{Column, ColumnType, Key, Schema, Value};
 use crate::store::memory::index::Index;
-use crate::txn::redo as records;
 use crate::{Checkpointing, Database, Flow, Logging, Options, Procedure};
 
 const MEMORY: u64 = 8 << 20;

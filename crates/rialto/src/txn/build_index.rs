@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use super::transaction::Context;
+use super::context::Context;
 use crate::error::{Error, Result};
 use crate::row::Key;
 use crate::store::memory::Budget;

@@ -6,11 +6,11 @@
 
 use std::sync::Arc;
 
+use super::context::Context;
 use super::loaded_rows::RUNS_PER_PACKET;
-use super::redo;
 use super::seek::SlotClaims;
-use super::transaction::Context;
 use crate::canary;
+use crate::commit::redo;
 use crate::error::{Error, Result};
 use crate::ids::Lsn;
 use crate::row::{Key, WhichIndex};

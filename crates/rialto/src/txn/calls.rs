@@ -12,7 +12,7 @@
 use smallvec::SmallVec;
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::redo::{put_varint, put_zigzag, take_bytes, take_varint, take_zigzag};
+use crate::commit::redo::{put_varint, put_zigzag, take_bytes, take_varint, take_zigzag};
 use crate::row::{Decimal, Value};
 
 /// Hidden row numbers: few transactions insert more rows than this without a primary key.

@@ -2,13 +2,13 @@
 
 use std::hint::cold_path;
 
+use super::context::Context;
 use super::fields::{Edited, Fields};
-use super::redo;
 use super::scope::Touch;
-use super::seek::Place;
-use super::transaction::Context;
-use super::write_set::{Effect, Target, Write, WriteKind};
 use crate::catalog::ROW_NUMBER_BYTES;
+use crate::commit::redo;
+use crate::commit::write_set::Place;
+use crate::commit::write_set::{Effect, Target, Write, WriteKind};
 use crate::error::Result;
 use crate::isolate::RecordMode;
 use crate::rarely::rarely;

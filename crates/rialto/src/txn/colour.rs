@@ -1,196 +1,13 @@
-//! Which side of a black/white sweep a commit is on (System M, section 3.2).
-//!
-//! A sweep paints each segment black when it has copied it. So that the copy is the state after some transactions and no
-//! others, each transaction that writes is *white* (all that it read and wrote is unpainted, and stays so until it is
-//! applied: the copy has it whole) or *black* (all is painted: the copy has nothing of it). One that is *mixed* is aborted
-//! and runs again. Whoever only reads is of no colour.
-//!
-//! **The copy is a state that could have been.** No white transaction comes after a black one in the order of their
-//! conflicts: what the black one touched was painted when its colour was settled, under its locks, so whoever touches it
-//! afterwards is not white. That holds for records. Where a black transaction left none, or found none, there is no paint,
-//! and this stands in for it:
-//! - *it removed a row, and a later one reads that there is none*: the index's removal `Lsn` there is then of a place at
-//!   which transactions may have been black already, and the reader is not white. So it is with what DDL made or removed;
-//! - *it read that there is no row, and a later one inserts it*: when it was settled it left the index's name
-//!   ([`Painting::leave_absences`](crate::store::memory::painting::Painting)), and who puts an entry in there is not white.
-//!
-//! - *it looked into a table, and a later one changes what the table is*: DDL is never white.
-//!
-//! All err to one side only: one that need not be is taken for mixed.
-//!
-//! The colour is settled at the commit and not before, so an open transaction is in nobody's way. What a transaction has
-//! touched is known by its locks: in the thin form they name records; tables that it has locked as a whole it has touched
-//! wholly; in the central form each record is noted as it is read. A transaction that began before this was asked for
-//! ([`Painting::note_reads`](crate::store::memory::painting::Painting)) and of which not all is known is mixed.
-//!
-//! **Nobody starves.** A mixed transaction names the segments that were white, and the sweep paints those next, without a
-//! pause. Nothing that is black becomes white again while the sweep lasts, so a transaction that touches the same again is
-//! black once these are painted. One that was aborted [`COLOUR_RETRIES_MAX`](crate::txn::colour::COLOUR_RETRIES_MAX) times, or
-//! that cannot be run again for little (DDL), does not abort any more: it waits at its commit, with its locks, until they
-//! are, which takes as many writes as segments were asked for before. The sweep waits for no lock, only for commits that
-//! have settled their colour.
-//!
-//! *Action-consistent*, an action is the change of one row. It is made under one hold of its segment's latch, so the copy
-//! has it whole or not at all, whatever its colour. Only an action that moves its row touches two segments; if they differ
-//! the copy might have the row in neither, and its transaction is run again. That is the paper's rule, for what is an action
-//! here.
+//! How a commit settles its side of a black/white sweep, of what its transaction has touched ([`Colours`](crate::commit::colour)).
 
 use smallvec::SmallVec;
 
-use super::transaction::Context;
-use crate::canary;
-use crate::ids::{IndexId, Lsn};
+use super::context::Context;
+use crate::commit::colour::{Colours, Settled};
 use crate::isolate::LockForm;
-use crate::rarely::rarely;
 use crate::row::WhichIndex;
 use crate::store::memory::painting::Consistency;
-use crate::store::memory::segments::Paint;
 use crate::store::memory::{RecordRef, SegmentId};
-
-/// How often a transaction is aborted for its colours ([`Options::colour_retry`](crate::Options::colour_retry)) before it waits at its
-/// commit instead.
-pub const COLOUR_RETRIES_MAX: u32 = 10;
-
-/// The list of segments that were read has room for so many at first.
-const TOUCHED_MIN: usize = 32;
-
-/// A list with room for more than so many gives it back at the end of its transaction.
-const TOUCHED_KEPT: usize = 4_096;
-
-/// What a transaction knows of its colour.
-#[derive(Default)]
-pub(crate) struct Colours {
-    /// Reads are noted, as far as locks do not tell of them.
-    pub noted: bool,
-    /// Does not abort when it is mixed, but waits.
-    patient: bool,
-    /// There may be something here that the next transaction must not have: it is patient, or reads were noted.
-    is_used: bool,
-    /// Segments of records read, where locks do not name these; each a few times at most.
-    touched: Vec<SegmentId>,
-    /// Indexes in which it has read that there is no row.
-    absent_in: SmallVec<[IndexId; 4]>,
-    /// It has done so somewhere, and forgotten where.
-    absent_anywhere: bool,
-    /// The last removal that it has seen the gap of.
-    removal: Lsn,
-    /// Segments that it holds white.
-    held: SmallVec<[SegmentId; 16]>,
-    /// The sweep whose copy has it: it is white.
-    held_by: Option<u32>,
-}
-
-/// What settling came to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Settled {
-    /// It is white or black.
-    OneColour,
-    /// It is both.
-    Mixed,
-    /// The sweep waits for a segment of it, which is soon black.
-    Later,
-}
-
-impl Colours {
-    /// For a fresh transaction.
-    #[inline]
-    pub fn begin(&mut self, noted: bool) {
-        if rarely(noted | self.is_used) {
-            self.begin_slowly(noted);
-        }
-    }
-
-    #[cold]
-    fn begin_slowly(&mut self, noted: bool) {
-        (self.noted, self.patient, self.is_used) = (noted, false, noted);
-        self.touched.clear();
-        if self.touched.capacity() > TOUCHED_KEPT {
-            self.touched = Vec::new();
-        }
-        self.absent_in.clear();
-        self.absent_anywhere = false;
-        self.removal = Lsn::ZERO;
-    }
-
-    /// From here on it waits where it is mixed.
-    pub fn be_patient(&mut self) {
-        (self.patient, self.is_used) = (true, true);
-    }
-
-    /// Whether it waits where it is mixed.
-    pub fn is_patient(&self) -> bool {
-        self.patient
-    }
-
-    /// A record was read.
-    #[cold]
-    pub fn note_record(&mut self, record: RecordRef) {
-        self.note_segment(record.segment());
-    }
-
-    fn note_segment(&mut self, segment: SegmentId) {
-        if self.touched.last() == Some(&segment) {
-            return;
-        }
-        if self.touched.len() == self.touched.capacity() {
-            self.note_each_once();
-        }
-        self.touched.push(segment);
-    }
-
-    /// Leaves each segment in the list once, and room for as many again: so the list is as long as there are segments in it, and a
-    /// read takes few steps.
-    fn note_each_once(&mut self) {
-        self.touched.sort_unstable();
-        self.touched.dedup();
-        let many = self.touched.len().max(TOUCHED_MIN);
-        self.touched.reserve(many);
-    }
-
-    /// A part of the transaction has noted these.
-    pub fn absorb(&mut self, part: &Colours) {
-        if part.noted {
-            self.is_used = true;
-            part.touched.iter().for_each(|&segment| self.note_segment(segment));
-            part.absent_in.iter().for_each(|&index| self.note_absence(index, part.removal));
-            self.absent_anywhere |= part.absent_anywhere;
-            self.note_removal(part.removal);
-        } else if self.noted {
-            // It began before anybody asked.
-            self.noted = false;
-        }
-    }
-
-    /// It was read that there is no row.
-    #[cold]
-    pub fn note_absence(&mut self, index: IndexId, removal: Lsn) {
-        self.note_removal(removal);
-        if !self.absent_in.contains(&index) {
-            self.absent_in.push(index);
-        }
-    }
-
-    /// The gap that this removal left, or an earlier one, was read.
-    #[cold]
-    pub fn note_removal(&mut self, removal: Lsn) {
-        self.removal = self.removal.max(removal);
-    }
-
-    /// What was read may be known no more.
-    pub fn note_anything_absent(&mut self) {
-        self.absent_anywhere = self.noted;
-    }
-
-    /// In how many indexes there was something absent.
-    pub fn absences(&self) -> usize {
-        self.absent_in.len()
-    }
-
-    /// What was absent after so many is there now, and tells by itself.
-    pub fn forget_absences_after(&mut self, before: usize) {
-        self.absent_in.truncate(before);
-    }
-}
 
 #[cfg(test)]
 thread_local! {
@@ -227,8 +44,7 @@ impl Context {
     /// Nothing is held white any more: the writes are applied, or will not be.
     pub fn end_colour(&mut self) {
         let Context { core, colours, .. } = self;
-        colours.held.drain(..).for_each(|id| core.storage.segments.let_go(id));
-        colours.held_by = None;
+        colours.let_go(&core.storage.segments);
     }
 
     /// The sweep that holds all that the transaction writes, its place being behind the redo start of that sweep's
@@ -241,7 +57,7 @@ impl Context {
         let moves = self.writes.writes().iter().filter_map(|write| Some([write.record, write.moved_to?]));
         let moves: SmallVec<[[SegmentId; 2]; 8]> = moves.map(|both| both.map(RecordRef::segment)).collect();
         for action in moves.iter().filter(|[from, to]| from != to) {
-            let settled = self.settle(action, false);
+            let settled = self.colours.settle(&self.core.storage.segments, action, false);
             if settled != Settled::OneColour {
                 return settled;
             }
@@ -268,7 +84,7 @@ impl Context {
             || painting.may_be_black(self.core.storage.catalog.changed_at())
             || self.fills_an_absence();
         let segments = self.segments_touched();
-        let settled = self.settle(&segments, follows);
+        let settled = self.colours.settle(&self.core.storage.segments, &segments, follows);
         if settled == Settled::OneColour {
             let painting = self.core.storage.segments.painting();
             if self.colours.held.is_empty() {
@@ -279,24 +95,6 @@ impl Context {
             }
         }
         settled
-    }
-
-    /// Settles the colour of some segments together, and holds them if they are white. Mixed, those that are white are held.
-    fn settle(&mut self, segments: &[SegmentId], is_black: bool) -> Settled {
-        let (core, held) = (&self.core, &mut self.colours.held);
-        let (before, mut black) = (held.len(), is_black);
-        for &id in segments {
-            match core.storage.segments.hold_white(id) {
-                Paint::White => held.push(id),
-                Paint::Black => black = true,
-                Paint::Called => return Settled::Later,
-            }
-        }
-        if black && held.len() > before && !canary::is_back("mixed-colours") {
-            Settled::Mixed
-        } else {
-            Settled::OneColour
-        }
     }
 
     /// The segments of all that the transaction has read and written, each once.
@@ -333,57 +131,5 @@ impl Context {
             .map(|write| (write.slot, WhichIndex::Primary));
         let entries = self.writes.adds().map(|add| (add.slot, add.index));
         rows.chain(entries).any(|(slot, which)| painting.has_absence(self.tables.at(slot).index_id(which)))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::store::memory::segments::UNITS_PER_SEGMENT;
-
-    /// Reads of two segments in turn, then of others.
-    #[test]
-    fn segments_that_are_read_again_and_again_take_room_once() {
-        let mut colours = Colours::default();
-        colours.begin(true);
-        let read = |colours: &mut Colours, segment: u64| {
-            colours.note_record(RecordRef(segment * UNITS_PER_SEGMENT));
-        };
-        for nth in 0..10_000 {
-            read(&mut colours, 7 + nth % 2);
-        }
-        assert!(colours.touched.capacity() <= 4 * TOUCHED_MIN, "room for {}", colours.touched.capacity());
-        for nth in 0..100_000 {
-            read(&mut colours, nth % 100);
-        }
-        assert!(colours.touched.capacity() <= 8 * 100, "room for {}", colours.touched.capacity());
-        let mut part = Colours::default();
-        part.begin(true);
-        (50..150).for_each(|segment| read(&mut part, segment));
-        (0..100).for_each(|_| colours.absorb(&part));
-        assert!(colours.touched.capacity() <= 8 * 150, "room for {}", colours.touched.capacity());
-        colours.note_each_once();
-        assert!(colours.touched.iter().map(|segment| segment.0).eq(0..150));
-    }
-
-    /// Where only the transaction or only its part was noted, and where both were.
-    #[test]
-    fn what_a_part_has_read_is_not_the_next_transactions() {
-        for (noted, of_part) in [(false, true), (true, false), (true, true)] {
-            let (mut colours, mut part) = (Colours::default(), Colours::default());
-            colours.begin(noted);
-            part.begin(of_part);
-            let readers = [(&mut colours, noted), (&mut part, of_part)];
-            for (reader, _) in readers.into_iter().filter(|(_, noted)| *noted) {
-                reader.note_record(RecordRef(7 * UNITS_PER_SEGMENT));
-                reader.note_absence(IndexId(3), Lsn(5));
-            }
-            colours.absorb(&part);
-            assert_eq!(colours.noted, noted && of_part);
-            assert_eq!((colours.touched.len(), colours.absences()), (1, 1));
-            colours.begin(false);
-            let left = (colours.touched.len(), colours.absences(), colours.removal);
-            assert_eq!(left, (0, 0, Lsn::ZERO), "noted: {noted}, its part: {of_part}");
-        }
     }
 }

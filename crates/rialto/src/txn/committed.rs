@@ -1,8 +1,9 @@
 //! [`Committed`]: a transaction that has its place, and waits for the log.
 
+use super::context::Context;
 use super::core::Core;
 use super::runs::Runs;
-use super::transaction::{Context, Transaction};
+use super::transaction::Transaction;
 use crate::account::{Ledger, waits};
 use crate::error::Result;
 use crate::ids::Lsn;

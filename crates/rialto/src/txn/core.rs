@@ -11,9 +11,9 @@ use crossbeam_utils::CachePadded;
 use crossbeam_utils::atomic::AtomicCell;
 use parking_lot::Mutex;
 
+use super::context::{Choices, Context};
 use super::options::TxOptions;
 use super::releases::{Debt, Releases};
-use super::transaction::{Choices, Context};
 use crate::commit::{CommitPath, Logging};
 use crate::error::{Error, Result};
 use crate::isolate::LockManager;

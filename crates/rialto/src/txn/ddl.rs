@@ -8,14 +8,16 @@ use std::sync::Arc;
 
 use hashbrown::HashSet;
 
+use super::context::Context;
 use super::ddl_state::{DdlChange, DdlState, Part};
-use super::redo;
-use super::seek::Place;
-use super::transaction::{Context, SavepointState, Transaction};
-use super::write_set::{Write, WriteKind};
+use super::savepoint::SavepointState;
+use super::transaction::Transaction;
 use crate::catalog::description::{Description, Material, check_index_count};
 use crate::catalog::system::{self, SystemRow};
 use crate::catalog::{CATALOG_LOCK, Table, TableDef, TableParts, TableVersion};
+use crate::commit::redo;
+use crate::commit::write_set::Place;
+use crate::commit::write_set::{Write, WriteKind};
 use crate::error::{Error, Result};
 use crate::ids::{HeapId, IndexId, TableId};
 use crate::isolate::{LockMode, LockTarget};

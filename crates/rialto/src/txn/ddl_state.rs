@@ -7,10 +7,10 @@ use hashbrown::hash_map::Entry;
 use hashbrown::{HashMap, HashSet};
 
 use super::bulk_load::Load;
+use super::context::Context;
 use super::loaded_rows::LoadedRows;
-use super::transaction::Context;
-use super::write_set::WriteSet;
 use crate::catalog::{Catalog, CatalogChange, Table, TableVersion};
+use crate::commit::write_set::WriteSet;
 use crate::error::{Error, Result};
 use crate::ids::{HeapId, IndexId, Lsn, TableId};
 use crate::looks::count_look;

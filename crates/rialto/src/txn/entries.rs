@@ -7,10 +7,12 @@
 
 use std::ops::ControlFlow;
 
+use super::context::Context;
 use super::read::{RowKey, view};
 use super::scan::{Reads, Scan, ScanMode};
-use super::transaction::{Context, Transaction};
+use super::transaction::Transaction;
 use crate::catalog::{Followed, Table};
+use crate::commit::write_set::Place;
 use crate::error::{Error, Result};
 use crate::row::{ColumnRef, Field, IntoKey, RowView, Value, WhichIndex};
 
@@ -150,7 +152,7 @@ impl Context {
         match self.find_own(slot) {
             // Of a row that this transaction writes, an entry may be of a key that it has no more, or has not yet.
             Some(own) => {
-                self.read_place_into(slot, super::seek::Place::Own(own), body)
+                self.read_place_into(slot, Place::Own(own), body)
                     && self.row_has_key(slot, which, entry, body)
             }
             None => there,

@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
-use super::redo;
-use super::seek::{Place, SlotClaims};
-use super::transaction::Context;
-use super::write_set::{Effect, Target, Write, WriteKind};
+use super::context::Context;
+use super::seek::SlotClaims;
 use crate::canary;
 use crate::catalog::Followed;
+use crate::commit::redo;
+use crate::commit::write_set::Place;
+use crate::commit::write_set::{Effect, Target, Write, WriteKind};
 use crate::error::{Error, Result};
 use crate::ids::{IndexId, Lsn};
 use crate::isolate::{Admission, LockForm, LockManager, LockTarget, Owner, RecordMode};

@@ -1,16 +1,16 @@
 //! Transactions: from `begin` to a place in the log, and to the tables.
 //!
-//! - [`transaction`]: the handle and its life: begin, savepoints, commit, abort;
+//! - [`transaction`]: the handle; [`context`]: what it works with; `savepoint`: points to roll back to;
+//! - `commit`: from the last operation to the released locks, with `gates`, what it passes before its place; `ending`: what every end has;
 //! - `seek`: locking a key and finding its row; `unlocked`: reading without locks; `read`, [`scan`], `unique`, `write`
 //!   with `insert` and `change`, [`fields`]: what a body does;
 //! - `ddl`: definitions; `build_index`: indexes over rows that are there; `ddl_state`: the tables that definitions have made, until
 //!   the commit; `bulk_load`: rows into those; `loaded_rows`: which ones a rollback to a savepoint takes back;
-//! - `write_set`, `redo`: the writes until the commit, which are the commit packet;
 //! - `entries`: reads of an index alone; `scope`: what an action may touch at all;
 //! - `prefetch`: rows whose keys are known ahead, prefetched into the processor's cache together;
 //! - `part`: what actions of one phase do at the same time, until they meet;
 //! - `colour`: which side of a black/white sweep a commit is on;
-//! - `apply`: the writes after it; `calls`: a transaction as the call that made it.
+//! - `calls`: a transaction as the call that made it.
 //!
 //! Kept here:
 //! - **I1** an operation changes nothing that another transaction can see but placeholders: slots and index entries
@@ -21,7 +21,6 @@
 //!   `unlocked` for those who only read;
 //! - **I10** operations reserve slots and index entries, the commit the log space before its place.
 
-mod apply;
 mod build_index;
 mod bulk_load;
 pub(crate) mod calls;
@@ -29,12 +28,16 @@ pub(crate) mod cancellation;
 mod canceller;
 mod change;
 pub(crate) mod colour;
+mod commit;
 pub(crate) mod committed;
+pub(crate) mod context;
 pub(crate) mod core;
 mod ddl;
 mod ddl_state;
+mod ending;
 mod entries;
 pub mod fields;
+mod gates;
 mod insert;
 mod loaded_rows;
 #[cfg(test)]
@@ -43,25 +46,23 @@ pub mod options;
 pub(crate) mod part;
 mod prefetch;
 mod read;
-pub(crate) mod redo;
 pub(crate) mod releases;
 pub(crate) mod runs;
+mod savepoint;
 pub mod scan;
 pub(crate) mod scope;
 mod seek;
 mod sync;
-pub(crate) mod tables;
 pub(crate) mod transaction;
 mod unique;
 mod unlocked;
 mod write;
-pub(crate) mod write_set;
 
 pub use canceller::Canceller;
-pub use colour::COLOUR_RETRIES_MAX;
 pub use entries::IndexEntry;
 pub use fields::Fields;
 pub use options::{Isolation, TxOptions};
 pub use read::RowKey;
+pub use savepoint::Savepoint;
 pub use scan::{Direction, KeyBound, Scan, ScanMode};
-pub use transaction::{Savepoint, Transaction};
+pub use transaction::Transaction;

@@ -29,10 +29,11 @@ use std::time::Duration;
 use smallvec::SmallVec;
 
 use super::cancellation::Cancellation;
+use super::context::{Choices, Context};
 use super::options::{CommitWaits, LockPolicy};
-use super::transaction::{Choices, Context, Transaction};
-use super::write_set::{ENTRIES_PER_PACKET, Mark};
+use super::transaction::Transaction;
 use crate::canary;
+use crate::commit::write_set::{ENTRIES_PER_PACKET, Mark};
 use crate::error::{Error, Result};
 use crate::log::Durability;
 

@@ -1,6 +1,7 @@
 //! Rows whose keys are known ahead are prefetched together (see [`LeafAhead`]).
 
-use super::transaction::{Context, Transaction};
+use super::context::Context;
+use super::transaction::Transaction;
 use crate::catalog::Table;
 use crate::row::{IntoKey, Key, WhichIndex};
 use crate::store::memory::index::{Index, LeafAhead};

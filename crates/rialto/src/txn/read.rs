@@ -2,11 +2,12 @@
 
 use std::ops::ControlFlow;
 
+use super::context::Context;
 use super::scope::Touch;
-use super::seek::Place;
-use super::transaction::{Context, Transaction};
+use super::transaction::Transaction;
 use crate::canary;
 use crate::catalog::{CATALOG_LOCK, Table, TableVersion};
+use crate::commit::write_set::Place;
 use crate::error::{Error, Result};
 use crate::isolate::{LockForm, LockMode, LockTarget, RecordMode};
 use crate::opening::TableKey;

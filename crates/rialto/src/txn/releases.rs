@@ -21,7 +21,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use parking_lot::{Condvar, Mutex};
 
-use super::transaction::Context;
+use super::context::Context;
 use crate::isolate::Owner;
 use crate::txn::core::Core;
 

@@ -4,12 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::cancellation::Cancellation;
-use super::colour::COLOUR_RETRIES_MAX;
 use super::committed::Committed;
+use super::context::Context;
 use super::core::Core;
 use super::options::{LockPolicy, TxOptions};
-use super::transaction::{Context, Transaction};
+use super::transaction::Transaction;
 use crate::account::waits;
+use crate::commit::colour::COLOUR_RETRIES_MAX;
 use crate::error::{Error, Result};
 use crate::io::Moment;
 use crate::rarely::rarely;

@@ -3,12 +3,14 @@
 use std::ops::{Bound, ControlFlow};
 use std::sync::Arc;
 
+use super::context::Context;
 use super::read::{RowKey, view};
 use super::scope::Touch;
-use super::seek::{Place, Probe};
-use super::transaction::{Context, Transaction};
+use super::seek::Probe;
+use super::transaction::Transaction;
 use crate::canary;
 use crate::catalog::{Followed, Table, TableVersion};
+use crate::commit::write_set::Place;
 use crate::error::{Error, Result};
 use crate::ids::Lsn;
 use crate::isolate::{LockForm, LockMode, LockPolicy, LockTarget, RecordMode, Span};

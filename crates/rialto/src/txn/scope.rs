@@ -4,7 +4,7 @@
 
 use std::ops::Bound;
 
-use super::transaction::Context;
+use super::context::Context;
 use crate::catalog::Table;
 use crate::error::{Error, Result};
 use crate::ids::TableId;

@@ -7,11 +7,12 @@
 use std::ops::{Bound, ControlFlow};
 use std::time::Instant;
 
+use super::context::Context;
 use super::scan::{ByteScan, Reads, ScanScratch};
 use super::scope::Scope;
-use super::transaction::Context;
 use crate::canary;
 use crate::catalog::TableVersion;
+use crate::commit::write_set::Place;
 use crate::error::{Error, Result};
 use crate::ids::{IndexId, Lsn};
 use crate::isolate::{
@@ -24,17 +25,6 @@ use crate::row::{IntoKey, Key, WhichIndex};
 use crate::store::memory::index::{Direction, Found, Leaf, Vacancy};
 use crate::store::memory::{Claims, Heap, RecordRef, Segments};
 use crate::txn::core::Core;
-
-/// Where the row of a locked key is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Place {
-    /// As this write of the transaction's own leaves it.
-    Own(u32),
-    /// In the tables.
-    Stored(RecordRef),
-    /// Nowhere; and where the primary index would have its key, as far as that was seen.
-    Absent(Option<Vacancy>),
-}
 
 /// Where an index led to.
 #[derive(Debug, Clone, Copy)]

@@ -6,11 +6,13 @@
 
 use std::ops::{Bound, ControlFlow};
 
+use super::context::Context;
 use super::scan::{ByteScan, Direction, Reads, ScanMode};
 use super::scope::Touch;
-use super::seek::{Place, Probe};
-use super::transaction::{Context, Transaction};
+use super::seek::Probe;
+use super::transaction::Transaction;
 use crate::catalog::Table;
+use crate::commit::write_set::Place;
 use crate::error::{Error, Result};
 use crate::isolate::{LockForm, RecordMode, SpanRef};
 use crate::row::{IntoKey, Key, KeyShape, RowView, WhichIndex};

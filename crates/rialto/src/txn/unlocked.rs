@@ -13,7 +13,7 @@
 //! does not go on with what does not fit together, everything is looked at again after each of the first reads, and
 //! later each time that their number has doubled. One that chooses to write is no reader any more ([`Context::read_locked`]).
 
-use super::transaction::Context;
+use super::context::Context;
 use crate::canary;
 use crate::catalog::TableVersion;
 use crate::error::{Error, Result};

@@ -4,14 +4,15 @@
 use std::hint::cold_path;
 use std::sync::Arc;
 
+use super::context::Context;
 use super::fields::Fields;
 use super::read::RowKey;
-use super::redo;
 use super::scope::Touch;
-use super::seek::Place;
-use super::transaction::{Context, Transaction};
-use super::write_set::{Effect, Mark, Target, Write, WriteKind};
+use super::transaction::Transaction;
 use crate::catalog::Table;
+use crate::commit::redo;
+use crate::commit::write_set::Place;
+use crate::commit::write_set::{Effect, Mark, Target, Write, WriteKind};
 use crate::error::{Error, Result};
 use crate::isolate::{LockMode, RecordMode};
 use crate::rarely::rarely;
@@ -90,7 +91,7 @@ impl Context {
 
     /// Enters a write, whose redo record is in the packet.
     #[inline]
-    pub(super) fn push_write(&mut self, target: Target, effect: Effect, placed: redo::Placed) {
+    pub(super) fn push_write(&mut self, target: Target, effect: Effect, placed: redo::RecordAt) {
         let write = Write::new(self.tables.at(target.slot), target, effect, placed);
         self.writes.push(write, self.packet.as_ref().map_or(&[], |packet| packet.bytes()));
     }

@@ -56,10 +56,10 @@ use crate::foreign::{Panic, catch, run_caught};
 use crate::reply::{Failure, Outcome};
 use crate::row::Value;
 use crate::txn::Transaction;
+use crate::txn::context::Context;
 use crate::txn::core::Core;
 use crate::txn::part::PartTransaction;
 use crate::txn::runs::{Run, Runs};
-use crate::txn::transaction::Context;
 
 /// Where a task is run.
 pub(super) struct Here<'a> {

@@ -4,12 +4,12 @@ use smallvec::{SmallVec, smallvec};
 
 use super::flight::Here;
 use crate::canary;
+use crate::commit::write_set::key_of;
 use crate::engine::phase::BoundAction;
 use crate::engine::table_action::TableAction;
 use crate::ids::TableId;
 use crate::row::WhichIndex;
-use crate::txn::transaction::Context;
-use crate::txn::write_set::key_of;
+use crate::txn::context::Context;
 
 /// The actions of a phase that one thread runs: never more than one part a thread.
 pub(super) struct Part {

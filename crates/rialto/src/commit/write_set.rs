@@ -7,14 +7,14 @@ use hashbrown::HashTable;
 use smallvec::SmallVec;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-use super::redo::{Operations, Patches, Placed};
-use super::seek::Place;
+use super::redo::{Operations, Patches, RecordAt};
 use crate::catalog::TableVersion;
 use crate::ids::{HeapId, IndexId};
 use crate::rarely::rarely;
 use crate::row::WhichIndex;
 use crate::seed;
 use crate::store::memory::RecordRef;
+use crate::store::memory::index::Vacancy;
 
 /// From this many writes on, a hash table finds a transaction's own writes; below, a look at each is faster.
 const LINEAR_MAX: usize = 16;
@@ -51,6 +51,17 @@ pub(crate) enum WriteKind {
     Operate,
     /// The row goes.
     Delete,
+}
+
+/// Where the row of a locked key is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// As this write of the transaction's own leaves it.
+    Own(u32),
+    /// In the tables.
+    Stored(RecordRef),
+    /// Nowhere; and where the primary index would have its key, as far as that was seen.
+    Absent(Option<Vacancy>),
 }
 
 /// Where a row is before an operation changes it.
@@ -110,13 +121,13 @@ pub(crate) struct Write {
     pub previous: Option<u32>,
     /// A later write goes to the same row.
     pub superseded: bool,
-    pub placed: Placed,
+    pub placed: RecordAt,
 }
 
 impl Write {
     /// A write to the row that was at `target`, whose redo record lies where `placed` says.
     #[inline(always)]
-    pub fn new(table: &TableVersion, target: Target, effect: Effect, placed: Placed) -> Write {
+    pub fn new(table: &TableVersion, target: Target, effect: Effect, placed: RecordAt) -> Write {
         let previous = match target.place {
             Place::Own(position) => Some(position),
             Place::Stored(_) | Place::Absent(_) => None,
@@ -535,10 +546,10 @@ pub(crate) fn body_of<'p>(write: &Write, packet: &'p [u8]) -> &'p [u8] {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::commit::redo;
     use crate::ids::TableId;
     use crate::io::MemoryDisk;
     use crate::row::{Column, ColumnType, FieldPatch, Value};
-    use crate::txn::redo;
     use crate::{Checkpointing, Database, Options, TableDef, Transaction};
 
     /// A write of a new row, whose bytes are nowhere yet.
@@ -557,7 +568,7 @@ mod tests {
             moved_to: None,
             previous: None,
             superseded: false,
-            placed: Placed::default(),
+            placed: RecordAt::default(),
         }
     }
 

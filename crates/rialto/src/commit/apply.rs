@@ -1,8 +1,8 @@
 //! Applying a write set: after its place is taken, before its locks are released (I2). Nothing here can fail (I10).
 
 use super::redo::{Operations, Patches};
-use super::transaction::Context;
-use super::write_set::{WriteKind, body_of, key_of};
+use super::tables::TableCache;
+use super::write_set::{WriteKind, WriteSet, body_of, key_of};
 use crate::canary;
 use crate::catalog::TableVersion;
 use crate::ids::Lsn;
@@ -12,45 +12,37 @@ use crate::store::memory::{RecordRef, Segments};
 /// An entry of a row in a secondary index.
 type Entry = (usize, Key);
 
-impl Context {
-    /// Applies all writes, then makes the DDL visible.
-    #[inline(always)]
-    pub fn apply(&mut self, lsn: Lsn) {
-        self.apply_writes(lsn);
-        if self.ddl.is_some() {
-            self.publish_ddl(lsn);
-        }
-    }
+/// The writes of a transaction that has its place.
+pub(crate) struct Applying<'a> {
+    pub writes: &'a WriteSet,
+    pub packet: &'a [u8],
+    pub tables: &'a TableCache,
+    pub segments: &'a Segments,
+    /// The number of the transaction's context: heaps count by it.
+    pub number: usize,
+    /// It has definitions, which become visible when its rows are there.
+    pub defines: bool,
+}
 
-    #[cold]
-    fn publish_ddl(&mut self, lsn: Lsn) {
-        if let Some(ddl) = self.ddl.take() {
-            ddl.publish(self, lsn);
-            // I2: the rows come with the definitions, so no lock goes before these are visible. Locks on records in storage that
-            // goes have to go before it.
-            let owner = &mut self.owner;
-            self.core.locks.release_records(owner, &*self.core.storage.segments);
-            ddl.discard_replaced(self);
-        }
-    }
-
+impl Applying<'_> {
+    /// Applies all of them at this place.
     #[inline(always)]
-    fn apply_writes(&self, lsn: Lsn) {
-        let (packet, segments) = (self.packet_bytes(), &*self.core.storage.segments);
+    pub fn apply(&self, lsn: Lsn) {
         for (position, write) in self.writes.writes().iter().enumerate() {
             canary::pause(64);
             if write.is_plain_patch() {
-                apply_patch(segments, write.record, write.row_at, body_of(write, packet), lsn);
+                apply_patch(self.segments, write.record, write.row_at, body_of(write, self.packet), lsn);
             } else if !write.superseded {
-                self.apply_write(position as u32, packet, lsn);
+                self.apply_write(position as u32, lsn);
             }
         }
     }
 
     /// Applies a write that no later one supersedes, with those before it to the same row.
     #[inline(never)]
-    fn apply_write(&self, position: u32, packet: &[u8], lsn: Lsn) {
-        let (write, segments) = (self.writes.get(position), &*self.core.storage.segments);
+    fn apply_write(&self, position: u32, lsn: Lsn) {
+        let Applying { packet, segments, .. } = *self;
+        let write = self.writes.get(position);
         match write.kind {
             WriteKind::Put if write.fresh => {
                 segments.write(write.record, body_of(write, packet), lsn);
@@ -66,15 +58,15 @@ impl Context {
                 let changes = changes.map(|(offset, change)| (row_at + offset, change));
                 segments.operate(write.record, changes, lsn);
             }
-            _ => self.apply_row(position, packet, lsn),
+            _ => self.apply_row(position, lsn),
         }
     }
 
     /// Applies what all of a transaction's writes to one row come to, the newest of them at `last`: the row in its
     /// last slot, and entries exactly for the keys that it has in the end.
     #[inline(never)]
-    fn apply_row(&self, last: u32, packet: &[u8], lsn: Lsn) {
-        let write = self.writes.get(last);
+    fn apply_row(&self, last: u32, lsn: Lsn) {
+        let (packet, write) = (self.packet, self.writes.get(last));
         let table = self.tables.at(write.slot);
         let segments = table.segments();
         let key = Key::from(key_of(write, packet));
@@ -106,7 +98,7 @@ impl Context {
         }
         // An index that the transaction created meanwhile was built with the row as it was then. Into all others the operations
         // have put its entries, and noted them. Nobody else changes a table that has an index created.
-        if self.ddl.is_some() && !table.secondaries.is_empty() {
+        if self.defines && !table.secondaries.is_empty() {
             self.keys_meanwhile(last, table, &key, &mut entries);
         }
 
@@ -138,7 +130,7 @@ impl Context {
         let mut base = |record, body: &mut Vec<u8>| table.segments().read(record, body);
         let mut body = Vec::new();
         for position in self.writes.chain(last).skip(1) {
-            if self.writes.materialize(position, self.packet_bytes(), table.row_at(), &mut body, &mut base) {
+            if self.writes.materialize(position, self.packet, table.row_at(), &mut body, &mut base) {
                 secondary_keys(table, &body, key, entries);
             }
         }

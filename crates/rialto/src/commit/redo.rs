@@ -108,7 +108,7 @@ pub(crate) fn take_zigzag(bytes: &mut &[u8]) -> Option<i64> {
 
 /// Where a record's key and body ended up in the packet.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Placed {
+pub(crate) struct RecordAt {
     pub key_at: u32,
     pub key_bytes: u16,
     pub body_at: u32,
@@ -116,7 +116,7 @@ pub(crate) struct Placed {
 }
 
 #[inline(always)]
-fn begin(out: &mut Vec<u8>, kind: u8, table: TableId, key: &[u8]) -> Placed {
+fn begin(out: &mut Vec<u8>, kind: u8, table: TableId, key: &[u8]) -> RecordAt {
     if table.0 < 0x80 && key.len() < 0x80 {
         out.extend_from_slice(&[kind, table.0 as u8, key.len() as u8]);
     } else {
@@ -130,7 +130,7 @@ fn begin(out: &mut Vec<u8>, kind: u8, table: TableId, key: &[u8]) -> Placed {
         8 => out.extend_from_slice(key.first_chunk::<8>().expect("eight")),
         _ => out.extend_from_slice(key),
     }
-    Placed { key_at, key_bytes: key.len() as u16, ..Placed::default() }
+    RecordAt { key_at, key_bytes: key.len() as u16, ..RecordAt::default() }
 }
 
 /// Appends a put. The body is as it lies in the record: the row number, if `numbered`, then the row.
@@ -141,7 +141,7 @@ pub(crate) fn write_put(
     key: &[u8],
     numbered: bool,
     body: &[u8],
-) -> Placed {
+) -> RecordAt {
     let mut placed = begin(out, PUT | if numbered { 0x80 } else { 0 }, table, key);
     put_varint(out, body.len() as u64);
     placed.body_at = out.len() as u32;
@@ -151,7 +151,7 @@ pub(crate) fn write_put(
 }
 
 /// Appends a patch.
-pub(crate) fn write_patch(out: &mut Vec<u8>, table: TableId, key: &[u8], patches: &[FieldPatch]) -> Placed {
+pub(crate) fn write_patch(out: &mut Vec<u8>, table: TableId, key: &[u8], patches: &[FieldPatch]) -> RecordAt {
     write_usual_patch(out, table, key, patches)
 }
 
@@ -162,7 +162,7 @@ pub(crate) fn write_usual_patch(
     table: TableId,
     key: &[u8],
     patches: &[FieldPatch],
-) -> Placed {
+) -> RecordAt {
     // The usual one: of one field or two, the key being a number.
     if !rarely(table.0 >= 0x80) {
         match (patches, key.len()) {
@@ -193,7 +193,7 @@ fn write_few<const KEY: usize, const FIELDS: usize, const ALL: usize>(
     table: TableId,
     key: &[u8],
     patches: [&FieldPatch; FIELDS],
-) -> Placed {
+) -> RecordAt {
     const { assert!(ALL == 4 + KEY + FIELDS * (RANGE_HEADER + RANGE_BYTES)) };
     let at = out.len();
     out.extend_from_slice(&[0; ALL]);
@@ -211,11 +211,11 @@ fn write_few<const KEY: usize, const FIELDS: usize, const ALL: usize>(
     out.truncate(at + used);
     let at = at as u32;
     let body_at = at + 3 + KEY as u32;
-    Placed { key_at: at + 3, key_bytes: KEY as u16, body_at, body_bytes: at + used as u32 - body_at }
+    RecordAt { key_at: at + 3, key_bytes: KEY as u16, body_at, body_bytes: at + used as u32 - body_at }
 }
 
 #[inline(never)]
-fn write_patches(out: &mut Vec<u8>, table: TableId, key: &[u8], patches: &[FieldPatch]) -> Placed {
+fn write_patches(out: &mut Vec<u8>, table: TableId, key: &[u8], patches: &[FieldPatch]) -> RecordAt {
     let mut placed = begin(out, PATCH, table, key);
     placed.body_at = out.len() as u32;
     put_varint(out, patches.len() as u64);
@@ -246,7 +246,7 @@ pub(crate) fn write_operations(
     table: TableId,
     key: &[u8],
     patches: &[FieldPatch],
-) -> Placed {
+) -> RecordAt {
     let mut placed = begin(out, OPERATE, table, key);
     placed.body_at = out.len() as u32;
     put_varint(out, patches.len() as u64);
@@ -268,7 +268,7 @@ pub(crate) fn write_operations(
 }
 
 /// Appends a delete.
-pub(crate) fn write_delete(out: &mut Vec<u8>, table: TableId, key: &[u8]) -> Placed {
+pub(crate) fn write_delete(out: &mut Vec<u8>, table: TableId, key: &[u8]) -> RecordAt {
     begin(out, DELETE, table, key)
 }
 

@@ -1,0 +1,111 @@
+//! The states of a commit. The step from each to the next takes its value, so that no step is left out or comes too early.
+//!
+//! ```text
+//!  the open transaction ─▶ Reserved ─▶ Placed ─▶ Applied ─▶ its locks go, it is answered
+//!                  may fail            cannot fail (I10)
+//! ```
+//!
+//! A commit over several nodes will have one more, `Prepared`, between the first two: it has voted, keeps its locks and what it reserved, and
+//! has its place when all have voted.
+
+use crate::ids::Lsn;
+
+/// All that can fail is done: the log has room for its packet, and it has passed the gates of checkpoints. It counts as a commit in
+/// progress (I5).
+#[must_use = "a commit in progress keeps checkpoints waiting until it has its place"]
+pub(crate) struct Reserved {
+    /// It owes a sweep something, or definitions, until it is applied.
+    pub owes: bool,
+}
+
+/// It has its place in the log, which cannot be taken back: it is applied, or the process ends.
+#[must_use = "a commit that has its place is applied"]
+pub(crate) struct Placed {
+    lsn: Lsn,
+    owes: bool,
+    is_alone: bool,
+    whole: WholeOrNothing,
+}
+
+/// Its writes are in the tables, so its locks may go (I2).
+#[must_use = "the locks of a commit that was applied go"]
+pub(crate) struct Applied {
+    lsn: Lsn,
+}
+
+impl Reserved {
+    /// It has taken this place.
+    #[inline(always)]
+    pub fn at(self, lsn: Lsn) -> Placed {
+        Placed { lsn, owes: self.owes, is_alone: false, whole: WholeOrNothing }
+    }
+}
+
+impl Placed {
+    /// Of a commit that takes its place and makes it durable at level 1 in one go, with what it has reserved, if it can.
+    #[inline(always)]
+    pub fn alone(place: impl FnOnce() -> Option<Lsn>) -> Option<Placed> {
+        let whole = WholeOrNothing;
+        match place() {
+            Some(lsn) => Some(Placed { lsn, owes: false, is_alone: true, whole }),
+            None => {
+                whole.is_kept();
+                None
+            }
+        }
+    }
+
+    /// Of a call that runs again: the place that it has in the log.
+    pub fn again(lsn: Lsn) -> Placed {
+        Placed { lsn, owes: false, is_alone: false, whole: WholeOrNothing }
+    }
+
+    /// Whether it owes a sweep something, or definitions, until it is applied.
+    #[inline(always)]
+    pub fn owes(&self) -> bool {
+        self.owes
+    }
+
+    /// Whether nothing but its own context has seen its packet.
+    #[inline(always)]
+    pub fn is_alone(&self) -> bool {
+        self.is_alone
+    }
+
+    /// Applies it.
+    #[inline(always)]
+    pub fn apply(self, apply: impl FnOnce(Lsn)) -> Applied {
+        apply(self.lsn);
+        self.whole.is_kept();
+        Applied { lsn: self.lsn }
+    }
+}
+
+impl Applied {
+    /// Its place, for the answer.
+    #[inline(always)]
+    pub fn lsn(self) -> Lsn {
+        self.lsn
+    }
+}
+
+/// Held while a lone commit takes its place and while a write set is applied. A panic there (a bug of ours: nothing in it can
+/// fail, I10) leaves a place without a packet, or tables that no log prefix describes, which must be neither read nor
+/// checkpointed: the process ends, and recovery makes them whole.
+struct WholeOrNothing;
+
+impl WholeOrNothing {
+    #[inline(always)]
+    fn is_kept(self) {
+        std::mem::forget(self);
+    }
+}
+
+impl Drop for WholeOrNothing {
+    fn drop(&mut self) {
+        eprintln!(
+            "rialto: a panic while a commit was applied; ending the process, reopen the database to recover"
+        );
+        std::process::abort();
+    }
+}

@@ -1,0 +1,267 @@
+//! The commit of a transaction: its place in the log, then its writes, then its locks (I2).
+
+use std::hint::cold_path;
+
+use super::context::Context;
+use crate::account::blocked::Blocked;
+use crate::account::waits::Waiting;
+use crate::canary;
+use crate::commit::{Applied, Applying, Gate, Logging, Placed, Reserved};
+use crate::error::Result;
+use crate::ids::Lsn;
+use crate::log::{Durability, PacketKind};
+use crate::rarely::rarely;
+
+impl Context {
+    /// Takes the place in the log, applies, releases (I2). Gives what the reply has to wait for.
+    pub fn commit(&mut self) -> Result<Lsn> {
+        let lsn = match self.place_and_apply() {
+            Ok(applied) => applied.map_or(self.depends, Applied::lsn),
+            Err(error) => {
+                self.abort();
+                return Err(error);
+            }
+        };
+        self.finish();
+        if rarely(self.blocked.is_some()) {
+            // I3: the thread comes to ask for it when it has its turn.
+            self.core.commits.log.leave(lsn, self.choices.durability);
+            self.await_turn();
+        }
+        Ok(lsn)
+    }
+
+    /// None: there was nothing to be placed.
+    #[inline(always)]
+    fn place_and_apply(&mut self) -> Result<Option<Applied>> {
+        self.prepare()?;
+        if self.writes.is_empty() && self.logs_nothing() {
+            self.drop_packet();
+            return Ok(None);
+        }
+        let placed = match self.place_alone() {
+            Some(placed) => placed,
+            None => self.place_among_others()?,
+        };
+        let (owes, is_alone) = (placed.owes(), placed.is_alone());
+        let applied = placed.apply(|lsn| self.apply(lsn));
+        self.core.commits.in_flight.leave(self.number);
+        if rarely(owes) {
+            self.end_flight();
+        }
+        match is_alone {
+            true => self.keep_packet(),
+            false => {
+                if let Some(packet) = self.packet.take() {
+                    self.core.commits.log.applied(packet);
+                }
+            }
+        }
+        Ok(Some(applied))
+    }
+
+    /// The commit is about to wait. Invariant: **a commit that has waited goes on without its executor's turn until it has ended.** So its
+    /// locks, its room in the log and the gates that it has passed are kept from others for as long as the commit takes, and not for
+    /// as long as the body that happens to have the turn.
+    #[cold]
+    pub(super) fn leave_turn(&mut self) {
+        self.blocked.get_or_insert_with(Blocked::enter);
+    }
+
+    /// The commit has ended.
+    #[cold]
+    pub(super) fn await_turn(&mut self) {
+        if let Some(blocked) = self.blocked.take() {
+            drop(Waiting::for_turn(blocked));
+        }
+    }
+
+    /// Applies all writes, then makes the DDL visible.
+    #[inline(always)]
+    fn apply(&mut self, lsn: Lsn) {
+        let writes = Applying {
+            writes: &self.writes,
+            packet: self.packet_bytes(),
+            tables: &self.tables,
+            segments: &self.core.storage.segments,
+            number: self.number,
+            defines: self.ddl.is_some(),
+        };
+        writes.apply(lsn);
+        if self.ddl.is_some() {
+            self.publish_ddl(lsn);
+        }
+    }
+
+    #[cold]
+    fn publish_ddl(&mut self, lsn: Lsn) {
+        if let Some(ddl) = self.ddl.take() {
+            ddl.publish(self, lsn);
+            // I2: the rows come with the definitions, so no lock goes before these are visible. Locks on records in storage that
+            // goes have to go before it.
+            let owner = &mut self.owner;
+            self.core.locks.release_records(owner, &*self.core.storage.segments);
+            ddl.discard_replaced(self);
+        }
+    }
+
+    /// Takes the place of a commit at level 1 and makes it durable there in one go, if nobody else is at it. In flight from
+    /// before it (I5), if so.
+    #[inline(always)]
+    fn place_alone(&mut self) -> Option<Placed> {
+        let Context { core, packet: Some(packet), ddl: None, call_from: 0, number, choices, .. } = self
+        else {
+            return None;
+        };
+        let is_commit = core.commits.packet_kind() == PacketKind::Commit;
+        if choices.durability != Durability::Memory || !is_commit || canary::is_back("release-before-place") {
+            return None;
+        }
+        let gate = core.commits.in_flight.enter(*number, core.commits.log.place());
+        let placed = match gate == Gate::Open && core.storage.is_open() {
+            true => Placed::alone(|| core.commits.log.place_alone(packet, PacketKind::Commit)),
+            false => None,
+        };
+        if placed.is_none() {
+            core.commits.in_flight.leave(*number);
+        }
+        placed
+    }
+
+    /// Takes the place of a commit in the queue, after all that can fail there.
+    #[inline(never)]
+    fn place_among_others(&mut self) -> Result<Placed> {
+        let reserved = self.reserve()?;
+        if canary::is_back("release-before-place") {
+            let owner = &mut self.owner;
+            self.core.locks.release_all_thin(owner, &*self.core.storage.segments);
+            std::thread::yield_now();
+        }
+        let lsn = self.push(reserved.owes);
+        Ok(reserved.at(lsn))
+    }
+
+    /// Reserves the log's room, and passes the gates.
+    #[inline(always)]
+    fn reserve(&mut self) -> Result<Reserved> {
+        self.reserve_room()?;
+        if rarely(self.ddl.is_some()) {
+            self.enter_definitions()?;
+        }
+        // I5: in flight from before its push until the last of its writes is applied.
+        match self.enter_flight() {
+            Ok(owes) => Ok(Reserved { owes: owes | self.defines }),
+            Err(error) => {
+                self.leave_definitions();
+                Err(error)
+            }
+        }
+    }
+
+    /// Keeps the packet, which only this context has seen, for the next transaction, if it is the home slot's.
+    #[inline(always)]
+    fn keep_packet(&mut self) {
+        match &mut self.packet {
+            Some(packet) if self.home.as_ref().is_some_and(|home| home.is(packet)) => packet.reuse(),
+            packet => {
+                cold_path();
+                *packet = None;
+            }
+        }
+    }
+
+    /// Whether there is no DDL either that has come to something: it may have been refused, or rolled back to a savepoint.
+    /// Then it is forgotten.
+    #[inline(always)]
+    fn logs_nothing(&mut self) -> bool {
+        self.ddl.is_none() || self.discards_ddl()
+    }
+
+    #[cold]
+    fn discards_ddl(&mut self) -> bool {
+        let nothing = self.packet_bytes().is_empty();
+        if nothing && let Some(ddl) = self.ddl.take() {
+            ddl.discard(self);
+        }
+        nothing
+    }
+
+    /// Takes the place of the packet. A commit that owes a sweep nothing is held by none.
+    #[inline(always)]
+    fn push(&mut self, owes: bool) -> Lsn {
+        if rarely(owes || self.call_from != 0) {
+            return self.push_beside_calls();
+        }
+        let Context { core, packet: Some(packet), .. } = self else {
+            unreachable!("a writing transaction has a packet")
+        };
+        core.commits.log.push(packet, core.commits.packet_kind())
+    }
+
+    /// The same of a call, and of all that may lie beside calls in the log. Recovery leaves out the packets that the backup copy
+    /// holds ([`Packet::held_by`]): all of them where calls are logged, since a row that a held packet has put must not come
+    /// back after the held call that has deleted it. (Without calls, values and operations are redone row by row, as the rows'
+    /// places say.)
+    ///
+    /// [`Packet::held_by`]: crate::log::Packet::held_by
+    #[cold]
+    fn push_beside_calls(&mut self) -> Lsn {
+        let held_by = if self.core.commits.logging == Logging::Transaction { self.held_by() } else { None };
+        let Context { core, packet: Some(packet), call_from, .. } = self else {
+            unreachable!("a writing transaction has a packet")
+        };
+        match (*call_from, held_by) {
+            (0, None) => core.commits.log.push(packet, core.commits.packet_kind()),
+            (0, Some(sweep)) => core.commits.log.push_held(packet, core.commits.packet_kind(), sweep),
+            (from, held_by) => core.commits.log.push_call(packet, from, held_by),
+        }
+    }
+
+    /// Applies the write set of a call that runs again, at the place that the call has in the log.
+    pub fn apply_again(&mut self, lsn: Lsn) {
+        if self.writing {
+            let _applied = Placed::again(lsn).apply(|lsn| self.apply(lsn));
+        }
+        self.finish_unapplied();
+    }
+
+    /// Everything that can fail, done before the place (I10).
+    #[inline(always)]
+    fn prepare(&mut self) -> Result<()> {
+        self.check()?;
+        if rarely(self.is_spoiled()) {
+            return self.spoil();
+        }
+        if rarely(self.ddl.is_some()) {
+            self.core.locks.leave_stint(&mut self.owner);
+            self.prepare_ddl()?;
+        }
+        Ok(())
+    }
+
+    /// Reserves log space for the packet.
+    #[inline(always)]
+    fn reserve_room(&mut self) -> Result<()> {
+        let Context { core, packet: Some(packet), call_from, .. } = self else { return Ok(()) };
+        // Of a call what comes before it stays here.
+        let length = packet.bytes().len() - *call_from as usize;
+        let is_there =
+            canary::is_back("no-room-in-the-log") || core.commits.log.reserves_at_once(packet, length);
+        if is_there { Ok(()) } else { self.reserve_room_slowly(length) }
+    }
+
+    #[cold]
+    fn reserve_room_slowly(&mut self, length: usize) -> Result<()> {
+        let Some(packet) = &mut self.packet else { return Ok(()) };
+        let length = if self.core.commits.packet_kind() == PacketKind::Unlogged { 0 } else { length };
+        if self.core.commits.log.try_reserve_record(packet, length)? {
+            return Ok(());
+        }
+        self.core.locks.leave_stint(&mut self.owner);
+        self.leave_turn();
+        let Some(mut packet) = self.packet.take() else { return Ok(()) };
+        let reserved = self.core.commits.log.reserve_record(&mut packet, length, &|| self.check_open());
+        self.packet = Some(packet);
+        reserved
+    }
+}

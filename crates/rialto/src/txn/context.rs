@@ -1,0 +1,527 @@
+//! [`Context`]: what a transaction works with, from its begin to its end.
+
+use std::cell::Cell;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::calls::NumberSource;
+use super::cancellation::Cancellation;
+use super::core::{Core, Lease};
+use super::ddl_state::DdlState;
+use super::options::{CommitWaits, LockPolicy, TxOptions};
+use super::part::View;
+use super::releases::Debt;
+use super::savepoint::SavepointState;
+use super::scan::ScanScratch;
+use super::scope::Scope;
+use super::unlocked::UnlockedReads;
+use crate::account::blocked::Blocked;
+use crate::account::waits::Waits;
+use crate::account::{Ledger, ProcedureId};
+use crate::canary;
+use crate::commit::colour::Colours;
+use crate::commit::tables::TableCache;
+use crate::commit::write_set::{ENTRIES_PER_PACKET, Mark, WriteSet};
+use crate::error::{Error, Result};
+use crate::ids::Lsn;
+use crate::io::{FOR_EVER, Moment};
+use crate::isolate::{LockError, LockTarget, Owner, Wait};
+use crate::log::{Durability, HomeSlot, PacketSlot, Patience};
+use crate::rarely::rarely;
+use crate::reply::LogLease;
+use crate::row::{FieldPatch, Key};
+
+/// A transaction's working state, lent from a pool with its memory, lock slot and table cache.
+pub(crate) struct Context {
+    /// The packet slot that is kept for it, a part's among those of parts. Before the core, and so dropped before it.
+    pub(super) home: Option<HomeSlot>,
+    /// The transaction's packet; before it writes, that of the home slot, empty, if the last transaction had it to itself to the
+    /// end.
+    pub packet: Option<PacketSlot>,
+    pub core: Arc<Core>,
+    /// The same, behind a count that only this context's transactions and their tickets touch.
+    pub lease: Lease,
+    /// For its tickets.
+    pub log: LogLease,
+    /// This context's number, below [`Options::transactions_max`](crate::Options::transactions_max); of a part's, among those
+    /// of parts.
+    pub number: usize,
+    /// The lock slot; none, while it is in the debt.
+    pub owner: Owner,
+    /// Whether a transaction is in it.
+    pub open: bool,
+    /// Its transaction has ended, but holds locks at executors, which another thread releases.
+    pub debt: Option<Arc<Debt>>,
+    /// It was refused a lock that it asked for.
+    pub(super) was_refused: bool,
+    /// Whether it writes: it was seen that it may, and its packet is there.
+    pub writing: bool,
+    pub writes: WriteSet,
+    pub tables: TableCache,
+    pub ddl: Option<Box<DdlState>>,
+    pub savepoints: Vec<SavepointState>,
+    pub savepoint_counter: u64,
+    /// The highest place of anything read, absence included (I3).
+    pub depends: Lsn,
+    pub choices: Choices,
+    pub cancellation: Arc<Cancellation>,
+    /// Scratch, so that operations allocate nothing.
+    pub key: Key,
+    pub body: Vec<u8>,
+    pub other_body: Vec<u8>,
+    /// Scratch: what changes of a row.
+    pub patches: Vec<FieldPatch>,
+    /// Scratch, once there was a scan.
+    pub scan_scratch: Option<Box<ScanScratch>>,
+    pub began: Moment,
+    /// What the transaction has waited for locks, once it has ended.
+    pub lock_wait_ns: u64,
+    /// What its slot had counted of waits when the last transaction ended.
+    pub(super) waited_before_ns: u64,
+    /// Where its time went, once it has its place.
+    pub ledger: Ledger,
+    pub reads: UnlockedReads,
+    /// What the action that runs may touch, and has locked.
+    pub scope: Scope,
+    /// Its side of a black/white sweep.
+    pub colours: Colours,
+    /// What it has of its transaction while that runs in parts.
+    pub view: View,
+    /// Whether it is one of those for parts.
+    pub(super) is_for_parts: bool,
+    /// Parts that it has absorbed, and that hold locks for it until it ends: the lock tables were out when the parts met.
+    #[allow(clippy::vec_box, reason = "contexts are lent in their boxes")]
+    pub(super) kept_parts: Vec<Box<Context>>,
+    /// How long the packet may become.
+    pub room: usize,
+    /// What the write set's index entries may take.
+    pub room_for_entries: usize,
+    /// Snapshots that its commit was promised room for.
+    pub promised: usize,
+    /// Its commit has waited, and goes on without its executor's turn.
+    pub(super) blocked: Option<Blocked>,
+    /// Its commit has passed the gate of [`Definitions`](crate::commit::Definitions), and keeps others there.
+    pub(super) defines: bool,
+    /// Where hidden row numbers come from.
+    pub numbers: NumberSource,
+    /// Where in the packet the call begins that the transaction is logged as; 0 if it is logged as its write set.
+    pub call_from: u32,
+    /// The first error that an operation has given and that another run on the same rows may not give. Of a deterministic
+    /// procedure's call, which says when that begins.
+    pub of_the_moment: Option<Error>,
+    /// DDL has made the table cache out of date.
+    pub forget_tables: bool,
+    /// Chosen as a deadlock's victim: nothing but an abort is left.
+    doomed: Option<Error>,
+    /// It runs again because another transaction of its thread has met its executor lease, whatever the number of its deadlocks.
+    pub met_lease: bool,
+    limit: Option<TimeLimit>,
+    pub(super) waits: CommitWaits,
+    /// Whether it has a limit, is doomed, or has written and may write no more.
+    has_limits: bool,
+    /// Whether it has a limit, waits of its own, or is doomed.
+    has_times: bool,
+}
+
+/// [`TxOptions`] with the database's defaults filled in.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Choices {
+    pub durability: Durability,
+    pub lock_timeout: Duration,
+    pub read_only: bool,
+    pub lock_wait: LockPolicy,
+    pub procedure: ProcedureId,
+    /// Increments are logged as such ([`Logging::Action`](crate::Logging::Action)).
+    pub operations: bool,
+}
+
+/// How long a transaction may take ([`TxOptions::timeout`]).
+#[derive(Debug, Clone, Copy)]
+struct TimeLimit {
+    timeout: Duration,
+    deadline: Instant,
+}
+
+impl Context {
+    /// `None`: there is no lock slot left.
+    pub fn new(core: Arc<Core>, number: usize) -> Option<Context> {
+        let owner = core.locks.take()?;
+        let (choices, began) = (core.choices(&TxOptions::default()), Moment::now());
+        let opening = core.storage.catalog.opening();
+        let waited_before_ns = core.locks.waited_ns(&owner);
+        let room = core.defaults.write_set_bytes_max;
+        Some(Context {
+            home: None,
+            packet: None,
+            lease: Lease::new(&core),
+            log: LogLease::new(&core.commits.log, &core.commits.accounts),
+            core,
+            number,
+            owner,
+            open: false,
+            debt: None,
+            was_refused: false,
+            writing: false,
+            writes: WriteSet::default(),
+            tables: TableCache::new(opening),
+            ddl: None,
+            savepoints: Vec::new(),
+            savepoint_counter: 0,
+            depends: Lsn::ZERO,
+            choices,
+            cancellation: Cancellation::new(),
+            key: Key::new(),
+            body: Vec::new(),
+            other_body: Vec::new(),
+            patches: Vec::new(),
+            scan_scratch: None,
+            began,
+            lock_wait_ns: 0,
+            waited_before_ns,
+            ledger: Ledger { began, waits: Waits::default(), lock_wait_ns: 0 },
+            reads: UnlockedReads::default(),
+            scope: Scope::default(),
+            colours: Colours::default(),
+            view: View::default(),
+            is_for_parts: false,
+            kept_parts: Vec::new(),
+            room,
+            room_for_entries: ENTRIES_PER_PACKET * room,
+            promised: 0,
+            blocked: None,
+            defines: false,
+            numbers: NumberSource::Next,
+            call_from: 0,
+            of_the_moment: None,
+            forget_tables: false,
+            doomed: None,
+            met_lease: false,
+            limit: None,
+            waits: CommitWaits::default(),
+            has_limits: false,
+            has_times: false,
+        })
+    }
+
+    /// Makes the context, which was lent just now, a fresh transaction's. One that runs again after a deadlock says when it
+    /// first `started`.
+    #[inline(always)]
+    pub fn begin(&mut self, options: &TxOptions, started: Option<Moment>) -> Result<()> {
+        if rarely(options.has_times() || self.has_times) {
+            self.begin_with_times(options, started)?;
+        }
+        self.began = Moment::now();
+        let owner = &mut self.owner;
+        self.core.locks.open(owner, started.unwrap_or(self.began));
+        self.open = true;
+        self.choices = self.core.choices(options);
+        self.tables.begin();
+        self.read_unlocked(false);
+        self.colours.begin(self.core.storage.segments.painting().is_noted());
+        if rarely(self.scope.is_on()) {
+            self.scope.end();
+        }
+        self.depends = Lsn::ZERO;
+        // A canceller of an earlier transaction must not reach this one.
+        if rarely(self.cancellation.is_used()) {
+            self.cancellation = Cancellation::new();
+        }
+        Ok(())
+    }
+
+    /// What [`Context::begin`] does of times and of what an earlier transaction has left of them.
+    #[cold]
+    fn begin_with_times(&mut self, options: &TxOptions, started: Option<Moment>) -> Result<()> {
+        let waits = options.waits()?;
+        // All its runs have one limit.
+        let spent = started.map_or(0, |started| Moment::now().ns_since(started));
+        let limit = options.timeout.map(|timeout| TimeLimit {
+            timeout,
+            deadline: Instant::now() + timeout.min(FOR_EVER).saturating_sub(Duration::from_nanos(spent)),
+        });
+        (self.waits, self.limit, self.doomed, self.was_refused) = (waits, limit, None, false);
+        (self.has_limits, self.has_times) = (limit.is_some(), options.has_times());
+        self.met_lease = false;
+        Ok(())
+    }
+
+    /// Makes the context a fresh one for a part of this transaction.
+    pub fn begin_as_part(&mut self, whole: &Context) -> Result<()> {
+        self.is_for_parts = true;
+        self.begin(&TxOptions::default(), Some(whole.owner.started()))?;
+        (self.began, self.depends, self.choices) = (whole.began, whole.depends, whole.choices);
+        (self.waits, self.limit) = (whole.waits, whole.limit);
+        (self.has_limits, self.has_times) = (whole.limit.is_some(), whole.has_times);
+        if whole.colours.is_patient() {
+            self.colours.be_patient();
+        }
+        Ok(())
+    }
+
+    /// What the transaction says about the stall of its commit.
+    pub fn patience(&self) -> Patience {
+        let CommitWaits { stall, willing_to_wait } = self.waits;
+        Patience { began: Some(self.began), stall, willing_to_wait }
+    }
+
+    /// Whether it runs a deterministic procedure, and is logged as a call unless something else says no.
+    #[inline]
+    pub fn may_be_a_call(&self) -> bool {
+        self.ddl.is_none() && !matches!(self.numbers, NumberSource::Next)
+    }
+
+    /// What every operation checks first.
+    #[inline]
+    pub fn check(&self) -> Result<()> {
+        if rarely(self.is_hindered()) { self.check_slowly() } else { Ok(()) }
+    }
+
+    /// Whether there is something to be checked.
+    #[inline]
+    pub fn is_hindered(&self) -> bool {
+        self.has_limits || self.cancellation.is_asked()
+    }
+
+    #[cold]
+    fn check_slowly(&self) -> Result<()> {
+        if self.cancellation.is_asked() {
+            return Err(Error::Cancelled);
+        }
+        if let Some(limit) = self.limit
+            && Instant::now() > limit.deadline
+        {
+            return Err(self.timed_out());
+        }
+        match &self.doomed {
+            None => Ok(()),
+            Some(error) => Err(error.clone()),
+        }
+    }
+
+    /// Whether the transaction may go on to its place: for each look of what waits on the way there.
+    pub(super) fn check_open(&self) -> Result<()> {
+        self.core.storage.check_open()?;
+        self.check()
+    }
+
+    pub(super) fn set_waits(&mut self, waits: CommitWaits) {
+        // The next transaction of the context begins without them.
+        (self.waits, self.has_times) = (waits, true);
+    }
+
+    /// Decides whether the transaction may write from here on.
+    pub(super) fn set_read_only(&mut self, read_only: bool) {
+        self.choices.read_only = self.scope.set_read_only(read_only);
+        // A transaction that has written may not write on unless each write is checked.
+        let gives_up = self.writing && read_only;
+        self.has_limits = self.limit.is_some() || self.doomed.is_some() || gives_up;
+    }
+
+    /// Ends an action in shared mode: whether the transaction may write is the transaction's choice again.
+    pub fn end_shared_action(&mut self) {
+        let read_only = self.scope.is_read_only_after();
+        self.choices.read_only = read_only;
+        if rarely(read_only && self.writing) {
+            self.has_limits = true;
+        }
+    }
+
+    /// An operation gives this error to its body.
+    #[cold]
+    pub(super) fn note_error(&mut self, error: &Error) {
+        if !error.is_of_the_moment() {
+            // I3: it may rest on what a definition made of a table, and on no row.
+            self.depend_on_definitions();
+        } else if self.of_the_moment.is_none() {
+            self.of_the_moment = Some(error.clone());
+        }
+    }
+
+    /// Leaves nothing but an abort.
+    pub fn doom(&mut self, error: Error) {
+        (self.doomed, self.has_limits, self.has_times) = (Some(error), true, true);
+    }
+
+    /// Is doomed if a part of it is.
+    pub fn share_doom(&mut self, part: &mut Context) {
+        if self.doomed.is_none()
+            && let Some(error) = part.doomed.take()
+        {
+            self.doom(error);
+        }
+    }
+
+    fn timed_out(&self) -> Error {
+        Error::Timeout { limit_ms: self.limit.map_or(0, |limit| limit.timeout.as_millis() as u64) }
+    }
+
+    /// What every write checks first; sees to a packet for the first.
+    #[inline(always)]
+    pub fn check_write(&mut self) -> Result<()> {
+        if rarely(self.writing || !self.begin_to_write()) { self.check_write_slowly() } else { Ok(()) }
+    }
+
+    /// Begins with the packet that is kept for the context, if it is free and there is nothing to be checked.
+    #[inline(always)]
+    fn begin_to_write(&mut self) -> bool {
+        if rarely(self.is_hindered() || self.choices.read_only || !self.core.commits.log.is_open()) {
+            return false;
+        }
+        if rarely(self.packet.is_none()) {
+            self.packet = self.home.as_mut().and_then(HomeSlot::borrow);
+        }
+        self.writing = self.packet.is_some();
+        self.writing
+    }
+
+    #[inline(never)]
+    fn check_write_slowly(&mut self) -> Result<()> {
+        self.check()?;
+        if self.choices.read_only {
+            return Err(Error::ReadOnly);
+        }
+        if self.writing {
+            return Ok(());
+        }
+        match self.packet {
+            Some(_) => self.core.commits.log.check_open()?,
+            None => {
+                self.packet = Some(match self.core.commits.log.try_borrow_packet_at(&mut self.home)? {
+                    Some(packet) => packet,
+                    None => {
+                        debug_assert!(!self.view.is_part(), "a part that writes has its packet");
+                        self.core.locks.leave_stint(&mut self.owner);
+                        self.core.commits.log.wait_for_packet(|| self.check_open())?
+                    }
+                });
+            }
+        }
+        self.writing = true;
+        Ok(())
+    }
+
+    /// Has a packet from here on, if one is free, for a transaction whose parts will write.
+    pub(super) fn reserve_packet(&mut self) -> Result<()> {
+        if self.packet.is_none() {
+            let packet = self.core.commits.log.try_borrow_packet_at(&mut self.home)?;
+            let none = Error::TooManyPackets { limit: self.core.defaults.packet_slots };
+            self.packet = Some(packet.ok_or(none)?);
+        }
+        Ok(())
+    }
+
+    /// Has a packet from here on, for a part that will write: its own, always free when it begins.
+    pub(super) fn take_part_packet(&mut self) {
+        let pool = &self.core.part_packets;
+        let home = self.home.get_or_insert_with(|| pool.home().expect("there is one for each part"));
+        self.packet = Some(home.borrow().expect("the part before has given it back"));
+    }
+
+    /// Gives a packet back that was reserved, if nothing was written.
+    pub(super) fn give_up_reserved_packet(&mut self) {
+        if !self.writing && self.packet_bytes().is_empty() {
+            self.packet = None;
+        }
+    }
+
+    /// Runs a lock request, keeps its waiting time and puts the lock's name into its error.
+    #[inline]
+    pub fn lock<T>(
+        &mut self,
+        request: impl FnOnce(&Core, &mut Owner, &TableCache, &Key, &Wait<'_>) -> Result<T, LockError>,
+        target: impl FnOnce(&TableCache, &Key) -> LockTarget,
+    ) -> Result<T> {
+        self.lock_since(&mut None, request, target)
+    }
+
+    /// The same of an operation that may have to ask again, for the same lock or for another one: `since` is when the first of
+    /// its requests began to wait, so that all of them have one time-out.
+    #[inline]
+    pub fn lock_since<T>(
+        &mut self,
+        since: &mut Option<Instant>,
+        request: impl FnOnce(&Core, &mut Owner, &TableCache, &Key, &Wait<'_>) -> Result<T, LockError>,
+        target: impl FnOnce(&TableCache, &Key) -> LockTarget,
+    ) -> Result<T> {
+        let wait = Wait {
+            policy: self.choices.lock_wait,
+            since: Cell::new(*since),
+            timeout: Some(self.choices.lock_timeout),
+            deadline: self.limit.map(|limit| limit.deadline),
+            cancelled: self.cancellation.flag(),
+        };
+        let owner = &mut self.owner;
+        let outcome = request(&self.core, owner, &self.tables, &self.key, &wait);
+        *since = wait.since.get();
+        match outcome {
+            Ok(granted) => Ok(granted),
+            Err(error) => Err(self.lock_error(error, target)),
+        }
+    }
+
+    #[cold]
+    fn lock_error(
+        &mut self,
+        error: LockError,
+        target: impl FnOnce(&TableCache, &Key) -> LockTarget,
+    ) -> Error {
+        // The next transaction of the context begins without.
+        (self.was_refused, self.has_times) = (true, true);
+        let lock = || target(&self.tables, &self.key).in_words(&self.core.storage.catalog);
+        match error {
+            LockError::Deadlock => {
+                let error = Error::Deadlock { waiting_for: lock() };
+                self.doom(error.clone());
+                error
+            }
+            LockError::Timeout { waited } => {
+                Error::LockTimeout { lock: lock(), waited_ms: waited.as_millis() as u64 }
+            }
+            LockError::Deadline { .. } => self.timed_out(),
+            LockError::WouldWait => Error::WouldWait { lock: lock() },
+            LockError::Cancelled => Error::Cancelled,
+            LockError::Split => {
+                let what = format!("another part of a phase has changed {}", lock());
+                self.need_whole(what)
+            }
+            LockError::TooMany { limit } => Error::TooManyLocks { limit },
+            LockError::NoMemory { limit } => Error::LockMemory { limit },
+            LockError::Shutdown => Error::Closed,
+        }
+    }
+
+    /// The transaction has read something that this place wrote (I3).
+    #[inline]
+    pub fn depend(&mut self, lsn: Lsn) {
+        if !canary::is_back("reads-not-waited-for") {
+            self.depends = self.depends.max(lsn);
+        }
+    }
+
+    /// The transaction has come to what rests on definitions, the last of which may be one of them (I3).
+    #[cold]
+    pub fn depend_on_definitions(&mut self) {
+        let changed_at = self.core.storage.catalog.changed_at();
+        self.depend(changed_at);
+    }
+
+    #[inline]
+    pub fn packet_bytes(&self) -> &[u8] {
+        self.packet.as_ref().map_or(&[], |packet| packet.bytes())
+    }
+
+    /// Where the transaction stands now.
+    #[inline]
+    pub fn mark(&self) -> Mark {
+        self.writes.mark(self.packet_bytes().len())
+    }
+}
+
+impl Drop for Context {
+    fn drop(&mut self) {
+        // A slot that still holds locks is lent to no other owner.
+        if self.owner.has_slot() {
+            self.core.locks.give_back(&mut self.owner);
+        }
+    }
+}

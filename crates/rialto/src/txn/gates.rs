@@ -1,0 +1,156 @@
+//! What a commit passes before its place: the gates of checkpoints and of definitions, and what it promises a sweep there.
+
+use std::time::{Duration, Instant};
+
+use smallvec::SmallVec;
+
+use super::context::Context;
+use crate::account::waits::Waiting;
+use crate::commit::Gate;
+use crate::commit::colour::Settled;
+use crate::error::{Error, Result};
+use crate::inside::check_may_wait;
+use crate::store::memory::{RecordRef, SegmentId};
+
+/// How often a commit looks again that waits at a gate, for room for snapshots, or for definitions.
+const GATE_LOOK_EVERY: Duration = Duration::from_millis(10);
+/// How often a commit looks again that waits for a black/white sweep to paint some segments.
+const COLOUR_LOOK_EVERY: Duration = Duration::from_millis(2);
+
+impl Context {
+    /// Passes the gate before the place. What the commit may have to keep for a sweep at a cut is promised to it (I10), what
+    /// it is white on for a black/white sweep it holds. Gives whether there is any of both, for [`Context::end_flight`]. After
+    /// an error it is not in flight.
+    #[inline(always)]
+    pub(super) fn enter_flight(&mut self) -> Result<bool> {
+        let owes = match self.core.commits.in_flight.enter(self.number, self.core.commits.log.place()) {
+            Gate::Open => false,
+            gate => self.enter_flight_slowly(gate)?,
+        };
+        if let Err(error) = self.core.storage.check_open() {
+            self.core.commits.in_flight.leave(self.number);
+            self.end_flight();
+            return Err(error);
+        }
+        Ok(owes)
+    }
+
+    /// Passes the gate that checkpoints hold while they take what they need of the catalog. After the log's room is reserved,
+    /// which may take a checkpoint, and with no executor's locks in hand.
+    #[cold]
+    pub(super) fn enter_definitions(&mut self) -> Result<()> {
+        let mut since = None;
+        while !self.core.commits.definitions.try_enter() {
+            self.wait_for_others(&mut since, |context| {
+                context.core.commits.definitions.wait(GATE_LOOK_EVERY)
+            })?;
+        }
+        self.defines = true;
+        Ok(())
+    }
+
+    /// As [`Context::wait_at_gate`], for what other transactions do: no longer than for a lock of theirs.
+    fn wait_for_others(&mut self, since: &mut Option<Instant>, wait: impl FnOnce(&Context)) -> Result<()> {
+        let waited = since.get_or_insert_with(Instant::now).elapsed();
+        if waited < self.choices.lock_timeout.max(GATE_LOOK_EVERY) {
+            return self.wait_at_gate(wait);
+        }
+        self.core.commits.in_flight.leave(self.number);
+        self.leave_definitions();
+        Err(Error::LockTimeout {
+            lock: "the passage of a gate before a checkpoint or a definition".to_owned(),
+            waited_ms: waited.as_millis() as u64,
+        })
+    }
+
+    /// Waits at a gate, after which every gate is to be passed anew. Invariant: **a thread that waits at a gate has passed none.** What
+    /// closes a gate waits for those that have passed it.
+    #[cold]
+    fn wait_at_gate(&mut self, wait: impl FnOnce(&Context)) -> Result<()> {
+        self.core.commits.in_flight.leave(self.number);
+        self.leave_definitions();
+        self.leave_turn();
+        let waiting = Waiting::at_gate();
+        wait(self);
+        drop(waiting);
+        self.check_open()
+    }
+
+    /// The DDL is visible, or has no place after all.
+    #[cold]
+    pub(super) fn leave_definitions(&mut self) {
+        if std::mem::take(&mut self.defines) {
+            self.core.commits.definitions.leave();
+        }
+    }
+
+    /// Gives back what the commit had of a sweep, and of the gate before DDL, on its way.
+    #[cold]
+    pub(super) fn end_flight(&mut self) {
+        self.leave_definitions();
+        self.core.storage.segments.snapshots().keep_promise(std::mem::take(&mut self.promised));
+        self.end_colour();
+    }
+
+    #[cold]
+    fn enter_flight_slowly(&mut self, mut gate: Gate) -> Result<bool> {
+        self.core.locks.leave_stint(&mut self.owner);
+        let mut since = None;
+        loop {
+            let segments = &self.core.storage.segments;
+            match gate {
+                Gate::Open => return Ok(false),
+                Gate::Snapshots => {
+                    let needed = self.segments_to_keep();
+                    if segments.snapshots().promise(needed) {
+                        self.promised = needed;
+                        return Ok(needed > 0);
+                    }
+                    if let Err(nested) = check_may_wait(self.core.storage.catalog.opening()) {
+                        self.core.commits.in_flight.leave(self.number);
+                        self.end_flight();
+                        return Err(nested);
+                    }
+                    self.wait_at_gate(|context| {
+                        context.core.storage.segments.snapshots().wait(GATE_LOOK_EVERY);
+                    })?;
+                }
+                Gate::Colours => {
+                    let settled = self.settle_colour();
+                    if settled == Settled::OneColour {
+                        return Ok(true);
+                    }
+                    let waits = self.colours.is_patient() || self.ddl.is_some();
+                    if settled == Settled::Mixed && !waits {
+                        self.core.commits.in_flight.leave(self.number);
+                        self.core.commits.accounts.mixed(self.number, self.choices.procedure);
+                        return Err(Error::MixedColours);
+                    }
+                    self.wait_at_gate(|context| {
+                        context.core.storage.segments.painting().wait(COLOUR_LOOK_EVERY)
+                    })?;
+                }
+                Gate::Closed => {
+                    self.wait_for_others(&mut since, |context| {
+                        context.core.commits.in_flight.wait_at_gate(GATE_LOOK_EVERY);
+                    })?;
+                }
+            }
+            if self.ddl.is_some() {
+                self.enter_definitions()?;
+            }
+            gate = self.core.commits.in_flight.enter(self.number, self.core.commits.log.place());
+        }
+    }
+
+    /// How many segments the commit may have to keep before it changes them.
+    fn segments_to_keep(&self) -> usize {
+        let places = self.writes.writes().iter().flat_map(|write| [write.record, write.lands_in()]);
+        let segments =
+            places.map(RecordRef::segment).filter(|&id| self.core.storage.segments.is_to_be_kept(id));
+        let mut segments: SmallVec<[SegmentId; 16]> = segments.collect();
+        segments.sort_unstable();
+        segments.dedup();
+        segments.into_iter().filter(|&id| self.core.storage.segments.is_in_cut(id)).count()
+    }
+}

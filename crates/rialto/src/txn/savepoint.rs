@@ -1,0 +1,134 @@
+//! [`Savepoint`]: a point in a transaction to which it can be rolled back.
+
+use super::context::Context;
+use super::loaded_rows::{LoadMark, LoadedRows};
+use super::transaction::Transaction;
+use crate::canary;
+use crate::commit::write_set::{Mark, key_of};
+use crate::error::{Error, Result};
+use crate::opening::Opening;
+
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct SavepointState {
+    pub id: u64,
+    pub mark: Mark,
+    /// How many entries the list of tables has.
+    pub tables: usize,
+    pub ddl_changes: usize,
+    pub loaded_rows: LoadMark,
+}
+
+/// A point in a transaction to which it can be rolled back. Good until the transaction ends, or the savepoint or one
+/// before it is released or rolled back; one that an action of a flow makes is good in that action only, and none of before is
+/// good there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Savepoint {
+    opening: Opening,
+    id: u64,
+}
+
+impl Context {
+    /// Takes writes, their index entries and their slots back, down to `mark`.
+    pub fn roll_back_to(&mut self, mark: &Mark) {
+        while let Some(add) = self.writes.last_add(mark) {
+            let (index, key) = (self.tables.at(add.slot).index(add.index), self.writes.key_of_add(add));
+            match add.replaced {
+                Some(before) => {
+                    index.replace(key, add.record.0, before.0);
+                }
+                None => {
+                    index.remove(key, None);
+                }
+            }
+            self.writes.pop_add();
+        }
+        let packet = self.packet.as_ref().map_or(&[][..], |packet| packet.bytes());
+        while let Some(write) = self.writes.pop_write(mark, packet) {
+            if let Some(ddl) = &mut self.ddl {
+                ddl.write_counts.take_back(write.heap, self.writes.len());
+            }
+            let table = self.tables.at(write.slot);
+            let heap = &table.heap;
+            if write.entered && !canary::is_back("abort-leaves-placeholder") {
+                table.primary.remove(key_of(&write, packet), None);
+            }
+            if let Some(moved_to) = write.moved_to {
+                heap.release(self.number, moved_to);
+            }
+            if write.fresh {
+                heap.release(self.number, write.record);
+            }
+        }
+        if let Some(packet) = &mut self.packet {
+            packet.bytes_mut().truncate(mark.packet);
+        }
+        if let Some(ddl) = &mut self.ddl {
+            ddl.forget_loads(mark.packet);
+        }
+    }
+
+    /// Forgets the savepoints from this position on. Without a savepoint no loaded row is taken back by itself.
+    pub fn forget_savepoints(&mut self, position: usize) {
+        self.savepoints.truncate(position);
+        if let Some(ddl) = &mut self.ddl
+            && self.savepoints.is_empty()
+        {
+            ddl.loaded_rows = LoadedRows::default();
+        }
+    }
+}
+
+impl Transaction<'_> {
+    /// A point to roll back to.
+    pub fn savepoint(&mut self) -> Savepoint {
+        let context = self.context();
+        context.savepoint_counter += 1;
+        let state = SavepointState {
+            // No other context has it, a part's neither.
+            id: context.savepoint_counter << 16 | u64::from(context.owner.id()),
+            mark: context.mark(),
+            tables: context.tables.len(),
+            ddl_changes: context.ddl.as_ref().map_or(0, |ddl| ddl.changes()),
+            loaded_rows: context.ddl.as_mut().map_or_else(LoadMark::default, |ddl| ddl.loaded_rows.mark()),
+        };
+        context.savepoints.push(state);
+        Savepoint { opening: context.tables.opening(), id: state.id }
+    }
+
+    fn find_savepoint(&mut self, savepoint: &Savepoint) -> Result<usize> {
+        let context = self.context();
+        let missing = || Error::NoSuchSavepoint { name: format!("number {}", savepoint.id) };
+        if savepoint.opening != context.tables.opening() {
+            return Err(missing());
+        }
+        let found = context.savepoints.iter().rposition(|state| state.id == savepoint.id);
+        found.filter(|&position| position >= context.scope.savepoints_before()).ok_or_else(missing)
+    }
+
+    /// Takes back everything since the savepoint, which stays. Locks are kept.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchSavepoint`] if it was released, or rolled back over.
+    pub fn rollback_to(&mut self, savepoint: &Savepoint) -> Result<()> {
+        let position = self.find_savepoint(savepoint)?;
+        let context = self.context();
+        let state = context.savepoints[position];
+        context.savepoints.truncate(position + 1);
+        if !canary::is_back("savepoint-keeps-writes") {
+            context.roll_back_to(&state.mark);
+        }
+        context.colours.note_anything_absent();
+        context.roll_back_ddl(&state);
+        Ok(())
+    }
+
+    /// Forgets a savepoint and those after it; their changes stay.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchSavepoint`] if it was released before, or rolled back over.
+    pub fn release_savepoint(&mut self, savepoint: Savepoint) -> Result<()> {
+        let position = self.find_savepoint(&savepoint)?;
+        self.context().forget_savepoints(position);
+        Ok(())
+    }
+}
