@@ -1,12 +1,14 @@
 //! Opening and closing a database.
 
+mod source;
+
+use self::source::Source;
+
 use std::mem::ManuallyDrop;
 use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
 
-use hashbrown::HashSet;
 use parking_lot::{Mutex, RwLock};
 
 use crate::account::{Accounts, ProcedureAccount, ServerTimes};
@@ -14,23 +16,20 @@ use crate::backup::{BackupKind, BackupReport, Backups, Destination, Output, REST
 use crate::canary;
 use crate::catalog::{Catalog, Description, Material, first_row_number};
 use crate::checkpoint::Checkpointing;
-use crate::checkpoint::home::{HOME_FILE, HomeBlock, HomeError, HomeFile, NEW_HOME_FILE};
+use crate::checkpoint::home::{HOME_FILE, HomeError, HomeFile, NEW_HOME_FILE};
 use crate::checkpoint::image_sums::ImageSums;
-use crate::checkpoint::{
-    CheckpointOptions, CheckpointReport, CheckpointSource, Checkpointer, Consistency, Cut, Defined, RunLength,
-};
+use crate::checkpoint::{CheckpointOptions, CheckpointReport, CheckpointSource, Checkpointer, RunLength};
 use crate::commit::{CommitPath, Logging};
-use crate::commit::{Definitions, Gate, InFlight};
+use crate::commit::{Definitions, InFlight};
 use crate::engine::data_oriented::{Bounds, Queues, ResourceManager};
 use crate::engine::replay::ByProcedures;
 use crate::engine::{CallersServers, Procedures, Runtime};
 use crate::error::{Error, Result};
-use crate::foreign::{self, Progress};
-use crate::ids::{HeapId, Lsn};
+use crate::ids::Lsn;
 use crate::inside::{InBody, check_may_wait};
 use crate::io::{DirectoryLock, Disk, SystemClock};
 use crate::isolate::{LockForm, LockManager, LockOptions};
-use crate::log::{Archiver, Durability, Log, LogNeeded, LogOptions, LogPoint, Patience, PoolOwner};
+use crate::log::{Archiver, Log, LogOptions, PoolOwner};
 use crate::metrics::Metrics;
 use crate::options::Options;
 use crate::recovery::OpenError;
@@ -48,7 +47,7 @@ use crate::txn::core::{Contexts, Core, TxDefaults};
 
 /// An open database: what runs its transactions, and what ends with it.
 pub(crate) struct Running {
-    core: Arc<Core>,
+    pub(super) core: Arc<Core>,
     runtime: Arc<Runtime>,
     options: Options,
     /// With local locks.
@@ -57,7 +56,7 @@ pub(crate) struct Running {
     backups: Backups,
     recovery: Option<RecoveryReport>,
     /// What the close came to, once there was one.
-    closed: Mutex<Option<Result<()>>>,
+    pub(super) closed: Mutex<Option<Result<()>>>,
     _directory: DirectoryLock,
 }
 
@@ -76,201 +75,6 @@ pub(crate) struct Found {
     pub recovery: Option<RecoveryReport>,
     /// What a recovery's parts cost.
     pub recovery_rates: RecoveryRates,
-}
-
-/// The gate, closed for a cut; opened when dropped.
-struct ClosedGate<'a>(&'a InFlight);
-
-impl ClosedGate<'_> {
-    fn close(in_flight: &InFlight) -> ClosedGate<'_> {
-        in_flight.close_gate();
-        ClosedGate(in_flight)
-    }
-}
-
-impl Drop for ClosedGate<'_> {
-    fn drop(&mut self) {
-        self.0.open_gate(Gate::Snapshots);
-    }
-}
-
-/// What checkpoints need of the database.
-struct Source {
-    core: Arc<Core>,
-    recovery_threads: usize,
-    progress: Option<Progress>,
-}
-
-impl Source {
-    /// Cuts, while the gate keeps commits from their places.
-    fn cut_behind_the_gate(
-        &self,
-        consistency: Consistency,
-        heaps: &Arc<HashSet<HeapId>>,
-        began: Instant,
-    ) -> Cut {
-        let core = &*self.core;
-        let redo_start = match consistency {
-            Consistency::Action => core.commits.in_flight.oldest(core.commits.log.place()),
-            Consistency::Transaction => {
-                if !canary::is_back("cut-beside-commits") {
-                    core.commits.in_flight.drain();
-                }
-                // Exactly: what has a place is applied, and nothing else takes one. (Who looks at the gate just now may
-                // still say that it is in flight, behind an earlier place.)
-                core.commits.log.place().next()
-            }
-        };
-        let end = core.storage.segments.cut(heaps.clone());
-        Cut { redo_start, end, held: began.elapsed() }
-    }
-}
-
-impl CheckpointSource for Source {
-    fn segments(&self) -> &Segments {
-        &self.core.storage.segments
-    }
-
-    fn redo_start(&self) -> Lsn {
-        // The head first: a packet that is pushed after this is not older.
-        let place = self.core.commits.log.place();
-        self.core.commits.in_flight.oldest(place)
-    }
-
-    fn cut(&self, consistency: Consistency, heaps: &Arc<HashSet<HeapId>>) -> Cut {
-        let began = Instant::now();
-        let _closed = ClosedGate::close(&self.core.commits.in_flight);
-        self.cut_behind_the_gate(consistency, heaps, began)
-    }
-
-    fn cut_at_a_point(&self, heaps: &Arc<HashSet<HeapId>>) -> Result<(Cut, LogPoint)> {
-        // Most of what is queued goes before commits are kept waiting.
-        self.core.commits.log.point()?;
-        let began = Instant::now();
-        let _closed = ClosedGate::close(&self.core.commits.in_flight);
-        self.core.commits.in_flight.drain();
-        let point = self.core.commits.log.point()?;
-        let cut = self.cut_behind_the_gate(Consistency::Transaction, heaps, began);
-        debug_assert_eq!(cut.redo_start, point.lsn.next(), "no commit takes a place meanwhile");
-        Ok((cut, point))
-    }
-
-    fn paint(&self, consistency: Consistency) -> Cut {
-        let core = &*self.core;
-        core.commits.in_flight.open_gate(Gate::Colours);
-        // Those who have settled no colour are in the copy: it begins when they are applied.
-        if !canary::is_back("paint-outlasts-nobody") {
-            core.commits.in_flight.outlast();
-        }
-        let place = core.commits.log.place();
-        let redo_start = match consistency {
-            Consistency::Action => core.commits.in_flight.oldest(place),
-            // All that has a place by now is white, or applied already: so the copy has it whole.
-            Consistency::Transaction => place.next(),
-        };
-        core.storage.segments.painting().set_black_from(place.next());
-        Cut { redo_start, end: core.storage.segments.paint(), held: Duration::ZERO }
-    }
-
-    fn hold_definitions(&self) -> Defined {
-        let core = &*self.core;
-        core.commits.definitions.hold();
-        // No DDL is on its way. Where the last one has passed commits that are still being applied, those are waited for.
-        let last = core.storage.catalog.changed_at();
-        let redo_start = core.commits.in_flight.outlast_until(last, || core.commits.log.place());
-        let heaps: HashSet<HeapId> =
-            core.storage.catalog.all().iter().map(|table| table.version().heap.id()).collect();
-        Defined { redo_start, heaps: Arc::new(heaps) }
-    }
-
-    fn release_definitions(&self) {
-        self.core.commits.definitions.release();
-    }
-
-    fn forget_cut(&self) {
-        self.core.storage.segments.forget_cut();
-        self.core.commits.in_flight.open_gate(Gate::Open);
-    }
-
-    fn place(&self) -> Lsn {
-        self.core.commits.log.place()
-    }
-
-    fn point(&self) -> Result<LogPoint> {
-        self.core.commits.log.point()
-    }
-
-    fn wait_durable(&self, lsn: Lsn) -> Result<()> {
-        // A checkpoint has no place whose outcome could be unknown: it says why the log stopped.
-        self.core
-            .commits
-            .log
-            .wait(lsn, Durability::Disk, &Patience::default())
-            .map_err(|error| self.core.commits.log.failure().unwrap_or(error))
-    }
-
-    fn free_log_but(&self, needed: LogNeeded) -> Result<bool> {
-        // The archive has the load files before the log that names them. While it takes nothing, nothing goes; what is wrong
-        // with it is in the metrics.
-        if let Some(archiver) = self.core.commits.log.archiver()
-            && archiver
-                .note(archive_loads(&self.core, archiver, |load| !load.is_needed_from(needed.from)))
-                .is_err()
-        {
-            return Ok(false);
-        }
-        self.core.commits.log.free_all_but(needed)?;
-        Ok(true)
-    }
-
-    fn leave_room(&self, is_left: bool) {
-        self.core.commits.log.leave_room(is_left);
-    }
-
-    fn log_bytes_since(&self, lsn: Lsn) -> u64 {
-        self.core.commits.log.bytes_since(lsn)
-    }
-
-    fn log_bytes_used(&self) -> u64 {
-        self.core.commits.log.bytes_used()
-    }
-
-    fn archive_failure(&self) -> Option<String> {
-        self.core.commits.log.archiver().and_then(|archiver| archiver.stats().failure)
-    }
-
-    fn log_is_short(&self) -> bool {
-        self.core.commits.log.is_short()
-    }
-
-    fn published(&self, home: &HomeBlock) {
-        self.core.commits.note_checkpoint(home.transaction_consistent);
-    }
-
-    fn next_id(&self) -> u32 {
-        self.core.storage.catalog.next_id()
-    }
-
-    fn loads(&self) -> &Mutex<Vec<LoadFile>> {
-        &self.core.storage.loads
-    }
-
-    fn log_position(&self) -> u64 {
-        self.core.commits.log.end_position()
-    }
-
-    fn forward_ns(&self) -> Option<f64> {
-        let core = &*self.core;
-        let packets = core.commits.log.place().0 - core.storage.opened_at.0;
-        (packets > 0)
-            .then(|| core.commits.accounts.run_ns() as f64 / packets as f64 / self.recovery_threads as f64)
-    }
-
-    fn tell(&self, text: &str) {
-        if let Some(tell) = &self.progress {
-            foreign::tell(self.core.storage.catalog.opening(), &**tell, text);
-        }
-    }
 }
 
 pub(crate) fn open(disk: Arc<dyn Disk>, options: Options) -> Result<Running, OpenError> {

@@ -1,0 +1,363 @@
+//! [`Core`]: what the log's threads share, and what they and committers do with it.
+
+use crate::account::blocked::Blocked;
+use crate::account::processor::ProcessorTime;
+use crate::canary;
+use crate::io::DiskError;
+use crate::log::files::FileTable;
+use crate::log::freed::Freed;
+use crate::log::gather::{Gathered, Gatherer};
+use crate::log::line::Line;
+use crate::log::log::LOOKS_AT_GATHERER;
+use crate::log::log::WhenFull;
+use crate::log::marks::Marks;
+use crate::log::packet::PoolOwner;
+use crate::log::ring::RingView;
+use crate::log::sync::System;
+use crate::log::turn::{Committer, Turn, Waited, Writer};
+use crate::log::wakers::{self, Listeners, WakerThreads, Woken};
+use crate::log::write_path::WritePath;
+use crate::log::writer::{Counters, Flight, GroupWriter};
+use crate::log::{Durability, Patience};
+use crate::rarely::rarely;
+use crate::{Error, Lsn, Result};
+use parking_lot::{Mutex, MutexGuard};
+use std::sync::Arc;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
+
+/// What the log's threads share.
+pub(crate) struct Core {
+    pub(super) pool: PoolOwner,
+    pub(super) writer: Writer<System>,
+    /// The last packet that is durable at level 1.
+    pub(super) memory: AtomicU64,
+    pub(super) gatherer: Mutex<Gatherer>,
+    pub(super) group_writer: Mutex<GroupWriter>,
+    pub(super) ring: RingView,
+    pub(super) files: Arc<FileTable>,
+    /// The first error of the disk; nothing is tried again after it.
+    pub(super) failure: Mutex<Option<DiskError>>,
+    pub(super) listeners: Listeners,
+    pub(super) waker_threads: WakerThreads,
+    pub(super) counters: Arc<Counters>,
+    /// Processor time of the log's threads.
+    pub(super) server_time: ProcessorTime,
+    pub(super) marks: Mutex<Marks>,
+    pub(super) closed: AtomicBool,
+    /// Tells those that wait for a slot.
+    pub(super) freed: Freed,
+    /// Called by a transaction that waits for room.
+    pub(super) when_full: OnceLock<WhenFull>,
+    /// The transactions that wait for room.
+    pub(super) line: Line,
+    /// How many of them work for room that no further file can be made for.
+    pub(super) short: AtomicU32,
+    pub(super) flush_interval: Duration,
+    pub(super) wait_max: Duration,
+    pub(super) packet_slots: usize,
+    /// The most packets that a committer puts into a group.
+    pub(super) group_max: u64,
+    pub(super) write_path: WritePath,
+    /// Whether the log has its threads; without them every caller does all work itself.
+    pub(super) threaded: bool,
+}
+
+fn stopped(error: &DiskError) -> Error {
+    Error::Stopped { cause: Error::from(error.clone()).to_string(), disk_full: error.is_full() }
+}
+
+impl Core {
+    pub(super) fn check_open(&self) -> Result<()> {
+        if self.writer.stopped() {
+            return Err(self.stop_error());
+        }
+        if self.closed.load(Ordering::Relaxed) { Err(Error::Closed) } else { Ok(()) }
+    }
+
+    pub(super) fn stop_error(&self) -> Error {
+        self.failure.lock().as_ref().map_or_else(
+            || Error::Stopped {
+                cause: "a thread panicked while it wrote the log".to_owned(),
+                disk_full: false,
+            },
+            stopped,
+        )
+    }
+
+    fn outcome_unknown(&self, lsn: Lsn) -> Error {
+        match self.stop_error() {
+            Error::Stopped { cause, .. } => Error::OutcomeUnknown { lsn, cause },
+            other => other,
+        }
+    }
+
+    /// Gathers what is queued, unless somebody else does; whether the place is durable at level 1 by that.
+    #[inline(always)]
+    pub(super) fn gathers(&self, lsn: Lsn) -> bool {
+        if self.writer.stopped() {
+            return false;
+        }
+        let Some(mut gatherer) = self.gatherer.try_lock() else { return false };
+        self.gather_queued(&mut gatherer);
+        drop(gatherer);
+        if rarely(self.listeners.wait_for(Durability::Memory)) {
+            self.hand_over_listeners(Durability::Memory);
+        }
+        self.memory.load(Ordering::SeqCst) >= lsn.0
+    }
+
+    /// Gathers what is queued and makes it durable at level 1.
+    pub(super) fn gather_now(&self) -> Gathered {
+        if self.writer.stopped() { Gathered::All } else { self.gather_all(self.gatherer.lock()) }
+    }
+
+    /// The same, unless somebody does so for this place.
+    pub(super) fn gather_to(&self, lsn: Lsn) -> Gathered {
+        if self.writer.stopped() {
+            return Gathered::All;
+        }
+        match self.gatherer_unless_reached(lsn) {
+            Some(gatherer) => self.gather_all(gatherer),
+            None => {
+                // Who has gathered may write the group first.
+                if rarely(self.listeners.wait_for(Durability::Memory)) {
+                    self.hand_over_listeners(Durability::Memory);
+                }
+                Gathered::All
+            }
+        }
+    }
+
+    fn gather_all(&self, mut gatherer: MutexGuard<'_, Gatherer>) -> Gathered {
+        let gathered = self.gather_queued(&mut gatherer);
+        drop(gatherer);
+        self.hand_over_listeners(Durability::Memory);
+        gathered
+    }
+
+    /// The gatherer; none if the place is durable at level 1. Who has the gatherer gathers for all that are queued, which takes less
+    /// than falling asleep and being woken does.
+    fn gatherer_unless_reached(&self, lsn: Lsn) -> Option<MutexGuard<'_, Gatherer>> {
+        let is_reached = || self.memory.load(Ordering::SeqCst) >= lsn.0;
+        for _ in 0..LOOKS_AT_GATHERER {
+            if is_reached() {
+                return None;
+            }
+            if let Some(gatherer) = self.gatherer.try_lock() {
+                return Some(gatherer);
+            }
+            std::hint::spin_loop();
+        }
+        let gatherer = self.gatherer.lock();
+        (!is_reached()).then_some(gatherer)
+    }
+
+    /// As [`Core::gather`], for a thread that does not write the group itself: it requests that write. So what is durable at level 1
+    /// reaches the disk within the interval (I3), whichever thread gathered it, and a committer that finds its place gathered requests
+    /// nothing.
+    pub(super) fn gather_queued(&self, gatherer: &mut Gatherer) -> Gathered {
+        let before = gatherer.lsn();
+        let gathered = self.gather(gatherer, u64::MAX);
+        if gatherer.lsn() > before && !canary::is_back("gathered-for-others-unasked") {
+            self.writer.ask_soon();
+        }
+        gathered
+    }
+
+    /// Moves what is queued into the ring, up to the place `last`: it is durable at level 1.
+    fn gather(&self, gatherer: &mut Gatherer, last: u64) -> Gathered {
+        let before = gatherer.lsn();
+        let gathered = gatherer.gather(&self.pool, last);
+        self.memory.store(gatherer.lsn(), Ordering::SeqCst);
+        self.freed.tell(gatherer.lsn() - before);
+        gathered
+    }
+
+    /// Writes one group: gather, seal, write, sync, publish, wake. Does nothing once the log has stopped (I4).
+    fn write_group(&self, turn: Turn<'_, System>) -> Gathered {
+        self.write_group_and_wake(turn, OwnListeners::HandOver)
+    }
+
+    /// As [`Core::write_group`]; what becomes of the engine's own listeners that the group served is the caller's to say.
+    fn write_group_and_wake(&self, turn: Turn<'_, System>, own: OwnListeners) -> Gathered {
+        // Also if this panics, after the turn's drop has stopped the log; dropped last, without a turn.
+        let _wake = WakeListeners { core: self, own };
+        let place = || self.pool.place().0;
+        let mut turn = turn;
+        let mut gathered = Gathered::All;
+        if !self.writer.stopped() {
+            let (mut flight, to, lsn);
+            (flight, to, lsn, gathered) = self.take_group();
+            turn.begin(lsn, place);
+            match flight.write() {
+                Ok(took) => {
+                    // Groups land in their order (I4): not at all if one before this failed.
+                    if turn.publish(lsn, took, place, || flight.land(took)) && gathered != Gathered::RingFull
+                    {
+                        // Otherwise the group may end inside a packet, and a mark there would leave out its beginning.
+                        self.marks.lock().add(Lsn(lsn), to);
+                    }
+                }
+                Err(error) => {
+                    self.failure.lock().get_or_insert(error);
+                    self.writer.stop();
+                }
+            }
+        }
+        turn.release(place);
+        if gathered != Gathered::All && self.threaded {
+            // The group left packets behind whose requests it took.
+            self.writer.ask_soon();
+            self.writer.ask_now();
+        }
+        gathered
+    }
+
+    /// Gathers the next group; how far it reaches. For the holder of the writer word.
+    fn take_group(&self) -> (Flight, u64, u64, Gathered) {
+        let mut group_writer = self.group_writer.lock();
+        let mut gatherer = self.gatherer.lock();
+        let gathered = self.gather(&mut gatherer, group_writer.lsn().saturating_add(self.group_max));
+        if gatherer.position() > group_writer.position() {
+            gatherer.seal();
+        }
+        let (to, lsn) = (gatherer.position(), gatherer.lsn());
+        (group_writer.take(to, lsn), to, lsn, gathered)
+    }
+
+    pub(super) fn wait(&self, lsn: Lsn, durability: Durability, patience: &Patience) -> Result<()> {
+        debug_assert!(lsn <= self.pool.place(), "a wait for a place that nobody has taken");
+        if canary::is_back("reply-before-durability") {
+            return Ok(());
+        }
+        if durability == Durability::Memory && self.wait_for_memory(lsn)? {
+            return Ok(());
+        }
+        let place = || self.pool.place().0;
+        let write = |turn: Turn<'_, System>| _ = self.write_group(turn);
+        let committer = Committer {
+            lsn: lsn.0,
+            stand_in: false,
+            started: patience.began.map(|began| self.writer.machine().at(began)),
+            stall: patience.stall,
+            willing_to_wait: patience.willing_to_wait,
+            level_1: None,
+        };
+        let _blocked = Blocked::enter();
+        match self.writer.wait(&committer, place, write) {
+            Waited::Durable => Ok(()),
+            Waited::Stopped => Err(self.outcome_unknown(lsn)),
+        }
+    }
+
+    /// Whether `lsn` is in the ring; `false` if the ring was full, so that the caller has to wait for the disk.
+    fn wait_for_memory(&self, lsn: Lsn) -> Result<bool> {
+        if self.memory.load(Ordering::SeqCst) < lsn.0 {
+            if self.writer.stopped() {
+                return Err(self.outcome_unknown(lsn));
+            }
+            self.gather_to(lsn);
+            if self.memory.load(Ordering::SeqCst) < lsn.0 {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    pub(super) fn is_done(&self, lsn: Lsn, durability: Durability) -> Option<Result<()>> {
+        if self.has_reached(lsn, durability) {
+            return Some(Ok(()));
+        }
+        self.writer.stopped().then(|| Err(self.outcome_unknown(lsn)))
+    }
+
+    /// Has the listeners woken whose places this level has reached. Runs none of them.
+    pub(super) fn hand_over_listeners(&self, durability: Durability) {
+        self.waker_threads.hand_over_own(self.take_listeners(durability));
+    }
+
+    /// The engine's own listeners whose places this level has reached; foreign ones are handed over.
+    fn take_listeners(&self, durability: Durability) -> Woken {
+        if !self.listeners.wait_for(durability) {
+            return Woken::new();
+        }
+        let has_passed = |lsn| self.has_reached(lsn, durability) || self.writer.stopped();
+        self.listeners.take(durability, has_passed, &self.waker_threads)
+    }
+
+    pub(super) fn has_reached(&self, lsn: Lsn, durability: Durability) -> bool {
+        durability == Durability::Memory && self.memory.load(Ordering::SeqCst) >= lsn.0
+            || self.writer.durable() >= lsn.0
+    }
+
+    pub(super) fn ask_or_write(&self) {
+        if self.threaded {
+            self.writer.ask_now();
+            return;
+        }
+        while let Some(turn) = self.writer.try_take() {
+            if self.write_group(turn) == Gathered::All {
+                return;
+            }
+        }
+    }
+
+    pub(super) fn sync(&self) -> Result<()> {
+        let lsn = self.pool.place();
+        loop {
+            if self.writer.durable() >= lsn.0 && self.ring.filled() == self.ring.released() {
+                return Ok(());
+            }
+            if self.writer.stopped() {
+                return Err(self.stop_error());
+            }
+            let turn = self.writer.take(|| self.pool.place().0);
+            self.write_group(turn);
+            if self.writer.durable() >= lsn.0 && !self.writer.stopped() {
+                return Ok(());
+            }
+        }
+    }
+
+    /// The log server's thread.
+    pub(super) fn serve(&self) {
+        let place = || self.pool.place().0;
+        let stand_in = || Committer::stand_in(place());
+        self.writer.serve(self.flush_interval, stand_in, place, |turn| {
+            self.write_group_and_wake(turn, OwnListeners::Run);
+            self.server_time.lap();
+        });
+    }
+}
+
+/// What the thread that wrote a group does with the engine's own listeners.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum OwnListeners {
+    /// It runs them: it is the log server, and holds nothing.
+    Run,
+    HandOver,
+}
+
+/// Wakes those that a group served when it is dropped, which is when the turn has been given back.
+struct WakeListeners<'a> {
+    pub(super) core: &'a Core,
+    own: OwnListeners,
+}
+
+impl Drop for WakeListeners<'_> {
+    fn drop(&mut self) {
+        // There is room in the ring to gather more, or the log has stopped.
+        self.core.freed.tell(u64::MAX);
+        // What is on disk is durable at both levels.
+        for durability in [Durability::Memory, Durability::Disk] {
+            let own = if canary::is_back("wakers-on-the-committer") { OwnListeners::Run } else { self.own };
+            match own {
+                OwnListeners::Run => wakers::run_all(self.core.take_listeners(durability)),
+                OwnListeners::HandOver => self.core.hand_over_listeners(durability),
+            }
+        }
+        self.core.waker_threads.wake_here();
+    }
+}
