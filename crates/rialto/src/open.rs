@@ -2,8 +2,6 @@
 
 mod source;
 
-use self::source::Source;
-
 use std::mem::ManuallyDrop;
 use std::ops::Deref;
 use std::sync::Arc;
@@ -11,16 +9,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::{Mutex, RwLock};
 
+use self::source::Source;
 use crate::account::{Accounts, ProcedureAccount, ServerTimes};
 use crate::backup::{BackupKind, BackupReport, Backups, Destination, Output, RESTORING, Taking};
-use crate::canary;
 use crate::catalog::{Catalog, Description, Material, first_row_number};
-use crate::checkpoint::Checkpointing;
 use crate::checkpoint::home::{HOME_FILE, HomeError, HomeFile, NEW_HOME_FILE};
 use crate::checkpoint::image_sums::ImageSums;
-use crate::checkpoint::{CheckpointOptions, CheckpointReport, CheckpointSource, Checkpointer, RunLength};
-use crate::commit::{CommitPath, Logging};
-use crate::commit::{Definitions, InFlight};
+use crate::checkpoint::{
+    CheckpointOptions, CheckpointReport, CheckpointSource, Checkpointer, Checkpointing, RunLength,
+};
+use crate::commit::{CommitPath, Definitions, InFlight, Logging};
 use crate::engine::data_oriented::{Bounds, Queues, ResourceManager};
 use crate::engine::replay::ByProcedures;
 use crate::engine::{CallersServers, Procedures, Runtime};
@@ -32,18 +30,16 @@ use crate::isolate::{LockForm, LockManager, LockOptions};
 use crate::log::{Archiver, Log, LogOptions, PoolOwner};
 use crate::metrics::Metrics;
 use crate::options::Options;
-use crate::recovery::OpenError;
 use crate::recovery::{
-    Calls, Recovered, Recovery, RecoveryRates, RecoveryReport, Room, memory, recover_either, within_memory,
+    Calls, OpenError, Recovered, Recovery, RecoveryRates, RecoveryReport, Room, memory, recover_either,
+    within_memory,
 };
-use crate::seed;
 use crate::store::Storage;
-use crate::store::memory::Committed;
-use crate::store::memory::LoadFile;
 use crate::store::memory::index::NodePool;
 use crate::store::memory::load_file::LoadFileReader;
-use crate::store::memory::{Budget, Segments};
+use crate::store::memory::{Budget, Committed, LoadFile, Segments};
 use crate::txn::core::{Contexts, Core, TxDefaults};
+use crate::{canary, seed};
 
 /// An open database: what runs its transactions, and what ends with it.
 pub(crate) struct Running {

@@ -1,5 +1,7 @@
 //! [`Checkpointer`]: one checkpoint from begin to home block, and the thread that makes them.
 
+mod demand;
+
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -8,6 +10,7 @@ use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
+use self::demand::Demand;
 use super::black_white::BlackWhite;
 use super::catalog_copy::{CatalogCopy, ImageTarget};
 use super::copy_on_update::CopyOnUpdate;
@@ -675,24 +678,6 @@ impl Checkpointer {
 fn thread_cpu() -> Duration {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
-}
-
-/// A caller waits for a checkpoint, or for one to be over: until this is dropped, sweeps make no pauses.
-struct Demand<'a>(&'a Checkpointer);
-
-impl Demand<'_> {
-    fn of(checkpointer: &Checkpointer) -> Demand<'_> {
-        checkpointer.demands.fetch_add(1, Ordering::SeqCst);
-        checkpointer.control.set_urgent(true);
-        Demand(checkpointer)
-    }
-}
-
-impl Drop for Demand<'_> {
-    fn drop(&mut self) {
-        self.0.demands.fetch_sub(1, Ordering::SeqCst);
-        self.0.calm();
-    }
 }
 
 impl fmt::Debug for Checkpointer {

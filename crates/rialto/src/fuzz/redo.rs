@@ -155,7 +155,7 @@ fn written(script: &mut Script<'_>) -> Vec<u8> {
             _ => {
                 let (file, has_digest) = (script.number(8), script.byte().is_multiple_of(2));
                 redo::write_load(&mut out, table, file, has_digest.then(|| script.number(8)));
-                redo::Placed::default()
+                redo::RecordAt::default()
             }
         };
     }

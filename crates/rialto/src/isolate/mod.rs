@@ -41,6 +41,7 @@ mod deadlock;
 mod head;
 mod intent;
 mod interval;
+mod interval_locks;
 mod local;
 mod manager;
 mod mode;

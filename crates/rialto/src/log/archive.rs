@@ -28,7 +28,8 @@ use parking_lot::Mutex;
 
 use super::PAGE;
 use super::block::{self, BLOCK_MAX};
-use super::files::{self, LogFile, LogFileHeader};
+use super::files;
+use super::log_file::{LogFile, LogFileHeader};
 use super::reader::first_block;
 use crate::canary;
 use crate::io::{AlignedBuffer, Caching, DirectoryLock, Disk, File, Open, remove_in_steps};

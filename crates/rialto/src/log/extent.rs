@@ -5,7 +5,7 @@
 //! block is longer than? The answer is an estimate, it verifies no checksum; only reading finds out where the log ends.
 
 use super::block::{self, BLOCK_MAX, HEADER, u32_at, u64_at};
-use super::files::LogFileHeader;
+use super::log_file::LogFileHeader;
 use super::reader::LogReader;
 use crate::io::File;
 use crate::{Lsn, Result};

@@ -1,8 +1,8 @@
 //! Log files that no log wrote: right checksums, and blocks that say anything. For fuzzing.
 
-use super::PAGE;
 use super::block::{self, BlockKind, HEADER, Header};
-use super::files;
+use super::{PAGE, files};
+use crate::log::log_file;
 
 /// What a forged block says; its position, and the checksum of the block before it, are always right.
 #[derive(Debug, Clone)]
@@ -34,7 +34,7 @@ pub(crate) fn forge_log_file(
     claimed: (u64, u64),
     mut forge: impl FnMut(&ForgedBlock) -> Option<ForgedBlock>,
 ) -> Vec<u8> {
-    let mut file = files::header(database, 1, claimed.0, claimed.1).to_vec();
+    let mut file = log_file::header(database, 1, claimed.0, claimed.1).to_vec();
     file.resize(PAGE + capacity, 0);
     let mut next = ForgedBlock {
         kind: BlockKind::Pad as u8,

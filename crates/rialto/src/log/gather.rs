@@ -4,7 +4,8 @@
 use std::sync::Arc;
 
 use super::block::{self, BLOCK_MAX, BlockKind, HEADER, Header, PACKET_HEADER, PART_HEADER, ROOM_MIN, SLACK};
-use super::files::{FileTable, LogFile};
+use super::files::FileTable;
+use super::log_file::LogFile;
 use super::packet::{Drained, DrainedPacket, PacketPool};
 use super::ring::RingFiller;
 use super::sync::Ordering;

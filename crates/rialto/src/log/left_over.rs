@@ -21,6 +21,7 @@ use super::files::{self, UNFINISHED};
 use super::ring::{self, RING_NAME};
 use super::write_path::{self, RECORD};
 use crate::io::{AlignedBuffer, Caching, Disk, DiskResult, File, Open};
+use crate::log::log_file;
 use crate::{Error, Result};
 
 /// Bytes that are read at once.
@@ -57,13 +58,13 @@ fn is_left_over(disk: &dyn Disk, name: &str) -> DiskResult<bool> {
         RECORD => write_path::is_record(disk),
         UNFINISHED => {
             let (file, first) = open(disk, name)?;
-            Ok(is_begun(&first[..8], &files::MAGIC.to_le_bytes()) && is_zero(&*file, 64)?)
+            Ok(is_begun(&first[..8], &log_file::MAGIC.to_le_bytes()) && is_zero(&*file, 64)?)
         }
         _ => {
             let (file, first) = open(disk, name)?;
             let capacity = u64_at(&first, 48);
             Ok(name == files::name(1)
-                && files::is_header(&first)
+                && log_file::is_header(&first)
                 && file.length()? == capacity.saturating_add(PAGE as u64)
                 && is_zero(&*file, 2 * PAGE as u64)?)
         }

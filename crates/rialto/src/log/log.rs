@@ -3,11 +3,9 @@
 mod core;
 mod room;
 
-use crate::log::log::core::Core;
 use std::fmt;
-use std::sync::Arc;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::task::Waker;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -31,10 +29,10 @@ use super::{
 };
 use crate::account::processor::ProcessorTime;
 use crate::account::waits::Waiting;
-use crate::canary;
 use crate::io::FOR_EVER;
+use crate::log::log::core::Core;
 use crate::rarely::rarely;
-use crate::{Error, Lsn, Result};
+use crate::{Error, Lsn, Result, canary};
 
 /// How often a thread that waits for a slot, or for room, asks whether it gives up.
 const ASK_EVERY: Duration = Duration::from_millis(10);

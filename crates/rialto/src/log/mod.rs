@@ -95,6 +95,7 @@ mod left_over;
 mod line;
 #[allow(clippy::module_inception, reason = "the module's main type has a file of its own")]
 mod log;
+mod log_file;
 mod marks;
 mod open;
 mod overlap;
@@ -125,8 +126,9 @@ pub(crate) use left_over::is_begun;
 pub use log::Log;
 pub use packet::PacketSlot;
 pub(crate) use packet::{HomeSlot, PoolOwner};
+pub(crate) use reader::witness::Witness;
 pub use reader::{LogEnd, LogReader, Packet, recover};
-pub(crate) use reader::{Until, Witness, read_archive, recover_through};
+pub(crate) use reader::{Until, read_archive, recover_through};
 pub(crate) use turn::IN_FLIGHT_MAX;
 pub use turn::Waits;
 pub(crate) use wakers::{Listener, Registered};

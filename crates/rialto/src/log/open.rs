@@ -3,9 +3,10 @@
 use std::sync::Arc;
 
 use super::block::{self, BlockKind, HEADER, Header};
-use super::files::{self, FileTable, FoundFile, LogFile, LogFileHeader};
+use super::files::{self, FileTable};
 use super::gather::{Gatherer, RING_MIN};
 use super::left_over;
+use super::log_file::{FoundFile, LogFile, LogFileHeader};
 use super::marks::Marks;
 use super::reader::LogEnd;
 use super::ring::{self, RING_NAME, RingView};

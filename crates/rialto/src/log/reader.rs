@@ -10,18 +10,19 @@
 //! A [`Witness`] is a file that was written beside the log and says where the log's chain was by then. A log of the same database
 //! that does not go through that point is of another life of it, and refused before a packet behind the point is given.
 
+pub(super) mod witness;
+
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::block::{self, BLOCK_MAX, BlockKind, HEADER, Header, PACKET_HEADER, PART_HEADER, u32_at};
-use super::extent;
-use super::files::{self, FoundFile, LogFileHeader};
+use super::log_file::{FoundFile, LogFileHeader};
 use super::marks::Marks;
 use super::ring::{RING_NAME, RingTail};
-use super::{HELD_BY, HELD_BY_BYTES, LogPoint, LogPosition, PACKET_BYTES_MAX, PAGE, PacketKind};
-use crate::canary;
+use super::{HELD_BY, HELD_BY_BYTES, LogPosition, PACKET_BYTES_MAX, PAGE, PacketKind, extent, files};
 use crate::io::{Caching, Disk, File, Open};
-use crate::{Error, Lsn, Result};
+use crate::log::reader::witness::Witness;
+use crate::{Error, Lsn, Result, canary};
 
 const WINDOW: usize = 1 << 20;
 
@@ -100,7 +101,7 @@ pub struct LogReader {
     /// The file that holds `position`.
     at: usize,
     /// That file, once something was read of it. No other is open meanwhile: a log may have more files than a process may open.
-    open: Option<Arc<dyn File>>,
+    pub(super) open: Option<Arc<dyn File>>,
     from: Lsn,
     ring: Option<RingTail>,
     /// It is an archive's, and is read so far.
@@ -165,14 +166,6 @@ pub(crate) fn read_archive(
     until: Until,
 ) -> Result<LogReader> {
     read(disk, database, from, witness, Some(until))
-}
-
-/// What says through which point a log goes.
-#[derive(Debug, Clone)]
-pub(crate) struct Witness {
-    /// The file that says so.
-    pub(crate) name: String,
-    pub(crate) point: LogPoint,
 }
 
 /// How far an archived log is read.
@@ -508,63 +501,6 @@ impl LogReader {
             && header.first_lsn == self.lsn + 1
             && header.incarnation >= self.incarnation;
         chains.then_some((header, checksum, length))
-    }
-
-    /// Whether the log goes through the witness's point, as far as the block that comes next tells.
-    fn check_goes_through(&mut self, header: &Header, checksum: u64, length: u64) -> Result<()> {
-        let Some(witness) = &self.witness else { return Ok(()) };
-        let (point, before) = (witness.point, header.first_lsn - 1);
-        let end = if header.position < point.position.0 {
-            let (lsn, position) = (before + u64::from(header.packets), header.position + length);
-            LogPoint { lsn: Lsn(lsn), position: LogPosition(position), checksum }
-        } else {
-            // Of the first block that is read, what it says of the one before.
-            let position = LogPosition(header.position);
-            LogPoint { lsn: Lsn(before), position, checksum: header.previous }
-        };
-        if end == point {
-            self.witness = None;
-            return Ok(());
-        }
-        if end.position < point.position && end.lsn <= point.lsn {
-            return Ok(());
-        }
-        Err(self.another_life(witness, &end))
-    }
-
-    /// The log ends here. Before the witness's point an archive may end, and of another log it is said elsewhere if places are
-    /// missing.
-    fn check_ends_behind_the_point(&self) -> Result<()> {
-        match &self.witness {
-            Some(witness) if self.archive.is_none() && self.lsn >= witness.point.lsn.0 => {
-                let (position, checksum) = (LogPosition(self.position), self.checksum.unwrap_or_default());
-                Err(self.another_life(witness, &LogPoint { lsn: self.lsn(), position, checksum }))
-            }
-            _ => Ok(()),
-        }
-    }
-
-    fn another_life(&self, Witness { name, point }: &Witness, found: &LogPoint) -> Error {
-        let file = &self.files[self.at];
-        let (log, offset) = (files::name(file.sequence), file.offset(self.position));
-        match self.archive {
-            None => {
-                let what = format!(
-                    "expected {point}, as \"{name}\" says, found {found}: they are of two lives of the same database (copies of \
-                     one directory), or one is damaged; put the log back that was there with \"{name}\""
-                );
-                Error::Corrupt { file: log, offset, what }
-            }
-            Some(_) => {
-                let what = format!(
-                    "the archive {} is another life's than \"{name}\" (of a copy of the same directory), or damaged: at offset \
-                     {offset} of \"{log}\" expected {point}, found {found}; give the archive of the life that \"{name}\" was \
-                     taken of",
-                    self.disk.describe()
-                );
-                Error::Unsupported { what }
-            }
-        }
     }
 
     fn take_block(&mut self, header: Header, checksum: u64) -> Result<()> {

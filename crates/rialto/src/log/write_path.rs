@@ -24,9 +24,9 @@ use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use super::PAGE;
-use super::files::{self, LogFileHeader};
 use super::left_over::is_begun;
+use super::log_file::LogFileHeader;
+use super::{PAGE, files};
 use crate::io::{AlignedBuffer, Caching, Disk, DiskResult, File, Open};
 
 /// The file that holds what was measured.

@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use super::files::{FileTable, LogFile};
+use super::files::FileTable;
+use super::log_file::LogFile;
 use super::overlap::OverlappingSyncs;
 use super::ring::{RingDrainer, RingPiece};
 use super::turn::Waits;

@@ -1,5 +1,11 @@
 //! [`Source`]: what a checkpointer takes from an open database.
 
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use hashbrown::HashSet;
+use parking_lot::Mutex;
+
 use crate::canary;
 use crate::checkpoint::home::HomeBlock;
 use crate::checkpoint::{CheckpointSource, Consistency, Cut, Defined};
@@ -9,13 +15,8 @@ use crate::foreign::{self, Progress};
 use crate::ids::{HeapId, Lsn};
 use crate::log::{Durability, LogNeeded, LogPoint, Patience};
 use crate::open::archive_loads;
-use crate::store::memory::LoadFile;
-use crate::store::memory::Segments;
+use crate::store::memory::{LoadFile, Segments};
 use crate::txn::core::Core;
-use hashbrown::HashSet;
-use parking_lot::Mutex;
-use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 /// The gate, closed for a cut; opened when dropped.
 pub(super) struct ClosedGate<'a>(&'a InFlight);

@@ -13,6 +13,8 @@ mod head;
 mod intent;
 #[path = "../interval.rs"]
 mod interval;
+#[path = "../interval_locks.rs"]
+mod interval_locks;
 #[path = "../local/mod.rs"]
 mod local;
 #[path = "../manager.rs"]

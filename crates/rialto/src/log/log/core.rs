@@ -1,15 +1,19 @@
 //! [`Core`]: what the log's threads share, and what they and committers do with it.
 
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use parking_lot::{Mutex, MutexGuard};
+
 use crate::account::blocked::Blocked;
 use crate::account::processor::ProcessorTime;
-use crate::canary;
 use crate::io::DiskError;
 use crate::log::files::FileTable;
 use crate::log::freed::Freed;
 use crate::log::gather::{Gathered, Gatherer};
 use crate::log::line::Line;
-use crate::log::log::LOOKS_AT_GATHERER;
-use crate::log::log::WhenFull;
+use crate::log::log::{LOOKS_AT_GATHERER, WhenFull};
 use crate::log::marks::Marks;
 use crate::log::packet::PoolOwner;
 use crate::log::ring::RingView;
@@ -20,12 +24,7 @@ use crate::log::write_path::WritePath;
 use crate::log::writer::{Counters, Flight, GroupWriter};
 use crate::log::{Durability, Patience};
 use crate::rarely::rarely;
-use crate::{Error, Lsn, Result};
-use parking_lot::{Mutex, MutexGuard};
-use std::sync::Arc;
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::time::Duration;
+use crate::{Error, Lsn, Result, canary};
 
 /// What the log's threads share.
 pub(crate) struct Core {

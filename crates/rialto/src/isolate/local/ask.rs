@@ -1,0 +1,368 @@
+//! Asking executors for spans, and waiting for them.
+
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use smallvec::SmallVec;
+
+use super::super::manager::{LockManager, Woke, Woken};
+use super::super::mode::{Acquired, RecordMode};
+use super::super::name::LockTarget;
+use super::super::slot::{Owner, Slot, WaitRecord, WaitsFor};
+use super::super::wait::{LockError, LockPolicy, Wait};
+use super::locks::{Answer, Granted, Request};
+use super::routing::Executors;
+use super::{HeldLocal, LOOK_AGAIN, Latch, Strengthened};
+use super::{SpanRef, Wanted};
+use crate::account::blocked::Blocked;
+use crate::canary;
+use crate::ids::IndexId;
+use crate::rarely::rarely;
+
+impl LockManager {
+    /// Locks a span of an index's keys at the executors whose datasets have them, one after the other in their order, or
+    /// strengthens the owner's lock on that span.
+    pub fn local(
+        &self,
+        owner: &mut Owner,
+        index: IndexId,
+        span: SpanRef<'_>,
+        mode: RecordMode,
+        wait: &Wait<'_>,
+    ) -> Result<Acquired, LockError> {
+        if owner.body.stint.is_on()
+            && let Some(acquired) = self.local_in_stint(owner, Wanted { index, span, mode })
+        {
+            return Ok(acquired);
+        }
+        self.local_by_lock(owner, index, span, mode, wait)
+    }
+
+    #[inline(never)]
+    fn local_by_lock(
+        &self,
+        owner: &mut Owner,
+        index: IndexId,
+        span: SpanRef<'_>,
+        mode: RecordMode,
+        wait: &Wait<'_>,
+    ) -> Result<Acquired, LockError> {
+        let (before, mut strengthened) = (owner.body.locals.len(), Strengthened::default());
+        let long_keys = owner.body.long_keys;
+        let wanted = Wanted { index, span, mode };
+        let outcome = self.gather(owner, wanted, wait, &mut strengthened);
+        if outcome.is_err() {
+            self.give_up(owner, before, &strengthened, wanted);
+            owner.body.long_keys = long_keys;
+        }
+        outcome
+    }
+
+    /// The same; notes in `strengthened` what a request that fails has to take back of locks that the owner had before.
+    #[inline(always)]
+    fn gather(
+        &self,
+        owner: &mut Owner,
+        Wanted { index, span, mode }: Wanted<'_>,
+        wait: &Wait<'_>,
+        strengthened: &mut Strengthened,
+    ) -> Result<Acquired, LockError> {
+        let (mut executors, hash) = (Executors::new(), self.local.seed.hash_of(index, span));
+        'route: loop {
+            let version = self.local.route(&mut owner.body.rules, index, span, &mut executors);
+            let part = executors.len() > 1;
+            let (id, transaction) = (owner.body.id, owner.body.transaction);
+            let request = Request { owner: id, transaction, index, span, mode, version, part, hash };
+            let mut acquired = Acquired::Held;
+            for &executor in &executors {
+                let answer = self.ask_at(owner, executor, request, wait, strengthened)?;
+                acquired = match answer {
+                    Answer::New(lock) => {
+                        owner.body.locals.push(HeldLocal { executor, lock });
+                        owner.body.long_keys += span.counts_more();
+                        let held = owner.body.locals.len() + owner.body.long_keys;
+                        if rarely(held > self.options.locks_max) {
+                            return Err(self.too_many());
+                        }
+                        Acquired::New
+                    }
+                    Answer::Upgraded(had) => {
+                        strengthened.note(executor, request, had);
+                        Acquired::Upgraded
+                    }
+                    Answer::Held => continue,
+                    Answer::Rerouted | Answer::Wait => continue 'route,
+                    Answer::Split => return Err(LockError::Split),
+                };
+            }
+            if part && !self.make_whole(owner, &executors, request, wait)? {
+                continue 'route;
+            }
+            if acquired != Acquired::Held {
+                self.slot(owner).counters.local.add(1);
+            }
+            return Ok(acquired);
+        }
+    }
+
+    /// Asks for a span at one executor; if it has to wait, gives what it then came to.
+    #[inline(always)]
+    fn ask_at(
+        &self,
+        owner: &mut Owner,
+        executor: u16,
+        request: Request<'_>,
+        wait: &Wait<'_>,
+        strengthened: &mut Strengthened,
+    ) -> Result<Answer, LockError> {
+        let shares = owner.body.shares;
+        let answer = {
+            let mut locks = self.latch_to_ask(owner, executor, request.mode, wait)?;
+            let split = shares && locks.held.is_kins(request);
+            let answer = if split { Answer::Split } else { locks.ask(request) };
+            if rarely(answer == Answer::Wait) {
+                owner.body.was_refused_on_same_span.store(locks.has_lock_on(&request), Ordering::Relaxed);
+            }
+            answer
+        };
+        match answer {
+            Answer::Wait => self.wait_local(owner, executor, request, wait, strengthened),
+            answer => Ok(answer),
+        }
+    }
+
+    /// Whether there was a lock on exactly the span of the owner's last refused request. (Not if a leased lock table refused it.)
+    pub(crate) fn was_refused_on_same_span(&self, owner: &Owner) -> bool {
+        owner.body.was_refused_on_same_span.load(Ordering::Relaxed)
+    }
+
+    /// The latch of an executor, to ask for a span. If its table is out for long it is waited for as a lock is.
+    #[inline]
+    fn latch_to_ask(
+        &self,
+        owner: &Owner,
+        executor: u16,
+        mode: RecordMode,
+        wait: &Wait<'_>,
+    ) -> Result<Latch<'_>, LockError> {
+        match self.local.lock_to_ask_for(executor, mode, LOOK_AGAIN) {
+            Some(latch) => Ok(latch),
+            None => self.wait_for_table(owner, executor, mode, wait),
+        }
+    }
+
+    #[cold]
+    fn wait_for_table(
+        &self,
+        owner: &Owner,
+        executor: u16,
+        mode: RecordMode,
+        wait: &Wait<'_>,
+    ) -> Result<Latch<'_>, LockError> {
+        let slot = self.slot(owner);
+        // Met by an owner that does not wait, too: without the lease it may get what it asks for.
+        let meets = self.meets_own_lease(owner.id());
+        if wait.policy == LockPolicy::Refuse {
+            slot.counters.refused.add(1);
+            owner.body.was_refused_on_same_span.store(false, Ordering::Relaxed);
+            return Err(LockError::WouldWait);
+        }
+        if meets {
+            slot.counters.deadlocks.add(1);
+            return Err(LockError::Deadlock);
+        }
+        let since = Instant::now();
+        wait.since();
+        let outcome = loop {
+            if let Err(error) = self.wait_until_in(slot, executor, mode, wait) {
+                break Err(error);
+            }
+            // Its turn is waited for without a latch: by now the table may be out again.
+            if let Some(latch) = self.local.lock_to_ask_for(executor, mode, LOOK_AGAIN) {
+                break Ok(latch);
+            }
+        };
+        self.account_wait(slot, since, outcome.as_ref().err());
+        outcome
+    }
+
+    /// Waits until an executor's lock table is in; each call looks first whether to wait any longer.
+    fn wait_until_in(
+        &self,
+        slot: &Slot,
+        executor: u16,
+        mode: RecordMode,
+        wait: &Wait<'_>,
+    ) -> Result<(), LockError> {
+        let _blocked = Blocked::enter();
+        loop {
+            if slot.gives_up() {
+                return Err(LockError::Cancelled);
+            }
+            if let Some(error) = self.why_not_wait(wait) {
+                return Err(error);
+            }
+            if self.local.lock_to_ask_for(executor, mode, LOOK_AGAIN).is_some() {
+                return Ok(());
+            }
+        }
+    }
+
+    /// The latch of an executor that has granted a request. A table that is out for long is waited for as a lock is.
+    fn latch_when_in(&self, owner: &Owner, executor: u16, wait: &Wait<'_>) -> Result<Latch<'_>, LockError> {
+        loop {
+            if let Some(latch) = self.local.lock_for(executor, LOOK_AGAIN) {
+                return Ok(latch);
+            }
+            if self.meets_own_lease(owner.id()) {
+                return Err(LockError::Deadlock);
+            }
+            // Its turn is waited for without a latch: by then the table may be out again.
+            self.wait_until_in(self.slot(owner), executor, RecordMode::Shared, wait)?;
+        }
+    }
+
+    /// Waits until each executor's lock table has been in once, without readers.
+    pub(crate) fn pass_executors(&self, owner: &Owner, wait: &Wait<'_>) -> Result<(), LockError> {
+        let executors = 0..self.local.executors.len() as u16;
+        executors.into_iter().try_for_each(|executor| {
+            self.latch_to_ask(owner, executor, RecordMode::Exclusive, wait).map(drop)
+        })
+    }
+
+    /// Waits for a span at one executor, and gives what it then came to: never [`Answer::Wait`].
+    #[cold]
+    fn wait_local(
+        &self,
+        owner: &mut Owner,
+        executor: u16,
+        request: Request<'_>,
+        wait: &Wait<'_>,
+        strengthened: &mut Strengthened,
+    ) -> Result<Answer, LockError> {
+        let slot = self.slot(owner);
+        if wait.policy == LockPolicy::Refuse {
+            slot.counters.refused.add(1);
+            return Err(LockError::WouldWait);
+        }
+        // Before any table is waited for (L12).
+        self.leave_stint(owner);
+        // A wait for the table has an account of its own.
+        let since;
+        {
+            let mut locks = self.latch_to_ask(owner, executor, request.mode, wait)?;
+            since = Instant::now();
+            self.see_to_those_who_left(&mut locks);
+            let split = owner.body.shares && locks.held.is_kins(request);
+            let answer = if split { Answer::Split } else { locks.ask(request) };
+            if answer != Answer::Wait {
+                return Ok(answer);
+            }
+            let target = LockTarget::Record { index: request.index, key: request.span.lower().to_vec() };
+            if canary::is_back("wait-begins-anew") {
+                wait.since.set(None);
+            }
+            wait.since();
+            self.begin_wait(owner, WaitRecord { waits_for: WaitsFor::Local(executor), target, since });
+            locks.enqueue(request, self.slot(owner).wait_number());
+        }
+        let outcome = match self.sleep(request.owner, wait) {
+            Woke::Granted => Ok(()),
+            Woke::Not(error) if self.withdraw_local(request.owner, executor) => Err(error),
+            // Granted between the decision to leave and the latch: a granted lock is held, so take it.
+            Woke::Not(_) => Ok(()),
+        };
+        // Granted, or turned away because the keys have gone elsewhere, or the one and then the other.
+        let is_told = outcome.is_ok();
+        let latch = outcome.and_then(|()| self.latch_when_in(owner, executor, wait));
+        self.account_wait(slot, since, latch.as_ref().err());
+        let (Granted { new, had, in_force }, split) = match latch {
+            // Two parts of one transaction that waited for the span were granted it together.
+            Ok(mut locks) => {
+                let granted = locks.take_granted(request, slot.wait_number());
+                (granted, owner.body.shares && locks.held.is_kins(request))
+            }
+            Err(error) => {
+                if is_told {
+                    owner.body.locals.push(HeldLocal::of_wait(executor, slot.wait_number()));
+                }
+                return Err(error);
+            }
+        };
+        let counts = in_force && !split;
+        Ok(match (new, had) {
+            (Some(lock), _) if counts => Answer::New(lock),
+            (_, Some(had)) if counts => Answer::Upgraded(had),
+            _ => {
+                owner.body.locals.extend(new.map(|lock| HeldLocal { executor, lock }));
+                if let Some(had) = had {
+                    strengthened.note(executor, request, had);
+                }
+                if split { Answer::Split } else { Answer::Rerouted }
+            }
+        })
+    }
+
+    /// Waits for a span at the first executor by a request that was told to wait a moment ago.
+    #[cfg(test)]
+    pub(crate) fn wait_for_span(&self, owner: &mut Owner, wanted: Wanted<'_>, wait: &Wait<'_>) {
+        let Wanted { index, span, mode } = wanted;
+        let (id, transaction) = (owner.body.id, owner.body.transaction);
+        let (hash, version) =
+            (self.local.seed.hash_of(index, span), self.local.version.load(Ordering::Acquire));
+        let request = Request { owner: id, transaction, index, span, mode, version, part: false, hash };
+        let answer = self.wait_local(owner, 0, request, wait, &mut Strengthened::default());
+        let Ok(Answer::New(lock)) = answer else { panic!("{answer:?}") };
+        owner.body.locals.push(HeldLocal { executor: 0, lock });
+    }
+
+    /// Gives back what a request that failed, maybe of several parts, has been granted: the locks beyond the first `before` that the
+    /// owner has, and what those that it had before were strengthened by. So the owner has what it had, in the mode in which it
+    /// had it. What lies where a table stays out is the owner's until its transaction ends (L15).
+    #[cold]
+    fn give_up(&self, owner: &mut Owner, before: usize, strengthened: &Strengthened, wanted: Wanted<'_>) {
+        let Wanted { index, span, mode } = wanted;
+        let (owner_id, transaction) = (owner.body.id, owner.body.transaction);
+        let hash = self.local.seed.hash_of(index, span);
+        // By which rules it came there is the same.
+        let request =
+            Request { owner: owner_id, transaction, index, span, mode, version: 0, part: true, hash };
+        let mut parts: SmallVec<[HeldLocal; 8]> = owner.body.locals.drain(before..).collect();
+        self.release_locals_within(owner_id, &mut parts, LOOK_AGAIN);
+        owner.body.locals.append(&mut parts);
+        for &(executor, had) in &strengthened.0 {
+            let Some(mut locks) = self.local.lock_for(executor, LOOK_AGAIN) else { continue };
+            let mut woken = Woken::new();
+            if locks.held.fall_back(request, had) {
+                self.grant_local(&mut locks, &mut woken);
+            }
+            drop(locks);
+            self.wake(&woken);
+        }
+    }
+
+    /// The owner has been granted all parts of a span, the last one by the rules of the request. False: these are in force no more.
+    ///
+    /// The first executor decides. If the rules are still in force under its latch, the owner has all of the span, and from this mark
+    /// on a change of rules takes the lock along, to all executors where the span has keys then. So the tables need not be in at one
+    /// moment, and marks at the others spare the owner requests only: a table that is out goes without. A table that is out for long
+    /// is waited for as a lock is, before there is any mark that a failure would have to take back.
+    fn make_whole(
+        &self,
+        owner: &Owner,
+        executors: &[u16],
+        request: Request<'_>,
+        wait: &Wait<'_>,
+    ) -> Result<bool, LockError> {
+        let (&first, others) = executors.split_first().expect("a span has an executor");
+        if !self.latch_to_ask(owner, first, request.mode, wait)?.make_whole(request) {
+            return Ok(false);
+        }
+        for &other in others {
+            if let Some(mut table) = self.local.executor(other).lock_if_in() {
+                table.make_whole(request);
+            }
+        }
+        Ok(true)
+    }
+}

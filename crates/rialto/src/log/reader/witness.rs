@@ -1,0 +1,73 @@
+//! [`Witness`]: the point that a log has to go through, by which the logs of two lives of a database are told apart.
+
+use crate::io::{Disk, File};
+use crate::log::block::Header;
+use crate::log::{LogPoint, LogPosition, LogReader, files};
+use crate::{Error, Lsn, Result};
+
+/// What says through which point a log goes.
+#[derive(Debug, Clone)]
+pub(crate) struct Witness {
+    /// The file that says so.
+    pub(crate) name: String,
+    pub(crate) point: LogPoint,
+}
+
+impl LogReader {
+    /// Whether the log goes through the witness's point, as far as the block that comes next tells.
+    pub(super) fn check_goes_through(&mut self, header: &Header, checksum: u64, length: u64) -> Result<()> {
+        let Some(witness) = &self.witness else { return Ok(()) };
+        let (point, before) = (witness.point, header.first_lsn - 1);
+        let end = if header.position < point.position.0 {
+            let (lsn, position) = (before + u64::from(header.packets), header.position + length);
+            LogPoint { lsn: Lsn(lsn), position: LogPosition(position), checksum }
+        } else {
+            // Of the first block that is read, what it says of the one before.
+            let position = LogPosition(header.position);
+            LogPoint { lsn: Lsn(before), position, checksum: header.previous }
+        };
+        if end == point {
+            self.witness = None;
+            return Ok(());
+        }
+        if end.position < point.position && end.lsn <= point.lsn {
+            return Ok(());
+        }
+        Err(self.another_life(witness, &end))
+    }
+
+    /// The log ends here. Before the witness's point an archive may end, and of another log it is said elsewhere if places are
+    /// missing.
+    pub(super) fn check_ends_behind_the_point(&self) -> Result<()> {
+        match &self.witness {
+            Some(witness) if self.archive.is_none() && self.lsn >= witness.point.lsn.0 => {
+                let (position, checksum) = (LogPosition(self.position), self.checksum.unwrap_or_default());
+                Err(self.another_life(witness, &LogPoint { lsn: self.lsn(), position, checksum }))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn another_life(&self, Witness { name, point }: &Witness, found: &LogPoint) -> Error {
+        let file = &self.files[self.at];
+        let (log, offset) = (files::name(file.sequence), file.offset(self.position));
+        match self.archive {
+            None => {
+                let what = format!(
+                    "expected {point}, as \"{name}\" says, found {found}: they are of two lives of the same database (copies of \
+                     one directory), or one is damaged; put the log back that was there with \"{name}\""
+                );
+                Error::Corrupt { file: log, offset, what }
+            }
+            Some(_) => {
+                let what = format!(
+                    "the archive {} is another life's than \"{name}\" (of a copy of the same directory), or damaged: at offset \
+                     {offset} of \"{log}\" expected {point}, found {found}; give the archive of the life that \"{name}\" was \
+                     taken of",
+                    self.disk.describe()
+                );
+                Error::Unsupported { what }
+            }
+        }
+    }
+}
