@@ -15,9 +15,7 @@ use crate::backup::{BackupKind, BackupReport, Backups, Destination, Output, REST
 use crate::catalog::{Catalog, Description, Material, first_row_number};
 use crate::checkpoint::home::{HOME_FILE, HomeError, HomeFile, NEW_HOME_FILE};
 use crate::checkpoint::image_sums::ImageSums;
-use crate::checkpoint::{
-    CheckpointOptions, CheckpointReport, CheckpointSource, Checkpointer, Checkpointing, RunLength,
-};
+use crate::checkpoint::{CheckpointOptions, CheckpointReport, Checkpointer, Checkpointing, RunLength};
 use crate::commit::{CommitPath, Definitions, InFlight, Logging};
 use crate::engine::data_oriented::{Bounds, Queues, ResourceManager};
 use crate::engine::replay::ByProcedures;

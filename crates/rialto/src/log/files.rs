@@ -23,7 +23,7 @@ use parking_lot::{Condvar, Mutex};
 
 use super::archive::Archiver;
 use super::{LogOptions, PAGE};
-use crate::io::{AlignedBuffer, Caching, Disk, DiskError, DiskResult, File, Open, remove_in_steps};
+use crate::io::{AlignedBuffer, Caching, Disk, DiskError, DiskResult, Open, remove_in_steps};
 use crate::log::log_file::{LogFile, header};
 use crate::{Error, Lsn, Result};
 

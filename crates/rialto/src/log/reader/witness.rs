@@ -1,6 +1,5 @@
 //! [`Witness`]: the point that a log has to go through, by which the logs of two lives of a database are told apart.
 
-use crate::io::{Disk, File};
 use crate::log::block::Header;
 use crate::log::{LogPoint, LogPosition, LogReader, files};
 use crate::{Error, Lsn, Result};

@@ -1,0 +1,208 @@
+//! Lock tables that are out.
+
+use super::*;
+
+/// L12: who would have to wait in a stint has left it before.
+#[test]
+fn a_stint_is_left_before_a_wait_and_its_spans_stay_locked() {
+    let manager = manager();
+    let mut holder = manager.begin().unwrap();
+    lock(&manager, &mut holder, SpanRef::point(b"x"), RecordMode::Exclusive).unwrap();
+    let mut runner = manager.begin().unwrap();
+    let spans = [(SpanRef::point(b"a").to_owned(), RecordMode::Exclusive)];
+    assert!(stint(&manager, &mut runner, &spans));
+    thread::scope(|scope| {
+        let waiter = scope.spawn(|| {
+            let span = SpanRef::point(b"x");
+            manager.local(&mut runner, INDEX, span, RecordMode::Exclusive, &patient()).unwrap();
+            manager.end(runner);
+        });
+        until_waiting(&manager, 1);
+        // Would wait for ever for a table that is out.
+        let refused = lock(&manager, &mut holder, SpanRef::point(b"a"), RecordMode::Shared);
+        assert_eq!(refused, Err(LockError::WouldWait));
+        lock(&manager, &mut holder, SpanRef::point(b"b"), RecordMode::Shared).unwrap();
+        manager.end(holder);
+        waiter.join().unwrap();
+    });
+    assert_eq!(manager.locks_now(), 0);
+}
+
+/// Whoever asks for what a stint has waits until it ends, asleep if it is long.
+#[test]
+fn a_table_that_is_out_is_waited_for() {
+    let manager = manager();
+    let mut runner = manager.begin().unwrap();
+    assert!(stint(&manager, &mut runner, &[(SpanRef::all().to_owned(), RecordMode::Exclusive)]));
+    let (ended, asked) = (std::sync::atomic::AtomicBool::new(false), AtomicU64::new(0));
+    thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| {
+                let mut owner = manager.begin().unwrap();
+                let span = SpanRef::point(b"k");
+                let at_once = lock(&manager, &mut owner, span, RecordMode::Shared);
+                assert_eq!(at_once, Err(LockError::WouldWait));
+                let soon = Wait { timeout: Some(std::time::Duration::from_millis(3)), ..patient() };
+                let soon = manager.local(&mut owner, INDEX, span, RecordMode::Shared, &soon);
+                assert!(matches!(soon, Err(LockError::Timeout { .. })), "{soon:?}");
+                asked.fetch_add(1, Ordering::SeqCst);
+                manager.local(&mut owner, INDEX, span, RecordMode::Shared, &patient()).unwrap();
+                assert!(ended.load(Ordering::SeqCst));
+                manager.end(owner);
+            });
+        }
+        // Who changes the rules holds nobody else up meanwhile: who asks does not wait for his latches.
+        scope.spawn(|| manager.route(IndexId(INDEX.0 + 1), None));
+        while asked.load(Ordering::SeqCst) < 3 {
+            thread::yield_now();
+        }
+        ended.store(true, Ordering::SeqCst);
+        manager.end(runner);
+    });
+}
+
+/// A request is granted, and the table goes out before the owner has taken note of it: the owner's wait has its limit all the same, and
+/// the lock is released with the owner's others.
+#[test]
+fn a_granted_lock_at_a_table_that_is_out_is_waited_for_as_long_as_for_a_lock() {
+    let (span, mode) = (SpanRef::point(b"k"), RecordMode::Exclusive);
+    // Without and with a lock of its own that is strengthened.
+    let mut ended_late = [false; 2];
+    for round in 0..5_000 {
+        if ended_late == [true; 2] {
+            return;
+        }
+        let manager = manager();
+        manager.route(INDEX, Some(RoutingRule::new(vec![], vec![0])));
+        let [mut holder, mut owner, mut runner] = [(); 3].map(|()| manager.begin().unwrap());
+        let strengthens = round % 2 == 1;
+        let (cancelled, id) = (AtomicBool::new(false), owner.id());
+        let others = if strengthens { RecordMode::Shared } else { mode };
+        lock(&manager, &mut holder, span, others).unwrap();
+        if strengthens {
+            lock(&manager, &mut owner, span, RecordMode::Shared).unwrap();
+        }
+        let outcome = thread::scope(|scope| {
+            let (told, tells) = std::sync::mpsc::channel();
+            let (manager, owner, cancelled) = (&manager, &mut owner, &cancelled);
+            scope.spawn(move || {
+                let wait = Wait { cancelled, ..patient() };
+                let outcome = manager.local(owner, INDEX, span, mode, &wait).map(drop);
+                told.send(outcome).unwrap();
+            });
+            until_waiting(manager, 1);
+            manager.release_all(&mut holder);
+            let goes_out = stint(manager, &mut runner, &[(SpanRef::point(b"a").to_owned(), mode)]);
+            if goes_out {
+                cancelled.store(true, Ordering::SeqCst);
+                manager.interrupt(id);
+            }
+            let outcome = tells.recv_timeout(Duration::from_secs(20));
+            if goes_out {
+                manager.end_stint(&mut runner);
+            }
+            outcome.expect("its wait ends beside the stint")
+        });
+        ended_late[usize::from(strengthens)] |= outcome.is_err();
+        assert!(matches!(outcome, Ok(()) | Err(LockError::Cancelled)), "{outcome:?}");
+        // It goes on, and waits for another lock there.
+        lock(&manager, &mut runner, SpanRef::point(b"m"), mode).unwrap();
+        thread::scope(|scope| {
+            let manager = &manager;
+            let waits =
+                scope.spawn(|| manager.local(&mut owner, INDEX, SpanRef::point(b"m"), mode, &patient()));
+            until_waiting(manager, 1);
+            manager.release_all(&mut runner);
+            assert_eq!(waits.join().unwrap(), Ok(Acquired::New));
+        });
+        assert_eq!(lock(&manager, &mut holder, span, mode), Err(LockError::WouldWait), "it is held still");
+        [holder, owner, runner].into_iter().for_each(|owner| manager.end(owner));
+        assert_eq!(manager.locks_now(), 0);
+    }
+    panic!("the table never went out before its owner had taken note: {ended_late:?}");
+}
+
+/// A request has to wait for a lock. When it comes to be listed its table is out, which is waited for first. What was waited is no longer
+/// than it took.
+#[test]
+fn a_wait_for_a_table_before_a_wait_for_a_lock_is_counted_once() {
+    let manager = manager();
+    manager.route(INDEX, Some(RoutingRule::new(vec![], vec![0])));
+    let [mut holder, mut owner, mut runner] = [(); 3].map(|()| manager.begin().unwrap());
+    let (span, mode) = (SpanRef::point(b"k"), RecordMode::Exclusive);
+    lock(&manager, &mut holder, span, mode).unwrap();
+    assert!(stint(&manager, &mut runner, &[(SpanRef::point(b"a").to_owned(), mode)]));
+    let (before, began) = (manager.waited_ns(&owner), Instant::now());
+    thread::scope(|scope| {
+        let ends = scope.spawn(|| {
+            // More than once: by then it is a wait, and not only a look.
+            while manager.found_out() < 3 {
+                thread::yield_now();
+            }
+            manager.end_stint(&mut runner);
+            until_waiting(&manager, 1);
+            manager.release_all(&mut holder);
+        });
+        manager.wait_for_span(&mut owner, Wanted { index: INDEX, span, mode }, &patient());
+        ends.join().unwrap();
+    });
+    let (waited_ns, took) = (manager.waited_ns(&owner) - before, began.elapsed());
+    assert!(waited_ns <= took.as_nanos() as u64, "{waited_ns} ns of waits in {took:?}");
+    [holder, owner, runner].into_iter().for_each(|owner| manager.end(owner));
+    assert_eq!(manager.locks_now(), 0);
+}
+
+/// A span of two executors is had although one or the other table is out at each moment. And it is had of both by then: it goes
+/// along with its keys wherever they go.
+#[test]
+fn a_span_of_two_executors_is_had_beside_stints_that_always_have_one_of_them() {
+    let other = IndexId(INDEX.0 + 1);
+    let halves = || Some(RoutingRule::new(vec![Key::from(&b"m"[..])], vec![0, 1]));
+    let all_at = |executor| Some(RoutingRule::new(vec![], vec![executor]));
+    for _ in 0..10 {
+        let manager = manager();
+        manager.route(INDEX, halves());
+        manager.route(other, halves());
+        let (is_out, is_had, began) = (AtomicBool::new(false), AtomicBool::new(false), Instant::now());
+        let mut owner = manager.begin().unwrap();
+        thread::scope(|scope| {
+            let (is_out, is_had, manager) = (&is_out, &is_had, &manager);
+            let stints = scope.spawn(move || {
+                let mut runners = [b"a", b"z"].map(|key| (key, manager.begin().unwrap()));
+                let begin = |(key, runner): &mut (&[u8; 1], Owner)| {
+                    let span = SpanRef::point(*key);
+                    let wanted = Wanted { index: other, span, mode: RecordMode::Exclusive };
+                    while !manager.stint(runner, std::iter::once(wanted)) {}
+                };
+                begin(&mut runners[0]);
+                is_out.store(true, Ordering::SeqCst);
+                while !is_had.load(Ordering::SeqCst) && began.elapsed() < Duration::from_secs(60) {
+                    begin(&mut runners[1]);
+                    manager.end_stint(&mut runners[0].1);
+                    // The one that asks has time to find this table in, and the other one out.
+                    thread::sleep(Duration::from_micros(200));
+                    runners.reverse();
+                }
+                manager.end_stint(&mut runners[0].1);
+                runners.into_iter().for_each(|(_, runner)| manager.end(runner));
+            });
+            while !is_out.load(Ordering::SeqCst) {
+                thread::yield_now();
+            }
+            manager.local(&mut owner, INDEX, SpanRef::all(), RecordMode::Exclusive, &patient()).unwrap();
+            is_had.store(true, Ordering::SeqCst);
+            stints.join().unwrap();
+        });
+        assert!(began.elapsed() < Duration::from_secs(60), "it is not had before the stints end");
+        let mut stranger = manager.begin().unwrap();
+        for rule in [halves(), all_at(1), all_at(2), halves()] {
+            manager.route(INDEX, rule);
+            for key in [b"a", b"z"] {
+                let asked = lock(&manager, &mut stranger, SpanRef::point(key), RecordMode::Shared);
+                assert_eq!(asked, Err(LockError::WouldWait));
+            }
+        }
+        [owner, stranger].into_iter().for_each(|owner| manager.end(owner));
+        assert_eq!(manager.locks_now(), 0);
+    }
+}
