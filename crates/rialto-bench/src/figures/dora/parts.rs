@@ -216,7 +216,7 @@ mod tests {
             ("rialto::isolate::manager::LockManager::record", "/x/crates/rialto/src/isolate/manager.rs");
         let release = ("release_all", "crates/rialto/src/isolate/manager.rs");
         let local = ("rialto::isolate::local::LockManager::local", "crates/rialto/src/isolate/local/mod.rs");
-        let commit = ("rialto::txn::Context::commit", "crates/rialto/src/txn/transaction.rs");
+        let commit = ("rialto::txn::Context::commit", "crates/rialto/src/txn/commit.rs");
         let client = ("rialto_bench::driver::client::run", "crates/rialto-bench/src/driver/client.rs");
         let copy = ("__memmove_avx", "");
         let slow = ("lock_slow", "/r/parking_lot-0.12.5/src/raw_mutex.rs");

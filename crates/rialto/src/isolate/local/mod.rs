@@ -13,7 +13,7 @@
 //!
 //! Invariant **L14**: while a transaction runs in parts, a span that one of its owners holds exclusively is not granted to another.
 //! Owners of one transaction do not block each other, but a part does not see what another part does under its lock: a key of a
-//! unique index could be given to two rows. The second owner gets [`LockError::Split`], and the transaction runs again as a whole.
+//! unique index could be given to two rows. The second owner gets [`LockError::Split`](super::wait::LockError::Split), and the transaction runs again as a whole.
 //!
 //! Invariant **L15**: an owner whose wait ends while the lock table is out, which can be for as long as a body runs, leaves its
 //! request listed and marks its own slot: the wait of that number is left, and can be granted no more. Such a request is dropped
