@@ -30,15 +30,6 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("database", &["database", "metrics", "open", "options", "records"]),
 ];
 
-/// Modules that use a room above their own, and which. Takes no new ones.
-const EXCEPTIONS: &[(&str, &str)] = &[
-    ("catalog", "store"),
-    ("catalog::description", "store"),
-    ("catalog::table", "store"),
-    ("commit::apply", "txn"),
-    ("txn::colour", "txn"),
-];
-
 /// Modules that may use all rooms: tests.
 const TESTS: &[&str] = &["arrows", "fuzz", "histories", "traps", "log::virtual_time"];
 
@@ -226,13 +217,5 @@ fn arrows_go_down() {
         }
     }
     assert!(across > 1_000, "only {across} paths lead from room to room: they are not read");
-    let is_exception = |module: &str, used: &str| EXCEPTIONS.contains(&(module, used));
-    let wrong: Vec<_> = up.iter().filter(|(module, used, _)| !is_exception(module, used)).collect();
-    assert!(wrong.is_empty(), "these use a room above their own: {wrong:#?}");
-    let is_needed = |(module, used): &&(&str, &str)| up.iter().any(|it| (it.0, it.1) == (*module, *used));
-    let idle: Vec<_> = EXCEPTIONS.iter().filter(|it| !is_needed(it)).collect();
-    assert!(
-        idle.is_empty(),
-        "these use no room above their own any more, so take them off the list: {idle:?}"
-    );
+    assert!(up.is_empty(), "these use a room above their own: {up:#?}");
 }

@@ -6,8 +6,6 @@ mod prepared_call;
 mod routing;
 mod transaction_server;
 
-pub use prepared_call::PreparedCall;
-
 use std::fmt;
 use std::io::Write;
 use std::path::Path;
@@ -15,11 +13,11 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
+pub use prepared_call::PreparedCall;
+
 use crate::account::ProcedureId;
 use crate::backup::{BackupKind, BackupReport, Destination};
-use crate::catalog::Table;
-use crate::checkpoint::CheckpointReport;
-use crate::checkpoint::Checkpointing;
+use crate::checkpoint::{CheckpointReport, Checkpointing};
 use crate::engine::Runtime;
 use crate::engine::run::{run, take_rest};
 use crate::error::{Error, Result};
@@ -31,9 +29,9 @@ use crate::metrics::Metrics;
 use crate::open::{self, Handle};
 use crate::options::Options;
 use crate::rarely::rarely;
-use crate::recovery::OpenError;
-use crate::recovery::RecoveryReport;
+use crate::recovery::{OpenError, RecoveryReport};
 use crate::reply::Ticket;
+use crate::store::Table;
 use crate::txn::Transaction;
 use crate::txn::core::Core;
 use crate::txn::options::{TxOptions, check_wait};

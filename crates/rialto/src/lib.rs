@@ -51,7 +51,7 @@ pub mod txn;
 
 pub use account::{ProcedureAccount, ProcedureId, ServerTimes, TimeAccount, TimeHistogram};
 pub use backup::{BackupKind, BackupReport};
-pub use catalog::{NewIndex, Table, TableDef};
+pub use catalog::{NewIndex, TableDef};
 pub use checkpoint::Checkpointing;
 pub use commit::Logging;
 pub use commit::colour::COLOUR_RETRIES_MAX;
@@ -71,6 +71,7 @@ pub use records::Records;
 pub use recovery::OpenError;
 pub use reply::{Sent, Ticket};
 pub use row::Record;
+pub use store::Table;
 pub use txn::{
     Canceller, Direction, Fields, IndexEntry, Isolation, KeyBound, RowKey, Savepoint, Scan, ScanMode,
     Transaction, TxOptions,

@@ -12,7 +12,7 @@ use parking_lot::{Mutex, RwLock};
 use self::source::Source;
 use crate::account::{Accounts, ProcedureAccount, ServerTimes};
 use crate::backup::{BackupKind, BackupReport, Backups, Destination, Output, RESTORING, Taking};
-use crate::catalog::{Catalog, Description, Material, first_row_number};
+use crate::catalog::{Description, first_row_number};
 use crate::checkpoint::home::{HOME_FILE, HomeError, HomeFile, NEW_HOME_FILE};
 use crate::checkpoint::image_sums::ImageSums;
 use crate::checkpoint::{CheckpointOptions, CheckpointReport, Checkpointer, Checkpointing, RunLength};
@@ -32,10 +32,10 @@ use crate::recovery::{
     Calls, OpenError, Recovered, Recovery, RecoveryRates, RecoveryReport, Room, memory, recover_either,
     within_memory,
 };
-use crate::store::Storage;
 use crate::store::memory::index::NodePool;
 use crate::store::memory::load_file::LoadFileReader;
 use crate::store::memory::{Budget, Committed, LoadFile, Segments};
+use crate::store::{Catalog, Material, Storage};
 use crate::txn::core::{Contexts, Core, TxDefaults};
 use crate::{canary, seed};
 

@@ -4,10 +4,11 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::ops::ControlFlow;
 
-use crate::catalog::{Table, TableDef};
+use crate::catalog::TableDef;
 use crate::database::Database;
 use crate::error::{Error, Result};
 use crate::row::{self, Record, Schema, WhichIndex};
+use crate::store::Table;
 use crate::txn::{Scan, Transaction};
 
 /// A table by the type of its rows: cheap to clone, good for as long as the table is. Get it by [`Database::records`].

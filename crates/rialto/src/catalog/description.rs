@@ -1,16 +1,9 @@
 //! [`Description`]: all that the system tables say about one table.
 
-use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
-
-use super::row_numbers::RowNumbers;
-use super::table::{TableParts, TableVersion};
 use super::{NewIndex, TableDef, system};
 use crate::error::{Error, Result};
 use crate::ids::{HeapId, IndexId, TableId};
 use crate::row::{Column, INDEXES_MAX, IndexDef, Schema};
-use crate::store::memory::index::{Full, Index, NodePool};
-use crate::store::memory::{Heap, Segments};
 
 /// A table as the system tables describe it.
 #[derive(Debug, Clone, PartialEq)]
@@ -26,14 +19,6 @@ pub(crate) struct Description {
     pub heap: HeapId,
     /// Bodies begin with a hidden row number.
     pub numbered: bool,
-}
-
-/// What tables are built from.
-pub(crate) struct Material<'a> {
-    pub segments: &'a Arc<Segments>,
-    pub nodes: &'a Arc<NodePool>,
-    /// The first hidden row number that was never handed out.
-    pub first_row_number: u64,
 }
 
 /// Refuses a table of more secondary indexes than there may be: each has memory of its own, and each row an entry in it.
@@ -89,21 +74,6 @@ impl Description {
         })
     }
 
-    /// The description of a table that is there.
-    pub fn of_version(version: &TableVersion) -> Description {
-        Description {
-            id: version.id,
-            name: version.name().to_owned(),
-            fill_percent: version.fill_percent,
-            columns: version.schema.stored_columns(),
-            primary_id: version.primary_id,
-            primary_key: version.schema.primary_key().map(<[usize]>::to_vec),
-            indexes: version.schema.indexes().to_vec(),
-            heap: version.heap.id(),
-            numbered: version.numbered,
-        }
-    }
-
     pub fn schema(&self) -> Result<Schema> {
         Schema::stored(
             self.name.clone(),
@@ -111,27 +81,6 @@ impl Description {
             self.primary_key.clone(),
             self.indexes.clone(),
         )
-    }
-
-    /// An empty table of this description.
-    pub fn build(&self, storage: &Material<'_>) -> Result<TableVersion> {
-        let budget = storage.segments.budget();
-        let full = |_: Full| Error::MemoryLimit { used: budget.used(), limit: budget.limit() };
-        let index = || Index::new(storage.nodes.clone()).map(Arc::new).map_err(full);
-        let schema = Arc::new(self.schema()?);
-        Ok(TableVersion::new(TableParts {
-            id: self.id,
-            primary_id: self.primary_id,
-            numbered: self.numbered,
-            fill_percent: self.fill_percent,
-            heap: Arc::new(Heap::new(storage.segments.clone(), self.heap, self.fill_percent)),
-            primary: index()?,
-            secondaries: schema.indexes().iter().map(|_| index()).collect::<Result<_>>()?,
-            numbers: Arc::new(RowNumbers::new(storage.first_row_number)),
-            floor: Arc::new(AtomicU64::new(0)),
-            lineage: Arc::default(),
-            schema,
-        }))
     }
 
     /// The descriptions of the system tables themselves, which no row describes.

@@ -4,9 +4,9 @@ use super::redo::{Operations, Patches};
 use super::tables::TableCache;
 use super::write_set::{WriteKind, WriteSet, body_of, key_of};
 use crate::canary;
-use crate::catalog::TableVersion;
 use crate::ids::Lsn;
 use crate::row::{Key, WhichIndex};
+use crate::store::TableVersion;
 use crate::store::memory::{RecordRef, Segments};
 
 /// An entry of a row in a secondary index.

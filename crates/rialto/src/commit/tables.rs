@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
-use crate::catalog::{NumberShare, NumbersAtHand, TableVersion};
+use crate::catalog::{NumberShare, NumbersAtHand};
 use crate::ids::TableId;
 use crate::opening::{Opening, TableKey};
+use crate::store::TableVersion;
 
 /// A power of two; of tables whose numbers agree in the low bits, one is found at the first look.
 const PLACES: usize = 16;

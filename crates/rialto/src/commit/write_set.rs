@@ -8,11 +8,11 @@ use smallvec::SmallVec;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use super::redo::{Operations, Patches, RecordAt};
-use crate::catalog::TableVersion;
 use crate::ids::{HeapId, IndexId};
 use crate::rarely::rarely;
 use crate::row::WhichIndex;
 use crate::seed;
+use crate::store::TableVersion;
 use crate::store::memory::RecordRef;
 use crate::store::memory::index::Vacancy;
 

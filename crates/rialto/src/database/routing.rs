@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use super::Database;
-use crate::catalog::TableVersion;
 use crate::error::{Error, Result};
 use crate::inside::InBody;
 use crate::isolate::{LockForm, RoutingRule};
 use crate::row::{IntoKey, Key, Value, WhichIndex};
+use crate::store::TableVersion;
 
 impl Database {
     /// How many executors an index's keys are shared out over now; 1 where it is only read, and so all of it belongs to the

@@ -6,10 +6,10 @@ use std::sync::{Arc, Weak};
 use super::action::Target;
 use super::flow::Flow;
 use super::identifier::{self, Given};
-use crate::catalog::{Catalog, Table, TableVersion};
 use crate::error::Result;
 use crate::ids::IndexId;
 use crate::row::{Key, Schema, WhichIndex};
+use crate::store::{Catalog, Table, TableVersion};
 
 /// What an action works on by one version of its table.
 #[derive(Clone)]

@@ -7,9 +7,9 @@ use std::sync::Arc;
 use super::binding::Bindings;
 use super::procedure::{Outputs, Registered};
 use super::{conventional, deterministic};
-use crate::catalog::Catalog;
 use crate::error::Result;
 use crate::row::Value;
+use crate::store::Catalog;
 use crate::txn::Transaction;
 
 /// A registered procedure, and the tables and indexes of its actions as of a version of the catalog.

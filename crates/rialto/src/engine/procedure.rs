@@ -15,9 +15,9 @@ use super::data_oriented::{ActionRuns, Counted, Plan, Plans};
 use super::flow::Flow;
 use super::prepared::Prepared;
 use crate::account::{Accounts, ProcedureId};
-use crate::catalog::{Catalog, Table};
 use crate::error::{Error, Result};
 use crate::row::{Column, ColumnType, Field, Value, ValueRef, WhichIndex};
+use crate::store::{Catalog, Table};
 use crate::txn::core::Core;
 use crate::txn::options::TxOptions;
 

@@ -2,8 +2,9 @@
 
 use std::fmt;
 
-use crate::catalog::{CATALOG_LOCK, Catalog};
+use crate::catalog::CATALOG_LOCK;
 use crate::ids::{IndexId, TableId};
+use crate::store::Catalog;
 
 /// The name of a record lock: a key of an index, whether a record of that key exists or not.
 ///

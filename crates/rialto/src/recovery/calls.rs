@@ -9,8 +9,7 @@ use hashbrown::{HashMap, HashSet};
 use super::catalog::is_system;
 use super::redo::{Redo, Workers, no_record, table_at};
 use super::table::{RedoTable, Scratch};
-use crate::catalog::first_row_number;
-use crate::catalog::{RowNumbers, TableParts, TableVersion};
+use crate::catalog::{RowNumbers, first_row_number};
 use crate::commit::redo::{self, Change};
 use crate::error::{Error, Result};
 use crate::ids::{Lsn, TableId};
@@ -18,6 +17,7 @@ use crate::log::{Packet, PacketKind};
 use crate::row::Key;
 use crate::store::memory::Segments;
 use crate::store::memory::index::{Admit, Insert, NodePool};
+use crate::store::{TableParts, TableVersion};
 use crate::txn::calls::{Call, read_call};
 
 /// What becomes of the calls in a log.

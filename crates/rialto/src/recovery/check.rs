@@ -10,7 +10,6 @@ use super::load::{check_digest, check_image, open_copy};
 use super::{
     Calls, Recovered, Recovery, RecoveryReport, Room, Start, is_of_the_machine, recover_either, within_memory,
 };
-use crate::catalog::TableVersion;
 use crate::checkpoint::home::{
     HOME_FILE, HomeBlock, HomeError, HomeFile, HomeSlot, older_in_force, read_home,
 };
@@ -18,12 +17,12 @@ use crate::checkpoint::image_sums::ImageSums;
 use crate::error::{Error, Result};
 use crate::io::{Caching, Disk};
 use crate::row::{Key, RowView, WhichIndex};
-use crate::store::memory::Committed;
+use crate::store::TableVersion;
 use crate::store::memory::image::backup_name;
 use crate::store::memory::index::Index;
 use crate::store::memory::load_file::load_file_name;
 use crate::store::memory::segments::Copy;
-use crate::store::memory::{RecordRef, SEGMENT_BYTES};
+use crate::store::memory::{Committed, RecordRef, SEGMENT_BYTES};
 
 /// Whether a finding is damage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

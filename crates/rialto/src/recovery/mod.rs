@@ -116,7 +116,6 @@ pub(crate) use self::within_memory::{
     Room, THREADS_MAX, is_of_the_machine, memory, threads_by_default, within_memory,
 };
 use crate::canary;
-use crate::catalog::TableVersion;
 use crate::checkpoint::home::{HOME_FILE, HomeBlock};
 use crate::checkpoint::image_sums::ImageSums;
 pub use crate::checkpoint::recovery_rates::{Cost, RecoveryEstimate, RecoveryRates, RecoveryWork};
@@ -124,10 +123,10 @@ use crate::error::{Error, Result};
 use crate::ids::Lsn;
 use crate::io::{Caching, Disk, Open};
 use crate::log::{self, LogEnd};
+use crate::store::TableVersion;
 use crate::store::memory::index::NodePool;
 use crate::store::memory::load_file::load_file_number;
-use crate::store::memory::{Committed, LoadFile};
-use crate::store::memory::{SEGMENT_BYTES, Segments};
+use crate::store::memory::{Committed, LoadFile, SEGMENT_BYTES, Segments};
 
 /// What a recovery did.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -22,8 +22,7 @@ use super::load::Loaded;
 use super::progress::{Progress, Step, bytes};
 use super::table::{At, Builder, RedoTable, Scratch};
 use super::{Recovery, Start};
-use crate::catalog::first_row_number;
-use crate::catalog::{Description, TableVersion};
+use crate::catalog::{Description, first_row_number};
 use crate::checkpoint::home::HOME_FILE;
 use crate::commit::redo::{self, Change, RedoRecord};
 use crate::error::{Error, Result};
@@ -31,10 +30,10 @@ use crate::ids::{HeapId, Lsn, TableId};
 use crate::io::Disk;
 use crate::log::{LogReader, Packet, PacketKind};
 use crate::row::{self, Key, Nulls};
+use crate::store::TableVersion;
 use crate::store::memory::image::backup_name;
 use crate::store::memory::load_file::LoadFileReader;
-use crate::store::memory::{Committed, LoadFile};
-use crate::store::memory::{SEGMENT_BYTES, SegmentId};
+use crate::store::memory::{Committed, LoadFile, SEGMENT_BYTES, SegmentId};
 
 /// Bytes of a batch.
 const BATCH_BYTES: usize = 64 << 10;

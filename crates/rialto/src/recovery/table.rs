@@ -7,7 +7,7 @@ use super::catalog::senseless;
 use super::indexes::{self, Visit, memory_limit};
 use super::progress::Progress;
 use crate::canary;
-use crate::catalog::{Description, RowNumbers, TableParts, TableVersion};
+use crate::catalog::{Description, RowNumbers};
 use crate::commit::redo::{Change, RedoRecord};
 use crate::error::{Error, Result};
 use crate::ids::{IndexId, Lsn};
@@ -18,6 +18,7 @@ use crate::store::memory::index::{
 };
 use crate::store::memory::segments::{Copy, UNIT_BYTES, UNITS_PER_SEGMENT};
 use crate::store::memory::{Heap, RecordRef, SEGMENT_BYTES, SegmentId, Segments, Unclaimed};
+use crate::store::{TableParts, TableVersion};
 
 /// A table during redo.
 pub(super) struct RedoTable {

@@ -5,9 +5,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 
+use super::Catalog;
 use super::memory::index::NodePool;
 use super::memory::{LoadFile, Segments};
-use crate::catalog::{Catalog, first_row_number};
+use crate::catalog::first_row_number;
 use crate::error::{Error, Result};
 use crate::ids::Lsn;
 use crate::io::Disk;

@@ -2,9 +2,9 @@
 
 use super::*;
 use crate::Error;
-use crate::catalog::AFTER_FOLLOWING;
 use crate::io::MemoryDisk;
 use crate::isolate::LockForm;
+use crate::store::AFTER_FOLLOWING;
 
 fn row(id: i32, code: i64, length: usize) -> [Value; 3] {
     [Value::Int4(id), Value::Int8(code), text(length)]

@@ -5,13 +5,13 @@ use std::hint::cold_path;
 use super::context::Context;
 use super::fields::{Edited, Fields};
 use super::scope::Touch;
-use crate::catalog::ROW_NUMBER_BYTES;
 use crate::commit::redo;
 use crate::commit::write_set::{Effect, Place, Target, Write, WriteKind};
 use crate::error::Result;
 use crate::isolate::RecordMode;
 use crate::rarely::rarely;
 use crate::row::{FieldPatch, Key, WhichIndex};
+use crate::store::ROW_NUMBER_BYTES;
 use crate::store::memory::RecordRef;
 
 /// Whether a field was added to.

@@ -12,15 +12,16 @@ use super::context::Context;
 use super::ddl_state::{DdlChange, DdlState, Part};
 use super::savepoint::SavepointState;
 use super::transaction::Transaction;
-use crate::catalog::description::{Description, Material, check_index_count};
+use crate::catalog::description::{Description, check_index_count};
 use crate::catalog::system::{self, SystemRow};
-use crate::catalog::{CATALOG_LOCK, Table, TableDef, TableParts, TableVersion};
+use crate::catalog::{CATALOG_LOCK, TableDef};
 use crate::commit::redo;
 use crate::commit::write_set::{Place, Write, WriteKind};
 use crate::error::{Error, Result};
 use crate::ids::{HeapId, IndexId, TableId};
 use crate::isolate::{LockMode, LockTarget};
 use crate::row::{IndexDef, IntoKey, Key, WhichIndex, encode, primary_index_name, table_of_primary_index};
+use crate::store::{Material, Table, TableParts, TableVersion};
 
 /// What a transaction may keep of the tables that it defines is so many times what its packet may become
 /// ([`Options::write_set_bytes_max`](crate::Options::write_set_bytes_max)): each change of a table keeps a version of its own until the

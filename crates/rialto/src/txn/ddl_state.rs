@@ -9,16 +9,14 @@ use hashbrown::{HashMap, HashSet};
 use super::bulk_load::Load;
 use super::context::Context;
 use super::loaded_rows::LoadedRows;
-use crate::catalog::{Catalog, CatalogChange, Table, TableVersion};
 use crate::commit::write_set::WriteSet;
 use crate::error::{Error, Result};
 use crate::ids::{HeapId, IndexId, Lsn, TableId};
 use crate::looks::count_look;
 use crate::row::WhichIndex;
-use crate::store::memory::Heap;
-use crate::store::memory::LoadFile;
 use crate::store::memory::index::Index;
-use crate::store::memory::{Committed, image};
+use crate::store::memory::{Committed, Heap, LoadFile, image};
+use crate::store::{Catalog, CatalogChange, Table, TableVersion};
 
 /// A transaction's DDL.
 #[derive(Default)]

@@ -11,10 +11,10 @@ use super::context::Context;
 use super::read::{RowKey, view};
 use super::scan::{Reads, Scan, ScanMode};
 use super::transaction::Transaction;
-use crate::catalog::{Followed, Table};
 use crate::commit::write_set::Place;
 use crate::error::{Error, Result};
 use crate::row::{ColumnRef, Field, IntoKey, RowView, Value, WhichIndex};
+use crate::store::{Followed, Table};
 
 /// A row's entry in an index: what its key there says, and what the row is identified by.
 #[derive(Debug, Clone, Copy)]

@@ -3,10 +3,10 @@
 use std::cell::{Cell, OnceCell};
 use std::hint::cold_path;
 
-use crate::catalog::TableVersion;
 use crate::error::Result;
 use crate::rarely::rarely;
 use crate::row::{ColumnType, FieldPatch, FieldPatches, RowEncoder, RowView, Schema, Value, ValueRef};
+use crate::store::TableVersion;
 use crate::store::memory::{BodyWords, RecordRef};
 
 /// The row that [`Transaction::modify`](super::Transaction::modify) changes: columns are read and set by their

@@ -5,7 +5,6 @@ use std::time::Duration;
 use super::context::Context;
 use super::seek::SlotClaims;
 use crate::canary;
-use crate::catalog::Followed;
 use crate::commit::redo;
 use crate::commit::write_set::{Effect, Place, Target, Write, WriteKind};
 use crate::error::{Error, Result};
@@ -13,6 +12,7 @@ use crate::ids::{IndexId, Lsn};
 use crate::isolate::{Admission, LockForm, LockManager, LockTarget, Owner, RecordMode};
 use crate::rarely::rarely;
 use crate::row::{Key, WhichIndex};
+use crate::store::Followed;
 use crate::store::memory::index::{Admit, Insert, Vacancy};
 use crate::store::memory::{Heap, RecordRef, SEGMENT_BYTES};
 

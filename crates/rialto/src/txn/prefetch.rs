@@ -2,8 +2,8 @@
 
 use super::context::Context;
 use super::transaction::Transaction;
-use crate::catalog::Table;
 use crate::row::{IntoKey, Key, WhichIndex};
+use crate::store::Table;
 use crate::store::memory::index::{Index, LeafAhead};
 use crate::store::memory::{RecordRef, Segments};
 

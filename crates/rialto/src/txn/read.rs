@@ -6,13 +6,14 @@ use super::context::Context;
 use super::scope::Touch;
 use super::transaction::Transaction;
 use crate::canary;
-use crate::catalog::{CATALOG_LOCK, Table, TableVersion};
+use crate::catalog::CATALOG_LOCK;
 use crate::commit::write_set::Place;
 use crate::error::{Error, Result};
 use crate::isolate::{LockForm, LockMode, LockTarget, RecordMode};
 use crate::opening::TableKey;
 use crate::rarely::rarely;
 use crate::row::{IntoKey, Key, Row, RowView, WhichIndex};
+use crate::store::{Table, TableVersion};
 
 /// A row's identity: its primary key's bytes, or its hidden row number's.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]

@@ -9,7 +9,6 @@ use super::scope::Touch;
 use super::seek::Probe;
 use super::transaction::Transaction;
 use crate::canary;
-use crate::catalog::{Followed, Table, TableVersion};
 use crate::commit::write_set::Place;
 use crate::error::{Error, Result};
 use crate::ids::Lsn;
@@ -18,6 +17,7 @@ use crate::row::{IntoKey, Key, RowView, Schema, Value, WhichIndex};
 use crate::store::memory::RecordRef;
 pub use crate::store::memory::index::Direction;
 use crate::store::memory::index::{Batch, Guard, Leaf, More, ScanRange};
+use crate::store::{Followed, Table, TableVersion};
 
 /// Each time that a scan has locked so many more rows one by one, it asks for the table instead.
 const ESCALATE_ROWS: u64 = 4_096;

@@ -5,12 +5,12 @@
 use std::ops::Bound;
 
 use super::context::Context;
-use crate::catalog::Table;
 use crate::error::{Error, Result};
 use crate::ids::TableId;
 use crate::isolate::{RecordMode, SpanRef};
 use crate::opening::TableKey;
 use crate::row::{Key, WhichIndex};
+use crate::store::Table;
 
 /// What is done with what is touched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -11,7 +11,6 @@ use super::context::Context;
 use super::scan::{ByteScan, Reads, ScanScratch};
 use super::scope::Scope;
 use crate::canary;
-use crate::catalog::TableVersion;
 use crate::commit::write_set::Place;
 use crate::error::{Error, Result};
 use crate::ids::{IndexId, Lsn};
@@ -22,6 +21,7 @@ use crate::isolate::{
 use crate::opening::TableKey;
 use crate::rarely::rarely;
 use crate::row::{IntoKey, Key, WhichIndex};
+use crate::store::TableVersion;
 use crate::store::memory::index::{Direction, Found, Leaf, Vacancy};
 use crate::store::memory::{Claims, Heap, RecordRef, Segments};
 use crate::txn::core::Core;

@@ -11,11 +11,11 @@ use super::scan::{ByteScan, Direction, Reads, ScanMode};
 use super::scope::Touch;
 use super::seek::Probe;
 use super::transaction::Transaction;
-use crate::catalog::Table;
 use crate::commit::write_set::Place;
 use crate::error::{Error, Result};
 use crate::isolate::{LockForm, RecordMode, SpanRef};
 use crate::row::{IntoKey, Key, KeyShape, RowView, WhichIndex};
+use crate::store::Table;
 
 impl Transaction<'_> {
     /// Calls `look` with the row that has this key in a unique index, in place. With [`ScanMode::Update`] it is locked

@@ -15,12 +15,12 @@
 
 use super::context::Context;
 use crate::canary;
-use crate::catalog::TableVersion;
 use crate::error::{Error, Result};
 use crate::ids::Lsn;
 use crate::isolate::{LockForm, ThinWord};
 use crate::rarely::rarely;
 use crate::row::WhichIndex;
+use crate::store::TableVersion;
 use crate::store::memory::index::{Found, Leaf};
 use crate::store::memory::{RecordRef, same_version};
 use crate::txn::core::Core;

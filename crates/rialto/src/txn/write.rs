@@ -9,13 +9,13 @@ use super::fields::Fields;
 use super::read::RowKey;
 use super::scope::Touch;
 use super::transaction::Transaction;
-use crate::catalog::Table;
 use crate::commit::redo;
 use crate::commit::write_set::{Effect, Mark, Place, Target, Write, WriteKind};
 use crate::error::{Error, Result};
 use crate::isolate::{LockMode, RecordMode};
 use crate::rarely::rarely;
 use crate::row::{IntoKey, Row, RowView, Schema, Value, ValueRef, WhichIndex, encode, encode_borrowed};
+use crate::store::Table;
 use crate::store::memory::RecordRef;
 
 impl Context {

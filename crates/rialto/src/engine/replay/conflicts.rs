@@ -22,11 +22,11 @@ use hashbrown::HashMap;
 use smallvec::SmallVec;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-use crate::catalog::Catalog;
 use crate::engine::{Action, ActionMode, Flow, IdentifierPart, Procedure, Registered};
 use crate::foreign::catch;
 use crate::inside::InBody;
 use crate::row::{Column, Key, Value, WhichIndex};
+use crate::store::Catalog;
 
 /// Hashes of identifiers; a power of two.
 const SLOTS: usize = 1 << 16;

@@ -6,12 +6,12 @@ use std::sync::{Arc, OnceLock, Weak};
 
 use parking_lot::RwLock;
 
-use super::row_numbers::RowNumbers;
+use super::memory::index::Index;
+use super::memory::{Heap, RecordRef, Segments};
+use crate::catalog::RowNumbers;
 use crate::ids::{IndexId, Lsn, TableId};
 use crate::opening::{Opening, TableKey};
 use crate::row::{Schema, WhichIndex};
-use crate::store::memory::index::Index;
-use crate::store::memory::{Heap, RecordRef, Segments};
 
 /// The bytes before the row in the body of a record that carries its hidden row number.
 pub(crate) const ROW_NUMBER_BYTES: usize = 8;

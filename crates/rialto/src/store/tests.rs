@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
 use super::TableVersion;
-use super::system::LAST_ID;
+use crate::catalog::system::LAST_ID;
 use crate::io::{Disk, MemoryDisk};
 use crate::row::{Column, ColumnType, Value};
 use crate::{
