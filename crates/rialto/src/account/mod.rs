@@ -6,7 +6,8 @@
 //! engine does not have (no inbox, no page, no standby) are `None`, not zero.
 //!
 //! - [`waits`]: what a thread has waited for, from the places deep in the kernel that know no transaction;
-//! - [`blocked`]: what a thread says before it waits for another transaction;
+//! - [`wait_guard`]: what a thread goes through before it waits for another transaction, for the log or for a checkpoint; `latches`: that it holds none
+//!   then;
 //! - [`cells`]: counters, one set for each context and procedure, with one writer each; tickets share a few more;
 //! - [`histogram`]: how the times are spread;
 //! - [`processor`]: what the servers use of processors;
@@ -21,11 +22,12 @@
 //!   ticket (or its future), from the place on. Who only asks whether it is done keeps the time for themselves.
 //! - Transactions that abort are counted, their time is not.
 
-pub(crate) mod blocked;
 mod cells;
 mod histogram;
+pub(crate) mod latches;
 mod procedure;
 pub(crate) mod processor;
+pub(crate) mod wait_guard;
 pub(crate) mod waits;
 
 pub(crate) use cells::Accounts;

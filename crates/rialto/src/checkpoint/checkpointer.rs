@@ -22,8 +22,8 @@ use super::readiness::{Readiness, RecoveryForecast};
 use super::report::{CheckpointReport, CheckpointStats};
 use super::source::{CheckpointSource, Cut, HeldDefinitions, LeftRoom, Uncut};
 use super::sweep::{Pace, Sweep, SweepControl, SweepPolicy, SweepStats};
-use crate::account::blocked::Blocked;
 use crate::account::processor;
+use crate::account::wait_guard::{Awaited, WaitGuard};
 use crate::canary;
 use crate::checkpoint::Checkpointing;
 use crate::error::{Error, Result};
@@ -191,7 +191,7 @@ impl Checkpointer {
     /// The same; `cancelled` ends the wait until it can begin.
     pub fn run_now_unless(&self, cancelled: Option<&AtomicBool>) -> Result<CheckpointReport> {
         // Transactions on their way may have to go on before.
-        let _blocked = Blocked::enter();
+        let _waiting = WaitGuard::enter(Awaited::Checkpoint);
         let _demand = Demand::of(self);
         self.run(cancelled)
     }
@@ -217,7 +217,7 @@ impl Checkpointer {
         cancelled: &AtomicBool,
         take: impl FnOnce(&dyn CheckpointSource, &dyn Fn() -> bool) -> Result<T>,
     ) -> Result<T> {
-        let _blocked = Blocked::enter();
+        let _waiting = WaitGuard::enter(Awaited::Checkpoint);
         let _demand = Demand::of(self);
         let _home = self.lock_home(Some(cancelled))?;
         take(&*self.source, &|| self.control.is_stopped())

@@ -22,7 +22,7 @@ use super::slot::{
 };
 use super::sync::{AtomicBool, AtomicU32, Mutex, MutexGuard, look_a_while};
 use super::wait::{LockError, LockPolicy, Wait};
-use crate::account::blocked::Blocked;
+use crate::account::wait_guard::{Awaited, WaitGuard};
 use crate::ids::{IndexId, TableId};
 use crate::io::Moment;
 use crate::rarely::rarely;
@@ -179,7 +179,7 @@ impl LockManager {
             others.filter_map(|(id, slot)| slot.lending().map(|lending| (id, lending))).collect();
         let since = Instant::now();
         // Some of them may be other executors' that wait for their turn.
-        let _blocked = Blocked::enter();
+        let _waiting = WaitGuard::enter(Awaited::Others);
         loop {
             open.retain(|&(id, lending)| self.slots[id].lending() == Some(lending));
             if open.is_empty() || since.elapsed() >= limit || gives_up() {
@@ -454,7 +454,7 @@ impl LockManager {
         let mut check_interval = self.options.deadlock_check_after;
         let mut next_check = Instant::now() + check_interval;
         // No latch is held here.
-        let mut blocked = None;
+        let mut waiting = None;
         loop {
             match slot.flags() {
                 flags if flags & GRANTED != 0 => return Woke::Granted,
@@ -469,7 +469,7 @@ impl LockManager {
             }
             let now = Instant::now();
             // A look takes a while, too.
-            blocked.get_or_insert_with(Blocked::enter);
+            waiting.get_or_insert_with(|| WaitGuard::enter(Awaited::Lock));
             if now >= next_check {
                 self.find_deadlock(id);
                 check_interval = (check_interval * 4).clamp(Duration::from_millis(1), CHECK_INTERVAL_MAX);

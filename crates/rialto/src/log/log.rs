@@ -28,7 +28,7 @@ use super::{
     PacketKind, Patience,
 };
 use crate::account::processor::ProcessorTime;
-use crate::account::waits::Waiting;
+use crate::account::wait_guard::{Awaited, WaitGuard};
 use crate::io::FOR_EVER;
 use crate::log::log::core::Core;
 use crate::rarely::rarely;
@@ -159,7 +159,7 @@ impl Log {
     #[cold]
     pub(crate) fn wait_for_packet(&self, check: impl Fn() -> Result<()>) -> Result<PacketSlot> {
         let core = &*self.core;
-        let _waiting = Waiting::for_log();
+        let _waiting = WaitGuard::enter(Awaited::LogRoom);
         let until = Instant::now() + core.wait_max;
         let mut waiter = core.freed.join();
         loop {

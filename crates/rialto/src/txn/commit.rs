@@ -3,8 +3,7 @@
 use std::hint::cold_path;
 
 use super::context::Context;
-use crate::account::blocked::Blocked;
-use crate::account::waits::Waiting;
+use crate::account::wait_guard::{Awaited, WaitGuard};
 use crate::canary;
 use crate::commit::{Applied, Applying, Gate, Logging, Placed, Reserved};
 use crate::error::Result;
@@ -65,14 +64,14 @@ impl Context {
     /// as long as the body that happens to have the turn.
     #[cold]
     pub(super) fn leave_turn(&mut self) {
-        self.blocked.get_or_insert_with(Blocked::enter);
+        self.blocked.get_or_insert_with(|| WaitGuard::enter(Awaited::Gate));
     }
 
     /// The commit has ended.
     #[cold]
     pub(super) fn await_turn(&mut self) {
         if let Some(blocked) = self.blocked.take() {
-            drop(Waiting::for_turn(blocked));
+            blocked.end();
         }
     }
 

@@ -15,7 +15,7 @@ use super::savepoint::SavepointState;
 use super::scan::ScanScratch;
 use super::scope::Scope;
 use super::unlocked::UnlockedReads;
-use crate::account::blocked::Blocked;
+use crate::account::wait_guard::WaitGuard;
 use crate::account::waits::Waits;
 use crate::account::{Ledger, ProcedureId};
 use crate::canary;
@@ -99,7 +99,7 @@ pub(crate) struct Context {
     /// Snapshots that its commit was promised room for.
     pub promised: usize,
     /// Its commit has waited, and goes on without its executor's turn.
-    pub(super) blocked: Option<Blocked>,
+    pub(super) blocked: Option<WaitGuard>,
     /// Its commit has passed the gate of [`Definitions`](crate::commit::Definitions), and keeps others there.
     pub(super) defines: bool,
     /// Where hidden row numbers come from.

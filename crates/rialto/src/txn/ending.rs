@@ -3,7 +3,7 @@
 use super::calls::NumberSource;
 use super::context::Context;
 use super::releases::Debt;
-use crate::account::blocked::Blocked;
+use crate::account::wait_guard::WaitGuard;
 use crate::commit::write_set::Mark;
 use crate::isolate::Owner;
 use crate::rarely::rarely;
@@ -96,7 +96,7 @@ impl Context {
             return true;
         }
         !core.locks.release_at_once(owner)
-            && (self.was_refused || Blocked::would_give_turn_away() || !core.locks.release_in_time(owner))
+            && (self.was_refused || WaitGuard::would_give_turn_away() || !core.locks.release_in_time(owner))
     }
 
     /// Returns the context to its pool.

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use smallvec::SmallVec;
 
 use super::context::Context;
-use crate::account::waits::Waiting;
+use crate::account::wait_guard::{Awaited, WaitGuard};
 use crate::commit::Gate;
 use crate::commit::colour::Settled;
 use crate::error::{Error, Result};
@@ -70,7 +70,7 @@ impl Context {
         self.core.commits.in_flight.leave(self.number);
         self.leave_definitions();
         self.leave_turn();
-        let waiting = Waiting::at_gate();
+        let waiting = WaitGuard::enter(Awaited::Gate);
         wait(self);
         drop(waiting);
         self.check_open()

@@ -1,7 +1,7 @@
 //! [`Queues`]: what there is to do for the threads that own executors, and these threads.
 //!
 //! Each thread has a [`Dispatch`], System M's hand-over: one *priority* thread takes tasks off the queue, a group under one
-//! hold of its latch, and runs them one after the other; while one of them waits for a lock or for the log ([`Blocked`](crate::account::blocked::Blocked)) a *standby* thread goes
+//! hold of its latch, and runs them one after the other; while one of them waits for a lock or for the log ([`WaitGuard`](crate::account::wait_guard::WaitGuard)) a *standby* thread goes
 //! on with the next, so that the executor itself never waits. Standbys are hired as they are needed.
 //!
 //! A call whose first locks are not free steps aside: it holds nothing, rests on its queue, and runs again when a call ends that had what it
@@ -25,7 +25,7 @@ use smallvec::SmallVec;
 
 use super::call::Call;
 use super::flight::{Here, Task};
-use crate::account::blocked::{Turns, take_turns};
+use crate::account::wait_guard::{Turns, take_turns};
 use crate::engine::Runtime;
 use crate::engine::servers::dispatch::{Dispatch, Rest, Standing, Waiter};
 use crate::engine::servers::dispatches::Dispatches;

@@ -12,9 +12,8 @@ use super::super::slot::{Owner, Slot, WaitRecord, WaitsFor};
 use super::super::wait::{LockError, LockPolicy, Wait};
 use super::locks::{Answer, Granted, Request};
 use super::routing::Executors;
-use super::{HeldLocal, LOOK_AGAIN, Latch, Strengthened};
-use super::{SpanRef, Wanted};
-use crate::account::blocked::Blocked;
+use super::{HeldLocal, LOOK_AGAIN, Latch, SpanRef, Strengthened, Wanted};
+use crate::account::wait_guard::{Awaited, WaitGuard};
 use crate::canary;
 use crate::ids::IndexId;
 use crate::rarely::rarely;
@@ -194,7 +193,7 @@ impl LockManager {
         mode: RecordMode,
         wait: &Wait<'_>,
     ) -> Result<(), LockError> {
-        let _blocked = Blocked::enter();
+        let _waiting = WaitGuard::enter(Awaited::Lock);
         loop {
             if slot.gives_up() {
                 return Err(LockError::Cancelled);

@@ -12,6 +12,7 @@ use super::super::sync::{AtomicU32, AtomicU64, Condvar, Mutex, MutexGuard, give_
 use super::locks::{Answer, LocalLocks, Look, Request};
 use super::readers::Readers;
 use super::span::SpanRef;
+use crate::account::latches;
 use crate::ids::IndexId;
 
 /// A sleeper looks again so often, whoever forgot to wake it.
@@ -187,7 +188,13 @@ impl DerefMut for Latch<'_> {
     }
 }
 
-impl Latch<'_> {
+impl<'a> Latch<'a> {
+    #[inline(always)]
+    fn of(executor: &'a Executor, table: Taken, how: How) -> Latch<'a> {
+        latches::taken();
+        Latch { executor, table, how }
+    }
+
     /// As the table's, counted.
     #[inline]
     pub fn ask(&mut self, request: Request<'_>) -> Answer {
@@ -205,6 +212,7 @@ impl Latch<'_> {
 impl Drop for Latch<'_> {
     #[inline]
     fn drop(&mut self) {
+        latches::given_back();
         if self.executor.leave(self.how, &self.table) {
             self.executor.wake();
         }
@@ -257,13 +265,13 @@ impl Executor {
         loop {
             let how = How::Alone;
             if let Some(table) = self.enter(how) {
-                return Some(Latch { executor: self, table, how });
+                return Some(Latch::of(self, table, how));
             }
             if self.state.load(Ordering::Relaxed) & OUT != 0 || self.readers.are_there() {
                 return None;
             }
             if let Some(table) = self.wait(how, LOOK_AT_ONCE) {
-                return Some(Latch { executor: self, table, how });
+                return Some(Latch::of(self, table, how));
             }
         }
     }
@@ -271,7 +279,7 @@ impl Executor {
     #[inline]
     fn latch(&self, how: How, limit: Duration) -> Option<Latch<'_>> {
         let table = self.enter(how).or_else(|| self.wait(how, limit))?;
-        Some(Latch { executor: self, table, how })
+        Some(Latch::of(self, table, how))
     }
 
     /// Takes the table out; none if it stays away for about so long.
@@ -337,7 +345,7 @@ impl Executor {
     fn read_among_locks(&self, is_free: impl FnOnce(&mut LocalLocks) -> bool) -> Reading {
         let how = How::BesideReaders;
         let Some(table) = self.come_in(how) else { return Reading::Away };
-        let mut latch = Latch { executor: self, table, how };
+        let mut latch = Latch::of(self, table, how);
         if is_free(&mut latch) { Reading::Yes } else { Reading::Locked }
     }
 

@@ -12,18 +12,18 @@
 //!
 //! What remains are waits for the log, for room in it and for checkpoints: a handle's first write and its commit,
 //! `Database::sync`, `Ticket::wait`, `Database::checkpoint`, a backup. Neither the log nor a checkpoint waits for a body, so these
-//! end, and are part of the time that the body takes (L15). The thread keeps its turn meanwhile ([`Blocked`]): if it left the
+//! end, and are part of the time that the body takes (L15). The thread keeps its turn meanwhile ([`WaitGuard`]): if it left the
 //! turn, it would come back only after the body that took it, and that body would hold up everybody at the executors that are
 //! out. A wait for a transaction of another database is treated like a wait outside of any database: it is part of the body's
 //! time, too.
 //!
-//! [`Blocked`]: crate::account::blocked::Blocked
+//! [`WaitGuard`]: crate::account::wait_guard::WaitGuard
 
 use std::cell::Cell;
 
 use super::super::manager::LockManager;
 use super::super::slot::Owner;
-use crate::account::blocked::keep_turn;
+use crate::account::wait_guard::keep_turn;
 
 #[derive(Debug, Clone, Copy)]
 struct Lease {

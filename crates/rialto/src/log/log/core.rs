@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use parking_lot::{Mutex, MutexGuard};
 
-use crate::account::blocked::Blocked;
 use crate::account::processor::ProcessorTime;
+use crate::account::wait_guard::{Awaited, WaitGuard};
 use crate::io::DiskError;
 use crate::log::files::FileTable;
 use crate::log::freed::Freed;
@@ -244,7 +244,7 @@ impl Core {
             willing_to_wait: patience.willing_to_wait,
             level_1: None,
         };
-        let _blocked = Blocked::enter();
+        let _waiting = WaitGuard::enter(Awaited::Log);
         match self.writer.wait(&committer, place, write) {
             Waited::Durable => Ok(()),
             Waited::Stopped => Err(self.outcome_unknown(lsn)),

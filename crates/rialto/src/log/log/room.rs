@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use super::{ASK_EVERY, Core};
-use crate::account::waits::Waiting;
+use crate::account::wait_guard::{Awaited, WaitGuard};
 use crate::log::line::Standing;
 use crate::{Error, Result};
 
@@ -38,7 +38,7 @@ impl Core {
         if self.promise_before_others(bytes) {
             return Ok(());
         }
-        let _waiting = Waiting::for_log();
+        let _waiting = WaitGuard::enter(Awaited::LogRoom);
         let standing = self.line.join(bytes);
         let ended = self.work_for_room(bytes, &standing, check);
         // Room that was given at the last moment is its own.

@@ -22,7 +22,8 @@ use super::prefetch::prefetch;
 use super::region::{Region, copy_words};
 use super::snapshots::{Snapshots, Stage};
 use super::words::{Words, announce_write};
-use crate::account::waits::Waiting;
+use crate::account::latches;
+use crate::account::wait_guard::LatchWait;
 use crate::canary;
 use crate::ids::{HeapId, Lsn};
 use crate::rarely::rarely;
@@ -167,6 +168,7 @@ impl Drop for Latched<'_> {
     #[inline]
     fn drop(&mut self) {
         self.meta.latch.store(false, Ordering::Release);
+        latches::given_back();
     }
 }
 
@@ -341,6 +343,7 @@ impl Segments {
         if rarely(meta.latch.swap(true, Ordering::Acquire)) {
             self.wait_for_latch(&meta.latch);
         }
+        latches::taken();
         Latched { meta }
     }
 
@@ -359,7 +362,10 @@ impl Segments {
     pub fn try_latch(&self, id: SegmentId) -> Option<Latched<'_>> {
         let meta = self.meta(id);
         // Made only if it is held: it gives the latch back when it is dropped.
-        (!meta.latch.swap(true, Ordering::Acquire)).then(|| Latched { meta })
+        (!meta.latch.swap(true, Ordering::Acquire)).then(|| {
+            latches::taken();
+            Latched { meta }
+        })
     }
 
     /// Sets the dirty bit for one copy: after a failed sweep, and for the copies that recovery did not load.
@@ -665,7 +671,7 @@ impl Segments {
 }
 
 fn wait_for_latch(latch: &AtomicBool) {
-    let _waiting = Waiting::for_latch();
+    let _waiting = LatchWait::begin();
     let backoff = Backoff::new();
     loop {
         while latch.load(Ordering::Relaxed) {

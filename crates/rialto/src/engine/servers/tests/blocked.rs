@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use super::{database_with, until};
-use crate::account::blocked::{Turns, take_turns};
+use crate::account::wait_guard::{Turns, take_turns};
 use crate::commit::Gate;
 use crate::io::MemoryDisk;
 use crate::row::{Column, ColumnType, Value};

@@ -12,7 +12,8 @@
 use crossbeam_utils::Backoff;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::account::waits::Waiting;
+use crate::account::latches;
+use crate::account::wait_guard::LatchWait;
 
 /// The word under a latch; a trait only so that a model checker can put its own in place.
 pub(super) trait Word {
@@ -85,7 +86,7 @@ impl<W: Word> Latch<W> {
     #[cold]
     #[inline(never)]
     fn read_slow(&self) -> Option<u64> {
-        let _waiting = Waiting::for_latch();
+        let _waiting = LatchWait::begin();
         let backoff = Backoff::new();
         loop {
             let word = self.word.load(Ordering::Acquire);
@@ -109,6 +110,7 @@ impl<W: Word> Latch<W> {
         let latched = self.word.compare_exchange(word, word | LATCHED, Ordering::Acquire, Ordering::Relaxed);
         if latched {
             W::fence(Ordering::Release);
+            latches::taken();
         }
         latched
     }
@@ -131,6 +133,7 @@ impl<W: Word> Latch<W> {
         let word = self.word.load(Ordering::Relaxed);
         debug_assert!(word & LATCHED != 0);
         self.word.store((word & !(LATCHED | FREE)) + STEP, Ordering::Release);
+        latches::given_back();
     }
 
     /// Unlatches a node in which nothing was changed that an optimistic reader could mistake: its reads stay good.
@@ -139,6 +142,7 @@ impl<W: Word> Latch<W> {
         let word = self.word.load(Ordering::Relaxed);
         debug_assert!(word & LATCHED != 0);
         self.word.store(word & !LATCHED, Ordering::Release);
+        latches::given_back();
     }
 
     /// Unlatches a node that is freed: readers that still find it begin again at the root.
@@ -146,6 +150,7 @@ impl<W: Word> Latch<W> {
         let word = self.word.load(Ordering::Relaxed);
         debug_assert!(word & LATCHED != 0);
         self.word.store(((word & !(LATCHED | FREE)) + STEP) | FREE, Ordering::Release);
+        latches::given_back();
     }
 
     /// Frees a node whose memory was zeroed, with a word that free nodes had. Only the pool, which owns it, calls this.
@@ -159,6 +164,7 @@ impl<W: Word> Latch<W> {
         let word = self.word.load(Ordering::Relaxed);
         debug_assert!(word & LATCHED == 0);
         self.word.store((word & !FREE) | LATCHED, Ordering::Relaxed);
+        latches::taken();
         W::fence(Ordering::Release);
     }
 
