@@ -68,7 +68,7 @@
 //! ```
 //!
 //! Inside: [`dispatch`] (the request queue, and who runs: the invariants are there), [`mailbox`] (a response queue),
-//! [`forwarder`] (responses that wait for the log), [`executor`], [`blocked`](crate::account::blocked) (how a wait deep in the kernel lets a standby
+//! [`forwarder`] (responses that wait for the log), [`executor`], [`wait_guard`](crate::account::wait_guard) (how a wait deep in the kernel lets a standby
 //! run). `model.rs` checks the first three under a model checker.
 
 pub(super) mod dispatch;
