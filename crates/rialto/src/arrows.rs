@@ -20,7 +20,7 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("store", &["store"]),
     ("log", &["log"]),
     ("isolate", &["isolate"]),
-    ("commit", &["commit", "commit::apply", "txn::colour"]),
+    ("commit", &["commit"]),
     ("reply", &["reply"]),
     ("txn", &["txn"]),
     ("checkpoint", &["checkpoint"]),
