@@ -9,6 +9,7 @@ use std::sync::{Mutex, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use rialto::GroupCommitDesign;
 use rialto::io::Random;
 
 use crate::client::Client;
@@ -26,15 +27,18 @@ impl Settings {
     pub fn any(random: &mut Random) -> Settings {
         let mut words = Vec::new();
         let mut add = |name: &str, values: &[&str]| {
-            if let Some(value) = values.get(random.below(values.len() as u64 + 1) as usize) {
-                words.extend([name.to_owned(), (*value).to_owned()]);
-            }
+            let value = values.get(random.below(values.len() as u64 + 1) as usize);
+            words.extend(value.into_iter().flat_map(|value| [name.to_owned(), (*value).to_owned()]));
+            value.is_some()
         };
         add("--log-bytes-max", &["1048576", "1048576", "2097152", "67108864"]);
         add("--log-writes", &["direct", "direct-sync", "buffered"]);
         add("--log-writes-in-flight", &["1", "2", "3"]);
-        add("--engine", &["data-oriented"]);
-        add("--group-commit", &["commit-lock", "hiber", "adaptive"]);
+        if add("--engine", &["data-oriented"]) {
+            add("--executors", &["1", "2", "7", "500"]);
+        }
+        add("--group-commit", &GroupCommitDesign::ALL.map(GroupCommitDesign::name));
+        add("--group-max", &["1", "3"]);
         add("--backup-copies", &["3"]);
         add("--recovery-within-s", &["0.2"]);
         Settings(words)
