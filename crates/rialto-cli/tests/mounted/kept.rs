@@ -7,14 +7,15 @@ use rialto::io::FaultyDisk;
 
 /// A copy of the disk as the last server found it, which is written to a directory if the test fails.
 pub struct Kept {
-    pub seed: u64,
+    /// What it is kept under.
+    pub name: String,
     pub disk: Option<Arc<FaultyDisk>>,
 }
 
 impl Drop for Kept {
     fn drop(&mut self) {
         let Some(disk) = self.disk.take().filter(|_| std::thread::panicking()) else { return };
-        let to = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("mounted-kept-{}", self.seed));
+        let to = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("mounted-kept-{}", self.name));
         match disk.save(&to) {
             Ok(()) => {
                 println!("the disk as the last server found it is kept: {}", to.join("files").display())

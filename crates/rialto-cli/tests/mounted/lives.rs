@@ -68,7 +68,7 @@ impl Database {
         let mounted =
             Mounted::new(FaultyDisk::new(random.next()), &scratch.path().join("data")).expect("it mounts");
         let boot = Boot::new(scratch.path().join("boot"), &mut random);
-        let kept = Kept { seed, disk: None };
+        let kept = Kept { name: seed.to_string(), disk: None };
         let lost = random.below(LIVES);
         let killed = (lost + 1 + random.below(LIVES - 1)) % LIVES;
         let certain = [(lost, End::PowerLost), (killed, End::Killed)];

@@ -18,6 +18,9 @@
 //!   the time, and no error to the caller. A mount with a seed that is odd knows no `fallocate`, so that the room of files is made by
 //!   such writes, too.
 //!
+//! Steps are drawn for each life (`lives.rs`); and one piece of work ends at each of its steps in turn, by loss of power and by kill
+//! (`turns.rs`).
+//!
 //! The kernel's page cache is passed over: the disk models one. The ring of the log, which is mapped into memory, is the exception: its
 //! pages are the kernel's, outlive a kill, and reach the disk when the kernel writes them. Direct access asks for whole blocks here, as
 //! on other file systems; a write to a file opened with `O_DSYNC` is durable by itself, and makes nothing else durable.
@@ -71,13 +74,15 @@ mod served;
 mod server;
 mod tables;
 mod tally;
+mod turns;
 mod untouched;
 mod work;
 
 use std::path::Path;
 use std::process::Command;
+use std::time::Instant;
 
-use rialto::io::FaultyDisk;
+use rialto::io::{FaultyDisk, Random};
 
 use common::Directory;
 use loop_mount::{Kind, LoopMount};
@@ -139,6 +144,23 @@ fn what_was_acknowledged_is_there_after_each_life() {
     let with_archive = to_the_end > 0 && to_a_place > 0 && to_a_time > 0;
     assert!(databases < ALL_AT_LEAST_ONCE || with_archive, "RIALTO_SEED={seed}: the archive is restored");
     assert!(interrupted > 0 && short > 0, "the mount is reluctant");
+}
+
+#[test]
+fn what_was_acknowledged_is_there_whichever_step_it_ends_in() {
+    if !can_mount() {
+        return;
+    }
+    let mut tally = turns::Tally::default();
+    let until = Instant::now() + Random::test_time_from_environment();
+    let (seed, disks) = for_a_while(|seed| turns::turns(seed, until, &mut tally));
+    let turns::Tally { power_lost, killed, data_oriented, opening, transactions } = tally;
+    println!(
+        "tally: real servers at each step, {disks} prepared disks, {power_lost} losses of power of a real server, \
+         {killed} kills of a real server, {data_oriented} ends of a real server on the data-oriented engine, {opening} while \
+         it opens, {transactions} transactions, RIALTO_SEED={seed}"
+    );
+    assert!(power_lost > 0 && killed > 0, "RIALTO_SEED={seed}: {power_lost} losses of power, {killed} kills");
 }
 
 /// So many databases meet all that there is.

@@ -5,12 +5,13 @@ use std::io::{BufRead, BufReader};
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::{Mutex, mpsc};
+use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use rialto::GroupCommitDesign;
 use rialto::io::Random;
+use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
 
 use crate::client::Client;
 use crate::killer;
@@ -102,8 +103,8 @@ impl Ended {
 
 /// A running server; it is killed when this is dropped.
 pub struct Server {
-    /// Its process, whose end is waited for once.
-    child: Mutex<Child>,
+    /// Its process, which is waited for when it has ended.
+    child: Child,
     number: u32,
     pub address: String,
     said: PathBuf,
@@ -140,7 +141,7 @@ impl Server {
             return Err(Ended { status, said: heard(&said) });
         };
         let number = child.id();
-        Ok(Server { child: Mutex::new(child), number, address, said })
+        Ok(Server { child, number, address, said })
     }
 
     pub fn process(&self) -> u32 {
@@ -152,9 +153,11 @@ impl Server {
             .unwrap_or_else(|error| panic!("{about}: {error}, {}", heard(&self.said)))
     }
 
-    /// Whether it still runs.
+    /// Whether it still runs. It is not waited for: its number stays its own.
     pub fn runs(&self) -> bool {
-        self.child.lock().unwrap().try_wait().expect("it is our child").is_none()
+        let pid = Pid::from_raw(self.number as i32).expect("a child's number is positive");
+        let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+        waitid(WaitId::Pid(pid), options).expect("it is our child").is_none()
     }
 
     /// Kills it, if it still runs.
@@ -174,8 +177,8 @@ impl Server {
 
     /// Waits for its end. No server panics, however it ends, and none has found a damaged copy or anything lost, of which it would warn.
     /// On a slow machine it may warn that a recovery takes longer than it was asked to.
-    pub fn ended(self, about: &str) -> Ended {
-        let status = wait(&mut self.child.lock().unwrap(), &self.said);
+    pub fn ended(mut self, about: &str) -> Ended {
+        let status = wait(&mut self.child, &self.said);
         let said = heard(&self.said);
         let warns = |line: &str| line.contains("warning:") && !line.contains("recovery within");
         assert!(!said.contains("panicked") && !said.lines().any(warns), "{about}: {said}");
@@ -185,9 +188,8 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        let mut child = self.child.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        let _ = child.kill();
-        let _ = child.wait();
+        let _ = self.child.kill();
+        let _ = self.child.wait();
     }
 }
 
