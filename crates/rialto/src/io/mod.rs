@@ -37,7 +37,7 @@ pub(crate) use clock::calendar_ms;
 pub use clock::{Clock, FOR_EVER, Moment, SystemClock, VirtualClock};
 pub use disk::{Caching, DirectoryLock, Disk, File, LOCK_FILE, Open};
 pub use error::{DiskError, DiskResult};
-pub use faulty::{FaultKind, FaultyDisk, TracedStep};
+pub use faulty::{FaultKind, FaultyDisk, Stray, TracedStep};
 pub use file::FileDisk;
 pub use map::SharedMap;
 pub use memory::MemoryDisk;

@@ -12,6 +12,7 @@ mod kept;
 mod options;
 mod restores;
 mod steps;
+mod strays;
 mod told;
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};

@@ -10,6 +10,7 @@ use super::super::disk::assert_aligned;
 use super::super::{Caching, DiskError, DiskResult, File};
 use super::hangs::Hangs;
 use super::inode::{Node, SECTOR_BYTES};
+use super::stray::{Stray, any_part};
 use super::{FaultKind, State, Step, eio, enospc};
 
 /// A handle of the disk that it was opened on: it is down when that disk is, and stays so after a restart.
@@ -117,10 +118,23 @@ impl File for FaultyFile {
         } else {
             (buffer, None)
         };
-        inode.write(written, offset);
+        let is_whole = error.is_none() && step == Step::Whole && !buffer.is_empty();
+        let kind = if is_whole { state.strays(self.folder, &self.name) } else { None };
+        let lost = kind.map(|_| any_part(&mut state.random, offset, buffer.len()));
+        match &lost {
+            Some(lost) => inode.write_but(buffer, offset, lost.clone()),
+            None => inode.write(written, offset),
+        }
         drop(inode);
         if let Some(error) = error {
             return Err(error);
+        }
+        if let Some(lost) = lost {
+            let (part, from) = (&buffer[lost.clone()], offset + lost.start as u64);
+            let is_misdirected = kind == Some(FaultKind::MisdirectedWrite);
+            let landed = is_misdirected.then(|| state.land(self.folder, &self.node, from, part)).flatten();
+            let (step, name, bytes) = (state.steps, self.name.clone(), lost.len() as u64);
+            state.strays.push(Stray { step, name, offset: from, bytes, landed });
         }
         state.finish(step, &self.name, offset, "write")?;
         if self.caching == Caching::DirectSync && !buffer.is_empty() {

@@ -116,6 +116,23 @@ impl Inode {
         }
     }
 
+    /// The same of a write of which a part is lost: there the file keeps what it has, or zeros behind its end.
+    pub(super) fn write_but(&mut self, buffer: &[u8], offset: u64, lost: Range<usize>) {
+        let mut bytes = buffer.to_vec();
+        let from = offset + lost.start as u64;
+        let there = self.length().saturating_sub(from).min(lost.len() as u64) as usize;
+        let lost = &mut bytes[lost];
+        lost.fill(0);
+        assert!(there == 0 || self.read(&mut lost[..there], from), "the file is that long");
+        self.write(&bytes, offset);
+    }
+
+    /// Bytes that the device writes here, though they belong elsewhere.
+    pub(super) fn land(&mut self, part: &[u8], offset: u64) {
+        self.write(part, offset);
+        self.sync_last();
+    }
+
     pub(super) fn set_length(&mut self, length: u64) {
         self.cache.set_length(length);
         self.unsynced.push(Change::SetLength(length));

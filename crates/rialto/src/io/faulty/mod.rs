@@ -41,6 +41,12 @@
 //!   then on no sync of the directory succeeds. *Sync reverts*: the same, but those pages read at once as the device has
 //!   them: some file systems throw away what they could not write.
 //!
+//! **Stray writes** ([`fail`](FaultyDisk::fail) of [`LostWrite`](FaultKind::LostWrite) or
+//! [`MisdirectedWrite`](FaultKind::MisdirectedWrite), [`strays`](FaultyDisk::strays)): whole sectors of a write that is answered, one
+//! behind the other or all of it, do not come to their place, which keeps the bytes that it had, or zeros where the file ended before.
+//! No sync changes that. Those of a misdirected write land in a file of the same directory, on the device at once, as far into a block
+//! as their own place is.
+//!
 //! **Hanging calls** ([`hang`](FaultyDisk::hang)): they come back when they are let go, and go on then.
 //!
 //! **Several directories** ([`directory`](FaultyDisk::directory)): other disks of the same machine. Their steps are counted together, the
@@ -49,8 +55,8 @@
 //! **Trace** ([`trace`](FaultyDisk::trace), [`take_trace`](FaultyDisk::take_trace)). Each step that goes on leaves the disk as it
 //! would be if the power had gone in that step, so that one run of many threads is a crash at each of its steps in turn.
 //!
-//! Not modelled: sectors that decay by themselves ([`damage`](FaultyDisk::damage) does it on demand), writes that land
-//! in the wrong place, a device that lies about a sync, a file system that exposes stale blocks.
+//! Not modelled: sectors that decay by themselves ([`damage`](FaultyDisk::damage) does it on demand), a device that lies about each
+//! sync, a file system that exposes stale blocks.
 
 mod directory;
 mod file;
@@ -58,6 +64,7 @@ mod folder;
 mod hangs;
 mod inode;
 mod saved;
+mod stray;
 #[cfg(test)]
 mod tests;
 mod trace;
@@ -73,6 +80,7 @@ use self::file::FaultyFile;
 use self::folder::Folder;
 use self::hangs::Hangs;
 use self::inode::Node;
+pub use self::stray::Stray;
 pub use self::trace::TracedStep;
 use super::disk::{DIRECTORY, LOCK_FILE, check_map, check_name};
 use super::memory::{FlagLock, is_file, is_map};
@@ -94,6 +102,10 @@ pub enum FaultKind {
     Full,
     /// Writes, also where the file has its blocks (`ENOSPC`).
     FullToOverwrite,
+    /// Writes that are answered, and of which a part is lost: its place keeps what it had.
+    LostWrite,
+    /// The same, and that part is written to another place.
+    MisdirectedWrite,
 }
 
 /// A disk in memory that fails as told, and after a crash has lost what a real disk may lose. Its module states the
@@ -135,6 +147,7 @@ struct State {
     has_speed: bool,
     /// The steps since it was asked for them.
     trace: Option<Vec<TracedStep>>,
+    strays: Vec<Stray>,
 }
 
 #[derive(Debug)]
@@ -261,6 +274,7 @@ impl FaultyDisk {
                 room: None,
                 has_speed: false,
                 trace: None,
+                strays: Vec::new(),
             },
         )
     }
@@ -320,7 +334,8 @@ impl FaultyDisk {
         self.let_go();
     }
 
-    /// The `after + 1`-th next call of this kind on a file whose name begins with `prefix` fails, once.
+    /// The `after + 1`-th next call of this kind on a file whose name begins with `prefix` fails, once; or goes astray, if that is the
+    /// kind.
     pub fn fail(&self, kind: FaultKind, prefix: &str, after: u64) {
         self.inject(kind, prefix, after, false);
     }
@@ -403,7 +418,9 @@ impl FaultyDisk {
         };
         let (power, steps, end, faults) = (Power::On, 0, None, Vec::new());
         let (room, has_speed) = (state.room, state.has_speed);
-        let state = State { random, power, steps, end, faults, folders, boot, room, has_speed, trace: None };
+        let (trace, strays) = (None, Vec::new());
+        let state =
+            State { random, power, steps, end, faults, folders, boot, room, has_speed, trace, strays };
         FaultyDisk::with(self.seed, state).directory(self.number)
     }
 }

@@ -1,5 +1,7 @@
 //! Each clause of the fault model: what must hold in every crash, and canaries that what may be lost is lost in some.
 
+mod stray;
+
 use std::sync::atomic::Ordering;
 
 use super::super::Random;

@@ -51,6 +51,7 @@ impl State {
             room: self.room,
             has_speed: self.has_speed,
             trace: None,
+            strays: Vec::new(),
         }
     }
 

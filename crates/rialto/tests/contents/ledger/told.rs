@@ -30,6 +30,11 @@ impl Numbers {
         *largest = number.max(*largest);
     }
 
+    /// When one larger than this was told of first.
+    fn first_behind(&self, number: i64) -> Option<u64> {
+        self.0.lock().iter().find(|(_, told)| **told > number).map(|(at, _)| *at)
+    }
+
     /// The largest of those that were told of before a step, or a millisecond, began.
     fn before(&self, at: u64) -> i64 {
         self.0.lock().range(..at).map(|(_, number)| *number).max().unwrap_or(0)
@@ -108,6 +113,11 @@ impl Told {
     /// The last one that has to be there after a loss of power in this step.
     pub fn least_before(&self, step: u64) -> i64 {
         self.on_disk.before(step)
+    }
+
+    /// The step behind which an answer first told, with a promise for a loss of power, of one behind this number.
+    pub fn first_told_behind(&self, number: i64) -> Option<u64> {
+        self.on_disk.first_behind(number)
     }
 
     /// The last one that may be there after an end in this step.
