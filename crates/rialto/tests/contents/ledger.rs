@@ -24,8 +24,8 @@ use crate::common::many_seeds::for_a_while_by;
 use clients::{Client, Refusals};
 use contents::{Contents, DEFINER, SIDES, WRITERS, compare, contents, prepare};
 use copies::{Copies, Shelf, Taken, archive_on, has_no_log, plan, restored};
-use kept::{Opening, keep, tell};
-use options::{any_logged_options, any_options, describe};
+use kept::{Interrupted, Opening, keep, tell};
+use options::{any_logged_options, describe};
 use rialto::backup::RestoreTo;
 use rialto::io::{Disk, FaultKind, FaultyDisk, Random};
 use rialto::recovery::check::check;
@@ -371,31 +371,28 @@ fn lives(seed: u64, most_is_defined: bool, tally: &mut Tally) {
             check_contents(&found, &state, about);
         }
         kept.add(copies);
-        let mut power_lost = end == Some(End::PowerLost);
-        if random.chance(1, 3) {
-            // A loss of power during recovery, or just after it (I8).
-            disk.crash_at(disk.steps() + 1 + random.below(30));
-            let options = any_options(&mut random, memory, archive(&disk));
-            if let Ok(db) = Database::open_on(disk.clone(), options) {
-                let _ = db.sync();
-            }
-            if !disk.is_down() {
-                disk.crash();
-            }
-            disk = disk.restart();
-            // Level 1 outlives the process, not the machine; a close has brought all to disk.
-            power_lost |= end.is_some();
-        }
-        if random.chance(1, 3) {
-            sound(&disk, memory, about);
-        }
-        let archived = if archives { kept.restored(&disk, memory, about) } else { None };
-        let (copy, opening) = (disk.copied(), Opening { memory, seed: random.next() });
-        options = opening.options(archive(&disk));
-        let about = &format!("{about}, {end:?}, opened with {}", describe(&options));
+        // A loss of power during recovery, or just after it (I8).
+        let interrupted = random.chance(1, 3).then(|| {
+            let (opening, step) = (Opening { memory, seed: random.next() }, 1 + random.below(30));
+            Interrupted { disk: disk.copied(), opening, end: End::PowerLost, step }
+        });
+        // Level 1 outlives the process, not the machine; a close has brought all to disk.
+        let power_lost = end == Some(End::PowerLost) || interrupted.is_some() && end.is_some();
         let least = told.iter().map(|it| it.least(power_lost)).collect();
         let mut bounds = Bounds::of(&told, least, END);
+        let (mut copy, opening) = (disk.copied(), Opening { memory, seed: random.next() });
+        let about = &format!("{about}, {end:?}");
         let checked = catch_unwind(AssertUnwindSafe(|| {
+            if let Some(interrupted) = &interrupted {
+                disk = interrupted.interrupt(&disk, archive(&disk));
+                copy = disk.copied();
+            }
+            if random.chance(1, 3) {
+                sound(&disk, memory, about);
+            }
+            let archived = if archives { kept.restored(&disk, memory, about) } else { None };
+            options = opening.options(archive(&disk));
+            let about = &format!("{about}, opened with {}", describe(&options));
             let db = Database::open_on(disk.clone(), options.clone())
                 .unwrap_or_else(|error| panic!("{about}: {error}"));
             let found = contents(&db, about);
@@ -410,17 +407,21 @@ fn lives(seed: u64, most_is_defined: bool, tally: &mut Tally) {
             }
             bounds.check(&found.counts, about);
             check_contents(&found, &state, about);
-            (db, found)
+            (db, found, archived)
         }));
-        let found = match checked {
-            Ok((opened, found)) => {
+        let (found, archived) = match checked {
+            Ok((opened, found, archived)) => {
                 db = opened;
-                found
+                (found, archived)
             }
             Err(panic) => {
                 copy.kill();
                 let directories = if archives { 2 } else { 1 };
-                tell(&keep(&copy.restart(), directories, opening, &bounds, std::slice::from_ref(about)));
+                let at = keep(&copy.restart(), directories, opening, &bounds, std::slice::from_ref(about));
+                if let Some(interrupted) = &interrupted {
+                    interrupted.keep(directories, &at);
+                }
+                tell(&at);
                 resume_unwind(panic);
             }
         };

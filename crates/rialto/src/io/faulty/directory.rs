@@ -62,6 +62,16 @@ impl Directory {
         self.current.keys()
     }
 
+    /// The files that have a name on the device.
+    pub(super) fn durable(&self) -> impl Iterator<Item = (&String, &Arc<Node>)> {
+        self.durable.iter()
+    }
+
+    /// The name that the running system knows a file by, if there is one.
+    pub(super) fn name_of(&self, node: &Arc<Node>) -> Option<&String> {
+        self.current.iter().find(|(_, found)| Arc::ptr_eq(found, node)).map(|(name, _)| name)
+    }
+
     /// The bytes that the files have blocks for.
     pub(super) fn reserved(&self) -> u64 {
         self.current.values().map(|node| node.lock().reserved()).sum()

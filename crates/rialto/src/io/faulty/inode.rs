@@ -145,6 +145,31 @@ impl Inode {
         self.reserved = self.reserved.max(length);
     }
 
+    /// What is on the device for certain.
+    pub(super) fn durable_bytes(&self) -> Vec<u8> {
+        let mut bytes = vec![0; self.durable.length() as usize];
+        self.durable.read(&mut bytes, 0);
+        bytes
+    }
+
+    /// A synced file gets these bytes, of which none that it does not have yet is durable.
+    pub(super) fn become_unsynced(&mut self, bytes: &[u8]) {
+        let old = self.durable_bytes();
+        if bytes.len() < old.len() {
+            self.set_length(bytes.len() as u64);
+        } else if bytes.len() > old.len() {
+            self.allocate(bytes.len() as u64);
+        }
+        let sector = SECTOR_BYTES as usize;
+        for (at, new) in bytes.chunks(sector).enumerate() {
+            let from = (at * sector).min(old.len());
+            let old = &old[from..(from + new.len()).min(old.len())];
+            if !(old == new || old.is_empty() && is_zero(new)) {
+                self.write(new, (at * sector) as u64);
+            }
+        }
+    }
+
     /// A sync that succeeds: what was not forgotten is durable.
     pub(super) fn sync(&mut self) {
         if self.unsynced.iter().any(|change| matches!(change, Change::Write { forgotten: true, .. })) {

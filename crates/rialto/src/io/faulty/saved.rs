@@ -1,5 +1,6 @@
 //! A faulty disk as it is, in a real directory: what a failed run leaves behind, to be looked at and recovered again.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::path::Path;
@@ -12,6 +13,8 @@ use super::inode::{Inode, Node};
 use super::{FaultyDisk, Power, SharedMap};
 
 const FILES: &str = "files";
+const DEVICE: &str = "device";
+const NAMES: &str = "names";
 const MAPS: &str = "maps";
 const BOOT: &str = "boot";
 
@@ -27,7 +30,8 @@ impl FaultyDisk {
     }
 
     /// Writes what the running system sees to a new directory: its files under `files`, which is a directory that
-    /// [`FileDisk`](crate::io::FileDisk) opens, its shared maps under `maps`, and the number of its boot.
+    /// [`FileDisk`](crate::io::FileDisk) opens, its shared maps under `maps`, and the number of its boot; and under `device` what is
+    /// durable for certain.
     pub fn save(&self, to: &Path) -> io::Result<()> {
         let state = self.state.lock();
         fs::create_dir_all(to.join(FILES))?;
@@ -39,6 +43,15 @@ impl FaultyDisk {
             node.lock().read(&mut bytes, 0);
             fs::write(to.join(FILES).join(name), bytes)?;
         }
+        fs::create_dir_all(to.join(DEVICE))?;
+        let mut names = String::new();
+        for (name, node) in folder.directory.durable() {
+            fs::write(to.join(DEVICE).join(name), node.lock().durable_bytes())?;
+            if let Some(now) = folder.directory.name_of(node) {
+                names += &format!("{name}\t{now}\n");
+            }
+        }
+        fs::write(to.join(NAMES), names)?;
         for (name, map) in &folder.maps {
             let words = map.as_words().iter();
             let bytes: Vec<u8> = words.flat_map(|word| word.load(Ordering::Relaxed).to_ne_bytes()).collect();
@@ -47,7 +60,8 @@ impl FaultyDisk {
         fs::write(to.join(BOOT), state.boot.to_string())
     }
 
-    /// The disk that [`save`](Self::save) wrote, with power and all of it synced; its choices are those of a seed.
+    /// The disk that [`save`](Self::save) wrote, with power; its choices are those of a seed. What was not synced is not: of each file
+    /// the sectors that the device has otherwise, each change for itself.
     pub fn load(from: &Path, seed: u64) -> io::Result<Arc<FaultyDisk>> {
         let disk = FaultyDisk::new(seed);
         let mut state = disk.state.lock();
@@ -59,15 +73,37 @@ impl FaultyDisk {
             });
             each.collect()
         };
-        for (name, bytes) in named(FILES)? {
+        let mut files: BTreeMap<String, Vec<u8>> = named(FILES)?.into_iter().collect();
+        let names = fs::read_to_string(from.join(NAMES))?;
+        let names: BTreeMap<&str, &str> = names.lines().filter_map(|line| line.split_once('\t')).collect();
+        let directory = &mut state.folders[0].directory;
+        let mut changes = Vec::new();
+        for (name, device) in named(DEVICE)? {
+            let now = names.get(name.as_str()).map(|now| (*now).to_owned());
+            let bytes = now.as_ref().and_then(|now| files.remove(now));
             let mut inode = Inode::default();
-            inode.write(&bytes, 0);
+            inode.write(&device, 0);
             inode.sync();
-            state.folders[0]
-                .directory
-                .change(DirectoryChange::Create { name, node: Arc::new(Node::new(inode)) });
+            inode.become_unsynced(bytes.as_deref().unwrap_or(&device));
+            let node = Arc::new(Node::new(inode));
+            directory.change(DirectoryChange::Create { name: name.clone(), node: node.clone() });
+            changes.extend(match now {
+                Some(now) if now == name => None,
+                Some(now) => Some(DirectoryChange::Rename { from: name, to: now, node }),
+                None => Some(DirectoryChange::Remove { name, node }),
+            });
         }
-        state.folders[0].directory.sync();
+        directory.sync();
+        // Another file may have the name by now: by a rename, which takes it from the one that had it.
+        let is_taken = |name: &String| names.values().any(|now| now == name);
+        changes.retain(|change| !matches!(change, DirectoryChange::Remove { name, .. } if is_taken(name)));
+        changes.sort_by_key(|change| !matches!(change, DirectoryChange::Remove { .. }));
+        for (name, bytes) in files {
+            let mut inode = Inode::default();
+            inode.become_unsynced(&bytes);
+            changes.push(DirectoryChange::Create { name, node: Arc::new(Node::new(inode)) });
+        }
+        changes.into_iter().for_each(|change| directory.change(change));
         for (name, bytes) in named(MAPS)? {
             let map = SharedMap::anonymous(bytes.len())?;
             for (word, bytes) in map.as_words().iter().zip(bytes.chunks_exact(8)) {

@@ -1,5 +1,5 @@
 //! What a failed run leaves behind: the disk that was recovered, the seed of the options that it was opened with, the steps before, and the
-//! ledger. Recovering it again fails again.
+//! ledger. Recovering it again fails again. Where a recovery before was interrupted, what that one found is there, too.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -9,6 +9,7 @@ use rialto::backup::Archive;
 use rialto::io::{FaultyDisk, Random};
 use rialto::{Database, Options};
 
+use super::End;
 use super::contents::{Contents, compare, contents};
 use super::options::any_options;
 use super::told::Bounds;
@@ -17,6 +18,9 @@ use super::told::Bounds;
 pub const VARIABLE: &str = "RIALTO_KEPT";
 const DISK: &str = "disk";
 const LEDGER: &str = "ledger";
+const INTERRUPTED: &str = "interrupted";
+/// An interrupted recovery is begun so often: its threads take turns, and what an end loses is drawn.
+const TRIES: u64 = 40;
 
 /// What a run's database is opened with: so much memory, and options that are drawn from a seed.
 #[derive(Debug, Clone, Copy)]
@@ -31,6 +35,89 @@ impl Opening {
     }
 }
 
+/// A recovery that does not come to its end: the disk that it found, or a copy of it, and where it ends, counted from its first step.
+#[derive(Debug)]
+pub struct Interrupted {
+    pub disk: Arc<FaultyDisk>,
+    pub opening: Opening,
+    pub end: End,
+    pub step: u64,
+}
+
+impl Interrupted {
+    /// Begins it, and ends it in its step, or just behind the opening. What the next recovery finds.
+    pub fn interrupt(&self, disk: &FaultyDisk, archive: Option<Archive>) -> Arc<FaultyDisk> {
+        let at = disk.steps() + self.step;
+        match self.end {
+            End::PowerLost => disk.crash_at(at),
+            End::Killed => disk.kill_at(at),
+        }
+        if let Ok(db) = Database::open_on(disk.directory(0), self.opening.options(archive)) {
+            let _ = db.sync();
+        }
+        if !disk.is_down() {
+            match self.end {
+                End::PowerLost => disk.crash(),
+                End::Killed => disk.kill(),
+            }
+        }
+        disk.restart()
+    }
+
+    /// Keeps it beside what it has left.
+    pub fn keep(&self, directories: usize, beside: &Path) {
+        let to = beside.join(INTERRUPTED);
+        save(&self.disk, directories, &to);
+        let Opening { memory, seed } = self.opening;
+        let power_lost = i64::from(self.end == End::PowerLost);
+        let text =
+            format!("interrupted {power_lost} {}\nmemory {memory}\noptions {}\n", self.step, seed as i64);
+        std::fs::write(to.join(LEDGER), text).unwrap();
+    }
+
+    /// The one that was kept beside this, if one was, and its archive.
+    fn load(beside: &Path, seed: u64) -> Option<(Interrupted, Option<Archive>)> {
+        let from = beside.join(INTERRUPTED);
+        let text = std::fs::read_to_string(from.join(LEDGER)).ok()?;
+        let (disk, archive) = load(&from, seed);
+        let mut it = Interrupted { disk, opening: Opening { memory: 0, seed: 0 }, end: End::Killed, step: 0 };
+        for (what, numbers) in lines(&text) {
+            match (what, &numbers[..]) {
+                ("interrupted", [power_lost, step]) => {
+                    it.end = if *power_lost == 1 { End::PowerLost } else { End::Killed };
+                    it.step = *step as u64;
+                }
+                ("memory", [bytes]) => it.opening.memory = *bytes as u64,
+                ("options", [seed]) => it.opening.seed = *seed as u64,
+                _ => panic!("{what}: not a line of an interrupted recovery"),
+            }
+        }
+        Some((it, archive))
+    }
+}
+
+fn save(disk: &FaultyDisk, directories: usize, to: &Path) {
+    disk.directory(0).save(&to.join(DISK)).expect("the build's own folder can be written");
+    for number in 1..directories {
+        let beside = to.join(format!("directory-{number}"));
+        disk.directory(number).save(&beside).expect("the build's own folder can be written");
+    }
+}
+
+fn load(from: &Path, seed: u64) -> (Arc<FaultyDisk>, Option<Archive>) {
+    let archive = from.join("directory-1");
+    let archive = archive.exists().then(|| Archive::on(FaultyDisk::load(&archive, seed).unwrap()));
+    (FaultyDisk::load(&from.join(DISK), seed).unwrap(), archive)
+}
+
+/// Words, each with its numbers.
+fn lines(text: &str) -> impl Iterator<Item = (&str, Vec<i64>)> {
+    text.lines().map(|line| {
+        let (what, numbers) = line.split_once(' ').expect("a word and numbers");
+        (what, numbers.split(' ').map(|it| it.parse().expect("a number")).collect())
+    })
+}
+
 /// Keeps what was found, in so many directories of the machine, with these lines about how it came about; and says where.
 pub fn keep(
     disk: &FaultyDisk,
@@ -41,11 +128,7 @@ pub fn keep(
 ) -> PathBuf {
     let name = format!("{}-{}", std::process::id(), disk.seed());
     let to = Path::new(env!("CARGO_TARGET_TMPDIR")).join("kept").join(name);
-    disk.save(&to.join(DISK)).expect("the build's own folder can be written");
-    for number in 1..directories {
-        let beside = to.join(format!("directory-{number}"));
-        disk.directory(number).save(&beside).expect("the build's own folder can be written");
-    }
+    save(disk, directories, &to);
     let Opening { memory, seed } = opening;
     let mut text = format!("memory {memory}\noptions {}\n", seed as i64);
     for (writer, (least, most)) in bounds.least.iter().zip(&bounds.most).enumerate() {
@@ -64,15 +147,10 @@ pub fn tell(at: &Path) {
     println!("kept, to be recovered again: {VARIABLE}={} (test a_kept_run_is_judged_again)", at.display());
 }
 
-/// Recovers a kept disk and compares it with its ledger.
+/// Recovers a kept disk and compares it with its ledger. Where a recovery before was interrupted, that is done again, too.
 pub fn judge(from: &Path) {
-    let disk: Arc<FaultyDisk> = FaultyDisk::load(&from.join(DISK), 1).unwrap();
-    let archive = from.join("directory-1");
-    let archive = archive.exists().then(|| Archive::on(FaultyDisk::load(&archive, 1).unwrap()));
     let (mut opening, mut bounds) = (Opening { memory: 0, seed: 0 }, Bounds::default());
-    for line in std::fs::read_to_string(from.join(LEDGER)).unwrap().lines() {
-        let (what, numbers) = line.split_once(' ').expect("a word and numbers");
-        let numbers: Vec<i64> = numbers.split(' ').map(|it| it.parse().expect("a number")).collect();
+    for (what, numbers) in lines(&std::fs::read_to_string(from.join(LEDGER)).unwrap()) {
         match (what, &numbers[..]) {
             ("memory", [bytes]) => opening.memory = *bytes as u64,
             ("options", [seed]) => opening.seed = *seed as u64,
@@ -83,15 +161,24 @@ pub fn judge(from: &Path) {
             ("saw", [writer, number, other, seen]) => {
                 bounds.saw.push((*writer as usize, *number, *other as usize, *seen));
             }
-            _ => panic!("{line}: not a line of a ledger"),
+            _ => panic!("{what}: not a line of a ledger"),
         }
     }
     let about = &from.display().to_string();
-    let db =
-        Database::open_on(disk, opening.options(archive)).unwrap_or_else(|error| panic!("{about}: {error}"));
-    let found = contents(&db, about);
-    bounds.check(&found.counts, about);
-    let mut expected = Contents::default();
-    expected.advance(&found.counts);
-    compare(&found, &expected, about);
+    let judge_one = |disk: Arc<FaultyDisk>, archive: Option<Archive>, about: &str| {
+        let options = opening.options(archive);
+        let db = Database::open_on(disk, options).unwrap_or_else(|error| panic!("{about}: {error}"));
+        let found = contents(&db, about);
+        bounds.check(&found.counts, about);
+        let mut expected = Contents::default();
+        expected.advance(&found.counts);
+        compare(&found, &expected, about);
+    };
+    let (disk, archive) = load(from, 1);
+    judge_one(disk, archive, about);
+    for seed in 0..TRIES {
+        let Some((interrupted, archive)) = Interrupted::load(from, seed) else { return };
+        let disk = interrupted.interrupt(&interrupted.disk, archive.clone());
+        judge_one(disk, archive, &format!("{about}, interrupted again, try {seed}"));
+    }
 }

@@ -12,7 +12,7 @@ use rialto::{Database, LockForm, Options};
 use super::clients::Refusals;
 use super::contents::{Contents, contents, prepare};
 use super::copies::{Copies, Shelf, archive_on};
-use super::kept::{Opening, VARIABLE, judge, keep, tell};
+use super::kept::{Interrupted, Opening, VARIABLE, judge, keep, tell};
 use super::options::{any_logged_options, describe};
 use super::told::{Bounds, END, Told};
 use super::{End, MEMORY, STILL, Work, check_contents, one_of, sound, work};
@@ -117,23 +117,17 @@ impl Run {
     /// Opens what an end has left and checks it; and before that, perhaps, begins a recovery that ends in the same way (I8). A disk
     /// that fails is kept, with what led to it.
     fn check(&mut self, end: End, left: &FaultyDisk, bounds: &Bounds, about: &str, before: &[TracedStep]) {
+        let mut disk = left.restart();
+        let interrupted = self.random.chance(1, 8).then(|| {
+            let (opening, step) = (self.opening(), 1 + self.random.below(30));
+            Interrupted { disk: disk.copied(), opening, end, step }
+        });
         // What is opened here changes the shared maps.
-        let copy = left.copied();
-        let opening = self.opening();
+        let (mut copy, opening) = (disk.copied(), self.opening());
         let checked = catch_unwind(AssertUnwindSafe(|| {
-            let mut disk = left.restart();
-            if self.random.chance(1, 8) {
-                let at = disk.steps() + 1 + self.random.below(30);
-                match end {
-                    End::PowerLost => disk.crash_at(at),
-                    End::Killed => disk.kill_at(at),
-                }
-                drop(Database::open_on(disk.clone(), self.options(&disk)));
-                match end {
-                    End::PowerLost => disk.crash(),
-                    End::Killed => disk.kill(),
-                }
-                disk = disk.restart();
+            if let Some(interrupted) = &interrupted {
+                disk = interrupted.interrupt(&disk, self.archive(&disk));
+                copy = disk.copied();
             }
             if self.random.chance(1, 8) {
                 sound(&disk, self.memory, about);
@@ -149,7 +143,11 @@ impl Run {
         if let Err(panic) = checked {
             let steps = before.iter().map(ToString::to_string);
             let lines: Vec<String> = [about.to_owned()].into_iter().chain(steps).collect();
+            copy.kill();
             let at = keep(&copy.restart(), 1, opening, bounds, &lines);
+            if let Some(interrupted) = &interrupted {
+                interrupted.keep(1, &at);
+            }
             tell(&at);
             resume_unwind(panic);
         }
@@ -264,7 +262,13 @@ fn a_kept_run_is_judged_again() {
     run.disk.kill();
     let bounds = Bounds::of(&told, told.iter().map(|it| it.least(false)).collect(), END);
     let opening = run.opening();
-    let kept = |bounds: &Bounds| keep(&run.disk.copied().restart(), 1, opening, bounds, &[]);
+    let found = run.disk.copied().restart();
+    let interrupted = Interrupted { disk: found.copied(), opening, end: End::Killed, step: 3 };
+    let kept = |bounds: &Bounds| {
+        let at = keep(&found, 1, opening, bounds, &[]);
+        interrupted.keep(1, &at);
+        at
+    };
     let at = kept(&bounds);
     judge(&at);
     std::fs::remove_dir_all(&at).unwrap();
