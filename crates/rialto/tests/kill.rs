@@ -7,6 +7,7 @@
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Write};
 use std::ops::ControlFlow;
+use std::panic::{catch_unwind, resume_unwind};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Mutex;
@@ -27,6 +28,12 @@ const THREADS: u64 = 3;
 const TRANSFERS_MAX: usize = 150_000;
 const DIRECTORY: &str = "RIALTO_KILL_DIRECTORY";
 const ROUND: &str = "RIALTO_KILL_ROUND";
+/// A child has the locks of this process until it runs, so tests that open directories do it one after the other.
+static ALONE: Mutex<()> = Mutex::new(());
+/// Where the directory of a failed round lies, to be examined again.
+const KEPT: &str = "RIALTO_KEPT";
+const FILES: &str = "files";
+const LEDGER: &str = "ledger";
 
 /// All combinations of logging and checkpoints that can recover.
 fn combinations() -> Vec<(Logging, Checkpointing)> {
@@ -191,8 +198,72 @@ fn examine(directory: &Path, acknowledged: &BTreeSet<i64>, about: &str) {
     db.close().unwrap();
 }
 
+fn copy_directory(from: &Path, to: &Path) {
+    let _ = std::fs::remove_dir_all(to);
+    std::fs::create_dir_all(to).unwrap();
+    for entry in std::fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        std::fs::copy(entry.path(), to.join(entry.file_name())).unwrap();
+    }
+}
+
+/// A directory as a killed child has left it, beside the numbers of the transfers that were acknowledged.
+fn keep(directory: &Path, acknowledged: &BTreeSet<i64>, to: &Path) {
+    copy_directory(directory, &to.join(FILES));
+    let lines: Vec<String> = acknowledged.iter().map(i64::to_string).collect();
+    std::fs::write(to.join(LEDGER), lines.join("\n")).unwrap();
+}
+
+/// Examines a copy of what was kept.
+fn examine_again(kept: &Path) {
+    let copy = kept.join("examined");
+    copy_directory(&kept.join(FILES), &copy);
+    let ledger = std::fs::read_to_string(kept.join(LEDGER)).unwrap();
+    let acknowledged = ledger.lines().map(|line| line.parse().expect("a number")).collect();
+    examine(&copy, &acknowledged, &kept.display().to_string());
+}
+
+/// Examines a directory, and keeps it as it was found if that fails.
+fn examine_or_keep(directory: &Path, acknowledged: &BTreeSet<i64>, about: &str) {
+    let name = directory.file_name().expect("it has a name");
+    let kept = Path::new(env!("CARGO_TARGET_TMPDIR")).join("kept").join(name);
+    keep(directory, acknowledged, &kept);
+    if let Err(panic) = catch_unwind(|| examine(directory, acknowledged, about)) {
+        println!(
+            "kept, to be examined again until the machine restarts, which ends the log's ring: {KEPT}={} (test \
+             a_kept_directory_is_examined_again)",
+            kept.display()
+        );
+        resume_unwind(panic);
+    }
+    std::fs::remove_dir_all(&kept).unwrap();
+}
+
+/// That of a round that failed, where one is named; otherwise one that is kept here, and passes only as long as its ledger is true.
+#[test]
+fn a_kept_directory_is_examined_again() {
+    if let Some(kept) = std::env::var_os(KEPT) {
+        return examine_again(Path::new(&kept));
+    }
+    let _alone = ALONE.lock();
+    let directory = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("kept-{}", std::process::id()));
+    let kept = directory.with_extension("kept");
+    prepare(&directory);
+    let mut acknowledged: BTreeSet<i64> =
+        live(&directory, 1, Duration::from_millis(200)).into_iter().collect();
+    keep(&directory, &acknowledged, &kept);
+    examine_again(&kept);
+    acknowledged.insert(i64::MAX);
+    keep(&directory, &acknowledged, &kept);
+    let examined = catch_unwind(|| examine_again(&kept));
+    std::fs::remove_dir_all(&directory).unwrap();
+    std::fs::remove_dir_all(&kept).unwrap();
+    assert!(examined.is_err(), "an answer told of one transfer more than there are");
+}
+
 #[test]
 fn nothing_acknowledged_is_lost_when_the_process_is_killed() {
+    let _alone = ALONE.lock();
     let seed = Random::seed_from_environment();
     let mut random = Random::new(seed);
     let directory = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("kill-{seed}"));
@@ -209,11 +280,8 @@ fn nothing_acknowledged_is_lost_when_the_process_is_killed() {
         }
         let milliseconds = 20 + random.below(400);
         acknowledged.extend(live(&directory, rounds, Duration::from_millis(milliseconds)));
-        examine(
-            &directory,
-            &acknowledged,
-            &format!("RIALTO_SEED={seed}, round {rounds}, in {}", directory.display()),
-        );
+        let about = format!("RIALTO_SEED={seed}, round {rounds}, in {}", directory.display());
+        examine_or_keep(&directory, &acknowledged, &about);
     }
     transfers += acknowledged.len();
     println!(
