@@ -9,6 +9,7 @@ use crate::common::archives::{
     add, archiving, contents, copied, disk_of, full, ids, loaded, plan, refused, restored,
 };
 use crate::common::quiet::{options, put, thing, things};
+use crate::kept_disks::KeptDisks;
 use rialto::backup::{Archive, RestoreTo};
 use rialto::io::{Caching, Disk, FaultyDisk, MemoryDisk, Open};
 use rialto::recovery::check::check;
@@ -42,6 +43,20 @@ struct Life {
     moment: SystemTime,
     at_moment: BTreeSet<i32>,
     rows: BTreeSet<i32>,
+}
+
+impl Life {
+    fn keep(&self, kept: &KeptDisks, name: &str) {
+        kept.add(&format!("archive of the {name}"), &*self.archive);
+        kept.add_files(&format!("backup of the {name}"), vec![("b".to_owned(), self.backup.clone())]);
+    }
+}
+
+/// What both lives have left, if the test fails.
+fn keep_lives(lives: &[Life; 2]) -> KeptDisks {
+    let kept = KeptDisks::default();
+    lives.iter().zip(["first", "second"]).for_each(|(life, name)| life.keep(&kept, name));
+    kept
 }
 
 /// Adds rows before a backup and behind it, and closes.
@@ -90,6 +105,7 @@ fn a_backup_is_restored_with_the_archive_of_its_own_life_alone() {
         for while_open in [false, true] {
             let writes_in_flight = 1 + 2 * (nth as u32 % 2);
             let lives = two_lives(while_open, [(before, after); 2], bytes, writes_in_flight);
+            let _kept = keep_lives(&lives);
             for (life, other) in [(&lives[0], &lives[1]), (&lives[1], &lives[0])] {
                 let (next, time) = (RestoreTo::Place(life.place.next()), RestoreTo::Time(life.moment));
                 let own = |to| ids(&restored(plan(&life.backup, &life.archive, to)).0);
@@ -115,7 +131,9 @@ fn a_backup_is_restored_with_the_archive_of_its_own_life_alone() {
 /// An archive that ends before the backup has nothing that could follow it, whoever's it is. It tells no time.
 #[test]
 fn an_archive_that_ends_before_the_backup_adds_nothing() {
-    let [long, short] = two_lives(false, [(40, 5), (3, 5)], 400, 1);
+    let lives = two_lives(false, [(40, 5), (3, 5)], 400, 1);
+    let _kept = keep_lives(&lives);
+    let [long, short] = lives;
     let (text, code) = refused(plan(&short.backup, &long.archive, RestoreTo::End));
     assert!(text.contains(" is another life's than \"b\"") && code == 3, "{text}");
     let (db, report, _) = restored(plan(&long.backup, &short.archive, RestoreTo::End));
@@ -148,6 +166,9 @@ fn a_home_file_beside_the_log_of_another_life_is_refused() {
                 db.close().unwrap();
                 (contents(&*disk), rows)
             });
+            let kept = KeptDisks::default();
+            kept.add_files("first", lives[0].0.clone());
+            kept.add_files("second", lives[1].0.clone());
             for (own, other) in [(0, 1), (1, 0)] {
                 let is_log = |(name, _): &&(String, Vec<u8>)| name.starts_with("log-0");
                 let with_log_of = |life: usize| {
@@ -194,6 +215,10 @@ fn a_home_file_and_a_backup_without_a_point_are_read() {
     put(&db, 10..20);
     db.close().unwrap();
 
+    let kept = KeptDisks::default();
+    kept.add("archive", &*archive);
+    kept.add("database", &*disk);
+    kept.add_files("backup", vec![("b".to_owned(), backup.clone())]);
     let old = version_2(&backup);
     assert!(old.len() < backup.len());
     let (db, report, _) = restored(plan(&old, &archive, RestoreTo::End));
@@ -283,7 +308,10 @@ fn another_life_of_the_database_does_not_reach_the_archive() {
         }
         let expected = ids(&first);
         first.close().unwrap();
-        let has = contents(&*archive);
+        let (has, kept) = (contents(&*archive), KeptDisks::default());
+        kept.add_files("archive", has.clone());
+        kept.add("first", &*disk);
+        kept.add("second", &*cold);
 
         let second = Database::open_on(cold.clone(), archiving(&archive)).unwrap();
         if with_load {
@@ -354,6 +382,9 @@ fn a_load_file_beside_the_log_of_another_life_is_refused() {
         db.close().unwrap();
     }
     let (own, other) = (contents(&*disk), contents(&*copy));
+    let kept = KeptDisks::default();
+    kept.add_files("first", own.clone());
+    kept.add_files("second", other.clone());
     let with_loads_of = |life: &[(String, Vec<u8>)]| {
         let rest = own.iter().filter(|(name, _)| !is_load(name));
         disk_of(rest.chain(life.iter().filter(|(name, _)| is_load(name))))
@@ -391,7 +422,10 @@ fn a_load_file_of_another_life_does_not_reach_the_archive() {
     load_and_free(&first, 0..400);
     disk.kill();
     drop(first);
-    let has = contents(&*archive);
+    let (has, kept) = (contents(&*archive), KeptDisks::default());
+    kept.add_files("archive", has.clone());
+    kept.add("first", &*disk.copied().restart());
+    kept.add("second", &*copy);
     assert!(has.iter().any(|(name, _)| is_load(name)), "the test's own premise");
     assert!(!has.iter().any(|(name, _)| name.starts_with("log-")), "the test's own premise");
 
@@ -456,12 +490,15 @@ fn does_not_follow(log_bytes_max: u64, expected_text: &str) {
     let expected = ids(&first);
     disk.kill();
     drop(first);
-    let has = contents(&*archive);
+    let (has, kept) = (contents(&*archive), KeptDisks::default());
+    kept.add_files("archive", has.clone());
+    kept.add("first", &*disk.copied().restart());
 
     let second = Database::open_on(copy.clone(), small()).unwrap();
     fill(&second, 500_000, &|| logs(&*copy)[0] > logs(&*archive)[1]);
     assert_eq!(logs(&*copy)[0], "log-0000000003", "the test's own premise");
     second.close().unwrap();
+    kept.add("second", &*copy);
     let second = Database::open_on(copy.clone(), Options { log_bytes_max, ..archiving() }).unwrap();
     let told = second.archive_log().unwrap_err().to_string();
     assert!(

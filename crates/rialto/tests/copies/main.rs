@@ -7,5 +7,6 @@ mod calls_beside_sweeps;
 mod clock_set_back;
 #[path = "../common/mod.rs"]
 mod common;
+mod kept_disks;
 mod lives;
 mod strategies;
