@@ -12,7 +12,8 @@ use rustix::io::{Errno, retry_on_intr};
 use super::disk::{DIRECTORY, LOCK_FILE, assert_aligned, check_map, check_name};
 use super::transfer::{Cut, read_all, write_all};
 use super::{
-    BUFFER_ALIGNMENT, Caching, DirectoryLock, Disk, DiskError, DiskResult, File, Open, Random, SharedMap,
+    AlignedBuffer, BUFFER_ALIGNMENT, Caching, DirectoryLock, Disk, DiskError, DiskResult, File, Open, Random,
+    SharedMap,
 };
 
 /// A data directory on a file system. Files are opened relative to the directory's own handle, so that neither a change
@@ -270,9 +271,23 @@ fn reserve(file: BorrowedFd<'_>, name: &str, bytes: u64) -> DiskResult<()> {
         Err(Errno::OPNOTSUPP | Errno::NOSYS) => {}
         Err(error) => return Err(failed(0, error.into())),
     }
-    // No fallocate here: write zeros behind the end. What lies before it was written in the same way.
-    let zeros = [0; 1 << 16];
-    let from = rustix::fs::fstat(file).map_err(|error| failed(0, error.into()))?.st_size as u64;
+    write_zeros(file, name, bytes)
+}
+
+/// Writes zeros behind the end of a file, so that it has so many bytes and blocks for them. What lies before the end was written in the
+/// same way.
+fn write_zeros(file: BorrowedFd<'_>, name: &str, bytes: u64) -> DiskResult<()> {
+    let failed = |offset: u64, error: io::Error| DiskError::new(name, offset, "allocate", error);
+    let mut from = rustix::fs::fstat(file).map_err(|error| failed(0, error.into()))?.st_size as u64;
+    let flags = rustix::fs::fcntl_getfl(file).map_err(|error| failed(0, error.into()))?;
+    let whole = from.next_multiple_of(BUFFER_ALIGNMENT as u64);
+    if flags.contains(OFlags::DIRECT) && from < whole && from < bytes {
+        // A full disk has cut an earlier attempt off within a block, which the file has. Direct access writes whole ones.
+        let lengthened = retry_on_intr(|| rustix::fs::ftruncate(file, whole));
+        lengthened.map_err(|error| failed(from, error.into()))?;
+        from = whole;
+    }
+    let zeros = AlignedBuffer::zeroed(1 << 16);
     let missing = bytes.saturating_sub(from) as usize;
     let write = |done: usize| {
         let part = &zeros[..zeros.len().min(missing - done)];
@@ -397,6 +412,25 @@ mod tests {
         let _map = disk.map_shared("ring", 1 << 20).unwrap();
         let blocks = fs::metadata(scratch.0.join("ring")).unwrap().blocks();
         assert!(blocks * 512 >= 1 << 20, "{blocks} blocks");
+    }
+
+    #[test]
+    fn zeros_are_written_behind_an_end_within_a_block() {
+        let scratch = Scratch::new("zeros");
+        let disk = FileDisk::create(&scratch.0).unwrap();
+        for flags in [OFlags::empty(), OFlags::DIRECT] {
+            fs::write(scratch.0.join("f"), [7; 5_000]).unwrap();
+            let file = match disk.open_at("f", OFlags::RDWR | flags) {
+                // A file system without direct access.
+                Err(Errno::INVAL) if flags == OFlags::DIRECT => continue,
+                file => file.unwrap(),
+            };
+            write_zeros(file.as_fd(), "f", 4_096).unwrap();
+            assert_eq!(fs::read(scratch.0.join("f")).unwrap(), [7; 5_000]);
+            write_zeros(file.as_fd(), "f", 200_704).unwrap();
+            let expected = [vec![7; 5_000], vec![0; 195_704]].concat();
+            assert!(fs::read(scratch.0.join("f")).unwrap() == expected, "{flags:?}");
+        }
     }
 
     #[test]
