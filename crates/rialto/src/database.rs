@@ -1,6 +1,7 @@
 //! [`Database`]: the way in.
 
 mod calls;
+mod drive;
 mod executors;
 mod prepared_call;
 mod routing;

@@ -66,7 +66,7 @@ pub use ids::{HeapId, IndexId, Lsn, TableId};
 pub use isolate::{LockForm, LockPolicy};
 pub use log::{Durability, GroupCommitDesign, GroupCommitOptions};
 pub use metrics::Metrics;
-pub use options::Options;
+pub use options::{Background, Options};
 pub use records::Records;
 pub use recovery::OpenError;
 pub use reply::{Sent, Ticket};

@@ -2,6 +2,7 @@
 
 mod source;
 
+use crate::Background;
 use std::mem::ManuallyDrop;
 use std::ops::Deref;
 use std::sync::Arc;
@@ -25,7 +26,7 @@ use crate::ids::Lsn;
 use crate::inside::{InBody, check_may_wait};
 use crate::io::{DirectoryLock, Disk, SystemClock};
 use crate::isolate::{LockForm, LockManager, LockOptions};
-use crate::log::{Archiver, Log, LogOptions, PoolOwner};
+use crate::log::{Archiver, Log, LogOptions, LogThreads, PoolOwner};
 use crate::metrics::Metrics;
 use crate::options::Options;
 use crate::recovery::{
@@ -178,10 +179,15 @@ pub(crate) fn open(disk: Arc<dyn Disk>, options: Options) -> Result<Running, Ope
     let clock = Arc::new(SystemClock::new());
     let copies = (found.home, found.sums);
     let checkpointer = Checkpointer::new(core.storage.disk.clone(), clock, copies, source, checkpoints);
-    let hurried = Arc::downgrade(&checkpointer);
-    core.commits
-        .log
-        .when_full(Box::new(move || hurried.upgrade().and_then(|checkpointer| checkpointer.want_room())));
+    let (hurried, background) = (Arc::downgrade(&checkpointer), options.background);
+    core.commits.log.when_full(Box::new(move || {
+        let checkpointer = hurried.upgrade()?;
+        let why_none = checkpointer.want_room();
+        if background == Background::Driven {
+            checkpointer.look();
+        }
+        why_none
+    }));
     let running = Running {
         core,
         runtime,
@@ -230,11 +236,6 @@ fn archive_loads(core: &Core, archiver: &Archiver, which: impl Fn(&LoadFile) -> 
     })
 }
 
-fn choose_checkpoint(checkpointer: &Arc<Checkpointer>, checkpoint: Checkpointing) -> Result<()> {
-    checkpointer.choose(checkpoint);
-    if checkpoint == Checkpointing::None { Ok(()) } else { checkpointer.start() }
-}
-
 pub(crate) fn log_options(options: &Options) -> LogOptions {
     let (defaults, file_bytes) = (LogOptions::default(), LogOptions::file_bytes_under(options.log_bytes_max));
     LogOptions {
@@ -248,6 +249,10 @@ pub(crate) fn log_options(options: &Options) -> LogOptions {
         packet_slots: options.packet_slots(),
         memory_flush_interval: options.memory_flush_interval,
         wait_max: options.log_wait_max,
+        threads: match options.background {
+            Background::Threads => LogThreads::Background,
+            Background::Driven => LogThreads::None,
+        },
         ..defaults
     }
 }
@@ -471,7 +476,27 @@ impl Running {
             let what = "checkpoint None with Options::recovery_within".to_owned();
             return Err(Error::Unsupported { what });
         }
-        choose_checkpoint(&self.checkpointer, checkpoint)
+        self.choose_checkpoint(checkpoint)
+    }
+
+    fn choose_checkpoint(&self, checkpoint: Checkpointing) -> Result<()> {
+        self.checkpointer.choose(checkpoint);
+        match (checkpoint, self.options.background) {
+            (Checkpointing::None, _) | (_, Background::Driven) => Ok(()),
+            (_, Background::Threads) => self.checkpointer.start(),
+        }
+    }
+
+    /// Makes a checkpoint, if one is due, without a thread of its own for it.
+    pub fn look_after_checkpoints(&self) {
+        self.checkpointer.look();
+    }
+
+    /// Has the resource manager do this, if there is one.
+    pub fn with_resources(&self, work: impl FnOnce(&mut ResourceManager)) {
+        if let Some(resources) = &mut *self.resources.lock() {
+            work(resources);
+        }
     }
 
     pub fn recovery(&self) -> Option<&RecoveryReport> {
@@ -504,10 +529,13 @@ impl Running {
             let started = queues.resize(&self.runtime, options.executor_threads);
             started.map_err(|error| OpenError::Io(format!("the threads of executors: {error}")))?;
         }
-        choose_checkpoint(&self.checkpointer, options.checkpoint)?;
+        self.choose_checkpoint(options.checkpoint)?;
         if options.locks == LockForm::Local {
-            let started = ResourceManager::start(self.runtime.clone())
-                .map_err(|error| OpenError::Io(format!("the resource manager's thread: {error}")))?;
+            let started = match options.background {
+                Background::Threads => ResourceManager::start(self.runtime.clone())
+                    .map_err(|error| OpenError::Io(format!("the resource manager's thread: {error}")))?,
+                Background::Driven => ResourceManager::driven(self.runtime.clone()),
+            };
             *self.resources.lock() = Some(started);
         }
         Ok(())

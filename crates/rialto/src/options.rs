@@ -138,6 +138,23 @@ pub struct Options {
     pub progress: Option<Progress>,
     /// Whether a directory without a database becomes one; yes by default.
     pub create: bool,
+    /// Who does what no caller waits for; threads of the database's own by default.
+    pub background: Background,
+}
+
+/// Who does what no caller waits for: log writes of commits at level memory and of tickets, checkpoints that are due, and what follows the
+/// load ([`Options::background`]).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum Background {
+    /// Threads of the database's own.
+    #[default]
+    Threads,
+    /// The caller, by [`Database::drive`](crate::Database::drive). Once it is open, the database starts no thread: each commit that waits for the
+    /// disk writes its group itself, and a transaction that finds no room in the log makes the checkpoint that makes room. So all
+    /// that one thread does with such a database, on a disk that always does the same, is done in the same steps each time. The wakers of
+    /// tickets run in the thread that has written their group, when it holds nothing any more. It goes with no
+    /// [`executor_threads`](Options::executor_threads). An opening uses [`recovery_threads`](Options::recovery_threads) all the same.
+    Driven,
 }
 
 impl Default for Options {
@@ -177,6 +194,7 @@ impl Default for Options {
             recovery_threads: threads_by_default(),
             progress: None,
             create: true,
+            background: Background::default(),
         }
     }
 }
@@ -328,6 +346,12 @@ impl Options {
                 "executor_threads is {} with locks {:?}: executors have lock tables of their own, so give locks Local, or no \
                  threads",
                 self.executor_threads, self.locks
+            ));
+        }
+        if self.executor_threads > 0 && self.background == Background::Driven {
+            return Some(format!(
+                "executor_threads is {} with background Driven, which starts no threads: give none, or background Threads",
+                self.executor_threads
             ));
         }
         if !(1..=60_000).contains(&self.packets_max) {

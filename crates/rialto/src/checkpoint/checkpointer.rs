@@ -298,7 +298,7 @@ impl Checkpointer {
     }
 
     /// Does what is due.
-    pub(super) fn look(&self) {
+    pub(crate) fn look(&self) {
         let (began, failed, redo_start) = {
             let state = self.state.lock();
             if state.strategy == Checkpointing::None {

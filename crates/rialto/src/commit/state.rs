@@ -49,7 +49,7 @@ impl Placed {
         match place() {
             Some(lsn) => Some(Placed { lsn, owes: false, is_alone: true, whole }),
             None => {
-                whole.is_kept();
+                whole.keep();
                 None
             }
         }
@@ -76,7 +76,7 @@ impl Placed {
     #[inline(always)]
     pub fn apply(self, apply: impl FnOnce(Lsn)) -> Applied {
         apply(self.lsn);
-        self.whole.is_kept();
+        self.whole.keep();
         Applied { lsn: self.lsn }
     }
 }
@@ -96,7 +96,7 @@ struct WholeOrNothing;
 
 impl WholeOrNothing {
     #[inline(always)]
-    fn is_kept(self) {
+    fn keep(self) {
         std::mem::forget(self);
     }
 }

@@ -496,6 +496,14 @@ impl Log {
         LogPosition(self.core.ring.released())
     }
 
+    /// Without threads: writes what is queued. What fails stops the log, as ever.
+    pub(crate) fn write_queued(&self) {
+        debug_assert!(!self.core.threaded);
+        if self.core.pool.place().0 > self.core.writer.durable() {
+            self.core.ask_or_write();
+        }
+    }
+
     /// Makes every place taken so far durable on disk.
     pub fn sync(&self) -> Result<()> {
         self.core.sync()

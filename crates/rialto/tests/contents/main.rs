@@ -1,5 +1,6 @@
 //! All that a database holds against a model of it, or against what its clients were told, after each of its ends.
 
+mod by_seed;
 #[path = "../common/mod.rs"]
 mod common;
 mod failing_disks;

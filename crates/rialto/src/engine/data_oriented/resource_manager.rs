@@ -35,7 +35,14 @@ const MARKS_PER_EXECUTOR: usize = 8;
 /// a quarter; and in datasets that are asked for about equally often, when one executor has become busier than the others (the
 /// DORA paper's resource manager, section 4.1.2). Within its bounds it chooses how many executors there are, and how many
 /// threads own them. It has the plans of procedures follow how often their actions abort. It ends when it is dropped.
-pub(crate) struct ResourceManager {
+pub(crate) enum ResourceManager {
+    /// On a thread of its own.
+    OnThread { _thread: ManagerThread },
+    /// Where its caller has it look.
+    Driven(Box<Managing>),
+}
+
+pub(crate) struct ManagerThread {
     stop: Arc<(Mutex<bool>, Condvar)>,
     thread: Option<JoinHandle<()>>,
 }
@@ -59,8 +66,6 @@ impl ResourceManager {
         let stop = Arc::<(Mutex<bool>, Condvar)>::default();
         let told = stop.clone();
         let mut manager = Managing::new(runtime);
-        // What there is already is shared out before anybody comes.
-        manager.sizes.look(&manager.runtime.core);
         let thread = std::thread::Builder::new().name("rialto-resources".to_owned()).spawn(move || {
             let (stop, ended) = &*told;
             let mut stop = stop.lock();
@@ -71,11 +76,24 @@ impl ResourceManager {
                 }
             }
         })?;
-        Ok(ResourceManager { stop, thread: Some(thread) })
+        Ok(ResourceManager::OnThread { _thread: ManagerThread { stop, thread: Some(thread) } })
+    }
+
+    /// Begins without a thread.
+    pub fn driven(runtime: Arc<Runtime>) -> ResourceManager {
+        ResourceManager::Driven(Box::new(Managing::new(runtime)))
+    }
+
+    /// Looks at the tables and at what is asked for now, unless it has a thread for that.
+    pub fn look(&mut self) {
+        match self {
+            ResourceManager::OnThread { .. } => {}
+            ResourceManager::Driven(manager) => manager.look(),
+        }
     }
 }
 
-impl Drop for ResourceManager {
+impl Drop for ManagerThread {
     fn drop(&mut self) {
         *self.stop.0.lock() = true;
         self.stop.1.notify_one();
@@ -87,7 +105,7 @@ impl Drop for ResourceManager {
 }
 
 /// What the manager knows.
-struct Managing {
+pub(crate) struct Managing {
     runtime: Arc<Runtime>,
     sizes: Sizes,
     loads: Loads,
@@ -101,7 +119,9 @@ impl Managing {
     fn new(runtime: Arc<Runtime>) -> Managing {
         let core = &runtime.core;
         let (executors, staff) = (core.locks.executors_in_use(), Staff::new(core));
-        let (sizes, readers) = (Sizes::default(), Readers::default());
+        let (mut sizes, readers) = (Sizes::default(), Readers::default());
+        // What there is already is shared out before anybody comes.
+        sizes.look(core);
         Managing { runtime, sizes, loads: Loads::new(executors), readers, executors, staff }
     }
 

@@ -13,6 +13,9 @@ const ATTEMPT_MAX: Duration = Duration::from_millis(10);
 /// and how long it sleeps after one that has failed.
 const PAUSE: Duration = Duration::from_millis(1);
 
+/// A checkpoint frees what only the one before it needs, and the next one what only that one needs.
+const ATTEMPTS_MAX: u32 = 3;
+
 impl Core {
     /// Counts `bytes` of stream as promised if prepared files hold them.
     pub(super) fn promise(&self, bytes: u64) -> bool {
@@ -65,6 +68,8 @@ impl Core {
         let mut short = None;
         // Why there is no file, and why there will be none, as far as either is known.
         let mut attempted: Option<(Option<String>, Option<String>)> = None;
+        // Without threads nobody else makes room, but this caller itself, by a checkpoint between two attempts.
+        let mut attempts_left = if self.when_full.get().is_some() { ATTEMPTS_MAX } else { 1 };
         let until = Instant::now() + self.wait_max;
         loop {
             while !standing.come_forward(until.min(Instant::now() + ASK_EVERY)) && Instant::now() < until {
@@ -77,7 +82,7 @@ impl Core {
             check()?;
             let is_late = Instant::now() >= until;
             if let Some((problem, hopeless)) = attempted.take()
-                && (is_late || problem.is_some() && !self.threaded)
+                && (is_late || problem.is_some() && !self.threaded && attempts_left == 0)
             {
                 let reason = match (problem, hopeless) {
                     (None, _) => "the next log file is not ready yet; try again".to_owned(),
@@ -87,6 +92,7 @@ impl Core {
                 return Err(Error::LogFull { reason });
             }
             let problem = self.prepare_for(bytes);
+            attempts_left -= u32::from(problem.is_some() && attempts_left > 0);
             self.gather_now();
             self.give_room();
             if standing.is_given() {
