@@ -30,7 +30,7 @@ use kernel::Tables;
 use observed::{Attempt, Clock, End, Life};
 use parking_lot::Mutex;
 use rialto::io::{FaultyDisk, MemoryDisk, Random};
-use rialto::{Database, Logging, Options, TransactionServer, TransactionServerOptions};
+use rialto::{Database, Options, TransactionServer, TransactionServerOptions};
 use space::Space;
 
 /// What all histories of a suite come to beside their attempts.
@@ -60,9 +60,7 @@ fn work(
 ) -> Vec<Attempt> {
     let (tables, &History { ref clock, space, counts }) = (Tables::of(db), history);
     let defined = &counts.defined;
-    if options.logging != Logging::Transaction {
-        notes.use_own_versions();
-    }
+    notes.begin();
     let standbys =
         TransactionServerOptions { queue: 1 + random.below(8) as usize, standbys: random.below(4) as usize };
     let server = TransactionServer::start(db, &standbys).unwrap();
@@ -159,9 +157,9 @@ fn lives(seed: u64, counts: &Counts) -> (Vec<Life>, String) {
     let space = Space::any(&mut random);
     let mut about = format!("RIALTO_SEED={seed}, {space:?}");
     let (history, mut lives) = (History { clock: Clock::default(), space, counts }, Vec::<Life>::new());
-    let (mut first, mut end) = (space.first(), End::Closed);
+    let (mut first, mut end, mut last_notes) = (space.first(), End::Closed, Notes::default());
     for life in 0..3 {
-        let (mut options, notes) = (lasting_options(&mut random), Arc::new(Notes::default()));
+        let (mut options, notes) = (lasting_options(&mut random), Arc::new(last_notes.of_next_life()));
         options.procedures = calls::procedures(&notes);
         about = format!("{about}\n life {life}: {}", describe(&options));
         let db = open_again(&mut disk, &options, end, &mut random);
@@ -186,10 +184,11 @@ fn lives(seed: u64, counts: &Counts) -> (Vec<Life>, String) {
         end_now(&disk, end);
         about = format!("{about}, {end:?}");
         lives.push(Life { first: first.clone(), attempts, end, last: None });
+        last_notes = notes.of_next_life();
         disk = disk.restart();
     }
     let mut options = options(&mut random);
-    options.procedures = calls::procedures(&Arc::new(Notes::default()));
+    options.procedures = calls::procedures(&Arc::new(last_notes));
     let db = open_again(&mut disk, &options, end, &mut random);
     if let Some(before) = lives.last_mut() {
         before.last = Some(kernel::state(&db));

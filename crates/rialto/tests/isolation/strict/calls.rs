@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 use rialto::io::Random;
 use rialto::row::{ColumnType, Value};
 use rialto::{Action, Arguments, Error, Flow, KeyBound, Outputs, Procedure, Result, Scan};
@@ -35,19 +35,30 @@ struct Noted {
     versions: u64,
 }
 
-/// What the actions of all calls saw and wrote. A call gives back the numbers of the notes of the run that counts; what other runs
-/// noted is of nobody's attempt. So that their versions are known to no checker, each run has versions of its own, except where
-/// recovery runs calls again: there a step has the same version in each run.
+/// The last version that a call's step has had, by the call and the step.
+type Given = RwLock<HashMap<(u64, usize), Version>>;
+
+/// What the actions of all calls saw and wrote in one life. A call gives back the numbers of the notes of the run that counts; what other
+/// runs noted is of nobody's attempt. So that their versions are known to no checker, each run has versions of its own.
+///
+/// Where recovery runs a call again it has to come to what its committed run came to. That was its last one: a call runs again only when
+/// the run before has been given up. So recovery's run has the versions of the last run.
 #[derive(Default)]
 pub struct Notes {
     all: Mutex<HashMap<u64, Noted>>,
-    own_versions: AtomicBool,
+    given: Arc<Given>,
+    is_open: AtomicBool,
 }
 
 impl Notes {
-    /// From now on no call is logged that recovery would run again.
-    pub fn use_own_versions(&self) {
-        self.own_versions.store(true, Ordering::SeqCst);
+    /// Those of the next life, whose recovery runs calls of earlier ones.
+    pub fn of_next_life(&self) -> Notes {
+        Notes { given: self.given.clone(), ..Notes::default() }
+    }
+
+    /// Calls of this life begin. All that ran before were run by recovery.
+    pub fn begin(&self) {
+        self.is_open.store(true, Ordering::SeqCst);
     }
 
     fn note(&self, call: u64, step: usize, event: Event, outputs: &mut Outputs) {
@@ -58,14 +69,18 @@ impl Notes {
     }
 
     fn version(&self, call: u64, step: usize) -> Version {
-        if !self.own_versions.load(Ordering::SeqCst) {
-            return call * VERSIONS_EACH + step as u64;
+        if !self.is_open.load(Ordering::SeqCst) {
+            let given = self.given.read().get(&(call, step)).copied();
+            return given.expect("what is run again has run before");
         }
         let mut all = self.all.lock();
         let noted = all.entry(call).or_default();
         assert!(noted.versions < VERSIONS_EACH, "a call has numbers for its writes");
         noted.versions += 1;
-        call * VERSIONS_EACH + noted.versions - 1
+        let version = call * VERSIONS_EACH + noted.versions - 1;
+        drop(all);
+        self.given.write().insert((call, step), version);
+        version
     }
 
     /// What this run has noted for a step so far.

@@ -297,7 +297,12 @@ fn reads_of_what_was_aborted_or_undone_are_refused() {
         Made::with_rows().aborts(change(X, &[v(1), v(3)])).then(vec![read(X, &[v(1), v(3)])]),
     );
     let undone = vec![Event::Savepoint, read(X, &[v(1)]), put(X, &[v(1), v(3)]), Event::RolledBack];
-    refused("read of what was undone", Made::with_rows().then(undone).then(vec![read(X, &[v(1), v(3)])]));
+    refused(
+        "read of what was undone",
+        Made::with_rows().then(undone.clone()).then(vec![read(X, &[v(1), v(3)])]),
+    );
+    let by_itself = [undone, vec![read(X, &[v(1), v(3)])]].concat();
+    refused("read of what the attempt itself has undone", Made::with_rows().then(by_itself));
 }
 
 #[test]

@@ -10,9 +10,8 @@ use std::fmt::Write as _;
 use adya::{Opts, Valid, Workload};
 
 use super::keys::Keys;
-use super::observed::{Attempt, Event, Key, Life, Outcome, State, Version};
+use super::observed::{Attempt, Event, Key, Life, Outcome, Row, State, Version};
 use super::scans::By;
-use super::walk::walk;
 
 /// The lines of a history, each with its time.
 #[derive(Default)]
@@ -68,35 +67,57 @@ impl Absences {
     }
 }
 
-/// All that an attempt did; `undone` are versions that it took back itself.
-fn operations(attempt: &Attempt, undone: &[Version], keys: &Keys) -> Operations {
+/// The writes that an attempt took back itself, by version: the key, and the position of the rollback among the attempt's events.
+fn taken_back(events: &[Event]) -> BTreeMap<Version, (Key, usize)> {
+    let (mut standing, mut savepoints, mut taken) = (Vec::new(), Vec::new(), BTreeMap::new());
+    for (at, event) in events.iter().enumerate() {
+        match event {
+            Event::Put { key, row: Row { versions, .. } } | Event::Removed { key, versions } => {
+                standing.push((*versions.last().expect("its own"), *key));
+            }
+            Event::Savepoint => savepoints.push(standing.len()),
+            Event::Released => drop(savepoints.pop()),
+            Event::RolledBack => {
+                let kept = savepoints.pop().expect("a savepoint to roll back to");
+                taken.extend(standing.drain(kept..).map(|(version, key)| (version, (key, at))));
+            }
+            _ => {}
+        }
+    }
+    taken
+}
+
+/// All that an attempt did, but for writes that it took back itself.
+fn operations(attempt: &Attempt, undone: &BTreeMap<Version, (Key, usize)>, keys: &Keys) -> Operations {
     let (mut operations, mut absences) = (Operations::default(), Absences::default());
-    // Versions that the attempt itself has rolled back are in no list that another attempt may see; their appends are told as those of a
-    // failed transaction. The list of a key that no attempt has written is the same for all.
-    let is_told = |key: Key, versions: &[Version]| {
-        keys.is_written(key) && !versions.iter().any(|version| undone.contains(version))
+    // The appends of versions that the attempt itself rolls back are told as those of a failed transaction, which nobody may see: so what
+    // the attempt saw of them before the rollback is not told, but what it saw behind it is. The list of a key that no attempt has
+    // written is the same for all.
+    let is_told = |key: Key, versions: &[Version], at: usize| {
+        let is_to_go = |version| undone.get(version).is_some_and(|(_, rollback)| at < *rollback);
+        keys.is_written(key) && !versions.iter().any(is_to_go)
     };
-    let read = |key: Key, versions: &[Version], operations: &mut Operations| {
-        if is_told(key, versions) {
+    let read = |key: Key, versions: &[Version], at: usize, operations: &mut Operations| {
+        if is_told(key, versions, at) {
             operations.read(key, versions);
         }
     };
-    for event in &attempt.events {
+    for (at, event) in attempt.events.iter().enumerate() {
         match event {
-            Event::Read { key, seen: Some(row) } => read(*key, &row.versions, &mut operations),
+            Event::Read { key, seen: Some(row) } => read(*key, &row.versions, at, &mut operations),
             Event::Read { key, seen: None } => {
                 absences.missed.insert(*key, true);
                 absences.told(*key, &mut operations);
             }
             Event::Grave { key, versions } => {
-                if is_told(*key, versions) {
+                if is_told(*key, versions, at) {
                     absences.graves.insert(*key, versions.clone());
                     absences.told(*key, &mut operations);
                 }
             }
             Event::Scan { table, predicate, seen } => {
                 for (id, row) in seen {
-                    read(Key { table: *table, id: *id }, &row.versions, &mut operations);
+                    read(Key { table: *table, id: *id }, &row.versions, at, &mut operations);
                 }
                 if predicate.by == By::Id {
                     let given: BTreeSet<i32> = seen.iter().map(|(id, _)| *id).collect();
@@ -109,14 +130,14 @@ fn operations(attempt: &Attempt, undone: &[Version], keys: &Keys) -> Operations 
             Event::Put { key, row } => {
                 absences.forget(*key);
                 let version = *row.versions.last().expect("its own");
-                if !undone.contains(&version) {
+                if !undone.contains_key(&version) {
                     operations.append(*key, version);
                 }
             }
             Event::Removed { key, versions } => {
                 absences.forget(*key);
                 let version = *versions.last().expect("its own");
-                if !undone.contains(&version) {
+                if !undone.contains_key(&version) {
                     operations.append(*key, version);
                 }
             }
@@ -143,12 +164,8 @@ impl Lines {
 
     /// `spares`: whether what the attempt did is to be there for good.
     fn attempt(&mut self, attempt: &Attempt, keys: &Keys, spared: bool) {
-        let takes_back = attempt.events.iter().any(|event| matches!(event, Event::RolledBack));
-        let undone = if takes_back { walk(attempt, keys).undone } else { Vec::new() };
-        let undone: Vec<(Key, Version)> =
-            undone.iter().map(|it| (it.key, *it.versions.last().expect("its own"))).collect();
-        let versions: Vec<Version> = undone.iter().map(|(_, version)| *version).collect();
-        let operations = operations(attempt, &versions, keys);
+        let undone = taken_back(&attempt.events);
+        let operations = operations(attempt, &undone, keys);
         let (began, ended) = (attempt.began, attempt.ended.unwrap_or(u64::MAX));
         let kind = match attempt.outcome {
             Outcome::Committed { .. } if spared => "ok",
@@ -158,7 +175,7 @@ impl Lines {
         self.push(kind, began, ended, &operations);
         if !undone.is_empty() {
             let mut failed = Operations::default();
-            undone.iter().for_each(|(key, version)| failed.append(*key, *version));
+            undone.iter().for_each(|(version, (key, _))| failed.append(*key, *version));
             self.push("fail", began, ended, &failed);
         }
     }
