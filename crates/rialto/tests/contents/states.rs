@@ -1,23 +1,25 @@
 //! A client whose transactions draw definitions, rows and savepoints, as closures and as calls; and threads of such clients. After each
-//! end of the machine or of the process the database is what one of the client's transactions left, by each index, however it is
-//! opened and by however many threads it is recovered; and so is what is restored from its backups and its archive.
+//! end of the machine or of the process the database is what one of the client's transactions left, or the threads' transactions up to
+//! some place, by each index, however it is opened and by however many threads it is recovered; and so is what is restored from its
+//! backups and its archive. What transactions leave is known by what their operations were told, in a model of plain maps.
 
 mod drawn;
+mod model;
 
+use std::collections::BTreeSet;
 use std::io::Cursor;
-use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::common::seeds::for_a_while;
-use drawn::{Client, DONE, prepare, procedures};
+use drawn::{Client, prepare, procedures};
+use model::{Contents, Effect, Records};
 use parking_lot::Mutex;
 use rialto::backup::{Archive, Backup, Restore, restore};
 use rialto::io::{Disk, FaultyDisk, MemoryDisk, Random};
 use rialto::recovery::check::check;
-use rialto::row::WhichIndex;
 use rialto::{
-    BackupKind, Checkpointing, Database, Durability, Error, LockForm, Logging, Options, Scan, TxOptions,
+    BackupKind, Checkpointing, Database, Durability, Error, LockForm, Logging, Lsn, Options, TxOptions,
 };
 
 /// Plenty, and so little that transactions meet the bound.
@@ -32,12 +34,15 @@ struct Directory {
     disk: Arc<FaultyDisk>,
     archive: Arc<MemoryDisk>,
     memory: u64,
+    /// What the bodies of transactions have done.
+    records: Arc<Records>,
 }
 
 impl Directory {
     fn new(random: &mut Random) -> Directory {
         let disk = FaultyDisk::new(random.next());
-        Directory { disk, archive: MemoryDisk::new(), memory: one_of(random, &MEMORY) }
+        let (archive, memory) = (MemoryDisk::new(), one_of(random, &MEMORY));
+        Directory { disk, archive, memory, records: Arc::default() }
     }
 
     fn options(&self, random: &mut Random) -> Options {
@@ -58,7 +63,7 @@ impl Directory {
             memory_bytes: self.memory,
             logging,
             checkpoint,
-            procedures: procedures(),
+            procedures: procedures(&self.records),
             check_determinism: random.chance(1, 4),
             checkpoint_interval: Duration::from_millis(1 + random.below(20)),
             sweep_bytes_per_s: Some(2_000_000 << random.below(6)),
@@ -100,73 +105,28 @@ impl Directory {
     }
 
     /// What the backups and the archive together hold.
-    fn restored(&self, backups: &[Vec<u8>], about: &str) -> Vec<String> {
+    fn restored(&self, backups: &[Vec<u8>], about: &str) -> Contents {
         let backups = backups.iter().map(|bytes| Backup::stream("a backup", Cursor::new(bytes.clone())));
         let memory_bytes = 256 << 20;
         let plan = Restore {
             archive: Some(Archive::on(self.archive.clone())),
             memory_bytes,
             threads: 2,
-            procedures: procedures(),
+            procedures: procedures(&self.records),
             ..Restore::new(backups.collect())
         };
         let target = MemoryDisk::new();
         restore(plan, target.clone()).unwrap_or_else(|error| panic!("{about}: {error}"));
         check_sound(target.clone(), about);
-        let options = Options { memory_bytes, procedures: procedures(), ..Options::default() };
-        contents(&Database::open_on(target, options).unwrap_or_else(|error| panic!("{about}: {error}")))
+        let options = Options { memory_bytes, procedures: procedures(&self.records), ..Options::default() };
+        let db = Database::open_on(target, options).unwrap_or_else(|error| panic!("{about}: {error}"));
+        Contents::of(&db, about)
     }
 }
 
 fn check_sound(disk: Arc<dyn Disk>, about: &str) {
     let report = check(&disk, 256 << 20, 2).unwrap_or_else(|error| panic!("{about}: {error}"));
     assert!(report.is_sound(), "{about}: {report}");
-}
-
-/// All there is: tables with their indexes, and rows by each index.
-fn contents(db: &Database) -> Vec<String> {
-    let mut all = Vec::new();
-    let mut tx = db.begin().unwrap();
-    for table in db.tables().into_iter().filter(|table| !table.name().starts_with("rialto_")) {
-        let (name, schema) = (table.name(), table.schema());
-        let indexes = schema.indexes();
-        let names: Vec<_> = indexes.iter().map(|it| (&it.name, &it.columns, it.unique)).collect();
-        all.push(format!(
-            "{name}: key {:?}, indexes {names:?}, {} rows",
-            schema.primary_key(),
-            table.rows_estimate()
-        ));
-        let secondary = (0..indexes.len()).map(WhichIndex::Secondary);
-        for index in std::iter::once(WhichIndex::Primary).chain(secondary) {
-            tx.scan(&table, &Scan { index, ..Scan::all() }, |_, row| {
-                let values: Vec<_> = (0..schema.columns().len()).map(|at| row.get(at).to_string()).collect();
-                all.push(format!("{name} by {index:?}: {}", values.join(", ")));
-                Ok(ControlFlow::Continue(()))
-            })
-            .unwrap();
-        }
-    }
-    // The machine may have ended: then that what was read is durable is not known.
-    let _ = tx.abort();
-    all
-}
-
-/// The line of a transaction that has committed.
-fn done(n: i64) -> String {
-    format!("{DONE} by {:?}: {n}", WhichIndex::Primary)
-}
-
-fn compare(found: &[String], expected: &[String], about: &str) {
-    let both = found.iter().zip(expected);
-    let at = both.take_while(|(found, expected)| found == expected).count();
-    assert!(
-        found == expected,
-        "{about}: line {at} of {} is {:?}, expected {:?} of {}",
-        found.len(),
-        found.get(at),
-        expected.get(at),
-        expected.len()
-    );
 }
 
 /// Counts for the tally.
@@ -189,10 +149,10 @@ fn lives(seed: u64, tally: &mut Tally) {
     let mut random = Random::new(seed);
     let mut directory = Directory::new(&mut random);
     let mut db = directory.open(directory.options(&mut random), "new");
-    prepare(&db);
-    db.sync().unwrap();
     // After each transaction, from the one before the first.
-    let mut states = vec![contents(&db)];
+    let mut states = vec![Contents::default()];
+    states[0].apply(&prepare(&db), "the tables that stay");
+    db.sync().unwrap();
     for life in 0..4 {
         let about = &format!("RIALTO_SEED={seed}, life {life}");
         let is_kill = random.chance(1, 2);
@@ -201,22 +161,32 @@ fn lives(seed: u64, tally: &mut Tally) {
         }
         let first = states.len();
         let (mut acknowledged, mut answered, mut backups) = (first - 1, first - 1, Vec::new());
-        let mut client = Client { db: &db, random: random.fork(), defines: true, load: directory.load() };
+        let records = &*directory.records;
+        let mut client =
+            Client { db: &db, random: random.fork(), defines: true, load: directory.load(), records };
         for n in first..first + 15 + random.below(50) as usize {
             let durability = one_of(&mut random, &[Durability::Disk, Durability::Memory, Durability::Memory]);
             let options = TxOptions { durability: Some(durability), ..TxOptions::default() };
-            match client.transact(n as i64, &options) {
+            let outcome = client.transact(n as i64, &options).and_then(|ticket| ticket.wait());
+            let about = &format!("{about}, transaction {n}");
+            let left = records.take(n as i64).map(|effects| {
+                let mut left = states[n - 1].clone();
+                left.apply(&effects, about);
+                left
+            });
+            match outcome {
                 Ok(()) => {
-                    states.push(contents(&db));
+                    states.push(left.expect("its body has come to its end"));
+                    Contents::of(&db, about).assert_is(&states[n], about);
                     answered = n;
                 }
                 Err(Error::MemoryLimit { .. }) => break,
-                // It may have committed.
+                // It may have committed, if its body has come to its end.
                 Err(error) if is_end(&error) => {
-                    states.push(contents(&db));
+                    states.extend(left);
                     break;
                 }
-                Err(error) => panic!("{about}, transaction {n}: {error}"),
+                Err(error) => panic!("{about}: {error}"),
             }
             // Level memory outlives the process.
             if durability == Durability::Disk || is_kill {
@@ -248,36 +218,66 @@ fn lives(seed: u64, tally: &mut Tally) {
         }
         directory.restart(is_kill);
         // Once by one way, once by another.
-        let mut found: Option<Vec<String>> = None;
+        let mut reached = None;
         for _ in 0..2 {
             check_sound(directory.disk.clone(), about);
             let again = directory.open(directory.options(&mut random), about);
             tally.calls += again.recovery().expect("it was there").calls;
-            let there = contents(&again);
-            if let Some(found) = &found {
-                compare(&there, found, about);
-            }
-            found = Some(there);
+            let found = Contents::of(&again, about);
+            let last = (0..states.len()).rev().find(|n| *n == 0 || found.done.contains(&(*n as i64)));
+            let last = last.expect("the first state has no transaction");
+            assert!(last >= acknowledged, "{about}: {acknowledged} was acknowledged, found {last}");
+            found.assert_is(&states[last], &format!("{about}, as transaction {last} left it"));
+            assert!(reached.is_none_or(|before| before == last), "{about}: {reached:?}, and then {last}");
+            reached = Some(last);
             if !backups.is_empty() {
                 again.archive_log().unwrap_or_else(|error| panic!("{about}: {error}"));
             }
             drop(again);
             directory.restart(false);
         }
-        let found = found.expect("it was opened");
-        let reached = (0..states.len()).rev().find(|n| *n == 0 || found.contains(&done(*n as i64)));
-        let reached = reached.expect("the first state has no transaction");
-        assert!(reached >= acknowledged, "{about}: {acknowledged} was acknowledged, found {reached}");
-        compare(&found, &states[reached], &format!("{about}, as transaction {reached} left it"));
+        let reached = reached.expect("it was opened");
         tally.transactions += (reached + 1 - first) as u64;
         states.truncate(reached + 1);
         if !backups.is_empty() {
-            compare(&directory.restored(&backups, about), &found, &format!("{about}, restored"));
+            let restored = directory.restored(&backups, about);
+            restored.assert_is(&states[reached], &format!("{about}, restored"));
             tally.restored += 1;
         }
         db = directory.open(directory.options(&mut random), about);
     }
     db.close().unwrap();
+}
+
+/// Transactions of threads that have their places.
+#[derive(Default)]
+struct Placed {
+    all: Vec<(Lsn, i64, Vec<Effect>)>,
+    acknowledged: Vec<i64>,
+    /// Those whose clients were not told whether they have a place.
+    unknown: BTreeSet<i64>,
+}
+
+impl Placed {
+    /// What those leave that a database says that it holds. They have to be those up to some place, and all that were acknowledged. None
+    /// if one is there whose place is not known.
+    fn left(&self, done: &BTreeSet<i64>, first: &[Effect], about: &str) -> Option<Contents> {
+        if let Some(n) = self.acknowledged.iter().find(|n| !done.contains(n)) {
+            panic!("{about}: transaction {n} was acknowledged");
+        }
+        let is_there = |(_, n, _): &&(Lsn, i64, Vec<Effect>)| done.contains(n);
+        let there: Vec<_> = self.all.iter().take_while(is_there).collect();
+        if let Some((place, n, _)) = self.all.iter().skip(there.len()).find(is_there) {
+            panic!("{about}: transaction {n} at {place:?} is there, and one before it is not");
+        }
+        if !self.unknown.is_disjoint(done) {
+            return None;
+        }
+        let mut left = Contents::default();
+        left.apply(first, about);
+        there.iter().for_each(|(_, n, effects)| left.apply(effects, &format!("{about}, transaction {n}")));
+        Some(left)
+    }
 }
 
 /// How many numbers a thread has for its transactions: those of two threads are never the same.
@@ -297,29 +297,42 @@ fn threads(seed: u64, tally: &mut Tally) {
         options.logging, options.checkpoint, options.locks, options.executor_threads
     );
     let db = directory.open(options, about);
-    prepare(&db);
+    let first = prepare(&db);
     db.sync().unwrap();
     let (is_cut, is_kill) = (random.chance(1, 2), random.chance(1, 2));
     if is_cut {
         directory.end_at(200 + random.below(3_000), is_kill);
     }
-    let acknowledged = Mutex::new(Vec::new());
+    let (placed, records) = (Mutex::<Placed>::default(), &*directory.records);
     let count = 30 + random.below(100) as i64;
     let mut backup = Vec::new();
     let has_backup = std::thread::scope(|scope| {
         for thread in 0..4 {
-            let mut client =
-                Client { db: &db, random: random.fork(), defines: thread == 0, load: directory.load() };
+            let (db, defines, load) = (&db, thread == 0, directory.load());
+            let mut client = Client { db, random: random.fork(), defines, load, records };
             let mut random = random.fork();
-            let acknowledged = &acknowledged;
+            let placed = &placed;
             scope.spawn(move || {
                 for n in thread * EACH + 1..thread * EACH + 1 + count {
                     let durability = one_of(&mut random, &[Durability::Disk, Durability::Memory]);
                     let options = TxOptions { durability: Some(durability), ..TxOptions::default() };
                     match client.transact(n, &options) {
-                        Ok(()) if durability == Durability::Disk || is_kill => acknowledged.lock().push(n),
-                        Ok(()) => {}
-                        Err(error) if is_end(&error) => return,
+                        Ok(ticket) => {
+                            let effects = records.take(n).expect("its body has come to its end");
+                            placed.lock().all.push((ticket.lsn(), n, effects));
+                            match ticket.wait() {
+                                Ok(()) if durability == Durability::Disk || is_kill => {
+                                    placed.lock().acknowledged.push(n);
+                                }
+                                Ok(()) => {}
+                                Err(error) if is_end(&error) => return,
+                                Err(error) => panic!("{about}, transaction {n}, placed: {error}"),
+                            }
+                        }
+                        Err(error) if is_end(&error) => {
+                            placed.lock().unknown.insert(n);
+                            return;
+                        }
                         Err(
                             Error::MemoryLimit { .. }
                             | Error::Deadlock { .. }
@@ -336,33 +349,39 @@ fn threads(seed: u64, tally: &mut Tally) {
         std::thread::sleep(Duration::from_millis(random.below(60)));
         db.backup_to(&mut backup, BackupKind::Full).is_ok()
     });
-    let mut expected = None;
+    let mut placed = placed.into_inner();
+    placed.all.sort_by_key(|(place, ..)| *place);
+    let mut there = None;
     if db.sync().is_ok() && !directory.disk.is_down() {
-        expected = Some(contents(&db));
+        placed.acknowledged = placed.all.iter().map(|(_, n, _)| *n).collect();
+        there = Some(placed.acknowledged.iter().copied().collect());
+        let found = Contents::of(&db, about);
+        let left = placed.left(&found.done, &first, about).expect("all have their places");
+        found.assert_is(&left, about);
     }
     drop(db);
     directory.restart(is_kill);
+    let mut left = None;
     for recovery_threads in [1, 3] {
         check_sound(directory.disk.clone(), about);
         let options = Options { recovery_threads, ..directory.options(&mut random) };
         let db = directory.open(options, about);
         tally.calls += db.recovery().expect("it was there").calls;
-        let found = contents(&db);
-        if let Some(n) = acknowledged.lock().iter().find(|n| !found.contains(&done(**n))) {
-            panic!("{about}: transaction {n} was acknowledged");
+        let about = &format!("{about}, recovered by {recovery_threads} threads");
+        let found = Contents::of(&db, about);
+        left = placed.left(&found.done, &first, about);
+        if let Some(left) = &left {
+            found.assert_is(left, about);
         }
-        if let Some(expected) = &expected {
-            compare(&found, expected, &format!("{about}, recovered by {recovery_threads} threads"));
-        }
-        expected = Some(found);
+        let before: &BTreeSet<i64> = there.get_or_insert_with(|| found.done.clone());
+        assert_eq!(&found.done, before, "{about}: transactions that are there");
         db.archive_log().unwrap_or_else(|error| panic!("{about}: {error}"));
         drop(db);
         directory.restart(false);
     }
-    let expected = expected.expect("it was opened");
-    tally.transactions += expected.iter().filter(|line| line.starts_with(DONE)).count() as u64 - 1;
-    if has_backup {
-        compare(&directory.restored(&[backup], about), &expected, &format!("{about}, restored"));
+    tally.transactions += there.map_or(0, |there| there.len() as u64);
+    if has_backup && let Some(left) = left {
+        directory.restored(&[backup], about).assert_is(&left, &format!("{about}, restored"));
         tally.restored += 1;
     }
 }

@@ -1,18 +1,31 @@
-//! Transactions that draw what they do: definitions, rows, scans that change what they find, savepoints.
+//! Transactions that draw what they do: definitions, rows, scans that change what they find, savepoints. Each notes which of its
+//! operations were done.
 
 use std::ops::ControlFlow;
+use std::sync::Arc;
 
 use rialto::io::Random;
 use rialto::row::{Column, ColumnType, Value};
 use rialto::{
-    Action, Database, Error, Flow, Procedure, Result, Savepoint, Scan, Table, TableDef, Transaction,
+    Action, Database, Error, Flow, Procedure, Result, Savepoint, Scan, Table, TableDef, Ticket, Transaction,
     TxOptions,
 };
+
+use super::model::{Effect, Index, Records, Row};
 
 /// Of tables that come and go; the last one stays.
 const NAMES: [&str; 5] = ["a", "b", "c", "d", "sums"];
 /// The numbers of the transactions that have committed.
 pub const DONE: &str = "done";
+/// The columns of the other tables, by position.
+pub const COLUMNS: [&str; 4] = ["k", "v", "t", "serial"];
+pub const K: usize = 0;
+pub const V: usize = 1;
+const T: usize = 2;
+/// A row's number, which no other row has ever had.
+pub const SERIAL: usize = 3;
+/// Rows of one transaction, at most.
+const ROWS_EACH: i64 = 1_000_000;
 
 /// What a transaction goes on behind: errors that say something about its rows or definitions.
 fn tolerated<T>(outcome: Result<T>) -> Result<Option<T>> {
@@ -37,14 +50,15 @@ fn tolerated<T>(outcome: Result<T>) -> Result<Option<T>> {
 fn columns(has_key: bool) -> Vec<Column> {
     let key = if has_key { Column::new } else { Column::nullable };
     vec![
-        key("k", ColumnType::Int4),
-        Column::nullable("v", ColumnType::Int8),
-        Column::nullable("t", ColumnType::Text),
+        key(COLUMNS[K], ColumnType::Int4),
+        Column::nullable(COLUMNS[V], ColumnType::Int8),
+        Column::nullable(COLUMNS[T], ColumnType::Text),
+        Column::new(COLUMNS[SERIAL], ColumnType::Int8),
     ]
 }
 
-/// The two tables that stay.
-pub fn prepare(db: &Database) {
+/// The two tables that stay. What that comes to.
+pub fn prepare(db: &Database) -> [Effect; 1] {
     db.transact(|tx| {
         tx.create_table(
             &TableDef::new(DONE, vec![Column::new("n", ColumnType::Int8)]).with_primary_key(&["n"]),
@@ -52,19 +66,24 @@ pub fn prepare(db: &Database) {
         tx.create_table(&TableDef::new(NAMES[4], columns(true)).with_primary_key(&["k"]))
     })
     .unwrap();
+    [Effect::Make { table: NAMES[4], is_keyed: true, index: None }]
 }
 
 /// What a transaction's work is drawn from.
-struct Drawn<'a> {
+struct Drawn {
     random: Random,
     n: i64,
     /// Rows of one load; a few thousand where memory is scarce, to come to its bound.
     load: i32,
-    savepoints: Vec<Savepoint>,
-    table: &'a str,
+    /// Behind how many operations each was made.
+    savepoints: Vec<(Savepoint, usize)>,
+    table: &'static str,
+    /// Rows that were drawn.
+    rows: i64,
+    done: Vec<Effect>,
 }
 
-impl Drawn<'_> {
+impl Drawn {
     fn text(&mut self) -> Value {
         if self.random.chance(1, 15) {
             return Value::Null;
@@ -85,32 +104,60 @@ impl Drawn<'_> {
         format!("{}_{}", self.table, self.random.below(3))
     }
 
+    /// Notes an operation, if it was done.
+    fn note<T>(&mut self, outcome: Result<T>, effect: impl FnOnce() -> Effect) -> Result<()> {
+        if tolerated(outcome)?.is_some() {
+            self.done.push(effect());
+        }
+        Ok(())
+    }
+
+    /// Inserts a row with a number of its own.
+    fn insert_row(&mut self, tx: &mut Transaction, table: &Table, [k, v, t]: Row) -> Result<()> {
+        let serial = self.n * ROWS_EACH + self.rows;
+        self.rows += 1;
+        let inserted = tx.insert(table, &[k.clone(), v.clone(), t.clone(), Value::Int8(serial)]);
+        let name = self.table;
+        self.note(inserted, || Effect::Insert(name, serial, [k, v, t]))
+    }
+
     fn define(&mut self, tx: &mut Transaction) -> Result<()> {
         let table = self.table;
         match self.random.below(8) {
             0 | 1 => {
-                let has_key = self.random.chance(1, 2);
-                let mut definition = TableDef::new(table, columns(has_key));
-                if has_key {
-                    definition = definition.with_primary_key(&["k"]);
+                let is_keyed = self.random.chance(1, 2);
+                let mut definition = TableDef::new(table, columns(is_keyed));
+                if is_keyed {
+                    definition = definition.with_primary_key(&[COLUMNS[K]]);
                 }
+                let mut index = None;
                 if self.random.chance(1, 2) {
-                    definition = definition.with_index(self.index(), &["v"], self.random.chance(1, 4));
+                    let made = Index { name: self.index(), column: V, is_unique: self.random.chance(1, 4) };
+                    definition = definition.with_index(made.name.clone(), &[COLUMNS[V]], made.is_unique);
+                    index = Some(made);
                 }
-                tolerated(tx.create_table(&definition)).map(drop)
+                self.note(tx.create_table(&definition), || Effect::Make { table, is_keyed, index })
             }
-            2 if table != NAMES[4] => tolerated(tx.drop_table(table)).map(drop),
+            2 if table != NAMES[4] => self.note(tx.drop_table(table), || Effect::Drop(table)),
             3 => match tolerated(tx.table(table))? {
-                Some(table) => tx.truncate(&table),
+                Some(handle) => {
+                    tx.truncate(&handle)?;
+                    self.note(Ok(()), || Effect::Truncate(table))
+                }
                 None => Ok(()),
             },
             4 | 5 => {
-                let column = if self.random.chance(1, 2) { "v" } else { "t" };
-                let unique = self.random.chance(1, 3);
-                tolerated(tx.create_index(table, &self.index(), &[column], unique)).map(drop)
+                let column = if self.random.chance(1, 2) { V } else { T };
+                let is_unique = self.random.chance(1, 3);
+                let index = Index { name: self.index(), column, is_unique };
+                let made = tx.create_index(table, &index.name, &[COLUMNS[column]], is_unique);
+                self.note(made, || Effect::Index(table, index))
             }
-            6 => tolerated(tx.drop_index(&self.index())).map(drop),
-            _ => tolerated(tx.add_primary_key(table, &["k"])).map(drop),
+            6 => {
+                let index = self.index();
+                self.note(tx.drop_index(&index), || Effect::DropIndex(index))
+            }
+            _ => self.note(tx.add_primary_key(table, &[COLUMNS[K]]), || Effect::AddKey(table)),
         }
     }
 
@@ -121,7 +168,7 @@ impl Drawn<'_> {
                 false => Value::Int4(self.random.below(80) as i32),
             };
             let row = [key, self.number(), self.text()];
-            tolerated(tx.insert(table, &row))?;
+            self.insert_row(tx, table, row)?;
         }
         Ok(())
     }
@@ -132,34 +179,40 @@ impl Drawn<'_> {
             let (n, text) = (self.n, Value::Text(format!("{} {k}", self.n)));
             let row =
                 [Value::Int4(1_000 + n as i32 * 1_000 + k), Value::Int8(n * 1_000 + i64::from(k)), text];
-            tolerated(tx.insert(table, &row))?;
+            self.insert_row(tx, table, row)?;
         }
         Ok(())
     }
 
     fn change(&mut self, tx: &mut Transaction, table: &Table) -> Result<()> {
         let mut keys = Vec::new();
-        tx.scan(table, &Scan::all(), |key, _| {
-            keys.push(key.clone());
+        tx.scan(table, &Scan::all(), |key, row| {
+            keys.push((key.clone(), row.get_i64(SERIAL)?));
             Ok(if keys.len() < 100 { ControlFlow::Continue(()) } else { ControlFlow::Break(()) })
         })?;
         for _ in 0..(1 + self.random.below(10)).min(keys.len() as u64) {
-            let key = &keys[self.random.below(keys.len() as u64) as usize];
+            let (key, serial) = &keys[self.random.below(keys.len() as u64) as usize];
+            let name = self.table;
             if self.random.chance(1, 3) {
-                tolerated(tx.delete_at(table, key))?;
+                // It may have been deleted just before.
+                if tolerated(tx.delete_at(table, key))? == Some(true) {
+                    self.done.push(Effect::Delete(name, *serial));
+                }
                 continue;
             }
             let mut changes = Vec::new();
             if self.random.chance(1, 2) {
-                changes.push((1, self.number()));
+                changes.push((V, self.number()));
             }
             if self.random.chance(1, 2) {
-                changes.push((2, self.text()));
+                changes.push((T, self.text()));
             }
             if self.random.chance(1, 6) && table.schema().primary_key().is_none() {
-                changes.push((0, Value::Int4(self.random.below(100) as i32)));
+                changes.push((K, Value::Int4(self.random.below(100) as i32)));
             }
-            tolerated(tx.update_at(table, key, &changes))?;
+            if tolerated(tx.update_at(table, key, &changes))? == Some(true) {
+                self.done.push(Effect::Set(name, *serial, changes));
+            }
         }
         Ok(())
     }
@@ -169,10 +222,12 @@ impl Drawn<'_> {
         let what = self.random.below(26);
         match what {
             0..8 if defines => return self.define(tx),
-            23 | 24 => self.savepoints.push(tx.savepoint()),
+            23 | 24 => self.savepoints.push((tx.savepoint(), self.done.len())),
             25 if !self.savepoints.is_empty() => {
                 let at = self.random.below(self.savepoints.len() as u64) as usize;
-                tx.rollback_to(&self.savepoints[at])?;
+                let (savepoint, done) = &self.savepoints[at];
+                tx.rollback_to(savepoint)?;
+                self.done.truncate(*done);
                 self.savepoints.truncate(at + 1);
             }
             8..23 => {
@@ -191,33 +246,54 @@ impl Drawn<'_> {
 }
 
 /// What transaction `n` does, drawn from a seed; and its number.
-fn body(tx: &mut Transaction, n: i64, seed: u64, load: i32, defines: bool) -> Result<()> {
-    let mut drawn = Drawn { random: Random::new(seed), n, load, savepoints: Vec::new(), table: NAMES[0] };
+fn body(
+    tx: &mut Transaction,
+    (n, seed): (i64, u64),
+    load: i32,
+    defines: bool,
+    records: &Records,
+) -> Result<()> {
+    let (random, savepoints, done) = (Random::new(seed), Vec::new(), Vec::new());
+    let mut drawn = Drawn { random, n, load, savepoints, table: NAMES[0], rows: 0, done };
     for _ in 0..1 + drawn.random.below(9) {
         drawn.step(tx, defines)?;
     }
     let done = tx.table(DONE)?;
-    tx.insert(&done, &[Value::Int8(n)])
+    tx.insert(&done, &[Value::Int8(n)])?;
+    drawn.done.push(Effect::Done(n));
+    records.put(n, drawn.done);
+    Ok(())
 }
 
 /// The deterministic procedures: two that draw what they do, and one of two actions on tables of their own.
-pub fn procedures() -> Vec<Procedure> {
+pub fn procedures(records: &Arc<Records>) -> Vec<Procedure> {
     let drawing = |name: &str, defines: bool| {
+        let records = records.clone();
         let flow = Flow::of(move |tx, arguments, _| {
             let (n, seed) = (arguments.get::<i64>(0)?, arguments.get::<i64>(1)? as u64);
-            body(tx, n, seed, arguments.get::<i32>(2)?, defines)
+            body(tx, (n, seed), arguments.get::<i32>(2)?, defines, &records)
         });
         let types = [ColumnType::Int8, ColumnType::Int8, ColumnType::Int4];
         Procedure::new(name, types, flow).deterministic(1)
     };
-    let sum = Action::exclusive(NAMES[4], |tx, arguments, _| {
-        let (table, values) = (arguments.table()?, arguments.values());
-        let key = arguments.get::<i32>(1)?;
-        // A sum that is null stays so.
-        let added = tolerated(tx.modify(table, key, |fields| fields.add(1, 1).map(drop)))?;
-        if added == Some(false) {
-            tolerated(tx.insert(table, &[values[1].clone(), values[0].clone(), Value::Null]))?;
+    let records = records.clone();
+    let sum = Action::exclusive(NAMES[4], move |tx, arguments, _| {
+        let table = arguments.table()?;
+        let (n, key) = (arguments.get::<i64>(0)?, arguments.get::<i32>(1)?);
+        let mut effects = vec![Effect::Done(n)];
+        match tolerated(tx.modify(table, key, |fields| fields.add(V, 1).map(drop)))? {
+            Some(true) => effects.push(Effect::Add(NAMES[4], key)),
+            // There is no room.
+            None => {}
+            Some(false) => {
+                let (serial, row) = (n * ROWS_EACH, [Value::Int4(key), Value::Int8(n), Value::Null]);
+                let [k, v, t] = row.clone();
+                if tolerated(tx.insert(table, &[k, v, t, Value::Int8(serial)]))?.is_some() {
+                    effects.push(Effect::Insert(NAMES[4], serial, row));
+                }
+            }
         }
+        records.put(n, effects);
         Ok(())
     });
     let done =
@@ -234,22 +310,29 @@ pub struct Client<'a> {
     /// Whether it makes definitions, too.
     pub defines: bool,
     pub load: i32,
+    pub records: &'a Records,
 }
 
 impl Client<'_> {
-    /// Transaction `n`, as a closure or a call.
-    pub fn transact(&mut self, n: i64, options: &TxOptions) -> Result<()> {
-        let Client { db, random, defines, load } = self;
+    /// Transaction `n`, as a closure or a call, up to its place.
+    pub fn transact(&mut self, n: i64, options: &TxOptions) -> Result<Ticket> {
+        let Client { db, random, defines, load, records } = self;
         let (seed, load) = (random.next(), *load);
         let arguments = [Value::Int8(n), Value::Int8(seed as i64), Value::Int4(load)];
         let defines = *defines && random.chance(2, 5);
+        let call = |name: &str, arguments: &[Value]| {
+            db.submit_call_with(options, name, arguments).map(|(_, ticket)| ticket)
+        };
         match random.below(10) {
-            0..4 => db.transact_with(options, |tx| body(tx, n, seed, load, defines)),
-            4..7 if defines => db.call_with(options, "define", &arguments).map(drop),
-            4..7 => db.call_with(options, "draw", &arguments).map(drop),
+            0..4 => {
+                let body = |tx: &mut Transaction| body(tx, (n, seed), load, defines, records);
+                db.submit_with(options, body).map(|((), ticket)| ticket)
+            }
+            4..7 if defines => call("define", &arguments),
+            4..7 => call("draw", &arguments),
             _ => {
                 let key = Value::Int4(random.below(30) as i32);
-                db.call_with(options, "add", &[Value::Int8(n), key]).map(drop)
+                call("add", &[Value::Int8(n), key])
             }
         }
     }
