@@ -4,6 +4,7 @@
 //! A gate holds the sweep's writes at a place of the backup copy. A transaction that runs meanwhile, and touches only segments
 //! behind that place, is white: the copy has all of it, and its place is behind the redo start.
 
+use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,12 +13,14 @@ use crate::common::gated::{GatedDisk, disk};
 use rialto::io::{Caching, Disk, MemoryDisk, Open};
 use rialto::recovery::RecoveryReport;
 use rialto::recovery::check::check;
-use rialto::row::{Column, ColumnType, Value};
+use rialto::row::{Column, ColumnType, Value, WhichIndex};
 use rialto::{Action, Checkpointing, Database, Logging, OpenError, Options, Procedure, Scan, TableDef};
 
 const SEGMENT: u64 = 64 << 10;
 /// Of a row that comes into the last segment.
 const KEY: i32 = 1000;
+/// What a call of "add" gives its row.
+const ADDED: i32 = 9;
 
 fn remove() -> Procedure {
     let remove = Action::exclusive("things", |transaction, arguments, _| {
@@ -30,7 +33,7 @@ fn remove() -> Procedure {
 fn add() -> Procedure {
     let add = Action::exclusive("things", |transaction, arguments, _| {
         let id = arguments.get::<i32>(0)?;
-        transaction.insert(arguments.table()?, &row(id, 9))
+        transaction.insert(arguments.table()?, &row(id, ADDED))
     });
     Procedure::new("add", [ColumnType::Int4], add.by_argument(0)).deterministic(1)
 }
@@ -51,9 +54,58 @@ fn row(id: i32, n: i32) -> [Value; 3] {
     [Value::Int4(id), Value::Int4(n), Value::Text("x".repeat(30_000))]
 }
 
+/// A database, and what its transactions have left of the rows by what they were asked: `n` by `id`.
+struct Things {
+    db: Database,
+    rows: BTreeMap<i32, i32>,
+}
+
+impl Things {
+    /// Logged as values.
+    fn put(&mut self, id: i32, n: i32) {
+        let table = self.db.table("things").unwrap();
+        self.db.transact(|tx| tx.insert(&table, &row(id, n))).unwrap();
+        self.rows.insert(id, n);
+    }
+
+    /// Logged as values.
+    fn set(&mut self, id: i32, n: i32) {
+        let table = self.db.table("things").unwrap();
+        assert!(self.db.transact(|tx| tx.update(&table, id, &[(1, Value::Int4(n))])).unwrap());
+        self.rows.insert(id, n);
+    }
+
+    /// Logged as values.
+    fn delete(&mut self, id: i32) {
+        let table = self.db.table("things").unwrap();
+        assert!(self.db.transact(|tx| tx.delete(&table, id)).unwrap());
+        self.rows.remove(&id);
+    }
+
+    /// A call of this procedure.
+    fn add(&mut self, id: i32) {
+        self.db.call("add", &[Value::Int4(id)]).unwrap();
+        self.rows.insert(id, ADDED);
+    }
+
+    /// A call of this procedure.
+    fn remove(&mut self, id: i32) {
+        self.db.call("remove", &[Value::Int4(id)]).unwrap();
+        self.rows.remove(&id);
+    }
+
+    /// Closes the database, and opens it again with these options.
+    fn open_again(self, disk: &GatedDisk, options: Options) -> Things {
+        let Things { db, rows } = self;
+        db.close().unwrap();
+        let db = Database::open_on(disk.disk.clone(), options).unwrap_or_else(|error| panic!("{error}"));
+        Things { db, rows }
+    }
+}
+
 /// Rows two to a segment, of which the last two are deleted: there is room for others in the last segment. A
 /// transaction-consistent copy is in force, so calls are logged as such.
-fn filled() -> (GatedDisk, Database) {
+fn filled() -> (GatedDisk, Things) {
     let disk = disk();
     let db = Database::open_on(disk.disk.clone(), options()).unwrap();
     let columns = vec![
@@ -66,58 +118,54 @@ fn filled() -> (GatedDisk, Database) {
         tx.create_index("things", "things_n", &["n"], true)
     })
     .unwrap();
+    let mut things = Things { db, rows: BTreeMap::new() };
     for id in 0..40 {
-        put(&db, id, 10 * id);
+        things.put(id, 10 * id);
     }
-    db.checkpoint().unwrap();
+    things.db.checkpoint().unwrap();
     for id in [38, 39] {
-        delete(&db, id);
+        things.delete(id);
     }
-    (disk, db)
-}
-
-/// Logged as values.
-fn put(db: &Database, id: i32, n: i32) {
-    let table = db.table("things").unwrap();
-    db.transact(|tx| tx.insert(&table, &row(id, n))).unwrap();
-}
-
-/// Logged as values.
-fn delete(db: &Database, id: i32) {
-    let table = db.table("things").unwrap();
-    db.transact(|tx| tx.delete(&table, id).map(drop)).unwrap();
+    (disk, things)
 }
 
 /// Makes a checkpoint, and runs `work` while its sweep is held before it writes the tenth segment.
-fn beside_a_sweep(disk: &GatedDisk, db: &Database, work: impl FnOnce()) {
+fn beside_a_sweep(disk: &GatedDisk, things: &mut Things, work: impl FnOnce(&mut Things)) {
     disk.gate.set(10 * SEGMENT);
+    let db = things.db.clone();
     std::thread::scope(|scope| {
         let sweep = scope.spawn(|| db.checkpoint());
         disk.gate.wait_until_reached();
-        work();
+        work(things);
         disk.gate.set(u64::MAX);
         sweep.join().unwrap().unwrap()
     });
     assert_eq!(db.metrics().aborted_colour, 0, "the test's own premise: all of it is white");
 }
 
-fn rows(db: &Database) -> Vec<(i32, i32)> {
+/// What the database holds, by each index, in which no row is twice.
+fn rows(db: &Database) -> BTreeMap<i32, i32> {
     let table = db.table("things").unwrap();
-    let mut rows = Vec::new();
-    db.read(|tx| {
-        rows.clear();
-        tx.scan(&table, &Scan::all(), |_, row| {
-            rows.push((row.get_i32(0)?, row.get_i32(1)?));
-            Ok(ControlFlow::Continue(()))
+    let by = |index: WhichIndex| {
+        let mut rows = BTreeMap::new();
+        db.read(|tx| {
+            rows.clear();
+            tx.scan(&table, &Scan { index, ..Scan::all() }, |_, row| {
+                let (id, n) = (row.get_i32(0)?, row.get_i32(1)?);
+                assert_eq!(rows.insert(id, n), None, "row {id} is there twice by {index:?}");
+                Ok(ControlFlow::Continue(()))
+            })
         })
-    })
-    .unwrap();
+        .unwrap();
+        rows
+    };
+    let rows = by(WhichIndex::Primary);
+    assert_eq!(by(WhichIndex::Secondary(0)), rows);
     rows
 }
 
-/// Closes the database, and opens it again by recovery: `check` finds it sound, and the rows are the same.
-fn recovered(disk: &GatedDisk, db: Database) -> RecoveryReport {
-    let expected = rows(&db);
+/// Closes the database, and opens it again by recovery: `check` finds it sound, and the rows are those that its transactions left.
+fn recovered(disk: &GatedDisk, Things { db, rows: expected }: Things) -> RecoveryReport {
     db.close().unwrap();
     let shared: Arc<dyn Disk> = disk.disk.clone();
     let report = check(&shared, 256 << 20, 2).unwrap();
@@ -130,57 +178,58 @@ fn recovered(disk: &GatedDisk, db: Database) -> RecoveryReport {
 /// The copy has the insert and the call that takes it back, so it has no such row, and nothing in it says of which place that is.
 #[test]
 fn a_row_that_a_held_call_deleted_stays_deleted() {
-    let (disk, db) = filled();
-    beside_a_sweep(&disk, &db, || {
-        put(&db, KEY, 7);
-        db.call("remove", &[Value::Int4(KEY)]).unwrap();
+    let (disk, mut things) = filled();
+    beside_a_sweep(&disk, &mut things, |things| {
+        things.put(KEY, 7);
+        things.remove(KEY);
     });
-    assert_eq!(recovered(&disk, db).calls, 0, "the copy has the call");
+    assert_eq!(recovered(&disk, things).calls, 0, "the copy has the call");
 }
 
 /// A call that is run again finds the rows that it found.
 #[test]
 fn a_call_behind_the_sweep_puts_anew_what_a_held_call_deleted() {
-    let (disk, db) = filled();
-    beside_a_sweep(&disk, &db, || {
-        put(&db, KEY, 7);
-        db.call("remove", &[Value::Int4(KEY)]).unwrap();
+    let (disk, mut things) = filled();
+    beside_a_sweep(&disk, &mut things, |things| {
+        things.put(KEY, 7);
+        things.remove(KEY);
     });
-    db.call("add", &[Value::Int4(KEY)]).unwrap();
-    assert_eq!(recovered(&disk, db).calls, 1);
+    things.add(KEY);
+    assert_eq!(recovered(&disk, things).calls, 1);
 }
 
 /// Held values delete what a held call put, and the other way round; packets of both kinds go on behind the sweep.
 #[test]
 fn values_and_calls_take_turns_beside_a_sweep() {
-    let (disk, db) = filled();
-    beside_a_sweep(&disk, &db, || {
-        db.call("add", &[Value::Int4(KEY)]).unwrap();
-        put(&db, KEY + 1, 7);
-        delete(&db, KEY);
-        db.call("remove", &[Value::Int4(KEY + 1)]).unwrap();
+    let (disk, mut things) = filled();
+    beside_a_sweep(&disk, &mut things, |things| {
+        things.add(KEY);
+        things.put(KEY + 1, 7);
+        things.delete(KEY);
+        things.remove(KEY + 1);
     });
-    put(&db, KEY, 12);
-    db.call("add", &[Value::Int4(KEY + 1)]).unwrap();
-    delete(&db, KEY);
-    db.call("remove", &[Value::Int4(KEY + 1)]).unwrap();
-    db.call("add", &[Value::Int4(KEY)]).unwrap();
-    assert_eq!(recovered(&disk, db).calls, 3);
+    things.put(KEY, 12);
+    things.add(KEY + 1);
+    things.delete(KEY);
+    things.remove(KEY + 1);
+    things.add(KEY);
+    assert_eq!(recovered(&disk, things).calls, 3);
 }
 
 /// A sweep that is cut off has no copy in force: what it would have held is done again.
 #[test]
 fn what_a_sweep_that_is_cut_off_would_have_held_is_done_again() {
-    let (disk, db) = filled();
+    let (disk, mut things) = filled();
     let mut left = None;
-    beside_a_sweep(&disk, &db, || {
-        put(&db, KEY, 7);
-        put(&db, KEY + 1, 8);
-        db.call("remove", &[Value::Int4(KEY)]).unwrap();
+    beside_a_sweep(&disk, &mut things, |things| {
+        things.put(KEY, 7);
+        things.put(KEY + 1, 8);
+        things.remove(KEY);
         left = Some(copied(&*disk.disk));
     });
     let again = Database::open_on(left.unwrap(), options()).unwrap_or_else(|error| panic!("{error}"));
-    assert_eq!(rows(&again), rows(&db));
+    assert_eq!(rows(&again), things.rows);
+    assert_eq!(rows(&things.db), things.rows);
     assert_eq!(again.recovery().unwrap().calls, 1);
 }
 
@@ -214,17 +263,15 @@ fn change_home(disk: &dyn Disk, change: impl Fn(&mut [u8])) {
 #[test]
 fn a_copy_that_does_not_name_the_values_that_it_holds() {
     for beside_values in [false, true] {
-        let (disk, db) = filled();
-        let first = db.table("things").unwrap();
-        beside_a_sweep(&disk, &db, || {
+        let (disk, mut things) = filled();
+        beside_a_sweep(&disk, &mut things, |things| {
             if beside_values {
                 // Of a segment that the copy has already, so it is not named by any program.
-                db.transact(|tx| tx.update(&first, 0, &[(1, Value::Int4(5))])).unwrap();
+                things.set(0, 5);
             }
-            db.call("remove", &[Value::Int4(37)]).unwrap();
+            things.remove(37);
         });
-        drop(first);
-        let expected = rows(&db);
+        let Things { db, rows: expected } = things;
         db.close().unwrap();
         change_home(&*disk.disk, |block| block[12] &= !8);
         match Database::open_on(disk.disk.clone(), options()) {
@@ -250,35 +297,29 @@ fn a_copy_that_does_not_name_the_values_that_it_holds() {
 #[test]
 fn calls_are_run_again_on_a_fuzzy_copy_that_stands_in() {
     let values = || Options { logging: Logging::Value, checkpoint: Checkpointing::Fuzzy, ..options() };
-    let (disk, db) = filled();
-    db.close().unwrap();
-    let db = Database::open_on(disk.disk.clone(), values()).unwrap();
-    let table = db.table("things").unwrap();
-    let set = |id, n| db.transact(|tx| tx.update(&table, id, &[(1, Value::Int4(n))])).unwrap();
-    beside_a_sweep(&disk, &db, || {
-        [(0, 3), (36, 4)].into_iter().for_each(|(id, n)| assert!(set(id, n)));
-        delete(&db, 35);
-        put(&db, KEY, 7);
+    let (disk, things) = filled();
+    let mut things = things.open_again(&disk, values());
+    beside_a_sweep(&disk, &mut things, |things| {
+        [(0, 3), (36, 4)].into_iter().for_each(|(id, n)| things.set(id, n));
+        things.delete(35);
+        things.put(KEY, 7);
     });
-    drop(table);
-    db.close().unwrap();
-
-    let db = Database::open_on(disk.disk.clone(), options()).unwrap();
-    assert_eq!(db.recovery().unwrap().checkpoint, 3, "the fuzzy one");
-    let logged = |db: &Database| db.metrics().log.bytes;
-    beside_a_sweep(&disk, &db, || {
-        put(&db, KEY + 1, 8);
-        delete(&db, KEY);
+    let mut things = things.open_again(&disk, options());
+    assert_eq!(things.db.recovery().unwrap().checkpoint, 3, "the fuzzy one");
+    let logged = |things: &Things| things.db.metrics().log.bytes;
+    beside_a_sweep(&disk, &mut things, |things| {
+        things.put(KEY + 1, 8);
+        things.delete(KEY);
     });
-    let before = logged(&db);
+    let before = logged(&things);
     for id in 0..10 {
-        db.call("remove", &[Value::Int4(id)]).unwrap();
-        db.call("add", &[Value::Int4(KEY + 10 + id)]).unwrap();
-        db.call("remove", &[Value::Int4(KEY + 10 + id)]).unwrap();
+        things.remove(id);
+        things.add(KEY + 10 + id);
+        things.remove(KEY + 10 + id);
     }
-    db.call("add", &[Value::Int4(KEY)]).unwrap();
-    assert!(logged(&db) - before < 10 * 30_000, "the test's own premise: calls are logged as such");
-    let expected = rows(&db);
+    things.add(KEY);
+    assert!(logged(&things) - before < 10 * 30_000, "the test's own premise: calls are logged as such");
+    let Things { db, rows: expected } = things;
     db.close().unwrap();
 
     for name in ["backup-1", "backup-0"] {
