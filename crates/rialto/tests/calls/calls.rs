@@ -3,6 +3,7 @@
 
 mod errors;
 mod local_locks;
+mod model;
 mod refused;
 mod replayed_bodies;
 mod tables;
@@ -11,8 +12,9 @@ mod versions;
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
+use model::{Contents, Step};
 use rialto::io::{FaultyDisk, Random};
-use rialto::row::{Column, ColumnType, Value, WhichIndex};
+use rialto::row::{Column, ColumnType, Value};
 use rialto::{
     Action, Checkpointing, Database, Durability, Error, Flow, LockForm, Logging, Options, Procedure, Result,
     Scan, ScanMode, Table, TableDef, Transaction, TxOptions,
@@ -108,17 +110,20 @@ fn take_over() -> Procedure {
     Procedure::new("take over", [ColumnType::Int8, ColumnType::Int4, ColumnType::Text], flow).deterministic(1)
 }
 
-/// Takes the oldest row out of the history, by a scan: a plain closure, which may touch anything: (n).
+/// Takes the least row out of the history, by a scan, of equal ones the oldest: a plain closure, which may touch anything: (n).
 fn forget() -> Procedure {
     let flow = Flow::of(|tx, arguments, _| {
         let (history, done) = (tx.table("history")?, tx.table("done")?);
-        let mut oldest = None;
-        tx.scan(&history, &Scan::all(), |key, _| {
-            oldest = Some(key.clone());
-            Ok(ControlFlow::Break(()))
+        let mut least = None;
+        tx.scan(&history, &Scan::all(), |key, row| {
+            let found = (row.get_i32(0)?, row.get_i64(1)?);
+            if least.as_ref().is_none_or(|(least, _)| found < *least) {
+                least = Some((found, key.clone()));
+            }
+            Ok(ControlFlow::Continue(()))
         })?;
-        if let Some(oldest) = oldest {
-            tx.delete_at(&history, &oldest)?;
+        if let Some((_, least)) = least {
+            tx.delete_at(&history, &least)?;
         }
         tx.insert(&done, &arguments.values()[..1])
     });
@@ -187,33 +192,6 @@ fn prepare(db: &Database) {
     .unwrap();
 }
 
-/// All tables: by each index the rows, as text, in its order.
-fn contents(db: &Database) -> Vec<String> {
-    let mut all = Vec::new();
-    let mut tx = db.begin().unwrap();
-    for table in db.tables() {
-        let name = table.name();
-        if name.starts_with("rialto_") {
-            continue;
-        }
-        let schema = table.schema();
-        let indexes = (0..schema.indexes().len()).map(WhichIndex::Secondary);
-        for which in std::iter::once(WhichIndex::Primary).chain(indexes) {
-            tx.scan(&table, &Scan { index: which, ..Scan::all() }, |_, row| {
-                let values: Vec<String> =
-                    (0..schema.columns().len()).map(|at| row.get(at).to_string()).collect();
-                all.push(format!("{name} by {which:?}: {}", values.join(", ")));
-                Ok(ControlFlow::Continue(()))
-            })
-            .unwrap();
-        }
-        all.push(format!("{name}: {} rows", table.rows_estimate()));
-    }
-    // The log may have stopped.
-    let _ = tx.abort();
-    all
-}
-
 /// Transactions 1 to this are done.
 fn done_in(db: &Database) -> i64 {
     let table = db.table("done").unwrap();
@@ -228,68 +206,6 @@ fn done_in(db: &Database) -> i64 {
     })
     .unwrap();
     last
-}
-
-/// Transaction `n`: a call, the same by a closure, DDL or a bulk load.
-fn step(db: &Database, n: i64, random: &mut Random, options: &TxOptions) -> Result<()> {
-    let account = |random: &mut Random| Value::Int4(random.below(ACCOUNTS as u64) as i32);
-    let mut text = || {
-        let length = if random.chance(1, 8) { 900 } else { random.below(40) as usize };
-        Value::Text(format!("{n} {}", "x".repeat(length)))
-    };
-    let text = text();
-    let n_value = Value::Int8(n);
-    match random.below(20) {
-        0..9 => {
-            let (from, to) = (account(random), account(random));
-            let amount = Value::Int8(random.below(2_000) as i64 - 1_000);
-            db.call_with(options, "transfer", &[n_value, from, to, amount]).map(drop)
-        }
-        9 | 10 => db.call_with(options, "rename", &[n_value, account(random), text]).map(drop),
-        11 => {
-            let text = Value::Text(format!("the {}", random.below(3)));
-            db.call_with(options, "take over", &[n_value, account(random), text]).map(drop)
-        }
-        12 => db.call_with(options, "forget", &[n_value]).map(drop),
-        13 => db.call_with(options, "renew", &[n_value, account(random)]).map(drop),
-        14 => db.transact_with(options, |tx| {
-            // Two rows exchange what is unique.
-            let (accounts, done) = (tx.table("accounts")?, tx.table("done")?);
-            let texts = [0, 1].map(|id| tx.get(&accounts, id).map(|row| row.unwrap().view().get(2)));
-            let [first, second] = texts;
-            let (first, second) = (first?, second?);
-            tx.update(&accounts, 0, &[(2, Value::Text(format!("{n} meanwhile")))])?;
-            tx.update(&accounts, 1, &[(2, first)])?;
-            tx.update(&accounts, 0, &[(2, second)])?;
-            tx.insert(&done, &[Value::Int8(n)])
-        }),
-        15 => db.transact_with(options, |tx| {
-            tx.create_table(&TableDef::new(format!("t{n}"), vec![Column::new("id", ColumnType::Int4)]))?;
-            let table = tx.table(&format!("t{n}"))?;
-            (0..random.below(600) as i32).try_for_each(|id| tx.insert(&table, &[Value::Int4(id)]))?;
-            let done = tx.table("done")?;
-            tx.insert(&done, &[Value::Int8(n)])
-        }),
-        16 => db.transact_with(options, |tx| {
-            match random.chance(1, 2) {
-                true => tx.drop_index("by_balance").or(Ok::<_, Error>(())),
-                false => tx.create_index("accounts", "by_balance", &["balance"], false).or(Ok(())),
-            }?;
-            let done = tx.table("done")?;
-            tx.insert(&done, &[Value::Int8(n)])
-        }),
-        _ => {
-            let id = int4(&account(random));
-            let value = random.below(100) as i64;
-            db.transact_with(options, |tx| {
-                let tables = ["accounts", "history", "done"].map(|name| tx.table(name));
-                let [accounts, history, done] = tables;
-                tx.update(&accounts?, id, &[(1, Value::Int8(value))])?;
-                tx.insert(&history?, &[Value::Int4(id), Value::Int8(value)])?;
-                tx.insert(&done?, &[Value::Int8(n)])
-            })
-        }
-    }
 }
 
 /// Logging and checkpoints that go together, at random.
@@ -316,7 +232,9 @@ fn lives(seed: u64) -> (u64, [u64; 2]) {
     let mut disk = FaultyDisk::new(random.next());
     let db = Database::open_on(disk.clone(), calls()).unwrap();
     prepare(&db);
-    let mut states = vec![contents(&db)];
+    let mut states = vec![Contents::prepared(ACCOUNTS)];
+    // The rows of the history as they were found then, in the order of their numbers: a replay gives them the same.
+    let mut histories = vec![Some(Vec::new())];
     let (mut db, mut first) = (Some(db), 0);
     let (mut replayed, mut ends) = (0, [0; 2]);
     for life in 0..4 {
@@ -333,25 +251,28 @@ fn lives(seed: u64) -> (u64, [u64; 2]) {
         for n in first + 1..first + 1 + 20 + random.below(60) as i64 {
             let durable = random.chance(1, 3);
             let durability = Some(if durable { Durability::Disk } else { Durability::Memory });
-            let outcome = step(&open, n, &mut random, &TxOptions { durability, ..TxOptions::default() });
-            match outcome {
+            let step = Step::any(&mut random, n, ACCOUNTS);
+            states.push(states[n as usize - 1].after(n, &step));
+            histories.push(None);
+            let outcome = step.run(&open, n, &TxOptions { durability, ..TxOptions::default() });
+            match outcome.and_then(|ticket| ticket.wait()) {
                 Ok(()) => {}
+                // It may have committed.
                 Err(
                     Error::OutcomeUnknown { .. }
                     | Error::Stopped { .. }
                     | Error::Io { .. }
                     | Error::LogFull { .. },
-                ) => {
-                    states.push(contents(&open));
-                    break;
-                }
+                ) => break,
                 Err(error) => panic!("{about}, transaction {n}: {error}"),
             }
             answered = n;
             if durable {
                 acknowledged = n;
             }
-            states.push(contents(&open));
+            let found = Contents::of(&open, &about);
+            found.assert_is(&states[n as usize], &format!("{about}, transaction {n}"));
+            histories[n as usize] = Some(found.history);
             if random.chance(1, 25) && open.checkpoint().is_err() {
                 break;
             }
@@ -367,7 +288,7 @@ fn lives(seed: u64) -> (u64, [u64; 2]) {
         ends[usize::from(kill)] += 1;
         disk = disk.restart();
         // With one thread, and with several: the same, and again (I8).
-        let mut found: Option<Vec<String>> = None;
+        let mut reached = None;
         for threads in [1, 1 + random.below(4) as usize] {
             let (logging, checkpoint) = combination(&mut random);
             let locks = LockForm::ALL[random.below(3) as usize];
@@ -389,24 +310,22 @@ fn lives(seed: u64) -> (u64, [u64; 2]) {
             let open =
                 Database::open_on(disk.clone(), options).unwrap_or_else(|error| panic!("{about}: {error}"));
             replayed += open.recovery().unwrap().calls;
-            let now = contents(&open);
-            if let Some(found) = &found {
-                assert_eq!(&now, found, "{about}: with {threads} threads, and with one");
-            }
-            found = Some(now);
+            let about = &format!("{about}, recovered by {threads} threads");
+            let found = Contents::of(&open, about);
+            let last = found.done.len() as i64;
+            // Level 1 outlives the process, and an opening writes what it finds of it.
+            let least = if kill { answered } else { acknowledged };
+            assert!(last >= least, "{about}: {least} was durable, found {last}");
+            found.assert_is(&states[last as usize], &format!("{about}, as after transaction {last}"));
+            let numbered = histories[last as usize].get_or_insert_with(|| found.history.clone());
+            assert_eq!(&found.history, numbered, "{about}: in the order of their numbers");
+            assert!(reached.is_none_or(|reached| reached == last), "{about}: {reached:?}, and then {last}");
+            reached = Some(last);
             db = Some(open);
         }
-        let open = db.as_ref().expect("opened twice");
-        let reached = done_in(open);
-        // Level 1 outlives the process, and an opening writes what it finds of it.
-        let least = if kill { answered } else { acknowledged };
-        assert!(reached >= least, "{about}: {least} was durable, found {reached}");
-        assert_eq!(
-            found.as_ref(),
-            states.get(reached as usize),
-            "{about}: not as after transaction {reached}"
-        );
+        let reached = reached.expect("opened twice");
         states.truncate(reached as usize + 1);
+        histories.truncate(reached as usize + 1);
         first = reached;
     }
     (replayed, ends)
@@ -428,8 +347,8 @@ fn calls_are_run_again_after_crashes_beside_values_ddl_and_loads() {
     );
 }
 
-/// Threads that conflict now and then, slow sweeps all the while: what a replay with one thread makes of it, one with several
-/// makes too; and no money is made.
+/// Threads that conflict now and then, slow sweeps all the while: a replay with one thread comes to what the calls come to in the order
+/// of their places, and so does one with several.
 #[test]
 fn a_replay_of_many_threads_work_is_what_they_did() {
     for checkpoint in [Checkpointing::TransactionCopyOnUpdate, Checkpointing::TransactionBlackWhite] {
@@ -451,44 +370,47 @@ fn many_threads(checkpoint: Checkpointing) -> bool {
     };
     let db = Database::open_on(disk.clone(), sweeps).unwrap();
     prepare(&db);
-    std::thread::scope(|scope| {
-        for thread in 0..4i64 {
-            let db = &db;
-            scope.spawn(move || {
-                let mut random = Random::new(thread as u64);
-                for n in 0..500 {
-                    let [from, to] = [0; 2].map(|_| Value::Int4(random.below(ACCOUNTS as u64) as i32));
-                    let number = Value::Int8(thread * 1_000 + n);
-                    if n % 4 == 0 {
-                        let text = Value::Text(format!("the {}", random.below(6)));
-                        db.call("take over", &[number, to, text]).unwrap();
-                        continue;
-                    }
-                    db.call("transfer", &[number, from, to, Value::Int8(n)]).unwrap();
-                }
-            });
-        }
+    let mut done: Vec<_> = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..4i64)
+            .map(|thread| {
+                let db = &db;
+                scope.spawn(move || {
+                    let mut random = Random::new(thread as u64);
+                    let each = (0..500).map(|at| {
+                        let n = thread * 1_000 + at;
+                        let [from, to] = [0; 2].map(|_| random.below(ACCOUNTS as u64) as i32);
+                        let step = match at % 4 {
+                            0 => Step::TakeOver(to, format!("the {}", random.below(6))),
+                            _ => Step::Transfer { from, to, amount: at },
+                        };
+                        let ticket = step.run(db, n, &TxOptions::default()).unwrap();
+                        let place = ticket.lsn();
+                        ticket.wait().unwrap();
+                        (place, n, step)
+                    });
+                    each.collect::<Vec<_>>()
+                })
+            })
+            .collect();
+        threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect()
     });
     db.sync().unwrap();
-    let expected = contents(&db);
+    // What they come to one after the other, in the order of their places.
+    done.sort_by_key(|(place, ..)| *place);
+    let mut expected = Contents::prepared(ACCOUNTS);
+    done.iter().for_each(|(_, n, step)| expected.take(*n, step));
+    let before = Contents::of(&db, "before the end");
+    before.assert_is(&expected, "before the end");
     disk.crash();
     drop(db);
     let (mut disk, mut has_replayed) = (disk.restart(), true);
     for recovery_threads in [1, 2, 5] {
         let db = Database::open_on(disk.clone(), Options { recovery_threads, ..calls() }).unwrap();
         has_replayed &= db.recovery().unwrap().calls > 0;
-        assert_eq!(contents(&db), expected, "{checkpoint:?}, with {recovery_threads} threads");
-        let accounts = db.table("accounts").unwrap();
-        let mut sum = 0;
-        db.read(|tx| {
-            sum = 0;
-            tx.scan(&accounts, &Scan::all(), |_, row| {
-                sum += row.get_i64(1)?;
-                Ok(ControlFlow::Continue(()))
-            })
-        })
-        .unwrap();
-        assert_eq!(sum, 0);
+        let about = &format!("{checkpoint:?}, with {recovery_threads} threads");
+        let found = Contents::of(&db, about);
+        found.assert_is(&expected, about);
+        assert_eq!(found.history, before.history, "{about}: in the order of their numbers");
         disk.crash();
         drop(db);
         disk = disk.restart();

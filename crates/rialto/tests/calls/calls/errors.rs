@@ -1,13 +1,14 @@
 //! Bodies that go on after an error of an operation: what is logged of their transactions is recovered, whatever the error.
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
 use rialto::io::MemoryDisk;
-use rialto::row::{ColumnType, Value};
-use rialto::{Database, Error, LockPolicy, Options, Procedure, Transaction, TxOptions};
+use rialto::row::{ColumnType, Value, WhichIndex};
+use rialto::{Database, Error, LockPolicy, Options, Procedure, Scan, Transaction, TxOptions};
 
-use super::{calls, contents, done_in, exclusive, int8, prepare};
+use super::{calls, done_in, exclusive, int8, prepare};
 
 /// Marks as done from its argument on, up to 1000 rows, until an operation gives an error, which it swallows.
 fn fill() -> Procedure {
@@ -18,6 +19,33 @@ fn fill() -> Procedure {
         Ok(())
     });
     Procedure::new("fill", [ColumnType::Int8], fill).deterministic(1)
+}
+
+/// All tables: by each index the rows, as text, in its order.
+fn contents(db: &Database) -> Vec<String> {
+    let mut all = Vec::new();
+    let mut tx = db.begin().unwrap();
+    for table in db.tables() {
+        let name = table.name();
+        if name.starts_with("rialto_") {
+            continue;
+        }
+        let schema = table.schema();
+        let indexes = (0..schema.indexes().len()).map(WhichIndex::Secondary);
+        for which in std::iter::once(WhichIndex::Primary).chain(indexes) {
+            tx.scan(&table, &Scan { index: which, ..Scan::all() }, |_, row| {
+                let values: Vec<String> =
+                    (0..schema.columns().len()).map(|at| row.get(at).to_string()).collect();
+                all.push(format!("{name} by {which:?}: {}", values.join(", ")));
+                Ok(ControlFlow::Continue(()))
+            })
+            .unwrap();
+        }
+        all.push(format!("{name}: {} rows", table.rows_estimate()));
+    }
+    // The log may have stopped.
+    let _ = tx.abort();
+    all
 }
 
 /// What is recovered is what there was; how many calls were run again.

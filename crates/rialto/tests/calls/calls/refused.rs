@@ -13,7 +13,9 @@ use rialto::{
     TxOptions,
 };
 
-use super::{calls, done_in, exclusive, int8, options, prepare, procedures, rename, step, transfer};
+use super::{
+    ACCOUNTS, Step, calls, done_in, exclusive, int8, options, prepare, procedures, rename, transfer,
+};
 
 /// A database with three calls in its log, and nothing behind them.
 fn with_calls() -> Arc<MemoryDisk> {
@@ -263,7 +265,8 @@ fn the_debug_mode_finds_procedures_that_are_not_what_they_say() {
         db.call("honest", &[Value::Int4(1)]).unwrap();
         let mut random = Random::new(1);
         for n in 1..60 {
-            step(&db, n, &mut random, &TxOptions::default()).unwrap();
+            let step = Step::any(&mut random, n, ACCOUNTS);
+            step.run(&db, n, &TxOptions::default()).unwrap().wait().unwrap();
         }
         assert_eq!(done_in(&db), 59);
     }
