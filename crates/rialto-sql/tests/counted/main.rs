@@ -1,5 +1,10 @@
-//! What a plan says that it takes against what is really allocated for it.
+//! What statements take, against what is really allocated for them: what a plan says that it takes, what is kept of rows, and statements of
+//! any size.
 #![allow(unsafe_code, reason = "an allocator that counts")]
+
+#[path = "../../../rialto/tests/common/seeds.rs"]
+mod seeds;
+mod sizes;
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
