@@ -43,7 +43,9 @@ impl Cancel {
     /// a statement ends may reach the next one of the same transaction: a request names a session, not a statement.
     pub fn request(&self) {
         let canceller = self.canceller.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_idle = self.stage.load(Ordering::SeqCst) == IDLE && self.between.load(Ordering::SeqCst) == 0;
+        let stage = self.stage.load(Ordering::SeqCst);
+        let is_unheard = stage == READING && canary::is_back("cancel-amid-a-text-is-lost");
+        let is_idle = (stage == IDLE || is_unheard) && self.between.load(Ordering::SeqCst) == 0;
         if is_idle && !canary::is_back("cancel-waits-for-a-statement") {
             return;
         }

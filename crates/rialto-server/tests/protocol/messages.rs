@@ -1,10 +1,13 @@
 //! Random messages against a model of the connection: queries, pipelines, portals, COPY, definitions under prepared statements, and
-//! cancel requests that come while nothing runs. The model says which messages each answer has, and what rows, completions, SQLSTATEs and descriptions in them are. `RIALTO_SEED` runs a session again;
+//! cancel requests that come while nothing runs, or while a text is read. The model says which messages each answer has, and what rows, completions, SQLSTATEs and descriptions in them are. `RIALTO_SEED` runs a session again;
 //! `RIALTO_TEST_SECONDS` says for how long new ones are tried.
 
 mod message;
 mod model;
 mod statement;
+
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use rialto::io::Random;
 
@@ -16,6 +19,8 @@ use statement::{Kind, create};
 
 const STATEMENTS: [&str; 3] = ["", "s", "r"];
 const PORTALS: [&str; 3] = ["", "p", "q"];
+/// The name of a statement whose text takes long to read.
+const LONG: &str = "long";
 const ARGUMENTS: [&str; 6] = ["1", "2", "3", "4", "17", "x"];
 
 struct Draw {
@@ -143,15 +148,61 @@ impl Draw {
 }
 
 /// A cancel request, which has been taken when this returns.
-fn cancel(server: &TestServer, client: &Client) {
-    let mut canceller = Client::raw(server.address);
-    let request = [80_877_102, client.process, client.secret].map(u32::to_be_bytes).concat();
-    canceller.send_startup(&request);
+fn cancel(server: SocketAddr, process: u32, secret: u32) {
+    let mut canceller = Client::raw(server);
+    canceller.send_startup(&[80_877_102, process, secret].map(u32::to_be_bytes).concat());
     assert!(canceller.read().is_none(), "the end says that it was done");
 }
 
+/// So many texts in a row, each with requests all the while that it is read, are more than no request may have ended.
+const UNHEARD_MAX: u64 = 8;
+
+/// Texts that take long to read, with cancel requests beside them.
+#[derive(Default)]
+struct LongTexts {
+    sent: u64,
+    cancelled: u64,
+    unheard_in_a_row: u64,
+}
+
+impl LongTexts {
+    /// Sends one, and cancel requests until it is answered. What came, and whether it was cancelled: the client cannot know
+    /// beforehand, since a request that comes before the server begins to read does nothing.
+    fn send(&mut self, server: SocketAddr, client: &mut Client, random: &mut Random) -> (Vec<Told>, bool) {
+        // None is known to the session from before.
+        let items: Vec<String> = (0..20_000 + random.below(20_000)).map(|nth| nth.to_string()).collect();
+        let text = format!("select {} in ({})", random.below(1 << 30), items.join(","));
+        let (process, secret) = (client.process, client.secret);
+        let (over, taken) = (AtomicBool::new(false), AtomicU64::new(0));
+        let (answer, beside) = std::thread::scope(|scope| {
+            let cancels = scope.spawn(|| {
+                while !over.load(Ordering::SeqCst) {
+                    cancel(server, process, secret);
+                    taken.fetch_add(1, Ordering::SeqCst);
+                }
+            });
+            let before = taken.load(Ordering::SeqCst);
+            client.send(&[parse(LONG, &text), sync()].concat());
+            let answer = client.answer();
+            let beside = taken.load(Ordering::SeqCst) - before;
+            over.store(true, Ordering::SeqCst);
+            cancels.join().unwrap();
+            (answer, beside)
+        });
+        let is_cancelled = error_code(&answer).as_deref() == Some("57014");
+        self.sent += 1;
+        self.cancelled += u64::from(is_cancelled);
+        match is_cancelled {
+            true => self.unheard_in_a_row = 0,
+            // The first of them may have come before the text.
+            false => self.unheard_in_a_row += u64::from(beside > 2),
+        }
+        (answer.iter().map(decode).collect(), is_cancelled)
+    }
+}
+
 /// One session; how many messages were sent.
-fn session(server: &TestServer, seed: u64) -> u64 {
+fn session(server: &TestServer, seed: u64, texts: &mut LongTexts) -> u64 {
     let mut other = server.connect();
     let data = create(&mut |sql| drop(other.run(sql)));
     let mut client = server.connect();
@@ -160,8 +211,20 @@ fn session(server: &TestServer, seed: u64) -> u64 {
     let (mut model, mut story, mut messages) = (Model::new(data), Vec::new(), 0);
     for _ in 0..40 {
         if draw.random.chance(1, 6) {
-            cancel(server, &client);
+            cancel(server.address, client.process, client.secret);
             story.push("a cancel request".to_owned());
+        }
+        if !model.has_failed() && draw.random.chance(1, 30) {
+            let (found, is_cancelled) = texts.send(server.address, &mut client, &mut draw.random);
+            story.push(format!("a long text, cancelled: {is_cancelled}"));
+            model.take_long_text(is_cancelled);
+            let last = &story[story.len().saturating_sub(60)..];
+            assert_eq!(found, std::mem::take(&mut model.told), "RIALTO_SEED={seed}: {last:#?}");
+            let unheard = texts.unheard_in_a_row;
+            assert!(
+                unheard < UNHEARD_MAX,
+                "RIALTO_SEED={seed}: no request has ended one of {unheard} long texts"
+            );
         }
         let mut bytes = Vec::new();
         let mut send = |model: &mut Model, sent: Sent| {
@@ -170,6 +233,9 @@ fn session(server: &TestServer, seed: u64) -> u64 {
             model.take(&sent);
             messages += 1;
         };
+        if model.statement(LONG).is_some() {
+            send(&mut model, Sent::CloseStatement(LONG));
+        }
         for _ in 0..1 + draw.random.below(8) {
             for sent in draw.any(&model) {
                 send(&mut model, sent);
@@ -197,7 +263,10 @@ fn session(server: &TestServer, seed: u64) -> u64 {
 #[test]
 fn messages_are_answered_as_the_model_answers_them() {
     let server = TestServer::start();
-    let mut messages = 0;
-    let (seed, sessions) = for_a_while(|seed| messages += session(&server, seed));
-    println!("tally: messages against a model, {sessions} sessions, {messages} messages, RIALTO_SEED={seed}");
+    let (mut messages, mut texts) = (0, LongTexts::default());
+    let (seed, sessions) = for_a_while(|seed| messages += session(&server, seed, &mut texts));
+    let LongTexts { sent, cancelled, .. } = texts;
+    println!(
+        "tally: messages against a model, {sessions} sessions, {messages} messages, {cancelled} of {sent} long texts cancelled, RIALTO_SEED={seed}"
+    );
 }

@@ -90,6 +90,23 @@ impl Model {
         self.block == Block::None && self.mode == Mode::Ready
     }
 
+    /// Whether its block has failed.
+    pub fn has_failed(&self) -> bool {
+        self.has_failed
+    }
+
+    /// Takes a Parse of a text that takes long to read, and a Sync; a cancel request has ended it, or none.
+    pub fn take_long_text(&mut self, is_cancelled: bool) {
+        match is_cancelled {
+            true => self.fail("57014"),
+            false => {
+                self.statements.insert(super::LONG, Statement { kind: Kind::Empty, columns: Vec::new() });
+                self.tell('1');
+            }
+        }
+        self.ready();
+    }
+
     /// The name of a savepoint that can be gone back to.
     pub fn newest_savepoint(&self) -> Option<u64> {
         self.savepoints.last().map(|savepoint| savepoint.name)
