@@ -115,6 +115,7 @@ pub fn outcome_of(outcome: Result<(Vec<Value>, Durability)>) -> Result<Outcome> 
         Err(Error::Aborted { .. }) => Outcome::Aborted,
         Err(Error::ReadOnly) => Outcome::ReadOnly,
         Err(Error::WriteSetTooLarge { .. }) => Outcome::TooLarge,
+        Err(Error::Cancelled) => Outcome::Cancelled,
         Err(error) if is_stray(&error) => Outcome::Strayed,
         Err(error) => return Err(error),
     })

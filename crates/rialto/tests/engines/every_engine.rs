@@ -13,7 +13,7 @@ use super::generate::{Plan, any_arguments};
 use super::model::{Bounds, Model, Outcome};
 use super::operation::{CAUGHT, TOO_LARGE};
 use super::rules::{change_rules, route};
-use super::shapes::with_many;
+use super::shapes::{with_a_cancel, with_many};
 use super::tally::{IN_PARTS, Tally, rounds_until_met};
 use super::{ENGINES, Engine, TABLES, many, options};
 use crate::common::seeds::patience;
@@ -103,6 +103,7 @@ fn note(outcome: &Outcome, tally: &mut Tally) {
         Outcome::Given(..) => "committed",
         Outcome::TooLarge => "too large",
         Outcome::Strayed => "strayed",
+        Outcome::Cancelled => "cancelled",
         _ => "refused",
     });
 }
@@ -115,6 +116,12 @@ fn round(seed: u64, tally: &mut Tally) {
         // The first ones are those whose order is learned.
         let others = plans.split_off(3);
         plans.extend(others.into_iter().map(|plan| with_many(plan, &mut random)));
+    }
+    // Not of those whose order is learned.
+    for plan in &mut plans[3..] {
+        if random.chance(1, 8) {
+            *plan = with_a_cancel(plan.clone(), &mut random);
+        }
     }
     let engines = ENGINES.map(|engine| (engine, Planning::Parallel));
     let planners = PLANNERS.map(|engine| (engine, Planning::Adaptive));
@@ -139,6 +146,10 @@ fn round(seed: u64, tally: &mut Tally) {
             let outcome = outcome_of(call(db, &format!("p{plan}"), &values(&arguments, 0)));
             let outcome = outcome.unwrap_or_else(|error| panic!("{}: {error}", context()));
             match (&expected, planning) {
+                // Where it comes amid other actions these may end by it, or go on.
+                _ if plans[plan].cancels() => {
+                    assert!(!matches!(outcome, Outcome::Given(..)), "{}: {outcome:?}", context());
+                }
                 (Outcome::Given(..), _) | (_, Planning::Parallel) => {
                     assert_eq!(outcome, expected, "{}", context());
                 }
@@ -162,7 +173,14 @@ fn round(seed: u64, tally: &mut Tally) {
 
 #[test]
 fn every_engine_does_what_the_flow_says() {
-    let expected =
-        ["committed", IN_PARTS, "caught errors", "caught that they write too much", "refused", "strayed"];
+    let expected = [
+        "committed",
+        IN_PARTS,
+        "caught errors",
+        "caught that they write too much",
+        "refused",
+        "strayed",
+        "cancelled",
+    ];
     rounds_until_met("engines against a model", &expected, round);
 }

@@ -199,6 +199,16 @@ impl Plan {
         self.phases.iter_mut().flatten().flat_map(Step::operations)
     }
 
+    /// Whether one of its actions cancels its transaction.
+    pub fn cancels(&self) -> bool {
+        self.phases.iter().flatten().any(|step| match &step.does {
+            Does::Rows { operations, .. } | Does::Closure(operations) => {
+                operations.iter().any(|it| it.what == What::Cancel)
+            }
+            _ => false,
+        })
+    }
+
     pub fn flow(&self) -> Flow {
         let phases = self.phases.iter();
         phases.fold(Flow::new(), |flow, phase| flow.phase(phase.iter().map(Step::action)))

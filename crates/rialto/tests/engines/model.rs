@@ -50,6 +50,7 @@ pub enum Outcome {
     TooLarge,
     /// An action has gone to another dataset than its own.
     Strayed,
+    Cancelled,
 }
 
 /// Why an operation fails.
@@ -60,6 +61,7 @@ enum Failure {
     ReadOnly,
     TooLarge,
     Strayed,
+    Cancelled,
     /// Whether it does depends on how many bytes its write set takes to the byte.
     Unsure,
 }
@@ -115,6 +117,7 @@ impl Model {
                     Failure::ReadOnly => Some(Outcome::ReadOnly),
                     Failure::TooLarge => Some(Outcome::TooLarge),
                     Failure::Strayed => Some(Outcome::Strayed),
+                    Failure::Cancelled => Some(Outcome::Cancelled),
                     Failure::Unsure => None,
                 };
             }
@@ -206,7 +209,7 @@ impl Run<'_> {
         }
         match (outcome, bound) {
             (Ok(()), Ok(())) => Ok(()),
-            (Err(Failure::Strayed), Ok(())) => Err(Failure::Strayed),
+            (Err(failed @ (Failure::Strayed | Failure::Cancelled)), Ok(())) => Err(failed),
             (Err(_), Err(_)) | (_, Err(Failure::Unsure)) => Err(Failure::Unsure),
             (Err(_), Ok(())) | (Ok(()), Err(_)) if it.caught => {
                 self.outputs.truncate(outputs);
@@ -294,6 +297,7 @@ fn do_it(it: &Operation, rows: &mut Rows, (a, b): (i32, i32), run: &mut Run<'_>)
         }
         What::AbortBelow(bound) if a >= bound => true,
         What::Abort | What::AbortBelow(_) => return Err(Failure::Aborted),
+        What::Cancel => return Err(Failure::Cancelled),
         What::Choose(Choice::Durability(durability)) => {
             run.durability = durability;
             true

@@ -41,6 +41,8 @@ pub enum What {
     AbortBelow(i32),
     /// Chooses something for the transaction.
     Choose(Choice),
+    /// Cancels the transaction, and says nothing of it.
+    Cancel,
     /// Makes a savepoint.
     Save,
     /// Takes everything back since the last savepoint, or since one so many before it.
@@ -194,6 +196,10 @@ impl Operation {
             What::Choose(Choice::Durability(durability)) => {
                 tx.set_durability(durability);
                 tx.set_lock_policy(LockPolicy::Wait);
+                true
+            }
+            What::Cancel => {
+                tx.canceller().cancel();
                 true
             }
             What::Choose(Choice::ReadOnly(read_only)) => {

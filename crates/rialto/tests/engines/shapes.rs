@@ -107,6 +107,21 @@ fn in_one_phase(mut plan: Plan) -> Plan {
     plan
 }
 
+/// The same plan, of which one action cancels its transaction in the end: it fails, unless it has failed before.
+pub fn with_a_cancel(mut plan: Plan, random: &mut Random) -> Plan {
+    let steps = plan.phases.iter_mut().flatten().filter_map(|step| match &mut step.does {
+        Does::Rows { operations, .. } | Does::Closure(operations) => Some(operations),
+        _ => None,
+    });
+    let mut all: Vec<_> = steps.collect();
+    if !all.is_empty() {
+        let at = random.below(all.len() as u64) as usize;
+        let last = *all[at].last().expect("an action has operations");
+        all[at].push(Operation { what: What::Cancel, caught: false, undone: false, ..last });
+    }
+    plan
+}
+
 /// The same plan with texts of up to so many bytes.
 pub fn with_texts_of(mut plan: Plan, most: u64, random: &mut Random) -> Plan {
     plan.operations().for_each(|it| it.length = random.below(most) as usize);
