@@ -22,6 +22,7 @@ use super::ledger::{self, Answer, Ledger, SUMS, Transfer};
 use super::rules::{change_rules, route};
 use super::shapes::{with_many, with_texts_of};
 use super::tally::{IN_PARTS, Tally, rounds_until_met};
+use super::waits::Waits;
 use super::{TABLES, at_bounds, many, options};
 use crate::common::until;
 
@@ -110,6 +111,8 @@ struct Round<'a> {
     /// Of ten calls: those that their clients forget. They may go on after all threads of the round have ended.
     forgotten: u64,
     ledger: Ledger,
+    /// A wait that goes on while rules change.
+    waits: Option<Waits>,
     tally: Mutex<Tally>,
     over: AtomicBool,
 }
@@ -211,14 +214,25 @@ impl Round<'_> {
         }
     }
 
-    /// Changes rules, executors and threads until the round is over.
+    /// Changes rules, executors and threads until the round and its wait are over.
     fn rules(&self, random: &mut Random) {
-        while !self.over.load(Ordering::Relaxed) {
-            match change_rules(self.db, &[TABLES[0], TABLES[1], SUMS], random) {
+        let waits = self.waits.as_ref();
+        while !self.over.load(Ordering::Relaxed) || waits.is_some_and(|waits| !waits.is_over()) {
+            let of_wait = waits.map_or(Ok(()), |waits| waits.change_rules(self.db, random));
+            match of_wait.and_then(|()| change_rules(self.db, &[TABLES[0], TABLES[1], SUMS], random)) {
                 Ok(()) => std::thread::sleep(Duration::from_micros(500)),
                 Err(Error::Closed) => return,
                 Err(error) => panic!("{}: rules: {error}", self.about),
             }
+        }
+    }
+
+    /// Waits for a lock that is not let go, in some rounds.
+    fn wait(&self) {
+        if let Some(waits) = &self.waits
+            && waits.wait(self.db, self.about)
+        {
+            self.note("waits beside changes of rules");
         }
     }
 
@@ -262,6 +276,7 @@ fn round(seed: u64, tally: &mut Tally) {
     }
     *in_bodies.db.lock() = Some(db.clone());
     let (closes, forgotten) = (random.chance(1, 4), if random.chance(1, 3) { 3 } else { 0 });
+    let waits = !closes && options.locks == LockForm::Local;
     let round = Round {
         db: &db,
         options: &options,
@@ -269,6 +284,7 @@ fn round(seed: u64, tally: &mut Tally) {
         in_bodies: &in_bodies,
         forgotten,
         ledger: Ledger::default(),
+        waits: waits.then(|| Waits::new(&db)).flatten(),
         tally: Mutex::default(),
         over: AtomicBool::new(false),
     };
@@ -285,6 +301,7 @@ fn round(seed: u64, tally: &mut Tally) {
             scope.spawn(move || round.handles(&mut of_handles)),
             scope.spawn(move || round.rules(&mut of_rules)),
             scope.spawn(move || round.cancels(&mut of_cancels)),
+            scope.spawn(move || round.wait()),
         ];
         if closes {
             std::thread::sleep(Duration::from_millis(random.below(40)));
@@ -344,6 +361,7 @@ fn rows_add_up_and_indexes_agree_after_calls_at_the_same_time() {
         "refused commits",
         "panics",
         "after a close",
+        "waits beside changes of rules",
         IN_PARTS,
     ];
     rounds_until_met("calls at the same time on all engines", &expected, round);

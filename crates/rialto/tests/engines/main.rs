@@ -23,6 +23,7 @@ mod served;
 mod shapes;
 mod tally;
 mod views;
+mod waits;
 
 use rialto::{Checkpointing, Durability, LockForm, Options, Planning};
 
