@@ -14,6 +14,7 @@ mod restores;
 mod steps;
 mod strays;
 mod told;
+mod wakes;
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -35,6 +36,7 @@ use rialto::{
     TransactionServerOptions,
 };
 use told::{Bounds, END, Told};
+use wakes::Wakes;
 
 /// Some databases have to do with little, and meet its bound.
 const MEMORY: [u64; 3] = [64 << 20, 8 << 20, 4 << 20];
@@ -168,7 +170,7 @@ fn work(work: Work<'_>, random: &mut Random) -> bool {
     let demands = !is_quiet && (definitions > each || random.chance(1, 2));
     let with_changes = !closes && random.chance(1, 2);
     let pause = Duration::from_micros(random.below(3_000));
-    let closed = AtomicBool::new(false);
+    let (closed, wakes) = (AtomicBool::new(false), Arc::<Wakes>::default());
     std::thread::scope(|scope| {
         let [beside, keeper] = [random.fork(), random.fork()];
         let mut others = Vec::new();
@@ -194,7 +196,8 @@ fn work(work: Work<'_>, random: &mut Random) -> bool {
         }
         let ends = Ends(&over);
         std::thread::scope(|scope| {
-            let mut client = || Client::new(db, &server, (told, levels), random.fork(), (refused, about));
+            let mut client =
+                || Client::new(db, &server, (told, levels), random.fork(), (refused, &wakes, about));
             let mut clients = Vec::new();
             for writer in 0..WRITERS {
                 let client = client();
@@ -209,6 +212,9 @@ fn work(work: Work<'_>, random: &mut Random) -> bool {
         others.into_iter().for_each(|other| other.join().unwrap());
     });
     server.close();
+    // A close ends the thread that wakes clients.
+    let by_others = if closes { 0 } else { wakes.by_others() };
+    assert_eq!(by_others, 0, "{about}: clients were woken by threads that do other things, too");
     closed.into_inner()
 }
 

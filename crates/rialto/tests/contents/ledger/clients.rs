@@ -2,7 +2,10 @@
 
 use std::collections::VecDeque;
 use std::fmt;
+use std::pin::Pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll, Waker};
 
 use rialto::engine::servers::{MessageServer, ServedProcedure};
 use rialto::io::Random;
@@ -17,6 +20,7 @@ use super::contents::{
 use super::crowd::{CROWD, join};
 use super::one_of;
 use super::told::{Moment, Told};
+use super::wakes::Wakes;
 
 /// Tickets that a writer keeps before it looks at them.
 const TICKETS: usize = 8;
@@ -124,6 +128,8 @@ pub struct Client<'a> {
     server: MessageServer,
     served: [ServedProcedure; 2],
     tickets: VecDeque<(i64, Durability, Ticket)>,
+    /// What tickets wake.
+    wakes: Waker,
 }
 
 impl<'a> Client<'a> {
@@ -132,13 +138,13 @@ impl<'a> Client<'a> {
         server: &TransactionServer,
         (told, levels): (&'a [Told], &'a [Durability]),
         random: Random,
-        (refused, about): (&'a Refusals, &'a str),
+        (refused, wakes, about): (&'a Refusals, &Arc<Wakes>, &'a str),
     ) -> Client<'a> {
         let served = ["write", "peek"].map(|name| server.procedure(name).unwrap());
         let server = server.message_server();
         let (count, sides) = (db.table(COUNT).unwrap(), SIDES.map(|name| db.table(name).unwrap()));
-        let tickets = VecDeque::new();
-        Client { db, told, levels, random, refused, about, count, sides, server, served, tickets }
+        let (tickets, wakes) = (VecDeque::new(), Waker::from(wakes.clone()));
+        Client { db, told, levels, random, refused, about, count, sides, server, served, tickets, wakes }
     }
 
     fn verdict(&self, error: &Error) -> Verdict {
@@ -303,10 +309,21 @@ impl<'a> Client<'a> {
         outcome
     }
 
+    /// Whether a ticket is done, and what it has come to. If it is not, it may be asked to tell.
+    fn ask(&mut self, ticket: &mut Ticket) -> Option<Result<(), Error>> {
+        if self.random.chance(3, 4) {
+            return ticket.poll_done();
+        }
+        match Pin::new(ticket).poll(&mut Context::from_waker(&self.wakes)) {
+            Poll::Ready(done) => Some(done),
+            Poll::Pending => None,
+        }
+    }
+
     /// Waits until no more than so many are left, after those that are done.
     fn look_at_tickets(&mut self, writer: usize, keep: usize) {
-        while let Some((number, level, ticket)) = self.tickets.pop_front() {
-            let done = match ticket.poll_done() {
+        while let Some((number, level, mut ticket)) = self.tickets.pop_front() {
+            let done = match self.ask(&mut ticket) {
                 None if self.tickets.len() < keep => {
                     self.tickets.push_front((number, level, ticket));
                     return;
