@@ -7,6 +7,7 @@ mod common;
 mod group_commit;
 mod hung_disk;
 mod logging;
+mod random_hangs;
 mod stale_sectors;
 mod traps;
 mod wakers;
