@@ -96,8 +96,9 @@ fn run(seed: u64, end: Option<End>, about: &str) -> Run {
     let states = vec![Contents::default()];
     let mut run = Run { disk, states, answers: vec![], durable: 0, acknowledged: 0, trace: vec![] };
     let ended = work(&mut random, &mut run, about);
-    let is_end = |error: &String| end.is_some() && run.disk.is_down() || panic!("{about}: {error}");
-    ended.as_ref().err().is_some_and(is_end);
+    if let Err(error) = ended {
+        assert!(end.is_some() && run.disk.is_down(), "{about}: {error}");
+    }
     run.trace = run.disk.take_trace().iter().map(|step| (step.number(), step.to_string())).collect();
     run
 }
