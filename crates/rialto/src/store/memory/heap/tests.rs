@@ -1,3 +1,4 @@
+use std::collections::VecDeque;
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
@@ -67,6 +68,94 @@ fn allocate_and_release(heap: &Heap, thread: u8, end: Instant) {
         assert!(is_mine, "round {round}: {record:?} was given to another thread, too");
         heap.release(thread.into(), record);
     }
+}
+
+fn give_all_back(heaps: &[Heap]) {
+    for heap in heaps {
+        heap.give_back_unsought();
+    }
+}
+
+/// A thread of [`heaps_of_one_memory`]: it has a few slots at a time, of these heaps.
+fn fill_and_release(heaps: &[Heap], thread: u8, lengths: &[usize], mut random: Random, about: &str) {
+    let (mut held, mut read) = (VecDeque::new(), Vec::new());
+    let at_a_time = random.below(4) as usize;
+    for round in 0..1_000 {
+        let nth = random.below(heaps.len() as u64) as usize;
+        let length = lengths[random.below(lengths.len() as u64) as usize];
+        if let Some(record) = heaps[nth].allocate(thread.into(), length, &mut Unclaimed) {
+            let (segments, id) = (heaps[nth].segments(), HeapId(nth as u32));
+            let owner = segments.heap(record.segment());
+            assert!(
+                owner == Some(id) && !segments.is_free(record),
+                "{about}: {record:?} of {owner:?} for {id:?}"
+            );
+            segments.write(record, &vec![thread; length], Lsn(round + 1));
+            held.push_back((nth, record, length));
+        } else {
+            give_all_back(heaps);
+        }
+        while held.len() > at_a_time {
+            let (nth, record, length) = held.pop_front().expect("there is one");
+            let segments = heaps[nth].segments();
+            segments.read(record, &mut read);
+            let is_mine = !segments.is_free(record) && read == vec![thread; length];
+            assert!(is_mine, "{about}: {record:?} was given to another thread, too");
+            heaps[nth].release(thread.into(), record);
+        }
+    }
+    held.into_iter().for_each(|(nth, record, _)| heaps[nth].release(thread.into(), record));
+}
+
+/// Threads allocate, fill and release slots of heaps that share memory, of few lengths or many, beside threads that give empty segments
+/// back: no slot is given to two, and none in a segment that another heap has.
+fn heaps_of_one_memory(seed: u64) {
+    let (mut random, about) = (Random::new(seed), format!("RIALTO_SEED={seed}"));
+    let budget = Arc::new(Budget::new(1 << (20 + random.below(4))));
+    let segments = Arc::new(Segments::reserve(budget).unwrap());
+    let heaps: Vec<_> = (0..1 + random.below(3) as u32)
+        .map(|id| Heap::new(segments.clone(), HeapId(id), [70, 100][random.below(2) as usize]))
+        .collect();
+    let lengths: Vec<_> = (0..1 + random.below(4))
+        .map(|_| 100 << random.below(9))
+        .map(|length: usize| length.min(30_000))
+        .collect();
+    let (allocating, giving_back) = (1 + random.below(4) as u8, 1 + random.below(3));
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let (heaps, lengths, over, about) = (&heaps, &lengths, &over, &about);
+        let giving_back: Vec<_> = (0..giving_back)
+            .map(|_| {
+                scope.spawn(move || {
+                    while !over.load(Ordering::Relaxed) {
+                        give_all_back(heaps);
+                    }
+                })
+            })
+            .collect();
+        let allocating: Vec<_> = (0..allocating)
+            .map(|thread| (thread + 1, random.fork()))
+            .map(|(thread, random)| {
+                scope.spawn(move || fill_and_release(heaps, thread, lengths, random, about))
+            })
+            .collect();
+        let outcomes: Vec<_> = allocating.into_iter().map(|thread| thread.join()).collect();
+        over.store(true, Ordering::Relaxed);
+        giving_back.into_iter().for_each(|thread| thread.join().unwrap());
+        outcomes.into_iter().for_each(|outcome| outcome.unwrap());
+    });
+}
+
+#[test]
+fn slots_of_heaps_that_share_memory_are_each_of_one() {
+    let (first, end) =
+        (Random::seed_from_environment(), Instant::now() + Random::test_time_from_environment());
+    let mut seeds = 0;
+    while seeds == 0 || Instant::now() < end {
+        heaps_of_one_memory(first.wrapping_add(seeds));
+        seeds += 1;
+    }
+    println!("tally: slots of heaps that share memory, {seeds} seeds, RIALTO_SEED={first}");
 }
 
 #[test]
