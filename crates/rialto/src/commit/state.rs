@@ -55,11 +55,6 @@ impl Placed {
         }
     }
 
-    /// Of a call that runs again: the place that it has in the log.
-    pub fn again(lsn: Lsn) -> Placed {
-        Placed { lsn, owes: false, is_alone: false, whole: WholeOrNothing }
-    }
-
     /// Whether it owes a sweep something, or definitions, until it is applied.
     #[inline(always)]
     pub fn owes(&self) -> bool {

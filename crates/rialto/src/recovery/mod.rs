@@ -29,7 +29,7 @@
 //! - *An operation is done once.* It is redone only on an image of a lower `Lsn`, and sets the row's `Lsn` to its own
 //!   place under the same hold. It is its packet's first record for the row; what the same packet did to the row
 //!   afterwards is logged as values, so where w is the packet's own place the operation is skipped and the values are put
-//!   over what they were anyway (`txn/redo.rs`).
+//!   over what they were anyway (`commit/redo.rs`).
 //! - *It is done on the state that it was done on.* Every packet before the redo start was applied whole before the sweep
 //!   began, so an image lacks only packets that redo comes by, in log order: those with places from w on. If a row's
 //!   slots were copied at different moments, because it moved or went and came back, then

@@ -216,10 +216,11 @@ impl Context {
         }
     }
 
-    /// Applies the write set of a call that runs again, at the place that the call has in the log.
+    /// Applies the write set of a call that runs again, at the place that the call has in the log. A panic there ends the recovery, and not
+    /// the process.
     pub fn apply_again(&mut self, lsn: Lsn) {
         if self.writing {
-            let _applied = Placed::again(lsn).apply(|lsn| self.apply(lsn));
+            self.apply(lsn);
         }
         self.finish_unapplied();
     }

@@ -13,6 +13,7 @@ use rialto::{
 };
 
 mod definitions;
+mod stale;
 mod strays;
 
 const BY_EMAIL: WhichIndex = WhichIndex::Secondary(0);
