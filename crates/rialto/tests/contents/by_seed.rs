@@ -132,7 +132,11 @@ fn work(random: &mut Random, run: &mut Run, about: &str) -> std::result::Result<
                     Err(Error::MixedColours) => {
                         run.states.pop();
                     }
-                    // Nobody makes room.
+                    // Too long for its log, or nobody makes room.
+                    Err(Error::LogTooSmall { .. }) => {
+                        run.states.pop();
+                        run.answered("too long for the log")?;
+                    }
                     Err(Error::LogFull { .. })
                         if checkpoint == Checkpointing::None && !run.disk.is_down() =>
                     {
