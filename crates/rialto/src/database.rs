@@ -7,6 +7,7 @@ mod prepared_call;
 mod routing;
 mod transaction_server;
 
+use crate::inside::InBody;
 use std::fmt;
 use std::io::Write;
 use std::path::Path;
@@ -251,7 +252,12 @@ impl Database {
     /// If the log has stopped; [`Error::Unsupported`] with [`Logging::None`](crate::Logging::None).
     pub fn sync(&self) -> Result<()> {
         self.core().commits.check_logged("sync")?;
-        self.core().commits.log.sync()
+        let log = &self.core().commits.log;
+        let synced = log.sync();
+        if !InBody::is_inside(self.core().storage.catalog.opening()) {
+            log.wake_listeners();
+        }
+        synced
     }
 
     /// Waits until everything that has committed by now is durable at this level, the database's unless said: whatever any

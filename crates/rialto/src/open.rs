@@ -179,12 +179,12 @@ pub(crate) fn open(disk: Arc<dyn Disk>, options: Options) -> Result<Running, Ope
     let clock = Arc::new(SystemClock::new());
     let copies = (found.home, found.sums);
     let checkpointer = Checkpointer::new(core.storage.disk.clone(), clock, copies, source, checkpoints);
-    let (hurried, background) = (Arc::downgrade(&checkpointer), options.background);
-    core.commits.log.when_full(Box::new(move || {
+    let hurried = Arc::downgrade(&checkpointer);
+    core.commits.log.when_full(Box::new(move |makes_one| {
         let checkpointer = hurried.upgrade()?;
         let why_none = checkpointer.want_room();
-        if background == Background::Driven {
-            checkpointer.look();
+        if makes_one {
+            checkpointer.drive();
         }
         why_none
     }));
@@ -251,7 +251,7 @@ pub(crate) fn log_options(options: &Options) -> LogOptions {
         wait_max: options.log_wait_max,
         threads: match options.background {
             Background::Threads => LogThreads::Background,
-            Background::Driven => LogThreads::None,
+            Background::Driven => LogThreads::Driven,
         },
         ..defaults
     }
@@ -489,7 +489,7 @@ impl Running {
 
     /// Makes a checkpoint, if one is due, without a thread of its own for it.
     pub fn look_after_checkpoints(&self) {
-        self.checkpointer.look();
+        self.checkpointer.drive();
     }
 
     /// Has the resource manager do this, if there is one.
@@ -571,6 +571,7 @@ impl Running {
         let core = &self.core;
         self.checkpointer.stop();
         let outcome = core.commits.log.close().and_then(|()| self.archive_durable());
+        core.commits.log.wake_listeners();
         if let Some(archiver) = core.commits.log.archiver() {
             archiver.close();
         }

@@ -142,18 +142,25 @@ pub struct Options {
     pub background: Background,
 }
 
-/// Who does what no caller waits for: log writes of commits at level memory and of tickets, checkpoints that are due, and what follows the
-/// load ([`Options::background`]).
+/// Who does what no caller waits for ([`Options::background`]): log writes of commits at level memory, checkpoints that are due, routing
+/// rules that follow the load.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Background {
     /// Threads of the database's own.
     #[default]
     Threads,
-    /// The caller, by [`Database::drive`](crate::Database::drive). Once it is open, the database starts no thread: each commit that waits for the
-    /// disk writes its group itself, and a transaction that finds no room in the log makes the checkpoint that makes room. So all
-    /// that one thread does with such a database, on a disk that always does the same, is done in the same steps each time. The wakers of
-    /// tickets run in the thread that has written their group, when it holds nothing any more. It goes with no
-    /// [`executor_threads`](Options::executor_threads). An opening uses [`recovery_threads`](Options::recovery_threads) all the same.
+    /// The caller, by [`Database::drive`](crate::Database::drive), which has to be called now and then. For a program, or a test, that wants to say
+    /// itself when such work is done; it should use the database from one thread at a time.
+    ///
+    /// A commit that waits for the disk writes its group itself, and so does a ticket when it is waited for or polled. A transaction that finds no room in the log makes the
+    /// checkpoint that makes room, unless [`Checkpointing::None`](crate::Checkpointing) says that none is made. The wakers of
+    /// tickets run in calls of `drive`, at the end of a commit that waited for the disk, and where a ticket is polled. Once it is open, such a database starts a thread only if its
+    /// last handle is dropped in a body, or a handle ends in another one's body (with [`LockForm::Local`]). An opening uses
+    /// [`recovery_threads`](Options::recovery_threads). [`executor_threads`](Options::executor_threads) and transaction servers are refused.
+    ///
+    /// One thread that does the same on a disk that does the same has it done in the same steps, if nothing is left to measurement or to time:
+    /// [`log_writes`](Options::log_writes) and [`log_writes_in_flight`](Options::log_writes_in_flight) are given, no commit stalls, and
+    /// checkpoints are due always or never.
     Driven,
 }
 

@@ -5,9 +5,9 @@
 //!   guard is dropped; to other threads this means nothing;
 //! - *it accounts the wait*, where no account is kept of it elsewhere ([`Awaited`]);
 //! - *it looks for latches*: in debug builds a thread that holds one may not wait, and panics. An executor that goes on waits for its turn, and
-//!   the thread that has the turn must need nothing that it holds, unless that is waited for behind a guard, too.
+//!   the thread that has the turn must need nothing that the waiting thread holds.
 //!
-//! Every wait that is not bounded by a few milliseconds goes through it. A wait for a latch is none of these ([`LatchWait`]): its holder
+//! Every wait of a transaction that is not bounded by a few milliseconds goes through it; waits for the disk itself, as of `Database::sync`, do not. A wait for a latch is none of these ([`LatchWait`]): its holder
 //! holds it for a moment, and the waiter may hold others.
 //!
 //! A commit that has waited goes on without the turn, and waits for it when it has ended (`Context::leave_turn`): others
@@ -30,13 +30,15 @@ use super::waits::{LATCH_NS, LOG_NS};
 pub(crate) enum Awaited {
     /// A lock or a lock table: its slot accounts the wait.
     Lock,
-    /// The ends of other transactions, for which their locks are not waited for.
+    /// The ends of other transactions, whatever they have locked.
     Others,
+    /// Nothing of its own: the guard of a commit that goes on without its turn, in which each wait has its own guard.
+    Commit,
     /// The log to be durable up to a place: the reply accounts the wait.
     Log,
     /// A packet slot, or room in the log.
     LogRoom,
-    /// The end of a checkpoint or a backup, or its own.
+    /// A checkpoint: its end, or that of another one or of a backup before it begins.
     Checkpoint,
     /// A checkpoint or a definition, at a gate that commits pass.
     Gate,
@@ -46,7 +48,7 @@ impl Awaited {
     /// Where the wait is added to, if it is not accounted elsewhere.
     fn sum(self) -> Option<&'static LocalKey<Cell<u64>>> {
         match self {
-            Awaited::Lock | Awaited::Others | Awaited::Log | Awaited::Checkpoint => None,
+            Awaited::Lock | Awaited::Others | Awaited::Commit | Awaited::Log | Awaited::Checkpoint => None,
             Awaited::LogRoom => Some(&LOG_NS),
             Awaited::Gate => Some(&LATCH_NS),
         }
@@ -66,6 +68,8 @@ thread_local! {
     static TURNS: Cell<Option<Arc<dyn Turns>>> = const { Cell::new(None) };
     /// Whether the thread has lock tables out.
     static KEEPS_ITS_TURN: Cell<bool> = const { Cell::new(false) };
+    /// Whether the thread is inside of a wait that is accounted as a whole: a checkpoint that a transaction makes for its room, say.
+    static IS_ACCOUNTED: Cell<bool> = const { Cell::new(false) };
 }
 
 /// From now on the calling thread keeps its turn while it is blocked, or does no more.
@@ -99,6 +103,8 @@ impl Drop for TakesTurns {
 pub(crate) struct WaitGuard {
     turns: Option<Arc<dyn Turns>>,
     account: Option<(Instant, &'static LocalKey<Cell<u64>>)>,
+    /// The waits inside of this one are part of it, and accounted by it.
+    is_outer: bool,
 }
 
 impl WaitGuard {
@@ -117,18 +123,23 @@ impl WaitGuard {
     /// The thread is about to wait. Lets another executor run, unless the thread has lock tables out.
     pub fn enter(what: Awaited) -> WaitGuard {
         latches::assert_none(what);
-        let account = what.sum().map(|sum| (Instant::now(), sum));
+        let sum = what.sum().filter(|_| !IS_ACCOUNTED.get());
+        let account = sum.map(|sum| (Instant::now(), sum));
+        let is_outer = account.is_some();
+        if is_outer {
+            IS_ACCOUNTED.set(true);
+        }
         if KEEPS_ITS_TURN.get() {
-            return WaitGuard { turns: None, account };
+            return WaitGuard { turns: None, account, is_outer };
         }
         let turns = TURNS.try_with(Cell::take).unwrap_or_default();
         if let Some(turns) = &turns {
             turns.leave();
         }
-        WaitGuard { turns, account }
+        WaitGuard { turns, account, is_outer }
     }
 
-    /// What the thread waited for is there: returns when it is its turn, which it waits for as for a latch.
+    /// What the thread waited for is there: returns when it is its turn. That wait is accounted as one for a latch.
     pub fn end(mut self) {
         self.account = Some((Instant::now(), &LATCH_NS));
     }
@@ -142,6 +153,9 @@ impl Drop for WaitGuard {
         }
         if let Some((since, sum)) = self.account.take() {
             sum.set(sum.get() + since.elapsed().as_nanos() as u64);
+        }
+        if self.is_outer {
+            IS_ACCOUNTED.set(false);
         }
     }
 }
@@ -159,7 +173,9 @@ impl LatchWait {
 
 impl Drop for LatchWait {
     fn drop(&mut self) {
-        LATCH_NS.set(LATCH_NS.get() + self.since.elapsed().as_nanos() as u64);
+        if !IS_ACCOUNTED.get() {
+            LATCH_NS.set(LATCH_NS.get() + self.since.elapsed().as_nanos() as u64);
+        }
     }
 }
 

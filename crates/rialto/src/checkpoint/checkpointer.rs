@@ -106,6 +106,8 @@ struct State {
     thread: Option<JoinHandle<()>>,
     /// The copy whose file was made, while its name is not known to be durable.
     unnamed: Option<Copy>,
+    /// A checkpoint has panicked: none is made by itself any more.
+    is_over: bool,
 }
 
 impl Checkpointer {
@@ -288,20 +290,40 @@ impl Checkpointer {
                 return;
             }
             drop(state);
-            if catch(|| self.look()).is_err() {
-                // The last complete checkpoint stands. It is not known how far this one came, so no other is begun.
-                let what = "the checkpoint thread panicked: no checkpoints are made until the database is opened again";
-                self.state.lock().stats.failure = Some(what.to_owned());
+            if !self.look_and_survive() {
                 return;
             }
         }
     }
 
+    /// Does what is due in the caller's thread, without pauses, where no thread does. Not while another caller makes a checkpoint or keeps
+    /// others off, such as a backup, by whose stream's code this may be called.
+    pub(crate) fn drive(&self) {
+        let is_free = self.home.try_lock().is_some();
+        if is_free && !self.control.is_stopped() {
+            let _demand = Demand::of(self);
+            self.look_and_survive();
+        }
+    }
+
+    /// [`Checkpointer::look`]; false: it has panicked, and no checkpoint is made by itself any more.
+    fn look_and_survive(&self) -> bool {
+        let is_alive = catch(|| self.look()).is_ok();
+        if !is_alive {
+            // The last complete checkpoint stands. It is not known how far this one came, so no other is begun.
+            let what = "a checkpoint panicked: none is made by itself until the database is opened again";
+            let mut state = self.state.lock();
+            state.stats.failure = Some(what.to_owned());
+            state.is_over = true;
+        }
+        is_alive
+    }
+
     /// Does what is due.
-    pub(crate) fn look(&self) {
+    pub(super) fn look(&self) {
         let (began, failed, redo_start) = {
             let state = self.state.lock();
-            if state.strategy == Checkpointing::None {
+            if state.strategy == Checkpointing::None || state.is_over {
                 return;
             }
             (state.began, state.failed, state.redo_start)

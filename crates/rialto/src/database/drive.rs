@@ -7,14 +7,16 @@ use crate::inside::InBody;
 use crate::options::Background;
 
 impl Database {
-    /// Does what is due of a database that has no threads of its own ([`Background::Driven`]), here and now: writes the log up to the last
-    /// commit, makes a checkpoint if one is due ([`Options::checkpoint_interval`](crate::Options::checkpoint_interval), or the log's
-    /// room), and has routing rules and numbers of executors follow the load. Call it as often as a commit at level memory may stay
-    /// off the disk. Of a database with threads it does nothing.
+    /// Does what is due of a database without threads of its own ([`Background::Driven`]), in the caller's thread. It writes the log up
+    /// to the last commit, syncs it, and wakes the tickets that this was for. It makes a checkpoint if one is due
+    /// ([`Options::checkpoint_interval`](crate::Options::checkpoint_interval), [`Options::recovery_within`](crate::Options::recovery_within),
+    /// or the log's room), without pauses; so a call may take as long as a checkpoint. It makes the next log file, and has routing rules
+    /// follow the load. [`Options::memory_flush_interval`](crate::Options::memory_flush_interval) is without effect: a commit at level memory is
+    /// off the disk until the next call, or until a commit at level disk takes it along. Of a database with threads it does nothing.
     ///
     /// # Errors
-    /// [`Error::Nested`] inside of a body; [`Error::Closed`]. Why a checkpoint or a write of the log has failed, [`Database::metrics`] and
-    /// the next commits tell.
+    /// [`Error::Nested`] inside of a body; [`Error::Closed`]; [`Error::Stopped`] if the log cannot be written. Why a checkpoint has failed
+    /// [`Database::metrics`] tells.
     pub fn drive(&self) -> Result<()> {
         if self.running.options().background == Background::Threads {
             return Ok(());
@@ -24,10 +26,15 @@ impl Database {
             return Err(Error::Nested);
         }
         core.storage.check_open()?;
-        core.commits.log.write_queued();
+        let log = &core.commits.log;
+        let written = log.sync();
+        log.wake_listeners();
+        written?;
         core.releases.release_all();
         self.running.with_resources(ResourceManager::look);
+        log.prepare_next_file();
         self.running.look_after_checkpoints();
+        log.wake_listeners();
         Ok(())
     }
 }

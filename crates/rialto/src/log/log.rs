@@ -42,8 +42,9 @@ const LOOKS_AT_GATHERER: u32 = 128;
 /// Logs with fewer packet slots give none of them away for good.
 const SLOTS_WITH_HOMES: usize = 8_192;
 
-/// What a log that is full calls to have files freed; why none will be, if that is known.
-pub(crate) type WhenFull = Box<dyn Fn() -> Option<String> + Send + Sync>;
+/// What a log that is full calls to have files freed, by a checkpoint that it makes itself if it is told that it may; why none will be, if that is
+/// known.
+pub(crate) type WhenFull = Box<dyn Fn(bool) -> Option<String> + Send + Sync>;
 
 /// The log of a database.
 ///
@@ -93,6 +94,8 @@ impl Log {
             write_path: parts.write_path,
             group_max: options.group_commit.group_max.map_or(u64::MAX, u64::from),
             threaded: options.threads == LogThreads::Background,
+            driven: options.threads == LogThreads::Driven,
+            asked: AtomicBool::new(false),
         });
         debug_assert!(core.ring.released() == position);
         let log = Arc::new(Log { core, threads: Mutex::new(Vec::new()) });
@@ -330,7 +333,7 @@ impl Log {
     /// Leaves the packet with this place, which nobody waits for yet, to the log server. [`Durability::Disk`]: it is on disk when
     /// it has lingered ([`GroupCommitOptions::linger`](super::GroupCommitOptions)), at once in other designs than the log
     /// server's. [`Durability::Memory`]: within [`LogOptions::memory_flush_interval`] and the time of two group writes; in the
-    /// shared memory it is when this returns, unless the ring is full. Does no I/O. In the designs that elect a committer the log
+    /// shared memory it is when this returns, unless the ring is full. Does no I/O where the log has threads. In the designs that elect a committer the log
     /// server is the stand-in for all packets left to it together; it stalls as the design is set, and knows of no
     /// transaction's own [`Patience`].
     pub fn leave(&self, lsn: Lsn, durability: Durability) {
@@ -343,6 +346,8 @@ impl Log {
             Durability::Disk if core.writer.durable() >= lsn.0 => {}
             Durability::Disk if canary::is_back("left-tickets-unasked") => {}
             Durability::Disk if core.threaded => core.writer.ask_unhurried(),
+            // Until a ticket is waited for or polled, or the log is driven.
+            Durability::Disk if core.driven => {}
             Durability::Disk => core.ask_or_write(),
         }
     }
@@ -496,11 +501,17 @@ impl Log {
         LogPosition(self.core.ring.released())
     }
 
-    /// Without threads: writes what is queued. What fails stops the log, as ever.
-    pub(crate) fn write_queued(&self) {
-        debug_assert!(!self.core.threaded);
-        if self.core.pool.place().0 > self.core.writer.durable() {
-            self.core.ask_or_write();
+    /// Of a log that is driven: wakes those whose places have been reached. For a caller that holds nothing.
+    pub(crate) fn wake_listeners(&self) {
+        if self.core.driven {
+            self.core.waker_threads.wake_here();
+        }
+    }
+
+    /// Of a log that is driven: has the next file ready, if it is due. What goes wrong the commit tells that needs it.
+    pub(crate) fn prepare_next_file(&self) {
+        if self.core.files.is_due(self.core.ring.filled()) {
+            let _ = self.core.files.prepare();
         }
     }
 

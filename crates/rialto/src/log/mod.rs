@@ -247,9 +247,10 @@ pub enum LogThreads {
     /// Four threads: the log server, one that prepares files, one that runs the wakers of tickets, and one that hands on what
     /// the engine itself waits for.
     Background,
-    /// None: every caller does all work itself, and the bound of I3 holds only for those who wait. For tests that have
-    /// to go the same way each time.
+    /// None: every caller does all work itself, and the bound of I3 holds only for those who wait.
     None,
+    /// None, as well. Listeners are woken only where a caller that holds nothing says so ([`Log::wake_listeners`]).
+    Driven,
 }
 
 /// How a log is set up. Times beyond [`FOR_EVER`](crate::io::FOR_EVER) count as that.

@@ -16,6 +16,9 @@
 //! short and wait for nothing. The log server runs them itself as soon as it has given its turn back. Every other thread hands
 //! them over to a thread that runs the engine's own listeners only: behind a foreign one they would wait for it (W2), and a
 //! response line may gather, or register once more, which a committer between its place and its apply must not do.
+//!
+//! A log without threads runs all of them in its callers' threads: a driven one where a caller that holds nothing says so
+//! ([`Log::wake_listeners`](super::Log::wake_listeners)), another behind each group. There a waker that sleeps delays its thread (W2).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

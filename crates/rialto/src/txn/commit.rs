@@ -64,7 +64,7 @@ impl Context {
     /// as long as the body that happens to have the turn.
     #[cold]
     pub(super) fn leave_turn(&mut self) {
-        self.blocked.get_or_insert_with(|| WaitGuard::enter(Awaited::Gate));
+        self.blocked.get_or_insert_with(|| WaitGuard::enter(Awaited::Commit));
     }
 
     /// The commit has ended.

@@ -7,6 +7,7 @@ use super::transaction::Transaction;
 use crate::account::{Ledger, waits};
 use crate::error::Result;
 use crate::ids::Lsn;
+use crate::inside::InBody;
 use crate::io::Moment;
 use crate::rarely::rarely;
 use crate::reply::{Ticket, TicketAccount};
@@ -44,6 +45,9 @@ impl Committed {
             context.core.commits.log.wait(self.lsn, context.choices.durability, &context.patience());
         let spent = context.ledger.spent(Some(placed), Moment::now());
         context.core.commits.accounts.committed(context.number, context.choices.procedure, &spent);
+        if !InBody::is_inside(context.core.storage.catalog.opening()) {
+            context.core.commits.log.wake_listeners();
+        }
         outcome
     }
 

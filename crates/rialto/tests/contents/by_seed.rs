@@ -37,10 +37,13 @@ fn options(random: &mut Random) -> Options {
         checkpoint,
         // Due at each call of `drive`, or never.
         checkpoint_interval: one_of(random, &[Duration::from_nanos(1), Duration::from_secs(3_600)]),
-        sweep_bytes_per_s: Some(0),
+        // What is made in calls makes no pauses.
+        sweep_bytes_per_s: one_of(random, &[Some(0), None]),
         backup_copies: 2 + random.below(2) as u32,
         spool: random.chance(1, 2),
         log_bytes_max: one_of(random, &[1 << 20, 2 << 20, 16 << 20]),
+        // Nobody makes room meanwhile.
+        log_wait_max: Duration::from_millis(1),
         locks: one_of(random, &LockForm::ALL),
         executors: 4,
         group_commit: one_of(random, &GroupCommitDesign::ALL).into(),

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use hashbrown::HashMap;
 use parking_lot::{Condvar, Mutex};
@@ -88,7 +88,12 @@ impl ResourceManager {
     pub fn look(&mut self) {
         match self {
             ResourceManager::OnThread { .. } => {}
-            ResourceManager::Driven(manager) => manager.look(),
+            // What it counts by looks is meant for such looks.
+            ResourceManager::Driven(manager) if manager.looked.elapsed() >= LOOK_EVERY => {
+                manager.looked = Instant::now();
+                manager.look();
+            }
+            ResourceManager::Driven(_) => {}
         }
     }
 }
@@ -110,6 +115,8 @@ pub(crate) struct Managing {
     sizes: Sizes,
     loads: Loads,
     readers: Readers,
+    /// When it looked last, of a driven one.
+    looked: Instant,
     /// How many executors these are for.
     executors: usize,
     staff: Staff,
@@ -122,7 +129,15 @@ impl Managing {
         let (mut sizes, readers) = (Sizes::default(), Readers::default());
         // What there is already is shared out before anybody comes.
         sizes.look(core);
-        Managing { runtime, sizes, loads: Loads::new(executors), readers, executors, staff }
+        Managing {
+            runtime,
+            sizes,
+            loads: Loads::new(executors),
+            readers,
+            looked: Instant::now(),
+            executors,
+            staff,
+        }
     }
 
     fn look(&mut self) {

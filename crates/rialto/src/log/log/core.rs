@@ -61,6 +61,10 @@ pub(crate) struct Core {
     pub(super) write_path: WritePath,
     /// Whether the log has its threads; without them every caller does all work itself.
     pub(super) threaded: bool,
+    /// It has no threads, and is driven ([`LogThreads::Driven`](crate::log::LogThreads)).
+    pub(super) driven: bool,
+    /// Without threads: a caller has asked for a group while another one wrote, and it did not wait.
+    pub(super) asked: AtomicBool,
 }
 
 fn stopped(error: &DiskError) -> Error {
@@ -211,6 +215,10 @@ impl Core {
             self.writer.ask_soon();
             self.writer.ask_now();
         }
+        // Whoever has asked and found the writer at work has gone: this writes for it.
+        if !self.threaded && self.asked.load(Ordering::SeqCst) {
+            self.ask_or_write();
+        }
         gathered
     }
 
@@ -296,7 +304,10 @@ impl Core {
             self.writer.ask_now();
             return;
         }
+        // Said before the look for the turn: who has it looks for this after it has given the turn back.
+        self.asked.store(true, Ordering::SeqCst);
         while let Some(turn) = self.writer.try_take() {
+            self.asked.store(false, Ordering::SeqCst);
             if self.write_group(turn) == Gathered::All {
                 return;
             }
@@ -357,6 +368,8 @@ impl Drop for WakeListeners<'_> {
                 OwnListeners::HandOver => self.core.hand_over_listeners(durability),
             }
         }
-        self.core.waker_threads.wake_here();
+        if !self.core.driven {
+            self.core.waker_threads.wake_here();
+        }
     }
 }

@@ -13,8 +13,9 @@ const ATTEMPT_MAX: Duration = Duration::from_millis(10);
 /// and how long it sleeps after one that has failed.
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// A checkpoint frees what only the one before it needs, and the next one what only that one needs.
-const ATTEMPTS_MAX: u32 = 3;
+/// The most checkpoints that one transaction makes for its room. The first may find that the checkpoint in force needs all of the log; the
+/// second retires that one, and the third frees what only it needed.
+const CHECKPOINTS_MAX: u32 = 3;
 
 impl Core {
     /// Counts `bytes` of stream as promised if prepared files hold them.
@@ -68,8 +69,9 @@ impl Core {
         let mut short = None;
         // Why there is no file, and why there will be none, as far as either is known.
         let mut attempted: Option<(Option<String>, Option<String>)> = None;
-        // Without threads nobody else makes room, but this caller itself, by a checkpoint between two attempts.
-        let mut attempts_left = if self.when_full.get().is_some() { ATTEMPTS_MAX } else { 1 };
+        // Where the log is driven this caller makes the room itself, by a checkpoint between two attempts.
+        let mut checkpoints = if self.driven { CHECKPOINTS_MAX } else { 0 };
+        let mut has_made_room = false;
         let until = Instant::now() + self.wait_max;
         loop {
             while !standing.come_forward(until.min(Instant::now() + ASK_EVERY)) && Instant::now() < until {
@@ -81,8 +83,9 @@ impl Core {
             self.check_open()?;
             check()?;
             let is_late = Instant::now() >= until;
+            // Each checkpoint that was made for it is followed by an attempt.
             if let Some((problem, hopeless)) = attempted.take()
-                && (is_late || problem.is_some() && !self.threaded && attempts_left == 0)
+                && (is_late && !has_made_room || problem.is_some() && !self.threaded && !self.driven)
             {
                 let reason = match (problem, hopeless) {
                     (None, _) => "the next log file is not ready yet; try again".to_owned(),
@@ -92,7 +95,6 @@ impl Core {
                 return Err(Error::LogFull { reason });
             }
             let problem = self.prepare_for(bytes);
-            attempts_left -= u32::from(problem.is_some() && attempts_left > 0);
             self.gather_now();
             self.give_room();
             if standing.is_given() {
@@ -101,8 +103,10 @@ impl Core {
             // Where the next file only takes its time no checkpoint is needed.
             let hopeless = problem.as_ref().and_then(|_| {
                 short.get_or_insert_with(|| Short::begin(&self.short));
-                self.when_full.get().and_then(|when_full| when_full())
+                self.when_full.get().and_then(|when_full| when_full(checkpoints > 0))
             });
+            has_made_room = problem.is_some() && checkpoints > 0;
+            checkpoints -= u32::from(has_made_room);
             if problem.is_some() {
                 std::thread::sleep(PAUSE);
             }

@@ -115,7 +115,7 @@ fn of_all_that_wait_for_room_one_works_for_it() {
     let log = Log::create(&disk, DATABASE, &LogOptions { bytes_max: 1 << 20, ..small() }).unwrap();
     let (workers, is_over) = (Arc::new(Mutex::new(Vec::new())), AtomicBool::new(false));
     let heard = workers.clone();
-    log.when_full(Box::new(move || {
+    log.when_full(Box::new(move |_| {
         heard.lock().push(std::thread::current().id());
         None
     }));
@@ -285,7 +285,7 @@ fn the_largest_packet_has_room_beside_lone_committers() {
         log.wait(lsn, Durability::Disk, &Patience::default()).unwrap();
     }
     let (weak, once) = (Arc::downgrade(&log), std::sync::Once::new());
-    log.when_full(Box::new(move || {
+    log.when_full(Box::new(move |_| {
         let log = weak.upgrade().expect("it is open");
         once.call_once(|| {
             let mut slot = log.borrow_packet().unwrap();

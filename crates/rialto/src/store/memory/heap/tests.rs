@@ -84,7 +84,7 @@ fn fill_and_release(heaps: &[Heap], thread: u8, lengths: &[usize], mut random: R
         let nth = random.below(heaps.len() as u64) as usize;
         let length = lengths[random.below(lengths.len() as u64) as usize];
         if let Some(record) = heaps[nth].allocate(thread.into(), length, &mut Unclaimed) {
-            let (segments, id) = (heaps[nth].segments(), HeapId(nth as u32));
+            let (segments, id) = (heaps[nth].segments(), HeapId(1 + nth as u32));
             let owner = segments.heap(record.segment());
             assert!(
                 owner == Some(id) && !segments.is_free(record),
@@ -113,7 +113,7 @@ fn heaps_of_one_memory(seed: u64) {
     let (mut random, about) = (Random::new(seed), format!("RIALTO_SEED={seed}"));
     let budget = Arc::new(Budget::new(1 << (20 + random.below(4))));
     let segments = Arc::new(Segments::reserve(budget).unwrap());
-    let heaps: Vec<_> = (0..1 + random.below(3) as u32)
+    let heaps: Vec<_> = (1..2 + random.below(3) as u32)
         .map(|id| Heap::new(segments.clone(), HeapId(id), [70, 100][random.below(2) as usize]))
         .collect();
     let lengths: Vec<_> = (0..1 + random.below(4))
