@@ -258,10 +258,10 @@ fn rows_are_told_early_only_if_they_are_durable() {
         let (mut client, stream) = UnixStream::pair().unwrap();
         client.set_read_timeout(Some(PATIENCE)).unwrap();
         let shared = shared.clone();
-        thread::spawn(move || rialto_server::connection::serve(stream, shared));
+        let thread = thread::spawn(move || rialto_server::connection::serve(stream, shared));
         client.write_all(b"\0\0\0\x12\0\x03\0\0user\0ann\0\0").unwrap();
         answer_of(&mut client);
-        client
+        (client, thread)
     };
     let run = |client: &mut UnixStream, sql: &str| {
         client.write_all(&query(sql)).unwrap();
@@ -269,7 +269,7 @@ fn rows_are_told_early_only_if_they_are_durable() {
         assert_eq!(error_code(&answer), None, "{sql}");
     };
     let long = "x".repeat(1_000);
-    let mut writer = connect();
+    let (mut writer, _) = connect();
     run(&mut writer, "create table t (a int primary key, b text)");
     run(&mut writer, &format!("insert into t select n, '{long}' from generate_series(1, 20000) n"));
     run(&mut writer, "set rialto.durability = 'memory'");
@@ -287,7 +287,7 @@ fn rows_are_told_early_only_if_they_are_durable() {
         let groups = database.metrics().log.groups;
         run(&mut writer, &format!("update t set b = 'short{number}' where a = 1"));
         assert_eq!(database.metrics().log.groups, groups, "it is in memory only");
-        let mut reader = connect();
+        let (mut reader, thread) = connect();
         reader.write_all(&bytes).unwrap();
         let found =
             std::iter::from_fn(|| message_of(&mut reader)).find(|(tag, _)| matches!(tag, b'D' | b'd'));
@@ -298,5 +298,8 @@ fn rows_are_told_early_only_if_they_are_durable() {
             "{what}"
         );
         assert!(database.metrics().log.groups > groups, "{what} told what is not durable");
+        // It may still read, and would wait for what is written next.
+        drop(reader);
+        thread.join().expect("it does not panic");
     }
 }
