@@ -5,9 +5,10 @@ use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::net::Shutdown;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use parking_lot::{Mutex, MutexGuard};
 use rialto::{Database, Error};
 use rialto_sql::parse::READING_ROOM_BYTES;
 use rialto_sql::room::Room;
@@ -95,7 +96,7 @@ impl Shared {
     }
 
     fn connections(&self) -> MutexGuard<'_, HashMap<u32, Registered>> {
-        self.connections.lock().unwrap_or_else(PoisonError::into_inner)
+        self.connections.lock()
     }
 
     /// The most connections at a time.

@@ -14,10 +14,11 @@
 
 use std::iter::successors;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use rialto::io::{Disk, FaultKind, FaultyDisk, Stray};
 use rialto::recovery::check::check;
 use rialto::{Database, LockForm, OpenError};
@@ -277,12 +278,11 @@ fn a_write_that_goes_astray_is_missed_or_does_no_harm() {
     let all = Mutex::new(Tally::default());
     let (seed, databases) = for_a_while_until_by(3, |seed| {
         let tally = stray(seed);
-        let mut all = all.lock().unwrap();
+        let mut all = all.lock();
         all.add(&tally);
         all.lost > 0 && all.misdirected > 0 && all.refused > 0
     });
-    let Tally { lost, misdirected, power_lost, killed, data_oriented, refused, untold } =
-        all.into_inner().unwrap();
+    let Tally { lost, misdirected, power_lost, killed, data_oriented, refused, untold } = all.into_inner();
     println!(
         "tally: ledgers beside a stray write, {databases} databases, {lost} writes lost, {misdirected} misdirected, \
          {power_lost} losses of power, {killed} kills, {data_oriented} ends on the data-oriented engine, {refused} refused, \
