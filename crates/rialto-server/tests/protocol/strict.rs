@@ -34,7 +34,6 @@ mod statements;
 mod walk;
 mod worker;
 
-use std::sync::Mutex;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
@@ -42,6 +41,7 @@ use crate::common::TestServer;
 use crate::seeds::for_a_while;
 use engines::{Ends, Tally, describe, judge, lasting_options, one_of, options};
 use observed::{Attempt, Clock, End, Life, State};
+use parking_lot::Mutex;
 use rialto::Options;
 use rialto::io::{Disk, FaultyDisk, MemoryDisk, Random};
 use rialto_server::ServeOptions;
@@ -93,10 +93,9 @@ fn work(
     std::thread::scope(|scope| {
         let ends = Ends(&over);
         let (changing, cancelling) = (random.fork(), random.fork());
-        if with_changes {
-            scope.spawn(|| beside::change(site, &database, options, changing, &over));
-        }
-        scope.spawn(|| beside::cancel(site, cancelling, &over));
+        let change = || beside::change(site, &database, options, changing, &over);
+        let mut beside = vec![scope.spawn(|| beside::cancel(site, cancelling, &over))];
+        beside.extend(with_changes.then(|| scope.spawn(change)));
         let workers: Vec<_> = (0..6)
             .map(|_| Worker::new(site, random.fork()))
             .map(|worker| scope.spawn(move || worker.work(each)))
@@ -107,6 +106,7 @@ fn work(
         }
         let attempts = workers.into_iter().flat_map(|worker| worker.join().unwrap()).collect();
         drop(ends);
+        beside.into_iter().for_each(|thread| thread.join().unwrap());
         attempts
     })
 }

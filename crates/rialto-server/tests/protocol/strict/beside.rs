@@ -65,7 +65,7 @@ fn define(line: &mut Line, list: &[String], site: &Site<'_>) -> bool {
 pub fn cancel(site: &Site<'_>, mut random: Random, over: &AtomicBool) {
     while !over.load(Ordering::SeqCst) {
         std::thread::sleep(Duration::from_micros(random.below(6_000)));
-        if let Some((process, secret)) = site.cancellable.lock().unwrap().pop() {
+        if let Some((process, secret)) = site.cancellable.lock().pop() {
             Client::cancel(site.address, process, secret);
         }
     }

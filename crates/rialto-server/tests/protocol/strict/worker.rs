@@ -1,9 +1,9 @@
 //! A client of the server: random transactions in every way there is, and a record of each attempt.
 
 use std::net::SocketAddr;
-use std::sync::Mutex;
 use std::time::Instant;
 
+use parking_lot::Mutex;
 use rialto::Durability;
 use rialto::io::Random;
 
@@ -116,7 +116,7 @@ impl<'a> Worker<'a> {
 
     fn may_be_cancelled(&mut self, line: &Line) {
         if self.random.chance(1, 6) {
-            self.site.cancellable.lock().unwrap().push((line.client.process, line.client.secret));
+            self.site.cancellable.lock().push((line.client.process, line.client.secret));
         }
     }
 
