@@ -325,7 +325,7 @@ fn a_shared_plan_gives_what_the_statement_alone_gives() {
     println!(
         "tally: lifted, {statements} statements, {lifted} of them with another's plan, RIALTO_SEED={base}"
     );
-    assert!(lifted * 10 > statements, "{lifted} of {statements} statements shared a plan: it hardly happens");
+    assert!(lifted * 20 > statements, "{lifted} of {statements} statements shared a plan: it hardly happens");
 }
 
 /// Runs a text as a simple query; the plan, and whether it was another text's.
