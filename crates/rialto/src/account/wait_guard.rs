@@ -83,7 +83,7 @@ fn set_turns(turns: Option<Arc<dyn Turns>>) {
 }
 
 /// Makes the calling thread an executor, until what this gives is dropped. What the thread does afterwards, such as to close the
-/// database with the last handle, is nobody's turn.
+/// database with the last handle, is no transaction's turn.
 #[must_use = "the thread is an executor only as long as this lives"]
 pub(crate) fn take_turns(turns: Arc<dyn Turns>) -> TakesTurns {
     set_turns(Some(turns));

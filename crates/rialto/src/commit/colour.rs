@@ -3,11 +3,11 @@
 //! A sweep paints each segment black when it has copied it. So that the copy is the state after some transactions and no
 //! others, each transaction that writes is *white* (all that it read and wrote is unpainted, and stays so until it is
 //! applied: the copy has it whole) or *black* (all is painted: the copy has nothing of it). One that is *mixed* is aborted
-//! and runs again. Whoever only reads is of no colour.
+//! and runs again. A transaction that only reads has no colour.
 //!
 //! **The copy is a state that could have been.** No white transaction comes after a black one in the order of their
-//! conflicts: what the black one touched was painted when its colour was settled, under its locks, so whoever touches it
-//! afterwards is not white. That holds for records. Where a black transaction left none, or found none, there is no paint,
+//! conflicts: what the black one touched was painted when its colour was settled, under its locks, so a transaction
+//! that touches it afterwards is not white. That holds for records. Where a black transaction left none, or found none, there is no paint,
 //! and this stands in for it:
 //! - *it removed a row, and a later one reads that there is none*: the index's removal `Lsn` there is then of a place at
 //!   which transactions may have been black already, and the reader is not white. So it is with what DDL made or removed;
@@ -18,7 +18,7 @@
 //!
 //! All err to one side only: one that need not be is taken for mixed.
 //!
-//! The colour is settled at the commit and not before, so an open transaction is in nobody's way. What a transaction has
+//! The colour is settled at the commit and not before, so an open transaction delays neither the sweep nor others. What a transaction has
 //! touched is known by its locks: in the thin form they name records; tables that it has locked as a whole it has touched
 //! wholly; in the central form each record is noted as it is read. A transaction that began before this was asked for
 //! ([`Painting::note_reads`](crate::store::memory::painting::Painting)) and of which not all is known is mixed.
@@ -152,7 +152,7 @@ impl Colours {
             self.absent_anywhere |= part.absent_anywhere;
             self.note_removal(part.removal);
         } else if self.noted {
-            // It began before anybody asked.
+            // The part began before reads were to be noted, so the notes of the whole are not complete.
             self.noted = false;
         }
     }

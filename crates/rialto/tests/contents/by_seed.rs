@@ -135,7 +135,7 @@ fn work(random: &mut Random, run: &mut Run, about: &str) -> std::result::Result<
                     Err(Error::MixedColours) => {
                         run.states.pop();
                     }
-                    // Too long for its log, or nobody makes room.
+                    // Too long for its log, or no checkpoint makes room.
                     Err(Error::LogTooSmall { .. }) => {
                         run.states.pop();
                         run.answered("too long for the log")?;

@@ -127,7 +127,7 @@ impl Managing {
         let core = &runtime.core;
         let (executors, staff) = (core.locks.executors_in_use(), Staff::new(core));
         let (mut sizes, readers) = (Sizes::default(), Readers::default());
-        // What there is already is shared out before anybody comes.
+        // The datasets that exist already are shared out before the first transaction comes.
         sizes.look(core);
         Managing {
             runtime,

@@ -264,7 +264,7 @@ impl LockManager {
                 stint.tables.len() - 1
             }
         };
-        // Who changes the rules has all tables.
+        // A change of the rules holds all lock tables.
         let is_in_force = self.local.version.load(Ordering::Acquire) == stint.version;
         let table = &mut stint.tables[at].1;
         if !is_in_force || !(table.is_idle() || is_free_for(table, self.local.seed, asker, wanted)) {
@@ -296,7 +296,7 @@ impl LockManager {
         match reading {
             Reading::Yes => {
                 stint.reader = Some(asker.0);
-                // Who changes the rules has no reader beside him.
+                // A change of the rules has no reader beside it.
                 self.local.version.load(Ordering::Acquire) == stint.version
             }
             Reading::Locked => false,

@@ -96,7 +96,7 @@ impl Core {
         }
     }
 
-    /// Gathers what is queued, unless somebody else does; whether the place is durable at level 1 by that.
+    /// Gathers what is queued, unless another thread does; whether the place is durable at level 1 by that.
     #[inline(always)]
     pub(super) fn gathers(&self, lsn: Lsn) -> bool {
         if self.writer.stopped() {
@@ -116,7 +116,7 @@ impl Core {
         if self.writer.stopped() { Gathered::All } else { self.gather_all(self.gatherer.lock()) }
     }
 
-    /// The same, unless somebody does so for this place.
+    /// The same, unless another thread does so for this place.
     pub(super) fn gather_to(&self, lsn: Lsn) -> Gathered {
         if self.writer.stopped() {
             return Gathered::All;
@@ -215,7 +215,7 @@ impl Core {
             self.writer.ask_soon();
             self.writer.ask_now();
         }
-        // Whoever has asked and found the writer at work has gone: this writes for it.
+        // A thread that asked and found the writer at work has gone: this writes for it.
         if !self.threaded && self.asked.load(Ordering::SeqCst) {
             self.ask_or_write();
         }
@@ -235,7 +235,7 @@ impl Core {
     }
 
     pub(super) fn wait(&self, lsn: Lsn, durability: Durability, patience: &Patience) -> Result<()> {
-        debug_assert!(lsn <= self.pool.place(), "a wait for a place that nobody has taken");
+        debug_assert!(lsn <= self.pool.place(), "a wait for a place that no commit has taken");
         if canary::is_back("reply-before-durability") {
             return Ok(());
         }

@@ -66,7 +66,7 @@ fn a_home_is_borrowed_again_and_again_and_then_anybodys() {
         assert!(back.bytes().is_empty());
         drop(back);
     }
-    // Given up while its packet is on its way: whoever comes last puts it into the list.
+    // Given up while its packet is on its way: the last of its holders puts it into the list.
     let mut slot = home.borrow().unwrap();
     slot.push(PacketKind::Commit);
     drop(home);

@@ -48,7 +48,18 @@ fn contents(db: &Database) -> Vec<String> {
     all
 }
 
-/// What is recovered is what there was; how many calls were run again.
+/// The rows of a table in the order of its key, as text.
+pub(super) fn rows(db: &Database, table: &str) -> Vec<String> {
+    let by_key = format!("{table} by {:?}: ", WhichIndex::Primary);
+    contents(db).iter().filter_map(|line| line.strip_prefix(&by_key).map(str::to_owned)).collect()
+}
+
+/// The numbers to this one, as rows.
+fn numbers_to(last: u64) -> Vec<String> {
+    (1..=last).map(|n| n.to_string()).collect()
+}
+
+/// What is recovered is what there was, which the caller has compared with what it expects; how many calls were run again.
 pub(super) fn reopened(disk: &Arc<MemoryDisk>, db: Database, options: Options) -> u64 {
     let before = contents(&db);
     db.close().unwrap();
@@ -69,6 +80,7 @@ fn a_call_that_went_on_after_a_limit_is_recovered() {
         db.call("fill", &[Value::Int8(1)]).unwrap();
         let filled = done_in(&db);
         assert!((1..1000).contains(&filled), "{filled}: the limit ends it");
+        assert_eq!(rows(&db, "done"), numbers_to(filled as u64));
         assert_eq!(reopened(&disk, db, options()), 0, "values");
     }
 }
@@ -99,6 +111,7 @@ fn a_call_that_went_on_after_a_refused_lock_is_recovered() {
             scope.spawn(|| db.call_with(&impatient, "rename", &[Value::Int8(7)]).map(drop).unwrap());
         });
         other.abort().unwrap();
+        assert_eq!(rows(&db, "accounts")[1..3], ["1, 0, account 1", "2, 7, account 2"]);
         assert_eq!(reopened(&disk, db, options()), 0, "{policy:?}: values");
     }
 }
@@ -113,7 +126,7 @@ fn a_call_that_went_on_after_a_duplicate_key_is_run_again() {
     let done = db.table("done").unwrap();
     db.transact(|tx| tx.insert(&done, &[Value::Int8(11)])).unwrap();
     db.call("fill", &[Value::Int8(1)]).unwrap();
-    assert_eq!(done_in(&db), 11);
+    assert_eq!(rows(&db, "done"), numbers_to(11));
     assert_eq!(reopened(&disk, db, options()), 1);
 }
 

@@ -18,7 +18,7 @@ pub enum Step {
         amount: i64,
     },
     Rename(i32, String),
-    /// Whoever has this text gets another one.
+    /// The account that has this text gets another one.
     TakeOver(i32, String),
     Forget,
     Renew(i32),

@@ -7,7 +7,7 @@ use rialto::io::MemoryDisk;
 use rialto::row::{ColumnType, Value};
 use rialto::{Action, Database, Error, Flow, OpenError, Options, Procedure};
 
-use super::errors::reopened;
+use super::errors::{reopened, rows};
 use super::{calls, done_in, exclusive, int8, prepare};
 
 fn marks(body: impl Fn(i64) -> i64 + Send + Sync + 'static) -> Procedure {
@@ -46,6 +46,7 @@ fn a_replayed_body_is_refused_what_any_body_is() {
             }
         });
         let (disk, db) = called(&procedure);
+        assert_eq!(rows(&db, "done"), ["1", "101", "201"], "the body is refused");
         assert_eq!(reopened(&disk, db, options(&procedure, threads)), 3);
         assert_eq!(done_in(&other), 0, "{threads} threads");
     }
@@ -94,5 +95,6 @@ fn an_identifier_of_an_action_that_a_call_leaves_out_may_panic() {
     let flow = Flow::new().phase([first.by_argument(0)]).phase([left_out]);
     let procedure = Procedure::new("mark", [ColumnType::Int8], flow).deterministic(1);
     let (disk, db) = called(&procedure);
+    assert_eq!(rows(&db, "done"), ["0", "100", "200"]);
     assert_eq!(reopened(&disk, db, options(&procedure, 3)), 3);
 }

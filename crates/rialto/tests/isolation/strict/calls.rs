@@ -39,7 +39,7 @@ struct Noted {
 type Given = RwLock<HashMap<(u64, usize), Version>>;
 
 /// What the actions of all calls saw and wrote in one life. A call gives back the numbers of the notes of the run that counts; what other
-/// runs noted is of nobody's attempt. So that their versions are known to no checker, each run has versions of its own.
+/// runs noted belongs to no attempt. So that their versions are known to no checker, each run has versions of its own.
 ///
 /// Where recovery runs a call again it has to come to what its committed run came to. That was its last one: a call runs again only when
 /// the run before has been given up. So recovery's run has the versions of the last run.

@@ -90,7 +90,7 @@ fn taken_back(events: &[Event]) -> BTreeMap<Version, (Key, usize)> {
 /// All that an attempt did, but for writes that it took back itself.
 fn operations(attempt: &Attempt, undone: &BTreeMap<Version, (Key, usize)>, keys: &Keys) -> Operations {
     let (mut operations, mut absences) = (Operations::default(), Absences::default());
-    // The appends of versions that the attempt itself rolls back are told as those of a failed transaction, which nobody may see: so what
+    // The appends of versions that the attempt itself rolls back are told as those of a failed transaction, which no attempt may see: so what
     // the attempt saw of them before the rollback is not told, but what it saw behind it is. The list of a key that no attempt has
     // written is the same for all.
     let is_told = |key: Key, versions: &[Version], at: usize| {

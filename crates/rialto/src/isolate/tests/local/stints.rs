@@ -29,10 +29,10 @@ fn who_waits_for_a_table_to_begin_a_stint_has_no_other_one() {
     assert_eq!(manager.locks_now(), 0);
 }
 
-/// Who only reads at the readers' executor keeps nobody else from reading there, and who writes from nothing that he has not
-/// read.
+/// At the readers' executor transactions that only read do not block each other. One writes there if at most one other reads there,
+/// and not what that one has read.
 #[test]
-fn readers_are_in_nobodys_way_but_a_writers() {
+fn readers_block_only_writers() {
     let manager = manager();
     manager.give_to_readers(INDEX);
     let of = |key, mode| [(SpanRef::point(key).to_owned(), mode)];
@@ -43,10 +43,10 @@ fn readers_are_in_nobodys_way_but_a_writers() {
         assert!(stint(&manager, owner, &of(b"b", read)), "it reads more");
         assert_eq!(lock(&manager, owner, SpanRef::point(b"c"), read), Ok(Acquired::New));
     }
-    // A closure that reads is in nobody's way, and nobody in its.
+    // A closure that reads blocks no other, and no other blocks it.
     assert_eq!(lock(&manager, &mut third, SpanRef::point(b"a"), read), Ok(Acquired::New));
     assert!(stint(&manager, &mut other, &of(b"d", read)), "what is entered is no exclusive lock");
-    // With readers there nobody writes, not even elsewhere; nor does one of several readers, who keeps what he has read.
+    // While several readers are there no transaction writes, not even elsewhere, nor does one of the readers.
     assert_eq!(lock(&manager, &mut third, SpanRef::point(b"z"), written), Err(LockError::WouldWait));
     assert_eq!(lock(&manager, &mut one, SpanRef::point(b"e"), written), Err(LockError::WouldWait));
     manager.release_all(&mut third);

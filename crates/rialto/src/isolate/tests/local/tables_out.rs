@@ -28,7 +28,7 @@ fn a_stint_is_left_before_a_wait_and_its_spans_stay_locked() {
     assert_eq!(manager.locks_now(), 0);
 }
 
-/// Whoever asks for what a stint has waits until it ends, asleep if it is long.
+/// A thread that asks for what a stint holds waits until the stint ends, asleep if it is long.
 #[test]
 fn a_table_that_is_out_is_waited_for() {
     let manager = manager();
@@ -51,7 +51,7 @@ fn a_table_that_is_out_is_waited_for() {
                 manager.end(owner);
             });
         }
-        // Who changes the rules holds nobody else up meanwhile: who asks does not wait for his latches.
+        // A change of the rules delays no other thread meanwhile: a thread that asks does not wait for its latches.
         scope.spawn(|| manager.route(IndexId(INDEX.0 + 1), None));
         while asked.load(Ordering::SeqCst) < 3 {
             thread::yield_now();

@@ -12,7 +12,7 @@ fn rules() -> [Option<RoutingRule>; 3] {
     [split([0, 1]), split([1, 0]), None]
 }
 
-/// L11: while datasets go to and fro, nobody is inside a span with an enemy, and every waiter is woken.
+/// L11: while datasets go to and fro, no owner is inside a span with a conflicting one, and every waiter is woken.
 #[test]
 fn locks_go_along_with_their_keys() {
     check(|| {
@@ -126,7 +126,7 @@ fn readers_and_writers_exclude_each_other() {
     });
 }
 
-/// L13: nobody has a table as a whole while others use it in a stint, whose executors hold the intentions, or go on after it
+/// L13: no owner has a table as a whole while others use it in a stint, whose executors hold the intentions, or go on after it
 /// with intentions of their own.
 #[test]
 fn a_table_used_in_a_stint_is_not_had_as_a_whole() {
