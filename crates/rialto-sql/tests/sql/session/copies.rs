@@ -1,5 +1,9 @@
 //! COPY, however its data is cut.
 
+use std::sync::Arc;
+
+use rialto_sql::Prepared;
+
 use super::*;
 
 /// The data of a COPY in pieces of so many bytes, each with whether it is the last: the data ends with the last of them that has
@@ -28,6 +32,18 @@ fn copied(session: &mut Session, data: &[u8], (piece, ends_with_bytes): (usize, 
     }
     session.finish().unwrap();
     run(session, "select a, b from t order by a")
+}
+
+/// The data is refused as badly formed (22P04), however it is cut.
+fn is_bad_in_any_pieces(session: &mut Session, prepared: &Arc<Prepared>, data: &str) {
+    for (piece, ends_with_bytes) in cuts(data) {
+        let mut copy = session.begin_copy(prepared).unwrap();
+        let mut pieces = pieces(data.as_bytes(), piece, ends_with_bytes).into_iter();
+        let refused = pieces.find_map(|(piece, last)| session.run_copy(&mut copy, piece, last).err());
+        let error = refused.expect(data);
+        assert_eq!(error.sqlstate.code(), "22P04", "{data:?} in pieces of {piece}");
+        session.fail(&error).unwrap();
+    }
 }
 
 #[test]
@@ -65,14 +81,7 @@ fn lines_of_a_copy_end_in_one_way() {
     run(&mut session, "create table one (text text)");
     let prepared = session.prepare("copy one from stdin", &[]).unwrap();
     for data in ["a\nb\r", "a\nb\r\n", "a\rb\n", "a\rb\r\n", "a\r\nb\n", "a\r\nb\rc\r\n", "a\r\nb\r"] {
-        for (piece, ends_with_bytes) in cuts(data) {
-            let mut copy = session.begin_copy(&prepared).unwrap();
-            let mut pieces = pieces(data.as_bytes(), piece, ends_with_bytes).into_iter();
-            let refused = pieces.find_map(|(piece, last)| session.run_copy(&mut copy, piece, last).err());
-            let error = refused.expect(data);
-            assert_eq!(error.sqlstate.code(), "22P04", "{data:?} in pieces of {piece}");
-            session.fail(&error).unwrap();
-        }
+        is_bad_in_any_pieces(&mut session, &prepared, data);
     }
 }
 
@@ -82,14 +91,7 @@ fn the_end_marker_of_a_copy_stands_alone_on_its_line() {
     run(&mut session, "create table t (a int primary key, b text)");
     let prepared = session.prepare("copy t from stdin", &[]).unwrap();
     for data in ["1\ta\\.\n", "1\t\\.\n2\tb\n", "1\\.5\ta\n", "\\.x\n", "1\ta\\."] {
-        for (piece, ends_with_bytes) in cuts(data) {
-            let mut copy = session.begin_copy(&prepared).unwrap();
-            let mut pieces = pieces(data.as_bytes(), piece, ends_with_bytes).into_iter();
-            let refused = pieces.find_map(|(piece, last)| session.run_copy(&mut copy, piece, last).err());
-            let error = refused.expect(data);
-            assert_eq!(error.sqlstate.code(), "22P04", "{data:?} in pieces of {piece}");
-            session.fail(&error).unwrap();
-        }
+        is_bad_in_any_pieces(&mut session, &prepared, data);
     }
     let data = "1\ta\\\\.\n\\.\n";
     for cut in cuts(data) {
