@@ -97,7 +97,6 @@ impl SqlError {
             self.cause.as_deref(),
             Some(
                 Error::Deadlock { .. }
-                    | Error::MixedColours
                     | Error::Timeout { .. }
                     | Error::OutcomeUnknown { .. }
                     | Error::Stopped { .. }

@@ -151,7 +151,7 @@ sqlstates! {
 pub fn of(error: &Error) -> SqlState {
     match error {
         Error::Deadlock { .. } => SqlState::Deadlock,
-        Error::MixedColours | Error::TableChanged { .. } => SqlState::SerializationFailure,
+        Error::TableChanged { .. } => SqlState::SerializationFailure,
         Error::LockTimeout { .. } | Error::WouldWait { .. } => SqlState::LockNotAvailable,
         Error::Cancelled | Error::Timeout { .. } => SqlState::Cancelled,
         Error::DuplicateKey { .. } => SqlState::UniqueViolation,
@@ -200,9 +200,7 @@ impl From<Error> for SqlError {
             _ => None,
         };
         answer.hint = match &error {
-            Error::Deadlock { .. } | Error::MixedColours => {
-                Some("Roll back and run the transaction again.".to_string())
-            }
+            Error::Deadlock { .. } => Some("Roll back and run the transaction again.".to_string()),
             Error::Stopped { .. } | Error::OutcomeUnknown { .. } => {
                 Some("Restart the server: it recovers from the log.".to_string())
             }
@@ -235,7 +233,6 @@ mod tests {
         let io = || (text(), 0, text());
         let cases = [
             (Error::Deadlock { waiting_for: text() }, "40P01"),
-            (Error::MixedColours, "40001"),
             (Error::LockTimeout { lock: text(), waited_ms: 1 }, "55P03"),
             (Error::Cancelled, "57014"),
             (Error::Timeout { limit_ms: 1 }, "57014"),

@@ -37,7 +37,8 @@ use crate::store::Table;
 use crate::txn::Transaction;
 use crate::txn::core::Core;
 use crate::txn::options::{TxOptions, check_wait};
-use crate::txn::runs::{Runs, back_off, start};
+use crate::txn::retries::Retries;
+use crate::txn::runs::{Runs, deadlocks_allowed, start};
 
 /// A database in a directory, open. `Clone + Send + Sync`: clones are handles to the same database, which closes when
 /// the last is dropped (or by [`Database::close`]).
@@ -116,9 +117,9 @@ impl Database {
         start(self.core(), options, None)
     }
 
-    /// Begins the next run of a transaction whose last one, a handle's, was a deadlock's victim; `deadlocks` of those before
-    /// it were, too. As [`Database::transact`] does: the victim is given up, the transaction that won has some time, and
-    /// the next run is as old as the first one, so that it is not the youngest, and thereby the victim, for ever.
+    /// Begins the next run of a transaction whose last one, a handle's, was a deadlock's victim; `retries` are those of the transaction,
+    /// before its first run [`Retries::default`]. As [`Database::transact`] does: the victim is given up, the transaction that won has some
+    /// time, and the next run is as old as the first one, so that it is not the youngest, and thereby the victim, for ever.
     ///
     /// # Errors
     /// `error`, which ended the last run, if it is no deadlock or the [`Options::deadlock_retries_max`] are used up: when what
@@ -128,22 +129,24 @@ impl Database {
         victim: Transaction<'static>,
         error: Error,
         options: &TxOptions,
-        deadlocks: u32,
+        retries: &mut Retries,
     ) -> Result<Transaction<'static>> {
         let core = self.core();
-        let mut victim = match error {
-            Error::Deadlock { .. } if deadlocks < core.defaults.deadlock_retries_max => victim,
-            error => return victim.fail(error),
+        let mut victim = victim;
+        let rest = match error {
+            Error::Deadlock { .. } => retries.after_deadlock(deadlocks_allowed(core, &mut victim)),
+            _ => None,
         };
+        let Some(rest) = rest else { return victim.fail(error) };
         let started = victim.context().owner.started();
         victim.give_up();
         drop(victim);
-        take_rest(Some(back_off(deadlocks)));
+        take_rest(Some(rest));
         start(core, options, Some(started))
     }
 
     /// Runs `body` as one serializable transaction and waits until its outcome is durable. After a deadlock, or when a
-    /// black/white checkpoint was in its way ([`Error::MixedColours`]), the body runs again: it may run several times, and sees
+    /// black/white checkpoint was in its way, the body runs again: it may run several times, and sees
     /// its own writes. If it fails, or panics, nothing of it is kept; its error or panic goes on when what it read is durable.
     ///
     /// # Errors

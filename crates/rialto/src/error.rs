@@ -9,7 +9,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// Why an operation, or a whole transaction, did not succeed.
 ///
-/// After [`Error::Deadlock`] and [`Error::MixedColours`] the transaction has to be aborted:
+/// After [`Error::Deadlock`] the transaction has to be aborted:
 /// [`Database::transact`](crate::Database::transact) does so and runs the body again. After every other error the transaction
 /// is as it was before the failed operation and may go on, holding the locks that it holds.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
@@ -39,12 +39,6 @@ pub enum Error {
         /// The lock that was asked for.
         waiting_for: String,
     },
-    /// The transaction touched both what a transaction-consistent black/white checkpoint has copied already and what it has
-    /// not. Run it again: by then the checkpoint has been told what to copy next. SQLSTATE 40001.
-    #[error(
-        "the transaction came between two halves of a black/white checkpoint (it touched segments of both colours); run it again"
-    )]
-    MixedColours,
     /// A lock was not granted in time. SQLSTATE 55P03.
     #[error("lock time-out: {lock} was not granted within {waited_ms} ms (TxOptions::lock_timeout)")]
     LockTimeout {
@@ -402,7 +396,6 @@ impl Error {
     pub(crate) fn is_of_the_moment(&self) -> bool {
         match self {
             Error::Deadlock { .. }
-            | Error::MixedColours
             | Error::LockTimeout { .. }
             | Error::WouldWait { .. }
             | Error::Cancelled

@@ -73,8 +73,8 @@ pub use reply::{Sent, Ticket};
 pub use row::Record;
 pub use store::Table;
 pub use txn::{
-    Canceller, Direction, Fields, IndexEntry, Isolation, KeyBound, RowKey, Savepoint, Scan, ScanMode,
-    Transaction, TxOptions,
+    Canceller, Direction, Fields, IndexEntry, Isolation, KeyBound, Retries, RowKey, Savepoint, Scan,
+    ScanMode, Transaction, TxOptions,
 };
 
 /// The README's examples compile.

@@ -72,7 +72,8 @@ pub struct Options {
     pub snapshot_bytes_max: Option<u64>,
     /// How long a transaction waits that a black/white checkpoint has aborted before it runs again (System M's retry time);
     /// 1 ms by default. Each time the checkpoint is told which segments were in its way and copies those next; after
-    /// [`COLOUR_RETRIES_MAX`] times the transaction waits for that at its commit, with its locks, and is not aborted again.
+    /// [`COLOUR_RETRIES_MAX`] times the transaction waits for that at its commit, with its locks, and is not aborted again. A handle's
+    /// transaction, which the engine cannot run again, waits at once.
     pub colour_retry: Duration,
     /// Where log files are copied to before a checkpoint frees them, and what is left of the log when the database is closed;
     /// nowhere by default. A backup and the archive together are restored to any place or time since

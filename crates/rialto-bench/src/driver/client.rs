@@ -308,7 +308,7 @@ impl<W: Workload> Client<'_, W> {
                 Ok(None)
             }
             // The kernel has counted it.
-            Err(Error::Deadlock { .. } | Error::MixedColours) => Ok(None),
+            Err(Error::Deadlock { .. }) => Ok(None),
             Err(error) => Err(error),
         }
     }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use rialto::row::{Schema, Value};
-use rialto::{Database, Error, ScanMode, Table, Transaction, canary};
+use rialto::{Database, Error, Retries, ScanMode, Table, Transaction, canary};
 
 use super::block::{Block, in_failed_block};
 use super::{ReadStatement, Ready, Session, Tag};
@@ -329,8 +329,8 @@ impl Session {
         answer
     }
 
-    /// After a deadlock: the victim is run again if it is the only statement of its implicit block, as often as the kernel
-    /// runs a body again.
+    /// After a deadlock: the victim is run again if it is the only statement of its implicit block, by the kernel's policy
+    /// ([`Retries`]).
     #[cold]
     fn execute_again(
         &mut self,
@@ -339,7 +339,8 @@ impl Session {
         given: Given<'_>,
         sink: &mut dyn RowSink,
     ) -> Result<Tag> {
-        for deadlocks in 0.. {
+        let mut retries = Retries::default();
+        loop {
             let error = match &answer {
                 Err(SqlError { cause: Some(error), .. }) if matches!(**error, Error::Deadlock { .. }) => {
                     error
@@ -351,7 +352,7 @@ impl Session {
             }
             let Some(victim) = self.take_transaction() else { break };
             self.defined = false;
-            let tx = self.database.begin_again(victim, (**error).clone(), &self.choices(), deadlocks)?;
+            let tx = self.database.begin_again(victim, (**error).clone(), &self.choices(), &mut retries)?;
             answer = self.opened(tx).and_then(|()| self.execute_once(prepared, given, sink));
         }
         answer

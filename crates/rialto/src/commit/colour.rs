@@ -26,7 +26,7 @@
 //! **Nobody starves.** A mixed transaction names the segments that were white, and the sweep paints those next, without a
 //! pause. Nothing that is black becomes white again while the sweep lasts, so a transaction that touches the same again is
 //! black once these are painted. One that was aborted [`COLOUR_RETRIES_MAX`](COLOUR_RETRIES_MAX) times, or
-//! that cannot be run again for little (DDL), does not abort any more: it waits at its commit, with its locks, until they
+//! that the engine cannot run again (a handle's), or not for little (DDL), does not abort: it waits at its commit, with its locks, until they
 //! are, which takes as many writes as segments were asked for before. The sweep waits for no lock, only for commits that
 //! have settled their colour.
 //!
@@ -58,9 +58,7 @@ const TOUCHED_KEPT: usize = 4_096;
 pub(crate) struct Colours {
     /// Reads are noted, as far as locks do not tell of them.
     pub noted: bool,
-    /// Does not abort when it is mixed, but waits.
-    patient: bool,
-    /// There may be something here that the next transaction must not have: it is patient, or reads were noted.
+    /// There may be something here that the next transaction must not have: reads were noted.
     is_used: bool,
     /// Segments of records read, where locks do not name these; each a few times at most.
     pub touched: Vec<SegmentId>,
@@ -98,7 +96,7 @@ impl Colours {
 
     #[cold]
     fn begin_slowly(&mut self, noted: bool) {
-        (self.noted, self.patient, self.is_used) = (noted, false, noted);
+        (self.noted, self.is_used) = (noted, noted);
         self.touched.clear();
         if self.touched.capacity() > TOUCHED_KEPT {
             self.touched = Vec::new();
@@ -106,16 +104,6 @@ impl Colours {
         self.absent_in.clear();
         self.absent_anywhere = false;
         self.removal = Lsn::ZERO;
-    }
-
-    /// From here on it waits where it is mixed.
-    pub fn be_patient(&mut self) {
-        (self.patient, self.is_used) = (true, true);
-    }
-
-    /// Whether it waits where it is mixed.
-    pub fn is_patient(&self) -> bool {
-        self.patient
     }
 
     /// A record was read.

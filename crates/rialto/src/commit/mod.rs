@@ -21,4 +21,4 @@ pub(crate) use definitions::Definitions;
 pub(crate) use gate::{Gate, InFlight};
 pub use logging::Logging;
 pub(crate) use path::CommitPath;
-pub(crate) use state::{Applied, Placed, Reserved};
+pub(crate) use state::{Applied, NoPlace, Placed, Reserved};

@@ -8,6 +8,7 @@
 //! A commit over several nodes will have one more, `Prepared`, between the first two: it has voted, keeps its locks and what it reserved, and
 //! has its place when all have voted.
 
+use crate::error::Error;
 use crate::ids::Lsn;
 
 /// All that can fail is done: the log has room for its packet, and it has passed the gates of checkpoints. It counts as a commit in
@@ -16,6 +17,21 @@ use crate::ids::Lsn;
 pub(crate) struct Reserved {
     /// It owes a sweep something, or definitions, until it is applied.
     pub owes: bool,
+}
+
+/// Why a commit has no place: nothing of it is kept.
+#[derive(Debug)]
+pub(crate) enum NoPlace {
+    /// The transaction touched both what a black/white checkpoint has copied and what it has not. It is to run again.
+    Straddles,
+    /// It has failed.
+    Error(Error),
+}
+
+impl From<Error> for NoPlace {
+    fn from(error: Error) -> NoPlace {
+        NoPlace::Error(error)
+    }
 }
 
 /// It has its place in the log, which cannot be taken back: it is applied, or the process ends.

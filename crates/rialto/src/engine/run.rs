@@ -69,15 +69,14 @@ pub(crate) fn run_once<T>(
         Ok(transaction) => transaction,
         Err(error) => return Run::Failed(None, Failure::Error(error)),
     };
-    let unlocked = options.read_only && runs.is_first();
     let outcome = match catch(|| body(&mut transaction)) {
-        Err(_) | Ok(Err(_)) if unlocked && transaction.context().is_spoiled() => {
+        Err(_) | Ok(Err(_)) if runs.is_spoiled(&mut transaction) => {
             return runs.again(transaction, None);
         }
         Err(panic) => return Run::Failed(Some(transaction), Failure::Panic(panic)),
         Ok(outcome) => outcome,
     };
-    runs.end(core, transaction, outcome, unlocked)
+    runs.end(core, transaction, outcome)
 }
 
 /// Rests before the next run.

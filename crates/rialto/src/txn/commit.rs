@@ -5,7 +5,7 @@ use std::hint::cold_path;
 use super::context::Context;
 use crate::account::wait_guard::{Awaited, WaitGuard};
 use crate::canary;
-use crate::commit::{Applied, Applying, Gate, Logging, Placed, Reserved};
+use crate::commit::{Applied, Applying, Gate, Logging, NoPlace, Placed, Reserved};
 use crate::error::Result;
 use crate::ids::Lsn;
 use crate::log::{Durability, PacketKind};
@@ -13,7 +13,7 @@ use crate::rarely::rarely;
 
 impl Context {
     /// Takes the place in the log, applies, releases (I2). Gives what the reply has to wait for.
-    pub fn commit(&mut self) -> Result<Lsn> {
+    pub fn commit(&mut self) -> Result<Lsn, NoPlace> {
         let lsn = match self.place_and_apply() {
             Ok(applied) => applied.map_or(self.depends, Applied::lsn),
             Err(error) => {
@@ -32,7 +32,7 @@ impl Context {
 
     /// None: there was nothing to be placed.
     #[inline(always)]
-    fn place_and_apply(&mut self) -> Result<Option<Applied>> {
+    fn place_and_apply(&mut self) -> Result<Option<Applied>, NoPlace> {
         self.prepare()?;
         if self.writes.is_empty() && self.logs_nothing() {
             self.drop_packet();
@@ -129,7 +129,7 @@ impl Context {
 
     /// Takes the place of a commit in the queue, after all that can fail there.
     #[inline(never)]
-    fn place_among_others(&mut self) -> Result<Placed> {
+    fn place_among_others(&mut self) -> Result<Placed, NoPlace> {
         let reserved = self.reserve()?;
         if canary::is_back("release-before-place") {
             let owner = &mut self.owner;
@@ -142,7 +142,7 @@ impl Context {
 
     /// Reserves the log's room, and passes the gates.
     #[inline(always)]
-    fn reserve(&mut self) -> Result<Reserved> {
+    fn reserve(&mut self) -> Result<Reserved, NoPlace> {
         self.reserve_room()?;
         if rarely(self.ddl.is_some()) {
             self.enter_definitions()?;

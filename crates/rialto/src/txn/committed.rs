@@ -5,6 +5,7 @@ use super::core::Core;
 use super::runs::Runs;
 use super::transaction::Transaction;
 use crate::account::{Ledger, waits};
+use crate::commit::NoPlace;
 use crate::error::Result;
 use crate::ids::Lsn;
 use crate::inside::InBody;
@@ -103,9 +104,11 @@ impl Drop for Committed {
 impl Transaction<'_> {
     /// Commits the last of some runs; without any, the transaction of a handle, whose account begins here but for its time.
     #[inline(never)]
-    pub(crate) fn take_place(&mut self, by: Option<(&Runs, &Core)>) -> Result<Committed> {
+    pub(crate) fn take_place(&mut self, by: Option<(&Runs, &Core)>) -> Result<Committed, NoPlace> {
         let context = self.context.as_mut().expect("the transaction is open");
         let before = by.is_none().then(waits::now);
+        // A handle's transaction cannot be run again from here, so it waits in place of that.
+        context.waits_for_sweep = by.is_none_or(|(runs, _)| runs.waits_for_sweep());
         let lsn = context.commit()?;
         let ledger = match (by, before) {
             (Some((runs, _)), _) => Ledger {
@@ -131,6 +134,14 @@ impl Transaction<'_> {
         }
         context.ledger = ledger;
         Ok(Committed { context: self.context.take(), lsn })
+    }
+
+    /// As [`Transaction::take_place`], by a handle.
+    pub(crate) fn take_place_once(&mut self) -> Result<Committed> {
+        self.take_place(None).map_err(|none| match none {
+            NoPlace::Error(error) => error,
+            NoPlace::Straddles => unreachable!("the commit of a handle waits for the sweep"),
+        })
     }
 
     /// Counts a run that a deadlock ended and that will be tried again; how long it waited for locks.

@@ -115,6 +115,8 @@ pub(crate) struct Context {
     doomed: Option<Error>,
     /// It runs again because another transaction of its thread has met its executor lease, whatever the number of its deadlocks.
     pub met_lease: bool,
+    /// Its commit waits for a black/white sweep that it straddles, and is not aborted.
+    pub waits_for_sweep: bool,
     limit: Option<TimeLimit>,
     pub(super) waits: CommitWaits,
     /// Whether it has a limit, is doomed, or has written and may write no more.
@@ -196,6 +198,7 @@ impl Context {
             forget_tables: false,
             doomed: None,
             met_lease: false,
+            waits_for_sweep: false,
             limit: None,
             waits: CommitWaits::default(),
             has_limits: false,
@@ -252,9 +255,6 @@ impl Context {
         (self.began, self.depends, self.choices) = (whole.began, whole.depends, whole.choices);
         (self.waits, self.limit) = (whole.waits, whole.limit);
         (self.has_limits, self.has_times) = (whole.limit.is_some(), whole.has_times);
-        if whole.colours.is_patient() {
-            self.colours.be_patient();
-        }
         Ok(())
     }
 

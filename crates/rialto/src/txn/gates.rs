@@ -6,8 +6,8 @@ use smallvec::SmallVec;
 
 use super::context::Context;
 use crate::account::wait_guard::{Awaited, WaitGuard};
-use crate::commit::Gate;
 use crate::commit::colour::Settled;
+use crate::commit::{Gate, NoPlace};
 use crate::error::{Error, Result};
 use crate::inside::check_may_wait;
 use crate::store::memory::{RecordRef, SegmentId};
@@ -22,7 +22,7 @@ impl Context {
     /// it is white on for a black/white sweep it holds. Gives whether there is any of both, for [`Context::end_flight`]. After
     /// an error it is not in flight.
     #[inline(always)]
-    pub(super) fn enter_flight(&mut self) -> Result<bool> {
+    pub(super) fn enter_flight(&mut self) -> Result<bool, NoPlace> {
         let owes = match self.core.commits.in_flight.enter(self.number, self.core.commits.log.place()) {
             Gate::Open => false,
             gate => self.enter_flight_slowly(gate)?,
@@ -30,7 +30,7 @@ impl Context {
         if let Err(error) = self.core.storage.check_open() {
             self.core.commits.in_flight.leave(self.number);
             self.end_flight();
-            return Err(error);
+            return Err(error.into());
         }
         Ok(owes)
     }
@@ -93,7 +93,7 @@ impl Context {
     }
 
     #[cold]
-    fn enter_flight_slowly(&mut self, mut gate: Gate) -> Result<bool> {
+    fn enter_flight_slowly(&mut self, mut gate: Gate) -> Result<bool, NoPlace> {
         self.core.locks.leave_stint(&mut self.owner);
         let mut since = None;
         loop {
@@ -106,11 +106,7 @@ impl Context {
                         self.promised = needed;
                         return Ok(needed > 0);
                     }
-                    if let Err(nested) = check_may_wait(self.core.storage.catalog.opening()) {
-                        self.core.commits.in_flight.leave(self.number);
-                        self.end_flight();
-                        return Err(nested);
-                    }
+                    self.check_may_wait_for_sweep()?;
                     self.wait_at_gate(|context| {
                         context.core.storage.segments.snapshots().wait(GATE_LOOK_EVERY);
                     })?;
@@ -120,12 +116,12 @@ impl Context {
                     if settled == Settled::OneColour {
                         return Ok(true);
                     }
-                    let waits = self.colours.is_patient() || self.ddl.is_some();
-                    if settled == Settled::Mixed && !waits {
+                    if settled == Settled::Mixed && !self.waits_for_sweep && self.ddl.is_none() {
                         self.core.commits.in_flight.leave(self.number);
                         self.core.commits.accounts.mixed(self.number, self.choices.procedure);
-                        return Err(Error::MixedColours);
+                        return Err(NoPlace::Straddles);
                     }
+                    self.check_may_wait_for_sweep()?;
                     self.wait_at_gate(|context| {
                         context.core.storage.segments.painting().wait(COLOUR_LOOK_EVERY)
                     })?;
@@ -141,6 +137,14 @@ impl Context {
             }
             gate = self.core.commits.in_flight.enter(self.number, self.core.commits.log.place());
         }
+    }
+
+    /// Refuses a commit that a sweep would wait for, if it were to wait for the sweep.
+    fn check_may_wait_for_sweep(&mut self) -> Result<()> {
+        check_may_wait(self.core.storage.catalog.opening()).inspect_err(|_| {
+            self.core.commits.in_flight.leave(self.number);
+            self.end_flight();
+        })
     }
 
     /// How many segments the commit may have to keep before it changes them.

@@ -8,12 +8,12 @@ use super::committed::Committed;
 use super::context::Context;
 use super::core::Core;
 use super::options::{LockPolicy, TxOptions};
+use super::retries::Retries;
 use super::transaction::Transaction;
 use crate::account::waits;
-use crate::commit::colour::COLOUR_RETRIES_MAX;
+use crate::commit::NoPlace;
 use crate::error::{Error, Result};
 use crate::io::Moment;
-use crate::rarely::rarely;
 use crate::reply::Failure;
 
 /// How long a run is aside that nobody calls: the lock that it met may be that of a transaction that calls nobody.
@@ -35,12 +35,21 @@ pub(crate) enum Run<T> {
     Failed(Option<Transaction<'static>>, Failure),
 }
 
+/// How a run reaches what it reads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Stage {
+    /// Without locks; all that was read is looked at again at the end. If anything has changed the transaction runs again, in the next stage.
+    Optimistic,
+    /// Under locks, which are held to the end.
+    Locked,
+}
+
 /// What the runs of one transaction have in common.
 pub(crate) struct Runs {
-    attempts: u32,
-    /// Of those, how many a black/white checkpoint ended.
-    mixed: u32,
-    /// And how many only asked for locks, and stepped aside; after how many of these nobody called it.
+    retries: Retries,
+    /// That of the run that has begun last.
+    stage: Option<Stage>,
+    /// How many runs only asked for locks, and stepped aside; after how many of these nobody called it.
     asides: u32,
     in_vain: u32,
     /// Since when it is aside, if it is, and how long its rests took that count for the time-out of the wait in line behind them.
@@ -64,8 +73,8 @@ impl Runs {
     pub(crate) fn new() -> Runs {
         let waits = waits::now();
         Runs {
-            attempts: 0,
-            mixed: 0,
+            retries: Retries::default(),
+            stage: None,
             asides: 0,
             in_vain: 0,
             aside_since: None,
@@ -84,9 +93,14 @@ impl Runs {
         Runs { replies: true, ..Runs::new() }
     }
 
-    /// Whether one run has begun so far.
-    pub(crate) fn is_first(&self) -> bool {
-        self.attempts == 1
+    /// Whether its run has read without locks, and what it read has changed since: an error or a panic may come of that.
+    pub(crate) fn is_spoiled(&self, transaction: &mut Transaction<'static>) -> bool {
+        self.stage == Some(Stage::Optimistic) && transaction.context().is_spoiled()
+    }
+
+    /// Whether the next run is to wait at its commit if it straddles a black/white checkpoint.
+    pub(crate) fn waits_for_sweep(&self) -> bool {
+        self.retries.waits_for_sweep()
     }
 
     /// Whether the run is to have no parts.
@@ -152,11 +166,6 @@ impl Runs {
         Run::Again(rest)
     }
 
-    /// How many runs were a deadlock's victims before this one.
-    fn deadlocks(&self) -> u32 {
-        self.attempts - 1 - self.mixed - self.asides - u32::from(self.whole)
-    }
-
     /// Begins the next run of a transaction.
     #[inline(never)]
     pub(crate) fn begin(&mut self, core: &Arc<Core>, options: &TxOptions) -> Result<Transaction<'static>> {
@@ -165,14 +174,14 @@ impl Runs {
         if self.started.is_none() {
             self.started = Some(context.began);
         }
-        if rarely(self.mixed == COLOUR_RETRIES_MAX) {
-            context.colours.be_patient();
-        }
-        // The first run of a transaction that only reads takes no locks.
-        if options.read_only && self.attempts == 0 {
+        let stage = match options.read_only && self.stage.is_none() {
+            true => Stage::Optimistic,
+            false => Stage::Locked,
+        };
+        if stage == Stage::Optimistic {
             context.read_unlocked(true);
         }
-        self.attempts += 1;
+        self.stage = Some(stage);
         if let Some(cancellation) = &self.cancellation {
             cancellation.follow(context.owner.transaction());
             context.cancellation = cancellation.clone();
@@ -187,7 +196,6 @@ impl Runs {
         core: &Core,
         mut transaction: Transaction<'static>,
         outcome: Result<T>,
-        unlocked: bool,
     ) -> Run<T> {
         let error = match outcome {
             Ok(value) => match transaction.take_place(Some((self, core))) {
@@ -196,27 +204,22 @@ impl Runs {
                     std::mem::forget(transaction);
                     return Run::Placed(value, committed);
                 }
-                Err(_) if unlocked && transaction.context().is_spoiled() => {
-                    return self.again(transaction, None);
+                Err(_) if self.is_spoiled(&mut transaction) => return self.again(transaction, None),
+                Err(NoPlace::Straddles) => {
+                    self.retries.after_straddling();
+                    self.lock_wait_ns += transaction.context().lock_wait_ns;
+                    return self.again(transaction, Some(core.defaults.colour_retry));
                 }
-                Err(error) => error,
+                Err(NoPlace::Error(error)) => error,
             },
             Err(error) => error,
         };
         // A victim says nothing of what it read: it runs again.
-        let deadlocks = self.deadlocks();
-        let runs_again = deadlocks < core.defaults.deadlock_retries_max || transaction.context().met_lease;
-        if matches!(error, Error::Deadlock { .. }) && runs_again {
+        if matches!(error, Error::Deadlock { .. })
+            && let Some(rest) = self.retries.after_deadlock(deadlocks_allowed(core, &mut transaction))
+        {
             self.lock_wait_ns += transaction.give_up();
-            return self.again(transaction, Some(back_off(deadlocks)));
-        }
-        // Nor does who came between the halves of a checkpoint; it is aborted already, unless the body has passed on what a handle met.
-        if error == Error::MixedColours && self.mixed < COLOUR_RETRIES_MAX {
-            self.mixed += 1;
-            let context = transaction.context();
-            context.abort();
-            self.lock_wait_ns += context.lock_wait_ns;
-            return self.again(transaction, Some(core.defaults.colour_retry));
+            return self.again(transaction, Some(rest));
         }
         Run::Failed(Some(transaction), Failure::Error(error))
     }
@@ -225,6 +228,12 @@ impl Runs {
     pub(crate) fn on_this_thread(self) -> Runs {
         Runs { waits: waits::now(), ..self }
     }
+}
+
+/// How often the transaction may be a deadlock's victim: one that was refused a leased lock table has no part in what it lost to, and
+/// may be one any number of times.
+pub(crate) fn deadlocks_allowed(core: &Core, victim: &mut Transaction<'static>) -> u32 {
+    if victim.context().met_lease { u32::MAX } else { core.defaults.deadlock_retries_max }
 }
 
 #[inline(always)]
@@ -240,13 +249,5 @@ pub(crate) fn start(
             core.contexts.give_back(context);
             Err(error)
         }
-    }
-}
-
-/// How long to rest before the next run, so that the transaction that won the deadlock has some time.
-pub(crate) fn back_off(attempt: u32) -> Duration {
-    match attempt {
-        0..4 => Duration::ZERO,
-        _ => Duration::from_micros(50 << attempt.min(10)),
     }
 }

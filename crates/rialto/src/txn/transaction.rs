@@ -80,7 +80,7 @@ impl Transaction<'_> {
     /// Those that keep a transaction from taking its place, after which it is aborted, told when what it read is durable (I3);
     /// [`Error::OutcomeUnknown`] if the log fails before the answer.
     pub fn commit(mut self) -> Result<()> {
-        match self.take_place(None) {
+        match self.take_place_once() {
             Ok(mut committed) => committed.wait_here(),
             Err(error) => self.fail(error),
         }
@@ -92,7 +92,7 @@ impl Transaction<'_> {
     /// Those that keep a transaction from taking its place; it is then aborted, and the error told when what it read is durable
     /// (I3), as [`Transaction::commit`] does.
     pub fn submit(mut self) -> Result<Ticket> {
-        match self.take_place(None) {
+        match self.take_place_once() {
             Ok(mut committed) => Ok(committed.ticket()),
             Err(error) => self.fail(error),
         }

@@ -340,18 +340,3 @@ fn a_handle_that_commits_in_a_body_has_waited_as_long_as_it_has() {
         });
     }
 }
-
-/// A body passes on that a handle was on both sides of a sweep: the transaction runs again, with the waits that it had itself.
-#[test]
-fn a_transaction_that_passes_on_a_handles_mixed_colours_has_waited_as_long_as_it_has() {
-    let db = Database::open_on(MemoryDisk::new(), options(LockForm::Thin, 0)).unwrap();
-    let table = make(&db, "t", 10);
-    leave_one_that_has_waited(&db, &table, 0);
-    let mut runs = 0;
-    let outcome = db.transact(|tx| {
-        runs += 1;
-        tx.update(&table, 3, &[(1, Value::Int4(runs))])?;
-        if runs == 1 { Err(Error::MixedColours) } else { Ok(()) }
-    });
-    assert_eq!((outcome, runs), (Ok(()), 2));
-}

@@ -131,10 +131,6 @@ fn work(random: &mut Random, run: &mut Run, about: &str) -> std::result::Result<
                         run.acknowledge(transactions, level == Durability::Disk);
                         run.answered(format!("{transactions} at level {level:?}"))?;
                     }
-                    // It is aborted.
-                    Err(Error::MixedColours) => {
-                        run.states.pop();
-                    }
                     // Too long for its log, or no checkpoint makes room.
                     Err(Error::LogTooSmall { .. }) => {
                         run.states.pop();
@@ -150,7 +146,6 @@ fn work(random: &mut Random, run: &mut Run, about: &str) -> std::result::Result<
                 }
             }
             Ok(_) => tx.abort().map_err(|error| format!("abort: {error}"))?,
-            Err(Error::MixedColours) => drop(tx),
             Err(error) => return Err(error.to_string()),
         }
         if random.chance(1, 3) {

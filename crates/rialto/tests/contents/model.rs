@@ -58,11 +58,10 @@ fn history(seed: u64, tally: &mut Tally) {
         match drawer.transaction(&mut tx, &contents) {
             Ok(after) if random.chance(3, 4) => match tx.commit() {
                 Ok(()) => contents = after,
-                Err(Error::MixedColours) => {}
                 Err(error) => panic!("{about}: commit: {error}"),
             },
             Ok(_) => tx.abort().unwrap(),
-            Err(Error::MixedColours | Error::Aborted { .. }) => drop(tx),
+            Err(Error::Aborted { .. }) => drop(tx),
             Err(error) => panic!("{about}: {error}"),
         }
         contents.assert_in(&db, &about);

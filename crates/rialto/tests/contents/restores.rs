@@ -116,7 +116,6 @@ impl Kept {
                         self.on_disk = if durability == Durability::Disk { place } else { self.on_disk };
                     }
                 }
-                Err(Error::MixedColours) => {}
                 Err(error) => panic!("{}: {error}", self.about),
             }
             if self.random.chance(1, 5) {

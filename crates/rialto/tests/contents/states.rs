@@ -338,8 +338,7 @@ fn threads(seed: u64, tally: &mut Tally) {
                             | Error::Deadlock { .. }
                             | Error::LockTimeout { .. }
                             | Error::NoSuchTable { .. }
-                            | Error::TableChanged { .. }
-                            | Error::MixedColours,
+                            | Error::TableChanged { .. },
                         ) => {}
                         Err(error) => panic!("{about}, transaction {n}: {error}"),
                     }

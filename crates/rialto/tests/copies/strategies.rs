@@ -244,7 +244,7 @@ fn run(db: &Database, tables: &Tables, thread: usize, promises: &Promises, seed:
                     tx.commit()
                 });
                 match outcome {
-                    Err(Error::MixedColours | Error::Deadlock { .. }) => {
+                    Err(Error::Deadlock { .. }) => {
                         std::thread::sleep(Duration::from_micros(100));
                     }
                     outcome => break outcome,

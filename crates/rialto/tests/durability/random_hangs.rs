@@ -10,8 +10,8 @@ use crate::common::{in_time, quiet, until};
 use rialto::io::{Caching, FaultKind, FaultyDisk, Random};
 use rialto::row::{ColumnType, Value, WhichIndex};
 use rialto::{
-    Action, Database, Durability, Flow, GroupCommitDesign, LockForm, Options, Procedure, Sent, Table,
-    Transaction,
+    Action, Database, Durability, Flow, GroupCommitDesign, LockForm, Options, Procedure, Retries, Sent,
+    Table, Transaction,
 };
 
 /// The rows of the table.
@@ -99,10 +99,11 @@ impl Client {
             return self.db.transact_with(&level, body).unwrap();
         }
         let mut tx = self.db.begin_with(&level).unwrap();
-        for deadlocks in 0.. {
+        let mut retries = Retries::default();
+        loop {
             match body(&mut tx) {
                 Ok(()) => return tx.commit().unwrap(),
-                Err(error) => tx = self.db.begin_again(tx, error, &level, deadlocks).unwrap(),
+                Err(error) => tx = self.db.begin_again(tx, error, &level, &mut retries).unwrap(),
             }
         }
     }

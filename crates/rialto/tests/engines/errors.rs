@@ -1,6 +1,6 @@
 //! The errors that transactions may meet.
 
-use rialto::{Checkpointing, Error, Options};
+use rialto::{Error, Options};
 
 use super::databases::{LOG, MEMORY, is_stray};
 
@@ -25,11 +25,6 @@ pub fn name_of(error: &Error, options: &Options) -> Option<&'static str> {
         Error::MemoryLimit { .. } if options.memory_bytes < MEMORY => "without memory",
         Error::LogFull { .. } | Error::LogTooSmall { .. } if is_tight => "without room in the log",
         Error::TooManyPackets { .. } if is_tight && options.packets_max == 1 => "without packets",
-        Error::MixedColours if is_black_white(options.checkpoint) => "of mixed colours",
         _ => return None,
     })
-}
-
-fn is_black_white(checkpoint: Checkpointing) -> bool {
-    matches!(checkpoint, Checkpointing::ActionBlackWhite | Checkpointing::TransactionBlackWhite)
 }

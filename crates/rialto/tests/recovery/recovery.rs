@@ -319,7 +319,7 @@ fn work(
                 });
             match outcome {
                 Ok(()) => {}
-                Err(Error::Aborted { .. } | Error::MixedColours) => next = model.clone(),
+                Err(Error::Aborted { .. }) => next = model.clone(),
                 Err(Error::OutcomeUnknown { .. }) => {
                     history.push(next);
                     break;

@@ -408,7 +408,7 @@ impl Flight {
         #[cfg(test)]
         here.queues.panic_at(Bug::End);
         let outcome = outcome.map(|()| outputs.into_values());
-        let outcome = match runs.end(here.core, transaction, outcome, false) {
+        let outcome = match runs.end(here.core, transaction, outcome) {
             Run::Placed(values, mut committed) => {
                 let ticket = committed.ticket();
                 committed.give_back(here.core);

@@ -99,7 +99,6 @@ fn is_abort(error: &Error) -> bool {
     !matches!(
         error,
         Error::Deadlock { .. }
-            | Error::MixedColours
             | Error::LockTimeout { .. }
             | Error::WouldWait { .. }
             | Error::Cancelled

@@ -151,7 +151,7 @@ impl<'a> Client<'a> {
         let bound = match error {
             Error::OutcomeUnknown { .. } => return Verdict::Unknown,
             Error::Stopped { .. } | Error::Io { .. } | Error::Closed => return Verdict::Over,
-            Error::Deadlock { .. } | Error::LockTimeout { .. } | Error::MixedColours => {
+            Error::Deadlock { .. } | Error::LockTimeout { .. } => {
                 return Verdict::Never;
             }
             // It was dropped, and another one made, since the transaction looked it up.

@@ -9,8 +9,8 @@ use rialto::engine::servers::{MessageServer, ServedProcedure};
 use rialto::io::Random;
 use rialto::row::Value;
 use rialto::{
-    Canceller, Database, Durability, Error, LockPolicy, Sent, Ticket, Transaction, TransactionServer,
-    TxOptions,
+    Canceller, Database, Durability, Error, LockPolicy, Retries, Sent, Ticket, Transaction,
+    TransactionServer, TxOptions,
 };
 
 use super::calls::{ASKED_TO, NAMES, Notes, any_call};
@@ -38,7 +38,6 @@ pub fn ended(error: &Error, about: &str) -> Ended {
         | Error::Deadlock { .. }
         | Error::LockTimeout { .. }
         | Error::LogFull { .. }
-        | Error::MixedColours
         | Error::TableChanged { .. }
         | Error::Timeout { .. }
         | Error::TooManyPackets { .. }
@@ -232,7 +231,8 @@ impl<'a> Client<'a> {
                 return;
             }
         };
-        for deadlocks in 0.. {
+        let mut retries = Retries::default();
+        loop {
             if self.random.chance(1, 8) {
                 cancellers.lock().push(tx.canceller());
             }
@@ -245,7 +245,7 @@ impl<'a> Client<'a> {
                 Ok(Verdict::Commit) if self.random.chance(1, 2) => (false, tx.submit().map(Some)),
                 Ok(Verdict::Commit) => (false, tx.commit().map(|()| None)),
                 Ok(Verdict::Abort) => (true, tx.abort().and_then(|()| Err(Error::aborted(ASKED_TO)))),
-                Err(error) => match db.begin_again(tx, error, &options, deadlocks) {
+                Err(error) => match db.begin_again(tx, error, &options, &mut retries) {
                     Ok(next) => {
                         attempt.ended = Some(clock.now());
                         self.attempts.push(attempt);

@@ -3,6 +3,8 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
+use rialto::Retries;
+
 use super::*;
 
 /// A database with the rows 1 and 2.
@@ -55,7 +57,9 @@ fn victim(
             tx.commit().unwrap();
             None
         }
-        Err(error) => Some((name, db.begin_again(tx, error, &TxOptions::default(), 0).unwrap())),
+        Err(error) => {
+            Some((name, db.begin_again(tx, error, &TxOptions::default(), &mut Retries::default()).unwrap()))
+        }
     };
     thread::scope(|scope| {
         let waiting = scope.spawn(|| ask(first, one, 2));
@@ -87,27 +91,27 @@ fn a_victim_that_begins_again_is_as_old_as_it_was() {
 #[test]
 fn only_a_deadlock_lets_a_transaction_begin_again_and_not_for_ever() {
     let (db, table) = two_rows(Options { deadlock_retries_max: 3, ..Options::default() });
-    let refused = [
-        (Error::aborted("on its own account"), 0),
-        (Error::Cancelled, 0),
-        (deadlock(), 3),
-        (deadlock(), u32::MAX),
-    ];
-    for (error, deadlocks) in refused {
+    let options = TxOptions::default();
+    for error in [Error::aborted("on its own account"), Error::Cancelled] {
         let mut tx = db.begin().unwrap();
         change(&mut tx, &table, 1).unwrap();
-        let again = db.begin_again(tx, error.clone(), &TxOptions::default(), deadlocks);
+        let again = db.begin_again(tx, error.clone(), &options, &mut Retries::default());
         assert_eq!(again.map(drop), Err(error));
         assert!(is_free(&db, &table, 1));
     }
     let mut tx = db.begin().unwrap();
-    for deadlocks in 0..3 {
+    let mut retries = Retries::default();
+    for _ in 0..3 {
         change(&mut tx, &table, 1).unwrap();
-        tx = db.begin_again(tx, deadlock(), &TxOptions::default(), deadlocks).unwrap();
+        tx = db.begin_again(tx, deadlock(), &options, &mut retries).unwrap();
         assert!(is_free(&db, &table, 1), "what it had locked is free");
     }
+    change(&mut tx, &table, 1).unwrap();
+    assert_eq!(db.begin_again(tx, deadlock(), &options, &mut retries).map(drop), Err(deadlock()));
+    assert!(is_free(&db, &table, 1));
     let read_only = TxOptions { read_only: true, ..TxOptions::default() };
-    let mut tx = db.begin_again(tx, deadlock(), &read_only, 0).unwrap();
+    let tx = db.begin().unwrap();
+    let mut tx = db.begin_again(tx, deadlock(), &read_only, &mut Retries::default()).unwrap();
     assert_eq!(change(&mut tx, &table, 1), Err(Error::ReadOnly), "the options are the new run's");
     drop(tx);
     assert_eq!(sum(&db, &table), 0);
@@ -119,7 +123,7 @@ fn a_victim_of_another_database_is_given_up_there() {
     for error in [deadlock(), Error::aborted("on its own account")] {
         let mut tx = db.begin().unwrap();
         change(&mut tx, &table, 1).unwrap();
-        let again = other.begin_again(tx, error.clone(), &TxOptions::default(), 0);
+        let again = other.begin_again(tx, error.clone(), &TxOptions::default(), &mut Retries::default());
         assert!(is_free(&db, &table, 1));
         match again {
             Ok(mut again) => {
@@ -142,7 +146,7 @@ fn a_victim_of_a_closed_database_does_not_begin_again() {
         let mut tx = db.begin().unwrap();
         change(&mut tx, &table, 1).unwrap();
         db.clone().close().unwrap();
-        let again = db.begin_again(tx, error.clone(), &TxOptions::default(), 0);
+        let again = db.begin_again(tx, error.clone(), &TxOptions::default(), &mut Retries::default());
         let expected = if error == deadlock() { Error::Closed } else { error };
         assert_eq!(again.map(drop), Err(expected));
     }

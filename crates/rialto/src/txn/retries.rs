@@ -1,0 +1,66 @@
+//! [`Retries`]: when a transaction whose run had no effect runs again. The one policy for closures, calls, servers' requests, and handles.
+
+use std::time::Duration;
+
+use crate::commit::colour::COLOUR_RETRIES_MAX;
+
+/// So many deadlocks are followed by the next run at once; each later rest is twice the one before, up to about 50 ms.
+const AT_ONCE: u32 = 4;
+
+/// How often a transaction has run without effect so far. For handles: see [`Database::begin_again`](crate::Database::begin_again).
+#[derive(Debug, Clone, Default)]
+pub struct Retries {
+    deadlocks: u32,
+    straddles: u32,
+}
+
+impl Retries {
+    /// After a run that was a deadlock's victim: the rest before the next run, of zero at least, so that the transaction that won has
+    /// some time; none if there were `max` before it.
+    pub(crate) fn after_deadlock(&mut self, max: u32) -> Option<Duration> {
+        if self.deadlocks >= max {
+            return None;
+        }
+        let rest = match self.deadlocks {
+            ..AT_ONCE => Duration::ZERO,
+            deadlocks => Duration::from_micros(50 << deadlocks.min(10)),
+        };
+        self.deadlocks += 1;
+        Some(rest)
+    }
+
+    /// A run straddled a black/white checkpoint, and was aborted for it.
+    pub(crate) fn after_straddling(&mut self) {
+        self.straddles += 1;
+    }
+
+    /// Whether the next run waits at its commit if it straddles a checkpoint, and is not aborted again.
+    pub(crate) fn waits_for_sweep(&self) -> bool {
+        self.straddles >= COLOUR_RETRIES_MAX
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rests_begin_at_zero_and_grow_up_to_the_last_retry() {
+        let mut retries = Retries::default();
+        let rests: Vec<_> = std::iter::from_fn(|| retries.after_deadlock(20)).collect();
+        assert_eq!(rests.len(), 20);
+        assert!(rests[..4].iter().all(Duration::is_zero) && !rests[4].is_zero(), "{rests:?}");
+        assert!(rests.is_sorted(), "{rests:?}");
+        assert_eq!(rests[19], Duration::from_micros(51_200));
+    }
+
+    #[test]
+    fn after_so_many_straddles_the_commit_waits() {
+        let mut retries = Retries::default();
+        for _ in 0..COLOUR_RETRIES_MAX {
+            assert!(!retries.waits_for_sweep());
+            retries.after_straddling();
+        }
+        assert!(retries.waits_for_sweep());
+    }
+}
