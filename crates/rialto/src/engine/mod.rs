@@ -1,5 +1,6 @@
 //! Engines: which thread runs which part of a transaction.
 //!
+//! - `options`: the [`Engine`] that a database is opened with;
 //! - [`flow`]: what a transaction is made of, a [`Flow`] of phases of actions, on whichever engine runs it; [`action`]: what
 //!   those are, on tables and on indexes; [`identifier`]: what each may touch, by arguments or by what earlier phases gave;
 //! - [`procedure`]: flows under a name, with typed arguments, and how they are run;
@@ -25,6 +26,7 @@ pub(crate) mod data_oriented;
 pub(crate) mod deterministic;
 pub mod flow;
 pub mod identifier;
+mod options;
 mod phase;
 mod planning;
 pub(crate) mod prepared;
@@ -39,6 +41,7 @@ pub use action::{Action, ActionMode};
 pub use data_oriented::{ActionRuns, Plan};
 pub use flow::Flow;
 pub use identifier::IdentifierPart;
+pub use options::{Engine, Executors, Locks};
 pub use planning::Planning;
 pub(crate) use prepared::Prepared;
 pub use procedure::{Arguments, Outputs, PhasePlan, Procedure};

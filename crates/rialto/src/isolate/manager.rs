@@ -165,7 +165,7 @@ impl LockManager {
 
     /// How uncontended locks are kept.
     #[inline]
-    pub fn form(&self) -> LockForm {
+    pub(crate) fn form(&self) -> LockForm {
         self.options.form
     }
 

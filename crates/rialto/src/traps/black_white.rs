@@ -6,11 +6,10 @@ use super::consistent::{Found, backup_alone};
 use super::hooked::{About, HookedDisk};
 use super::*;
 use crate::io::MemoryDisk;
-use crate::isolate::LockForm;
 use crate::store::memory::SEGMENT_BYTES;
 use crate::store::memory::segments::Paint;
 use crate::txn::colour::IGNORES_READS;
-use crate::{COLOUR_RETRIES_MAX, Error};
+use crate::{COLOUR_RETRIES_MAX, Engine, Error};
 
 /// A sweep that stops before it writes the segment of one row, with a paint that the test knows: rows before that one are
 /// black, that one too, rows behind it are white.
@@ -88,14 +87,14 @@ pub(super) fn tcbw() -> Checkpointing {
     Checkpointing::TransactionBlackWhite
 }
 
-fn forms() -> [Options; 3] {
-    LockForm::ALL.map(|locks| Options { locks, ..options() })
+fn engines() -> [Options; 3] {
+    Engine::ALL.map(|engine| Options { engine, ..options() })
 }
 
 /// One colour commits at once; both are aborted and run again; a handle hears of it; who only reads may touch both.
 #[test]
 fn a_transaction_of_both_colours_is_aborted_and_runs_again() {
-    for options in forms() {
+    for options in engines() {
         let runs = AtomicU32::new(0);
         let (held, found) = Held::sweep(tcbw(), options, |held| {
             let (db, table) = (&held.db, &held.table);
@@ -164,7 +163,7 @@ fn the_sweep_waits_for_those_who_are_white() {
 /// However often a transaction is mixed: after so many runs it waits for the sweep with what it has.
 #[test]
 fn a_mixed_transaction_is_aborted_so_often_and_no_more() {
-    for options in forms() {
+    for options in engines() {
         let runs = AtomicU32::new(0);
         let options = Options { colour_retry: Duration::from_micros(50), ..options };
         Held::sweep(tcbw(), options, |held| {
@@ -231,7 +230,7 @@ fn ddl_of_both_colours_waits() {
 /// one.
 #[test]
 fn what_is_not_there_has_a_colour_too() {
-    for options in forms() {
+    for options in engines() {
         // A black transaction reads that there is no row, and a white one inserts it.
         Held::sweep(tcbw(), options.clone(), |held| {
             let (db, table) = (&held.db, &held.table);

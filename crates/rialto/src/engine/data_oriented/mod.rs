@@ -1,11 +1,11 @@
 //! The data-oriented engine (the DORA paper): threads own data, transactions travel.
 //!
 //! - Local lock tables, one an executor, and the routing rules that say whose the keys of an index are, are in
-//!   [`lock`](crate::isolate), as [`LockForm::Local`](crate::LockForm::Local). An executor is a structure: whoever has its table
+//!   [`isolate`](crate::isolate), its local form. An executor is a structure: whoever has its table
 //!   runs what there is to do with it.
-//! - *In place*, the default: whoever calls runs the call, in a stint at the executors that it needs
+//! - *In place*, the default: the thread that calls runs the call, in a stint at the executors that it needs
 //!   ([`phase`](super::phase)).
-//! - *Bound* ([`Options::executor_threads`](crate::Options::executor_threads)): threads share the executors out among
+//! - *Bound* ([`Executors::threads`](crate::Executors::threads)): threads share the executors out among
 //!   themselves, each with a queue (`queues`); a `call` is put on the queue of its first action's, and becomes a `flight`,
 //!   which goes from thread to thread; `placing` says which thread runs which actions of a phase, and at a `rendezvous` point
 //!   they meet.
