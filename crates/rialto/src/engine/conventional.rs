@@ -1,8 +1,8 @@
 //! The conventional engine: thread-to-transaction. A flow's actions run in order on the thread that called.
 //!
-//! Each row is locked when an action's body comes to it, and stays locked to the end of the transaction. With local locks
-//! ([`LockForm::Local`]) a phase first locks its identifiers, and then no row under them: it leases the executors if they are free,
-//! else it adds entries to their lock tables. A phase of many actions prefetches the rows that they name before it runs the
+//! Each row is locked when an action's body comes to it, and stays locked to the end of the transaction. Where keys
+//! are kept at executors a phase first locks its identifiers, and then no row under them: it leases the executors if they are free, else
+//! it adds entries to their lock tables. A phase of many actions prefetches the rows that they name before it runs the
 //! first. A rendezvous point is the step from one phase to the next.
 //!
 //! Actions of one phase run in the order in which they stand, which orders those whose identifiers overlap. The order of
@@ -16,7 +16,6 @@ use super::prepared::Prepared;
 use super::procedure::Outputs;
 use super::table_action::InUse;
 use crate::error::Result;
-use crate::isolate::LockForm;
 use crate::rarely::rarely;
 use crate::row::Value;
 use crate::txn::Transaction;
@@ -33,7 +32,7 @@ pub(crate) fn run(
     outputs: &mut Outputs,
 ) -> Result<()> {
     outputs.clear();
-    let locks_identifiers = transaction.context().core.locks.form() == LockForm::Local;
+    let locks_identifiers = transaction.context().core.locks.keeps_keys_at_executors();
     for (nth, phase) in procedure.flow().phases().iter().enumerate() {
         let bindings = procedure.bindings.of_phase(nth).iter().map(Option::as_ref);
         let bound = phase.iter().zip(bindings);
@@ -98,7 +97,7 @@ fn run_together<'a>(
     let (context, given) = (transaction.context(), Given { arguments, earlier: outputs.earlier() });
     let (mut actions, is_large) = (BoundActions::new(), phase.len() >= PREFETCH_FROM);
     beside_lease(procedure, context, |context| {
-        let locks_identifiers = context.core.locks.form() == LockForm::Local;
+        let locks_identifiers = context.core.locks.keeps_keys_at_executors();
         let part_of_it = phase.filter(|(action, _)| locks_identifiers || !action.is_claim());
         let part_of_it = part_of_it.filter(|(action, _)| action.is_part_of(given.arguments, given.earlier));
         bind(procedure, part_of_it, context, given, &mut actions)

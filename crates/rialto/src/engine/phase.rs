@@ -11,7 +11,7 @@ use super::procedure::{Arguments, Outputs};
 use super::table_action::{TableAction, run_without_lease};
 use crate::canary;
 use crate::error::{Error, Result};
-use crate::isolate::{LockForm, LockPolicy, OwnLease, Wanted};
+use crate::isolate::{LockPolicy, OwnLease, Wanted};
 use crate::rarely::rarely;
 use crate::row::{Value, WhichIndex};
 use crate::txn::Transaction;
@@ -195,7 +195,7 @@ pub(super) fn lock(
     actions: &mut [BoundAction<'_>],
     given: Given<'_>,
 ) -> Result<()> {
-    let is_local = context.core.locks.form() == LockForm::Local;
+    let is_local = context.core.locks.keeps_keys_at_executors();
     if is_local && !procedure.has_handles() && begin_stint(context, actions) {
         return Ok(());
     }
@@ -211,7 +211,7 @@ fn lock_as_others_do(
 ) -> Result<()> {
     context.core.locks.leave_stint(&mut context.owner);
     actions.iter_mut().try_for_each(|action| action.intend(procedure, context, given))?;
-    if context.core.locks.form() == LockForm::Local { lock_identifiers(context, actions) } else { Ok(()) }
+    if context.core.locks.keeps_keys_at_executors() { lock_identifiers(context, actions) } else { Ok(()) }
 }
 
 /// The result of locking without waiting. Unless all is locked, some locks may be held.

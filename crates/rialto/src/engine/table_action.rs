@@ -10,7 +10,7 @@ use super::procedure::{Arguments, Outputs};
 use crate::canary;
 use crate::error::{Error, Result};
 use crate::ids::{IndexId, TableId};
-use crate::isolate::{LockForm, LockMode, OwnLease, RecordMode, SpanRef, Wanted};
+use crate::isolate::{LockMode, OwnLease, RecordMode, SpanRef, Wanted};
 use crate::rarely::rarely;
 use crate::row::{Key, Value, WhichIndex};
 use crate::store::Table;
@@ -238,7 +238,7 @@ impl<'a> TableAction<'a> {
         if rarely(context.ddl.is_some()) {
             self.bind_again(procedure, context, Given { arguments: values, earlier: outputs.earlier() })?;
         }
-        let is_locked = self.is_span() && context.core.locks.form() == LockForm::Local;
+        let is_locked = self.is_span() && context.core.locks.keeps_keys_at_executors();
         std::mem::swap(context.scope.prefix_mut(), &mut self.key);
         let action = InUse { target: self.target, body, binding: &self.binding, slot: self.slot, is_locked };
         action.run(procedure, transaction, values, outputs)
@@ -263,7 +263,7 @@ impl<'a> InUse<'a> {
         context: &mut Context,
         given: Given<'_>,
     ) -> Option<InUse<'a>> {
-        if context.core.locks.form() == LockForm::Local {
+        if context.core.locks.keeps_keys_at_executors() {
             return None;
         }
         let slot = context.use_again(binding.table.key(), intention(target.mode()))?;
