@@ -255,17 +255,14 @@ pub(super) struct InUse<'a> {
 }
 
 impl<'a> InUse<'a> {
-    /// An action of which nothing is locked but its table: its rows are locked as the body comes to them. None where identifiers are locked, and
-    /// if the table is not as the action is bound to it, or not as this context used it last, or the identifier is wrong.
+    /// An action of which nothing is locked but its table, on the conventional engine: its rows are locked as the body comes to them. None if
+    /// the table is not as the action is bound to it, or not as this context used it last, or the identifier is wrong.
     #[inline(always)]
     pub fn at_once(
         (target, body, binding): (&'a Target, &'a Body, &'a Binding),
         context: &mut Context,
         given: Given<'_>,
     ) -> Option<InUse<'a>> {
-        if context.core.locks.keeps_keys_at_executors() {
-            return None;
-        }
         let slot = context.use_again(binding.table.key(), intention(target.mode()))?;
         let Context { tables, depends, scope, .. } = context;
         let version = tables.at(slot);

@@ -7,9 +7,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
-use super::planner::Plan;
 use super::queues::Bug;
-use super::resource_manager::HAS_NO_THREAD;
+use crate::engine::data_oriented::planner::Plan;
+use crate::engine::data_oriented::resource_manager::HAS_NO_THREAD;
 use crate::engine::{Action, Flow, Procedure};
 use crate::io::{Disk, MemoryDisk};
 use crate::row::{Column, ColumnType, Value, WhichIndex};
