@@ -15,7 +15,7 @@ use clap::{Args, FromArgMatches};
 use rialto::backup::Archive;
 use rialto::log::LogOptions;
 use rialto::log::virtual_time::Regime;
-use rialto::{LockForm, Options, TransactionServerOptions};
+use rialto::{Engine, Executors, Options, TransactionServerOptions};
 
 use self::values::regime;
 pub use self::values::{
@@ -400,6 +400,18 @@ impl BenchArgs {
             || self.engine == EngineName::DataOriented
     }
 
+    fn engine(&self) -> Engine {
+        let defaults = Executors::default();
+        match self.engine {
+            EngineName::Conventional => Engine::Conventional { locks: self.locks.into() },
+            EngineName::DataOriented => Engine::DataOriented(Executors {
+                count: self.executors.map_or(defaults.count, usize::from),
+                threads: self.executor_threads.map_or(defaults.threads, usize::from),
+                ..defaults
+            }),
+        }
+    }
+
     /// What the database is opened with.
     pub fn options(&self) -> Options {
         let defaults = Options::default();
@@ -419,12 +431,7 @@ impl BenchArgs {
             recovery_within: self.recovery_within_s,
             sweep_bytes_per_s: self.sweep_bytes_per_s.or(defaults.sweep_bytes_per_s),
             log_bytes_max: self.log_bytes_max.unwrap_or(defaults.log_bytes_max),
-            locks: match self.engine {
-                EngineName::Conventional => self.locks.into(),
-                EngineName::DataOriented => LockForm::Local,
-            },
-            executors: self.executors.map_or(defaults.executors, usize::from),
-            executor_threads: self.executor_threads.map_or(defaults.executor_threads, usize::from),
+            engine: self.engine(),
             group_commit: self.group_commit.options(),
             log_writes: self.log_writes.caching(),
             log_writes_in_flight: self.log_writes.in_flight(),

@@ -10,7 +10,7 @@ use std::time::Duration;
 use clap::Args;
 use rialto::backup::Archive;
 use rialto::recovery::RecoveryReport;
-use rialto::{Database, LockForm, Options};
+use rialto::{Database, Engine, Executors, Options};
 use rialto_bench::args::{DurabilityName, EngineName};
 use rialto_bench::group_commit::GroupCommitArgs;
 use rialto_bench::log_writes::LogWritesArgs;
@@ -135,11 +135,14 @@ impl ServeArgs {
             durability: self.durability.into(),
             log_bytes_max: self.log_bytes_max.unwrap_or(defaults.log_bytes_max),
             memory_bytes: self.memory_bytes.unwrap_or(defaults.memory_bytes),
-            locks: match self.engine {
-                EngineName::Conventional => defaults.locks,
-                EngineName::DataOriented => LockForm::Local,
+            engine: match self.engine {
+                EngineName::Conventional => defaults.engine,
+                EngineName::DataOriented => {
+                    let defaults = Executors::default();
+                    let count = self.executors.map_or(defaults.count, usize::from);
+                    Engine::DataOriented(Executors { count, ..defaults })
+                }
             },
-            executors: self.executors.map_or(defaults.executors, usize::from),
             group_commit: self.group_commit.options(),
             recovery_within: self.recovery_within_s,
             log_writes: self.log_writes.caching(),
@@ -213,14 +216,10 @@ mod tests {
 
     #[test]
     fn engines() {
-        let engine = |line: &str| {
-            let options = arguments(line).database_options();
-            (options.locks, options.executors)
-        };
-        let executors = Options::default().executors;
-        assert_eq!(engine(""), (LockForm::Thin, executors));
-        assert_eq!(engine("--engine data-oriented"), (LockForm::Local, executors));
-        assert_eq!(engine("--engine data-oriented --executors 7"), (LockForm::Local, 7));
+        let engine = |line: &str| arguments(line).database_options().engine;
+        assert_eq!(engine(""), Engine::thin());
+        assert_eq!(engine("--engine data-oriented"), Engine::data_oriented());
+        assert_eq!(engine("--engine data-oriented --executors 7"), Executors::of(7, 0).into());
     }
 
     #[test]

@@ -199,7 +199,7 @@ impl Database {
         Ok((value, ticket))
     }
 
-    /// Runs `body` as a transaction that only reads. It takes no locks on rows (with [`LockForm::Thin`](crate::LockForm)):
+    /// Runs `body` as a transaction that only reads. It takes no locks on rows (with [thin locks](crate::Locks::Thin)):
     /// if another transaction has changed what it read before it ends, it runs again, with locks. What it did then,
     /// panics included, is forgotten.
     ///

@@ -242,7 +242,7 @@ pub enum Error {
         limit: u32,
     },
     /// The transaction holds as many locks on keys as one transaction may: on keys without a row, and on all keys where locks are
-    /// central or local ([`LockForm`](crate::LockForm)). SQLSTATE 53200.
+    /// central, or executors' ([`Engine`](crate::Engine)). SQLSTATE 53200.
     #[error("a transaction holds locks on at most {limit} keys; split the transaction")]
     TooManyLocks {
         /// How many it may hold.

@@ -57,13 +57,13 @@ pub use commit::Logging;
 pub use commit::colour::COLOUR_RETRIES_MAX;
 pub use database::{Database, LockWait, PreparedCall};
 pub use engine::{
-    Action, ActionMode, ActionRuns, Arguments, Flow, MessageServer, Outputs, PhasePlan, Plan, Planning,
-    Procedure, TransactionServer, TransactionServerOptions,
+    Action, ActionMode, ActionRuns, Arguments, Engine, Executors, Flow, Locks, MessageServer, Outputs,
+    PhasePlan, Plan, Planning, Procedure, TransactionServer, TransactionServerOptions,
 };
 pub use error::{Error, Result};
 pub use foreign::Progress;
 pub use ids::{HeapId, IndexId, Lsn, TableId};
-pub use isolate::{LockForm, LockPolicy};
+pub use isolate::LockPolicy;
 pub use log::{Durability, GroupCommitDesign, GroupCommitOptions};
 pub use metrics::Metrics;
 pub use options::{Background, Options};

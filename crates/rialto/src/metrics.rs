@@ -21,12 +21,12 @@ pub struct Metrics {
     pub aborted_colour: u64,
     /// How often a commit on its way, or an insert, found the latch of its segment taken, by the checkpointer or by another.
     pub latch_conflicts: u64,
-    /// Requests that each executor has had; none unless locks are [`LockForm::Local`](crate::LockForm::Local). Those for indexes
+    /// Requests that each executor has had; none on the [conventional](crate::Engine::Conventional) engine. Those for indexes
     /// that are only read are not among them: they share an executor of their own.
     pub executor_requests: Vec<u64>,
     /// Changes of routing rules, and how long one held transactions up.
     pub routing: RoutingChanges,
-    /// How threads that own executors ([`Options::executor_threads`](crate::Options::executor_threads)) run the phases of
+    /// How threads that own executors ([`Executors::threads`](crate::Executors::threads)) run the phases of
     /// procedures, and how often their actions abort; those that they have run, by name and phase.
     pub plans: Vec<PhasePlan>,
     /// Transactions that committed, running: what is left of their response times.

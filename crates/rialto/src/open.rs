@@ -25,7 +25,7 @@ use crate::error::{Error, Result};
 use crate::ids::Lsn;
 use crate::inside::{InBody, check_may_wait};
 use crate::io::{DirectoryLock, Disk, SystemClock};
-use crate::isolate::{LockForm, LockManager, LockOptions};
+use crate::isolate::{LockManager, LockOptions};
 use crate::log::{Archiver, Log, LogOptions, LogThreads, PoolOwner};
 use crate::metrics::Metrics;
 use crate::options::Options;
@@ -45,7 +45,7 @@ pub(crate) struct Running {
     pub(super) core: Arc<Core>,
     runtime: Arc<Runtime>,
     options: Options,
-    /// With local locks.
+    /// On the data-oriented engine.
     resources: Mutex<Option<ResourceManager>>,
     checkpointer: Arc<Checkpointer>,
     backups: Backups,
@@ -98,6 +98,7 @@ pub(crate) fn open(disk: Arc<dyn Disk>, options: Options) -> Result<Running, Ope
     }
     let opened_at = found.log.place();
     let (calls_max, parts_max) = (options.transactions_max.div_ceil(2), options.parts_max());
+    let (executors, threads) = (options.engine.executor_bounds(), options.engine.thread_bounds());
     let memory = Arc::new(Budget::new(options.lock_memory()));
     let core = Arc::new(Core {
         storage: Storage {
@@ -121,10 +122,10 @@ pub(crate) fn open(disk: Arc<dyn Disk>, options: Options) -> Result<Running, Ope
             checks_determinism: options.check_determinism,
         },
         locks: LockManager::new(LockOptions {
-            form: options.locks,
+            form: options.engine.lock_form(),
             owners_max: options.transactions_max + parts_max,
-            executors: options.executors,
-            executors_max: options.executors_room(),
+            executors: *executors.start(),
+            executors_max: *executors.end(),
             memory,
             ..LockOptions::default()
         }),
@@ -145,13 +146,9 @@ pub(crate) fn open(disk: Arc<dyn Disk>, options: Options) -> Result<Running, Ope
     let runtime = Arc::new(Runtime {
         core: core.clone(),
         procedures,
-        queues: (options.executor_threads > 0)
-            .then(|| Arc::new(Queues::new(options.executor_threads_room(), calls_max, parts_max))),
-        bounds: Bounds::new(
-            options.executors..=options.executors_room(),
-            options.executor_threads..=options.executor_threads_room(),
-        ),
-        planning: options.planning,
+        queues: (*threads.start() > 0).then(|| Arc::new(Queues::new(*threads.end(), calls_max, parts_max))),
+        bounds: Bounds::new(executors, threads),
+        engine: options.engine,
         server_times: CallersServers::default(),
     });
     core.commits.note_checkpoint(found.home.block().transaction_consistent);
@@ -526,11 +523,11 @@ impl Running {
     fn start(&self) -> Result<(), OpenError> {
         let options = &self.options;
         if let Some(queues) = &self.runtime.queues {
-            let started = queues.resize(&self.runtime, options.executor_threads);
+            let started = queues.resize(&self.runtime, *options.engine.thread_bounds().start());
             started.map_err(|error| OpenError::Io(format!("the threads of executors: {error}")))?;
         }
         self.choose_checkpoint(options.checkpoint)?;
-        if options.locks == LockForm::Local {
+        if options.engine.is_data_oriented() {
             let started = match options.background {
                 Background::Threads => ResourceManager::start(self.runtime.clone())
                     .map_err(|error| OpenError::Io(format!("the resource manager's thread: {error}")))?,

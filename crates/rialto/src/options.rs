@@ -8,11 +8,9 @@ use crate::checkpoint::Checkpointing;
 use crate::commit::Logging;
 #[expect(unused_imports, reason = "named by documentation")]
 use crate::commit::colour::COLOUR_RETRIES_MAX;
-use crate::engine::Planning;
-use crate::engine::Procedure;
+use crate::engine::{Engine, Procedure};
 use crate::foreign::Progress;
 use crate::io::Caching;
-use crate::isolate::LockForm;
 use crate::log::{Durability, GroupCommitOptions, IN_FLIGHT_MAX};
 use crate::recovery::{THREADS_MAX, threads_by_default};
 use crate::store::memory::budget::{MEMORY_BYTES_MAX, MEMORY_BYTES_MIN, memory_bytes_by_default};
@@ -85,24 +83,9 @@ pub struct Options {
     /// one opening to the next: files of the earlier size stay until a checkpoint frees them. What one transaction logs has to
     /// fit beside the log file that the log ends in, pads included: up to three fifths of the bound always do.
     pub log_bytes_max: u64,
-    /// How locks are kept while nobody competes for them; thin by default.
-    pub locks: LockForm,
-    /// With [`LockForm::Local`], into how many lock tables the keys of each index are shared out; 64 by default.
-    pub executors: usize,
-    /// How many there may be later: the resource manager makes them more where transactions are in each other's way
-    /// ([`Database::set_executors`](crate::Database::set_executors)); 0, the default: no more than at first.
-    pub executors_max: usize,
-    /// With [`LockForm::Local`], how many threads own the executors, each as many neighbours as the next, and run what calls of
-    /// procedures do with their data; up to 256. 0, the default: whoever calls runs his call in
-    /// place, and has the executors for himself meanwhile. Closures and handles always run on the thread that has them. With
-    /// threads, at most half of [`Options::transactions_max`] calls are on their way at a time; further callers wait.
-    pub executor_threads: usize,
-    /// How many of them there may be later: the resource manager has more of them where tasks queue up
-    /// ([`Database::set_executor_threads`](crate::Database::set_executor_threads)); 0, the default: no more than at first.
-    pub executor_threads_max: usize,
-    /// Whether such threads run the actions of a phase at the same time always, or one after the other where they abort
-    /// often, the default.
-    pub planning: Planning,
+    /// How transactions meet threads; by default threads have transactions, which lock what they touch
+    /// ([`Engine::Conventional`]).
+    pub engine: Engine,
     /// Who writes the log, and when; the log server by default. A design alone will do: `GroupCommitDesign::Hiber.into()`.
     pub group_commit: GroupCommitOptions,
     /// How the log files are written; by default the way that measures fastest when the database is opened
@@ -156,8 +139,9 @@ pub enum Background {
     /// A commit that waits for the disk writes its group itself, and so does a ticket when it is waited for or polled. A transaction that finds no room in the log makes the
     /// checkpoint that makes room, unless [`Checkpointing::None`](crate::Checkpointing) says that none is made. The wakers of
     /// tickets run in calls of `drive`, at the end of a commit that waited for the disk, and where a ticket is polled. Once it is open, such a database starts a thread only if its
-    /// last handle is dropped in a body, or a handle ends in another one's body (with [`LockForm::Local`]). An opening uses
-    /// [`recovery_threads`](Options::recovery_threads). [`executor_threads`](Options::executor_threads) and transaction servers are refused.
+    /// last handle is dropped in a body, or a handle ends in another one's body (with [`Engine::DataOriented`]). An opening uses
+    /// [`recovery_threads`](Options::recovery_threads). [Threads that own executors](crate::Executors::threads) and transaction servers are
+    /// refused.
     ///
     /// One thread that does the same on a disk that does the same has it done in the same steps, if nothing is left to measurement or to time:
     /// [`log_writes`](Options::log_writes) and [`log_writes_in_flight`](Options::log_writes_in_flight) are given, no commit stalls, and
@@ -183,12 +167,7 @@ impl Default for Options {
             snapshot_bytes_max: None,
             colour_retry: Duration::from_millis(1),
             log_bytes_max: 4 << 30,
-            locks: LockForm::default(),
-            executors: 64,
-            executors_max: 0,
-            executor_threads: 0,
-            executor_threads_max: 0,
-            planning: Planning::default(),
+            engine: Engine::default(),
             group_commit: GroupCommitOptions::default(),
             log_writes: None,
             log_writes_in_flight: None,
@@ -216,13 +195,8 @@ impl fmt::Debug for Options {
             .field("checkpoint", &self.checkpoint)
             .field("recovery_within", &self.recovery_within)
             .field("log_bytes_max", &self.log_bytes_max)
-            .field("locks", &self.locks)
+            .field("engine", &self.engine)
             .field("group_commit", &self.group_commit)
-            .field("executors", &self.executors)
-            .field("executors_max", &self.executors_max)
-            .field("executor_threads", &self.executor_threads)
-            .field("executor_threads_max", &self.executor_threads_max)
-            .field("planning", &self.planning)
             .field("transactions_max", &self.transactions_max)
             .finish_non_exhaustive()
     }
@@ -231,8 +205,6 @@ impl fmt::Debug for Options {
 /// The longest [`Options::colour_retry`].
 const COLOUR_RETRY_MAX: Duration = Duration::from_secs(60);
 
-/// The most threads that may own executors.
-const EXECUTOR_THREADS_MAX: usize = 256;
 /// See [`Options::parts_max`].
 const PARTS_MAX: usize = 2_048;
 
@@ -259,20 +231,10 @@ impl Options {
         (self.memory_bytes / 8).max(1 << 20)
     }
 
-    /// How many executors there is room for.
-    pub(crate) fn executors_room(&self) -> usize {
-        self.executors_max.max(self.executors)
-    }
-
-    /// How many threads that own executors there is room for.
-    pub(crate) fn executor_threads_room(&self) -> usize {
-        self.executor_threads_max.max(self.executor_threads)
-    }
-
     /// How many parts of phases can run at a time beside the first of each phase: as many as all admitted calls can have, up to a
     /// bound. Beyond the bound fewer threads share a phase.
     pub(crate) fn parts_max(&self) -> usize {
-        let beside_its_own = self.executor_threads_room().saturating_sub(1);
+        let beside_its_own = self.engine.thread_bounds().end().saturating_sub(1);
         (self.transactions_max.div_ceil(2) * beside_its_own).min(PARTS_MAX)
     }
 
@@ -324,43 +286,16 @@ impl Options {
                 return Some(format!("{name} is {found}, expected 1 to {most}"));
             }
         }
-        if !(1..=4_096).contains(&self.executors) {
-            return Some(format!("executors is {}, expected 1 to 4096", self.executors));
-        }
-        for (name, most, least, limit) in [
-            ("executors", self.executors_max, self.executors, 4_096),
-            ("executor_threads", self.executor_threads_max, self.executor_threads, EXECUTOR_THREADS_MAX),
-        ] {
-            if most != 0 && !(least..=limit).contains(&most) {
+        if let Some(executors) = self.engine.executors() {
+            if let Some(problem) = executors.problem() {
+                return Some(problem);
+            }
+            if executors.threads > 0 && self.background == Background::Driven {
                 return Some(format!(
-                    "{name}_max is {most} with {name} {least}, expected {least} to {limit}, or 0 for no more"
+                    "Executors::threads is {} with background Driven, which starts no threads: give none, or background Threads",
+                    executors.threads
                 ));
             }
-        }
-        if self.executor_threads_max > 0 && self.executor_threads == 0 {
-            return Some(format!(
-                "executor_threads_max is {} without executor_threads: give at least one",
-                self.executor_threads_max
-            ));
-        }
-        if self.executor_threads > EXECUTOR_THREADS_MAX {
-            return Some(format!(
-                "executor_threads is {}, expected at most {EXECUTOR_THREADS_MAX}",
-                self.executor_threads
-            ));
-        }
-        if self.executor_threads > 0 && self.locks != LockForm::Local {
-            return Some(format!(
-                "executor_threads is {} with locks {:?}: executors have lock tables of their own, so give locks Local, or no \
-                 threads",
-                self.executor_threads, self.locks
-            ));
-        }
-        if self.executor_threads > 0 && self.background == Background::Driven {
-            return Some(format!(
-                "executor_threads is {} with background Driven, which starts no threads: give none, or background Threads",
-                self.executor_threads
-            ));
         }
         if !(1..=60_000).contains(&self.packets_max) {
             return Some(format!("packets_max is {}, expected 1 to 60000", self.packets_max));

@@ -16,8 +16,8 @@ use std::time::{Duration, Instant};
 use rialto::io::Random;
 use rialto::row::{Column, ColumnType, Value};
 use rialto::{
-    Action, Arguments, Checkpointing, Database, Durability, Error, Flow, GroupCommitDesign, LockForm,
-    Logging, Options, Outputs, Procedure, Scan, TableDef, Transaction, TxOptions,
+    Action, Arguments, Checkpointing, Database, Durability, Engine, Error, Executors, Flow,
+    GroupCommitDesign, Logging, Options, Outputs, Procedure, Scan, TableDef, Transaction, TxOptions,
 };
 
 const ACCOUNTS: i32 = 50;
@@ -46,13 +46,13 @@ fn open(directory: &Path, round: u64) -> Database {
     let (designs, combinations, round) = (GroupCommitDesign::ALL, combinations(), round as usize);
     let (logging, checkpoint) = combinations[round % combinations.len()];
     // The combinations come again with other engines.
-    let locks = LockForm::ALL[(round + round / combinations.len()) % LockForm::ALL.len()];
+    let executors = Executors::of(1 + round % 9, round % 2 * 2).into();
+    let engines = [Engine::thin(), Engine::central(), executors];
+    let engine = engines[(round + round / combinations.len()) % engines.len()];
     let options = Options {
         group_commit: designs[round % designs.len()].into(),
         memory_bytes: 256 << 20,
-        locks,
-        executors: 1 + round % 9,
-        executor_threads: if locks == LockForm::Local { round % 2 * 2 } else { 0 },
+        engine,
         checkpoint,
         logging,
         procedures: vec![transfer_procedure()],

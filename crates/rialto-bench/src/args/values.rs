@@ -6,7 +6,7 @@ use std::str::FromStr;
 use clap::ValueEnum;
 use rialto::io::SimulatedDisk;
 use rialto::log::virtual_time::{REGIMES, Regime};
-use rialto::{Checkpointing, Durability, LockForm, Logging};
+use rialto::{Checkpointing, Durability, Locks, Logging};
 
 /// What clients run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -157,11 +157,11 @@ pub enum LocksName {
     Central,
 }
 
-impl From<LocksName> for LockForm {
-    fn from(name: LocksName) -> LockForm {
+impl From<LocksName> for Locks {
+    fn from(name: LocksName) -> Locks {
         match name {
-            LocksName::Thin => LockForm::Thin,
-            LocksName::Central => LockForm::Central,
+            LocksName::Thin => Locks::Thin,
+            LocksName::Central => Locks::Central,
         }
     }
 }

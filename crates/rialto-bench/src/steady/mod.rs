@@ -24,7 +24,7 @@ use std::time::{Duration, Instant};
 use rialto::io::{Caching, FileDisk, MemoryDisk, Random};
 use rialto::row::{Column, ColumnType, Row, Value};
 use rialto::{
-    Checkpointing, Database, Durability, Error, KeyBound, LockForm, Options, Result, Scan, Table, TableDef,
+    Checkpointing, Database, Durability, Engine, Error, KeyBound, Options, Result, Scan, Table, TableDef,
 };
 
 use self::cards::Cards;
@@ -396,7 +396,7 @@ impl Run {
 fn open(kind: Kind, durability: Durability, data: Option<&Path>) -> Result<Database, String> {
     let called = kind.is_called();
     let options = Options {
-        locks: if matches!(kind, Kind::DataOriented(_)) { LockForm::Local } else { LockForm::Thin },
+        engine: if matches!(kind, Kind::DataOriented(_)) { Engine::data_oriented() } else { Engine::thin() },
         procedures: if called { [tpcb::procedures(), tatp::procedures()].concat() } else { Vec::new() },
         durability,
         memory_bytes: 256 << 20,

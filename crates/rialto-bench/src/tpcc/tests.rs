@@ -3,7 +3,7 @@ use std::ops::ControlFlow;
 
 use rialto::io::MemoryDisk;
 use rialto::row::RowView;
-use rialto::{ActionMode, LockForm, Options, Scan, Table, Transaction};
+use rialto::{ActionMode, Engine, Options, Scan, Table, Transaction};
 
 use super::lines::Line;
 use super::tables::{DISTRICTS, customer, district, history, new_order, order, order_line, stock, warehouse};
@@ -334,8 +334,8 @@ fn a_stock_level_counts_each_low_item_of_the_last_twenty_orders_once() {
 
 #[test]
 fn clients_leave_the_warehouses_consistent_with_locks_of_any_form() {
-    for locks in LockForm::ALL {
-        let tpcc = open_with(Options { locks, ..options() });
+    for engine in Engine::ALL {
+        let tpcc = open_with(Options { engine, ..options() });
         let before = tpcc.audit().unwrap();
         std::thread::scope(|scope| {
             for number in 0..4 {

@@ -2,7 +2,7 @@
 //! its table, which stays as it is until the transaction ends.
 
 use rialto::io::MemoryDisk;
-use rialto::{Database, LockForm, Options};
+use rialto::{Database, Engine, Options};
 use rialto_sql::run::Collected;
 use rialto_sql::{Session, SqlError};
 
@@ -25,10 +25,10 @@ fn run(session: &mut Session, sql: &str) -> String {
 }
 
 /// New databases with their locks in each form.
-fn databases() -> impl Iterator<Item = (LockForm, Database)> {
-    LockForm::ALL.into_iter().map(|locks| {
-        let options = Options { locks, ..Options::default() };
-        (locks, Database::open_on(MemoryDisk::new(), options).unwrap())
+fn databases() -> impl Iterator<Item = (Engine, Database)> {
+    Engine::ALL.into_iter().map(|engine| {
+        let options = Options { engine, ..Options::default() };
+        (engine, Database::open_on(MemoryDisk::new(), options).unwrap())
     })
 }
 
@@ -38,9 +38,9 @@ fn stays(look: &str, make_anew: &[&str]) {
 }
 
 fn stays_in(begin: &str, look: &str, make_anew: &[&str]) {
-    for (locks, database) in databases() {
+    for (engine, database) in databases() {
         let (before, after, waited) = looks_twice(database, begin, look, make_anew);
-        assert_eq!((before, waited), (after, true), "{locks:?}: {begin}; {look}");
+        assert_eq!((before, waited), (after, true), "{engine}: {begin}; {look}");
     }
 }
 
@@ -124,7 +124,7 @@ fn what_tells_of_tables_keeps_them() {
 /// A statement that is alone in its transaction tells of the tables as they are, and waits for no definition.
 #[test]
 fn what_tells_of_tables_waits_for_nothing_outside_a_block() {
-    for (locks, database) in databases() {
+    for (engine, database) in databases() {
         let mut one = Session::new(database.clone(), "ann", "bank");
         let mut two = Session::new(database.clone(), "bob", "bank");
         run(&mut one, "create table t (id integer primary key)");
@@ -136,12 +136,12 @@ fn what_tells_of_tables_waits_for_nothing_outside_a_block() {
             run(&mut two, tells);
             run(&mut two, "begin");
             let waited = try_run(&mut two, tells).unwrap_err();
-            assert_eq!(waited.sqlstate.code(), "55P03", "{locks:?}: {tells}");
+            assert_eq!(waited.sqlstate.code(), "55P03", "{engine}: {tells}");
             run(&mut two, "rollback");
         }
         // Of two tables it tells what is so at one moment.
         let waited = try_run(&mut two, "vacuum s, t").unwrap_err();
-        assert_eq!(waited.sqlstate.code(), "55P03", "{locks:?}");
+        assert_eq!(waited.sqlstate.code(), "55P03", "{engine}");
         run(&mut one, "commit");
         for tells in ["explain select id from t where id = 1", "analyze t", "vacuum t"] {
             for block in [false, true] {
@@ -149,7 +149,7 @@ fn what_tells_of_tables_waits_for_nothing_outside_a_block() {
                     run(&mut two, "begin");
                 }
                 let absent = try_run(&mut two, tells).unwrap_err();
-                assert_eq!(absent.sqlstate.code(), "42P01", "{locks:?}: {tells}");
+                assert_eq!(absent.sqlstate.code(), "42P01", "{engine}: {tells}");
                 if block {
                     run(&mut two, "rollback");
                 }
@@ -160,7 +160,7 @@ fn what_tells_of_tables_waits_for_nothing_outside_a_block() {
 
 #[test]
 fn what_tells_of_tables_keeps_them_to_the_end_of_a_pipeline() {
-    for (locks, database) in databases() {
+    for (engine, database) in databases() {
         let mut one = Session::new(database.clone(), "ann", "bank");
         let mut two = Session::new(database.clone(), "bob", "bank");
         run(&mut two, "set lock_timeout = 50");
@@ -170,7 +170,7 @@ fn what_tells_of_tables_keeps_them_to_the_end_of_a_pipeline() {
                 run_in_pipeline(&mut one, sql).unwrap();
             }
             let waited = try_run(&mut two, "drop table t").unwrap_err();
-            assert_eq!(waited.sqlstate.code(), "55P03", "{locks:?}: {tells}");
+            assert_eq!(waited.sqlstate.code(), "55P03", "{engine}: {tells}");
             one.finish().unwrap();
             run(&mut two, "drop table t");
         }
@@ -180,7 +180,7 @@ fn what_tells_of_tables_keeps_them_to_the_end_of_a_pipeline() {
 /// A plan in a block is the one for the table as it is once its lock is there.
 #[test]
 fn a_plan_in_a_block_is_of_the_table_as_it_was_locked() {
-    for (locks, database) in databases() {
+    for (engine, database) in databases() {
         let mut one = Session::new(database.clone(), "ann", "bank");
         let mut two = Session::new(database.clone(), "bob", "bank");
         run(&mut one, "create table t (id integer primary key, n integer)");
@@ -197,11 +197,8 @@ fn a_plan_in_a_block_is_of_the_table_as_it_was_locked() {
             run(&mut one, "commit");
             explained.join().unwrap()
         });
-        assert!(
-            by_index.contains("t_n") && !by_scan.contains("t_n"),
-            "{locks:?}: {by_scan}, then {by_index}"
-        );
-        assert_eq!(run(&mut two, explain), by_index, "{locks:?}");
+        assert!(by_index.contains("t_n") && !by_scan.contains("t_n"), "{engine}: {by_scan}, then {by_index}");
+        assert_eq!(run(&mut two, explain), by_index, "{engine}");
         run(&mut two, "commit");
     }
 }

@@ -64,7 +64,7 @@ impl Database {
     }
 
     /// Sends a call of a registered procedure on its way, and waits for nothing that becomes of it: [`Sent`] tells. Where
-    /// threads own executors ([`Options::executor_threads`](crate::Options::executor_threads)) they run it, so that a client
+    /// threads own executors ([`Executors::threads`](crate::Executors::threads)) they run it, so that a client
     /// can have many calls under way, up to the bound named there, at which this waits for room. Where there are none, and
     /// for a procedure without identifiers, it runs here, before this returns, and only the log is not waited for.
     ///

@@ -6,28 +6,24 @@ use super::Database;
 use crate::engine::data_oriented::resize;
 use crate::error::{Error, Result};
 use crate::inside::InBody;
-use crate::isolate::LockForm;
 
 /// The bounds, if they are in order and there is room for them.
-fn check(what: &str, bounds: &RangeInclusive<usize>, room: usize, option: &str) -> Result<()> {
+fn check(what: &str, bounds: &RangeInclusive<usize>, room: usize, field: &str) -> Result<()> {
     let (least, most) = (*bounds.start(), *bounds.end());
     if least == 0 || least > most || most > room {
-        let what = format!("{least} to {most} {what}, expected bounds from 1 to {room} (Options::{option})");
+        let what = format!("{least} to {most} {what}, expected bounds from 1 to {room} (Executors::{field})");
         return Err(Error::Unsupported { what });
     }
     Ok(())
 }
 
 impl Database {
-    /// How many executors there are now; 0 unless locks are [`LockForm::Local`].
+    /// How many executors there are now; 0 on the [conventional](crate::Engine::Conventional) engine.
     pub fn executors(&self) -> usize {
-        match self.core().locks.form() {
-            LockForm::Local => self.core().locks.executors_in_use(),
-            LockForm::Thin | LockForm::Central => 0,
-        }
+        self.core().locks.executors_in_use()
     }
 
-    /// How many threads own the executors now; 0 if whoever calls runs his call in place.
+    /// How many threads own the executors now; 0 if calls run in place, on the threads that call.
     pub fn executor_threads(&self) -> usize {
         self.runtime().queues.as_ref().map_or(0, |queues| queues.len())
     }
@@ -36,22 +32,22 @@ impl Database {
     /// equal fix it. Within them the resource manager doubles it where transactions often find an executor in somebody's
     /// hands, and halves it where they hardly ever do. When the number changes, datasets are dealt out to the executors
     /// that are in use, and shared out anew; locks that are held or waited for go along with their keys, and nobody waits for
-    /// it. At first the bounds are [`Options::executors`](crate::Options::executors) and
-    /// [`Options::executors_max`](crate::Options::executors_max).
+    /// it. At first the bounds are [`Executors::count`](crate::Executors::count) and
+    /// [`Executors::count_max`](crate::Executors::count_max).
     ///
     /// # Errors
-    /// [`Error::Unsupported`] unless locks are [`LockForm::Local`], or if the bounds are not from 1 to the most that there is
+    /// [`Error::Unsupported`] on the [conventional](crate::Engine::Conventional) engine, and if the bounds are not from 1 to the most that there is
     /// room for; [`Error::Nested`] inside of a body, which may have executors in its hands.
     pub fn set_executors(&self, bounds: RangeInclusive<usize>) -> Result<()> {
         let _in_body = InBody::enter(self.core().storage.catalog.opening())?;
         let core = self.core();
-        if core.locks.form() != LockForm::Local {
+        if !self.runtime().engine.is_data_oriented() {
             let what =
-                "a number of executors without any: open the database with Options::locks Local".to_owned();
-            return Err(Error::Unsupported { what });
+                "a number of executors without any: open the database with Options::engine DataOriented";
+            return Err(Error::Unsupported { what: what.to_owned() });
         }
         let chosen = &self.runtime().bounds;
-        check("executors", &bounds, chosen.executors_room, "executors_max")?;
+        check("executors", &bounds, chosen.executors_room, "count_max")?;
         let mut held = chosen.executors();
         *held = bounds;
         let now = core.locks.executors_in_use();
@@ -65,8 +61,8 @@ impl Database {
     /// Bounds the number of threads that own executors from here on, while calls are under way; bounds that are equal fix it.
     /// Within them the resource manager has one more where tasks queue up and there is a processor for it, and one fewer where
     /// those that are left will do. What a thread that is retired has begun it ends; what it has not goes to the others. At
-    /// first the bounds are [`Options::executor_threads`](crate::Options::executor_threads) and
-    /// [`Options::executor_threads_max`](crate::Options::executor_threads_max).
+    /// first the bounds are [`Executors::threads`](crate::Executors::threads) and
+    /// [`Executors::threads_max`](crate::Executors::threads_max).
     ///
     /// # Errors
     /// [`Error::Unsupported`] if the database was opened without such threads, or if the bounds are not from 1 to the most that
@@ -76,10 +72,11 @@ impl Database {
         let _in_body = InBody::enter(self.core().storage.catalog.opening())?;
         let runtime = self.runtime();
         let Some(queues) = &runtime.queues else {
-            let what = "threads that own executors in a database that was opened without: give Options::executor_threads";
+            let what =
+                "threads that own executors in a database that was opened without: give Executors::threads";
             return Err(Error::Unsupported { what: what.to_owned() });
         };
-        check("threads that own executors", &bounds, queues.room(), "executor_threads_max")?;
+        check("threads that own executors", &bounds, queues.room(), "threads_max")?;
         let mut held = runtime.bounds.threads();
         *held = bounds;
         let now = queues.len();

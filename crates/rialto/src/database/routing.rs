@@ -5,13 +5,14 @@ use std::sync::Arc;
 use super::Database;
 use crate::error::{Error, Result};
 use crate::inside::InBody;
-use crate::isolate::{LockForm, RoutingRule};
+use crate::isolate::RoutingRule;
 use crate::row::{IntoKey, Key, Value, WhichIndex};
 use crate::store::TableVersion;
 
 impl Database {
     /// How many executors an index's keys are shared out over now; 1 where it is only read, and so all of it belongs to the
-    /// readers' executor, and unless locks are [`LockForm::Local`].
+    /// readers' executor, and on the [conventional](crate::Engine::Conventional)
+    /// engine.
     ///
     /// # Errors
     /// [`Error::NoSuchTable`].
@@ -32,7 +33,7 @@ impl Database {
     /// index that is only read goes to the readers' executor. A rule by hand is replaced in all of these cases.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] unless locks are [`LockForm::Local`]; [`Error::NoSuchTable`]; [`Error::BadDefinition`] if the
+    /// [`Error::Unsupported`] on the [conventional](crate::Engine::Conventional) engine; [`Error::NoSuchTable`]; [`Error::BadDefinition`] if the
     /// bounds do not ascend; values that do not fit the index; [`Error::Nested`] inside of a body, which may have executors in
     /// its hands.
     pub fn set_routing(&self, table: &str, index: WhichIndex, bounds: &[Vec<Value>]) -> Result<()> {
@@ -84,10 +85,9 @@ impl Database {
 
     /// The table, if keys of this index of it can be routed.
     fn routed(&self, table: &str, index: WhichIndex) -> Result<Arc<TableVersion>> {
-        if self.core().locks.form() != LockForm::Local {
-            let what =
-                "routing rules without executors: open the database with Options::locks Local".to_owned();
-            return Err(Error::Unsupported { what });
+        if !self.runtime().engine.is_data_oriented() {
+            let what = "routing rules without executors: open the database with Options::engine DataOriented";
+            return Err(Error::Unsupported { what: what.to_owned() });
         }
         let version = self.core().storage.catalog.table(table)?.version();
         if let WhichIndex::Secondary(position) = index

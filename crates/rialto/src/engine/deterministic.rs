@@ -8,7 +8,6 @@
 //! conflict (I2), so running calls again in the order of their places gives each the rows that it read, and the tables that it
 //! found by their names (`Context::table`).
 
-use super::conventional;
 use super::prepared::Prepared;
 use super::procedure::Outputs;
 use crate::commit::redo::{self, Change, RedoRecord};
@@ -29,7 +28,7 @@ pub(super) fn run(
 ) -> Result<()> {
     let context = transaction.context();
     (context.numbers, context.of_the_moment) = (NumberSource::Noted(Numbers::new()), None);
-    conventional::run(procedure, transaction, arguments, outputs)?;
+    procedure.run_here(transaction, arguments, outputs)?;
     let context = transaction.context();
     let numbers = match std::mem::take(&mut context.numbers) {
         NumberSource::Noted(numbers) => numbers,
@@ -67,7 +66,7 @@ fn run_again(
     context.savepoints.clear();
     context.roll_back_to(&Mark { writes: 0, adds: 0, packet: 0 });
     context.numbers = NumberSource::Given(numbers.clone(), 0);
-    conventional::run(procedure, transaction, arguments, outputs).map_err(|error| match error {
+    procedure.run_here(transaction, arguments, outputs).map_err(|error| match error {
         error if error.is_of_the_moment() => error,
         error => procedure.error(format!(
             "it says that it is deterministic, but it gave an error when it ran again on the same rows: {error}"

@@ -1,21 +1,22 @@
 //! Engines: which thread runs which part of a transaction.
 //!
+//! - `options`: the [`Engine`] that a database is opened with;
 //! - [`flow`]: what a transaction is made of, a [`Flow`] of phases of actions, on whichever engine runs it; [`action`]: what
 //!   those are, on tables and on indexes; [`identifier`]: what each may touch, by arguments or by what earlier phases gave;
 //! - [`procedure`]: flows under a name, with typed arguments, and how they are run;
 //! - `run`: the loop that runs a transaction until it has its place or has failed;
 //! - `binding`, `prepared`: what the actions of a procedure work on, found once for a version of the catalog;
-//! - `phase`, `table_action`: a phase in one call: which actions there are, what they lock, how each runs;
-//! - [`conventional`]: the engine that runs a flow's actions in order on the caller's thread, under locks of any form;
-//! - [`data_oriented`]: routing rules and who keeps them, and threads that own executors;
+//! - `phase`, `table_action`: a phase in one call: which actions there are, how each runs;
+//! - [`conventional`]: the engine that runs a flow's actions in order on the thread that calls, and locks rows;
+//! - [`data_oriented`]: the engine whose executors have the data: calls in place, threads that own executors, and what keeps routing rules;
 //! - [`servers`]: System M's transaction server: requests from a queue, one executor, standbys for when it is blocked;
 //! - [`runtime`]: what all of these share;
 //! - `replay`: calls in the log, run again for recovery;
 //! - `deterministic`: procedures that say of themselves that they can be run again from their arguments.
 //!
 //! Invariant kept here: a flow has **one meaning** on every engine. An action sees the writes of earlier phases, and of
-//! its own phase only those of earlier actions whose identifiers overlap its own. So this engine, on which an action
-//! could see more, refuses an action that reads or writes outside its table and identifier (`txn/scope.rs`), or writes in
+//! its own phase only those of earlier actions whose identifiers overlap its own. So an engine on which an action
+//! could see more refuses an action that reads or writes outside its table and identifier (`txn/scope.rs`), or writes in
 //! shared mode; and [`Outputs::earlier`] gives what earlier phases gave, never what the own phase did.
 
 pub mod action;
@@ -25,6 +26,7 @@ pub(crate) mod data_oriented;
 pub(crate) mod deterministic;
 pub mod flow;
 pub mod identifier;
+mod options;
 mod phase;
 mod planning;
 pub(crate) mod prepared;
@@ -39,6 +41,7 @@ pub use action::{Action, ActionMode};
 pub use data_oriented::{ActionRuns, Plan};
 pub use flow::Flow;
 pub use identifier::IdentifierPart;
+pub use options::{Engine, Executors, Locks};
 pub use planning::Planning;
 pub(crate) use prepared::Prepared;
 pub use procedure::{Arguments, Outputs, PhasePlan, Procedure};

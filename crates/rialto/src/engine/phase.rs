@@ -1,24 +1,22 @@
-//! A phase of a flow in one call: which of its actions there are, what they lock, and how each runs. The same on every
-//! engine.
+//! A phase of a flow in one call: which of its actions there are, and how each runs. The same on every engine.
 
 use smallvec::SmallVec;
 
 use super::action::{Action, Body};
 use super::binding::{Binding, Bound};
+use super::data_oriented::lock_without_lease;
 use super::identifier::Given;
 use super::prepared::Prepared;
 use super::procedure::{Arguments, Outputs};
-use super::table_action::{TableAction, run_without_lease};
-use crate::canary;
-use crate::error::{Error, Result};
-use crate::isolate::{LockForm, LockPolicy, OwnLease, Wanted};
-use crate::rarely::rarely;
+use super::table_action::TableAction;
+use crate::error::Result;
 use crate::row::{Value, WhichIndex};
 use crate::txn::Transaction;
 use crate::txn::context::Context;
 
-/// A phase of more actions than this locks what they name instead of having their executors for itself.
-const STINT_ACTIONS_MAX: usize = 64;
+/// A phase of at least so many actions prefetches the rows that they name. The short transactions of the benchmarks have at most four actions a
+/// phase, of which one row or two are of large tables: too few to overlap.
+pub(super) const PREFETCH_FROM: usize = 5;
 
 /// An action in a call.
 pub(super) enum BoundAction<'a> {
@@ -35,6 +33,19 @@ pub(super) enum BoundAction<'a> {
 pub(super) type BoundActions<'a> = SmallVec<[BoundAction<'a>; 20]>;
 
 impl<'a> BoundAction<'a> {
+    /// An action by the binding that its procedure has, if that counts, else bound now.
+    #[inline(always)]
+    pub fn of(
+        procedure: &Prepared,
+        (action, binding): (&'a Action, Option<&'a Binding>),
+        context: &mut Context,
+    ) -> Result<BoundAction<'a>> {
+        match BoundAction::bound(action, binding, context) {
+            Some(action) => Ok(action),
+            None => BoundAction::anew(procedure, action, context),
+        }
+    }
+
     /// An action by the binding that its procedure has, if that counts.
     #[inline(always)]
     pub fn bound(
@@ -86,14 +97,14 @@ impl<'a> BoundAction<'a> {
 
     /// Uses its table under the intentions of the executors that the transaction has for itself, if the action is bound to it as it is.
     #[inline]
-    fn use_in_stint(&mut self, context: &mut Context) -> bool {
+    pub fn use_in_stint(&mut self, context: &mut Context) -> bool {
         match self {
             BoundAction::OnTable(action) => action.use_in_stint(context),
             BoundAction::Plain(_) | BoundAction::Late(_) => false,
         }
     }
 
-    /// Runs it, behind [`lock`].
+    /// Runs it, behind the locks of its phase.
     #[inline]
     pub fn run(
         &mut self,
@@ -126,27 +137,11 @@ fn run_late(
     context.check()?;
     let mut action = BoundAction::anew(procedure, action, context)?;
     action.identify(procedure, context, given)?;
-    lock_as_others_do(procedure, context, std::slice::from_mut(&mut action), given)?;
-    action.run(procedure, transaction, values, outputs)
-}
-
-/// Finds out which actions of a phase are part of the call, and what they name. The functions of the user's that tell so run beside the
-/// executor lease of the phase before, if there is one, as a body does.
-#[inline]
-pub(super) fn beside_lease<T>(
-    procedure: &Prepared,
-    context: &mut Context,
-    find_out: impl FnOnce(&mut Context) -> Result<T>,
-) -> Result<T> {
-    let lease = match procedure.has_functions() {
-        true => context.core.locks.own_lease(&context.owner),
-        false => None,
-    };
-    let found = find_out(context);
-    if rarely(lease.is_some_and(OwnLease::end)) {
-        run_without_lease(procedure, context)?;
+    match context.core.locks.keeps_keys_at_executors() {
+        true => lock_without_lease(procedure, context, std::slice::from_mut(&mut action), given)?,
+        false => action.intend(procedure, context, given)?,
     }
-    found
+    action.run(procedure, transaction, values, outputs)
 }
 
 /// Puts actions of a phase, all of them part of the call, into `bound`, each with what its identifier is for the arguments and for
@@ -183,97 +178,6 @@ pub(super) fn bind<'a>(
     Ok(())
 }
 
-/// Locks what a phase of a call needs before the first of its bodies runs: the tables by intention and, with local locks,
-/// what its identifiers name.
-///
-/// These are locked in one order for all transactions. So two of the same flow that visit each table and each index in one
-/// phase cannot deadlock.
-#[inline]
-pub(super) fn lock(
-    procedure: &Prepared,
-    context: &mut Context,
-    actions: &mut [BoundAction<'_>],
-    given: Given<'_>,
-) -> Result<()> {
-    let is_local = context.core.locks.form() == LockForm::Local;
-    if is_local && !procedure.has_handles() && begin_stint(context, actions) {
-        return Ok(());
-    }
-    lock_as_others_do(procedure, context, actions, given)
-}
-
-#[inline(never)]
-fn lock_as_others_do(
-    procedure: &Prepared,
-    context: &mut Context,
-    actions: &mut [BoundAction<'_>],
-    given: Given<'_>,
-) -> Result<()> {
-    context.core.locks.leave_stint(&mut context.owner);
-    actions.iter_mut().try_for_each(|action| action.intend(procedure, context, given))?;
-    if context.core.locks.form() == LockForm::Local { lock_identifiers(context, actions) } else { Ok(()) }
-}
-
-/// The result of locking without waiting. Unless all is locked, some locks may be held.
-pub(super) enum AtOnce {
-    Locked,
-    /// Refused by a lock on exactly an action's identifier, which has this name. A holder that is a call wakes one that waits for the name at
-    /// its end.
-    Met(u64),
-    /// Refused by something else.
-    Refused,
-}
-
-/// As [`lock`] with local locks, but waits for nothing.
-pub(super) fn lock_at_once(
-    procedure: &Prepared,
-    context: &mut Context,
-    actions: &mut [BoundAction<'_>],
-    given: Given<'_>,
-) -> Result<AtOnce> {
-    if !procedure.has_handles() && begin_stint(context, actions) {
-        return Ok(AtOnce::Locked);
-    }
-    context.core.locks.leave_stint(&mut context.owner);
-    let policy = std::mem::replace(&mut context.choices.lock_wait, LockPolicy::Refuse);
-    let locked = intend_and_lock(procedure, context, actions, given);
-    context.choices.lock_wait = policy;
-    locked
-}
-
-fn intend_and_lock(
-    procedure: &Prepared,
-    context: &mut Context,
-    actions: &mut [BoundAction<'_>],
-    given: Given<'_>,
-) -> Result<AtOnce> {
-    let is_refusal = |error: &Error| matches!(error, Error::WouldWait { .. });
-    for action in actions.iter_mut() {
-        match action.intend(procedure, context, given) {
-            Err(error) if is_refusal(&error) => return Ok(AtOnce::Refused),
-            intended => intended?,
-        }
-    }
-    for action in in_order_of_locks(actions) {
-        let Wanted { index, span, mode } = action.wanted();
-        match context.lock_identifier(index, span, mode) {
-            Err(error) if is_refusal(&error) => {
-                return Ok(match context.core.locks.was_refused_on_same_span(&context.owner) {
-                    true => AtOnce::Met(action.name()),
-                    false => AtOnce::Refused,
-                });
-            }
-            locked => locked?,
-        }
-    }
-    Ok(AtOnce::Locked)
-}
-
-/// The names of what actions lock ([`TableAction::name`]).
-pub(super) fn names(actions: &[BoundAction<'_>]) -> impl Iterator<Item = u64> {
-    actions.iter().filter_map(BoundAction::on_table).filter(|it| it.is_span()).map(TableAction::name)
-}
-
 /// Prefetches the rows and entries that actions name by their whole keys.
 pub(super) fn prefetch(context: &Context, actions: &[BoundAction<'_>]) {
     context.prefetch(actions.iter().filter_map(BoundAction::on_table).filter_map(TableAction::point));
@@ -282,43 +186,4 @@ pub(super) fn prefetch(context: &Context, actions: &[BoundAction<'_>]) {
 /// Whether one of them is a plain closure, which may do anything.
 pub(super) fn has_plain(actions: &[BoundAction<'_>]) -> bool {
     actions.iter().any(|action| action.on_table().is_none())
-}
-
-/// Has the executors of all the phase's identifiers in a stint, if they are free: then it needs no locks while it runs.
-#[inline]
-fn begin_stint(context: &mut Context, actions: &mut [BoundAction<'_>]) -> bool {
-    // Many would keep many executors from others for long. A plain closure may wait for whatever it likes. Only
-    // the ordinary way to a table looks at the transaction's own definitions.
-    if actions.len() > STINT_ACTIONS_MAX
-        || (context.ddl.is_some() && !canary::is_back("dropped-table-is-written"))
-        || has_plain(actions)
-    {
-        return false;
-    }
-    let wanted = actions.iter().filter_map(BoundAction::on_table).filter(|it| it.is_span());
-    context.core.locks.stint(&mut context.owner, wanted.map(TableAction::wanted))
-        && actions.iter_mut().all(|action| action.use_in_stint(context))
-}
-
-#[inline(never)]
-fn lock_identifiers(context: &mut Context, actions: &[BoundAction<'_>]) -> Result<()> {
-    if canary::is_back("bodies-before-grants") {
-        return Ok(());
-    }
-    for Wanted { index, span, mode } in in_order_of_locks(actions).iter().map(|it| it.wanted()) {
-        context.lock_identifier(index, span, mode)?;
-    }
-    Ok(())
-}
-
-/// The actions whose identifiers are locked, in the one order in which all transactions lock them.
-fn in_order_of_locks<'a, 'b>(actions: &'b [BoundAction<'a>]) -> SmallVec<[&'b TableAction<'a>; 8]> {
-    let identified = actions.iter().filter_map(BoundAction::on_table).filter(|it| it.is_span());
-    let mut identified: SmallVec<[&TableAction<'_>; 8]> = identified.collect();
-    // The strongest first, of those with one identifier: nobody upgrades.
-    identified.sort_by(|one, other| {
-        let weak = |it: &TableAction<'_>| !it.wanted().is_exclusive();
-        (one.index(), &one.key, weak(one)).cmp(&(other.index(), &other.key, weak(other)))
-    });
-    identified
 }

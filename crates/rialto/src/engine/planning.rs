@@ -1,6 +1,6 @@
 //! [`Planning`]: whether actions of a phase run at the same time.
 
-/// How threads that own executors ([`Options::executor_threads`](crate::Options::executor_threads)) run the actions of a phase (the DORA paper, appendix A.4). What a
+/// How threads that own executors ([`Executors::threads`](crate::Executors::threads)) run the actions of a phase (the DORA paper, appendix A.4). What a
 /// flow means is the same: which action of a phase tells why a call failed, when several would have, may be another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Planning {

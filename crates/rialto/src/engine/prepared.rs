@@ -5,6 +5,7 @@ use std::ops::Deref;
 use std::sync::Arc;
 
 use super::binding::Bindings;
+use super::data_oriented::in_place;
 use super::procedure::{Outputs, Registered};
 use super::{conventional, deterministic};
 use crate::error::Result;
@@ -69,7 +70,20 @@ impl Prepared {
         if self.procedure().deterministic && transaction.context().core.commits.minds_calls() {
             return deterministic::run(self, transaction, arguments, outputs);
         }
-        conventional::run(self, transaction, arguments, outputs)
+        self.run_here(transaction, arguments, outputs)
+    }
+
+    /// Runs the flow on this thread, as the engine has it.
+    pub(super) fn run_here(
+        &self,
+        transaction: &mut Transaction,
+        arguments: &[Value],
+        outputs: &mut Outputs,
+    ) -> Result<()> {
+        match transaction.context().core.locks.keeps_keys_at_executors() {
+            true => in_place::run(self, transaction, arguments, outputs),
+            false => conventional::run(self, transaction, arguments, outputs),
+        }
     }
 
     /// As [`Prepared::run`], for a caller who gives the outputs away.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::data_oriented::{Bounds, Queues};
-use super::planning::Planning;
+use super::options::Engine;
 use super::procedure::Procedures;
 use crate::account::processor::ProcessorTime;
 use crate::txn::core::Core;
@@ -11,12 +11,13 @@ use crate::txn::core::Core;
 /// See the [module](self).
 pub(crate) struct Runtime {
     pub core: Arc<Core>,
+    /// Which engine runs them.
+    pub engine: Engine,
     pub procedures: Procedures,
-    /// What there is to do for threads that own executors; none, if whoever calls runs his call in place.
+    /// What there is to do for threads that own executors; none, if the thread that calls runs a call in place.
     pub queues: Option<Arc<Queues>>,
     /// Between which bounds the numbers of executors and of these threads are chosen.
     pub bounds: Bounds,
-    pub planning: Planning,
     /// Processor time of the servers that callers start.
     pub server_times: CallersServers,
 }

@@ -10,7 +10,7 @@ use super::procedure::{Arguments, Outputs};
 use crate::canary;
 use crate::error::{Error, Result};
 use crate::ids::{IndexId, TableId};
-use crate::isolate::{LockForm, LockMode, OwnLease, RecordMode, SpanRef, Wanted};
+use crate::isolate::{LockMode, OwnLease, RecordMode, SpanRef, Wanted};
 use crate::rarely::rarely;
 use crate::row::{Key, Value, WhichIndex};
 use crate::store::Table;
@@ -238,7 +238,7 @@ impl<'a> TableAction<'a> {
         if rarely(context.ddl.is_some()) {
             self.bind_again(procedure, context, Given { arguments: values, earlier: outputs.earlier() })?;
         }
-        let is_locked = self.is_span() && context.core.locks.form() == LockForm::Local;
+        let is_locked = self.is_span() && context.core.locks.keeps_keys_at_executors();
         std::mem::swap(context.scope.prefix_mut(), &mut self.key);
         let action = InUse { target: self.target, body, binding: &self.binding, slot: self.slot, is_locked };
         action.run(procedure, transaction, values, outputs)
@@ -255,17 +255,14 @@ pub(super) struct InUse<'a> {
 }
 
 impl<'a> InUse<'a> {
-    /// An action of which nothing is locked but its table: its rows are locked as the body comes to them. None where identifiers are locked, and
-    /// if the table is not as the action is bound to it, or not as this context used it last, or the identifier is wrong.
+    /// An action of which nothing is locked but its table, on the conventional engine: its rows are locked as the body comes to them. None if
+    /// the table is not as the action is bound to it, or not as this context used it last, or the identifier is wrong.
     #[inline(always)]
     pub fn at_once(
         (target, body, binding): (&'a Target, &'a Body, &'a Binding),
         context: &mut Context,
         given: Given<'_>,
     ) -> Option<InUse<'a>> {
-        if context.core.locks.form() == LockForm::Local {
-            return None;
-        }
         let slot = context.use_again(binding.table.key(), intention(target.mode()))?;
         let Context { tables, depends, scope, .. } = context;
         let version = tables.at(slot);

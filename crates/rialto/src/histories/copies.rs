@@ -14,7 +14,6 @@ use super::told;
 use crate::backup::{Backup, Restore, restore};
 use crate::checkpoint::home::HomeBlock;
 use crate::io::{Disk, MemoryDisk, Random};
-use crate::isolate::LockForm;
 use crate::row::{RowView, Value, WhichIndex};
 use crate::store::memory::SegmentId;
 use crate::traps::common::calls;
@@ -22,7 +21,9 @@ use crate::traps::consistent::copy_alone;
 use crate::traps::hooked::HookedDisk;
 use crate::traps::{options, seed, until_checkpoint};
 use crate::txn::colour::IGNORES_READS;
-use crate::{BackupKind, Checkpointing, Database, Durability, Logging, Lsn, Options, Scan};
+use crate::{
+    BackupKind, Checkpointing, Database, Durability, Engine, Executors, Logging, Lsn, Options, Scan,
+};
 
 /// Makes the others stop when it goes, by a panic too.
 struct Stop<'a>(&'a AtomicBool);
@@ -115,17 +116,15 @@ fn found(checkpoint: Checkpointing, sweeps: u64, seed: u64, by: By) -> Found {
     let mut random = Random::new(seed);
     let (disk, swept) = HookedDisk::counting();
     let disk: Arc<dyn Disk> = disk;
-    let held_by_rows = if random.chance(1, 3) { LockForm::Central } else { LockForm::Thin };
-    let (locks, executor_threads) = match by {
-        By::Bodies | By::ForgetfulBodies => (held_by_rows, 0),
-        By::Flights => (LockForm::Local, 3),
+    let conventional = if random.chance(1, 3) { Engine::central() } else { Engine::thin() };
+    let engine = match by {
+        By::Bodies | By::ForgetfulBodies => conventional,
+        By::Flights => Executors::of(5, 3).into(),
     };
     let options = Options {
         durability: Durability::Memory,
         deadlock_retries_max: 100_000,
-        locks,
-        executors: 5,
-        executor_threads,
+        engine,
         logging: if random.chance(1, 3) { Logging::Action } else { Logging::Value },
         spool: random.chance(1, 2),
         backup_copies: 2 + random.below(2) as u32,

@@ -24,7 +24,6 @@ use super::head::{Head, Heads};
 use super::manager::{LockManager, Woken};
 use super::mode::{Acquired, LockMode};
 use super::name::{HeadName, LockTarget};
-use super::options::LockForm;
 use super::slot::{HeldTable, Lent, Owner, TableForm};
 use super::sync::{AtomicU32, AtomicU64};
 use super::wait::{LockError, Wait};
@@ -211,7 +210,7 @@ impl LockManager {
     }
 
     /// Whether the owner's cell has this intention, or a stronger one: held already, or left idle by an earlier
-    /// transaction of this slot and taken up now.
+    /// transaction of this slot and taken up now. No cell has any in the central form.
     #[inline]
     pub fn intend_again(&self, owner: &mut Owner, table: TableId, mode: LockMode) -> bool {
         !mode.is_whole() && !owner.body.stint.is_on() && self.lent(owner).intend_again(owner, table, mode)
@@ -277,7 +276,7 @@ impl LockManager {
         let lower = || {
             self.wanted.word(table).fetch_sub(1, Ordering::SeqCst);
         };
-        if raise && self.options.form == LockForm::Local {
+        if raise && self.keeps_keys_at_executors() {
             self.wanted.word(table).fetch_add(1, Ordering::SeqCst);
             raised.set(true);
             self.outlast_stints(owner, wait).inspect_err(|_| lower())?;

@@ -7,7 +7,6 @@ use super::LockManager;
 use super::interval::{Admission, INDEXES_IN_DETAIL, INTERVALS_PER_OWNER_MAX, IntervalTable};
 use super::manager::Woke;
 use super::name::LockTarget;
-use super::options::LockForm;
 use super::slot::{Owner, WaitRecord, WaitsFor};
 use super::wait::{LockError, LockPolicy, Wait};
 use crate::ids::IndexId;
@@ -78,7 +77,7 @@ impl LockManager {
     /// leaves the index's routing rule to [`LockManager::forget_rules_of_dropped`]. No other index has its number ever.
     pub fn forget_index(&self, index: IndexId) {
         self.forget_intervals(index);
-        if self.options.form == LockForm::Local {
+        if self.keeps_keys_at_executors() {
             self.local.dropped.lock().push(index);
         }
     }

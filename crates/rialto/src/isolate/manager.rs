@@ -163,10 +163,16 @@ impl LockManager {
         self.slot(owner).take_back();
     }
 
-    /// How uncontended locks are kept.
+    /// Whether keys and ranges of keys are locked in the lock tables of executors (the local form).
     #[inline]
-    pub fn form(&self) -> LockForm {
-        self.options.form
+    pub fn keeps_keys_at_executors(&self) -> bool {
+        self.options.form == LockForm::Local
+    }
+
+    /// Whether a present record is locked in its own word (the thin form).
+    #[inline]
+    pub fn keeps_locks_in_records(&self) -> bool {
+        self.options.form == LockForm::Thin
     }
 
     /// Waits up to `limit`, unless the caller `gives_up`, until every other owner that there is now has ended; false: one has

@@ -26,10 +26,10 @@
 //!   an owner in a stint waits for no other one. **L13** in `intent`: executors hold its intentions. **L14** in
 //!   `local`: parts of one transaction share no exclusive span; **L15**: a wait that ends while the table is out.
 //!
-//! Three forms, one meaning. In the central form every lock is a head. In the thin form ([`LockForm::Thin`], the default)
+//! Three forms, one meaning. In the central form every lock is a head. In the thin form (`LockForm::Thin`, the default)
 //! a present record is locked in its own word ([`LockManager::record_thin`]), and a table intention lies in its owner's
 //! slot; a conflict moves the lock into a head, where queue, fairness, deadlock detection and view are the same code.
-//! There absent keys and intervals are central. In the local form ([`LockForm::Local`]) keys and ranges of keys are locked at
+//! There absent keys and intervals are central. In the local form (`LockForm::Local`) keys and ranges of keys are locked at
 //! the executors that their datasets belong to, and tables as in the thin form.
 //!
 //! Reading order: `mode` (the compatibility of modes), `head` (one lock's holders and queue, and the partition's hash
@@ -64,7 +64,8 @@ pub use local::{Look, OwnLease, RoutingChanges, RoutingRule, Span, SpanRef, Want
 pub use manager::LockManager;
 pub use mode::{Acquired, LockMode, RecordMode};
 pub use name::{LockName, LockTarget};
-pub use options::{LockForm, LockOptions};
+pub(crate) use options::LockForm;
+pub use options::LockOptions;
 pub use slot::{Lent, Owner};
 pub use thin::{LockWords, ThinWord};
 pub use view::LockWait;

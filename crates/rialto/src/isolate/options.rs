@@ -6,9 +6,9 @@ use std::time::Duration;
 use super::deadlock::VictimPolicy;
 use crate::store::memory::Budget;
 
-/// How locks are kept while nobody competes for them.
+/// How locks are kept while no two owners compete for them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub enum LockForm {
+pub(crate) enum LockForm {
     /// Present records are locked in their own words ([`LockManager::record_thin`](super::LockManager::record_thin)) and table
     /// intentions in the slots of their owners; a lock becomes a head on conflict.
     #[default]
@@ -20,18 +20,13 @@ pub enum LockForm {
     Local,
 }
 
-impl LockForm {
-    /// All of them.
-    pub const ALL: [LockForm; 3] = [LockForm::Thin, LockForm::Central, LockForm::Local];
-}
-
 /// How a lock manager is made.
 #[derive(Debug, Clone)]
 pub struct LockOptions {
     /// How many transactions may be open at a time; 1 to 65535.
     pub owners_max: usize,
     /// How uncontended locks are kept.
-    pub form: LockForm,
+    pub(crate) form: LockForm,
     /// How many executors are in use at first, in the local form; 1 to 65535.
     pub executors: usize,
     /// How many there is room for; at least as many.

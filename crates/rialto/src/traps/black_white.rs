@@ -7,12 +7,11 @@ use super::hooked::{About, HookedDisk};
 use super::*;
 use crate::engine::run::run_once;
 use crate::io::MemoryDisk;
-use crate::isolate::LockForm;
 use crate::store::memory::SEGMENT_BYTES;
 use crate::store::memory::segments::Paint;
 use crate::txn::colour::IGNORES_READS;
 use crate::txn::runs::{Run, Runs};
-use crate::{COLOUR_RETRIES_MAX, Error};
+use crate::{COLOUR_RETRIES_MAX, Engine, Error};
 
 /// A sweep that stops before it writes the segment of one row, with a paint that the test knows: rows before that one are
 /// black, that one too, rows behind it are white.
@@ -101,7 +100,7 @@ pub(super) fn straddles(db: &Database, mut body: impl FnMut(&mut Transaction) ->
 /// A handle's transaction cannot be run again by the engine: its commit waits until the sweep has copied what is white of it.
 #[test]
 fn the_commit_of_a_handle_that_straddles_the_sweep_waits_for_it() {
-    for options in forms() {
+    for options in engines() {
         let (held, found) = Held::sweep(tcbw(), options, |held| {
             let (db, table) = (&held.db, &held.table);
             std::thread::scope(|scope| {
@@ -129,14 +128,14 @@ pub(super) fn tcbw() -> Checkpointing {
     Checkpointing::TransactionBlackWhite
 }
 
-fn forms() -> [Options; 3] {
-    LockForm::ALL.map(|locks| Options { locks, ..options() })
+fn engines() -> [Options; 3] {
+    Engine::ALL.map(|engine| Options { engine, ..options() })
 }
 
 /// One colour commits at once; both are aborted and run again; a transaction that only reads may touch both.
 #[test]
 fn a_transaction_of_both_colours_is_aborted_and_runs_again() {
-    for options in forms() {
+    for options in engines() {
         let runs = AtomicU32::new(0);
         let (held, found) = Held::sweep(tcbw(), options, |held| {
             let (db, table) = (&held.db, &held.table);
@@ -205,7 +204,7 @@ fn the_sweep_waits_for_those_who_are_white() {
 /// However often a transaction is mixed: after so many runs it waits for the sweep with what it has.
 #[test]
 fn a_mixed_transaction_is_aborted_so_often_and_no_more() {
-    for options in forms() {
+    for options in engines() {
         let runs = AtomicU32::new(0);
         let options = Options { colour_retry: Duration::from_micros(50), ..options };
         Held::sweep(tcbw(), options, |held| {
@@ -272,7 +271,7 @@ fn ddl_of_both_colours_waits() {
 /// one.
 #[test]
 fn what_is_not_there_has_a_colour_too() {
-    for options in forms() {
+    for options in engines() {
         // A black transaction reads that there is no row, and a white one inserts it.
         Held::sweep(tcbw(), options.clone(), |held| {
             let (db, table) = (&held.db, &held.table);

@@ -7,9 +7,9 @@ use std::sync::atomic::Ordering;
 use super::black_white::{ALSO_WHITE, BLACK, Held, WHITE, straddles, tcbw};
 use super::consistent::Found;
 use super::*;
-use crate::isolate::{LockForm, RoutingRule};
+use crate::isolate::RoutingRule;
 use crate::row::{ColumnType, IntoKey, Key};
-use crate::{Action, Arguments, Flow, Outputs, Procedure, Sent};
+use crate::{Action, Arguments, Executors, Flow, Outputs, Procedure, Sent};
 
 /// Beside [`BLACK`] and [`WHITE`] a row of the same colour on the other thread.
 const BLACK_TOO: i32 = 12;
@@ -53,7 +53,7 @@ fn end(sent: Sent) {
 
 /// Runs `test` while a sweep is held, and gives what the copy has, alone. `bug`: what parts have read has no colour.
 fn sweep(bug: bool, test: impl FnOnce(&Held)) -> Found {
-    let options = Options { locks: LockForm::Local, executors: 4, executor_threads: 2, ..options() };
+    let options = Options { engine: Executors::of(4, 2).into(), ..options() };
     let (_, found) = Held::sweep(tcbw(), options, |held| {
         let db = &held.db;
         // The first two executors are the one thread's, the others the other's. Neighbouring datasets are of different threads,

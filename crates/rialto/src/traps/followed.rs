@@ -1,10 +1,9 @@
 //! A row that an index entry leads to, and that nobody has locked, goes elsewhere as soon as it has been looked at.
 
 use super::*;
-use crate::Error;
 use crate::io::MemoryDisk;
-use crate::isolate::LockForm;
 use crate::store::AFTER_FOLLOWING;
+use crate::{Engine, Error};
 
 fn row(id: i32, code: i64, length: usize) -> [Value; 3] {
     [Value::Int4(id), Value::Int8(code), text(length)]
@@ -15,8 +14,8 @@ fn row(id: i32, code: i64, length: usize) -> [Value; 3] {
 #[test]
 fn a_duplicate_depends_on_the_row_that_was_seen_wherever_it_is_by_then() {
     const TAKEN: i32 = 3;
-    for locks in LockForm::ALL {
-        let db = Database::open_on(MemoryDisk::new(), Options { locks, ..options() }).unwrap();
+    for engine in Engine::ALL {
+        let db = Database::open_on(MemoryDisk::new(), Options { engine, ..options() }).unwrap();
         let columns = vec![
             Column::new("id", ColumnType::Int4),
             Column::new("code", ColumnType::Int8),
@@ -58,6 +57,6 @@ fn a_duplicate_depends_on_the_row_that_was_seen_wherever_it_is_by_then() {
         let refused = tx.insert(&table, &row(900, i64::from(TAKEN), 10));
         assert!(matches!(refused, Err(Error::DuplicateKey { .. })), "{refused:?}");
         assert!(AFTER_FOLLOWING.take().is_none(), "the test's own premise: the entry was followed");
-        assert!(tx.context().depends >= written, "{locks:?}: {} of {written}", tx.context().depends);
+        assert!(tx.context().depends >= written, "{engine}: {} of {written}", tx.context().depends);
     }
 }

@@ -4,7 +4,6 @@ use smallvec::SmallVec;
 
 use super::context::Context;
 use crate::commit::colour::{Colours, Settled};
-use crate::isolate::LockForm;
 use crate::row::WhichIndex;
 use crate::store::memory::painting::Consistency;
 use crate::store::memory::{RecordRef, SegmentId};
@@ -71,7 +70,7 @@ impl Context {
         let has_no_names =
             !self.owner.holds_names() && !self.owner.holds_whole() && self.kept_parts.is_empty();
         let knows_all = self.colours.noted || has_no_names;
-        if !knows_all && self.core.locks.form() != LockForm::Thin {
+        if !knows_all && !self.core.locks.keeps_locks_in_records() {
             // Not even its records are known: it has to begin anew, or outlast the sweep.
             painting.hurry();
             return Settled::Mixed;

@@ -9,7 +9,7 @@ use crate::commit::redo;
 use crate::commit::write_set::{Effect, Place, Target, Write, WriteKind};
 use crate::error::{Error, Result};
 use crate::ids::{IndexId, Lsn};
-use crate::isolate::{Admission, LockForm, LockManager, LockTarget, Owner, RecordMode};
+use crate::isolate::{Admission, LockManager, LockTarget, Owner, RecordMode};
 use crate::rarely::rarely;
 use crate::row::{Key, WhichIndex};
 use crate::store::Followed;
@@ -45,7 +45,7 @@ impl Context {
             return self.seek(slot, RecordMode::Exclusive);
         }
         // A hidden row number that no row has had.
-        if self.core.locks.form() != LockForm::Thin && !self.is_covered(slot, RecordMode::Exclusive) {
+        if !self.core.locks.keeps_locks_in_records() && !self.is_covered(slot, RecordMode::Exclusive) {
             self.lock_name(slot, RecordMode::Exclusive)?;
         }
         Ok(Place::Absent(None))
@@ -276,7 +276,7 @@ impl Context {
     /// Waits a little until nobody can seek a record that no index leads to any more. False: somebody still may.
     fn outlast_seekers(&self) -> Result<bool> {
         let locks = &self.core.locks;
-        let outlasts = locks.form() != LockForm::Thin
+        let outlasts = !locks.keeps_locks_in_records()
             || locks.outlast_others(&self.owner, OUTLAST_MAX, || self.check().is_err());
         self.check()?;
         Ok(outlasts)
@@ -284,7 +284,7 @@ impl Context {
 
     /// Whether a key that comes into a secondary index or goes is locked there: what others read of one is a span of keys.
     pub(super) fn locks_secondary_keys(&self, slot: u32) -> bool {
-        self.core.locks.form() == LockForm::Local && !self.is_covered(slot, RecordMode::Exclusive)
+        self.core.locks.keeps_keys_at_executors() && !self.is_covered(slot, RecordMode::Exclusive)
     }
 
     /// Adds the entries of the row in `self.body` to the secondary indexes, but for keys that `old` has too.

@@ -351,18 +351,19 @@ mod tests {
     use super::ENTRIES_PER_PACKET;
     use crate::io::{MemoryDisk, Moment};
     use crate::txn::runs::Runs;
-    use crate::{Checkpointing, Database, Error, LockForm, Options, TxOptions};
+    use crate::{Checkpointing, Database, Error, Executors, Options, TxOptions};
 
-    fn open(options: Options) -> Database {
-        let (checkpoint, locks) = (Checkpointing::None, LockForm::Local);
-        let options = Options { memory_bytes: 64 << 20, checkpoint, locks, ..options };
+    fn open(threads: usize, options: Options) -> Database {
+        let checkpoint = Checkpointing::None;
+        let engine = Executors { threads, ..Executors::default() }.into();
+        let options = Options { memory_bytes: 64 << 20, checkpoint, engine, ..options };
         Database::open_on(MemoryDisk::new(), options).unwrap()
     }
 
     /// What a body made of it does not matter: a victim ends without effect.
     #[test]
     fn a_part_that_is_a_victim_dooms_its_transaction() {
-        let db = open(Options { executor_threads: 2, ..Options::default() });
+        let db = open(2, Options::default());
         let mut transaction = db.begin().unwrap();
         let mut part = transaction.split(&[true; 2]).pop().unwrap();
         let victim = Error::Deadlock { waiting_for: "a row".to_owned() };
@@ -375,7 +376,7 @@ mod tests {
     /// What the index entries of all parts may take together is what those of one transaction may.
     #[test]
     fn parts_share_the_room_for_index_entries() {
-        let db = open(Options { executor_threads: 3, write_set_bytes_max: 3_000, ..Options::default() });
+        let db = open(3, Options { write_set_bytes_max: 3_000, ..Options::default() });
         let mut transaction = db.begin().unwrap();
         let all = ENTRIES_PER_PACKET * 3_000;
         let mut parts = transaction.split(&[true; 3]);
@@ -390,7 +391,7 @@ mod tests {
     /// Parts have a pool of contexts of their own, and return to it when they are dropped.
     #[test]
     fn parts_take_no_contexts_of_transactions() {
-        let db = open(Options { executor_threads: 3, transactions_max: 2, ..Options::default() });
+        let db = open(3, Options { transactions_max: 2, ..Options::default() });
         for _ in 0..10 {
             let mut both = [db.begin().unwrap(), db.begin().unwrap()];
             assert_eq!(both[0].split(&[true; 3]).len(), 2);
@@ -405,7 +406,7 @@ mod tests {
     /// So that a transaction that was a victim does not have the youngest parts again.
     #[test]
     fn a_part_is_as_old_as_the_first_run_of_its_transaction() {
-        let db = open(Options { executor_threads: 2, ..Options::default() });
+        let db = open(2, Options::default());
         let (core, options, mut runs) = (db.core(), TxOptions::default(), Runs::new());
         let first = runs.begin(core, &options).unwrap().context().began;
         while Moment::now() <= first {}

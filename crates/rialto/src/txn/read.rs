@@ -9,7 +9,7 @@ use crate::canary;
 use crate::catalog::CATALOG_LOCK;
 use crate::commit::write_set::Place;
 use crate::error::{Error, Result};
-use crate::isolate::{LockForm, LockMode, LockTarget, RecordMode};
+use crate::isolate::{LockMode, LockTarget, RecordMode};
 use crate::opening::TableKey;
 use crate::rarely::rarely;
 use crate::row::{IntoKey, Key, Row, RowView, WhichIndex};
@@ -51,7 +51,7 @@ impl Context {
     pub fn use_again(&mut self, table: TableKey, mode: LockMode) -> Option<u32> {
         let Context { core, tables, owner, ddl: None, .. } = self else { return None };
         let slot = tables.find_key(table)?;
-        let held = core.locks.form() != LockForm::Central && core.locks.intend_again(owner, table.id(), mode);
+        let held = core.locks.intend_again(owner, table.id(), mode);
         // A version is retired under a lock on the whole table.
         (held && !tables.at(slot).is_retired()).then_some(slot)
     }

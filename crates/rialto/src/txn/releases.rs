@@ -228,7 +228,7 @@ mod tests {
     use crate::io::MemoryDisk;
     use crate::row::{Column, ColumnType, Value};
     use crate::{
-        Action, Checkpointing, Database, LockForm, Options, Procedure, Result, TableDef, Transaction,
+        Action, Checkpointing, Database, Executors, Options, Procedure, Result, TableDef, Transaction,
     };
 
     /// Longer than any of this takes.
@@ -239,9 +239,8 @@ mod tests {
         let options = Options {
             memory_bytes: 64 << 20,
             checkpoint: Checkpointing::None,
-            locks: LockForm::Local,
             // All keys are of one executor.
-            executors: 1,
+            engine: Executors::of(1, 0).into(),
             lock_timeout: Duration::from_secs(60),
             ..Options::default()
         };

@@ -12,7 +12,7 @@ use crate::canary;
 use crate::commit::write_set::Place;
 use crate::error::{Error, Result};
 use crate::ids::Lsn;
-use crate::isolate::{LockForm, LockMode, LockPolicy, LockTarget, RecordMode, Span};
+use crate::isolate::{LockMode, LockPolicy, LockTarget, RecordMode, Span};
 use crate::row::{IntoKey, Key, RowView, Schema, Value, WhichIndex};
 use crate::store::memory::RecordRef;
 pub use crate::store::memory::index::Direction;
@@ -184,7 +184,7 @@ impl Context {
             return Ok(self.row_of_locked_entry(slot, which, entry, body));
         }
         let covered = locks == RowLocks::Spanned || self.is_covered(slot, mode);
-        if !covered && self.core.locks.form() != LockForm::Thin {
+        if !covered && !self.core.locks.keeps_locks_in_records() {
             return self.row_of_entry_by_name(slot, which, entry, mode, body);
         }
         if which == WhichIndex::Primary {
@@ -415,7 +415,7 @@ impl Context {
         let unlocked = self.reads.is_active() && !self.is_covered(slot, RecordMode::Shared);
         let mut locks = RowLocks::Each;
         if !unlocked && !self.is_covered(slot, RecordMode::Shared) && !canary::is_back("no-interval-locks") {
-            if self.core.locks.form() == LockForm::Local {
+            if self.core.locks.keeps_keys_at_executors() {
                 let Some(span) = Span::between(as_bytes(lower), as_bytes(upper)) else { return Ok(()) };
                 let is_locked = |mode| self.scope.has_locked_span(slot, scan.index, span.borrow(), mode);
                 let (spanned, rows_too) = (is_locked(RecordMode::Shared), is_locked(mode));

@@ -15,8 +15,7 @@ use crate::commit::write_set::Place;
 use crate::error::{Error, Result};
 use crate::ids::{IndexId, Lsn};
 use crate::isolate::{
-    Acquired, Lent, LockError, LockForm, LockManager, LockMode, LockTarget, LockWords, Owner, RecordMode,
-    SpanRef, Wait,
+    Acquired, Lent, LockError, LockManager, LockMode, LockTarget, LockWords, Owner, RecordMode, SpanRef, Wait,
 };
 use crate::opening::TableKey;
 use crate::rarely::rarely;
@@ -44,11 +43,9 @@ impl Core {
         mode: RecordMode,
         wait: &Wait<'_>,
     ) -> Result<(), LockError> {
-        let acquired = match self.locks.form() {
-            LockForm::Thin | LockForm::Central => {
-                self.locks.record(owner, self.locks.name(index, key), key, mode, wait)
-            }
-            LockForm::Local => self.locks.local(owner, index, SpanRef::point(key), mode, wait),
+        let acquired = match self.locks.keeps_keys_at_executors() {
+            true => self.locks.local(owner, index, SpanRef::point(key), mode, wait),
+            false => self.locks.record(owner, self.locks.name(index, key), key, mode, wait),
         };
         acquired.map(drop)
     }
@@ -76,7 +73,7 @@ impl Claims for SlotClaims<'_> {
         if self.lock {
             self.locks.lock_fresh(self.owner, Segments::lock_word(self.segments, record), record.0)
         } else {
-            self.locks.form() != LockForm::Thin || self.segments.is_unlocked(record)
+            !self.locks.keeps_locks_in_records() || self.segments.is_unlocked(record)
         }
     }
 
@@ -104,7 +101,7 @@ impl Context {
     /// Whether the transaction claims slots of a table by locks on them.
     #[inline]
     fn locks_slots(&self, slot: u32) -> bool {
-        self.core.locks.form() == LockForm::Thin && !self.is_covered(slot, RecordMode::Exclusive)
+        self.core.locks.keeps_locks_in_records() && !self.is_covered(slot, RecordMode::Exclusive)
     }
 
     /// Sees to room for one more claim on a slot of the table.
@@ -156,7 +153,7 @@ impl Context {
     /// The way to the row of the key in `self.key`.
     #[inline(always)]
     pub fn reach_key(&mut self, slot: u32, mode: RecordMode) -> Option<RecordRef> {
-        if rarely(self.core.locks.form() != LockForm::Thin) {
+        if rarely(!self.core.locks.keeps_locks_in_records()) {
             return self.reach_locked(slot, mode);
         }
         if rarely(self.has_other_ways()) {
@@ -190,7 +187,7 @@ impl Context {
     /// The same in an action whose identifier is locked.
     #[inline(never)]
     fn reach_locked(&mut self, slot: u32, mode: RecordMode) -> Option<RecordRef> {
-        if self.core.locks.form() != LockForm::Local || self.is_hindered() {
+        if !self.core.locks.keeps_keys_at_executors() || self.is_hindered() {
             return None;
         }
         let Context { tables, key, scope, colours, .. } = self;
@@ -217,7 +214,7 @@ impl Context {
     /// locks are kept elsewhere: then [`Context::seek`] tells.
     #[inline(always)]
     pub fn seek_free(&mut self, slot: u32, mode: RecordMode) -> Option<RecordRef> {
-        if self.core.locks.form() != LockForm::Thin || self.is_covered(slot, mode) {
+        if !self.core.locks.keeps_locks_in_records() || self.is_covered(slot, mode) {
             return None;
         }
         let found = self.tables.at(slot).primary.get(&self.key);
@@ -247,7 +244,7 @@ impl Context {
 
     #[inline(always)]
     fn seek_key(&mut self, slot: u32, mode: RecordMode) -> Result<Place> {
-        if self.core.locks.form() == LockForm::Thin && !self.is_covered(slot, mode) {
+        if self.core.locks.keeps_locks_in_records() && !self.is_covered(slot, mode) {
             return self.seek_thin(slot, mode);
         }
         self.seek_slowly(slot, mode)
@@ -258,7 +255,7 @@ impl Context {
     #[cold]
     fn keeps_number_absent(&mut self, slot: u32) -> Result<bool> {
         let has_key = self.tables.at(slot).schema.primary_key().is_some();
-        if has_key || self.core.locks.form() != LockForm::Thin || self.is_covered(slot, RecordMode::Shared) {
+        if has_key || !self.core.locks.keeps_locks_in_records() || self.is_covered(slot, RecordMode::Shared) {
             return Ok(false);
         }
         let key = self.key.clone();
@@ -457,7 +454,7 @@ impl Context {
         let lsn = table.segments().lsn(record).max(table.floor());
         self.depend(lsn);
         // In the thin form the lock tells.
-        if self.colours.noted && self.core.locks.form() != LockForm::Thin {
+        if self.colours.noted && !self.core.locks.keeps_locks_in_records() {
             self.colours.note_record(record);
         }
         Place::Stored(record)

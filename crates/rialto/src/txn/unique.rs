@@ -13,7 +13,7 @@ use super::seek::Probe;
 use super::transaction::Transaction;
 use crate::commit::write_set::Place;
 use crate::error::{Error, Result};
-use crate::isolate::{LockForm, RecordMode, SpanRef};
+use crate::isolate::{RecordMode, SpanRef};
 use crate::row::{IntoKey, Key, KeyShape, RowView, WhichIndex};
 use crate::store::Table;
 
@@ -113,7 +113,7 @@ impl Context {
             self.body = body;
             return Ok(there);
         }
-        let is_thin = self.core.locks.form() == LockForm::Thin;
+        let is_thin = self.core.locks.keeps_locks_in_records();
         if !is_thin || !self.writes.is_empty() || self.is_covered(slot, mode) {
             return Ok(false);
         }

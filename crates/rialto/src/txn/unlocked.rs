@@ -17,7 +17,7 @@ use super::context::Context;
 use crate::canary;
 use crate::error::{Error, Result};
 use crate::ids::Lsn;
-use crate::isolate::{LockForm, ThinWord};
+use crate::isolate::ThinWord;
 use crate::rarely::rarely;
 use crate::row::WhichIndex;
 use crate::store::TableVersion;
@@ -98,7 +98,7 @@ impl Context {
     /// Begins to read without locks, or ends it.
     pub fn read_unlocked(&mut self, active: bool) {
         let reads = &mut self.reads;
-        reads.active = active && self.core.locks.form() == LockForm::Thin;
+        reads.active = active && self.core.locks.keeps_locks_in_records();
         reads.spoiled = false;
         reads.records.clear();
         reads.leaves.clear();

@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::common::quiet::{count, level, open, options, put, thing, things};
 use rialto::io::{FaultyDisk, MemoryDisk, Random};
 use rialto::row::{Column, ColumnType, INDEXES_MAX, Record, Value, WhichIndex};
-use rialto::{Database, Durability, Error, LockForm, Options, Scan, ScanMode, TableDef, Transaction};
+use rialto::{Database, Durability, Engine, Error, Options, Scan, ScanMode, TableDef, Transaction};
 
 #[test]
 fn a_database_that_does_not_fit_is_refused() {
@@ -525,11 +525,11 @@ fn each_transaction_that_can_be_open_can_write_and_no_more_can_be() {
 /// One has written and waits for a lock of another, which writes for the first time: it has its packet, however few there are.
 #[test]
 fn transactions_that_wait_for_locks_keep_no_packet_from_the_holders() {
-    for locks in [LockForm::Thin, LockForm::Central, LockForm::Local] {
+    for engine in Engine::ALL {
         let lock_timeout = Duration::from_secs(60);
         let db = Database::open_on(
             MemoryDisk::new(),
-            Options { packets_max: 1, locks, lock_timeout, ..options() },
+            Options { packets_max: 1, engine, lock_timeout, ..options() },
         )
         .unwrap();
         let table = things(&db);
@@ -546,9 +546,9 @@ fn transactions_that_wait_for_locks_keep_no_packet_from_the_holders() {
                 std::thread::yield_now();
             }
             let written = holder.insert(&table, &thing(3, 10)).and_then(|()| holder.commit());
-            assert_eq!((written, waiter.join().unwrap()), (Ok(()), Ok(())), "{locks:?}");
+            assert_eq!((written, waiter.join().unwrap()), (Ok(()), Ok(())), "{engine}");
         });
-        assert_eq!(count(&db), 3, "{locks:?}");
+        assert_eq!(count(&db), 3, "{engine}");
     }
 }
 

@@ -12,7 +12,7 @@ use rialto::backup::Archive;
 use rialto::io::{Caching, Disk, FaultKind, FaultyDisk, MemoryDisk, Open};
 use rialto::row::{Column, ColumnType, Value};
 use rialto::{
-    Action, BackupKind, Checkpointing, Database, Durability, Error, LockForm, Logging, OpenError, Options,
+    Action, BackupKind, Checkpointing, Database, Durability, Error, Executors, Logging, OpenError, Options,
     Procedure, Scan, Table, TableDef, Transaction,
 };
 
@@ -508,6 +508,7 @@ fn a_log_goes_on_with_room_for_less_than_a_file() {
 
 #[test]
 fn a_wrong_option_of_the_log_is_named_as_one() {
+    let with = |executors: Executors| Options { engine: executors.into(), ..options(16 << 20) };
     for (wrong, name) in [
         (Options { log_bytes_max: (1 << 20) - 1, ..options(0) }, "log_bytes_max"),
         (Options { log_writes_in_flight: Some(0), ..options(16 << 20) }, "log_writes_in_flight"),
@@ -518,9 +519,9 @@ fn a_wrong_option_of_the_log_is_named_as_one() {
         (Options { transactions_max: usize::MAX, ..options(16 << 20) }, "transactions_max"),
         (Options { recovery_threads: 0, ..options(16 << 20) }, "recovery_threads"),
         (Options { recovery_threads: 1_025, ..options(16 << 20) }, "recovery_threads"),
-        (Options { executors: usize::MAX, ..options(16 << 20) }, "executors"),
-        (Options { executors_max: usize::MAX, ..options(16 << 20) }, "executors_max"),
-        (Options { executor_threads: 257, locks: LockForm::Local, ..options(16 << 20) }, "executor_threads"),
+        (with(Executors::of(usize::MAX, 0)), "count"),
+        (with(Executors { count_max: usize::MAX, ..Executors::default() }), "count_max"),
+        (with(Executors { threads: 257, ..Executors::default() }), "threads"),
         (Options { write_set_bytes_max: usize::MAX, ..options(16 << 20) }, "write_set_bytes_max"),
         (Options { backup_copies: 4, ..options(16 << 20) }, "backup_copies"),
         (Options { memory_bytes: 0, ..options(16 << 20) }, "memory_bytes"),

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use rialto::io::{MemoryDisk, Random};
 use rialto::row::{Column, ColumnType, Value};
 use rialto::{
-    Checkpointing, Database, Error, KeyBound, LockForm, Logging, Options, Scan, Table, TableDef, Transaction,
+    Checkpointing, Database, Engine, Error, KeyBound, Logging, Options, Scan, Table, TableDef, Transaction,
 };
 
 /// About half of a segment: a table whose only row of this length goes has a segment to give.
@@ -26,12 +26,12 @@ fn row(table: &str, id: i32, length: usize) -> [Value; 2] {
 }
 
 /// A database of 8 MiB with three tables, and in the first one so many long rows as there is room for, or so many.
-fn open(locks: LockForm, rows: Option<i32>) -> (Database, [Table; 3], i32) {
+fn open(engine: Engine, rows: Option<i32>) -> (Database, [Table; 3], i32) {
     let options = Options {
         memory_bytes: 8 << 20,
         checkpoint: Checkpointing::None,
         logging: Logging::None,
-        locks,
+        engine,
         ..Options::default()
     };
     let db = Database::open_on(MemoryDisk::new(), options).unwrap();
@@ -47,11 +47,11 @@ fn open(locks: LockForm, rows: Option<i32>) -> (Database, [Table; 3], i32) {
 /// A database of 16 MiB that is logged, and tables in it of these names.
 fn open_logged<const N: usize>(
     disk: &Arc<MemoryDisk>,
-    locks: LockForm,
+    engine: Engine,
     definition: impl Fn() -> TableDef,
     names: [&str; N],
 ) -> (Database, [Table; N]) {
-    let db = reopen(disk, locks);
+    let db = reopen(disk, engine);
     let tables = names.map(|name| {
         let definition = TableDef { name: name.to_owned(), ..definition() };
         db.transact(|tx| tx.create_table(&definition)).unwrap()
@@ -59,9 +59,9 @@ fn open_logged<const N: usize>(
     (db, tables)
 }
 
-fn reopen(disk: &Arc<MemoryDisk>, locks: LockForm) -> Database {
+fn reopen(disk: &Arc<MemoryDisk>, engine: Engine) -> Database {
     let options =
-        Options { memory_bytes: 16 << 20, checkpoint: Checkpointing::None, locks, ..Options::default() };
+        Options { memory_bytes: 16 << 20, checkpoint: Checkpointing::None, engine, ..Options::default() };
     Database::open_on(disk.clone(), options).expect("with the memory that it was used with")
 }
 
@@ -85,8 +85,8 @@ fn is_as_inserted(db: &Database, table: &Table, name: &str, id: i32, length: usi
 }
 
 /// Two threads insert, read and delete in each of two tables that have room for a few segments between them.
-fn rows_of_two_sizes_come_and_go(locks: LockForm, room: i32, seconds: Duration) {
-    let (db, [stays, a, b], filled) = open(locks, Some(open(locks, None).2 - room));
+fn rows_of_two_sizes_come_and_go(engine: Engine, room: i32, seconds: Duration) {
+    let (db, [stays, a, b], filled) = open(engine, Some(open(engine, None).2 - room));
     let end = Instant::now() + seconds;
     let (wrong, inserts) = (Mutex::new(Vec::new()), AtomicU64::new(0));
     std::thread::scope(|scope| {
@@ -116,36 +116,36 @@ fn rows_of_two_sizes_come_and_go(locks: LockForm, room: i32, seconds: Duration) 
     });
     let stayed = (0..filled).filter(|&id| !is_as_inserted(&db, &stays, "stays", id, LONG));
     let wrong = wrong.into_inner().unwrap().into_iter().chain(stayed.map(|id| format!("stays {id}")));
-    assert_eq!(wrong.collect::<Vec<_>>(), Vec::<String>::new(), "{locks:?}: rows that others were put over");
-    assert!(inserts.into_inner() > 0, "{locks:?}: nothing was inserted");
+    assert_eq!(wrong.collect::<Vec<_>>(), Vec::<String>::new(), "{engine}: rows that others were put over");
+    assert!(inserts.into_inner() > 0, "{engine}: nothing was inserted");
 }
 
 #[test]
 fn segments_go_from_table_to_table_without_their_rows_with_locks_in_records() {
     [6, 5].into_iter().for_each(|room| {
-        rows_of_two_sizes_come_and_go(LockForm::Thin, room, Random::test_time_from_environment() / 2)
+        rows_of_two_sizes_come_and_go(Engine::thin(), room, Random::test_time_from_environment() / 2)
     });
 }
 
 #[test]
 fn segments_go_from_table_to_table_without_their_rows_with_central_locks() {
     [6, 5].into_iter().for_each(|room| {
-        rows_of_two_sizes_come_and_go(LockForm::Central, room, Random::test_time_from_environment() / 2)
+        rows_of_two_sizes_come_and_go(Engine::central(), room, Random::test_time_from_environment() / 2)
     });
 }
 
 #[test]
 fn segments_go_from_table_to_table_without_their_rows_with_local_locks() {
     [6, 5].into_iter().for_each(|room| {
-        rows_of_two_sizes_come_and_go(LockForm::Local, room, Random::test_time_from_environment() / 2)
+        rows_of_two_sizes_come_and_go(Engine::data_oriented(), room, Random::test_time_from_environment() / 2)
     });
 }
 
 #[test]
 fn rows_that_are_deleted_make_room_for_those_of_another_table() {
-    for locks in [LockForm::Thin, LockForm::Central, LockForm::Local] {
+    for engine in Engine::ALL {
         let disk = MemoryDisk::new();
-        let (db, [a, b]) = open_logged(&disk, locks, definition, ["a", "b"]);
+        let (db, [a, b]) = open_logged(&disk, engine, definition, ["a", "b"]);
         let in_a = fill(&db, &a, "a", 1_500);
         (0..in_a).for_each(|id| assert_eq!(db.transact(|tx| tx.delete(&a, id)), Ok(true)));
         let half = in_a / 2;
@@ -154,7 +154,7 @@ fn rows_that_are_deleted_make_room_for_those_of_another_table() {
         }
         db.checkpoint().unwrap();
         db.close().unwrap();
-        let db = reopen(&disk, locks);
+        let db = reopen(&disk, engine);
         let b = db.table("b").unwrap();
         for id in half..in_a - in_a / 10 {
             db.transact(|tx| tx.insert(&b, &row("b", id, 1_500))).unwrap();
@@ -167,7 +167,7 @@ fn rows_that_are_deleted_make_room_for_those_of_another_table() {
 #[test]
 fn tables_are_emptied_and_dropped_beside_inserts_at_the_bound() {
     let disk = MemoryDisk::new();
-    let (db, [stays]) = open_logged(&disk, LockForm::Thin, definition, ["stays"]);
+    let (db, [stays]) = open_logged(&disk, Engine::thin(), definition, ["stays"]);
     let end = Instant::now() + Random::test_time_from_environment() / 2;
     std::thread::scope(|scope| {
         scope.spawn(|| {
@@ -205,19 +205,19 @@ fn tables_are_emptied_and_dropped_beside_inserts_at_the_bound() {
 fn rows_that_grew_where_they_were_find_room_in_a_recovery() {
     let disk = MemoryDisk::new();
     let (db, [table]) =
-        open_logged(&disk, LockForm::Thin, || TableDef { fill_percent: 60, ..definition() }, ["t"]);
+        open_logged(&disk, Engine::thin(), || TableDef { fill_percent: 60, ..definition() }, ["t"]);
     let rows = fill(&db, &table, "t", 1_000);
     let grow = |id| db.transact(|tx| tx.update(&table, id, &[(1, text("t", id, 2_000))])).is_ok();
     let grown = (0..rows).filter(|&id| grow(id)).count();
     assert!(grown > rows as usize / 4, "{grown} of {rows} rows have grown");
     db.close().unwrap();
-    reopen(&disk, LockForm::Thin);
+    reopen(&disk, Engine::thin());
 }
 
 /// A transaction is open for all the time: nobody can be sure that it seeks no row that was deleted, so no segment changes hands.
 #[test]
 fn a_table_has_its_room_while_inserts_into_another_one_look_for_some() {
-    let (db, [stays, a, b], _) = open(LockForm::Thin, Some(0));
+    let (db, [stays, a, b], _) = open(Engine::thin(), Some(0));
     db.transact(|tx| tx.insert(&b, &row("b", 0, LONG))).unwrap();
     fill(&db, &stays, "stays", LONG);
     db.transact(|tx| tx.delete(&b, 0)).unwrap();
@@ -251,8 +251,8 @@ fn a_table_has_its_room_while_inserts_into_another_one_look_for_some() {
 /// Slots of rows that a transaction has taken back, in a table that nobody else sees, are too short for another row.
 #[test]
 fn a_table_that_only_its_transaction_sees_gives_up_what_it_does_not_need() {
-    for locks in [LockForm::Thin, LockForm::Central, LockForm::Local] {
-        let (db, _, _) = open(locks, Some(0));
+    for engine in Engine::ALL {
+        let (db, _, _) = open(engine, Some(0));
         db.transact(|tx| {
             let table = tx.create_table(&TableDef { name: "own".to_owned(), ..definition() })?;
             let savepoint = tx.savepoint();
@@ -264,15 +264,15 @@ fn a_table_that_only_its_transaction_sees_gives_up_what_it_does_not_need() {
             tx.rollback_to(&savepoint)?;
             tx.insert(&table, &row("own", 0, LONG))
         })
-        .unwrap_or_else(|error| panic!("{locks:?}: {error}"));
+        .unwrap_or_else(|error| panic!("{engine}: {error}"));
     }
 }
 
 /// Narrow rows, and a table that has had all other memory.
 #[test]
 fn an_index_is_built_in_the_room_that_other_tables_have_left() {
-    for locks in [LockForm::Thin, LockForm::Central, LockForm::Local] {
-        let (db, [stays, a, _], _) = open(locks, Some(0));
+    for engine in Engine::ALL {
+        let (db, [stays, a, _], _) = open(engine, Some(0));
         for first in (0..40_000).step_by(1_000) {
             db.transact(|tx| (first..first + 1_000).try_for_each(|id| tx.insert(&stays, &row("s", id, 20))))
                 .unwrap();
@@ -289,8 +289,8 @@ fn an_index_is_built_in_the_room_that_other_tables_have_left() {
 /// The index nodes of many narrow rows, once these have gone.
 #[test]
 fn index_nodes_that_are_free_make_room_for_rows() {
-    for locks in [LockForm::Thin, LockForm::Central, LockForm::Local] {
-        let (db, [stays, a, _], _) = open(locks, Some(0));
+    for engine in Engine::ALL {
+        let (db, [stays, a, _], _) = open(engine, Some(0));
         let insert = |id| db.transact(|tx| tx.insert(&a, &row("a", id, 20)));
         let narrow = (0..).find(|&id| insert(id).is_err()).unwrap();
         (0..narrow).for_each(|id| assert_eq!(db.transact(|tx| tx.delete(&a, id)), Ok(true)));
@@ -315,18 +315,18 @@ fn a_recovery_leaves_narrow_rows_the_room_that_they_had() {
                 .is_err()
         })
     };
-    let (db, [table]) = open_logged(&MemoryDisk::new(), LockForm::Thin, definition, ["t"]);
+    let (db, [table]) = open_logged(&MemoryDisk::new(), Engine::thin(), definition, ["t"]);
     let all = put(&db, &table, 0..10_000_000).expect("there is a bound");
     for percent in [80, 90, 95] {
         let disk = MemoryDisk::new();
-        let (db, [table]) = open_logged(&disk, LockForm::Thin, definition, ["t"]);
+        let (db, [table]) = open_logged(&disk, Engine::thin(), definition, ["t"]);
         let before = all / 100 * percent / 100 * 100;
         assert_eq!(put(&db, &table, 0..before / 300 * 100), None);
         db.checkpoint().unwrap();
         assert_eq!(put(&db, &table, before / 300 * 100..before), None);
         drop(table);
         db.close().unwrap();
-        let db = reopen(&disk, LockForm::Thin);
+        let db = reopen(&disk, Engine::thin());
         let after = put(&db, &db.table("t").unwrap(), before..10_000_000).expect("there is a bound");
         assert!(
             after > all / 100 * 97,
@@ -366,7 +366,7 @@ fn leave_some_nodes(db: &Database, table: &Table, one_in: i32) {
 
 #[test]
 fn an_index_that_has_no_room_is_refused() {
-    let (db, _, _) = open(LockForm::Thin, Some(0));
+    let (db, _, _) = open(Engine::thin(), Some(0));
     let definition = TableDef::new("t", numbers(1)).with_primary_key(&["c0"]);
     let table = db.transact(|tx| tx.create_table(&definition)).unwrap();
     leave_some_nodes(&db, &table, 20);
@@ -377,7 +377,7 @@ fn an_index_that_has_no_room_is_refused() {
 #[test]
 fn a_table_that_has_no_room_for_empty_indexes_is_not_emptied() {
     const INDEXES: usize = 60;
-    let (db, _, _) = open(LockForm::Thin, Some(0));
+    let (db, _, _) = open(Engine::thin(), Some(0));
     let (wide, other) = db
         .transact(|tx| {
             let wide = tx.create_table(&TableDef::new("wide", numbers(INDEXES)).with_primary_key(&["c0"]))?;
@@ -399,8 +399,8 @@ fn a_table_that_has_no_room_for_empty_indexes_is_not_emptied() {
 /// A row that is inserted and taken back leaves its slot to the next one, in the same transaction.
 #[test]
 fn rows_that_are_taken_back_take_no_room() {
-    for locks in [LockForm::Thin, LockForm::Central, LockForm::Local] {
-        let (db, [_, a, _], _) = open(locks, Some(0));
+    for engine in Engine::ALL {
+        let (db, [_, a, _], _) = open(engine, Some(0));
         db.transact(|tx| tx.insert(&a, &row("a", -1, SHORT))).unwrap();
         let mut tx = db.begin().unwrap();
         let before = db.metrics().memory_used;
@@ -412,7 +412,7 @@ fn rows_that_are_taken_back_take_no_room() {
             tx.release_savepoint(savepoint).unwrap();
         }
         let taken = db.metrics().memory_used - before;
-        assert!(taken <= 4 << 16, "{locks:?}: {taken} bytes");
+        assert!(taken <= 4 << 16, "{engine}: {taken} bytes");
         tx.insert(&a, &row("a", 0, SHORT)).unwrap();
         tx.commit().unwrap();
         assert!(is_as_inserted(&db, &a, "a", -1, SHORT) && is_as_inserted(&db, &a, "a", 0, SHORT));
@@ -423,7 +423,7 @@ fn rows_that_are_taken_back_take_no_room() {
 #[test]
 fn locks_on_many_rows_take_their_memory_within_a_bound() {
     const READ: i32 = 30_000;
-    let (db, _, _) = open(LockForm::Thin, Some(0));
+    let (db, _, _) = open(Engine::thin(), Some(0));
     let definition = TableDef::new("t", numbers(2)).with_primary_key(&["c0"]);
     let table = db.transact(|tx| tx.create_table(&definition)).unwrap();
     let insert = |ids: std::ops::Range<i32>| {

@@ -16,9 +16,11 @@ use model::{Contents, Step};
 use rialto::io::{FaultyDisk, Random};
 use rialto::row::{Column, ColumnType, Value};
 use rialto::{
-    Action, Checkpointing, Database, Durability, Error, Flow, LockForm, Logging, Options, Procedure, Result,
-    Scan, ScanMode, Table, TableDef, Transaction, TxOptions,
+    Action, Checkpointing, Database, Durability, Error, Flow, Logging, Options, Procedure, Result, Scan,
+    ScanMode, Table, TableDef, Transaction, TxOptions,
 };
+
+use crate::common::engines;
 
 const ACCOUNTS: i32 = 24;
 
@@ -291,12 +293,9 @@ fn lives(seed: u64) -> (u64, [u64; 2]) {
         let mut reached = None;
         for threads in [1, 1 + random.below(4) as usize] {
             let (logging, checkpoint) = combination(&mut random);
-            let locks = LockForm::ALL[random.below(3) as usize];
             let options = Options {
                 checkpoint,
-                locks,
-                executors: 1 + random.below(8) as usize,
-                executor_threads: if locks == LockForm::Local { random.below(3) as usize } else { 0 },
+                engine: engines::any(&mut random, 8, 2),
                 checkpoint_interval: Duration::from_millis(1),
                 sweep_bytes_per_s: Some(1_000_000 << random.below(6)),
                 recovery_threads: threads,

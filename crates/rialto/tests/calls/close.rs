@@ -11,7 +11,7 @@ use crate::common::in_time;
 use rialto::io::{Disk, FaultKind, FaultyDisk, MemoryDisk};
 use rialto::row::{Column, ColumnType, Value};
 use rialto::{
-    Action, BackupKind, Checkpointing, Database, Durability, Error, LockForm, Logging, MessageServer,
+    Action, BackupKind, Checkpointing, Database, Durability, Error, Executors, Logging, MessageServer,
     OpenError, Options, Procedure, Result, TableDef, Transaction, TransactionServer,
     TransactionServerOptions, TxOptions,
 };
@@ -19,13 +19,11 @@ use rialto::{
 /// Of the longest wait in these tests.
 const LIMIT: Duration = Duration::from_secs(60);
 
-fn options(executor_threads: usize) -> Options {
+fn options(threads: usize) -> Options {
     Options {
         memory_bytes: 64 << 20,
         checkpoint: Checkpointing::None,
-        locks: LockForm::Local,
-        executors: 4,
-        executor_threads,
+        engine: Executors::of(4, threads).into(),
         ..Options::default()
     }
 }
@@ -367,8 +365,8 @@ thread_local! {
 /// The engine's own thread-locals are gone by then, for they were used later. Without a log the close makes a checkpoint.
 #[test]
 fn a_thread_uses_the_last_handle_as_it_ends() {
-    for (logging, executor_threads) in [(Logging::Value, 2), (Logging::Value, 0), (Logging::None, 0)] {
-        let (disk, db) = with_a_row(Options { logging, ..options(executor_threads) });
+    for (logging, threads) in [(Logging::Value, 2), (Logging::Value, 0), (Logging::None, 0)] {
+        let (disk, db) = with_a_row(Options { logging, ..options(threads) });
         let done = in_time(LIMIT, move || {
             let thread = std::thread::spawn(move || {
                 USES_AS_IT_ENDS.with_borrow_mut(|last| last.0 = Some(db.clone()));

@@ -8,9 +8,11 @@ use std::time::{Duration, Instant};
 use rialto::io::{MemoryDisk, Random};
 use rialto::row::{Column, ColumnType, Value, WhichIndex};
 use rialto::{
-    Action, ActionMode, Arguments, Database, Error, Flow, KeyBound, LockForm, LockPolicy, Options, Outputs,
+    Action, ActionMode, Arguments, Database, Engine, Error, Flow, KeyBound, LockPolicy, Options, Outputs,
     Procedure, Result, RowKey, Scan, ScanMode, TableDef, Transaction,
 };
+
+use crate::common::engines;
 
 mod definitions;
 mod stale;
@@ -18,20 +20,14 @@ mod strays;
 
 const BY_EMAIL: WhichIndex = WhichIndex::Secondary(0);
 
-/// People by number, with a unique address (or none), a town and an age.
-fn database(locks: LockForm) -> Database {
-    database_of(locks, 0)
-}
+/// The conventional ones, four executors in place, and four on two threads.
+const ENGINES: [Engine; 4] = engines::each(4);
+const IN_PLACE: Engine = ENGINES[2];
+const ON_THREADS: Engine = ENGINES[3];
 
-fn database_of(locks: LockForm, executor_threads: usize) -> Database {
-    let options = Options {
-        memory_bytes: 64 << 20,
-        locks,
-        executors: 4,
-        executor_threads,
-        check_determinism: true,
-        ..Options::default()
-    };
+/// People by number, with a unique address (or none), a town and an age.
+fn database(engine: Engine) -> Database {
+    let options = Options { memory_bytes: 64 << 20, engine, check_determinism: true, ..Options::default() };
     let db = Database::open_on(MemoryDisk::new(), options).unwrap();
     db.transact(|tx| {
         let columns = vec![
@@ -59,9 +55,9 @@ fn person(id: i32, town: &str) -> [Value; 4] {
     [Value::Int4(id), email, Value::Text(town.to_owned()), Value::Int4(20)]
 }
 
-fn each_form(test: impl Fn(LockForm, &Database)) {
-    for form in LockForm::ALL {
-        test(form, &database(form));
+fn each_in_place(test: impl Fn(Engine, &Database)) {
+    for engine in ENGINES.into_iter().filter(|engine| *engine != ON_THREADS) {
+        test(engine, &database(engine));
     }
 }
 
@@ -112,13 +108,13 @@ fn birthday() -> Procedure {
 
 #[test]
 fn what_an_index_finds_a_later_phase_changes() {
-    each_form(|form, db| {
+    each_in_place(|engine, db| {
         db.register(birthday()).unwrap();
         let call = |email: &str| db.call("birthday", &[email.into()]);
-        assert_eq!(call("3@example.org"), Ok(vec![Value::Int4(3), Value::Int4(21)]), "{form:?}");
-        assert_eq!(call("3@example.org"), Ok(vec![Value::Int4(3), Value::Int4(22)]), "{form:?}");
+        assert_eq!(call("3@example.org"), Ok(vec![Value::Int4(3), Value::Int4(21)]), "{engine}");
+        assert_eq!(call("3@example.org"), Ok(vec![Value::Int4(3), Value::Int4(22)]), "{engine}");
         // Nobody has it: what would go on with it is left out.
-        assert_eq!(call("x@example.org"), Ok(vec![Value::Null]), "{form:?}");
+        assert_eq!(call("x@example.org"), Ok(vec![Value::Null]), "{engine}");
     });
 }
 
@@ -146,25 +142,25 @@ fn entries_are_those_that_the_transaction_would_see() {
         tx.update(people, 1, &[(2, "Ulm".into())])?;
         tx.insert(people, &person(9, "Ulm"))
     });
-    each_form(|form, db| {
+    each_in_place(|engine, db| {
         let flow = Flow::new().phase([list()]).phase([mix.clone()]).phase([list()]);
         db.register(Procedure::new("twice", [ColumnType::Text], flow)).unwrap();
         db.register(Procedure::new("once", [ColumnType::Text], list())).unwrap();
         let ids = |outputs: Result<Vec<Value>>| -> Vec<Value> { outputs.unwrap() };
         let int4 = |numbers: &[i32]| numbers.iter().copied().map(Value::Int4).collect::<Vec<_>>();
         let ulm = || [Value::Text("Ulm".to_owned())];
-        assert_eq!(ids(db.call("once", &ulm())), int4(&[0, 2, 4]), "{form:?}");
-        assert_eq!(ids(db.call("twice", &ulm())), int4(&[0, 2, 4, 1, 4, 9]), "{form:?}");
-        assert_eq!(ids(db.call("once", &ulm())), int4(&[1, 4, 9]), "{form:?}");
-        assert_eq!(ids(db.call("once", &["Bonn".into()])), int4(&[2, 3, 5]), "{form:?}");
-        assert_eq!(ids(db.call("once", &["nowhere".into()])), [], "{form:?}");
+        assert_eq!(ids(db.call("once", &ulm())), int4(&[0, 2, 4]), "{engine}");
+        assert_eq!(ids(db.call("twice", &ulm())), int4(&[0, 2, 4, 1, 4, 9]), "{engine}");
+        assert_eq!(ids(db.call("once", &ulm())), int4(&[1, 4, 9]), "{engine}");
+        assert_eq!(ids(db.call("once", &["Bonn".into()])), int4(&[2, 3, 5]), "{engine}");
+        assert_eq!(ids(db.call("once", &["nowhere".into()])), [], "{engine}");
     });
 }
 
 /// NULLs are not equal: those who have no address all have an entry of the same value.
 #[test]
 fn a_probe_of_a_unique_index_finds_nobody_by_null_alone() {
-    each_form(|form, db| {
+    each_in_place(|engine, db| {
         let count = Action::shared("people", |tx, arguments, outputs| {
             let mut found = 0;
             tx.entries(arguments.table()?, &Scan::prefix(BY_EMAIL, vec![Value::Null]), |_, entry| {
@@ -177,16 +173,16 @@ fn a_probe_of_a_unique_index_finds_nobody_by_null_alone() {
         });
         let count = count.on_index("people_by_email").by(|_| Value::Null);
         db.register(Procedure::new("without", [], count)).unwrap();
-        assert_eq!(db.call("without", &[]), Ok(vec![Value::Int4(1)]), "{form:?}");
+        assert_eq!(db.call("without", &[]), Ok(vec![Value::Int4(1)]), "{engine}");
         let people = db.table("people").unwrap();
         db.transact(|tx| tx.update(&people, 1, &[(1, Value::Null)])).unwrap();
-        assert_eq!(db.call("without", &[]), Ok(vec![Value::Int4(2)]), "{form:?}");
+        assert_eq!(db.call("without", &[]), Ok(vec![Value::Int4(2)]), "{engine}");
     });
 }
 
 #[test]
 fn an_identifier_by_an_output_that_is_none_is_named() {
-    each_form(|_, db| {
+    each_in_place(|_, db| {
         let register = |name: &str, give: fn(&mut Outputs), action: Action| {
             let first = Action::shared("people", move |_, _, outputs| {
                 give(outputs);
@@ -210,7 +206,7 @@ fn an_identifier_by_an_output_that_is_none_is_named() {
         assert!(null.contains("part 1 is output 0 of earlier phases, NULL:"), "{null}");
     });
     // A claim's identifier is looked at where identifiers are locked.
-    let db = database(LockForm::Local);
+    let db = database(IN_PLACE);
     let claim = Action::claim("people", ActionMode::Shared).by_output(3);
     let nothing = Action::shared("people", |_, _, _| Ok(()));
     db.register(Procedure::new("claims", [], Flow::new().phase([nothing]).phase([claim]))).unwrap();
@@ -226,7 +222,7 @@ fn an_identifier_by_an_output_that_is_none_is_named() {
 
 #[test]
 fn a_first_phase_has_no_outputs_to_go_by() {
-    let db = database(LockForm::Thin);
+    let db = database(Engine::thin());
     let refused = |action: Action| reason(db.register(Procedure::new("p", [ColumnType::Text], action)));
     let by = refused(age());
     assert!(by.contains("the action on table \"people\" in phase 1 is identified by output 0"), "{by}");
@@ -279,9 +275,9 @@ impl Held<'_> {
 /// What an action on an index has locked: with local locks its entries, there or not, and no row.
 #[test]
 fn an_action_on_an_index_locks_its_keys() {
-    each_form(|form, db| {
+    each_in_place(|engine, db| {
         let (held, people) = (Held { db }, db.table("people").unwrap());
-        let local = form == LockForm::Local;
+        let local = engine.is_data_oriented();
         held.during("there", find(ScanMode::Share).into(), &["3@example.org".into()], || {
             assert!(held.waits(|tx| tx.delete(&people, 3)));
             assert!(held.waits(|tx| tx.update(&people, 3, &[(1, "other".into())])));
@@ -318,12 +314,12 @@ fn an_action_on_an_index_locks_its_keys() {
 
 #[test]
 fn a_claim_locks_its_identifier_where_identifiers_are_locked() {
-    each_form(|form, db| {
+    each_in_place(|engine, db| {
         let (held, people) = (Held { db }, db.table("people").unwrap());
         let claim = Action::claim("people", ActionMode::Exclusive).by(|_| Value::Int4(2));
         assert!(claim.is_claim() && !age().is_claim());
         held.during("claims", claim.into(), &[], || {
-            assert_eq!(held.waits(|tx| tx.get(&people, 2)), form == LockForm::Local);
+            assert_eq!(held.waits(|tx| tx.get(&people, 2)), engine.is_data_oriented());
             assert!(!held.waits(|tx| tx.get(&people, 3)));
         });
     });
@@ -338,10 +334,9 @@ fn those_in_all_towns_are_as_many_as_ever() {
     let seed = Random::seed_from_environment();
     println!("RIALTO_SEED={seed}");
     let seconds = std::env::var("RIALTO_TEST_SECONDS").ok().and_then(|text| text.parse().ok()).unwrap_or(2.0);
-    let engines = LockForm::ALL.map(|form| (form, 0)).into_iter().chain([(LockForm::Local, 2)]);
-    let share = Duration::from_secs_f64(seconds / engines.clone().count() as f64);
-    for (form, threads) in engines {
-        let db = database_of(form, threads);
+    let share = Duration::from_secs_f64(seconds / ENGINES.len() as f64);
+    for engine in ENGINES {
+        let db = database(engine);
         let people = db.table("people").unwrap();
         db.transact(|tx| {
             (6..PEOPLE).try_for_each(|id| tx.insert(&people, &person(id, TOWNS[id as usize % 4])))
@@ -373,16 +368,16 @@ fn those_in_all_towns_are_as_many_as_ever() {
                     let outputs = db.call("count", &TOWNS.map(Value::from)).unwrap();
                     let counts: Vec<_> = outputs.iter().map(|count| count.to_string()).collect();
                     let [before, after] = [&outputs[..4], &outputs[4..]];
-                    assert_eq!(before, after, "{form:?}, RIALTO_SEED={seed}");
+                    assert_eq!(before, after, "{engine}, RIALTO_SEED={seed}");
                     let sum: i32 = before
                         .iter()
                         .map(|count| if let Value::Int4(count) = count { *count } else { 0 })
                         .sum();
-                    assert_eq!(sum, PEOPLE, "{form:?}, RIALTO_SEED={seed}: {counts:?}");
+                    assert_eq!(sum, PEOPLE, "{engine}, RIALTO_SEED={seed}: {counts:?}");
                     counted.fetch_add(1, Ordering::Relaxed);
                 }
             });
-            if form == LockForm::Local {
+            if engine.is_data_oriented() {
                 let mut random = Random::new(seed ^ 77);
                 while Instant::now() < end {
                     let bounds: Vec<_> = (1..TOWNS.len()).filter(|_| random.chance(1, 2)).collect();
@@ -394,9 +389,9 @@ fn those_in_all_towns_are_as_many_as_ever() {
         });
         let (moved, counted) = (moved.into_inner(), counted.into_inner());
         println!(
-            "tally: towns counted by their index, {form:?} with {threads} threads, {moved} moves, {counted} counts, RIALTO_SEED={seed}"
+            "tally: towns counted by their index, {engine}, {moved} moves, {counted} counts, RIALTO_SEED={seed}"
         );
-        assert!(moved > 0 && counted > 0, "{form:?}: {moved} moves, {counted} counts");
+        assert!(moved > 0 && counted > 0, "{engine}: {moved} moves, {counted} counts");
     }
 }
 
@@ -440,18 +435,14 @@ fn towns(db: &Database) {
     db.register(Procedure::new("count", [text; 4], Flow::new().phase(all()).phase(all()))).unwrap();
 }
 
-/// The engines, by their locks and the number of their threads.
-const ENGINES: [(LockForm, usize); 4] =
-    [(LockForm::Thin, 0), (LockForm::Central, 0), (LockForm::Local, 0), (LockForm::Local, 2)];
-
 /// Calls the procedure once with each of several contexts, all of which used the tables before the definition.
 fn calls_after(
-    (form, threads): (LockForm, usize),
+    engine: Engine,
     definition: fn(&mut Transaction) -> Result<()>,
     procedure: Procedure,
     arguments: &[Value],
 ) -> Vec<Result<Vec<Value>>> {
-    let db = database_of(form, threads);
+    let db = database(engine);
     let tables = ["people", "log"].map(|name| db.table(name).unwrap());
     let mut before: Vec<_> = (0..3).map(|_| db.begin().unwrap()).collect();
     for tx in &mut before {
@@ -547,9 +538,8 @@ fn an_error_of_an_identifier_is_that_of_the_table_as_it_is() {
 /// A closure makes the table, or the index, of an action behind it in the same phase, on every engine.
 #[test]
 fn an_action_finds_what_a_closure_before_it_in_its_phase_has_made() {
-    let forms = [LockForm::Thin, LockForm::Central, LockForm::Local].map(|locks| (locks, 0));
-    for (locks, executor_threads) in forms.into_iter().chain([(LockForm::Local, 2)]) {
-        let db = database_of(locks, executor_threads);
+    for engine in ENGINES {
+        let db = database(engine);
         let make = Flow::of(|tx, _, _| {
             let columns = vec![Column::new("id", ColumnType::Int4)];
             tx.create_table(&TableDef::new("new", columns).with_primary_key(&["id"]))?;
@@ -568,12 +558,8 @@ fn an_action_finds_what_a_closure_before_it_in_its_phase_has_made() {
         let flow =
             Flow::new().phase([make, fill.by_argument(0), first.on_index("people_by_age").by_argument(0)]);
         db.register(Procedure::new("p", [ColumnType::Int4], flow)).unwrap();
-        assert_eq!(
-            db.call("p", &[Value::Int4(20)]),
-            Ok(vec![Value::Int4(0)]),
-            "{locks:?}, {executor_threads}"
-        );
+        assert_eq!(db.call("p", &[Value::Int4(20)]), Ok(vec![Value::Int4(0)]), "{engine}");
         let new = db.table("new").unwrap();
-        assert_eq!(db.transact(|tx| tx.count(&new)), Ok(1), "{locks:?}, {executor_threads}");
+        assert_eq!(db.transact(|tx| tx.count(&new)), Ok(1), "{engine}");
     }
 }

@@ -8,7 +8,7 @@ use crate::common::quiet;
 use rialto::io::MemoryDisk;
 use rialto::row::{Column, ColumnType, Value, WhichIndex};
 use rialto::{
-    Action, Database, Durability, Flow, LockForm, LockPolicy, Options, Procedure, Result, Table, TableDef,
+    Action, Database, Durability, Executors, Flow, LockPolicy, Options, Procedure, Result, Table, TableDef,
     Transaction, TxOptions,
 };
 
@@ -23,20 +23,18 @@ enum Stands {
     Second,
 }
 
-fn options(executor_threads: usize) -> Options {
+fn options(threads: usize) -> Options {
     Options {
         durability: Durability::Memory,
-        locks: LockForm::Local,
         // All keys are of one executor.
-        executors: 1,
-        executor_threads,
+        engine: Executors::of(1, threads).into(),
         lock_timeout: 2 * LIMIT,
         ..quiet::options()
     }
 }
 
-fn open_standing(executor_threads: usize, stands: Stands) -> (Database, Table) {
-    let db = Database::open_on(MemoryDisk::new(), options(executor_threads)).unwrap();
+fn open_standing(threads: usize, stands: Stands) -> (Database, Table) {
+    let db = Database::open_on(MemoryDisk::new(), options(threads)).unwrap();
     if stands == Stands::Second {
         let first = TableDef::new("first", vec![Column::new("id", ColumnType::Int4)]);
         db.transact(|tx| tx.create_table(&first).map(drop)).unwrap();
@@ -45,8 +43,8 @@ fn open_standing(executor_threads: usize, stands: Stands) -> (Database, Table) {
     (db, table)
 }
 
-fn open(executor_threads: usize) -> (Database, Table) {
-    open_standing(executor_threads, Stands::Second)
+fn open(threads: usize) -> (Database, Table) {
+    open_standing(threads, Stands::Second)
 }
 
 fn number(tx: &mut Transaction, table: &Table, id: i32) -> Result<i32> {

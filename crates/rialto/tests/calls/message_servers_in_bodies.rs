@@ -8,7 +8,7 @@ use crate::common::in_time;
 use rialto::io::MemoryDisk;
 use rialto::row::{ColumnType, Value};
 use rialto::{
-    Checkpointing, Database, Durability, Error, Flow, LockForm, MessageServer, Options, Outputs, Procedure,
+    Checkpointing, Database, Durability, Engine, Error, Flow, MessageServer, Options, Outputs, Procedure,
     Result, TransactionServer, TransactionServerOptions,
 };
 
@@ -23,12 +23,12 @@ type InBody = fn(&mut MessageServer, &Put, &mut Outputs) -> Result<()>;
 
 /// Runs it in a body that a transaction server executes, with another message server of the same server: what the body came to, and
 /// that message server.
-fn in_a_body(locks: LockForm, run: InBody) -> (Result<Vec<Value>>, MessageServer) {
+fn in_a_body(engine: Engine, run: InBody) -> (Result<Vec<Value>>, MessageServer) {
     let options = Options {
         memory_bytes: 64 << 20,
         checkpoint: Checkpointing::None,
         durability: Durability::Memory,
-        locks,
+        engine,
         ..Options::default()
     };
     let db = Database::open_on(MemoryDisk::new(), options).unwrap();
@@ -65,18 +65,18 @@ fn in_a_body(locks: LockForm, run: InBody) -> (Result<Vec<Value>>, MessageServer
     (outcome, asks)
 }
 
-/// Runs it so with both kinds of locks.
+/// Runs it so on both engines.
 fn in_bodies(run: InBody, expected: &Result<Vec<Value>>, responses: usize) {
-    for locks in [LockForm::Thin, LockForm::Local] {
+    for engine in [Engine::thin(), Engine::data_oriented()] {
         let expected = expected.clone();
         in_time(LIMIT, move || {
-            let (outcome, mut asks) = in_a_body(locks, run);
-            assert_eq!(outcome, expected, "{locks:?}");
-            assert_eq!(asks.outstanding(), responses, "{locks:?}");
+            let (outcome, mut asks) = in_a_body(engine, run);
+            assert_eq!(outcome, expected, "{engine}");
+            assert_eq!(asks.outstanding(), responses, "{engine}");
             while let Some(response) = asks.take() {
-                assert_eq!(response.outcome(), &Ok(()), "{locks:?}");
+                assert_eq!(response.outcome(), &Ok(()), "{engine}");
             }
-            assert_eq!(asks.outstanding(), 0, "{locks:?}");
+            assert_eq!(asks.outstanding(), 0, "{engine}");
         });
     }
 }

@@ -10,6 +10,8 @@ use rialto::{
     TxOptions,
 };
 
+use crate::common::engines;
+
 fn database() -> Database {
     let options = Options { memory_bytes: 64 << 20, ..Options::default() };
     let db = Database::open_on(MemoryDisk::new(), options).unwrap();
@@ -373,9 +375,8 @@ fn a_prepared_call_is_of_the_version_that_is_registered_when_it_is_called() {
 
 #[test]
 fn prepared_calls_do_what_calls_do_on_every_engine() {
-    use rialto::LockForm::{Central, Local, Thin};
-    for (locks, executor_threads) in [(Thin, 0), (Central, 0), (Local, 0), (Local, 2)] {
-        let options = Options { memory_bytes: 64 << 20, locks, executor_threads, ..Options::default() };
+    for engine in engines::each(64) {
+        let options = Options { memory_bytes: 64 << 20, engine, ..Options::default() };
         let db = Database::open_on(MemoryDisk::new(), options).unwrap();
         let columns = vec![Column::new("id", ColumnType::Int4), Column::new("n", ColumnType::Int8)];
         let definition = TableDef::new("counters", columns).with_primary_key(&["id"]);
@@ -405,11 +406,7 @@ fn prepared_calls_do_what_calls_do_on_every_engine() {
             assert_eq!(given, [Value::Int8(i64::from((round + 3) / 4 * 3 - 1))]);
         }
         let less = [Value::Int4(0), Value::Int8(-100)];
-        assert_eq!(
-            prepared.call(&less),
-            Err(Error::aborted("below zero")),
-            "{locks:?} on {executor_threads} threads"
-        );
+        assert_eq!(prepared.call(&less), Err(Error::aborted("below zero")), "{engine}");
         assert_eq!(db.call("add", &[Value::Int4(0), Value::Int8(0)]).unwrap(), [Value::Int8(15)]);
     }
 }

@@ -6,28 +6,24 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use crate::common::{in_time, until};
+use crate::common::{engines, in_time, until};
 use rialto::io::MemoryDisk;
 use rialto::row::{Column, ColumnType, Value, WhichIndex};
 use rialto::{
-    Action, Canceller, Checkpointing, Database, Error, Flow, LockForm, Options, Procedure, Table, TableDef,
+    Action, Canceller, Checkpointing, Database, Engine, Error, Flow, Options, Procedure, Table, TableDef,
     TransactionServer, TransactionServerOptions, TxOptions,
 };
 
 /// Longer than any of this takes.
 const LIMIT: Duration = Duration::from_secs(60);
-/// All engines: how rows are locked, and how many threads own executors.
-const ENGINES: [(LockForm, usize); 4] =
-    [(LockForm::Thin, 0), (LockForm::Central, 0), (LockForm::Local, 0), (LockForm::Local, 2)];
+/// All engines. Where there are executors, one has all keys.
+const ENGINES: [Engine; 4] = engines::each(1);
 
-fn options(locks: LockForm, executor_threads: usize) -> Options {
+fn options(engine: Engine) -> Options {
     Options {
         memory_bytes: 64 << 20,
         checkpoint: Checkpointing::None,
-        locks,
-        // All keys are of one executor.
-        executors: 1,
-        executor_threads,
+        engine,
         lock_timeout: 2 * LIMIT,
         ..Options::default()
     }
@@ -55,7 +51,7 @@ fn until_set(flag: &AtomicBool) {
 #[test]
 fn a_call_that_rests_runs_again_while_the_others_of_its_thread_wait() {
     in_time(LIMIT, || {
-        let db = Database::open_on(MemoryDisk::new(), options(LockForm::Local, 1)).unwrap();
+        let db = Database::open_on(MemoryDisk::new(), options(engines::of(1, 1))).unwrap();
         let table = make(&db, "t", 10);
         let (runs, last_run, sent) =
             (AtomicU32::new(0), Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
@@ -91,7 +87,7 @@ fn a_call_that_rests_runs_again_while_the_others_of_its_thread_wait() {
 fn a_checkpoint_asked_for_in_a_body_beside_a_definition_ends() {
     in_time(LIMIT, || {
         for round in 0..3 {
-            let db = Database::open_on(MemoryDisk::new(), options(LockForm::Local, 0)).unwrap();
+            let db = Database::open_on(MemoryDisk::new(), options(engines::of(1, 0))).unwrap();
             // Where the catalog's lock is, the first table's does not go along with executors.
             make(&db, "first", 0);
             make(&db, "t", 10);
@@ -135,8 +131,8 @@ fn the_identifier_of_an_action_that_is_left_out_is_not_worked_out() {
             _ => panic!("worked out for a call that the action is left out of"),
         }
     }
-    for (locks, threads) in ENGINES {
-        let db = Database::open_on(MemoryDisk::new(), options(locks, threads)).unwrap();
+    for engine in ENGINES {
+        let db = Database::open_on(MemoryDisk::new(), options(engine)).unwrap();
         make(&db, "t", 10);
         let left_out =
             Action::exclusive("t", |_, _, _| Ok(())).by(doubled).when(|arguments| !arguments[1].is_null());
@@ -147,7 +143,7 @@ fn the_identifier_of_an_action_that_is_left_out_is_not_worked_out() {
         let flow = Flow::new().phase([left_out, other.by_argument(0)]);
         db.register(Procedure::new("p", [ColumnType::Int4, ColumnType::Int4], flow)).unwrap();
         let outcome = catch_unwind(AssertUnwindSafe(|| db.call("p", &[Value::Int4(1), Value::Null])));
-        assert_eq!(outcome.ok(), Some(Ok(vec![Value::Int4(7)])), "{locks:?}, {threads} threads");
+        assert_eq!(outcome.ok(), Some(Ok(vec![Value::Int4(7)])), "{engine}");
     }
 }
 
@@ -162,9 +158,9 @@ fn a_panic_of_an_identifier_is_the_calls_outcome() {
         assert_ne!(arguments[0], Value::Int4(14), "no condition");
         true
     }
-    for (locks, threads) in ENGINES {
-        let about = format!("{locks:?}, {threads} threads");
-        let db = Database::open_on(MemoryDisk::new(), options(locks, threads)).unwrap();
+    for engine in ENGINES {
+        let about = format!("{engine}");
+        let db = Database::open_on(MemoryDisk::new(), options(engine)).unwrap();
         make(&db, "t", 20);
         let action = || Action::exclusive("t", |_, _, _| Ok(())).by(odd).when(even);
         let first = Flow::new().phase([action()]);
@@ -176,7 +172,7 @@ fn a_panic_of_an_identifier_is_the_calls_outcome() {
             for bad in [13, 14] {
                 let bad = [Value::Int4(bad)];
                 assert!(catch_unwind(AssertUnwindSafe(|| db.call(name, &bad))).is_err(), "{name}, {about}");
-                if threads > 0 {
+                if engines::threads(engine) > 0 {
                     let sent = db.send_call(name, &bad).unwrap();
                     assert!(catch_unwind(AssertUnwindSafe(|| sent.wait())).is_err(), "{name}, {about}");
                 }
@@ -184,7 +180,7 @@ fn a_panic_of_an_identifier_is_the_calls_outcome() {
                 assert_eq!(db.call(name, &good), Ok(vec![]), "{name}, {about}");
             }
         }
-        if threads == 0 {
+        if engines::threads(engine) == 0 {
             let server = TransactionServer::start(&db, &TransactionServerOptions::default()).unwrap();
             let procedure = server.procedure("first").unwrap();
             let mut client = server.message_server();
@@ -202,8 +198,8 @@ fn a_panic_of_an_identifier_is_the_calls_outcome() {
 #[test]
 fn a_panic_in_shared_mode_behind_a_write_keeps_no_packet() {
     const TRANSACTIONS: usize = 2;
-    for (locks, threads) in ENGINES {
-        let few = Options { packets_max: 1, transactions_max: TRANSACTIONS, ..options(locks, threads) };
+    for engine in ENGINES {
+        let few = Options { packets_max: 1, transactions_max: TRANSACTIONS, ..options(engine) };
         let options = Options { log_wait_max: LIMIT, ..few };
         let db = Database::open_on(MemoryDisk::new(), options).unwrap();
         let table = make(&db, "t", 10);
@@ -220,7 +216,7 @@ fn a_panic_in_shared_mode_behind_a_write_keeps_no_packet() {
             // Each with a context that has no packet yet.
             let write = || db.transact(|tx| tx.update(&table, 2, &[(1, Value::Int4(nth))]));
             let outcome = std::thread::scope(|scope| scope.spawn(write).join().unwrap());
-            assert_eq!(outcome, Ok(true), "writer {nth}, {locks:?}, {threads} threads");
+            assert_eq!(outcome, Ok(true), "writer {nth}, {engine}");
         }
     }
 }
@@ -228,8 +224,8 @@ fn a_panic_in_shared_mode_behind_a_write_keeps_no_packet() {
 /// A transaction's limit is for all its runs together.
 #[test]
 fn a_transaction_that_runs_again_has_one_time_limit() {
-    for (locks, threads) in ENGINES {
-        let db = Database::open_on(MemoryDisk::new(), options(locks, threads)).unwrap();
+    for engine in ENGINES {
+        let db = Database::open_on(MemoryDisk::new(), options(engine)).unwrap();
         make(&db, "t", 10);
         let victim = Action::exclusive("t", |tx, _, _| {
             std::thread::sleep(Duration::from_millis(60));
@@ -240,7 +236,7 @@ fn a_transaction_that_runs_again_has_one_time_limit() {
         let limited = TxOptions { timeout: Some(Duration::from_millis(100)), ..TxOptions::default() };
         let began = Instant::now();
         let outcome = db.call_with(&limited, "p", &[Value::Int4(1)]);
-        let about = format!("{outcome:?} after {:?}, {locks:?}, {threads} threads", began.elapsed());
+        let about = format!("{outcome:?} after {:?}, {engine}", began.elapsed());
         // Of its runs each would be short enough by itself.
         assert_eq!(outcome, Err(Error::Timeout { limit_ms: 100 }), "{about}");
     }
@@ -250,9 +246,9 @@ fn a_transaction_that_runs_again_has_one_time_limit() {
 /// that is used in the next.
 #[test]
 fn what_cancels_one_run_of_a_transaction_cancels_the_next() {
-    for (locks, threads) in ENGINES {
+    for engine in ENGINES {
         for later in [false, true] {
-            let db = Database::open_on(MemoryDisk::new(), options(locks, threads)).unwrap();
+            let db = Database::open_on(MemoryDisk::new(), options(engine)).unwrap();
             make(&db, "t", 10);
             let runs = Arc::new(AtomicU32::new(0));
             let (count, canceller) = (runs.clone(), Mutex::new(None::<Canceller>));
@@ -271,7 +267,7 @@ fn what_cancels_one_run_of_a_transaction_cancels_the_next() {
                 tx.update(arguments.table()?, 1, &[(1, Value::Int4(1))]).map(drop)
             });
             db.register(Procedure::new("p", [ColumnType::Int4], body.by_argument(0))).unwrap();
-            let about = format!("{locks:?}, {threads} threads, in the next run: {later}");
+            let about = format!("{engine}, in the next run: {later}");
             assert_eq!(db.call("p", &[Value::Int4(1)]), Err(Error::Cancelled), "{about}");
             assert!(runs.load(Ordering::SeqCst) <= 2, "{about}");
             // Of another transaction it is not.
@@ -283,7 +279,7 @@ fn what_cancels_one_run_of_a_transaction_cancels_the_next() {
 /// What ends the second run of a procedure that is checked says nothing about the procedure.
 #[test]
 fn a_cancelled_run_does_not_tell_against_determinism() {
-    let options = Options { check_determinism: true, ..options(LockForm::Thin, 0) };
+    let options = Options { check_determinism: true, ..options(Engine::thin()) };
     let db = Database::open_on(MemoryDisk::new(), options).unwrap();
     make(&db, "t", 10);
     let runs = AtomicU32::new(0);
@@ -322,7 +318,7 @@ fn leave_one_that_has_waited(db: &Database, table: &Table, next_but: usize) {
 fn a_handle_that_commits_in_a_body_has_waited_as_long_as_it_has() {
     for next_but in 0..3 {
         in_time(LIMIT, move || {
-            let db = Database::open_on(MemoryDisk::new(), options(LockForm::Local, 0)).unwrap();
+            let db = Database::open_on(MemoryDisk::new(), options(engines::of(1, 0))).unwrap();
             // Where the catalog's lock is, the first table's does not go along with executors.
             make(&db, "first", 0);
             let table = make(&db, "t", 10);

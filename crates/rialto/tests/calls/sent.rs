@@ -14,7 +14,7 @@ use crate::common::{in_time, until};
 use rialto::io::MemoryDisk;
 use rialto::row::{Column, ColumnType, Value, WhichIndex};
 use rialto::{
-    Action, Arguments, Checkpointing, Database, Durability, Error, LockForm, Options, Outputs, Procedure,
+    Action, Arguments, Checkpointing, Database, Durability, Error, Executors, Options, Outputs, Procedure,
     Result, Sent, TableDef, Transaction,
 };
 
@@ -22,13 +22,11 @@ use rialto::{
 const LIMIT: Duration = Duration::from_secs(120);
 const KEYS: i32 = 8;
 
-fn options(executor_threads: usize) -> Options {
+fn options(threads: usize) -> Options {
     Options {
         memory_bytes: 64 << 20,
         checkpoint: Checkpointing::None,
-        locks: LockForm::Local,
-        executors: 5,
-        executor_threads,
+        engine: Executors::of(5, threads).into(),
         // Some wait for a row for as long as a test holds it.
         lock_timeout: LIMIT,
         ..Options::default()

@@ -9,13 +9,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::common::engines;
 use crate::common::seeds::for_a_while;
 use crate::tables::contents::COUNT;
 use crate::tables::{Contents, Drawer, any_logging, assert_sound, one_of};
 use rialto::io::{Caching, FaultyDisk, Random};
 use rialto::row::{Column, ColumnType, Value};
 use rialto::{
-    Background, Checkpointing, Database, Durability, Error, GroupCommitDesign, LockForm, Options, Result,
+    Background, Checkpointing, Database, Durability, Engine, Error, GroupCommitDesign, Options, Result,
     TableDef, TxOptions,
 };
 
@@ -44,8 +45,7 @@ fn options(random: &mut Random) -> Options {
         log_bytes_max: one_of(random, &[1 << 20, 2 << 20, 16 << 20]),
         // Nobody makes room meanwhile.
         log_wait_max: Duration::from_millis(1),
-        locks: one_of(random, &LockForm::ALL),
-        executors: 4,
+        engine: one_of(random, &[Engine::thin(), Engine::central(), engines::of(4, 0)]),
         group_commit: one_of(random, &GroupCommitDesign::ALL).into(),
         // What is measured is not the same each time.
         log_writes: Some(one_of(random, &[Caching::Direct, Caching::DirectSync, Caching::Buffered])),

@@ -21,6 +21,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use crate::common::engines;
 use crate::common::many_seeds::for_a_while_by;
 use clients::{Client, Refusals};
 use contents::{Contents, DEFINER, SIDES, WRITERS, compare, contents, prepare};
@@ -32,8 +33,7 @@ use rialto::io::{Disk, FaultKind, FaultyDisk, Random};
 use rialto::recovery::check::check;
 use rialto::row::{Value, WhichIndex};
 use rialto::{
-    Checkpointing, Database, Durability, LockForm, Logging, Options, TransactionServer,
-    TransactionServerOptions,
+    Checkpointing, Database, Durability, Logging, Options, TransactionServer, TransactionServerOptions,
 };
 use told::{Bounds, END, Told};
 use wakes::Wakes;
@@ -59,14 +59,14 @@ impl Drop for Ends<'_> {
 
 /// Changes what sweeps are made, and moves keys and data between executors, until it is over.
 fn change(db: &Database, options: &Options, mut random: Random, over: &AtomicBool) {
-    let threads = options.executor_threads;
+    let threads = engines::threads(options.engine);
     while !over.load(Ordering::SeqCst) {
         std::thread::sleep(Duration::from_micros(random.below(3_000)));
         let checkpoint = one_of(&mut random, &Checkpointing::ALL);
         if options.logging.refuses(checkpoint).is_none() {
             db.set_checkpoint(checkpoint).unwrap();
         }
-        if options.locks != LockForm::Local {
+        if !options.engine.is_data_oriented() {
             continue;
         }
         let executors = 1 + random.below(8) as usize;
@@ -367,7 +367,7 @@ fn lives(seed: u64, most: Most, tally: &mut Tally) {
             tally.kept_well += 1;
             tally.backed_up_well += u64::from(!copies.taken.is_empty());
         }
-        tally.data_oriented += u64::from(end.is_some() && options.locks == LockForm::Local);
+        tally.data_oriented += u64::from(end.is_some() && options.engine.is_data_oriented());
         match end {
             Some(End::Killed) => tally.killed += 1,
             Some(End::PowerLost) => tally.power_lost += 1,

@@ -4,14 +4,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::common::engines;
 use crate::common::seeds::for_a_while;
 use crate::tables::{Contents, Drawer, any_logging, assert_sound, one_of};
 use rialto::io::{FaultyDisk, Random};
-use rialto::{Checkpointing, Database, Error, LockForm, Options};
+use rialto::{Checkpointing, Database, Error, Options};
 
 fn options(random: &mut Random, memory_bytes: u64, write_set_bytes_max: usize) -> Options {
     let (logging, checkpoint) = any_logging(random);
-    let locks = one_of(random, &LockForm::ALL);
     Options {
         memory_bytes,
         write_set_bytes_max,
@@ -23,9 +23,7 @@ fn options(random: &mut Random, memory_bytes: u64, write_set_bytes_max: usize) -
         log_bytes_max: one_of(random, &[16 << 20, 256 << 20]),
         backup_copies: 2 + random.below(2) as u32,
         spool: random.chance(1, 2),
-        locks,
-        executors: 4,
-        executor_threads: if locks == LockForm::Local { random.below(3) as usize } else { 0 },
+        engine: engines::any(random, 4, 2),
         recovery_threads: 1 + random.below(3) as usize,
         ..Options::default()
     }

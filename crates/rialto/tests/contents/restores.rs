@@ -13,7 +13,7 @@ use rialto::backup::{Archive, Backup, Restore, RestoreTo, restore};
 use rialto::checkpoint::home::read_home;
 use rialto::io::{Disk, FaultyDisk, MemoryDisk, Random};
 use rialto::recovery::inspect::inspect;
-use rialto::{BackupKind, Checkpointing, Database, Durability, Error, LockForm, Lsn, Options, TxOptions};
+use rialto::{BackupKind, Checkpointing, Database, Durability, Engine, Error, Lsn, Options, TxOptions};
 
 const MEMORY: u64 = 96 << 20;
 const SEGMENT_BYTES: u64 = 65_536;
@@ -71,7 +71,7 @@ impl Kept {
             sweep_bytes_per_s: Some(1_000_000 << random.below(6)),
             backup_copies: 2 + random.below(2) as u32,
             log_bytes_max: 16 << 20,
-            locks: one_of(random, &LockForm::ALL),
+            engine: one_of(random, &Engine::ALL),
             recovery_threads: 3,
             archive: Some(Archive::on(self.archive.clone())),
             ..Options::default()

@@ -11,6 +11,7 @@ use std::io::Cursor;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::common::engines;
 use crate::common::seeds::for_a_while;
 use drawn::{Client, prepare, procedures};
 use model::{Contents, Effect, Records};
@@ -18,9 +19,7 @@ use parking_lot::Mutex;
 use rialto::backup::{Archive, Backup, Restore, restore};
 use rialto::io::{Disk, FaultyDisk, MemoryDisk, Random};
 use rialto::recovery::check::check;
-use rialto::{
-    BackupKind, Checkpointing, Database, Durability, Error, LockForm, Logging, Lsn, Options, TxOptions,
-};
+use rialto::{BackupKind, Checkpointing, Database, Durability, Error, Logging, Lsn, Options, TxOptions};
 
 /// Plenty, and so little that transactions meet the bound.
 const MEMORY: [u64; 3] = [64 << 20, 64 << 20, 5 << 20];
@@ -57,8 +56,6 @@ impl Directory {
                 break (logging, checkpoint);
             }
         };
-        let locks = one_of(random, &LockForm::ALL);
-        let threads = if locks == LockForm::Local { random.below(3) as usize } else { 0 };
         Options {
             memory_bytes: self.memory,
             logging,
@@ -71,9 +68,7 @@ impl Directory {
             snapshot_bytes_max: random.chance(1, 3).then_some(0),
             spool: random.chance(3, 4),
             archive: Some(Archive::on(self.archive.clone())),
-            locks,
-            executors: 1 + random.below(6) as usize,
-            executor_threads: threads,
+            engine: engines::any(random, 6, 2),
             recovery_threads: 1 + random.below(3) as usize,
             lock_timeout: Duration::from_secs(20),
             ..Options::default()
@@ -85,7 +80,7 @@ impl Directory {
     }
 
     fn open(&self, options: Options, about: &str) -> Database {
-        let described = format!("{:?}, {:?}, {:?}", options.logging, options.checkpoint, options.locks);
+        let described = format!("{:?}, {:?}, {}", options.logging, options.checkpoint, options.engine);
         Database::open_on(self.disk.clone(), options)
             .unwrap_or_else(|error| panic!("{about}, opened with {described}: {error}"))
     }
@@ -292,10 +287,8 @@ fn threads(seed: u64, tally: &mut Tally) {
         lock_timeout: Duration::from_millis(500),
         ..directory.options(&mut random)
     };
-    let about = &format!(
-        "RIALTO_SEED={seed}, {:?}, {:?}, {:?}, {} executor threads",
-        options.logging, options.checkpoint, options.locks, options.executor_threads
-    );
+    let about =
+        &format!("RIALTO_SEED={seed}, {:?}, {:?}, {}", options.logging, options.checkpoint, options.engine);
     let db = directory.open(options, about);
     let first = prepare(&db);
     db.sync().unwrap();

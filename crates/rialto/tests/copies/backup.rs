@@ -8,14 +8,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use crate::common::quiet;
 use crate::common::quiet::{count, open, options, put, things};
+use crate::common::{engines, quiet};
 use rialto::backup::{Archive, BACKUP_FILE, Backup, Restore, RestoreReport, RestoreTo, restore};
 use rialto::io::{Caching, Disk, FaultKind, FaultyDisk, MemoryDisk, Open, Random};
 use rialto::recovery::check::check;
 use rialto::row::{Column, ColumnType, Value};
 use rialto::{
-    Action, BackupKind, BackupReport, Checkpointing, Database, Durability, Error, LockForm, Logging, Lsn,
+    Action, BackupKind, BackupReport, Checkpointing, Database, Durability, Engine, Error, Logging, Lsn,
     OpenError, Options, Procedure, Savepoint, Scan, Table, TableDef, Transaction, TxOptions,
 };
 

@@ -16,8 +16,8 @@ use std::time::{Duration, Instant};
 use rialto::io::{FaultKind, FaultyDisk, Random};
 use rialto::row::{Column, ColumnType, Value};
 use rialto::{
-    Action, Arguments, COLOUR_RETRIES_MAX, Checkpointing, Database, Durability, Error, Flow, LockForm,
-    Logging, Options, Outputs, Procedure, Result, Scan, Table, TableDef, Transaction, TxOptions,
+    Action, Arguments, COLOUR_RETRIES_MAX, Checkpointing, Database, Durability, Engine, Error, Executors,
+    Flow, Logging, Options, Outputs, Procedure, Result, Scan, Table, TableDef, Transaction, TxOptions,
 };
 
 const ACCOUNTS: i32 = 150;
@@ -351,8 +351,12 @@ fn strategy(random: &mut Random, logging: Logging) -> Checkpointing {
 
 fn options(random: &mut Random) -> Options {
     let logging = *pick(random, &Logging::ALL);
-    let locks = *pick(random, &LockForm::ALL);
-    let executor_threads = if locks == LockForm::Local { random.below(4) as usize } else { 0 };
+    let threads = random.below(4) as usize;
+    let executors = Executors {
+        count_max: 8,
+        threads_max: if threads > 0 { 3 } else { 0 },
+        ..Executors::of(1 + random.below(8) as usize, threads)
+    };
     Options {
         memory_bytes: 64 << 20,
         checkpoint: strategy(random, logging),
@@ -362,11 +366,7 @@ fn options(random: &mut Random) -> Options {
         snapshot_bytes_max: *pick(random, &[None, Some(3 << 16)]),
         colour_retry: Duration::from_micros(random.below(2_000)),
         backup_copies: *pick(random, &[2, 3]),
-        locks,
-        executors: 1 + random.below(8) as usize,
-        executors_max: 8,
-        executor_threads,
-        executor_threads_max: if executor_threads > 0 { 3 } else { 0 },
+        engine: *pick(random, &[Engine::thin(), Engine::central(), executors.into()]),
         deadlock_retries_max: 100_000,
         logging,
         procedures: procedures(),

@@ -9,7 +9,7 @@ use rialto::backup::Archive;
 use rialto::io::{Caching, Disk, FaultKind, FaultyDisk};
 use rialto::recovery::check::check;
 use rialto::row::{Column, ColumnType, Value};
-use rialto::{Checkpointing, Database, Error, LockForm, Options, Result, TableDef, Transaction};
+use rialto::{Checkpointing, Database, Engine, Error, Options, Result, TableDef, Transaction};
 
 const LIMIT: Duration = Duration::from_secs(120);
 const ROWS: i32 = 5;
@@ -172,10 +172,10 @@ fn fill(db: &Database, why: Why) {
     });
 }
 
-fn options(why: Why, locks: LockForm, log_writes: Caching, archive: &Arc<FaultyDisk>) -> Options {
+fn options(why: Why, engine: Engine, log_writes: Caching, archive: &Arc<FaultyDisk>) -> Options {
     Options {
         memory_bytes: 64 << 20,
-        locks,
+        engine,
         log_bytes_max: 16 << 20,
         log_writes: Some(log_writes),
         log_writes_in_flight: Some(1),
@@ -199,10 +199,10 @@ fn reopened(disk: &Arc<FaultyDisk>, options: &Options, case: &str) -> (Arc<Fault
     (disk, db)
 }
 
-fn definitions_on_a_full_log(why: Why, locks: LockForm, log_writes: Caching, crashes_full: bool) {
-    let case = format!("{why:?}, {locks:?}, {log_writes:?}, crash while it is full: {crashes_full}");
+fn definitions_on_a_full_log(why: Why, engine: Engine, log_writes: Caching, crashes_full: bool) {
+    let case = format!("{why:?}, {engine}, {log_writes:?}, crash while it is full: {crashes_full}");
     let (mut disk, archive) = (FaultyDisk::new(3), FaultyDisk::new(4));
-    let options = options(why, locks, log_writes, &archive);
+    let options = options(why, engine, log_writes, &archive);
     let mut db = Database::open_on(disk.clone(), options.clone()).unwrap();
     made(&db);
     match why {
@@ -248,13 +248,13 @@ fn definitions_on_a_full_log(why: Why, locks: LockForm, log_writes: Caching, cra
     assert_eq!(described(&db), expected(true), "{case}");
 }
 
-/// Each reason with each lock form, and each way of writing with each of both.
+/// Each reason on each engine, and each way of writing with each of both.
 #[test]
 fn definitions_are_refused_whole_by_a_full_log_and_work_when_there_is_room() {
     let ways_of_writing = [Caching::Buffered, Caching::Direct, Caching::DirectSync];
     for (n, why) in [Why::NoCheckpoints, Why::CheckpointsFail, Why::ArchiveFails].into_iter().enumerate() {
-        for (m, locks) in [LockForm::Thin, LockForm::Central, LockForm::Local].into_iter().enumerate() {
-            definitions_on_a_full_log(why, locks, ways_of_writing[(n + m) % 3], (n + m) % 2 == 0);
+        for (m, engine) in Engine::ALL.into_iter().enumerate() {
+            definitions_on_a_full_log(why, engine, ways_of_writing[(n + m) % 3], (n + m) % 2 == 0);
         }
     }
 }

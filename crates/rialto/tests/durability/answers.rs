@@ -5,13 +5,14 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
-use crate::common::quiet;
 use crate::common::quiet::{columns, level, open, row, unique_n};
+use crate::common::{engines, quiet};
 use rialto::io::{FaultKind, FaultyDisk, Random};
 use rialto::row::{Column, ColumnType, Value, WhichIndex};
 use rialto::{
-    Action, Arguments, Database, Durability, Error, Flow, KeyBound, LockForm, Options, Outputs, Procedure,
-    Result, Scan, Table, TableDef, Transaction, TransactionServer, TransactionServerOptions, TxOptions,
+    Action, Arguments, Database, Durability, Engine, Error, Executors, Flow, KeyBound, Options, Outputs,
+    Procedure, Result, Scan, Table, TableDef, Transaction, TransactionServer, TransactionServerOptions,
+    TxOptions,
 };
 
 /// Who looks, and what it has to be told.
@@ -312,8 +313,7 @@ fn a_panic_of_a_call_whose_parts_have_read_what_is_lost_is_never_given() {
     for (keys, durable) in [[1, 2], [1, 7], [7, 1]].into_iter().flat_map(|keys| [(keys, true), (keys, false)])
     {
         let disk = FaultyDisk::new(Random::seed_from_environment());
-        let options =
-            Options { locks: LockForm::Local, executors: 4, executor_threads: 2, ..quiet::options() };
+        let options = Options { engine: Executors::of(4, 2).into(), ..quiet::options() };
         let db = Database::open_on(disk.clone(), options).unwrap();
         let table = db
             .transact(|tx| {
@@ -352,8 +352,7 @@ fn a_panic_of_a_call_whose_parts_have_read_what_is_lost_is_never_given() {
     }
 }
 
-const ENGINES: [(LockForm, usize); 4] =
-    [(LockForm::Thin, 0), (LockForm::Central, 0), (LockForm::Local, 0), (LockForm::Local, 2)];
+const ENGINES: [Engine; 4] = engines::each(4);
 
 /// Table "t", with an index.
 fn define(tx: &mut Transaction) -> Result<()> {
@@ -361,9 +360,9 @@ fn define(tx: &mut Transaction) -> Result<()> {
     tx.create_index("t", "by_n", &["n"], false)
 }
 
-fn database((locks, executor_threads): (LockForm, usize)) -> (Arc<FaultyDisk>, Database) {
+fn database(engine: Engine) -> (Arc<FaultyDisk>, Database) {
     let disk = FaultyDisk::new(Random::seed_from_environment());
-    let options = Options { locks, executor_threads, executors: 4, ..quiet::options() };
+    let options = Options { engine, ..quiet::options() };
     (disk.clone(), Database::open_on(disk, options).unwrap())
 }
 
@@ -438,10 +437,10 @@ fn a_range_without_keys_is_told_when_its_table_is_durable() {
         upper: KeyBound::Excluded(vec![Value::Int4(3)]),
         ..Scan::all()
     };
-    for locks in [LockForm::Thin, LockForm::Central, LockForm::Local] {
+    for engine in Engine::ALL {
         for scan in [&behind_all, &backwards] {
             let disk = FaultyDisk::new(1);
-            let db = Database::open_on(disk.clone(), Options { locks, ..quiet::options() }).unwrap();
+            let db = Database::open_on(disk.clone(), Options { engine, ..quiet::options() }).unwrap();
             let def =
                 TableDef::new("new", vec![Column::new("id", ColumnType::Int4)]).with_primary_key(&["id"]);
             db.transact_with(&level(Durability::Memory), |tx| tx.create_table(&def).map(drop)).unwrap();
@@ -452,7 +451,7 @@ fn a_range_without_keys_is_told_when_its_table_is_durable() {
             disk.crash();
             drop(db);
             let is_there = open(disk.restart()).table("new").is_ok();
-            assert!(told.is_err() || is_there, "{locks:?}, {scan:?}: told of a table that is not there");
+            assert!(told.is_err() || is_there, "{engine}, {scan:?}: told of a table that is not there");
         }
     }
 }

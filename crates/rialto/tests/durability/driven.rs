@@ -10,7 +10,7 @@ use crate::common::in_time;
 use rialto::io::{Disk, FaultyDisk, MemoryDisk};
 use rialto::row::{Column, ColumnType, Value};
 use rialto::{
-    Background, BackupKind, Checkpointing, Database, Durability, Error, LockForm, Options, Table, TableDef,
+    Background, BackupKind, Checkpointing, Database, Durability, Error, Executors, Options, Table, TableDef,
     Transaction, TransactionServer, TransactionServerOptions, TxOptions,
 };
 
@@ -206,9 +206,9 @@ fn threads_that_work_beside_each_other_wait_for_nothing_that_nobody_does() {
 
 #[test]
 fn what_needs_threads_is_refused() {
-    let threads = Options { locks: LockForm::Local, executor_threads: 2, ..options() };
+    let threads = Options { engine: Executors { threads: 2, ..Executors::default() }.into(), ..options() };
     let refused = Database::open_on(MemoryDisk::new(), threads).unwrap_err().to_string();
-    assert!(refused.contains("executor_threads is 2 with background Driven"), "{refused}");
+    assert!(refused.contains("threads is 2 with background Driven"), "{refused}");
     let (db, _) = open(MemoryDisk::new(), options());
     let refused = TransactionServer::start(&db, &TransactionServerOptions::default()).err().unwrap();
     assert!(refused.to_string().contains("Options::background Driven"), "{refused}");

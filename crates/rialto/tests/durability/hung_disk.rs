@@ -10,7 +10,7 @@ use crate::common::quiet::{count, level, numbers, open, options, put, thing, thi
 use rialto::backup::Archive;
 use rialto::io::{Caching, FaultKind, FaultyDisk};
 use rialto::row::{ColumnType, Value, WhichIndex};
-use rialto::{Action, Database, Durability, Error, Flow, LockForm, OpenError, Options, Procedure};
+use rialto::{Action, Database, Durability, Error, Executors, Flow, OpenError, Options, Procedure};
 
 /// Lets go of what hangs also when the test fails: else its threads never end.
 struct LetsGo<'a>(&'a FaultyDisk);
@@ -94,7 +94,7 @@ fn a_commit_whose_log_write_hangs_is_in_nobodys_way() {
 fn executors_go_on_beside_a_log_write_that_hangs() {
     for (log_writes, kind) in ways() {
         let disk = FaultyDisk::new(6);
-        let of_threads = Options { locks: LockForm::Local, executors: 2, executor_threads: 2, ..options() };
+        let of_threads = Options { engine: Executors::of(2, 2).into(), ..options() };
         let db =
             Database::open_on(disk.clone(), Options { log_writes: Some(log_writes), ..of_threads }).unwrap();
         let [low, high] = [0, 1].map(|nth| {

@@ -12,7 +12,7 @@ use rialto::io::{FaultyDisk, Random};
 use rialto::recovery::check;
 use rialto::row::{Column, ColumnType, Value};
 use rialto::{
-    Checkpointing, Database, Durability, Error, LockForm, Logging, OpenError, Options, Result, Scan, TableDef,
+    Checkpointing, Database, Durability, Engine, Error, Logging, OpenError, Options, Result, Scan, TableDef,
 };
 
 use crate::common::quiet;
@@ -447,14 +447,14 @@ fn a_close_amid_commits_keeps_what_was_answered() {
     let (first, seeds) = for_a_while(|seed| {
         let mut random = Random::new(seed);
         let disk = FaultyDisk::new(seed);
-        let locks = LockForm::ALL[random.below(3) as usize];
+        let engine = Engine::ALL[random.below(3) as usize];
         let logging = if random.chance(2, 3) { Logging::None } else { Logging::Value };
-        let about = &format!("RIALTO_SEED={seed}, {logging:?}, {locks:?}");
+        let about = &format!("RIALTO_SEED={seed}, {logging:?}, {engine}");
         let rows = 0..CLIENTS * ALIKE;
         let db = made(&disk);
         rows.clone().try_for_each(|id| put(&db, id, 0)).unwrap();
         db.close().unwrap();
-        let db = Database::open_on(disk.clone(), Options { locks, ..options(logging) }).unwrap();
+        let db = Database::open_on(disk.clone(), Options { engine, ..options(logging) }).unwrap();
         let answered: Vec<i64> = std::thread::scope(|scope| {
             let clients: Vec<_> = (0..CLIENTS)
                 .map(|client| (db.clone(), client, random.fork()))

@@ -6,12 +6,12 @@ use std::sync::atomic::{AtomicI32, Ordering};
 use std::time::Duration;
 
 use crate::common::seeds::{for_a_while, patience};
-use crate::common::{in_time, quiet, until};
+use crate::common::{engines, in_time, quiet, until};
 use rialto::io::{Caching, FaultKind, FaultyDisk, Random};
 use rialto::row::{ColumnType, Value, WhichIndex};
 use rialto::{
-    Action, Database, Durability, Flow, GroupCommitDesign, LockForm, Options, Procedure, Retries, Sent,
-    Table, Transaction,
+    Action, Database, Durability, Engine, Flow, GroupCommitDesign, Options, Procedure, Retries, Sent, Table,
+    Transaction,
 };
 
 /// The rows of the table.
@@ -32,11 +32,9 @@ fn one_of<T: Copy>(random: &mut Random, all: &[T]) -> T {
 }
 
 fn options(random: &mut Random, log_writes: Caching) -> Options {
-    let locks = one_of(random, &[LockForm::Local, LockForm::Local, LockForm::Thin, LockForm::Central]);
+    let executors = engines::of(1 + random.below(4) as usize, random.below(4) as usize);
     Options {
-        locks,
-        executors: 1 + random.below(4) as usize,
-        executor_threads: if locks == LockForm::Local { random.below(4) as usize } else { 0 },
+        engine: one_of(random, &[executors, executors, Engine::thin(), Engine::central()]),
         group_commit: one_of(random, &GroupCommitDesign::ALL).into(),
         log_writes: Some(log_writes),
         memory_flush_interval: Duration::from_micros(100 + random.below(20_000)),
@@ -123,14 +121,12 @@ fn round(seed: u64) -> u64 {
     let mut random = Random::new(seed);
     let (disk, (log_writes, hangs)) = (FaultyDisk::new(seed), one_of(&mut random, &WAYS));
     let options = options(&mut random, log_writes);
-    let Options { locks, executors, executor_threads, ref group_commit, .. } = options;
-    let about = format!(
-        "RIALTO_SEED={seed}, {log_writes:?}, {locks:?}, {executors} executors, {executor_threads} threads, {group_commit}"
-    );
+    let Options { engine, ref group_commit, .. } = options;
+    let about = format!("RIALTO_SEED={seed}, {log_writes:?}, {engine}, {group_commit}");
     let db = Database::open_on(disk.clone(), options).unwrap();
     let table = quiet::numbers(&db);
     procedures().into_iter().for_each(|procedure| db.register(procedure).unwrap());
-    if locks == LockForm::Local && executors > 1 {
+    if db.executors() > 1 {
         let bound = vec![Value::Int4(random.below(ROWS as u64) as i32)];
         db.set_routing("t", WhichIndex::Primary, &[bound]).unwrap();
     }

@@ -16,9 +16,9 @@ use crate::common::in_time;
 use rialto::io::{Caching, MemoryDisk, SimulatedDisk, SystemClock};
 use rialto::row::{Column, ColumnType, Value};
 use rialto::{
-    Action, Checkpointing, Database, Durability, GroupCommitDesign, LockForm, LockPolicy, OpenError, Options,
-    Procedure, Sent, Table, TableDef, Ticket, Transaction, TransactionServer, TransactionServerOptions,
-    TxOptions,
+    Action, Checkpointing, Database, Durability, Executors, GroupCommitDesign, LockPolicy, OpenError,
+    Options, Procedure, Sent, Table, TableDef, Ticket, Transaction, TransactionServer,
+    TransactionServerOptions, TxOptions,
 };
 
 /// Of the longest wait in these tests.
@@ -311,9 +311,7 @@ fn wakers_of_calls_that_panic_or_sleep_cost_no_executor_anything() {
     in_time(LIMIT, || {
         for durability in [Durability::Memory, Durability::Disk] {
             let (disk, db, table) = database(Options {
-                locks: LockForm::Local,
-                executors: 4,
-                executor_threads: 2,
+                engine: Executors::of(4, 2).into(),
                 durability,
                 ..options(GroupCommitDesign::LogServer)
             });
@@ -355,12 +353,8 @@ fn a_waker_that_sleeps_holds_up_no_response_and_no_wait_for_a_call() {
     in_time(LIMIT, || {
         use GroupCommitDesign::{CommitLock, Hiber, LogServer};
         for design in [LogServer, CommitLock, Hiber] {
-            let (disk, db, table) = database(Options {
-                locks: LockForm::Local,
-                executors: 4,
-                executor_threads: 2,
-                ..options(design)
-            });
+            let (disk, db, table) =
+                database(Options { engine: Executors::of(4, 2).into(), ..options(design) });
             let action = Action::exclusive("t", |tx, arguments, _| {
                 let id: i32 = arguments.get(0)?;
                 tx.modify(arguments.table()?, id, |row| row.add_i64(1, 1).map(drop)).map(drop)

@@ -17,6 +17,7 @@ use super::rules::{change_rules, route};
 use super::shapes::with_texts_of;
 use super::tally::{Tally, rounds_until_met};
 use super::{ENGINES, TABLES, many, options};
+use crate::common::engines;
 
 /// Of each text.
 const TEXT_MAX: u64 = 24_000;
@@ -77,7 +78,7 @@ fn round(seed: u64, tally: &mut Tally) {
         any_plans(&mut random).into_iter().map(|plan| with_texts_of(plan, TEXT_MAX, &mut random)).collect();
     let engine = ENGINES[random.below(ENGINES.len() as u64) as usize];
     let of_memory = seed.is_multiple_of(2);
-    let (mut checkpoint, logging) = any_logging(&mut random, engine.1);
+    let (mut checkpoint, logging) = any_logging(&mut random, engines::threads(engine));
     if !of_memory && random.chance(1, 2) {
         checkpoint = Checkpointing::None;
     }

@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use rialto::io::{MemoryDisk, Random};
 use rialto::row::Value;
 use rialto::{
-    Action, Checkpointing, Database, Error, Flow, LockForm, Options, Planning, Result, Sent, TxOptions,
+    Action, Checkpointing, Database, Engine, Error, Flow, Options, Planning, Result, Sent, TxOptions,
 };
 
 use super::databases::{LOG, MEMORY, any_logging, any_plans, contents, is_sound, make, procedures, values};
@@ -23,7 +23,8 @@ use super::rules::{change_rules, route};
 use super::shapes::{with_many, with_texts_of};
 use super::tally::{IN_PARTS, Tally, rounds_until_met};
 use super::waits::Waits;
-use super::{TABLES, at_bounds, many, options};
+use super::{TABLES, at_bounds, many, of_threads, options, planned};
+use crate::common::engines::threads;
 use crate::common::until;
 
 pub const PANIC: &str = "as the plan says";
@@ -44,9 +45,10 @@ enum Tight {
 }
 
 fn any_options(random: &mut Random, tight: Tight) -> Options {
-    let locks = one_of(random, &[LockForm::Local, LockForm::Local, LockForm::Thin, LockForm::Central]);
-    let threads = if locks == LockForm::Local { one_of(random, &[0, 1, 2, 4, 8]) } else { 0 };
-    let (mut checkpoint, logging) = any_logging(random, threads);
+    let executors = of_threads(one_of(random, &[0, 1, 2, 4, 8]));
+    let executors = planned(executors, one_of(random, &[Planning::Parallel, Planning::Adaptive]));
+    let engine = one_of(random, &[executors, executors, Engine::thin(), Engine::central()]);
+    let (mut checkpoint, logging) = any_logging(random, threads(engine));
     if tight == Tight::Log && random.chance(1, 2) {
         checkpoint = Checkpointing::None;
     }
@@ -58,13 +60,12 @@ fn any_options(random: &mut Random, tight: Tight) -> Options {
         checkpoint,
         logging,
         checkpoint_interval: Duration::from_millis(one_of(random, &[1, 50])),
-        planning: one_of(random, &[Planning::Parallel, Planning::Adaptive]),
         write_set_bytes_max: if tight == Tight::WriteSet { 4_000 } else { 1 << 20 },
         transactions_max: one_of(random, &[4, 8, 1_024]),
         packets_max: one_of(random, &[1, 16_384]),
         lock_timeout: Duration::from_millis(one_of(random, &[3, 10_000, 10_000])),
         deadlock_retries_max: one_of(random, &[0, 2, 10]),
-        ..options((locks, threads))
+        ..options(engine)
     }
 }
 
@@ -276,7 +277,7 @@ fn round(seed: u64, tally: &mut Tally) {
     }
     *in_bodies.db.lock() = Some(db.clone());
     let (closes, forgotten) = (random.chance(1, 4), if random.chance(1, 3) { 3 } else { 0 });
-    let waits = !closes && options.locks == LockForm::Local;
+    let waits = !closes && options.engine.is_data_oriented();
     let round = Round {
         db: &db,
         options: &options,

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use rialto::io::{MemoryDisk, Random};
 use rialto::row::Value;
-use rialto::{Database, LockForm, Logging, Options, Planning};
+use rialto::{Database, Engine, Logging, Options, Planning};
 
 use super::databases::{
     LONG_WAIT, any_logging, any_plans, call, make, opens_again, outcome_of, procedures, tables, values,
@@ -15,14 +15,15 @@ use super::operation::{CAUGHT, TOO_LARGE};
 use super::rules::{change_rules, route};
 use super::shapes::{with_a_cancel, with_many};
 use super::tally::{IN_PARTS, Tally, rounds_until_met};
-use super::{ENGINES, Engine, TABLES, many, options};
+use super::{ENGINES, TABLES, many, of_threads, options, planned};
+use crate::common::engines::threads;
 use crate::common::seeds::patience;
 
 /// What a transaction may write, in bytes.
 const WRITE_SET: usize = 10 << 10;
 
 /// Engines whose plans follow how often actions abort.
-const PLANNERS: [Engine; 2] = [(LockForm::Local, 2), (LockForm::Local, 4)];
+const PLANNERS: [Engine; 2] = [of_threads(2), of_threads(4)];
 
 /// Calls the first three until the engine runs a phase of each of them serially, and empties the tables.
 fn learn(db: &Database, random: &mut Random, context: &str) {
@@ -67,7 +68,7 @@ impl Each {
         random: &mut Random,
     ) -> Each {
         // Plans are learned from calls that are not logged as such: those would run where they are called.
-        let threads = if planning == Planning::Adaptive { usize::MAX } else { engine.1 };
+        let threads = if planning == Planning::Adaptive { usize::MAX } else { threads(engine) };
         let (checkpoint, logging) = any_logging(random, threads);
         let logging =
             if threads == usize::MAX && logging == Logging::Transaction { Logging::Value } else { logging };
@@ -77,14 +78,13 @@ impl Each {
             lock_timeout: LONG_WAIT,
             log_wait_max: LONG_WAIT,
             logging,
-            planning,
             write_set_bytes_max: WRITE_SET,
             recovery_threads: 1 + random.below(4) as usize,
-            ..options(engine)
+            ..options(planned(engine, planning))
         };
         let disk = MemoryDisk::new();
         let db = make(disk.clone(), &mut options, rows, procedures(plans, |_, plan| plan.flow()));
-        let about = format!("RIALTO_SEED={seed}, {engine:?}, {planning:?}, {logging:?}, {checkpoint:?}");
+        let about = format!("RIALTO_SEED={seed}, {engine}, {planning:?}, {logging:?}, {checkpoint:?}");
         if planning == Planning::Adaptive {
             learn(&db, random, &about);
         }

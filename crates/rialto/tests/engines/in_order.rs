@@ -7,7 +7,7 @@ use std::time::Duration;
 use rialto::io::{MemoryDisk, Random};
 use rialto::row::Value;
 use rialto::{
-    Database, Durability, Flow, GroupCommitDesign, GroupCommitOptions, LockForm, Lsn, Options, Planning,
+    Database, Durability, Engine, Flow, GroupCommitDesign, GroupCommitOptions, Lsn, Options, Planning,
     Result, Sent, TxOptions,
 };
 
@@ -19,7 +19,8 @@ use super::model::{Bounds, Model, Outcome};
 use super::rules::{change_rules, route};
 use super::shapes::with_many;
 use super::tally::{IN_PARTS, Tally, rounds_until_met};
-use super::{TABLES, many, options};
+use super::{TABLES, many, of_threads, options, planned};
+use crate::common::engines;
 
 const CLIENTS: usize = 3;
 /// Calls of a client that are on their way at the same time, and how often it sends so many.
@@ -41,15 +42,16 @@ struct Committed {
 fn any_options(random: &mut Random) -> Options {
     let threads = [2, 3, 4, 4, 8][random.below(5) as usize];
     let engine = match random.below(8) {
-        0 => (LockForm::ALL[random.below(3) as usize], 0),
-        _ => (LockForm::Local, threads),
+        0 => [Engine::thin(), Engine::central(), of_threads(0)][random.below(3) as usize],
+        _ => of_threads(threads),
     };
-    let (checkpoint, logging) = any_logging(random, engine.1);
+    let planning = if random.chance(1, 4) { Planning::Adaptive } else { Planning::Parallel };
+    let engine = planned(engine, planning);
+    let (checkpoint, logging) = any_logging(random, engines::threads(engine));
     Options {
         checkpoint,
         logging,
         checkpoint_interval: Duration::from_millis(20),
-        planning: if random.chance(1, 4) { Planning::Adaptive } else { Planning::Parallel },
         durability: if random.chance(1, 2) { Durability::Disk } else { Durability::Memory },
         // Of few packets most are of commits that have their place, and linger.
         transactions_max: [4, 4, 4, 8][random.below(4) as usize],
@@ -116,7 +118,7 @@ fn round(seed: u64, tally: &mut Tally) {
     db.transact(define_marks).unwrap();
     route(&db).unwrap();
     if rows > 0 {
-        many::scan_escalates(&db, options.locks, about);
+        many::scan_escalates(&db, options.engine, about);
         tally.note("with scans that escalate");
     }
     let (numbers, over, changes) = (AtomicI32::new(0), AtomicBool::new(false), random.chance(1, 4));

@@ -25,38 +25,45 @@ mod tally;
 mod views;
 mod waits;
 
-use rialto::{Checkpointing, Durability, LockForm, Options, Planning};
+use rialto::{Checkpointing, Durability, Engine, Executors, Options, Planning};
 
 const TABLES: [&str; 2] = ["one", "two"];
 /// What a call leaves behind when it commits, in its own row: so each takes a place of its own.
 const MARKS: &str = "marks";
 
-/// The form of locks, and how many threads own executors.
-type Engine = (LockForm, usize);
-
 const ENGINES: [Engine; 7] = [
-    (LockForm::Thin, 0),
-    (LockForm::Central, 0),
-    (LockForm::Local, 0),
-    (LockForm::Local, 1),
-    (LockForm::Local, 2),
-    (LockForm::Local, 4),
-    (LockForm::Local, 8),
+    Engine::thin(),
+    Engine::central(),
+    of_threads(0),
+    of_threads(1),
+    of_threads(2),
+    of_threads(4),
+    of_threads(8),
 ];
 
-fn options((locks, executor_threads): Engine) -> Options {
+/// Eight executors on so many threads, or in place; there may be more of both.
+const fn of_threads(threads: usize) -> Engine {
+    Engine::DataOriented(Executors {
+        count_max: 16,
+        threads_max: if threads > 0 { 8 } else { 0 },
+        // Where an action that aborts often runs first, another error is told of several.
+        planning: Planning::Parallel,
+        ..Executors::of(8, threads)
+    })
+}
+
+/// The same with plans as they are made so.
+fn planned(engine: Engine, planning: Planning) -> Engine {
+    engine.executors().map_or(engine, |executors| Executors { planning, ..executors }.into())
+}
+
+fn options(engine: Engine) -> Options {
     Options {
         memory_bytes: databases::MEMORY,
         checkpoint: Checkpointing::None,
         durability: Durability::Memory,
         deadlock_retries_max: 100_000,
-        locks,
-        executors: 8,
-        executors_max: 16,
-        executor_threads,
-        executor_threads_max: if executor_threads > 0 { 8 } else { 0 },
-        // Where an action that aborts often runs first, another error is told of several.
-        planning: Planning::Parallel,
+        engine,
         ..Options::default()
     }
 }

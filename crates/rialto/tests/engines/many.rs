@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 
 use rialto::row::{Column, ColumnType, Value, WhichIndex};
-use rialto::{Action, Database, Fields, LockForm, Result, Scan, ScanMode, Table, TableDef, Transaction};
+use rialto::{Action, Database, Engine, Fields, Result, Scan, ScanMode, Table, TableDef, Transaction};
 
 use super::generate::closure;
 
@@ -107,7 +107,7 @@ pub fn adds_up_twice(tx: &mut Transaction, mode: ScanMode, about: &str) -> Resul
 }
 
 /// A scan of all rows, while nothing else uses them, locks no more of them one by one than it escalates with.
-pub fn scan_escalates(db: &Database, locks: LockForm, about: &str) {
+pub fn scan_escalates(db: &Database, engine: Engine, about: &str) {
     let table = db.table(NAME).unwrap();
     let locked = |db: &Database| {
         let locks = db.metrics().locks;
@@ -119,7 +119,7 @@ pub fn scan_escalates(db: &Database, locks: LockForm, about: &str) {
     let locked = locked(db) - before;
     // Some rows more: the scan asks between two leaves of the index, and there are locks on intervals and tables.
     let possible = ESCALATES_AT..ROWS as u64;
-    assert!(possible.contains(&locked), "{about}, {locks:?}: the scan has taken {locked} locks");
+    assert!(possible.contains(&locked), "{about}, {engine}: the scan has taken {locked} locks");
 }
 
 fn add_to(row: &mut Fields<'_>) -> Result<()> {

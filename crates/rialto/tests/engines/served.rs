@@ -12,14 +12,14 @@ use rialto::engine::servers::Response;
 use rialto::io::{MemoryDisk, Random};
 use rialto::row::{Column, ColumnType, Value};
 use rialto::{
-    Action, Checkpointing, Database, Durability, Error, Flow, LockForm, MessageServer, Options, Procedure,
+    Action, Checkpointing, Database, Durability, Engine, Error, Flow, MessageServer, Options, Procedure,
     Scan, Table, TableDef, TransactionServer, TransactionServerOptions,
 };
 
 use super::beside::{PANIC, keep_quiet};
 use super::databases::is_sound;
-use super::options;
 use super::tally::{Tally, rounds_until_met};
+use super::{of_threads, options};
 
 const ROWS: i32 = 8;
 const PANICS: i32 = 1;
@@ -152,16 +152,16 @@ impl Client<'_> {
 
 fn life(seed: u64, tally: &mut Tally) {
     let mut random = Random::new(seed);
-    let locks = LockForm::ALL[random.below(3) as usize];
-    let threads = if locks == LockForm::Local { [0, 2][random.below(2) as usize] } else { 0 };
+    let executors = of_threads([0, 2][random.below(2) as usize]);
+    let engine = [Engine::thin(), Engine::central(), executors][random.below(3) as usize];
     let options = Options {
         transactions_max: 12,
         durability: [Durability::Memory, Durability::Disk][random.below(2) as usize],
         checkpoint: Checkpointing::ALL[random.below(5) as usize],
         checkpoint_interval: Duration::from_millis(10),
-        ..options((locks, threads))
+        ..options(engine)
     };
-    let about = format!("RIALTO_SEED={seed}, {locks:?}, {threads} threads, {:?}", options.checkpoint);
+    let about = format!("RIALTO_SEED={seed}, {engine}, {:?}", options.checkpoint);
     let disk = MemoryDisk::new();
     let (db, table) = database(options.clone(), disk.clone());
     let queue = 1 + random.below(4) as usize;

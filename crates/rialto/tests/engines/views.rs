@@ -9,11 +9,11 @@ use std::time::{Duration, Instant};
 use rialto::io::MemoryDisk;
 use rialto::row::{Column, ColumnType, Value, WhichIndex};
 use rialto::{
-    Action, Arguments, Canceller, Database, Durability, Error, Flow, LockForm, Options, Outputs, Plan,
+    Action, Arguments, Canceller, Database, Durability, Engine, Error, Flow, Options, Outputs, Plan,
     Planning, Procedure, Result, Savepoint, Scan, ScanMode, TableDef, Transaction, TxOptions,
 };
 
-use super::{ENGINES, Engine, options};
+use super::{ENGINES, of_threads, options, planned};
 use crate::common::in_time;
 
 /// Keys below it are another thread's than those from it on, where there are two.
@@ -155,7 +155,7 @@ fn a_unique_key_of_an_earlier_phase_is_given_and_one_freed_there_is_free() {
 #[test]
 fn a_phase_whose_parts_meet_is_run_whole_for_a_while() {
     static RUNS: AtomicU32 = AtomicU32::new(0);
-    let db = database((LockForm::Local, 2));
+    let db = database(of_threads(2));
     insert(&db, &[(1, 7), (101, 8)]);
     let set = |at: usize, u: i32| {
         on(at, move |tx, arguments, id| {
@@ -301,10 +301,7 @@ fn a_canceller_from_any_action_cancels_the_transaction() {
 #[test]
 fn a_cancel_ends_the_waits_of_all_parts() {
     for waiting in [0, 1] {
-        let db = database_with(Options {
-            lock_timeout: Duration::from_secs(600),
-            ..options((LockForm::Local, 2))
-        });
+        let db = database_with(Options { lock_timeout: Duration::from_secs(600), ..options(of_threads(2)) });
         insert(&db, &[(1, 1), (101, 2)]);
         let table = db.table("t").unwrap();
         let canceller = Arc::new(Mutex::new(None::<Canceller>));
@@ -420,7 +417,7 @@ fn a_closure_among_other_actions_has_its_turn() {
 #[test]
 fn calls_that_are_let_in_are_run() {
     const PARTS: usize = 4;
-    let db = database_with(Options { transactions_max: 8, ..options((LockForm::Local, PARTS)) });
+    let db = database_with(Options { transactions_max: 8, ..options(of_threads(PARTS)) });
     let bounds: Vec<_> = (1..PARTS as i32).map(|part| vec![Value::Int4(1_000 * part)]).collect();
     db.set_executors(PARTS..=PARTS).unwrap();
     db.set_routing("t", WhichIndex::Primary, &bounds).unwrap();
@@ -557,7 +554,7 @@ fn a_part_depends_on_what_earlier_phases_have_read() {
 
 /// A database in which one thread runs the phase of `p`, its second action first, since that has aborted often.
 fn second_first(first: Action, second: Action, rows: &[(i32, i32)]) -> Database {
-    let db = database_with(Options { planning: Planning::Adaptive, ..options((LockForm::Local, 2)) });
+    let db = database_with(options(planned(of_threads(2), Planning::Adaptive)));
     insert(&db, rows);
     let flow = Flow::new().phase([first, second]);
     db.register(Procedure::new("p", [ColumnType::Int4; 3], flow)).unwrap();

@@ -10,7 +10,7 @@ use crate::common::{in_time, until};
 use rialto::io::MemoryDisk;
 use rialto::row::{Column, ColumnType, Value};
 use rialto::{
-    Action, Arguments, Checkpointing, Database, Durability, Error, Flow, LockForm, LockPolicy, Options,
+    Action, Arguments, Checkpointing, Database, Durability, Error, Executors, Flow, LockPolicy, Options,
     Outputs, Planning, Procedure, Scan, TableDef, Transaction, TxOptions,
 };
 
@@ -29,10 +29,7 @@ fn open(threads: usize, lock_timeout: Duration) -> Database {
         memory_bytes: 64 << 20,
         checkpoint: Checkpointing::None,
         durability: Durability::Memory,
-        locks: LockForm::Local,
-        executors: 2,
-        executor_threads: threads,
-        planning: Planning::Parallel,
+        engine: Executors { planning: Planning::Parallel, ..Executors::of(2, threads) }.into(),
         lock_timeout,
         procedures: vec![
             Procedure::new("add", [ColumnType::Int4], add(0)),

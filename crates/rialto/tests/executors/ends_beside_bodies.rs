@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use rialto::io::{Caching, FaultKind, FaultyDisk, MemoryDisk};
 use rialto::row::{Column, ColumnType, Value, WhichIndex};
 use rialto::{
-    Action, Checkpointing, Database, Durability, Flow, LockForm, Options, Procedure, Sent, TableDef,
+    Action, Checkpointing, Database, Durability, Executors, Flow, Options, Procedure, Sent, TableDef,
     TxOptions,
 };
 
@@ -21,9 +21,7 @@ fn open() -> Database {
         memory_bytes: 64 << 20,
         checkpoint: Checkpointing::None,
         durability: Durability::Memory,
-        locks: LockForm::Local,
-        executors: 6,
-        executor_threads: 3,
+        engine: Executors::of(6, 3).into(),
         lock_timeout: 10 * PATIENCE,
         ..Options::default()
     };
@@ -188,8 +186,7 @@ fn a_commit_that_could_not_release_at_once_does_so_beside_its_wait_for_the_disk(
         memory_bytes: 64 << 20,
         checkpoint: Checkpointing::None,
         durability: Durability::Memory,
-        locks: LockForm::Local,
-        executors: 8,
+        engine: Executors::of(8, 0).into(),
         log_writes: Some(Caching::Buffered),
         memory_flush_interval: Duration::from_secs(3600),
         ..Options::default()

@@ -12,13 +12,13 @@ use crate::common::in_time;
 use rialto::io::{MemoryDisk, Random};
 use rialto::row::{ColumnType, Value, WhichIndex};
 use rialto::{
-    Action, Arguments, Checkpointing, Database, Durability, Error, Flow, LockForm, Options, Outputs, Plan,
-    Planning, Procedure, Result, Scan, Sent, Transaction, TxOptions,
+    Action, Arguments, Checkpointing, Database, Durability, Engine, Error, Executors, Flow, Options, Outputs,
+    Plan, Planning, Procedure, Result, Scan, Sent, Transaction, TxOptions,
 };
 
 mod plans;
 
-fn options(locks: LockForm, executor_threads: usize) -> Options {
+fn options(engine: impl Into<Engine>) -> Options {
     Options {
         memory_bytes: 64 << 20,
         checkpoint: Checkpointing::None,
@@ -26,9 +26,7 @@ fn options(locks: LockForm, executor_threads: usize) -> Options {
         deadlock_retries_max: 100_000,
         // Calls wait for handles that a test holds while threads and executors come and go.
         lock_timeout: Duration::from_secs(120),
-        locks,
-        executors: 5,
-        executor_threads,
+        engine: engine.into(),
         ..Options::default()
     }
 }
@@ -61,29 +59,24 @@ fn contents(db: &Database) -> Vec<(i32, i32, i64)> {
 fn every_engine_comes_to_the_same() {
     let seed = Random::seed_from_environment();
     println!("RIALTO_SEED={seed}");
-    let engines = [
-        (LockForm::Thin, 0),
-        (LockForm::Central, 0),
-        (LockForm::Local, 0),
-        (LockForm::Local, 1),
-        (LockForm::Local, 3),
-    ];
+    let more = |threads| Executors {
+        count_max: 6,
+        threads_max: if threads > 0 { 4 } else { 0 },
+        ..Executors::of(5, threads)
+    };
+    let engines = [Engine::thin(), Engine::central(), more(0).into(), more(1).into(), more(3).into()];
     let (began, time) = (Instant::now(), Random::test_time_from_environment());
     let (mut random, mut calls) = (Random::new(seed), 0);
     while calls == 0 || began.elapsed() < time {
         let inputs: Vec<_> = (0..60).map(|version| any_call(&mut random, version)).collect();
-        let outcomes = engines.map(|(locks, threads)| {
-            let db = database(Options {
-                executors_max: 6,
-                executor_threads_max: if threads > 0 { 4 } else { 0 },
-                ..options(locks, threads)
-            });
+        let outcomes = engines.map(|engine| {
+            let db = database(options(engine));
             let mut resized = Random::new(seed);
             let mut call = |arguments: &Vec<Value>| {
-                if locks == LockForm::Local && resized.chance(1, 8) {
+                if engine.is_data_oriented() && resized.chance(1, 8) {
                     let executors = 1 + resized.below(6) as usize;
                     db.set_executors(executors..=executors).unwrap();
-                    if threads > 0 {
+                    if db.executor_threads() > 0 {
                         let threads = 1 + resized.below(4) as usize;
                         db.set_executor_threads(threads..=threads).unwrap();
                     }
@@ -149,7 +142,7 @@ fn actions_of_one_phase_run_at_the_same_time_on_threads_of_their_own() {
         outputs.push(ME as i32);
         Ok(())
     }
-    let db = database(options(LockForm::Local, 2));
+    let db = database(options(Executors::of(5, 2)));
     pair(&db, "meet", [meet::<0>, meet::<1>]);
     // The first and the last dataset are those of the two threads.
     assert_eq!(db.call("meet", &ints([1, i32::MAX])), Ok(ints([0, 1]).to_vec()));
@@ -157,7 +150,7 @@ fn actions_of_one_phase_run_at_the_same_time_on_threads_of_their_own() {
 
 #[test]
 fn a_body_that_panics_ends_its_transaction_and_nobody_else() {
-    let db = database(options(LockForm::Local, 3));
+    let db = database(options(Executors::of(5, 3)));
     pair(&db, "fine", [put::<0>, put::<1>]);
     pair(&db, "first", [|_, _, _| panic!("the first body"), put::<1>]);
     pair(&db, "second", [put::<0>, |_, _, _| panic!("the second body")]);
@@ -189,7 +182,7 @@ impl Drop for PanicsWhenDropped {
 #[test]
 fn of_two_panics_the_first_in_the_flow_is_told_whatever_the_other_carries() {
     in_time(Duration::from_secs(60), || {
-        let db = database(options(LockForm::Local, 3));
+        let db = database(options(Executors::of(5, 3)));
         let bodies: [Body; 2] = [
             |_, _, _| {
                 BOTH_RUN.wait();
@@ -210,7 +203,7 @@ fn of_two_panics_the_first_in_the_flow_is_told_whatever_the_other_carries() {
 
 #[test]
 fn a_body_that_fails_keeps_nothing_and_the_first_in_the_flow_tells() {
-    let db = database(options(LockForm::Local, 3));
+    let db = database(options(Executors::of(5, 3)));
     pair(
         &db,
         "fails",
@@ -233,7 +226,7 @@ fn a_body_that_fails_keeps_nothing_and_the_first_in_the_flow_tells() {
 /// Deadlocks between parts of transactions: two phases visit the same two keys in either order.
 #[test]
 fn cycles_through_parts_of_phases_are_broken_and_run_again() {
-    let db = database(options(LockForm::Local, 2));
+    let db = database(options(Executors::of(5, 2)));
     pair(&db, "fine", [put::<0>, put::<1>]);
     db.call("fine", &ints([1, 12])).unwrap();
     db.call("fine", &ints([2, 13])).unwrap();
@@ -268,7 +261,7 @@ fn cycles_through_parts_of_phases_are_broken_and_run_again() {
 fn hundreds_of_calls_that_meet_in_opposite_orders_go_on() {
     // Three hundred wait for two rows: on a slow machine the last of them for long.
     let lock_timeout = Duration::from_secs(120);
-    let db = database(Options { transactions_max: 1_000, lock_timeout, ..options(LockForm::Local, 2) });
+    let db = database(Options { transactions_max: 1_000, lock_timeout, ..options(Executors::of(5, 2)) });
     route(&db, &[1]);
     let things = db.table("things").unwrap();
     let row = |id| [Value::Int4(id), Value::Int4(0), Value::Int8(0)];
@@ -301,7 +294,7 @@ fn hundreds_of_calls_that_meet_in_opposite_orders_go_on() {
 /// More callers than calls are let in, on fewer contexts than parts ask for: all have their turn.
 #[test]
 fn callers_wait_for_room_and_all_have_their_turn() {
-    let db = database(Options { transactions_max: 6, ..options(LockForm::Local, 2) });
+    let db = database(Options { transactions_max: 6, ..options(Executors::of(5, 2)) });
     const CALLERS: i32 = 40;
     let calls = Arc::new(AtomicU64::new(0));
     std::thread::scope(|scope| {
@@ -326,7 +319,7 @@ fn callers_wait_for_room_and_all_have_their_turn() {
 #[test]
 fn a_client_that_goes_away_holds_nobody_up() {
     for threads in [0, 2] {
-        let db = database(options(LockForm::Local, threads));
+        let db = database(options(Executors::of(5, threads)));
         pair(&db, "fine", [put::<0>, put::<1>]);
         let table = db.table("things").unwrap();
         let mut handle = db.begin().unwrap();
@@ -357,7 +350,7 @@ fn until(flag: &AtomicBool) -> Result<()> {
 
 #[test]
 fn a_close_waits_for_nobody_who_waits_for_a_lock() {
-    let db = database(options(LockForm::Local, 2));
+    let db = database(options(Executors::of(5, 2)));
     pair(&db, "fine", [put::<0>, put::<1>]);
     let table = db.table("things").unwrap();
     let mut handle = db.begin().unwrap();
@@ -383,7 +376,7 @@ fn metrics_wait_for_no_body() {
         IS_IN.store(true, Ordering::SeqCst);
         until(&GO_ON)
     }
-    let db = database(options(LockForm::Local, 0));
+    let db = database(options(Executors::of(5, 0)));
     pair(&db, "fine", [put::<0>, put::<1>]);
     pair(&db, "slow", [slow, put::<1>]);
     let requests = |db: &Database| db.metrics().executor_requests.iter().sum::<u64>();
@@ -407,7 +400,7 @@ fn metrics_wait_for_no_body() {
 #[test]
 fn a_body_may_ask_who_waits() {
     static DATABASE: OnceLock<Database> = OnceLock::new();
-    let db = DATABASE.get_or_init(|| database(options(LockForm::Local, 0)));
+    let db = DATABASE.get_or_init(|| database(options(Executors::of(5, 0))));
     pair(db, "fine", [put::<0>, put::<1>]);
     pair(
         db,
@@ -439,24 +432,17 @@ fn a_body_may_ask_who_waits() {
 }
 
 #[test]
-fn a_call_inside_of_a_body_is_refused_and_so_are_threads_without_executors() {
-    let db = database(options(LockForm::Local, 2));
+fn a_call_inside_of_a_body_is_refused() {
+    let db = database(options(Executors::of(5, 2)));
     pair(&db, "fine", [put::<0>, put::<1>]);
     let nested = db.transact(|_| db.call("fine", &ints([1, 12])).map(drop));
     assert_eq!(nested, Err(Error::Nested));
-    for (options, named) in [
-        (options(LockForm::Thin, 2), "locks Local"),
-        (options(LockForm::Local, 257), "executor_threads is 257"),
-    ] {
-        let error = Database::open_on(MemoryDisk::new(), options).unwrap_err().to_string();
-        assert!(error.contains(named), "{error}");
-    }
 }
 
 /// Calls that wait for a lock, on threads that are retired meanwhile, and calls behind them: each has its outcome, once.
 #[test]
 fn threads_come_and_go_under_calls_that_wait_and_nobody_is_lost() {
-    let db = database(Options { executor_threads_max: 5, executors_max: 9, ..options(LockForm::Local, 4) });
+    let db = database(options(Executors { threads_max: 5, count_max: 9, ..Executors::of(5, 4) }));
     pair(&db, "fine", [put::<0>, put::<1>]);
     let add = |at: usize| {
         let add = move |tx: &mut Transaction, arguments: &Arguments<'_>, _: &mut Outputs| {
@@ -525,7 +511,7 @@ fn threads_come_and_go_under_calls_that_wait_and_nobody_is_lost() {
 /// By itself, between bounds: threads and executors come with load. They go when it is gone.
 #[test]
 fn numbers_follow_the_load_between_their_bounds() {
-    let db = database(Options { executor_threads_max: 2, ..options(LockForm::Local, 1) });
+    let db = database(options(Executors { threads_max: 2, ..Executors::of(5, 1) }));
     assert_eq!((db.executors(), db.executor_threads()), (5, 1));
     let stop = AtomicBool::new(false);
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
@@ -559,28 +545,30 @@ fn numbers_follow_the_load_between_their_bounds() {
 
 #[test]
 fn numbers_out_of_bounds_are_refused_by_name() {
-    let db = database(Options { executor_threads_max: 4, ..options(LockForm::Local, 2) });
-    let in_place = database(options(LockForm::Local, 0));
-    let thin = database(options(LockForm::Thin, 0));
+    let db = database(options(Executors { threads_max: 4, ..Executors::of(5, 2) }));
+    let in_place = database(options(Executors::of(5, 0)));
+    let thin = database(options(Engine::thin()));
     #[allow(clippy::reversed_empty_ranges, reason = "it is what is refused")]
     let refused = [
-        (db.set_executor_threads(1..=5), "1 to 4 (Options::executor_threads_max)"),
+        (db.set_executor_threads(1..=5), "1 to 4 (Executors::threads_max)"),
         (db.set_executor_threads(0..=2), "0 to 2 threads"),
         (db.set_executor_threads(3..=2), "3 to 2 threads"),
-        (db.set_executors(1..=6), "1 to 5 (Options::executors_max)"),
-        (in_place.set_executor_threads(1..=1), "Options::executor_threads"),
-        (thin.set_executors(1..=1), "locks Local"),
+        (db.set_executors(1..=6), "1 to 5 (Executors::count_max)"),
+        (in_place.set_executor_threads(1..=1), "Executors::threads"),
+        (thin.set_executors(1..=1), "engine DataOriented"),
     ];
     for (refused, named) in refused {
         let error = refused.unwrap_err().to_string();
         assert!(error.contains(named), "{error}");
     }
     assert_eq!((db.executor_threads(), thin.executors(), in_place.executor_threads()), (2, 0, 0));
-    for (options, named) in [
-        (Options { executors_max: 4, ..options(LockForm::Local, 0) }, "executors_max is 4 with executors 5"),
-        (Options { executor_threads_max: 4, ..options(LockForm::Local, 0) }, "without executor_threads"),
+    let executors = Executors::of(5, 0);
+    for (executors, named) in [
+        (Executors { count_max: 4, ..executors }, "count_max is 4 with count 5"),
+        (Executors { threads_max: 4, ..executors }, "threads_max is 4 without threads"),
+        (Executors { threads: 257, ..executors }, "threads is 257"),
     ] {
-        let error = Database::open_on(MemoryDisk::new(), options).unwrap_err().to_string();
+        let error = Database::open_on(MemoryDisk::new(), options(executors)).unwrap_err().to_string();
         assert!(error.contains(named), "{error}");
     }
     db.clone().close().unwrap();

@@ -1,4 +1,4 @@
-//! Calls that fly from thread to thread (`Options::executor_threads`) beside changes of what tables are: parts of a phase, each
+//! Calls that fly from thread to thread (`Executors::threads`) beside changes of what tables are: parts of a phase, each
 //! with a context of its own, are one transaction with the others until it ends.
 
 use std::collections::BTreeMap;
@@ -12,7 +12,7 @@ use crate::common::{in_time, until};
 use rialto::io::MemoryDisk;
 use rialto::row::{Column, ColumnType, Value, WhichIndex};
 use rialto::{
-    Action, Arguments, Checkpointing, Database, Durability, Error, Flow, LockForm, LockPolicy, Options,
+    Action, Arguments, Checkpointing, Database, Durability, Error, Executors, Flow, LockPolicy, Options,
     Outputs, Procedure, Result, Scan, Table, TableDef, Transaction, TxOptions,
 };
 
@@ -28,9 +28,7 @@ fn database(threads: usize) -> Database {
         checkpoint: Checkpointing::None,
         durability: Durability::Memory,
         deadlock_retries_max: 100_000,
-        locks: LockForm::Local,
-        executors: KEYS.len(),
-        executor_threads: threads,
+        engine: Executors::of(KEYS.len(), threads).into(),
         ..Options::default()
     };
     let db = Database::open_on(MemoryDisk::new(), options).unwrap();
@@ -234,9 +232,7 @@ fn of_unique_numbers() -> (Database, Table) {
         memory_bytes: 64 << 20,
         checkpoint: Checkpointing::None,
         durability: Durability::Memory,
-        locks: LockForm::Local,
-        executors: KEYS.len(),
-        executor_threads: 2,
+        engine: Executors::of(KEYS.len(), 2).into(),
         lock_timeout: 4 * LIMIT,
         ..Options::default()
     };

@@ -8,7 +8,7 @@ use crate::common::{in_time, until};
 use rialto::io::MemoryDisk;
 use rialto::row::{Column, ColumnType, Value, WhichIndex};
 use rialto::{
-    Action, Checkpointing, Database, Durability, Flow, LockForm, Options, Procedure, ScanMode, Table,
+    Action, Checkpointing, Database, Durability, Executors, Flow, Options, Procedure, ScanMode, Table,
     TableDef,
 };
 
@@ -22,9 +22,7 @@ fn database(threads: usize, options: Options) -> (Database, Table) {
         memory_bytes: 64 << 20,
         checkpoint: Checkpointing::None,
         durability: Durability::Memory,
-        locks: LockForm::Local,
-        executors: threads,
-        executor_threads: threads,
+        engine: Executors::of(threads, threads).into(),
         lock_timeout: 4 * LIMIT,
         log_wait_max: 4 * LIMIT,
         ..options

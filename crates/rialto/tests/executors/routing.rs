@@ -8,21 +8,16 @@ use std::time::{Duration, Instant};
 use rialto::io::MemoryDisk;
 use rialto::row::{Column, ColumnType, Value, WhichIndex};
 use rialto::{
-    Action, Database, Error, Flow, LockForm, LockPolicy, Options, Procedure, Scan, Table, TableDef,
+    Action, Database, Error, Executors, Flow, LockPolicy, Options, Procedure, Scan, Table, TableDef,
 };
 
 fn database() -> Database {
     database_of(0)
 }
 
-fn database_of(executor_threads: usize) -> Database {
-    let options = Options {
-        memory_bytes: 256 << 20,
-        locks: LockForm::Local,
-        executors: 8,
-        executor_threads,
-        ..Options::default()
-    };
+fn database_of(threads: usize) -> Database {
+    let options =
+        Options { memory_bytes: 256 << 20, engine: Executors::of(8, threads).into(), ..Options::default() };
     Database::open_on(MemoryDisk::new(), options).unwrap()
 }
 
@@ -143,8 +138,8 @@ fn an_actions_identifier_is_what_is_locked() {
 /// A transfer within a warehouse is two actions of one phase, in whatever order: no two of them deadlock.
 #[test]
 fn flows_of_one_phase_do_not_deadlock() {
-    for executor_threads in [0, 2, 3] {
-        let db = database_of(executor_threads);
+    for threads in [0, 2, 3] {
+        let db = database_of(threads);
         let table = stock(&db);
         fill(&db, &table, 4, 5);
         let add = |by: i32, warehouse: usize, item: usize| {
@@ -180,7 +175,7 @@ fn flows_of_one_phase_do_not_deadlock() {
                 std::thread::sleep(Duration::from_micros(200));
             }
         });
-        assert_eq!(db.metrics().locks.deadlocks, 0, "{executor_threads} threads");
+        assert_eq!(db.metrics().locks.deadlocks, 0, "{threads} threads");
         let mut sum = 0;
         db.transact(|tx| {
             sum = 0;
@@ -266,8 +261,8 @@ fn the_resource_manager_follows_a_table_that_grows() {
 /// Calls that only read a table come to have it at one executor together, and no longer when it is written.
 #[test]
 fn what_is_only_read_is_at_one_executor_until_it_is_written() {
-    for executor_threads in [0, 2] {
-        what_is_only_read(&database_of(executor_threads));
+    for threads in [0, 2] {
+        what_is_only_read(&database_of(threads));
     }
 }
 
@@ -389,7 +384,7 @@ fn a_routing_rule_that_makes_no_sense_is_refused_by_name() {
     let thin = Database::open_on(MemoryDisk::new(), Options { memory_bytes: 64 << 20, ..Options::default() })
         .unwrap();
     let error = thin.set_routing("stock", WhichIndex::Primary, &[]).unwrap_err().to_string();
-    assert!(error.contains("Options::locks"), "{error}");
+    assert!(error.contains("Options::engine"), "{error}");
 }
 
 /// It may have executors in its hands, for which a change of rules or numbers would wait.

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use rialto::io::MemoryDisk;
 use rialto::row::{Column, ColumnType, Value, WhichIndex};
 use rialto::{
-    Action, Checkpointing, Database, Durability, Error, Flow, KeyBound, LockForm, Options, Procedure, Result,
-    Scan, Table, TableDef, Transaction, TxOptions,
+    Action, Checkpointing, Database, Durability, Error, Executors, Flow, KeyBound, Options, Procedure,
+    Result, Scan, Table, TableDef, Transaction, TxOptions,
 };
 
 /// Within so long all that does not need the body's lock table has to have happened.
@@ -22,8 +22,7 @@ fn options(lock_timeout: Duration) -> Options {
         memory_bytes: 64 << 20,
         checkpoint: Checkpointing::None,
         durability: Durability::Memory,
-        locks: LockForm::Local,
-        executors: 8,
+        engine: Executors::of(8, 0).into(),
         lock_timeout,
         ..Options::default()
     }
@@ -366,7 +365,7 @@ fn a_close_waits_for_no_change_of_rules() {
 /// table, and their locks go with the transaction.
 #[test]
 fn parts_that_hold_locks_beside_the_body_meet_and_commit() {
-    let options = Options { executors: 3, executor_threads: 3, ..options(10 * PATIENCE) };
+    let options = Options { engine: Executors::of(3, 3).into(), ..options(10 * PATIENCE) };
     let db = Database::open_on(MemoryDisk::new(), options).unwrap();
     let tables = [make(&db, "t", &[]), make(&db, "u", &[-100]), make(&db, "s", &[-100, -50])];
     for name in ["t", "u"] {

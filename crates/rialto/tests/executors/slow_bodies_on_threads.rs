@@ -9,7 +9,7 @@ use crate::common::hooked;
 use rialto::io::MemoryDisk;
 use rialto::row::{Column, ColumnType, Value, WhichIndex};
 use rialto::{
-    Action, Checkpointing, Database, Durability, Flow, LockForm, Options, Procedure, Sent, TableDef,
+    Action, Checkpointing, Database, Durability, Executors, Flow, Options, Procedure, Sent, TableDef,
     TxOptions,
 };
 
@@ -31,9 +31,7 @@ fn open(is_slow: &Arc<AtomicBool>) -> Database {
         memory_bytes: 64 << 20,
         checkpoint: Checkpointing::None,
         durability: Durability::Memory,
-        locks: LockForm::Local,
-        executors: 6,
-        executor_threads: 3,
+        engine: Executors::of(6, 3).into(),
         lock_timeout: 10 * PATIENCE,
         ..Options::default()
     };

@@ -4,11 +4,12 @@ use std::ops::ControlFlow;
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use crate::common::engines;
 use crate::common::seeds::for_a_while;
 use rialto::io::{MemoryDisk, Random};
 use rialto::row::{Column, ColumnType, Value, WhichIndex};
 use rialto::{
-    Action, Checkpointing, Database, Direction, Durability, Error, Flow, KeyBound, LockForm, LockPolicy,
+    Action, Checkpointing, Database, Direction, Durability, Engine, Error, Flow, KeyBound, LockPolicy,
     Options, Procedure, Scan, ScanMode, Table, TableDef, TxOptions,
 };
 
@@ -16,22 +17,20 @@ use rialto::{
 const ESCALATES_AT: i32 = 4_096;
 const BY_N: WhichIndex = WhichIndex::Secondary(0);
 
-fn open(locks: LockForm, executor_threads: usize) -> Database {
+fn open(engine: Engine) -> Database {
     let options = Options {
         memory_bytes: 64 << 20,
         checkpoint: Checkpointing::None,
         durability: Durability::Memory,
-        executors: 2,
-        executor_threads,
-        locks,
+        engine,
         ..Options::default()
     };
     Database::open_on(MemoryDisk::new(), options).unwrap()
 }
 
 /// Rows of `id`, the same number by an index of its own, and a short text.
-fn filled(locks: LockForm, rows: i32) -> (Database, Table) {
-    let db = open(locks, 0);
+fn filled(engine: Engine, rows: i32) -> (Database, Table) {
+    let db = open(engine);
     let columns = vec![
         Column::new("id", ColumnType::Int4),
         Column::new("n", ColumnType::Int4),
@@ -57,9 +56,9 @@ fn between(from: i32, to: i32) -> Scan {
 }
 
 /// A scan in whose midst, just before it asks for the table, rows that are still to come grow out of their slots.
-fn a_scan_beside_moves(locks: LockForm, scan: &Scan, entries: bool) {
+fn a_scan_beside_moves(engine: Engine, scan: &Scan, entries: bool) {
     const ROWS: i32 = 4_400;
-    let (db, table) = filled(locks, ROWS);
+    let (db, table) = filled(engine, ROWS);
     let is_backward = scan.direction == Direction::Backward;
     let to_come = if is_backward { 0..ROWS - ESCALATES_AT } else { ESCALATES_AT..ROWS };
     let mut writer = Some(db.begin().unwrap());
@@ -92,12 +91,12 @@ fn a_scan_beside_moves(locks: LockForm, scan: &Scan, entries: bool) {
     if is_backward {
         ids.reverse();
     }
-    assert!(ids.iter().copied().eq(0..ROWS), "{locks:?}, {scan:?}: {} rows of {ROWS}", ids.len());
+    assert!(ids.iter().copied().eq(0..ROWS), "{engine}, {scan:?}: {} rows of {ROWS}", ids.len());
 }
 
 #[test]
 fn a_scan_that_asks_for_the_table_misses_no_row_that_moves() {
-    for locks in LockForm::ALL {
+    for engine in Engine::ALL {
         for index in [WhichIndex::Primary, BY_N] {
             for direction in [Direction::Forward, Direction::Backward] {
                 for mode in [ScanMode::Share, ScanMode::Update] {
@@ -105,12 +104,12 @@ fn a_scan_that_asks_for_the_table_misses_no_row_that_moves() {
                     let lower = KeyBound::Included(vec![Value::Int4(0)]);
                     let scan = Scan { index, direction, mode, lower, ..Scan::all() };
                     // There the range is locked before the first row is read, which the writer is in the way of.
-                    if locks == LockForm::Local && index == WhichIndex::Primary {
+                    if engine.is_data_oriented() && index == WhichIndex::Primary {
                         continue;
                     }
-                    a_scan_beside_moves(locks, &scan, false);
+                    a_scan_beside_moves(engine, &scan, false);
                     if mode == ScanMode::Share {
-                        a_scan_beside_moves(locks, &scan, true);
+                        a_scan_beside_moves(engine, &scan, true);
                     }
                 }
             }
@@ -120,8 +119,8 @@ fn a_scan_that_asks_for_the_table_misses_no_row_that_moves() {
 
 #[test]
 fn a_scan_of_many_rows_gets_the_table_if_it_is_free() {
-    for locks in [LockForm::Thin, LockForm::Central] {
-        let (db, table) = filled(locks, 10_000);
+    for engine in [Engine::thin(), Engine::central()] {
+        let (db, table) = filled(engine, 10_000);
         let refusing = TxOptions { lock_wait: LockPolicy::Refuse, ..TxOptions::default() };
         let change_last = || {
             let mut tx = db.begin_with(&refusing).unwrap();
@@ -131,30 +130,30 @@ fn a_scan_of_many_rows_gets_the_table_if_it_is_free() {
         };
         let mut tx = db.begin().unwrap();
         tx.scan(&table, &between(0, 4_000), |_, _| Ok(ControlFlow::Continue(()))).unwrap();
-        assert_eq!(change_last(), Ok(true), "{locks:?}: by so few rows it locks each");
+        assert_eq!(change_last(), Ok(true), "{engine}: by so few rows it locks each");
         tx.scan(&table, &between(0, 5_000), |_, _| Ok(ControlFlow::Continue(()))).unwrap();
-        assert!(matches!(change_last(), Err(Error::WouldWait { .. })), "{locks:?}: the table is locked");
+        assert!(matches!(change_last(), Err(Error::WouldWait { .. })), "{engine}: the table is locked");
         tx.abort().unwrap();
     }
 }
 
 #[test]
 fn a_scan_that_refuses_to_wait_does_not_fail_for_a_row_outside_it() {
-    for locks in [LockForm::Thin, LockForm::Central] {
-        let (db, table) = filled(locks, 6_000);
+    for engine in [Engine::thin(), Engine::central()] {
+        let (db, table) = filled(engine, 6_000);
         let mut writer = db.begin().unwrap();
         assert_eq!(writer.update(&table, 5_999, &[(2, Value::Text("new".to_owned()))]), Ok(true));
         let refusing = TxOptions { lock_wait: LockPolicy::Refuse, ..TxOptions::default() };
         let mut tx = db.begin_with(&refusing).unwrap();
         let scanned = tx.scan(&table, &between(0, 5_000), |_, _| Ok(ControlFlow::Continue(())));
-        assert_eq!(scanned, Ok(()), "{locks:?}");
+        assert_eq!(scanned, Ok(()), "{engine}");
     }
 }
 
 #[test]
 fn two_update_scans_of_different_rows_are_no_deadlock() {
-    for locks in [LockForm::Thin, LockForm::Central] {
-        let (db, table) = filled(locks, 10_000);
+    for engine in [Engine::thin(), Engine::central()] {
+        let (db, table) = filled(engine, 10_000);
         let both_have_many = Barrier::new(2);
         let run = |from: i32| -> Result<(), Error> {
             let mut tx = db.begin().unwrap();
@@ -172,7 +171,7 @@ fn two_update_scans_of_different_rows_are_no_deadlock() {
         let ends = std::thread::scope(|scope| {
             [0, 5_000].map(|from| scope.spawn(move || run(from))).map(|one| one.join().unwrap())
         });
-        assert_eq!(ends, [Ok(()), Ok(())], "{locks:?}");
+        assert_eq!(ends, [Ok(()), Ok(())], "{engine}");
     }
 }
 
@@ -182,7 +181,7 @@ const GROUPS: i32 = 3;
 /// A procedure that puts rows into one group, counts those of another by either index, and gives their number: on threads, two
 /// parts of a phase. Rows that are found by the secondary index are locked one by one.
 fn with_groups(threads: usize, rows: i32) -> Database {
-    let db = open(LockForm::Local, threads);
+    let db = open(engines::of(2, threads));
     let columns = ["a", "b", "n"].map(|name| Column::new(name, ColumnType::Int4)).to_vec();
     let definition = TableDef::new("t", columns).with_primary_key(&["a", "b"]);
     let table = db
@@ -249,8 +248,8 @@ fn scans_that_escalate_see_each_row_once() {
     let scans = AtomicU64::new(0);
     let (first, seeds) = for_a_while(|seed| {
         let mut random = Random::new(seed);
-        let locks = LockForm::ALL[random.below(3) as usize];
-        let (about, (db, table)) = (format!("RIALTO_SEED={seed}, {locks:?}"), filled(locks, ROWS));
+        let engine = Engine::ALL[random.below(3) as usize];
+        let (about, (db, table)) = (format!("RIALTO_SEED={seed}, {engine}"), filled(engine, ROWS));
         let over = AtomicBool::new(false);
         std::thread::scope(|scope| {
             for _ in 0..2 {

@@ -3,10 +3,10 @@
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
-use crate::common::quiet;
+use crate::common::{engines, quiet};
 use rialto::io::MemoryDisk;
 use rialto::row::{Value, WhichIndex};
-use rialto::{Database, Durability, Error, LockForm, Options, Result, Table};
+use rialto::{Database, Durability, Engine, Error, Options, Result, Table};
 
 const TIMEOUT: Duration = Duration::from_millis(200);
 /// What turns a waiter away does so this often within its time-out.
@@ -14,14 +14,9 @@ const TURNS: u32 = 4;
 /// So often in all, if the waiter does not give up: far longer than a machine keeps a thread that is due from running.
 const TURNS_MAX: u32 = 40 * TURNS;
 
-fn open(locks: LockForm) -> (Database, Table) {
-    let options = Options {
-        durability: Durability::Memory,
-        executors: 4,
-        lock_timeout: TIMEOUT,
-        locks,
-        ..quiet::options()
-    };
+fn open(engine: Engine) -> (Database, Table) {
+    let options =
+        Options { durability: Durability::Memory, lock_timeout: TIMEOUT, engine, ..quiet::options() };
     let db = Database::open_on(MemoryDisk::new(), options).unwrap();
     let table = quiet::numbers(&db);
     (db, table)
@@ -47,7 +42,7 @@ fn times_out(wait: impl FnOnce() -> Result<()>, mut turn: impl FnMut(u32) + Send
 
 #[test]
 fn a_wait_times_out_while_routing_rules_change() {
-    let (db, table) = open(LockForm::Local);
+    let (db, table) = open(engines::of(4, 0));
     let mut holder = db.begin().unwrap();
     assert_eq!(holder.update(&table, 5, &[(1, Value::Int4(1))]), Ok(true));
     times_out(

@@ -8,16 +8,16 @@ use std::time::{Duration, Instant};
 use rialto::io::{MemoryDisk, Random};
 use rialto::row::{Column, ColumnType, Value, WhichIndex};
 use rialto::{
-    Action, Database, Error, Flow, LockForm, LockPolicy, Lsn, Options, Procedure, Result, Scan, ScanMode,
-    Table, TableDef, Transaction, TxOptions,
+    Action, Database, Engine, Error, Executors, Flow, LockPolicy, Lsn, Options, Procedure, Result, Scan,
+    ScanMode, Table, TableDef, Transaction, TxOptions,
 };
 
 const BY_CODE: WhichIndex = WhichIndex::Secondary(0);
 const BY_NAME: WhichIndex = WhichIndex::Secondary(1);
 const BY_SUM: WhichIndex = WhichIndex::Secondary(2);
 
-fn open(locks: LockForm) -> (Database, Table) {
-    open_with(Options { memory_bytes: 64 << 20, locks, ..Options::default() })
+fn open(engine: Engine) -> (Database, Table) {
+    open_with(Options { memory_bytes: 64 << 20, engine, ..Options::default() })
 }
 
 fn open_with(options: Options) -> (Database, Table) {
@@ -49,8 +49,8 @@ fn id_of(tx: &mut Transaction, table: &Table, code: &str) -> Result<Option<i32>>
 
 #[test]
 fn a_row_is_found_by_its_key_as_the_transaction_sees_it() {
-    for locks in LockForm::ALL {
-        let (db, table) = open(locks);
+    for engine in Engine::ALL {
+        let (db, table) = open(engine);
         db.transact(|tx| {
             tx.insert(&table, &row(1, "one", Some("first"), 5))?;
             tx.insert(&table, &row(2, "two", None, 5))
@@ -99,8 +99,8 @@ fn a_row_is_found_by_its_key_as_the_transaction_sees_it() {
 
 #[test]
 fn what_was_found_and_what_was_not_stays_so_until_the_end() {
-    for locks in LockForm::ALL {
-        let (db, table) = open(locks);
+    for engine in Engine::ALL {
+        let (db, table) = open(engine);
         db.transact(|tx| tx.insert(&table, &row(1, "one", None, 5))).unwrap();
         let impatient = TxOptions { lock_wait: LockPolicy::Refuse, ..TxOptions::default() };
         let other = |work: &mut dyn FnMut(&mut Transaction) -> Result<()>| {
@@ -123,18 +123,18 @@ fn what_was_found_and_what_was_not_stays_so_until_the_end() {
 
         let mut reader = db.begin().unwrap();
         assert_eq!(id_of(&mut reader, &table, "one"), Ok(Some(1)));
-        assert!(!other(&mut change) && !other(&mut rename) && !other(&mut delete), "{locks:?}: it is read");
-        assert!(other(&mut look) && other(&mut insert), "{locks:?}: others may read it, and insert");
+        assert!(!other(&mut change) && !other(&mut rename) && !other(&mut delete), "{engine}: it is read");
+        assert!(other(&mut look) && other(&mut insert), "{engine}: others may read it, and insert");
         assert_eq!(id_of(&mut reader, &table, "two"), Ok(None));
-        assert!(!other(&mut insert), "{locks:?}: its absence is read");
-        assert!(other(&mut elsewhere), "{locks:?}: that of others is not");
+        assert!(!other(&mut insert), "{engine}: its absence is read");
+        assert!(other(&mut elsewhere), "{engine}: that of others is not");
         reader.commit().unwrap();
         assert!(other(&mut change) && other(&mut insert));
 
         let mut writer = db.begin().unwrap();
         let found = writer.look_by(&table, BY_CODE, "one", ScanMode::Update, |row| row.get_i32(0)).unwrap();
         assert_eq!(found, Some(Ok(1)));
-        assert!(!other(&mut look), "{locks:?}: it is locked for a change");
+        assert!(!other(&mut look), "{engine}: it is locked for a change");
         writer.commit().unwrap();
         assert!(other(&mut look));
     }
@@ -207,8 +207,8 @@ impl Pairs<'_> {
 fn transactions_that_meet_by_unique_keys_are_serializable() {
     let seed = Random::seed_from_environment();
     println!("RIALTO_SEED={seed}");
-    for locks in LockForm::ALL {
-        let (db, table) = open(locks);
+    for engine in Engine::ALL {
+        let (db, table) = open(engine);
         let next_id = AtomicU64::new(1);
         let pairs = Pairs { table: &table, next_id: &next_id };
         let end = Instant::now() + Random::test_time_from_environment().min(Duration::from_secs(10)) / 2;
@@ -233,7 +233,7 @@ fn transactions_that_meet_by_unique_keys_are_serializable() {
                 });
             }
         });
-        assert!(done.load(Ordering::Relaxed) > 100, "{locks:?}");
+        assert!(done.load(Ordering::Relaxed) > 100, "{engine}");
         db.transact(|tx| pairs.look(tx)).unwrap();
     }
 }
@@ -324,12 +324,10 @@ impl Drop for Stop<'_> {
 /// one wants. One of them is a victim, runs again, and finds what the other has made.
 #[test]
 fn equal_flows_that_want_each_others_keys_of_an_index_both_end() {
-    for executor_threads in [0, 2] {
+    for threads in [0, 2] {
         let options = Options {
             memory_bytes: 64 << 20,
-            locks: LockForm::Local,
-            executors: 4,
-            executor_threads,
+            engine: Executors::of(4, threads).into(),
             ..Options::default()
         };
         let (db, table) = open_with(options);
@@ -373,19 +371,19 @@ fn equal_flows_that_want_each_others_keys_of_an_index_both_end() {
         });
         assert!(wrong.lock().unwrap().is_empty(), "{wrong:?}");
         // Both wanted both.
-        assert_eq!(renamed.into_inner(), 200, "{executor_threads} threads");
+        assert_eq!(renamed.into_inner(), 200, "{threads} threads");
     }
 }
 
 /// An index is named by its position. One that has gone is an error of all reads by it, for the transaction that reads to handle.
 #[test]
 fn reads_by_an_index_that_has_gone_are_refused() {
-    for locks in LockForm::ALL {
-        let (db, table) = open(locks);
+    for engine in Engine::ALL {
+        let (db, table) = open(engine);
         db.transact(|tx| tx.insert(&table, &row(1, "one", Some("first"), 10))).unwrap();
         db.transact(|tx| tx.drop_index("by_sum")).unwrap();
         let is_refused = |outcome: Result<()>| {
-            assert!(matches!(outcome, Err(Error::NoSuchIndex { .. })), "{locks:?}: {outcome:?}");
+            assert!(matches!(outcome, Err(Error::NoSuchIndex { .. })), "{engine}: {outcome:?}");
         };
         let scan = Scan { index: BY_SUM, ..Scan::all() };
         for mode in [ScanMode::Share, ScanMode::Update] {

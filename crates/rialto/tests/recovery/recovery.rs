@@ -11,9 +11,11 @@ use std::time::{Duration, Instant};
 use rialto::io::{FaultyDisk, Random};
 use rialto::row::{Column, ColumnType, Value, WhichIndex};
 use rialto::{
-    Checkpointing, Database, Durability, Error, GroupCommitDesign, LockForm, Logging, Options, Scan, Table,
-    TableDef, Transaction, TxOptions,
+    Checkpointing, Database, Durability, Error, GroupCommitDesign, Logging, Options, Scan, Table, TableDef,
+    Transaction, TxOptions,
 };
+
+use crate::common::engines;
 
 #[derive(Debug, Clone, PartialEq, Default)]
 struct Model {
@@ -416,8 +418,7 @@ fn round(seed: u64, counts: &mut Counts) {
         }
         let designs = GroupCommitDesign::ALL;
         options.group_commit = designs[random.below(designs.len() as u64) as usize].into();
-        options.locks = LockForm::ALL[random.below(3) as usize];
-        options.executors = 1 + random.below(8) as usize;
+        options.engine = engines::any(&mut random, 8, 0);
         let reopened =
             Database::open_on(disk.clone(), options).unwrap_or_else(|error| panic!("{about}: {error}"));
         let found = contents(&reopened);

@@ -7,15 +7,15 @@ use std::sync::Arc;
 use rialto::io::MemoryDisk;
 use rialto::row::{Column, ColumnType, Value, WhichIndex};
 use rialto::{
-    Action, Checkpointing, Database, Error, LockForm, Options, Procedure, Result, Scan, ScanMode, Table,
+    Action, Checkpointing, Database, Engine, Error, Options, Procedure, Result, Scan, ScanMode, Table,
     TableDef, Transaction, TransactionServer, TransactionServerOptions,
 };
 
-const FORMS: [LockForm; 3] = [LockForm::Thin, LockForm::Central, LockForm::Local];
+const FORMS: [Engine; 3] = Engine::ALL;
 
-fn open(disk: Arc<MemoryDisk>, locks: LockForm) -> Database {
+fn open(disk: Arc<MemoryDisk>, engine: Engine) -> Database {
     let options =
-        Options { memory_bytes: 64 << 20, checkpoint: Checkpointing::None, locks, ..Options::default() };
+        Options { memory_bytes: 64 << 20, checkpoint: Checkpointing::None, engine, ..Options::default() };
     Database::open_on(disk, options).unwrap()
 }
 
@@ -75,15 +75,15 @@ const USES: [(&str, Use); 12] = [
 
 /// Has the database refuse each use of the handle, on a thread that may know its tables and on one that does not; in a closure, and,
 /// but for definitions, in an action on table "own".
-fn refuses(db: &Database, handle: &Table, form: LockForm) {
+fn refuses(db: &Database, handle: &Table, engine: Engine) {
     let own = rows(db, "own");
     for (nth, (what, uses)) in USES.into_iter().enumerate() {
         let refused = |outcome: Result<()>, about: &str| {
             assert!(
                 matches!(outcome, Err(Error::ForeignHandle { .. })),
-                "{what}, {about}, {form:?}: {outcome:?}"
+                "{what}, {about}, {engine}: {outcome:?}"
             );
-            assert_eq!(rows(db, "own"), own, "{what}, {about}, {form:?}");
+            assert_eq!(rows(db, "own"), own, "{what}, {about}, {engine}");
         };
         let in_closure = || db.transact(|tx| uses(tx, handle));
         refused(in_closure(), "in a closure");
@@ -108,11 +108,11 @@ fn refuses(db: &Database, handle: &Table, form: LockForm) {
 /// Of which the table has the number of one here.
 #[test]
 fn a_handle_of_another_database_is_refused() {
-    for form in FORMS {
-        let [one, other] = [(); 2].map(|()| open(MemoryDisk::new(), form));
+    for engine in FORMS {
+        let [one, other] = [(); 2].map(|()| open(MemoryDisk::new(), engine));
         make(&one, "own", 5);
         let foreign = make(&other, "foreign", 3);
-        refuses(&one, &foreign, form);
+        refuses(&one, &foreign, engine);
         assert_eq!(rows(&other, "foreign"), [(0, 0), (1, 1), (2, 2)]);
     }
 }
@@ -120,34 +120,34 @@ fn a_handle_of_another_database_is_refused() {
 /// Of which the table has a number that none here has.
 #[test]
 fn a_handle_of_another_databases_table_that_is_not_here_is_refused() {
-    for form in FORMS {
-        let [one, other] = [(); 2].map(|()| open(MemoryDisk::new(), form));
+    for engine in FORMS {
+        let [one, other] = [(); 2].map(|()| open(MemoryDisk::new(), engine));
         make(&one, "own", 5);
         make(&other, "own", 3);
         let foreign = make(&other, "foreign", 3);
-        refuses(&one, &foreign, form);
+        refuses(&one, &foreign, engine);
         assert_eq!(rows(&other, "foreign"), [(0, 0), (1, 1), (2, 2)]);
     }
 }
 
 #[test]
 fn a_handle_of_an_earlier_opening_is_refused() {
-    for form in FORMS {
+    for engine in FORMS {
         let disk = MemoryDisk::new();
-        let db = open(disk.clone(), form);
+        let db = open(disk.clone(), engine);
         let stale = make(&db, "own", 5);
         db.close().unwrap();
-        let db = open(disk.clone(), form);
-        refuses(&db, &stale, form);
+        let db = open(disk.clone(), engine);
+        refuses(&db, &stale, engine);
         let own = rows(&db, "own");
         db.close().unwrap();
-        assert_eq!(rows(&open(disk, form), "own"), own);
+        assert_eq!(rows(&open(disk, engine), "own"), own);
     }
 }
 
 #[test]
 fn a_savepoint_of_another_database_is_none() {
-    let [mut one, mut other] = [(); 2].map(|()| open(MemoryDisk::new(), LockForm::Thin).begin().unwrap());
+    let [mut one, mut other] = [(); 2].map(|()| open(MemoryDisk::new(), Engine::thin()).begin().unwrap());
     let (own, foreign) = (one.savepoint(), other.savepoint());
     assert!(matches!(one.rollback_to(&foreign), Err(Error::NoSuchSavepoint { .. })));
     one.rollback_to(&own).unwrap();
@@ -157,7 +157,7 @@ fn a_savepoint_of_another_database_is_none() {
 #[test]
 fn a_procedure_of_another_server_is_refused() {
     let [one, other] = [(); 2].map(|()| {
-        let db = open(MemoryDisk::new(), LockForm::Thin);
+        let db = open(MemoryDisk::new(), Engine::thin());
         make(&db, "own", 5);
         let action = Action::exclusive("own", |tx, arguments, _| {
             tx.update(arguments.table()?, arguments.get::<i32>(0)?, &[(1, Value::Int4(77))]).map(drop)
@@ -191,7 +191,7 @@ fn a_procedure_of_another_server_is_refused() {
 /// The response comes to the message server that put the request, whichever made it.
 #[test]
 fn a_request_of_another_message_server_is_answered_where_it_was_put() {
-    let db = open(MemoryDisk::new(), LockForm::Thin);
+    let db = open(MemoryDisk::new(), Engine::thin());
     let action = Action::shared("own", |_, _, _| Ok(()));
     make(&db, "own", 1);
     db.register(Procedure::new("p", [ColumnType::Int4], action.by_argument(0))).unwrap();
@@ -208,7 +208,7 @@ fn a_request_of_another_message_server_is_answered_where_it_was_put() {
 /// A request that one server's queue has refused goes to another server of the database: it is run once, and answered there.
 #[test]
 fn a_request_goes_on_to_another_server_and_none_is_lost() {
-    let db = open(MemoryDisk::new(), LockForm::Thin);
+    let db = open(MemoryDisk::new(), Engine::thin());
     make(&db, "own", 5);
     let action = Action::exclusive("own", |tx, arguments, _| {
         tx.modify(arguments.table()?, arguments.get::<i32>(0)?, |row| row.add_i32(1, 100).map(drop)).map(drop)
@@ -264,13 +264,13 @@ fn a_request_goes_on_to_another_server_and_none_is_lost() {
 /// A table that another one has the name of by now.
 #[test]
 fn truncating_by_the_handle_of_a_dropped_table_empties_no_other() {
-    for form in FORMS {
-        let db = open(MemoryDisk::new(), form);
+    for engine in FORMS {
+        let db = open(MemoryDisk::new(), engine);
         let dropped = make(&db, "own", 3);
         db.transact(|tx| tx.drop_table("own")).unwrap();
         make(&db, "own", 5);
         let truncated = db.transact(|tx| tx.truncate(&dropped));
-        assert_eq!(truncated, Err(Error::NoSuchTable { table: "own".to_owned() }), "{form:?}");
+        assert_eq!(truncated, Err(Error::NoSuchTable { table: "own".to_owned() }), "{engine}");
         // Also where the transaction has given the name away itself.
         let own = db.table("own").unwrap();
         let columns = vec![Column::new("id", ColumnType::Int4)];
@@ -279,11 +279,11 @@ fn truncating_by_the_handle_of_a_dropped_table_empties_no_other() {
             let new = tx.create_table(&TableDef::new("own", columns.clone()))?;
             tx.insert(&new, &[Value::Int4(1)])?;
             let refused = tx.truncate(&own);
-            assert_eq!(tx.count(&new)?, 1, "{form:?}");
+            assert_eq!(tx.count(&new)?, 1, "{engine}");
             refused
         });
-        assert_eq!(truncated, Err(Error::NoSuchTable { table: "own".to_owned() }), "{form:?}");
-        assert_eq!(rows(&db, "own").len(), 5, "{form:?}");
+        assert_eq!(truncated, Err(Error::NoSuchTable { table: "own".to_owned() }), "{engine}");
+        assert_eq!(rows(&db, "own").len(), 5, "{engine}");
         db.transact(|tx| tx.truncate(&own)).unwrap();
         assert_eq!(rows(&db, "own"), []);
     }

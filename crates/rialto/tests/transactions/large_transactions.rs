@@ -7,8 +7,8 @@ use std::sync::Arc;
 use rialto::io::FaultyDisk;
 use rialto::row::{Column, ColumnType, Value};
 use rialto::{
-    Checkpointing, Database, Error, Flow, LockForm, Logging, Options, Procedure, Result, Scan, Table,
-    TableDef, Transaction,
+    Checkpointing, Database, Engine, Error, Flow, Logging, Options, Procedure, Result, Scan, Table, TableDef,
+    Transaction,
 };
 
 const BOUND: usize = 64 << 20;
@@ -42,12 +42,12 @@ fn insert_many() -> Procedure {
     Procedure::new("insert many", [ColumnType::Int4, ColumnType::Int4], flow).deterministic(1)
 }
 
-fn options(logging: Logging, locks: LockForm) -> Options {
+fn options(logging: Logging, engine: Engine) -> Options {
     Options {
         memory_bytes: 512 << 20,
         log_bytes_max: 512 << 20,
         logging,
-        locks,
+        engine,
         checkpoint: Checkpointing::TransactionCopyOnUpdate,
         procedures: vec![insert_many()],
         ..Options::default()
@@ -93,11 +93,11 @@ fn insert_to_the_bound(db: &Database, table: &Table, length: usize) -> i32 {
     .unwrap()
 }
 
-fn recovers_large_transactions(locks: LockForm) {
+fn recovers_large_transactions(engine: Engine) {
     for logging in [Logging::Value, Logging::Action, Logging::Transaction] {
         for length in LENGTHS {
             let disk = FaultyDisk::new(length as u64);
-            let (db, table) = open(&disk, options(logging, locks));
+            let (db, table) = open(&disk, options(logging, engine));
             let rows = match logging {
                 Logging::Transaction => rows_within(length),
                 _ => insert_to_the_bound(&db, &table, length),
@@ -112,25 +112,25 @@ fn recovers_large_transactions(locks: LockForm) {
             assert!(rows >= rows_within(length), "{rows} rows of {length} bytes have room");
             disk.crash();
             drop((table, db));
-            let db = Database::open_on(disk.restart(), options(logging, locks)).unwrap();
+            let db = Database::open_on(disk.restart(), options(logging, engine)).unwrap();
             let recovery = db.recovery().unwrap();
             assert_eq!((recovery.calls > 0, recovery.rows), (logging == Logging::Transaction, rows as u64));
-            assert!(has_rows(&db, rows, length), "{logging:?}, {locks:?}: {rows} rows of {length} bytes");
+            assert!(has_rows(&db, rows, length), "{logging:?}, {engine}: {rows} rows of {length} bytes");
         }
     }
 }
 
 #[test]
 fn large_transactions_are_recovered_with_locks_in_records() {
-    recovers_large_transactions(LockForm::Thin);
+    recovers_large_transactions(Engine::thin());
 }
 
 #[test]
 fn large_transactions_are_recovered_with_central_locks() {
-    recovers_large_transactions(LockForm::Central);
+    recovers_large_transactions(Engine::central());
 }
 
 #[test]
 fn large_transactions_are_recovered_with_local_locks() {
-    recovers_large_transactions(LockForm::Local);
+    recovers_large_transactions(Engine::data_oriented());
 }

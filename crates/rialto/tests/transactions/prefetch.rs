@@ -5,15 +5,15 @@ use std::time::Duration;
 use rialto::io::MemoryDisk;
 use rialto::row::{Column, ColumnType, Value};
 use rialto::{
-    Action, Checkpointing, Database, Error, Flow, LockForm, Options, Procedure, Table, TableDef, Transaction,
+    Action, Checkpointing, Database, Engine, Error, Flow, Options, Procedure, Table, TableDef, Transaction,
     TxOptions,
 };
 
 /// Twice as many as rows: so many that the index is large.
 const ROWS: i32 = 180_000;
 
-fn options(locks: LockForm) -> Options {
-    Options { memory_bytes: 128 << 20, checkpoint: Checkpointing::None, locks, ..Options::default() }
+fn options(engine: Engine) -> Options {
+    Options { memory_bytes: 128 << 20, checkpoint: Checkpointing::None, engine, ..Options::default() }
 }
 
 fn make(db: &Database) -> Table {
@@ -42,13 +42,13 @@ fn is_there(tx: &mut Transaction, table: &Table, id: i32) -> bool {
 
 #[test]
 fn rows_are_read_and_written_behind_it_as_without_it() {
-    for locks in LockForm::ALL {
-        let db = Database::open_on(MemoryDisk::new(), options(locks)).unwrap();
+    for engine in Engine::ALL {
+        let db = Database::open_on(MemoryDisk::new(), options(engine)).unwrap();
         let table = make(&db);
         db.transact(|tx| {
             // Those that are there, and those that are not; its own writes; more than go side by side.
             tx.prefetch(&table, (0..200).collect::<Vec<i32>>());
-            (0..200).for_each(|id| assert_eq!(is_there(tx, &table, id), id % 2 == 0, "{locks:?}: {id}"));
+            (0..200).for_each(|id| assert_eq!(is_there(tx, &table, id), id % 2 == 0, "{engine}: {id}"));
             tx.insert(&table, &row(1))?;
             tx.delete(&table, 2)?;
             tx.prefetch(&table, [1, 2, 4]);
@@ -64,8 +64,8 @@ fn rows_are_read_and_written_behind_it_as_without_it() {
 
 #[test]
 fn it_locks_nothing_and_says_nothing() {
-    for locks in LockForm::ALL {
-        let db = Database::open_on(MemoryDisk::new(), options(locks)).unwrap();
+    for engine in Engine::ALL {
+        let db = Database::open_on(MemoryDisk::new(), options(engine)).unwrap();
         let table = make(&db);
         let mut holder = db.begin().unwrap();
         assert!(holder.delete(&table, 10).unwrap());
@@ -79,7 +79,7 @@ fn it_locks_nothing_and_says_nothing() {
         // Nor does it lock what it was asked for.
         let mut other = db.begin_with(&hasty).unwrap();
         for id in [8, 12] {
-            assert!(other.delete(&table, id).unwrap(), "{locks:?}: {id}");
+            assert!(other.delete(&table, id).unwrap(), "{engine}: {id}");
         }
         other.abort().unwrap();
         holder.abort().unwrap();
@@ -90,7 +90,7 @@ fn it_locks_nothing_and_says_nothing() {
 
 #[test]
 fn handles_that_are_no_good_are_left_to_the_operations_behind_it() {
-    let open = || Database::open_on(MemoryDisk::new(), options(LockForm::Thin)).unwrap();
+    let open = || Database::open_on(MemoryDisk::new(), options(Engine::thin())).unwrap();
     let (db, foreign) = (open(), open());
     let (table, of_other) = (make(&db), make(&foreign));
     let mut tx = db.begin().unwrap();
@@ -122,15 +122,15 @@ fn a_phase_of_many_actions_reads_and_writes_as_one_of_few() {
         ("many", Flow::new().phase((0..8).map(add))),
         ("few", (0..8).fold(Flow::new(), |flow, nth| flow.phase([add(nth)]))),
     ];
-    for locks in LockForm::ALL {
+    for engine in Engine::ALL {
         let procedures = flows.clone().map(|(name, flow)| Procedure::new(name, [ColumnType::Int4; 8], flow));
-        let options = Options { procedures: procedures.into(), ..options(locks) };
+        let options = Options { procedures: procedures.into(), ..options(engine) };
         let db = Database::open_on(MemoryDisk::new(), options).unwrap();
         make(&db);
         // Twice of one row, and of rows that are not there.
         let arguments = [0, 1, 2, 3, ROWS / 2, ROWS / 2 + 1, 0, 5].map(Value::Int4);
         let many = db.call("many", &arguments).unwrap();
-        assert_eq!(many, [false, true, false, true, false, true, true, true].map(Value::Bool), "{locks:?}");
+        assert_eq!(many, [false, true, false, true, false, true, true, true].map(Value::Bool), "{engine}");
         // Each is as it was before, but for the one that was there twice.
         assert_eq!(
             db.call("few", &arguments).unwrap(),

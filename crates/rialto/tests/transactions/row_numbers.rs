@@ -13,8 +13,8 @@ use rialto::backup::{Archive, Backup, Restore, restore};
 use rialto::io::{Disk, FaultyDisk, MemoryDisk, Random};
 use rialto::row::{Column, ColumnType, Value, WhichIndex};
 use rialto::{
-    Action, ActionMode, BackupKind, Checkpointing, Database, Flow, LockForm, Options, Procedure, Result,
-    RowKey, Scan, Table, TableDef, Transaction,
+    Action, ActionMode, BackupKind, Checkpointing, Database, Engine, Executors, Flow, Options, Procedure,
+    Result, RowKey, Scan, Table, TableDef, Transaction,
 };
 
 /// The rows by their numbers, as keys.
@@ -173,7 +173,7 @@ fn a_row_by_a_number_that_its_inserter_has_told_is_read_the_same_twice() {
     let ways: [Way; 3] =
         [("rows", by_index, rows), ("entries", by_index, entries), ("all rows", |_| Scan::all(), rows)];
     for (way, scan, looks) in ways {
-        let options = Options { locks: LockForm::Local, executors: 4, ..options() };
+        let options = Options { engine: Executors::of(4, 0).into(), ..options() };
         let db = Database::open_on(MemoryDisk::new(), options).unwrap();
         db.transact(|tx| {
             let column = |name| vec![Column::new(name, ColumnType::Int4)];
@@ -247,15 +247,15 @@ fn stays_absent(db: &Database, insert: impl Fn(i32) -> Result<()> + Sync, about:
 
 #[test]
 fn a_number_that_was_read_as_absent_stays_absent() {
-    for locks in LockForm::ALL {
-        let db = Database::open_on(MemoryDisk::new(), Options { locks, ..options() }).unwrap();
+    for engine in Engine::ALL {
+        let db = Database::open_on(MemoryDisk::new(), Options { engine, ..options() }).unwrap();
         let columns = vec![Column::new("n", ColumnType::Int4)];
         let table = db.transact(|tx| tx.create_table(&TableDef::new("t", columns.clone()))).unwrap();
         let insert = |n| db.transact(|tx| tx.insert(&table, &[Value::Int4(n)]));
-        stays_absent(&db, insert, &format!("{locks:?}"));
+        stays_absent(&db, insert, &format!("{engine}"));
     }
     // By calls that have an executor for themselves.
-    let options = Options { locks: LockForm::Local, executors: 4, ..options() };
+    let options = Options { engine: Executors::of(4, 0).into(), ..options() };
     let db = Database::open_on(MemoryDisk::new(), options).unwrap();
     db.transact(|tx| {
         let column = |name| vec![Column::new(name, ColumnType::Int4)];

@@ -1,8 +1,8 @@
 //! The scenarios, with thin locks.
 
-use rialto::LockForm;
+use rialto::Engine;
 
-const LOCKS: LockForm = LockForm::Thin;
+const ENGINE: Engine = Engine::thin();
 
 #[path = "scenarios/mod.rs"]
 mod scenarios;

@@ -1,8 +1,8 @@
 //! The scenarios, with central locks.
 
-use rialto::LockForm;
+use rialto::Engine;
 
-const LOCKS: LockForm = LockForm::Central;
+const ENGINE: Engine = Engine::central();
 
 #[path = "scenarios/mod.rs"]
 mod scenarios;

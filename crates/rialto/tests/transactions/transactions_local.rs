@@ -1,8 +1,8 @@
 //! The scenarios, with the lock tables of executors.
 
-use rialto::LockForm;
+use rialto::Engine;
 
-const LOCKS: LockForm = LockForm::Local;
+const ENGINE: Engine = Engine::data_oriented();
 
 #[path = "scenarios/mod.rs"]
 mod scenarios;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use rialto::io::MemoryDisk;
 use rialto::row::{Column, ColumnType, Value, WhichIndex};
 use rialto::{
-    Action, Checkpointing, Database, Durability, Error, Flow, LockForm, Logging, Options, Procedure, Table,
+    Action, Checkpointing, Database, Durability, Engine, Error, Flow, Logging, Options, Procedure, Table,
     TableDef, TxOptions,
 };
 
@@ -48,12 +48,12 @@ fn a_key_that_changes_its_bits_alone_is_kept_by_a_recovery() {
 
 #[test]
 fn one_of_them_is_locked_when_the_other_is() {
-    for locks in [LockForm::Thin, LockForm::Central, LockForm::Local] {
+    for engine in Engine::ALL {
         for by_hash in [false, true] {
-            let db = Database::open_on(MemoryDisk::new(), Options { locks, ..options() }).unwrap();
+            let db = Database::open_on(MemoryDisk::new(), Options { engine, ..options() }).unwrap();
             let table = made(&db);
             match by_hash {
-                _ if locks != LockForm::Local => {}
+                _ if !engine.is_data_oriented() => {}
                 true => db.set_routing_by_hash("t", WhichIndex::Primary, 1).unwrap(),
                 false => db.set_routing("t", WhichIndex::Primary, &[vec![Value::Float8(-0.0)]]).unwrap(),
             }
@@ -65,7 +65,7 @@ fn one_of_them_is_locked_when_the_other_is() {
                 let read = reader.get(&table, other);
                 assert!(
                     matches!(read, Err(Error::LockTimeout { .. } | Error::Timeout { .. })),
-                    "{locks:?}: {read:?}"
+                    "{engine}: {read:?}"
                 );
             }
         }

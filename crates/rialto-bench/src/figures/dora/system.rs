@@ -1,6 +1,6 @@
 //! [`System`]: what the experiments compare.
 
-use rialto::{LockForm, Options};
+use rialto::{Engine, Executors};
 
 use super::run::cores;
 
@@ -33,15 +33,14 @@ impl System {
         }
     }
 
-    /// What the database is opened with. All that tells the systems apart is here.
-    pub fn options(self) -> Options {
-        let locks = match self {
-            System::Central => LockForm::Central,
-            System::Thin => LockForm::Thin,
-            System::DataOriented | System::Bound => LockForm::Local,
-        };
-        let executor_threads = if self == System::Bound { cores() as usize } else { 0 };
-        Options { locks, executor_threads, ..Options::default() }
+    /// The engine that the database is opened with. All that tells the systems apart is here.
+    pub fn engine(self) -> Engine {
+        match self {
+            System::Central => Engine::central(),
+            System::Thin => Engine::thin(),
+            System::DataOriented => Engine::data_oriented(),
+            System::Bound => Executors { threads: cores() as usize, ..Executors::default() }.into(),
+        }
     }
 
     /// Whether the workloads' transactions are calls of their flows, where they can be closures, too: what tells the one

@@ -4,7 +4,7 @@ use std::ops::RangeInclusive;
 
 use rialto::io::MemoryDisk;
 use rialto::row::{Column, ColumnType};
-use rialto::{Checkpointing, Database, Options, Planning, Procedure, TableDef};
+use rialto::{Checkpointing, Database, Engine, Options, Planning, Procedure, TableDef};
 
 use super::super::Lab;
 use super::System;
@@ -214,24 +214,21 @@ impl Loaded {
         let mut procedures = [tpcb::procedures(), tatp::procedures(), tpcc::procedures()].concat();
         procedures.retain(|procedure| way.instead.iter().all(|other| other.name != procedure.name));
         procedures.extend(way.instead.iter().cloned());
-        // In the papers' regime there is nothing beside transactions and log.
-        let options = system.options();
-        let executors = way.executors.unwrap_or(options.executors);
-        let executor_threads = match way.executors {
-            Some(executors) if options.executor_threads > 0 => executors,
-            _ => options.executor_threads,
-        };
-        let planning = way.planning;
-        let checkpoint = Checkpointing::None;
-        let log_bytes_max = LOG_BYTES_MAX;
+        let mut engine = system.engine();
+        if let Engine::DataOriented(executors) = &mut engine {
+            executors.planning = way.planning;
+            if let Some(count) = way.executors {
+                executors.count = count;
+                executors.threads = if executors.threads > 0 { count } else { 0 };
+            }
+        }
         let options = Options {
             procedures,
-            executors,
-            executor_threads,
-            planning,
-            checkpoint,
-            log_bytes_max,
-            ..options
+            engine,
+            // In the papers' regime there is nothing beside transactions and log.
+            checkpoint: Checkpointing::None,
+            log_bytes_max: LOG_BYTES_MAX,
+            ..Options::default()
         };
         let database = Database::open_on(MemoryDisk::new(), options)
             .map_err(|cause| BenchError::Open { data: "the disk in memory".to_owned(), cause })?;

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use rialto::io::{Disk, FaultyDisk, Random};
 use rialto::recovery::check::check;
 use rialto::row::Value;
-use rialto::{Checkpointing, Database, LockForm, Options};
+use rialto::{Checkpointing, Database, Engine, Executors, Options};
 use rialto_sql::run::Collected;
 use rialto_sql::{Session, SqlError, TransactionStatus};
 
@@ -335,12 +335,10 @@ impl Client {
 }
 
 fn options(random: &mut Random) -> Options {
-    let locks = LockForm::ALL[random.below(3) as usize];
     Options {
         memory_bytes: MEMORY,
-        locks,
-        executors: 4,
-        executor_threads: if locks == LockForm::Local { random.below(3) as usize } else { 0 },
+        engine: [Engine::thin(), Engine::central(), Executors::of(4, random.below(3) as usize).into()]
+            [random.below(3) as usize],
         checkpoint: if random.chance(1, 2) { Checkpointing::None } else { Checkpointing::Fuzzy },
         checkpoint_interval: Duration::from_millis(10),
         ..Options::default()

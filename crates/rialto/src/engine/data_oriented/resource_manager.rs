@@ -13,7 +13,6 @@ use super::headcount::{Headcount, Step, Wish};
 use super::loads::Loads;
 use super::numbers::resize;
 use super::readers::{Move, Readers};
-use crate::engine::Planning;
 use crate::engine::Runtime;
 use crate::ids::IndexId;
 use crate::isolate::RoutingRule;
@@ -165,7 +164,7 @@ impl Managing {
                 core.locks.route(index, Some(rule));
             }
         }
-        if runtime.queues.is_some() && runtime.planning == Planning::Adaptive {
+        if runtime.engine.adapts_plans() {
             runtime.procedures.adapt_plans();
         }
     }
@@ -304,12 +303,12 @@ mod tests {
     use super::*;
     use crate::io::MemoryDisk;
     use crate::row::{Column, ColumnType, Value};
-    use crate::{Database, LockForm, Options, TableDef};
+    use crate::{Database, Engine, Executors, Options, TableDef};
 
     #[test]
     fn a_small_table_keeps_its_rule_by_hand() {
         let options =
-            Options { memory_bytes: 64 << 20, locks: LockForm::Local, executors: 8, ..Options::default() };
+            Options { memory_bytes: 64 << 20, engine: Executors::of(8, 0).into(), ..Options::default() };
         let db = Database::open_on(MemoryDisk::new(), options).unwrap();
         let [by_hand, by_size] = ["by_hand", "by_size"].map(|name| {
             let def =
@@ -358,7 +357,8 @@ mod tests {
 
     #[test]
     fn the_rule_of_a_dropped_index_is_forgotten() {
-        let options = Options { memory_bytes: 64 << 20, locks: LockForm::Local, ..Options::default() };
+        let options =
+            Options { memory_bytes: 64 << 20, engine: Engine::data_oriented(), ..Options::default() };
         let db = Database::open_on(MemoryDisk::new(), options).unwrap();
         let columns = vec![Column::new("id", ColumnType::Int4), Column::new("n", ColumnType::Int4)];
         let table = db
@@ -384,7 +384,7 @@ mod tests {
     #[test]
     fn a_rule_by_hash_stays_as_a_table_grows() {
         let options =
-            Options { memory_bytes: 64 << 20, locks: LockForm::Local, executors: 8, ..Options::default() };
+            Options { memory_bytes: 64 << 20, engine: Executors::of(8, 0).into(), ..Options::default() };
         let db = Database::open_on(MemoryDisk::new(), options).unwrap();
         let tables = ["hashed", "ranges"].map(|name| {
             let def =

@@ -397,8 +397,8 @@ impl Drop for WritesWhenDropped {
 /// What a panic carries is foreign code when it is dropped, and the transaction that it ended holds nothing then.
 #[test]
 fn what_a_panic_carries_is_dropped_when_its_transaction_holds_nothing() {
-    for locks in crate::LockForm::ALL {
-        let database = database_with(Options { locks, ..Options::default() });
+    for engine in crate::Engine::ALL {
+        let database = database_with(Options { engine, ..Options::default() });
         let (told, tells) = std::sync::mpsc::channel();
         let lent: Lent = Arc::new(std::sync::Mutex::new(Some(database.clone())));
         let (handle, told) = (lent.clone(), std::sync::Mutex::new(told));
@@ -416,7 +416,7 @@ fn what_a_panic_carries_is_dropped_when_its_transaction_holds_nothing() {
         let mut bursting = own.request(&burst);
         bursting.push(0);
         own.put(bursting).unwrap();
-        assert_eq!(tells.recv_timeout(Duration::from_secs(120)), Ok(Ok(())), "{locks:?}");
+        assert_eq!(tells.recv_timeout(Duration::from_secs(120)), Ok(Ok(())), "{engine}");
         assert!(own.take().unwrap().outcome().is_err());
         lent.lock().expect("no panic with it").take();
     }

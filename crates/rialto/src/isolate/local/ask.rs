@@ -11,7 +11,7 @@ use super::super::name::LockTarget;
 use super::super::slot::{Owner, Slot, WaitRecord, WaitsFor};
 use super::super::wait::{LockError, LockPolicy, Wait};
 use super::locks::{Answer, Granted, Request};
-use super::routing::Executors;
+use super::routing::ExecutorSet;
 use super::{HeldLocal, LOOK_AGAIN, Latch, SpanRef, Strengthened, Wanted};
 use crate::account::wait_guard::{Awaited, WaitGuard};
 use crate::canary;
@@ -66,7 +66,7 @@ impl LockManager {
         wait: &Wait<'_>,
         strengthened: &mut Strengthened,
     ) -> Result<Acquired, LockError> {
-        let (mut executors, hash) = (Executors::new(), self.local.seed.hash_of(index, span));
+        let (mut executors, hash) = (ExecutorSet::new(), self.local.seed.hash_of(index, span));
         'route: loop {
             let version = self.local.route(&mut owner.body.rules, index, span, &mut executors);
             let part = executors.len() > 1;

@@ -56,14 +56,13 @@ pub use self::locks::Look;
 use self::locks::Request;
 pub use self::own_lease::OwnLease;
 pub use self::routing::RoutingRule;
-use self::routing::{Executors, RoutingRules};
+use self::routing::{ExecutorSet, RoutingRules};
 pub use self::span::{Span, SpanRef};
 pub(super) use self::stint::Stint;
 pub use self::stint::Wanted;
 use super::head::Blockers;
 use super::manager::{LockManager, Woken};
 use super::mode::{LockMode, RecordMode};
-use super::options::LockForm;
 use super::slot::{HELD_KEPT, HeldTable, Owner, TableForm};
 use super::sync::{AtomicU32, AtomicU64, Mutex};
 use crate::ids::IndexId;
@@ -233,7 +232,7 @@ impl LocalTables {
 
     /// Puts the executors of a span into `out`, and gives the version of the rules that say so.
     #[inline]
-    fn route(&self, known: &mut Rules, index: IndexId, span: SpanRef<'_>, out: &mut Executors) -> u64 {
+    fn route(&self, known: &mut Rules, index: IndexId, span: SpanRef<'_>, out: &mut ExecutorSet) -> u64 {
         let rules = self.rules_in_force(known);
         rules.executors_of(index, span, out);
         rules.version
@@ -371,7 +370,7 @@ impl LockManager {
 
     /// The first executor, in their order, that has keys of a span.
     pub fn first_executor(&self, owner: &mut Owner, index: IndexId, span: SpanRef<'_>) -> u16 {
-        let mut executors = Executors::new();
+        let mut executors = ExecutorSet::new();
         self.local.route(&mut owner.body.rules, index, span, &mut executors);
         executors[0]
     }
@@ -383,7 +382,7 @@ impl LockManager {
 
     /// As [`LockManager::first_executor`], for who is no owner.
     pub fn executor_now(&self, index: IndexId, span: SpanRef<'_>) -> u16 {
-        let mut executors = Executors::new();
+        let mut executors = ExecutorSet::new();
         self.local.rules.lock().executors_of(index, span, &mut executors);
         executors[0]
     }
@@ -422,7 +421,7 @@ impl LockManager {
     pub fn hand_over(&self, part: &mut Owner, leader: &mut Owner) -> bool {
         self.leave_stint(part);
         self.leave_stint(leader);
-        let (mut kept, mut out) = (SmallVec::new(), Executors::new());
+        let (mut kept, mut out) = (SmallVec::new(), ExecutorSet::new());
         while let Some(held) = part.body.locals.pop() {
             let executor = held.executor;
             let latch =
@@ -485,10 +484,10 @@ impl LockManager {
 
     /// How many executors an index's keys are shared out over; 1 in another form.
     pub fn executors_of(&self, index: IndexId) -> usize {
-        if self.options.form != LockForm::Local {
+        if !self.keeps_keys_at_executors() {
             return 1;
         }
-        let mut executors = Executors::new();
+        let mut executors = ExecutorSet::new();
         self.local.rules.lock().executors_of(index, SpanRef::all(), &mut executors);
         executors.len()
     }
@@ -538,7 +537,7 @@ impl LockManager {
             let Some(mut tables) = tables else { return };
             let since = Instant::now();
             let changed = change(&self.local.rules.lock());
-            let mut executors = Executors::new();
+            let mut executors = ExecutorSet::new();
             // All first: what is made by the move is not to be moved.
             let locks: Vec<_> = tables.iter().map(|table| table.held.locks_of(index)).collect();
             let found: usize = locks.iter().map(Vec::len).sum();

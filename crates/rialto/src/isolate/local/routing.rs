@@ -225,7 +225,7 @@ fn head_of(key: &[u8]) -> u64 {
 }
 
 /// Some executors, ascending.
-pub(super) type Executors = SmallVec<[u16; 8]>;
+pub(super) type ExecutorSet = SmallVec<[u16; 8]>;
 
 /// The routing rules of all indexes at one time.
 #[derive(Debug, Clone)]
@@ -245,7 +245,7 @@ impl RoutingRules {
     }
 
     /// The executors of a span, ascending.
-    pub fn executors_of(&self, index: IndexId, span: SpanRef<'_>, out: &mut Executors) {
+    pub fn executors_of(&self, index: IndexId, span: SpanRef<'_>, out: &mut ExecutorSet) {
         out.clear();
         match self.rule_of(index) {
             Some(rule) => rule.executors_of(span, out),

@@ -23,7 +23,7 @@ use super::super::slot::Owner;
 use super::executor::{Reading, Taken};
 use super::held::suffices;
 use super::locks::{LocalLocks, Request};
-use super::routing::{Executors, RoutingRules};
+use super::routing::{ExecutorSet, RoutingRules};
 use super::span::{SpanAt, SpanRef};
 use super::{HeldLocal, LocalTables, Seed};
 use crate::catalog::NumberShare;
@@ -114,7 +114,7 @@ impl Stint {
 
     #[inline(always)]
     fn put_tables_back(&mut self, local: &LocalTables) {
-        let mut wanted = Executors::new();
+        let mut wanted = ExecutorSet::new();
         while let Some((executor, table)) = self.tables.pop() {
             if local.executor(executor).put_back(table) {
                 wanted.push(executor);
@@ -227,7 +227,7 @@ impl LockManager {
         let has = match rules.only_executor_of(index, span) {
             Some(executor) => self.take_at(stint, executor, asker, wanted),
             None => {
-                let mut executors = Executors::new();
+                let mut executors = ExecutorSet::new();
                 rules.executors_of(index, span, &mut executors);
                 executors.iter().all(|&executor| self.take_at(stint, executor, asker, wanted))
             }
@@ -339,7 +339,7 @@ impl LockManager {
     #[cold]
     fn leave_stint_slowly(&self, owner: &mut Owner) {
         self.enter_intents_of_stint(owner);
-        let (body, mut executors) = (&mut owner.body, Executors::new());
+        let (body, mut executors) = (&mut owner.body, ExecutorSet::new());
         let stint = &mut body.stint;
         let mut enter = |stint: &mut Stint, kept: Kept, as_reader: bool| {
             let Kept { index, span, mode } = kept;

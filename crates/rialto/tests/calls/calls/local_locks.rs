@@ -7,7 +7,7 @@ use std::time::Duration;
 use parking_lot::{Condvar, Mutex};
 use rialto::io::MemoryDisk;
 use rialto::row::{Column, ColumnType, Value};
-use rialto::{Action, Database, Flow, LockForm, Options, Procedure, TableDef};
+use rialto::{Action, Database, Engine, Executors, Flow, Options, Procedure, TableDef};
 
 use super::{calls, exclusive};
 
@@ -72,8 +72,7 @@ fn calls_beside_a_slow_body_are_run_again() {
     let steps = Arc::new(Steps::default());
     let options = || Options {
         procedures: procedures(&steps),
-        locks: LockForm::Local,
-        executors: 1,
+        engine: Executors::of(1, 0).into(),
         recovery_threads: 3,
         ..calls()
     };
@@ -111,7 +110,8 @@ fn a_call_that_read_many_absent_keys_under_one_lock_is_run_again() {
     });
     let flow = Flow::new().phase([action.by_argument(0)]);
     let procedure = Procedure::new("many", [ColumnType::Int4], flow).deterministic(1);
-    let options = || Options { locks: LockForm::Local, procedures: vec![procedure.clone()], ..calls() };
+    let options =
+        || Options { engine: Engine::data_oriented(), procedures: vec![procedure.clone()], ..calls() };
     let disk = MemoryDisk::new();
     let db = Database::open_on(disk.clone(), options()).unwrap();
     let columns = ["a", "b"].map(|name| Column::new(name, ColumnType::Int4)).to_vec();

@@ -9,8 +9,8 @@ use rialto::io::{Disk, MemoryDisk, Random};
 use rialto::recovery::{check::check, inspect::inspect};
 use rialto::row::{Column, ColumnType, Value, WhichIndex};
 use rialto::{
-    Action, Checkpointing, Database, Error, Flow, LockForm, Logging, OpenError, Options, Procedure, TableDef,
-    TxOptions,
+    Action, Checkpointing, Database, Error, Executors, Flow, Logging, OpenError, Options, Procedure,
+    TableDef, TxOptions,
 };
 
 use super::{
@@ -285,11 +285,9 @@ fn today(_: &[Value]) -> Value {
 /// changes, a body never changes a row that another transaction has locked.
 #[test]
 fn an_identifier_that_changes_in_a_call_is_never_taken_for_locked() {
-    for (executor_threads, defines, midnight) in
-        (0..8).flat_map(|at| [(0, false, at), (2, false, at), (0, true, at)])
+    for (threads, defines, midnight) in (0..8).flat_map(|at| [(0, false, at), (2, false, at), (0, true, at)])
     {
-        let options =
-            Options { locks: LockForm::Local, executors: 2, executor_threads, ..Options::default() };
+        let options = Options { engine: Executors::of(2, threads).into(), ..Options::default() };
         let db = Database::open_on(MemoryDisk::new(), options).unwrap();
         let columns = vec![Column::new("id", ColumnType::Int4)];
         let table = db
@@ -317,7 +315,7 @@ fn an_identifier_that_changes_in_a_call_is_never_taken_for_locked() {
         MIDNIGHT.store(midnight, Ordering::SeqCst);
         let impatient = TxOptions { lock_timeout: Some(Duration::from_millis(50)), ..TxOptions::default() };
         let called = db.call_with(&impatient, "p", &[Value::Int4(150)]);
-        let about = format!("{executor_threads} threads, defines: {defines}, midnight at {midnight}");
+        let about = format!("{threads} threads, defines: {defines}, midnight at {midnight}");
         assert!(
             matches!(called, Err(Error::LockTimeout { .. } | Error::Procedure { .. })),
             "{about}: {called:?}"

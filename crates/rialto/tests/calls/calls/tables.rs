@@ -8,9 +8,11 @@ use std::ops::ControlFlow;
 use rialto::io::MemoryDisk;
 use rialto::row::{Column, ColumnType, Value};
 use rialto::{
-    Action, Database, Error, Flow, LockForm, LockPolicy, Options, Procedure, Result, Scan, TableDef,
-    Transaction, TxOptions,
+    Action, Database, Error, Flow, LockPolicy, Options, Procedure, Result, Scan, TableDef, Transaction,
+    TxOptions,
 };
+
+use crate::common::engines;
 
 use super::calls;
 use super::errors::reopened;
@@ -151,11 +153,9 @@ fn a_call_by_a_primary_key_that_was_made_amid_calls_is_run_again() {
 /// every moment, so the call finds one.
 #[test]
 fn a_call_that_waits_for_a_table_finds_the_one_that_takes_its_name() {
-    for (locks, executor_threads) in
-        [(LockForm::Thin, 0), (LockForm::Central, 0), (LockForm::Local, 0), (LockForm::Local, 2)]
-    {
-        let about = format!("{locks:?}, {executor_threads} threads");
-        let options = Options { locks, executor_threads, executors: 4, ..Options::default() };
+    for engine in engines::each(4) {
+        let about = engine.to_string();
+        let options = Options { engine, ..Options::default() };
         let db = Database::open_on(MemoryDisk::new(), options).unwrap();
         let make = |tx: &mut Transaction, row: i64| {
             let definition = TableDef::new("t", vec![Column::new("id", ColumnType::Int8)]);

@@ -2,15 +2,14 @@
 
 use rialto::row::{Column, ColumnType, Value};
 use rialto::{
-    Action, Arguments, Database, Error, Flow, LockForm, Outputs, PreparedCall, Procedure, Result, ScanMode,
-    TableDef, Transaction,
+    Action, Arguments, Database, Error, Flow, Outputs, PreparedCall, Procedure, Result, ScanMode, TableDef,
+    Transaction,
 };
 
-use super::{database_of, each_form};
+use super::{ENGINES, database};
 
 pub fn on_every_engine(test: impl Fn(&str, &Database)) {
-    each_form(|form, db| test(&format!("{form:?}"), db));
-    test("Local, on two threads", &database_of(LockForm::Local, 2));
+    ENGINES.into_iter().for_each(|engine| test(&engine.to_string(), &database(engine)));
 }
 
 /// Makes the table `things`, of a number for an identifier of this type, with one row.

@@ -8,12 +8,11 @@ use std::time::Instant;
 use rialto::io::Random;
 use rialto::row::{Column, ColumnType, Value, WhichIndex};
 use rialto::{
-    Action, Arguments, Database, Error, Flow, LockForm, Outputs, Procedure, Result, ScanMode, TableDef,
-    Transaction,
+    Action, Arguments, Database, Error, Flow, Outputs, Procedure, Result, ScanMode, TableDef, Transaction,
 };
 
-use super::database_of;
 use super::definitions::on_every_engine;
+use super::{ENGINES, ON_THREADS, database};
 
 /// A key of another type than `int8`, whose bytes are others.
 const SHORT: ColumnType = ColumnType::Int4;
@@ -206,7 +205,7 @@ fn by_a_key(touches: bool) {
 #[test]
 fn sent_calls_are_of_the_table_as_it_is_when_they_run() {
     {
-        let db = database_of(LockForm::Local, 2);
+        let db = database(ON_THREADS);
         db.transact(|tx| make(tx, ColumnType::Int8, 100)).unwrap();
         let pause = Pause::new();
         let rest = Action::shared("people", |_, _, _| Ok(())).by(|_| Value::Int4(1));
@@ -260,10 +259,9 @@ fn sent_calls_are_of_the_table_as_it_is_when_they_run() {
 /// Threads call while another one replaces, empties, indexes, and takes back.
 #[test]
 fn calls_beside_definitions_find_their_rows() {
-    let forms = [(LockForm::Thin, 0), (LockForm::Central, 0), (LockForm::Local, 0), (LockForm::Local, 2)];
-    for (form, threads) in forms {
-        let about = format!("{form:?}, {threads}");
-        let db = database_of(form, threads);
+    for engine in ENGINES {
+        let about = engine.to_string();
+        let db = database(engine);
         db.transact(|tx| make(tx, ColumnType::Int8, 0)).unwrap();
         let touch = |nth: usize, by_output: bool| {
             let touch = move |tx: &mut Transaction, arguments: &Arguments<'_>, outputs: &mut Outputs| {
@@ -357,7 +355,7 @@ fn calls_beside_definitions_find_their_rows() {
                     sent.into_iter().for_each(|sent| judge(sent.wait().map(drop)));
                 });
             }
-            let (began, time) = (Instant::now(), Random::test_time_from_environment() / forms.len() as u32);
+            let (began, time) = (Instant::now(), Random::test_time_from_environment() / ENGINES.len() as u32);
             let mut round = 0;
             while began.elapsed() < time && !stop.load(Ordering::Relaxed) {
                 let before = done.load(Ordering::Relaxed);

@@ -1,13 +1,14 @@
-//! What an action may not touch, and may: with every form of locks the same.
+//! What an action may not touch, and may: the same on every engine.
 
 use super::*;
 
 /// A database with the procedures of one action each that do what they should not, on people 2 if they have an identifier.
 fn refused(action: fn(Body) -> Action, body: Body) -> Vec<String> {
-    LockForm::ALL
+    ENGINES
         .into_iter()
-        .map(|form| {
-            let db = database(form);
+        .filter(|engine| *engine != ON_THREADS)
+        .map(|engine| {
+            let db = database(engine);
             db.register(Procedure::new("strays", [], action(body))).unwrap();
             let before = rows(&db);
             let refused = reason(db.call("strays", &[]));
@@ -29,7 +30,7 @@ fn refused(action: fn(Body) -> Action, body: Body) -> Vec<String> {
                 (ActionMode::Exclusive, ..) => Action::exclusive("people", swallowed).by(|_| Value::Int4(2)),
             };
             db.register(Procedure::new("swallows", [], swallows)).unwrap();
-            assert_eq!(reason(db.call("swallows", &[])), refused, "{form:?}");
+            assert_eq!(reason(db.call("swallows", &[])), refused, "{engine}");
             refused
         })
         .collect()
@@ -187,7 +188,7 @@ fn an_action_on_an_index_has_entries_of_its_keys_only() {
         tx.probe(arguments.table()?, BY_EMAIL, "2@example.org", ScanMode::Share, |_| ()).map(drop)
     };
     says(reads_town(other), &[on_index, "by \"people_by_email\"", instead]);
-    each_form(|_, db| {
+    each_in_place(|_, db| {
         let age = Action::shared("people", |tx, arguments, outputs| {
             let (table, index) = (arguments.table()?, arguments.index());
             let age = tx.probe(table, index, "2@example.org", ScanMode::Share, |entry| entry.get("age"))?;
@@ -207,7 +208,7 @@ fn an_action_on_an_index_has_entries_of_its_keys_only() {
 /// A table by place, with an index that begins as its key does; and rows without a key.
 #[test]
 fn what_lies_inside_is_open() {
-    each_form(|form, db| {
+    each_in_place(|engine, db| {
         db.transact(|tx| {
             let columns = ["town", "house", "floor", "rent"].map(|name| Column::new(name, ColumnType::Int4));
             let def = TableDef::new("flats", columns.to_vec()).with_primary_key(&["town", "house", "floor"]);
@@ -249,20 +250,20 @@ fn what_lies_inside_is_open() {
         });
         db.register(Procedure::new("cheapest", [ColumnType::Int4], cheapest.by_argument(0))).unwrap();
         let expected = [Value::Int4(85), Value::Int4(84), Value::Int4(7), Value::Int4(3)].to_vec();
-        assert_eq!(db.call("cheapest", &[Value::Int4(1)]), Ok(expected), "{form:?}");
+        assert_eq!(db.call("cheapest", &[Value::Int4(1)]), Ok(expected), "{engine}");
         let whole = Action::shared("flats", |tx, arguments, outputs| {
             outputs.push(tx.count(arguments.table()?)? as i64);
             tx.get(arguments.table()?, (0, 0, 0)).map(drop)
         });
         db.register(Procedure::new("whole", [], whole)).unwrap();
-        assert_eq!(db.call("whole", &[]), Ok(vec![Value::Int8(27)]), "{form:?}");
+        assert_eq!(db.call("whole", &[]), Ok(vec![Value::Int8(27)]), "{engine}");
     });
 }
 
 /// Rows without a primary key are of the identifier that their first columns say, and are reached by nothing else.
 #[test]
 fn rows_without_a_key_are_held_against_their_first_columns() {
-    each_form(|form, db| {
+    each_in_place(|engine, db| {
         let insert = Action::exclusive("log", |tx, arguments, _| {
             tx.insert(arguments.table()?, &[arguments.values()[1].clone(), "x".into()])
         });
@@ -274,7 +275,7 @@ fn rows_without_a_key_are_held_against_their_first_columns() {
             elsewhere,
             "its action on table \"log\", identified by (id)=(4), wrote a row (id)=(5), which its identifier does not \
              begin",
-            "{form:?}"
+            "{engine}"
         );
         let clear = |tx: &mut Transaction, arguments: &Arguments<'_>, _: &mut Outputs| {
             let mut keys = Vec::new();
@@ -291,7 +292,7 @@ fn rows_without_a_key_are_held_against_their_first_columns() {
         db.register(Procedure::new("clear", [], Action::exclusive("log", clear))).unwrap();
         db.call("clear", &[]).unwrap();
         let log = db.table("log").unwrap();
-        assert_eq!(db.read(|tx| tx.count(&log)), Ok(0), "{form:?}");
+        assert_eq!(db.read(|tx| tx.count(&log)), Ok(0), "{engine}");
     });
 }
 
@@ -310,10 +311,9 @@ fn a_scan_of_the_whole_table_is_refused_before_it_waits() {
         let strays = Action::exclusive("people", counts).by(|_| Value::Int4(2));
         Procedure::new("two", [], Flow::new().phase([changes.by(|_| Value::Int4(1)), strays]))
     };
-    let forms = [(LockForm::Thin, 0), (LockForm::Central, 0), (LockForm::Local, 0), (LockForm::Local, 2)];
-    for (form, threads) in forms {
-        let db = database_of(form, threads);
-        if form == LockForm::Local {
+    for engine in ENGINES {
+        let db = database(engine);
+        if engine.is_data_oriented() {
             db.set_routing("people", WhichIndex::Primary, &[vec![Value::Int4(2)]]).unwrap();
         }
         db.register(two()).unwrap();
@@ -321,9 +321,6 @@ fn a_scan_of_the_whole_table_is_refused_before_it_waits() {
         let mut other = db.begin().unwrap();
         assert!(other.update(&people, 5, &[(3, Value::Int4(1))]).unwrap());
         let refused = reason(db.call("two", &[]));
-        assert!(
-            refused.contains("which its identifier does not all begin"),
-            "{form:?}, {threads}: {refused}"
-        );
+        assert!(refused.contains("which its identifier does not all begin"), "{engine}: {refused}");
     }
 }

@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use rialto::backup::Archive;
 use rialto::io::{Caching, Random};
-use rialto::{Checkpointing, GroupCommitDesign, GroupCommitOptions, LockForm, Logging, Options, Planning};
+use rialto::{
+    Checkpointing, Engine, Executors, GroupCommitDesign, GroupCommitOptions, Logging, Options, Planning,
+};
 
 use super::clients::procedures;
 use super::one_of;
@@ -24,9 +26,14 @@ pub fn any_options(random: &mut Random, memory_bytes: u64, archive: Option<Archi
             break both;
         }
     };
-    let locks = one_of(random, &LockForm::ALL);
     let slowly = Some(1_000_000 << random.below(7));
-    let threads = if locks == LockForm::Local { one_of(random, &[0, 1, 2, 5]) } else { 0 };
+    let threads = one_of(random, &[0, 1, 2, 5]);
+    let executors = Executors {
+        count_max: 8,
+        threads_max: threads * 2,
+        planning: one_of(random, &[Planning::Adaptive, Planning::Parallel]),
+        ..Executors::of(1 + random.below(8) as usize, threads)
+    };
     Options {
         memory_bytes,
         logging,
@@ -45,12 +52,7 @@ pub fn any_options(random: &mut Random, memory_bytes: u64, archive: Option<Archi
         log_wait_max: Duration::from_millis(4 << random.below(4)),
         transactions_max: one_of(random, &[4, 16, 1_024, 1_024]),
         packets_max: one_of(random, &[1, 16_384]),
-        locks,
-        executors: 1 + random.below(8) as usize,
-        executors_max: 8,
-        executor_threads: threads,
-        executor_threads_max: threads * 2,
-        planning: one_of(random, &[Planning::Adaptive, Planning::Parallel]),
+        engine: one_of(random, &[Engine::thin(), Engine::central(), executors.into()]),
         group_commit: group_commit(random),
         log_writes: one_of(
             random,
@@ -97,10 +99,10 @@ fn group_commit(random: &mut Random) -> GroupCommitOptions {
 
 /// The options that matter, for a message.
 pub fn describe(options: &Options) -> String {
-    let Options { logging, checkpoint, locks, executors, executor_threads, group_commit, .. } = options;
+    let Options { logging, checkpoint, engine, group_commit, .. } = options;
     let Options { log_bytes_max, transactions_max, log_writes, log_writes_in_flight, .. } = options;
     format!(
-        "{logging:?}, {checkpoint:?}, {locks:?}, {executors} executors, {executor_threads} threads, {group_commit}, {log_writes:?}, \
+        "{logging:?}, {checkpoint:?}, {engine}, {group_commit}, {log_writes:?}, \
          {log_writes_in_flight:?} in flight, a log of {log_bytes_max} bytes, {transactions_max} transactions"
     )
 }

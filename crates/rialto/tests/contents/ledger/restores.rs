@@ -7,7 +7,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use rialto::backup::{RestoreTo, restore};
 use rialto::io::{Disk, FaultyDisk, Random};
-use rialto::{BackupKind, Checkpointing, Database, LockForm, Lsn, OpenError, Options};
+use rialto::{BackupKind, Checkpointing, Database, Engine, Executors, Lsn, OpenError, Options};
 
 use super::clients::procedures;
 use super::contents::{Contents, compare, contents};
@@ -190,12 +190,15 @@ fn run_with_copies(seed: u64) -> (Run, Options) {
     let mut run = Run::new(seed);
     run.archives = true;
     let mut options = run.options(&run.disk.clone());
-    let (locks, threads) = match run.random.below(3) {
-        0 => (one_of(&mut run.random, &[LockForm::Thin, LockForm::Central]), 0),
-        1 => (LockForm::Local, 0),
-        _ => (LockForm::Local, one_of(&mut run.random, &[1, 2, 5])),
+    let executors = Executors { count_max: 8, ..Executors::of(1 + run.random.below(8) as usize, 0) };
+    options.engine = match run.random.below(3) {
+        0 => one_of(&mut run.random, &[Engine::thin(), Engine::central()]),
+        1 => executors.into(),
+        _ => {
+            let threads = one_of(&mut run.random, &[1, 2, 5]);
+            Executors { threads, threads_max: threads * 2, ..executors }.into()
+        }
     };
-    (options.locks, options.executor_threads, options.executor_threads_max) = (locks, threads, threads * 2);
     if run.random.chance(1, 2) {
         run.is_quiet = true;
         options.memory_flush_interval = Duration::from_secs(1);

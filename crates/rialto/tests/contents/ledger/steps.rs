@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use rialto::backup::Archive;
 use rialto::io::{FaultyDisk, Random, TracedStep};
-use rialto::{Database, LockForm, Options};
+use rialto::{Database, Options};
 
 use super::clients::Refusals;
 use super::contents::{Contents, contents, prepare};
@@ -188,7 +188,7 @@ fn power(seed: u64, tally: &mut Tally) {
         let bounds = Bounds::of(&told, least, step.number());
         run.check(End::PowerLost, &left, &bounds, &about, &trace[..=at]);
         tally.ends += 1;
-        tally.data_oriented += u64::from(options.locks == LockForm::Local);
+        tally.data_oriented += u64::from(options.engine.is_data_oriented());
     }
     tally.transactions += told.iter().map(|it| it.least_before(END)).sum::<i64>();
 }
@@ -216,7 +216,7 @@ fn kills(seed: u64, until: Instant, tally: &mut Tally) {
         let left = run.disk.clone();
         run.check(End::Killed, &left, &bounds, &about, &[]);
         tally.ends += 1;
-        tally.data_oriented += u64::from(options.locks == LockForm::Local);
+        tally.data_oriented += u64::from(options.engine.is_data_oriented());
         tally.transactions += told.iter().map(|it| it.least(false)).sum::<i64>();
         if is_over || Instant::now() > until {
             return;

@@ -21,7 +21,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use rialto::io::{Disk, FaultKind, FaultyDisk, Stray};
 use rialto::recovery::check::check;
-use rialto::{Database, LockForm, OpenError};
+use rialto::{Database, OpenError};
 
 use super::contents::{COUNT, Contents, WRITERS, contents};
 use super::kept::{Opening, keep, tell};
@@ -240,7 +240,7 @@ fn stray(seed: u64) -> Tally {
     if let Some(stray) = stray {
         *if stray.landed.is_none() { &mut tally.lost } else { &mut tally.misdirected } += 1;
         *if power_lost { &mut tally.power_lost } else { &mut tally.killed } += 1;
-        tally.data_oriented += u64::from(options.locks == LockForm::Local);
+        tally.data_oriented += u64::from(options.engine.is_data_oriented());
     }
     let of_run = Left { told: &told, bounds: &bounds, stray, power_lost, checkpoint_behind, about };
     let left = disk.restart();

@@ -122,9 +122,9 @@ fn ask(db: &Database) -> [Result<(), Error>; 5] {
 }
 
 /// A database with a procedure that does nothing, whose calls are sent to so many threads, or run in place.
-fn with_a_procedure(executor_threads: usize) -> Database {
-    let locks = if executor_threads == 0 { LockForm::Thin } else { LockForm::Local };
-    let db = Database::open_on(MemoryDisk::new(), Options { executor_threads, locks, ..options() }).unwrap();
+fn with_a_procedure(threads: usize) -> Database {
+    let engine = if threads == 0 { Engine::thin() } else { engines::of(64, threads) };
+    let db = Database::open_on(MemoryDisk::new(), Options { engine, ..options() }).unwrap();
     things(&db);
     let nothing = Action::shared("things", |_, _, _| Ok(())).by_argument(0);
     db.register(Procedure::new("nothing", [ColumnType::Int4], nothing)).unwrap();

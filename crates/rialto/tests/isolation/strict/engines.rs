@@ -5,31 +5,28 @@ use std::time::Duration;
 
 use rialto::io::Random;
 use rialto::row::{Value, WhichIndex};
-use rialto::{Checkpointing, Database, GroupCommitDesign, LockForm, Logging, Options, Result};
+use rialto::{Checkpointing, Database, Engine, Executors, GroupCommitDesign, Logging, Options, Result};
 
 use super::observed::{GRAVES, KEYS, Life, Outcome, PARTS, ROWS, TABLES, TAGS};
 use super::space::Space;
 use super::{checker, raw};
-
-/// Engines: rows that carry their locks, a table of locks, lock tables that calls take in place, and threads that own them.
-const ENGINES: [(LockForm, usize); 4] =
-    [(LockForm::Thin, 0), (LockForm::Central, 0), (LockForm::Local, 0), (LockForm::Local, 3)];
 
 pub fn one_of<T: Copy>(random: &mut Random, all: &[T]) -> T {
     all[random.below(all.len() as u64) as usize]
 }
 
 pub fn options(random: &mut Random) -> Options {
-    let (locks, threads) = one_of(random, &ENGINES);
+    let threads = one_of(random, &[0, 3]);
+    let executors = Executors {
+        count_max: 8,
+        threads_max: if threads > 0 { 4 } else { 0 },
+        ..Executors::of(1 + random.below(8) as usize, threads)
+    };
     Options {
         memory_bytes: 64 << 20,
         checkpoint: Checkpointing::None,
         deadlock_retries_max: 100_000,
-        locks,
-        executors: 1 + random.below(8) as usize,
-        executors_max: 8,
-        executor_threads: threads,
-        executor_threads_max: if threads > 0 { 4 } else { 0 },
+        engine: one_of(random, &[Engine::thin(), Engine::central(), executors.into(), executors.into()]),
         group_commit: one_of(random, &GroupCommitDesign::ALL).into(),
         memory_flush_interval: Duration::from_millis(1 + random.below(10)),
         log_bytes_max: 16 << 20,
@@ -48,11 +45,8 @@ pub fn lasting_options(random: &mut Random) -> Options {
 }
 
 pub fn describe(options: &Options) -> String {
-    let Options { locks, executors, executor_threads, group_commit, logging, checkpoint, .. } = options;
-    format!(
-        "{locks:?}, {executors} executors, {executor_threads} threads, {:?}, {logging:?}, {checkpoint:?}",
-        group_commit.design
-    )
+    let Options { engine, group_commit, logging, checkpoint, .. } = options;
+    format!("{engine}, {:?}, {logging:?}, {checkpoint:?}", group_commit.design)
 }
 
 /// Counts for the tally.
@@ -105,14 +99,14 @@ fn route(db: &Database, random: &mut Random) -> Result<()> {
 
 /// Moves keys, data or actions between executors, as far as the engine has any.
 pub fn change_engine(db: &Database, options: &Options, random: &mut Random) -> Result<()> {
-    let is_local = options.locks == LockForm::Local;
+    let is_local = options.engine.is_data_oriented();
     match random.below(5) {
         0..3 if is_local => route(db, random),
         3 if is_local => {
             let executors = 1 + random.below(8) as usize;
             db.set_executors(executors..=executors)
         }
-        4 if options.executor_threads > 0 => {
+        4 if db.executor_threads() > 0 => {
             let threads = 1 + random.below(4) as usize;
             db.set_executor_threads(threads..=threads)
         }

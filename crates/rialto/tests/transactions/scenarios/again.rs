@@ -9,7 +9,7 @@ use super::*;
 
 /// A database with the rows 1 and 2.
 fn two_rows(options: Options) -> (Database, Table) {
-    let options = Options { memory_bytes: 64 << 20, locks: LOCKS, ..options };
+    let options = Options { memory_bytes: 64 << 20, engine: ENGINE, ..options };
     let db = Database::open_on(MemoryDisk::new(), options).unwrap();
     let table = accounts(&db);
     db.transact(|tx| (1..=2).try_for_each(|id| tx.insert(&table, &row(id, 0, &id.to_string())))).unwrap();

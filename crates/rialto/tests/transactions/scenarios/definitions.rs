@@ -356,7 +356,7 @@ fn a_reader_finds_absent_tables_and_rows_as_of_one_moment() {
     let (before, is_there, after, paid) = found.unwrap();
     assert_eq!((before, is_there, after), (Some(Ok(0)), false, Some(Ok(0))));
     assert!(matches!(paid, Err(Error::WouldWait { .. })), "{paid:?}");
-    assert_eq!(runs, if LOCKS == LockForm::Thin { 2 } else { 1 });
+    assert_eq!(runs, if ENGINE == Engine::thin() { 2 } else { 1 });
 }
 
 /// Of those that make a table where they find none, each finds in the end that one of them has.

@@ -8,12 +8,12 @@ mod readers;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use super::LOCKS;
+use super::ENGINE;
 use crate::common::hooked::HookedDisk;
 use rialto::io::{Disk, MemoryDisk};
 use rialto::row::{Column, ColumnType, Value, ValueRef, WhichIndex};
 use rialto::{
-    Database, Error, KeyBound, LockForm, LockPolicy, Options, Scan, Table, TableDef, Transaction, TxOptions,
+    Database, Engine, Error, KeyBound, LockPolicy, Options, Scan, Table, TableDef, Transaction, TxOptions,
 };
 
 fn database() -> Database {
@@ -21,7 +21,7 @@ fn database() -> Database {
 }
 
 fn database_on(disk: Arc<dyn Disk>) -> Database {
-    let options = Options { memory_bytes: 64 << 20, locks: LOCKS, ..Options::default() };
+    let options = Options { memory_bytes: 64 << 20, engine: ENGINE, ..Options::default() };
     Database::open_on(disk, options).unwrap()
 }
 
@@ -300,7 +300,7 @@ fn a_deadlock_has_a_victim_that_runs_again() {
 
 #[test]
 fn the_memory_limit_is_an_error_that_can_be_aborted() {
-    let options = Options { memory_bytes: 4 << 20, locks: LOCKS, ..Options::default() };
+    let options = Options { memory_bytes: 4 << 20, engine: ENGINE, ..Options::default() };
     let db = Database::open_on(MemoryDisk::new(), options).unwrap();
     let table = accounts(&db);
     let fill = |from: i32| {
@@ -357,7 +357,7 @@ fn tickets_are_done_when_the_log_is_durable() {
 /// it by an address that he read before.
 #[test]
 fn emptied_segments_are_used_again_when_no_open_transaction_may_seek_their_records() {
-    let options = Options { memory_bytes: 4 << 20, locks: LOCKS, ..Options::default() };
+    let options = Options { memory_bytes: 4 << 20, engine: ENGINE, ..Options::default() };
     let db = Database::open_on(MemoryDisk::new(), options).unwrap();
     let columns = vec![Column::new("id", ColumnType::Int4), Column::new("text", ColumnType::Text)];
     let table =
@@ -378,7 +378,7 @@ fn emptied_segments_are_used_again_when_no_open_transaction_may_seek_their_recor
     let beside = long_rows(100_000);
     open.abort().unwrap();
     let behind = long_rows(200_000);
-    let (fewer, more) = if LOCKS == LockForm::Thin { (beside, behind) } else { (behind, beside) };
+    let (fewer, more) = if ENGINE == Engine::thin() { (beside, behind) } else { (behind, beside) };
     assert!(2 * fewer < more, "{beside} rows beside the open transaction, {behind} behind it");
     assert_eq!(db.transact(|tx| tx.get(&table, 0)).unwrap().unwrap().get("id").unwrap(), Value::Int4(0));
 }

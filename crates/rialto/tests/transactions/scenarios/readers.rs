@@ -45,7 +45,7 @@ fn a_reader_that_is_spoiled_runs_again() {
         });
         assert_eq!(sum.unwrap(), 100);
         // With locks from the start the writer is refused.
-        assert_eq!(runs, if LOCKS == LockForm::Thin { 2 } else { 1 }, "at the end: {at_end}");
+        assert_eq!(runs, if ENGINE == Engine::thin() { 2 } else { 1 }, "at the end: {at_end}");
     }
     assert_eq!(db.metrics().aborted_deadlock, 0);
 }
@@ -67,7 +67,7 @@ fn a_reader_is_spoiled_by_rows_that_come_and_go() {
             let all = Scan { limit: Some(100), ..Scan::all() };
             let before = ids(tx, &table, &all);
             let absent = tx.get(&table, 7)?.is_none();
-            if runs == 1 && LOCKS == LockForm::Thin {
+            if runs == 1 && ENGINE == Engine::thin() {
                 let mut writer = db.begin()?;
                 change(&mut writer)?;
                 writer.commit()?;
@@ -76,8 +76,8 @@ fn a_reader_is_spoiled_by_rows_that_come_and_go() {
             Ok(absent)
         })
         .unwrap();
-        assert_eq!(runs, if LOCKS == LockForm::Thin { 2 } else { 1 });
-        if LOCKS == LockForm::Thin {
+        assert_eq!(runs, if ENGINE == Engine::thin() { 2 } else { 1 });
+        if ENGINE == Engine::thin() {
             let mut now = db.begin().unwrap();
             assert_eq!(counts, ids(&mut now, &table, &Scan::all()));
         }
@@ -149,7 +149,7 @@ fn a_panic_of_a_spoiled_reader_is_forgotten_and_any_other_is_not() {
     let outcome = db.read(|tx| {
         runs += 1;
         let seen = balance(tx, &table, 1);
-        if runs == 1 && LOCKS == LockForm::Thin {
+        if runs == 1 && ENGINE == Engine::thin() {
             let mut writer = db.begin()?;
             writer.update(&table, 1, &[(1, Value::Int8(51))])?;
             writer.commit()?;
@@ -158,7 +158,7 @@ fn a_panic_of_a_spoiled_reader_is_forgotten_and_any_other_is_not() {
         }
         Ok(seen)
     });
-    assert_eq!(outcome, Ok(if LOCKS == LockForm::Thin { 51 } else { 50 }));
+    assert_eq!(outcome, Ok(if ENGINE == Engine::thin() { 51 } else { 50 }));
     let panics =
         catch_unwind(AssertUnwindSafe(|| db.read(|_| -> Result<(), Error> { panic!("on its own account") })));
     assert!(panics.is_err());

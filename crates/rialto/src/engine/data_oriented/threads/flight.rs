@@ -15,7 +15,7 @@
 //! Some phases **run whole**, on one thread in the flow's order: a phase with a plain closure, and every phase after a definition
 //! has changed. A call whose parts could not go on alone (two of them want one key of a unique index, or one has used up its room,
 //! [`txn::part`](crate::txn)) runs again with all phases whole. The procedure's next calls then run that phase whole, too
-//! ([`Plans`](super::plans::Plans)).
+//! ([`Plans`](crate::engine::data_oriented::Plans)).
 //!
 //! Kept here: **one meaning**. Actions of one phase whose identifiers overlap are in one part, in their order; so is, with
 //! the transaction itself, whatever overlaps what earlier phases wrote. Outputs come in the flow's order, whichever part
@@ -34,8 +34,6 @@ use smallvec::SmallVec;
 
 use super::call::Call;
 use super::placing::{Part as Placed, in_turn, place, place_in_turn};
-use super::planner::Plan;
-use super::plans::PhaseCounts;
 #[cfg(test)]
 use super::queues::Bug;
 use super::queues::{Aside, Queues};
@@ -44,10 +42,11 @@ use crate::canary;
 use crate::engine::Runtime;
 use crate::engine::action::Action;
 use crate::engine::binding::Binding;
+use crate::engine::data_oriented::locking::{AtOnce, beside_lease, lock, lock_at_once, names_of};
+use crate::engine::data_oriented::planner::Plan;
+use crate::engine::data_oriented::plans::PhaseCounts;
 use crate::engine::identifier::Given;
-use crate::engine::phase::{
-    self, AtOnce, BoundAction, BoundActions, beside_lease, bind, has_plain, lock, lock_at_once,
-};
+use crate::engine::phase::{BoundAction, BoundActions, bind, has_plain};
 use crate::engine::prepared::Prepared;
 use crate::engine::procedure::Outputs;
 use crate::engine::table_action::Identified;
@@ -271,7 +270,7 @@ impl Flight {
         // wait behind it.
         let runs_whole = runs.is_whole();
         let mut lock_or_step_aside = |context: &mut Context, actions: &mut BoundActions<'_>| {
-            names.extend(phase::names(actions));
+            names.extend(names_of(actions));
             if *next_phase > 0 {
                 return lock(procedure, context, actions, given).map(|()| None);
             }

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::flight::{Here, Task};
-use super::planner::Plan;
 use super::queues::Queues;
 use crate::engine::Runtime;
+use crate::engine::data_oriented::planner::Plan;
 use crate::engine::identifier::Given;
 use crate::engine::prepared::Prepared;
 use crate::error::Result;

@@ -7,14 +7,14 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
-use super::planner::Plan;
 use super::queues::Bug;
-use super::resource_manager::HAS_NO_THREAD;
+use crate::engine::data_oriented::planner::Plan;
+use crate::engine::data_oriented::resource_manager::HAS_NO_THREAD;
 use crate::engine::{Action, Flow, Procedure};
 use crate::io::{Disk, MemoryDisk};
 use crate::row::{Column, ColumnType, Value, WhichIndex};
 use crate::{
-    Arguments, Checkpointing, Database, Durability, Error, LockForm, Lsn, OpenError, Options, Outputs,
+    Arguments, Checkpointing, Database, Durability, Error, Executors, Lsn, OpenError, Options, Outputs,
     Planning, Result, TableDef, Transaction, TxOptions,
 };
 
@@ -48,10 +48,7 @@ fn options() -> Options {
         checkpoint: Checkpointing::None,
         memory_flush_interval: Duration::from_secs(3600),
         durability: Durability::Disk,
-        locks: LockForm::Local,
-        executors: 4,
-        executor_threads: 2,
-        planning: Planning::Adaptive,
+        engine: Executors { planning: Planning::Adaptive, ..Executors::of(4, 2) }.into(),
         ..Options::default()
     }
 }
@@ -221,8 +218,7 @@ fn a_call_that_reads_goes_on_while_one_waits_for_room_in_the_log() {
         memory_bytes: 64 << 20,
         checkpoint: Checkpointing::None,
         durability: Durability::Memory,
-        locks: LockForm::Local,
-        executor_threads: 1,
+        engine: Executors { threads: 1, ..Executors::default() }.into(),
         log_bytes_max: 16 << 20,
         log_wait_max: LIMIT,
         ..Options::default()

@@ -1,0 +1,166 @@
+//! What a phase locks before the first of its bodies runs, where keys are kept at executors: the identifiers of its actions, by a lease
+//! of the executors that are free, or by entries in their lock tables. The same in place and on threads.
+
+use smallvec::SmallVec;
+
+use crate::canary;
+use crate::engine::identifier::Given;
+use crate::engine::phase::{BoundAction, has_plain};
+use crate::engine::prepared::Prepared;
+use crate::engine::table_action::{TableAction, run_without_lease};
+use crate::error::{Error, Result};
+use crate::isolate::{LockPolicy, OwnLease, Wanted};
+use crate::rarely::rarely;
+use crate::txn::context::Context;
+
+/// A phase of more actions than this locks what they name instead of having their executors for itself.
+const STINT_ACTIONS_MAX: usize = 64;
+
+/// Finds out which actions of a phase are part of the call, and what they name. The functions of the user's that tell so run beside the
+/// executor lease of the phase before, if there is one, as a body does.
+#[inline]
+pub(super) fn beside_lease<T>(
+    procedure: &Prepared,
+    context: &mut Context,
+    find_out: impl FnOnce(&mut Context) -> Result<T>,
+) -> Result<T> {
+    let lease = match procedure.has_functions() {
+        true => context.core.locks.own_lease(&context.owner),
+        false => None,
+    };
+    let found = find_out(context);
+    if rarely(lease.is_some_and(OwnLease::end)) {
+        run_without_lease(procedure, context)?;
+    }
+    found
+}
+
+/// Locks what a phase of a call needs before the first of its bodies runs: the tables by intention, and what its
+/// identifiers name.
+///
+/// These are locked in one order for all transactions. So two of the same flow that visit each table and each index in one
+/// phase cannot deadlock.
+#[inline]
+pub(super) fn lock(
+    procedure: &Prepared,
+    context: &mut Context,
+    actions: &mut [BoundAction<'_>],
+    given: Given<'_>,
+) -> Result<()> {
+    if !procedure.has_handles() && begin_stint(context, actions) {
+        return Ok(());
+    }
+    lock_without_lease(procedure, context, actions, given)
+}
+
+/// As [`lock`], by entries in the lock tables of the executors.
+#[inline(never)]
+pub(in crate::engine) fn lock_without_lease(
+    procedure: &Prepared,
+    context: &mut Context,
+    actions: &mut [BoundAction<'_>],
+    given: Given<'_>,
+) -> Result<()> {
+    context.core.locks.leave_stint(&mut context.owner);
+    actions.iter_mut().try_for_each(|action| action.intend(procedure, context, given))?;
+    lock_identifiers(context, actions)
+}
+
+/// The result of locking without waiting. Unless all is locked, some locks may be held.
+pub(super) enum AtOnce {
+    Locked,
+    /// Refused by a lock on exactly an action's identifier, which has this name. A holder that is a call wakes one that waits for the name at
+    /// its end.
+    Met(u64),
+    /// Refused by something else.
+    Refused,
+}
+
+/// As [`lock`], but waits for nothing.
+pub(super) fn lock_at_once(
+    procedure: &Prepared,
+    context: &mut Context,
+    actions: &mut [BoundAction<'_>],
+    given: Given<'_>,
+) -> Result<AtOnce> {
+    if !procedure.has_handles() && begin_stint(context, actions) {
+        return Ok(AtOnce::Locked);
+    }
+    context.core.locks.leave_stint(&mut context.owner);
+    let policy = std::mem::replace(&mut context.choices.lock_wait, LockPolicy::Refuse);
+    let locked = intend_and_lock(procedure, context, actions, given);
+    context.choices.lock_wait = policy;
+    locked
+}
+
+fn intend_and_lock(
+    procedure: &Prepared,
+    context: &mut Context,
+    actions: &mut [BoundAction<'_>],
+    given: Given<'_>,
+) -> Result<AtOnce> {
+    let is_refusal = |error: &Error| matches!(error, Error::WouldWait { .. });
+    for action in actions.iter_mut() {
+        match action.intend(procedure, context, given) {
+            Err(error) if is_refusal(&error) => return Ok(AtOnce::Refused),
+            intended => intended?,
+        }
+    }
+    for action in in_order_of_locks(actions) {
+        let Wanted { index, span, mode } = action.wanted();
+        match context.lock_identifier(index, span, mode) {
+            Err(error) if is_refusal(&error) => {
+                return Ok(match context.core.locks.was_refused_on_same_span(&context.owner) {
+                    true => AtOnce::Met(action.name()),
+                    false => AtOnce::Refused,
+                });
+            }
+            locked => locked?,
+        }
+    }
+    Ok(AtOnce::Locked)
+}
+
+/// The names of what actions lock ([`TableAction::name`]).
+pub(super) fn names_of(actions: &[BoundAction<'_>]) -> impl Iterator<Item = u64> {
+    actions.iter().filter_map(BoundAction::on_table).filter(|it| it.is_span()).map(TableAction::name)
+}
+
+/// Has the executors of all the phase's identifiers in a stint, if they are free: then it needs no locks while it runs.
+#[inline]
+fn begin_stint(context: &mut Context, actions: &mut [BoundAction<'_>]) -> bool {
+    // Many would keep many executors from others for long. A plain closure may wait for whatever it likes. Only
+    // the ordinary way to a table looks at the transaction's own definitions.
+    if actions.len() > STINT_ACTIONS_MAX
+        || (context.ddl.is_some() && !canary::is_back("dropped-table-is-written"))
+        || has_plain(actions)
+    {
+        return false;
+    }
+    let wanted = actions.iter().filter_map(BoundAction::on_table).filter(|it| it.is_span());
+    context.core.locks.stint(&mut context.owner, wanted.map(TableAction::wanted))
+        && actions.iter_mut().all(|action| action.use_in_stint(context))
+}
+
+#[inline(never)]
+fn lock_identifiers(context: &mut Context, actions: &[BoundAction<'_>]) -> Result<()> {
+    if canary::is_back("bodies-before-grants") {
+        return Ok(());
+    }
+    for Wanted { index, span, mode } in in_order_of_locks(actions).iter().map(|it| it.wanted()) {
+        context.lock_identifier(index, span, mode)?;
+    }
+    Ok(())
+}
+
+/// The actions whose identifiers are locked, in the one order in which all transactions lock them.
+fn in_order_of_locks<'a, 'b>(actions: &'b [BoundAction<'a>]) -> SmallVec<[&'b TableAction<'a>; 8]> {
+    let identified = actions.iter().filter_map(BoundAction::on_table).filter(|it| it.is_span());
+    let mut identified: SmallVec<[&TableAction<'_>; 8]> = identified.collect();
+    // The strongest first, of those with one identifier: nobody upgrades.
+    identified.sort_by(|one, other| {
+        let weak = |it: &TableAction<'_>| !it.wanted().is_exclusive();
+        (one.index(), &one.key, weak(one)).cmp(&(other.index(), &other.key, weak(other)))
+    });
+    identified
+}

@@ -1,0 +1,18 @@
+//! The data-oriented engine with threads that own executors: calls go from thread to thread.
+//!
+//! Each thread has a queue (`queues`). A `call` is put on the queue of its first action's, and becomes a `flight`, which goes from thread to
+//! thread; `placing` says which thread runs which actions of a phase, and at a `rendezvous` point they meet.
+
+mod call;
+mod flight;
+#[cfg(test)]
+mod model;
+mod placing;
+mod queues;
+mod rendezvous;
+mod sync;
+#[cfg(test)]
+mod tests;
+
+pub(crate) use call::send;
+pub(crate) use queues::Queues;

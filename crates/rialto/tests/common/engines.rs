@@ -1,0 +1,26 @@
+//! Engines that tests run on.
+
+use rialto::io::Random;
+use rialto::{Engine, Executors};
+
+/// So many executors on so many threads, or in place.
+pub const fn of(count: usize, threads: usize) -> Engine {
+    Engine::DataOriented(Executors::of(count, threads))
+}
+
+/// The conventional engine with thin and with central locks, and so many executors in place and on two threads.
+pub const fn each(count: usize) -> [Engine; 4] {
+    [Engine::thin(), Engine::central(), of(count, 0), of(count, 2)]
+}
+
+/// The three kinds of engines, each as often as the others: up to `count_max` executors, in place or on up to `threads_max` threads.
+pub fn any(random: &mut Random, count_max: u64, threads_max: u64) -> Engine {
+    let count = 1 + random.below(count_max) as usize;
+    let threads = random.below(threads_max + 1) as usize;
+    [Engine::thin(), Engine::central(), of(count, threads)][random.below(3) as usize]
+}
+
+/// How many threads own executors at first.
+pub fn threads(engine: Engine) -> usize {
+    engine.executors().map_or(0, |executors| executors.threads)
+}
