@@ -1,6 +1,7 @@
 //! A table as transactions see it: one immutable version, replaced by DDL.
 
 use std::fmt;
+use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
@@ -16,32 +17,24 @@ use crate::row::{Schema, WhichIndex};
 /// The bytes before the row in the body of a record that carries its hidden row number.
 pub(crate) const ROW_NUMBER_BYTES: usize = 8;
 
-/// One version of a table: its schema, records and indexes.
+/// One version of a table: its [parts](TableParts), which never change, and whether it is still in force.
 ///
 /// A version is used only under a lock on its table, and DDL replaces versions only under an exclusive one; so a version
 /// that is not retired when it is looked at under the lock stays good until the lock is released.
 pub(crate) struct TableVersion {
-    pub id: TableId,
-    pub schema: Arc<Schema>,
-    /// The identity's index: of the primary key, or of the hidden row number.
-    pub primary_id: IndexId,
-    /// Whether bodies begin with a hidden row number: true for good in a table that was created without a key.
-    pub numbered: bool,
-    /// The share of each segment that inserts fill.
-    pub fill_percent: u8,
-    pub heap: Arc<Heap>,
-    pub primary: Arc<Index>,
-    /// As in [`Schema::indexes`].
-    pub secondaries: Vec<Arc<Index>>,
-    pub numbers: Arc<RowNumbers>,
-    /// Whatever is read of the table, absence included, depends on this place at least (I3): that of the last DDL that
-    /// made it what it is. The rows of a bulk load do not carry it, and an emptied table has no leaf that could.
-    pub floor: Arc<AtomicU64>,
-    /// Of the table's versions.
-    pub lineage: Arc<Lineage>,
+    parts: TableParts,
     retired: AtomicBool,
     /// Leads to the version in force, once this one is taken back.
     link: Arc<Link>,
+}
+
+impl Deref for TableVersion {
+    type Target = TableParts;
+
+    #[inline(always)]
+    fn deref(&self) -> &TableParts {
+        &self.parts
+    }
 }
 
 /// What leads from a version that was taken back to the one in force: from link to link, each of the version that the one before had
@@ -72,18 +65,26 @@ pub(crate) struct Lineage {
     committed: RwLock<Weak<TableVersion>>,
 }
 
-/// The parts of a version, for building one.
+/// What a version of a table is made of. The next version is built from a changed copy.
+#[derive(Clone)]
 pub(crate) struct TableParts {
     pub id: TableId,
     pub schema: Arc<Schema>,
+    /// The identity's index: of the primary key, or of the hidden row number.
     pub primary_id: IndexId,
+    /// Whether bodies begin with a hidden row number: true for good in a table that was created without a key.
     pub numbered: bool,
+    /// The share of each segment that inserts fill.
     pub fill_percent: u8,
     pub heap: Arc<Heap>,
     pub primary: Arc<Index>,
+    /// As in [`Schema::indexes`].
     pub secondaries: Vec<Arc<Index>>,
     pub numbers: Arc<RowNumbers>,
+    /// Whatever is read of the table, absence included, depends on this place at least (I3): that of the last DDL that
+    /// made it what it is. The rows of a bulk load do not carry it, and an emptied table has no leaf that could.
     pub floor: Arc<AtomicU64>,
+    /// Of the table's versions.
     pub lineage: Arc<Lineage>,
 }
 
@@ -108,38 +109,12 @@ thread_local! {
 impl TableVersion {
     pub fn new(parts: TableParts) -> TableVersion {
         debug_assert_eq!(parts.schema.indexes().len(), parts.secondaries.len());
-        TableVersion {
-            id: parts.id,
-            schema: parts.schema,
-            primary_id: parts.primary_id,
-            numbered: parts.numbered,
-            fill_percent: parts.fill_percent,
-            heap: parts.heap,
-            primary: parts.primary,
-            secondaries: parts.secondaries,
-            numbers: parts.numbers,
-            floor: parts.floor,
-            lineage: parts.lineage,
-            retired: AtomicBool::new(false),
-            link: Arc::default(),
-        }
+        TableVersion { parts, retired: AtomicBool::new(false), link: Arc::default() }
     }
 
     /// The parts, to build the next version from.
     pub fn parts(&self) -> TableParts {
-        TableParts {
-            id: self.id,
-            schema: self.schema.clone(),
-            primary_id: self.primary_id,
-            numbered: self.numbered,
-            fill_percent: self.fill_percent,
-            heap: self.heap.clone(),
-            primary: self.primary.clone(),
-            secondaries: self.secondaries.clone(),
-            numbers: self.numbers.clone(),
-            floor: self.floor.clone(),
-            lineage: self.lineage.clone(),
-        }
+        self.parts.clone()
     }
 
     pub fn name(&self) -> &str {
