@@ -33,9 +33,10 @@ use crate::recovery::{
     Calls, OpenError, Recovered, Recovery, RecoveryRates, RecoveryReport, Room, memory, recover_either,
     within_memory,
 };
+use crate::store::Budget;
 use crate::store::memory::index::NodePool;
 use crate::store::memory::load_file::LoadFileReader;
-use crate::store::memory::{Budget, Committed, LoadFile, Segments};
+use crate::store::memory::{Committed, LoadFile, Segments};
 use crate::store::{Catalog, Material, Storage};
 use crate::txn::core::{Contexts, Core, TxDefaults};
 use crate::{canary, seed};

@@ -27,8 +27,9 @@ use crate::io::{
 };
 use crate::log::LogPoint;
 use crate::recovery::{Progress, load};
+use crate::store::Budget;
 use crate::store::memory::segments::Copy;
-use crate::store::memory::{Budget, Committed, LoadFile, SEGMENT_BYTES, SegmentId, Segments, image};
+use crate::store::memory::{Committed, LoadFile, SEGMENT_BYTES, SegmentId, Segments, image};
 
 const DATABASE: u128 = 0xabcd;
 const HEAP: HeapId = HeapId(70);

@@ -12,7 +12,7 @@
 //! - *it removed a row, and a later one reads that there is none*: the index's removal `Lsn` there is then of a place at
 //!   which transactions may have been black already, and the reader is not white. So it is with what DDL made or removed;
 //! - *it read that there is no row, and a later one inserts it*: when it was settled it left the index's name
-//!   ([`Painting::leave_absences`](crate::store::memory::painting::Painting)), and who puts an entry in there is not white.
+//!   ([`Painting::leave_absences`](crate::store::Painting)), and who puts an entry in there is not white.
 //!
 //! - *it looked into a table, and a later one changes what the table is*: DDL is never white.
 //!
@@ -21,7 +21,7 @@
 //! The colour is settled at the commit and not before, so an open transaction delays neither the sweep nor others. What a transaction has
 //! touched is known by its locks: in the thin form they name records; tables that it has locked as a whole it has touched
 //! wholly; in the central form each record is noted as it is read. A transaction that began before this was asked for
-//! ([`Painting::note_reads`](crate::store::memory::painting::Painting)) and of which not all is known is mixed.
+//! ([`Painting::note_reads`](crate::store::Painting)) and of which not all is known is mixed.
 //!
 //! **Nobody starves.** A mixed transaction names the segments that were white, and the sweep paints those next, without a
 //! pause. Nothing that is black becomes white again while the sweep lasts, so a transaction that touches the same again is
@@ -40,7 +40,7 @@ use smallvec::SmallVec;
 use crate::canary;
 use crate::ids::{IndexId, Lsn};
 use crate::rarely::rarely;
-use crate::store::memory::segments::Paint;
+use crate::store::Paint;
 use crate::store::memory::{RecordRef, SegmentId, Segments};
 
 /// How often a transaction is aborted for its colours ([`Options::colour_retry`](crate::Options::colour_retry)) before it waits at its

@@ -7,8 +7,8 @@ use super::hooked::{About, HookedDisk};
 use super::*;
 use crate::io::MemoryDisk;
 use crate::isolate::LockForm;
+use crate::store::Paint;
 use crate::store::memory::SEGMENT_BYTES;
-use crate::store::memory::segments::Paint;
 use crate::txn::colour::IGNORES_READS;
 use crate::{COLOUR_RETRIES_MAX, Error};
 

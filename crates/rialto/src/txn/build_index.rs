@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::context::Context;
 use crate::error::{Error, Result};
 use crate::row::Key;
-use crate::store::memory::Budget;
+use crate::store::Budget;
 use crate::store::memory::index::{
     Batch, Direction, Full, Guard, Index, Merge, More, ScanRange, SortRun, Take, order,
 };

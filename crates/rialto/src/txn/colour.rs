@@ -6,7 +6,7 @@ use super::context::Context;
 use crate::commit::colour::{Colours, Settled};
 use crate::isolate::LockForm;
 use crate::row::WhichIndex;
-use crate::store::memory::painting::Consistency;
+use crate::store::Consistency;
 use crate::store::memory::{RecordRef, SegmentId};
 
 #[cfg(test)]

@@ -120,7 +120,8 @@ mod tests {
 
     use super::*;
     use crate::ids::HeapId;
-    use crate::store::memory::{Budget, Heap, SEGMENT_BYTES, Unclaimed};
+    use crate::store::Budget;
+    use crate::store::memory::{Heap, SEGMENT_BYTES, Unclaimed};
 
     /// The memory of rows ends behind the last one.
     #[test]

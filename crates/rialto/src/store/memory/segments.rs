@@ -16,8 +16,6 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use crossbeam_utils::{Backoff, CachePadded};
 use parking_lot::Mutex;
 
-use super::Budget;
-use super::painting::Painting;
 use super::prefetch::prefetch;
 use super::region::{Region, copy_words};
 use super::snapshots::{Snapshots, Stage};
@@ -28,6 +26,7 @@ use crate::canary;
 use crate::ids::{HeapId, Lsn};
 use crate::rarely::rarely;
 use crate::row::FieldChange;
+use crate::store::{Budget, Painting};
 
 /// A segment's size; also what a sweep copies under one hold of its latch.
 pub const SEGMENT_BYTES: usize = 64 * 1024;
@@ -689,4 +688,3 @@ mod paint;
 mod tests;
 
 pub use cut::{Swept, Visit};
-pub use paint::Paint;

@@ -5,7 +5,7 @@ use std::time::Instant;
 use super::*;
 use crate::ids::Lsn;
 use crate::io::Random;
-use crate::store::memory::Budget;
+use crate::store::Budget;
 
 fn heap(fill_percent: u8) -> Heap {
     let segments = Arc::new(Segments::reserve(Arc::new(Budget::new(1 << 20))).unwrap());
