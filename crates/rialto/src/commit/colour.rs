@@ -40,8 +40,7 @@ use smallvec::SmallVec;
 use crate::canary;
 use crate::ids::{IndexId, Lsn};
 use crate::rarely::rarely;
-use crate::store::Paint;
-use crate::store::memory::{RecordRef, SegmentId, Segments};
+use crate::store::{Paint, RowLocation, SegmentId, Storage};
 
 /// How often a transaction is aborted for its colours ([`Options::colour_retry`](crate::Options::colour_retry)) before it waits at its
 /// commit instead.
@@ -120,7 +119,7 @@ impl Colours {
 
     /// A record was read.
     #[cold]
-    pub fn note_record(&mut self, record: RecordRef) {
+    pub fn note_record(&mut self, record: RowLocation) {
         self.note_segment(record.segment());
     }
 
@@ -188,7 +187,7 @@ impl Colours {
     }
 
     /// Settles the colour of some segments together, and holds them if they are white. Mixed, those that are white are held.
-    pub fn settle(&mut self, of: &Segments, segments: &[SegmentId], is_black: bool) -> Settled {
+    pub fn settle(&mut self, of: &Storage, segments: &[SegmentId], is_black: bool) -> Settled {
         let (before, mut black) = (self.held.len(), is_black);
         for &id in segments {
             match of.hold_white(id) {
@@ -205,7 +204,7 @@ impl Colours {
     }
 
     /// Nothing is held white any more: the writes are applied, or will not be.
-    pub fn let_go(&mut self, of: &Segments) {
+    pub fn let_go(&mut self, of: &Storage) {
         self.held.drain(..).for_each(|id| of.let_go(id));
         self.held_by = None;
     }
@@ -214,7 +213,13 @@ impl Colours {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::memory::segments::UNITS_PER_SEGMENT;
+
+    /// A row in this segment.
+    fn row_in(segment: u64) -> RowLocation {
+        let row = RowLocation::from_number(segment * 4_096);
+        assert_eq!(row.segment(), SegmentId(segment as u32));
+        row
+    }
 
     /// Reads of two segments in turn, then of others.
     #[test]
@@ -222,7 +227,7 @@ mod tests {
         let mut colours = Colours::default();
         colours.begin(true);
         let read = |colours: &mut Colours, segment: u64| {
-            colours.note_record(RecordRef(segment * UNITS_PER_SEGMENT));
+            colours.note_record(row_in(segment));
         };
         for nth in 0..10_000 {
             read(&mut colours, 7 + nth % 2);
@@ -250,7 +255,7 @@ mod tests {
             part.begin(of_part);
             let readers = [(&mut colours, noted), (&mut part, of_part)];
             for (reader, _) in readers.into_iter().filter(|(_, noted)| *noted) {
-                reader.note_record(RecordRef(7 * UNITS_PER_SEGMENT));
+                reader.note_record(row_in(7));
                 reader.note_absence(IndexId(3), Lsn(5));
             }
             colours.absorb(&part);

@@ -102,7 +102,7 @@ fn make(source: Source) -> Base {
     if source == Source::Backup {
         db.checkpoint().unwrap();
     }
-    let heaps = ["keyed", "named", "numbered"].map(|name| db.table(name).unwrap().version().heap.id());
+    let heaps = ["keyed", "named", "numbered"].map(|name| db.table(name).unwrap().version().store.heap());
     db.close().unwrap();
     let files = files_of(&*disk);
     let shared: Arc<dyn Disk> = disk_of(&files);

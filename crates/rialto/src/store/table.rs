@@ -7,8 +7,7 @@ use std::sync::{Arc, OnceLock, Weak};
 
 use parking_lot::RwLock;
 
-use super::memory::index::Index;
-use super::memory::{Heap, RecordRef, Segments};
+use super::{RowLocation, TableStore};
 use crate::catalog::RowNumbers;
 use crate::ids::{IndexId, Lsn, TableId};
 use crate::opening::{Opening, TableKey};
@@ -76,10 +75,8 @@ pub(crate) struct TableParts {
     pub numbered: bool,
     /// The share of each segment that inserts fill.
     pub fill_percent: u8,
-    pub heap: Arc<Heap>,
-    pub primary: Arc<Index>,
-    /// As in [`Schema::indexes`].
-    pub secondaries: Vec<Arc<Index>>,
+    /// Where its rows and index entries lie.
+    pub store: TableStore,
     pub numbers: Arc<RowNumbers>,
     /// Whatever is read of the table, absence included, depends on this place at least (I3): that of the last DDL that
     /// made it what it is. The rows of a bulk load do not carry it, and an emptied table has no leaf that could.
@@ -90,13 +87,13 @@ pub(crate) struct TableParts {
 
 /// Where an index entry leads ([`TableVersion::read_by_entry`]).
 pub(crate) struct Followed {
-    /// The record; none if there is no such entry.
-    pub record: Option<RecordRef>,
+    /// Where the row lies; none if there is no such entry.
+    pub record: Option<RowLocation>,
     /// What whoever has read the row depends on (I3).
     pub lsn: Lsn,
     /// The place of the last removal beside the entry.
     pub removal: Lsn,
-    /// Whether the record holds a row; else what was read is the primary key that is being inserted.
+    /// Whether there is a row; else what was read is the primary key that is being inserted.
     pub there: bool,
 }
 
@@ -108,7 +105,7 @@ thread_local! {
 
 impl TableVersion {
     pub fn new(parts: TableParts) -> TableVersion {
-        debug_assert_eq!(parts.schema.indexes().len(), parts.secondaries.len());
+        debug_assert_eq!(parts.schema.indexes().len(), parts.store.memory().secondaries.len());
         TableVersion { parts, retired: AtomicBool::new(false), link: Arc::default() }
     }
 
@@ -123,11 +120,7 @@ impl TableVersion {
 
     /// What it takes in memory beside its storage, in bytes, about.
     pub fn bytes(&self) -> usize {
-        size_of::<TableVersion>() + self.secondaries.len() * size_of::<Arc<Index>>() + self.schema.bytes()
-    }
-
-    pub fn segments(&self) -> &Segments {
-        self.heap.segments()
+        size_of::<TableVersion>() + self.schema.indexes().len() * size_of::<Arc<()>>() + self.schema.bytes()
     }
 
     /// Bytes of a record's body that come before the row.
@@ -144,46 +137,15 @@ impl TableVersion {
         }
     }
 
-    pub fn index(&self, which: WhichIndex) -> &Index {
-        match which {
-            WhichIndex::Primary => &self.primary,
-            WhichIndex::Secondary(position) => &self.secondaries[position],
-        }
-    }
-
-    /// Reads the body that an index entry points to, of a row that is not locked.
-    ///
-    /// The segment's latch keeps the slot as it is, and under it the entry is looked up again: an entry goes before its
-    /// slot is freed, so a slot that an entry points to is that row's. Without the latch it may be another row's soon, even
-    /// while the entry's key is locked: rows move. So all that is to be known of it is read here.
+    /// Reads the body that an index entry leads to, of a row that is not locked: all that is to be known of it.
     pub fn read_by_entry(&self, which: WhichIndex, entry: &[u8], body: &mut Vec<u8>) -> Followed {
-        let followed = self.follow(which, entry, body);
+        let mut followed = self.store.follow(which, entry, body);
+        if followed.record.is_some() {
+            followed.lsn = followed.lsn.max(self.floor());
+        }
         #[cfg(test)]
         AFTER_FOLLOWING.take().into_iter().for_each(|happens| happens());
         followed
-    }
-
-    fn follow(&self, which: WhichIndex, entry: &[u8], body: &mut Vec<u8>) -> Followed {
-        let (index, segments) = (self.index(which), self.segments());
-        loop {
-            let found = index.get(entry);
-            let removal = found.removal;
-            let Some(record) = found.value.map(RecordRef) else {
-                return Followed { record: None, lsn: Lsn::ZERO, removal, there: false };
-            };
-            let _latched = segments.latch(record.segment());
-            if index.unchanged(&found.leaf) || index.get(entry).value == Some(record.0) {
-                // Entries go before their slots are freed, which takes this latch.
-                assert!(
-                    !segments.is_free(record),
-                    "an entry of an index of table \"{}\" leads to a free slot: a bug, please report it",
-                    self.name()
-                );
-                segments.read(record, body);
-                let lsn = segments.lsn(record).max(self.floor());
-                return Followed { record: Some(record), lsn, removal, there: !segments.is_absent(record) };
-            }
-        }
     }
 
     pub fn index_id(&self, which: WhichIndex) -> IndexId {
@@ -300,7 +262,7 @@ impl Table {
 
     /// Rows in the table; those of transactions that are committing right now may be counted or not.
     pub fn rows_estimate(&self) -> u64 {
-        self.version().heap.rows()
+        self.version().store.rows()
     }
 }
 

@@ -141,7 +141,7 @@ fn a_transaction_of_both_colours_is_aborted_and_runs_again() {
 #[test]
 fn the_sweep_waits_for_those_who_are_white() {
     let (_, found) = Held::sweep(tcbw(), options(), |held| {
-        let segments = &held.db.core().storage.segments;
+        let segments = &held.db.core().storage.memory.segments;
         let id = record_of(&held.table, WHITE).segment();
         assert_eq!(segments.hold_white(id), Paint::White);
         held.go_on();
@@ -224,7 +224,7 @@ fn ddl_of_both_colours_waits() {
     });
     held.db.close().unwrap();
     let db = Database::open_on(held.memory, options()).unwrap();
-    assert_eq!(db.table("t").unwrap().version().secondaries.len(), 2);
+    assert_eq!(db.table("t").unwrap().version().schema.indexes().len(), 2);
 }
 
 /// Two that conflict over a row that is not there: it has no segment, and yet the white one must not come after the black

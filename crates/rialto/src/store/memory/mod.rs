@@ -12,17 +12,33 @@
 //! writers and the sweep are kept apart by locks and latches, and a mistake there is a wrong answer that a test can
 //! find, never undefined behaviour.
 
+use std::sync::Arc;
+
+use self::index::NodePool;
+
 pub mod heap;
 pub(crate) mod image;
 pub mod index;
 pub(crate) mod load_file;
+mod loaded_rows;
 mod prefetch;
 mod region;
 pub mod segments;
 pub mod snapshots;
+mod table;
 mod words;
 
-pub use heap::{Claims, Heap, Unclaimed};
+pub use heap::{EmptySegments, Heap, Unclaimed};
 pub(crate) use load_file::{Committed, LoadFile};
+pub(crate) use loaded_rows::{LoadMark, LoadedRows};
 pub use segments::{RecordRef, SEGMENT_BYTES, SegmentId, Segments};
-pub use words::{BodyWords, Words, same_version};
+pub(crate) use table::MemoryTable;
+pub use words::{BodyWords, StoredRow, same_version};
+
+/// What all tables in memory lie in.
+#[derive(Clone)]
+pub(crate) struct MemoryStore {
+    pub segments: Arc<Segments>,
+    /// The nodes of their indexes.
+    pub nodes: Arc<NodePool>,
+}

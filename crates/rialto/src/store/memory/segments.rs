@@ -19,7 +19,7 @@ use parking_lot::Mutex;
 use super::prefetch::prefetch;
 use super::region::{Region, copy_words};
 use super::snapshots::{Snapshots, Stage};
-use super::words::{Words, announce_write};
+use super::words::{StoredRow, announce_write};
 use crate::account::latches;
 use crate::account::wait_guard::LatchWait;
 use crate::canary;
@@ -539,8 +539,8 @@ impl Segments {
 
     /// The record's words.
     #[inline]
-    pub fn record(&self, record: RecordRef) -> Words<'_> {
-        Words::at(self.words.words(), record.0 as usize * 2)
+    pub fn record(&self, record: RecordRef) -> StoredRow<'_> {
+        StoredRow::at(self.words.words(), record.0 as usize * 2)
     }
 
     /// Puts a whole committed row into the slot, written at `lsn`. The body fits ([`Segments::room`]).

@@ -1,5 +1,5 @@
 use std::collections::VecDeque;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::Instant;
 
 use super::*;
@@ -234,8 +234,8 @@ struct Busy {
 }
 
 impl Claims for Busy {
-    fn claim(&mut self, record: RecordRef) -> bool {
-        !self.locked.contains(&record)
+    fn claim(&mut self, location: RowLocation, _word: &AtomicU64) -> bool {
+        !self.locked.contains(&location.into())
     }
 }
 
