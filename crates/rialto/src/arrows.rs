@@ -37,7 +37,7 @@ const TESTS: &[&str] = &["arrows", "fuzz", "histories", "traps", "log::virtual_t
 /// [`TableStore`](crate::store::TableStore) and [`Storage`](crate::store::Storage).
 const KNOW_MEMORY: &[&str] = &["store", "checkpoint", "recovery", "backup", "open"];
 
-/// How one gets to it by these.
+/// The ways into it from these two.
 const WAYS_TO_MEMORY: &[&str] = &[".memory()", "storage.memory."];
 
 /// A module's path below the crate, "" for its root.

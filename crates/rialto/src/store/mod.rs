@@ -4,24 +4,24 @@
 //! - [`Table`]: a table by handle; [`TableVersion`]: what it is between two definitions.
 //! - [`TableStore`]: **the seam.** Transactions and commits (`txn/`, `commit/`, `engine/`) reach rows and entries by its methods, and by
 //!   those of [`Storage`], and by nothing else. Where a row lies they know as a [`RowLocation`].
-//! - [`memory`]: the memory-resident store. Beside this folder only what goes through its segments knows it: checkpoints, recoveries,
-//!   backups, the opening. The test `arrows.rs` holds that.
+//! - [`memory`]: the memory-resident store. Outside this folder only checkpoints, recovery, backups and the opening know it, which go
+//!   through its segments. The test `arrows.rs` holds that.
 //!
 //! # A second store
 //!
-//! All tables are memory-resident, so [`TableStore`] is a struct around that store: an enum of one variant would be matched without a
-//! choice. A table of pages makes it an enum, matched once in each of its methods, and [`MemoryTable`](memory::MemoryTable) is the first
-//! variant. What is fixed for that:
+//! All tables are memory-resident, so [`TableStore`] is a struct around that store: in an enum of one variant every method would have a
+//! `match` that chooses nothing. A table of pages makes it an enum, which each of its methods matches once;
+//! [`MemoryTable`](memory::MemoryTable) is the first variant. The signatures allow for that:
 //!
 //! - **A location is 8 bytes and tells its store**: a record's number takes 48 bits. A slot in memory stays a row's while an entry leads
 //!   to it, so a location is the row. Of a page it is a hint, from which a commit finds the row again by its key.
 //! - **A read can miss.** The answers of `find`, `find_in_line`, `read_leaf`, `follow`, `row`, `read`, `read_unlocked`, `reserve`,
-//!   `reserve_near`, `enter` and `enter_at` become a hit, with what they are now, or a miss, with the page that is not in memory; who
-//!   misses gives back its latches, has the page read, and asks again. In memory all are hits.
+//!   `reserve_near`, `enter` and `enter_at` become a *hit*, with what they are now, or a *miss*, with the page that is not in memory.
+//!   An operation that misses gives back its latches, has the page read, and asks again. Memory always hits.
 //! - **A commit does not miss** (`put`, `patch`, `operate`, `repoint_own`, `remove_own`, `release`, `count_rows`), nor does an abort
-//!   (`repoint`, `take_back`): what they need was reserved, or is pinned, by the operations before (I10).
-//! - **Locks**: [`TableStore::lock_word`] gives the word in which a row is locked where it lies, or none: then it is locked by name, as
-//!   absent keys are. The trait [`Claims`] is about slots with such words.
+//!   (`repoint`, `take_back`): the operations before have reserved, or pinned, what these need (I10).
+//! - **Locks**: [`TableStore::lock_word`] gives the word in which a row is locked where it lies, or none; without a word the row is locked
+//!   by name, as absent keys are. The trait [`Claims`] is about slots with such words.
 //! - **Validation**: [`Leaf`] and [`Vacancy`] are a node and its version. [`SeenRow`] needs a version of the row; a store without such
 //!   a word answers [`Unlocked::Locked`], and the reader goes on with locks.
 //! - **Sweeps**: a [`SegmentId`] is what a sweep copies at one time and what has a side of a black/white sweep. Pages have no side: such a

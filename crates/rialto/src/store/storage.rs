@@ -42,8 +42,8 @@ impl EmptyStorage {
         self.0.is_empty()
     }
 
-    /// Gives those back that were empty all the time since they were found, and says how many. The caller has waited in between until
-    /// nobody seeks a row by a location that he had before ([`Heap::give_back`]).
+    /// Gives those back that were empty all the time since they were found, and says how many. In between the caller has waited until
+    /// no transaction seeks a row by a location from before ([`Heap::give_back`]).
     pub fn give_back(&self) -> u64 {
         self.0.iter().map(|(heap, empty)| heap.give_back(empty)).sum()
     }
@@ -92,7 +92,7 @@ impl Storage {
         self.loads.lock().extend(numbers.map(|number| LoadFile { number, committed }));
     }
 
-    /// Removes a load file that nothing names. It may not have been written, and recovery would remove it.
+    /// Removes a load file that nothing names. If that fails, recovery removes it; it may not be there at all.
     pub fn remove_load_file(&self, number: u64) {
         let _ = self.disk.remove(&load_file::load_file_name(number));
     }
@@ -142,12 +142,12 @@ impl Storage {
     }
 
     /// The word of a row that is locked in it ([`TableStore::lock_word`](super::TableStore::lock_word)).
-    #[inline(always)]
+    #[inline]
     pub fn lock_word(&self, location: RowLocation) -> &AtomicU64 {
         self.memory.segments.lock_word(location.into())
     }
 
-    /// Whether a row is as it was seen, and nobody has it locked exclusively: `is_exclusive` tells of its lock word.
+    /// Whether a row is as it was seen, and its lock word, which `is_exclusive` reads, has no exclusive lock.
     #[inline]
     pub fn is_as_seen(&self, seen: &SeenRow, is_exclusive: impl Fn(u64) -> bool) -> bool {
         let now = self.memory.segments.record(seen.location.into()).word_after();
@@ -199,7 +199,7 @@ impl Storage {
         self.memory.segments.snapshots().promise(copies)
     }
 
-    /// The copies that were promised are made, as far as they were needed.
+    /// So many promised copies are made, or were not needed.
     pub fn keep_promise(&self, copies: usize) {
         self.memory.segments.snapshots().keep_promise(copies);
     }

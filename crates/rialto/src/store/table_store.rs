@@ -26,7 +26,7 @@ pub(crate) enum Entered {
     Done,
     /// The key leads to this row already; nothing changed.
     Exists(RowLocation),
-    /// The locks on intervals do not admit it; nothing changed.
+    /// A lock on an interval does not admit it; nothing changed.
     Refused,
 }
 
@@ -54,7 +54,7 @@ pub(crate) enum Unlocked {
     Read(SeenRow, Lsn),
     /// The row is changing, or its entry leads elsewhere by now.
     Changing,
-    /// Somebody has it locked exclusively.
+    /// Another transaction holds the row's lock exclusively.
     Locked,
 }
 
@@ -84,7 +84,7 @@ impl TableStore {
     }
 
     /// Whether nothing has come into the leaf of an index, or gone from it, since it was read.
-    #[inline(always)]
+    #[inline]
     pub fn unchanged(&self, which: WhichIndex, leaf: &Leaf) -> bool {
         self.memory.index(which).unchanged(leaf)
     }
@@ -127,13 +127,13 @@ impl TableStore {
 /// Rows.
 impl TableStore {
     /// The row where it lies.
-    #[inline(always)]
+    #[inline]
     pub fn row(&self, location: RowLocation) -> StoredRow<'_> {
         self.memory.segments().record(location.into())
     }
 
     /// The word that the row's lock is kept in. None: the row is locked by its name.
-    #[inline(always)]
+    #[inline]
     pub fn lock_word(&self, location: RowLocation) -> Option<&AtomicU64> {
         Some(self.memory.segments().lock_word(location.into()))
     }
@@ -146,7 +146,7 @@ impl TableStore {
 
     /// Copies the body of a row that an index has led to, as its leaf was read, and that may be locked by others: `is_exclusive` tells
     /// of its lock word.
-    #[inline(always)]
+    #[inline]
     pub fn read_unlocked(
         &self,
         (which, leaf): (WhichIndex, &Leaf),
@@ -246,7 +246,7 @@ impl TableStore {
     }
 }
 
-/// What a commit does once it has its place. None of it can fail, or misses anything (I10).
+/// What a commit does once it has its place. Nothing of it can fail (I10).
 impl TableStore {
     /// Puts a whole body into a slot that has room for it.
     #[inline]
@@ -352,7 +352,7 @@ impl TableStore {
         self.memory.index(which).discard();
     }
 
-    /// Writes all rows to the load file of this number, durably, and gives its digest. Nobody changes them meanwhile.
+    /// Writes all rows to the load file of this number, durably, and gives its digest. No other thread changes them meanwhile.
     pub fn write_load_file(&self, disk: &dyn Disk, database_id: u128, number: u64) -> Result<u64> {
         Ok(load_file::write_load_file(disk, database_id, number, &self.memory.heap)?)
     }
@@ -385,7 +385,7 @@ impl StoragePart {
         }
     }
 
-    /// Gives its memory back. Nobody uses it any more.
+    /// Gives its memory back. It is used no more.
     pub fn discard(&self) {
         match self {
             StoragePart::Rows(store) => store.memory.heap.clear(),

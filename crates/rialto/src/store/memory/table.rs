@@ -11,11 +11,11 @@ use crate::store::Followed;
 /// The records of a table, and its indexes.
 #[derive(Clone)]
 pub(crate) struct MemoryTable {
-    /// The heap's, at hand.
+    /// Those of the heap, one load nearer.
     segments: Arc<Segments>,
     pub heap: Arc<Heap>,
     pub primary: Arc<Index>,
-    /// As in [`Schema::indexes`](crate::Schema::indexes).
+    /// As in [`Schema::indexes`](crate::row::Schema::indexes).
     pub secondaries: Vec<Arc<Index>>,
 }
 
