@@ -33,6 +33,13 @@ const ROOMS: &[(&str, &[&str])] = &[
 /// Modules that may use all rooms: tests.
 const TESTS: &[&str] = &["arrows", "fuzz", "histories", "traps", "log::virtual_time"];
 
+/// The modules that may know the memory-resident store: those that go through its segments. All others reach rows by
+/// [`TableStore`](crate::store::TableStore) and [`Storage`](crate::store::Storage).
+const KNOW_MEMORY: &[&str] = &["store", "checkpoint", "recovery", "backup", "open"];
+
+/// The ways into it from these two.
+const WAYS_TO_MEMORY: &[&str] = &[".memory()", "storage.memory."];
+
 /// A module's path below the crate, "" for its root.
 type Module = String;
 
@@ -218,4 +225,19 @@ fn arrows_go_down() {
     }
     assert!(across > 1_000, "only {across} paths lead from room to room: they are not read");
     assert!(up.is_empty(), "these use a room above their own: {up:#?}");
+}
+
+#[test]
+fn the_memory_resident_store_is_behind_its_seam() {
+    let sources = sources();
+    let knows = |module: &str| KNOW_MEMORY.iter().any(|it| is_within(module, it));
+    let leads_in = |module: &str, code: &str| {
+        paths(module, code).iter().any(|path| is_within(path, "store::memory"))
+            || WAYS_TO_MEMORY.iter().any(|way| code.contains(way))
+    };
+    let found = sources.iter().filter(|(module, code)| leads_in(module, code));
+    let (inside, outside): (Vec<_>, Vec<_>) =
+        found.map(|(module, _)| module.as_str()).partition(|module| knows(module));
+    assert!(inside.len() > 40, "only {} modules are seen to know it: they are not read", inside.len());
+    assert!(outside.is_empty(), "these know the memory-resident store: {outside:#?}");
 }

@@ -8,7 +8,7 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use parking_lot::{Mutex, RwLock};
+use parking_lot::Mutex;
 
 use self::source::Source;
 use crate::account::{Accounts, ProcedureAccount, ServerTimes};
@@ -33,9 +33,9 @@ use crate::recovery::{
     Calls, OpenError, Recovered, Recovery, RecoveryRates, RecoveryReport, Room, memory, recover_either,
     within_memory,
 };
-use crate::store::memory::index::NodePool;
+use crate::store::Budget;
 use crate::store::memory::load_file::LoadFileReader;
-use crate::store::memory::{Budget, Committed, LoadFile, Segments};
+use crate::store::memory::{Committed, LoadFile, MemoryStore};
 use crate::store::{Catalog, Material, Storage};
 use crate::txn::core::{Contexts, Core, TxDefaults};
 use crate::{canary, seed};
@@ -58,8 +58,7 @@ pub(crate) struct Running {
 /// What a directory gives to start from.
 pub(crate) struct Found {
     pub database_id: u128,
-    pub segments: Arc<Segments>,
-    pub nodes: Arc<NodePool>,
+    pub memory: MemoryStore,
     pub catalog: Catalog,
     pub log: Arc<Log>,
     pub home: HomeFile,
@@ -101,17 +100,7 @@ pub(crate) fn open(disk: Arc<dyn Disk>, options: Options) -> Result<Running, Ope
     let (executors, threads) = (options.engine.executor_bounds(), options.engine.thread_bounds());
     let memory = Arc::new(Budget::new(options.lock_memory()));
     let core = Arc::new(Core {
-        storage: Storage {
-            disk,
-            database_id: found.database_id,
-            segments: found.segments,
-            nodes: found.nodes,
-            catalog: found.catalog,
-            loads: Arc::new(Mutex::new(found.loads)),
-            load_passes: RwLock::default(),
-            opened_at,
-            closed: AtomicBool::new(false),
-        },
+        storage: Storage::new((disk, found.database_id), found.memory, found.catalog, found.loads, opened_at),
         commits: CommitPath {
             log: found.log,
             in_flight: Arc::new(InFlight::new(options.transactions_max)),
@@ -289,9 +278,9 @@ fn create(disk: &Arc<dyn Disk>, options: &Options) -> Result<Found, OpenError> {
         return Err(OpenError::Unsupported { what });
     }
     let (segments, nodes) = memory(options.memory_bytes, 0, 0)?;
+    let memory = MemoryStore { segments, nodes };
     let catalog = Catalog::new(0);
-    let storage =
-        Material { segments: &segments, nodes: &nodes, first_row_number: first_row_number(Lsn::ZERO) };
+    let storage = Material { memory: &memory, first_row_number: first_row_number(Lsn::ZERO) };
     for description in Description::of_system_tables() {
         catalog.publish(Arc::new(description.build(&storage)?));
     }
@@ -301,8 +290,7 @@ fn create(disk: &Arc<dyn Disk>, options: &Options) -> Result<Found, OpenError> {
     let home = HomeFile::create(&**disk, database_id, next_id)?;
     Ok(Found {
         database_id,
-        segments,
-        nodes,
+        memory,
         catalog,
         log,
         home,
@@ -352,7 +340,8 @@ fn recover(disk: &Arc<dyn Disk>, options: &Options, directory: &str) -> Result<F
     }
     let Recovered { loads, sums, report, .. } = recovered;
     let recovery = Some(report);
-    Ok(Found { database_id, segments, nodes, catalog, log, home, loads, sums, recovery, recovery_rates })
+    let memory = MemoryStore { segments, nodes };
+    Ok(Found { database_id, memory, catalog, log, home, loads, sums, recovery, recovery_rates })
 }
 
 impl Running {
@@ -380,7 +369,7 @@ impl Running {
             executor_requests: core.locks.requests_by_executor(),
             routing: core.locks.routing_changes(),
             plans: self.runtime.procedures.plans(),
-            latch_conflicts: core.storage.segments.latch_conflicts(),
+            latch_conflicts: core.storage.memory.segments.latch_conflicts(),
             run_ns: sum(|account| account.time.run_ns),
             lock_wait_ns: sum(|account| account.time.lock_wait_ns),
             latch_wait_ns: sum(|account| account.time.latch_wait_ns),
@@ -398,8 +387,8 @@ impl Running {
                 checkpoint: self.checkpointer.server_time(),
             },
             recovery: self.checkpointer.forecast(),
-            memory_used: core.storage.segments.budget().used(),
-            memory_limit: core.storage.segments.budget().limit(),
+            memory_used: core.storage.memory.segments.budget().used(),
+            memory_limit: core.storage.memory.segments.budget().limit(),
         }
     }
 

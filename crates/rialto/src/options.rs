@@ -13,7 +13,7 @@ use crate::foreign::Progress;
 use crate::io::Caching;
 use crate::log::{Durability, GroupCommitOptions, IN_FLIGHT_MAX};
 use crate::recovery::{THREADS_MAX, threads_by_default};
-use crate::store::memory::budget::{MEMORY_BYTES_MAX, MEMORY_BYTES_MIN, memory_bytes_by_default};
+use crate::store::budget::{MEMORY_BYTES_MAX, MEMORY_BYTES_MIN, memory_bytes_by_default};
 
 /// A database's choices; [`Options::default`] suits most. A time that is longer than [`FOR_EVER`](crate::io::FOR_EVER), as
 /// [`Duration::MAX`], counts as that: what waits for it waits until something else ends the wait.

@@ -37,8 +37,8 @@ use crate::io::{AlignedBuffer, Caching, Disk, File, FileDisk, Open};
 use crate::log::{Log, LogOptions};
 use crate::recovery::{OpenError, threads_by_default};
 use crate::seed;
+use crate::store::budget::memory_bytes_by_default;
 use crate::store::memory::SEGMENT_BYTES;
-use crate::store::memory::budget::memory_bytes_by_default;
 use crate::store::memory::image::{self, ImageHeader, backup_name, seed_of};
 use crate::store::memory::segments::{Copy, IMAGE_HEADER_BYTES};
 

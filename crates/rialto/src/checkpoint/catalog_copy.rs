@@ -176,7 +176,7 @@ mod tests {
     use crate::catalog::system::FIRST_USER_ID;
     use crate::ids::Lsn;
     use crate::io::{Caching, Disk, MemoryDisk, Open};
-    use crate::store::memory::Budget;
+    use crate::store::Budget;
 
     const USERS: HeapId = HeapId(FIRST_USER_ID);
 

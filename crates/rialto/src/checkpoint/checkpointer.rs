@@ -31,8 +31,8 @@ use crate::error::{Error, Result};
 use crate::foreign::catch;
 use crate::ids::Lsn;
 use crate::io::{Caching, Clock, Disk, DiskResult, FOR_EVER, File, Open, remove_in_steps};
+use crate::store::Consistency;
 use crate::store::memory::image::{backup_name, seed_of};
-use crate::store::memory::painting::Consistency;
 use crate::store::memory::segments::Copy;
 
 /// How often the thread looks whether a checkpoint is due.

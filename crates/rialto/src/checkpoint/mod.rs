@@ -45,7 +45,7 @@ pub(crate) mod sweep;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use crate::store::memory::painting::Consistency;
+pub(crate) use crate::store::Consistency;
 pub(crate) use checkpointer::Checkpointer;
 pub use checkpointing::Checkpointing;
 pub(crate) use cleared::Cleared;

@@ -11,9 +11,9 @@ use crate::canary;
 use crate::error::Result;
 use crate::ids::{HeapId, Lsn};
 use crate::log::{LogNeeded, LogPoint};
+use crate::store::Consistency;
 use crate::store::memory::Segments;
 use crate::store::memory::load_file::LoadFile;
-use crate::store::memory::painting::Consistency;
 
 /// A cut that was made.
 #[derive(Debug, Clone, Copy)]

@@ -27,8 +27,9 @@ use crate::io::{
 };
 use crate::log::LogPoint;
 use crate::recovery::{Progress, load};
+use crate::store::Budget;
 use crate::store::memory::segments::Copy;
-use crate::store::memory::{Budget, Committed, LoadFile, SEGMENT_BYTES, SegmentId, Segments, image};
+use crate::store::memory::{Committed, LoadFile, SEGMENT_BYTES, SegmentId, Segments, image, load_file};
 
 const DATABASE: u128 = 0xabcd;
 const HEAP: HeapId = HeapId(70);
@@ -580,8 +581,8 @@ fn the_other_copy_is_dirty_after_loading() {
 fn load_files_go_with_the_checkpoint_that_needed_them() {
     let disk = MemoryDisk::new();
     let (engine, checkpointer) = create(disk.clone()).unwrap();
-    image::write_load_file(&*disk, DATABASE, 80, &engine.heap).unwrap();
-    image::write_load_file(&*disk, DATABASE, 81, &engine.heap).unwrap();
+    load_file::write_load_file(&*disk, DATABASE, 80, &engine.heap).unwrap();
+    load_file::write_load_file(&*disk, DATABASE, 81, &engine.heap).unwrap();
     let lsn = engine.commit(vec![(1, Some(vec![1]))]);
     // 81 was not committed; recovery has found it.
     let load = |number, committed| LoadFile { number, committed };

@@ -6,8 +6,7 @@ use super::write_set::{WriteKind, WriteSet, body_of, key_of};
 use crate::canary;
 use crate::ids::Lsn;
 use crate::row::{Key, WhichIndex};
-use crate::store::TableVersion;
-use crate::store::memory::{RecordRef, Segments};
+use crate::store::{RowLocation, TableStore, TableVersion};
 
 /// An entry of a row in a secondary index.
 type Entry = (usize, Key);
@@ -17,7 +16,6 @@ pub(crate) struct Applying<'a> {
     pub writes: &'a WriteSet,
     pub packet: &'a [u8],
     pub tables: &'a TableCache,
-    pub segments: &'a Segments,
     /// The number of the transaction's context: heaps count by it.
     pub number: usize,
     /// It has definitions, which become visible when its rows are there.
@@ -31,7 +29,8 @@ impl Applying<'_> {
         for (position, write) in self.writes.writes().iter().enumerate() {
             canary::pause(64);
             if write.is_plain_patch() {
-                apply_patch(self.segments, write.record, write.row_at, body_of(write, self.packet), lsn);
+                let store = &self.tables.at(write.slot).store;
+                apply_patch(store, write.record, write.row_at, body_of(write, self.packet), lsn);
             } else if !write.superseded {
                 self.apply_write(position as u32, lsn);
             }
@@ -41,22 +40,22 @@ impl Applying<'_> {
     /// Applies a write that no later one supersedes, with those before it to the same row.
     #[inline(never)]
     fn apply_write(&self, position: u32, lsn: Lsn) {
-        let Applying { packet, segments, .. } = *self;
-        let write = self.writes.get(position);
+        let (packet, write) = (self.packet, self.writes.get(position));
+        let store = &self.tables.at(write.slot).store;
         match write.kind {
             WriteKind::Put if write.fresh => {
-                segments.write(write.record, body_of(write, packet), lsn);
-                self.tables.at(write.slot).heap.count_rows(self.number, 1);
+                store.put(write.record, body_of(write, packet), lsn);
+                store.count_rows(self.number, 1);
             }
             // The row stays in its slot, and its keys as they are.
             WriteKind::Put if !write.rekeys && write.previous.is_none() && write.moved_to.is_none() => {
-                segments.write(write.record, body_of(write, packet), lsn);
+                store.put(write.record, body_of(write, packet), lsn);
             }
             WriteKind::Operate if !write.rekeys => {
                 let row_at = usize::from(write.row_at);
                 let changes = Operations::of(body_of(write, packet)).changes();
                 let changes = changes.map(|(offset, change)| (row_at + offset, change));
-                segments.operate(write.record, changes, lsn);
+                store.operate(write.record, changes, lsn);
             }
             _ => self.apply_row(position, lsn),
         }
@@ -68,9 +67,9 @@ impl Applying<'_> {
     fn apply_row(&self, last: u32, lsn: Lsn) {
         let (packet, write) = (self.packet, self.writes.get(last));
         let table = self.tables.at(write.slot);
-        let segments = table.segments();
+        let store = &table.store;
         let key = Key::from(key_of(write, packet));
-        let mut base = |record, body: &mut Vec<u8>| segments.read(record, body);
+        let mut base = |record, body: &mut Vec<u8>| store.read(record, body);
         let mut body = Vec::new();
         let stays = self.writes.materialize(last, packet, table.row_at(), &mut body, &mut base);
 
@@ -78,14 +77,14 @@ impl Applying<'_> {
         let mut entries = Vec::new();
         if was_there {
             let mut before = Vec::new();
-            segments.read(places[0], &mut before);
+            store.read(places[0], &mut before);
             secondary_keys(table, &before, &key, &mut entries);
         }
         let added = self.writes.chain(last).flat_map(|position| self.writes.adds_of(position));
         for add in added {
             let then = self.tables.at(add.slot);
             if !matches!(add.index, WhichIndex::Secondary(_))
-                || then.heap.id() != table.heap.id()
+                || then.store.heap() != store.heap()
                 || !places.contains(&add.record)
             {
                 continue;
@@ -98,36 +97,36 @@ impl Applying<'_> {
         }
         // An index that the transaction created meanwhile was built with the row as it was then. Into all others the operations
         // have put its entries, and noted them. Nobody else changes a table that has an index created.
-        if self.defines && !table.secondaries.is_empty() {
+        if self.defines && !table.schema.indexes().is_empty() {
             self.keys_meanwhile(last, table, &key, &mut entries);
         }
 
         let mut kept = Vec::new();
         let target = write.lands_in();
         if stays {
-            segments.write(target, &body, lsn);
+            store.put(target, &body, lsn);
             secondary_keys(table, &body, &key, &mut kept);
-            repoint(table, WhichIndex::Primary, &key, &places, target);
+            store.repoint_own(WhichIndex::Primary, &key, &places, target);
         } else {
-            remove(table, WhichIndex::Primary, &key, &places, lsn);
+            store.remove_own(WhichIndex::Primary, &key, &places, Some(lsn));
         }
         for (position, entry) in &entries {
             let which = WhichIndex::Secondary(*position);
             if kept.iter().any(|(p, k)| p == position && k == entry) {
-                repoint(table, which, entry, &places, target);
+                store.repoint_own(which, entry, &places, target);
             } else {
-                remove(table, which, entry, &places, lsn);
+                store.remove_own(which, entry, &places, Some(lsn));
             }
         }
         for &place in places.iter().filter(|&&place| !stays || place != target) {
-            table.heap.release(self.number, place);
+            store.release(self.number, place);
         }
-        table.heap.count_rows(self.number, i64::from(stays) - i64::from(was_there));
+        store.count_rows(self.number, i64::from(stays) - i64::from(was_there));
     }
 
     /// The keys that a row had after each of the transaction's writes to it but the last.
     fn keys_meanwhile(&self, last: u32, table: &TableVersion, key: &Key, entries: &mut Vec<Entry>) {
-        let mut base = |record, body: &mut Vec<u8>| table.segments().read(record, body);
+        let mut base = |record, body: &mut Vec<u8>| table.store.read(record, body);
         let mut body = Vec::new();
         for position in self.writes.chain(last).skip(1) {
             if self.writes.materialize(position, self.packet, table.row_at(), &mut body, &mut base) {
@@ -137,7 +136,7 @@ impl Applying<'_> {
     }
 
     /// The slots that a row has had in this transaction, the first one first, and whether it was in the tables before.
-    fn places(&self, last: u32) -> (Vec<RecordRef>, bool) {
+    fn places(&self, last: u32) -> (Vec<RowLocation>, bool) {
         let (mut places, mut fresh) = (Vec::new(), false);
         for position in self.writes.chain(last) {
             let at = self.writes.get(position);
@@ -155,34 +154,15 @@ impl Applying<'_> {
 
 /// Changes fields of a row: what most writes are.
 #[inline(always)]
-fn apply_patch(segments: &Segments, record: RecordRef, row_at: u8, patches: &[u8], lsn: Lsn) {
+fn apply_patch(store: &TableStore, record: RowLocation, row_at: u8, patches: &[u8], lsn: Lsn) {
     let ranges = Patches::of(patches).ranges();
-    segments.patch(record, ranges.map(|(offset, bytes)| (usize::from(row_at) + offset, bytes)), lsn);
+    store.patch(record, ranges.map(|(offset, bytes)| (usize::from(row_at) + offset, bytes)), lsn);
 }
 
 fn secondary_keys(table: &TableVersion, body: &[u8], primary: &[u8], out: &mut Vec<Entry>) {
-    for position in 0..table.secondaries.len() {
+    for position in 0..table.schema.indexes().len() {
         let mut key = Key::new();
         table.schema.index_key_of_row(position, &body[table.row_at()..], primary, &mut key);
         out.push((position, key));
-    }
-}
-
-/// Points the row's entry to `target`. An entry that another row has taken over stays.
-fn repoint(table: &TableVersion, which: WhichIndex, key: &[u8], places: &[RecordRef], target: RecordRef) {
-    let index = table.index(which);
-    if let Some(now) = index.get(key).value
-        && now != target.0
-        && places.contains(&RecordRef(now))
-    {
-        index.replace(key, now, target.0);
-    }
-}
-
-/// Removes the row's entry. An entry that another row has taken over stays.
-fn remove(table: &TableVersion, which: WhichIndex, key: &[u8], places: &[RecordRef], lsn: Lsn) {
-    let index = table.index(which);
-    if index.get(key).value.is_some_and(|now| places.contains(&RecordRef(now))) {
-        index.remove(key, Some(lsn));
     }
 }

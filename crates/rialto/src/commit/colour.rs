@@ -12,7 +12,7 @@
 //! - *it removed a row, and a later one reads that there is none*: the index's removal `Lsn` there is then of a place at
 //!   which transactions may have been black already, and the reader is not white. So it is with what DDL made or removed;
 //! - *it read that there is no row, and a later one inserts it*: when it was settled it left the index's name
-//!   ([`Painting::leave_absences`](crate::store::memory::painting::Painting)), and who puts an entry in there is not white.
+//!   ([`Painting::leave_absences`](crate::store::Painting)), and who puts an entry in there is not white.
 //!
 //! - *it looked into a table, and a later one changes what the table is*: DDL is never white.
 //!
@@ -21,7 +21,7 @@
 //! The colour is settled at the commit and not before, so an open transaction delays neither the sweep nor others. What a transaction has
 //! touched is known by its locks: in the thin form they name records; tables that it has locked as a whole it has touched
 //! wholly; in the central form each record is noted as it is read. A transaction that began before this was asked for
-//! ([`Painting::note_reads`](crate::store::memory::painting::Painting)) and of which not all is known is mixed.
+//! ([`Painting::note_reads`](crate::store::Painting)) and of which not all is known is mixed.
 //!
 //! **Nobody starves.** A mixed transaction names the segments that were white, and the sweep paints those next, without a
 //! pause. Nothing that is black becomes white again while the sweep lasts, so a transaction that touches the same again is
@@ -40,8 +40,7 @@ use smallvec::SmallVec;
 use crate::canary;
 use crate::ids::{IndexId, Lsn};
 use crate::rarely::rarely;
-use crate::store::memory::segments::Paint;
-use crate::store::memory::{RecordRef, SegmentId, Segments};
+use crate::store::{Paint, RowLocation, SegmentId, Storage};
 
 /// How often a transaction is aborted for its colours ([`Options::colour_retry`](crate::Options::colour_retry)) before it waits at its
 /// commit instead.
@@ -108,7 +107,7 @@ impl Colours {
 
     /// A record was read.
     #[cold]
-    pub fn note_record(&mut self, record: RecordRef) {
+    pub fn note_record(&mut self, record: RowLocation) {
         self.note_segment(record.segment());
     }
 
@@ -176,7 +175,7 @@ impl Colours {
     }
 
     /// Settles the colour of some segments together, and holds them if they are white. Mixed, those that are white are held.
-    pub fn settle(&mut self, of: &Segments, segments: &[SegmentId], is_black: bool) -> Settled {
+    pub fn settle(&mut self, of: &Storage, segments: &[SegmentId], is_black: bool) -> Settled {
         let (before, mut black) = (self.held.len(), is_black);
         for &id in segments {
             match of.hold_white(id) {
@@ -193,7 +192,7 @@ impl Colours {
     }
 
     /// Nothing is held white any more: the writes are applied, or will not be.
-    pub fn let_go(&mut self, of: &Segments) {
+    pub fn let_go(&mut self, of: &Storage) {
         self.held.drain(..).for_each(|id| of.let_go(id));
         self.held_by = None;
     }
@@ -202,7 +201,13 @@ impl Colours {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::memory::segments::UNITS_PER_SEGMENT;
+
+    /// A row in this segment.
+    fn row_in(segment: u64) -> RowLocation {
+        let row = RowLocation::from_number(segment * 4_096);
+        assert_eq!(row.segment(), SegmentId(segment as u32));
+        row
+    }
 
     /// Reads of two segments in turn, then of others.
     #[test]
@@ -210,7 +215,7 @@ mod tests {
         let mut colours = Colours::default();
         colours.begin(true);
         let read = |colours: &mut Colours, segment: u64| {
-            colours.note_record(RecordRef(segment * UNITS_PER_SEGMENT));
+            colours.note_record(row_in(segment));
         };
         for nth in 0..10_000 {
             read(&mut colours, 7 + nth % 2);
@@ -238,7 +243,7 @@ mod tests {
             part.begin(of_part);
             let readers = [(&mut colours, noted), (&mut part, of_part)];
             for (reader, _) in readers.into_iter().filter(|(_, noted)| *noted) {
-                reader.note_record(RecordRef(7 * UNITS_PER_SEGMENT));
+                reader.note_record(row_in(7));
                 reader.note_absence(IndexId(3), Lsn(5));
             }
             colours.absorb(&part);

@@ -12,9 +12,7 @@ use crate::ids::{HeapId, IndexId};
 use crate::rarely::rarely;
 use crate::row::WhichIndex;
 use crate::seed;
-use crate::store::TableVersion;
-use crate::store::memory::RecordRef;
-use crate::store::memory::index::Vacancy;
+use crate::store::{RowLocation, TableVersion, Vacancy};
 
 /// From this many writes on, a hash table finds a transaction's own writes; below, a look at each is faster.
 const LINEAR_MAX: usize = 16;
@@ -59,7 +57,7 @@ pub(crate) enum Place {
     /// As this write of the transaction's own leaves it.
     Own(u32),
     /// In the tables.
-    Stored(RecordRef),
+    Stored(RowLocation),
     /// Nowhere; and where the primary index would have its key, as far as that was seen.
     Absent(Option<Vacancy>),
 }
@@ -76,9 +74,9 @@ pub(crate) struct Target {
 pub(crate) struct Effect {
     pub kind: WriteKind,
     /// Where the row lies when the write's turn comes.
-    pub record: RecordRef,
+    pub record: RowLocation,
     /// The slot reserved for a row that has outgrown its own.
-    pub moved_to: Option<RecordRef>,
+    pub moved_to: Option<RowLocation>,
     /// The row made this slot for itself: there was none of its key.
     pub fresh: bool,
     /// Secondary keys change.
@@ -88,7 +86,7 @@ pub(crate) struct Effect {
 impl Effect {
     /// Of a write that leaves slots and keys as they are.
     #[inline]
-    pub fn of(kind: WriteKind, record: RecordRef) -> Effect {
+    pub fn of(kind: WriteKind, record: RowLocation) -> Effect {
         Effect { kind, record, moved_to: None, fresh: false, rekeys: false }
     }
 }
@@ -114,9 +112,9 @@ pub(crate) struct Write {
     /// How many patches lead to the row from the last write of its whole body, or from the tables; this one counts.
     pub patches: u16,
     /// Where the row lies when this write's turn comes.
-    pub record: RecordRef,
+    pub record: RowLocation,
     /// The slot reserved for a row that has outgrown its own.
-    pub moved_to: Option<RecordRef>,
+    pub moved_to: Option<RowLocation>,
     /// The transaction's last write to the same row before this one.
     pub previous: Option<u32>,
     /// A later write goes to the same row.
@@ -134,7 +132,7 @@ impl Write {
         };
         let Effect { kind, record, moved_to, fresh, rekeys } = effect;
         Write {
-            heap: table.heap.id(),
+            heap: table.store.heap(),
             identity: table.primary_id,
             slot: target.slot,
             kind,
@@ -176,7 +174,7 @@ impl Write {
     }
 
     /// Where the row lies once this write is applied.
-    pub fn lands_in(&self) -> RecordRef {
+    pub fn lands_in(&self) -> RowLocation {
         self.moved_to.unwrap_or(self.record)
     }
 }
@@ -190,9 +188,9 @@ pub(crate) struct IndexAdd {
     /// Where its key lies among the write set's keys of entries.
     key_at: u32,
     key_bytes: u16,
-    pub record: RecordRef,
+    pub record: RowLocation,
     /// What the entry pointed to before, if it was there.
-    pub replaced: Option<RecordRef>,
+    pub replaced: Option<RowLocation>,
     /// How many writes there were when it was added, the one of its own row being the last.
     pub writes: u32,
 }
@@ -254,8 +252,8 @@ impl WriteSet {
         slot: u32,
         index: WhichIndex,
         key: &[u8],
-        record: RecordRef,
-        replaced: Option<RecordRef>,
+        record: RowLocation,
+        replaced: Option<RowLocation>,
     ) {
         let writes = self.writes.len() as u32;
         let (key_at, key_bytes) = (self.end_of_keys(), key.len() as u16);
@@ -487,7 +485,7 @@ impl WriteSet {
         packet: &[u8],
         row_at: usize,
         body: &mut Vec<u8>,
-        base: &mut dyn FnMut(RecordRef, &mut Vec<u8>),
+        base: &mut dyn FnMut(RowLocation, &mut Vec<u8>),
     ) -> bool {
         let (mut patches, mut at) = (SmallVec::<[u32; PATCHES_MIN]>::new(), position);
         loop {

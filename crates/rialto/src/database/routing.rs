@@ -51,7 +51,7 @@ impl Database {
             }
             keys.push(key);
         }
-        let entries = version.index(index).len_estimate();
+        let entries = version.store.entries_estimate(index);
         let rule = RoutingRule::side_by_side(keys, core.locks.executors_in_use() as u16).by_hand(entries);
         core.locks.route(version.index_id(index), Some(rule));
         Ok(())
@@ -91,10 +91,10 @@ impl Database {
         }
         let version = self.core().storage.catalog.table(table)?.version();
         if let WhichIndex::Secondary(position) = index
-            && position >= version.secondaries.len()
+            && position >= version.schema.indexes().len()
         {
             let reason =
-                format!("it has no secondary index {position}, it has {}", version.secondaries.len());
+                format!("it has no secondary index {position}, it has {}", version.schema.indexes().len());
             return Err(Error::BadDefinition { name: table.to_owned(), reason });
         }
         Ok(version)

@@ -15,10 +15,11 @@ use crate::log::{ForgedBlock, forge_log_file, recover};
 use crate::recovery::FellBack;
 use crate::recovery::check::{Severity, check};
 use crate::row::{Column, ColumnType, Value};
+use crate::store::Budget;
 use crate::store::memory::image::{self, Checked, seed_of};
 use crate::store::memory::load_file;
 use crate::store::memory::segments::{RECORD_HEADER_BYTES, UNIT_BYTES};
-use crate::store::memory::{Budget, SEGMENT_BYTES, SegmentId, Segments};
+use crate::store::memory::{SEGMENT_BYTES, SegmentId, Segments};
 use crate::{Database, HeapId, Lsn, OpenError, TableDef};
 
 /// Where the rows lie that are forged.
@@ -101,7 +102,7 @@ fn make(source: Source) -> Base {
     if source == Source::Backup {
         db.checkpoint().unwrap();
     }
-    let heaps = ["keyed", "named", "numbered"].map(|name| db.table(name).unwrap().version().heap.id());
+    let heaps = ["keyed", "named", "numbered"].map(|name| db.table(name).unwrap().version().store.heap());
     db.close().unwrap();
     let files = files_of(&*disk);
     let shared: Arc<dyn Disk> = disk_of(&files);

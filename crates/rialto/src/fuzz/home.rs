@@ -9,9 +9,10 @@ use crate::checkpoint::home::{
 };
 use crate::io::Disk;
 use crate::log::{LogPoint, LogPosition};
+use crate::store::Budget;
 use crate::store::memory::image::{self, ImageHeader};
 use crate::store::memory::segments::Copy;
-use crate::store::memory::{Budget, SEGMENT_BYTES, SegmentId, Segments};
+use crate::store::memory::{SEGMENT_BYTES, SegmentId, Segments};
 use crate::{Error, HeapId, Lsn};
 
 const BLOCK: usize = 4096;

@@ -157,7 +157,7 @@ fn found(checkpoint: Checkpointing, sweeps: u64, seed: u64, by: By) -> Found {
             })
             .collect();
         // A hand that holds a segment now and then, so that commits are half applied.
-        let (segments, held, mut chance) = (&db.core().storage.segments, &stop, random.fork());
+        let (segments, held, mut chance) = (&db.core().storage.memory.segments, &stop, random.fork());
         let hand = scope.spawn(move || {
             while !held.load(Ordering::Relaxed) {
                 let segment = SegmentId(chance.below(u64::from(segments.high_water())) as u32);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::deadlock::VictimPolicy;
-use crate::store::memory::Budget;
+use crate::store::Budget;
 
 /// How locks are kept while no two owners compete for them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]

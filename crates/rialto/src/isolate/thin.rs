@@ -30,7 +30,7 @@ use super::wait::{LockError, LockPolicy, Wait};
 use crate::ids::IndexId;
 use crate::looks::count_look;
 use crate::rarely::rarely;
-use crate::store::memory::Budget;
+use crate::store::Budget;
 
 /// The lock bits of a record's word.
 #[derive(Debug)]

@@ -3,7 +3,7 @@
 use hashbrown::HashTable;
 
 use super::thin::{LENGTH_KEPT, VOID};
-use crate::store::memory::Budget;
+use crate::store::Budget;
 
 /// The records of an owner's list of thin locks: made when first asked for, so that a lock costs nothing for it.
 #[derive(Debug, Default)]

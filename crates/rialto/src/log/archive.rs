@@ -33,7 +33,7 @@ use super::log_file::{LogFile, LogFileHeader};
 use super::reader::first_block;
 use crate::canary;
 use crate::io::{AlignedBuffer, Caching, DirectoryLock, Disk, File, Open, remove_in_steps};
-use crate::store::memory::load_file::{load_file_name, load_file_number};
+use crate::store::{load_file_name, load_file_number};
 use crate::{Error, Result};
 
 const PIECE: usize = 1 << 20;

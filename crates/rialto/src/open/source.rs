@@ -61,14 +61,14 @@ impl Source {
                 core.commits.log.place().next()
             }
         };
-        let end = core.storage.segments.cut(heaps.clone());
+        let end = core.storage.memory.segments.cut(heaps.clone());
         Cut { redo_start, end, held: began.elapsed() }
     }
 }
 
 impl CheckpointSource for Source {
     fn segments(&self) -> &Segments {
-        &self.core.storage.segments
+        &self.core.storage.memory.segments
     }
 
     fn redo_start(&self) -> Lsn {
@@ -108,8 +108,8 @@ impl CheckpointSource for Source {
             // All that has a place by now is white, or applied already: so the copy has it whole.
             Consistency::Transaction => place.next(),
         };
-        core.storage.segments.painting().set_black_from(place.next());
-        Cut { redo_start, end: core.storage.segments.paint(), held: Duration::ZERO }
+        core.storage.memory.segments.painting().set_black_from(place.next());
+        Cut { redo_start, end: core.storage.memory.segments.paint(), held: Duration::ZERO }
     }
 
     fn hold_definitions(&self) -> Defined {
@@ -119,7 +119,7 @@ impl CheckpointSource for Source {
         let last = core.storage.catalog.changed_at();
         let redo_start = core.commits.in_flight.outlast_until(last, || core.commits.log.place());
         let heaps: HashSet<HeapId> =
-            core.storage.catalog.all().iter().map(|table| table.version().heap.id()).collect();
+            core.storage.catalog.all().iter().map(|table| table.version().store.heap()).collect();
         Defined { redo_start, heaps: Arc::new(heaps) }
     }
 
@@ -128,7 +128,7 @@ impl CheckpointSource for Source {
     }
 
     fn forget_cut(&self) {
-        self.core.storage.segments.forget_cut();
+        self.core.storage.memory.segments.forget_cut();
         self.core.commits.in_flight.open_gate(Gate::Open);
     }
 

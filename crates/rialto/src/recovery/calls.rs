@@ -13,11 +13,12 @@ use crate::catalog::{RowNumbers, first_row_number};
 use crate::commit::redo::{self, Change};
 use crate::error::{Error, Result};
 use crate::ids::{Lsn, TableId};
+use crate::io::Disk;
 use crate::log::{Packet, PacketKind};
-use crate::row::Key;
-use crate::store::memory::Segments;
-use crate::store::memory::index::{Admit, Insert, NodePool};
-use crate::store::{TableParts, TableVersion};
+use crate::row::{Key, WhichIndex};
+use crate::store::memory::MemoryStore;
+use crate::store::memory::index::{Admit, Insert};
+use crate::store::{Catalog, Storage, TableParts, TableVersion};
 use crate::txn::calls::{Call, read_call};
 
 /// What becomes of the calls in a log.
@@ -33,15 +34,21 @@ pub(crate) enum Calls<'a> {
 /// What runs calls again.
 pub(crate) trait Replayer: Sync {
     /// Begins to, with these tables.
-    fn begin(&self, setup: &Setup<'_>, tables: Vec<Arc<TableVersion>>) -> Result<Box<dyn Replay>>;
+    fn begin(&self, setup: &Setup, tables: Vec<Arc<TableVersion>>) -> Result<Box<dyn Replay>>;
 }
 
 /// What a replay goes on in.
-pub(crate) struct Setup<'a> {
-    pub segments: &'a Arc<Segments>,
-    pub nodes: &'a Arc<NodePool>,
+pub(crate) struct Setup {
+    pub memory: MemoryStore,
     pub database_id: u128,
     pub threads: usize,
+}
+
+impl Setup {
+    /// The store as calls find it.
+    pub fn storage(&self, disk: Arc<dyn Disk>, catalog: Catalog) -> Storage {
+        Storage::new((disk, self.database_id), self.memory.clone(), catalog, Vec::new(), Lsn::ZERO)
+    }
 }
 
 /// A replay of calls that has begun. Its errors are those of calls.
@@ -94,7 +101,8 @@ impl Replayed {
 
     /// Gives the secondary indexes' nodes back.
     pub fn give_up_indexes(&self) {
-        self.versions.values().flat_map(|version| &version.secondaries).for_each(|index| index.discard());
+        let stores = self.versions.values().map(|version| version.store.memory());
+        stores.flat_map(|memory| &memory.secondaries).for_each(|index| index.discard());
     }
 
     /// The table with all of its indexes, for transactions to come.
@@ -200,8 +208,10 @@ impl Redo<'_> {
             tables.push(Arc::new(self.builder.finish(table, first_row_number(lsn))?));
         }
         let setup = Setup {
-            segments: self.builder.segments,
-            nodes: self.builder.nodes,
+            memory: MemoryStore {
+                segments: self.builder.segments.clone(),
+                nodes: self.builder.nodes.clone(),
+            },
             database_id: self.database_id,
             threads: self.builder.threads,
         };
@@ -245,7 +255,7 @@ impl Redo<'_> {
         for &(table, key) in &rows {
             let version = replay.version(table.description.id);
             let Some((record, keys)) = table.secondary_keys(key) else { continue };
-            for (index, secondary) in version.secondaries.iter().zip(&keys) {
+            for (index, secondary) in version.store.memory().secondaries.iter().zip(&keys) {
                 if index.get(secondary).value == Some(record.0) {
                     index.remove(secondary, None);
                 }
@@ -263,7 +273,8 @@ impl Redo<'_> {
             let version = replay.version(table.description.id);
             let Some((record, keys)) = table.secondary_keys(key) else { continue };
             for (position, secondary) in keys.iter().enumerate() {
-                let insert = || version.secondaries[position].insert(secondary, record.0, || Admit::Go);
+                let index = version.store.memory().index(WhichIndex::Secondary(position));
+                let insert = || index.insert(secondary, record.0, || Admit::Go);
                 let inserted = match insert() {
                     Err(_) if self.heaps.give_back_empty() => insert(),
                     inserted => inserted,

@@ -283,31 +283,32 @@ fn check_table(table: &TableVersion, report: &mut CheckReport) {
     let mut rows = 0;
     let mut wrong = Vec::new();
     let (mut body, mut primary, mut key) = (Vec::new(), Key::new(), Key::new());
-    for id in table.heap.owned() {
-        for slot in table.segments().slots(id) {
+    let store = table.store.memory();
+    for id in store.heap.owned() {
+        for slot in store.segments().slots(id) {
             let Ok(slot) = slot else {
                 wrong.push(slot.expect_err("just looked at"));
                 break;
             };
-            if table.segments().is_absent(slot) {
+            if store.segments().is_absent(slot) {
                 continue;
             }
             rows += 1;
-            table.segments().read(slot, &mut body);
+            store.segments().read(slot, &mut body);
             let row = body.get(table.row_at()..).unwrap_or(&[]);
             if let Err(error) = RowView::validate(&table.schema, row) {
                 wrong.push(format!("the row at {}: {error}", place(slot)));
                 continue;
             }
             table.schema.primary_key_of_row(row, table.row_number(&body), &mut primary);
-            points(&table.primary, &primary, slot, table, WhichIndex::Primary, &mut wrong);
-            for (position, index) in table.secondaries.iter().enumerate() {
+            points(&store.primary, &primary, slot, table, WhichIndex::Primary, &mut wrong);
+            for (position, index) in store.secondaries.iter().enumerate() {
                 table.schema.index_key_of_row(position, row, &primary, &mut key);
                 points(index, &key, slot, table, WhichIndex::Secondary(position), &mut wrong);
             }
         }
     }
-    let all = std::iter::once(&table.primary).chain(&table.secondaries);
+    let all = std::iter::once(&store.primary).chain(&store.secondaries);
     for (number, index) in all.enumerate() {
         match index.check() {
             Ok(entries) if entries == rows => {}
@@ -318,7 +319,7 @@ fn check_table(table: &TableVersion, report: &mut CheckReport) {
     for what in &wrong {
         report.damage(format!("table \"{}\": {what}", table.name()));
     }
-    let indexes = table.secondaries.len() + 1;
+    let indexes = store.secondaries.len() + 1;
     report.verified.push(format!("table \"{}\": {rows} rows in {indexes} indexes", table.name()));
 }
 

@@ -11,8 +11,9 @@ use crate::canary;
 use crate::commit::redo::RedoRecord;
 use crate::error::{Error, Result};
 use crate::ids::HeapId;
+use crate::store::Budget;
+use crate::store::memory::SEGMENT_BYTES;
 use crate::store::memory::index::NodePool;
-use crate::store::memory::{Budget, SEGMENT_BYTES};
 
 /// Tables are compacted again on the way as long as each compaction frees one in so many of the segments in use.
 const COMPACTION_FREES: u64 = 64;

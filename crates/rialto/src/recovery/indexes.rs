@@ -11,8 +11,9 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use parking_lot::Mutex;
 
 use crate::error::{Error, Result};
+use crate::store::Budget;
 use crate::store::memory::index::{Entry, Full, Index, Merge, NodePool, Part, SortRun, Take, order};
-use crate::store::memory::{Budget, RecordRef, SegmentId};
+use crate::store::memory::{RecordRef, SegmentId};
 
 /// Indexes with fewer entries are built by one thread.
 const PARTS_FROM: usize = 10_000;

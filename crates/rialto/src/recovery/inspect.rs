@@ -81,9 +81,9 @@ pub fn inspect(disk: &Arc<dyn Disk>, memory_bytes: u64, threads: usize) -> Resul
                     "  {} (table {}, heap {}): {} rows in {} segments",
                     table.name(),
                     table.id.0,
-                    table.heap.id().0,
-                    table.heap.rows(),
-                    table.heap.owned().len()
+                    table.store.heap().0,
+                    table.store.rows(),
+                    table.store.owned().len()
                 ));
                 for column in schema.columns() {
                     let null = if column.nullable { "" } else { " not null" };

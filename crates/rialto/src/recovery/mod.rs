@@ -379,7 +379,7 @@ impl Recovery<'_> {
         let tables = redo.finish(log_end.lsn())?;
         report.secondary_time = began.elapsed();
         let user = tables.iter().filter(|table| !catalog::is_system(table.id));
-        report.rows = user.clone().map(|table| table.heap.rows()).sum();
+        report.rows = user.clone().map(|table| table.store.rows()).sum();
         report.tables = user.count() as u64;
         report.memory_bytes = u64::from(self.segments.high_water()) * SEGMENT_BYTES as u64;
         progress.end(|| report.summary());

@@ -408,7 +408,7 @@ impl<'a> Redo<'a> {
     /// memory is short the primary indexes, the largest tables' first, are made as small as those of transactions.
     fn make_room(&self, mut tables: Vec<TableVersion>) -> Result<Vec<Arc<TableVersion>>> {
         let budget = self.builder.segments.budget();
-        tables.sort_unstable_by_key(|table| Reverse(table.heap.rows()));
+        tables.sort_unstable_by_key(|table| Reverse(table.store.rows()));
         let fitted = tables.into_iter().map(|table| {
             let is_short = budget.used() > budget.limit() / 4 * 3;
             let table = if is_short { self.builder.repack(table)? } else { table };

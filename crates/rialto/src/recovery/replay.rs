@@ -48,6 +48,6 @@ impl Recovery<'_> {
         }
         let (next_id, packets) = (redo.next_id, redo.packets);
         let tables = redo.finish(reader.lsn())?;
-        Ok(Replayed { next_id, packets, heaps: tables.iter().map(|table| table.heap.id()).collect() })
+        Ok(Replayed { next_id, packets, heaps: tables.iter().map(|table| table.store.heap()).collect() })
     }
 }

@@ -17,8 +17,8 @@ use crate::store::memory::index::{
     Admit, Batch, Direction, Guard, Index, Insert, MAX_KEY_BYTES, More, NodePool, ScanRange, SortRun,
 };
 use crate::store::memory::segments::{Copy, UNIT_BYTES, UNITS_PER_SEGMENT};
-use crate::store::memory::{Heap, RecordRef, SEGMENT_BYTES, SegmentId, Segments, Unclaimed};
-use crate::store::{TableParts, TableVersion};
+use crate::store::memory::{Heap, MemoryTable, RecordRef, SEGMENT_BYTES, SegmentId, Segments, Unclaimed};
+use crate::store::{TableParts, TableStore, TableVersion};
 
 /// A table during redo.
 pub(super) struct RedoTable {
@@ -230,9 +230,7 @@ impl Builder<'_> {
             primary_id: description.primary_id,
             numbered,
             fill_percent: description.fill_percent,
-            heap: heap.clone(),
-            primary: primary.clone(),
-            secondaries,
+            store: TableStore::in_memory(MemoryTable::new(heap.clone(), primary.clone(), secondaries)),
             numbers: Arc::new(RowNumbers::new(first_row_number.max(highest.into_inner() + 1))),
             floor: Arc::new(AtomicU64::new(0)),
             lineage: Arc::default(),
@@ -242,23 +240,25 @@ impl Builder<'_> {
     /// The table with its primary index built anew, if that makes it much smaller: its leaves are as the order of redo and what
     /// was deleted have left them. No transaction uses the table yet.
     pub fn repack(&self, version: TableVersion) -> Result<TableVersion> {
-        if version.primary.fill_percent() >= REPACKED_BELOW_PERCENT {
+        let MemoryTable { heap, primary: old, secondaries, .. } = version.store.memory();
+        if old.fill_percent() >= REPACKED_BELOW_PERCENT {
             return Ok(version);
         }
         let (mut run, mut batch) = (SortRun::default(), Batch::new());
         loop {
-            let more =
-                version.primary.read_leaf(&ScanRange::ALL, Direction::Forward, Guard::Leave, &mut batch);
+            let more = old.read_leaf(&ScanRange::ALL, Direction::Forward, Guard::Leave, &mut batch);
             batch.iter().for_each(|(key, record)| run.push(key, record));
             if more == More::No {
                 break;
             }
         }
         // Its nodes are those of the new one.
-        version.primary.discard();
+        old.discard();
         let never = |_: usize, _: &[u8], _, _| unreachable!("a key is in an index once");
         let (primary, _) = indexes::build(self.nodes, self.segments.budget(), self.threads, &[run], &never)?;
-        Ok(TableVersion::new(TableParts { primary: Arc::new(primary), ..version.parts() }))
+        let memory = MemoryTable::new(heap.clone(), Arc::new(primary), secondaries.clone());
+        let store = TableStore::in_memory(memory);
+        Ok(TableVersion::new(TableParts { store, ..version.parts() }))
     }
 
     fn each_row(

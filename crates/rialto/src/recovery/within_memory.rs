@@ -6,9 +6,10 @@ use super::load;
 use crate::checkpoint::home::HomeBlock;
 use crate::error::{Error, Result};
 use crate::io::Disk;
-use crate::store::memory::budget::MEMORY_BYTES_MAX;
+use crate::store::Budget;
+use crate::store::budget::MEMORY_BYTES_MAX;
+use crate::store::memory::Segments;
 use crate::store::memory::index::NodePool;
-use crate::store::memory::{Budget, Segments};
 
 /// The most threads that may recover a database.
 pub(crate) const THREADS_MAX: usize = 1_024;

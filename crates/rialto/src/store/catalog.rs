@@ -135,7 +135,7 @@ impl Catalog {
 
     /// The storage of all tables.
     pub fn heaps(&self) -> Vec<Arc<Heap>> {
-        self.tables.read().by_id.values().map(|table| table.version().heap.clone()).collect()
+        self.tables.read().by_id.values().map(|table| table.version().store.memory().heap.clone()).collect()
     }
 
     /// The table that has an index of this name, its primary key included.

@@ -3,16 +3,16 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-use super::memory::index::{Full, Index, NodePool};
-use super::memory::{Heap, Segments};
+use super::TableStore;
+use super::memory::index::{Full, Index};
+use super::memory::{Heap, MemoryStore, MemoryTable};
 use super::table::{TableParts, TableVersion};
 use crate::catalog::{Description, RowNumbers};
 use crate::error::{Error, Result};
 
 /// What tables are built from.
 pub(crate) struct Material<'a> {
-    pub segments: &'a Arc<Segments>,
-    pub nodes: &'a Arc<NodePool>,
+    pub memory: &'a MemoryStore,
     /// The first hidden row number that was never handed out.
     pub first_row_number: u64,
 }
@@ -28,25 +28,27 @@ impl Description {
             primary_id: version.primary_id,
             primary_key: version.schema.primary_key().map(<[usize]>::to_vec),
             indexes: version.schema.indexes().to_vec(),
-            heap: version.heap.id(),
+            heap: version.store.heap(),
             numbered: version.numbered,
         }
     }
 
     /// An empty table of this description.
     pub fn build(&self, storage: &Material<'_>) -> Result<TableVersion> {
-        let budget = storage.segments.budget();
+        let MemoryStore { segments, nodes } = storage.memory;
+        let budget = segments.budget();
         let full = |_: Full| Error::MemoryLimit { used: budget.used(), limit: budget.limit() };
-        let index = || Index::new(storage.nodes.clone()).map(Arc::new).map_err(full);
+        let index = || Index::new(nodes.clone()).map(Arc::new).map_err(full);
         let schema = Arc::new(self.schema()?);
+        let heap = Arc::new(Heap::new(segments.clone(), self.heap, self.fill_percent));
+        let primary = index()?;
+        let secondaries = schema.indexes().iter().map(|_| index()).collect::<Result<_>>()?;
         Ok(TableVersion::new(TableParts {
             id: self.id,
             primary_id: self.primary_id,
             numbered: self.numbered,
             fill_percent: self.fill_percent,
-            heap: Arc::new(Heap::new(storage.segments.clone(), self.heap, self.fill_percent)),
-            primary: index()?,
-            secondaries: schema.indexes().iter().map(|_| index()).collect::<Result<_>>()?,
+            store: TableStore::in_memory(MemoryTable::new(heap, primary, secondaries)),
             numbers: Arc::new(RowNumbers::new(storage.first_row_number)),
             floor: Arc::new(AtomicU64::new(0)),
             lineage: Arc::default(),

@@ -1,13 +1,17 @@
 //! [`Storage`]: the tables of an open database, and the directory that they are kept in.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
 use parking_lot::{Mutex, RwLock, RwLockReadGuard};
+use smallvec::SmallVec;
 
-use super::Catalog;
-use super::memory::index::NodePool;
-use super::memory::{LoadFile, Segments};
+use super::memory::{
+    Committed, EmptySegments, Heap, LoadFile, LoadMark, LoadedRows, MemoryStore, RecordRef, SEGMENT_BYTES,
+    SegmentId, load_file, same_version,
+};
+use super::{Budget, Catalog, Material, Paint, Painting, RowLocation, SeenRow, TableVersion};
 use crate::catalog::first_row_number;
 use crate::error::{Error, Result};
 use crate::ids::Lsn;
@@ -17,19 +21,47 @@ use crate::io::Disk;
 pub(crate) struct Storage {
     pub disk: Arc<dyn Disk>,
     pub database_id: u128,
-    pub segments: Arc<Segments>,
-    pub nodes: Arc<NodePool>,
+    /// What memory-resident tables lie in: for sweeps and recoveries. Others use the methods here, and those of a
+    /// [`TableStore`](super::TableStore).
+    pub memory: MemoryStore,
     pub catalog: Catalog,
     /// Load files that redo would need.
     pub loads: Arc<Mutex<Vec<LoadFile>>>,
     /// Held by transactions that write or remove load files ([`Storage::pass_to_load_files`]).
-    pub load_passes: RwLock<()>,
+    load_passes: RwLock<()>,
     /// The first place of this opening: hidden row numbers begin anew behind those of earlier ones.
     pub opened_at: Lsn,
     pub closed: AtomicBool,
 }
 
+/// Segments in which no table has a row.
+pub(crate) struct EmptyStorage(Vec<(Arc<Heap>, EmptySegments)>);
+
+impl EmptyStorage {
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Gives those back that were empty all the time since they were found, and says how many. In between the caller has waited until
+    /// no transaction seeks a row by a location from before ([`Heap::give_back`]).
+    pub fn give_back(&self) -> u64 {
+        self.0.iter().map(|(heap, empty)| heap.give_back(empty)).sum()
+    }
+}
+
 impl Storage {
+    pub fn new(
+        (disk, database_id): (Arc<dyn Disk>, u128),
+        memory: MemoryStore,
+        catalog: Catalog,
+        loads: Vec<LoadFile>,
+        opened_at: Lsn,
+    ) -> Storage {
+        let loads = Arc::new(Mutex::new(loads));
+        let (load_passes, closed) = (RwLock::default(), AtomicBool::new(false));
+        Storage { disk, database_id, memory, catalog, loads, load_passes, opened_at, closed }
+    }
+
     pub fn check_open(&self) -> Result<()> {
         if self.is_open() { Ok(()) } else { Err(Error::Closed) }
     }
@@ -54,9 +86,126 @@ impl Storage {
         drop(self.load_passes.write());
     }
 
+    /// The load files of these numbers were named by the commit at this place.
+    pub fn note_load_files(&self, numbers: impl Iterator<Item = u64>, lsn: Lsn) {
+        let committed = Committed::At(lsn);
+        self.loads.lock().extend(numbers.map(|number| LoadFile { number, committed }));
+    }
+
+    /// Removes a load file that nothing names. If that fails, recovery removes it; it may not be there at all.
+    pub fn remove_load_file(&self, number: u64) {
+        let _ = self.disk.remove(&load_file::load_file_name(number));
+    }
+
     /// A hidden row number above those of the rows that earlier openings have inserted, for the most part; recovery begins above all
     /// rows that there are.
     pub fn first_row_number(&self) -> u64 {
         first_row_number(self.opened_at)
+    }
+
+    /// What new tables are built from.
+    pub fn material(&self) -> Material<'_> {
+        Material { memory: &self.memory, first_row_number: self.first_row_number() }
+    }
+
+    /// The bound on memory that all tables draw on.
+    pub fn budget(&self) -> &Arc<Budget> {
+        self.memory.segments.budget()
+    }
+
+    /// The error for reaching it.
+    pub fn memory_limit(&self) -> Error {
+        let budget = self.budget();
+        Error::MemoryLimit { used: budget.used(), limit: budget.limit() }
+    }
+
+    /// Gives index nodes back that no index uses, if they make a segment.
+    pub fn give_back_nodes(&self) {
+        self.memory.nodes.give_back_free(SEGMENT_BYTES as u64);
+    }
+
+    /// The segments of all tables in which there is no row any more, and of one that only its transaction sees. For when memory runs
+    /// out: it looks at every row.
+    #[cold]
+    pub fn empty_segments(&self, own: Option<&TableVersion>) -> EmptyStorage {
+        let mut heaps = self.catalog.heaps();
+        if let Some(own) = own.map(|own| &own.store.memory().heap)
+            && heaps.iter().all(|heap| heap.id() != own.id())
+        {
+            heaps.push(own.clone());
+        }
+        let found = heaps.into_iter().map(|heap| {
+            let empty = heap.empty_segments();
+            (heap, empty)
+        });
+        EmptyStorage(found.filter(|(_, empty)| !empty.is_empty()).collect())
+    }
+
+    /// The word of a row that is locked in it ([`TableStore::lock_word`](super::TableStore::lock_word)).
+    #[inline]
+    pub fn lock_word(&self, location: RowLocation) -> &AtomicU64 {
+        self.memory.segments.lock_word(location.into())
+    }
+
+    /// Whether a row is as it was seen, and its lock word, which `is_exclusive` reads, has no exclusive lock.
+    #[inline]
+    pub fn is_as_seen(&self, seen: &SeenRow, is_exclusive: impl Fn(u64) -> bool) -> bool {
+        let now = self.memory.segments.record(seen.location.into()).word_after();
+        same_version(seen.word, now) && !is_exclusive(now)
+    }
+
+    /// Forgets the loaded rows behind the mark and gives them to `take_back`, the newest first, each with the place of its table.
+    pub fn take_back_loaded(
+        &self,
+        rows: &mut LoadedRows,
+        mark: &LoadMark,
+        mut take_back: impl FnMut(u32, RowLocation),
+    ) {
+        let take_back = |table, record: RecordRef| take_back(table, record.into());
+        rows.take_back_to(mark, &self.memory.segments, take_back);
+    }
+}
+
+/// What commits and sweeps have to do with each other.
+impl Storage {
+    /// What a black/white sweep and commits tell each other.
+    #[inline]
+    pub fn painting(&self) -> &Painting {
+        self.memory.segments.painting()
+    }
+
+    /// The segment's colour, held if it is white.
+    pub fn hold_white(&self, segment: SegmentId) -> Paint {
+        self.memory.segments.hold_white(segment)
+    }
+
+    /// Ends a hold.
+    pub fn let_go(&self, segment: SegmentId) {
+        self.memory.segments.let_go(segment);
+    }
+
+    /// How many copies a commit that changes these rows may have to make first, for a sweep at a cut.
+    pub fn copies_owed(&self, locations: impl Iterator<Item = RowLocation>) -> usize {
+        let segments = &self.memory.segments;
+        let owed = locations.map(RowLocation::segment).filter(|&id| segments.is_to_be_kept(id));
+        let mut owed: SmallVec<[SegmentId; 16]> = owed.collect();
+        owed.sort_unstable();
+        owed.dedup();
+        owed.into_iter().filter(|&id| segments.is_in_cut(id)).count()
+    }
+
+    /// Promises so many copies, if there is room for them.
+    pub fn promise_copies(&self, copies: usize) -> bool {
+        self.memory.segments.snapshots().promise(copies)
+    }
+
+    /// So many promised copies are made, or were not needed.
+    pub fn keep_promise(&self, copies: usize) {
+        self.memory.segments.snapshots().keep_promise(copies);
+    }
+
+    /// Waits until there may be room for copies, at most so long.
+    pub fn wait_for_copies(&self, limit: Duration) {
+        self.memory.segments.snapshots().wait(limit);
     }
 }

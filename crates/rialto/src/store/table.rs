@@ -1,13 +1,13 @@
 //! A table as transactions see it: one immutable version, replaced by DDL.
 
 use std::fmt;
+use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
 use parking_lot::RwLock;
 
-use super::memory::index::Index;
-use super::memory::{Heap, RecordRef, Segments};
+use super::{RowLocation, TableStore};
 use crate::catalog::RowNumbers;
 use crate::ids::{IndexId, Lsn, TableId};
 use crate::opening::{Opening, TableKey};
@@ -16,32 +16,24 @@ use crate::row::{Schema, WhichIndex};
 /// The bytes before the row in the body of a record that carries its hidden row number.
 pub(crate) const ROW_NUMBER_BYTES: usize = 8;
 
-/// One version of a table: its schema, records and indexes.
+/// One version of a table: its [parts](TableParts), which never change, and whether it is still in force.
 ///
 /// A version is used only under a lock on its table, and DDL replaces versions only under an exclusive one; so a version
 /// that is not retired when it is looked at under the lock stays good until the lock is released.
 pub(crate) struct TableVersion {
-    pub id: TableId,
-    pub schema: Arc<Schema>,
-    /// The identity's index: of the primary key, or of the hidden row number.
-    pub primary_id: IndexId,
-    /// Whether bodies begin with a hidden row number: true for good in a table that was created without a key.
-    pub numbered: bool,
-    /// The share of each segment that inserts fill.
-    pub fill_percent: u8,
-    pub heap: Arc<Heap>,
-    pub primary: Arc<Index>,
-    /// As in [`Schema::indexes`].
-    pub secondaries: Vec<Arc<Index>>,
-    pub numbers: Arc<RowNumbers>,
-    /// Whatever is read of the table, absence included, depends on this place at least (I3): that of the last DDL that
-    /// made it what it is. The rows of a bulk load do not carry it, and an emptied table has no leaf that could.
-    pub floor: Arc<AtomicU64>,
-    /// Of the table's versions.
-    pub lineage: Arc<Lineage>,
+    parts: TableParts,
     retired: AtomicBool,
     /// Leads to the version in force, once this one is taken back.
     link: Arc<Link>,
+}
+
+impl Deref for TableVersion {
+    type Target = TableParts;
+
+    #[inline(always)]
+    fn deref(&self) -> &TableParts {
+        &self.parts
+    }
 }
 
 /// What leads from a version that was taken back to the one in force: from link to link, each of the version that the one before had
@@ -72,30 +64,36 @@ pub(crate) struct Lineage {
     committed: RwLock<Weak<TableVersion>>,
 }
 
-/// The parts of a version, for building one.
+/// What a version of a table is made of. The next version is built from a changed copy.
+#[derive(Clone)]
 pub(crate) struct TableParts {
     pub id: TableId,
     pub schema: Arc<Schema>,
+    /// The identity's index: of the primary key, or of the hidden row number.
     pub primary_id: IndexId,
+    /// Whether bodies begin with a hidden row number: true for good in a table that was created without a key.
     pub numbered: bool,
+    /// The share of each segment that inserts fill.
     pub fill_percent: u8,
-    pub heap: Arc<Heap>,
-    pub primary: Arc<Index>,
-    pub secondaries: Vec<Arc<Index>>,
+    /// Where its rows and index entries lie.
+    pub store: TableStore,
     pub numbers: Arc<RowNumbers>,
+    /// Whatever is read of the table, absence included, depends on this place at least (I3): that of the last DDL that
+    /// made it what it is. The rows of a bulk load do not carry it, and an emptied table has no leaf that could.
     pub floor: Arc<AtomicU64>,
+    /// Of the table's versions.
     pub lineage: Arc<Lineage>,
 }
 
 /// Where an index entry leads ([`TableVersion::read_by_entry`]).
 pub(crate) struct Followed {
-    /// The record; none if there is no such entry.
-    pub record: Option<RecordRef>,
+    /// Where the row lies; none if there is no such entry.
+    pub record: Option<RowLocation>,
     /// What whoever has read the row depends on (I3).
     pub lsn: Lsn,
     /// The place of the last removal beside the entry.
     pub removal: Lsn,
-    /// Whether the record holds a row; else what was read is the primary key that is being inserted.
+    /// Whether there is a row; else what was read is the primary key that is being inserted.
     pub there: bool,
 }
 
@@ -107,39 +105,13 @@ thread_local! {
 
 impl TableVersion {
     pub fn new(parts: TableParts) -> TableVersion {
-        debug_assert_eq!(parts.schema.indexes().len(), parts.secondaries.len());
-        TableVersion {
-            id: parts.id,
-            schema: parts.schema,
-            primary_id: parts.primary_id,
-            numbered: parts.numbered,
-            fill_percent: parts.fill_percent,
-            heap: parts.heap,
-            primary: parts.primary,
-            secondaries: parts.secondaries,
-            numbers: parts.numbers,
-            floor: parts.floor,
-            lineage: parts.lineage,
-            retired: AtomicBool::new(false),
-            link: Arc::default(),
-        }
+        debug_assert_eq!(parts.schema.indexes().len(), parts.store.memory().secondaries.len());
+        TableVersion { parts, retired: AtomicBool::new(false), link: Arc::default() }
     }
 
     /// The parts, to build the next version from.
     pub fn parts(&self) -> TableParts {
-        TableParts {
-            id: self.id,
-            schema: self.schema.clone(),
-            primary_id: self.primary_id,
-            numbered: self.numbered,
-            fill_percent: self.fill_percent,
-            heap: self.heap.clone(),
-            primary: self.primary.clone(),
-            secondaries: self.secondaries.clone(),
-            numbers: self.numbers.clone(),
-            floor: self.floor.clone(),
-            lineage: self.lineage.clone(),
-        }
+        self.parts.clone()
     }
 
     pub fn name(&self) -> &str {
@@ -148,11 +120,7 @@ impl TableVersion {
 
     /// What it takes in memory beside its storage, in bytes, about.
     pub fn bytes(&self) -> usize {
-        size_of::<TableVersion>() + self.secondaries.len() * size_of::<Arc<Index>>() + self.schema.bytes()
-    }
-
-    pub fn segments(&self) -> &Segments {
-        self.heap.segments()
+        size_of::<TableVersion>() + self.schema.indexes().len() * size_of::<Arc<()>>() + self.schema.bytes()
     }
 
     /// Bytes of a record's body that come before the row.
@@ -169,46 +137,15 @@ impl TableVersion {
         }
     }
 
-    pub fn index(&self, which: WhichIndex) -> &Index {
-        match which {
-            WhichIndex::Primary => &self.primary,
-            WhichIndex::Secondary(position) => &self.secondaries[position],
-        }
-    }
-
-    /// Reads the body that an index entry points to, of a row that is not locked.
-    ///
-    /// The segment's latch keeps the slot as it is, and under it the entry is looked up again: an entry goes before its
-    /// slot is freed, so a slot that an entry points to is that row's. Without the latch it may be another row's soon, even
-    /// while the entry's key is locked: rows move. So all that is to be known of it is read here.
+    /// Reads the body that an index entry leads to, of a row that is not locked: all that is to be known of it.
     pub fn read_by_entry(&self, which: WhichIndex, entry: &[u8], body: &mut Vec<u8>) -> Followed {
-        let followed = self.follow(which, entry, body);
+        let mut followed = self.store.follow(which, entry, body);
+        if followed.record.is_some() {
+            followed.lsn = followed.lsn.max(self.floor());
+        }
         #[cfg(test)]
         AFTER_FOLLOWING.take().into_iter().for_each(|happens| happens());
         followed
-    }
-
-    fn follow(&self, which: WhichIndex, entry: &[u8], body: &mut Vec<u8>) -> Followed {
-        let (index, segments) = (self.index(which), self.segments());
-        loop {
-            let found = index.get(entry);
-            let removal = found.removal;
-            let Some(record) = found.value.map(RecordRef) else {
-                return Followed { record: None, lsn: Lsn::ZERO, removal, there: false };
-            };
-            let _latched = segments.latch(record.segment());
-            if index.unchanged(&found.leaf) || index.get(entry).value == Some(record.0) {
-                // Entries go before their slots are freed, which takes this latch.
-                assert!(
-                    !segments.is_free(record),
-                    "an entry of an index of table \"{}\" leads to a free slot: a bug, please report it",
-                    self.name()
-                );
-                segments.read(record, body);
-                let lsn = segments.lsn(record).max(self.floor());
-                return Followed { record: Some(record), lsn, removal, there: !segments.is_absent(record) };
-            }
-        }
     }
 
     pub fn index_id(&self, which: WhichIndex) -> IndexId {
@@ -325,7 +262,7 @@ impl Table {
 
     /// Rows in the table; those of transactions that are committing right now may be counted or not.
     pub fn rows_estimate(&self) -> u64 {
-        self.version().heap.rows()
+        self.version().store.rows()
     }
 }
 

@@ -46,9 +46,9 @@ fn use_in_contexts(db: &Database, table: &Table) {
 fn taken(db: &Database) -> (u64, u64) {
     let core = db.core();
     let segments: usize = core.storage.catalog.heaps().iter().map(|heap| heap.owned().len()).sum();
-    let others = core.storage.segments.budget().used() - core.storage.nodes.bytes_taken();
+    let others = core.storage.memory.segments.budget().used() - core.storage.memory.nodes.bytes_taken();
     assert_eq!(others, segments as u64 * crate::store::memory::SEGMENT_BYTES as u64, "segments of no table");
-    (core.storage.nodes.nodes_in_use(), others)
+    (core.storage.memory.nodes.nodes_in_use(), others)
 }
 
 /// Runs rounds of DDL, each of which shows the versions that it has made; says how many versions are alive at the end, and sees that

@@ -18,7 +18,7 @@ fn a_commit_held_after_its_place_keeps_its_locks_and_the_order() {
     let record = record_of(&table, 0);
     let place = core.commits.log.place().next();
     let (first, second) = std::thread::scope(|scope| {
-        let latched = core.storage.segments.latch(record.segment());
+        let latched = core.storage.memory.segments.latch(record.segment());
         let first = scope.spawn(|| commit(&db, |tx| set_n(tx, &table, 0, 1)));
         until("it has its place", || core.commits.log.place() == place);
         let second = scope.spawn(|| {
@@ -104,7 +104,7 @@ fn a_scan_waits_for_an_insert_that_is_not_applied_yet() {
     };
     let refuse = TxOptions { lock_wait: LockPolicy::Refuse, ..level_1() };
     std::thread::scope(|scope| {
-        let latched = core.storage.segments.latch(record.segment());
+        let latched = core.storage.memory.segments.latch(record.segment());
         // Its first write is held by the latch, so the insert behind it is not applied either.
         let writer = scope.spawn(|| {
             commit(&db, |tx| {
@@ -174,13 +174,13 @@ fn a_panic_while_a_commit_is_applied_ends_the_process() {
 
 /// What no schedule does: an entry leads to a slot that is free. A reader that met one would look for ever; it says so.
 #[test]
-#[should_panic(expected = "an entry of an index of table \"t\" leads to a free slot")]
+#[should_panic(expected = "leads to a free slot")]
 fn an_entry_that_leads_to_a_free_slot_is_said_to_be_a_bug() {
     let (db, table) = filled(FaultyDisk::new(seed()));
     let record = record_of(&table, 5);
     db.transact(|tx| tx.delete(&table, 5).map(drop)).unwrap();
     let version = table.version();
-    assert!(version.segments().is_free(record), "the test's own premise");
-    version.primary.insert(b"left", record.0, || Admit::Go).unwrap();
+    assert!(version.store.memory().segments().is_free(record), "the test's own premise");
+    version.store.memory().primary.insert(b"left", record.0, || Admit::Go).unwrap();
     version.read_by_entry(WhichIndex::Primary, b"left", &mut Vec::new());
 }

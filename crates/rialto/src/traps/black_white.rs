@@ -7,8 +7,8 @@ use super::hooked::{About, HookedDisk};
 use super::*;
 use crate::engine::run::run_once;
 use crate::io::MemoryDisk;
+use crate::store::Paint;
 use crate::store::memory::SEGMENT_BYTES;
-use crate::store::memory::segments::Paint;
 use crate::txn::colour::IGNORES_READS;
 use crate::txn::runs::{Run, Runs};
 use crate::{COLOUR_RETRIES_MAX, Engine, Error};
@@ -110,7 +110,7 @@ fn the_commit_of_a_handle_that_straddles_the_sweep_waits_for_it() {
                     set_n(&mut handle, table, WHITE, 4).unwrap();
                     handle.commit()
                 });
-                let painting = db.core().storage.segments.painting();
+                let painting = db.core().storage.painting();
                 until("the sweep is asked for the white segment", || painting.is_pressed());
                 assert!(!handle.is_finished(), "it waits, with its locks");
                 held.go_on();
@@ -181,7 +181,7 @@ fn a_transaction_of_both_colours_is_aborted_and_runs_again() {
 #[test]
 fn the_sweep_waits_for_those_who_are_white() {
     let (_, found) = Held::sweep(tcbw(), options(), |held| {
-        let segments = &held.db.core().storage.segments;
+        let segments = &held.db.core().storage.memory.segments;
         let id = record_of(&held.table, WHITE).segment();
         assert_eq!(segments.hold_white(id), Paint::White);
         held.go_on();
@@ -264,7 +264,7 @@ fn ddl_of_both_colours_waits() {
     });
     held.db.close().unwrap();
     let db = Database::open_on(held.memory, options()).unwrap();
-    assert_eq!(db.table("t").unwrap().version().secondaries.len(), 2);
+    assert_eq!(db.table("t").unwrap().version().schema.indexes().len(), 2);
 }
 
 /// Two that conflict over a row that is not there: it has no segment, and yet the white one must not come after the black

@@ -97,7 +97,7 @@ pub(crate) fn copy_alone<R, const TABLES: usize>(
     let rows = names.map(|name| {
         let table = tables.iter().find(|table| table.schema.table() == name).unwrap();
         let mut rows = Vec::new();
-        for id in table.heap.owned() {
+        for id in table.store.owned() {
             for slot in segments.slots(id).map(|slot| slot.unwrap()).filter(|&slot| !segments.is_absent(slot))
             {
                 let mut body = Vec::new();

@@ -46,7 +46,7 @@ fn a_duplicate_depends_on_the_row_that_was_seen_wherever_it_is_by_then() {
                     });
                     assert!(comes, "the test's own premise: another row comes to its place");
                     assert!(
-                        db.core().storage.segments.lsn(place) < written,
+                        db.core().storage.memory.segments.lsn(place) < written,
                         "the test's own premise: and tells nothing of it"
                     );
                 });

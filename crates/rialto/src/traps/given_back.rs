@@ -20,7 +20,7 @@ fn row(id: i32) -> [Value; 3] {
 }
 
 fn system_segments(db: &Database) -> Vec<u32> {
-    let segments = &db.core().storage.segments;
+    let segments = &db.core().storage.memory.segments;
     let is_systems = |&id: &u32| segments.heap(SegmentId(id)).is_some_and(system::is_system_heap);
     (0..segments.high_water()).filter(is_systems).collect()
 }

@@ -95,7 +95,7 @@ fn record_of(table: &Table, id: i32) -> RecordRef {
     let version = table.version();
     let mut key = Key::new();
     id.encode_into(version.schema.key_shape(WhichIndex::Primary), &mut key).unwrap();
-    RecordRef(version.primary.get(&key).value.expect("the row has an entry"))
+    version.store.find(WhichIndex::Primary, &key).location().expect("the row has an entry").into()
 }
 
 fn set_n(tx: &mut Transaction, table: &Table, id: i32, n: i64) -> Result<()> {

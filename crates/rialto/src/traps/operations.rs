@@ -63,14 +63,14 @@ fn increments_that_the_copy_has_are_not_done_again() {
     let core = db.core();
     let place = core.commits.log.place().next();
     std::thread::scope(|scope| {
-        let latched = core.storage.segments.latch(low.segment());
+        let latched = core.storage.memory.segments.latch(low.segment());
         let committer = scope.spawn(|| {
             commit(&db, |tx| {
                 add(tx, &table, ROWS - 1, 7)?;
                 add(tx, &table, 0, 7)
             })
         });
-        until("the first write is applied", || core.storage.segments.lsn(high) == place);
+        until("the first write is applied", || core.storage.memory.segments.lsn(high) == place);
         commit(&db, |tx| mixtures(tx, &table, 10));
         commit(&db, |tx| mixtures(tx, &table, 25));
         commit(&db, |tx| (25..30).try_for_each(|id| add(tx, &table, id, 1)));

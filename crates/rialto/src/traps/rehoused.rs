@@ -173,7 +173,7 @@ fn ddl_behind_a_commit_on_its_way(kind: Ddl) {
         scope.spawn({
             let (db, latched) = (&db, latched.clone());
             move || {
-                let _latched = db.core().storage.segments.latch(segment);
+                let _latched = db.core().storage.memory.segments.latch(segment);
                 latched.store(true, Ordering::SeqCst);
                 until("the checkpoint keeps DDL back", || db.core().commits.definitions.is_held());
                 // It waits for the commit now, or comes to that.

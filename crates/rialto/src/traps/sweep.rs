@@ -21,7 +21,7 @@ fn a_commit_that_is_half_applied_through_a_whole_checkpoint_is_redone() {
     let (db, table) = filled(faulty.clone());
     let (low, high) = (record_of(&table, 0), record_of(&table, ROWS - 1));
     let core = db.core();
-    let segments = &core.storage.segments;
+    let segments = &core.storage.memory.segments;
     assert_ne!(low.segment(), high.segment());
     assert!(!segments.is_dirty(low.segment(), Copy::Ping) && !segments.is_dirty(low.segment(), Copy::Pong));
     // Without it the redo start would be the one in force, and the checkpoint would have nothing to do.
@@ -84,7 +84,7 @@ fn a_copy_with_half_of_a_commit_that_the_log_lost_never_takes_effect() {
         let error = db.checkpoint().unwrap_err();
         disk.unhook();
         let lsn: Lsn = copied.lock().expect("the sweep copied the row");
-        assert_eq!(db.core().storage.segments.lsn(high), lsn, "the test's own premise");
+        assert_eq!(db.core().storage.memory.segments.lsn(high), lsn, "the test's own premise");
         assert!(high.segment() > low.segment(), "the test's own premise");
         assert!(
             matches!(&error, Error::Stopped { cause, .. } if cause.contains("log-0")),

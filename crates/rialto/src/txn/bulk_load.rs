@@ -4,33 +4,24 @@
 //! go there at once: not into the packet, but into a load file that is synced before the packet is pushed and that a
 //! record of the packet names.
 
-use std::sync::Arc;
-
 use super::context::Context;
-use super::loaded_rows::RUNS_PER_PACKET;
 use super::seek::SlotClaims;
 use crate::canary;
 use crate::commit::redo;
 use crate::error::{Error, Result};
 use crate::ids::Lsn;
 use crate::row::{Key, WhichIndex};
-use crate::store::memory::image;
-use crate::store::memory::index::{Admit, Index, Insert};
-use crate::store::memory::{Heap, RecordRef};
+use crate::store::{Admit, Entered, RowLocation, TableStore};
 
 /// Rows that go into a private table by the packet before a bulk load begins.
 const ROWS_BEFORE_LOAD: usize = 256;
 
-/// Removes an entry if it leads to this record.
-fn remove_entry(index: &Index, key: &Key, record: RecordRef) {
-    if index.get(key).value == Some(record.0) {
-        index.remove(key, None);
-    }
-}
+/// The runs of loaded rows of one transaction take at most this many times the bytes of the longest write set.
+const RUNS_PER_PACKET: usize = 4;
 
 /// The load into one table.
 pub(super) struct Load {
-    pub heap: Arc<Heap>,
+    pub store: TableStore,
     pub file: u64,
     /// Where its record begins and ends in the packet.
     pub packet_at: usize,
@@ -42,14 +33,14 @@ impl Context {
     pub fn inserts_directly(&mut self, slot: u32) -> bool {
         let Some(ddl) = &mut self.ddl else { return false };
         let table = self.tables.at(slot);
-        let heap = table.heap.id();
+        let heap = table.store.heap();
         if ddl.is_loaded(heap) {
             return true;
         }
         if !ddl.is_private(heap) || ddl.write_counts.of(heap, &self.writes) < ROWS_BEFORE_LOAD {
             return false;
         }
-        let (heap, id) = (table.heap.clone(), table.id);
+        let (store, id) = (table.store.clone(), table.id);
         // Without a number for its file there is no load: the rows go on by the packet.
         let Ok(file) = self.core.storage.catalog.new_id().map(u64::from) else { return false };
         let packet = self.packet.as_mut().expect("borrowed by check_write").bytes_mut();
@@ -57,7 +48,7 @@ impl Context {
         // The file is written at the commit, and has its digest then.
         redo::write_load(packet, id, file, Some(0));
         let packet_end = packet.len();
-        self.ddl().add_load(Load { heap, file, packet_at, packet_end });
+        self.ddl().add_load(Load { store, file, packet_at, packet_end });
         true
     }
 
@@ -70,15 +61,16 @@ impl Context {
         }
         self.check_room_for_runs()?;
         let length = self.body.len();
-        let ask =
-            |heap: &Heap, number: usize, claims: &mut SlotClaims<'_>| heap.allocate(number, length, claims);
+        let ask = |store: &TableStore, number: usize, claims: &mut SlotClaims<'_>| {
+            store.reserve(number, length, claims)
+        };
         let record = match self.with_claims(slot, ask) {
             Some(record) => record,
             None => self.slot_at_bound(slot, ask)?,
         };
-        let table = self.tables.at(slot);
-        table.segments().write(record, &self.body, Lsn::ZERO);
-        table.heap.count_rows(self.number, 1);
+        let store = &self.tables.at(slot).store;
+        store.put(record, &self.body, Lsn::ZERO);
+        store.count_rows(self.number, 1);
         let mark = self.mark();
         if let Err(error) = self.enter_direct(slot, record) {
             // First the entries that it has taken over from other rows of this transaction: these have them again.
@@ -87,8 +79,8 @@ impl Context {
             return Err(error);
         }
         if !self.savepoints.is_empty() {
-            let units = self.core.storage.segments.units(record);
-            self.ddl().loaded_rows.push(slot, record, units);
+            let Context { tables, ddl, .. } = self;
+            tables.at(slot).store.note_loaded(&mut ddl.get_or_insert_default().loaded_rows, slot, record);
         }
         Ok(())
     }
@@ -105,29 +97,33 @@ impl Context {
     /// Puts the row in `self.body` into all indexes of the table, which no other transaction sees: so no key needs a lock,
     /// and an entry
     /// that is there already is of one of this transaction's rows, which has the key still, or has given it up.
-    fn enter_direct(&mut self, slot: u32, record: RecordRef) -> Result<()> {
+    fn enter_direct(&mut self, slot: u32, record: RowLocation) -> Result<()> {
         let mut key = self.key.clone();
         let entered = self.insert_entry(slot, WhichIndex::Primary, &key, record)?;
-        debug_assert!(!matches!(entered, Insert::Exists(_)), "the key was absent");
-        for position in 0..self.tables.at(slot).secondaries.len() {
+        debug_assert!(!matches!(entered, Entered::Exists(_)), "the key was absent");
+        for position in 0..self.tables.at(slot).schema.indexes().len() {
             let which = WhichIndex::Secondary(position);
             self.secondary_key(slot, position, None, &mut key);
-            let Insert::Exists(there) = self.insert_entry(slot, which, &key, record)? else { continue };
+            let Entered::Exists(there) = self.insert_entry(slot, which, &key, record)? else { continue };
             let taken = self.is_taken(slot, position, &key) && !canary::is_back("load-skips-unique-keys");
             if taken || canary::is_back("duplicate-after-load") {
                 return Err(self.duplicate(slot, which, &key));
             }
-            self.tables.at(slot).index(which).replace(&key, there, record.0);
-            let replaced = Some(RecordRef(there));
-            self.note_entry(slot, which, &key, record, replaced)?;
+            self.tables.at(slot).store.repoint(which, &key, there, record);
+            self.note_entry(slot, which, &key, record, Some(there))?;
         }
         Ok(())
     }
 
-    fn insert_entry(&mut self, slot: u32, which: WhichIndex, key: &Key, record: RecordRef) -> Result<Insert> {
-        let insert = |context: &mut Context| {
-            context.tables.at(slot).index(which).insert(key, record.0, || Admit::Go).ok()
-        };
+    fn insert_entry(
+        &mut self,
+        slot: u32,
+        which: WhichIndex,
+        key: &Key,
+        record: RowLocation,
+    ) -> Result<Entered> {
+        let insert =
+            |context: &mut Context| context.tables.at(slot).store.enter(which, key, record, || Admit::Go);
         insert(self).map_or_else(|| self.at_bound(Some(slot), insert), Ok)
     }
 
@@ -140,7 +136,7 @@ impl Context {
         let _pass = core.storage.pass_to_load_files()?;
         for load in ddl.loads() {
             let digest =
-                image::write_load_file(&*core.storage.disk, core.storage.database_id, load.file, &load.heap)?;
+                load.store.write_load_file(&*core.storage.disk, core.storage.database_id, load.file)?;
             redo::set_load_digest(packet.bytes_mut(), load.packet_end, digest);
         }
         Ok(())
@@ -148,19 +144,20 @@ impl Context {
 
     /// Takes back a loaded row, which may be in some of its indexes only. Entries that it has taken over from other rows, or that
     /// others have from it, have been given back.
-    pub(super) fn take_back_direct(&mut self, slot: u32, record: RecordRef) {
+    pub(super) fn take_back_direct(&mut self, slot: u32, record: RowLocation) {
         let mut body = Vec::new();
         let table = self.tables.at(slot);
-        table.segments().read(record, &mut body);
+        let store = &table.store;
+        store.read(record, &mut body);
         let row = &body[table.row_at()..];
         let (mut primary, mut key) = (Key::new(), Key::new());
         table.schema.primary_key_of_row(row, table.row_number(&body), &mut primary);
-        for (position, index) in table.secondaries.iter().enumerate() {
+        for position in 0..table.schema.indexes().len() {
             table.schema.index_key_of_row(position, row, &primary, &mut key);
-            remove_entry(index, &key, record);
+            store.remove_own(WhichIndex::Secondary(position), &key, &[record], None);
         }
-        remove_entry(&table.primary, &primary, record);
-        table.heap.release(self.number, record);
-        table.heap.count_rows(self.number, -1);
+        store.remove_own(WhichIndex::Primary, &primary, &[record], None);
+        store.release(self.number, record);
+        store.count_rows(self.number, -1);
     }
 }

@@ -11,8 +11,7 @@ use crate::error::Result;
 use crate::isolate::RecordMode;
 use crate::rarely::rarely;
 use crate::row::{FieldPatch, Key, WhichIndex};
-use crate::store::ROW_NUMBER_BYTES;
-use crate::store::memory::RecordRef;
+use crate::store::{ROW_NUMBER_BYTES, RowLocation};
 
 /// Whether a field was added to.
 fn has_sum(patches: &[FieldPatch]) -> bool {
@@ -33,7 +32,7 @@ impl Context {
 
     /// The row whose key is in `self.key`, locked: where it is, and whether it is in `self.body` already.
     #[inline(never)]
-    pub(super) fn target_of(&mut self, slot: u32) -> Result<Option<(Target, RecordRef, bool)>> {
+    pub(super) fn target_of(&mut self, slot: u32) -> Result<Option<(Target, RowLocation, bool)>> {
         self.stay_at_key(slot, Touch::Write)?;
         if let Some(record) = self.seek_free(slot, RecordMode::Exclusive) {
             return Ok(Some((Target { slot, place: Place::Stored(record) }, record, false)));
@@ -48,7 +47,7 @@ impl Context {
     pub(super) fn change_target(
         &mut self,
         target: Target,
-        record: RecordRef,
+        record: RowLocation,
         body_known: bool,
         edit: impl FnOnce(&mut Fields<'_>) -> Result<()>,
     ) -> Result<bool> {
@@ -77,7 +76,7 @@ impl Context {
     /// The end of the usual change, which needs nothing but its redo record: that of the fields in `self.patches`, of a row
     /// that lies in `record`, and that this write of the transaction's own changed before.
     #[inline(never)]
-    fn enter_patches(&mut self, slot: u32, previous: Option<u32>, record: RecordRef) -> Result<()> {
+    fn enter_patches(&mut self, slot: u32, previous: Option<u32>, record: RowLocation) -> Result<()> {
         let place = previous.map_or(Place::Stored(record), Place::Own);
         let operations = self.logs_operations(place);
         let room = self.room;
@@ -121,7 +120,7 @@ impl Context {
     fn change_any(&mut self, target: Target, edited: Edited) -> Result<()> {
         let mut old = std::mem::take(&mut self.other_body);
         // What keys in secondary indexes the row gives up.
-        if !self.tables.at(target.slot).secondaries.is_empty() {
+        if !self.tables.at(target.slot).schema.indexes().is_empty() {
             self.read_place_into(target.slot, target.place, &mut old);
         }
         let changed = self.step(|context| context.push_change(target, &old, edited));
@@ -177,7 +176,7 @@ impl Context {
     fn secondary_keys_change(&self, slot: u32, old: &[u8], edited: Edited) -> bool {
         let table = self.tables.at(slot);
         let mut key = Key::new();
-        (0..table.secondaries.len()).any(|position| {
+        (0..table.schema.indexes().len()).any(|position| {
             let which = WhichIndex::Secondary(position);
             (edited == Edited::Whole || self.patches_touch(slot, which))
                 && self.secondary_key(slot, position, Some(old), &mut key)
@@ -188,7 +187,7 @@ impl Context {
     /// locked by themselves, all that it gives up, so that nobody who reads an index alone has one that is about to go.
     fn lock_given_up_keys(&mut self, slot: u32, old: &[u8]) -> Result<()> {
         let (by_key, mut key) = (self.locks_secondary_keys(slot), Key::new());
-        for position in 0..self.tables.at(slot).secondaries.len() {
+        for position in 0..self.tables.at(slot).schema.indexes().len() {
             if self.tables.at(slot).schema.indexes()[position].unique
                 || by_key && self.secondary_key(slot, position, Some(old), &mut key)
             {
@@ -201,7 +200,7 @@ impl Context {
     /// The same of a row that goes.
     fn lock_keys_of_gone(&mut self, slot: u32, old: &[u8]) -> Result<()> {
         let by_key = self.locks_secondary_keys(slot);
-        for position in 0..self.tables.at(slot).secondaries.len() {
+        for position in 0..self.tables.at(slot).schema.indexes().len() {
             if by_key || self.tables.at(slot).schema.indexes()[position].unique {
                 self.lock_given_up_key(slot, position, old)?;
             }
@@ -242,7 +241,7 @@ impl Context {
 
     /// Pushes a delete of the row in `self.body`, whose key is in `self.key`.
     fn push_delete(&mut self, target: Target) -> Result<()> {
-        if !self.tables.at(target.slot).secondaries.is_empty() {
+        if !self.tables.at(target.slot).schema.indexes().is_empty() {
             let body = std::mem::take(&mut self.body);
             let locked = self.lock_keys_of_gone(target.slot, &body);
             self.body = body;
@@ -259,7 +258,7 @@ impl Context {
     pub(super) fn delete_key(&mut self, slot: u32) -> Result<bool> {
         self.stay_at_key(slot, Touch::Write)?;
         let Some(target) = self.target(slot)? else { return Ok(false) };
-        if !self.tables.at(slot).secondaries.is_empty() {
+        if !self.tables.at(slot).schema.indexes().is_empty() {
             self.read_place(slot, target.place);
         }
         self.step(|context| context.push_delete(target))?;

@@ -5,8 +5,7 @@ use smallvec::SmallVec;
 use super::context::Context;
 use crate::commit::colour::{Colours, Settled};
 use crate::row::WhichIndex;
-use crate::store::memory::painting::Consistency;
-use crate::store::memory::{RecordRef, SegmentId};
+use crate::store::{Consistency, RowLocation, SegmentId};
 
 #[cfg(test)]
 thread_local! {
@@ -27,13 +26,13 @@ impl Context {
     #[cold]
     pub fn settle_colour(&mut self) -> Settled {
         debug_assert!(self.colours.held.is_empty() && self.colours.held_by.is_none());
-        let settled = match self.core.storage.segments.painting().consistency() {
+        let settled = match self.core.storage.painting().consistency() {
             Consistency::Action => self.settle_actions(),
             Consistency::Transaction => self.settle_transaction(),
         };
         if settled != Settled::OneColour {
             if settled == Settled::Mixed {
-                self.core.storage.segments.painting().ask(&self.colours.held);
+                self.core.storage.painting().ask(&self.colours.held);
             }
             self.end_colour();
         }
@@ -43,7 +42,7 @@ impl Context {
     /// Nothing is held white any more: the writes are applied, or will not be.
     pub fn end_colour(&mut self) {
         let Context { core, colours, .. } = self;
-        colours.let_go(&core.storage.segments);
+        colours.let_go(&core.storage);
     }
 
     /// The sweep that holds all that the transaction writes, its place being behind the redo start of that sweep's
@@ -54,9 +53,9 @@ impl Context {
 
     fn settle_actions(&mut self) -> Settled {
         let moves = self.writes.writes().iter().filter_map(|write| Some([write.record, write.moved_to?]));
-        let moves: SmallVec<[[SegmentId; 2]; 8]> = moves.map(|both| both.map(RecordRef::segment)).collect();
+        let moves: SmallVec<[[SegmentId; 2]; 8]> = moves.map(|both| both.map(RowLocation::segment)).collect();
         for action in moves.iter().filter(|[from, to]| from != to) {
-            let settled = self.colours.settle(&self.core.storage.segments, action, false);
+            let settled = self.colours.settle(&self.core.storage, action, false);
             if settled != Settled::OneColour {
                 return settled;
             }
@@ -65,7 +64,7 @@ impl Context {
     }
 
     fn settle_transaction(&mut self) -> Settled {
-        let painting = self.core.storage.segments.painting();
+        let painting = self.core.storage.painting();
         // What a part keeps is locked by names, too.
         let has_no_names =
             !self.owner.holds_names() && !self.owner.holds_whole() && self.kept_parts.is_empty();
@@ -83,9 +82,9 @@ impl Context {
             || painting.may_be_black(self.core.storage.catalog.changed_at())
             || self.fills_an_absence();
         let segments = self.segments_touched();
-        let settled = self.colours.settle(&self.core.storage.segments, &segments, follows);
+        let settled = self.colours.settle(&self.core.storage, &segments, follows);
         if settled == Settled::OneColour {
-            let painting = self.core.storage.segments.painting();
+            let painting = self.core.storage.painting();
             if self.colours.held.is_empty() {
                 let Colours { absent_in, absent_anywhere, .. } = &self.colours;
                 painting.leave_absences(absent_in, *absent_anywhere || !knows_all);
@@ -100,19 +99,23 @@ impl Context {
     fn segments_touched(&self) -> SmallVec<[SegmentId; 32]> {
         let mut segments: SmallVec<[SegmentId; 32]> = SmallVec::new();
         let writes = self.writes.writes().iter().flat_map(|write| [write.record, write.lands_in()]);
-        segments.extend(writes.map(RecordRef::segment));
+        segments.extend(writes.map(RowLocation::segment));
         if !ignores_reads() {
-            segments
-                .extend(self.core.locks.held_records(&self.owner).map(|record| RecordRef(record).segment()));
+            segments.extend(
+                self.core
+                    .locks
+                    .held_records(&self.owner)
+                    .map(|record| RowLocation::from_number(record).segment()),
+            );
             segments.extend(self.colours.touched.iter().copied());
             for table in self.owner.whole_tables() {
                 if let Some(slot) = self.tables.find(table) {
-                    segments.extend(self.tables.at(slot).heap.owned());
+                    segments.extend(self.tables.at(slot).store.owned());
                 }
             }
         }
         if let Some(ddl) = &self.ddl {
-            ddl.heaps().for_each(|heap| segments.extend(heap.owned()));
+            ddl.stores().for_each(|store| segments.extend(store.owned()));
         }
         segments.sort_unstable();
         segments.dedup();
@@ -121,7 +124,7 @@ impl Context {
 
     /// Whether an entry comes in where a black transaction has read that there is none.
     fn fills_an_absence(&self) -> bool {
-        let painting = self.core.storage.segments.painting();
+        let painting = self.core.storage.painting();
         let rows = self
             .writes
             .writes()

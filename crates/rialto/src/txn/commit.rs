@@ -82,7 +82,6 @@ impl Context {
             writes: &self.writes,
             packet: self.packet_bytes(),
             tables: &self.tables,
-            segments: &self.core.storage.segments,
             number: self.number,
             defines: self.ddl.is_some(),
         };
@@ -99,7 +98,7 @@ impl Context {
             // I2: the rows come with the definitions, so no lock goes before these are visible. Locks on records in storage that
             // goes have to go before it.
             let owner = &mut self.owner;
-            self.core.locks.release_records(owner, &*self.core.storage.segments);
+            self.core.locks.release_records(owner, &self.core.storage);
             ddl.discard_replaced(self);
         }
     }
@@ -133,7 +132,7 @@ impl Context {
         let reserved = self.reserve()?;
         if canary::is_back("release-before-place") {
             let owner = &mut self.owner;
-            self.core.locks.release_all_thin(owner, &*self.core.storage.segments);
+            self.core.locks.release_all_thin(owner, &self.core.storage);
             std::thread::yield_now();
         }
         let lsn = self.push(reserved.owes);

@@ -220,7 +220,7 @@ impl Context {
         self.choices = self.core.choices(options);
         self.tables.begin();
         self.read_unlocked(false);
-        self.colours.begin(self.core.storage.segments.painting().is_noted());
+        self.colours.begin(self.core.storage.painting().is_noted());
         if rarely(self.scope.is_on()) {
             self.scope.end();
         }

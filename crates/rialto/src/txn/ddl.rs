@@ -9,7 +9,7 @@ use std::sync::Arc;
 use hashbrown::HashSet;
 
 use super::context::Context;
-use super::ddl_state::{DdlChange, DdlState, Part};
+use super::ddl_state::{DdlChange, DdlState};
 use super::savepoint::SavepointState;
 use super::transaction::Transaction;
 use crate::catalog::description::{Description, check_index_count};
@@ -21,7 +21,7 @@ use crate::error::{Error, Result};
 use crate::ids::{HeapId, IndexId, TableId};
 use crate::isolate::{LockMode, LockTarget};
 use crate::row::{IndexDef, IntoKey, Key, WhichIndex, encode, primary_index_name, table_of_primary_index};
-use crate::store::{Material, Table, TableParts, TableVersion};
+use crate::store::{StoragePart, Table, TableParts, TableVersion};
 
 /// What a transaction may keep of the tables that it defines is so many times what its packet may become
 /// ([`Options::write_set_bytes_max`](crate::Options::write_set_bytes_max)): each change of a table keeps a version of its own until the
@@ -83,9 +83,9 @@ impl Context {
         let Some(mut ddl) = self.ddl.take() else { return };
         // Even if this panics, the context has to forget the versions of tables that it has used.
         self.forget_tables = true;
-        let segments = self.core.storage.segments.clone();
+        let core = self.core.clone();
         let take_back = |slot, record| self.take_back_direct(slot, record);
-        ddl.loaded_rows.take_back_to(&state.loaded_rows, &segments, take_back);
+        core.storage.take_back_loaded(&mut ddl.loaded_rows, &state.loaded_rows, take_back);
         let has_changed = ddl.changes() > state.ddl_changes;
         while ddl.changes() > state.ddl_changes {
             ddl.pop().expect("longer than the mark").take_back(self);
@@ -95,14 +95,6 @@ impl Context {
             self.tables.cut_back(state.tables);
         }
         self.ddl = Some(ddl);
-    }
-
-    fn storage(&self) -> Material<'_> {
-        Material {
-            segments: &self.core.storage.segments,
-            nodes: &self.core.storage.nodes,
-            first_row_number: self.core.storage.first_row_number(),
-        }
     }
 
     /// Takes a table for a change of its definition.
@@ -212,9 +204,9 @@ impl Context {
 
     /// An empty table of this description.
     fn build_empty(&mut self, description: &Description) -> Result<TableVersion> {
-        match description.build(&self.storage()) {
+        match description.build(&self.core.storage.material()) {
             Err(Error::MemoryLimit { .. }) => {
-                self.at_bound(None, |context| description.build(&context.storage()).ok())
+                self.at_bound(None, |context| description.build(&context.core.storage.material()).ok())
             }
             built => built,
         }
@@ -235,8 +227,8 @@ impl Context {
         &mut self,
         old: Arc<TableVersion>,
         parts: TableParts,
-        replaced: Vec<Part>,
-        created: Vec<Part>,
+        replaced: Vec<StoragePart>,
+        created: Vec<StoragePart>,
     ) -> Arc<TableVersion> {
         let new = Arc::new(TableVersion::new(parts));
         self.ddl().push(DdlChange::Replace { old, new: new.clone(), replaced, created });
@@ -254,8 +246,8 @@ impl Context {
         let fresh = self.build_empty(&description)?;
         let mut parts = fresh.parts();
         (parts.numbers, parts.lineage) = (old.numbers.clone(), old.lineage.clone());
-        let created = Part::all_of(&fresh);
-        let replaced = Part::all_of(&old);
+        let created = StoragePart::all_of(&fresh);
+        let replaced = StoragePart::all_of(&old);
         self.replace(old, parts, replaced, created);
         Ok(())
     }
@@ -274,22 +266,22 @@ impl Context {
         // It takes its identifier once it is built: an index that is refused takes none.
         let mut index = IndexDef { id: IndexId(0), name: name.to_owned(), columns: positions, unique };
         let schema = with(&index)?;
-        let position = old.secondaries.len();
+        let position = old.schema.indexes().len();
         let check = |row: &[u8]| schema.check_key_lengths(row);
         let built = self.build_index(slot, &check, &|row: &[u8], primary: &[u8], key: &mut Key| {
             schema.index_key_of_row(position, row, primary, key);
         });
-        let built = Arc::new(built?.map_err(|key| Error::DuplicateKey {
+        let built = built?.map_err(|key| Error::DuplicateKey {
             table: table.to_owned(),
             index: name.to_owned(),
             key: schema.print_key(WhichIndex::Secondary(position), &key),
-        })?);
+        })?;
         index.id = IndexId(self.core.storage.catalog.new_id()?);
         self.put_system_row(&system::index_row(old.id, &index))?;
         let mut parts = old.parts();
         parts.schema = with(&index)?;
-        parts.secondaries.push(built.clone());
-        self.replace(old, parts, Vec::new(), vec![Part::Index(index.id, built)]);
+        parts.store.add_index(built.clone());
+        self.replace(old, parts, Vec::new(), vec![StoragePart::Index(index.id, built)]);
         Ok(())
     }
 
@@ -306,9 +298,9 @@ impl Context {
         let index = indexes.remove(position);
         let mut parts = old.parts();
         parts.schema = Arc::new(old.schema.with_indexes(indexes)?);
-        let gone = parts.secondaries.remove(position);
+        let gone = parts.store.remove_index(position);
         self.delete_system_row(&system::index_row(old.id, &index))?;
-        self.replace(old, parts, vec![Part::Index(index.id, gone)], Vec::new());
+        self.replace(old, parts, vec![StoragePart::Index(index.id, gone)], Vec::new());
         Ok(())
     }
 
@@ -337,32 +329,30 @@ impl Context {
         let built = self.build_index(slot, &check, &|row: &[u8], _: &[u8], key: &mut Key| {
             schema.primary_key_of_row(row, 0, key);
         });
-        let built = Arc::new(built?.map_err(|key| Error::DuplicateKey {
+        let built = built?.map_err(|key| Error::DuplicateKey {
             table: table.to_owned(),
             index: schema.key_shape(WhichIndex::Primary).name().to_owned(),
             key: schema.print_key(WhichIndex::Primary, &key),
-        })?);
+        })?;
         description.primary_id = IndexId(self.core.storage.catalog.new_id()?);
         self.put_system_row(&system::primary_row(&description))?;
         let mut parts = old.parts();
         (parts.schema, parts.primary_id) = (schema.clone(), description.primary_id);
-        let mut created = vec![Part::Index(description.primary_id, built.clone())];
-        let mut replaced = vec![Part::Index(old.primary_id, old.primary.clone())];
-        parts.primary = built;
+        let mut created = vec![StoragePart::Index(description.primary_id, built.clone())];
+        let before = parts.store.replace_index(WhichIndex::Primary, built);
+        let mut replaced = vec![StoragePart::Index(old.primary_id, before)];
         // Entries of a non-unique index end in the primary key, which is another now.
-        for position in 0..parts.secondaries.len() {
+        for position in 0..schema.indexes().len() {
             let secondary = self.build_index(slot, &|_| Ok(()), &|row: &[u8], _: &[u8], key: &mut Key| {
                 let mut primary = Key::new();
                 schema.primary_key_of_row(row, 0, &mut primary);
                 schema.index_key_of_row(position, row, &primary, key);
             })?;
-            let secondary = Arc::new(secondary.expect("its keys were unique before"));
+            let secondary = secondary.unwrap_or_else(|_| unreachable!("its keys were unique before"));
             let id = schema.indexes()[position].id;
-            replaced.push(Part::Index(
-                id,
-                std::mem::replace(&mut parts.secondaries[position], secondary.clone()),
-            ));
-            created.push(Part::Index(id, secondary));
+            let before = parts.store.replace_index(WhichIndex::Secondary(position), secondary.clone());
+            replaced.push(StoragePart::Index(id, before));
+            created.push(StoragePart::Index(id, secondary));
         }
         self.replace(old, parts, replaced, created);
         self.rename_writes(self.tables.find(description.id).expect("just replaced"))
@@ -376,7 +366,7 @@ impl Context {
         let (mut body, mut key, mut entry) = (Vec::new(), Key::new(), Key::new());
         for position in 0..self.writes.len() as u32 {
             let write = *self.writes.get(position);
-            if write.heap != table.heap.id()
+            if write.heap != table.store.heap()
                 || write.superseded
                 || !self.read_place_into(slot, Place::Own(position), &mut body)
             {
@@ -406,10 +396,10 @@ impl Context {
                 ..write
             };
             self.writes.push(renamed, packet);
-            let mut replaced = table.primary.replace(&key, record.0, moved.0);
-            for (position, index) in table.secondaries.iter().enumerate() {
+            let mut replaced = table.store.repoint(WhichIndex::Primary, &key, record, moved);
+            for position in 0..table.schema.indexes().len() {
                 table.schema.index_key_of_row(position, &body[table.row_at()..], &key, &mut entry);
-                replaced &= index.replace(&entry, record.0, moved.0);
+                replaced &= table.store.repoint(WhichIndex::Secondary(position), &entry, record, moved);
             }
             debug_assert!(replaced, "the indexes were built with the row");
             let limit = self.core.defaults.write_set_bytes_max;

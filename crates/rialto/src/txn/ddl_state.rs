@@ -8,15 +8,12 @@ use hashbrown::{HashMap, HashSet};
 
 use super::bulk_load::Load;
 use super::context::Context;
-use super::loaded_rows::LoadedRows;
 use crate::commit::write_set::WriteSet;
 use crate::error::{Error, Result};
-use crate::ids::{HeapId, IndexId, Lsn, TableId};
+use crate::ids::{HeapId, Lsn, TableId};
 use crate::looks::count_look;
 use crate::row::WhichIndex;
-use crate::store::memory::index::Index;
-use crate::store::memory::{Committed, Heap, LoadFile, image};
-use crate::store::{Catalog, CatalogChange, Table, TableVersion};
+use crate::store::{Catalog, CatalogChange, LoadedRows, StoragePart, Table, TableStore, TableVersion};
 
 /// A transaction's DDL.
 #[derive(Default)]
@@ -81,50 +78,30 @@ pub(super) enum DdlChange {
         old: Arc<TableVersion>,
         new: Arc<TableVersion>,
         /// Storage that goes when this commits.
-        replaced: Vec<Part>,
+        replaced: Vec<StoragePart>,
         /// Storage that goes when this is taken back.
-        created: Vec<Part>,
+        created: Vec<StoragePart>,
     },
     Drop(Arc<TableVersion>),
 }
 
-/// Storage of a table.
-pub(super) enum Part {
-    Heap(Arc<Heap>),
-    Index(IndexId, Arc<Index>),
+/// Gives the memory of storage back. The index of an identifier may be there still, in other storage: a table keeps the identifiers
+/// of its indexes when it is emptied.
+fn discard(part: &StoragePart, context: &Context) {
+    part.discard();
+    if let Some(id) = part.index() {
+        context.core.locks.forget_intervals(id);
+    }
 }
 
-impl Part {
-    pub(super) fn all_of(version: &TableVersion) -> Vec<Part> {
-        let mut parts =
-            vec![Part::Heap(version.heap.clone()), Part::Index(version.primary_id, version.primary.clone())];
-        for (index, def) in version.secondaries.iter().zip(version.schema.indexes()) {
-            parts.push(Part::Index(def.id, index.clone()));
-        }
-        parts
-    }
-
-    /// Gives its memory back. The index of an identifier may be there still, in other storage: a table keeps the identifiers
-    /// of its indexes when it is emptied.
-    pub(super) fn discard(&self, context: &Context) {
-        match self {
-            Part::Heap(heap) => heap.clear(),
-            Part::Index(id, index) => {
-                index.discard();
-                context.core.locks.forget_intervals(*id);
-            }
-        }
-    }
-
-    /// The same of storage that a committed change replaces by that of the table's `next` version, if there is one: what is
-    /// known of its index goes, too, unless that version has it.
-    fn retire(&self, next: Option<&TableVersion>, context: &Context) {
-        self.discard(context);
-        if let Part::Index(id, _) = self
-            && next.is_none_or(|next| !next.has_index(*id))
-        {
-            context.core.locks.forget_index(*id);
-        }
+/// The same of storage that a committed change replaces by that of the table's `next` version, if there is one: what is
+/// known of its index goes, too, unless that version has it.
+fn retire(part: &StoragePart, next: Option<&TableVersion>, context: &Context) {
+    discard(part, context);
+    if let Some(id) = part.index()
+        && next.is_none_or(|next| !next.has_index(id))
+    {
+        context.core.locks.forget_index(id);
     }
 }
 
@@ -160,7 +137,7 @@ impl DdlChange {
         let kept = match self {
             DdlChange::Create(new) => new.bytes(),
             DdlChange::Replace { new, replaced, created, .. } => {
-                new.bytes() + (replaced.len() + created.len()) * size_of::<Part>()
+                new.bytes() + (replaced.len() + created.len()) * size_of::<StoragePart>()
             }
             DdlChange::Drop(_) => 0,
         };
@@ -170,10 +147,10 @@ impl DdlChange {
     /// The storage that it makes for the table's rows, if it makes some.
     fn made_heap(&self) -> Option<HeapId> {
         match self {
-            DdlChange::Create(version) => Some(version.heap.id()),
+            DdlChange::Create(version) => Some(version.store.heap()),
             DdlChange::Replace { old, new, .. } => {
-                let heap = new.heap.id();
-                (old.heap.id() != heap).then_some(heap)
+                let heap = new.store.heap();
+                (old.store.heap() != heap).then_some(heap)
             }
             DdlChange::Drop(_) => None,
         }
@@ -184,11 +161,11 @@ impl DdlChange {
         match self {
             DdlChange::Create(version) => {
                 version.retire();
-                Part::all_of(version).iter().for_each(|part| part.discard(context));
+                StoragePart::all_of(version).iter().for_each(|part| discard(part, context));
             }
             DdlChange::Replace { old, new, created, .. } => {
                 new.take_back(old);
-                created.iter().for_each(|part| part.discard(context));
+                created.iter().for_each(|part| discard(part, context));
             }
             DdlChange::Drop(_) => {}
         }
@@ -261,7 +238,7 @@ impl DdlState {
 
     /// Notes a load, whose record is the last one in the packet.
     pub(super) fn add_load(&mut self, load: Load) {
-        self.loaded.insert(load.heap.id());
+        self.loaded.insert(load.store.heap());
         self.loads.push(load);
     }
 
@@ -274,7 +251,7 @@ impl DdlState {
     /// Their rows are taken back, or never came.
     pub fn forget_loads(&mut self, packet_end: usize) {
         while let Some(load) = self.loads.pop_if(|load| load.packet_at >= packet_end) {
-            self.loaded.remove(&load.heap.id());
+            self.loaded.remove(&load.store.heap());
         }
     }
 
@@ -318,12 +295,12 @@ impl DdlState {
     }
 
     /// The storage of all tables that it is about, before and after.
-    pub(super) fn heaps(&self) -> impl Iterator<Item = &Arc<Heap>> {
+    pub(super) fn stores(&self) -> impl Iterator<Item = &TableStore> {
         self.changes
             .iter()
             .flat_map(|change| match change {
-                DdlChange::Create(version) | DdlChange::Drop(version) => [Some(&version.heap), None],
-                DdlChange::Replace { old, new, .. } => [Some(&old.heap), Some(&new.heap)],
+                DdlChange::Create(version) | DdlChange::Drop(version) => [Some(&version.store), None],
+                DdlChange::Replace { old, new, .. } => [Some(&old.store), Some(&new.store)],
             })
             .flatten()
     }
@@ -337,8 +314,7 @@ impl DdlState {
     pub fn publish(&self, context: &mut Context, lsn: Lsn) {
         context.core.storage.catalog.note_change(lsn);
         if context.core.commits.names_load_files() {
-            let written = |load: &Load| LoadFile { number: load.file, committed: Committed::At(lsn) };
-            context.core.storage.loads.lock().extend(self.loads.iter().map(written));
+            context.core.storage.note_load_files(self.loads.iter().map(|load| load.file), lsn);
         }
         // I3: what is there or absent in an index built anew rests on this place.
         for version in self.made() {
@@ -360,10 +336,10 @@ impl DdlState {
             match change {
                 DdlChange::Create(_) => {}
                 DdlChange::Replace { new, replaced, .. } => {
-                    replaced.iter().for_each(|part| part.retire(Some(new), context));
+                    replaced.iter().for_each(|part| retire(part, Some(new), context));
                 }
                 DdlChange::Drop(old) => {
-                    Part::all_of(old).iter().for_each(|part| part.retire(None, context));
+                    StoragePart::all_of(old).iter().for_each(|part| retire(part, None, context));
                 }
             }
         }
@@ -373,8 +349,7 @@ impl DdlState {
     pub fn discard(self, context: &mut Context) {
         if let Ok(_pass) = context.core.storage.pass_to_load_files() {
             for load in &self.loads {
-                // It may not have been written, and nothing names it: recovery would remove it.
-                let _ = context.core.storage.disk.remove(&image::load_file_name(load.file));
+                context.core.storage.remove_load_file(load.file);
             }
         }
         self.changes.iter().rev().for_each(|change| change.take_back(context));

@@ -115,7 +115,7 @@ impl Context {
     #[inline(always)]
     fn release_locks(&mut self) {
         let Context { core, owner, .. } = self;
-        let waited_ns = core.locks.finish(owner, &*core.storage.segments);
+        let waited_ns = core.locks.finish(owner, &core.storage);
         self.note_waits(waited_ns);
     }
 

@@ -6,8 +6,7 @@ use std::hint::cold_path;
 use crate::error::Result;
 use crate::rarely::rarely;
 use crate::row::{ColumnType, FieldPatch, FieldPatches, RowEncoder, RowView, Schema, Value, ValueRef};
-use crate::store::TableVersion;
-use crate::store::memory::{BodyWords, RecordRef};
+use crate::store::{BodyWords, RowLocation, TableVersion};
 
 /// The row that [`Transaction::modify`](super::Transaction::modify) changes: columns are read and set by their
 /// position. Setting fixed columns (numbers, dates, booleans) costs a few bytes of log; setting a variable one (text,
@@ -18,7 +17,7 @@ use crate::store::memory::{BodyWords, RecordRef};
 pub struct Fields<'a> {
     table: &'a TableVersion,
     /// The row as it was before the changes, locked.
-    record: RecordRef,
+    record: RowLocation,
     words: BodyWords<'a>,
     /// The body as it will be, once something has asked for all of it.
     body: OnceCell<&'a mut Vec<u8>>,
@@ -59,7 +58,7 @@ impl<'a> Fields<'a> {
     #[inline]
     pub(crate) fn new(
         table: &'a TableVersion,
-        record: RecordRef,
+        record: RowLocation,
         body: &'a mut Vec<u8>,
         body_known: bool,
         patches: &'a mut Vec<FieldPatch>,
@@ -69,7 +68,7 @@ impl<'a> Fields<'a> {
             true => (OnceCell::from(body), None),
             false => (OnceCell::new(), Some(body)),
         };
-        let words = table.segments().record(record).body();
+        let words = table.store.row(record).body();
         Fields {
             table,
             record,
@@ -113,7 +112,7 @@ impl<'a> Fields<'a> {
     fn body(&self) -> &Vec<u8> {
         self.body.get_or_init(|| {
             let body = self.spare.take().expect("the memory for a body that is not there yet");
-            self.table.segments().read(self.record, body);
+            self.table.store.read(self.record, body);
             let row = &mut body[self.table.row_at()..];
             self.patches.iter().for_each(|patch| patch.apply(row));
             body

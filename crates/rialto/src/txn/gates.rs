@@ -2,15 +2,12 @@
 
 use std::time::{Duration, Instant};
 
-use smallvec::SmallVec;
-
 use super::context::Context;
 use crate::account::wait_guard::{Awaited, WaitGuard};
 use crate::commit::colour::Settled;
 use crate::commit::{Gate, NoPlace};
 use crate::error::{Error, Result};
 use crate::inside::check_may_wait;
-use crate::store::memory::{RecordRef, SegmentId};
 
 /// How often a commit looks again that waits at a gate, for room for snapshots, or for definitions.
 const GATE_LOOK_EVERY: Duration = Duration::from_millis(10);
@@ -88,7 +85,7 @@ impl Context {
     #[cold]
     pub(super) fn end_flight(&mut self) {
         self.leave_definitions();
-        self.core.storage.segments.snapshots().keep_promise(std::mem::take(&mut self.promised));
+        self.core.storage.keep_promise(std::mem::take(&mut self.promised));
         self.end_colour();
     }
 
@@ -97,18 +94,17 @@ impl Context {
         self.core.locks.leave_stint(&mut self.owner);
         let mut since = None;
         loop {
-            let segments = &self.core.storage.segments;
             match gate {
                 Gate::Open => return Ok(false),
                 Gate::Snapshots => {
-                    let needed = self.segments_to_keep();
-                    if segments.snapshots().promise(needed) {
+                    let needed = self.copies_owed();
+                    if self.core.storage.promise_copies(needed) {
                         self.promised = needed;
                         return Ok(needed > 0);
                     }
                     self.check_may_wait_for_sweep()?;
                     self.wait_at_gate(|context| {
-                        context.core.storage.segments.snapshots().wait(GATE_LOOK_EVERY);
+                        context.core.storage.wait_for_copies(GATE_LOOK_EVERY);
                     })?;
                 }
                 Gate::Colours => {
@@ -122,9 +118,7 @@ impl Context {
                         return Err(NoPlace::Straddles);
                     }
                     self.check_may_wait_for_sweep()?;
-                    self.wait_at_gate(|context| {
-                        context.core.storage.segments.painting().wait(COLOUR_LOOK_EVERY)
-                    })?;
+                    self.wait_at_gate(|context| context.core.storage.painting().wait(COLOUR_LOOK_EVERY))?;
                 }
                 Gate::Closed => {
                     self.wait_for_others(&mut since, |context| {
@@ -147,14 +141,9 @@ impl Context {
         })
     }
 
-    /// How many segments the commit may have to keep before it changes them.
-    fn segments_to_keep(&self) -> usize {
-        let places = self.writes.writes().iter().flat_map(|write| [write.record, write.lands_in()]);
-        let segments =
-            places.map(RecordRef::segment).filter(|&id| self.core.storage.segments.is_to_be_kept(id));
-        let mut segments: SmallVec<[SegmentId; 16]> = segments.collect();
-        segments.sort_unstable();
-        segments.dedup();
-        segments.into_iter().filter(|&id| self.core.storage.segments.is_in_cut(id)).count()
+    /// How many copies the commit may have to make before it changes its rows.
+    fn copies_owed(&self) -> usize {
+        let locations = self.writes.writes().iter().flat_map(|write| [write.record, write.lands_in()]);
+        self.core.storage.copies_owed(locations)
     }
 }

@@ -12,9 +12,7 @@ use crate::ids::{IndexId, Lsn};
 use crate::isolate::{Admission, LockManager, LockTarget, Owner, RecordMode};
 use crate::rarely::rarely;
 use crate::row::{Key, WhichIndex};
-use crate::store::Followed;
-use crate::store::memory::index::{Admit, Insert, Vacancy};
-use crate::store::memory::{Heap, RecordRef, SEGMENT_BYTES};
+use crate::store::{Admit, Entered, Followed, RowLocation, TableStore, Vacancy};
 
 /// How long a transaction at the memory bound waits for the others that may seek records in a segment to end.
 const OUTLAST_MAX: Duration = Duration::from_millis(10);
@@ -78,17 +76,19 @@ impl Context {
     /// The same, for a row that is nowhere yet, and whose key has its place in the primary index there, as far as that is known.
     #[inline]
     fn insert_new(&mut self, slot: u32, vacancy: Option<Vacancy>) -> Result<()> {
-        let indexed = !self.tables.at(slot).secondaries.is_empty();
+        let indexed = !self.tables.at(slot).schema.indexes().is_empty();
         if indexed {
             self.check_unique(slot, None)?;
         }
         let length = self.body.len();
         self.make_room_for_claim(slot)?;
         let slot_of_row =
-            self.with_claims(slot, |heap, number, claims| heap.allocate(number, length, claims));
+            self.with_claims(slot, |store, number, claims| store.reserve(number, length, claims));
         let record = match slot_of_row {
             Some(record) => record,
-            None => self.slot_at_bound(slot, |heap, number, claims| heap.allocate(number, length, claims))?,
+            None => {
+                self.slot_at_bound(slot, |store, number, claims| store.reserve(number, length, claims))?
+            }
         };
         let Context { core, tables, owner, packet: Some(packet), key, body, writes, .. } = self else {
             unreachable!("borrowed by check_write")
@@ -100,11 +100,11 @@ impl Context {
         // The primary entry, which the write takes back if the transaction aborts.
         let admit = || admission(&core.locks, owner, table.primary_id, key);
         let inserted = match &vacancy {
-            Some(vacancy) => table.primary.insert_at(vacancy, key, record.0, admit),
-            None => table.primary.insert(key, record.0, admit),
+            Some(vacancy) => table.store.enter_at(vacancy, key, record, admit),
+            None => table.store.enter(WhichIndex::Primary, key, record, admit),
         };
         match inserted {
-            Ok(Insert::Done) => writes.note_entered(),
+            Some(Entered::Done) => writes.note_entered(),
             _ => {
                 let key = key.clone();
                 self.add_entry(slot, WhichIndex::Primary, &key, record)?;
@@ -117,19 +117,24 @@ impl Context {
     pub(super) fn reserve_move(
         &mut self,
         slot: u32,
-        record: RecordRef,
+        record: RowLocation,
         length: usize,
-    ) -> Result<Option<RecordRef>> {
-        if length <= self.core.storage.segments.room(record) {
+    ) -> Result<Option<RowLocation>> {
+        if length <= self.tables.at(slot).store.row(record).room() {
             return Ok(None);
         }
         self.reserve_near(slot, record, length).map(Some)
     }
 
     /// A slot for a body that is to leave the one where the row lies.
-    pub(super) fn reserve_near(&mut self, slot: u32, record: RecordRef, length: usize) -> Result<RecordRef> {
-        let ask = |heap: &Heap, number: usize, claims: &mut SlotClaims<'_>| {
-            heap.allocate_near(number, length, record, claims)
+    pub(super) fn reserve_near(
+        &mut self,
+        slot: u32,
+        record: RowLocation,
+        length: usize,
+    ) -> Result<RowLocation> {
+        let ask = |store: &TableStore, number: usize, claims: &mut SlotClaims<'_>| {
+            store.reserve_near(number, length, record, claims)
         };
         self.make_room_for_claim(slot)?;
         match self.with_claims(slot, ask) {
@@ -149,26 +154,26 @@ impl Context {
 
     /// Puts an entry into an index before the commit. Waits while another transaction has read an interval that the
     /// key falls into.
-    fn add_entry(&mut self, slot: u32, which: WhichIndex, key: &Key, record: RecordRef) -> Result<()> {
+    fn add_entry(&mut self, slot: u32, which: WhichIndex, key: &Key, record: RowLocation) -> Result<()> {
         let mut since = None;
         loop {
             let table = self.tables.at(slot);
             let index_id = table.index_id(which);
             let admit = || admission(&self.core.locks, &self.owner, index_id, key);
             let mut replaced = None;
-            let inserted = match table.index(which).insert(key, record.0, admit) {
-                Ok(inserted) => inserted,
-                Err(_) => self.entered_at_bound(slot, which, key, record)?,
+            let entered = match table.store.enter(which, key, record, admit) {
+                Some(entered) => entered,
+                None => self.entered_at_bound(slot, which, key, record)?,
             };
-            match inserted {
-                Insert::Done => {}
+            match entered {
+                Entered::Done => {}
                 // Of the same row, or of one of ours that gives the key up: uniqueness has been checked.
-                Insert::Exists(there) if there == record.0 => return Ok(()),
-                Insert::Exists(there) => {
-                    self.tables.at(slot).index(which).replace(key, there, record.0);
-                    replaced = Some(RecordRef(there));
+                Entered::Exists(there) if there == record => return Ok(()),
+                Entered::Exists(there) => {
+                    self.tables.at(slot).store.repoint(which, key, there, record);
+                    replaced = Some(there);
                 }
-                Insert::Refused => {
+                Entered::Refused => {
                     self.lock_since(
                         &mut since,
                         |core, owner, _, _, wait| core.locks.wait_interval(owner, index_id, key, wait),
@@ -188,8 +193,8 @@ impl Context {
         slot: u32,
         which: WhichIndex,
         key: &Key,
-        record: RecordRef,
-        replaced: Option<RecordRef>,
+        record: RowLocation,
+        replaced: Option<RowLocation>,
     ) -> Result<()> {
         self.writes.add(slot, which, key, record, replaced);
         let bytes = self.writes.entry_bytes();
@@ -203,12 +208,12 @@ impl Context {
         slot: u32,
         which: WhichIndex,
         key: &Key,
-        record: RecordRef,
-    ) -> Result<Insert> {
+        record: RowLocation,
+    ) -> Result<Entered> {
         self.at_bound(Some(slot), |context| {
             let table = context.tables.at(slot);
             let admit = || admission(&context.core.locks, &context.owner, table.index_id(which), key);
-            table.index(which).insert(key, record.0, admit).ok()
+            table.store.enter(which, key, record, admit)
         })
     }
 
@@ -218,8 +223,8 @@ impl Context {
     pub(super) fn slot_at_bound(
         &mut self,
         slot: u32,
-        ask: impl Fn(&Heap, usize, &mut SlotClaims<'_>) -> Option<RecordRef>,
-    ) -> Result<RecordRef> {
+        ask: impl Fn(&TableStore, usize, &mut SlotClaims<'_>) -> Option<RowLocation>,
+    ) -> Result<RowLocation> {
         self.at_bound(Some(slot), |context| context.with_claims(slot, &ask))
     }
 
@@ -237,8 +242,7 @@ impl Context {
         let mut had = None;
         loop {
             self.check()?;
-            // Index nodes that no index uses, if they make a segment.
-            self.core.storage.nodes.give_back_free(SEGMENT_BYTES as u64);
+            self.core.storage.give_back_nodes();
             let is_last = Some(self.free_bytes()) <= had && self.give_back_empty(slot)? == 0;
             had = Some(self.free_bytes());
             match attempt(self) {
@@ -251,26 +255,18 @@ impl Context {
 
     /// The bytes that are left of the memory bound.
     fn free_bytes(&self) -> u64 {
-        self.core.storage.segments.budget().free()
+        self.core.storage.budget().free()
     }
 
     /// Gives back the segments of all tables in which there is no row any more, unless others may still seek what was there
     /// (L8), and says how many there were. It waits for these a little, once for all tables, and they stay in use meanwhile.
     #[cold]
     fn give_back_empty(&mut self, slot: Option<u32>) -> Result<u64> {
-        let mut heaps = self.core.storage.catalog.heaps();
-        // One that only this transaction sees.
-        if let Some(own) = slot.map(|slot| &self.tables.at(slot).heap)
-            && heaps.iter().all(|heap| heap.id() != own.id())
-        {
-            heaps.push(own.clone());
-        }
-        let found = heaps.iter().map(|heap| (heap, heap.empty_segments()));
-        let found: Vec<_> = found.filter(|(_, empty)| !empty.is_empty()).collect();
-        if found.is_empty() || !self.outlast_seekers()? {
+        let empty = self.core.storage.empty_segments(slot.map(|slot| self.tables.at(slot)));
+        if empty.is_empty() || !self.outlast_seekers()? {
             return Ok(0);
         }
-        Ok(found.iter().map(|(heap, empty)| heap.give_back(empty)).sum())
+        Ok(empty.give_back())
     }
 
     /// Waits a little until nobody can seek a record that no index leads to any more. False: somebody still may.
@@ -292,11 +288,11 @@ impl Context {
         &mut self,
         slot: u32,
         old: Option<&[u8]>,
-        record: RecordRef,
+        record: RowLocation,
     ) -> Result<()> {
         let mut key = Key::new();
         let by_key = self.locks_secondary_keys(slot);
-        for position in 0..self.tables.at(slot).secondaries.len() {
+        for position in 0..self.tables.at(slot).schema.indexes().len() {
             if self.secondary_key(slot, position, old, &mut key) {
                 if by_key {
                     self.lock_secondary_key(slot, position, &key)?;
@@ -326,7 +322,7 @@ impl Context {
     /// Locks the unique keys that the row in `self.body` comes to have, and checks that no other row has them.
     pub(super) fn check_unique(&mut self, slot: u32, old: Option<&[u8]>) -> Result<()> {
         let mut key = Key::new();
-        for position in 0..self.tables.at(slot).secondaries.len() {
+        for position in 0..self.tables.at(slot).schema.indexes().len() {
             if !self.tables.at(slot).schema.indexes()[position].unique
                 || !self.secondary_key(slot, position, old, &mut key)
             {
@@ -364,7 +360,7 @@ impl Context {
             }
             false => primary.extend_from_slice(&body),
         }
-        let (heap, identity) = (table.heap.id(), table.primary_id);
+        let (heap, identity) = (table.store.heap(), table.primary_id);
         let own = record.and_then(|_| self.writes.find(heap, identity, &primary, self.packet_bytes()));
         if let Some(own) = own {
             there = self.read_place_into(slot, Place::Own(own), &mut body);
@@ -404,7 +400,6 @@ fn admission(locks: &LockManager, owner: &Owner, index: IndexId, key: &[u8]) -> 
 #[cfg(test)]
 mod tests {
     use crate::io::MemoryDisk;
-    use crate::store::memory::SEGMENT_BYTES;
     use crate::{Checkpointing, Database, Error, Options};
 
     fn open() -> Database {
@@ -436,9 +431,11 @@ mod tests {
     #[test]
     fn what_fails_at_the_bound_is_tried_again_for_as_long_as_there_is_more_memory() {
         const ROUNDS: usize = 5;
+        /// As tables draw memory.
+        const CHUNK: u64 = 64 << 10;
         let db = open();
-        let budget = db.core().storage.segments.budget();
-        let mut taken = (0..ROUNDS).filter(|_| budget.take(SEGMENT_BYTES as u64)).count();
+        let budget = db.core().storage.budget();
+        let mut taken = (0..ROUNDS).filter(|_| budget.take(CHUNK)).count();
         assert_eq!(taken, ROUNDS, "the test's own premise");
         let mut tx = db.begin().unwrap();
         let done = tx.context().at_bound(None, |_| {
@@ -446,7 +443,7 @@ mod tests {
                 return Some(());
             }
             // Another transaction gives memory back.
-            budget.give(SEGMENT_BYTES as u64);
+            budget.give(CHUNK);
             taken -= 1;
             None
         });

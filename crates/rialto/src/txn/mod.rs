@@ -5,7 +5,7 @@
 //! - `seek`: locking a key and finding its row; `unlocked`: reading without locks; `read`, [`scan`], `unique`, `write`
 //!   with `insert` and `change`, [`fields`]: what a body does;
 //! - `ddl`: definitions; `build_index`: indexes over rows that are there; `ddl_state`: the tables that definitions have made, until
-//!   the commit; `bulk_load`: rows into those; `loaded_rows`: which ones a rollback to a savepoint takes back;
+//!   the commit; `bulk_load`: rows into those;
 //! - `entries`: reads of an index alone; `scope`: what an action may touch at all;
 //! - `prefetch`: rows whose keys are known ahead, prefetched into the processor's cache together;
 //! - `part`: what actions of one phase do at the same time, until they meet;
@@ -39,7 +39,6 @@ mod entries;
 pub mod fields;
 mod gates;
 mod insert;
-mod loaded_rows;
 #[cfg(test)]
 mod model;
 pub mod options;

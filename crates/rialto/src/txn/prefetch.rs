@@ -1,14 +1,9 @@
-//! Rows whose keys are known ahead are prefetched together (see [`LeafAhead`]).
+//! Rows whose keys are known ahead are prefetched together ([`Storage::prefetch`](crate::store::Storage::prefetch)).
 
 use super::context::Context;
 use super::transaction::Transaction;
 use crate::row::{IntoKey, Key, WhichIndex};
-use crate::store::Table;
-use crate::store::memory::index::{Index, LeafAhead};
-use crate::store::memory::{RecordRef, Segments};
-
-/// How many lookups go side by side: a processor has about so many loads under way.
-const TOGETHER: usize = 16;
+use crate::store::{TOGETHER, Table};
 
 impl Transaction<'_> {
     /// Prefetches the rows with these primary keys into the processor's cache, up to 16 at a time, before the transaction uses them one by one.
@@ -22,48 +17,32 @@ impl Transaction<'_> {
         let context = self.context();
         let Ok(slot) = context.find_table(table) else { return };
         let version = context.tables.at(slot);
-        if !version.primary.is_far() {
+        if !version.store.is_far(WhichIndex::Primary) {
             return;
         }
-        let (index, shape) = (&*version.primary, version.schema.key_shape(WhichIndex::Primary));
+        let shape = version.schema.key_shape(WhichIndex::Primary);
+        let together = |keys: &[Key]| {
+            let lookups = keys.iter().map(|key| (&version.store, WhichIndex::Primary, key));
+            context.core.storage.prefetch(lookups)
+        };
         let mut encoded = [const { Key::new() }; TOGETHER];
         let mut count = 0;
         for key in keys {
             count += usize::from(key.encode_into(shape, &mut encoded[count]).is_ok());
             if count == TOGETHER {
-                together(encoded.iter().map(|key| (index, key)), version.segments());
+                together(&encoded);
                 count = 0;
             }
         }
-        together(encoded[..count].iter().map(|key| (index, key)), version.segments());
+        together(&encoded[..count]);
     }
 }
 
 impl Context {
     /// Prefetches the rows that keys of indexes lead to, the table given by its place in the transaction's list. Small indexes are left out.
     pub fn prefetch<'k>(&self, keys: impl Iterator<Item = (u32, WhichIndex, &'k Key)>) {
-        let far = keys.map(|(slot, which, key)| (self.tables.at(slot).index(which), key));
-        let mut far = far.filter(|(index, _)| index.is_far()).fuse();
-        while together(&mut far, &self.core.storage.segments) == TOGETHER {}
+        let far = keys.map(|(slot, which, key)| (&self.tables.at(slot).store, which, key));
+        let mut far = far.filter(|(store, which, _)| store.is_far(*which)).fuse();
+        while self.core.storage.prefetch(&mut far) == TOGETHER {}
     }
-}
-
-/// Prefetches what the first keys lead to, each of an index, so many as go side by side; how many there were.
-#[inline]
-fn together<'k>(keys: impl Iterator<Item = (&'k Index, &'k Key)>, segments: &Segments) -> usize {
-    let mut leaves = [const { None::<LeafAhead<'_>> }; TOGETHER];
-    let mut count = 0;
-    for (leaf, (index, key)) in leaves.iter_mut().zip(keys) {
-        *leaf = index.prefetch_leaf(key);
-        count += 1;
-    }
-    let leaves = || leaves.iter().flatten();
-    leaves().for_each(LeafAhead::prefetch_entry);
-    let (mut records, mut found) = ([RecordRef(0); TOGETHER], 0);
-    for record in leaves().filter_map(LeafAhead::value).map(RecordRef) {
-        segments.prefetch_head(record);
-        (records[found], found) = (record, found + 1);
-    }
-    records[..found].iter().for_each(|record| segments.prefetch_rest(*record));
-    count
 }

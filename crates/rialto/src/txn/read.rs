@@ -206,11 +206,11 @@ impl Context {
         match place {
             Place::Absent(_) => false,
             Place::Stored(record) => {
-                table.segments().read(record, body);
+                table.store.read(record, body);
                 true
             }
             Place::Own(position) => {
-                let mut base = |record, body: &mut Vec<u8>| table.segments().read(record, body);
+                let mut base = |record, body: &mut Vec<u8>| table.store.read(record, body);
                 self.writes.materialize(position, self.packet_bytes(), table.row_at(), body, &mut base)
             }
         }
@@ -228,8 +228,8 @@ impl Context {
             let place = self.seek(slot, mode)?;
             return Ok(self.read_place(slot, place));
         };
-        let Context { core, body, .. } = self;
-        core.storage.segments.read(record, body);
+        let Context { tables, body, .. } = self;
+        tables.at(slot).store.read(record, body);
         Ok(true)
     }
 
@@ -253,8 +253,7 @@ impl Context {
     #[inline(never)]
     fn reach_and_read(&mut self, slot: u32) -> bool {
         let Some(record) = self.reach_key(slot, RecordMode::Shared) else { return false };
-        let words = self.core.storage.segments.record(record);
-        words.read(words.length(), &mut self.body);
+        self.tables.at(slot).store.read(record, &mut self.body);
         true
     }
 
@@ -262,8 +261,8 @@ impl Context {
     #[inline(never)]
     fn reach_unlocked(&mut self, slot: u32) -> bool {
         let Some(found) = self.approach(slot, RecordMode::Shared) else { return false };
-        let Context { core, tables, depends, reads, body, .. } = self;
-        let is_read = reads.read_found(core, tables.at(slot), &found, depends, body).is_some();
+        let Context { tables, depends, reads, body, .. } = self;
+        let is_read = reads.read_found(tables.at(slot), &found, depends, body).is_some();
         // The row that was read last was there a moment ago.
         is_read && (self.reads.is_first() || self.look_again().is_ok())
     }

@@ -67,7 +67,7 @@ impl Debt {
             Patience::Long => locks.release_in_time(&mut owner),
         };
         if is_paid {
-            locks.finish(&mut owner, &*self.core.storage.segments);
+            locks.finish(&mut owner, &self.core.storage);
         }
         let mut state = self.state.lock();
         state.is_paid = is_paid;

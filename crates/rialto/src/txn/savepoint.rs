@@ -1,12 +1,13 @@
 //! [`Savepoint`]: a point in a transaction to which it can be rolled back.
 
 use super::context::Context;
-use super::loaded_rows::{LoadMark, LoadedRows};
 use super::transaction::Transaction;
 use crate::canary;
 use crate::commit::write_set::{Mark, key_of};
 use crate::error::{Error, Result};
 use crate::opening::Opening;
+use crate::row::WhichIndex;
+use crate::store::{LoadMark, LoadedRows};
 
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct SavepointState {
@@ -31,14 +32,12 @@ impl Context {
     /// Takes writes, their index entries and their slots back, down to `mark`.
     pub fn roll_back_to(&mut self, mark: &Mark) {
         while let Some(add) = self.writes.last_add(mark) {
-            let (index, key) = (self.tables.at(add.slot).index(add.index), self.writes.key_of_add(add));
+            let (store, key) = (&self.tables.at(add.slot).store, self.writes.key_of_add(add));
             match add.replaced {
                 Some(before) => {
-                    index.replace(key, add.record.0, before.0);
+                    store.repoint(add.index, key, add.record, before);
                 }
-                None => {
-                    index.remove(key, None);
-                }
+                None => store.take_back(add.index, key),
             }
             self.writes.pop_add();
         }
@@ -47,16 +46,15 @@ impl Context {
             if let Some(ddl) = &mut self.ddl {
                 ddl.write_counts.take_back(write.heap, self.writes.len());
             }
-            let table = self.tables.at(write.slot);
-            let heap = &table.heap;
+            let store = &self.tables.at(write.slot).store;
             if write.entered && !canary::is_back("abort-leaves-placeholder") {
-                table.primary.remove(key_of(&write, packet), None);
+                store.take_back(WhichIndex::Primary, key_of(&write, packet));
             }
             if let Some(moved_to) = write.moved_to {
-                heap.release(self.number, moved_to);
+                store.release(self.number, moved_to);
             }
             if write.fresh {
-                heap.release(self.number, write.record);
+                store.release(self.number, write.record);
             }
         }
         if let Some(packet) = &mut self.packet {

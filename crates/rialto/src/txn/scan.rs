@@ -14,10 +14,8 @@ use crate::error::{Error, Result};
 use crate::ids::Lsn;
 use crate::isolate::{LockMode, LockPolicy, LockTarget, RecordMode, Span};
 use crate::row::{IntoKey, Key, RowView, Schema, Value, WhichIndex};
-use crate::store::memory::RecordRef;
-pub use crate::store::memory::index::Direction;
-use crate::store::memory::index::{Batch, Guard, Leaf, More, ScanRange};
-use crate::store::{Followed, Table, TableVersion};
+pub use crate::store::Direction;
+use crate::store::{Batch, Followed, Guard, Leaf, More, RowLocation, ScanRange, Table, TableVersion};
 
 /// Each time that a scan has locked so many more rows one by one, it asks for the table instead.
 const ESCALATE_ROWS: u64 = 4_096;
@@ -176,7 +174,7 @@ impl Context {
         &mut self,
         slot: u32,
         (which, entry): (WhichIndex, &[u8]),
-        (record, leaf): (RecordRef, Leaf),
+        (record, leaf): (RowLocation, Leaf),
         (mode, locks): (RecordMode, RowLocks),
         body: &mut Vec<u8>,
     ) -> Result<bool> {
@@ -209,7 +207,7 @@ impl Context {
             }
         }
         let mut there = matches!(self.stored(slot, record), Place::Stored(_));
-        self.core.storage.segments.read(record, body);
+        self.tables.at(slot).store.read(record, body);
         if which != WhichIndex::Primary {
             self.key_of_body(slot, there, body);
         }
@@ -240,7 +238,7 @@ impl Context {
             let place = self.seek(slot, mode)?;
             return Ok(self.read_place_into(slot, place, body));
         }
-        let mut refused: Option<(RecordRef, Key)> = None;
+        let mut refused: Option<(RowLocation, Key)> = None;
         loop {
             let Some(record) = self.find_primary_key(slot, which, entry) else { return Ok(false) };
             let place = self.seek(slot, mode)?;
@@ -259,7 +257,7 @@ impl Context {
     /// Puts the primary key of the row that a secondary entry leads to into `self.key`, and gives its record. The row is
     /// not locked; the caller looks again under its lock. None if the entry is gone (I3: by a removal that the answer
     /// then depends on).
-    fn find_primary_key(&mut self, slot: u32, which: WhichIndex, entry: &[u8]) -> Option<RecordRef> {
+    fn find_primary_key(&mut self, slot: u32, which: WhichIndex, entry: &[u8]) -> Option<RowLocation> {
         let table = self.tables.at(slot);
         let Followed { record, removal, there, .. } = table.read_by_entry(which, entry, &mut self.body);
         if record.is_none() {
@@ -459,7 +457,7 @@ impl Context {
                 self.escalate(slot, mode)?;
             }
             canary::pause(64);
-            let more = version.index(scan.index).read_leaf(&range, scan.direction, guard, batch);
+            let more = version.store.read_leaf(scan.index, &range, scan.direction, guard, batch);
             if canary::is_back("later-leaves-unguarded") {
                 guard = Guard::Leave;
             }
@@ -468,16 +466,16 @@ impl Context {
             if unlocked && (rows == 0 || !canary::is_back("later-leaves-unnoted")) {
                 self.note_leaf(slot, scan.index, leaf)?;
             }
-            for (nth, (entry, record)) in batch.iter().enumerate() {
+            for (nth, (entry, record)) in batch.rows().enumerate() {
                 if nth + PREFETCHED_ROWS < batch.len() {
-                    version.segments().prefetch_head(RecordRef(batch.value(nth + PREFETCHED_ROWS)));
+                    version.store.prefetch(batch.location(nth + PREFETCHED_ROWS));
                 }
                 self.check()?;
                 if rows == escalates_at && canary::is_back("stale-leaf-after-escalation") {
                     escalates_at += ESCALATE_ROWS;
                     self.escalate(slot, mode)?;
                 }
-                let (entry, found) = ((scan.index, entry), (RecordRef(record), leaf));
+                let (entry, found) = ((scan.index, entry), (record, leaf));
                 if !self.row_of_entry(slot, entry, found, (mode, locks), body)? {
                     continue;
                 }

@@ -5,6 +5,7 @@
 //! (`lock::thin`, L8); only a key that leads nowhere is locked by name.
 
 use std::ops::{Bound, ControlFlow};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use super::context::Context;
@@ -15,21 +16,20 @@ use crate::commit::write_set::Place;
 use crate::error::{Error, Result};
 use crate::ids::{IndexId, Lsn};
 use crate::isolate::{
-    Acquired, Lent, LockError, LockManager, LockMode, LockTarget, LockWords, Owner, RecordMode, SpanRef, Wait,
+    Acquired, Lent, LockError, LockManager, LockMode, LockTarget, LockWords, Owner, RecordMode, SpanRef,
+    ThinWord, Wait,
 };
 use crate::opening::TableKey;
 use crate::rarely::rarely;
 use crate::row::{IntoKey, Key, WhichIndex};
-use crate::store::TableVersion;
-use crate::store::memory::index::{Direction, Found, Leaf, Vacancy};
-use crate::store::memory::{Claims, Heap, RecordRef, Segments};
+use crate::store::{Claims, Direction, Found, Leaf, RowLocation, Storage, TableStore, TableVersion, Vacancy};
 use crate::txn::core::Core;
 
 /// Where an index led to.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Probe {
     /// To this record, which is locked now.
-    Present(RecordRef),
+    Present(RowLocation),
     /// Nowhere, as of this reading of the leaf.
     Absent { vacancy: Vacancy, removal: Lsn },
 }
@@ -51,9 +51,9 @@ impl Core {
     }
 }
 
-impl LockWords for Segments {
-    fn lock_word(&self, record: u64) -> &std::sync::atomic::AtomicU64 {
-        Segments::lock_word(self, RecordRef(record))
+impl LockWords for Storage {
+    fn lock_word(&self, record: u64) -> &AtomicU64 {
+        Storage::lock_word(self, RowLocation::from_number(record))
     }
 }
 
@@ -61,7 +61,6 @@ impl LockWords for Segments {
 pub(crate) struct SlotClaims<'a> {
     locks: &'a LockManager,
     owner: &'a mut Owner,
-    segments: &'a Segments,
     /// The primary key that is being inserted.
     key: &'a Key,
     /// How a slot is claimed: locked, or, under a lock on the whole table, only looked at.
@@ -69,11 +68,11 @@ pub(crate) struct SlotClaims<'a> {
 }
 
 impl Claims for SlotClaims<'_> {
-    fn claim(&mut self, record: RecordRef) -> bool {
+    fn claim(&mut self, location: RowLocation, word: &AtomicU64) -> bool {
         if self.lock {
-            self.locks.lock_fresh(self.owner, Segments::lock_word(self.segments, record), record.0)
+            self.locks.lock_fresh(self.owner, word, location.number())
         } else {
-            !self.locks.keeps_locks_in_records() || self.segments.is_unlocked(record)
+            !self.locks.keeps_locks_in_records() || ThinWord::is_free(word.load(Ordering::Relaxed))
         }
     }
 
@@ -119,20 +118,19 @@ impl Context {
     pub fn with_claims<T>(
         &mut self,
         slot: u32,
-        work: impl FnOnce(&Heap, usize, &mut SlotClaims<'_>) -> T,
+        work: impl FnOnce(&TableStore, usize, &mut SlotClaims<'_>) -> T,
     ) -> T {
         let lock = self.locks_slots(slot);
         let Context { core, tables, owner, number, key, .. } = self;
-        let mut claims =
-            SlotClaims { locks: &core.locks, owner, segments: &core.storage.segments, key, lock };
-        work(&tables.at(slot).heap, *number, &mut claims)
+        let mut claims = SlotClaims { locks: &core.locks, owner, key, lock };
+        work(&tables.at(slot).store, *number, &mut claims)
     }
 
     /// The usual way to a row by its primary key, in one piece: the table as the last transaction used it, a lock that nobody
     /// competes for, in the row's own word. The key is in `self.key` then. None: go the long way from its beginning, which
     /// may find a part of this done, and tells what is wrong if something is.
     #[inline(always)]
-    pub fn reach_to_change(&mut self, table: TableKey, key: &impl IntoKey) -> Option<(u32, RecordRef)> {
+    pub fn reach_to_change(&mut self, table: TableKey, key: &impl IntoKey) -> Option<(u32, RowLocation)> {
         let slot = self.encode_at_once(table, key)?;
         self.reach_key_to_change(slot).map(|record| (slot, record))
     }
@@ -146,13 +144,13 @@ impl Context {
     }
 
     #[inline(never)]
-    fn reach_key_to_change(&mut self, slot: u32) -> Option<RecordRef> {
+    fn reach_key_to_change(&mut self, slot: u32) -> Option<RowLocation> {
         self.reach_key(slot, RecordMode::Exclusive)
     }
 
     /// The way to the row of the key in `self.key`.
     #[inline(always)]
-    pub fn reach_key(&mut self, slot: u32, mode: RecordMode) -> Option<RecordRef> {
+    pub fn reach_key(&mut self, slot: u32, mode: RecordMode) -> Option<RowLocation> {
         if rarely(!self.core.locks.keeps_locks_in_records()) {
             return self.reach_locked(slot, mode);
         }
@@ -186,7 +184,7 @@ impl Context {
 
     /// The same in an action whose identifier is locked.
     #[inline(never)]
-    fn reach_locked(&mut self, slot: u32, mode: RecordMode) -> Option<RecordRef> {
+    fn reach_locked(&mut self, slot: u32, mode: RecordMode) -> Option<RowLocation> {
         if !self.core.locks.keeps_keys_at_executors() || self.is_hindered() {
             return None;
         }
@@ -195,13 +193,13 @@ impl Context {
         if !scope.is_at(slot, mode) || !scope.has_locked(slot, key, mode) || colours.noted {
             return None;
         }
-        let record = RecordRef(version.primary.get(key).value?);
-        let segments = version.segments();
-        if segments.is_absent(record) {
+        let record = version.store.find(WhichIndex::Primary, key).location()?;
+        let row = version.store.row(record);
+        if row.is_absent() {
             return None;
         }
         // The action depends on the table's floor already.
-        let lsn = segments.lsn(record);
+        let lsn = row.lsn();
         if self.find_own(slot).is_some() {
             return None;
         }
@@ -213,17 +211,17 @@ impl Context {
     /// own word. None, and nothing done, if there is no row, if somebody locks it (this transaction maybe), or where
     /// locks are kept elsewhere: then [`Context::seek`] tells.
     #[inline(always)]
-    pub fn seek_free(&mut self, slot: u32, mode: RecordMode) -> Option<RecordRef> {
+    pub fn seek_free(&mut self, slot: u32, mode: RecordMode) -> Option<RowLocation> {
         if !self.core.locks.keeps_locks_in_records() || self.is_covered(slot, mode) {
             return None;
         }
-        let found = self.tables.at(slot).primary.get(&self.key);
+        let found = self.tables.at(slot).store.find(WhichIndex::Primary, &self.key);
         self.lock_found(slot, &found, mode)
     }
 
     /// The rest of [`Context::seek_free`], behind a probe for the key in `self.key`.
     #[inline(always)]
-    pub fn lock_found(&mut self, slot: u32, found: &Found, mode: RecordMode) -> Option<RecordRef> {
+    pub fn lock_found(&mut self, slot: u32, found: &Found, mode: RecordMode) -> Option<RowLocation> {
         let Context { core, tables, owner, depends, .. } = self;
         let lent = core.locks.lent(owner);
         let record = lock_found(core, lent, owner, tables.at(slot), depends, found, mode)?;
@@ -281,12 +279,12 @@ impl Context {
     }
 
     fn seek_thin(&mut self, slot: u32, mode: RecordMode) -> Result<Place> {
-        let found = self.tables.at(slot).primary.get(&self.key);
+        let found = self.tables.at(slot).store.find(WhichIndex::Primary, &self.key);
         if let Some(position) = self.find_own(slot) {
             return Ok(Place::Own(position));
         }
         let mut since = None;
-        let Some(record) = found.value.map(RecordRef) else {
+        let Some(record) = found.location() else {
             return self.seek_absent(slot, (found.vacancy(), found.removal), mode, &mut since);
         };
         let known = Some((record, found.leaf));
@@ -307,7 +305,7 @@ impl Context {
         since: &mut Option<Instant>,
     ) -> Result<Place> {
         self.lock_name_since(slot, mode, since)?;
-        if self.tables.at(slot).primary.unchanged(&vacancy.leaf) {
+        if self.tables.at(slot).store.unchanged(WhichIndex::Primary, &vacancy.leaf) {
             return Ok(self.absent(slot, vacancy, removal));
         }
         match self.lock_present_since(slot, (WhichIndex::Primary, None), None, mode, since)? {
@@ -353,7 +351,7 @@ impl Context {
         slot: u32,
         which: WhichIndex,
         entry: Option<&[u8]>,
-        known: Option<(RecordRef, Leaf)>,
+        known: Option<(RowLocation, Leaf)>,
         mode: RecordMode,
     ) -> Result<Probe> {
         self.lock_present_since(slot, (which, entry), known, mode, &mut None)
@@ -364,18 +362,17 @@ impl Context {
         &mut self,
         slot: u32,
         (which, entry): (WhichIndex, Option<&[u8]>),
-        mut known: Option<(RecordRef, Leaf)>,
+        mut known: Option<(RowLocation, Leaf)>,
         mode: RecordMode,
         since: &mut Option<Instant>,
     ) -> Result<Probe> {
         loop {
-            let index = self.tables.at(slot).index(which);
             let (record, leaf) = match known.take() {
                 Some(known) => known,
                 None => {
-                    let found = index.get(entry.unwrap_or(&self.key));
-                    match found.value {
-                        Some(record) => (RecordRef(record), found.leaf),
+                    let found = self.tables.at(slot).store.find(which, entry.unwrap_or(&self.key));
+                    match found.location() {
+                        Some(record) => (record, found.leaf),
                         None => {
                             return Ok(Probe::Absent { vacancy: found.vacancy(), removal: found.removal });
                         }
@@ -383,17 +380,16 @@ impl Context {
                 }
             };
             let acquired = self.lock_record(slot, (which, entry), record, mode, since)?;
-            let index = self.tables.at(slot).index(which);
+            let store = &self.tables.at(slot).store;
             if canary::is_back("no-recheck-behind-lock")
-                || index.unchanged(&leaf)
-                || index.get(entry.unwrap_or(&self.key)).value == Some(record.0)
+                || store.leads_still(which, entry.unwrap_or(&self.key), record, &leaf)
             {
                 return Ok(Probe::Present(record));
             }
-            if acquired == Acquired::New {
-                let owner = &mut self.owner;
-                let word = Segments::lock_word(&self.core.storage.segments, record);
-                self.core.locks.release_thin_early(owner, word, record.0);
+            if acquired == Acquired::New
+                && let Some(word) = store.lock_word(record)
+            {
+                self.core.locks.release_thin_early(&mut self.owner, word, record.number());
             }
         }
     }
@@ -403,16 +399,22 @@ impl Context {
         &mut self,
         slot: u32,
         (which, entry): (WhichIndex, Option<&[u8]>),
-        record: RecordRef,
+        record: RowLocation,
         mode: RecordMode,
         since: &mut Option<Instant>,
     ) -> Result<Acquired> {
         let index = self.tables.at(slot).index_id(which);
         self.lock_since(
             since,
-            |core, owner, _, key, wait| {
-                let word = Segments::lock_word(&core.storage.segments, record);
-                core.locks.record_thin(owner, word, record.0, index, entry.unwrap_or(key), mode, wait)
+            |core, owner, tables, key, wait| match tables.at(slot).store.lock_word(record) {
+                Some(word) => {
+                    let key = entry.unwrap_or(key);
+                    core.locks.record_thin(owner, word, record.number(), index, key, mode, wait)
+                }
+                None => {
+                    let key = entry.unwrap_or(key);
+                    core.locks.record(owner, core.locks.name(index, key), key, mode, wait)
+                }
             },
             |_, key| LockTarget::Record { index, key: entry.unwrap_or(key).to_vec() },
         )
@@ -427,9 +429,9 @@ impl Context {
     }
 
     fn find(&mut self, slot: u32) -> Place {
-        let found = self.tables.at(slot).primary.get(&self.key);
-        match found.value {
-            Some(record) => self.stored(slot, RecordRef(record)),
+        let found = self.tables.at(slot).store.find(WhichIndex::Primary, &self.key);
+        match found.location() {
+            Some(record) => self.stored(slot, record),
             None => self.absent(slot, found.vacancy(), found.removal),
         }
     }
@@ -445,13 +447,14 @@ impl Context {
 
     /// The place of a record that is locked.
     #[inline]
-    pub fn stored(&mut self, slot: u32, record: RecordRef) -> Place {
+    pub fn stored(&mut self, slot: u32, record: RowLocation) -> Place {
         let table = self.tables.at(slot);
-        if table.segments().is_absent(record) {
+        let row = table.store.row(record);
+        if row.is_absent() {
             self.colours.note_anything_absent();
             return Place::Absent(None);
         }
-        let lsn = table.segments().lsn(record).max(table.floor());
+        let lsn = row.lsn().max(table.floor());
         self.depend(lsn);
         // In the thin form the lock tells.
         if self.colours.noted && !self.core.locks.keeps_locks_in_records() {
@@ -467,7 +470,7 @@ impl Context {
             return None;
         }
         let table = self.tables.at(slot);
-        self.writes.find(table.heap.id(), table.primary_id, &self.key, self.packet_bytes())
+        self.writes.find(table.store.heap(), table.primary_id, &self.key, self.packet_bytes())
     }
 }
 
@@ -490,7 +493,7 @@ fn approach(
     if rarely(!intends || table.is_retired() || !scope.has_key(table.id, key)) {
         return None;
     }
-    Some(table.primary.get_in_line(key))
+    Some(table.store.find_in_line(key))
 }
 
 /// Locks what a probe of the table's identity has found, if nobody has locked it; notes what the answer depends on.
@@ -503,20 +506,21 @@ fn lock_found(
     depends: &mut Lsn,
     found: &Found,
     mode: RecordMode,
-) -> Option<RecordRef> {
-    let record = RecordRef(found.value?);
-    let words = core.storage.segments.record(record);
-    if rarely(!lent.record_if_free(owner, words.lock(), record.0, mode)) {
+) -> Option<RowLocation> {
+    let record = found.location()?;
+    let (row, word) = (table.store.row(record), table.store.lock_word(record)?);
+    if rarely(!lent.record_if_free(owner, word, record.number(), mode)) {
         return None;
     }
     // L8: between the probe and the lock the row may have gone, and its slot to another row, whose commit has ended.
     // Then the slot is free and not absent, and nothing but the leaf tells.
-    let leads_there = canary::is_back("no-recheck-behind-lock") || table.primary.unchanged(&found.leaf);
-    if rarely(!leads_there || words.is_absent()) {
-        core.locks.release_thin_early(owner, words.lock(), record.0);
+    let leads_there =
+        canary::is_back("no-recheck-behind-lock") || table.store.unchanged(WhichIndex::Primary, &found.leaf);
+    if rarely(!leads_there || row.is_absent()) {
+        core.locks.release_thin_early(owner, word, record.number());
         return None;
     }
-    *depends = (*depends).max(words.lsn()).max(table.floor());
+    *depends = (*depends).max(row.lsn()).max(table.floor());
     Some(record)
 }
 

@@ -18,12 +18,8 @@ use crate::canary;
 use crate::error::{Error, Result};
 use crate::ids::Lsn;
 use crate::isolate::ThinWord;
-use crate::rarely::rarely;
 use crate::row::WhichIndex;
-use crate::store::TableVersion;
-use crate::store::memory::index::{Found, Leaf};
-use crate::store::memory::{RecordRef, same_version};
-use crate::txn::core::Core;
+use crate::store::{Found, Leaf, RowLocation, SeenRow, TableVersion, Unlocked};
 
 /// Up to so many reads all are looked at again after each.
 const LOOKED_AT_EACH: usize = 8;
@@ -39,8 +35,7 @@ const TRIES: u32 = 3;
 pub(crate) struct UnlockedReads {
     active: bool,
     spoiled: bool,
-    /// Records and their words.
-    records: Vec<(RecordRef, u64)>,
+    records: Vec<SeenRow>,
     /// Leaves of the indexes of tables, which stand in the transaction's list of tables.
     leaves: Vec<(u32, WhichIndex, Leaf)>,
 }
@@ -63,28 +58,17 @@ impl UnlockedReads {
     #[inline(always)]
     pub fn read_found(
         &mut self,
-        core: &Core,
         table: &TableVersion,
         found: &Found,
         depends: &mut Lsn,
         body: &mut Vec<u8>,
     ) -> Option<()> {
-        let record = RecordRef(found.value?);
-        let words = core.storage.segments.record(record);
-        let word = words.word_before();
-        // The word was this row's if the index led here after it was loaded, and is so still if it is as seen.
-        let leads_there = table.primary.unchanged(&found.leaf);
-        if rarely(ThinWord::is_exclusive(word) || !leads_there || words.is_absent()) {
-            return None;
-        }
-        let lsn = words.lsn();
-        words.read_unlocked(body);
-        let now = words.word_after();
-        if rarely(!same_version(word, now) || ThinWord::is_exclusive(now)) {
-            return None;
-        }
+        let entry = (WhichIndex::Primary, &found.leaf);
+        let is_exclusive = ThinWord::is_exclusive;
+        let read = table.store.read_unlocked(entry, found.location()?, is_exclusive, body);
+        let Unlocked::Read(seen, lsn) = read else { return None };
         *depends = (*depends).max(lsn).max(table.floor());
-        self.records.push((record, word));
+        self.records.push(seen);
         Some(())
     }
 
@@ -125,16 +109,17 @@ impl Context {
     }
 
     fn reads_hold(&self) -> bool {
-        let segments = &self.core.storage.segments;
         canary::is_back("no-second-look")
-            || self.reads.records.iter().all(|&(record, word)| {
-                let now = segments.record(record).word_after();
-                same_version(word, now) && !ThinWord::is_exclusive(now)
-            }) && self
+            || self
                 .reads
-                .leaves
+                .records
                 .iter()
-                .all(|(slot, which, leaf)| self.tables.at(*slot).index(*which).unchanged(leaf))
+                .all(|seen| self.core.storage.is_as_seen(seen, ThinWord::is_exclusive))
+                && self
+                    .reads
+                    .leaves
+                    .iter()
+                    .all(|(slot, which, leaf)| self.tables.at(*slot).store.unchanged(*which, leaf))
     }
 
     #[cold]
@@ -165,41 +150,33 @@ impl Context {
         slot: u32,
         which: WhichIndex,
         entry: Option<&[u8]>,
-        mut known: Option<(RecordRef, Leaf)>,
+        mut known: Option<(RowLocation, Leaf)>,
         body: &mut Vec<u8>,
     ) -> Result<bool> {
         for _ in 0..TRIES {
             let table = self.tables.at(slot);
-            let (index, floor) = (table.index(which), table.floor());
+            let floor = table.floor();
             let (record, leaf) = match known.take() {
                 Some(known) => known,
                 None => {
-                    let found = index.get(entry.unwrap_or(&self.key));
-                    let Some(record) = found.value else {
+                    let found = table.store.find(which, entry.unwrap_or(&self.key));
+                    let Some(record) = found.location() else {
                         self.depend(found.removal.max(floor));
                         self.note_leaf(slot, which, found.leaf)?;
                         return Ok(false);
                     };
-                    (RecordRef(record), found.leaf)
+                    (record, found.leaf)
                 }
             };
-            let words = self.core.storage.segments.record(record);
-            let word = words.word_before();
-            if ThinWord::is_exclusive(word) {
-                break;
-            }
-            // The word was this row's if the index led here after it was loaded, and is so still if it is as seen.
-            if !index.unchanged(&leaf) {
-                continue;
-            }
-            let (there, lsn) = (!words.is_absent(), words.lsn());
-            words.read_unlocked(body);
-            let now = words.word_after();
-            if there && same_version(word, now) && !ThinWord::is_exclusive(now) {
-                self.depend(lsn.max(floor));
-                self.reads.records.push((record, word));
-                self.look_again()?;
-                return Ok(true);
+            match table.store.read_unlocked((which, &leaf), record, ThinWord::is_exclusive, body) {
+                Unlocked::Read(seen, lsn) => {
+                    self.depend(lsn.max(floor));
+                    self.reads.records.push(seen);
+                    self.look_again()?;
+                    return Ok(true);
+                }
+                Unlocked::Changing => {}
+                Unlocked::Locked => break,
             }
         }
         self.spoil()

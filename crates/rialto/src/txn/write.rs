@@ -15,8 +15,7 @@ use crate::error::{Error, Result};
 use crate::isolate::{LockMode, RecordMode};
 use crate::rarely::rarely;
 use crate::row::{IntoKey, Row, RowView, Schema, Value, ValueRef, WhichIndex, encode, encode_borrowed};
-use crate::store::Table;
-use crate::store::memory::RecordRef;
+use crate::store::{RowLocation, Table};
 
 impl Context {
     /// Locks the table for writes and gives its place in the list of tables.
@@ -55,7 +54,7 @@ impl Context {
 
     /// Where the row of a target lies.
     #[inline]
-    pub(super) fn record_of(&self, place: Place) -> RecordRef {
+    pub(super) fn record_of(&self, place: Place) -> RowLocation {
         match place {
             Place::Own(position) => self.writes.get(position).lands_in(),
             Place::Stored(record) => record,
@@ -64,8 +63,7 @@ impl Context {
     }
 
     pub(super) fn memory_limit(&self) -> Error {
-        let budget = self.core.storage.segments.budget();
-        Error::MemoryLimit { used: budget.used(), limit: budget.limit() }
+        self.core.storage.memory_limit()
     }
 
     /// Runs an operation of several steps; takes its steps back if one fails.
@@ -118,7 +116,7 @@ impl Context {
         &mut self,
         table: &Table,
         key: &impl IntoKey,
-    ) -> Result<Option<(Target, RecordRef, bool)>> {
+    ) -> Result<Option<(Target, RowLocation, bool)>> {
         let slot = self.use_for_write(table)?;
         self.encode_key(slot, key)?;
         self.target_of(slot)

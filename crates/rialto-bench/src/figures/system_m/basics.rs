@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 use rialto::io::{AlignedBuffer, Caching, Disk, File, FileDisk, MemoryDisk, Open};
 use rialto::isolate::{LockManager, LockOptions, LockPolicy, RecordMode, Wait};
 use rialto::log::{Durability, Log, LogOptions, LogThreads, PacketKind};
-use rialto::store::memory::{Budget, SEGMENT_BYTES, Segments};
+use rialto::store::Budget;
+use rialto::store::memory::{SEGMENT_BYTES, Segments};
 use rialto::{HeapId, IndexId};
 
 use super::super::chart::{Bar, Picture};

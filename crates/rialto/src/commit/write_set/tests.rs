@@ -19,7 +19,7 @@ fn new_write() -> Write {
         rekeys: false,
         row_at: 0,
         patches: 0,
-        record: RecordRef(0),
+        record: RowLocation::from_number(0),
         moved_to: None,
         previous: None,
         superseded: false,
@@ -30,7 +30,7 @@ fn new_write() -> Write {
 fn push(set: &mut WriteSet, packet: &mut Vec<u8>, key: u8, body: &[u8]) {
     let previous = set.find(HeapId(1), IndexId(2), &[key], packet);
     let placed = redo::write_put(packet, TableId(1), &[key], false, body);
-    let (fresh, record) = (previous.is_none(), RecordRef(u64::from(key)));
+    let (fresh, record) = (previous.is_none(), RowLocation::from_number(u64::from(key)));
     set.push(Write { fresh, record, previous, placed, ..new_write() }, packet);
 }
 
@@ -125,7 +125,7 @@ fn a_long_chain_of_patches_is_read_on_a_small_stack() {
 fn the_entries_of_a_write_are_found_without_a_look_at_all_others() {
     let (mut set, mut packet) = (WriteSet::default(), Vec::new());
     let entry = |set: &mut WriteSet, n: u8| {
-        set.add(0, WhichIndex::Secondary(0), &[n], RecordRef(u64::from(n)), None);
+        set.add(0, WhichIndex::Secondary(0), &[n], RowLocation::from_number(u64::from(n)), None);
     };
     let keys = |set: &WriteSet, position| -> Vec<u8> {
         set.adds_of(position).iter().map(|add| set.key_of_add(add)[0]).collect()
@@ -181,7 +181,7 @@ fn a_large_transaction_leaves_no_memory_behind() {
         let mark = set.mark(0);
         for n in 0..5 * ENTRIES_KEPT {
             push(&mut set, &mut packet, n as u8, b"body");
-            set.add(0, WhichIndex::Secondary(0), &[7; 100], RecordRef(1), None);
+            set.add(0, WhichIndex::Secondary(0), &[7; 100], RowLocation::from_number(1), None);
         }
         if is_taken_back {
             pop_adds(&mut set, &mark);

@@ -256,10 +256,10 @@ impl Sizes {
         let mut there = HashMap::new();
         for table in core.storage.catalog.all() {
             let version = table.version();
-            let secondaries = (0..version.secondaries.len()).map(WhichIndex::Secondary);
+            let secondaries = (0..version.schema.indexes().len()).map(WhichIndex::Secondary);
             for which in secondaries.chain([WhichIndex::Primary]) {
-                let (index, id) = (version.index(which), version.index_id(which));
-                let entries = index.len_estimate();
+                let id = version.index_id(which);
+                let entries = version.store.entries_estimate(which);
                 if version.schema.key_shape(which).is_row_number() {
                     if !core.locks.is_routed(id) {
                         core.locks.route(id, Some(RoutingRule::numbers(executors as u16)));
@@ -285,7 +285,7 @@ impl Sizes {
                     continue;
                 }
                 let Some(first) = version.schema.key_shape(which).leading(1) else { continue };
-                let marks = index.marks(executors * MARKS_PER_EXECUTOR);
+                let marks = version.store.marks(which, executors * MARKS_PER_EXECUTOR);
                 let marks: Vec<Key> = marks.iter().map(|mark| Key::from(&mark[..])).collect();
                 core.locks.route(id, Some(of_equal_size(&marks, &first, executors as u16)));
                 there.insert(id, entries);

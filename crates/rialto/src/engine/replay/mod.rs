@@ -34,7 +34,7 @@ use std::time::Duration;
 
 use crossbeam_utils::Backoff;
 use hashbrown::HashMap;
-use parking_lot::{Mutex, RwLock};
+use parking_lot::Mutex;
 
 use self::conflicts::{Before, Conflicts};
 use self::turns::{Assignment, Turns, WINDOW};
@@ -50,7 +50,7 @@ use crate::isolate::{LockForm, LockManager, LockOptions};
 use crate::log::{Durability, Log, LogOptions, LogThreads, PoolOwner};
 use crate::recovery::calls::{Replay, Replayed, Replayer, Setup, unsupported};
 use crate::row::{Value, WhichIndex};
-use crate::store::{Catalog, CatalogChange, Storage, TableParts, TableVersion};
+use crate::store::{Catalog, CatalogChange, TableParts, TableVersion};
 use crate::txn::Transaction;
 use crate::txn::calls::{Call, NumberSource, Numbers, checksum_of};
 use crate::txn::core::{Contexts, Core, TxDefaults};
@@ -69,7 +69,7 @@ const READER_SLEEPS: Duration = Duration::from_micros(50);
 pub(crate) struct ByProcedures<'a>(pub &'a [Procedure]);
 
 impl Replayer for ByProcedures<'_> {
-    fn begin(&self, setup: &Setup<'_>, tables: Vec<Arc<TableVersion>>) -> Result<Box<dyn Replay>> {
+    fn begin(&self, setup: &Setup, tables: Vec<Arc<TableVersion>>) -> Result<Box<dyn Replay>> {
         Ok(Box::new(ParallelReplay::begin(self.0, setup, tables)?))
     }
 }
@@ -127,11 +127,7 @@ fn other_outcome(lsn: Lsn, procedure: &Registered, arguments: &[Value], what: St
 
 impl ParallelReplay {
     /// Begins with these tables.
-    fn begin(
-        given: &[Procedure],
-        setup: &Setup<'_>,
-        tables: Vec<Arc<TableVersion>>,
-    ) -> Result<ParallelReplay> {
+    fn begin(given: &[Procedure], setup: &Setup, tables: Vec<Arc<TableVersion>>) -> Result<ParallelReplay> {
         // One reads the log and finds the conflicts. That is work, too: one worker more on two cores brought nothing.
         let workers = setup.threads.saturating_sub(1).max(1);
         let packet_slots = 4 * workers;
@@ -159,17 +155,7 @@ impl ParallelReplay {
         let prepare = |(name, versions): (_, Vec<_>)| (name, versions.into_iter().map(prepare).collect());
         let procedures = Registered::all(given, &accounts)?.into_iter().map(prepare).collect();
         let core = Arc::new(Core {
-            storage: Storage {
-                disk,
-                database_id: setup.database_id,
-                segments: setup.segments.clone(),
-                nodes: setup.nodes.clone(),
-                catalog,
-                loads: Arc::default(),
-                load_passes: RwLock::default(),
-                opened_at: Lsn::ZERO,
-                closed: AtomicBool::new(false),
-            },
+            storage: setup.storage(disk, catalog),
             commits: CommitPath {
                 log,
                 in_flight: Arc::new(InFlight::new(workers)),
@@ -372,7 +358,7 @@ impl Replay for ParallelReplay {
             self.give_up_indexes(id);
             if let Some(version) = self.versions.remove(&id) {
                 version.retire();
-                version.primary.discard();
+                version.store.discard_index(WhichIndex::Primary);
                 self.core.storage.catalog.change([CatalogChange::Remove(&version)]);
             }
         }
@@ -380,8 +366,8 @@ impl Replay for ParallelReplay {
 
     fn give_up_indexes(&self, table: TableId) {
         let Some(version) = self.versions.get(&table) else { return };
-        version.secondaries.iter().for_each(|index| index.discard());
-        let secondaries = (0..version.secondaries.len()).map(WhichIndex::Secondary);
+        let secondaries = (0..version.schema.indexes().len()).map(WhichIndex::Secondary);
+        secondaries.clone().for_each(|which| version.store.discard_index(which));
         for which in secondaries.chain([WhichIndex::Primary]) {
             self.core.locks.forget_intervals(version.index_id(which));
         }
@@ -398,8 +384,8 @@ impl Replay for ParallelReplay {
         self.core.storage.catalog.publish(version.clone());
         if let Some(before) = before {
             before.retire();
-            if !Arc::ptr_eq(&before.primary, &version.primary) {
-                before.primary.discard();
+            if !before.store.shares_primary(&version.store) {
+                before.store.discard_index(WhichIndex::Primary);
             }
         }
         self.versions.insert(version.id, version);

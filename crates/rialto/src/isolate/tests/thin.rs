@@ -15,7 +15,7 @@ use crate::isolate::{
     ThinWord, Wait,
 };
 use crate::looks::LOOKS;
-use crate::store::memory::Budget;
+use crate::store::Budget;
 
 /// Records' words; the address is the position. The store's bits hold a pattern that has to survive.
 pub(super) struct Words(Vec<AtomicU64>);

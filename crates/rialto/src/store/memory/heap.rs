@@ -14,6 +14,7 @@ use crate::canary;
 use crate::catalog::system::is_system_heap;
 use crate::growth::Growing;
 use crate::ids::HeapId;
+use crate::store::{Claims, RowLocation};
 
 /// Inserts of different threads go to different segments: each stripe fills a segment of its own.
 const STRIPES: usize = 8;
@@ -48,23 +49,11 @@ pub struct Heap {
     rows: Box<[CachePadded<AtomicI64>]>,
 }
 
-/// What the locks say of slots whose addresses name them (`lock::thin`, L8).
-pub trait Claims {
-    /// Takes a slot that is about to be used, before anybody can find it. False: others still lock it, or seek it, as
-    /// the record that it was; the slot stays free.
-    fn claim(&mut self, record: RecordRef) -> bool;
-
-    /// What a slot holds until its row comes.
-    fn placeholder(&self) -> &[u8] {
-        &[]
-    }
-}
-
 /// Where records are locked by name, or not at all.
 pub struct Unclaimed;
 
 impl Claims for Unclaimed {
-    fn claim(&mut self, _record: RecordRef) -> bool {
+    fn claim(&mut self, _location: RowLocation, _word: &AtomicU64) -> bool {
         true
     }
 }
@@ -106,12 +95,13 @@ struct Stripe {
 }
 
 impl Stripe {
-    fn pop(&mut self, units: usize, claims: &mut impl Claims) -> Option<RecordRef> {
+    fn pop(&mut self, segments: &Segments, units: usize, claims: &mut impl Claims) -> Option<RecordRef> {
         if self.free.len() <= units {
             return None;
         }
         // A slot up to a quarter too large is still a good fit.
-        (units..=units + units / 4).find_map(|n| take_last(self.free.get_mut(n)?, CLAIMS_TRIED, claims))
+        (units..=units + units / 4)
+            .find_map(|n| take_last(segments, self.free.get_mut(n)?, CLAIMS_TRIED, claims))
     }
 
     fn push(&mut self, units: usize, record: RecordRef) {
@@ -123,8 +113,14 @@ impl Stripe {
 }
 
 /// Takes the last slot of a free list that can be claimed, out of so many.
-fn take_last(free: &mut Vec<RecordRef>, tried: usize, claims: &mut impl Claims) -> Option<RecordRef> {
-    let from_end = free.iter().rev().take(tried).position(|&record| claims.claim(record))?;
+fn take_last(
+    segments: &Segments,
+    free: &mut Vec<RecordRef>,
+    tried: usize,
+    claims: &mut impl Claims,
+) -> Option<RecordRef> {
+    let mut claim = |&record: &RecordRef| claims.claim(record.into(), segments.lock_word(record));
+    let from_end = free.iter().rev().take(tried).position(&mut claim)?;
     Some(free.swap_remove(free.len() - 1 - from_end))
 }
 
@@ -179,7 +175,7 @@ impl Heap {
     pub fn allocate(&self, hint: usize, length: usize, claims: &mut impl Claims) -> Option<RecordRef> {
         let units = units(length.max(claims.placeholder().len()));
         let mut stripe = self.stripes[hint % STRIPES].lock();
-        if let Some(record) = stripe.pop(units, claims) {
+        if let Some(record) = stripe.pop(&self.segments, units, claims) {
             self.take_off_list(record, claims);
             return Some(record);
         }
@@ -222,7 +218,7 @@ impl Heap {
         claims: &mut impl Claims,
     ) -> Option<RecordRef> {
         let record = self.segments.extend(id, units, limit, claims.placeholder())?;
-        let claimed = claims.claim(record);
+        let claimed = claims.claim(record.into(), self.segments.lock_word(record));
         debug_assert!(claimed, "L8: nobody can seek a slot that is new");
         claimed.then_some(record)
     }
@@ -233,7 +229,9 @@ impl Heap {
         for stripe in &self.stripes {
             let mut stripe = stripe.lock();
             let sizes = units..stripe.free.len();
-            let larger = sizes.into_iter().find_map(|n| take_last(&mut stripe.free[n], usize::MAX, claims));
+            let larger = sizes
+                .into_iter()
+                .find_map(|n| take_last(&self.segments, &mut stripe.free[n], usize::MAX, claims));
             if let Some(record) = larger {
                 if let Some(rest) = self.segments.split(record, units) {
                     stripe.push(self.segments.units(rest), rest);

@@ -21,8 +21,6 @@ use crate::ids::HeapId;
 use crate::io::BUFFER_ALIGNMENT;
 use crate::store::memory::segments::{Copy, IMAGE_HEADER_BYTES, SEGMENT_BYTES, UNIT_BYTES};
 
-pub(crate) use super::load_file::{load_file_name, write_load_file};
-
 const MAGIC: &[u8; 8] = b"RIALTOSG";
 const CHECKSUM: std::ops::Range<usize> = 32..40;
 

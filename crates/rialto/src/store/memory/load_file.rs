@@ -29,7 +29,8 @@ use crate::catalog::system::LAST_ID;
 use crate::error::{Error, Result};
 use crate::ids::{HeapId, Lsn};
 use crate::io::{AlignedBuffer, Caching, Disk, DiskResult, File, Open};
-use crate::store::memory::{Budget, Heap, SEGMENT_BYTES, SegmentId, Segments};
+use crate::store::Budget;
+use crate::store::memory::{Heap, SEGMENT_BYTES, SegmentId, Segments};
 
 const MAGIC: &[u8; 8] = b"RIALTOLD";
 const VERSION: u32 = 2;

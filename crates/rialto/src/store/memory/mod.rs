@@ -2,32 +2,43 @@
 //!
 //! - [`segments`]: the arena of segments, each with its latch, two dirty bits and paint bit; records with a 16-byte
 //!   header inside, which `words` reads and changes.
-//! - [`snapshots`]: segments as they were at a cut, for a sweep that wants one moment's; [`painting`]: what a sweep that
-//!   divides commits into white and black ones and those commits tell each other.
+//! - [`snapshots`]: segments as they were at a cut, for a sweep that wants one moment's.
 //! - [`heap`]: which slots of which segments a table uses, and where its next record goes.
 //! - [`index`]: ordered indexes, key to [`RecordRef`]; never logged.
 //! - `image`: a segment's image in a file; `load_file`: the images of what a bulk load has made;
-//! - [`budget`]: the one bound on memory that all of them draw on.
 //!
 //! Kept here: **I1** (a slot holds committed bytes or says that it holds none: *absent*), **I10** (slots are allocated
 //! when an operation runs, so that applying a commit allocates nothing). Every word of a segment is an atomic: readers,
 //! writers and the sweep are kept apart by locks and latches, and a mistake there is a wrong answer that a test can
 //! find, never undefined behaviour.
 
-pub mod budget;
+use std::sync::Arc;
+
+use self::index::NodePool;
+
 pub mod heap;
 pub(crate) mod image;
 pub mod index;
 pub(crate) mod load_file;
-pub mod painting;
+mod loaded_rows;
 mod prefetch;
 mod region;
 pub mod segments;
 pub mod snapshots;
+mod table;
 mod words;
 
-pub use budget::Budget;
-pub use heap::{Claims, Heap, Unclaimed};
+pub use heap::{EmptySegments, Heap, Unclaimed};
 pub(crate) use load_file::{Committed, LoadFile};
+pub(crate) use loaded_rows::{LoadMark, LoadedRows};
 pub use segments::{RecordRef, SEGMENT_BYTES, SegmentId, Segments};
-pub use words::{BodyWords, Words, same_version};
+pub(crate) use table::MemoryTable;
+pub use words::{BodyWords, StoredRow, same_version};
+
+/// What all tables in memory lie in.
+#[derive(Clone)]
+pub(crate) struct MemoryStore {
+    pub segments: Arc<Segments>,
+    /// The nodes of their indexes.
+    pub nodes: Arc<NodePool>,
+}

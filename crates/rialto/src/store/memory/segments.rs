@@ -16,18 +16,17 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use crossbeam_utils::{Backoff, CachePadded};
 use parking_lot::Mutex;
 
-use super::Budget;
-use super::painting::Painting;
 use super::prefetch::prefetch;
 use super::region::{Region, copy_words};
 use super::snapshots::{Snapshots, Stage};
-use super::words::{Words, announce_write};
+use super::words::{StoredRow, announce_write};
 use crate::account::latches;
 use crate::account::wait_guard::LatchWait;
 use crate::canary;
 use crate::ids::{HeapId, Lsn};
 use crate::rarely::rarely;
 use crate::row::FieldChange;
+use crate::store::{Budget, Painting};
 
 /// A segment's size; also what a sweep copies under one hold of its latch.
 pub const SEGMENT_BYTES: usize = 64 * 1024;
@@ -540,8 +539,8 @@ impl Segments {
 
     /// The record's words.
     #[inline]
-    pub fn record(&self, record: RecordRef) -> Words<'_> {
-        Words::at(self.words.words(), record.0 as usize * 2)
+    pub fn record(&self, record: RecordRef) -> StoredRow<'_> {
+        StoredRow::at(self.words.words(), record.0 as usize * 2)
     }
 
     /// Puts a whole committed row into the slot, written at `lsn`. The body fits ([`Segments::room`]).
@@ -689,4 +688,3 @@ mod paint;
 mod tests;
 
 pub use cut::{Swept, Visit};
-pub use paint::Paint;

@@ -1,4 +1,4 @@
-//! [`Words`]: a record as the words that it consists of.
+//! [`StoredRow`]: a record as the words that it consists of.
 #![allow(unsafe_code)]
 
 use std::sync::atomic::{AtomicU64, Ordering, fence};
@@ -12,7 +12,7 @@ use crate::rarely::rarely;
 
 /// A record's words, from its header to the end of the arena.
 #[derive(Clone, Copy)]
-pub struct Words<'a> {
+pub struct StoredRow<'a> {
     /// Word 0.
     lock: &'a AtomicU64,
     /// Word 1.
@@ -20,12 +20,12 @@ pub struct Words<'a> {
     body: &'a [AtomicU64],
 }
 
-impl<'a> Words<'a> {
+impl<'a> StoredRow<'a> {
     /// The record at word `at` of the arena.
     #[inline(always)]
-    pub(super) fn at(arena: &'a [AtomicU64], at: usize) -> Words<'a> {
+    pub(super) fn at(arena: &'a [AtomicU64], at: usize) -> StoredRow<'a> {
         match &arena[at..] {
-            [lock, stamp, body @ ..] => Words { lock, stamp, body },
+            [lock, stamp, body @ ..] => StoredRow { lock, stamp, body },
             _ => unreachable!("a record has a header"),
         }
     }
@@ -66,7 +66,7 @@ impl<'a> Words<'a> {
         (self.stamp.load(Ordering::Acquire) & LENGTH_MASK) as usize
     }
 
-    /// The first word, before anything else of the record is read without a lock: see [`Words::word_after`].
+    /// The first word, before anything else of the record is read without a lock: see [`StoredRow::word_after`].
     #[inline]
     pub fn word_before(&self) -> u64 {
         self.lock.load(Ordering::Acquire)

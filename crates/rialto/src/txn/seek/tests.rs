@@ -21,11 +21,11 @@ fn filled() -> (Database, Table) {
 }
 
 /// Where the index leads to from `id`.
-fn probe(context: &mut Context, slot: u32, id: i32) -> (Found, RecordRef) {
+fn probe(context: &mut Context, slot: u32, id: i32) -> (Found, RowLocation) {
     let table = context.tables.at(slot);
     id.encode_into(table.schema.key_shape(WhichIndex::Primary), &mut context.key).unwrap();
-    let found = table.primary.get(&context.key);
-    (found, RecordRef(found.value.expect("the row has an entry")))
+    let found = table.store.find(WhichIndex::Primary, &context.key);
+    (found, found.location().expect("the row has an entry"))
 }
 
 /// Others delete the row, or move it, and the next one gets its slot; all of them have committed when the seeker, who has
@@ -53,19 +53,17 @@ fn a_slot_that_has_another_row_since_the_probe_is_not_taken_for_the_keys() {
             db.transact(|tx| tx.insert(&table, &row(id, 100))).unwrap();
             let mut key = Key::new();
             id.encode_into(table.schema().key_shape(WhichIndex::Primary), &mut key).unwrap();
-            table.version().primary.get(&key).value == Some(record.0)
+            table.version().store.find(WhichIndex::Primary, &key).location() == Some(record)
         });
         let heir = heir.unwrap_or_else(|| panic!("{about}: nobody took the slot"));
-        assert!(
-            core.storage.segments.is_unlocked(record) && !core.storage.segments.is_absent(record),
-            "{about}"
-        );
+        let is_unlocked = || ThinWord::is_free(core.storage.lock_word(record).load(Ordering::Relaxed));
+        assert!(is_unlocked() && !table.version().store.row(record).is_absent(), "{about}");
 
         assert_eq!(context.lock_found(slot, &found, mode), None, "{about}: it is row {heir}'s");
-        assert!(core.storage.segments.is_unlocked(record), "{about}: the lock was given back");
+        assert!(is_unlocked(), "{about}: the lock was given back");
         let known = Some((record, found.leaf));
         let led = context.lock_present(slot, WhichIndex::Primary, None, known, mode).unwrap();
-        assert!(core.storage.segments.is_unlocked(record), "{about}: the lock was given back");
+        assert!(is_unlocked(), "{about}: the lock was given back");
         let place = context.seek(slot, mode).unwrap();
         match (led, place) {
             (Probe::Present(now), Place::Stored(seen)) => assert!(moved && now == seen && now != record),

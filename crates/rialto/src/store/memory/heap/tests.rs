@@ -1,11 +1,11 @@
 use std::collections::VecDeque;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::Instant;
 
 use super::*;
 use crate::ids::Lsn;
 use crate::io::Random;
-use crate::store::memory::Budget;
+use crate::store::Budget;
 
 fn heap(fill_percent: u8) -> Heap {
     let segments = Arc::new(Segments::reserve(Arc::new(Budget::new(1 << 20))).unwrap());
@@ -234,8 +234,8 @@ struct Busy {
 }
 
 impl Claims for Busy {
-    fn claim(&mut self, record: RecordRef) -> bool {
-        !self.locked.contains(&record)
+    fn claim(&mut self, location: RowLocation, _word: &AtomicU64) -> bool {
+        !self.locked.contains(&location.into())
     }
 }
 

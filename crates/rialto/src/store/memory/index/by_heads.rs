@@ -121,7 +121,7 @@ mod tests {
 
     use super::*;
     use crate::io::Random;
-    use crate::store::memory::Budget;
+    use crate::store::Budget;
     use crate::store::memory::index::{Admit, Insert, NodePool};
 
     /// Dense numbers, numbers in heaps, and byte strings of all lengths up to twice a head, many of which are others' beginnings

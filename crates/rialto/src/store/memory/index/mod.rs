@@ -51,6 +51,7 @@ use self::pool::Region;
 use self::search::Share;
 use self::structure::wants_merge;
 use crate::ids::Lsn;
+use crate::store::RowLocation;
 use parking_lot::RwLock;
 use std::sync::{Arc, atomic::Ordering};
 
@@ -91,6 +92,12 @@ pub struct Found {
 }
 
 impl Found {
+    /// Where the row of the key lies, if it is there.
+    #[inline]
+    pub fn location(&self) -> Option<RowLocation> {
+        self.value.map(RowLocation::from_number)
+    }
+
     /// Where the key is not, if it is not there.
     #[inline]
     pub fn vacancy(&self) -> Vacancy {

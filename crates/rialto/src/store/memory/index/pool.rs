@@ -9,7 +9,7 @@
 #![allow(unsafe_code)]
 
 use super::node::{Held, Node};
-use crate::store::memory::budget::Budget;
+use crate::store::Budget;
 use parking_lot::Mutex;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 use std::{io, ptr::NonNull, sync::Arc, sync::atomic::Ordering};

@@ -14,6 +14,7 @@ use super::node::{Control, Node};
 use super::search::Equal;
 use super::{Index, Leaf};
 use crate::ids::Lsn;
+use crate::store::RowLocation;
 use std::ops::Bound;
 use std::sync::atomic::Ordering;
 
@@ -156,6 +157,16 @@ impl Batch {
     /// Keys and values, in the order of the scan.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = (&[u8], u64)> {
         (0..self.len()).map(|at| (self.key(at), self.value(at)))
+    }
+
+    /// Keys, and where their rows lie, in the order of the scan.
+    pub fn rows(&self) -> impl ExactSizeIterator<Item = (&[u8], RowLocation)> {
+        self.iter().map(|(key, value)| (key, RowLocation::from_number(value)))
+    }
+
+    /// Where the row of entry `at` lies.
+    pub fn location(&self, at: usize) -> RowLocation {
+        RowLocation::from_number(self.value(at))
     }
 
     /// The leaf as it was read.

@@ -6,17 +6,7 @@ use crossbeam_utils::Backoff;
 
 use super::super::snapshots::Stage;
 use super::{CALLED, Copy, Latched, PAINT, SegmentId, Segments, WHITE};
-
-/// The colour of a segment, as a commit found it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Paint {
-    /// The sweep has not copied it yet, and does not before [`Segments::let_go`].
-    White,
-    /// The sweep has met it.
-    Black,
-    /// It is about to be painted.
-    Called,
-}
+use crate::store::Paint;
 
 impl Segments {
     /// The segment's colour, held if it is white.

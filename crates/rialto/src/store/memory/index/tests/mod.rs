@@ -10,7 +10,7 @@ mod threads;
 mod waits;
 
 use super::{Admit, Batch, Direction, Full, Guard, Index, Insert, More, NODE_BYTES, NodePool, ScanRange};
-use crate::store::memory::budget::Budget;
+use crate::store::Budget;
 use std::ops::Bound;
 use std::sync::Arc;
 use std::time::Instant;

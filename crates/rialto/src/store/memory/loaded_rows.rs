@@ -5,10 +5,7 @@
 //! lists, whose order is that in which slots were freed, or beside slots of another kind, as those of rows that an update has moved.
 //! Then a run may be a single row. What the runs take is counted by [`LoadedRows::bytes`], and bounded.
 
-use crate::store::memory::{RecordRef, Segments};
-
-/// The runs of one transaction take at most this many times the bytes of the longest write set.
-pub(super) const RUNS_PER_PACKET: usize = 4;
+use super::{RecordRef, Segments};
 
 /// How many of the newest runs a row is compared with: loads into as many tables in turn have their runs side by side.
 const RUNS_LOOKED_AT: usize = 16;
@@ -47,7 +44,7 @@ impl Run {
 
 /// Rows loaded since the first savepoint that is open. None where no savepoint is open.
 #[derive(Default)]
-pub(super) struct LoadedRows {
+pub(crate) struct LoadedRows {
     runs: Vec<Run>,
     /// The last run at the newest mark. The ones before it do not grow, since the mark has only the last one's length.
     closed: usize,
@@ -74,7 +71,7 @@ impl LoadedRows {
     }
 
     /// Notes a row in a slot of so many units.
-    pub fn push(&mut self, table: u32, slot: RecordRef, units: usize) {
+    pub(in crate::store) fn push(&mut self, table: u32, slot: RecordRef, units: usize) {
         let open = &mut self.runs[self.closed..];
         let continued = open
             .iter_mut()
@@ -98,7 +95,7 @@ impl LoadedRows {
     ///
     /// The last slot of a run is freed first: a stripe hands out what was freed last, so that another load finds the slots in the
     /// order of their addresses again, and its rows are runs as well.
-    pub fn take_back_to(
+    pub(in crate::store) fn take_back_to(
         &mut self,
         mark: &LoadMark,
         segments: &Segments,
@@ -120,7 +117,8 @@ mod tests {
 
     use super::*;
     use crate::ids::HeapId;
-    use crate::store::memory::{Budget, Heap, SEGMENT_BYTES, Unclaimed};
+    use crate::store::Budget;
+    use crate::store::memory::{Heap, SEGMENT_BYTES, Unclaimed};
 
     /// The memory of rows ends behind the last one.
     #[test]

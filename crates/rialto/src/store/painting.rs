@@ -16,7 +16,7 @@ use std::time::Duration;
 use hashbrown::HashSet;
 use parking_lot::{Condvar, Mutex};
 
-use super::segments::SegmentId;
+use super::SegmentId;
 use crate::ids::{IndexId, Lsn};
 
 /// What is whole in a backup copy, without its log.
@@ -26,6 +26,17 @@ pub enum Consistency {
     Action,
     /// Every transaction.
     Transaction,
+}
+
+/// The colour of a segment, as a commit found it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Paint {
+    /// The sweep has not copied it yet, and does not while the commit holds it.
+    White,
+    /// The sweep has met it.
+    Black,
+    /// It is about to be painted.
+    Called,
 }
 
 /// The state of a black/white sweep that is not in the segments.

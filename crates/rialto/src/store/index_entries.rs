@@ -1,0 +1,131 @@
+//! [`IndexEntries`]: the entries of an index over rows that are there, on their way into it. They are collected and sorted run by run, then
+//! merged into the index. The runs lie in memory of the bound ([`Options::memory_bytes`](crate::Options::memory_bytes)).
+
+use std::sync::Arc;
+
+use super::memory::index::{Full, Index, Merge, SortRun, Take, order};
+use super::table_store::IndexStorage;
+use super::{Budget, RowLocation, Storage};
+use crate::error::{Error, Result};
+use crate::row::Key;
+
+/// A run of so many bytes is sorted at once, in a few milliseconds.
+const RUN_BYTES: usize = 1 << 20;
+
+/// So many bytes are drawn from the memory bound at a time.
+const DRAWN_BYTES: u64 = 64 << 10;
+
+/// So many entries are put into the index before the next look whether the caller may go on.
+pub(crate) const PUT_AT_ONCE: usize = 1 << 12;
+
+/// The entries of an index to be.
+pub(crate) struct IndexEntries {
+    /// Each is sorted.
+    runs: Vec<SortRun>,
+    /// The one that is collected.
+    run: SortRun,
+    /// What they take, all runs included.
+    bytes: u64,
+    /// What was drawn for them from the bound.
+    drawn: u64,
+    budget: Arc<Budget>,
+}
+
+impl Drop for IndexEntries {
+    fn drop(&mut self) {
+        self.runs.clear();
+        self.budget.give(self.drawn);
+    }
+}
+
+/// Why an index was not built.
+pub(crate) enum NotBuilt {
+    /// The memory bound is reached.
+    Full,
+    /// A key that two rows have.
+    Twice(Key),
+    /// The caller may not go on.
+    Stopped(Error),
+}
+
+impl From<Full> for NotBuilt {
+    fn from(_: Full) -> NotBuilt {
+        NotBuilt::Full
+    }
+}
+
+impl IndexEntries {
+    pub fn new(storage: &Storage) -> IndexEntries {
+        let budget = storage.budget().clone();
+        IndexEntries { runs: Vec::new(), run: SortRun::default(), bytes: 0, drawn: 0, budget }
+    }
+
+    /// Whether the run is to be [ended](IndexEntries::end_run) before an entry with a key of so many bytes.
+    pub fn is_run_full(&self, key_bytes: usize) -> bool {
+        self.run.bytes() + SortRun::bytes_of_entry(key_bytes) > RUN_BYTES
+    }
+
+    /// The run is complete: it takes milliseconds.
+    pub fn end_run(&mut self) {
+        let mut run = std::mem::take(&mut self.run);
+        run.sort();
+        run.shrink();
+        self.runs.push(run);
+    }
+
+    /// Whether memory is to be [drawn](IndexEntries::draw) for one more entry.
+    pub fn needs_memory(&self, key_bytes: usize) -> bool {
+        self.bytes + SortRun::bytes_of_entry(key_bytes) as u64 > self.drawn
+    }
+
+    /// Draws memory for more entries. False at the memory bound.
+    pub fn draw(&mut self) -> bool {
+        let has_drawn = self.budget.take(DRAWN_BYTES);
+        self.drawn += if has_drawn { DRAWN_BYTES } else { 0 };
+        has_drawn
+    }
+
+    /// Adds an entry, for which there is memory.
+    pub fn push(&mut self, key: &[u8], location: RowLocation) {
+        self.bytes += SortRun::bytes_of_entry(key.len()) as u64;
+        self.run.push(key, location.number());
+    }
+
+    /// Builds the index of all entries, whose last run is ended. `go_on` is asked now and then.
+    pub fn build(
+        &self,
+        storage: &Storage,
+        go_on: impl Fn() -> Result<()>,
+    ) -> std::result::Result<IndexStorage, NotBuilt> {
+        let built = Index::build(storage.memory.nodes.clone(), |take| self.put(go_on, take))?;
+        Ok(IndexStorage(Arc::new(built)))
+    }
+
+    /// Puts them into an index, in the order of their keys.
+    pub fn put(
+        &self,
+        go_on: impl Fn() -> Result<()>,
+        take: &mut Take<'_>,
+    ) -> std::result::Result<(), NotBuilt> {
+        let (mut before, mut bytes) = (None, Vec::new());
+        let merged = Merge::of(self.runs.iter().map(|run| (run, 0..run.entries.len())));
+        for (nth, (run, entry)) in merged.enumerate() {
+            if nth % PUT_AT_ONCE == 0 {
+                go_on().map_err(NotBuilt::Stopped)?;
+            }
+            let key = run.key(entry, &mut bytes);
+            if before.is_some_and(|before| order(before, (run, entry)).is_eq()) {
+                return Err(NotBuilt::Twice(Key::from(key)));
+            }
+            take(key, entry.value())?;
+            before = Some((run, entry));
+        }
+        Ok(())
+    }
+
+    /// How many runs there are, and what their entries take, in bytes.
+    #[cfg(test)]
+    pub fn size(&self) -> (usize, u64) {
+        (self.runs.len(), self.runs.iter().map(|run| run.bytes() as u64).sum())
+    }
+}

@@ -1,0 +1,32 @@
+//! Rows whose keys are known ahead are prefetched together (see [`LeafAhead`]).
+
+use super::memory::RecordRef;
+use super::memory::index::LeafAhead;
+use super::{Storage, TableStore};
+use crate::row::{Key, WhichIndex};
+
+/// How many lookups go side by side: a processor has about so many loads under way.
+pub(crate) const TOGETHER: usize = 16;
+
+impl Storage {
+    /// Prefetches what the first keys lead to, each of an index, so many as go side by side; how many there were.
+    #[inline]
+    pub fn prefetch<'k>(&self, keys: impl Iterator<Item = (&'k TableStore, WhichIndex, &'k Key)>) -> usize {
+        let segments = &self.memory.segments;
+        let mut leaves = [const { None::<LeafAhead<'_>> }; TOGETHER];
+        let mut count = 0;
+        for (leaf, (store, which, key)) in leaves.iter_mut().zip(keys) {
+            *leaf = store.memory().index(which).prefetch_leaf(key);
+            count += 1;
+        }
+        let leaves = || leaves.iter().flatten();
+        leaves().for_each(LeafAhead::prefetch_entry);
+        let (mut records, mut found) = ([RecordRef(0); TOGETHER], 0);
+        for record in leaves().filter_map(LeafAhead::value).map(RecordRef) {
+            segments.prefetch_head(record);
+            (records[found], found) = (record, found + 1);
+        }
+        records[..found].iter().for_each(|record| segments.prefetch_rest(*record));
+        count
+    }
+}

@@ -1,0 +1,395 @@
+//! [`TableStore`]: the storage of one table, as transactions and commits use it.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
+use super::memory::index::{
+    Admit, Batch, Direction, Found, Guard, Index, Insert, Leaf, More, ScanRange, Vacancy,
+};
+use super::memory::{LoadedRows, MemoryTable, SegmentId, StoredRow, load_file, same_version};
+use super::{Claims, Followed, RowLocation, TableVersion};
+use crate::error::Result;
+use crate::ids::{HeapId, IndexId, Lsn};
+use crate::io::Disk;
+use crate::rarely::rarely;
+use crate::row::{FieldChange, WhichIndex};
+
+/// The storage of one table: its rows, and the entries of its indexes. A copy is of the same storage.
+#[derive(Clone)]
+pub(crate) struct TableStore {
+    memory: MemoryTable,
+}
+
+/// What came of putting an entry into an index.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Entered {
+    Done,
+    /// The key leads to this row already; nothing changed.
+    Exists(RowLocation),
+    /// A lock on an interval does not admit it; nothing changed.
+    Refused,
+}
+
+impl From<Insert> for Entered {
+    #[inline]
+    fn from(inserted: Insert) -> Entered {
+        match inserted {
+            Insert::Done => Entered::Done,
+            Insert::Exists(number) => Entered::Exists(RowLocation::from_number(number)),
+            Insert::Refused => Entered::Refused,
+        }
+    }
+}
+
+/// A row as it was read without a lock: what tells later whether it has changed.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct SeenRow {
+    pub(super) location: RowLocation,
+    pub(super) word: u64,
+}
+
+/// What came of reading a row without a lock.
+pub(crate) enum Unlocked {
+    /// The row was read, which this place has written.
+    Read(SeenRow, Lsn),
+    /// The row is changing, or its entry leads elsewhere by now.
+    Changing,
+    /// Another transaction holds the row's lock exclusively.
+    Locked,
+}
+
+/// An index that is built, for a table that has none in its place.
+#[derive(Clone)]
+pub(crate) struct IndexStorage(pub(super) Arc<Index>);
+
+/// A part of a table's storage, which a definition makes or replaces.
+pub(crate) enum StoragePart {
+    /// The rows.
+    Rows(TableStore),
+    Index(IndexId, IndexStorage),
+}
+
+/// Keys.
+impl TableStore {
+    /// Looks a key up in an index.
+    #[inline]
+    pub fn find(&self, which: WhichIndex, key: &[u8]) -> Found {
+        self.memory.index(which).get(key)
+    }
+
+    /// The same in the primary index, as a part of the caller.
+    #[inline(always)]
+    pub fn find_in_line(&self, key: &[u8]) -> Found {
+        self.memory.primary.get_in_line(key)
+    }
+
+    /// Whether nothing has come into the leaf of an index, or gone from it, since it was read.
+    #[inline]
+    pub fn unchanged(&self, which: WhichIndex, leaf: &Leaf) -> bool {
+        self.memory.index(which).unchanged(leaf)
+    }
+
+    /// Whether a key leads to this row still, as it did when the leaf was read.
+    #[inline]
+    pub fn leads_still(&self, which: WhichIndex, key: &[u8], location: RowLocation, leaf: &Leaf) -> bool {
+        self.unchanged(which, leaf) || self.find(which, key).location() == Some(location)
+    }
+
+    /// Reads the next leaf of a range, as [`Index::read_leaf`] has it.
+    #[inline]
+    pub fn read_leaf(
+        &self,
+        which: WhichIndex,
+        range: &ScanRange<'_>,
+        direction: Direction,
+        guard: Guard,
+        batch: &mut Batch,
+    ) -> More {
+        self.memory.index(which).read_leaf(range, direction, guard, batch)
+    }
+
+    /// About how many entries an index has.
+    pub fn entries_estimate(&self, which: WhichIndex) -> u64 {
+        self.memory.index(which).len_estimate()
+    }
+
+    /// Keys that lie about evenly in an index ([`Index::marks`]).
+    pub fn marks(&self, which: WhichIndex, at_least: usize) -> Vec<Vec<u8>> {
+        self.memory.index(which).marks(at_least)
+    }
+
+    /// Reads the body that an index entry leads to, of a row that is not locked.
+    pub fn follow(&self, which: WhichIndex, entry: &[u8], body: &mut Vec<u8>) -> Followed {
+        self.memory.follow(which, entry, body)
+    }
+}
+
+/// Rows.
+impl TableStore {
+    /// The row where it lies.
+    #[inline]
+    pub fn row(&self, location: RowLocation) -> StoredRow<'_> {
+        self.memory.segments().record(location.into())
+    }
+
+    /// The word that the row's lock is kept in. None: the row is locked by its name.
+    #[inline]
+    pub fn lock_word(&self, location: RowLocation) -> Option<&AtomicU64> {
+        Some(self.memory.segments().lock_word(location.into()))
+    }
+
+    /// Copies the body of a row that is locked.
+    #[inline]
+    pub fn read(&self, location: RowLocation, body: &mut Vec<u8>) {
+        self.memory.segments().read(location.into(), body);
+    }
+
+    /// Copies the body of a row that an index has led to, as its leaf was read, and that may be locked by others: `is_exclusive` tells
+    /// of its lock word.
+    #[inline]
+    pub fn read_unlocked(
+        &self,
+        (which, leaf): (WhichIndex, &Leaf),
+        location: RowLocation,
+        is_exclusive: impl Fn(u64) -> bool,
+        body: &mut Vec<u8>,
+    ) -> Unlocked {
+        let row = self.row(location);
+        let word = row.word_before();
+        if rarely(is_exclusive(word)) {
+            return Unlocked::Locked;
+        }
+        // The word was this row's if the index led here after it was loaded, and is so still if it is as seen.
+        if rarely(!self.unchanged(which, leaf) || row.is_absent()) {
+            return Unlocked::Changing;
+        }
+        let lsn = row.lsn();
+        row.read_unlocked(body);
+        let now = row.word_after();
+        if rarely(!same_version(word, now) || is_exclusive(now)) {
+            return Unlocked::Changing;
+        }
+        Unlocked::Read(SeenRow { location, word }, lsn)
+    }
+
+    /// Prefetches the first line of a row. The location may be wrong: it may come from an index without validation.
+    #[inline]
+    pub fn prefetch(&self, location: RowLocation) {
+        self.memory.segments().prefetch_head(location.into());
+    }
+
+    /// Whether lookups in the index wait for memory, so that it pays to prefetch what they lead to.
+    #[inline]
+    pub fn is_far(&self, which: WhichIndex) -> bool {
+        self.memory.index(which).is_far()
+    }
+}
+
+/// What operations do before the commit: placeholders (I1).
+impl TableStore {
+    /// A slot for a body of `length` bytes, which holds no row yet. None at the memory bound. `hint` tells threads apart.
+    #[inline]
+    pub fn reserve(&self, hint: usize, length: usize, claims: &mut impl Claims) -> Option<RowLocation> {
+        self.memory.heap.allocate(hint, length, claims).map(RowLocation::from)
+    }
+
+    /// The same for a row that has outgrown its slot: as near to that as there is room.
+    pub fn reserve_near(
+        &self,
+        hint: usize,
+        length: usize,
+        home: RowLocation,
+        claims: &mut impl Claims,
+    ) -> Option<RowLocation> {
+        self.memory.heap.allocate_near(hint, length, home.into(), claims).map(RowLocation::from)
+    }
+
+    /// Frees a slot that no entry leads to.
+    #[inline]
+    pub fn release(&self, hint: usize, location: RowLocation) {
+        self.memory.heap.release(hint, location.into());
+    }
+
+    /// Puts an entry into an index, if the key is absent; `admit` decides under the leaf's latch if the leaf is guarded. None at the
+    /// memory bound.
+    #[inline]
+    pub fn enter(
+        &self,
+        which: WhichIndex,
+        key: &[u8],
+        location: RowLocation,
+        admit: impl FnMut() -> Admit,
+    ) -> Option<Entered> {
+        self.memory.index(which).insert(key, location.number(), admit).ok().map(Entered::from)
+    }
+
+    /// The same of a key that a lookup in the primary index has not found.
+    #[inline]
+    pub fn enter_at(
+        &self,
+        vacancy: &Vacancy,
+        key: &[u8],
+        location: RowLocation,
+        admit: impl FnMut() -> Admit,
+    ) -> Option<Entered> {
+        self.memory.primary.insert_at(vacancy, key, location.number(), admit).ok().map(Entered::from)
+    }
+
+    /// Points an entry from one slot to another. False, and no change, if it does not lead to the first.
+    pub fn repoint(&self, which: WhichIndex, key: &[u8], from: RowLocation, to: RowLocation) -> bool {
+        self.memory.index(which).replace(key, from.number(), to.number())
+    }
+
+    /// Takes back an entry that was put in for a row that does not come.
+    pub fn take_back(&self, which: WhichIndex, key: &[u8]) {
+        self.memory.index(which).remove(key, None);
+    }
+}
+
+/// What a commit does once it has its place. Nothing of it can fail (I10).
+impl TableStore {
+    /// Puts a whole body into a slot that has room for it.
+    #[inline]
+    pub fn put(&self, location: RowLocation, body: &[u8], lsn: Lsn) {
+        self.memory.segments().write(location.into(), body, lsn);
+    }
+
+    /// Changes byte ranges of a body.
+    #[inline]
+    pub fn patch<'p>(
+        &self,
+        location: RowLocation,
+        patches: impl IntoIterator<Item = (usize, &'p [u8])>,
+        lsn: Lsn,
+    ) {
+        self.memory.segments().patch(location.into(), patches, lsn);
+    }
+
+    /// Does operations on fields of a body.
+    pub fn operate<'p>(
+        &self,
+        location: RowLocation,
+        changes: impl IntoIterator<Item = (usize, FieldChange<'p>)>,
+        lsn: Lsn,
+    ) {
+        self.memory.segments().operate(location.into(), changes, lsn);
+    }
+
+    /// Points the entry of the row that has had these slots to the last one. An entry that another row has taken over stays.
+    pub fn repoint_own(&self, which: WhichIndex, key: &[u8], slots: &[RowLocation], to: RowLocation) {
+        if let Some(now) = self.find(which, key).location()
+            && now != to
+            && slots.contains(&now)
+        {
+            self.repoint(which, key, now, to);
+        }
+    }
+
+    /// Removes the entry of the row that has had these slots, at this place, or by an abort at none. An entry that another row has taken
+    /// over stays.
+    pub fn remove_own(&self, which: WhichIndex, key: &[u8], slots: &[RowLocation], lsn: Option<Lsn>) {
+        if self.find(which, key).location().is_some_and(|now| slots.contains(&now)) {
+            self.memory.index(which).remove(key, lsn);
+        }
+    }
+
+    /// Counts rows that came or went.
+    #[inline]
+    pub fn count_rows(&self, hint: usize, change: i64) {
+        self.memory.heap.count_rows(hint, change);
+    }
+}
+
+/// The storage as a whole.
+impl TableStore {
+    pub fn in_memory(memory: MemoryTable) -> TableStore {
+        TableStore { memory }
+    }
+
+    /// Of a table in memory: for sweeps and recoveries, which go through its segments.
+    pub fn memory(&self) -> &MemoryTable {
+        &self.memory
+    }
+
+    /// The identifier of the rows' storage.
+    #[inline]
+    pub fn heap(&self) -> HeapId {
+        self.memory.heap.id()
+    }
+
+    /// Rows in the table, exact while nothing changes it.
+    pub fn rows(&self) -> u64 {
+        self.memory.heap.rows()
+    }
+
+    /// The segments in use, in no order.
+    pub fn owned(&self) -> Vec<SegmentId> {
+        self.memory.heap.owned()
+    }
+
+    /// Adds an index behind the others.
+    pub fn add_index(&mut self, built: IndexStorage) {
+        self.memory.secondaries.push(built.0);
+    }
+
+    /// Takes a secondary index out.
+    pub fn remove_index(&mut self, position: usize) -> IndexStorage {
+        IndexStorage(self.memory.secondaries.remove(position))
+    }
+
+    /// Puts an index in the place of another, and gives that.
+    pub fn replace_index(&mut self, which: WhichIndex, built: IndexStorage) -> IndexStorage {
+        IndexStorage(std::mem::replace(self.memory.index_mut(which), built.0))
+    }
+
+    /// Whether both have the same primary index.
+    pub fn shares_primary(&self, other: &TableStore) -> bool {
+        Arc::ptr_eq(&self.memory.primary, &other.memory.primary)
+    }
+
+    /// Gives the memory of an index back, which is used no more.
+    pub fn discard_index(&self, which: WhichIndex) {
+        self.memory.index(which).discard();
+    }
+
+    /// Writes all rows to the load file of this number, durably, and gives its digest. No other thread changes them meanwhile.
+    pub fn write_load_file(&self, disk: &dyn Disk, database_id: u128, number: u64) -> Result<u64> {
+        Ok(load_file::write_load_file(disk, database_id, number, &self.memory.heap)?)
+    }
+
+    /// Notes a row that was loaded into the table that stands here in a transaction's list.
+    pub fn note_loaded(&self, rows: &mut LoadedRows, table: u32, location: RowLocation) {
+        rows.push(table, location.into(), self.memory.segments().units(location.into()));
+    }
+}
+
+impl StoragePart {
+    /// All that a version of a table lies in.
+    pub fn all_of(version: &TableVersion) -> Vec<StoragePart> {
+        let rows = StoragePart::Rows(version.store.clone());
+        let index = |which| {
+            let storage = IndexStorage(version.store.memory.index(which).clone());
+            StoragePart::Index(version.index_id(which), storage)
+        };
+        let secondaries = (0..version.schema.indexes().len()).map(WhichIndex::Secondary);
+        std::iter::once(rows)
+            .chain(std::iter::once(WhichIndex::Primary).chain(secondaries).map(index))
+            .collect()
+    }
+
+    /// The index that it is the storage of.
+    pub fn index(&self) -> Option<IndexId> {
+        match self {
+            StoragePart::Rows(_) => None,
+            StoragePart::Index(id, _) => Some(*id),
+        }
+    }
+
+    /// Gives its memory back. It is used no more.
+    pub fn discard(&self) {
+        match self {
+            StoragePart::Rows(store) => store.memory.heap.clear(),
+            StoragePart::Index(_, index) => index.0.discard(),
+        }
+    }
+}
