@@ -1,9 +1,6 @@
 //! Lives of one database: each ends in its own way, and the next begins with what it left.
 
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
-use std::time::Duration;
 
 use rialto::io::{FaultKind, FaultyDisk, Random};
 
@@ -17,7 +14,7 @@ use crate::mount::Mounted;
 use crate::server::{Boot, Ended, Server, Settings, check, restore};
 use crate::tables::Tables;
 use crate::tally::Tally;
-use crate::work::{Failures, Work};
+use crate::work::{ConcurrentWork, Failures, Work};
 use crate::{crowd, untouched};
 
 const LIVES: u64 = 5;
@@ -165,53 +162,29 @@ impl Database {
         let defines = self.random.chance(1, 2);
         let flushes_maps = self.random.chance(1, 4);
         let backup_to = self.scratch.path().join(format!("backup-{}", self.starts));
-        let (mounted, names) = (&self.mounted, &self.names);
-        let randoms: [Random; CLIENTS] = std::array::from_fn(|_| self.random.fork());
-        let [mut definers, mut keepers] = [self.random.fork(), self.random.fork()];
-        let (has_archive, has_little_memory) = (self.archive.is_some(), !self.memory.is_empty());
-        let (failures, defined) = (Failures::default(), Defined::default());
-        let mut copies = Copies::default();
-        let over = AtomicBool::new(false);
-        let work_of = |client, names| Work {
-            client,
-            names,
-            progress,
-            transactions,
-            texts,
-            may_fail,
-            may_be_full,
-            has_little_memory,
-            has_small_log,
-            failures: &failures,
-            about,
+        let (failures, has_archive) = (Failures::default(), self.archive.is_some());
+        let work = ConcurrentWork {
+            each: Work {
+                client: CLIENTS,
+                names: &[],
+                progress,
+                transactions,
+                texts,
+                may_fail,
+                may_be_full,
+                has_little_memory: !self.memory.is_empty(),
+                has_small_log,
+                failures: &failures,
+                about,
+            },
+            names: &self.names,
+            defines,
+            copies: times,
+            copies_to: &backup_to,
+            has_archive,
+            flushes_maps,
         };
-        thread::scope(|scope| {
-            let mut clients = Vec::new();
-            for ((client, history), mut random) in histories.iter_mut().enumerate().zip(randoms) {
-                let work = work_of(client, &names[client]);
-                clients.push(scope.spawn(move || work.run(&server.address, history, &mut random)));
-            }
-            let (copies, of_keeper) = (&mut copies, work_of(CLIENTS, &[]));
-            let keeper = scope.spawn(move || {
-                copies.keep(&of_keeper, &server.address, &backup_to, has_archive, times, &mut keepers)
-            });
-            if defines {
-                let (work, defined, over) = (work_of(CLIENTS, &[]), &defined, &over);
-                scope.spawn(move || work.define(&server.address, &mut definers, defined, over));
-            }
-            while !clients.iter().all(|client| client.is_finished()) || !keeper.is_finished() {
-                if mounted.disk.is_down() {
-                    server.kill();
-                }
-                if flushes_maps {
-                    // What is mapped comes to the disk at times of the kernel's choice.
-                    let _ =
-                        std::process::Command::new("sync").arg("--file-system").arg(mounted.path()).output();
-                }
-                thread::sleep(Duration::from_micros(500));
-            }
-            over.store(true, Ordering::SeqCst);
-        });
+        let (defined, copies) = work.run(server, &self.mounted, histories, &mut self.random.fork());
         (failures, defined, copies)
     }
 

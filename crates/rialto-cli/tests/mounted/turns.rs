@@ -5,14 +5,12 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use rialto::io::{FaultyDisk, Random};
 
 use crate::common::Directory;
-use crate::copies::Copies;
 use crate::crowd::{self, Defined};
 use crate::kept::Kept;
 use crate::ledger::{CLIENTS, History, Progress};
@@ -21,7 +19,7 @@ use crate::seeds::patience;
 use crate::server::{Boot, Ended, Server, Settings, check};
 use crate::tables::Tables;
 use crate::untouched;
-use crate::work::{Failures, Work};
+use crate::work::{ConcurrentWork, Failures, Work};
 
 /// How a turn ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -154,46 +152,30 @@ impl Run {
         let backups = random.below(3);
         let backup_to = self.scratch.path().join(format!("backup-{}", self.starts));
         let mut done = Done { histories: self.tables.clone().map(History::new).into(), ..Done::default() };
-        let Done { histories, progress, defined } = &mut done;
-        let (failures, over) = (Failures::default(), AtomicBool::new(false));
-        let work_of = |client, names| Work {
-            client,
-            names,
-            progress,
-            transactions,
-            texts,
-            may_fail,
-            may_be_full: false,
-            has_little_memory: false,
-            has_small_log: self.settings.has_small_log(),
-            failures: &failures,
-            about,
+        let failures = Failures::default();
+        let work = ConcurrentWork {
+            each: Work {
+                client: CLIENTS,
+                names: &[],
+                progress: &done.progress,
+                transactions,
+                texts,
+                may_fail,
+                may_be_full: false,
+                has_little_memory: false,
+                has_small_log: self.settings.has_small_log(),
+                failures: &failures,
+                about,
+            },
+            names: &self.names,
+            defines,
+            copies: backups,
+            copies_to: &backup_to,
+            has_archive: false,
+            flushes_maps: false,
         };
-        let (of_others, backup_to) = (&work_of(CLIENTS, &[]), &backup_to);
-        thread::scope(|scope| {
-            let mut clients = Vec::new();
-            for (client, history) in histories.iter_mut().enumerate() {
-                let (work, mut random) = (work_of(client, &self.names[client]), random.fork());
-                clients.push(scope.spawn(move || work.run(&server.address, history, &mut random)));
-            }
-            let [mut keepers, mut definers] = [random.fork(), random.fork()];
-            clients.push(scope.spawn(move || {
-                let address = &server.address;
-                Copies::default().keep(of_others, address, backup_to, false, backups, &mut keepers);
-            }));
-            if defines {
-                let (defined, over) = (&*defined, &over);
-                scope.spawn(move || of_others.define(&server.address, &mut definers, defined, over));
-            }
-            while !clients.iter().all(|client| client.is_finished()) {
-                if self.mounted.disk.is_down() {
-                    server.kill();
-                }
-                thread::sleep(Duration::from_micros(500));
-            }
-            over.store(true, Ordering::SeqCst);
-        });
-        let _ = std::fs::remove_dir_all(backup_to);
+        (done.defined, _) = work.run(server, &self.mounted, &mut done.histories, &mut random);
+        let _ = std::fs::remove_dir_all(&backup_to);
         done
     }
 

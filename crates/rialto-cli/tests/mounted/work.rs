@@ -1,12 +1,19 @@
-//! What one client does in one life of the server.
+//! What clients do in one life of the server: each by itself, and all of them at once.
 
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::Duration;
 
 use rialto::io::Random;
 
 use crate::change::Change;
 use crate::client::{Answer, Client};
-use crate::ledger::{History, Level, Progress};
+use crate::copies::Copies;
+use crate::crowd::Defined;
+use crate::ledger::{CLIENTS, History, Level, Progress};
+use crate::mount::Mounted;
+use crate::server::Server;
 use crate::tables::Tables;
 use crate::untouched::ACCOUNTS;
 
@@ -14,6 +21,7 @@ use crate::untouched::ACCOUNTS;
 const REFUSED_MAX: u64 = 1;
 
 /// A client's part of a life.
+#[derive(Clone, Copy)]
 pub struct Work<'a> {
     pub client: usize,
     /// The tables that it alone changes.
@@ -32,6 +40,64 @@ pub struct Work<'a> {
     pub has_small_log: bool,
     pub failures: &'a Failures,
     pub about: &'a str,
+}
+
+/// What all clients do at once.
+pub struct ConcurrentWork<'a> {
+    /// The part of each client, but for its number and tables; and the part of those that change no rows.
+    pub each: Work<'a>,
+    /// The tables of each client.
+    pub names: &'a [Vec<String>; CLIENTS],
+    /// Whether the crowd is defined anew meanwhile.
+    pub defines: bool,
+    /// How often a copy is made, and the directory of backups.
+    pub copies: u64,
+    pub copies_to: &'a Path,
+    /// Whether the log is archived: copies are backups otherwise.
+    pub has_archive: bool,
+    /// Whether what is mapped comes to the disk meanwhile, at times of the kernel's choice.
+    pub flushes_maps: bool,
+}
+
+impl ConcurrentWork<'_> {
+    /// Runs until all clients are done, or their sessions end. The process is killed when the power goes. Gives what was defined, and the
+    /// copies that were made.
+    pub fn run(
+        &self,
+        server: &Server,
+        mounted: &Mounted,
+        histories: &mut [History],
+        random: &mut Random,
+    ) -> (Defined, Copies) {
+        let (defined, over) = (Defined::default(), AtomicBool::new(false));
+        let (mut copies, address) = (Copies::default(), &server.address);
+        let [mut keepers, mut definers] = [random.fork(), random.fork()];
+        thread::scope(|scope| {
+            let mut clients = Vec::new();
+            for (client, (history, names)) in histories.iter_mut().zip(self.names).enumerate() {
+                let (work, mut random) = (Work { client, names, ..self.each }, random.fork());
+                clients.push(scope.spawn(move || work.run(address, history, &mut random)));
+            }
+            clients.push(scope.spawn(|| {
+                copies.keep(&self.each, address, self.copies_to, self.has_archive, self.copies, &mut keepers);
+            }));
+            if self.defines {
+                scope.spawn(|| self.each.define(address, &mut definers, &defined, &over));
+            }
+            while !clients.iter().all(|client| client.is_finished()) {
+                if mounted.disk.is_down() {
+                    server.kill();
+                }
+                if self.flushes_maps {
+                    let _ =
+                        std::process::Command::new("sync").arg("--file-system").arg(mounted.path()).output();
+                }
+                thread::sleep(Duration::from_micros(500));
+            }
+            over.store(true, Ordering::SeqCst);
+        });
+        (defined, copies)
+    }
 }
 
 /// What has failed for all clients together.

@@ -139,7 +139,7 @@ fn pads_of_many_openings_go_when_room_is_wanted() {
 }
 
 /// An end at some step of a run of the checkpointer on a log of its own: what was durable is there, and nothing else. (Whole databases
-/// end at each of their steps in `tests/ledger`.)
+/// end at each of their steps in `tests/contents/ledger/steps.rs`.)
 #[test]
 fn a_crash_at_any_step_recovers_a_prefix_of_the_log() {
     let base = Random::seed_from_environment();

@@ -49,6 +49,9 @@ pub fn describe(options: &Options) -> String {
     format!("{engine}, {:?}, {logging:?}, {checkpoint:?}", group_commit.design)
 }
 
+/// Of so many histories the data-oriented engine has done a third of the operations at least: half of the databases are of it.
+const MANY_HISTORIES: u64 = 400;
+
 /// Counts for the tally.
 #[derive(Default)]
 pub struct Tally {
@@ -57,25 +60,38 @@ pub struct Tally {
     committed: u64,
     unknown: u64,
     operations: u64,
+    /// Of these on the data-oriented engine.
+    data_oriented: u64,
 }
 
 impl Tally {
     pub fn count(&mut self, lives: &[Life]) {
-        for attempt in lives.iter().flat_map(|life| &life.attempts) {
-            self.attempts += 1;
-            self.committed += u64::from(matches!(attempt.outcome, Outcome::Committed { .. }));
-            self.unknown += u64::from(attempt.outcome == Outcome::Unknown);
-            self.operations += attempt.events.len() as u64;
+        for life in lives {
+            let before = self.operations;
+            for attempt in &life.attempts {
+                self.attempts += 1;
+                self.committed += u64::from(matches!(attempt.outcome, Outcome::Committed { .. }));
+                self.unknown += u64::from(attempt.outcome == Outcome::Unknown);
+                self.operations += attempt.events.len() as u64;
+            }
+            if life.locks == LockForm::Local {
+                self.data_oriented += self.operations - before;
+            }
         }
         self.lives += lives.len() as u64;
     }
 
     pub fn tell(&self, what: &str, (seed, histories): (u64, u64)) {
-        let Tally { lives, attempts, committed, unknown, operations } = self;
+        let Tally { lives, attempts, committed, unknown, operations, data_oriented } = self;
         assert!(4 * committed > *attempts, "only {committed} of {attempts} attempts have committed");
         println!(
             "tally: {what}, {histories} histories, {lives} lives, {attempts} attempts, {committed} transactions, \
-             {unknown} unknown outcomes, {operations} operations of histories, RIALTO_SEED={seed}"
+             {unknown} unknown outcomes, {operations} operations of histories, \
+             {data_oriented} operations of histories on the data-oriented engine, RIALTO_SEED={seed}"
+        );
+        assert!(
+            histories < MANY_HISTORIES || 3 * data_oriented >= *operations,
+            "RIALTO_SEED={seed}: the data-oriented engine has done {data_oriented} of {operations} operations"
         );
     }
 }
