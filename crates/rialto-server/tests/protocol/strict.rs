@@ -125,8 +125,8 @@ fn history(seed: u64) -> (Life, String) {
     // After those that vanished have ended, too: each of their blocks holds what it has written until then.
     let (last, found) = looks(&server, (&clock, space), &mut random, &about);
     attempts.extend(last);
-    let (locks, first, end) = (options.locks, space.first(), End::Closed);
-    (Life { locks, first, attempts, end, last: Some(found) }, about)
+    let (engine, first, end) = (options.engine, space.first(), End::Closed);
+    (Life { engine, first, attempts, end, last: Some(found) }, about)
 }
 
 #[test]
@@ -182,7 +182,7 @@ fn lives(seed: u64) -> (Vec<Life>, String) {
         // A fault of the disk may be an error of the server; a stop on request is none.
         let ended = server.wait();
         assert!(end != End::Closed || ended.is_ok(), "{about}: {ended:?}");
-        lives.push(Life { locks: options.locks, first, attempts, end, last: None });
+        lives.push(Life { engine: options.engine, first, attempts, end, last: None });
         if !disk.is_down() {
             disk.kill();
         }

@@ -108,8 +108,8 @@ fn concurrent_histories_are_strictly_serializable() {
         let history = History { clock: Clock::default(), space, counts: &counts };
         let attempts = work((&db, &options, &notes), &history, each, &mut random, &about);
         let last = Some(kernel::state(&db));
-        let (locks, first, end) = (options.locks, space.first(), End::Closed);
-        let lives = [Life { locks, first, attempts, end, last }];
+        let (engine, first, end) = (options.engine, space.first(), End::Closed);
+        let lives = [Life { engine, first, attempts, end, last }];
         judge(&lives, &about);
         tally.lock().count(&lives);
         counts.defined.load(Ordering::Relaxed) > 0
@@ -184,7 +184,7 @@ fn lives(seed: u64, counts: &Counts) -> (Vec<Life>, String) {
         }
         end_now(&disk, end);
         about = format!("{about}, {end:?}");
-        lives.push(Life { locks: options.locks, first: first.clone(), attempts, end, last: None });
+        lives.push(Life { engine: options.engine, first: first.clone(), attempts, end, last: None });
         last_notes = notes.of_next_life();
         disk = disk.restart();
     }

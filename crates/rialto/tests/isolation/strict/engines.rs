@@ -74,7 +74,7 @@ impl Tally {
                 self.unknown += u64::from(attempt.outcome == Outcome::Unknown);
                 self.operations += attempt.events.len() as u64;
             }
-            if life.locks == LockForm::Local {
+            if life.engine.is_data_oriented() {
                 self.data_oriented += self.operations - before;
             }
         }

@@ -2,7 +2,7 @@
 
 use std::ops::Bound;
 
-use rialto::{Durability, LockForm};
+use rialto::{Durability, Engine};
 
 use super::observed::{
     Attempt, End, Event, Found, Key, Life, Outcome, Row, State, VERSIONS_EACH, Values, Version,
@@ -55,8 +55,8 @@ const fn v(attempt: u64) -> Version {
 
 impl Made {
     fn new() -> Made {
-        let (locks, first, attempts, end) = (LockForm::Thin, State::new(), Vec::new(), End::Closed);
-        let life = Life { locks, first, attempts, end, last: None };
+        let (engine, first, attempts, end) = (Engine::thin(), State::new(), Vec::new(), End::Closed);
+        let life = Life { engine, first, attempts, end, last: None };
         Made { life, time: 10 }
     }
 

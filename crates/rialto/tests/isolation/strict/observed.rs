@@ -6,7 +6,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use rialto::{Durability, LockForm};
+use rialto::{Durability, Engine};
 
 use super::scans::Predicate;
 
@@ -188,8 +188,8 @@ pub type State = std::collections::BTreeMap<Key, Found>;
 /// What happened from one opening of a database to the next.
 #[derive(Debug, Clone)]
 pub struct Life {
-    /// How its database locked: of the data-oriented engine, by [`LockForm::Local`].
-    pub locks: LockForm,
+    /// That of its database.
+    pub engine: Engine,
     /// What was found when it began.
     pub first: State,
     pub attempts: Vec<Attempt>,
