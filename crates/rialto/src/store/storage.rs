@@ -142,7 +142,7 @@ impl Storage {
     }
 
     /// The word of a row that is locked in it ([`TableStore::lock_word`](super::TableStore::lock_word)).
-    #[inline]
+    #[inline(always)]
     pub fn lock_word(&self, location: RowLocation) -> &AtomicU64 {
         self.memory.segments.lock_word(location.into())
     }

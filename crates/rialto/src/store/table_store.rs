@@ -84,7 +84,7 @@ impl TableStore {
     }
 
     /// Whether nothing has come into the leaf of an index, or gone from it, since it was read.
-    #[inline]
+    #[inline(always)]
     pub fn unchanged(&self, which: WhichIndex, leaf: &Leaf) -> bool {
         self.memory.index(which).unchanged(leaf)
     }
@@ -124,16 +124,16 @@ impl TableStore {
     }
 }
 
-/// Rows.
+/// Rows. What is `inline(always)` here and above is a part of a read without a lock, which takes 5% more instructions else.
 impl TableStore {
     /// The row where it lies.
-    #[inline]
+    #[inline(always)]
     pub fn row(&self, location: RowLocation) -> StoredRow<'_> {
         self.memory.segments().record(location.into())
     }
 
     /// The word that the row's lock is kept in. None: the row is locked by its name.
-    #[inline]
+    #[inline(always)]
     pub fn lock_word(&self, location: RowLocation) -> Option<&AtomicU64> {
         Some(self.memory.segments().lock_word(location.into()))
     }
@@ -146,7 +146,7 @@ impl TableStore {
 
     /// Copies the body of a row that an index has led to, as its leaf was read, and that may be locked by others: `is_exclusive` tells
     /// of its lock word.
-    #[inline]
+    #[inline(always)]
     pub fn read_unlocked(
         &self,
         (which, leaf): (WhichIndex, &Leaf),
