@@ -17,8 +17,8 @@ use std::time::Duration;
 use hashbrown::HashMap;
 use smallvec::SmallVec;
 
-use super::head::{Blockers, Heads};
-use super::interval::{IntervalTable, Intervals};
+use super::central::head::{Blockers, Heads};
+use super::central::interval::{IntervalTable, Intervals};
 use super::local::Latch;
 use super::manager::LockManager;
 use super::mode::LockMode;

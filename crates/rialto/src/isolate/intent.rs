@@ -20,7 +20,7 @@ use std::sync::atomic::Ordering;
 
 use crossbeam_utils::CachePadded;
 
-use super::head::{Head, Heads};
+use super::central::head::{Head, Heads};
 use super::manager::{LockManager, Woken};
 use super::mode::{Acquired, LockMode};
 use super::name::{HeadName, LockTarget};

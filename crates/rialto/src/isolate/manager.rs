@@ -1,4 +1,4 @@
-//! The lock manager: the grant path, waits, and release.
+//! The lock manager: owners, waits, and release.
 
 use std::sync::atomic::{Ordering, fence};
 use std::time::{Duration, Instant};
@@ -7,25 +7,23 @@ use crossbeam_utils::CachePadded;
 use smallvec::SmallVec;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
+use super::central::head::Heads;
+use super::central::interval::IntervalTable;
 use super::counters::LockCounters;
 use super::deadlock::Looks;
-use super::head::{Answer, Heads, RequestKind};
 use super::intent::WantedTables;
-use super::interval::IntervalTable;
 use super::local::LocalTables;
-use super::mode::{Acquired, LockMode, RecordMode};
+use super::mode::{Acquired, LockMode};
 use super::name::{HeadName, LockName, LockTarget};
 use super::options::{LockForm, LockOptions};
 use super::slot::{
-    Body, FreeSlots, GRANTED, HELD_KEPT, HeldRecord, HeldTable, Lent, Owner, Slot, TableForm, VICTIM,
-    WaitRecord, WaitsFor,
+    Body, FreeSlots, GRANTED, HELD_KEPT, HeldTable, Lent, Owner, Slot, TableForm, VICTIM, WaitRecord,
 };
-use super::sync::{AtomicBool, AtomicU32, Mutex, MutexGuard, look_a_while};
-use super::wait::{LockError, LockPolicy, Wait};
+use super::sync::{AtomicBool, AtomicU32, Mutex, look_a_while};
+use super::wait::{LockError, Wait};
 use crate::account::wait_guard::{Awaited, WaitGuard};
 use crate::ids::{IndexId, TableId};
 use crate::io::Moment;
-use crate::rarely::rarely;
 use crate::seed;
 
 /// The number of partitions of the hash of lock heads.
@@ -264,127 +262,10 @@ impl LockManager {
         }
     }
 
-    /// Locks a record's name, or strengthens the lock that the owner has on it. `key` is the key whose hash the name
-    /// holds; it is looked at only if the request has to wait, for the view of waits.
-    #[inline]
-    pub fn record(
-        &self,
-        owner: &mut Owner,
-        name: LockName,
-        key: &[u8],
-        mode: RecordMode,
-        wait: &Wait<'_>,
-    ) -> Result<Acquired, LockError> {
-        let head_name = HeadName::record(name);
-        let target = || LockTarget::Record { index: name.index, key: key.to_vec() };
-        let (acquired, head) = self.acquire(owner, head_name, mode.into(), wait, target)?;
-        if acquired == Acquired::New {
-            if rarely(owner.body.records.len() >= self.options.locks_max) {
-                self.release(owner.body.id, head_name, head);
-                return Err(self.too_many());
-            }
-            owner.body.records.push(HeldRecord { name: head_name, head });
-        }
-        if acquired != Acquired::Held {
-            self.slot(owner).counters.row.add(1);
-        }
-        Ok(acquired)
-    }
-
     /// What a request comes to whose owner has all the locks that it may have.
     #[cold]
     pub(super) fn too_many(&self) -> LockError {
         LockError::TooMany { limit: self.options.locks_max }
-    }
-
-    /// Asks the head of `name` for `mode`.
-    #[inline]
-    fn acquire(
-        &self,
-        owner: &mut Owner,
-        name: HeadName,
-        mode: LockMode,
-        wait: &Wait<'_>,
-        target: impl FnOnce() -> LockTarget,
-    ) -> Result<(Acquired, u32), LockError> {
-        let id = owner.body.id;
-        self.acquire_by(owner, name, wait, target, |heads| {
-            let at = heads.find_or_insert(name);
-            (at, heads.at(at).ask(id, mode))
-        })
-    }
-
-    /// The grant path: one latch, under which `ask` is called, no wait. If the answer is to wait, the slow path asks
-    /// once more.
-    #[inline]
-    pub(super) fn acquire_by(
-        &self,
-        owner: &mut Owner,
-        name: HeadName,
-        wait: &Wait<'_>,
-        target: impl FnOnce() -> LockTarget,
-        ask: impl Fn(&mut Heads) -> (u32, Answer),
-    ) -> Result<(Acquired, u32), LockError> {
-        {
-            let mut heads = self.partitions[Self::partition_of(name)].lock();
-            match ask(&mut heads) {
-                (at, Answer::New) => return Ok((Acquired::New, at)),
-                (at, Answer::Held) => return Ok((Acquired::Held, at)),
-                (at, Answer::Upgraded) => return Ok((Acquired::Upgraded, at)),
-                (_, Answer::Wait(_)) => {}
-            }
-        }
-        if wait.policy == LockPolicy::Refuse {
-            self.slot(owner).counters.refused.add(1);
-            return Err(LockError::WouldWait);
-        }
-        self.acquire_slowly(owner, name, wait, target(), ask)
-    }
-
-    #[cold]
-    fn acquire_slowly(
-        &self,
-        owner: &mut Owner,
-        name: HeadName,
-        wait: &Wait<'_>,
-        target: LockTarget,
-        ask: impl Fn(&mut Heads) -> (u32, Answer),
-    ) -> Result<(Acquired, u32), LockError> {
-        let slot = self.slot(owner);
-        let since = Instant::now();
-        wait.since();
-        self.begin_wait(owner, WaitRecord { waits_for: WaitsFor::Head(name), target, since });
-        let queued = {
-            let mut heads = self.partitions[Self::partition_of(name)].lock();
-            match ask(&mut heads) {
-                (at, Answer::New) => Ok((Acquired::New, at)),
-                (at, Answer::Held) => Ok((Acquired::Held, at)),
-                (at, Answer::Upgraded) => Ok((Acquired::Upgraded, at)),
-                (at, Answer::Wait(request)) => {
-                    heads.at(at).enqueue(request);
-                    Err((at, request.kind))
-                }
-            }
-        };
-        let (at, kind) = match queued {
-            Ok(granted) => {
-                slot.end_wait();
-                return Ok(granted);
-            }
-            Err(queued) => queued,
-        };
-        let granted = match kind {
-            RequestKind::New => Acquired::New,
-            RequestKind::Upgrade => Acquired::Upgraded,
-        };
-        let outcome = match self.sleep(owner.body.id, wait) {
-            Woke::Granted => Ok((granted, at)),
-            Woke::Not(error) if self.withdraw(owner.body.id, name, at) => Err(error),
-            // Granted between the decision to leave and the latch: a granted lock is held, so take it.
-            Woke::Not(_) => Ok((granted, at)),
-        };
-        self.account_wait(slot, since, outcome.as_ref().err());
-        outcome
     }
 
     /// Announces a wait, with what the detector may ask of the waiter. Before it he leaves his stint (L12).
@@ -403,23 +284,6 @@ impl LockManager {
             Some(LockError::Timeout { .. } | LockError::Deadline { .. }) => slot.counters.timeouts.add(1),
             _ => {}
         }
-    }
-
-    /// Withdraws a waiting request and grants those that it stood before; false: it has been granted. The head stays:
-    /// whoever kept the request waiting still holds it (L1).
-    fn withdraw(&self, owner: u16, name: HeadName, at: u32) -> bool {
-        let mut woken = Woken::new();
-        {
-            let mut heads = self.partitions[Self::partition_of(name)].lock();
-            let head = heads.at(at);
-            if !head.withdraw(owner) {
-                return false;
-            }
-            head.grant_waiting(|granted| self.mark_granted(granted, &mut woken));
-            debug_assert!(!head.is_idle(), "L1: a request waited for nobody");
-        }
-        self.wake(&woken);
-        true
     }
 
     pub(super) fn mark_granted(&self, owner: u16, woken: &mut Woken) {
@@ -526,16 +390,6 @@ impl LockManager {
         self.shutdown.load(Ordering::Acquire)
     }
 
-    /// Gives one record lock back before the end: for weaker isolation levels, and where a failed operation wants to
-    /// leave no trace. Does nothing if it is not held.
-    pub fn release_early(&self, owner: &mut Owner, name: LockName) {
-        let name = HeadName::record(name);
-        if let Some(at) = owner.body.records.iter().rposition(|held| held.name == name) {
-            let held = owner.body.records.remove(at);
-            self.release(owner.body.id, held.name, held.head);
-        }
-    }
-
     /// Releases everything and wakes those who are granted by it. After the transaction has its place (I2), or aborts.
     pub fn release_all(&self, owner: &mut Owner) {
         self.release_all_of(self.slot(owner), owner);
@@ -595,25 +449,6 @@ impl LockManager {
             TableForm::Head(at) if !held.wanted => self.release(id, HeadName::table(held.table), at),
             _ => self.release_thin_table(id, held),
         }
-    }
-
-    #[inline]
-    fn release(&self, id: u16, name: HeadName, at: u32) {
-        let mut heads = self.partitions[Self::partition_of(name)].lock();
-        if !heads.release_sole(at, id) {
-            self.release_among_others(heads, id, name, at);
-        }
-    }
-
-    fn release_among_others(&self, mut heads: MutexGuard<'_, Heads>, id: u16, name: HeadName, at: u32) {
-        let mut woken = Woken::new();
-        let head = heads.at(at);
-        let held = head.release(id);
-        debug_assert!(held, "owner {id} releases a lock that it does not hold: {name:?}");
-        head.grant_waiting(|granted| self.mark_granted(granted, &mut woken));
-        heads.retire_if_idle(at);
-        drop(heads);
-        self.wake(&woken);
     }
 
     /// How long transactions of this owner's slot have waited for locks, this one and those before it.

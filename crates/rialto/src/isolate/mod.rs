@@ -32,16 +32,15 @@
 //! There absent keys and intervals are central. In the local form (`LockForm::Local`) keys and ranges of keys are locked at
 //! the executors that their datasets belong to, and tables as in the thin form.
 //!
-//! Reading order: `mode` (the compatibility of modes), `head` (one lock's holders and queue, and the partition's hash
-//! of heads), `slot` (owners and how they sleep), `manager` (the grant path), `interval`, `deadlock`, `view`, then
-//! `thin` and `intent`, and `local`.
+//! Reading order: `mode` (the compatibility of modes), `acquire` (what is asked for), `slot` (owners and how they sleep), `manager` (waits and
+//! releases), `central` (the grant path; in it `head`: one lock's holders and queue, and the partition's hash of heads; and `interval`),
+//! `deadlock`, `view`, then `thin` and `intent`, and `local`.
 
+mod acquire;
+mod central;
 mod counters;
 mod deadlock;
-mod head;
 mod intent;
-mod interval;
-mod interval_locks;
 mod local;
 mod manager;
 mod mode;
@@ -50,16 +49,15 @@ mod options;
 mod slot;
 mod sync;
 mod thin;
-mod thin_index;
 mod view;
 mod wait;
 
 #[cfg(test)]
 mod tests;
 
+pub use central::interval::Admission;
 pub use counters::LockCounters;
 pub use deadlock::VictimPolicy;
-pub use interval::Admission;
 pub use local::{Look, OwnLease, RoutingChanges, RoutingRule, Span, SpanRef, Wanted};
 pub use manager::LockManager;
 pub use mode::{Acquired, LockMode, RecordMode};

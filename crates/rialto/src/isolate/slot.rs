@@ -13,8 +13,8 @@ use super::local::{HeldLocal, Rules, Stint};
 use super::mode::LockMode;
 use super::name::{HeadName, LockTarget};
 use super::sync::{AtomicU32, AtomicU64, Condvar, Mutex};
+use super::thin::index::ThinIndex;
 use super::thin::{Chunks, ThinList};
-use super::thin_index::ThinIndex;
 use crate::ids::{IndexId, TableId};
 use crate::io::Moment;
 

@@ -16,8 +16,7 @@ use crate::commit::write_set::Place;
 use crate::error::{Error, Result};
 use crate::ids::{IndexId, Lsn};
 use crate::isolate::{
-    Acquired, Lent, LockError, LockManager, LockMode, LockTarget, LockWords, Owner, RecordMode, SpanRef,
-    ThinWord, Wait,
+    Acquired, Lent, LockManager, LockMode, LockTarget, LockWords, Owner, RecordMode, SpanRef, ThinWord,
 };
 use crate::opening::TableKey;
 use crate::rarely::rarely;
@@ -32,23 +31,6 @@ pub(crate) enum Probe {
     Present(RowLocation),
     /// Nowhere, as of this reading of the leaf.
     Absent { vacancy: Vacancy, removal: Lsn },
-}
-
-impl Core {
-    fn lock_key(
-        &self,
-        owner: &mut Owner,
-        index: IndexId,
-        key: &Key,
-        mode: RecordMode,
-        wait: &Wait<'_>,
-    ) -> Result<(), LockError> {
-        let acquired = match self.locks.keeps_keys_at_executors() {
-            true => self.locks.local(owner, index, SpanRef::point(key), mode, wait),
-            false => self.locks.record(owner, self.locks.name(index, key), key, mode, wait),
-        };
-        acquired.map(drop)
-    }
 }
 
 impl LockWords for Storage {
@@ -323,7 +305,7 @@ impl Context {
         let index = self.tables.at(slot).primary_id;
         self.lock_since(
             since,
-            |core, owner, _, key, wait| core.lock_key(owner, index, key, mode, wait),
+            |core, owner, _, key, wait| core.locks.key(owner, index, key, mode, wait).map(drop),
             |_, key| LockTarget::Record { index, key: key.to_vec() },
         )
     }
@@ -339,7 +321,7 @@ impl Context {
     /// Locks a key of an index, whether it is there or not.
     pub fn lock_key(&mut self, index: IndexId, key: &Key, mode: RecordMode) -> Result<()> {
         self.lock(
-            |core, owner, _, _, wait| core.lock_key(owner, index, key, mode, wait),
+            |core, owner, _, _, wait| core.locks.key(owner, index, key, mode, wait).map(drop),
             |_, _| LockTarget::Record { index, key: key.to_vec() },
         )
     }
@@ -406,15 +388,9 @@ impl Context {
         let index = self.tables.at(slot).index_id(which);
         self.lock_since(
             since,
-            |core, owner, tables, key, wait| match tables.at(slot).store.lock_word(record) {
-                Some(word) => {
-                    let key = entry.unwrap_or(key);
-                    core.locks.record_thin(owner, word, record.number(), index, key, mode, wait)
-                }
-                None => {
-                    let key = entry.unwrap_or(key);
-                    core.locks.record(owner, core.locks.name(index, key), key, mode, wait)
-                }
+            |core, owner, tables, key, wait| {
+                let at = tables.at(slot).store.lock_word(record).map(|word| (word, record.number()));
+                core.locks.row(owner, at, (index, entry.unwrap_or(key)), mode, wait)
             },
             |_, key| LockTarget::Record { index, key: entry.unwrap_or(key).to_vec() },
         )

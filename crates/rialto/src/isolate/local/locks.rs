@@ -2,7 +2,7 @@
 //!
 //! Everything here runs under the executor's latch.
 
-use super::super::head::Blockers;
+use super::super::central::head::Blockers;
 use super::super::mode::RecordMode;
 use super::HeldLocal;
 use super::held::{HeldLocks, conflict};

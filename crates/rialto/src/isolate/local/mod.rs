@@ -60,7 +60,7 @@ use self::routing::{ExecutorSet, RoutingRules};
 pub use self::span::{Span, SpanRef};
 pub(super) use self::stint::Stint;
 pub use self::stint::Wanted;
-use super::head::Blockers;
+use super::central::head::Blockers;
 use super::manager::{LockManager, Woken};
 use super::mode::{LockMode, RecordMode};
 use super::slot::{HELD_KEPT, HeldTable, Owner, TableForm};

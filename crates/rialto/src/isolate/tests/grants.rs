@@ -5,7 +5,7 @@ use std::thread;
 
 use super::{INDEX, manager, name, patient, refusing, until_waiting};
 use crate::ids::{IndexId, TableId};
-use crate::isolate::head::HEADS_KEPT;
+use crate::isolate::central::head::HEADS_KEPT;
 use crate::isolate::name::HeadName;
 use crate::isolate::slot::HELD_KEPT;
 use crate::isolate::{Acquired, LockError, LockManager, LockMode, LockName, LockOptions, Owner, RecordMode};

@@ -8,7 +8,7 @@ use super::{Dice, INDEX, manager, patient, refusing, seed, until_waiting, within
 use crate::ids::IndexId;
 use crate::isolate::{
     Admission, LockError, LockTarget,
-    interval::{INDEXES_IN_DETAIL, INTERVALS_PER_OWNER_MAX, SPARE_MAX},
+    central::interval::{INDEXES_IN_DETAIL, INTERVALS_PER_OWNER_MAX, SPARE_MAX},
 };
 
 #[test]

@@ -3,18 +3,16 @@
 
 #![allow(dead_code, unused_imports, clippy::duplicate_mod)]
 
+#[path = "../acquire.rs"]
+mod acquire;
+#[path = "../central/mod.rs"]
+mod central;
 #[path = "../counters.rs"]
 mod counters;
 #[path = "../deadlock.rs"]
 mod deadlock;
-#[path = "../head.rs"]
-mod head;
 #[path = "../intent.rs"]
 mod intent;
-#[path = "../interval.rs"]
-mod interval;
-#[path = "../interval_locks.rs"]
-mod interval_locks;
 #[path = "../local/mod.rs"]
 mod local;
 #[path = "../manager.rs"]
@@ -27,10 +25,8 @@ mod name;
 mod options;
 #[path = "../slot.rs"]
 mod slot;
-#[path = "../thin.rs"]
+#[path = "../thin/mod.rs"]
 mod thin;
-#[path = "../thin_index.rs"]
-mod thin_index;
 #[path = "../view.rs"]
 mod view;
 #[path = "../wait.rs"]
@@ -100,8 +96,8 @@ use shuttle::thread;
 use super::{INDEX, test_seconds};
 use crate::ids::TableId;
 use crate::row::Key;
+use central::interval::Admission;
 use deadlock::VictimPolicy;
-use interval::Admission;
 use local::{RoutingRule, Span, SpanRef, Wanted};
 use manager::LockManager;
 use mode::{Acquired, LockMode, RecordMode};

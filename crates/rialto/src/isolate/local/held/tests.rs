@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::ops::Bound;
 use std::time::Instant;
 
-use super::super::super::head::Blockers;
+use super::super::super::central::head::Blockers;
 use super::super::Seed;
 use super::super::locks::LocalLocks;
 use super::*;

@@ -1,4 +1,4 @@
-//! The guard of a leaf and the interval locks (L6, `isolate/interval.rs`) under loom: a scan that finds the leaf guarded reads it without its latch,
+//! The guard of a leaf and the interval locks (L6, `isolate/central/interval.rs`) under loom: a scan that finds the leaf guarded reads it without its latch,
 //! and an insert that finds no interval takes the guard away.
 
 use super::super::latch::Latch;
@@ -11,7 +11,7 @@ use crate::ids::IndexId;
 
 /// The interval locks, compiled a second time.
 #[allow(dead_code, clippy::duplicate_mod, reason = "the model uses a part of it, with loom's primitives")]
-#[path = "../../../../isolate/interval.rs"]
+#[path = "../../../../isolate/central/interval.rs"]
 mod interval;
 
 use interval::{Admission, IntervalTable};

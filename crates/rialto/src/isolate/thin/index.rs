@@ -2,12 +2,12 @@
 
 use hashbrown::HashTable;
 
-use super::thin::{LENGTH_KEPT, VOID};
+use super::{LENGTH_KEPT, VOID};
 use crate::store::Budget;
 
 /// The records of an owner's list of thin locks: made when first asked for, so that a lock costs nothing for it.
 #[derive(Debug, Default)]
-pub(super) struct ThinIndex {
+pub(in super::super) struct ThinIndex {
     /// Of the entries before `length`. No record is here twice (L9).
     records: HashTable<u64>,
     length: usize,
@@ -17,7 +17,7 @@ pub(super) struct ThinIndex {
 
 impl ThinIndex {
     /// Takes in what the list has got since the last time; the list is so long now. False: there is no memory for it.
-    pub(super) fn extend(
+    pub(in super::super) fn extend(
         &mut self,
         length: usize,
         record_at: impl Fn(usize) -> u64,
@@ -50,24 +50,24 @@ impl ThinIndex {
     }
 
     /// Whether the list names the record.
-    pub(super) fn has(&self, record: u64) -> bool {
+    pub(in super::super) fn has(&self, record: u64) -> bool {
         self.records.find(hash(record), |&other| other == record).is_some()
     }
 
     /// The record's entry is taken back.
-    pub(super) fn remove(&mut self, record: u64) {
+    pub(in super::super) fn remove(&mut self, record: u64) {
         if let Ok(entry) = self.records.find_entry(hash(record), |&other| other == record) {
             entry.remove();
         }
     }
 
     /// The list has become shorter, by entries that were taken back.
-    pub(super) fn shorten(&mut self, length: usize) {
+    pub(in super::super) fn shorten(&mut self, length: usize) {
         self.length = self.length.min(length);
     }
 
     /// The list is short. The memory is given back.
-    pub(super) fn clear(&mut self, memory: &Budget) {
+    pub(in super::super) fn clear(&mut self, memory: &Budget) {
         memory.give(self.bytes);
         *self = ThinIndex::default();
     }

@@ -6,8 +6,8 @@
 
 use smallvec::SmallVec;
 
-use super::mode::{LockMode, MODES, ModeSet};
-use super::name::HeadName;
+use super::super::mode::{LockMode, MODES, ModeSet};
+use super::super::name::HeadName;
 use crate::looks::count_look;
 use crate::rarely::rarely;
 
@@ -15,18 +15,18 @@ use crate::rarely::rarely;
 const NONE: u32 = u32::MAX;
 
 /// A partition without locks that has had more than so many at a time gives their memory back.
-pub(super) const HEADS_KEPT: usize = 128;
+pub(in super::super) const HEADS_KEPT: usize = 128;
 
 /// One owner's granted lock.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Grant {
-    pub(super) owner: u16,
-    pub(super) mode: LockMode,
+pub(in super::super) struct Grant {
+    pub(in super::super) owner: u16,
+    pub(in super::super) mode: LockMode,
 }
 
 /// Whether a waiting request comes from a holder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum RequestKind {
+pub(in super::super) enum RequestKind {
     /// Waits for conflicting holders and for conflicting requests ahead of it.
     New,
     /// Waits for conflicting holders only.
@@ -35,16 +35,16 @@ pub(super) enum RequestKind {
 
 /// A request that waits.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Request {
-    pub(super) owner: u16,
+pub(in super::super) struct Request {
+    pub(in super::super) owner: u16,
     /// For an upgrade, the join of what is held and what was asked.
-    pub(super) mode: LockMode,
-    pub(super) kind: RequestKind,
+    pub(in super::super) mode: LockMode,
+    pub(in super::super) kind: RequestKind,
 }
 
 /// What a head says to a request.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Answer {
+pub(in super::super) enum Answer {
     Held,
     New,
     Upgraded,
@@ -54,20 +54,20 @@ pub(super) enum Answer {
 
 /// Who keeps a request waiting.
 #[derive(Debug, Default)]
-pub(super) struct Blockers {
+pub(in super::super) struct Blockers {
     /// Of a transaction in parts that holds local locks, the owner that stands for it.
-    pub(super) holders: Vec<u16>,
+    pub(in super::super) holders: Vec<u16>,
     /// Those whose conflicting requests stand ahead.
-    pub(super) ahead: Vec<u16>,
+    pub(in super::super) ahead: Vec<u16>,
     /// Those ahead who ask for the same: whoever keeps one of them waiting keeps this one waiting as well.
-    pub(super) alike: Vec<u16>,
+    pub(in super::super) alike: Vec<u16>,
     /// Whether sharers that only their own lists name are among the holders.
-    pub(super) anonymous: bool,
+    pub(in super::super) anonymous: bool,
 }
 
 /// One lock: its holders and those who wait.
 #[derive(Debug)]
-pub(super) struct Head {
+pub(in super::super) struct Head {
     name: HeadName,
     /// The next head in the bucket's chain, or in the free list.
     next: u32,
@@ -96,7 +96,7 @@ impl Head {
 
     /// Grants the request if it can be granted now, else says how it would have to wait.
     #[inline]
-    pub(super) fn ask(&mut self, owner: u16, mode: LockMode) -> Answer {
+    pub(in super::super) fn ask(&mut self, owner: u16, mode: LockMode) -> Answer {
         if self.modes == 0 && self.waiting.is_empty() {
             self.add(owner, mode);
             return Answer::New;
@@ -156,30 +156,30 @@ impl Head {
     }
 
     /// Takes over a lock that was granted in another form.
-    pub(super) fn adopt(&mut self, owner: u16, mode: LockMode) {
+    pub(in super::super) fn adopt(&mut self, owner: u16, mode: LockMode) {
         self.add(owner, mode);
     }
 
     /// Takes over `sharers` shared locks of owners that are not known here.
-    pub(super) fn adopt_anonymous(&mut self, sharers: u32) {
+    pub(in super::super) fn adopt_anonymous(&mut self, sharers: u32) {
         self.anonymous += sharers;
         (0..sharers).for_each(|_| self.count(LockMode::Shared));
     }
 
     /// Turns one of the anonymous shared locks into that of `owner`.
-    pub(super) fn name_anonymous(&mut self, owner: u16) {
+    pub(in super::super) fn name_anonymous(&mut self, owner: u16) {
         self.anonymous -= 1;
         self.granted.push(Grant { owner, mode: LockMode::Shared });
     }
 
     /// Drops one anonymous shared lock.
-    pub(super) fn release_anonymous(&mut self) {
+    pub(in super::super) fn release_anonymous(&mut self) {
         self.anonymous -= 1;
         self.discount(LockMode::Shared);
     }
 
     /// Whether `owner` is a holder that is known here.
-    pub(super) fn names(&self, owner: u16) -> bool {
+    pub(in super::super) fn names(&self, owner: u16) -> bool {
         self.grant_of(owner).is_some()
     }
 
@@ -218,7 +218,7 @@ impl Head {
     }
 
     /// Puts a request that has to wait into the queue: an upgrade behind the upgrades, a new one at the end.
-    pub(super) fn enqueue(&mut self, request: Request) {
+    pub(in super::super) fn enqueue(&mut self, request: Request) {
         let at = match request.kind {
             RequestKind::New => self.waiting.len(),
             RequestKind::Upgrade => {
@@ -230,7 +230,7 @@ impl Head {
 
     /// Drops `owner`'s grant, if it has one, and returns whether it had.
     #[inline]
-    pub(super) fn release(&mut self, owner: u16) -> bool {
+    pub(in super::super) fn release(&mut self, owner: u16) -> bool {
         let Some(at) = self.grant_of(owner) else { return false };
         let grant = self.granted.swap_remove(at);
         self.discount(grant.mode);
@@ -238,7 +238,7 @@ impl Head {
     }
 
     /// Withdraws `owner`'s waiting request; false: it is not in the queue, so it has been granted.
-    pub(super) fn withdraw(&mut self, owner: u16) -> bool {
+    pub(in super::super) fn withdraw(&mut self, owner: u16) -> bool {
         let Some(at) = self.waiting.iter().position(|request| request.owner == owner) else { return false };
         self.waiting.remove(at);
         true
@@ -246,7 +246,7 @@ impl Head {
 
     /// Grants every waiting request that can be granted now, in order, and tells `granted` of each.
     #[inline]
-    pub(super) fn grant_waiting(&mut self, granted: impl FnMut(u16)) {
+    pub(in super::super) fn grant_waiting(&mut self, granted: impl FnMut(u16)) {
         if !self.waiting.is_empty() {
             self.grant_queue(granted);
         }
@@ -270,7 +270,7 @@ impl Head {
     }
 
     /// Who keeps `owner`'s waiting request from being granted: L1's negation. `None`: it does not wait here.
-    pub(super) fn blockers(&self, owner: u16) -> Option<(LockMode, Blockers)> {
+    pub(in super::super) fn blockers(&self, owner: u16) -> Option<(LockMode, Blockers)> {
         let at = self.waiting.iter().position(|request| request.owner == owner)?;
         let request = self.waiting[at];
         let in_conflict = |other: LockMode| request.mode.conflicts() & other.bit() != 0;
@@ -288,14 +288,14 @@ impl Head {
     }
 
     #[inline]
-    pub(super) fn is_idle(&self) -> bool {
+    pub(in super::super) fn is_idle(&self) -> bool {
         self.modes == 0 && self.waiting.is_empty()
     }
 }
 
 /// A partition: the heads whose names fall into it, by name.
 #[derive(Debug)]
-pub(super) struct Heads {
+pub(in super::super) struct Heads {
     /// The first head of each chain; a power of two of them.
     buckets: Vec<u32>,
     heads: Vec<Head>,
@@ -317,7 +317,7 @@ impl Heads {
 
     /// The head of `name`, if it is held or waited for.
     #[inline]
-    pub(super) fn find(&self, name: HeadName) -> Option<u32> {
+    pub(in super::super) fn find(&self, name: HeadName) -> Option<u32> {
         self.find_in(self.bucket(name), name)
     }
 
@@ -336,7 +336,7 @@ impl Heads {
 
     /// The head of `name`; a new one if there was none. It stays at its number while it is held or waited for.
     #[inline]
-    pub(super) fn find_or_insert(&mut self, name: HeadName) -> u32 {
+    pub(in super::super) fn find_or_insert(&mut self, name: HeadName) -> u32 {
         let bucket = self.bucket(name);
         match self.find_in(bucket, name) {
             Some(at) => at,
@@ -387,17 +387,17 @@ impl Heads {
     }
 
     #[inline]
-    pub(super) fn at(&mut self, at: u32) -> &mut Head {
+    pub(in super::super) fn at(&mut self, at: u32) -> &mut Head {
         &mut self.heads[at as usize]
     }
 
-    pub(super) fn get(&self, at: u32) -> &Head {
+    pub(in super::super) fn get(&self, at: u32) -> &Head {
         &self.heads[at as usize]
     }
 
     /// Gives the head back to the pool if nobody holds it or waits for it, and says whether it did.
     #[inline]
-    pub(super) fn retire_if_idle(&mut self, at: u32) -> bool {
+    pub(in super::super) fn retire_if_idle(&mut self, at: u32) -> bool {
         let idle = self.heads[at as usize].is_idle();
         if idle {
             self.retire(at);
@@ -407,7 +407,7 @@ impl Heads {
 
     /// Releases the lock and gives its head back, if `owner` is its one holder and nobody waits; else does nothing.
     #[inline]
-    pub(super) fn release_sole(&mut self, at: u32, owner: u16) -> bool {
+    pub(in super::super) fn release_sole(&mut self, at: u32, owner: u16) -> bool {
         let head = &mut self.heads[at as usize];
         if head.granted.len() != 1 || head.anonymous != 0 || !head.waiting.is_empty() {
             return false;
@@ -443,12 +443,12 @@ impl Heads {
 
     /// For how many locks there is room.
     #[cfg(test)]
-    pub(super) fn capacity(&self) -> usize {
+    pub(in super::super) fn capacity(&self) -> usize {
         self.heads.capacity().max(self.buckets.capacity())
     }
 
     /// The number of locks that are held or waited for.
-    pub(super) fn len(&self) -> usize {
+    pub(in super::super) fn len(&self) -> usize {
         self.used
     }
 }

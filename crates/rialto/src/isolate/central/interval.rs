@@ -28,14 +28,14 @@ pub enum Admission {
 
 /// Beyond this many intervals of one owner in one index they are replaced by the one that spans them all: a
 /// transaction of very many small scans then keeps out more inserts than it must, but costs nobody a long search.
-pub(super) const INTERVALS_PER_OWNER_MAX: usize = 256;
+pub(in super::super) const INTERVALS_PER_OWNER_MAX: usize = 256;
 
 /// Beyond this many indexes in which an owner has intervals it gets one in each further one: its intervals take memory beside the
 /// database's own.
-pub(super) const INDEXES_IN_DETAIL: usize = 64;
+pub(in super::super) const INDEXES_IN_DETAIL: usize = 64;
 
 /// So many intervals that are not in use are kept in a partition for the next ones, and lists with room for so many.
-pub(super) const SPARE_MAX: usize = 16;
+pub(in super::super) const SPARE_MAX: usize = 16;
 
 /// Which end of an interval's buffer a bound is, and whether its key belongs to the interval.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -180,7 +180,7 @@ impl IndexIntervals {
 
 /// The indexes that fall into one partition.
 #[derive(Debug, Default)]
-pub(super) struct Intervals {
+pub(in super::super) struct Intervals {
     indexes: HashMap<IndexId, IndexIntervals>,
     /// A few intervals that are not in use, for their buffers.
     spare: Vec<Interval>,
@@ -286,7 +286,7 @@ impl Intervals {
     }
 
     /// Queues an insert, unless no interval of another owner contains its key any more.
-    pub(super) fn enqueue(&mut self, owner: u16, index: IndexId, key: &[u8]) -> bool {
+    pub(in super::super) fn enqueue(&mut self, owner: u16, index: IndexId, key: &[u8]) -> bool {
         let Some(of_index) = self.indexes.get_mut(&index) else { return false };
         if !of_index.conflict(owner, key) {
             return false;
@@ -296,7 +296,7 @@ impl Intervals {
     }
 
     /// Withdraws a waiting insert; false: it was woken before.
-    pub(super) fn withdraw(&mut self, owner: u16, index: IndexId) -> bool {
+    pub(in super::super) fn withdraw(&mut self, owner: u16, index: IndexId) -> bool {
         let Some(of_index) = self.indexes.get_mut(&index) else { return false };
         let Some(at) = of_index.waiters.iter().position(|waiter| waiter.owner == owner) else { return false };
         of_index.waiters.swap_remove(at);
@@ -305,7 +305,7 @@ impl Intervals {
     }
 
     /// The owners whose intervals keep `owner`'s waiting insert out; `None`: it does not wait here.
-    pub(super) fn blockers(&self, owner: u16, index: IndexId, key: &[u8]) -> Option<Vec<u16>> {
+    pub(in super::super) fn blockers(&self, owner: u16, index: IndexId, key: &[u8]) -> Option<Vec<u16>> {
         let of_index = self.indexes.get(&index)?;
         of_index.waiters.iter().find(|waiter| waiter.owner == owner)?;
         let mut owners: Vec<u16> =
@@ -325,7 +325,7 @@ struct Registered {
 
 /// Interval locks of all indexes, partitioned by index.
 #[derive(Debug)]
-pub(super) struct IntervalTable {
+pub(in super::super) struct IntervalTable {
     partitions: Box<[CachePadded<IntervalPartition>]>,
 }
 
@@ -346,16 +346,16 @@ impl Default for IntervalTable {
 
 impl IntervalTable {
     /// Which partition an index falls into; neighbours fall into different ones.
-    pub(super) fn partition_of(index: IndexId) -> usize {
+    pub(in super::super) fn partition_of(index: IndexId) -> usize {
         index.0 as usize % PARTITIONS
     }
 
-    pub(super) fn lock(&self, partition: usize) -> MutexGuard<'_, Intervals> {
+    pub(in super::super) fn lock(&self, partition: usize) -> MutexGuard<'_, Intervals> {
         self.partitions[partition].intervals.lock()
     }
 
     /// Registers an interval; true: the owner's first in this index. Beyond `own_max` of them the owner's are made one.
-    pub(super) fn register(
+    pub(in super::super) fn register(
         &self,
         owner: u16,
         index: IndexId,
@@ -375,7 +375,7 @@ impl IntervalTable {
 
     /// Whether an insert of `key` may go on.
     #[inline]
-    pub(super) fn admits(&self, owner: u16, index: IndexId, key: &[u8]) -> Admission {
+    pub(in super::super) fn admits(&self, owner: u16, index: IndexId, key: &[u8]) -> Admission {
         let partition = &self.partitions[Self::partition_of(index)];
         // A scan that finds a leaf guarded reads it without its latch. So the two sides are: a scan counts its interval, then
         // looks at the leaf's latch; an insert latches the leaf, then looks at the count. Each has a sequentially consistent
@@ -395,7 +395,7 @@ impl IntervalTable {
     }
 
     /// Drops `owner`'s intervals in `index` and tells `woken`, under the latch, of the inserts worth another try.
-    pub(super) fn release(&self, owner: u16, index: IndexId, woken: impl FnMut(u16)) {
+    pub(in super::super) fn release(&self, owner: u16, index: IndexId, woken: impl FnMut(u16)) {
         let partition = &self.partitions[Self::partition_of(index)];
         let mut intervals = partition.intervals.lock();
         let gone = intervals.release(owner, index, woken);
@@ -404,13 +404,13 @@ impl IntervalTable {
     }
 
     /// Forgets an index that is gone, as soon as no interval or waiter is left in it.
-    pub(super) fn forget(&self, index: IndexId) {
+    pub(in super::super) fn forget(&self, index: IndexId) {
         self.lock(Self::partition_of(index)).forget(index);
     }
 
     /// For how many intervals there is room that are not in use.
     #[cfg(test)]
-    pub(super) fn spare_room(&self) -> usize {
+    pub(in super::super) fn spare_room(&self) -> usize {
         let room_in = |intervals: &Intervals| {
             let lists = intervals.indexes.values().map(|of_index| &of_index.intervals);
             intervals.spare.len() + lists.map(|list| list.capacity() - list.len()).sum::<usize>()
@@ -420,7 +420,7 @@ impl IntervalTable {
 
     /// How many indexes have something kept for them.
     #[cfg(test)]
-    pub(super) fn indexes(&self) -> usize {
+    pub(in super::super) fn indexes(&self) -> usize {
         (0..PARTITIONS).map(|partition| self.lock(partition).indexes.len()).sum()
     }
 }

@@ -3,12 +3,12 @@
 use std::ops::Bound;
 use std::time::Instant;
 
-use super::LockManager;
+use super::super::manager::LockManager;
+use super::super::manager::Woke;
+use super::super::name::LockTarget;
+use super::super::slot::{Owner, WaitRecord, WaitsFor};
+use super::super::wait::{LockError, LockPolicy, Wait};
 use super::interval::{Admission, INDEXES_IN_DETAIL, INTERVALS_PER_OWNER_MAX, IntervalTable};
-use super::manager::Woke;
-use super::name::LockTarget;
-use super::slot::{Owner, WaitRecord, WaitsFor};
-use super::wait::{LockError, LockPolicy, Wait};
 use crate::ids::IndexId;
 
 impl LockManager {

@@ -17,10 +17,12 @@
 //! A key that is absent has no word: its lock is central, by name. An inserter therefore holds both, the name and,
 //! before the entry is published, the new slot.
 
+pub(super) mod index;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32 as PlainU32, AtomicU64 as PlainU64, Ordering};
 
-use super::head::{Head, Heads};
+use super::central::head::{Head, Heads};
 use super::manager::{LockManager, Woken};
 use super::mode::{Acquired, LockMode, RecordMode};
 use super::name::{HeadName, LockTarget};

@@ -1,0 +1,45 @@
+//! Keys and rows are locked here, whichever form locks have. Tables: [`LockManager::table`]; ranges: [`LockManager::interval`], or, where
+//! keys are kept at executors, [`LockManager::local`].
+
+use super::local::SpanRef;
+use super::manager::LockManager;
+use super::mode::{Acquired, RecordMode};
+use super::slot::Owner;
+use super::sync::AtomicU64;
+use super::wait::{LockError, Wait};
+use crate::ids::IndexId;
+
+impl LockManager {
+    /// Locks a key of an index, whether there is a row of it or not: at the executors that it belongs to, or by its name.
+    #[inline]
+    pub fn key(
+        &self,
+        owner: &mut Owner,
+        index: IndexId,
+        key: &[u8],
+        mode: RecordMode,
+        wait: &Wait<'_>,
+    ) -> Result<Acquired, LockError> {
+        match self.keeps_keys_at_executors() {
+            true => self.local(owner, index, SpanRef::point(key), mode, wait),
+            false => self.record(owner, self.name(index, key), key, mode, wait),
+        }
+    }
+
+    /// Locks a row that is there: in its word, `at` being that and the row's number, or, where its store has none, by the name of `key`.
+    /// The caller then checks that it still is the row of `key` (L8).
+    #[inline]
+    pub fn row(
+        &self,
+        owner: &mut Owner,
+        at: Option<(&AtomicU64, u64)>,
+        (index, key): (IndexId, &[u8]),
+        mode: RecordMode,
+        wait: &Wait<'_>,
+    ) -> Result<Acquired, LockError> {
+        match at {
+            Some((word, number)) => self.record_thin(owner, word, number, index, key, mode, wait),
+            None => self.record(owner, self.name(index, key), key, mode, wait),
+        }
+    }
+}

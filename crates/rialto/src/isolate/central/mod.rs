@@ -1,0 +1,182 @@
+//! The central form: every lock is a head, which has its holders and its queue. The other forms keep here what they cannot keep in place:
+//! conflicts, absent keys, intervals.
+
+pub(super) mod head;
+pub(super) mod interval;
+mod interval_locks;
+
+use std::time::Instant;
+
+use self::head::{Answer, Heads, RequestKind};
+use super::manager::{LockManager, Woke, Woken};
+use super::mode::{Acquired, LockMode, RecordMode};
+use super::name::{HeadName, LockName, LockTarget};
+use super::slot::{HeldRecord, Owner, WaitRecord, WaitsFor};
+use super::sync::{self, MutexGuard};
+use super::wait::{LockError, LockPolicy, Wait};
+use crate::rarely::rarely;
+
+impl LockManager {
+    /// Locks a record's name, or strengthens the lock that the owner has on it. `key` is the key whose hash the name
+    /// holds; it is looked at only if the request has to wait, for the view of waits.
+    #[inline]
+    pub fn record(
+        &self,
+        owner: &mut Owner,
+        name: LockName,
+        key: &[u8],
+        mode: RecordMode,
+        wait: &Wait<'_>,
+    ) -> Result<Acquired, LockError> {
+        let head_name = HeadName::record(name);
+        let target = || LockTarget::Record { index: name.index, key: key.to_vec() };
+        let (acquired, head) = self.acquire(owner, head_name, mode.into(), wait, target)?;
+        if acquired == Acquired::New {
+            if rarely(owner.body.records.len() >= self.options.locks_max) {
+                self.release(owner.body.id, head_name, head);
+                return Err(self.too_many());
+            }
+            owner.body.records.push(HeldRecord { name: head_name, head });
+        }
+        if acquired != Acquired::Held {
+            self.slot(owner).counters.row.add(1);
+        }
+        Ok(acquired)
+    }
+
+    /// Asks the head of `name` for `mode`.
+    #[inline]
+    pub(super) fn acquire(
+        &self,
+        owner: &mut Owner,
+        name: HeadName,
+        mode: LockMode,
+        wait: &Wait<'_>,
+        target: impl FnOnce() -> LockTarget,
+    ) -> Result<(Acquired, u32), LockError> {
+        let id = owner.body.id;
+        self.acquire_by(owner, name, wait, target, |heads| {
+            let at = heads.find_or_insert(name);
+            (at, heads.at(at).ask(id, mode))
+        })
+    }
+
+    /// The grant path: one latch, under which `ask` is called, no wait. If the answer is to wait, the slow path asks
+    /// once more.
+    #[inline]
+    pub(super) fn acquire_by(
+        &self,
+        owner: &mut Owner,
+        name: HeadName,
+        wait: &Wait<'_>,
+        target: impl FnOnce() -> LockTarget,
+        ask: impl Fn(&mut Heads) -> (u32, Answer),
+    ) -> Result<(Acquired, u32), LockError> {
+        {
+            let mut heads = self.partitions[Self::partition_of(name)].lock();
+            match ask(&mut heads) {
+                (at, Answer::New) => return Ok((Acquired::New, at)),
+                (at, Answer::Held) => return Ok((Acquired::Held, at)),
+                (at, Answer::Upgraded) => return Ok((Acquired::Upgraded, at)),
+                (_, Answer::Wait(_)) => {}
+            }
+        }
+        if wait.policy == LockPolicy::Refuse {
+            self.slot(owner).counters.refused.add(1);
+            return Err(LockError::WouldWait);
+        }
+        self.acquire_slowly(owner, name, wait, target(), ask)
+    }
+
+    #[cold]
+    fn acquire_slowly(
+        &self,
+        owner: &mut Owner,
+        name: HeadName,
+        wait: &Wait<'_>,
+        target: LockTarget,
+        ask: impl Fn(&mut Heads) -> (u32, Answer),
+    ) -> Result<(Acquired, u32), LockError> {
+        let slot = self.slot(owner);
+        let since = Instant::now();
+        wait.since();
+        self.begin_wait(owner, WaitRecord { waits_for: WaitsFor::Head(name), target, since });
+        let queued = {
+            let mut heads = self.partitions[Self::partition_of(name)].lock();
+            match ask(&mut heads) {
+                (at, Answer::New) => Ok((Acquired::New, at)),
+                (at, Answer::Held) => Ok((Acquired::Held, at)),
+                (at, Answer::Upgraded) => Ok((Acquired::Upgraded, at)),
+                (at, Answer::Wait(request)) => {
+                    heads.at(at).enqueue(request);
+                    Err((at, request.kind))
+                }
+            }
+        };
+        let (at, kind) = match queued {
+            Ok(granted) => {
+                slot.end_wait();
+                return Ok(granted);
+            }
+            Err(queued) => queued,
+        };
+        let granted = match kind {
+            RequestKind::New => Acquired::New,
+            RequestKind::Upgrade => Acquired::Upgraded,
+        };
+        let outcome = match self.sleep(owner.body.id, wait) {
+            Woke::Granted => Ok((granted, at)),
+            Woke::Not(error) if self.withdraw(owner.body.id, name, at) => Err(error),
+            // Granted between the decision to leave and the latch: a granted lock is held, so take it.
+            Woke::Not(_) => Ok((granted, at)),
+        };
+        self.account_wait(slot, since, outcome.as_ref().err());
+        outcome
+    }
+
+    /// Withdraws a waiting request and grants those that it stood before; false: it has been granted. The head stays:
+    /// whoever kept the request waiting still holds it (L1).
+    fn withdraw(&self, owner: u16, name: HeadName, at: u32) -> bool {
+        let mut woken = Woken::new();
+        {
+            let mut heads = self.partitions[Self::partition_of(name)].lock();
+            let head = heads.at(at);
+            if !head.withdraw(owner) {
+                return false;
+            }
+            head.grant_waiting(|granted| self.mark_granted(granted, &mut woken));
+            debug_assert!(!head.is_idle(), "L1: a request waited for nobody");
+        }
+        self.wake(&woken);
+        true
+    }
+
+    /// Gives one record lock back before the end: for weaker isolation levels, and where a failed operation wants to
+    /// leave no trace. Does nothing if it is not held.
+    pub fn release_early(&self, owner: &mut Owner, name: LockName) {
+        let name = HeadName::record(name);
+        if let Some(at) = owner.body.records.iter().rposition(|held| held.name == name) {
+            let held = owner.body.records.remove(at);
+            self.release(owner.body.id, held.name, held.head);
+        }
+    }
+
+    #[inline]
+    pub(super) fn release(&self, id: u16, name: HeadName, at: u32) {
+        let mut heads = self.partitions[Self::partition_of(name)].lock();
+        if !heads.release_sole(at, id) {
+            self.release_among_others(heads, id, name, at);
+        }
+    }
+
+    fn release_among_others(&self, mut heads: MutexGuard<'_, Heads>, id: u16, name: HeadName, at: u32) {
+        let mut woken = Woken::new();
+        let head = heads.at(at);
+        let held = head.release(id);
+        debug_assert!(held, "owner {id} releases a lock that it does not hold: {name:?}");
+        head.grant_waiting(|granted| self.mark_granted(granted, &mut woken));
+        heads.retire_if_idle(at);
+        drop(heads);
+        self.wake(&woken);
+    }
+}
