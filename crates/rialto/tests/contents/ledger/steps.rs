@@ -256,6 +256,7 @@ fn a_kept_run_is_judged_again() {
     let mut run = Run::new(1);
     let told = run.told(false);
     let options = run.options(&run.disk.clone());
+    println!("{}", describe(&options));
     let db = Database::open_on(run.disk.clone(), options.clone()).unwrap();
     run.work_on(&db, &options, &told, 5);
     drop(db);
