@@ -2,7 +2,7 @@
 //!
 //! In the central form the key's name is locked, then its row is looked for: what is found is locked. In the thin form
 //! the row is looked for first and locked in its own word, then the index is asked whether it still leads there
-//! (`lock::thin`, L8); only a key that leads nowhere is locked by name.
+//! (`isolate/thin.rs`, L8); only a key that leads nowhere is locked by name.
 
 use std::ops::{Bound, ControlFlow};
 use std::sync::atomic::{AtomicU64, Ordering};
