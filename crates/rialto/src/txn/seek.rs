@@ -412,6 +412,7 @@ impl Context {
                     core.locks.record_thin(owner, word, record.number(), index, key, mode, wait)
                 }
                 None => {
+                    debug_assert_eq!(which, WhichIndex::Primary, "a row's name is that of its primary key");
                     let key = entry.unwrap_or(key);
                     core.locks.record(owner, core.locks.name(index, key), key, mode, wait)
                 }
