@@ -33,7 +33,9 @@ pub(crate) struct IndexEntries {
 
 impl Drop for IndexEntries {
     fn drop(&mut self) {
-        self.runs.clear();
+        // Their memory first.
+        self.runs = Vec::new();
+        self.run = SortRun::default();
         self.budget.give(self.drawn);
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! In the central form the key's name is locked, then its row is looked for: what is found is locked. In the thin form
 //! the row is looked for first and locked in its own word, then the index is asked whether it still leads there
-//! (`lock::thin`, L8); only a key that leads nowhere is locked by name.
+//! (`isolate/thin.rs`, L8); only a key that leads nowhere is locked by name.
 
 use std::ops::{Bound, ControlFlow};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -390,6 +390,10 @@ impl Context {
             since,
             |core, owner, tables, key, wait| {
                 let at = tables.at(slot).store.lock_word(record).map(|word| (word, record.number()));
+                debug_assert!(
+                    at.is_some() || which == WhichIndex::Primary,
+                    "a row's name is that of its primary key"
+                );
                 core.locks.row(owner, at, (index, entry.unwrap_or(key)), mode, wait)
             },
             |_, key| LockTarget::Record { index, key: entry.unwrap_or(key).to_vec() },

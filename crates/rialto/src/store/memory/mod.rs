@@ -5,7 +5,9 @@
 //! - [`snapshots`]: segments as they were at a cut, for a sweep that wants one moment's.
 //! - [`heap`]: which slots of which segments a table uses, and where its next record goes.
 //! - [`index`]: ordered indexes, key to [`RecordRef`]; never logged.
-//! - `image`: a segment's image in a file; `load_file`: the images of what a bulk load has made;
+//! - `table`: one table's records and indexes, behind `TableStore`;
+//! - `image`: a segment's image in a file; `load_file`: the images of what a bulk load has made; `loaded_rows`: which rows of a load a
+//!   rollback to a savepoint takes back.
 //!
 //! Kept here: **I1** (a slot holds committed bytes or says that it holds none: *absent*), **I10** (slots are allocated
 //! when an operation runs, so that applying a commit allocates nothing). Every word of a segment is an atomic: readers,
