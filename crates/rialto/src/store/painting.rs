@@ -41,7 +41,7 @@ pub enum Paint {
 
 /// The state of a black/white sweep that is not in the segments.
 pub struct Painting {
-    /// The number of the sweep that goes on, or of the last one.
+    /// The number of the sweep that goes on; 0 if none does.
     sweep: AtomicU32,
     by_transaction: AtomicBool,
     /// The first place that a black transaction may have; [`Lsn::MAX`] while nothing is black.
@@ -116,12 +116,15 @@ impl Painting {
         let mut asked = self.asked.lock();
         *asked = Asked::default();
         self.pressed.store(false, Ordering::SeqCst);
+        self.sweep.store(0, Ordering::Release);
         self.changed.notify_all();
     }
 
-    /// The number of the sweep.
-    pub fn sweep(&self) -> u32 {
-        self.sweep.load(Ordering::Acquire)
+    /// The number of the sweep that goes on, of which the caller holds a white segment; none if it is over. Invariant: **what a commit
+    /// holds white is of this sweep.** A segment may be white for another sweep, one at a cut, which whitens segments after this one has
+    /// ended; the commit may have met the gate before.
+    pub fn sweep(&self) -> Option<u32> {
+        Some(self.sweep.load(Ordering::Acquire)).filter(|sweep| *sweep > 0)
     }
 
     /// What has to be of one colour in it.

@@ -5,13 +5,14 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use super::consistent::{Found, backup_alone};
 use super::hooked::{About, HookedDisk};
 use super::*;
+use crate::backup::BackupKind;
 use crate::engine::run::run_once;
 use crate::io::MemoryDisk;
 use crate::store::Paint;
 use crate::store::memory::SEGMENT_BYTES;
-use crate::txn::colour::IGNORES_READS;
+use crate::txn::colour::{BEFORE_SETTLING, IGNORES_READS};
 use crate::txn::runs::{Run, Runs};
-use crate::{COLOUR_RETRIES_MAX, Engine, Error};
+use crate::{COLOUR_RETRIES_MAX, Engine, Error, Logging};
 
 /// A sweep that stops before it writes the segment of one row, with a paint that the test knows: rows before that one are
 /// black, that one too, rows behind it are white.
@@ -199,6 +200,43 @@ fn the_sweep_waits_for_those_who_are_white() {
         });
     });
     assert_eq!(found[&WHITE].0, 1, "who came when it was called is black");
+}
+
+/// A commit meets a black/white sweep at the gate, and settles its side when that sweep has ended and a backup has made all segments white
+/// for its own cut. So no copy of a sweep has the commit, and redo must not leave it out.
+#[test]
+fn a_commit_that_is_white_for_a_later_backup_is_redone() {
+    for options in engines() {
+        let options = Options { logging: Logging::Transaction, ..options };
+        let (held, _) = Held::sweep(tcbw(), options, |held| {
+            let (db, table) = (&held.db, &held.table);
+            let (is_there, may_go_on) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+            std::thread::scope(|scope| {
+                let commit = scope.spawn(|| {
+                    let (is_there, may_go_on) = (is_there.clone(), may_go_on.clone());
+                    BEFORE_SETTLING.set(Some(Box::new(move || {
+                        is_there.store(true, Ordering::SeqCst);
+                        until("the commit may settle", || may_go_on.load(Ordering::SeqCst));
+                    })));
+                    assert_eq!(held.write(&[WHITE], 2), 1);
+                });
+                until("the commit is behind the gate", || is_there.load(Ordering::SeqCst));
+                held.go_on();
+                let (segments, id) = (&db.core().storage.memory.segments, record_of(table, WHITE).segment());
+                until("the sweep is over", || !segments.is_painted());
+                let backup = scope.spawn(|| db.backup_to(&mut Vec::new(), BackupKind::Full).unwrap());
+                until("the backup has made all white", || segments.is_white(id));
+                may_go_on.store(true, Ordering::SeqCst);
+                commit.join().unwrap();
+                backup.join().unwrap();
+            });
+        });
+        let all = rows(&held.db);
+        assert_eq!(n_of(&all, WHITE), 2);
+        held.db.close().unwrap();
+        let db = Database::open_on(held.memory, super::options()).unwrap();
+        assert_eq!(rows(&db), all, "with its log");
+    }
 }
 
 /// However often a transaction is mixed: after so many runs it waits for the sweep with what it has.

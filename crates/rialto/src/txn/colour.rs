@@ -11,6 +11,8 @@ use crate::store::{Consistency, RowLocation, SegmentId};
 thread_local! {
     /// A bug for this thread's commits: what they have read has no colour.
     pub(crate) static IGNORES_READS: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
+    /// What happens when this thread's next commit has met a black/white sweep at the gate, and has settled nothing yet.
+    pub(crate) static BEFORE_SETTLING: std::cell::Cell<Option<Box<dyn FnOnce()>>> = const { std::cell::Cell::new(None) };
 }
 
 fn ignores_reads() -> bool {
@@ -25,6 +27,8 @@ impl Context {
     /// afterwards.
     #[cold]
     pub fn settle_colour(&mut self) -> Settled {
+        #[cfg(test)]
+        BEFORE_SETTLING.take().into_iter().for_each(|happens| happens());
         debug_assert!(self.colours.held.is_empty() && self.colours.held_by.is_none());
         let settled = match self.core.storage.painting().consistency() {
             Consistency::Action => self.settle_actions(),
@@ -45,7 +49,7 @@ impl Context {
         colours.let_go(&core.storage);
     }
 
-    /// The sweep that holds all that the transaction writes, its place being behind the redo start of that sweep's
+    /// The sweep whose copy will have all that the transaction writes, its place being behind the redo start of that sweep's
     /// checkpoint.
     pub fn held_by(&self) -> Option<u32> {
         self.colours.held_by
@@ -89,7 +93,7 @@ impl Context {
                 let Colours { absent_in, absent_anywhere, .. } = &self.colours;
                 painting.leave_absences(absent_in, *absent_anywhere || !knows_all);
             } else {
-                self.colours.held_by = Some(painting.sweep());
+                self.colours.held_by = painting.sweep();
             }
         }
         settled
