@@ -42,7 +42,7 @@ impl From<RowLocation> for RecordRef {
     }
 }
 
-/// What the locks say of slots whose locations name them (`isolate/thin.rs`, L8).
+/// What the locks say of slots whose locations name them (`isolate/thin/mod.rs`, L8).
 pub trait Claims {
     /// Takes a slot that is about to be used, before it can be found; `word` is its lock word. False: others still lock it, or seek it,
     /// as the row that it was; the slot stays free.

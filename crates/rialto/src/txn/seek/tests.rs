@@ -1,4 +1,4 @@
-//! A record between the probe that led to it and its lock (L8 in `isolate/thin.rs`).
+//! A record between the probe that led to it and its lock (L8 in `isolate/thin/mod.rs`).
 
 use super::*;
 use crate::io::MemoryDisk;
