@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use super::consistent::{Found, backup_alone};
 use super::hooked::{About, HookedDisk};
 use super::*;
+use crate::commit::Gate;
 use crate::engine::run::run_once;
 use crate::io::MemoryDisk;
 use crate::store::Paint;
@@ -122,6 +123,39 @@ fn the_commit_of_a_handle_that_straddles_the_sweep_waits_for_it() {
         let all = rows(&held.db);
         assert_eq!((n_of(&all, BLACK), n_of(&all, WHITE)), (4, 4));
     }
+}
+
+/// A lock's time-out is that of each wait at a closed gate, and not of the wait for a sweep between two of these. A commit that met a closed gate
+/// before the sweep, and meets one behind it, would else fail at once there.
+#[test]
+fn a_wait_for_a_sweep_counts_for_no_time_out_of_a_closed_gate() {
+    const LIMIT: Duration = Duration::from_secs(1);
+    Held::sweep(tcbw(), options(), |held| {
+        let (db, table) = (&held.db, &held.table);
+        let gate = &db.core().commits.in_flight;
+        let commits = AtomicBool::new(false);
+        gate.close_gate();
+        std::thread::scope(|scope| {
+            let handle = scope.spawn(|| {
+                let options = TxOptions { lock_timeout: Some(LIMIT), ..level_1() };
+                let mut handle = db.begin_with(&options).unwrap();
+                set_n(&mut handle, table, BLACK, 4).unwrap();
+                set_n(&mut handle, table, WHITE, 4).unwrap();
+                commits.store(true, Ordering::SeqCst);
+                handle.commit()
+            });
+            until("the handle commits", || commits.load(Ordering::SeqCst));
+            std::thread::sleep(LIMIT / 20);
+            gate.open_gate(Gate::Colours);
+            until("the sweep is asked for the white segment", || db.core().storage.painting().is_pressed());
+            std::thread::sleep(LIMIT + LIMIT / 10);
+            gate.close_gate();
+            std::thread::sleep(LIMIT / 20);
+            gate.open_gate(Gate::Colours);
+            held.go_on();
+            assert_eq!(handle.join().unwrap(), Ok(()));
+        });
+    });
 }
 
 pub(super) fn tcbw() -> Checkpointing {
