@@ -156,6 +156,8 @@ fn the_commit_of_a_handle_of_which_not_all_is_known_outlasts_the_sweep() {
 #[test]
 fn a_handle_that_waits_for_the_sweep_can_be_cancelled_and_has_its_time_limit() {
     for options in engines() {
+        // So all of these have one context.
+        let options = Options { transactions_max: 1, ..options };
         let (_, found) = Held::sweep(tcbw(), options, |held| {
             let (db, table) = (&held.db, &held.table);
             let painting = db.core().storage.painting();
