@@ -77,7 +77,7 @@ sqlstates! {
     NoSuchPortal = "34000", "invalid_cursor_name";
     /// No savepoint of this name.
     NoSuchSavepoint = "3B001", "invalid_savepoint_specification";
-    /// The transaction touched both colours of a black/white checkpoint.
+    /// A table is not as it was when the plan was made. The session plans again, and no client is told.
     SerializationFailure = "40001", "serialization_failure";
     /// Chosen as a deadlock's victim.
     Deadlock = "40P01", "deadlock_detected";

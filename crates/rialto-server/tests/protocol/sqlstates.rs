@@ -3,11 +3,11 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::common::*;
 use rialto::io::{FaultKind, FaultyDisk};
-use rialto::{Checkpointing, Options};
+use rialto::{Checkpointing, Metrics, Options};
 use rialto_sql::SqlState;
 
 #[test]
@@ -143,8 +143,8 @@ fn a_name_of_a_portal_that_is_taken_is_42p03_until_the_portal_is_closed() {
     client.run("rollback");
 }
 
-/// A black/white checkpoint goes slowly through memory, again and again, and transactions change the first row and the last: most of them
-/// straddle it. The session cannot run a block of statements again, so the commit waits for the checkpoint.
+/// A black/white checkpoint goes slowly through memory, again and again, and transactions change the first row and the last: those that come
+/// first in a sweep straddle it. The session cannot run a block of statements again, so the commit waits for the checkpoint.
 #[test]
 fn a_transaction_that_straddles_a_checkpoint_commits() {
     let options = Options {
@@ -158,8 +158,24 @@ fn a_transaction_that_straddles_a_checkpoint_commits() {
     client.run("create table t (a int primary key, b int not null, c text)");
     let long = "x".repeat(4_000);
     client.run(&format!("insert into t select n, 0, '{long}' from generate_series(1, 300) n"));
-    let commits = 30;
-    for _ in 0..commits {
+    let until = Instant::now() + PATIENCE;
+    let waited = |metrics: &Metrics| {
+        metrics.procedures.iter().map(|procedure| procedure.latch_wait.count()).sum::<u64>()
+    };
+    let sweeps = |metrics: &Metrics| metrics.checkpoints.completed;
+    let before = server.database.metrics();
+    let mut commits = 0;
+    // A commit straddles a sweep once, since the sweep then copies at once what it waits for. It waits as for a latch.
+    loop {
+        let metrics = server.database.metrics();
+        if sweeps(&metrics) >= sweeps(&before) + 3 && waited(&metrics) >= waited(&before) + 3 {
+            break;
+        }
+        assert!(
+            Instant::now() < until,
+            "{commits} transactions committed, and too few waited for a checkpoint"
+        );
+        commits += 1;
         client.run("begin");
         client.run("update t set b = b + 1 where a = 1");
         client.run("update t set b = b + 1 where a = 300");

@@ -6,13 +6,14 @@ use super::consistent::{Found, backup_alone};
 use super::hooked::{About, HookedDisk};
 use super::*;
 use crate::backup::BackupKind;
+use crate::commit::Gate;
 use crate::engine::run::run_once;
 use crate::io::MemoryDisk;
 use crate::store::Paint;
 use crate::store::memory::SEGMENT_BYTES;
 use crate::txn::colour::{BEFORE_SETTLING, IGNORES_READS};
 use crate::txn::runs::{Run, Runs};
-use crate::{COLOUR_RETRIES_MAX, Engine, Error, Logging};
+use crate::{Action, COLOUR_RETRIES_MAX, Engine, Error, Executors, Logging, Procedure};
 
 /// A sweep that stops before it writes the segment of one row, with a paint that the test knows: rows before that one are
 /// black, that one too, rows behind it are white.
@@ -122,6 +123,136 @@ fn the_commit_of_a_handle_that_straddles_the_sweep_waits_for_it() {
         assert_eq!((found[&BLACK].0, found[&WHITE].0), (1, 1), "it is black in the end");
         let all = rows(&held.db);
         assert_eq!((n_of(&all, BLACK), n_of(&all, WHITE)), (4, 4));
+    }
+}
+
+/// A handle that began before reads were noted, on an engine that keeps no locks in records: no segment of it is known, so it is on both sides
+/// as long as the sweep lasts. Its commit outlasts the sweep, even if all that it has touched is copied.
+#[test]
+fn the_commit_of_a_handle_of_which_not_all_is_known_outlasts_the_sweep() {
+    for engine in [Engine::central(), Engine::data_oriented()] {
+        let (held, found) = Held::sweep(tcbw(), Options { engine, ..options() }, |held| {
+            let (db, table) = (&held.db, &held.table);
+            let painting = db.core().storage.painting();
+            painting.note_reads(false);
+            let mut handle = db.begin().unwrap();
+            painting.note_reads(true);
+            set_n(&mut handle, table, BLACK, 4).unwrap();
+            std::thread::scope(|scope| {
+                let commit = scope.spawn(|| handle.commit());
+                until("the sweep is to hurry", || painting.is_pressed());
+                assert_eq!((held.write(&[ALSO_BLACK], 3), held.write(&[WHITE], 3)), (1, 1), "others go on");
+                assert!(!commit.is_finished(), "{engine}: it waits, with its locks");
+                held.go_on();
+                assert_eq!(commit.join().unwrap(), Ok(()), "{engine}");
+            });
+            assert_eq!(held.restarts(), 0);
+        });
+        assert_eq!((found[&BLACK].0, found[&ALSO_BLACK].0, found[&WHITE].0), (1, 1, 3), "{engine}");
+        assert_eq!(n_of(&rows(&held.db), BLACK), 4, "{engine}");
+    }
+}
+
+/// What ends other waits of a commit ends this one, and the transaction leaves nothing behind: not its locks, nor its side of the sweep.
+#[test]
+fn a_handle_that_waits_for_the_sweep_can_be_cancelled_and_has_its_time_limit() {
+    for options in engines() {
+        // So all of these have one context.
+        let options = Options { transactions_max: 1, ..options };
+        let (_, found) = Held::sweep(tcbw(), options, |held| {
+            let (db, table) = (&held.db, &held.table);
+            let painting = db.core().storage.painting();
+            let limit = Duration::from_millis(50);
+            for timeout in [None, Some(limit)] {
+                let mut handle = db.begin_with(&TxOptions { timeout, ..level_1() }).unwrap();
+                set_n(&mut handle, table, BLACK, 4).unwrap();
+                set_n(&mut handle, table, WHITE, 4).unwrap();
+                let canceller = handle.canceller();
+                let ended = std::thread::scope(|scope| {
+                    let commit = scope.spawn(|| handle.commit());
+                    if timeout.is_none() {
+                        until("the sweep is asked for the white segment", || painting.is_pressed());
+                        canceller.cancel();
+                    }
+                    commit.join().unwrap()
+                });
+                let expected =
+                    if timeout.is_none() { Error::Cancelled } else { Error::Timeout { limit_ms: 50 } };
+                assert_eq!(ended, Err(expected));
+                // Each is of one side, and meets no lock.
+                assert_eq!((held.write(&[BLACK], 2), held.write(&[WHITE], 2)), (1, 1));
+            }
+            // The context of a handle that would have waited is a closure's, which does not.
+            assert!(straddles(db, |tx| {
+                set_n(tx, table, BLACK, 5)?;
+                set_n(tx, table, WHITE, 5)
+            }));
+        });
+        assert_eq!((found[&BLACK].0, found[&WHITE].0), (1, 2));
+    }
+}
+
+/// A lock's time-out is that of each wait at a closed gate, and not of the wait for a sweep between two of these. A commit that met a closed gate
+/// before the sweep, and meets one behind it, would else fail at once there.
+#[test]
+fn a_wait_for_a_sweep_counts_for_no_time_out_of_a_closed_gate() {
+    const LIMIT: Duration = Duration::from_secs(1);
+    Held::sweep(tcbw(), options(), |held| {
+        let (db, table) = (&held.db, &held.table);
+        let gate = &db.core().commits.in_flight;
+        let commits = AtomicBool::new(false);
+        gate.close_gate();
+        std::thread::scope(|scope| {
+            let handle = scope.spawn(|| {
+                let options = TxOptions { lock_timeout: Some(LIMIT), ..level_1() };
+                let mut handle = db.begin_with(&options).unwrap();
+                set_n(&mut handle, table, BLACK, 4).unwrap();
+                set_n(&mut handle, table, WHITE, 4).unwrap();
+                commits.store(true, Ordering::SeqCst);
+                handle.commit()
+            });
+            until("the handle commits", || commits.load(Ordering::SeqCst));
+            std::thread::sleep(LIMIT / 20);
+            gate.open_gate(Gate::Colours);
+            until("the sweep is asked for the white segment", || db.core().storage.painting().is_pressed());
+            std::thread::sleep(LIMIT + LIMIT / 10);
+            gate.close_gate();
+            std::thread::sleep(LIMIT / 20);
+            gate.open_gate(Gate::Colours);
+            held.go_on();
+            assert_eq!(handle.join().unwrap(), Ok(()));
+        });
+    });
+}
+
+/// A handle in the body of a call, which has executors meanwhile: the sweep needs none of these.
+#[test]
+fn a_handle_in_the_body_of_a_call_waits_for_the_sweep() {
+    for threads in [0, 2] {
+        let options = Options { engine: Executors::of(4, threads).into(), ..options() };
+        let (held, found) = Held::sweep(tcbw(), options, |held| {
+            let db = held.db.clone();
+            let (within, table) = (db.clone(), held.table.clone());
+            let action = Action::exclusive("t", move |tx, _, _| {
+                let mut handle = within.begin()?;
+                set_n(&mut handle, &table, BLACK, 4)?;
+                set_n(&mut handle, &table, WHITE, 4)?;
+                handle.commit()?;
+                set_n(tx, &table, ALSO_WHITE, 4)
+            });
+            db.register(Procedure::new("p", [ColumnType::Int4], action.by_argument(0))).unwrap();
+            std::thread::scope(|scope| {
+                let call = scope.spawn(|| db.call("p", &[Value::Int4(ALSO_WHITE)]));
+                let painting = db.core().storage.painting();
+                until("the sweep is asked for the white segment", || painting.is_pressed());
+                assert!(!call.is_finished(), "the handle waits, with its locks");
+                held.go_on();
+                assert_eq!(call.join().unwrap(), Ok(vec![]), "{threads} threads");
+            });
+        });
+        assert_eq!((found[&BLACK].0, found[&WHITE].0), (1, 1), "{threads} threads");
+        let all = rows(&held.db);
+        assert_eq!((n_of(&all, BLACK), n_of(&all, WHITE), n_of(&all, ALSO_WHITE)), (4, 4, 4));
     }
 }
 

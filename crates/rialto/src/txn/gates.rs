@@ -92,6 +92,7 @@ impl Context {
     #[cold]
     fn enter_flight_slowly(&mut self, mut gate: Gate) -> Result<bool, NoPlace> {
         self.core.locks.leave_stint(&mut self.owner);
+        // Of each wait at a closed gate: that for a sweep in between has no time-out.
         let mut since = None;
         loop {
             match gate {
@@ -106,6 +107,7 @@ impl Context {
                     self.wait_at_gate(|context| {
                         context.core.storage.wait_for_copies(GATE_LOOK_EVERY);
                     })?;
+                    since = None;
                 }
                 Gate::Colours => {
                     let settled = self.settle_colour();
@@ -119,6 +121,7 @@ impl Context {
                     }
                     self.check_may_wait_for_sweep()?;
                     self.wait_at_gate(|context| context.core.storage.painting().wait(COLOUR_LOOK_EVERY))?;
+                    since = None;
                 }
                 Gate::Closed => {
                     self.wait_for_others(&mut since, |context| {
