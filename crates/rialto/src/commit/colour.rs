@@ -12,7 +12,7 @@
 //! - *it removed a row, and a later one reads that there is none*: the index's removal `Lsn` there is then of a place at
 //!   which transactions may have been black already, and the reader is not white. So it is with what DDL made or removed;
 //! - *it read that there is no row, and a later one inserts it*: when it was settled it left the index's name
-//!   ([`Painting::leave_absences`](crate::store::Painting)), and who puts an entry in there is not white.
+//!   ([`Painting::leave_absences`](crate::store::Painting)), and a transaction that puts an entry in there is not white.
 //!
 //! - *it looked into a table, and a later one changes what the table is*: DDL is never white.
 //!

@@ -49,7 +49,7 @@ pub(crate) struct Runs {
     retries: Retries,
     /// That of the run that has begun last.
     stage: Option<Stage>,
-    /// How many runs only asked for locks, and stepped aside; after how many of these nobody called it.
+    /// How many runs only asked for locks, and stepped aside; and how many of these rested to the end, without a call that woke them.
     asides: u32,
     in_vain: u32,
     /// Since when it is aside, if it is, and how long its rests took that count for the time-out of the wait in line behind them.

@@ -135,7 +135,7 @@ impl LockManager {
     }
 
     /// Withdraws a waiting request and grants those that it stood before; false: it has been granted. The head stays:
-    /// whoever kept the request waiting still holds it (L1).
+    /// the lock that the request waited for is still held (L1).
     fn withdraw(&self, owner: u16, name: HeadName, at: u32) -> bool {
         let mut woken = Woken::new();
         {
@@ -145,7 +145,7 @@ impl LockManager {
                 return false;
             }
             head.grant_waiting(|granted| self.mark_granted(granted, &mut woken));
-            debug_assert!(!head.is_idle(), "L1: a request waited for nobody");
+            debug_assert!(!head.is_idle(), "L1: a request waited without a holder");
         }
         self.wake(&woken);
         true
