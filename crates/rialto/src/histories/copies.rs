@@ -262,6 +262,69 @@ fn what_a_consistent_copy_holds_is_a_state_of_the_history() {
     );
 }
 
+/// Two threads' transactions, a black/white sweep, and a backup that begins as soon as the sweep ends, whose cut makes segments white again:
+/// what was there at the end, and what a recovery from the sweep's copy and the log finds.
+fn before_and_after(seed: u64) -> (State, State) {
+    crate::canary::have_pauses();
+    let mut random = Random::new(seed);
+    let disk = MemoryDisk::new();
+    let engine = [Engine::thin(), Engine::central(), Engine::data_oriented()][random.below(3) as usize];
+    let options =
+        Options { durability: Durability::Memory, engine, logging: Logging::Transaction, ..options() };
+    let db = Database::open_on(disk.clone(), options).unwrap();
+    let (load, _) = Load::new(db.clone(), FILLER);
+    db.set_checkpoint(Checkpointing::TransactionBlackWhite).unwrap();
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let _stopped = Stop(&stop);
+        for _ in 0..2 {
+            let (load, stop, mut random) = (&load, &stop, random.fork());
+            scope.spawn(move || {
+                while !stop.load(Ordering::Relaxed) {
+                    load.one(&mut random);
+                }
+            });
+        }
+        let sweep = scope.spawn(|| db.checkpoint().unwrap());
+        let segments = &db.core().storage.memory.segments;
+        while !segments.is_painted() && !sweep.is_finished() {
+            std::thread::yield_now();
+        }
+        db.backup_on(MemoryDisk::new(), BackupKind::Full).unwrap();
+        sweep.join().unwrap();
+    });
+    let found = |db: &Database| {
+        let (table, mut rows) = (db.table("things").unwrap(), State::new());
+        db.transact(|tx| {
+            tx.scan(&table, &Scan::all(), |_, row| {
+                rows.extend([entry(&row)]);
+                Ok(ControlFlow::Continue(()))
+            })
+        })
+        .unwrap();
+        rows
+    };
+    let before = found(&db);
+    drop(load);
+    db.close().unwrap();
+    let db = Database::open_on(disk, crate::traps::options()).unwrap();
+    (before, found(&db))
+}
+
+/// The redo of a commit is left out only if the copy has it.
+#[test]
+fn what_commits_beside_the_end_of_a_sweep_is_there_after_a_recovery() {
+    let (base, end) = (seed(), Instant::now() + Random::test_time_from_environment());
+    let mut rounds = 0;
+    while rounds == 0 || Instant::now() < end {
+        let seed = base.wrapping_add(rounds);
+        rounds += 1;
+        let (before, after) = before_and_after(seed);
+        assert_eq!(after, before, "RIALTO_SEED={seed}");
+    }
+    println!("tally: recoveries from a sweep beside commits, {rounds} recoveries, RIALTO_SEED={base}");
+}
+
 /// What an action-consistent copy has of a row is what an action has left.
 #[test]
 fn what_an_action_consistent_copy_holds_are_rows_of_the_history() {

@@ -3,6 +3,7 @@
 use smallvec::SmallVec;
 
 use super::context::Context;
+use crate::canary;
 use crate::commit::colour::{Colours, Settled};
 use crate::row::WhichIndex;
 use crate::store::{Consistency, RowLocation, SegmentId};
@@ -29,6 +30,8 @@ impl Context {
     pub fn settle_colour(&mut self) -> Settled {
         #[cfg(test)]
         BEFORE_SETTLING.take().into_iter().for_each(|happens| happens());
+        // Other commits, and the end of the sweep, come in between.
+        canary::pause(4);
         debug_assert!(self.colours.held.is_empty() && self.colours.held_by.is_none());
         let settled = match self.core.storage.painting().consistency() {
             Consistency::Action => self.settle_actions(),
