@@ -135,6 +135,7 @@ pub fn slice(engine: &dyn Engine, offer: Offer) -> Result<Slice> {
             let cause = match ended {
                 Ended::Failed(error) => error.to_string(),
                 Ended::Refused(reason) => reason,
+                Ended::Interrupted => "interrupted".to_owned(),
             };
             return Err(failure.unwrap_or(PeerError::Usage(cause)));
         }
