@@ -234,7 +234,7 @@ mod tests {
             ),
             (vec![slow, release, commit], (Part::LockContention, Some(Inside::ReleaseContention))),
             (
-                vec![copy, ("release", "crates/rialto/src/isolate/head.rs"), release, commit],
+                vec![copy, ("release", "crates/rialto/src/isolate/central/head.rs"), release, commit],
                 (Part::LockManager, Some(Inside::Release)),
             ),
             (

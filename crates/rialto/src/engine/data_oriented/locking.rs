@@ -126,7 +126,7 @@ pub(super) fn names_of(actions: &[BoundAction<'_>]) -> impl Iterator<Item = u64>
     actions.iter().filter_map(BoundAction::on_table).filter(|it| it.is_span()).map(TableAction::name)
 }
 
-/// Has the executors of all the phase's identifiers in a stint, if they are free: then it needs no locks while it runs.
+/// Leases the executors of all the phase's identifiers, if they are free: then the phase needs no locks while it runs.
 #[inline]
 fn begin_stint(context: &mut Context, actions: &mut [BoundAction<'_>]) -> bool {
     // Many would keep many executors from others for long. A plain closure may wait for whatever it likes. Only
@@ -157,7 +157,7 @@ fn lock_identifiers(context: &mut Context, actions: &[BoundAction<'_>]) -> Resul
 fn in_order_of_locks<'a, 'b>(actions: &'b [BoundAction<'a>]) -> SmallVec<[&'b TableAction<'a>; 8]> {
     let identified = actions.iter().filter_map(BoundAction::on_table).filter(|it| it.is_span());
     let mut identified: SmallVec<[&TableAction<'_>; 8]> = identified.collect();
-    // The strongest first, of those with one identifier: nobody upgrades.
+    // The strongest first, of those with one identifier: so no lock is upgraded.
     identified.sort_by(|one, other| {
         let weak = |it: &TableAction<'_>| !it.wanted().is_exclusive();
         (one.index(), &one.key, weak(one)).cmp(&(other.index(), &other.key, weak(other)))

@@ -3,7 +3,7 @@
 //! - Local lock tables, one an executor, and the routing rules that say whose the keys of an index are, are in
 //!   [`isolate`](crate::isolate), its local form. An executor is a structure: the thread that has its table runs what there is to
 //!   do with it.
-//! - *In place* (`in_place`), the default: the thread that calls runs the call, in a stint at the executors that it needs.
+//! - *In place* (`in_place`), the default: the thread that calls runs the call, and leases the executors that it needs.
 //! - *Bound* (`threads`; [`Executors::threads`](crate::Executors::threads)): threads share the executors out among themselves, and calls go
 //!   from one to the other.
 //! - `locking`: what a phase locks at executors, the same for both.

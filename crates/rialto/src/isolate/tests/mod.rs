@@ -1,6 +1,5 @@
 //! Tests of the lock manager, by subject.
 
-mod cost;
 mod deadlocks;
 mod grants;
 mod intervals;

@@ -2,7 +2,6 @@
 
 mod guard;
 mod latch;
-mod measure;
 mod model;
 mod prefetch;
 mod shapes;
