@@ -19,8 +19,8 @@ use rialto::{Engine, Executors, Options, TransactionServerOptions};
 
 use self::values::regime;
 pub use self::values::{
-    CheckpointName, DiskName, DurabilityName, EngineName, LocksName, LoggingName, Rate, ResidenceName,
-    WorkloadName,
+    CheckpointName, DiskName, DurabilityName, EngineName, HandOverName, LocksName, LoggingName, Rate,
+    ResidenceName, WorkloadName,
 };
 use crate::card;
 use crate::group_commit::GroupCommitArgs;
@@ -214,6 +214,9 @@ pub struct BenchArgs {
     /// [default: 0]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(0..=256))]
     pub executor_threads: Option<u16>,
+    /// With --executor-threads: hand calls over to them always, or only if they are at work, and else run them on the client's thread
+    #[arg(long, value_enum, default_value = "if-busy")]
+    pub hand_over: HandOverName,
     /// Where the files lie: file, memory, or sim:NAME, a simulated device over --data, or over memory without it; commit on
     /// sim:koda and sim:ssd-30us, -100us, -1ms has no files and runs in virtual time
     #[arg(long, value_name = "file|memory|sim:NAME", default_value_t = DiskName::File)]
@@ -407,6 +410,7 @@ impl BenchArgs {
             EngineName::DataOriented => Engine::DataOriented(Executors {
                 count: self.executors.map_or(defaults.count, usize::from),
                 threads: self.executor_threads.map_or(defaults.threads, usize::from),
+                hand_over: self.hand_over.into(),
                 ..defaults
             }),
         }

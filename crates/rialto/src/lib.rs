@@ -57,8 +57,8 @@ pub use commit::Logging;
 pub use commit::colour::COLOUR_RETRIES_MAX;
 pub use database::{Database, LockWait, PreparedCall};
 pub use engine::{
-    Action, ActionMode, ActionRuns, Arguments, Engine, Executors, Flow, Locks, MessageServer, Outputs,
-    PhasePlan, Plan, Planning, Procedure, TransactionServer, TransactionServerOptions,
+    Action, ActionMode, ActionRuns, Arguments, Engine, Executors, Flow, HandOver, Locks, MessageServer,
+    Outputs, PhasePlan, Plan, Planning, Procedure, TransactionServer, TransactionServerOptions,
 };
 pub use error::{Error, Result};
 pub use foreign::Progress;

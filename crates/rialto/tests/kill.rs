@@ -46,7 +46,7 @@ fn open(directory: &Path, round: u64) -> Database {
     let (designs, combinations, round) = (GroupCommitDesign::ALL, combinations(), round as usize);
     let (logging, checkpoint) = combinations[round % combinations.len()];
     // The combinations come again with other engines.
-    let executors = Executors::of(1 + round % 9, round % 2 * 2).into();
+    let executors = Executors::of(1 + round % 9, round % 2 * 2).handing_over().into();
     let engines = [Engine::thin(), Engine::central(), executors];
     let engine = engines[(round + round / combinations.len()) % engines.len()];
     let options = Options {

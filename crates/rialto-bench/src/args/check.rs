@@ -108,6 +108,12 @@ impl BenchArgs {
                     "{option} does not apply to the conventional engine; available: --engine data-oriented"
                 ));
             }
+            _ if self.given.has("hand_over") && self.executor_threads.unwrap_or_default() == 0 => {
+                return usage(
+                    "--hand-over does not apply without threads that own executors; available: --executor-threads 1 to 256"
+                        .to_owned(),
+                );
+            }
             EngineName::DataOriented if self.given.has("locks") => {
                 return usage(
                     "--locks does not apply to the data-oriented engine, whose executors have lock tables of their own; \

@@ -6,7 +6,7 @@ use std::str::FromStr;
 use clap::ValueEnum;
 use rialto::io::SimulatedDisk;
 use rialto::log::virtual_time::{REGIMES, Regime};
-use rialto::{Checkpointing, Durability, Locks, Logging};
+use rialto::{Checkpointing, Durability, HandOver, Locks, Logging};
 
 /// What clients run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -71,6 +71,24 @@ impl EngineName {
         match self {
             EngineName::Conventional => "conventional",
             EngineName::DataOriented => "data-oriented",
+        }
+    }
+}
+
+/// When calls are handed over to threads that own executors.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum HandOverName {
+    /// If the thread is at work
+    IfBusy,
+    /// Always
+    Always,
+}
+
+impl From<HandOverName> for HandOver {
+    fn from(name: HandOverName) -> HandOver {
+        match name {
+            HandOverName::IfBusy => HandOver::IfBusy,
+            HandOverName::Always => HandOver::Always,
         }
     }
 }

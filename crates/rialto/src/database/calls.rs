@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use super::Database;
-use crate::engine::data_oriented::{Queues, send};
+use crate::engine::data_oriented::{Queues, Way, send, way};
 use crate::engine::run::run_to_landing;
 use crate::engine::{Prepared, Procedure, Registered};
 use crate::error::Result;
@@ -27,6 +27,28 @@ impl Database {
     #[inline]
     pub(super) fn queues_for(&self, procedure: &Registered) -> Option<&Arc<Queues>> {
         self.runtime().queues.as_ref().filter(|_| procedure.travels(self.core()))
+    }
+
+    /// Where a call runs whose caller waits for it.
+    #[inline]
+    pub(super) fn way(&self, procedure: &Prepared, arguments: &[Value]) -> Result<Way> {
+        match self.queues_for(procedure) {
+            Some(queues) => way(self.runtime(), queues, procedure, arguments),
+            None => Ok(Way::Here(None)),
+        }
+    }
+
+    /// Hands a call over to the threads that own executors, beginning at this queue.
+    pub(super) fn hand_over(
+        &self,
+        queue: usize,
+        procedure: &Prepared,
+        options: &TxOptions,
+        arguments: Cow<'_, [Value]>,
+    ) -> Result<Sent> {
+        let queues = self.runtime().queues.as_ref().expect("there is a queue");
+        let (options, arguments) = (options.clone(), arguments.into_owned());
+        send(self.runtime(), queues, Some(queue), procedure.clone(), options, arguments)
     }
 
     pub(super) fn find_procedure(&self, name: &str) -> Result<Prepared> {
@@ -54,9 +76,9 @@ impl Database {
     pub fn call_with(&self, options: &TxOptions, name: &str, arguments: &[Value]) -> Result<Vec<Value>> {
         let procedure = self.find_procedure(name)?;
         let arguments = procedure.check(arguments)?;
-        if let Some(queues) = self.queues_for(&procedure) {
-            let (options, arguments) = (procedure.options(options), arguments.into_owned());
-            return send(self.runtime(), queues, procedure, options, arguments)?.wait();
+        let way = self.way(&procedure, &arguments)?;
+        if let Way::Queue(queue) = way {
+            return self.hand_over(queue, &procedure, &procedure.options(options), arguments)?.wait();
         }
         self.transact_with(&procedure.options(options), |transaction| {
             procedure.run_to_values(transaction, &arguments)
@@ -92,7 +114,7 @@ impl Database {
     ) -> Result<Sent> {
         if let Some(queues) = self.queues_for(procedure) {
             let (options, arguments) = (options.clone(), arguments.into_owned());
-            return send(self.runtime(), queues, procedure.clone(), options, arguments);
+            return send(self.runtime(), queues, None, procedure.clone(), options, arguments);
         }
         let _in_body = InBody::enter(self.core().storage.catalog.opening())?;
         self.core().storage.check_open()?;
@@ -123,9 +145,11 @@ impl Database {
     ) -> Result<(Vec<Value>, Ticket)> {
         let procedure = self.find_procedure(name)?;
         let arguments = procedure.check(arguments)?;
-        if let Some(queues) = self.queues_for(&procedure) {
-            let (options, arguments) = (procedure.options(options), arguments.into_owned());
-            return send(self.runtime(), queues, procedure, options, arguments)?.wait_for_place();
+        let way = self.way(&procedure, &arguments)?;
+        if let Way::Queue(queue) = way {
+            return self
+                .hand_over(queue, &procedure, &procedure.options(options), arguments)?
+                .wait_for_place();
         }
         self.submit_with(&procedure.options(options), |transaction| {
             procedure.run_to_values(transaction, &arguments)

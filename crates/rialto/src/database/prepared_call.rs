@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::Database;
-use crate::engine::data_oriented::send;
+use crate::engine::data_oriented::Way;
 use crate::engine::{Outputs, Prepared};
 use crate::error::Result;
 use crate::reply::{Sent, Ticket};
@@ -88,13 +88,12 @@ impl PreparedCall {
         self.follow()?;
         let PreparedCall { database, procedure, options, outputs, .. } = self;
         let arguments = procedure.check(arguments)?;
-        match database.queues_for(procedure) {
-            Some(queues) => {
-                let (options, arguments) = (options.clone(), arguments.into_owned());
-                let sent = send(database.runtime(), queues, procedure.clone(), options, arguments)?;
+        match database.way(procedure, &arguments)? {
+            Way::Queue(queue) => {
+                let sent = database.hand_over(queue, procedure, options, arguments)?;
                 *outputs = Outputs::after(sent.wait()?);
             }
-            None => database
+            Way::Here(_visit) => database
                 .transact_with(options, |transaction| procedure.run(transaction, &arguments, outputs))?,
         }
         Ok(self.outputs.values())
@@ -109,15 +108,14 @@ impl PreparedCall {
         self.follow()?;
         let PreparedCall { database, procedure, options, outputs, .. } = self;
         let arguments = procedure.check(arguments)?;
-        let ticket = match database.queues_for(procedure) {
-            Some(queues) => {
-                let (options, arguments) = (options.clone(), arguments.into_owned());
-                let sent = send(database.runtime(), queues, procedure.clone(), options, arguments)?;
+        let ticket = match database.way(procedure, &arguments)? {
+            Way::Queue(queue) => {
+                let sent = database.hand_over(queue, procedure, options, arguments)?;
                 let (values, ticket) = sent.wait_for_place()?;
                 *outputs = Outputs::after(values);
                 ticket
             }
-            None => {
+            Way::Here(_visit) => {
                 let run = |transaction: &mut Transaction| procedure.run(transaction, &arguments, outputs);
                 database.submit_with(options, run)?.1
             }

@@ -41,7 +41,7 @@ pub use action::{Action, ActionMode};
 pub use data_oriented::{ActionRuns, Plan};
 pub use flow::Flow;
 pub use identifier::IdentifierPart;
-pub use options::{Engine, Executors, Locks};
+pub use options::{Engine, Executors, HandOver, Locks};
 pub use planning::Planning;
 pub(crate) use prepared::Prepared;
 pub use procedure::{Arguments, Outputs, PhasePlan, Procedure};

@@ -61,6 +61,20 @@ pub struct Executors {
     /// Whether such threads run the actions of a phase at the same time always, or one after the other where they abort
     /// often, the default.
     pub planning: Planning,
+    /// Whether such threads run every call, or only those that find them at work, the default.
+    pub hand_over: HandOver,
+}
+
+/// When a call is handed over to a thread that owns executors ([`Executors::threads`]). What is sent
+/// ([`Database::send_call`](crate::Database::send_call)) always is: its caller waits for nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum HandOver {
+    /// If the thread that owns the call's first executor is at work, or is behind. Else the caller, which waits for the call anyway, runs it
+    /// itself: that takes less than two changes of threads. One thread at a time still uses what a thread owns.
+    #[default]
+    IfBusy,
+    /// Always, as in the DORA paper.
+    Always,
 }
 
 impl Engine {
@@ -115,6 +129,11 @@ impl Engine {
             .map_or(0..=0, |executors| executors.threads..=executors.threads_max.max(executors.threads))
     }
 
+    /// When calls are handed over to threads that own executors.
+    pub(crate) fn hand_over(&self) -> HandOver {
+        self.executors().map_or_else(HandOver::default, |executors| executors.hand_over)
+    }
+
     /// Whether plans of phases follow how often the phases abort.
     pub(crate) fn adapts_plans(&self) -> bool {
         let adapts = |executors: Executors| executors.threads > 0 && executors.planning == Planning::Adaptive;
@@ -157,13 +176,25 @@ impl Executors {
         Executors { count, threads, ..Executors::by_default() }
     }
 
+    /// The same, whose threads are handed every call ([`HandOver::Always`]).
+    pub const fn handing_over(self) -> Executors {
+        Executors { hand_over: HandOver::Always, ..self }
+    }
+
     const fn by_default() -> Executors {
-        Executors { count: 64, count_max: 0, threads: 0, threads_max: 0, planning: Planning::Adaptive }
+        Executors {
+            count: 64,
+            count_max: 0,
+            threads: 0,
+            threads_max: 0,
+            planning: Planning::Adaptive,
+            hand_over: HandOver::IfBusy,
+        }
     }
 
     /// What is wrong with them, if anything: which field, what it may be.
     pub(crate) fn problem(&self) -> Option<String> {
-        let Executors { count, count_max, threads, threads_max, planning: _ } = *self;
+        let Executors { count, count_max, threads, threads_max, planning: _, hand_over: _ } = *self;
         if !(1..=COUNT_MAX).contains(&count) {
             return Some(format!("Executors::count is {count}, expected 1 to {COUNT_MAX}"));
         }

@@ -119,7 +119,7 @@ fn found(checkpoint: Checkpointing, sweeps: u64, seed: u64, by: By) -> Found {
     let conventional = if random.chance(1, 3) { Engine::central() } else { Engine::thin() };
     let engine = match by {
         By::Bodies | By::ForgetfulBodies => conventional,
-        By::Flights => Executors::of(5, 3).into(),
+        By::Flights => Executors::of(5, 3).handing_over().into(),
     };
     let options = Options {
         durability: Durability::Memory,

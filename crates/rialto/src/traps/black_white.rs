@@ -229,7 +229,7 @@ fn a_wait_for_a_sweep_counts_for_no_time_out_of_a_closed_gate() {
 #[test]
 fn a_handle_in_the_body_of_a_call_waits_for_the_sweep() {
     for threads in [0, 2] {
-        let options = Options { engine: Executors::of(4, threads).into(), ..options() };
+        let options = Options { engine: Executors::of(4, threads).handing_over().into(), ..options() };
         let (held, found) = Held::sweep(tcbw(), options, |held| {
             let db = held.db.clone();
             let (within, table) = (db.clone(), held.table.clone());

@@ -53,7 +53,7 @@ fn end(sent: Sent) {
 
 /// Runs `test` while a sweep is held, and gives what the copy has, alone. `bug`: what parts have read has no colour.
 fn sweep(bug: bool, test: impl FnOnce(&Held)) -> Found {
-    let options = Options { engine: Executors::of(4, 2).into(), ..options() };
+    let options = Options { engine: Executors::of(4, 2).handing_over().into(), ..options() };
     let (_, found) = Held::sweep(tcbw(), options, |held| {
         let db = &held.db;
         // The first two executors are the one thread's, the others the other's. Neighbouring datasets are of different threads,

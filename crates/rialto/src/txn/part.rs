@@ -355,7 +355,7 @@ mod tests {
 
     fn open(threads: usize, options: Options) -> Database {
         let checkpoint = Checkpointing::None;
-        let engine = Executors { threads, ..Executors::default() }.into();
+        let engine = Executors { threads, ..Executors::default().handing_over() }.into();
         let options = Options { memory_bytes: 64 << 20, checkpoint, engine, ..options };
         Database::open_on(MemoryDisk::new(), options).unwrap()
     }

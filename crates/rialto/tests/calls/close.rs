@@ -23,7 +23,7 @@ fn options(threads: usize) -> Options {
     Options {
         memory_bytes: 64 << 20,
         checkpoint: Checkpointing::None,
-        engine: Executors::of(4, threads).into(),
+        engine: Executors::of(4, threads).handing_over().into(),
         ..Options::default()
     }
 }

@@ -27,7 +27,7 @@ fn options(threads: usize) -> Options {
     Options {
         durability: Durability::Memory,
         // All keys are of one executor.
-        engine: Executors::of(1, threads).into(),
+        engine: Executors::of(1, threads).handing_over().into(),
         lock_timeout: 2 * LIMIT,
         ..quiet::options()
     }

@@ -26,7 +26,7 @@ fn options(threads: usize) -> Options {
     Options {
         memory_bytes: 64 << 20,
         checkpoint: Checkpointing::None,
-        engine: Executors::of(5, threads).into(),
+        engine: Executors::of(5, threads).handing_over().into(),
         // Some wait for a row for as long as a test holds it.
         lock_timeout: LIMIT,
         ..Options::default()

@@ -3,9 +3,9 @@
 use rialto::io::Random;
 use rialto::{Engine, Executors};
 
-/// So many executors on so many threads, or in place.
+/// So many executors on so many threads that are handed every call, or in place.
 pub const fn of(count: usize, threads: usize) -> Engine {
-    Engine::DataOriented(Executors::of(count, threads))
+    Engine::DataOriented(Executors::of(count, threads).handing_over())
 }
 
 /// The conventional engine with thin and with central locks, and so many executors in place and on two threads.
@@ -17,7 +17,11 @@ pub const fn each(count: usize) -> [Engine; 4] {
 pub fn any(random: &mut Random, count_max: u64, threads_max: u64) -> Engine {
     let count = 1 + random.below(count_max) as usize;
     let threads = random.below(threads_max + 1) as usize;
-    [Engine::thin(), Engine::central(), of(count, threads)][random.below(3) as usize]
+    let executors = match random.below(2) {
+        0 => of(count, threads),
+        _ => Executors::of(count, threads).into(),
+    };
+    [Engine::thin(), Engine::central(), executors][random.below(3) as usize]
 }
 
 /// How many threads own executors at first.

@@ -17,7 +17,8 @@ use rialto::io::{FaultKind, FaultyDisk, Random};
 use rialto::row::{Column, ColumnType, Value};
 use rialto::{
     Action, Arguments, COLOUR_RETRIES_MAX, Checkpointing, Database, Durability, Engine, Error, Executors,
-    Flow, Logging, Options, Outputs, Procedure, Result, Scan, Table, TableDef, Transaction, TxOptions,
+    Flow, HandOver, Logging, Options, Outputs, Procedure, Result, Scan, Table, TableDef, Transaction,
+    TxOptions,
 };
 
 const ACCOUNTS: i32 = 150;
@@ -355,6 +356,7 @@ fn options(random: &mut Random) -> Options {
     let executors = Executors {
         count_max: 8,
         threads_max: if threads > 0 { 3 } else { 0 },
+        hand_over: *pick(random, &[HandOver::IfBusy, HandOver::Always]),
         ..Executors::of(1 + random.below(8) as usize, threads)
     };
     Options {

@@ -313,7 +313,7 @@ fn a_panic_of_a_call_whose_parts_have_read_what_is_lost_is_never_given() {
     for (keys, durable) in [[1, 2], [1, 7], [7, 1]].into_iter().flat_map(|keys| [(keys, true), (keys, false)])
     {
         let disk = FaultyDisk::new(Random::seed_from_environment());
-        let options = Options { engine: Executors::of(4, 2).into(), ..quiet::options() };
+        let options = Options { engine: Executors::of(4, 2).handing_over().into(), ..quiet::options() };
         let db = Database::open_on(disk.clone(), options).unwrap();
         let table = db
             .transact(|tx| {

@@ -206,7 +206,10 @@ fn threads_that_work_beside_each_other_wait_for_nothing_that_nobody_does() {
 
 #[test]
 fn what_needs_threads_is_refused() {
-    let threads = Options { engine: Executors { threads: 2, ..Executors::default() }.into(), ..options() };
+    let threads = Options {
+        engine: Executors { threads: 2, ..Executors::default().handing_over() }.into(),
+        ..options()
+    };
     let refused = Database::open_on(MemoryDisk::new(), threads).unwrap_err().to_string();
     assert!(refused.contains("threads is 2 with background Driven"), "{refused}");
     let (db, _) = open(MemoryDisk::new(), options());

@@ -94,7 +94,7 @@ fn a_commit_whose_log_write_hangs_is_in_nobodys_way() {
 fn executors_go_on_beside_a_log_write_that_hangs() {
     for (log_writes, kind) in ways() {
         let disk = FaultyDisk::new(6);
-        let of_threads = Options { engine: Executors::of(2, 2).into(), ..options() };
+        let of_threads = Options { engine: Executors::of(2, 2).handing_over().into(), ..options() };
         let db =
             Database::open_on(disk.clone(), Options { log_writes: Some(log_writes), ..of_threads }).unwrap();
         let [low, high] = [0, 1].map(|nth| {

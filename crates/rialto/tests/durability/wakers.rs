@@ -311,7 +311,7 @@ fn wakers_of_calls_that_panic_or_sleep_cost_no_executor_anything() {
     in_time(LIMIT, || {
         for durability in [Durability::Memory, Durability::Disk] {
             let (disk, db, table) = database(Options {
-                engine: Executors::of(4, 2).into(),
+                engine: Executors::of(4, 2).handing_over().into(),
                 durability,
                 ..options(GroupCommitDesign::LogServer)
             });
@@ -354,7 +354,7 @@ fn a_waker_that_sleeps_holds_up_no_response_and_no_wait_for_a_call() {
         use GroupCommitDesign::{CommitLock, Hiber, LogServer};
         for design in [LogServer, CommitLock, Hiber] {
             let (disk, db, table) =
-                database(Options { engine: Executors::of(4, 2).into(), ..options(design) });
+                database(Options { engine: Executors::of(4, 2).handing_over().into(), ..options(design) });
             let action = Action::exclusive("t", |tx, arguments, _| {
                 let id: i32 = arguments.get(0)?;
                 tx.modify(arguments.table()?, id, |row| row.add_i64(1, 1).map(drop)).map(drop)

@@ -23,7 +23,7 @@ use super::rules::{change_rules, route};
 use super::shapes::{with_many, with_texts_of};
 use super::tally::{IN_PARTS, Tally, rounds_until_met};
 use super::waits::Waits;
-use super::{TABLES, at_bounds, many, of_threads, options, planned};
+use super::{TABLES, at_bounds, many, of_threads, options, planned, visiting};
 use crate::common::engines::threads;
 use crate::common::until;
 
@@ -47,7 +47,7 @@ enum Tight {
 fn any_options(random: &mut Random, tight: Tight) -> Options {
     let executors = of_threads(one_of(random, &[0, 1, 2, 4, 8]));
     let executors = planned(executors, one_of(random, &[Planning::Parallel, Planning::Adaptive]));
-    let engine = one_of(random, &[executors, executors, Engine::thin(), Engine::central()]);
+    let engine = one_of(random, &[executors, visiting(executors), Engine::thin(), Engine::central()]);
     let (mut checkpoint, logging) = any_logging(random, threads(engine));
     if tight == Tight::Log && random.chance(1, 2) {
         checkpoint = Checkpointing::None;

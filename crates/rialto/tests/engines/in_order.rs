@@ -19,7 +19,7 @@ use super::model::{Bounds, Model, Outcome};
 use super::rules::{change_rules, route};
 use super::shapes::with_many;
 use super::tally::{IN_PARTS, Tally, rounds_until_met};
-use super::{TABLES, many, of_threads, options, planned};
+use super::{TABLES, many, of_threads, options, planned, visiting};
 use crate::common::engines;
 
 const CLIENTS: usize = 3;
@@ -43,6 +43,7 @@ fn any_options(random: &mut Random) -> Options {
     let threads = [2, 3, 4, 4, 8][random.below(5) as usize];
     let engine = match random.below(8) {
         0 => [Engine::thin(), Engine::central(), of_threads(0)][random.below(3) as usize],
+        1 | 2 => visiting(of_threads(threads)),
         _ => of_threads(threads),
     };
     let planning = if random.chance(1, 4) { Planning::Adaptive } else { Planning::Parallel };

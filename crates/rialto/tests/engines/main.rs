@@ -25,13 +25,13 @@ mod tally;
 mod views;
 mod waits;
 
-use rialto::{Checkpointing, Durability, Engine, Executors, Options, Planning};
+use rialto::{Checkpointing, Durability, Engine, Executors, HandOver, Options, Planning};
 
 const TABLES: [&str; 2] = ["one", "two"];
 /// What a call leaves behind when it commits, in its own row: so each takes a place of its own.
 const MARKS: &str = "marks";
 
-const ENGINES: [Engine; 7] = [
+const ENGINES: [Engine; 9] = [
     Engine::thin(),
     Engine::central(),
     of_threads(0),
@@ -39,6 +39,8 @@ const ENGINES: [Engine; 7] = [
     of_threads(2),
     of_threads(4),
     of_threads(8),
+    visiting(of_threads(2)),
+    visiting(of_threads(4)),
 ];
 
 /// Eight executors on so many threads, or in place; there may be more of both.
@@ -48,8 +50,18 @@ const fn of_threads(threads: usize) -> Engine {
         threads_max: if threads > 0 { 8 } else { 0 },
         // Where an action that aborts often runs first, another error is told of several.
         planning: Planning::Parallel,
-        ..Executors::of(8, threads)
+        ..Executors::of(8, threads).handing_over()
     })
+}
+
+/// The same, where a caller runs its call itself if the thread is not at work.
+const fn visiting(engine: Engine) -> Engine {
+    match engine {
+        Engine::DataOriented(executors) => {
+            Engine::DataOriented(Executors { hand_over: HandOver::IfBusy, ..executors })
+        }
+        conventional => conventional,
+    }
 }
 
 /// The same with plans as they are made so.

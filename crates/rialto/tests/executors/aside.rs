@@ -29,7 +29,7 @@ fn open(threads: usize, lock_timeout: Duration) -> Database {
         memory_bytes: 64 << 20,
         checkpoint: Checkpointing::None,
         durability: Durability::Memory,
-        engine: Executors { planning: Planning::Parallel, ..Executors::of(2, threads) }.into(),
+        engine: Executors { planning: Planning::Parallel, ..Executors::of(2, threads).handing_over() }.into(),
         lock_timeout,
         procedures: vec![
             Procedure::new("add", [ColumnType::Int4], add(0)),

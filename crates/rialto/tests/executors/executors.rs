@@ -62,7 +62,7 @@ fn every_engine_comes_to_the_same() {
     let more = |threads| Executors {
         count_max: 6,
         threads_max: if threads > 0 { 4 } else { 0 },
-        ..Executors::of(5, threads)
+        ..Executors::of(5, threads).handing_over()
     };
     let engines = [Engine::thin(), Engine::central(), more(0).into(), more(1).into(), more(3).into()];
     let (began, time) = (Instant::now(), Random::test_time_from_environment());
@@ -142,7 +142,7 @@ fn actions_of_one_phase_run_at_the_same_time_on_threads_of_their_own() {
         outputs.push(ME as i32);
         Ok(())
     }
-    let db = database(options(Executors::of(5, 2)));
+    let db = database(options(Executors::of(5, 2).handing_over()));
     pair(&db, "meet", [meet::<0>, meet::<1>]);
     // The first and the last dataset are those of the two threads.
     assert_eq!(db.call("meet", &ints([1, i32::MAX])), Ok(ints([0, 1]).to_vec()));
@@ -150,7 +150,7 @@ fn actions_of_one_phase_run_at_the_same_time_on_threads_of_their_own() {
 
 #[test]
 fn a_body_that_panics_ends_its_transaction_and_nobody_else() {
-    let db = database(options(Executors::of(5, 3)));
+    let db = database(options(Executors::of(5, 3).handing_over()));
     pair(&db, "fine", [put::<0>, put::<1>]);
     pair(&db, "first", [|_, _, _| panic!("the first body"), put::<1>]);
     pair(&db, "second", [put::<0>, |_, _, _| panic!("the second body")]);
@@ -182,7 +182,7 @@ impl Drop for PanicsWhenDropped {
 #[test]
 fn of_two_panics_the_first_in_the_flow_is_told_whatever_the_other_carries() {
     in_time(Duration::from_secs(60), || {
-        let db = database(options(Executors::of(5, 3)));
+        let db = database(options(Executors::of(5, 3).handing_over()));
         let bodies: [Body; 2] = [
             |_, _, _| {
                 BOTH_RUN.wait();
@@ -203,7 +203,7 @@ fn of_two_panics_the_first_in_the_flow_is_told_whatever_the_other_carries() {
 
 #[test]
 fn a_body_that_fails_keeps_nothing_and_the_first_in_the_flow_tells() {
-    let db = database(options(Executors::of(5, 3)));
+    let db = database(options(Executors::of(5, 3).handing_over()));
     pair(
         &db,
         "fails",
@@ -226,7 +226,7 @@ fn a_body_that_fails_keeps_nothing_and_the_first_in_the_flow_tells() {
 /// Deadlocks between parts of transactions: two phases visit the same two keys in either order.
 #[test]
 fn cycles_through_parts_of_phases_are_broken_and_run_again() {
-    let db = database(options(Executors::of(5, 2)));
+    let db = database(options(Executors::of(5, 2).handing_over()));
     pair(&db, "fine", [put::<0>, put::<1>]);
     db.call("fine", &ints([1, 12])).unwrap();
     db.call("fine", &ints([2, 13])).unwrap();
@@ -261,7 +261,11 @@ fn cycles_through_parts_of_phases_are_broken_and_run_again() {
 fn hundreds_of_calls_that_meet_in_opposite_orders_go_on() {
     // Three hundred wait for two rows: on a slow machine the last of them for long.
     let lock_timeout = Duration::from_secs(120);
-    let db = database(Options { transactions_max: 1_000, lock_timeout, ..options(Executors::of(5, 2)) });
+    let db = database(Options {
+        transactions_max: 1_000,
+        lock_timeout,
+        ..options(Executors::of(5, 2).handing_over())
+    });
     route(&db, &[1]);
     let things = db.table("things").unwrap();
     let row = |id| [Value::Int4(id), Value::Int4(0), Value::Int8(0)];
@@ -294,7 +298,7 @@ fn hundreds_of_calls_that_meet_in_opposite_orders_go_on() {
 /// More callers than calls are let in, on fewer contexts than parts ask for: all have their turn.
 #[test]
 fn callers_wait_for_room_and_all_have_their_turn() {
-    let db = database(Options { transactions_max: 6, ..options(Executors::of(5, 2)) });
+    let db = database(Options { transactions_max: 6, ..options(Executors::of(5, 2).handing_over()) });
     const CALLERS: i32 = 40;
     let calls = Arc::new(AtomicU64::new(0));
     std::thread::scope(|scope| {
@@ -319,7 +323,7 @@ fn callers_wait_for_room_and_all_have_their_turn() {
 #[test]
 fn a_client_that_goes_away_holds_nobody_up() {
     for threads in [0, 2] {
-        let db = database(options(Executors::of(5, threads)));
+        let db = database(options(Executors::of(5, threads).handing_over()));
         pair(&db, "fine", [put::<0>, put::<1>]);
         let table = db.table("things").unwrap();
         let mut handle = db.begin().unwrap();
@@ -350,7 +354,7 @@ fn until(flag: &AtomicBool) -> Result<()> {
 
 #[test]
 fn a_close_waits_for_nobody_who_waits_for_a_lock() {
-    let db = database(options(Executors::of(5, 2)));
+    let db = database(options(Executors::of(5, 2).handing_over()));
     pair(&db, "fine", [put::<0>, put::<1>]);
     let table = db.table("things").unwrap();
     let mut handle = db.begin().unwrap();
@@ -433,7 +437,7 @@ fn a_body_may_ask_who_waits() {
 
 #[test]
 fn a_call_inside_of_a_body_is_refused() {
-    let db = database(options(Executors::of(5, 2)));
+    let db = database(options(Executors::of(5, 2).handing_over()));
     pair(&db, "fine", [put::<0>, put::<1>]);
     let nested = db.transact(|_| db.call("fine", &ints([1, 12])).map(drop));
     assert_eq!(nested, Err(Error::Nested));
@@ -442,7 +446,8 @@ fn a_call_inside_of_a_body_is_refused() {
 /// Calls that wait for a lock, on threads that are retired meanwhile, and calls behind them: each has its outcome, once.
 #[test]
 fn threads_come_and_go_under_calls_that_wait_and_nobody_is_lost() {
-    let db = database(options(Executors { threads_max: 5, count_max: 9, ..Executors::of(5, 4) }));
+    let db =
+        database(options(Executors { threads_max: 5, count_max: 9, ..Executors::of(5, 4).handing_over() }));
     pair(&db, "fine", [put::<0>, put::<1>]);
     let add = |at: usize| {
         let add = move |tx: &mut Transaction, arguments: &Arguments<'_>, _: &mut Outputs| {
@@ -511,7 +516,7 @@ fn threads_come_and_go_under_calls_that_wait_and_nobody_is_lost() {
 /// By itself, between bounds: threads and executors come with load. They go when it is gone.
 #[test]
 fn numbers_follow_the_load_between_their_bounds() {
-    let db = database(options(Executors { threads_max: 2, ..Executors::of(5, 1) }));
+    let db = database(options(Executors { threads_max: 2, ..Executors::of(5, 1).handing_over() }));
     assert_eq!((db.executors(), db.executor_threads()), (5, 1));
     let stop = AtomicBool::new(false);
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
@@ -545,7 +550,7 @@ fn numbers_follow_the_load_between_their_bounds() {
 
 #[test]
 fn numbers_out_of_bounds_are_refused_by_name() {
-    let db = database(options(Executors { threads_max: 4, ..Executors::of(5, 2) }));
+    let db = database(options(Executors { threads_max: 4, ..Executors::of(5, 2).handing_over() }));
     let in_place = database(options(Executors::of(5, 0)));
     let thin = database(options(Engine::thin()));
     #[allow(clippy::reversed_empty_ranges, reason = "it is what is refused")]

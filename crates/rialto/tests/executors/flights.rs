@@ -28,7 +28,7 @@ fn database(threads: usize) -> Database {
         checkpoint: Checkpointing::None,
         durability: Durability::Memory,
         deadlock_retries_max: 100_000,
-        engine: Executors::of(KEYS.len(), threads).into(),
+        engine: Executors::of(KEYS.len(), threads).handing_over().into(),
         ..Options::default()
     };
     let db = Database::open_on(MemoryDisk::new(), options).unwrap();
@@ -232,7 +232,7 @@ fn of_unique_numbers() -> (Database, Table) {
         memory_bytes: 64 << 20,
         checkpoint: Checkpointing::None,
         durability: Durability::Memory,
-        engine: Executors::of(KEYS.len(), 2).into(),
+        engine: Executors::of(KEYS.len(), 2).handing_over().into(),
         lock_timeout: 4 * LIMIT,
         ..Options::default()
     };

@@ -10,3 +10,4 @@ mod parts_at_bounds;
 mod routing;
 mod slow_bodies;
 mod slow_bodies_on_threads;
+mod visits;

@@ -22,7 +22,7 @@ fn database(threads: usize, options: Options) -> (Database, Table) {
         memory_bytes: 64 << 20,
         checkpoint: Checkpointing::None,
         durability: Durability::Memory,
-        engine: Executors::of(threads, threads).into(),
+        engine: Executors::of(threads, threads).handing_over().into(),
         lock_timeout: 4 * LIMIT,
         log_wait_max: 4 * LIMIT,
         ..options

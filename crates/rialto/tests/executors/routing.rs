@@ -16,8 +16,11 @@ fn database() -> Database {
 }
 
 fn database_of(threads: usize) -> Database {
-    let options =
-        Options { memory_bytes: 256 << 20, engine: Executors::of(8, threads).into(), ..Options::default() };
+    let options = Options {
+        memory_bytes: 256 << 20,
+        engine: Executors::of(8, threads).handing_over().into(),
+        ..Options::default()
+    };
     Database::open_on(MemoryDisk::new(), options).unwrap()
 }
 

@@ -365,7 +365,7 @@ fn a_close_waits_for_no_change_of_rules() {
 /// table, and their locks go with the transaction.
 #[test]
 fn parts_that_hold_locks_beside_the_body_meet_and_commit() {
-    let options = Options { engine: Executors::of(3, 3).into(), ..options(10 * PATIENCE) };
+    let options = Options { engine: Executors::of(3, 3).handing_over().into(), ..options(10 * PATIENCE) };
     let db = Database::open_on(MemoryDisk::new(), options).unwrap();
     let tables = [make(&db, "t", &[]), make(&db, "u", &[-100]), make(&db, "s", &[-100, -50])];
     for name in ["t", "u"] {

@@ -31,7 +31,7 @@ fn open(is_slow: &Arc<AtomicBool>) -> Database {
         memory_bytes: 64 << 20,
         checkpoint: Checkpointing::None,
         durability: Durability::Memory,
-        engine: Executors::of(6, 3).into(),
+        engine: Executors::of(6, 3).handing_over().into(),
         lock_timeout: 10 * PATIENCE,
         ..Options::default()
     };

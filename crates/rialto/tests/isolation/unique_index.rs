@@ -327,7 +327,7 @@ fn equal_flows_that_want_each_others_keys_of_an_index_both_end() {
     for threads in [0, 2] {
         let options = Options {
             memory_bytes: 64 << 20,
-            engine: Executors::of(4, threads).into(),
+            engine: Executors::of(4, threads).handing_over().into(),
             ..Options::default()
         };
         let (db, table) = open_with(options);

@@ -1,6 +1,6 @@
 //! [`System`]: what the experiments compare.
 
-use rialto::{Engine, Executors};
+use rialto::{Engine, Executors, HandOver};
 
 use super::run::cores;
 
@@ -39,7 +39,10 @@ impl System {
             System::Central => Engine::central(),
             System::Thin => Engine::thin(),
             System::DataOriented => Engine::data_oriented(),
-            System::Bound => Executors { threads: cores() as usize, ..Executors::default() }.into(),
+            System::Bound => {
+                Executors { threads: cores() as usize, hand_over: HandOver::Always, ..Executors::default() }
+                    .into()
+            }
         }
     }
 

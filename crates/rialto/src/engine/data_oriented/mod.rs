@@ -31,4 +31,4 @@ pub(super) use planner::Counted;
 pub use planner::{ActionRuns, Plan};
 pub(crate) use plans::Plans;
 pub(crate) use resource_manager::ResourceManager;
-pub(crate) use threads::{Queues, send};
+pub(crate) use threads::{Queues, Way, send, way};

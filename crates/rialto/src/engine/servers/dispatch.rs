@@ -15,11 +15,12 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use smallvec::SmallVec;
 
-use super::sync::{Condvar, Mutex, MutexGuard};
+use super::sync::{AtomicUsize, Condvar, Mutex, MutexGuard};
 
 /// The executor that runs what there is to run; the others stand by.
 const PRIORITY: usize = 0;
@@ -127,6 +128,8 @@ pub(in crate::engine) struct Dispatch<J, W> {
     agenda: Mutex<VecDeque<J>>,
     /// How many requests are a group.
     group: usize,
+    /// Not 0 if somebody runs: for visitors, which look before they take the latch.
+    busy: AtomicUsize,
 }
 
 impl<J, W> State<J, W> {
@@ -241,7 +244,8 @@ impl<J, W: Waiter> Dispatch<J, W> {
             counts: DispatchCounts::default(),
         };
         let bells = (0..executors).map(|_| Condvar::default()).collect();
-        Dispatch { state: Mutex::new(state), bells, length, agenda: Mutex::new(VecDeque::new()), group: 1 }
+        let agenda = Mutex::new(VecDeque::new());
+        Dispatch { state: Mutex::new(state), bells, length, agenda, group: 1, busy: AtomicUsize::new(0) }
     }
 
     /// A queue without a bound, whose priority executor takes requests off in groups of so many; standbys are
@@ -263,12 +267,7 @@ impl<J, W: Waiter> Dispatch<J, W> {
     /// A seat for a standby; its thread calls [`Dispatch::next`]. None if there are as many as there can be.
     pub fn hire(&self) -> Option<usize> {
         let mut state = self.state.lock();
-        // One whose thread has ended, when the queue was given up, or has never begun.
-        let left = state.seats.iter().skip(1).position(|&seat| seat == Seat::Gone);
-        let seat = left.map_or(state.seats.len(), |at| at + 1);
-        if seat == self.bells.len() {
-            return None;
-        }
+        let seat = self.free_seat(&state)?;
         match state.seats.get_mut(seat) {
             Some(gone) => *gone = Seat::Idle,
             None => state.seats.push(Seat::Idle),
@@ -449,12 +448,44 @@ impl<J, W: Waiter> Dispatch<J, W> {
         }
     }
 
+    /// A seat for a visitor: a thread that runs what it would have put on the queue itself, since the queue is empty and no executor
+    /// runs. [`Dispatch::end_visit`] gives it back.
+    pub fn visit(&self) -> Option<usize> {
+        if self.is_busy() {
+            return None;
+        }
+        let mut state = self.state.lock();
+        if state.closed || state.running.is_some() || state.has_work() {
+            return None;
+        }
+        let seat = self.free_seat(&state)?;
+        match state.seats.get_mut(seat) {
+            Some(gone) => *gone = Seat::Running,
+            None => state.seats.push(Seat::Running),
+        }
+        self.set_running(&mut state, Some(seat));
+        state.check();
+        Some(seat)
+    }
+
+    /// A visitor runs no longer. False: what is on the queue now has no executor to run it, so that a standby has to be hired.
+    #[must_use]
+    pub fn end_visit(&self, seat: usize) -> bool {
+        let mut state = self.state.lock();
+        self.step_down(&mut state, seat, Seat::Gone);
+        state.check();
+        if state.is_over() {
+            self.bells.iter().for_each(Condvar::notify_all);
+        }
+        !state.wants_hand()
+    }
+
     /// A standby was hired for whom there is no thread.
     pub fn dismiss(&self, seat: usize) {
         let mut state = self.state.lock();
         state.seats[seat] = Seat::Gone;
         if state.running == Some(seat) {
-            state.running = None;
+            self.set_running(&mut state, None);
             self.appoint(&mut state);
         }
     }
@@ -509,10 +540,27 @@ impl<J, W: Waiter> Dispatch<J, W> {
         (state.queued(), DispatchCounts { ready: state.ready.len(), ..state.counts })
     }
 
+    /// A seat without a thread, beside the priority executor's: its thread has ended, or has never begun.
+    fn free_seat(&self, state: &State<J, W>) -> Option<usize> {
+        let left = state.seats.iter().skip(1).position(|&seat| seat == Seat::Gone);
+        let seat = left.map_or(state.seats.len(), |at| at + 1);
+        (seat < self.bells.len()).then_some(seat)
+    }
+
+    /// Whether an executor or a visitor runs, as far as can be told without the latch.
+    fn is_busy(&self) -> bool {
+        self.busy.load(Ordering::Relaxed) != 0
+    }
+
+    fn set_running(&self, state: &mut State<J, W>, running: Option<usize>) {
+        state.running = running;
+        self.busy.store(usize::from(running.is_some()), Ordering::Relaxed);
+    }
+
     /// The executor that runs does so no longer.
     fn step_down(&self, state: &mut MutexGuard<'_, State<J, W>>, me: usize, seat: Seat) {
         state.seats[me] = seat;
-        state.running = None;
+        self.set_running(state, None);
         self.appoint(state);
     }
 
@@ -530,7 +578,7 @@ impl<J, W: Waiter> Dispatch<J, W> {
                 state.counts.stood_in += 1;
             }
             state.seats[chosen] = Seat::Running;
-            state.running = Some(chosen);
+            self.set_running(state, Some(chosen));
             self.bells[chosen].notify_all();
         } else if let (Some(idle), false) = (idle, state.restarts.is_empty()) {
             // It sleeps until the first of them is due.

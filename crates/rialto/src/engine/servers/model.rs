@@ -509,6 +509,35 @@ impl Hiring {
             self.work(seat);
         }
     }
+
+    /// Runs a task on this thread, if nobody runs and nothing is on the queue; else puts it there. One that waits gives its turn up for good.
+    fn visit(self: &Arc<Hiring>, task: u32) {
+        let Some(seat) = self.dispatch.visit() else {
+            let is_served = self.dispatch.lock_to_put().put([task], Standing::New);
+            return if !is_served {
+                self.hire()
+            };
+        };
+        assert_eq!(self.running.fetch_add(1, Ordering::SeqCst), 0, "D1: two run");
+        thread::yield_now();
+        self.running.fetch_sub(1, Ordering::SeqCst);
+        if !self.dispatch.end_visit(seat) {
+            self.hire();
+        }
+        match task {
+            0 => {
+                let mut given = self.given.lock();
+                while !*given {
+                    given = self.told.wait(given, None);
+                }
+            }
+            _ => {
+                *self.given.lock() = true;
+                self.told.notify_all();
+            }
+        }
+        self.done.lock().push(task);
+    }
 }
 
 /// The first task waits for the last one, whoever puts them and in whatever groups they are taken: nobody would run it if no
@@ -529,6 +558,55 @@ fn a_task_that_rests_is_run_by_one_who_is_hired() {
     let serve = || {
         let done = Hiring::new().serve([(&[RESTS], Standing::New), (&[0], Standing::New)]);
         assert_eq!(done, [0, RESTS]);
+    };
+    shuttle::check_random(serve, SCHEDULES);
+    shuttle::check_pct(serve, SCHEDULES, 3);
+}
+
+/// Two visitors come while tasks are put on the queue, and one of them waits for the other, wherever each comes to be run. Each task is run once, and
+/// one thread runs at a time.
+#[test]
+fn visitors_run_their_tasks_or_put_them_on_the_queue() {
+    let serve = || {
+        let all = Hiring::new();
+        let visitors = [0, 3].map(|task| {
+            let all = all.clone();
+            thread::spawn(move || all.visit(task))
+        });
+        let putter = thread::spawn({
+            let all = all.clone();
+            move || {
+                let is_served = all.dispatch.lock_to_put().put([1, 2], Standing::New);
+                if !is_served {
+                    all.hire();
+                }
+            }
+        });
+        visitors.into_iter().for_each(|visitor| visitor.join().unwrap());
+        putter.join().unwrap();
+        assert_eq!(all.serve([]), [0, 1, 2, 3]);
+    };
+    shuttle::check_random(serve, SCHEDULES);
+    shuttle::check_pct(serve, SCHEDULES, 3);
+}
+
+/// A queue is closed while a thread visits it: its executors end all the same.
+#[test]
+fn a_queue_that_is_closed_beside_a_visitor_ends() {
+    let serve = || {
+        let all = Hiring::new();
+        let visitor = thread::spawn({
+            let all = all.clone();
+            move || match all.dispatch.visit() {
+                Some(seat) => {
+                    thread::yield_now();
+                    assert!(all.dispatch.end_visit(seat), "nothing is on the queue");
+                }
+                None => {}
+            }
+        });
+        assert_eq!(all.clone().serve([]), [0; 0]);
+        visitor.join().unwrap();
     };
     shuttle::check_random(serve, SCHEDULES);
     shuttle::check_pct(serve, SCHEDULES, 3);

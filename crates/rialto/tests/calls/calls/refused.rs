@@ -287,7 +287,8 @@ fn today(_: &[Value]) -> Value {
 fn an_identifier_that_changes_in_a_call_is_never_taken_for_locked() {
     for (threads, defines, midnight) in (0..8).flat_map(|at| [(0, false, at), (2, false, at), (0, true, at)])
     {
-        let options = Options { engine: Executors::of(2, threads).into(), ..Options::default() };
+        let options =
+            Options { engine: Executors::of(2, threads).handing_over().into(), ..Options::default() };
         let db = Database::open_on(MemoryDisk::new(), options).unwrap();
         let columns = vec![Column::new("id", ColumnType::Int4)];
         let table = db

@@ -5,7 +5,8 @@ use std::time::Duration;
 use rialto::backup::Archive;
 use rialto::io::{Caching, Random};
 use rialto::{
-    Checkpointing, Engine, Executors, GroupCommitDesign, GroupCommitOptions, Logging, Options, Planning,
+    Checkpointing, Engine, Executors, GroupCommitDesign, GroupCommitOptions, HandOver, Logging, Options,
+    Planning,
 };
 
 use super::clients::procedures;
@@ -32,6 +33,7 @@ pub fn any_options(random: &mut Random, memory_bytes: u64, archive: Option<Archi
         count_max: 8,
         threads_max: threads * 2,
         planning: one_of(random, &[Planning::Adaptive, Planning::Parallel]),
+        hand_over: one_of(random, &[HandOver::IfBusy, HandOver::Always]),
         ..Executors::of(1 + random.below(8) as usize, threads)
     };
     Options {

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use rialto::backup::{RestoreTo, restore};
 use rialto::io::{Disk, FaultyDisk, Random};
-use rialto::{BackupKind, Checkpointing, Database, Engine, Executors, Lsn, OpenError, Options};
+use rialto::{BackupKind, Checkpointing, Database, Engine, Executors, HandOver, Lsn, OpenError, Options};
 
 use super::clients::procedures;
 use super::contents::{Contents, compare, contents};
@@ -196,7 +196,8 @@ fn run_with_copies(seed: u64) -> (Run, Options) {
         1 => executors.into(),
         _ => {
             let threads = one_of(&mut run.random, &[1, 2, 5]);
-            Executors { threads, threads_max: threads * 2, ..executors }.into()
+            let hand_over = one_of(&mut run.random, &[HandOver::IfBusy, HandOver::Always]);
+            Executors { threads, threads_max: threads * 2, hand_over, ..executors }.into()
         }
     };
     if run.random.chance(1, 2) {

@@ -49,7 +49,7 @@ fn plans_change_neither_outcomes_nor_tables() {
         })
         .collect();
     let run = |planning, serial: bool| {
-        let db = database(options(Executors { planning, ..Executors::of(5, 3) }));
+        let db = database(options(Executors { planning, ..Executors::of(5, 3).handing_over() }));
         let fail = |step| assert!(db.call("steps", &failing(step)).is_err());
         if serial {
             // The last steps of the phases: their actions are the third and the fifth there.
@@ -78,7 +78,7 @@ fn calls_of_a_serial_plan_that_choose_whether_to_write_run_once() {
     /// Longer than the other one takes to begin.
     const WITHIN: Duration = Duration::from_millis(5);
     for aborting in [0, 1] {
-        let db = database(options(Executors::of(5, 2)));
+        let db = database(options(Executors::of(5, 2).handing_over()));
         let action = |at: usize| {
             let body = move |tx: &mut Transaction, arguments: &Arguments<'_>, _: &mut Outputs| {
                 BODIES.fetch_add(1, Ordering::Relaxed);
@@ -127,7 +127,7 @@ fn calls_of_a_serial_plan_that_choose_whether_to_write_run_once() {
 /// What aborts changes over time: the plan follows, to and fro, and no call is lost or done twice.
 #[test]
 fn a_plan_follows_how_often_actions_abort() {
-    let db = database(options(Executors::of(5, 2)));
+    let db = database(options(Executors::of(5, 2).handing_over()));
     let change = |at: usize| {
         let change = move |tx: &mut Transaction, arguments: &Arguments<'_>, outputs: &mut Outputs| {
             if arguments.get::<i32>(2)? == at as i32 {
@@ -212,7 +212,7 @@ fn a_hot_range_is_shared_out_wherever_it_goes() {
     const MANY: u64 = 50;
     const LIMIT: Duration = Duration::from_secs(120);
     for threads in [0, 2] {
-        let db = database(options(Executors::of(4, threads)));
+        let db = database(options(Executors::of(4, threads).handing_over()));
         let table = db.table("things").unwrap();
         db.transact(|tx| {
             (0..ROWS).try_for_each(|id| tx.insert(&table, &[Value::Int4(id), Value::Int4(0), Value::Int8(0)]))

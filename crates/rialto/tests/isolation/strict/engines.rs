@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use rialto::io::Random;
 use rialto::row::{Value, WhichIndex};
-use rialto::{Checkpointing, Database, Engine, Executors, GroupCommitDesign, Logging, Options, Result};
+use rialto::{
+    Checkpointing, Database, Engine, Executors, GroupCommitDesign, HandOver, Logging, Options, Result,
+};
 
 use super::observed::{GRAVES, KEYS, Life, Outcome, PARTS, ROWS, TABLES, TAGS};
 use super::space::Space;
@@ -20,6 +22,7 @@ pub fn options(random: &mut Random) -> Options {
     let executors = Executors {
         count_max: 8,
         threads_max: if threads > 0 { 4 } else { 0 },
+        hand_over: one_of(random, &[HandOver::IfBusy, HandOver::Always]),
         ..Executors::of(1 + random.below(8) as usize, threads)
     };
     Options {

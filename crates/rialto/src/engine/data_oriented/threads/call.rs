@@ -6,9 +6,11 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use super::flight::{Here, Task};
 use super::queues::Queues;
+use super::visit::Visit;
 use crate::engine::Runtime;
 use crate::engine::data_oriented::planner::Plan;
 use crate::engine::identifier::Given;
+use crate::engine::options::HandOver;
 use crate::engine::prepared::Prepared;
 use crate::error::Result;
 use crate::foreign::{Panic, catch};
@@ -48,40 +50,33 @@ impl Call {
             self.land(Outcome::failed(Failure::Panic(panic), Some(settled)), here);
         }
     }
-
-    /// The queue to begin at: that of the first action of the call that names a key, as the plan has it; the first queue if none
-    /// does.
-    fn first_queue(&self, core: &Core, queues: &Queues) -> usize {
-        let given = Given { arguments: &self.arguments, earlier: &[] };
-        let Some(actions) = self.procedure.flow().phases().first() else { return 0 };
-        let place = |at: usize| {
-            let (target, binding) =
-                (actions[at].target.as_ref()?, self.procedure.bindings.of_phase(0)[at].as_ref()?);
-            if binding.by_columns {
-                return None;
-            }
-            let mut key = Key::new();
-            binding.key_prefix(target, given, &mut key).ok()?;
-            Some((core.locks.executor_now(binding.index, SpanRef::prefix(&key)), key))
-        };
-        let first = match self.procedure.plans().plan(0) {
-            Plan::Serial { first } => first.first().map(|&at| usize::from(at)),
-            Plan::Parallel => None,
-        };
-        let in_order = first.into_iter().chain(0..actions.len());
-        let named = in_order.filter(|&at| !actions[at].identifier().is_empty());
-        let mut identified = named.filter(|&at| actions[at].is_part_of(&self.arguments, given.earlier));
-        let Some((executor, key)) = identified.next().and_then(place) else { return 0 };
-        let owner = queues.owner_of(executor, core).or_else(|| {
-            let mut places = identified.filter_map(place);
-            places.find_map(|(executor, _)| queues.owner_of(executor, core))
-        });
-        // Of calls that only read what is only read, each thread has as many.
-        owner.unwrap_or_else(|| xxh3_64(&key) as usize % queues.len())
-    }
 }
 
-/// Sends a call to the executors. What is wrong with it they will find.
+/// Where a call is to run.
+pub(crate) enum Way {
+    /// On the thread that calls, which has the turn of a queue if it visits one.
+    Here(Option<Visit>),
+    /// On the threads that own executors, beginning at this queue.
+    Queue(usize),
+}
+
+/// Where a call is to run whose caller waits for it.
+///
+/// # Errors
+/// [`Error::Nested`](crate::Error::Nested) inside of a body.
+pub(crate) fn way(
+    runtime: &Runtime,
+    queues: &Queues,
+    procedure: &Prepared,
+    arguments: &[Value],
+) -> Result<Way> {
+    drop(InBody::enter(runtime.core.storage.catalog.opening())?);
+    let queue = first_queue(procedure, arguments, &runtime.core, queues);
+    let visit = (runtime.engine.hand_over() == HandOver::IfBusy).then(|| queues.visit(queue)).flatten();
+    Ok(visit.map_or(Way::Queue(queue), |visit| Way::Here(Some(visit))))
+}
+
+/// Sends a call to the executors, beginning at this queue if it is known. What is wrong with it they will find.
 ///
 /// # Errors
 /// [`Error::Nested`](crate::Error::Nested) inside of a body: a caller who waits there may wait for himself.
@@ -89,6 +84,7 @@ impl Call {
 pub(crate) fn send(
     runtime: &Arc<Runtime>,
     queues: &Arc<Queues>,
+    queue: Option<usize>,
     procedure: Prepared,
     options: TxOptions,
     arguments: Vec<Value>,
@@ -96,11 +92,46 @@ pub(crate) fn send(
     let core = &runtime.core;
     drop(InBody::enter(core.storage.catalog.opening())?);
     let landing = Landing::new();
+    let queue = queue.unwrap_or_else(|| first_queue(&procedure, &arguments, core, queues));
     let call = Arc::new(Call { procedure, options, arguments, landing });
-    // Conditions and identifiers are worked out by closures of the caller. One that panics does so again as the call runs, whose
-    // outcome the panic is, as a body's is.
-    let queue = catch(|| call.first_queue(core, queues)).unwrap_or(0);
     queues.admit()?;
     queues.put(runtime, queue, Task::Call(call.clone(), None));
     Ok(Sent::flying(core.storage.catalog.opening(), call))
+}
+
+/// The queue to begin at: that of the first action of the call that names a key, as the plan has it; the first queue if none
+/// does.
+///
+/// Conditions and identifiers are worked out by closures of the caller. One that panics does so again as the call runs, whose outcome the
+/// panic is, as a body's is.
+pub(super) fn first_queue(procedure: &Prepared, arguments: &[Value], core: &Core, queues: &Queues) -> usize {
+    catch(|| named_queue(procedure, arguments, core, queues)).unwrap_or(0)
+}
+
+fn named_queue(procedure: &Prepared, arguments: &[Value], core: &Core, queues: &Queues) -> usize {
+    let given = Given { arguments: arguments, earlier: &[] };
+    let Some(actions) = procedure.flow().phases().first() else { return 0 };
+    let place = |at: usize| {
+        let (target, binding) = (actions[at].target.as_ref()?, procedure.bindings.of_phase(0)[at].as_ref()?);
+        if binding.by_columns {
+            return None;
+        }
+        let mut key = Key::new();
+        binding.key_prefix(target, given, &mut key).ok()?;
+        Some((core.locks.executor_now(binding.index, SpanRef::prefix(&key)), key))
+    };
+    let first = match procedure.plans().plan(0) {
+        Plan::Serial { first } => first.first().map(|&at| usize::from(at)),
+        Plan::Parallel => None,
+    };
+    let in_order = first.into_iter().chain(0..actions.len());
+    let named = in_order.filter(|&at| !actions[at].identifier().is_empty());
+    let mut identified = named.filter(|&at| actions[at].is_part_of(arguments, given.earlier));
+    let Some((executor, key)) = identified.next().and_then(place) else { return 0 };
+    let owner = queues.owner_of(executor, core).or_else(|| {
+        let mut places = identified.filter_map(place);
+        places.find_map(|(executor, _)| queues.owner_of(executor, core))
+    });
+    // Of calls that only read what is only read, each thread has as many.
+    owner.unwrap_or_else(|| xxh3_64(&key) as usize % queues.len())
 }

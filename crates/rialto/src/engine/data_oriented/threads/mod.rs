@@ -1,7 +1,8 @@
 //! The data-oriented engine with threads that own executors: calls go from thread to thread.
 //!
 //! Each thread has a queue (`queues`). A `call` is put on the queue of its first action's, and becomes a `flight`, which goes from thread to
-//! thread; `placing` says which thread runs which actions of a phase, and at a `rendezvous` point they meet.
+//! thread; `placing` says which thread runs which actions of a phase, and at a `rendezvous` point they meet. A caller may `visit` a queue that is empty,
+//! and run its call itself.
 
 mod call;
 mod flight;
@@ -13,6 +14,7 @@ mod rendezvous;
 mod sync;
 #[cfg(test)]
 mod tests;
+mod visit;
 
-pub(crate) use call::send;
+pub(crate) use call::{Way, send, way};
 pub(crate) use queues::Queues;

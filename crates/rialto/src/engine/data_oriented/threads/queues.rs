@@ -14,8 +14,8 @@
 //! thread runs an action is a matter of speed, its locks are where the routing rules have them.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -25,6 +25,7 @@ use smallvec::SmallVec;
 
 use super::call::Call;
 use super::flight::{Here, Task};
+use super::visit::{Visit, Visitor};
 use crate::account::wait_guard::{Turns, take_turns};
 use crate::engine::Runtime;
 use crate::engine::servers::dispatch::{Dispatch, Rest, Standing, Waiter};
@@ -50,6 +51,9 @@ struct Waiting {
 
 /// So often a thread that finds nothing to run looks again before it sleeps.
 const LOOKS: usize = 20;
+
+/// So often a caller looks whether it may visit a queue.
+const LOOKS_TO_VISIT: usize = 64;
 
 /// How many tasks a thread takes off its queue under one hold of the latch.
 const GROUP: usize = 8;
@@ -79,6 +83,8 @@ pub(crate) struct Queues {
     asides: AtomicU64,
     /// All that were started, standbys too.
     threads: Mutex<Vec<JoinHandle<()>>>,
+    /// What callers have that visit a queue, by queue; from the first thread on.
+    visitors: OnceLock<Box<[Arc<Visitor>]>>,
     /// A bug that tests put in.
     #[cfg(test)]
     pub(super) bug: Mutex<Option<Bug>>,
@@ -127,6 +133,7 @@ impl Queues {
             names_aside: AtomicUsize::new(0),
             asides: AtomicU64::new(0),
             threads: Mutex::default(),
+            visitors: OnceLock::new(),
             #[cfg(test)]
             bug: Mutex::default(),
         }
@@ -167,6 +174,7 @@ impl Queues {
         if *resizing == Resizing::Ended {
             return Ok(());
         }
+        self.visitors.get_or_init(|| Visitor::of_all(runtime, self.room()));
         self.threads.lock().retain(|thread| !thread.is_finished());
         while self.len() < threads {
             self.queues.grow(|queue| self.spawn(runtime, queue, 0), |queue| self.hire(runtime, queue))?;
@@ -222,6 +230,26 @@ impl Queues {
             && self.spawn(runtime, queue, seat).is_err()
         {
             self.queues.at(queue).dismiss(seat);
+        }
+    }
+
+    /// Has the calling thread run its next call itself, beside the threads of this queue, if none of them runs and nothing is on the queue. Looks
+    /// for about as long as a short call takes.
+    pub fn visit(&self, queue: usize) -> Option<Visit> {
+        let (visitor, dispatch) = (&self.visitors.get()?[queue], self.queues.at(queue));
+        for _ in 0..LOOKS_TO_VISIT {
+            if let Some(seat) = dispatch.visit() {
+                return Some(Visit::begin(visitor, seat));
+            }
+            std::hint::spin_loop();
+        }
+        None
+    }
+
+    /// A visit of this queue is over.
+    pub(super) fn end_visit(self: &Arc<Queues>, runtime: &Arc<Runtime>, queue: usize, seat: usize) {
+        if !self.queues.at(queue).end_visit(seat) {
+            self.hire(runtime, queue);
         }
     }
 

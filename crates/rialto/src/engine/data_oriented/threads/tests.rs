@@ -48,7 +48,7 @@ fn options() -> Options {
         checkpoint: Checkpointing::None,
         memory_flush_interval: Duration::from_secs(3600),
         durability: Durability::Disk,
-        engine: Executors { planning: Planning::Adaptive, ..Executors::of(4, 2) }.into(),
+        engine: Executors { planning: Planning::Adaptive, ..Executors::of(4, 2).handing_over() }.into(),
         ..Options::default()
     }
 }
@@ -218,7 +218,7 @@ fn a_call_that_reads_goes_on_while_one_waits_for_room_in_the_log() {
         memory_bytes: 64 << 20,
         checkpoint: Checkpointing::None,
         durability: Durability::Memory,
-        engine: Executors { threads: 1, ..Executors::default() }.into(),
+        engine: Executors { threads: 1, ..Executors::default().handing_over() }.into(),
         log_bytes_max: 16 << 20,
         log_wait_max: LIMIT,
         ..Options::default()

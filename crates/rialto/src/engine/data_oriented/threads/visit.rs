@@ -1,0 +1,66 @@
+//! [`Visit`]: a caller runs its call itself, in place of a thread that owns executors and has nothing to do.
+//!
+//! To hand a call over costs two changes of threads, which is more than a short call takes. A caller that waits for its call anyway runs it
+//! in place, as on an engine without threads, while the queue of the call's first executor is empty and none of the queue's threads runs. It has the queue's turn
+//! meanwhile: what arrives is put on the queue, and one thread at a time uses what the queue's executors own.
+//!
+//! A visitor that has to wait gives its turn up for good, and goes on without it when the wait is over: which thread runs an action is a matter of
+//! speed, and its locks are where the routing rules have them.
+
+use std::cell::Cell;
+use std::sync::{Arc, Weak};
+
+use crate::account::wait_guard::{TakesTurns, Turns, take_turns};
+use crate::engine::Runtime;
+
+thread_local! {
+    /// The seat of the calling thread's visit, until it gives its turn up.
+    static SEAT: Cell<Option<usize>> = const { Cell::new(None) };
+}
+
+/// What the visits of one queue have in common.
+pub(super) struct Visitor {
+    runtime: Weak<Runtime>,
+    queue: usize,
+}
+
+impl Visitor {
+    /// One for each queue.
+    pub fn of_all(runtime: &Arc<Runtime>, queues: usize) -> Box<[Arc<Visitor>]> {
+        (0..queues).map(|queue| Arc::new(Visitor { runtime: Arc::downgrade(runtime), queue })).collect()
+    }
+}
+
+impl Turns for Visitor {
+    fn leave(&self) {
+        if let Some(seat) = SEAT.take()
+            && let Some(runtime) = self.runtime.upgrade()
+            && let Some(queues) = &runtime.queues
+        {
+            queues.end_visit(&runtime, self.queue, seat);
+        }
+    }
+
+    fn come_back(&self) {}
+}
+
+/// The calling thread has the turn of a queue, until this is dropped or the thread waits.
+#[must_use = "the visit is over when this is dropped"]
+pub(crate) struct Visit {
+    visitor: Arc<Visitor>,
+    _takes_turns: TakesTurns,
+}
+
+impl Visit {
+    /// In this seat. The thread is in no other's turn: it is not in a body.
+    pub(super) fn begin(visitor: &Arc<Visitor>, seat: usize) -> Visit {
+        SEAT.set(Some(seat));
+        Visit { visitor: visitor.clone(), _takes_turns: take_turns(visitor.clone()) }
+    }
+}
+
+impl Drop for Visit {
+    fn drop(&mut self) {
+        self.visitor.leave();
+    }
+}
