@@ -326,7 +326,7 @@ impl LockManager {
             if held.wanted {
                 self.wanted.word(held.table).fetch_sub(1, Ordering::SeqCst);
             }
-            head.grant_waiting(|granted| self.mark_granted(granted, &mut woken));
+            head.grant_waiting(|told| self.mark(told, &mut woken));
             heads.retire_if_idle(at);
         }
         self.wake(&woken);

@@ -7,7 +7,7 @@ use crossbeam_utils::CachePadded;
 use smallvec::SmallVec;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-use super::central::head::Heads;
+use super::central::head::{Heads, Told};
 use super::central::interval::IntervalTable;
 use super::counters::LockCounters;
 use super::deadlock::Looks;
@@ -17,7 +17,7 @@ use super::mode::{Acquired, LockMode};
 use super::name::{HeadName, LockName, LockTarget};
 use super::options::{LockForm, LockOptions};
 use super::slot::{
-    Body, FreeSlots, GRANTED, HELD_KEPT, HeldTable, Lent, Owner, Slot, TableForm, VICTIM, WaitRecord,
+    Body, FreeSlots, GRANTED, HELD_KEPT, HeldTable, Lent, Owner, RETRY, Slot, TableForm, VICTIM, WaitRecord,
 };
 use super::sync::{AtomicBool, AtomicU32, Mutex, look_a_while};
 use super::wait::{LockError, Wait};
@@ -63,6 +63,8 @@ pub struct LockManager {
 /// How a sleep ended.
 pub(super) enum Woke {
     Granted,
+    /// The lock was free, and is to be asked for again.
+    Retry,
     Not(LockError),
 }
 
@@ -291,6 +293,17 @@ impl LockManager {
         woken.push(owner);
     }
 
+    /// Marks what a head tells a waiting owner.
+    pub(super) fn mark(&self, told: Told, woken: &mut Woken) {
+        match told {
+            Told::Granted(owner) => self.mark_granted(owner, woken),
+            Told::Retry(owner) => {
+                self.slots[usize::from(owner)].set_retry();
+                woken.push(owner);
+            }
+        }
+    }
+
     #[inline]
     pub(super) fn wake(&self, woken: &Woken) {
         for &owner in woken {
@@ -318,7 +331,7 @@ impl LockManager {
     pub(super) fn sleep(&self, id: u16, wait: &Wait<'_>) -> Woke {
         let slot = &self.slots[usize::from(id)];
         look_a_while(|| slot.flags() != 0);
-        if slot.flags() & GRANTED == 0 && self.meets_own_lease(id) {
+        if slot.flags() & (GRANTED | RETRY) == 0 && self.meets_own_lease(id) {
             return Woke::Not(LockError::Deadlock);
         }
         let mut check_interval = self.options.deadlock_check_after;
@@ -328,6 +341,7 @@ impl LockManager {
         loop {
             match slot.flags() {
                 flags if flags & GRANTED != 0 => return Woke::Granted,
+                flags if flags & RETRY != 0 => return Woke::Retry,
                 flags if flags & VICTIM != 0 => return Woke::Not(LockError::Deadlock),
                 _ => {}
             }

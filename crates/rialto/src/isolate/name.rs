@@ -99,6 +99,11 @@ impl HeadName {
         HeadName { space: 1 << 33, hash: record }
     }
 
+    /// Whether it is a table's.
+    pub(super) fn is_table(self) -> bool {
+        self.space & 1 << 32 != 0
+    }
+
     /// The record's address, if this is the name of one.
     pub(super) fn as_address(self) -> Option<u64> {
         (self.space == 1 << 33).then_some(self.hash)

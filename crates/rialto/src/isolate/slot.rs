@@ -24,8 +24,10 @@ pub(super) const GRANTED: u64 = 1;
 pub(super) const VICTIM: u64 = 2;
 /// In a slot's state word: the owner has left the wait. Its request may still be listed where the lock table is out.
 const LEFT: u64 = 4;
+/// In a slot's state word: the request has left the queue, and its owner is to ask again.
+pub(super) const RETRY: u64 = 8;
 /// The state word counts waits above its flags, so that a flag meant for one wait cannot reach the next.
-const WAIT: u64 = 8;
+const WAIT: u64 = 16;
 const FLAGS: u64 = WAIT - 1;
 
 /// What a waiting request waits for, as the detector needs it.
@@ -121,6 +123,11 @@ impl Slot {
     /// Tells the sleeper that its wait is over. Under the latch of the partition where it waits (L3).
     pub(super) fn set_granted(&self) {
         self.state.fetch_or(GRANTED, Ordering::AcqRel);
+    }
+
+    /// Tells the sleeper to ask again. Under the latch of the partition where it waits, whose queue its request has left.
+    pub(super) fn set_retry(&self) {
+        self.state.fetch_or(RETRY, Ordering::AcqRel);
     }
 
     /// The number of the wait that has begun last.

@@ -40,6 +40,20 @@ pub(in super::super) struct Request {
     /// For an upgrade, the join of what is held and what was asked.
     pub(in super::super) mode: LockMode,
     pub(in super::super) kind: RequestKind,
+    /// How often its owner was told to ask again, and found the lock taken.
+    pub(in super::super) retries: u32,
+}
+
+/// A request that finds the lock taken so often when it asks again is granted the lock in the queue.
+const RETRIES_MAX: u32 = 3;
+
+/// What becomes of a request that has waited.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in super::super) enum Told {
+    /// Its owner has the lock.
+    Granted(u16),
+    /// The lock is free, and its owner is to ask again.
+    Retry(u16),
 }
 
 /// What a head says to a request.
@@ -79,6 +93,8 @@ pub(in super::super) struct Head {
     anonymous: u32,
     granted: SmallVec<[Grant; 4]>,
     waiting: Vec<Request>,
+    /// The owner that was told to ask again and has not done so yet. Requests that wait behind it rely on it.
+    retrying: Option<u16>,
 }
 
 impl Head {
@@ -91,6 +107,7 @@ impl Head {
             anonymous: 0,
             granted: SmallVec::new(),
             waiting: Vec::new(),
+            retrying: None,
         }
     }
 
@@ -111,15 +128,19 @@ impl Head {
             if joined == held {
                 return Answer::Held;
             }
-            let request = Request { owner, mode: joined, kind: RequestKind::Upgrade };
+            let request = Request { owner, mode: joined, kind: RequestKind::Upgrade, retries: 0 };
             if self.fits(&request, 0) {
                 self.grant(&request);
                 return Answer::Upgraded;
             }
             return Answer::Wait(request);
         }
-        let request = Request { owner, mode, kind: RequestKind::New };
-        let ahead = self.waiting.iter().fold(0, |set, request| set | request.mode.bit());
+        let request = Request { owner, mode, kind: RequestKind::New, retries: 0 };
+        let ahead = match self.modes {
+            // It is free: whoever asks first has it.
+            0 => 0,
+            _ => self.waiting.iter().fold(0, |set, request| set | request.mode.bit()),
+        };
         if self.fits(&request, ahead) {
             self.add(owner, mode);
             return Answer::New;
@@ -217,15 +238,19 @@ impl Head {
         })
     }
 
-    /// Puts a request that has to wait into the queue: an upgrade behind the upgrades, a new one at the end.
+    /// Puts a request that has to wait into the queue: an upgrade, and one that has been first before, behind the upgrades, a new one at
+    /// the end.
     pub(in super::super) fn enqueue(&mut self, request: Request) {
-        let at = match request.kind {
-            RequestKind::New => self.waiting.len(),
-            RequestKind::Upgrade => {
-                self.waiting.iter().take_while(|r| r.kind == RequestKind::Upgrade).count()
-            }
+        let at = match request {
+            Request { kind: RequestKind::New, retries: 0, .. } => self.waiting.len(),
+            _ => self.waiting.iter().take_while(|r| r.kind == RequestKind::Upgrade).count(),
         };
         self.waiting.insert(at, request);
+    }
+
+    /// An owner that was told to ask again is about to.
+    pub(in super::super) fn come_back(&mut self, owner: u16) {
+        self.retrying.take_if(|retrying| *retrying == owner);
     }
 
     /// Drops `owner`'s grant, if it has one, and returns whether it had.
@@ -237,23 +262,38 @@ impl Head {
         true
     }
 
-    /// Withdraws `owner`'s waiting request; false: it is not in the queue, so it has been granted.
-    pub(in super::super) fn withdraw(&mut self, owner: u16) -> bool {
-        let Some(at) = self.waiting.iter().position(|request| request.owner == owner) else { return false };
-        self.waiting.remove(at);
-        true
+    /// Withdraws `owner`'s waiting request.
+    pub(in super::super) fn withdraw(&mut self, owner: u16) {
+        self.waiting.retain(|request| request.owner != owner);
     }
 
-    /// Grants every waiting request that can be granted now, in order, and tells `granted` of each.
+    /// Grants every waiting request that can be granted now, in order, and tells `tell` of each.
+    ///
+    /// A record that is free is not granted to a request for it alone: the request's owner is told to ask again, and the lock is whoever's
+    /// asks first. Granted to a thread that sleeps, the lock would be held until the thread has a processor; with more threads than
+    /// processors all would then wait for each other in turn (a lock convoy).
     #[inline]
-    pub(in super::super) fn grant_waiting(&mut self, granted: impl FnMut(u16)) {
+    pub(in super::super) fn grant_waiting(&mut self, tell: impl FnMut(Told)) {
         if !self.waiting.is_empty() {
-            self.grant_queue(granted);
+            self.grant_queue(tell);
         }
     }
 
     #[cold]
-    fn grant_queue(&mut self, mut granted: impl FnMut(u16)) {
+    fn grant_queue(&mut self, mut tell: impl FnMut(Told)) {
+        let first = self.waiting[0];
+        if self.modes == 0
+            && first.mode == LockMode::Exclusive
+            && first.retries < RETRIES_MAX
+            && !self.name.is_table()
+        {
+            if self.retrying.is_none() {
+                self.waiting.remove(0);
+                self.retrying = Some(first.owner);
+                tell(Told::Retry(first.owner));
+            }
+            return;
+        }
         let mut ahead: ModeSet = 0;
         let mut at = 0;
         while at < self.waiting.len() {
@@ -261,7 +301,7 @@ impl Head {
             if self.fits(&request, ahead) {
                 self.waiting.remove(at);
                 self.grant(&request);
-                granted(request.owner);
+                tell(Told::Granted(request.owner));
             } else {
                 ahead |= request.mode.bit();
                 at += 1;
@@ -285,6 +325,11 @@ impl Head {
             blockers.ahead.extend(self.waiting[..at].iter().filter(|r| in_conflict(r.mode)).map(|r| r.owner));
         }
         Some((request.mode, blockers))
+    }
+
+    /// Whether its lock is free, and an owner is about to ask for it again.
+    pub(in super::super) fn is_retried(&self) -> bool {
+        self.modes == 0 && self.retrying.is_some()
     }
 
     #[inline]
@@ -386,6 +431,13 @@ impl Heads {
         }
     }
 
+    /// An owner that was told to ask again for the lock of `name` is about to.
+    pub(in super::super) fn come_back(&mut self, name: HeadName, owner: u16) {
+        if let Some(at) = self.find(name) {
+            self.at(at).come_back(owner);
+        }
+    }
+
     #[inline]
     pub(in super::super) fn at(&mut self, at: u32) -> &mut Head {
         &mut self.heads[at as usize]
@@ -433,7 +485,8 @@ impl Heads {
             }
             self.heads[before as usize].next = next;
         }
-        self.heads[at as usize].next = self.free;
+        let head = &mut self.heads[at as usize];
+        (head.next, head.retrying) = (self.free, None);
         self.free = at;
         self.used -= 1;
         if rarely(self.heads.len() > HEADS_KEPT) && self.used == 0 {

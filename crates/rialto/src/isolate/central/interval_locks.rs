@@ -58,7 +58,7 @@ impl LockManager {
         let outcome = match queued {
             false => Ok(()),
             true => match self.sleep(id, wait) {
-                Woke::Granted => Ok(()),
+                Woke::Granted | Woke::Retry => Ok(()),
                 Woke::Not(error) if self.intervals.lock(partition).withdraw(id, index) => Err(error),
                 Woke::Not(_) => Ok(()),
             },

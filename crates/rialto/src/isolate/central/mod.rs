@@ -7,11 +7,11 @@ mod interval_locks;
 
 use std::time::Instant;
 
-use self::head::{Answer, Heads, RequestKind};
+use self::head::{Answer, Heads, Request, RequestKind};
 use super::manager::{LockManager, Woke, Woken};
 use super::mode::{Acquired, LockMode, RecordMode};
 use super::name::{HeadName, LockName, LockTarget};
-use super::slot::{HeldRecord, Owner, WaitRecord, WaitsFor};
+use super::slot::{GRANTED, HeldRecord, Owner, RETRY, WaitRecord, WaitsFor};
 use super::sync::{self, MutexGuard};
 use super::wait::{LockError, LockPolicy, Wait};
 use crate::rarely::rarely;
@@ -97,58 +97,72 @@ impl LockManager {
         target: LockTarget,
         ask: impl Fn(&mut Heads) -> (u32, Answer),
     ) -> Result<(Acquired, u32), LockError> {
-        let slot = self.slot(owner);
-        let since = Instant::now();
+        let (slot, id, since) = (self.slot(owner), owner.body.id, Instant::now());
         wait.since();
-        self.begin_wait(owner, WaitRecord { waits_for: WaitsFor::Head(name), target, since });
-        let queued = {
-            let mut heads = self.partitions[Self::partition_of(name)].lock();
-            match ask(&mut heads) {
-                (at, Answer::New) => Ok((Acquired::New, at)),
-                (at, Answer::Held) => Ok((Acquired::Held, at)),
-                (at, Answer::Upgraded) => Ok((Acquired::Upgraded, at)),
-                (at, Answer::Wait(request)) => {
-                    heads.at(at).enqueue(request);
-                    Err((at, request.kind))
+        let mut retries = 0;
+        let outcome = loop {
+            let (waits_for, target) = (WaitsFor::Head(name), target.clone());
+            self.begin_wait(owner, WaitRecord { waits_for, target, since });
+            let queued = {
+                let mut heads = self.partitions[Self::partition_of(name)].lock();
+                if retries > 0 {
+                    heads.come_back(name, id);
                 }
+                match ask(&mut heads) {
+                    (at, Answer::New) => Ok((Acquired::New, at)),
+                    (at, Answer::Held) => Ok((Acquired::Held, at)),
+                    (at, Answer::Upgraded) => Ok((Acquired::Upgraded, at)),
+                    (at, Answer::Wait(request)) => {
+                        heads.at(at).enqueue(Request { retries, ..request });
+                        Err((at, request.kind))
+                    }
+                }
+            };
+            let (at, kind) = match queued {
+                Ok(granted) if retries == 0 => {
+                    slot.end_wait();
+                    return Ok(granted);
+                }
+                Ok(granted) => break Ok(granted),
+                Err(queued) => queued,
+            };
+            let granted = match kind {
+                RequestKind::New => Acquired::New,
+                RequestKind::Upgrade => Acquired::Upgraded,
+            };
+            let woke = match self.sleep(id, wait) {
+                Woke::Not(error) => self.withdraw(id, name, at, error),
+                woke => woke,
+            };
+            match woke {
+                Woke::Granted => break Ok((granted, at)),
+                Woke::Not(error) => break Err(error),
+                Woke::Retry => retries += 1,
             }
-        };
-        let (at, kind) = match queued {
-            Ok(granted) => {
-                slot.end_wait();
-                return Ok(granted);
-            }
-            Err(queued) => queued,
-        };
-        let granted = match kind {
-            RequestKind::New => Acquired::New,
-            RequestKind::Upgrade => Acquired::Upgraded,
-        };
-        let outcome = match self.sleep(owner.body.id, wait) {
-            Woke::Granted => Ok((granted, at)),
-            Woke::Not(error) if self.withdraw(owner.body.id, name, at) => Err(error),
-            // Granted between the decision to leave and the latch: a granted lock is held, so take it.
-            Woke::Not(_) => Ok((granted, at)),
         };
         self.account_wait(slot, since, outcome.as_ref().err());
         outcome
     }
 
-    /// Withdraws a waiting request and grants those that it stood before; false: it has been granted. The head stays:
-    /// the lock that the request waited for is still held (L1).
-    fn withdraw(&self, owner: u16, name: HeadName, at: u32) -> bool {
+    /// Withdraws a waiting request and grants those that it stood before; else says what has become of it meanwhile: a granted lock is held, so
+    /// its owner takes it. The head stays: the lock that the request waited for is still held, or asked for again (L1).
+    fn withdraw(&self, owner: u16, name: HeadName, at: u32, error: LockError) -> Woke {
         let mut woken = Woken::new();
         {
             let mut heads = self.partitions[Self::partition_of(name)].lock();
-            let head = heads.at(at);
-            if !head.withdraw(owner) {
-                return false;
+            // Set under this latch.
+            match self.slots[usize::from(owner)].flags() {
+                flags if flags & GRANTED != 0 => return Woke::Granted,
+                flags if flags & RETRY != 0 => return Woke::Retry,
+                _ => {}
             }
-            head.grant_waiting(|granted| self.mark_granted(granted, &mut woken));
-            debug_assert!(!head.is_idle(), "L1: a request waited without a holder");
+            let head = heads.at(at);
+            head.withdraw(owner);
+            head.grant_waiting(|told| self.mark(told, &mut woken));
+            debug_assert!(!head.is_idle() || head.is_retried(), "L1: a request waited without a holder");
         }
         self.wake(&woken);
-        true
+        Woke::Not(error)
     }
 
     /// Gives one record lock back before the end: for weaker isolation levels, and where a failed operation wants to
@@ -174,7 +188,7 @@ impl LockManager {
         let head = heads.at(at);
         let held = head.release(id);
         debug_assert!(held, "owner {id} releases a lock that it does not hold: {name:?}");
-        head.grant_waiting(|granted| self.mark_granted(granted, &mut woken));
+        head.grant_waiting(|told| self.mark(told, &mut woken));
         heads.retire_if_idle(at);
         drop(heads);
         self.wake(&woken);

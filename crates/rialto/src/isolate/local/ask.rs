@@ -266,7 +266,7 @@ impl LockManager {
             locks.enqueue(request, self.slot(owner).wait_number());
         }
         let outcome = match self.sleep(request.owner, wait) {
-            Woke::Granted => Ok(()),
+            Woke::Granted | Woke::Retry => Ok(()),
             Woke::Not(error) if self.withdraw_local(request.owner, executor) => Err(error),
             // Granted between the decision to leave and the latch: a granted lock is held, so take it.
             Woke::Not(_) => Ok(()),

@@ -546,7 +546,7 @@ impl LockManager {
             if !head.release(id) {
                 head.release_anonymous();
             }
-            head.grant_waiting(|granted| self.mark_granted(granted, &mut woken));
+            head.grant_waiting(|told| self.mark(told, &mut woken));
             if heads.retire_if_idle(at) {
                 ThinWord::deflate(word);
             }
