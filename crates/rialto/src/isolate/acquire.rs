@@ -1,7 +1,8 @@
-//! Keys and rows are locked here, whichever form locks have. Tables: [`LockManager::table`]; ranges: [`LockManager::interval`], or, where
-//! keys are kept at executors, [`LockManager::local`].
+//! Keys, rows and ranges are locked here, whichever form locks have. Tables: [`LockManager::table`].
 
-use super::local::SpanRef;
+use std::ops::Bound;
+
+use super::local::{Span, SpanRef};
 use super::manager::LockManager;
 use super::mode::{Acquired, RecordMode};
 use super::slot::Owner;
@@ -42,4 +43,34 @@ impl LockManager {
             None => self.record(owner, self.name(index, key), key, mode, wait),
         }
     }
+
+    /// Locks a range of an index's keys, shared: which keys are in it stays as it is.
+    pub fn range(
+        &self,
+        owner: &mut Owner,
+        index: IndexId,
+        (lower, upper): (Bound<&[u8]>, Bound<&[u8]>),
+        wait: &Wait<'_>,
+    ) -> Result<RangeLock, LockError> {
+        if !self.keeps_keys_at_executors() {
+            self.interval(owner, index, lower, upper);
+            return Ok(RangeLock::Gaps);
+        }
+        match Span::between(lower, upper) {
+            Some(span) => self.local(owner, index, span.borrow(), RecordMode::Shared, wait)?,
+            // There are no keys in it.
+            None => Acquired::Held,
+        };
+        Ok(RangeLock::Keys)
+    }
+}
+
+/// What a lock on a range of keys is on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RangeLock {
+    /// All keys in it, present or not: so the rows are locked, too, if the keys are those that rows are locked by.
+    Keys,
+    /// The keys that may come into it, and no row: the scan guards each leaf before it reads it, and an insert into a guarded leaf asks
+    /// [`LockManager::admits`].
+    Gaps,
 }

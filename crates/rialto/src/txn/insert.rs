@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::context::Context;
-use super::seek::SlotClaims;
+use super::seek::{RowLocking, SlotClaims};
 use crate::canary;
 use crate::commit::redo;
 use crate::commit::write_set::{Effect, Place, Target, Write, WriteKind};
@@ -43,7 +43,7 @@ impl Context {
             return self.seek(slot, RecordMode::Exclusive);
         }
         // A hidden row number that no row has had.
-        if !self.core.locks.keeps_locks_in_records() && !self.is_covered(slot, RecordMode::Exclusive) {
+        if self.row_locking(slot, RecordMode::Exclusive) == RowLocking::ByName {
             self.lock_name(slot, RecordMode::Exclusive)?;
         }
         Ok(Place::Absent(None))

@@ -6,13 +6,13 @@ use std::sync::Arc;
 use super::context::Context;
 use super::read::{RowKey, view};
 use super::scope::Touch;
-use super::seek::Probe;
+use super::seek::{Probe, RowLocking};
 use super::transaction::Transaction;
 use crate::canary;
 use crate::commit::write_set::Place;
 use crate::error::{Error, Result};
 use crate::ids::Lsn;
-use crate::isolate::{LockMode, LockPolicy, LockTarget, RecordMode, Span};
+use crate::isolate::{LockMode, LockPolicy, LockTarget, RangeLock, RecordMode, Span};
 use crate::row::{IntoKey, Key, RowView, Schema, Value, WhichIndex};
 pub use crate::store::Direction;
 use crate::store::{Batch, Followed, Guard, Leaf, More, RowLocation, ScanRange, Table, TableVersion};
@@ -152,6 +152,14 @@ fn as_bytes(bound: &Bound<Key>) -> Bound<&[u8]> {
     }
 }
 
+/// What a wait for a range is told by.
+fn first_key(lower: Bound<&[u8]>) -> Vec<u8> {
+    match lower {
+        Bound::Unbounded => Vec::new(),
+        Bound::Included(key) | Bound::Excluded(key) => key.to_vec(),
+    }
+}
+
 impl Context {
     fn lock_for_scan(&mut self, table: &Table, scan: &Scan) -> Result<u32> {
         let (intent, whole) = match scan.mode {
@@ -181,10 +189,14 @@ impl Context {
         if locks == RowLocks::None {
             return Ok(self.row_of_locked_entry(slot, which, entry, body));
         }
-        let covered = locks == RowLocks::Spanned || self.is_covered(slot, mode);
-        if !covered && !self.core.locks.keeps_locks_in_records() {
+        let locking = match locks {
+            RowLocks::Spanned => RowLocking::Covered,
+            _ => self.row_locking(slot, mode),
+        };
+        if locking == RowLocking::ByName {
             return self.row_of_entry_by_name(slot, which, entry, mode, body);
         }
+        let covered = locking == RowLocking::Covered;
         if which == WhichIndex::Primary {
             self.key.clear();
             self.key.extend_from_slice(entry);
@@ -413,27 +425,26 @@ impl Context {
         let unlocked = self.reads.is_active() && !self.is_covered(slot, RecordMode::Shared);
         let mut locks = RowLocks::Each;
         if !unlocked && !self.is_covered(slot, RecordMode::Shared) && !canary::is_back("no-interval-locks") {
-            if self.core.locks.keeps_keys_at_executors() {
-                let Some(span) = Span::between(as_bytes(lower), as_bytes(upper)) else { return Ok(()) };
+            let (range, mut rows_too) = ((as_bytes(lower), as_bytes(upper)), mode == RecordMode::Shared);
+            let mut locked = None;
+            if self.scope.is_locked() {
+                let Some(span) = Span::between(range.0, range.1) else { return Ok(()) };
                 let is_locked = |mode| self.scope.has_locked_span(slot, scan.index, span.borrow(), mode);
-                let (spanned, rows_too) = (is_locked(RecordMode::Shared), is_locked(mode));
-                if !spanned {
-                    self.lock(
-                        |core, owner, _, _, wait| {
-                            core.locks.local(owner, index_id, span.borrow(), RecordMode::Shared, wait)
-                        },
-                        |_, _| LockTarget::Interval { index: index_id, key: span.borrow().lower().to_vec() },
-                    )?;
-                }
-                locks = match (scan.index, scan.reads) {
-                    (WhichIndex::Primary, _) if mode == RecordMode::Shared || rows_too => RowLocks::Spanned,
-                    (WhichIndex::Secondary(_), Reads::Entries) => RowLocks::None,
-                    _ => RowLocks::Each,
-                };
-            } else {
-                let owner = &mut self.owner;
-                self.core.locks.interval(owner, index_id, as_bytes(lower), as_bytes(upper));
-                guard = Guard::Set;
+                locked = is_locked(RecordMode::Shared).then_some(RangeLock::Keys);
+                rows_too |= is_locked(mode);
+            }
+            let locked = match locked {
+                Some(locked) => locked,
+                None => self.lock(
+                    |core, owner, _, _, wait| core.locks.range(owner, index_id, range, wait),
+                    |_, _| LockTarget::Interval { index: index_id, key: first_key(range.0) },
+                )?,
+            };
+            match (locked, scan.index, scan.reads) {
+                (RangeLock::Gaps, ..) => guard = Guard::Set,
+                (RangeLock::Keys, WhichIndex::Primary, _) if rows_too => locks = RowLocks::Spanned,
+                (RangeLock::Keys, WhichIndex::Secondary(_), Reads::Entries) => locks = RowLocks::None,
+                (RangeLock::Keys, ..) => {}
             }
         }
         let version = self.tables.shared(slot).clone();

@@ -111,6 +111,11 @@ impl Scope {
         })
     }
 
+    /// Whether some keys need no lock.
+    pub fn is_locked(&self) -> bool {
+        self.on.as_ref().is_some_and(|reach| reach.locked.is_some())
+    }
+
     /// Whether a span of an index's keys needs no lock in this mode.
     pub fn has_locked_span(&self, slot: u32, which: WhichIndex, span: SpanRef<'_>, mode: RecordMode) -> bool {
         self.on.as_ref().is_some_and(|reach| {

@@ -24,6 +24,17 @@ use crate::row::{IntoKey, Key, WhichIndex};
 use crate::store::{Claims, Direction, Found, Leaf, RowLocation, Storage, TableStore, TableVersion, Vacancy};
 use crate::txn::core::Core;
 
+/// How a transaction locks a row that is there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum RowLocking {
+    /// Not at all: it has the whole table.
+    Covered,
+    /// In the row's word.
+    InPlace,
+    /// By the name of its key.
+    ByName,
+}
+
 /// Where an index led to.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Probe {
@@ -79,10 +90,22 @@ impl Context {
         }
     }
 
+    /// How the transaction locks rows of a table.
+    #[inline(always)]
+    pub fn row_locking(&self, slot: u32, mode: RecordMode) -> RowLocking {
+        if self.is_covered(slot, mode) {
+            RowLocking::Covered
+        } else if self.core.locks.keeps_locks_in_records() {
+            RowLocking::InPlace
+        } else {
+            RowLocking::ByName
+        }
+    }
+
     /// Whether the transaction claims slots of a table by locks on them.
     #[inline]
     fn locks_slots(&self, slot: u32) -> bool {
-        self.core.locks.keeps_locks_in_records() && !self.is_covered(slot, RecordMode::Exclusive)
+        self.row_locking(slot, RecordMode::Exclusive) == RowLocking::InPlace
     }
 
     /// Sees to room for one more claim on a slot of the table.
@@ -194,7 +217,7 @@ impl Context {
     /// locks are kept elsewhere: then [`Context::seek`] tells.
     #[inline(always)]
     pub fn seek_free(&mut self, slot: u32, mode: RecordMode) -> Option<RowLocation> {
-        if !self.core.locks.keeps_locks_in_records() || self.is_covered(slot, mode) {
+        if self.row_locking(slot, mode) != RowLocking::InPlace {
             return None;
         }
         let found = self.tables.at(slot).store.find(WhichIndex::Primary, &self.key);
@@ -224,10 +247,10 @@ impl Context {
 
     #[inline(always)]
     fn seek_key(&mut self, slot: u32, mode: RecordMode) -> Result<Place> {
-        if self.core.locks.keeps_locks_in_records() && !self.is_covered(slot, mode) {
-            return self.seek_thin(slot, mode);
+        match self.row_locking(slot, mode) {
+            RowLocking::InPlace => self.seek_thin(slot, mode),
+            RowLocking::Covered | RowLocking::ByName => self.seek_slowly(slot, mode),
         }
-        self.seek_slowly(slot, mode)
     }
 
     /// In the thin form, locks the absence of the hidden row number in `self.key` as a scan locks a range (I7): an insert does not ask for
@@ -235,7 +258,7 @@ impl Context {
     #[cold]
     fn keeps_number_absent(&mut self, slot: u32) -> Result<bool> {
         let has_key = self.tables.at(slot).schema.primary_key().is_some();
-        if has_key || !self.core.locks.keeps_locks_in_records() || self.is_covered(slot, RecordMode::Shared) {
+        if has_key || self.row_locking(slot, RecordMode::Shared) != RowLocking::InPlace {
             return Ok(false);
         }
         let key = self.key.clone();

@@ -9,7 +9,7 @@ use std::ops::{Bound, ControlFlow};
 use super::context::Context;
 use super::scan::{ByteScan, Direction, Reads, ScanMode};
 use super::scope::Touch;
-use super::seek::Probe;
+use super::seek::{Probe, RowLocking};
 use super::transaction::Transaction;
 use crate::commit::write_set::Place;
 use crate::error::{Error, Result};
@@ -113,8 +113,7 @@ impl Context {
             self.body = body;
             return Ok(there);
         }
-        let is_thin = self.core.locks.keeps_locks_in_records();
-        if !is_thin || !self.writes.is_empty() || self.is_covered(slot, mode) {
+        if self.row_locking(slot, mode) != RowLocking::InPlace || !self.writes.is_empty() {
             return Ok(false);
         }
         let mut body = std::mem::take(&mut self.body);

@@ -5,7 +5,7 @@ use std::thread;
 
 use super::{INDEX, manager, name, patient, refusing, until_waiting};
 use crate::ids::{IndexId, TableId};
-use crate::isolate::central::head::HEADS_KEPT;
+use crate::isolate::central::head::{Answer, HEADS_KEPT, Heads, Request, Told};
 use crate::isolate::name::HeadName;
 use crate::isolate::slot::HELD_KEPT;
 use crate::isolate::{Acquired, LockError, LockManager, LockMode, LockName, LockOptions, Owner, RecordMode};
@@ -140,6 +140,80 @@ fn a_new_sharer_does_not_overtake_a_waiting_writer() {
     );
     manager.end(reader);
     manager.end(late);
+}
+
+/// A head of a record, and what a request comes to.
+struct OfHead {
+    heads: Heads,
+    at: u32,
+    told: Vec<Told>,
+}
+
+impl OfHead {
+    fn new(name: HeadName) -> OfHead {
+        let mut heads = Heads::default();
+        let at = heads.find_or_insert(name);
+        OfHead { heads, at, told: Vec::new() }
+    }
+
+    /// Whether the request is granted at once; else it waits, the owner having asked again so often.
+    fn ask(&mut self, owner: u16, mode: LockMode, retries: u32) -> bool {
+        let head = self.heads.at(self.at);
+        head.come_back(owner);
+        match head.ask(owner, mode) {
+            Answer::Wait(request) => {
+                head.enqueue(Request { retries, ..request });
+                false
+            }
+            _ => true,
+        }
+    }
+
+    /// Whom the release tells what.
+    fn release(&mut self, owner: u16) -> Vec<Told> {
+        let (head, told) = (self.heads.at(self.at), &mut self.told);
+        assert!(head.release(owner));
+        head.grant_waiting(|it| told.push(it));
+        std::mem::take(told)
+    }
+}
+
+/// Its first waiter is told to ask again, once, while others take the lock; it keeps its place before those who came later, and is
+/// granted the lock after three tries in vain.
+#[test]
+fn a_record_that_is_released_is_had_by_whoever_asks_first() {
+    use LockMode::Exclusive;
+    let mut head = OfHead::new(HeadName::record(name(b"k")));
+    assert!(head.ask(1, Exclusive, 0));
+    assert!(!head.ask(2, Exclusive, 0) && !head.ask(3, Exclusive, 0));
+    assert_eq!(head.release(1), [Told::Retry(2)]);
+    for retries in 1..=3 {
+        // Taken and released by another one meanwhile: whoever was told is on its way.
+        assert!(head.ask(4, Exclusive, 0));
+        assert_eq!(head.release(4), []);
+        assert!(head.ask(1, Exclusive, 0));
+        assert!(!head.ask(2, Exclusive, retries), "it is held");
+        let told = if retries < 3 { Told::Retry(2) } else { Told::Granted(2) };
+        assert_eq!(head.release(1), [told], "it stands before 3");
+    }
+    assert!(!head.ask(4, Exclusive, 0));
+    assert_eq!(head.release(2), [Told::Retry(3)]);
+    assert!(head.ask(3, Exclusive, 1));
+    assert_eq!(head.release(3), [Told::Retry(4)]);
+}
+
+#[test]
+fn readers_and_whoever_waits_for_a_table_are_granted_what_is_free() {
+    use LockMode::{Exclusive, Shared};
+    let mut record = OfHead::new(HeadName::record(name(b"k")));
+    assert!(record.ask(1, Exclusive, 0));
+    assert!(!record.ask(2, Shared, 0) && !record.ask(3, Shared, 0) && !record.ask(4, Exclusive, 0));
+    assert_eq!(record.release(1), [Told::Granted(2), Told::Granted(3)]);
+    assert!(!record.ask(5, Shared, 0), "it would overtake a writer");
+    let mut table = OfHead::new(HeadName::table(TABLE));
+    assert!(table.ask(1, Exclusive, 0));
+    assert!(!table.ask(2, Exclusive, 0) && !table.ask(3, Exclusive, 0));
+    assert_eq!(table.release(1), [Told::Granted(2)]);
 }
 
 #[test]
