@@ -109,7 +109,7 @@ pub(super) fn first_queue(procedure: &Prepared, arguments: &[Value], core: &Core
 }
 
 fn named_queue(procedure: &Prepared, arguments: &[Value], core: &Core, queues: &Queues) -> usize {
-    let given = Given { arguments: arguments, earlier: &[] };
+    let given = Given { arguments, earlier: &[] };
     let Some(actions) = procedure.flow().phases().first() else { return 0 };
     let place = |at: usize| {
         let (target, binding) = (actions[at].target.as_ref()?, procedure.bindings.of_phase(0)[at].as_ref()?);
