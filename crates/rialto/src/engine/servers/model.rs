@@ -597,12 +597,11 @@ fn a_queue_that_is_closed_beside_a_visitor_ends() {
         let all = Hiring::new();
         let visitor = thread::spawn({
             let all = all.clone();
-            move || match all.dispatch.visit() {
-                Some(seat) => {
+            move || {
+                if let Some(seat) = all.dispatch.visit() {
                     thread::yield_now();
                     assert!(all.dispatch.end_visit(seat), "nothing is on the queue");
                 }
-                None => {}
             }
         });
         assert_eq!(all.clone().serve([]), [0; 0]);
