@@ -33,8 +33,7 @@ mod transfer;
 mod conformance;
 
 pub use buffer::{AlignedBuffer, BUFFER_ALIGNMENT};
-pub(crate) use clock::calendar_ms;
-pub use clock::{Clock, FOR_EVER, Moment, SystemClock, VirtualClock};
+pub use clock::{Clock, FOR_EVER, Moment, Scheduler, VirtualClock};
 pub use disk::{Caching, DirectoryLock, Disk, File, LOCK_FILE, Open};
 pub use error::{DiskError, DiskResult};
 pub use faulty::{FaultKind, FaultyDisk, Stray, TracedStep};

@@ -2,7 +2,7 @@
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicU32 as PlainU32, Ordering, fence};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crossbeam_utils::CachePadded;
 use smallvec::SmallVec;
@@ -16,7 +16,7 @@ use super::sync::{AtomicU32, AtomicU64, Condvar, Mutex};
 use super::thin::index::ThinIndex;
 use super::thin::{Chunks, ThinList};
 use crate::ids::{IndexId, TableId};
-use crate::io::Moment;
+use crate::io::{Clock, Moment};
 
 /// In a slot's state word: the wait is over, the lock is granted (or worth another try, for an interval).
 pub(super) const GRANTED: u64 = 1;
@@ -42,7 +42,7 @@ pub(super) enum WaitsFor {
 pub(super) struct WaitRecord {
     pub(super) waits_for: WaitsFor,
     pub(super) target: LockTarget,
-    pub(super) since: Instant,
+    pub(super) since: Moment,
 }
 
 /// The part of a transaction slot that others see.
@@ -166,10 +166,10 @@ impl Slot {
     }
 
     /// Sleeps for `limit`, or less, unless `over` says under the parker's latch that there is no need to.
-    pub(super) fn sleep(&self, limit: Duration, over: impl FnOnce() -> bool) {
+    pub(super) fn sleep(&self, clock: &Clock, limit: Duration, over: impl FnOnce() -> bool) {
         let guard = self.parker.lock();
         if !over() {
-            drop(self.wake.wait_for(guard, limit));
+            drop(self.wake.wait_for(clock, guard, limit));
         }
     }
 

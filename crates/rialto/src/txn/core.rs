@@ -16,6 +16,7 @@ use super::options::TxOptions;
 use super::releases::{Debt, Releases};
 use crate::commit::{CommitPath, Logging};
 use crate::error::{Error, Result};
+use crate::io::Clock;
 use crate::isolate::LockManager;
 use crate::log::{Durability, Patience, PoolOwner};
 use crate::rarely::rarely;
@@ -58,6 +59,8 @@ pub(crate) struct Core {
     pub part_packets: PoolOwner,
     /// Of transactions that have ended where their locks could not be released.
     pub releases: Arc<Releases>,
+    /// What transactions wait by, and what their times are taken from.
+    pub clock: Clock,
     pub defaults: TxDefaults,
 }
 

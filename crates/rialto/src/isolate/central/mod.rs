@@ -5,8 +5,6 @@ pub(super) mod head;
 pub(super) mod interval;
 mod interval_locks;
 
-use std::time::Instant;
-
 use self::head::{Answer, Heads, RequestKind};
 use super::manager::{LockManager, Woke, Woken};
 use super::mode::{Acquired, LockMode, RecordMode};
@@ -98,8 +96,8 @@ impl LockManager {
         ask: impl Fn(&mut Heads) -> (u32, Answer),
     ) -> Result<(Acquired, u32), LockError> {
         let slot = self.slot(owner);
-        let since = Instant::now();
-        wait.since();
+        let since = self.now();
+        wait.since(since);
         self.begin_wait(owner, WaitRecord { waits_for: WaitsFor::Head(name), target, since });
         let queued = {
             let mut heads = self.partitions[Self::partition_of(name)].lock();

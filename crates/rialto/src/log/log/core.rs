@@ -8,7 +8,7 @@ use parking_lot::{Mutex, MutexGuard};
 
 use crate::account::processor::ProcessorTime;
 use crate::account::wait_guard::{Awaited, WaitGuard};
-use crate::io::DiskError;
+use crate::io::{Clock, DiskError};
 use crate::log::files::FileTable;
 use crate::log::freed::Freed;
 use crate::log::gather::{Gathered, Gatherer};
@@ -194,7 +194,7 @@ impl Core {
             let (mut flight, to, lsn);
             (flight, to, lsn, gathered) = self.take_group();
             turn.begin(lsn, place);
-            match flight.write() {
+            match flight.write(self.clock()) {
                 Ok(took) => {
                     // Groups land in their order (I4): not at all if one before this failed.
                     if turn.publish(lsn, took, place, || flight.land(took)) && gathered != Gathered::RingFull
@@ -232,6 +232,11 @@ impl Core {
         }
         let (to, lsn) = (gatherer.position(), gatherer.lsn());
         (group_writer.take(to, lsn), to, lsn, gathered)
+    }
+
+    /// What the log's waits and times are taken from.
+    pub(super) fn clock(&self) -> &Clock {
+        &self.writer.machine().clock
     }
 
     pub(super) fn wait(&self, lsn: Lsn, durability: Durability, patience: &Patience) -> Result<()> {
