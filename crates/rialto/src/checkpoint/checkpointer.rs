@@ -200,7 +200,7 @@ impl Checkpointer {
     /// The same; `cancelled` ends the wait until it can begin.
     pub fn run_now_unless(&self, cancelled: Option<&AtomicBool>) -> Result<CheckpointReport> {
         // Transactions on their way may have to go on before.
-        let _waiting = WaitGuard::enter(Awaited::Checkpoint);
+        let _waiting = WaitGuard::enter(&self.clock, Awaited::Checkpoint);
         let _demand = Demand::of(self);
         self.run(cancelled)
     }
@@ -226,7 +226,7 @@ impl Checkpointer {
         cancelled: &AtomicBool,
         take: impl FnOnce(&dyn CheckpointSource, &dyn Fn() -> bool) -> Result<T>,
     ) -> Result<T> {
-        let _waiting = WaitGuard::enter(Awaited::Checkpoint);
+        let _waiting = WaitGuard::enter(&self.clock, Awaited::Checkpoint);
         let _demand = Demand::of(self);
         let _home = self.lock_home(Some(cancelled))?;
         take(&*self.source, &|| self.control.is_stopped())

@@ -83,7 +83,7 @@ pub(crate) fn run_once<T>(
 /// Rests before the next run.
 pub(crate) fn take_rest(core: &Core, rest: Option<Duration>) {
     let Some(rest) = rest else { return };
-    let _waiting = WaitGuard::enter(Awaited::Others);
+    let _waiting = WaitGuard::enter(&core.clock, Awaited::Others);
     match rest.is_zero() {
         true => core.clock.look_later(0),
         false => core.clock.rest(rest),

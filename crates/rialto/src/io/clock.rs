@@ -356,19 +356,17 @@ mod tests {
     fn a_clock_that_is_moved_by_hand_stands_still_meanwhile() {
         let (clock, hands) = on(VirtualClock::moved_by_hand());
         let until = clock.now() + Duration::from_secs(10);
+        let (lock, changed) = (Mutex::new(()), Condvar::new());
         std::thread::scope(|scope| {
             let sleeper = scope.spawn(|| {
-                clock.rest(Duration::from_secs(10));
+                while clock.wait_until(&changed, &mut lock.lock(), until) {}
                 clock.now()
             });
-            for _ in 0..9 {
-                hands.advance(Duration::from_secs(1));
-                thread::sleep(Duration::from_millis(1));
-            }
+            hands.advance(Duration::from_secs(10) - Duration::from_nanos(1));
+            // Long enough for it to look.
+            thread::sleep(3 * LOOK_EVERY);
             assert!(!sleeper.is_finished());
-            while !sleeper.is_finished() {
-                hands.advance_to(until);
-            }
+            hands.advance_to(until);
             assert_eq!(sleeper.join().unwrap(), until);
         });
     }

@@ -27,6 +27,7 @@ mod memory;
 mod random;
 mod remove;
 mod simulated;
+mod thread_number;
 mod transfer;
 
 #[cfg(test)]
@@ -43,3 +44,5 @@ pub use memory::MemoryDisk;
 pub use random::Random;
 pub(crate) use remove::remove_in_steps;
 pub use simulated::{DiskModel, SimulatedDisk, SimulatedWork, Spindle, Ssd};
+pub use thread_number::number_thread;
+pub(crate) use thread_number::thread_number;

@@ -190,7 +190,7 @@ impl LockManager {
             others.filter_map(|(id, slot)| slot.lending().map(|lending| (id, lending))).collect();
         let since = self.now();
         // Some of them may be other executors' that wait for their turn.
-        let _waiting = WaitGuard::enter(Awaited::Others);
+        let _waiting = WaitGuard::enter(&self.options.clock, Awaited::Others);
         loop {
             open.retain(|&(id, lending)| self.slots[id].lending() == Some(lending));
             if open.is_empty() || self.now() - since >= limit || gives_up() {
@@ -346,7 +346,7 @@ impl LockManager {
             }
             let now = self.now();
             // A look takes a while, too.
-            waiting.get_or_insert_with(|| WaitGuard::enter(Awaited::Lock));
+            waiting.get_or_insert_with(|| WaitGuard::enter(&self.options.clock, Awaited::Lock));
             if now >= next_check {
                 self.find_deadlock(id);
                 check_interval = (check_interval * 4).clamp(Duration::from_millis(1), CHECK_INTERVAL_MAX);

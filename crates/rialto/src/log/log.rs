@@ -162,8 +162,8 @@ impl Log {
     #[cold]
     pub(crate) fn wait_for_packet(&self, check: impl Fn() -> Result<()>) -> Result<PacketSlot> {
         let core = &*self.core;
-        let _waiting = WaitGuard::enter(Awaited::LogRoom);
         let clock = core.clock();
+        let _waiting = WaitGuard::enter(clock, Awaited::LogRoom);
         let until = clock.now() + core.wait_max;
         let mut waiter = core.freed.join();
         loop {

@@ -69,7 +69,7 @@ impl Context {
         self.core.commits.in_flight.leave(self.number);
         self.leave_definitions();
         self.leave_turn();
-        let waiting = WaitGuard::enter(Awaited::Gate);
+        let waiting = WaitGuard::enter(&self.core.clock, Awaited::Gate);
         wait(self);
         drop(waiting);
         self.check_open()

@@ -192,7 +192,7 @@ impl LockManager {
         mode: RecordMode,
         wait: &Wait<'_>,
     ) -> Result<(), LockError> {
-        let _waiting = WaitGuard::enter(Awaited::Lock);
+        let _waiting = WaitGuard::enter(&self.options.clock, Awaited::Lock);
         loop {
             if slot.gives_up() {
                 return Err(LockError::Cancelled);

@@ -257,7 +257,7 @@ impl Core {
             willing_to_wait: patience.willing_to_wait,
             level_1: None,
         };
-        let _waiting = WaitGuard::enter(Awaited::Log);
+        let _waiting = WaitGuard::enter(self.clock(), Awaited::Log);
         match self.writer.wait(&committer, place, write) {
             Waited::Durable => Ok(()),
             Waited::Stopped => Err(self.outcome_unknown(lsn)),

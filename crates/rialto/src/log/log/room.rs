@@ -42,7 +42,7 @@ impl Core {
         if self.promise_before_others(bytes) {
             return Ok(());
         }
-        let _waiting = WaitGuard::enter(Awaited::LogRoom);
+        let _waiting = WaitGuard::enter(self.clock(), Awaited::LogRoom);
         let standing = self.line.join(bytes);
         let ended = self.work_for_room(bytes, &standing, check);
         // Room that was given at the last moment is its own.
