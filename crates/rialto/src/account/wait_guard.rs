@@ -3,7 +3,7 @@
 //! The guard does what every such wait has to do:
 //! - *it lets others run*: an executor of a transaction server, or a thread that owns executors, gives its turn to another one until the
 //!   guard is dropped; to other threads this means nothing;
-//! - *it accounts the wait*, where no account is kept of it elsewhere ([`Awaited`]);
+//! - *it accounts the wait* by the database's [`Clock`], where no account is kept of it elsewhere ([`Awaited`]);
 //! - *it looks for latches*: in debug builds a thread that holds one may not wait, and panics. An executor that goes on waits for its turn, and
 //!   the thread that has the turn must need nothing that the waiting thread holds.
 //!

@@ -78,6 +78,7 @@ impl CheckpointSource for Source {
     }
 
     fn cut(&self, consistency: Consistency, heaps: &Arc<HashSet<HeapId>>) -> Cut {
+        // Only measured, here and below, and so by the machine's clock.
         let began = Instant::now();
         let _closed = ClosedGate::close(&self.core.commits.in_flight);
         self.cut_behind_the_gate(consistency, heaps, began)

@@ -247,9 +247,10 @@ fn a_seed_replays_what_several_threads_do() {
         }
         kinds.iter().all(|&kind| kind > 0)
     });
+    let [timeouts, deadlines, deadlocks, tickets] = kinds;
     println!(
-        "tally: threads by turns, {seeds} seeds, {steps} outcomes, {turns} turns, time-outs, deadlines, deadlocks and tickets {kinds:?}, \
-         RIALTO_SEED={first}"
+        "tally: threads by turns, {seeds} seeds, {steps} outcomes, {turns} turns, {timeouts} lock time-outs, {deadlines} deadlines, \
+         {deadlocks} deadlocks, {tickets} tickets, RIALTO_SEED={first}"
     );
     assert!(kinds.iter().all(|&kind| kind > 0), "all kinds of outcomes: {kinds:?}");
 }

@@ -70,6 +70,7 @@ impl ResourceManager {
             let (stop, ended) = &*told;
             let mut stop = stop.lock();
             while !*stop {
+                // By the machine's clock: where the database's is a virtual one, the manager is driven.
                 ended.wait_for(&mut stop, LOOK_EVERY);
                 if !*stop {
                     manager.look();
