@@ -22,5 +22,5 @@ pub(crate) fn thread_number() -> usize {
 /// Gives the calling thread another number. For runs of several threads that are to replay, under a [`Scheduler`](super::Scheduler): where a
 /// thread's rows lie, and which contexts and lock slots it has, follow from its number.
 pub fn number_thread(number: usize) {
-    NUMBER.set(number % NONE);
+    NUMBER.set(number);
 }
