@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use rialto::engine::servers::TransactionServerStats;
-use rialto::io::{Disk, FileDisk, MemoryDisk, SimulatedDisk, SystemClock};
+use rialto::io::{Clock, Disk, FileDisk, MemoryDisk, SimulatedDisk};
 use rialto::recovery::RecoveryReport;
 use rialto::{Checkpointing, Database, Metrics, Options};
 
@@ -241,7 +241,7 @@ fn open_disk(args: &BenchArgs, directory: Option<&Path>) -> Result<Arc<dyn Disk>
     let DiskName::Simulated(name) = &args.disk else {
         return Ok(inner);
     };
-    let disk = SimulatedDisk::named(name, inner, Arc::new(SystemClock::new()))
+    let disk = SimulatedDisk::named(name, inner, Clock::System)
         .ok_or_else(|| BenchError::Usage(format!("there is no simulated disk \"{name}\"")))?;
     Ok(disk)
 }

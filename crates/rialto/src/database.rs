@@ -141,7 +141,7 @@ impl Database {
         let started = victim.context().owner.started();
         victim.give_up();
         drop(victim);
-        take_rest(Some(rest));
+        take_rest(core, Some(rest));
         start(core, options, Some(started))
     }
 

@@ -24,7 +24,7 @@ use crate::engine::{CallersServers, Procedures, Runtime};
 use crate::error::{Error, Result};
 use crate::ids::Lsn;
 use crate::inside::{InBody, check_may_wait};
-use crate::io::{DirectoryLock, Disk, SystemClock};
+use crate::io::{DirectoryLock, Disk};
 use crate::isolate::{LockManager, LockOptions};
 use crate::log::{Archiver, Log, LogOptions, LogThreads, PoolOwner};
 use crate::metrics::Metrics;
@@ -116,11 +116,13 @@ pub(crate) fn open(disk: Arc<dyn Disk>, options: Options) -> Result<Running, Ope
             executors: *executors.start(),
             executors_max: *executors.end(),
             memory,
+            clock: options.clock.clone(),
             ..LockOptions::default()
         }),
         contexts: Contexts::new(options.transactions_max),
         part_contexts: Contexts::new(parts_max),
         part_packets: PoolOwner::of_homes(parts_max),
+        clock: options.clock.clone(),
         releases: Arc::default(),
         defaults: TxDefaults {
             durability: options.durability,
@@ -162,7 +164,7 @@ pub(crate) fn open(disk: Arc<dyn Disk>, options: Options) -> Result<Running, Ope
         recovery_within: options.recovery_within,
         recovery_rates: found.recovery_rates,
     };
-    let clock = Arc::new(SystemClock::new());
+    let clock = core.clock.clone();
     let copies = (found.home, found.sums);
     let checkpointer = Checkpointer::new(core.storage.disk.clone(), clock, copies, source, checkpoints);
     let hurried = Arc::downgrade(&checkpointer);
@@ -239,6 +241,7 @@ pub(crate) fn log_options(options: &Options) -> LogOptions {
             Background::Threads => LogThreads::Background,
             Background::Driven => LogThreads::Driven,
         },
+        clock: options.clock.clone(),
         ..defaults
     }
 }
@@ -331,6 +334,7 @@ fn recover(disk: &Arc<dyn Disk>, options: &Options, directory: &str) -> Result<F
     }
     recovered.report.fell_back = fell_back;
     home.confirm()?;
+    // What the machine and its disk take, by the machine's clock, whatever the database's is.
     let recovery_rates = RecoveryRates::after(&recovered.report, &**disk);
     let database_id = home.block().database_id;
     let log = Log::open(disk, database_id, &log_options(options), recovered.log_end)?;
@@ -420,6 +424,7 @@ impl Running {
                 source,
                 database: core.storage.database_id,
                 opening: core.storage.catalog.opening(),
+                clock: &core.clock,
                 snapshot_bytes_max: self.options.snapshot_bytes_max(),
                 log_bytes_max: self.options.log_bytes_max,
                 note_cut: &note_cut,
@@ -447,7 +452,7 @@ impl Running {
         // is applied.
         let position = core.commits.log.durable_bytes();
         let place = core.commits.log.place();
-        core.commits.in_flight.outlast_until(place, || place);
+        core.commits.in_flight.outlast_until(&core.clock, place, || place);
         archive_loads(core, archiver, |_| true)?;
         core.commits.log.archive_up_to(position)
     }
@@ -548,7 +553,7 @@ impl Running {
         drop(self.resources.lock().take());
         core.releases.end();
         if !canary::is_back("close-beside-commits") {
-            core.commits.in_flight.drain();
+            core.commits.in_flight.drain(&core.clock);
         }
     }
 

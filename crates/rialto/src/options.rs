@@ -10,7 +10,7 @@ use crate::commit::Logging;
 use crate::commit::colour::COLOUR_RETRIES_MAX;
 use crate::engine::{Engine, Procedure};
 use crate::foreign::Progress;
-use crate::io::Caching;
+use crate::io::{Caching, Clock};
 use crate::log::{Durability, GroupCommitOptions, IN_FLIGHT_MAX};
 use crate::recovery::{THREADS_MAX, threads_by_default};
 use crate::store::budget::{MEMORY_BYTES_MAX, MEMORY_BYTES_MIN, memory_bytes_by_default};
@@ -124,6 +124,13 @@ pub struct Options {
     pub create: bool,
     /// Who does what no caller waits for; threads of the database's own by default.
     pub background: Background,
+    /// The clock by which the database waits and decides; the machine's by default. A [virtual one](crate::io::VirtualClock) needs
+    /// [`Background::Driven`]. Under it a time-out, a deadline, the linger of a group commit, an interval or a rest passes exactly when that
+    /// clock does, an hour in no time; times in the log and in backups count from 2020. So what a database does by time replays. Of one thread
+    /// each wait moves the clock to its end ([`VirtualClock::new`](crate::io::VirtualClock::new)); several threads take turns by a
+    /// [`Scheduler`](crate::io::Scheduler). Times that are only reported may be the machine's, and so are those that a disk with a speed is
+    /// measured by.
+    pub clock: Clock,
 }
 
 /// Who does what no caller waits for ([`Options::background`]): log writes of commits at level memory, checkpoints that are due, routing
@@ -143,9 +150,9 @@ pub enum Background {
     /// [`recovery_threads`](Options::recovery_threads). [Threads that own executors](crate::Executors::threads) and transaction servers are
     /// refused.
     ///
-    /// One thread that does the same on a disk that does the same has it done in the same steps, if nothing is left to measurement or to time:
-    /// [`log_writes`](Options::log_writes) and [`log_writes_in_flight`](Options::log_writes_in_flight) are given, no commit stalls, and
-    /// checkpoints are due always or never.
+    /// One thread that does the same on a disk that does the same has it done in the same steps, if nothing is left to measurement or to the
+    /// machine's time: [`log_writes`](Options::log_writes) and [`log_writes_in_flight`](Options::log_writes_in_flight) are given, and the
+    /// [`clock`](Options::clock) is a virtual one.
     Driven,
 }
 
@@ -182,6 +189,7 @@ impl Default for Options {
             progress: None,
             create: true,
             background: Background::default(),
+            clock: Clock::default(),
         }
     }
 }
@@ -296,6 +304,11 @@ impl Options {
                     executors.threads
                 ));
             }
+        }
+        if matches!(self.clock, Clock::Virtual(_)) && self.background == Background::Threads {
+            return Some(
+                "clock is a virtual one with background Threads: expected background Driven".to_owned(),
+            );
         }
         if !(1..=60_000).contains(&self.packets_max) {
             return Some(format!("packets_max is {}, expected 1 to 60000", self.packets_max));

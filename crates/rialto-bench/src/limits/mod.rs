@@ -178,7 +178,7 @@ fn reached(latencies: &Latencies, time: Duration) -> Reached {
 
 #[cfg(test)]
 mod tests {
-    use rialto::io::{MemoryDisk, SimulatedDisk, SystemClock};
+    use rialto::io::{Clock, MemoryDisk, SimulatedDisk};
 
     use super::*;
 
@@ -196,7 +196,7 @@ mod tests {
 
     /// A disk whose every sync takes long beside what a thread needs to wake up on a busy machine: milliseconds.
     fn slow_disk() -> Arc<dyn Disk> {
-        SimulatedDisk::named("hdd", MemoryDisk::new(), Arc::new(SystemClock::new())).expect("a preset")
+        SimulatedDisk::named("hdd", MemoryDisk::new(), Clock::System).expect("a preset")
     }
 
     #[test]

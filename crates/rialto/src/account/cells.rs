@@ -1,14 +1,14 @@
 //! [`Accounts`]: the counters, one set for each context and procedure.
 
-use std::cell::Cell as ThreadCell;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use crossbeam_utils::CachePadded;
 
 use super::Spent;
 use super::histogram::HistogramCells;
 use super::procedure::{Names, PROCEDURES_MAX, ProcedureAccount, ProcedureId};
+use crate::io::thread_number;
 use crate::rarely::rarely;
 
 /// Sets that tickets share, over all threads that wait for them.
@@ -149,7 +149,7 @@ impl Accounts {
 
     /// Somebody waited for a ticket: so long since its transaction's place, after so long until it.
     pub fn ticket_waited(&self, procedure: ProcedureId, log_wait_ns: u64, before_ns: u64) {
-        let cell = self.tickets[ticket_set()].cell(procedure);
+        let cell = self.tickets[thread_number() % TICKET_SETS].cell(procedure);
         Writers::Many.add(&cell.log_wait_ns, log_wait_ns);
         Writers::Many.add(cell.log_wait.cell(log_wait_ns), 1);
         Writers::Many.add(cell.response.cell(before_ns + log_wait_ns), 1);
@@ -194,17 +194,6 @@ impl Accounts {
         accounts.retain(|account| account.committed + account.aborted > 0);
         accounts
     }
-}
-
-fn ticket_set() -> usize {
-    static THREADS: AtomicUsize = AtomicUsize::new(0);
-    thread_local! {
-        static MINE: ThreadCell<usize> = const { ThreadCell::new(usize::MAX) };
-    }
-    if MINE.get() == usize::MAX {
-        MINE.set(THREADS.fetch_add(1, Ordering::Relaxed) % TICKET_SETS);
-    }
-    MINE.get()
 }
 
 #[cfg(test)]

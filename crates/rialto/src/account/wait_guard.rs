@@ -3,7 +3,7 @@
 //! The guard does what every such wait has to do:
 //! - *it lets others run*: an executor of a transaction server, or a thread that owns executors, gives its turn to another one until the
 //!   guard is dropped; to other threads this means nothing;
-//! - *it accounts the wait*, where no account is kept of it elsewhere ([`Awaited`]);
+//! - *it accounts the wait* by the database's [`Clock`], where no account is kept of it elsewhere ([`Awaited`]);
 //! - *it looks for latches*: in debug builds a thread that holds one may not wait, and panics. An executor that goes on waits for its turn, and
 //!   the thread that has the turn must need nothing that the waiting thread holds.
 //!
@@ -24,6 +24,7 @@ use std::time::Instant;
 
 use super::latches;
 use super::waits::{LATCH_NS, LOG_NS};
+use crate::io::{Clock, Moment};
 
 /// What a thread waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -102,7 +103,7 @@ impl Drop for TakesTurns {
 /// The calling thread waits until this is dropped. A wait within the wait is part of it.
 pub(crate) struct WaitGuard {
     turns: Option<Arc<dyn Turns>>,
-    account: Option<(Instant, &'static LocalKey<Cell<u64>>)>,
+    account: Option<(Clock, Moment, &'static LocalKey<Cell<u64>>)>,
     /// The waits inside of this one are part of it, and accounted by it.
     is_outer: bool,
 }
@@ -121,10 +122,10 @@ impl WaitGuard {
     }
 
     /// The thread is about to wait. Lets another executor run, unless the thread has lock tables out.
-    pub fn enter(what: Awaited) -> WaitGuard {
+    pub fn enter(clock: &Clock, what: Awaited) -> WaitGuard {
         latches::assert_none(what);
         let sum = what.sum().filter(|_| !IS_ACCOUNTED.get());
-        let account = sum.map(|sum| (Instant::now(), sum));
+        let account = sum.map(|sum| (clock.clone(), clock.now(), sum));
         let is_outer = account.is_some();
         if is_outer {
             IS_ACCOUNTED.set(true);
@@ -140,8 +141,8 @@ impl WaitGuard {
     }
 
     /// What the thread waited for is there: returns when it is its turn. That wait is accounted as one for a latch.
-    pub fn end(mut self) {
-        self.account = Some((Instant::now(), &LATCH_NS));
+    pub fn end(mut self, clock: &Clock) {
+        self.account = Some((clock.clone(), clock.now(), &LATCH_NS));
     }
 }
 
@@ -151,8 +152,8 @@ impl Drop for WaitGuard {
             turns.come_back();
             set_turns(Some(turns));
         }
-        if let Some((since, sum)) = self.account.take() {
-            sum.set(sum.get() + since.elapsed().as_nanos() as u64);
+        if let Some((clock, since, sum)) = self.account.take() {
+            sum.set(sum.get() + clock.now().ns_since(since));
         }
         if self.is_outer {
             IS_ACCOUNTED.set(false);
@@ -160,7 +161,7 @@ impl Drop for WaitGuard {
     }
 }
 
-/// A wait for a latch, which others have for a moment, until this is dropped.
+/// A wait for a latch, which others have for a moment, until this is dropped. It is measured by the machine's clock, whatever the database's is.
 pub(crate) struct LatchWait {
     since: Instant,
 }
@@ -190,17 +191,17 @@ mod tests {
     fn waits_are_kept_by_thread_and_kind() {
         let before = now();
         let latch = LatchWait::begin();
-        std::thread::spawn(|| drop(WaitGuard::enter(Awaited::LogRoom))).join().unwrap();
+        std::thread::spawn(|| drop(WaitGuard::enter(&Clock::System, Awaited::LogRoom))).join().unwrap();
         std::thread::sleep(Duration::from_millis(2));
         drop(latch);
-        let gate = WaitGuard::enter(Awaited::Gate);
+        let gate = WaitGuard::enter(&Clock::System, Awaited::Gate);
         std::thread::sleep(Duration::from_millis(2));
         drop(gate);
-        drop(WaitGuard::enter(Awaited::Lock));
+        drop(WaitGuard::enter(&Clock::System, Awaited::Lock));
         let waited = now().since(before);
         assert!(waited.latch_ns >= 4_000_000, "{waited:?}");
         assert_eq!(waited.log_ns, 0);
-        let room = WaitGuard::enter(Awaited::LogRoom);
+        let room = WaitGuard::enter(&Clock::System, Awaited::LogRoom);
         std::thread::sleep(Duration::from_millis(2));
         drop(room);
         assert!(now().since(before).log_ns >= 2_000_000);

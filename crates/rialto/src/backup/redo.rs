@@ -14,7 +14,7 @@ use crate::checkpoint::sweep::{Pace, Sweep, SweepControl};
 use crate::engine::replay::ByProcedures;
 use crate::error::Error;
 use crate::ids::Lsn;
-use crate::io::SystemClock;
+use crate::io::Clock;
 use crate::log::{self, LogReader, Until, Witness};
 use crate::recovery::OpenError;
 use crate::recovery::{Calls, Recovery, Room, within_memory};
@@ -164,7 +164,7 @@ impl Restore {
         let (place, time_ms) = (log.lsn().max(header.place), log.time_ms());
         self.check_reached(archive, header, log)?;
         let end = segments.high_water();
-        let (clock, control) = (SystemClock::new(), SweepControl::default());
+        let (clock, control) = (Clock::System, SweepControl::default());
         let images = ImageTarget {
             copy: Copy::Ping,
             file: &*target.copy,

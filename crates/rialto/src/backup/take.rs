@@ -16,7 +16,7 @@ use crate::checkpoint::{CheckpointSource, Cleared, HeldDefinitions};
 use crate::error::{Error, Result};
 use crate::foreign::Stream;
 use crate::ids::{HeapId, Lsn};
-use crate::io::{Caching, DirectoryLock, Disk, File, Open, calendar_ms, remove_in_steps};
+use crate::io::{Caching, Clock, DirectoryLock, Disk, File, Open, remove_in_steps};
 use crate::opening::Opening;
 use crate::seed;
 use crate::store::memory::segments::{Copy, IMAGE_HEADER_BYTES, Swept};
@@ -63,6 +63,7 @@ pub(crate) struct Taking<'a> {
     pub source: &'a dyn CheckpointSource,
     pub database: u128,
     pub opening: Opening,
+    pub clock: &'a Clock,
     pub snapshot_bytes_max: u64,
     pub log_bytes_max: u64,
     /// Told how long the cut kept commits from their places, and the most bytes of snapshot copies at a time.
@@ -76,6 +77,7 @@ pub(crate) struct Taking<'a> {
 impl Backups {
     /// Takes one. Nothing is swept meanwhile.
     pub fn take(&self, taking: &Taking<'_>, kind: BackupKind, to: &mut Output<'_>) -> Result<BackupReport> {
+        // Only measured, and so by the machine's clock.
         let began = Instant::now();
         let mut last = self.last.lock();
         let base = if kind == BackupKind::Full { None } else { *last };
@@ -161,7 +163,7 @@ impl Taking<'_> {
             point: Some(point),
             segments: cut.end,
             next_id: self.source.next_id(),
-            time_ms: calendar_ms(),
+            time_ms: self.clock.calendar_ms(),
         };
         let mut writer = StreamWriter::begin(out, name, &header)?;
         let copied = self.copy(segments, (cut.end, heaps), &mut writer, cleared);

@@ -30,7 +30,7 @@ use crate::checkpoint::Checkpointing;
 use crate::error::{Error, Result};
 use crate::foreign::catch;
 use crate::ids::Lsn;
-use crate::io::{Caching, Clock, Disk, DiskResult, FOR_EVER, File, Open, remove_in_steps};
+use crate::io::{Caching, Clock, Disk, DiskResult, FOR_EVER, File, Moment, Open, remove_in_steps};
 use crate::store::Consistency;
 use crate::store::memory::image::{backup_name, seed_of};
 use crate::store::memory::segments::Copy;
@@ -72,7 +72,9 @@ impl Method {
 /// Makes checkpoints: on its thread when one is due, and on demand.
 pub(crate) struct Checkpointer {
     disk: Arc<dyn Disk>,
-    clock: Arc<dyn Clock>,
+    clock: Clock,
+    /// When it was made: its times count from then.
+    opened: Moment,
     source: Arc<dyn CheckpointSource>,
     options: CheckpointOptions,
     /// Held for the length of a checkpoint.
@@ -113,7 +115,7 @@ impl Checkpointer {
     /// A checkpointer for the database of this home file, whose copy in force has these images. It has no thread yet.
     pub fn new(
         disk: Arc<dyn Disk>,
-        clock: Arc<dyn Clock>,
+        clock: Clock,
         (home, sums): (HomeFile, ImageSums),
         source: Arc<dyn CheckpointSource>,
         options: CheckpointOptions,
@@ -125,6 +127,7 @@ impl Checkpointer {
         source.segments().painting().when_asked(move || nudged.nudge());
         Arc::new(Checkpointer {
             disk,
+            opened: clock.now(),
             clock,
             source,
             options,
@@ -138,6 +141,11 @@ impl Checkpointer {
             state: Mutex::new(state),
             wake: Condvar::new(),
         })
+    }
+
+    /// The time since it was made.
+    fn now(&self) -> Duration {
+        self.clock.now() - self.opened
     }
 
     /// How checkpoints are made, from the next one on.
@@ -192,7 +200,7 @@ impl Checkpointer {
     /// The same; `cancelled` ends the wait until it can begin.
     pub fn run_now_unless(&self, cancelled: Option<&AtomicBool>) -> Result<CheckpointReport> {
         // Transactions on their way may have to go on before.
-        let _waiting = WaitGuard::enter(Awaited::Checkpoint);
+        let _waiting = WaitGuard::enter(&self.clock, Awaited::Checkpoint);
         let _demand = Demand::of(self);
         self.run(cancelled)
     }
@@ -218,7 +226,7 @@ impl Checkpointer {
         cancelled: &AtomicBool,
         take: impl FnOnce(&dyn CheckpointSource, &dyn Fn() -> bool) -> Result<T>,
     ) -> Result<T> {
-        let _waiting = WaitGuard::enter(Awaited::Checkpoint);
+        let _waiting = WaitGuard::enter(&self.clock, Awaited::Checkpoint);
         let _demand = Demand::of(self);
         let _home = self.lock_home(Some(cancelled))?;
         take(&*self.source, &|| self.control.is_stopped())
@@ -227,7 +235,12 @@ impl Checkpointer {
     /// Waits until no checkpoint runs, nor a backup, or until it is `cancelled` or the database closes.
     fn lock_home(&self, cancelled: Option<&AtomicBool>) -> Result<MutexGuard<'_, HomeFile>> {
         loop {
-            let home = self.home.try_lock_for(LOOK_AT_CANCEL_EVERY);
+            let mut home = self.home.try_lock();
+            if home.is_none() {
+                self.clock.wait_by(Some(LOOK_AT_CANCEL_EVERY), |limit| {
+                    home = self.home.try_lock_for(limit.unwrap_or_default());
+                });
+            }
             if self.control.is_stopped() {
                 return Err(Error::Closed);
             }
@@ -259,6 +272,7 @@ impl Checkpointer {
     fn serve(&self) {
         loop {
             let mut state = self.state.lock();
+            // By the machine's clock: no thread makes checkpoints where the clock is a virtual one.
             self.wake.wait_for(&mut state, LOOK_EVERY.min(self.options.interval));
             if self.control.is_stopped() {
                 return;
@@ -303,7 +317,7 @@ impl Checkpointer {
             (state.began, state.failed, state.redo_start)
         };
         // However long transactions wait for room: what did not work just now would keep a processor busy without a pause.
-        if failed.is_some_and(|failed| self.clock.now() < failed + RETRY_AFTER) {
+        if failed.is_some_and(|failed| self.now() < failed + RETRY_AFTER) {
             return;
         }
         let room_wanted = self.room_wanted.load(Ordering::SeqCst);
@@ -318,11 +332,11 @@ impl Checkpointer {
 
     /// What [`State::failed`] is, now that something was tried: the moment, if it failed or was of no use.
     fn failed(&self, is_failure: bool) -> Option<Duration> {
-        (is_failure || self.source.archive_failure().is_some()).then(|| self.clock.now())
+        (is_failure || self.source.archive_failure().is_some()).then(|| self.now())
     }
 
     fn is_due(&self, began: Option<Duration>, redo_start: Lsn) -> bool {
-        let now = self.clock.now();
+        let now = self.now();
         let log_bytes = self.source.log_bytes_since(redo_start);
         let pressing = log_bytes > self.options.log_bytes_due();
         let plan = self.readiness.look(now, &*self.source, &*self.disk, redo_start);
@@ -330,7 +344,7 @@ impl Checkpointer {
         if room_wanted || log_bytes > self.options.log_bytes_pressing() {
             self.control.set_urgent(true);
         }
-        // The first interval counts from the clock's origin.
+        // The first interval counts from the opening.
         let rested = now >= began.unwrap_or_default() + self.options.interval;
         let due = plan.map_or(rested, |plan| plan.begin);
         pressing || room_wanted || due && self.source.place() >= redo_start
@@ -339,7 +353,7 @@ impl Checkpointer {
     fn run(&self, cancelled: Option<&AtomicBool>) -> Result<CheckpointReport> {
         let mut home = self.lock_home(cancelled)?;
         let _left_room = LeftRoom::of(&*self.source);
-        let began = self.clock.now();
+        let began = self.now();
         let cpu_before = thread_cpu();
         processor::begin();
         self.state.lock().began = Some(began);
@@ -474,7 +488,7 @@ impl Checkpointer {
             Some(plan) => look_at_log_every.min((plan.sweep / LOOKS_IN_A_SWEEP).max(LOOK_AT_LOG_MIN)),
             None => look_at_log_every,
         };
-        let swept_from = self.clock.now();
+        let swept_from = self.now();
         let rested_before = self.control.rested();
         let sweep = Sweep {
             segments,
@@ -493,7 +507,7 @@ impl Checkpointer {
             },
             run: self.options.run,
             spool: self.options.spool,
-            clock: &*self.clock,
+            clock: &self.clock,
             control: &self.control,
         };
         let policy: &mut dyn SweepPolicy = match method {
@@ -508,7 +522,7 @@ impl Checkpointer {
             self.note_cut(cut.held, snapshot_bytes);
         }
         let swept = swept?;
-        let now = self.clock.now();
+        let now = self.now();
         let busy = (now - swept_from).saturating_sub(self.control.rested() - rested_before);
         self.readiness.swept(now, &*self.source, swept.written_bytes, busy);
 
@@ -586,7 +600,7 @@ impl Checkpointer {
             hold_max: swept.hold_max,
             cut_held: Duration::ZERO,
             snapshot_bytes: 0,
-            took: self.clock.now() - began,
+            took: self.now() - began,
             // Known when the checkpoint is over.
             cpu: Duration::ZERO,
             redo_start,

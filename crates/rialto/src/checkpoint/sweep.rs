@@ -12,7 +12,7 @@ use crate::account::processor::ProcessorTime;
 use crate::canary;
 use crate::error::{Error, Result};
 use crate::ids::HeapId;
-use crate::io::Clock;
+use crate::io::{Clock, Moment};
 use crate::store::memory::image::ImageHeader;
 use crate::store::memory::segments::{Copy, Swept, Visit};
 use crate::store::memory::{SEGMENT_BYTES, SegmentId, Segments};
@@ -155,14 +155,14 @@ impl SweepControl {
     }
 
     /// Rests for as long, or until it is told something. Whether there is a reason not to rest any more.
-    fn rest(&self, clock: &dyn Clock, time: Duration) -> bool {
+    fn rest(&self, clock: &Clock, time: Duration) -> bool {
         let is = |flag: &AtomicBool| flag.load(Ordering::SeqCst);
         let told = || is(&self.urgent) || is(&self.nudged) || self.is_stopped();
         self.server_time.lap();
         let mut lock = self.lock.lock();
         if !told() {
             let began = clock.now();
-            clock.wait(&self.changed, &mut lock, time);
+            clock.wait(&self.changed, &mut lock, Some(time));
             self.rested_ns.fetch_add((clock.now() - began).as_nanos() as u64, Ordering::Relaxed);
         }
         told()
@@ -184,7 +184,7 @@ pub(crate) struct Sweep<'a> {
     pub run: RunLength,
     /// Whether a segment's latch is given back once the segment is copied, rather than written.
     pub spool: bool,
-    pub clock: &'a dyn Clock,
+    pub clock: &'a Clock,
     pub control: &'a SweepControl,
 }
 
@@ -228,13 +228,13 @@ impl Sweep<'_> {
                 Pace::Bytes { log_presses, .. } if log_presses() => Duration::ZERO,
                 Pace::Bytes { a_second, .. } => {
                     let due = began + Duration::from_secs_f64(written_bytes as f64 / a_second as f64);
-                    due.saturating_sub(self.clock.now())
+                    due - self.clock.now()
                 }
                 Pace::Follow { within, log_used, .. } => {
                     // What has become dirty since counts too.
                     let done = segments as f64 / segments.max(to_copy as u64) as f64;
                     match done > log_used() {
-                        true => (began + within.mul_f64(done)).saturating_sub(self.clock.now()),
+                        true => began + within.mul_f64(done) - self.clock.now(),
                         false => Duration::ZERO,
                     }
                 }
@@ -355,7 +355,7 @@ impl Sweep<'_> {
         waits: bool,
         room: &mut [u8],
         stats: &mut SweepStats,
-    ) -> (Visit<'a>, Option<Duration>) {
+    ) -> (Visit<'a>, Option<Moment>) {
         let segments = self.segments;
         if let Some(swept) = segments.sweep_snapshot(id, room) {
             return (Visit::Copied(swept), None);

@@ -23,7 +23,7 @@ use super::*;
 use crate::error::{Error, Result};
 use crate::ids::{HeapId, Lsn};
 use crate::io::{
-    Caching, Disk, DiskResult, FaultKind, FaultyDisk, File, MemoryDisk, Open, Random, VirtualClock,
+    Caching, Clock, Disk, DiskResult, FaultKind, FaultyDisk, File, MemoryDisk, Open, Random, VirtualClock,
 };
 use crate::log::LogPoint;
 use crate::recovery::{Progress, load};
@@ -61,7 +61,7 @@ fn create_with(
     let home = HomeFile::create(&*disk, DATABASE, 64)?;
     let engine = Engine::new();
     let (copies, clock) = (engine.copies(home), Arc::new(VirtualClock::new()));
-    Ok((engine.clone(), Checkpointer::new(disk, clock, copies, engine, options)))
+    Ok((engine.clone(), Checkpointer::new(disk, clock.into(), copies, engine, options)))
 }
 
 fn row(random: &mut Random) -> Vec<u8> {
@@ -225,7 +225,7 @@ fn a_crash_at_any_step_recovers_a_prefix_of_the_log() {
             let clock = Arc::new(VirtualClock::new());
             let options = CheckpointOptions { copies: 2 + random.below(2) as u32, ..options };
             checkpointer =
-                Checkpointer::new(disk.clone(), clock, engine.copies(home), engine.clone(), options);
+                Checkpointer::new(disk.clone(), clock.into(), engine.copies(home), engine.clone(), options);
             checkpointer.choose(strategy);
             disk.crash_at(disk.steps() + 1 + random.below(60));
         }
@@ -258,10 +258,15 @@ fn sweep(
     between: impl FnMut(SegmentId),
 ) -> Result<sweep::SweepStats> {
     let file = disk.open(&image::backup_name(copy), Open::Create, Caching::Direct)?;
-    let (clock, control) = (VirtualClock::new(), sweep::SweepControl::default());
+    let (clock, control) = (still_clock(), sweep::SweepControl::default());
     let mut sweep = sweep_of(engine, &*file, sweep::Pace::Unpaced, &clock, &control);
     sweep.target.copy = copy;
     sweep.run(engine.catalog(&sweep.target), &mut Between(fuzzy::Fuzzy::default(), between))
+}
+
+/// It moves by its waits alone.
+fn still_clock() -> Clock {
+    Arc::new(VirtualClock::new()).into()
 }
 
 /// A sweep to the first copy, of single images.
@@ -269,7 +274,7 @@ fn sweep_of<'a>(
     engine: &'a Engine,
     file: &'a dyn File,
     pace: sweep::Pace<'a>,
-    clock: &'a VirtualClock,
+    clock: &'a Clock,
     control: &'a sweep::SweepControl,
 ) -> sweep::Sweep<'a> {
     sweep::Sweep {
@@ -636,7 +641,7 @@ fn three_copies_always_leave_an_older_one_to_fall_back_to() {
     // Back to two: the third goes when nothing names it any more.
     let clock = Arc::new(VirtualClock::new());
     let copies = recovered.copies(home);
-    let checkpointer = Checkpointer::new(disk.clone(), clock, copies, recovered.clone(), options());
+    let checkpointer = Checkpointer::new(disk.clone(), clock.into(), copies, recovered.clone(), options());
     for round in 0..3 {
         recovered.commit(vec![(0, Some(vec![round; 10]))]);
         checkpointer.run_now().unwrap();

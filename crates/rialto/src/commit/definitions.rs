@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::sync::{Condvar, Mutex};
+use super::sync::{Clock, Condvar, Mutex};
 
 /// Keeps transactions with DDL from their places while a checkpoint takes what it needs of the catalog, and lets no two of them
 /// be on their way. Others never come here.
@@ -42,10 +42,10 @@ impl Definitions {
     }
 
     /// Waits while a transaction could not enter, at most so long. Does not enter.
-    pub fn wait(&self, limit: Duration) {
+    pub fn wait(&self, clock: &Clock, limit: Duration) {
         let mut state = self.state.lock();
         if !state.is_free() {
-            self.changed.wait_for(&mut state, limit);
+            clock.wait(&self.changed, &mut state, Some(limit));
         }
     }
 
@@ -56,10 +56,10 @@ impl Definitions {
     }
 
     /// Keeps transactions with DDL from their places, once the one that is on its way is visible.
-    pub fn hold(&self) {
+    pub fn hold(&self, clock: &Clock) {
         let mut state = self.state.lock();
         while !state.is_free() {
-            self.changed.wait(&mut state);
+            clock.wait(&self.changed, &mut state, None);
         }
         state.held = true;
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crossbeam_utils::CachePadded;
 
-use super::sync::{AtomicU8, AtomicU64, Condvar, Mutex, fence, look_later};
+use super::sync::{AtomicU8, AtomicU64, Clock, Condvar, Mutex, fence};
 use crate::canary;
 use crate::ids::Lsn;
 
@@ -88,7 +88,7 @@ impl InFlight {
 
     /// Waits until all up to `lsn` is applied whole; the head of the queue is what `place` gives. Gives the oldest place that may
     /// not be.
-    pub fn outlast_until(&self, lsn: Lsn, place: impl Fn() -> Lsn) -> Lsn {
+    pub fn outlast_until(&self, clock: &Clock, lsn: Lsn, place: impl Fn() -> Lsn) -> Lsn {
         let mut looks = 0;
         loop {
             let oldest = self.oldest(place());
@@ -96,29 +96,29 @@ impl InFlight {
                 return oldest;
             }
             looks += 1;
-            look_later(looks);
+            clock.look_later(looks);
         }
     }
 
     /// Waits until nothing is in flight.
-    pub fn drain(&self) {
+    pub fn drain(&self, clock: &Clock) {
         let mut looks = 0;
         while self.places.iter().any(|place| place.load(Ordering::SeqCst) != IDLE) {
             looks += 1;
-            look_later(looks);
+            clock.look_later(looks);
         }
     }
 
     /// Waits until what is in flight now is applied, or has left. What enters from here on sees the gate as it is now, or as
     /// it is later.
-    pub fn outlast(&self) {
+    pub fn outlast(&self, clock: &Clock) {
         fence(Ordering::SeqCst);
         for place in &self.places {
             let seen = place.load(Ordering::SeqCst);
             let mut looks = 0;
             while seen != IDLE && place.load(Ordering::SeqCst) == seen {
                 looks += 1;
-                look_later(looks);
+                clock.look_later(looks);
             }
         }
     }
@@ -137,10 +137,10 @@ impl InFlight {
     }
 
     /// Waits until the gate is open, at most so long.
-    pub fn wait_at_gate(&self, limit: Duration) {
+    pub fn wait_at_gate(&self, clock: &Clock, limit: Duration) {
         let mut lock = self.lock.lock();
         if self.gate() == Gate::Closed {
-            self.opened.wait_for(&mut lock, limit);
+            clock.wait(&self.opened, &mut lock, Some(limit));
         }
     }
 }

@@ -50,23 +50,28 @@ mod sync {
             Condvar(shuttle::sync::Condvar::new())
         }
 
-        pub(super) fn wait<T>(&self, guard: &mut MutexGuard<'_, T>) {
-            let held = guard.0.take().expect(HELD);
-            guard.0 = Some(self.0.wait(held).expect("no task panics while it holds a latch"));
-        }
-
-        /// No time passes here.
-        pub(super) fn wait_for<T>(&self, guard: &mut MutexGuard<'_, T>, _limit: std::time::Duration) {
-            self.wait(guard);
-        }
-
         pub(super) fn notify_all(&self) {
             self.0.notify_all();
         }
     }
 
-    pub(super) fn look_later(_looks: u32) {
-        shuttle::thread::yield_now();
+    /// No time passes here.
+    pub(super) struct Clock;
+
+    impl Clock {
+        pub(super) fn wait<T>(
+            &self,
+            on: &Condvar,
+            guard: &mut MutexGuard<'_, T>,
+            _: Option<std::time::Duration>,
+        ) {
+            let held = guard.0.take().expect(HELD);
+            guard.0 = Some(on.0.wait(held).expect("no task panics while it holds a latch"));
+        }
+
+        pub(super) fn look_later(&self, _looks: u32) {
+            shuttle::thread::yield_now();
+        }
     }
 }
 
@@ -80,7 +85,7 @@ mod definitions;
 
 use definitions::Definitions;
 use gate::{Gate, InFlight};
-use sync::AtomicU64;
+use sync::{AtomicU64, Clock};
 
 use crate::ids::Lsn;
 use crate::io::FOR_EVER;
@@ -125,7 +130,7 @@ impl World {
     fn take_place(&self, committer: usize, defines: bool) -> u64 {
         loop {
             while defines && !self.definitions.try_enter() {
-                self.definitions.wait(FOR_EVER);
+                self.definitions.wait(&Clock, FOR_EVER);
             }
             if self.in_flight.enter(committer, self.place()) != Gate::Closed {
                 break;
@@ -134,7 +139,7 @@ impl World {
             if defines {
                 self.definitions.leave();
             }
-            self.in_flight.wait_at_gate(FOR_EVER);
+            self.in_flight.wait_at_gate(&Clock, FOR_EVER);
         }
         let place = self.head.fetch_add(1, Ordering::SeqCst) + 1;
         self.owners[place as usize].store(committer as u64, Ordering::SeqCst);
@@ -164,13 +169,13 @@ impl World {
     /// As `Checkpointer::checkpoint` begins: a copy of the catalog, and then the redo start, by a cut if one is made. Gives the
     /// redo start and the copy.
     fn begin_with_catalog(&self, cuts: bool) -> (Lsn, [u64; 2]) {
-        self.definitions.hold();
+        self.definitions.hold(&Clock);
         let catalog = || self.catalog.each_ref().map(|half| half.load(Ordering::SeqCst));
-        let held = self.in_flight.outlast_until(Lsn(catalog()[1]), || self.place());
+        let held = self.in_flight.outlast_until(&Clock, Lsn(catalog()[1]), || self.place());
         let copied = catalog();
         let start = if cuts {
             self.in_flight.close_gate();
-            self.in_flight.drain();
+            self.in_flight.drain(&Clock);
             let cut = self.place().next();
             self.in_flight.open_gate(Gate::Snapshots);
             cut
@@ -192,7 +197,7 @@ impl World {
 
     fn cut(&self) {
         self.in_flight.close_gate();
-        self.in_flight.drain();
+        self.in_flight.drain(&Clock);
         let cut = self.place();
         let expected = self.last_places(cut);
         for (halves, place) in self.halves.iter().zip(expected) {

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::account::wait_guard::{Awaited, WaitGuard};
 use crate::error::Result;
 use crate::foreign::catch;
 use crate::inside::InBody;
@@ -25,7 +26,7 @@ pub(crate) fn run<T>(
     loop {
         match run_once(core, options, &mut runs, &mut body) {
             Run::Placed(value, committed) => return Ok((value, committed)),
-            Run::Again(rest) => take_rest(rest),
+            Run::Again(rest) => take_rest(core, rest),
             Run::Failed(transaction, failure) => {
                 drop(in_body);
                 transaction.map_or(Ok(()), Transaction::abort)?;
@@ -50,7 +51,7 @@ pub(crate) fn run_to_landing(
                 committed.give_back(core);
                 return Outcome::placed(values, ticket);
             }
-            Run::Again(rest) => take_rest(rest),
+            Run::Again(rest) => take_rest(core, rest),
             Run::Failed(None, failure) => return Outcome::failed(failure, None),
             Run::Failed(Some(transaction), failure) => return transaction.failed(failure),
         }
@@ -80,10 +81,11 @@ pub(crate) fn run_once<T>(
 }
 
 /// Rests before the next run.
-pub(crate) fn take_rest(rest: Option<Duration>) {
-    match rest {
-        None => {}
-        Some(rest) if rest.is_zero() => std::thread::yield_now(),
-        Some(rest) => std::thread::sleep(rest),
+pub(crate) fn take_rest(core: &Core, rest: Option<Duration>) {
+    let Some(rest) = rest else { return };
+    let _waiting = WaitGuard::enter(&core.clock, Awaited::Others);
+    match rest.is_zero() {
+        true => core.clock.look_later(0),
+        false => core.clock.rest(rest),
     }
 }

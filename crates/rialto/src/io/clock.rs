@@ -1,22 +1,24 @@
 //! Time as the kernel sees it: the machine's, or one that a test moves.
 
-use std::fmt::Debug;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::ops::{Add, Sub};
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, MutexGuard};
 use rustix::time::{ClockId, clock_gettime};
 
-/// A reading of the machine's monotone clock in nanoseconds: what [`Instant`] is, but one number, so that taking it and
-/// comparing it cost a few instructions.
+use super::VirtualClock;
+
+/// A reading of a monotone clock in nanoseconds, the machine's if nothing else is said: what [`Instant`] is, but one number, so that
+/// taking it and comparing it cost a few instructions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Moment {
-    ns: u64,
+    pub(super) ns: u64,
 }
 
 impl Moment {
-    /// Now.
+    /// Now, by the machine's clock.
     #[inline]
     pub fn now() -> Moment {
         let now = clock_gettime(ClockId::Monotonic);
@@ -27,6 +29,29 @@ impl Moment {
     #[inline]
     pub fn ns_since(self, earlier: Moment) -> u64 {
         self.ns.saturating_sub(earlier.ns)
+    }
+
+    /// The time since the clock's origin.
+    pub(crate) fn reading(self) -> Duration {
+        Duration::from_nanos(self.ns)
+    }
+}
+
+impl Add<Duration> for Moment {
+    type Output = Moment;
+
+    /// The moment so much later. A time of more than [`FOR_EVER`] counts as that.
+    fn add(self, time: Duration) -> Moment {
+        Moment { ns: self.ns.saturating_add(time.min(FOR_EVER).as_nanos() as u64) }
+    }
+}
+
+impl Sub for Moment {
+    type Output = Duration;
+
+    /// The time since an earlier moment; zero if it was not earlier.
+    fn sub(self, earlier: Moment) -> Duration {
+        Duration::from_nanos(self.ns_since(earlier))
     }
 }
 
@@ -42,118 +67,145 @@ impl From<Instant> for Moment {
 /// end: to add [`Duration::MAX`] to a moment is a panic, to add this is not.
 pub const FOR_EVER: Duration = Duration::from_secs(100 * 365 * 86_400);
 
-/// Milliseconds since 1970, by the machine's clock. Coarse: some ms behind, for the price of a load. All that is compared with the
-/// times in the log takes it from here, so that what comes later has no earlier time.
-#[inline(always)]
-pub(crate) fn calendar_ms() -> u64 {
-    let now = clock_gettime(ClockId::RealtimeCoarse);
-    now.tv_sec as u64 * 1000 + now.tv_nsec as u64 / 1_000_000
-}
-
-/// A monotone clock.
-pub trait Clock: Send + Sync + Debug {
-    /// The time since an arbitrary origin that stays the same for the clock's life.
-    fn now(&self) -> Duration;
-
-    /// Returns when at least `time` has passed on this clock.
-    fn sleep(&self, time: Duration);
-
-    /// Waits on the condition variable for about `time` at most; returns early when notified. Costs one wake-up, where
-    /// [`sleep`](Clock::sleep) spends processor time on ending exactly.
-    fn wait(&self, changed: &Condvar, guard: &mut MutexGuard<'_, ()>, time: Duration);
-}
-
-/// The machine's monotone clock; its origin is the moment it was made.
-#[derive(Debug, Clone, Copy)]
-pub struct SystemClock {
-    origin: Instant,
-}
-
 /// What a sleeping thread may wake up too late by: this much of a sleep is spent looking at the clock instead, so that
 /// the service times of fast simulated disks come out right.
 const WAKE_MARGIN: Duration = Duration::from_micros(60);
 
-impl SystemClock {
-    /// A clock that starts at zero now.
-    pub fn new() -> SystemClock {
-        SystemClock { origin: Instant::now() }
-    }
+/// When the calendar of virtual clocks begins, in seconds since 1970: 2020-01-01.
+const CALENDAR_BEGINS: u64 = 1_577_836_800;
+
+/// A clock that the kernel takes its decisions by, and sleeps by: time-outs, deadlines, intervals, rests. What it only measures, such as
+/// the waits in the accounts, it may measure by the machine's clock in any case.
+#[derive(Debug, Clone, Default)]
+pub enum Clock {
+    /// The machine's. Its readings are those of [`Moment::now`].
+    #[default]
+    System,
+    /// One that stands still until it is moved.
+    Virtual(Arc<VirtualClock>),
 }
 
-impl Default for SystemClock {
-    fn default() -> SystemClock {
-        SystemClock::new()
-    }
-}
-
-impl Clock for SystemClock {
-    fn now(&self) -> Duration {
-        self.origin.elapsed()
-    }
-
-    fn sleep(&self, time: Duration) {
-        let time = time.min(FOR_EVER);
-        let until = Instant::now() + time;
-        if time > WAKE_MARGIN {
-            thread::sleep(time - WAKE_MARGIN);
+impl Clock {
+    /// Now.
+    #[inline(always)]
+    pub fn now(&self) -> Moment {
+        match self {
+            Clock::System => Moment::now(),
+            Clock::Virtual(clock) => clock.moment(),
         }
-        while Instant::now() < until {
+    }
+
+    /// Milliseconds since 1970. Coarse: some ms behind, for the price of a load. All that is compared with the times in the log takes it from
+    /// here, so that what comes later has no earlier time.
+    #[inline(always)]
+    pub(crate) fn calendar_ms(&self) -> u64 {
+        match self {
+            Clock::System => {
+                let now = clock_gettime(ClockId::RealtimeCoarse);
+                now.tv_sec as u64 * 1000 + now.tv_nsec as u64 / 1_000_000
+            }
+            Clock::Virtual(clock) => CALENDAR_BEGINS * 1000 + clock.now().as_millis() as u64,
+        }
+    }
+
+    /// Returns when at least `time` has passed. Spends processor time on ending exactly.
+    pub fn sleep(&self, time: Duration) {
+        if let Clock::Virtual(_) = self {
+            return self.rest(time);
+        }
+        let until = self.now() + time;
+        if time > WAKE_MARGIN {
+            thread::sleep(time.min(FOR_EVER) - WAKE_MARGIN);
+        }
+        while self.now() < until {
             thread::yield_now();
         }
     }
 
-    fn wait(&self, changed: &Condvar, guard: &mut MutexGuard<'_, ()>, time: Duration) {
-        changed.wait_for(guard, time);
+    /// Returns when at least `time` has passed.
+    pub(crate) fn rest(&self, time: Duration) {
+        match self {
+            Clock::System => thread::sleep(time),
+            Clock::Virtual(clock) => {
+                let until = self.now() + time;
+                while self.now() < until {
+                    clock.wait(Some(until), thread::sleep);
+                }
+            }
+        }
+    }
+
+    /// Waits on the condition variable, about so long at most if there is a limit. May return early: the caller looks again.
+    pub(crate) fn wait<T>(&self, changed: &Condvar, guard: &mut MutexGuard<'_, T>, limit: Option<Duration>) {
+        match (self, limit) {
+            (Clock::System, None) => changed.wait(guard),
+            (Clock::System, Some(limit)) => _ = changed.wait_for(guard, limit),
+            (Clock::Virtual(clock), limit) => {
+                clock.wait_on(changed, guard, limit.map(|limit| self.now() + limit));
+            }
+        }
+    }
+
+    /// As [`Clock::wait`], until a moment; false: it has come.
+    pub(crate) fn wait_until<T>(
+        &self,
+        changed: &Condvar,
+        guard: &mut MutexGuard<'_, T>,
+        until: Moment,
+    ) -> bool {
+        let left = until - self.now();
+        if !left.is_zero() {
+            self.wait(changed, guard, Some(left));
+        }
+        !left.is_zero()
+    }
+
+    /// As [`Clock::wait`], where `sleep` is what sleeps, at most so long if there is a limit.
+    pub(crate) fn wait_by(&self, limit: Option<Duration>, sleep: impl FnOnce(Option<Duration>)) {
+        match self {
+            Clock::System => sleep(limit),
+            Clock::Virtual(clock) => {
+                clock.wait(limit.map(|limit| self.now() + limit), |limit| sleep(Some(limit)))
+            }
+        }
+    }
+
+    /// Lets other threads run for a moment: what the caller waits for takes no time.
+    pub(crate) fn look_later(&self, looks: u32) {
+        match (self, looks) {
+            (Clock::System, ..20) => thread::yield_now(),
+            (Clock::System, _) => thread::sleep(Duration::from_micros(50)),
+            (Clock::Virtual(clock), _) => clock.wait(None, thread::sleep),
+        }
     }
 }
 
-/// A clock that stands still until someone sleeps on it: a sleep returns at once and moves the clock.
-///
-/// Threads that sleep at the same time sleep in parallel: the clock moves to the latest of their ends.
-#[derive(Debug, Default)]
-pub struct VirtualClock {
-    now_ns: AtomicU64,
-}
-
-impl VirtualClock {
-    /// A clock at zero.
-    pub fn new() -> VirtualClock {
-        VirtualClock::default()
-    }
-
-    /// Moves the clock.
-    pub fn advance(&self, time: Duration) {
-        self.now_ns.fetch_add(time.min(FOR_EVER).as_nanos() as u64, Ordering::AcqRel);
-    }
-}
-
-impl Clock for VirtualClock {
-    fn now(&self) -> Duration {
-        Duration::from_nanos(self.now_ns.load(Ordering::Acquire))
-    }
-
-    fn sleep(&self, time: Duration) {
-        let until = self.now() + time.min(FOR_EVER);
-        self.now_ns.fetch_max(until.as_nanos() as u64, Ordering::AcqRel);
-    }
-
-    /// Returns at once, as [`sleep`](Clock::sleep) does: nobody can notify in no time.
-    fn wait(&self, _: &Condvar, _: &mut MutexGuard<'_, ()>, time: Duration) {
-        self.sleep(time);
+impl From<Arc<VirtualClock>> for Clock {
+    fn from(clock: Arc<VirtualClock>) -> Clock {
+        Clock::Virtual(clock)
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use parking_lot::Mutex;
+
     use super::*;
 
+    fn on(clock: VirtualClock) -> (Clock, Arc<VirtualClock>) {
+        let clock = Arc::new(clock);
+        (clock.clone().into(), clock)
+    }
+
     #[test]
-    fn system_clock_sleeps_no_shorter_than_asked() {
-        let clock = SystemClock::new();
+    fn the_system_clock_sleeps_no_shorter_than_asked() {
+        let clock = Clock::System;
         for time in [Duration::ZERO, Duration::from_micros(30), Duration::from_millis(2)] {
-            let start = clock.now();
-            clock.sleep(time);
-            assert!(clock.now() >= start + time);
+            for sleep in [Clock::sleep, Clock::rest] {
+                let start = clock.now();
+                sleep(&clock, time);
+                assert!(clock.now() >= start + time);
+            }
         }
     }
 
@@ -169,32 +221,29 @@ mod tests {
             later.ns_since(moment)
         );
         assert_eq!(moment.ns_since(later), 0);
+        assert!(later + Duration::MAX > later + Duration::from_secs(1), "a clock does not end");
     }
 
     #[test]
     fn a_wait_ends_when_it_is_told_or_when_its_time_is_over() {
-        let (lock, changed) = (parking_lot::Mutex::new(()), Condvar::new());
+        let (lock, changed) = (Mutex::new(()), Condvar::new());
         let long = Duration::from_secs(3600);
-        std::thread::scope(|scope| {
-            let mut guard = lock.lock();
-            scope.spawn(|| {
-                let _guard = lock.lock();
-                changed.notify_all();
+        for clock in [Clock::System, on(VirtualClock::moved_by_hand()).0] {
+            let is_told = Mutex::new(false);
+            std::thread::scope(|scope| {
+                let mut guard = is_told.lock();
+                scope.spawn(|| {
+                    *is_told.lock() = true;
+                    changed.notify_all();
+                });
+                while !*guard {
+                    clock.wait(&changed, &mut guard, Some(long));
+                }
             });
-            SystemClock::new().wait(&changed, &mut guard, long);
-            SystemClock::new().wait(&changed, &mut guard, Duration::from_millis(2));
-        });
-        let clock = VirtualClock::new();
-        clock.wait(&changed, &mut lock.lock(), long);
-        assert_eq!(clock.now(), long);
-    }
-
-    #[test]
-    fn virtual_clock_moves_only_by_sleeping() {
-        let clock = VirtualClock::new();
-        assert_eq!(clock.now(), Duration::ZERO);
-        clock.sleep(Duration::from_secs(3600));
-        clock.advance(Duration::from_secs(1));
-        assert_eq!(clock.now(), Duration::from_secs(3601));
+        }
+        Clock::System.wait(&changed, &mut lock.lock(), Some(Duration::from_millis(2)));
+        let (clock, hands) = on(VirtualClock::new());
+        clock.wait(&changed, &mut lock.lock(), Some(long));
+        assert_eq!(hands.now(), long);
     }
 }

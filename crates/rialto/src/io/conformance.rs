@@ -259,7 +259,7 @@ fn memory_disk_conforms() {
 fn simulated_disk_conforms() {
     for (name, _) in SimulatedDisk::names() {
         let clock = Arc::new(VirtualClock::new());
-        check(&*SimulatedDisk::named(name, MemoryDisk::new(), clock.clone()).unwrap());
+        check(&*SimulatedDisk::named(name, MemoryDisk::new(), clock.clone().into()).unwrap());
         assert!(clock.now() > std::time::Duration::ZERO, "{name} took no time");
     }
 }

@@ -27,14 +27,15 @@ mod memory;
 mod random;
 mod remove;
 mod simulated;
+mod thread_number;
 mod transfer;
+mod virtual_clock;
 
 #[cfg(test)]
 mod conformance;
 
 pub use buffer::{AlignedBuffer, BUFFER_ALIGNMENT};
-pub(crate) use clock::calendar_ms;
-pub use clock::{Clock, FOR_EVER, Moment, SystemClock, VirtualClock};
+pub use clock::{Clock, FOR_EVER, Moment};
 pub use disk::{Caching, DirectoryLock, Disk, File, LOCK_FILE, Open};
 pub use error::{DiskError, DiskResult};
 pub use faulty::{FaultKind, FaultyDisk, Stray, TracedStep};
@@ -44,3 +45,6 @@ pub use memory::MemoryDisk;
 pub use random::Random;
 pub(crate) use remove::remove_in_steps;
 pub use simulated::{DiskModel, SimulatedDisk, SimulatedWork, Spindle, Ssd};
+pub use thread_number::number_thread;
+pub(crate) use thread_number::thread_number;
+pub use virtual_clock::{Scheduler, VirtualClock};

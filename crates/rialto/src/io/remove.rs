@@ -23,6 +23,7 @@ pub(crate) fn remove_in_steps(disk: &dyn Disk, name: &str) -> DiskResult<()> {
     while length > STEP {
         length = (length - 1) / STEP * STEP;
         file.set_length(length)?;
+        // By the machine's clock: nothing is decided by it.
         thread::sleep(REST);
     }
     drop(file);

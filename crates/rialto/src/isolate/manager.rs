@@ -1,7 +1,7 @@
 //! The lock manager: owners, waits, and release.
 
 use std::sync::atomic::{Ordering, fence};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crossbeam_utils::CachePadded;
 use smallvec::SmallVec;
@@ -84,10 +84,12 @@ impl LockManager {
             partitions: (0..PARTITIONS).map(|_| CachePadded::default()).collect(),
             intervals: IntervalTable::default(),
             local: match options.form {
-                LockForm::Local => {
-                    LocalTables::new(options.executors, options.executors_max.max(options.executors))
-                }
-                LockForm::Thin | LockForm::Central => LocalTables::new(0, 0),
+                LockForm::Local => LocalTables::new(
+                    options.executors,
+                    options.executors_max.max(options.executors),
+                    &options.clock,
+                ),
+                LockForm::Thin | LockForm::Central => LocalTables::new(0, 0, &options.clock),
             },
             wanted: WantedTables::default(),
             slots: (0..options.owners_max).map(|_| CachePadded::default()).collect(),
@@ -95,7 +97,7 @@ impl LockManager {
             detector: Mutex::default(),
             free: FreeSlots::new(options.owners_max),
             shutdown: AtomicBool::new(false),
-            born: Moment::now(),
+            born: options.clock.now(),
             seed: seed::draw(),
             options,
         }
@@ -107,10 +109,15 @@ impl LockManager {
         LockName { index, hash: xxh3_64_with_seed(key, self.seed) }
     }
 
+    /// Now, by the clock of its options.
+    pub(super) fn now(&self) -> Moment {
+        self.options.clock.now()
+    }
+
     /// Takes a slot and opens it for a transaction; `None`: all are taken.
     pub fn begin(&self) -> Option<Owner> {
         let mut owner = self.take()?;
-        self.open(&mut owner, Moment::now());
+        self.open(&mut owner, self.now());
         Some(owner)
     }
 
@@ -183,15 +190,15 @@ impl LockManager {
         let others = others.filter(|(id, _)| *id != usize::from(owner.id()));
         let mut open: Vec<_> =
             others.filter_map(|(id, slot)| slot.lending().map(|lending| (id, lending))).collect();
-        let since = Instant::now();
+        let since = self.now();
         // Some of them may be other executors' that wait for their turn.
-        let _waiting = WaitGuard::enter(Awaited::Others);
+        let _waiting = WaitGuard::enter(&self.options.clock, Awaited::Others);
         loop {
             open.retain(|&(id, lending)| self.slots[id].lending() == Some(lending));
-            if open.is_empty() || since.elapsed() >= limit || gives_up() {
+            if open.is_empty() || self.now() - since >= limit || gives_up() {
                 return open.is_empty();
             }
-            std::thread::sleep(Duration::from_micros(50));
+            self.options.clock.rest(Duration::from_micros(50));
         }
     }
 
@@ -277,10 +284,10 @@ impl LockManager {
         self.slot(owner).begin_wait(record, owner.locks_held(), started_ns);
     }
 
-    pub(super) fn account_wait(&self, slot: &Slot, since: Instant, error: Option<&LockError>) {
+    pub(super) fn account_wait(&self, slot: &Slot, since: Moment, error: Option<&LockError>) {
         slot.end_wait();
         slot.counters.waits.add(1);
-        slot.counters.wait_ns.add(since.elapsed().as_nanos() as u64);
+        slot.counters.wait_ns.add(self.now().ns_since(since));
         match error {
             Some(LockError::Deadlock) => slot.counters.deadlocks.add(1),
             Some(LockError::Timeout { .. } | LockError::Deadline { .. }) => slot.counters.timeouts.add(1),
@@ -319,8 +326,8 @@ impl LockManager {
         if wait.cancelled.load(Ordering::Acquire) {
             return Some(LockError::Cancelled);
         }
-        let now = Instant::now();
-        let waited = now.saturating_duration_since(wait.since());
+        let now = self.now();
+        let waited = now - wait.since(now);
         if wait.timeout.is_some_and(|limit| waited >= limit) {
             return Some(LockError::Timeout { waited });
         }
@@ -335,7 +342,7 @@ impl LockManager {
             return Woke::Not(LockError::Deadlock);
         }
         let mut check_interval = self.options.deadlock_check_after;
-        let mut next_check = Instant::now() + check_interval;
+        let mut next_check = self.now() + check_interval;
         // No latch is held here.
         let mut waiting = None;
         loop {
@@ -351,9 +358,9 @@ impl LockManager {
             if let Some(error) = self.why_not_wait(wait) {
                 return Woke::Not(error);
             }
-            let now = Instant::now();
+            let now = self.now();
             // A look takes a while, too.
-            waiting.get_or_insert_with(|| WaitGuard::enter(Awaited::Lock));
+            waiting.get_or_insert_with(|| WaitGuard::enter(&self.options.clock, Awaited::Lock));
             if now >= next_check {
                 self.find_deadlock(id);
                 check_interval = (check_interval * 4).clamp(Duration::from_millis(1), CHECK_INTERVAL_MAX);
@@ -362,12 +369,12 @@ impl LockManager {
             }
             let mut limit = SLEEP_MAX.min(next_check - now);
             if let Some(timeout) = wait.timeout {
-                limit = limit.min(timeout.saturating_sub(now.saturating_duration_since(wait.since())));
+                limit = limit.min(timeout.saturating_sub(now - wait.since(now)));
             }
             if let Some(deadline) = wait.deadline {
-                limit = limit.min(deadline.saturating_duration_since(now));
+                limit = limit.min(deadline - now);
             }
-            slot.sleep(limit, || {
+            slot.sleep(&self.options.clock, limit, || {
                 slot.flags() != 0
                     || slot.gives_up()
                     || self.is_shut_down()

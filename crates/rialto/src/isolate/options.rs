@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::deadlock::VictimPolicy;
+use crate::io::Clock;
 use crate::store::Budget;
 
 /// How locks are kept while no two owners compete for them.
@@ -39,6 +40,8 @@ pub struct LockOptions {
     pub locks_max: usize,
     /// What long lists of thin locks take their memory from.
     pub memory: Arc<Budget>,
+    /// What time-outs and the ages of transactions are taken from.
+    pub clock: Clock,
 }
 
 /// The most locks of a transaction on names, and at executors: see [`LockOptions::locks_max`]. A lock on a name takes some 150
@@ -57,6 +60,7 @@ impl Default for LockOptions {
             deadlock_check_after: Duration::from_millis(1),
             locks_max: LOCKS_MAX,
             memory: Arc::new(Budget::unbounded()),
+            clock: Clock::System,
         }
     }
 }

@@ -1,8 +1,7 @@
 //! Transaction slots: who owns locks, how an owner sleeps and is woken, and how slots are lent.
 
-use std::cell::Cell;
-use std::sync::atomic::{AtomicBool, AtomicU32 as PlainU32, Ordering, fence};
-use std::time::{Duration, Instant};
+use std::sync::atomic::{AtomicBool, Ordering, fence};
+use std::time::Duration;
 
 use crossbeam_utils::CachePadded;
 use smallvec::SmallVec;
@@ -16,7 +15,7 @@ use super::sync::{AtomicU32, AtomicU64, Condvar, Mutex};
 use super::thin::index::ThinIndex;
 use super::thin::{Chunks, ThinList};
 use crate::ids::{IndexId, TableId};
-use crate::io::Moment;
+use crate::io::{Clock, Moment, thread_number};
 
 /// In a slot's state word: the wait is over, the lock is granted (or worth another try, for an interval).
 pub(super) const GRANTED: u64 = 1;
@@ -44,7 +43,7 @@ pub(super) enum WaitsFor {
 pub(super) struct WaitRecord {
     pub(super) waits_for: WaitsFor,
     pub(super) target: LockTarget,
-    pub(super) since: Instant,
+    pub(super) since: Moment,
 }
 
 /// The part of a transaction slot that others see.
@@ -173,10 +172,10 @@ impl Slot {
     }
 
     /// Sleeps for `limit`, or less, unless `over` says under the parker's latch that there is no need to.
-    pub(super) fn sleep(&self, limit: Duration, over: impl FnOnce() -> bool) {
+    pub(super) fn sleep(&self, clock: &Clock, limit: Duration, over: impl FnOnce() -> bool) {
         let guard = self.parker.lock();
         if !over() {
-            drop(self.wake.wait_for(guard, limit));
+            drop(self.wake.wait_for(clock, guard, limit));
         }
     }
 
@@ -417,7 +416,7 @@ impl FreeSlots {
     }
 
     pub(super) fn take(&self) -> Option<Owner> {
-        let own = shard_of_thread();
+        let own = thread_number() % SHARDS;
         if let Some(owner) = self.shards[own].lock().pop() {
             return Some(owner);
         }
@@ -441,19 +440,6 @@ impl FreeSlots {
     }
 
     pub(super) fn give(&self, owner: Owner) {
-        self.shards[shard_of_thread()].lock().push(owner);
+        self.shards[thread_number() % SHARDS].lock().push(owner);
     }
-}
-
-fn shard_of_thread() -> usize {
-    static THREADS: PlainU32 = PlainU32::new(0);
-    thread_local! {
-        static SHARD: Cell<u32> = const { Cell::new(u32::MAX) };
-    }
-    SHARD.with(|shard| {
-        if shard.get() == u32::MAX {
-            shard.set(THREADS.fetch_add(1, Ordering::Relaxed) % SHARDS as u32);
-        }
-        shard.get() as usize
-    })
 }

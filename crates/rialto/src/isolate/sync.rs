@@ -3,6 +3,8 @@
 
 use std::time::Duration;
 
+use crate::io::Clock;
+
 pub(super) use parking_lot::{Mutex, MutexGuard};
 pub(super) use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, fence};
 
@@ -37,8 +39,13 @@ pub(super) struct Condvar(parking_lot::Condvar);
 
 impl Condvar {
     /// Sleeps until notified or until `limit` has passed, maybe less.
-    pub(super) fn wait_for<'a, T>(&self, mut guard: MutexGuard<'a, T>, limit: Duration) -> MutexGuard<'a, T> {
-        self.0.wait_for(&mut guard, limit);
+    pub(super) fn wait_for<'a, T>(
+        &self,
+        clock: &Clock,
+        mut guard: MutexGuard<'a, T>,
+        limit: Duration,
+    ) -> MutexGuard<'a, T> {
+        clock.wait(&self.0, &mut guard, Some(limit));
         guard
     }
 

@@ -1,6 +1,6 @@
 //! The view of who waits for whom.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::deadlock::TablesOut;
 use super::manager::LockManager;
@@ -40,7 +40,7 @@ impl LockManager {
     fn wait_of(&self, waiter: u16, out: &mut TablesOut) -> Option<LockWait> {
         let record = self.slots[usize::from(waiter)].wait_record()?;
         let (mode, blockers) = self.blockers(waiter, &record.waits_for, out)?;
-        let waited = Instant::now().saturating_duration_since(record.since);
+        let waited = self.now() - record.since;
         let mode = match record.waits_for {
             WaitsFor::Head(_) | WaitsFor::Local(_) => mode,
             WaitsFor::Interval(..) => LockMode::Exclusive,

@@ -2,7 +2,9 @@
 
 use std::cell::Cell;
 use std::sync::atomic::AtomicBool;
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use crate::io::Moment;
 
 /// What to do about a lock that is not free.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -22,20 +24,20 @@ pub enum LockPolicy {
 pub struct Wait<'a> {
     /// Wait at all?
     pub policy: LockPolicy,
-    /// When its first wait began, if it has come to one.
-    pub since: Cell<Option<Instant>>,
+    /// When its first wait began, by the manager's clock, if it has come to one.
+    pub since: Cell<Option<Moment>>,
     /// The longest that all its waits together may take.
     pub timeout: Option<Duration>,
     /// When the whole transaction has to be over.
-    pub deadline: Option<Instant>,
+    pub deadline: Option<Moment>,
     /// Set from outside to end the wait; see [`LockManager::interrupt`](super::LockManager::interrupt).
     pub cancelled: &'a AtomicBool,
 }
 
 impl Wait<'_> {
-    /// When the request began to wait; now, if this is its first wait.
-    pub(super) fn since(&self) -> Instant {
-        let since = self.since.get().unwrap_or_else(Instant::now);
+    /// When the request began to wait; `now`, if this is its first wait.
+    pub(super) fn since(&self, now: Moment) -> Moment {
+        let since = self.since.get().unwrap_or(now);
         self.since.set(Some(since));
         since
     }

@@ -380,6 +380,7 @@ impl FileTable {
     /// why that attempt failed. What went wrong before may have been put right since: a checkpoint may have freed files.
     pub(crate) fn wait_for_attempt(&self, asked: Asked, most: Duration) -> Option<String> {
         let mut inner = self.inner.lock();
+        // By the machine's clock: the preparer is a thread of a log that has threads.
         let (until, ended) = (Instant::now() + most, inner.ended);
         let is_answered = |inner: &Inner| {
             inner.ended > asked.begun || inner.ended > ended && inner.problem.is_none() || inner.closed

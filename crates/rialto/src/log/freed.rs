@@ -1,9 +1,10 @@
 //! [`Freed`]: what threads that wait for a packet slot sleep on.
 
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Instant;
 
 use parking_lot::{Condvar, Mutex};
+
+use crate::io::{Clock, Moment};
 
 /// Tells threads that wait for a packet slot that there may be one: packets were gathered, or the log takes no more. It costs one load
 /// while no thread waits.
@@ -47,9 +48,9 @@ impl Freed {
 
 impl Waiter<'_> {
     /// Sleeps until something is told that was not before this thread joined, or before its last sleep ended; or until `until`.
-    pub fn sleep(&mut self, until: Instant) {
+    pub fn sleep(&mut self, clock: &Clock, until: Moment) {
         let mut told = self.freed.told.lock();
-        while *told == self.seen && !self.freed.changed.wait_until(&mut told, until).timed_out() {}
+        while *told == self.seen && clock.wait_until(&self.freed.changed, &mut told, until) {}
         self.seen = *told;
     }
 }
@@ -69,20 +70,20 @@ mod tests {
     #[test]
     fn what_is_told_before_the_sleep_ends_it_too() {
         let freed = Freed::default();
-        let until = Instant::now() + Duration::from_secs(60);
+        let until = Moment::now() + Duration::from_secs(60);
         freed.tell(1);
         let mut waiter = freed.join();
         freed.tell(1);
-        waiter.sleep(until);
+        waiter.sleep(&Clock::System, until);
         std::thread::scope(|scope| {
-            let sleeper = scope.spawn(move || waiter.sleep(until));
+            let sleeper = scope.spawn(move || waiter.sleep(&Clock::System, until));
             while !sleeper.is_finished() {
                 freed.tell(1);
                 std::thread::yield_now();
             }
         });
-        assert!(Instant::now() < until, "it was woken");
+        assert!(Moment::now() < until, "it was woken");
         let mut waiter = freed.join();
-        waiter.sleep(Instant::now());
+        waiter.sleep(&Clock::System, Moment::now());
     }
 }

@@ -11,7 +11,7 @@ use super::ring::RingFiller;
 use super::sync::Ordering;
 use super::{LogPoint, LogPosition, PAGE};
 use crate::ids::Lsn;
-use crate::io::calendar_ms;
+use crate::io::Clock;
 use crate::rarely::rarely;
 
 /// Ring room that is kept for the pad that ends a flush.
@@ -65,6 +65,7 @@ pub(crate) struct Gatherer {
     /// Where the last block before those parts ends.
     before_parts: LogPoint,
     allotment: Allotment,
+    clock: Clock,
 }
 
 /// What lone committers may fill without another look: it lies in one log file and in one piece of the ring, is free, and is
@@ -89,6 +90,7 @@ impl Gatherer {
         checksum: u64,
         incarnation: u32,
         lsn: u64,
+        clock: Clock,
     ) -> Gatherer {
         let before_parts = LogPoint { lsn: Lsn(lsn), position: LogPosition(ring.position()), checksum };
         Gatherer {
@@ -103,6 +105,7 @@ impl Gatherer {
             in_parts: 0,
             before_parts,
             allotment: Allotment::default(),
+            clock,
         }
     }
 
@@ -301,7 +304,7 @@ impl Gatherer {
 
     #[inline(always)]
     fn header(&self, kind: BlockKind) -> Header {
-        let time_ms = if kind == BlockKind::Pad { 0 } else { calendar_ms() };
+        let time_ms = if kind == BlockKind::Pad { 0 } else { self.clock.calendar_ms() };
         Header {
             kind,
             packet_kind: 0,

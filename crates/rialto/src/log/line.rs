@@ -3,9 +3,10 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Instant;
 
 use parking_lot::{Condvar, Mutex};
+
+use crate::io::{Clock, Moment};
 
 /// The transactions that wait for room, in the order in which they came. Invariant: **however many wait, one of them works for the
 /// room**, the first one; the others sleep until they are given theirs, come to be the first, or have waited for as long as they may.
@@ -79,10 +80,10 @@ impl Standing<'_> {
     }
 
     /// Sleeps until this is given room or is the first, or `until` has come: then it is false.
-    pub fn come_forward(&self, until: Instant) -> bool {
+    pub fn come_forward(&self, clock: &Clock, until: Moment) -> bool {
         let mut places = self.line.places.lock();
         while !self.is_given() && !places.front().is_some_and(|first| Arc::ptr_eq(first, &self.place)) {
-            if self.place.bell.wait_until(&mut places, until).timed_out() {
+            if !clock.wait_until(&self.place.bell, &mut places, until) {
                 return false;
             }
         }
@@ -139,23 +140,23 @@ mod tests {
     #[test]
     fn the_first_one_comes_forward() {
         let line = Line::default();
-        let (first, until) = (line.join(1), Instant::now() + LIMIT);
-        first.come_forward(until);
+        let (first, until) = (line.join(1), Moment::now() + LIMIT);
+        first.come_forward(&Clock::System, until);
         let others: Vec<_> = (0..3).map(|_| line.join(1)).collect();
         std::thread::scope(|scope| {
             for other in others {
                 scope.spawn(move || {
-                    other.come_forward(until);
+                    other.come_forward(&Clock::System, until);
                     other.leave();
                 });
             }
             line.give(|_| false);
             first.leave();
         });
-        assert!(Instant::now() < until, "they were woken");
+        assert!(Moment::now() < until, "they were woken");
         let (first, second) = (line.join(1), line.join(1));
         drop(first);
-        second.come_forward(until);
-        assert!(Instant::now() < until);
+        second.come_forward(&Clock::System, until);
+        assert!(Moment::now() < until);
     }
 }

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::task::Waker;
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 
@@ -29,7 +29,7 @@ use super::{
 };
 use crate::account::processor::ProcessorTime;
 use crate::account::wait_guard::{Awaited, WaitGuard};
-use crate::io::FOR_EVER;
+use crate::io::{Clock, FOR_EVER};
 use crate::log::log::core::Core;
 use crate::rarely::rarely;
 use crate::{Error, Lsn, Result, canary};
@@ -64,7 +64,7 @@ impl Log {
         let core = Arc::new(Core {
             pool: PoolOwner::new(options.packet_slots, Lsn(lsn)),
             writer: Writer::new(
-                System::new(),
+                System::new(&options.clock),
                 options.group_commit.policy(),
                 lsn,
                 parts.write_path.in_flight,
@@ -162,8 +162,9 @@ impl Log {
     #[cold]
     pub(crate) fn wait_for_packet(&self, check: impl Fn() -> Result<()>) -> Result<PacketSlot> {
         let core = &*self.core;
-        let _waiting = WaitGuard::enter(Awaited::LogRoom);
-        let until = Instant::now() + core.wait_max;
+        let clock = core.clock();
+        let _waiting = WaitGuard::enter(clock, Awaited::LogRoom);
+        let until = clock.now() + core.wait_max;
         let mut waiter = core.freed.join();
         loop {
             // Slots may only wait for being gathered.
@@ -175,11 +176,11 @@ impl Log {
             }
             core.check_open()?;
             check()?;
-            let now = Instant::now();
+            let now = clock.now();
             if now >= until {
                 return Err(Error::TooManyPackets { limit: core.packet_slots });
             }
-            waiter.sleep(until.min(now + ASK_EVERY));
+            waiter.sleep(clock, until.min(now + ASK_EVERY));
         }
     }
 
@@ -251,6 +252,11 @@ impl Log {
     #[inline(always)]
     pub(crate) fn is_open(&self) -> bool {
         !self.core.writer.stopped() && !self.core.closed.load(Ordering::Relaxed)
+    }
+
+    /// What its waits and times are taken from.
+    pub(crate) fn clock(&self) -> &Clock {
+        self.core.clock()
     }
 
     /// An error unless it takes packets.

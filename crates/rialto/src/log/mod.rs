@@ -137,7 +137,7 @@ pub use writer::{GROUP_SIZE_CLASSES, LogStats, WRITE_TIME_CLASSES, write_time_cl
 
 use crate::Lsn;
 use crate::canary;
-use crate::io::{Caching, Moment};
+use crate::io::{Caching, Clock, Moment};
 
 /// Bytes of a page of the log: what a flush is a multiple of.
 pub(crate) const PAGE: usize = 4096;
@@ -282,6 +282,8 @@ pub struct LogOptions {
     pub writes_in_flight: Option<u32>,
     /// Whether the log has its threads.
     pub threads: LogThreads,
+    /// What its waits and times are taken from; a virtual one goes with a log without threads.
+    pub clock: Clock,
 }
 
 impl LogOptions {
@@ -331,6 +333,7 @@ impl Default for LogOptions {
             caching: None,
             writes_in_flight: None,
             threads: LogThreads::Background,
+            clock: Clock::System,
         }
     }
 }

@@ -167,7 +167,15 @@ impl Log {
         }
         let (filler, drainer, view) = ring::start(&**disk, database, options.ring_bytes, page_end)?;
         let counters = Arc::new(Counters::default());
-        let gatherer = Gatherer::new(filler, table.clone(), last.clone(), checksum, incarnation, lsn);
+        let gatherer = Gatherer::new(
+            filler,
+            table.clone(),
+            last.clone(),
+            checksum,
+            incarnation,
+            lsn,
+            options.clock.clone(),
+        );
         let group_writer = GroupWriter::new(drainer, table.clone(), last, write_path, lsn, counters.clone());
         let ring = view;
         Log::start(Parts { gatherer, group_writer, ring, files: table, counters, marks, write_path }, options)

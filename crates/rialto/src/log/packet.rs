@@ -18,7 +18,7 @@
 //! A free slot lies in a list, or it is somebody's *home* ([`HomeSlot`]): kept for one borrower, who finds it free again
 //! whenever his last packet has been gathered and applied. So who commits one transaction after the other touches no list.
 
-use std::cell::{Cell, UnsafeCell};
+use std::cell::UnsafeCell;
 use std::fmt;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU8, AtomicUsize};
@@ -30,6 +30,7 @@ use super::sync::{AtomicU32, AtomicU64, Ordering};
 use super::{HELD_BY, PacketKind};
 use crate::canary;
 use crate::ids::Lsn;
+use crate::io::thread_number;
 
 const FREE: u8 = 0;
 const BORROWED: u8 = 1;
@@ -87,19 +88,6 @@ impl Links for PacketPool {
     fn lsn(&self, slot: u32) -> &AtomicU64 {
         &self.slots[slot as usize].lsn
     }
-}
-
-fn own_stripe() -> usize {
-    static THREADS: AtomicUsize = AtomicUsize::new(0);
-    thread_local! {
-        static MINE: Cell<usize> = const { Cell::new(usize::MAX) };
-    }
-    MINE.with(|mine| {
-        if mine.get() == usize::MAX {
-            mine.set(THREADS.fetch_add(1, Ordering::Relaxed) % STRIPES);
-        }
-        mine.get()
-    })
 }
 
 impl PacketPool {
@@ -165,7 +153,7 @@ impl PacketPool {
     /// A free slot, its buffer empty; `None` if there is none.
     #[inline(always)]
     pub(crate) fn borrow(&self) -> Option<PacketSlot> {
-        let mine = own_stripe();
+        let mine = thread_number() % STRIPES;
         let number = match self.pop_free(mine) {
             Some(number) => number,
             None => self.pop_elsewhere(mine)?,
@@ -185,7 +173,7 @@ impl PacketPool {
     pub(crate) fn home(&self) -> Option<HomeSlot> {
         let may_be = |homes: usize| (homes < self.slots.len() / 2).then_some(homes + 1);
         self.homes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, may_be).ok()?;
-        let mine = own_stripe();
+        let mine = thread_number() % STRIPES;
         let Some(number) = self.pop_free(mine).or_else(|| self.pop_elsewhere(mine)) else {
             self.homes.fetch_sub(1, Ordering::Relaxed);
             return None;

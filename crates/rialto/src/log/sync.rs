@@ -9,7 +9,7 @@ pub(crate) use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 pub(crate) use parking_lot::Mutex;
 
-use crate::io::Moment;
+use crate::io::{Clock, Moment};
 
 /// A word that threads can sleep on until it changes.
 pub(crate) trait Futex: Debug + Send + Sync {
@@ -47,12 +47,13 @@ pub(crate) trait Machine: Debug + Send + Sync {
 /// This machine.
 #[derive(Debug)]
 pub(crate) struct System {
+    pub(crate) clock: Clock,
     origin: Moment,
 }
 
 impl System {
-    pub(crate) fn new() -> System {
-        System { origin: Moment::now() }
+    pub(crate) fn new(clock: &Clock) -> System {
+        System { clock: clock.clone(), origin: clock.now() }
     }
 
     /// A moment, as [`Machine::now`] would have told it; zero if it was before the origin.
@@ -65,11 +66,11 @@ impl Machine for System {
     type Futex = SystemFutex;
 
     fn futex(&self, value: u32) -> SystemFutex {
-        SystemFutex { word: AtomicU32::new(value) }
+        SystemFutex { word: AtomicU32::new(value), clock: self.clock.clone() }
     }
 
     fn now(&self) -> Duration {
-        self.at(Moment::now())
+        self.at(self.clock.now())
     }
 }
 
@@ -77,6 +78,7 @@ impl Machine for System {
 #[derive(Debug)]
 pub(crate) struct SystemFutex {
     word: AtomicU32,
+    clock: Clock,
 }
 
 impl Futex for SystemFutex {
@@ -98,12 +100,19 @@ impl Futex for SystemFutex {
 
     fn wait(&self, expected: u32, limit: Option<Duration>) {
         use rustix::thread::futex;
-        let limit = limit.map(|limit| futex::Timespec {
-            tv_sec: limit.as_secs().min(i64::MAX as u64) as i64,
-            tv_nsec: limit.subsec_nanos().into(),
-        });
-        // Interrupted, timed out, or changed already: the caller looks at the word again in every case.
-        let _ = futex::wait(&self.word, futex::Flags::PRIVATE, expected, limit.as_ref());
+        let sleep = |limit: Option<Duration>| {
+            let limit = limit.map(|limit| futex::Timespec {
+                tv_sec: limit.as_secs().min(i64::MAX as u64) as i64,
+                tv_nsec: limit.subsec_nanos().into(),
+            });
+            // Interrupted, timed out, or changed already: the caller looks at the word again in every case.
+            let _ = futex::wait(&self.word, futex::Flags::PRIVATE, expected, limit.as_ref());
+        };
+        if let Clock::System = self.clock {
+            sleep(limit);
+        } else if self.load() == expected {
+            self.clock.wait_by(limit, sleep);
+        }
     }
 
     fn wake_all(&self) -> u32 {

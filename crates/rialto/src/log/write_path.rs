@@ -142,7 +142,8 @@ impl WritePath {
     }
 }
 
-/// Medians of the ways in turn, over zeros that are there already.
+/// Medians of the ways in turn, over zeros that are there already. By the machine's clock, whatever the database's is: the times of the
+/// disk, which a later opening goes by, too.
 fn measure(disk: &dyn Disk, last: &LogFileHeader) -> DiskResult<Measured> {
     let began = Instant::now();
     let name = files::name(last.sequence);
@@ -281,7 +282,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::io::{FaultKind, FaultyDisk, MemoryDisk, SimulatedDisk, SystemClock};
+    use crate::io::{Clock, FaultKind, FaultyDisk, MemoryDisk, SimulatedDisk};
     use crate::log::{Log, LogOptions};
 
     fn measured(ways_ns: [u64; 3], alone_ns: u64, together_ns: Option<u64>) -> Measured {
@@ -321,7 +322,7 @@ mod tests {
     fn it_is_measured_once_recorded_and_used_again() {
         let inner = MemoryDisk::new();
         let disk: Arc<dyn Disk> =
-            SimulatedDisk::named("nvme", inner.clone(), Arc::new(SystemClock::new())).expect("a preset");
+            SimulatedDisk::named("nvme", inner.clone(), Clock::System).expect("a preset");
         let options = LogOptions { first_file_bytes: 256 << 10, ..LogOptions::default() };
         let log = Log::create(&disk, 1, &options).unwrap();
         let measured = log.write_path();
@@ -348,7 +349,7 @@ mod tests {
         {
             let inner = FaultyDisk::new(1);
             let disk: Arc<dyn Disk> =
-                SimulatedDisk::named("nvme", inner.clone(), Arc::new(SystemClock::new())).expect("a preset");
+                SimulatedDisk::named("nvme", inner.clone(), Clock::System).expect("a preset");
             let options = LogOptions { first_file_bytes: 256 << 10, ..LogOptions::default() };
             let told =
                 LogOptions { caching: Some(Caching::Direct), writes_in_flight: Some(1), ..options.clone() };

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::files::FileTable;
 use super::log_file::LogFile;
@@ -11,7 +11,7 @@ use super::ring::{RingDrainer, RingPiece};
 use super::turn::Waits;
 use super::write_path::WritePath;
 use crate::canary;
-use crate::io::{Caching, DiskResult};
+use crate::io::{Caching, Clock, DiskResult};
 
 /// Groups are counted by size in powers of two: 1, 2-3, 4-7, and so on; the last class holds all larger ones.
 pub const GROUP_SIZE_CLASSES: usize = 16;
@@ -193,12 +193,12 @@ impl Flight {
         self.piece.from() == self.piece.to()
     }
 
-    /// Writes it and syncs; how long it took.
-    pub(crate) fn write(&mut self) -> DiskResult<Duration> {
+    /// Writes it and syncs; how long it took, which is zero only if there was nothing to write.
+    pub(crate) fn write(&mut self, clock: &Clock) -> DiskResult<Duration> {
         if self.is_empty() {
             return Ok(Duration::ZERO);
         }
-        let started = Instant::now();
+        let started = clock.now();
         let (mut from, to) = (self.piece.from(), self.piece.to());
         while from < to {
             if from == self.file.end() {
@@ -214,7 +214,7 @@ impl Flight {
             from += bytes.len() as u64;
         }
         self.sync()?;
-        Ok(started.elapsed())
+        Ok((clock.now() - started).max(Duration::from_nanos(1)))
     }
 
     fn sync(&self) -> DiskResult<()> {

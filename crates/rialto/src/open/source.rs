@@ -54,7 +54,7 @@ impl Source {
             Consistency::Action => core.commits.in_flight.oldest(core.commits.log.place()),
             Consistency::Transaction => {
                 if !canary::is_back("cut-beside-commits") {
-                    core.commits.in_flight.drain();
+                    core.commits.in_flight.drain(&core.clock);
                 }
                 // Exactly: what has a place is applied, and nothing else takes one. (Who looks at the gate just now may
                 // still say that it is in flight, behind an earlier place.)
@@ -78,6 +78,7 @@ impl CheckpointSource for Source {
     }
 
     fn cut(&self, consistency: Consistency, heaps: &Arc<HashSet<HeapId>>) -> Cut {
+        // Only measured, here and below, and so by the machine's clock.
         let began = Instant::now();
         let _closed = ClosedGate::close(&self.core.commits.in_flight);
         self.cut_behind_the_gate(consistency, heaps, began)
@@ -88,7 +89,7 @@ impl CheckpointSource for Source {
         self.core.commits.log.point()?;
         let began = Instant::now();
         let _closed = ClosedGate::close(&self.core.commits.in_flight);
-        self.core.commits.in_flight.drain();
+        self.core.commits.in_flight.drain(&self.core.clock);
         let point = self.core.commits.log.point()?;
         let cut = self.cut_behind_the_gate(Consistency::Transaction, heaps, began);
         debug_assert_eq!(cut.redo_start, point.lsn.next(), "no commit takes a place meanwhile");
@@ -100,7 +101,7 @@ impl CheckpointSource for Source {
         core.commits.in_flight.open_gate(Gate::Colours);
         // Those who have settled no colour are in the copy: it begins when they are applied.
         if !canary::is_back("paint-outlasts-nobody") {
-            core.commits.in_flight.outlast();
+            core.commits.in_flight.outlast(&core.clock);
         }
         let place = core.commits.log.place();
         let redo_start = match consistency {
@@ -114,10 +115,10 @@ impl CheckpointSource for Source {
 
     fn hold_definitions(&self) -> Defined {
         let core = &*self.core;
-        core.commits.definitions.hold();
+        core.commits.definitions.hold(&core.clock);
         // No DDL is on its way. Where the last one has passed commits that are still being applied, those are waited for.
         let last = core.storage.catalog.changed_at();
-        let redo_start = core.commits.in_flight.outlast_until(last, || core.commits.log.place());
+        let redo_start = core.commits.in_flight.outlast_until(&core.clock, last, || core.commits.log.place());
         let heaps: HashSet<HeapId> =
             core.storage.catalog.all().iter().map(|table| table.version().store.heap()).collect();
         Defined { redo_start, heaps: Arc::new(heaps) }

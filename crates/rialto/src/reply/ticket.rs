@@ -81,7 +81,7 @@ impl Ticket {
     /// Somebody has waited, until now.
     pub(crate) fn account_wait(&mut self) {
         if let Some(TicketAccount { procedure, placed, before_ns }) = self.account.take() {
-            let waited_ns = Moment::now().ns_since(placed);
+            let waited_ns = self.lease.log().clock().now().ns_since(placed);
             self.lease.0.accounts.ticket_waited(procedure, waited_ns, before_ns);
         }
     }

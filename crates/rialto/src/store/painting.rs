@@ -19,6 +19,7 @@ use parking_lot::{Condvar, Mutex};
 use super::SegmentId;
 use crate::canary;
 use crate::ids::{IndexId, Lsn};
+use crate::io::Clock;
 
 /// What is whole in a backup copy, without its log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -232,11 +233,11 @@ impl Painting {
     }
 
     /// Waits until a segment is painted or the sweep is over, at most so long.
-    pub fn wait(&self, limit: Duration) {
+    pub fn wait(&self, clock: &Clock, limit: Duration) {
         let mut asked = self.asked.lock();
         if asked.going {
             self.waiting.fetch_add(1, Ordering::SeqCst);
-            self.changed.wait_for(&mut asked, limit);
+            clock.wait(&self.changed, &mut asked, Some(limit));
             self.waiting.fetch_sub(1, Ordering::SeqCst);
         }
     }

@@ -15,7 +15,7 @@ use super::{Budget, Catalog, Material, Paint, Painting, RowLocation, SeenRow, Ta
 use crate::catalog::first_row_number;
 use crate::error::{Error, Result};
 use crate::ids::Lsn;
-use crate::io::Disk;
+use crate::io::{Clock, Disk};
 
 /// See the [module](self).
 pub(crate) struct Storage {
@@ -205,7 +205,7 @@ impl Storage {
     }
 
     /// Waits until there may be room for copies, at most so long.
-    pub fn wait_for_copies(&self, limit: Duration) {
-        self.memory.segments.snapshots().wait(limit);
+    pub fn wait_for_copies(&self, clock: &Clock, limit: Duration) {
+        self.memory.segments.snapshots().wait(clock, limit);
     }
 }

@@ -64,14 +64,14 @@ impl Context {
     /// as long as the body that happens to have the turn.
     #[cold]
     pub(super) fn leave_turn(&mut self) {
-        self.blocked.get_or_insert_with(|| WaitGuard::enter(Awaited::Commit));
+        self.blocked.get_or_insert_with(|| WaitGuard::enter(&self.core.clock, Awaited::Commit));
     }
 
     /// The commit has ended.
     #[cold]
     pub(super) fn await_turn(&mut self) {
         if let Some(blocked) = self.blocked.take() {
-            blocked.end();
+            blocked.end(&self.core.clock);
         }
     }
 

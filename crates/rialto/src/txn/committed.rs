@@ -9,7 +9,6 @@ use crate::commit::NoPlace;
 use crate::error::Result;
 use crate::ids::Lsn;
 use crate::inside::InBody;
-use crate::io::Moment;
 use crate::rarely::rarely;
 use crate::reply::{Ticket, TicketAccount};
 
@@ -34,17 +33,17 @@ impl Committed {
             return self.wait_for_log();
         }
         let (accounts, procedure) = (&context.core.commits.accounts, context.choices.procedure);
-        accounts.committed(context.number, procedure, &context.ledger.spent(None, Moment::now()));
+        accounts.committed(context.number, procedure, &context.ledger.spent(None, context.core.clock.now()));
         Ok(())
     }
 
     #[inline(never)]
     fn wait_for_log(&mut self) -> Result<()> {
         let context = self.context.as_ref().expect("until dropped");
-        let placed = Moment::now();
+        let placed = context.core.clock.now();
         let outcome =
             context.core.commits.log.wait(self.lsn, context.choices.durability, &context.patience());
-        let spent = context.ledger.spent(Some(placed), Moment::now());
+        let spent = context.ledger.spent(Some(placed), context.core.clock.now());
         context.core.commits.accounts.committed(context.number, context.choices.procedure, &spent);
         if !InBody::is_inside(context.core.storage.catalog.opening()) {
             context.core.commits.log.wake_listeners();
@@ -76,7 +75,7 @@ impl Committed {
             return Err(self.ticket());
         }
         let (accounts, procedure) = (&context.core.commits.accounts, context.choices.procedure);
-        accounts.committed(context.number, procedure, &context.ledger.spent(None, Moment::now()));
+        accounts.committed(context.number, procedure, &context.ledger.spent(None, context.core.clock.now()));
         Ok(())
     }
 
@@ -84,7 +83,7 @@ impl Committed {
     pub(crate) fn ticket(&mut self) -> Ticket {
         let context = self.context.as_ref().expect("until dropped");
         let (durability, procedure) = (context.choices.durability, context.choices.procedure);
-        let placed = Moment::now();
+        let placed = context.core.clock.now();
         let spent = context.ledger.spent(None, placed);
         context.core.commits.accounts.left_to_ticket(context.number, procedure, &spent);
         context.core.commits.log.leave(self.lsn, durability);
@@ -126,7 +125,7 @@ impl Transaction<'_> {
             && !rarely(!context.core.commits.log.has_reached(lsn, context.choices.durability))
         {
             let (accounts, procedure) = (&core.commits.accounts, context.choices.procedure);
-            accounts.committed(context.number, procedure, &ledger.spent(None, Moment::now()));
+            accounts.committed(context.number, procedure, &ledger.spent(None, core.clock.now()));
             if let Some(context) = self.context.take() {
                 core.contexts.give_back(context);
             }

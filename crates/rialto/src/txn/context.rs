@@ -2,7 +2,7 @@
 
 use std::cell::Cell;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::calls::NumberSource;
 use super::cancellation::Cancellation;
@@ -141,14 +141,14 @@ pub(crate) struct Choices {
 #[derive(Debug, Clone, Copy)]
 struct TimeLimit {
     timeout: Duration,
-    deadline: Instant,
+    deadline: Moment,
 }
 
 impl Context {
     /// `None`: there is no lock slot left.
     pub fn new(core: Arc<Core>, number: usize) -> Option<Context> {
         let owner = core.locks.take()?;
-        let (choices, began) = (core.choices(&TxOptions::default()), Moment::now());
+        let (choices, began) = (core.choices(&TxOptions::default()), core.clock.now());
         let opening = core.storage.catalog.opening();
         let waited_before_ns = core.locks.waited_ns(&owner);
         let room = core.defaults.write_set_bytes_max;
@@ -213,7 +213,7 @@ impl Context {
         if rarely(options.has_times() || self.has_times) {
             self.begin_with_times(options, started)?;
         }
-        self.began = Moment::now();
+        self.began = self.core.clock.now();
         let owner = &mut self.owner;
         self.core.locks.open(owner, started.unwrap_or(self.began));
         self.open = true;
@@ -237,10 +237,11 @@ impl Context {
     fn begin_with_times(&mut self, options: &TxOptions, started: Option<Moment>) -> Result<()> {
         let waits = options.waits()?;
         // All its runs have one limit.
-        let spent = started.map_or(0, |started| Moment::now().ns_since(started));
+        let now = self.core.clock.now();
+        let spent = started.map_or(Duration::ZERO, |started| now - started);
         let limit = options.timeout.map(|timeout| TimeLimit {
             timeout,
-            deadline: Instant::now() + timeout.min(FOR_EVER).saturating_sub(Duration::from_nanos(spent)),
+            deadline: now + timeout.min(FOR_EVER).saturating_sub(spent),
         });
         (self.waits, self.limit, self.doomed, self.was_refused) = (waits, limit, None, false);
         (self.has_limits, self.has_times) = (limit.is_some(), options.has_times());
@@ -288,7 +289,7 @@ impl Context {
             return Err(Error::Cancelled);
         }
         if let Some(limit) = self.limit
-            && Instant::now() > limit.deadline
+            && self.core.clock.now() > limit.deadline
         {
             return Err(self.timed_out());
         }
@@ -439,7 +440,7 @@ impl Context {
     #[inline]
     pub fn lock_since<T>(
         &mut self,
-        since: &mut Option<Instant>,
+        since: &mut Option<Moment>,
         request: impl FnOnce(&Core, &mut Owner, &TableCache, &Key, &Wait<'_>) -> Result<T, LockError>,
         target: impl FnOnce(&TableCache, &Key) -> LockTarget,
     ) -> Result<T> {

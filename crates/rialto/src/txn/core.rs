@@ -1,6 +1,5 @@
 //! [`Core`]: what the transactions of an open database share.
 
-use std::cell::Cell;
 use std::sync::Arc;
 #[cfg(test)]
 use std::sync::atomic::AtomicBool;
@@ -16,6 +15,7 @@ use super::options::TxOptions;
 use super::releases::{Debt, Releases};
 use crate::commit::{CommitPath, Logging};
 use crate::error::{Error, Result};
+use crate::io::{Clock, thread_number};
 use crate::isolate::LockManager;
 use crate::log::{Durability, Patience, PoolOwner};
 use crate::rarely::rarely;
@@ -58,6 +58,8 @@ pub(crate) struct Core {
     pub part_packets: PoolOwner,
     /// Of transactions that have ended where their locks could not be released.
     pub releases: Arc<Releases>,
+    /// What transactions wait by, and what their times are taken from.
+    pub clock: Clock,
     pub defaults: TxDefaults,
 }
 
@@ -145,17 +147,6 @@ impl Pool {
 const POOLS: usize = 32;
 const CLOSED: usize = 1 << (usize::BITS - 1);
 
-fn own_pool() -> usize {
-    static THREADS: AtomicUsize = AtomicUsize::new(0);
-    thread_local! {
-        static MINE: Cell<usize> = const { Cell::new(POOLS) };
-    }
-    if MINE.get() == POOLS {
-        MINE.set(THREADS.fetch_add(1, Ordering::Relaxed) % POOLS);
-    }
-    MINE.get()
-}
-
 impl Contexts {
     pub fn new(max: usize) -> Contexts {
         Contexts {
@@ -172,7 +163,7 @@ impl Contexts {
     #[inline(always)]
     pub fn lend(&self, core: &Arc<Core>) -> Result<Box<Context>> {
         core.storage.check_open()?;
-        let own = own_pool();
+        let own = thread_number() % POOLS;
         match self.pools[own].take() {
             Some(context) => Ok(context),
             None => self.take_elsewhere(core, own),
@@ -213,7 +204,7 @@ impl Contexts {
         if rarely(context.debt.is_some()) {
             return Debt::settle(context);
         }
-        self.pools[own_pool()].put(context);
+        self.pools[thread_number() % POOLS].put(context);
         // Either this sees that a thread looks for a context, or that one sees the context. So with a close: contexts hold their core.
         if rarely(self.looking.load(Ordering::SeqCst) != 0) {
             self.tell_of_one();

@@ -1,6 +1,6 @@
 //! What a commit passes before its place: the gates of checkpoints and of definitions, and what it promises a sweep there.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::context::Context;
 use crate::account::wait_guard::{Awaited, WaitGuard};
@@ -8,6 +8,7 @@ use crate::commit::colour::Settled;
 use crate::commit::{Gate, NoPlace};
 use crate::error::{Error, Result};
 use crate::inside::check_may_wait;
+use crate::io::Moment;
 
 /// How often a commit looks again that waits at a gate, for room for snapshots, or for definitions.
 const GATE_LOOK_EVERY: Duration = Duration::from_millis(10);
@@ -39,7 +40,7 @@ impl Context {
         let mut since = None;
         while !self.core.commits.definitions.try_enter() {
             self.wait_for_others(&mut since, |context| {
-                context.core.commits.definitions.wait(GATE_LOOK_EVERY)
+                context.core.commits.definitions.wait(&context.core.clock, GATE_LOOK_EVERY)
             })?;
         }
         self.defines = true;
@@ -47,8 +48,9 @@ impl Context {
     }
 
     /// As [`Context::wait_at_gate`], for what other transactions do: no longer than for a lock of theirs.
-    fn wait_for_others(&mut self, since: &mut Option<Instant>, wait: impl FnOnce(&Context)) -> Result<()> {
-        let waited = since.get_or_insert_with(Instant::now).elapsed();
+    fn wait_for_others(&mut self, since: &mut Option<Moment>, wait: impl FnOnce(&Context)) -> Result<()> {
+        let now = self.core.clock.now();
+        let waited = now - *since.get_or_insert(now);
         if waited < self.choices.lock_timeout.max(GATE_LOOK_EVERY) {
             return self.wait_at_gate(wait);
         }
@@ -67,7 +69,7 @@ impl Context {
         self.core.commits.in_flight.leave(self.number);
         self.leave_definitions();
         self.leave_turn();
-        let waiting = WaitGuard::enter(Awaited::Gate);
+        let waiting = WaitGuard::enter(&self.core.clock, Awaited::Gate);
         wait(self);
         drop(waiting);
         self.check_open()
@@ -105,7 +107,7 @@ impl Context {
                     }
                     self.check_may_wait_for_sweep()?;
                     self.wait_at_gate(|context| {
-                        context.core.storage.wait_for_copies(GATE_LOOK_EVERY);
+                        context.core.storage.wait_for_copies(&context.core.clock, GATE_LOOK_EVERY);
                     })?;
                     since = None;
                 }
@@ -120,12 +122,14 @@ impl Context {
                         return Err(NoPlace::Straddles);
                     }
                     self.check_may_wait_for_sweep()?;
-                    self.wait_at_gate(|context| context.core.storage.painting().wait(COLOUR_LOOK_EVERY))?;
+                    self.wait_at_gate(|context| {
+                        context.core.storage.painting().wait(&context.core.clock, COLOUR_LOOK_EVERY)
+                    })?;
                     since = None;
                 }
                 Gate::Closed => {
                     self.wait_for_others(&mut since, |context| {
-                        context.core.commits.in_flight.wait_at_gate(GATE_LOOK_EVERY);
+                        context.core.commits.in_flight.wait_at_gate(&context.core.clock, GATE_LOOK_EVERY);
                     })?;
                 }
             }

@@ -128,7 +128,8 @@ impl Runs {
 
     /// Ends a run that has done nothing but ask for locks. What it is aside for counts as a wait for a lock.
     pub(crate) fn step_aside(&mut self, mut transaction: Transaction<'static>) {
-        let (context, now) = (transaction.context(), Moment::now());
+        let context = transaction.context();
+        let now = context.core.clock.now();
         context.end_undone();
         self.lock_wait_ns += context.lock_wait_ns;
         self.note_canceller(context);
@@ -136,9 +137,9 @@ impl Runs {
     }
 
     /// The next run begins after a rest aside; whether somebody called it.
-    pub(crate) fn come_back(&mut self, was_called: bool) {
+    pub(crate) fn come_back(&mut self, now: Moment, was_called: bool) {
         let Some(since) = self.aside_since.take() else { return };
-        let rested = Duration::from_nanos(Moment::now().ns_since(since));
+        let rested = now - since;
         self.lock_wait_ns += rested.as_nanos() as u64;
         self.rests += rested.min(ASIDE);
         self.in_vain += u32::from(!was_called);

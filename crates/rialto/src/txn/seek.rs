@@ -6,7 +6,6 @@
 
 use std::ops::{Bound, ControlFlow};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Instant;
 
 use super::context::Context;
 use super::scan::{ByteScan, Reads, ScanScratch};
@@ -15,6 +14,7 @@ use crate::canary;
 use crate::commit::write_set::Place;
 use crate::error::{Error, Result};
 use crate::ids::{IndexId, Lsn};
+use crate::io::Moment;
 use crate::isolate::{
     Acquired, Lent, LockManager, LockMode, LockTarget, LockWords, Owner, RecordMode, SpanRef, ThinWord,
 };
@@ -307,7 +307,7 @@ impl Context {
         slot: u32,
         (vacancy, removal): (Vacancy, Lsn),
         mode: RecordMode,
-        since: &mut Option<Instant>,
+        since: &mut Option<Moment>,
     ) -> Result<Place> {
         self.lock_name_since(slot, mode, since)?;
         if self.tables.at(slot).store.unchanged(WhichIndex::Primary, &vacancy.leaf) {
@@ -324,7 +324,7 @@ impl Context {
         self.lock_name_since(slot, mode, &mut None)
     }
 
-    fn lock_name_since(&mut self, slot: u32, mode: RecordMode, since: &mut Option<Instant>) -> Result<()> {
+    fn lock_name_since(&mut self, slot: u32, mode: RecordMode, since: &mut Option<Moment>) -> Result<()> {
         let index = self.tables.at(slot).primary_id;
         self.lock_since(
             since,
@@ -369,7 +369,7 @@ impl Context {
         (which, entry): (WhichIndex, Option<&[u8]>),
         mut known: Option<(RowLocation, Leaf)>,
         mode: RecordMode,
-        since: &mut Option<Instant>,
+        since: &mut Option<Moment>,
     ) -> Result<Probe> {
         loop {
             let (record, leaf) = match known.take() {
@@ -406,7 +406,7 @@ impl Context {
         (which, entry): (WhichIndex, Option<&[u8]>),
         record: RowLocation,
         mode: RecordMode,
-        since: &mut Option<Instant>,
+        since: &mut Option<Moment>,
     ) -> Result<Acquired> {
         let index = self.tables.at(slot).index_id(which);
         self.lock_since(

@@ -2,12 +2,12 @@
 
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Barrier;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Barrier};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-use rialto::io::{MemoryDisk, SimulatedDisk, SystemClock};
+use rialto::io::{Clock, MemoryDisk, SimulatedDisk};
 use rialto::row::{Column, ColumnType, Value};
 use rialto::{
     Checkpointing, Database, Durability, Flow, Options, Procedure, ProcedureAccount, Table, TableDef,
@@ -24,7 +24,7 @@ fn database() -> (Database, Table) {
 
 /// On a spindle, whose every sync takes milliseconds.
 fn slow_database() -> (Database, Table) {
-    let disk = SimulatedDisk::named("hdd", MemoryDisk::new(), Arc::new(SystemClock::new())).unwrap();
+    let disk = SimulatedDisk::named("hdd", MemoryDisk::new(), Clock::System).unwrap();
     with_table(Database::open_on(disk, options()).unwrap())
 }
 

@@ -12,6 +12,7 @@ pub mod hooked;
 pub mod many_seeds;
 pub mod quiet;
 pub mod seeds;
+pub mod turns;
 
 use std::time::{Duration, Instant};
 

@@ -2,7 +2,8 @@
 //! and with it each crash.
 //!
 //! A run draws its options, then transactions of any kind ([`Drawer`]) at both levels, checkpoints, and calls of `drive`, and notes what the
-//! database answered and how many steps the disk had made by then. Run twice, it has to come to the same steps and the same answers. Then
+//! database answered, when on its virtual clock, and how many steps the disk had made by then. Run twice, it has to come to the same steps and
+//! the same answers at the same times. Then
 //! it is ended at one step after the other, by loss of power and by a kill, and recovered: the transactions that are there are the first
 //! ones of the run, all those among them that the end may not take, and the contents are what the model had behind them.
 
@@ -12,13 +13,15 @@ use std::time::Duration;
 use crate::common::engines;
 use crate::common::seeds::for_a_while;
 use crate::tables::contents::COUNT;
-use crate::tables::{Contents, Drawer, any_logging, assert_sound, one_of};
-use rialto::io::{Caching, FaultyDisk, Random};
+use crate::tables::{Contents, Drawer, any_group_commit, any_logging, assert_sound, one_of};
+use rialto::io::{Caching, Clock, FaultyDisk, Random, VirtualClock};
 use rialto::row::{Column, ColumnType, Value};
 use rialto::{
-    Background, Checkpointing, Database, Durability, Engine, Error, GroupCommitDesign, Options, Result,
-    TableDef, TxOptions,
+    Background, Checkpointing, Database, Durability, Engine, Error, Options, Result, TableDef, TxOptions,
 };
+
+/// What passes on the clock between some steps.
+const TICK: Duration = Duration::from_millis(20);
 
 /// Ends of one run, at most.
 const ENDS: u64 = 40;
@@ -29,24 +32,23 @@ enum End {
     Killed(u64),
 }
 
-fn options(random: &mut Random) -> Options {
+fn options(random: &mut Random, clock: &Arc<VirtualClock>) -> Options {
     let (logging, checkpoint) = any_logging(random);
     Options {
         background: Background::Driven,
+        clock: clock.clone().into(),
         memory_bytes: 64 << 20,
         logging,
         checkpoint,
-        // Due at each call of `drive`, or never.
-        checkpoint_interval: one_of(random, &[Duration::from_nanos(1), Duration::from_secs(3_600)]),
-        // What is made in calls makes no pauses.
-        sweep_bytes_per_s: one_of(random, &[Some(0), None]),
+        // Due at each call of `drive`, at some, or never.
+        checkpoint_interval: one_of(random, &[Duration::from_nanos(1), TICK, Duration::from_secs(3_600)]),
+        sweep_bytes_per_s: one_of(random, &[Some(0), Some(1 << 20), None]),
         backup_copies: 2 + random.below(2) as u32,
         spool: random.chance(1, 2),
         log_bytes_max: one_of(random, &[1 << 20, 2 << 20, 16 << 20]),
-        // Nobody makes room meanwhile.
-        log_wait_max: Duration::from_millis(1),
+        log_wait_max: TICK,
         engine: one_of(random, &[Engine::thin(), Engine::central(), engines::of(4, 0)]),
-        group_commit: one_of(random, &GroupCommitDesign::ALL).into(),
+        group_commit: any_group_commit(random),
         // What is measured is not the same each time.
         log_writes: Some(one_of(random, &[Caching::Direct, Caching::DirectSync, Caching::Buffered])),
         log_writes_in_flight: Some(1 + random.below(3) as u32),
@@ -58,10 +60,11 @@ fn options(random: &mut Random) -> Options {
 /// A run as far as it came.
 struct Run {
     disk: Arc<FaultyDisk>,
+    clock: Arc<VirtualClock>,
     /// What the database holds after so many transactions, the one whose commit had no answer included. None before the first one.
     states: Vec<Contents>,
-    /// What was answered, and how many steps the disk had made by then.
-    answers: Vec<(String, u64)>,
+    /// What was answered, how many steps the disk had made by then, and the time on the clock.
+    answers: Vec<(String, u64, Duration)>,
     /// So many transactions have to be there after a loss of power, and after a kill.
     durable: usize,
     acknowledged: usize,
@@ -75,7 +78,7 @@ impl Run {
         if self.disk.is_down() {
             return Err("it has ended".to_owned());
         }
-        self.answers.push((what.into(), self.disk.steps()));
+        self.answers.push((what.into(), self.disk.steps(), self.clock.now()));
         Ok(())
     }
 
@@ -97,7 +100,8 @@ fn run(seed: u64, end: Option<End>, about: &str) -> Run {
         None => disk.trace(),
     }
     let states = vec![Contents::default()];
-    let mut run = Run { disk, states, answers: vec![], durable: 0, acknowledged: 0, trace: vec![] };
+    let clock = Arc::new(VirtualClock::new());
+    let mut run = Run { disk, clock, states, answers: vec![], durable: 0, acknowledged: 0, trace: vec![] };
     let ended = work(&mut random, &mut run, about);
     if let Err(error) = ended {
         assert!(end.is_some() && run.disk.is_down(), "{about}: {error}");
@@ -107,7 +111,7 @@ fn run(seed: u64, end: Option<End>, about: &str) -> Run {
 }
 
 fn work(random: &mut Random, run: &mut Run, about: &str) -> std::result::Result<(), String> {
-    let options = options(random);
+    let options = options(random, &run.clock);
     let checkpoint = options.checkpoint;
     let mut drawer = Drawer::new(random.fork(), about.to_owned());
     let db = Database::open_on(run.disk.clone(), options).map_err(|error| error.to_string())?;
@@ -148,6 +152,9 @@ fn work(random: &mut Random, run: &mut Run, about: &str) -> std::result::Result<
             Ok(_) => tx.abort().map_err(|error| format!("abort: {error}"))?,
             Err(error) => return Err(error.to_string()),
         }
+        if random.chance(1, 2) {
+            Clock::from(run.clock.clone()).sleep(TICK / 2);
+        }
         if random.chance(1, 3) {
             db.drive().map_err(|error| format!("drive: {error}"))?;
             // A write that fails stops the log, which no call of `drive` tells.
@@ -176,11 +183,12 @@ fn prepare(tx: &mut rialto::Transaction) -> Result<()> {
 /// What a recovery finds of a run that was ended: how many transactions, if it was prepared.
 fn recovered(run: &Run, end: End, random: &mut Random, about: &str) -> Option<usize> {
     let disk = run.disk.restart();
-    let was_prepared = run.answers.iter().any(|(what, _)| what == "prepared");
+    let was_prepared = run.answers.iter().any(|(what, ..)| what == "prepared");
     if was_prepared {
         assert_sound(disk.clone(), about);
     }
-    let db = Database::open_on(disk, options(random)).unwrap_or_else(|error| panic!("{about}: {error}"));
+    let db = Database::open_on(disk, options(random, &Arc::default()))
+        .unwrap_or_else(|error| panic!("{about}: {error}"));
     if db.table(COUNT).is_err() {
         assert!(!was_prepared, "{about}: nothing is there, after {:?}", run.answers);
         return None;

@@ -1,6 +1,7 @@
 //! All that a database holds against a model of it, or against what its clients were told, after each of its ends.
 
 mod by_seed;
+mod by_turns;
 #[path = "../common/mod.rs"]
 mod common;
 mod failing_disks;

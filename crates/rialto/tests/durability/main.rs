@@ -11,4 +11,5 @@ mod logging;
 mod random_hangs;
 mod stale_sectors;
 mod traps;
+mod virtual_time;
 mod wakers;

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use crate::common::hooked::{About, HookedDisk};
 use crate::common::in_time;
-use rialto::io::{Caching, MemoryDisk, SimulatedDisk, SystemClock};
+use rialto::io::{Caching, Clock, MemoryDisk, SimulatedDisk};
 use rialto::row::{Column, ColumnType, Value};
 use rialto::{
     Action, Checkpointing, Database, Durability, Executors, GroupCommitDesign, LockPolicy, OpenError,
@@ -40,7 +40,7 @@ fn options(design: GroupCommitDesign) -> Options {
 /// A database on a disk whose writes take milliseconds, so that tickets are waited for.
 fn database(options: Options) -> (Arc<MemoryDisk>, Database, Table) {
     let memory = MemoryDisk::new();
-    let disk = SimulatedDisk::named("hdd", memory.clone(), Arc::new(SystemClock::new())).expect("a preset");
+    let disk = SimulatedDisk::named("hdd", memory.clone(), Clock::System).expect("a preset");
     let db = Database::open_on(disk, options).unwrap();
     let table = with_rows(&db);
     (memory, db, table)

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use crate::common::hooked::HookedDisk;
-use rialto::io::{Disk, MemoryDisk, SimulatedDisk, SystemClock};
+use rialto::io::{Clock, Disk, MemoryDisk, SimulatedDisk};
 use rialto::recovery::{RecoveryReport, inspect};
 use rialto::row::{Column, ColumnType, Value};
 use rialto::{
@@ -173,15 +173,13 @@ fn a_bulk_load_that_the_copy_holds_is_not_predicted_to_be_redone() {
 #[test]
 fn a_short_recovery_says_nothing_and_what_it_measures_is_kept() {
     let inner = MemoryDisk::new();
-    let disk: Arc<dyn Disk> =
-        SimulatedDisk::named("nvme", inner.clone(), Arc::new(SystemClock::new())).expect("a preset");
+    let disk: Arc<dyn Disk> = SimulatedDisk::named("nvme", inner.clone(), Clock::System).expect("a preset");
     let (db, table) = made(&disk, options());
     insert(&db, &table, 0..60_000);
     db.checkpoint().unwrap();
     (0..30_000).for_each(|n| change(&db, &table, n % 5_000));
     let left = killed(db, &inner);
-    let disk: Arc<dyn Disk> =
-        SimulatedDisk::named("nvme", left.clone(), Arc::new(SystemClock::new())).expect("a preset");
+    let disk: Arc<dyn Disk> = SimulatedDisk::named("nvme", left.clone(), Clock::System).expect("a preset");
     let predicted = inspect::inspect(&disk, 512 << 20, 1).unwrap();
     assert!(predicted.contains("recovery   predicted: ") && predicted.contains("assumed"), "{predicted}");
     let lines = Arc::new(Mutex::new(Vec::new()));
@@ -283,7 +281,7 @@ impl Measured {
 fn what_is_predicted_is_what_earlier_recoveries_took() {
     // So slow that reading what there is takes far longer than what is too short to be measured.
     let recover = |disk: &Arc<MemoryDisk>| {
-        let slow = SimulatedDisk::named("hdd", disk.clone(), Arc::new(SystemClock::new())).expect("a preset");
+        let slow = SimulatedDisk::named("hdd", disk.clone(), Clock::System).expect("a preset");
         let options = Options { recovery_threads: 1, ..options() };
         let began = Instant::now();
         let db = Database::open_on(slow, options).unwrap();

@@ -40,7 +40,7 @@ fn backup_alone(at_cut: bool, seed: u64) -> (BTreeMap<u32, Vec<u8>>, BTreeMap<u3
     // The third time the copy has already what has not changed since the first.
     for copy in [Copy::Ping, Copy::Pong, Copy::Ping] {
         let file = disk.open(&image::backup_name(copy), Open::Create, Caching::Direct).unwrap();
-        let (clock, control) = (VirtualClock::new(), sweep::SweepControl::default());
+        let (clock, control) = (still_clock(), sweep::SweepControl::default());
         let end = if at_cut {
             engine.segments.whiten(copy, 1 << 20);
             // Something is taken into use while they are made white.
@@ -212,7 +212,7 @@ fn commits_wait_for_room_and_a_lone_one_has_it() {
     snapshots.keep_promise(50);
     assert!(!snapshots.is_short());
     std::thread::scope(|scope| {
-        scope.spawn(|| snapshots.wait(Duration::from_secs(60)));
+        scope.spawn(|| snapshots.wait(&Clock::System, Duration::from_secs(60)));
         while !snapshots.is_short() {
             std::thread::yield_now();
         }

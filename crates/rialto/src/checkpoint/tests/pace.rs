@@ -3,7 +3,6 @@
 use super::super::fuzzy::Fuzzy;
 use super::super::sweep::{Pace, Sweep, SweepControl};
 use super::*;
-use crate::io::{Clock, SystemClock};
 
 #[test]
 fn the_sweep_keeps_its_pace_unless_someone_waits() {
@@ -12,15 +11,15 @@ fn the_sweep_keeps_its_pace_unless_someone_waits() {
         let disk = MemoryDisk::new();
         let engine = filled(disk.clone());
         let file = disk.open("backup-0", Open::Create, Caching::Direct).unwrap();
-        let (clock, control) = (VirtualClock::new(), SweepControl::default());
+        let (clock, control) = (still_clock(), SweepControl::default());
         control.set_urgent(urgent);
-        let log_presses = || pressed && clock.now() >= Duration::from_secs(3);
+        let log_presses = || pressed && clock.now().reading() >= Duration::from_secs(3);
         let look_every = Duration::from_millis(50);
         let pace = Pace::Bytes { a_second: 100_000, look_every, log_presses: &log_presses };
         let sweep = sweep_of(&engine, &*file, pace, &clock, &control);
         let run = || sweep.run(engine.catalog(&sweep.target), &mut Fuzzy::default());
         let stats = run().unwrap();
-        let took = clock.now().as_secs_f64();
+        let took = clock.now().reading().as_secs_f64();
         let paced = stats.written_bytes as f64 / 100_000.0;
         assert!(paced > 4.0, "the test's own premise: {paced}");
         let expected = match (urgent, pressed) {
@@ -42,8 +41,8 @@ fn a_sweep_without_a_pace_of_its_own_takes_its_time_unless_the_log_runs_out_of_r
         let disk = MemoryDisk::new();
         let engine = filled(disk.clone());
         let file = disk.open("backup-0", Open::Create, Caching::Direct).unwrap();
-        let (clock, control) = (VirtualClock::new(), SweepControl::default());
-        let now = || clock.now().as_secs_f64();
+        let (clock, control) = (still_clock(), SweepControl::default());
+        let now = || clock.now().reading().as_secs_f64();
         let log_used = || if a_second.is_finite() { now() * a_second } else { 1.0 };
         let pace = Pace::Follow {
             within: Duration::from_secs(10),
@@ -107,7 +106,7 @@ fn a_sweep_rests_once_for_each_run() {
     let disk = MemoryDisk::new();
     let engine = filled(disk.clone());
     let file = disk.open("backup-0", Open::Create, Caching::Direct).unwrap();
-    let (clock, control) = (VirtualClock::new(), SweepControl::default());
+    let (clock, control) = (still_clock(), SweepControl::default());
     let pace = Pace::Follow {
         within: Duration::from_secs(60),
         look_every: Duration::from_secs(60),
@@ -116,7 +115,7 @@ fn a_sweep_rests_once_for_each_run() {
     let sweep = Sweep { run: RunLength::Segments(4), ..sweep_of(&engine, &*file, pace, &clock, &control) };
     let mut times = Vec::new();
     let stats = {
-        let policy = &mut Between(Fuzzy::default(), |_| times.push(clock.now()));
+        let policy = &mut Between(Fuzzy::default(), |_| times.push(clock.now().reading()));
         sweep.run(engine.catalog(&sweep.target), policy).unwrap()
     };
     // The policy is asked before the rest, so the first segment of a run is seen at the end of the run before.
@@ -124,7 +123,7 @@ fn a_sweep_rests_once_for_each_run() {
     assert_eq!((times.len(), stats.segments), (all, all as u64));
     times.dedup();
     assert_eq!(times.len(), all.div_ceil(4), "{times:?}");
-    assert_eq!(clock.now(), Duration::from_secs(60));
+    assert_eq!(clock.now().reading(), Duration::from_secs(60));
 }
 
 /// A sweep that rests for an hour ends its rest when somebody is in a hurry, and when the database closes.
@@ -134,7 +133,7 @@ fn a_resting_sweep_is_woken() {
         let disk = MemoryDisk::new();
         let engine = filled(disk.clone());
         let file = disk.open("backup-0", Open::Create, Caching::Direct).unwrap();
-        let (clock, control) = (SystemClock::new(), SweepControl::default());
+        let (clock, control) = (Clock::System, SweepControl::default());
         let rested = AtomicBool::new(false);
         let hour = Duration::from_secs(3600);
         let run = || {
@@ -143,7 +142,7 @@ fn a_resting_sweep_is_woken() {
                 0.0
             };
             let pace = Pace::Follow { within: hour, look_every: hour, log_used: &log_used };
-            let unused = VirtualClock::new();
+            let unused = still_clock();
             let sweep = Sweep { clock: &clock, ..sweep_of(&engine, &*file, pace, &unused, &control) };
             sweep.run(engine.catalog(&sweep.target), &mut Fuzzy::default())
         };
@@ -189,7 +188,8 @@ fn the_thread_makes_checkpoints_when_they_are_due() {
     let engine = Engine::new();
     let clock = Arc::new(VirtualClock::new());
     let options = CheckpointOptions { log_bytes_max: 1000, ..options() };
-    let checkpointer = Checkpointer::new(disk, clock.clone(), engine.copies(home), engine.clone(), options);
+    let checkpointer =
+        Checkpointer::new(disk, clock.clone().into(), engine.copies(home), engine.clone(), options);
     checkpointer.start().unwrap();
     let wait_for = |count: u64| {
         let until = std::time::Instant::now() + Duration::from_secs(120);
@@ -219,7 +219,8 @@ fn a_log_near_its_bound_loses_at_once_what_only_the_older_checkpoint_needs() {
     let engine = Engine::new();
     let options = CheckpointOptions { log_bytes_max: 400_000, ..options() };
     let clock = Arc::new(VirtualClock::new());
-    let checkpointer = Checkpointer::new(disk.clone(), clock, engine.copies(home), engine.clone(), options);
+    let checkpointer =
+        Checkpointer::new(disk.clone(), clock.into(), engine.copies(home), engine.clone(), options);
     let commit = |keys: std::ops::Range<u32>| {
         for key in keys {
             engine.commit(vec![(key % 100, Some(vec![key as u8; 100]))]);
@@ -263,7 +264,7 @@ fn no_sweep_has_the_number_of_another() {
     home.publish(new).unwrap();
     let engine = Engine::new();
     let (copies, clock) = (engine.copies(home), Arc::new(VirtualClock::new()));
-    let checkpointer = Checkpointer::new(disk.clone(), clock, copies, engine.clone(), options());
+    let checkpointer = Checkpointer::new(disk.clone(), clock.into(), copies, engine.clone(), options());
     engine.commit(vec![(0, Some(vec![0; 10]))]);
     checkpointer.run_now().unwrap();
     let last = *HomeFile::open(&*disk).unwrap().block();

@@ -27,7 +27,8 @@ fn with_target(within: Duration, load_ns: f64) -> (Arc<Engine>, Arc<Checkpointer
         ..options()
     };
     let clock = Arc::new(VirtualClock::new());
-    let checkpointer = Checkpointer::new(disk, clock.clone(), engine.copies(home), engine.clone(), options);
+    let checkpointer =
+        Checkpointer::new(disk, clock.clone().into(), engine.copies(home), engine.clone(), options);
     (engine, checkpointer, clock)
 }
 

@@ -9,7 +9,7 @@ fn with_copies(copies: u32) -> (Arc<FaultyDisk>, Arc<Engine>, Arc<Checkpointer>,
     let (engine, clock) = (Engine::new(), Arc::new(VirtualClock::new()));
     let options = CheckpointOptions { copies, ..options() };
     let copies = engine.copies(home);
-    let checkpointer = Checkpointer::new(disk.clone(), clock.clone(), copies, engine.clone(), options);
+    let checkpointer = Checkpointer::new(disk.clone(), clock.clone().into(), copies, engine.clone(), options);
     (disk, engine, checkpointer, clock)
 }
 

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use hashbrown::HashMap;
 use parking_lot::{Condvar, Mutex};
@@ -15,6 +15,7 @@ use super::numbers::resize;
 use super::readers::{Move, Readers};
 use crate::engine::Runtime;
 use crate::ids::IndexId;
+use crate::io::Moment;
 use crate::isolate::RoutingRule;
 use crate::row::{Key, WhichIndex};
 use crate::txn::core::Core;
@@ -69,6 +70,7 @@ impl ResourceManager {
             let (stop, ended) = &*told;
             let mut stop = stop.lock();
             while !*stop {
+                // By the machine's clock: where the database's is a virtual one, the manager is driven.
                 ended.wait_for(&mut stop, LOOK_EVERY);
                 if !*stop {
                     manager.look();
@@ -88,11 +90,13 @@ impl ResourceManager {
         match self {
             ResourceManager::OnThread { .. } => {}
             // What it counts by looks is meant for such looks.
-            ResourceManager::Driven(manager) if manager.looked.elapsed() >= LOOK_EVERY => {
-                manager.looked = Instant::now();
-                manager.look();
+            ResourceManager::Driven(manager) => {
+                let now = manager.runtime.core.clock.now();
+                if now - manager.looked >= LOOK_EVERY {
+                    manager.looked = now;
+                    manager.look();
+                }
             }
-            ResourceManager::Driven(_) => {}
         }
     }
 }
@@ -115,7 +119,7 @@ pub(crate) struct Managing {
     loads: Loads,
     readers: Readers,
     /// When it looked last, of a driven one.
-    looked: Instant,
+    looked: Moment,
     /// How many executors these are for.
     executors: usize,
     staff: Staff,
@@ -125,18 +129,11 @@ impl Managing {
     fn new(runtime: Arc<Runtime>) -> Managing {
         let core = &runtime.core;
         let (executors, staff) = (core.locks.executors_in_use(), Staff::new(core));
+        let looked = core.clock.now();
         let (mut sizes, readers) = (Sizes::default(), Readers::default());
         // The datasets that exist already are shared out before the first transaction comes.
         sizes.look(core);
-        Managing {
-            runtime,
-            sizes,
-            loads: Loads::new(executors),
-            readers,
-            looked: Instant::now(),
-            executors,
-            staff,
-        }
+        Managing { runtime, sizes, loads: Loads::new(executors), readers, looked, executors, staff }
     }
 
     fn look(&mut self) {

@@ -45,7 +45,7 @@ use crate::error::{Error, Result};
 use crate::foreign::{Panic, catch};
 use crate::ids::{Lsn, TableId};
 use crate::inside::InBody;
-use crate::io::{Caching, Disk, MemoryDisk};
+use crate::io::{Caching, Clock, Disk, MemoryDisk};
 use crate::isolate::{LockForm, LockManager, LockOptions};
 use crate::log::{Durability, Log, LogOptions, LogThreads, PoolOwner};
 use crate::recovery::calls::{Replay, Replayed, Replayer, Setup, unsupported};
@@ -178,6 +178,8 @@ impl ParallelReplay {
             part_contexts: Contexts::new(0),
             part_packets: PoolOwner::of_homes(0),
             releases: Arc::default(),
+            // A replay decides nothing by time.
+            clock: Clock::System,
             defaults: TxDefaults {
                 durability: Durability::Memory,
                 lock_timeout: Duration::from_secs(3600),

@@ -56,7 +56,8 @@ enum Seat {
     Gone,
 }
 
-/// The rest of a request before it runs again: when it is over, and its number.
+/// The rest of a request before it runs again: when it is over, and its number. By the machine's clock: servers are threads, and a database
+/// on a virtual clock has none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(in crate::engine) struct Rest {
     due: Instant,

@@ -35,7 +35,7 @@ pub struct SimulatedDisk {
 
 #[derive(Debug)]
 struct Timing {
-    clock: Arc<dyn Clock>,
+    clock: Clock,
     device: Mutex<Device>,
 }
 
@@ -46,10 +46,10 @@ impl Timing {
         work: impl FnOnce() -> DiskResult<T>,
         requests: impl FnOnce(&mut Device, Duration) -> Duration,
     ) -> DiskResult<T> {
-        let now = self.clock.now();
+        let now = self.clock.now().reading();
         let done = requests(&mut self.device.lock(), now);
         let result = work();
-        let left = done.saturating_sub(self.clock.now());
+        let left = done.saturating_sub(self.clock.now().reading());
         if !left.is_zero() {
             self.clock.sleep(left);
         }
@@ -59,19 +59,19 @@ impl Timing {
 
 impl SimulatedDisk {
     /// `inner` at the speed of `model`.
-    pub fn new(model: DiskModel, inner: Arc<dyn Disk>, clock: Arc<dyn Clock>) -> Arc<SimulatedDisk> {
+    pub fn new(model: DiskModel, inner: Arc<dyn Disk>, clock: Clock) -> Arc<SimulatedDisk> {
         SimulatedDisk::with("custom", model, inner, clock)
     }
 
     /// `inner` at the speed of a preset, or `None` if there is none of this name ([`names`](Self::names)). A leading
     /// `sim:` is allowed.
-    pub fn named(name: &str, inner: Arc<dyn Disk>, clock: Arc<dyn Clock>) -> Option<Arc<SimulatedDisk>> {
+    pub fn named(name: &str, inner: Arc<dyn Disk>, clock: Clock) -> Option<Arc<SimulatedDisk>> {
         let name = name.strip_prefix("sim:").unwrap_or(name);
         let (name, _, model) = PRESETS.iter().find(|(preset, ..)| *preset == name)?;
         Some(SimulatedDisk::with(name, model.clone(), inner, clock))
     }
 
-    fn with(name: &str, model: DiskModel, inner: Arc<dyn Disk>, clock: Arc<dyn Clock>) -> Arc<SimulatedDisk> {
+    fn with(name: &str, model: DiskModel, inner: Arc<dyn Disk>, clock: Clock) -> Arc<SimulatedDisk> {
         let device = Mutex::new(Device::new(model));
         Arc::new(SimulatedDisk { inner, name: name.to_owned(), timing: Arc::new(Timing { clock, device }) })
     }

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use super::super::{AlignedBuffer, MemoryDisk, SystemClock, VirtualClock};
+use super::super::{AlignedBuffer, MemoryDisk, VirtualClock};
 use super::*;
 
 fn simulated(name: &str) -> (Arc<SimulatedDisk>, Arc<VirtualClock>) {
     let clock = Arc::new(VirtualClock::new());
-    (SimulatedDisk::named(name, MemoryDisk::new(), clock.clone()).unwrap(), clock)
+    (SimulatedDisk::named(name, MemoryDisk::new(), clock.clone().into()).unwrap(), clock)
 }
 
 fn direct(disk: &SimulatedDisk, name: &str) -> (Arc<dyn File>, AlignedBuffer) {
@@ -17,7 +17,7 @@ fn direct(disk: &SimulatedDisk, name: &str) -> (Arc<dyn File>, AlignedBuffer) {
 }
 
 /// How long `call` takes on the clock.
-fn time(clock: &dyn Clock, call: impl FnOnce()) -> Duration {
+fn time(clock: &Clock, call: impl FnOnce()) -> Duration {
     let start = clock.now();
     call();
     clock.now() - start
@@ -42,15 +42,15 @@ fn kodas_disk_does_thirty_commit_writes_a_second() {
 fn a_buffered_write_costs_at_its_sync_and_neighbours_are_one_request() {
     let (disk, clock) = simulated("hdd");
     let file = disk.open("f", Open::Create, Caching::Buffered).unwrap();
-    let writing = time(&*clock, || {
+    let writing = time(&clock.clone().into(), || {
         for block in [3, 1, 0, 2, 100] {
             file.write_at(&[1; 4096], block * 4096).unwrap();
         }
     });
     assert_eq!(writing, Duration::ZERO);
-    assert!(time(&*clock, || file.sync().unwrap()) > Duration::ZERO);
+    assert!(time(&clock.clone().into(), || file.sync().unwrap()) > Duration::ZERO);
     assert_eq!((disk.work().writes, disk.work().written_bytes, disk.work().flushes), (2, 5 * 4096, 1));
-    assert_eq!(time(&*clock, || file.sync().unwrap()), Duration::ZERO, "nothing is dirty");
+    assert_eq!(time(&clock.clone().into(), || file.sync().unwrap()), Duration::ZERO, "nothing is dirty");
 }
 
 #[test]
@@ -60,10 +60,10 @@ fn a_spindle_waits_for_its_sector_and_for_its_arm() {
     near.read_at(&mut buffer, 0).unwrap();
     // The next sector, asked for too late: nearly a revolution.
     clock.advance(Duration::from_micros(200));
-    let missed = time(&*clock, || near.read_at(&mut buffer, 4096).unwrap());
+    let missed = time(&clock.clone().into(), || near.read_at(&mut buffer, 4096).unwrap());
     assert!((7.5..8.6).contains(&(missed.as_secs_f64() * 1e3)), "{missed:?}");
     // The same sector again: exactly one revolution.
-    let again = time(&*clock, || near.read_at(&mut buffer, 4096).unwrap());
+    let again = time(&clock.clone().into(), || near.read_at(&mut buffer, 4096).unwrap());
     assert!((8.3..8.4).contains(&(again.as_secs_f64() * 1e3)), "{again:?}");
 
     let spindle = match &disk.timing.device.lock().model {
@@ -92,7 +92,7 @@ fn a_spindle_serves_one_at_a_time_and_an_ssd_several() {
 
 #[test]
 fn presets_are_named_and_others_are_not() {
-    let clock = || Arc::new(VirtualClock::new());
+    let clock = || Arc::new(VirtualClock::new()).into();
     for (name, meaning) in SimulatedDisk::names() {
         let disk = SimulatedDisk::named(name, MemoryDisk::new(), clock()).unwrap();
         assert!(disk.describe().starts_with(&format!("sim:{name} (")) && !meaning.is_empty());
@@ -102,11 +102,11 @@ fn presets_are_named_and_others_are_not() {
 
 #[test]
 fn takes_its_time_on_the_system_clock_too() {
-    let clock = Arc::new(SystemClock::new());
+    let clock = Clock::System;
     let disk = SimulatedDisk::named("ssd", MemoryDisk::new(), clock.clone()).unwrap();
     let file = disk.open("f", Open::Create, Caching::Buffered).unwrap();
     file.write_at(&[1; 4096], 0).unwrap();
-    let (asked, took) = (Duration::from_micros(98), time(&*clock, || file.sync().unwrap()));
+    let (asked, took) = (Duration::from_micros(98), time(&clock, || file.sync().unwrap()));
     assert!(took >= asked, "{took:?}");
 }
 

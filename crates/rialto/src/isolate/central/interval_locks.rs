@@ -1,7 +1,6 @@
 //! Intervals of an index's keys: locks of scans against rows that come in.
 
 use std::ops::Bound;
-use std::time::Instant;
 
 use super::super::manager::LockManager;
 use super::super::manager::Woke;
@@ -48,8 +47,8 @@ impl LockManager {
             slot.counters.refused.add(1);
             return Err(LockError::WouldWait);
         }
-        let since = Instant::now();
-        wait.since();
+        let since = self.now();
+        wait.since(since);
         let partition = IntervalTable::partition_of(index);
         let waits_for = WaitsFor::Interval(index, key.to_vec());
         let target = LockTarget::Interval { index, key: key.to_vec() };

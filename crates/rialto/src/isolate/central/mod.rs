@@ -5,8 +5,6 @@ pub(super) mod head;
 pub(super) mod interval;
 mod interval_locks;
 
-use std::time::Instant;
-
 use self::head::{Answer, Heads, Request, RequestKind};
 use super::manager::{LockManager, Woke, Woken};
 use super::mode::{Acquired, LockMode, RecordMode};
@@ -97,8 +95,8 @@ impl LockManager {
         target: LockTarget,
         ask: impl Fn(&mut Heads) -> (u32, Answer),
     ) -> Result<(Acquired, u32), LockError> {
-        let (slot, id, since) = (self.slot(owner), owner.body.id, Instant::now());
-        wait.since();
+        let (slot, id, since) = (self.slot(owner), owner.body.id, self.now());
+        wait.since(since);
         let mut retries = 0;
         let outcome = loop {
             let (waits_for, target) = (WaitsFor::Head(name), target.clone());

@@ -1,7 +1,6 @@
 //! Asking executors for spans, and waiting for them.
 
 use std::sync::atomic::Ordering;
-use std::time::Instant;
 
 use smallvec::SmallVec;
 
@@ -170,8 +169,8 @@ impl LockManager {
             slot.counters.deadlocks.add(1);
             return Err(LockError::Deadlock);
         }
-        let since = Instant::now();
-        wait.since();
+        let since = self.now();
+        wait.since(since);
         let outcome = loop {
             if let Err(error) = self.wait_until_in(slot, executor, mode, wait) {
                 break Err(error);
@@ -193,7 +192,7 @@ impl LockManager {
         mode: RecordMode,
         wait: &Wait<'_>,
     ) -> Result<(), LockError> {
-        let _waiting = WaitGuard::enter(Awaited::Lock);
+        let _waiting = WaitGuard::enter(&self.options.clock, Awaited::Lock);
         loop {
             if slot.gives_up() {
                 return Err(LockError::Cancelled);
@@ -250,7 +249,7 @@ impl LockManager {
         let since;
         {
             let mut locks = self.latch_to_ask(owner, executor, request.mode, wait)?;
-            since = Instant::now();
+            since = self.now();
             self.see_to_those_who_left(&mut locks);
             let split = owner.body.shares && locks.held.is_kins(request);
             let answer = if split { Answer::Split } else { locks.ask(request) };
@@ -261,7 +260,7 @@ impl LockManager {
             if canary::is_back("wait-begins-anew") {
                 wait.since.set(None);
             }
-            wait.since();
+            wait.since(since);
             self.begin_wait(owner, WaitRecord { waits_for: WaitsFor::Local(executor), target, since });
             locks.enqueue(request, self.slot(owner).wait_number());
         }

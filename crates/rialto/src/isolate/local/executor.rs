@@ -14,6 +14,7 @@ use super::readers::Readers;
 use super::span::SpanRef;
 use crate::account::latches;
 use crate::ids::IndexId;
+use crate::io::Clock;
 
 /// A sleeper looks again so often, whoever forgot to wake it.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
@@ -111,6 +112,7 @@ pub(super) struct Executor {
     /// Notified when readers may be admitted.
     open: Condvar,
     table: UnsafeCell<LocalLocks>,
+    clock: Clock,
 }
 
 /// One request in so many tells what it was for.
@@ -231,10 +233,14 @@ pub(super) enum Reading {
 }
 
 impl Executor {
+    pub fn new(clock: &Clock) -> Executor {
+        Executor { clock: clock.clone(), ..Executor::default() }
+    }
+
     /// The readers' executor.
-    pub fn for_readers() -> Executor {
+    pub fn for_readers(clock: &Clock) -> Executor {
         let (state, readers) = (AtomicU32::new(READABLE), Readers::new());
-        Executor { state, readers, ..Executor::default() }
+        Executor { state, readers, ..Executor::new(clock) }
     }
 
     /// The latch, for anything but to ask for an exclusive lock; waits for it, and for the table to be back.
@@ -412,7 +418,7 @@ impl Executor {
             if may_read() || sleeps == SLEEPS_MAX {
                 break;
             }
-            sleepers = self.open.wait_for(sleepers, limit);
+            sleepers = self.open.wait_for(&self.clock, sleepers, limit);
             sleeps += 1;
         }
         sleepers.readers -= 1;
@@ -545,7 +551,7 @@ impl Executor {
             if table.is_some() || sleeps == SLEEPS_MAX {
                 break table;
             }
-            sleepers = self.back.wait_for(sleepers, limit);
+            sleepers = self.back.wait_for(&self.clock, sleepers, limit);
             sleeps += 1;
         };
         (sleepers.takers, sleepers.alone) = (sleepers.takers - 1, sleepers.alone - alone);

@@ -66,6 +66,7 @@ use super::mode::{LockMode, RecordMode};
 use super::slot::{HELD_KEPT, HeldTable, Owner, TableForm};
 use super::sync::{AtomicU32, AtomicU64, Mutex};
 use crate::ids::IndexId;
+use crate::io::Clock;
 use crate::{canary, seed};
 
 /// How long an owner waits for a table that is out before it looks whether to wait any longer.
@@ -171,9 +172,9 @@ impl Seed {
 
 impl LocalTables {
     /// With room for `executors_max`, of which so many are in use at first.
-    pub fn new(executors: usize, executors_max: usize) -> LocalTables {
-        let others = (0..executors_max).map(|_| CachePadded::default());
-        let readers = CachePadded::new(Executor::for_readers());
+    pub fn new(executors: usize, executors_max: usize, clock: &Clock) -> LocalTables {
+        let others = (0..executors_max).map(|_| CachePadded::new(Executor::new(clock)));
+        let readers = CachePadded::new(Executor::for_readers(clock));
         LocalTables {
             executors: others.chain([readers]).collect(),
             change: Mutex::new(()),
@@ -535,6 +536,7 @@ impl LockManager {
             let tables = self.lock_all_tables();
             self.local.changing.fetch_sub(1, Ordering::Relaxed);
             let Some(mut tables) = tables else { return };
+            // Only measured, and so by the machine's clock.
             let since = Instant::now();
             let changed = change(&self.local.rules.lock());
             let mut executors = ExecutorSet::new();

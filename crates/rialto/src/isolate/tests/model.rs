@@ -69,6 +69,7 @@ mod sync {
         /// Never times out.
         pub(super) fn wait_for<'a, T>(
             &self,
+            _clock: &crate::io::Clock,
             guard: MutexGuard<'a, T>,
             _limit: Duration,
         ) -> MutexGuard<'a, T> {

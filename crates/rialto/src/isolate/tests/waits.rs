@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::{INDEX, manager, name, patient, refusing, until_waiting, within};
 use crate::ids::TableId;
+use crate::io::Moment;
 use crate::isolate::{Acquired, LockError, LockMode, LockTarget, RecordMode, Wait};
 
 #[test]
@@ -40,7 +41,7 @@ fn a_wait_ends_at_the_transactions_deadline() {
     let manager = manager();
     let (mut holder, mut waiter) = (manager.begin().unwrap(), manager.begin().unwrap());
     manager.table(&mut holder, TableId(1), LockMode::Exclusive, &patient()).unwrap();
-    let deadline = Some(Instant::now() + Duration::from_millis(10));
+    let deadline = Some(Moment::now() + Duration::from_millis(10));
     let wait = Wait { timeout: None, deadline, ..patient() };
     let answer = manager.table(&mut waiter, TableId(1), LockMode::IntentShared, &wait);
     assert!(matches!(answer, Err(LockError::Deadline { .. })), "{answer:?}");

@@ -8,7 +8,7 @@ use parking_lot::{Mutex, MutexGuard};
 
 use crate::account::processor::ProcessorTime;
 use crate::account::wait_guard::{Awaited, WaitGuard};
-use crate::io::DiskError;
+use crate::io::{Clock, DiskError};
 use crate::log::files::FileTable;
 use crate::log::freed::Freed;
 use crate::log::gather::{Gathered, Gatherer};
@@ -194,7 +194,7 @@ impl Core {
             let (mut flight, to, lsn);
             (flight, to, lsn, gathered) = self.take_group();
             turn.begin(lsn, place);
-            match flight.write() {
+            match flight.write(self.clock()) {
                 Ok(took) => {
                     // Groups land in their order (I4): not at all if one before this failed.
                     if turn.publish(lsn, took, place, || flight.land(took)) && gathered != Gathered::RingFull
@@ -234,6 +234,11 @@ impl Core {
         (group_writer.take(to, lsn), to, lsn, gathered)
     }
 
+    /// What the log's waits and times are taken from.
+    pub(super) fn clock(&self) -> &Clock {
+        &self.writer.machine().clock
+    }
+
     pub(super) fn wait(&self, lsn: Lsn, durability: Durability, patience: &Patience) -> Result<()> {
         debug_assert!(lsn <= self.pool.place(), "a wait for a place that no commit has taken");
         if canary::is_back("reply-before-durability") {
@@ -252,7 +257,7 @@ impl Core {
             willing_to_wait: patience.willing_to_wait,
             level_1: None,
         };
-        let _waiting = WaitGuard::enter(Awaited::Log);
+        let _waiting = WaitGuard::enter(self.clock(), Awaited::Log);
         match self.writer.wait(&committer, place, write) {
             Waited::Durable => Ok(()),
             Waited::Stopped => Err(self.outcome_unknown(lsn)),

@@ -1,7 +1,7 @@
 //! Room in the log: what is promised to packets that are not gathered yet, and transactions that wait for it.
 
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::{ASK_EVERY, Core};
 use crate::account::wait_guard::{Awaited, WaitGuard};
@@ -42,7 +42,7 @@ impl Core {
         if self.promise_before_others(bytes) {
             return Ok(());
         }
-        let _waiting = WaitGuard::enter(Awaited::LogRoom);
+        let _waiting = WaitGuard::enter(self.clock(), Awaited::LogRoom);
         let standing = self.line.join(bytes);
         let ended = self.work_for_room(bytes, &standing, check);
         // Room that was given at the last moment is its own.
@@ -72,9 +72,10 @@ impl Core {
         // Where the log is driven this caller makes the room itself, by a checkpoint between two attempts.
         let mut checkpoints = if self.driven { CHECKPOINTS_MAX } else { 0 };
         let mut has_made_room = false;
-        let until = Instant::now() + self.wait_max;
+        let clock = self.clock();
+        let until = clock.now() + self.wait_max;
         loop {
-            while !standing.come_forward(until.min(Instant::now() + ASK_EVERY)) && Instant::now() < until {
+            while !standing.come_forward(clock, until.min(clock.now() + ASK_EVERY)) && clock.now() < until {
                 check()?;
             }
             if standing.is_given() {
@@ -82,7 +83,7 @@ impl Core {
             }
             self.check_open()?;
             check()?;
-            let is_late = Instant::now() >= until;
+            let is_late = clock.now() >= until;
             // Each checkpoint that was made for it is followed by an attempt.
             if let Some((problem, hopeless)) = attempted.take()
                 && (is_late && !has_made_room || problem.is_some() && !self.threaded && !self.driven)
@@ -108,7 +109,7 @@ impl Core {
             has_made_room = problem.is_some() && checkpoints > 0;
             checkpoints -= u32::from(has_made_room);
             if problem.is_some() {
-                std::thread::sleep(PAUSE);
+                clock.rest(PAUSE);
             }
             attempted = Some((problem, hopeless));
         }

@@ -23,6 +23,7 @@ use parking_lot::{Condvar, Mutex};
 
 use super::segments::{Copy, SEGMENT_BYTES, SegmentId};
 use crate::ids::HeapId;
+use crate::io::Clock;
 
 /// Where a checkpoint at a cut stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -228,11 +229,11 @@ impl Snapshots {
     }
 
     /// Waits until there may be room, at most so long. A sweep that finds somebody waiting makes no pause.
-    pub fn wait(&self, limit: Duration) {
+    pub fn wait(&self, clock: &Clock, limit: Duration) {
         let mut kept = self.kept.lock();
         if self.stage() == Stage::Cut {
             kept.waiting += 1;
-            self.changed.wait_for(&mut kept, limit);
+            clock.wait(&self.changed, &mut kept, Some(limit));
             kept.waiting -= 1;
         }
     }

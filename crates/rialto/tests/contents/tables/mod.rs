@@ -7,12 +7,13 @@ pub mod contents;
 pub mod drawer;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 pub use contents::Contents;
 pub use drawer::Drawer;
 use rialto::io::{Disk, Random};
 use rialto::recovery::check::check;
-use rialto::{Checkpointing, Logging};
+use rialto::{Checkpointing, GroupCommitDesign, GroupCommitOptions, Logging};
 
 pub fn one_of<T: Copy>(random: &mut Random, all: &[T]) -> T {
     all[random.below(all.len() as u64) as usize]
@@ -30,6 +31,22 @@ pub fn any_logging(random: &mut Random) -> (Logging, Checkpointing) {
             return (logging, checkpoint);
         }
     }
+}
+
+/// A design of group commit, with a time of its own or without.
+pub fn any_group_commit(random: &mut Random) -> GroupCommitOptions {
+    let design = one_of(random, &GroupCommitDesign::ALL);
+    let time = one_of(random, &[None, Some(Duration::from_millis(3)), Some(Duration::from_millis(40))]);
+    let mut options = GroupCommitOptions::from(design);
+    match design {
+        GroupCommitDesign::CommitStall | GroupCommitDesign::HiberStall => options.stall = time,
+        GroupCommitDesign::WillingToWait | GroupCommitDesign::HiberWillingToWait => {
+            options.willing_to_wait = time;
+        }
+        GroupCommitDesign::Hiber => options.wake_delay = time,
+        _ => {}
+    }
+    options
 }
 
 /// `check` finds nothing wrong with the directory.

@@ -190,7 +190,7 @@ impl Flight {
         // What its thread waits for is counted by thread.
         let mut runs = runs.map_or_else(Runs::new, Runs::on_this_thread);
         if let Some(aside) = aside {
-            runs.come_back(here.queues.come_back(aside));
+            runs.come_back(here.core.clock.now(), here.queues.come_back(aside));
         }
         #[cfg(test)]
         here.queues.panic_at(Bug::Begin);

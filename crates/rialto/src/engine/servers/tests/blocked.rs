@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use super::{database_with, until};
 use crate::account::wait_guard::{Turns, take_turns};
 use crate::commit::Gate;
-use crate::io::MemoryDisk;
+use crate::io::{Clock, MemoryDisk};
 use crate::row::{Column, ColumnType, Value};
 use crate::txn::core::Core;
 use crate::{Checkpointing, Database, Durability, Error, Options, Table, TableDef, Transaction, TxOptions};
@@ -72,7 +72,7 @@ fn waits_at_the_gates_of_checkpoints_let_others_run() {
     let define = || {
         drop(database.submit(|transaction| transaction.create_table(&new).map(drop)).unwrap());
     };
-    core.commits.definitions.hold();
+    core.commits.definitions.hold(&Clock::System);
     assert_eq!(waits(define, || core.commits.definitions.release()), 1);
 }
 
@@ -97,7 +97,7 @@ type Change = fn(&Core);
 
 /// The gates before definitions, closed and opened.
 const GATES: [(Change, Change); 2] = [
-    (|core| core.commits.definitions.hold(), |core| core.commits.definitions.release()),
+    (|core| core.commits.definitions.hold(&Clock::System), |core| core.commits.definitions.release()),
     (|core| core.commits.in_flight.close_gate(), |core| core.commits.in_flight.open_gate(Gate::Open)),
 ];
 
@@ -124,7 +124,7 @@ fn a_definition_that_waits_for_its_turn_has_ended() {
         std::thread::spawn({
             let database = database.clone();
             move || {
-                database.core().commits.definitions.hold();
+                database.core().commits.definitions.hold(&Clock::System);
                 database.core().commits.definitions.release();
                 held.send(database.table("new").is_ok())
             }
@@ -337,7 +337,7 @@ fn a_checkpoint_lets_others_run() {
     let database = database();
     let core = database.core();
     let checkpoint = || assert!(!database.checkpoint().unwrap().skipped);
-    core.commits.definitions.hold();
+    core.commits.definitions.hold(&Clock::System);
     assert_eq!(waits(checkpoint, || core.commits.definitions.release()), 1);
 }
 

@@ -1,0 +1,26 @@
+//! The number of a thread: which share it uses of what lies apart for each of some threads, such as pools and free lists.
+
+use std::cell::Cell;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+const NONE: usize = usize::MAX;
+
+thread_local! {
+    static NUMBER: Cell<usize> = const { Cell::new(NONE) };
+}
+
+/// The calling thread's number: threads have them in the order in which they first come here.
+#[inline]
+pub(crate) fn thread_number() -> usize {
+    static THREADS: AtomicUsize = AtomicUsize::new(0);
+    if NUMBER.get() == NONE {
+        NUMBER.set(THREADS.fetch_add(1, Ordering::Relaxed));
+    }
+    NUMBER.get()
+}
+
+/// Gives the calling thread another number. For runs of several threads that are to replay, under a [`Scheduler`](super::Scheduler): where a
+/// thread's rows lie, and which contexts and lock slots it has, follow from its number.
+pub fn number_thread(number: usize) {
+    NUMBER.set(number);
+}

@@ -1,0 +1,159 @@
+//! [`VirtualClock`]: a clock that a test moves, and how threads wait on it.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use parking_lot::{Condvar, MutexGuard};
+
+use super::{FOR_EVER, Moment};
+
+/// Runs the threads of a virtual clock, as a rule one at a time.
+pub trait Scheduler: Send + Sync {
+    /// The calling thread waits for what another thread does, or until a moment. Returns when it is to look again, which may be before
+    /// either.
+    ///
+    /// The thread has nothing latched, unless it waits for a [simulated disk](super::SimulatedDisk) on this clock: with that let one thread
+    /// run. Where all threads wait, the scheduler has to [move](VirtualClock::advance_to) the clock to the
+    /// first of these moments.
+    fn wait(&self, clock: &VirtualClock, until: Option<Moment>);
+}
+
+/// A clock that stands still until it is moved. How a thread waits on it is chosen where it is made.
+#[derive(Debug)]
+pub struct VirtualClock {
+    now_ns: AtomicU64,
+    waits: Waits,
+}
+
+/// How a thread waits.
+enum Waits {
+    /// Its wait moves the clock.
+    MoveIt,
+    /// It sleeps until another thread moves the clock, or ends its wait.
+    Sleep,
+    Scheduled(Arc<dyn Scheduler>),
+}
+
+impl fmt::Debug for Waits {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Waits::MoveIt => "MoveIt",
+            Waits::Sleep => "Sleep",
+            Waits::Scheduled(_) => "Scheduled",
+        })
+    }
+}
+
+/// How often a thread looks that sleeps on a virtual clock: nothing wakes it when the clock is moved.
+const LOOK_EVERY: Duration = Duration::from_millis(1);
+
+impl Default for VirtualClock {
+    fn default() -> VirtualClock {
+        VirtualClock::new()
+    }
+}
+
+impl VirtualClock {
+    /// A clock at zero for one thread: when the thread waits, the clock moves to the end of the wait, since nothing else could end it.
+    ///
+    /// Threads that wait at the same time wait in parallel: the clock moves to the latest of their ends.
+    pub fn new() -> VirtualClock {
+        VirtualClock { now_ns: AtomicU64::new(0), waits: Waits::MoveIt }
+    }
+
+    /// A clock at zero that only [`advance`](VirtualClock::advance) moves: a wait ends when another thread ends it or moves the clock.
+    pub fn moved_by_hand() -> VirtualClock {
+        VirtualClock { waits: Waits::Sleep, ..VirtualClock::new() }
+    }
+
+    /// A clock at zero whose threads a scheduler runs.
+    pub fn scheduled(by: Arc<dyn Scheduler>) -> VirtualClock {
+        VirtualClock { waits: Waits::Scheduled(by), ..VirtualClock::new() }
+    }
+
+    /// What it says now.
+    pub(super) fn moment(&self) -> Moment {
+        Moment { ns: self.now_ns.load(Ordering::Acquire) }
+    }
+
+    /// The time since the clock was made.
+    pub fn now(&self) -> Duration {
+        self.moment().reading()
+    }
+
+    /// Moves the clock.
+    pub fn advance(&self, time: Duration) {
+        self.now_ns.fetch_add(time.min(FOR_EVER).as_nanos() as u64, Ordering::AcqRel);
+    }
+
+    /// Moves the clock to a moment, unless that is past.
+    pub fn advance_to(&self, moment: Moment) {
+        self.now_ns.fetch_max(moment.ns, Ordering::AcqRel);
+    }
+
+    /// As [`Clock::wait`](super::Clock), until a moment if there is one.
+    pub(super) fn wait_on<T>(&self, changed: &Condvar, guard: &mut MutexGuard<'_, T>, until: Option<Moment>) {
+        match &self.waits {
+            // It looks while others have their turns, which need what it has locked.
+            Waits::Scheduled(scheduler) => MutexGuard::unlocked(guard, || scheduler.wait(self, until)),
+            _ => self.wait(until, |limit| _ = changed.wait_for(guard, limit)),
+        }
+    }
+
+    /// The calling thread waits; `sleep` sleeps until what it waits for is there, or for so long.
+    pub(super) fn wait(&self, until: Option<Moment>, sleep: impl FnOnce(Duration)) {
+        match (&self.waits, until) {
+            (Waits::MoveIt, Some(until)) => self.advance_to(until),
+            // Another thread has to end the wait.
+            (Waits::MoveIt | Waits::Sleep, _) => sleep(LOOK_EVERY),
+            (Waits::Scheduled(scheduler), until) => scheduler.wait(self, until),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+
+    use parking_lot::Mutex;
+
+    use super::super::Clock;
+    use super::*;
+
+    fn on(clock: VirtualClock) -> (Clock, Arc<VirtualClock>) {
+        let clock = Arc::new(clock);
+        (clock.clone().into(), clock)
+    }
+
+    #[test]
+    fn a_clock_for_one_thread_moves_only_by_its_waits() {
+        let (clock, hands) = on(VirtualClock::new());
+        let calendar = clock.calendar_ms();
+        assert_eq!(hands.now(), Duration::ZERO);
+        clock.sleep(Duration::from_secs(3600));
+        hands.advance(Duration::from_secs(1));
+        assert_eq!(hands.now(), Duration::from_secs(3601));
+        assert_eq!(clock.calendar_ms() - calendar, 3_601_000);
+    }
+
+    #[test]
+    fn a_clock_that_is_moved_by_hand_stands_still_meanwhile() {
+        let (clock, hands) = on(VirtualClock::moved_by_hand());
+        let until = clock.now() + Duration::from_secs(10);
+        let (lock, changed) = (Mutex::new(()), Condvar::new());
+        std::thread::scope(|scope| {
+            let sleeper = scope.spawn(|| {
+                while clock.wait_until(&changed, &mut lock.lock(), until) {}
+                clock.now()
+            });
+            hands.advance(Duration::from_secs(10) - Duration::from_nanos(1));
+            // Long enough for it to look.
+            thread::sleep(3 * LOOK_EVERY);
+            assert!(!sleeper.is_finished());
+            hands.advance_to(until);
+            assert_eq!(sleeper.join().unwrap(), until);
+        });
+    }
+}
