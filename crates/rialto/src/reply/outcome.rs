@@ -44,16 +44,34 @@ impl<T> Outcome<T> {
         Outcome { what: Err(failure), ticket: settled }
     }
 
-    /// Whether it may be told.
-    pub fn is_done(&self) -> bool {
-        self.ticket.as_ref().is_none_or(|ticket| ticket.poll_done().is_some())
+    /// With an error in place of a panic, which is dropped here.
+    pub fn without_panic(self, error: impl FnOnce(Panic) -> Error) -> Outcome<T> {
+        let what = self.what.map_err(|failure| match failure {
+            Failure::Panic(panic) => Failure::Error(error(panic)),
+            failure => failure,
+        });
+        Outcome { what, ..self }
     }
 
-    /// A caller waits until it may be told: the place that the log has to be durable up to for that, if any.
+    /// What the log has come to, if the outcome may be told.
+    pub fn done(&self) -> Option<Result<()>> {
+        self.ticket.as_ref().map_or(Some(Ok(())), Ticket::poll_done)
+    }
+
+    /// Whether it may be told.
+    pub fn is_done(&self) -> bool {
+        self.done().is_some()
+    }
+
+    /// The place that the log has to be durable up to before it may be told, if any.
+    pub fn place(&self) -> Option<(Lsn, Durability)> {
+        self.ticket.as_ref().map(|ticket| (ticket.lsn(), ticket.durability()))
+    }
+
+    /// A caller waits until it may be told: [its place](Outcome::place).
     pub fn await_log(&mut self) -> Option<(Lsn, Durability)> {
-        let ticket = self.ticket.as_mut()?;
-        ticket.note_waiter();
-        Some((ticket.lsn(), ticket.durability()))
+        self.ticket.as_mut()?.note_waiter();
+        self.place()
     }
 
     /// Waits until it may be told, and tells it.
@@ -79,8 +97,9 @@ impl<T> Outcome<T> {
         self.ticket.as_mut().map_or(Poll::Ready(Ok(())), |ticket| ticket.poll_by(listener))
     }
 
-    /// Tells it, if the log has come so far.
-    pub fn tell(self, durable: Result<()>) -> Result<T> {
+    /// Tells it, if the log has come so far; a wait for that has ended.
+    pub fn tell(mut self, durable: Result<()>) -> Result<T> {
+        self.ticket.iter_mut().for_each(Ticket::end_wait);
         durable.and_then(|()| self.what.or_else(Failure::tell))
     }
 

@@ -78,8 +78,15 @@ impl Ticket {
         self.waited = true;
     }
 
+    /// It is done: if somebody was told to wait, that wait has ended.
+    pub(crate) fn end_wait(&mut self) {
+        if self.waited {
+            self.account_wait();
+        }
+    }
+
     /// Somebody has waited, until now.
-    pub(crate) fn account_wait(&mut self) {
+    fn account_wait(&mut self) {
         if let Some(TicketAccount { procedure, placed, before_ns }) = self.account.take() {
             let waited_ns = Moment::now().ns_since(placed);
             self.lease.0.accounts.ticket_waited(procedure, waited_ns, before_ns);
@@ -90,9 +97,7 @@ impl Ticket {
     pub(crate) fn poll_by(&mut self, listener: impl FnOnce() -> Listener) -> Poll<Result<()>> {
         match self.lease.log().register(self.lsn, self.durability, listener, &mut self.registered) {
             Some(outcome) => {
-                if self.waited {
-                    self.account_wait();
-                }
+                self.end_wait();
                 Poll::Ready(outcome)
             }
             None => {

@@ -67,25 +67,28 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! Inside: [`dispatch`] (the request queue, and who runs: the invariants are there), [`mailbox`] (a response queue),
-//! [`forwarder`] (responses that wait for the log), [`executor`], [`wait_guard`](crate::account::wait_guard) (how a wait deep in the kernel lets a standby
-//! run). `model.rs` checks the first three under a model checker.
+//! Inside: the server is one thread's [`Queues`](crate::engine::data_oriented) with a bound, and a request is a task of theirs that runs
+//! whole (`envelope`); the request queue, and which executor runs, are in `engine/dispatch/`, with a model of all of it; `response_queue`;
+//! `forwarder` and `forwarders`: responses that wait for the log; [`wait_guard`](crate::account::wait_guard): how a wait deep in the kernel
+//! lets a standby run.
 
-pub(super) mod dispatch;
-pub(super) mod dispatches;
-mod executor;
+mod envelope;
 mod forwarder;
-mod mailbox;
+mod forwarders;
 mod message_server;
-#[cfg(test)]
-mod model;
 mod request;
+mod response_queue;
 mod server;
-mod sync;
 #[cfg(test)]
 mod tests;
 
+use super::dispatch::{Waiter, sync};
+
+pub(super) use envelope::{Envelope, Responses};
+pub(super) use forwarders::Forwarders;
 pub use message_server::MessageServer;
 pub use request::{Request, Response};
+#[cfg(test)]
+pub(super) use response_queue::{Awaited, ResponseQueue};
 pub(crate) use server::KeptOpen;
 pub use server::{ServedProcedure, TransactionServer, TransactionServerOptions, TransactionServerStats};

@@ -3,11 +3,10 @@
 use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
-use std::thread::JoinHandle;
 
 use super::MessageServer;
-use super::executor::{Executor, Shared};
 use crate::engine::ActionMode;
+use crate::engine::data_oriented::Queues;
 use crate::engine::prepared::Prepared;
 use crate::engine::runtime::Runtime;
 use crate::error::{Error, Result};
@@ -64,10 +63,11 @@ pub(crate) type KeptOpen = Arc<dyn Any + Send + Sync>;
 ///
 /// Dropping it closes it.
 pub struct TransactionServer {
-    shared: Arc<Shared>,
+    runtime: Arc<Runtime>,
+    /// The request queue, and the executor's threads.
+    queues: Arc<Queues>,
     /// The database is open for as long as this is held.
     _open: KeptOpen,
-    threads: Vec<JoinHandle<()>>,
     options: TransactionServerOptions,
 }
 
@@ -107,34 +107,15 @@ impl TransactionServer {
             }
         }
         let executors = 1 + standbys;
-        let shared = Arc::new(Shared::new(runtime, queue, executors));
-        let mut server = TransactionServer {
-            shared,
-            _open: open.clone(),
-            threads: Vec::with_capacity(executors),
-            options: options.clone(),
-        };
-        for me in 0..executors {
-            let (executor, open) = (Executor { shared: server.shared.clone(), me }, open.clone());
-            let spawned =
-                std::thread::Builder::new().name(format!("rialto-executor-{me}")).spawn(move || {
-                    executor.serve();
-                    // It is open as long as one of them runs.
-                    drop(open);
-                });
-            match spawned {
-                Ok(thread) => server.threads.push(thread),
-                // Those that are there end when the server is dropped.
-                Err(error) => {
-                    (me..executors).for_each(|missing| server.shared.dispatch.retire(missing));
-                    return Err(Error::Unsupported {
-                        what: format!(
-                            "starting a thread for each of {executors} executors ({error}); use fewer standbys"
-                        ),
-                    });
-                }
-            }
-        }
+        let (runtime, options) = (runtime.clone(), options.clone());
+        let queues = Arc::new(Queues::of_server(&runtime.core.commits.log, queue, executors));
+        // If it fails the threads that are there end as this is dropped.
+        let server = TransactionServer { runtime, queues, _open: open.clone(), options };
+        server.queues.start_server(&server.runtime, open).map_err(|error| Error::Unsupported {
+            what: format!(
+                "starting a thread for each of {executors} executors ({error}); use fewer standbys"
+            ),
+        })?;
         Ok(server)
     }
 
@@ -143,18 +124,18 @@ impl TransactionServer {
     /// # Errors
     /// [`Error::Procedure`] if there is none.
     pub fn procedure(&self, name: &str) -> Result<ServedProcedure> {
-        let procedure = self.shared.runtime.procedures.find(name, &self.shared.core.storage.catalog)?;
+        let procedure = self.runtime.procedures.find(name, &self.runtime.core.storage.catalog)?;
         // Its actions say whether they write, so it can read without locks.
         let mut actions = procedure.flow().phases().iter().flatten();
         let read_only = actions.all(|action| action.mode() == ActionMode::Shared);
         let options = procedure.options(&TxOptions { read_only, ..TxOptions::default() });
-        let opening = self.shared.core.storage.catalog.opening();
+        let opening = self.runtime.core.storage.catalog.opening();
         Ok(ServedProcedure { opening, procedure, options })
     }
 
     /// Another message server, with a response queue of its own.
     pub fn message_server(&self) -> MessageServer {
-        MessageServer::new(self.shared.clone())
+        MessageServer::new(&self.runtime, &self.queues)
     }
 
     /// How it is set.
@@ -164,7 +145,7 @@ impl TransactionServer {
 
     /// What it has done so far.
     pub fn stats(&self) -> TransactionServerStats {
-        let (queued, counts) = self.shared.dispatch.counts();
+        let (queued, counts) = self.queues.request_queue().counts();
         TransactionServerStats {
             requests: counts.put,
             queued,
@@ -178,21 +159,17 @@ impl TransactionServer {
 
     /// Takes no more requests; runs those that are on the queue, and waits until all responses are in their response queues.
     /// Message servers can take them there still. Inside a body it waits for nothing: the body may be one of its requests'.
-    pub fn close(mut self) {
+    pub fn close(self) {
         self.end();
     }
 
-    fn end(&mut self) {
-        self.shared.dispatch.close();
-        if InBody::is_inside(self.shared.core.storage.catalog.opening()) {
+    fn end(&self) {
+        self.queues.request_queue().close();
+        if InBody::is_inside(self.runtime.core.storage.catalog.opening()) {
             // It may be a body that one of the executors is running: they end when they have run what is there.
             return;
         }
-        for thread in self.threads.drain(..) {
-            // A panic of an executor's own is a bug of ours; bodies' are answered.
-            let _ = thread.join();
-        }
-        self.shared.wait_until_answered();
+        self.queues.close();
     }
 }
 

@@ -1,7 +1,6 @@
 //! The transaction server on a real database: what message servers see of it.
 
 mod blocked;
-mod queues;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Barrier, mpsc};

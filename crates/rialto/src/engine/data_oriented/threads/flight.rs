@@ -49,6 +49,7 @@ use crate::engine::identifier::Given;
 use crate::engine::phase::{BoundAction, BoundActions, bind, has_plain};
 use crate::engine::prepared::Prepared;
 use crate::engine::procedure::Outputs;
+use crate::engine::servers::Envelope;
 use crate::engine::table_action::Identified;
 use crate::error::{Error, Result};
 use crate::foreign::{Panic, catch, run_caught};
@@ -58,10 +59,10 @@ use crate::txn::Transaction;
 use crate::txn::context::Context;
 use crate::txn::core::Core;
 use crate::txn::part::PartTransaction;
-use crate::txn::runs::{Run, Runs};
+use crate::txn::runs::Runs;
 
 /// Where a task is run.
-pub(super) struct Here<'a> {
+pub(in crate::engine) struct Here<'a> {
     pub runtime: &'a Arc<Runtime>,
     pub core: &'a Arc<Core>,
     pub queues: &'a Arc<Queues>,
@@ -70,17 +71,19 @@ pub(super) struct Here<'a> {
 }
 
 /// What there is to do for a thread that owns executors.
-pub(super) enum Task {
+pub(in crate::engine) enum Task {
     /// Begin a call; again, if it has run before.
     Call(Arc<Call>, Option<(Runs, Option<Aside>)>),
     /// Go on with one: its next phase is run here.
     Flight(Box<Flight>),
     /// Run a part of a phase.
     Part(Box<Part>),
+    /// Run a request of a message server, whole; again, if it has run before.
+    Request(Box<Envelope>, Option<Runs>),
 }
 
 /// See the [module](self).
-pub(super) struct Flight {
+pub(in crate::engine) struct Flight {
     call: Arc<Call>,
     runs: Runs,
     transaction: Transaction<'static>,
@@ -131,7 +134,7 @@ struct UnderWay {
 }
 
 /// The actions of a phase that one thread runs.
-pub(super) struct Part {
+pub(in crate::engine) struct Part {
     meeting: Arc<Meeting>,
     /// Which of the parts it is.
     nth: usize,
@@ -161,25 +164,27 @@ impl Task {
     /// Runs it as far as it goes here. A panic ends the call that it is of, whose caller is told, and not the thread: the
     /// thread owns executors, and others wait for these.
     pub fn run(self, here: &Here<'_>) {
-        let call = self.call().clone();
+        let call = self.call().cloned();
         let ended = catch(|| match self {
             Task::Call(call, runs) => Flight::begin(call, runs, here),
             Task::Flight(flight) => flight.fly(here, true),
             Task::Part(part) => part.run(here),
+            Task::Request(envelope, runs) => envelope.run(runs, here),
         });
         // The last to have the call drops it, and with it what bodies of an older version have captured.
         run_caught(move || {
-            if let Err(panic) = ended {
+            if let (Err(panic), Some(call)) = (ended, call) {
                 call.lost(panic, here);
             }
         });
     }
 
-    fn call(&self) -> &Arc<Call> {
+    fn call(&self) -> Option<&Arc<Call>> {
         match self {
-            Task::Call(call, _) => call,
-            Task::Flight(flight) => &flight.call,
-            Task::Part(part) => &part.meeting.call,
+            Task::Call(call, _) => Some(call),
+            Task::Flight(flight) => Some(&flight.call),
+            Task::Part(part) => Some(&part.meeting.call),
+            Task::Request(..) => None,
         }
     }
 }
@@ -407,28 +412,21 @@ impl Flight {
         #[cfg(test)]
         here.queues.panic_at(Bug::End);
         let outcome = outcome.map(|()| outputs.into_values());
-        let outcome = match runs.end(here.core, transaction, outcome) {
-            Run::Placed(values, mut committed) => {
-                let ticket = committed.ticket();
-                committed.give_back(here.core);
-                if canary::is_back("executor-awaits-the-log") {
-                    // Without a standby in its place.
-                    while here.core.commits.log.is_done(ticket.lsn(), ticket.durability()).is_none() {
-                        std::thread::yield_now();
-                    }
-                }
-                Outcome::placed(values, ticket)
+        let ended = runs.end(here.core, transaction, outcome).outcome(here.core);
+        if canary::is_back("executor-awaits-the-log") {
+            // Without a standby in its place.
+            while ended.as_ref().is_ok_and(|outcome| outcome.is_placed() && !outcome.is_done()) {
+                std::thread::yield_now();
             }
-            Run::Again(rest) => {
-                here.queues.ended(here.runtime, &mut names);
-                let again = Task::Call(call, Some((runs, None)));
-                return here.queues.restart(here.queue, again, rest.unwrap_or_default());
-            }
-            Run::Failed(None, failure) => Outcome::failed(failure, None),
-            Run::Failed(Some(transaction), failure) => transaction.failed(failure),
-        };
+        }
         here.queues.ended(here.runtime, &mut names);
-        call.land(outcome, here);
+        match ended {
+            Ok(outcome) => call.land(outcome, here),
+            Err(rest) => {
+                let again = Task::Call(call, Some((runs, None)));
+                here.queues.restart(here.queue, again, rest.unwrap_or_default());
+            }
+        }
     }
 
     /// A body has panicked. What the panic carries may rest on what the transaction has read (I3).

@@ -10,9 +10,11 @@ mod model;
 mod placing;
 mod queues;
 mod rendezvous;
-mod sync;
 #[cfg(test)]
 mod tests;
 
+use crate::engine::dispatch::sync;
+
 pub(crate) use call::send;
+pub(in crate::engine) use flight::{Here, Task};
 pub(crate) use queues::Queues;

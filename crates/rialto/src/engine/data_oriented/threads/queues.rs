@@ -7,6 +7,9 @@
 //! A call whose first locks are not free steps aside: it holds nothing, rests on its queue, and runs again when a call ends that had what it
 //! wants, or when its rest is over.
 //!
+//! A transaction server is this with one thread: its queue has a bound, at which message servers wait, and its tasks are requests of
+//! theirs, taken off one by one. It has all its standbys from the start.
+//!
 //! Kept here: a call that has been let in comes to its end. Calls are let in up to a bound, at which callers wait (back-pressure);
 //! what comes of them later, phases and parts, is never refused.
 //!
@@ -25,18 +28,20 @@ use smallvec::SmallVec;
 
 use super::call::Call;
 use super::flight::{Here, Task};
+use crate::account::processor;
 use crate::account::wait_guard::{Turns, take_turns};
 use crate::engine::Runtime;
-use crate::engine::servers::dispatch::{Dispatch, Rest, Standing, Waiter};
-use crate::engine::servers::dispatches::Dispatches;
+use crate::engine::dispatch::{Dispatch, Dispatches, Rest, Standing};
+use crate::engine::servers::{Forwarders, KeptOpen, Responses};
 use crate::error::{Error, Result};
 use crate::inside::InBody;
+use crate::log::Log;
 use crate::txn::core::Core;
 use crate::txn::runs::{ASIDE, Runs};
 
 /// What a call is aside for, and the number of that.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Aside {
+pub(in crate::engine) struct Aside {
     name: u64,
     number: u64,
 }
@@ -54,18 +59,15 @@ const LOOKS: usize = 20;
 /// How many tasks a thread takes off its queue under one hold of the latch.
 const GROUP: usize = 8;
 
-/// Nobody waits for room in a queue: callers do before, for [`Queues::admit`].
-pub(super) struct Nobody;
-
-impl Waiter for Nobody {
-    fn tell_of_room(&self) {}
-}
+/// After so many tasks without a sleep a thread of a transaction server counts its processor time.
+const TASKS_A_LAP: u32 = 64;
 
 /// The queues, one for each thread that owns executors.
 pub(crate) struct Queues {
     /// One change of their number at a time, and none after the end.
     resizing: Mutex<Resizing>,
-    queues: Dispatches<Task, Nobody>,
+    /// Message servers wait for room in a server's queue. Callers wait for room before, for [`Queues::admit`].
+    queues: Dispatches<Task, Responses>,
     admitted: Mutex<Admitted>,
     /// A call has its outcome: for one who waits for room.
     room: Condvar,
@@ -79,6 +81,8 @@ pub(crate) struct Queues {
     asides: AtomicU64,
     /// All that were started, standbys too.
     threads: Mutex<Vec<JoinHandle<()>>>,
+    /// Where responses wait for the log, if this is a transaction server's.
+    forwarders: Option<Forwarders>,
     /// A bug that tests put in.
     #[cfg(test)]
     pub(super) bug: Mutex<Option<Bug>>,
@@ -116,17 +120,32 @@ impl Queues {
     /// the first of each. All tasks that there can be may come to stand on one queue, when the others are retired, and all but one may
     /// wait for it there: each queue has a seat for each of them.
     pub fn new(threads_max: usize, calls_max: usize, parts_max: usize) -> Queues {
+        let queues = Dispatches::new(threads_max, usize::MAX, GROUP, calls_max + parts_max);
+        Queues::with(queues, calls_max, None)
+    }
+
+    /// A transaction server's: one queue of this length, and so many executors, of which none is there yet.
+    pub fn of_server(log: &Arc<Log>, length: usize, executors: usize) -> Queues {
+        Queues::with(Dispatches::new(1, length, 1, executors), 0, Some(Forwarders::new(log)))
+    }
+
+    fn with(
+        queues: Dispatches<Task, Responses>,
+        admitted_max: usize,
+        forwarders: Option<Forwarders>,
+    ) -> Queues {
         Queues {
             resizing: Mutex::default(),
-            queues: Dispatches::new(threads_max, GROUP, calls_max + parts_max),
+            queues,
             admitted: Mutex::default(),
             room: Condvar::new(),
             empty: Condvar::new(),
-            admitted_max: calls_max,
+            admitted_max,
             aside: Mutex::default(),
             names_aside: AtomicUsize::new(0),
             asides: AtomicU64::new(0),
             threads: Mutex::default(),
+            forwarders,
             #[cfg(test)]
             bug: Mutex::default(),
         }
@@ -137,6 +156,24 @@ impl Queues {
     pub(super) fn panic_at(&self, here: Bug) {
         let bug = self.bug.lock().take_if(|bug| *bug == here);
         assert_eq!(bug, None, "put in by a test");
+    }
+
+    /// The queue of a transaction server.
+    pub(in crate::engine) fn request_queue(&self) -> &Dispatch<Task, Responses> {
+        self.queues.at(0)
+    }
+
+    /// Where the responses of a transaction server wait for the log.
+    pub(in crate::engine) fn forwarders(&self) -> &Forwarders {
+        self.forwarders.as_ref().expect("only a transaction server has requests")
+    }
+
+    /// Starts the executors of a transaction server. The database stays `open` as long as one of their threads runs.
+    pub fn start_server(self: &Arc<Queues>, runtime: &Arc<Runtime>, open: &KeptOpen) -> std::io::Result<()> {
+        let start = |queue| self.spawn(runtime, queue, 0, Some(open));
+        self.queues.grow(start, |queue| self.hire(runtime, queue))?;
+        while self.hire_with(runtime, 0, Some(open))? {}
+        Ok(())
     }
 
     /// How many threads own executors now.
@@ -169,7 +206,8 @@ impl Queues {
         }
         self.threads.lock().retain(|thread| !thread.is_finished());
         while self.len() < threads {
-            self.queues.grow(|queue| self.spawn(runtime, queue, 0), |queue| self.hire(runtime, queue))?;
+            self.queues
+                .grow(|queue| self.spawn(runtime, queue, 0, None), |queue| self.hire(runtime, queue))?;
         }
         while self.len() > threads {
             self.queues.shrink(|queue| self.hire(runtime, queue));
@@ -182,30 +220,46 @@ impl Queues {
         self.queues.used().map(Dispatch::load)
     }
 
-    fn spawn(self: &Arc<Queues>, runtime: &Arc<Runtime>, queue: usize, seat: usize) -> std::io::Result<()> {
-        let (queues, runtime) = (self.clone(), runtime.clone());
+    fn spawn(
+        self: &Arc<Queues>,
+        runtime: &Arc<Runtime>,
+        queue: usize,
+        seat: usize,
+        open: Option<&KeptOpen>,
+    ) -> std::io::Result<()> {
+        let place = Seat { queues: self.clone(), runtime: runtime.clone(), queue, seat };
+        let open = open.cloned();
         let name = if seat == 0 { format!("executor-{queue}") } else { format!("standby-{queue}-{seat}") };
         let thread = std::thread::Builder::new().name(name).spawn(move || {
-            let place = Seat { queues: queues.clone(), runtime: runtime.clone(), queue, seat };
-            let _takes_turns = take_turns(Arc::new(place));
-            // What it runs are bodies: they must not begin transactions of their own.
-            let Ok(_in_body) = InBody::enter(runtime.core.storage.catalog.opening()) else {
-                unreachable!("the thread is new")
-            };
-            let here = Here { runtime: &runtime, core: &runtime.core, queues: &queues, queue };
-            let unseated = EndsProcess;
-            while let Some(task) = queues.queues.at(queue).next(seat, || queues.look_a_while(queue)) {
-                task.run(&here);
-            }
-            std::mem::forget(unseated);
+            place.serve();
+            // The database may close with it.
+            drop(open);
         })?;
         self.threads.lock().push(thread);
         Ok(())
     }
 
+    /// A thread of a transaction server is about to sleep, and may be the last that runs.
+    fn rest(&self, runtime: &Runtime) {
+        if let Some(forwarders) = &self.forwarders {
+            forwarders.hurry_log();
+            self.lap(runtime);
+        }
+    }
+
+    /// Counts the processor time of a thread of a transaction server.
+    fn lap(&self, runtime: &Runtime) {
+        if self.forwarders.is_some() {
+            runtime.server_times.transaction.lap();
+        }
+    }
+
     /// There is nothing to run: lets others have the processor for a moment before the thread sleeps. Those who put something on its queue
-    /// meanwhile wake nobody, and do not wait for one that wakes.
+    /// meanwhile wake nobody, and do not wait for one that wakes. One of a transaction server sleeps at once.
     fn look_a_while(&self, queue: usize) {
+        if self.forwarders.is_some() {
+            return;
+        }
         for _ in 0..LOOKS {
             std::thread::yield_now();
             let (_, is_called) = self.queues.at(queue).load();
@@ -218,11 +272,19 @@ impl Queues {
     /// No thread is there to run what is on a queue: one is hired. If the system has no thread left, the task waits until one of
     /// those that are blocked comes back. No seat is left only where several ask at a time: then one of the others' is idle.
     fn hire(self: &Arc<Queues>, runtime: &Arc<Runtime>, queue: usize) {
-        if let Some(seat) = self.queues.at(queue).hire()
-            && self.spawn(runtime, queue, seat).is_err()
-        {
-            self.queues.at(queue).dismiss(seat);
-        }
+        let _ = self.hire_with(runtime, queue, None);
+    }
+
+    /// Hires a thread, unless no seat is left.
+    fn hire_with(
+        self: &Arc<Queues>,
+        runtime: &Arc<Runtime>,
+        queue: usize,
+        open: Option<&KeptOpen>,
+    ) -> std::io::Result<bool> {
+        let Some(seat) = self.queues.at(queue).hire() else { return Ok(false) };
+        let spawned = self.spawn(runtime, queue, seat, open);
+        spawned.inspect_err(|_| self.queues.at(queue).dismiss(seat)).map(|()| true)
     }
 
     /// Lets a call in; waits while there are as many as there may be.
@@ -267,7 +329,7 @@ impl Queues {
     }
 
     /// Puts a task aside that is to run again after a rest, on the queue of the thread that calls.
-    pub(super) fn restart(&self, queue: usize, task: Task, rest: Duration) {
+    pub(in crate::engine) fn restart(&self, queue: usize, task: Task, rest: Duration) {
         self.queues.at(queue).restart(task, rest);
     }
 
@@ -324,7 +386,7 @@ impl Queues {
         short_of.into_iter().for_each(|queue| self.hire(runtime, queue));
     }
 
-    /// Lets no more calls in, waits for those that are there, and ends the threads.
+    /// Lets no more calls in, waits for those that are there, and ends the threads; waits until responses are where they are taken.
     pub fn close(&self) {
         let mut admitted = self.admitted.lock();
         admitted.closed = true;
@@ -340,6 +402,7 @@ impl Queues {
             // It ends without a panic, or with the process.
             let _ = thread.join();
         }
+        self.forwarders.iter().for_each(Forwarders::wait_until_empty);
     }
 }
 
@@ -364,8 +427,39 @@ struct Seat {
     seat: usize,
 }
 
+impl Seat {
+    /// Runs tasks until the queue is closed and all are run.
+    fn serve(self) {
+        let place = Arc::new(self);
+        let Seat { queues, runtime, queue, seat } = &*place;
+        let _takes_turns = take_turns(place.clone());
+        // What it runs are bodies: they must not begin transactions of their own.
+        let Ok(_in_body) = InBody::enter(runtime.core.storage.catalog.opening()) else {
+            unreachable!("the thread is new")
+        };
+        processor::begin();
+        let here = Here { runtime, core: &runtime.core, queues, queue: *queue };
+        let nap = || {
+            queues.rest(runtime);
+            queues.look_a_while(*queue);
+        };
+        let mut tasks: u32 = 0;
+        let unseated = EndsProcess;
+        while let Some(task) = queues.queues.at(*queue).next(*seat, nap) {
+            tasks = tasks.wrapping_add(1);
+            if tasks.is_multiple_of(TASKS_A_LAP) {
+                queues.lap(runtime);
+            }
+            task.run(&here);
+        }
+        std::mem::forget(unseated);
+        queues.lap(runtime);
+    }
+}
+
 impl Turns for Seat {
     fn leave(&self) {
+        self.queues.rest(&self.runtime);
         if !self.queues.queues.at(self.queue).leave(self.seat) {
             self.queues.hire(&self.runtime, self.queue);
         }

@@ -48,22 +48,22 @@ mod sync {
 }
 
 #[allow(dead_code, clippy::duplicate_mod, reason = "the model uses a part of it, with other primitives")]
-#[path = "dispatch.rs"]
-mod dispatch;
-#[allow(dead_code, clippy::duplicate_mod, reason = "the model uses a part of it, with other primitives")]
-#[path = "dispatches.rs"]
-mod dispatches;
-#[allow(dead_code, clippy::duplicate_mod, reason = "the model uses a part of it, with other primitives")]
-#[path = "forwarder.rs"]
+#[path = "../servers/forwarder.rs"]
 mod forwarder;
 #[allow(dead_code, clippy::duplicate_mod, reason = "the model uses a part of it, with other primitives")]
-#[path = "mailbox.rs"]
-mod mailbox;
+#[path = "queue.rs"]
+mod queue;
+#[allow(dead_code, clippy::duplicate_mod, reason = "the model uses a part of it, with other primitives")]
+#[path = "queues.rs"]
+mod queues;
+#[allow(dead_code, clippy::duplicate_mod, reason = "the model uses a part of it, with other primitives")]
+#[path = "../servers/response_queue.rs"]
+mod response_queue;
 
-use dispatch::{Dispatch, Refused, Standing};
-use dispatches::Dispatches;
 use forwarder::{Forwarder, Places};
-use mailbox::{Awaited, Mailbox};
+use queue::{Dispatch, Refused, Standing, Waiter};
+use queues::Dispatches;
+use response_queue::{Awaited, ResponseQueue};
 
 const FOR_EVER: Duration = Duration::from_secs(3_600);
 /// Schedules tried per model.
@@ -89,7 +89,7 @@ impl Lock {
     }
 
     /// As a wait for a lock does it: leave, sleep, come back.
-    fn wait(&self, dispatch: &Dispatch<Job, Mailbox<Job>>, me: usize) {
+    fn wait(&self, dispatch: &Dispatch<Job, ResponseQueue<Job>>, me: usize) {
         let Some(taken) = &self.taken else { return };
         if *taken.lock() {
             let _ = dispatch.leave(me);
@@ -224,14 +224,18 @@ const CASES: [Case; 9] = [
 
 /// Runs one case; every request that was put on the queue is answered, once.
 fn serve(case: Case) {
-    let dispatch = Arc::new(Dispatch::<Job, Mailbox<Job>>::new(case.queue, case.executors));
-    let mailboxes: Arc<Vec<_>> = Arc::new((0..case.senders).map(|_| Arc::new(Mailbox::new())).collect());
+    let dispatch = Dispatch::<Job, ResponseQueue<Job>>::new(case.queue, 1, case.executors);
+    assert!(dispatch.reopen());
+    (1..case.executors).for_each(|seat| assert_eq!(dispatch.hire(), Some(seat)));
+    let dispatch = Arc::new(dispatch);
+    let responses: Arc<Vec<_>> =
+        Arc::new((0..case.senders).map(|_| Arc::new(ResponseQueue::new())).collect());
     let lock = Arc::new(if case.blocks.is_some() { Lock::taken() } else { Lock::default() });
     let running = Arc::new(AtomicU32::new(0));
     let executors: Vec<_> = (0..case.executors)
         .map(|me| {
-            let (dispatch, mailboxes, lock, running) =
-                (dispatch.clone(), mailboxes.clone(), lock.clone(), running.clone());
+            let (dispatch, responses, lock, running) =
+                (dispatch.clone(), responses.clone(), lock.clone(), running.clone());
             thread::spawn(move || {
                 let mut rerun = Vec::new();
                 while let Some(job) = dispatch.next(me, || {}) {
@@ -252,7 +256,7 @@ fn serve(case: Case) {
                             thread::spawn(move || assert!(dispatch.hasten(rest).is_some(), "it rests"));
                         }
                     } else {
-                        assert!(mailboxes[job.sender].put(job).is_ok());
+                        assert!(responses[job.sender].put(job).is_ok());
                     }
                 }
             })
@@ -260,15 +264,15 @@ fn serve(case: Case) {
         .collect();
     let senders: Vec<_> = (0..case.senders)
         .map(|sender| {
-            let (dispatch, mailbox) = (dispatch.clone(), mailboxes[sender].clone());
+            let (dispatch, responses) = (dispatch.clone(), responses[sender].clone());
             thread::spawn(move || {
                 let (mut put, mut answered) = (0, Vec::new());
                 let mut is_closed = false;
                 while put < case.each && !is_closed || answered.len() < put as usize {
                     let mut awaited = Awaited::Response;
                     if put < case.each && !is_closed {
-                        mailbox.forget_room();
-                        match dispatch.put(Job { sender, number: put }, &mailbox) {
+                        responses.forget_room();
+                        match dispatch.put(Job { sender, number: put }, &responses) {
                             Ok(()) => {
                                 put += 1;
                                 continue;
@@ -286,9 +290,9 @@ fn serve(case: Case) {
                             }
                         }
                     }
-                    match mailbox.take() {
+                    match responses.take() {
                         Some(job) => answered.push(job),
-                        None => mailbox.wait(awaited, || {}),
+                        None => responses.wait(awaited, || {}),
                     }
                 }
                 answered.sort_by_key(|job| job.number);
@@ -412,7 +416,7 @@ fn every_response_is_forwarded_once_it_is_durable() {
 /// A queue without a bound, as threads that own executors have it: taken off in groups, with standbys that are hired when
 /// everybody is blocked.
 struct Hiring {
-    dispatch: Dispatch<u32, Mailbox<Job>>,
+    dispatch: Dispatch<u32, ResponseQueue<Job>>,
     running: AtomicU32,
     done: sync::Mutex<Vec<u32>>,
     /// What the first task waits for, and the last one gives.
@@ -432,7 +436,7 @@ impl Hiring {
     /// With room for three threads, of which there is one.
     fn new() -> Arc<Hiring> {
         let all = Arc::new(Hiring {
-            dispatch: Dispatch::unbounded(2, 3),
+            dispatch: Dispatch::new(usize::MAX, 2, 3),
             running: AtomicU32::new(0),
             done: sync::Mutex::new(Vec::new()),
             given: sync::Mutex::new(false),
@@ -536,7 +540,7 @@ fn a_task_that_rests_is_run_by_one_who_is_hired() {
 
 /// Two queues, one of which is retired and put in use again while tasks are put on both and wait for each other.
 struct Resizing {
-    queues: Dispatches<u32, Mailbox<Job>>,
+    queues: Dispatches<u32, ResponseQueue<Job>>,
     running: [AtomicU32; 2],
     done: sync::Mutex<Vec<u32>>,
     /// What task 0 waits for, and task 3 gives.
@@ -600,7 +604,7 @@ impl Resizing {
 fn queues_come_and_go_and_each_task_is_run_once() {
     let serve = || {
         let all = Arc::new(Resizing {
-            queues: Dispatches::new(2, 2, 4),
+            queues: Dispatches::new(2, usize::MAX, 2, 4),
             running: [AtomicU32::new(0), AtomicU32::new(0)],
             done: sync::Mutex::new(Vec::new()),
             given: sync::Mutex::new(false),

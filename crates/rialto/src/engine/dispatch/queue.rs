@@ -225,34 +225,24 @@ impl<J, W: Waiter> Putting<'_, J, W> {
 }
 
 impl<J, W: Waiter> Dispatch<J, W> {
-    /// A queue of this length and so many executors, the priority one among them.
-    pub fn new(length: usize, executors: usize) -> Dispatch<J, W> {
+    /// A queue of this length, whose priority executor takes requests off in groups of so many; standbys are
+    /// [hired](Dispatch::hire), up to `executors` in all. It is closed until it is [opened](Dispatch::reopen).
+    pub fn new(length: usize, group: usize, executors: usize) -> Dispatch<J, W> {
         let state = State {
             begun: VecDeque::new(),
-            new: VecDeque::with_capacity(length),
+            new: VecDeque::new(),
             restarts: BTreeMap::new(),
             asides: 0,
             took_restart: false,
-            seats: vec![Seat::Idle; executors],
+            seats: vec![Seat::Gone],
             running: None,
-            ready: VecDeque::with_capacity(executors),
+            ready: VecDeque::new(),
             waiters: Vec::new(),
-            closed: false,
+            closed: true,
             counts: DispatchCounts::default(),
         };
         let bells = (0..executors).map(|_| Condvar::default()).collect();
-        Dispatch { state: Mutex::new(state), bells, length, agenda: Mutex::new(VecDeque::new()), group: 1 }
-    }
-
-    /// A queue without a bound, whose priority executor takes requests off in groups of so many; standbys are
-    /// [hired](Dispatch::hire) as they are needed, up to `executors` in all. It is closed until it is
-    /// [opened](Dispatch::reopen).
-    pub fn unbounded(group: usize, executors: usize) -> Dispatch<J, W> {
-        let dispatch = Dispatch::new(0, executors);
-        let mut state = dispatch.state.lock();
-        (state.seats, state.closed) = (vec![Seat::Gone], true);
-        drop(state);
-        Dispatch { length: usize::MAX, group, ..dispatch }
+        Dispatch { state: Mutex::new(state), bells, length, agenda: Mutex::new(VecDeque::new()), group }
     }
 
     /// The latch of the queue, to put requests on it, or on several at once.
@@ -280,9 +270,10 @@ impl<J, W: Waiter> Dispatch<J, W> {
         Some(seat)
     }
 
-    /// Puts a request on the queue. `waiter` is told of room if there is none.
+    /// Puts a request on the queue, whose standbys have all been hired. `waiter` is told of room if there is none.
     pub fn put(&self, job: J, waiter: &Arc<W>) -> Result<(), Refused<J>> {
-        let mut state = self.state.lock();
+        let mut latch = self.lock_to_put();
+        let state = &mut *latch.state;
         if state.closed {
             return Err(Refused::Closed(job));
         }
@@ -293,13 +284,7 @@ impl<J, W: Waiter> Dispatch<J, W> {
             }
             return Err(Refused::Full(job));
         }
-        state.new.push_back(job);
-        state.counts.put += 1;
-        state.counts.queued_max = state.counts.queued_max.max(state.queued());
-        if state.running.is_none() {
-            self.appoint(&mut state);
-        }
-        state.check();
+        let _has_hand = latch.put([job], Standing::New);
         Ok(())
     }
 
@@ -486,11 +471,6 @@ impl<J, W: Waiter> Dispatch<J, W> {
     pub fn load(&self) -> (usize, bool) {
         let state = self.state.lock();
         (state.queued(), state.running.is_some())
-    }
-
-    /// An executor has no thread.
-    pub fn retire(&self, me: usize) {
-        self.state.lock().seats[me] = Seat::Gone;
     }
 
     /// Takes no more requests. Those that are there are run.

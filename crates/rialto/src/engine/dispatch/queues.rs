@@ -12,7 +12,7 @@ use crossbeam_utils::CachePadded;
 use smallvec::SmallVec;
 use std::sync::atomic::Ordering;
 
-use super::dispatch::{Dispatch, Putting, Standing, Waiter};
+use super::queue::{Dispatch, Putting, Standing, Waiter};
 use super::sync::AtomicUsize;
 
 /// See the [module](self).
@@ -23,9 +23,9 @@ pub(in crate::engine) struct Dispatches<J, W> {
 }
 
 impl<J, W: Waiter> Dispatches<J, W> {
-    /// With room for so many, none of which is in use; each as [`Dispatch::unbounded`].
-    pub fn new(room: usize, group: usize, executors: usize) -> Dispatches<J, W> {
-        let queues = (0..room).map(|_| CachePadded::new(Dispatch::unbounded(group, executors))).collect();
+    /// With room for so many, none of which is in use; each as [`Dispatch::new`].
+    pub fn new(room: usize, length: usize, group: usize, executors: usize) -> Dispatches<J, W> {
+        let queues = (0..room).map(|_| CachePadded::new(Dispatch::new(length, group, executors))).collect();
         Dispatches { in_use: CachePadded::new(AtomicUsize::new(0)), queues }
     }
 
