@@ -56,7 +56,7 @@ impl Database {
         let arguments = procedure.check(arguments)?;
         if let Some(queues) = self.queues_for(&procedure) {
             let (options, arguments) = (procedure.options(options), arguments.into_owned());
-            return send(self.runtime(), queues, procedure, options, arguments)?.wait();
+            return send(queues, procedure, options, arguments)?.wait();
         }
         self.transact_with(&procedure.options(options), |transaction| {
             procedure.run_to_values(transaction, &arguments)
@@ -92,7 +92,7 @@ impl Database {
     ) -> Result<Sent> {
         if let Some(queues) = self.queues_for(procedure) {
             let (options, arguments) = (options.clone(), arguments.into_owned());
-            return send(self.runtime(), queues, procedure.clone(), options, arguments);
+            return send(queues, procedure.clone(), options, arguments);
         }
         let _in_body = InBody::enter(self.core().storage.catalog.opening())?;
         self.core().storage.check_open()?;
@@ -125,7 +125,7 @@ impl Database {
         let arguments = procedure.check(arguments)?;
         if let Some(queues) = self.queues_for(&procedure) {
             let (options, arguments) = (procedure.options(options), arguments.into_owned());
-            return send(self.runtime(), queues, procedure, options, arguments)?.wait_for_place();
+            return send(queues, procedure, options, arguments)?.wait_for_place();
         }
         self.submit_with(&procedure.options(options), |transaction| {
             procedure.run_to_values(transaction, &arguments)

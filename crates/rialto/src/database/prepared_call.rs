@@ -91,7 +91,7 @@ impl PreparedCall {
         match database.queues_for(procedure) {
             Some(queues) => {
                 let (options, arguments) = (options.clone(), arguments.into_owned());
-                let sent = send(database.runtime(), queues, procedure.clone(), options, arguments)?;
+                let sent = send(queues, procedure.clone(), options, arguments)?;
                 *outputs = Outputs::after(sent.wait()?);
             }
             None => database
@@ -112,7 +112,7 @@ impl PreparedCall {
         let ticket = match database.queues_for(procedure) {
             Some(queues) => {
                 let (options, arguments) = (options.clone(), arguments.into_owned());
-                let sent = send(database.runtime(), queues, procedure.clone(), options, arguments)?;
+                let sent = send(queues, procedure.clone(), options, arguments)?;
                 let (values, ticket) = sent.wait_for_place()?;
                 *outputs = Outputs::after(values);
                 ticket

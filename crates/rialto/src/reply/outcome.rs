@@ -63,15 +63,11 @@ impl<T> Outcome<T> {
         self.done().is_some()
     }
 
-    /// The place that the log has to be durable up to before it may be told, if any.
-    pub fn place(&self) -> Option<(Lsn, Durability)> {
-        self.ticket.as_ref().map(|ticket| (ticket.lsn(), ticket.durability()))
-    }
-
-    /// A caller waits until it may be told: [its place](Outcome::place).
+    /// A caller waits until it may be told: the place that the log has to be durable up to for that, if any.
     pub fn await_log(&mut self) -> Option<(Lsn, Durability)> {
-        self.ticket.as_mut()?.note_waiter();
-        self.place()
+        let ticket = self.ticket.as_mut()?;
+        ticket.note_waiter();
+        Some((ticket.lsn(), ticket.durability()))
     }
 
     /// Waits until it may be told, and tells it.

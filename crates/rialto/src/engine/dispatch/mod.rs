@@ -4,8 +4,7 @@
 //! - `queue`: [`Dispatch`], one queue, its priority executor and its standbys (D1 to D4, D6);
 //! - `queues`: [`Dispatches`], queues of which the first so many are in use (D5).
 //!
-//! `model.rs` checks both under a model checker, with the response queues of message servers and the responses that wait for
-//! the log (`servers/`).
+//! `model.rs` checks both under a model checker, with the response queues of message servers (`servers/`).
 
 #[cfg(test)]
 mod model;

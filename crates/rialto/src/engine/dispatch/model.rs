@@ -1,11 +1,11 @@
-//! The request queue, the hand-over, the response queues and the forwarder under a model checker: the same source files,
+//! The request queue, the hand-over and the response queues under a model checker: the same source files,
 //! compiled against shuttle's primitives and run under many schedules. A lost request or wake-up is a deadlock here, which
 //! shuttle reports; that at most one executor runs is asserted by the dispatch (D1) and by the model.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use shuttle::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use shuttle::sync::atomic::{AtomicU32, Ordering};
 use shuttle::thread;
 
 /// `super::sync` as the model sees it.
@@ -48,9 +48,6 @@ mod sync {
 }
 
 #[allow(dead_code, clippy::duplicate_mod, reason = "the model uses a part of it, with other primitives")]
-#[path = "../servers/forwarder.rs"]
-mod forwarder;
-#[allow(dead_code, clippy::duplicate_mod, reason = "the model uses a part of it, with other primitives")]
 #[path = "queue.rs"]
 mod queue;
 #[allow(dead_code, clippy::duplicate_mod, reason = "the model uses a part of it, with other primitives")]
@@ -60,7 +57,6 @@ mod queues;
 #[path = "../servers/response_queue.rs"]
 mod response_queue;
 
-use forwarder::{Forwarder, Places};
 use queue::{Dispatch, Refused, Standing, Waiter};
 use queues::Dispatches;
 use response_queue::{Awaited, ResponseQueue};
@@ -324,92 +320,6 @@ fn every_request_is_answered_once_and_one_executor_runs_at_a_time() {
         eprintln!("{case:?}");
         shuttle::check_random(move || serve(case), SCHEDULES);
         shuttle::check_pct(move || serve(case), SCHEDULES, 3);
-    }
-}
-
-/// A log without bytes: who writes it calls those who asked.
-struct World {
-    reached: AtomicU64,
-    asked: sync::Mutex<Vec<(u64, Arc<Forwarder<Log>>)>>,
-    sent: sync::Mutex<Vec<u64>>,
-}
-
-struct Log(Arc<World>);
-
-impl Places for Log {
-    type Place = u64;
-    type Response = u64;
-
-    fn place(response: &u64) -> u64 {
-        *response
-    }
-
-    fn has_reached(&self, place: u64) -> bool {
-        self.0.reached.load(Ordering::SeqCst) >= place
-    }
-
-    /// As the log does it: enter, then look again.
-    fn call(&self, place: u64, forwarder: &Arc<Forwarder<Log>>) -> bool {
-        if self.has_reached(place) {
-            return false;
-        }
-        self.0.asked.lock().push((place, forwarder.clone()));
-        if self.has_reached(place) {
-            self.0.call_all();
-        }
-        true
-    }
-
-    fn send(&self, response: u64) {
-        assert!(self.has_reached(response), "not durable yet");
-        self.0.sent.lock().push(response);
-    }
-}
-
-impl World {
-    fn call_all(&self) {
-        let reached = self.reached.load(Ordering::SeqCst);
-        let called: Vec<_> = {
-            let mut asked = self.asked.lock();
-            let all = std::mem::take(&mut *asked);
-            let (due, later) = all.into_iter().partition(|(place, _)| *place <= reached);
-            *asked = later;
-            due
-        };
-        called.into_iter().for_each(|(_, forwarder)| forwarder.forward());
-    }
-}
-
-fn forward(writes: &'static [u64]) {
-    const RESPONSES: u64 = 4;
-    let world = Arc::new(World {
-        reached: AtomicU64::new(0),
-        asked: sync::Mutex::new(Vec::new()),
-        sent: sync::Mutex::new(Vec::new()),
-    });
-    let forwarder = Forwarder::new(Log(world.clone()));
-    let writer = thread::spawn({
-        let world = world.clone();
-        move || {
-            for &upto in writes {
-                world.reached.store(upto, Ordering::SeqCst);
-                world.call_all();
-            }
-        }
-    });
-    for place in 1..=RESPONSES {
-        forwarder.wait_for_log(place);
-    }
-    forwarder.wait_until_empty();
-    assert_eq!(*world.sent.lock(), (1..=RESPONSES).collect::<Vec<_>>(), "each once, in order");
-    writer.join().unwrap();
-}
-
-#[test]
-fn every_response_is_forwarded_once_it_is_durable() {
-    for writes in [&[4][..], &[1, 2, 3, 4], &[0, 3, 4], &[2, 9]] {
-        shuttle::check_random(move || forward(writes), SCHEDULES);
-        shuttle::check_pct(move || forward(writes), SCHEDULES, 3);
     }
 }
 

@@ -1,6 +1,7 @@
 //! [`Envelope`]: what goes from a message server to an executor and back.
 
 use std::sync::Arc;
+use std::sync::mpsc::Sender;
 use std::task::{Wake, Waker};
 use std::time::Instant;
 
@@ -14,7 +15,7 @@ use crate::engine::procedure::Outputs;
 use crate::engine::run::run_once;
 use crate::error::Result;
 use crate::foreign::catch;
-use crate::log::{Listener, Log};
+use crate::log::{Listener, Listens, Log};
 use crate::opening::Opening;
 use crate::reply::{Failure, Outcome};
 use crate::row::Value;
@@ -36,6 +37,15 @@ pub(in crate::engine) struct Envelope {
     pub(super) responses: Arc<Responses>,
     pub(super) put: Instant,
     pub(super) taken: Instant,
+    /// What it will tell, while it waits for the log.
+    waiting: Option<(Outcome<()>, Arc<Unanswered>)>,
+}
+
+/// What may still put responses on queues has it: a server's executors, and responses that wait for the log.
+pub(in crate::engine) struct Unanswered {
+    pub(super) log: Arc<Log>,
+    /// A server that closes sees the last one go.
+    pub(super) _last: Sender<()>,
 }
 
 /// The response queue of a message server.
@@ -55,6 +65,7 @@ impl Envelope {
             responses: responses.clone(),
             put: now,
             taken: now,
+            waiting: None,
         })
     }
 
@@ -88,12 +99,25 @@ impl Envelope {
             let said = panic.text().unwrap_or_default();
             self.procedure.error(format!("its body panicked: {said}"))
         });
-        here.queues.forwarders().complete(outcome, self);
+        let unanswered = here.unanswered.expect("its thread is a transaction server's");
+        self.reply(outcome, unanswered);
+    }
+
+    /// The response goes out when what became of the request may be told. Until then the log has it as a listener.
+    fn reply(mut self: Box<Self>, mut outcome: Outcome<()>, unanswered: &Arc<Unanswered>) {
+        match outcome.await_log() {
+            Some((lsn, durability)) if !outcome.is_done() => {
+                self.waiting = Some((outcome, unanswered.clone()));
+                unanswered.log.wake_when_done(lsn, durability, Listener::Boxed(self), true);
+            }
+            _ => self.complete(outcome, &unanswered.log),
+        }
     }
 
     /// Puts the response on its queue.
-    pub(super) fn complete(mut self: Box<Self>, outcome: Result<()>, log: &Log) {
-        self.outcome = outcome;
+    fn complete(mut self: Box<Self>, outcome: Outcome<()>, log: &Log) {
+        let done = outcome.done().expect("the log has reached its place, or has stopped");
+        self.outcome = outcome.tell(done);
         let responses = self.responses.clone();
         if let Err(unclaimed) = responses.put(self) {
             unclaimed.drop_elsewhere(log);
@@ -112,5 +136,12 @@ impl Envelope {
         let listener = Listener::foreign(&waker);
         drop(waker);
         log.wake(listener);
+    }
+}
+
+impl Listens for Envelope {
+    fn wake(mut self: Box<Self>) {
+        let (outcome, unanswered) = self.waiting.take().expect("it waits for the log");
+        self.complete(outcome, &unanswered.log);
     }
 }

@@ -68,13 +68,11 @@
 //! ```
 //!
 //! Inside: the server is one thread's [`Queues`](crate::engine::data_oriented) with a bound, and a request is a task of theirs that runs
-//! whole (`envelope`); the request queue, and which executor runs, are in `engine/dispatch/`, with a model of all of it; `response_queue`;
-//! `forwarder` and `forwarders`: responses that wait for the log; [`wait_guard`](crate::account::wait_guard): how a wait deep in the kernel
-//! lets a standby run.
+//! whole. `envelope`: a request that runs, and a response that waits for the log; the request queue, and which executor runs, are in
+//! `engine/dispatch/`, with a model of these and of `response_queue`; [`wait_guard`](crate::account::wait_guard): how a wait deep in the
+//! kernel lets a standby run.
 
 mod envelope;
-mod forwarder;
-mod forwarders;
 mod message_server;
 mod request;
 mod response_queue;
@@ -84,8 +82,7 @@ mod tests;
 
 use super::dispatch::{Waiter, sync};
 
-pub(super) use envelope::{Envelope, Responses};
-pub(super) use forwarders::Forwarders;
+pub(super) use envelope::{Envelope, Responses, Unanswered};
 pub use message_server::MessageServer;
 pub use request::{Request, Response};
 #[cfg(test)]

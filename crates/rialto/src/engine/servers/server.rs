@@ -3,10 +3,14 @@
 use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
+use std::sync::mpsc::{Receiver, channel};
+
+use parking_lot::Mutex;
 
 use super::MessageServer;
+use super::envelope::Unanswered;
 use crate::engine::ActionMode;
-use crate::engine::data_oriented::Queues;
+use crate::engine::data_oriented::{Queues, Served};
 use crate::engine::prepared::Prepared;
 use crate::engine::runtime::Runtime;
 use crate::error::{Error, Result};
@@ -66,6 +70,8 @@ pub struct TransactionServer {
     runtime: Arc<Runtime>,
     /// The request queue, and the executor's threads.
     queues: Arc<Queues>,
+    /// Closed when no response waits for the log any more.
+    answered: Mutex<Receiver<()>>,
     /// The database is open for as long as this is held.
     _open: KeptOpen,
     options: TransactionServerOptions,
@@ -107,11 +113,20 @@ impl TransactionServer {
             }
         }
         let executors = 1 + standbys;
-        let (runtime, options) = (runtime.clone(), options.clone());
-        let queues = Arc::new(Queues::of_server(&runtime.core.commits.log, queue, executors));
-        // If it fails the threads that are there end as this is dropped.
-        let server = TransactionServer { runtime, queues, _open: open.clone(), options };
-        server.queues.start_server(&server.runtime, open).map_err(|error| Error::Unsupported {
+        let (runtime, open) = (runtime.clone(), open.clone());
+        let queues = Arc::new(Queues::of_server(&runtime.core, queue, executors));
+        let (last, answered) = channel();
+        let unanswered = Arc::new(Unanswered { log: runtime.core.commits.log.clone(), _last: last });
+        let served = Served { runtime: runtime.clone(), unanswered, _open: open.clone() };
+        // If one does not start, those that are there end as this is dropped.
+        let server = TransactionServer {
+            runtime,
+            queues,
+            answered: Mutex::new(answered),
+            _open: open,
+            options: options.clone(),
+        };
+        server.queues.start_server(served).map_err(|error| Error::Unsupported {
             what: format!(
                 "starting a thread for each of {executors} executors ({error}); use fewer standbys"
             ),
@@ -159,17 +174,18 @@ impl TransactionServer {
 
     /// Takes no more requests; runs those that are on the queue, and waits until all responses are in their response queues.
     /// Message servers can take them there still. Inside a body it waits for nothing: the body may be one of its requests'.
-    pub fn close(self) {
+    pub fn close(mut self) {
         self.end();
     }
 
-    fn end(&self) {
+    fn end(&mut self) {
         self.queues.request_queue().close();
         if InBody::is_inside(self.runtime.core.storage.catalog.opening()) {
             // It may be a body that one of the executors is running: they end when they have run what is there.
             return;
         }
         self.queues.close();
+        let _ = self.answered.get_mut().recv();
     }
 }
 

@@ -6,7 +6,6 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use super::flight::{Here, Task};
 use super::queues::Queues;
-use crate::engine::Runtime;
 use crate::engine::data_oriented::planner::Plan;
 use crate::engine::identifier::Given;
 use crate::engine::prepared::Prepared;
@@ -17,7 +16,6 @@ use crate::isolate::SpanRef;
 use crate::reply::{Failure, Landing, Lands, Outcome, Sent};
 use crate::row::{Key, Value};
 use crate::txn::TxOptions;
-use crate::txn::core::Core;
 
 /// A call of a procedure, shared by its caller, who may go away, and whoever runs it.
 pub(crate) struct Call {
@@ -51,7 +49,7 @@ impl Call {
 
     /// The queue to begin at: that of the first action of the call that names a key, as the plan has it; the first queue if none
     /// does.
-    fn first_queue(&self, core: &Core, queues: &Queues) -> usize {
+    fn first_queue(&self, queues: &Queues) -> usize {
         let given = Given { arguments: &self.arguments, earlier: &[] };
         let Some(actions) = self.procedure.flow().phases().first() else { return 0 };
         let place = |at: usize| {
@@ -62,7 +60,7 @@ impl Call {
             }
             let mut key = Key::new();
             binding.key_prefix(target, given, &mut key).ok()?;
-            Some((core.locks.executor_now(binding.index, SpanRef::prefix(&key)), key))
+            Some((queues.core.locks.executor_now(binding.index, SpanRef::prefix(&key)), key))
         };
         let first = match self.procedure.plans().plan(0) {
             Plan::Serial { first } => first.first().map(|&at| usize::from(at)),
@@ -72,9 +70,9 @@ impl Call {
         let named = in_order.filter(|&at| !actions[at].identifier().is_empty());
         let mut identified = named.filter(|&at| actions[at].is_part_of(&self.arguments, given.earlier));
         let Some((executor, key)) = identified.next().and_then(place) else { return 0 };
-        let owner = queues.owner_of(executor, core).or_else(|| {
+        let owner = queues.owner_of(executor).or_else(|| {
             let mut places = identified.filter_map(place);
-            places.find_map(|(executor, _)| queues.owner_of(executor, core))
+            places.find_map(|(executor, _)| queues.owner_of(executor))
         });
         // Of calls that only read what is only read, each thread has as many.
         owner.unwrap_or_else(|| xxh3_64(&key) as usize % queues.len())
@@ -87,20 +85,19 @@ impl Call {
 /// [`Error::Nested`](crate::Error::Nested) inside of a body: a caller who waits there may wait for himself.
 /// [`Error::Closed`](crate::Error::Closed).
 pub(crate) fn send(
-    runtime: &Arc<Runtime>,
     queues: &Arc<Queues>,
     procedure: Prepared,
     options: TxOptions,
     arguments: Vec<Value>,
 ) -> Result<Sent> {
-    let core = &runtime.core;
-    drop(InBody::enter(core.storage.catalog.opening())?);
+    let opening = queues.core.storage.catalog.opening();
+    drop(InBody::enter(opening)?);
     let landing = Landing::new();
     let call = Arc::new(Call { procedure, options, arguments, landing });
     // Conditions and identifiers are worked out by closures of the caller. One that panics does so again as the call runs, whose
     // outcome the panic is, as a body's is.
-    let queue = catch(|| call.first_queue(core, queues)).unwrap_or(0);
+    let queue = catch(|| call.first_queue(queues)).unwrap_or(0);
     queues.admit()?;
-    queues.put(runtime, queue, Task::Call(call.clone(), None));
-    Ok(Sent::flying(core.storage.catalog.opening(), call))
+    queues.put(queue, Task::Call(call.clone(), None));
+    Ok(Sent::flying(opening, call))
 }

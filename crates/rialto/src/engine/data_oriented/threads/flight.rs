@@ -39,7 +39,6 @@ use super::queues::Bug;
 use super::queues::{Aside, Queues};
 use super::rendezvous::Rendezvous;
 use crate::canary;
-use crate::engine::Runtime;
 use crate::engine::action::Action;
 use crate::engine::binding::Binding;
 use crate::engine::data_oriented::locking::{AtOnce, beside_lease, lock, lock_at_once, names_of};
@@ -49,7 +48,7 @@ use crate::engine::identifier::Given;
 use crate::engine::phase::{BoundAction, BoundActions, bind, has_plain};
 use crate::engine::prepared::Prepared;
 use crate::engine::procedure::Outputs;
-use crate::engine::servers::Envelope;
+use crate::engine::servers::{Envelope, Unanswered};
 use crate::engine::table_action::Identified;
 use crate::error::{Error, Result};
 use crate::foreign::{Panic, catch, run_caught};
@@ -63,11 +62,12 @@ use crate::txn::runs::Runs;
 
 /// Where a task is run.
 pub(in crate::engine) struct Here<'a> {
-    pub runtime: &'a Arc<Runtime>,
     pub core: &'a Arc<Core>,
     pub queues: &'a Arc<Queues>,
     /// The queue of the thread.
     pub queue: usize,
+    /// If it is a transaction server's.
+    pub unanswered: Option<&'a Arc<Unanswered>>,
 }
 
 /// What there is to do for a thread that owns executors.
@@ -236,7 +236,7 @@ impl Flight {
                     // On a queue it waits (L12).
                     self.transaction.leave_stint();
                     return match &elsewhere.parts[..] {
-                        [part] => here.queues.put(here.runtime, part.queue, Task::Flight(self)),
+                        [part] => here.queues.put(part.queue, Task::Flight(self)),
                         _ => self.share_out(elsewhere, here),
                     };
                 }
@@ -387,7 +387,7 @@ impl Flight {
         let tasks = parts.into_iter().zip(runs).enumerate().map(|(nth, (Placed { queue, actions }, run))| {
             (queue, Task::Part(Box::new(Part { meeting: meeting.clone(), nth, actions, run })))
         });
-        here.queues.put_all(here.runtime, tasks.collect());
+        here.queues.put_all(tasks.collect());
     }
 
     /// Restarts the call, to run whole.
@@ -395,7 +395,7 @@ impl Flight {
         let Flight { call, mut runs, transaction, next_phase, mut names, .. } = self;
         call.procedure.plans().run_whole(next_phase);
         runs.end_parts(transaction);
-        here.queues.ended(here.runtime, &mut names);
+        here.queues.ended(&mut names);
         here.queues.restart(here.queue, Task::Call(call, Some((runs, None))), Duration::ZERO);
     }
 
@@ -419,7 +419,7 @@ impl Flight {
                 std::thread::yield_now();
             }
         }
-        here.queues.ended(here.runtime, &mut names);
+        here.queues.ended(&mut names);
         match ended {
             Ok(outcome) => call.land(outcome, here),
             Err(rest) => {
@@ -433,7 +433,7 @@ impl Flight {
     fn end_by_panic(self, panic: Panic, here: &Here<'_>) {
         let Flight { call, transaction, mut names, .. } = self;
         let outcome = transaction.failed(Failure::Panic(panic));
-        here.queues.ended(here.runtime, &mut names);
+        here.queues.ended(&mut names);
         call.land(outcome, here);
     }
 }

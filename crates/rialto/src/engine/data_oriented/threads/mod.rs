@@ -18,3 +18,4 @@ use crate::engine::dispatch::sync;
 pub(crate) use call::send;
 pub(in crate::engine) use flight::{Here, Task};
 pub(crate) use queues::Queues;
+pub(in crate::engine) use queues::Served;

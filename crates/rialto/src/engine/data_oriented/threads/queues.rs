@@ -32,10 +32,9 @@ use crate::account::processor;
 use crate::account::wait_guard::{Turns, take_turns};
 use crate::engine::Runtime;
 use crate::engine::dispatch::{Dispatch, Dispatches, Rest, Standing};
-use crate::engine::servers::{Forwarders, KeptOpen, Responses};
+use crate::engine::servers::{KeptOpen, Responses, Unanswered};
 use crate::error::{Error, Result};
 use crate::inside::InBody;
-use crate::log::Log;
 use crate::txn::core::Core;
 use crate::txn::runs::{ASIDE, Runs};
 
@@ -64,6 +63,7 @@ const TASKS_A_LAP: u32 = 64;
 
 /// The queues, one for each thread that owns executors.
 pub(crate) struct Queues {
+    pub(super) core: Arc<Core>,
     /// One change of their number at a time, and none after the end.
     resizing: Mutex<Resizing>,
     /// Message servers wait for room in a server's queue. Callers wait for room before, for [`Queues::admit`].
@@ -81,8 +81,6 @@ pub(crate) struct Queues {
     asides: AtomicU64,
     /// All that were started, standbys too.
     threads: Mutex<Vec<JoinHandle<()>>>,
-    /// Where responses wait for the log, if this is a transaction server's.
-    forwarders: Option<Forwarders>,
     /// A bug that tests put in.
     #[cfg(test)]
     pub(super) bug: Mutex<Option<Bug>>,
@@ -119,22 +117,19 @@ impl Queues {
     /// With room for so many threads, none of which is there yet, and for so many calls at a time, and parts of their phases beside
     /// the first of each. All tasks that there can be may come to stand on one queue, when the others are retired, and all but one may
     /// wait for it there: each queue has a seat for each of them.
-    pub fn new(threads_max: usize, calls_max: usize, parts_max: usize) -> Queues {
+    pub fn new(core: &Arc<Core>, threads_max: usize, calls_max: usize, parts_max: usize) -> Queues {
         let queues = Dispatches::new(threads_max, usize::MAX, GROUP, calls_max + parts_max);
-        Queues::with(queues, calls_max, None)
+        Queues::with(core, queues, calls_max)
     }
 
     /// A transaction server's: one queue of this length, and so many executors, of which none is there yet.
-    pub fn of_server(log: &Arc<Log>, length: usize, executors: usize) -> Queues {
-        Queues::with(Dispatches::new(1, length, 1, executors), 0, Some(Forwarders::new(log)))
+    pub fn of_server(core: &Arc<Core>, length: usize, executors: usize) -> Queues {
+        Queues::with(core, Dispatches::new(1, length, 1, executors), 0)
     }
 
-    fn with(
-        queues: Dispatches<Task, Responses>,
-        admitted_max: usize,
-        forwarders: Option<Forwarders>,
-    ) -> Queues {
+    fn with(core: &Arc<Core>, queues: Dispatches<Task, Responses>, admitted_max: usize) -> Queues {
         Queues {
+            core: core.clone(),
             resizing: Mutex::default(),
             queues,
             admitted: Mutex::default(),
@@ -145,7 +140,6 @@ impl Queues {
             names_aside: AtomicUsize::new(0),
             asides: AtomicU64::new(0),
             threads: Mutex::default(),
-            forwarders,
             #[cfg(test)]
             bug: Mutex::default(),
         }
@@ -163,16 +157,10 @@ impl Queues {
         self.queues.at(0)
     }
 
-    /// Where the responses of a transaction server wait for the log.
-    pub(in crate::engine) fn forwarders(&self) -> &Forwarders {
-        self.forwarders.as_ref().expect("only a transaction server has requests")
-    }
-
-    /// Starts the executors of a transaction server. The database stays `open` as long as one of their threads runs.
-    pub fn start_server(self: &Arc<Queues>, runtime: &Arc<Runtime>, open: &KeptOpen) -> std::io::Result<()> {
-        let start = |queue| self.spawn(runtime, queue, 0, Some(open));
-        self.queues.grow(start, |queue| self.hire(runtime, queue))?;
-        while self.hire_with(runtime, 0, Some(open))? {}
+    /// Starts the executors of a transaction server.
+    pub(in crate::engine) fn start_server(self: &Arc<Queues>, served: Served) -> std::io::Result<()> {
+        self.queues.grow(|queue| self.spawn(queue, 0, Some(&served)), |queue| self.hire(queue))?;
+        while self.hire_with(0, Some(&served))? {}
         Ok(())
     }
 
@@ -188,17 +176,18 @@ impl Queues {
 
     /// The thread that owns an executor: each owns neighbours, which have what is used together. None owns the readers': what is
     /// only read is read anywhere.
-    pub fn owner_of(&self, executor: u16, core: &Core) -> Option<usize> {
+    pub fn owner_of(&self, executor: u16) -> Option<usize> {
         let threads = self.len();
-        let owner = || (usize::from(executor) * threads / core.locks.executors_in_use()).min(threads - 1);
-        (!core.locks.is_readers(executor)).then(owner)
+        let owner =
+            || (usize::from(executor) * threads / self.core.locks.executors_in_use()).min(threads - 1);
+        (!self.core.locks.is_readers(executor)).then(owner)
     }
 
     /// Has so many threads own the executors, from 1 to as many as there is room for.
     ///
     /// # Errors
     /// If the system has no thread left; there are as many as it had.
-    pub fn resize(self: &Arc<Queues>, runtime: &Arc<Runtime>, threads: usize) -> std::io::Result<()> {
+    pub fn resize(self: &Arc<Queues>, threads: usize) -> std::io::Result<()> {
         assert!((1..=self.room()).contains(&threads), "{threads} threads");
         let resizing = self.resizing.lock();
         if *resizing == Resizing::Ended {
@@ -206,11 +195,10 @@ impl Queues {
         }
         self.threads.lock().retain(|thread| !thread.is_finished());
         while self.len() < threads {
-            self.queues
-                .grow(|queue| self.spawn(runtime, queue, 0, None), |queue| self.hire(runtime, queue))?;
+            self.queues.grow(|queue| self.spawn(queue, 0, None), |queue| self.hire(queue))?;
         }
         while self.len() > threads {
-            self.queues.shrink(|queue| self.hire(runtime, queue));
+            self.queues.shrink(|queue| self.hire(queue));
         }
         Ok(())
     }
@@ -220,46 +208,17 @@ impl Queues {
         self.queues.used().map(Dispatch::load)
     }
 
-    fn spawn(
-        self: &Arc<Queues>,
-        runtime: &Arc<Runtime>,
-        queue: usize,
-        seat: usize,
-        open: Option<&KeptOpen>,
-    ) -> std::io::Result<()> {
-        let place = Seat { queues: self.clone(), runtime: runtime.clone(), queue, seat };
-        let open = open.cloned();
+    fn spawn(self: &Arc<Queues>, queue: usize, seat: usize, served: Option<&Served>) -> std::io::Result<()> {
+        let place = Seat { queues: self.clone(), queue, seat, served: served.cloned() };
         let name = if seat == 0 { format!("executor-{queue}") } else { format!("standby-{queue}-{seat}") };
-        let thread = std::thread::Builder::new().name(name).spawn(move || {
-            place.serve();
-            // The database may close with it.
-            drop(open);
-        })?;
+        let thread = std::thread::Builder::new().name(name).spawn(move || Arc::new(place).serve())?;
         self.threads.lock().push(thread);
         Ok(())
     }
 
-    /// A thread of a transaction server is about to sleep, and may be the last that runs.
-    fn rest(&self, runtime: &Runtime) {
-        if let Some(forwarders) = &self.forwarders {
-            forwarders.hurry_log();
-            self.lap(runtime);
-        }
-    }
-
-    /// Counts the processor time of a thread of a transaction server.
-    fn lap(&self, runtime: &Runtime) {
-        if self.forwarders.is_some() {
-            runtime.server_times.transaction.lap();
-        }
-    }
-
     /// There is nothing to run: lets others have the processor for a moment before the thread sleeps. Those who put something on its queue
-    /// meanwhile wake nobody, and do not wait for one that wakes. One of a transaction server sleeps at once.
+    /// meanwhile wake nobody, and do not wait for one that wakes.
     fn look_a_while(&self, queue: usize) {
-        if self.forwarders.is_some() {
-            return;
-        }
         for _ in 0..LOOKS {
             std::thread::yield_now();
             let (_, is_called) = self.queues.at(queue).load();
@@ -271,19 +230,14 @@ impl Queues {
 
     /// No thread is there to run what is on a queue: one is hired. If the system has no thread left, the task waits until one of
     /// those that are blocked comes back. No seat is left only where several ask at a time: then one of the others' is idle.
-    fn hire(self: &Arc<Queues>, runtime: &Arc<Runtime>, queue: usize) {
-        let _ = self.hire_with(runtime, queue, None);
+    fn hire(self: &Arc<Queues>, queue: usize) {
+        let _ = self.hire_with(queue, None);
     }
 
     /// Hires a thread, unless no seat is left.
-    fn hire_with(
-        self: &Arc<Queues>,
-        runtime: &Arc<Runtime>,
-        queue: usize,
-        open: Option<&KeptOpen>,
-    ) -> std::io::Result<bool> {
+    fn hire_with(self: &Arc<Queues>, queue: usize, served: Option<&Served>) -> std::io::Result<bool> {
         let Some(seat) = self.queues.at(queue).hire() else { return Ok(false) };
-        let spawned = self.spawn(runtime, queue, seat, open);
+        let spawned = self.spawn(queue, seat, served);
         spawned.inspect_err(|_| self.queues.at(queue).dismiss(seat)).map(|()| true)
     }
 
@@ -318,14 +272,14 @@ impl Queues {
     }
 
     /// Puts a task on a queue: a call behind all others, what it becomes before all calls, since it may hold locks.
-    pub(super) fn put(self: &Arc<Queues>, runtime: &Arc<Runtime>, queue: usize, task: Task) {
+    pub(super) fn put(self: &Arc<Queues>, queue: usize, task: Task) {
         let standing = if matches!(task, Task::Call(..)) { Standing::New } else { Standing::Begun };
-        self.queues.put(queue, task, standing, |queue| self.hire(runtime, queue));
+        self.queues.put(queue, task, standing, |queue| self.hire(queue));
     }
 
     /// Puts tasks on their queues, all at one time: so those of two phases stand in the same order wherever they meet.
-    pub(super) fn put_all(self: &Arc<Queues>, runtime: &Arc<Runtime>, tasks: SmallVec<[(usize, Task); 8]>) {
-        self.queues.put_all(tasks, |queue| self.hire(runtime, queue));
+    pub(super) fn put_all(self: &Arc<Queues>, tasks: SmallVec<[(usize, Task); 8]>) {
+        self.queues.put_all(tasks, |queue| self.hire(queue));
     }
 
     /// Puts a task aside that is to run again after a rest, on the queue of the thread that calls.
@@ -360,7 +314,7 @@ impl Queues {
     }
 
     /// A call that had these names holds nothing any more: of those that are aside for one of them the first may try again.
-    pub(super) fn ended(self: &Arc<Queues>, runtime: &Arc<Runtime>, names: &mut SmallVec<[u64; 4]>) {
+    pub(super) fn ended(self: &Arc<Queues>, names: &mut SmallVec<[u64; 4]>) {
         if self.names_aside.load(Ordering::SeqCst) == 0 {
             return;
         }
@@ -383,10 +337,10 @@ impl Queues {
         }
         self.names_aside.store(waiting.len(), Ordering::SeqCst);
         drop(waiting);
-        short_of.into_iter().for_each(|queue| self.hire(runtime, queue));
+        short_of.into_iter().for_each(|queue| self.hire(queue));
     }
 
-    /// Lets no more calls in, waits for those that are there, and ends the threads; waits until responses are where they are taken.
+    /// Lets no more calls in, waits for those that are there, and ends the threads.
     pub fn close(&self) {
         let mut admitted = self.admitted.lock();
         admitted.closed = true;
@@ -402,7 +356,6 @@ impl Queues {
             // It ends without a panic, or with the process.
             let _ = thread.join();
         }
-        self.forwarders.iter().for_each(Forwarders::wait_until_empty);
     }
 }
 
@@ -422,46 +375,69 @@ impl Drop for EndsProcess {
 /// A thread's place at a queue.
 struct Seat {
     queues: Arc<Queues>,
-    runtime: Arc<Runtime>,
     queue: usize,
     seat: usize,
+    /// Dropped last: the database may close with it.
+    served: Option<Served>,
+}
+
+/// What the threads of a transaction server have beside its queue.
+#[derive(Clone)]
+pub(in crate::engine) struct Served {
+    pub runtime: Arc<Runtime>,
+    pub unanswered: Arc<Unanswered>,
+    /// The database stays open as long as one of them runs.
+    pub _open: KeptOpen,
 }
 
 impl Seat {
     /// Runs tasks until the queue is closed and all are run.
-    fn serve(self) {
-        let place = Arc::new(self);
-        let Seat { queues, runtime, queue, seat } = &*place;
-        let _takes_turns = take_turns(place.clone());
+    fn serve(self: Arc<Seat>) {
+        let Seat { queues, queue, seat, served } = &*self;
+        let _takes_turns = take_turns(self.clone());
         // What it runs are bodies: they must not begin transactions of their own.
-        let Ok(_in_body) = InBody::enter(runtime.core.storage.catalog.opening()) else {
+        let Ok(_in_body) = InBody::enter(queues.core.storage.catalog.opening()) else {
             unreachable!("the thread is new")
         };
         processor::begin();
-        let here = Here { runtime, core: &runtime.core, queues, queue: *queue };
-        let nap = || {
-            queues.rest(runtime);
-            queues.look_a_while(*queue);
+        let unanswered = served.as_ref().map(|served| &served.unanswered);
+        let here = Here { core: &queues.core, queues, queue: *queue, unanswered };
+        let nap = || match served {
+            Some(_) => self.rest(),
+            None => queues.look_a_while(*queue),
         };
         let mut tasks: u32 = 0;
         let unseated = EndsProcess;
         while let Some(task) = queues.queues.at(*queue).next(*seat, nap) {
             tasks = tasks.wrapping_add(1);
             if tasks.is_multiple_of(TASKS_A_LAP) {
-                queues.lap(runtime);
+                self.lap();
             }
             task.run(&here);
         }
         std::mem::forget(unseated);
-        queues.lap(runtime);
+        self.rest();
+    }
+
+    /// A server's thread stops to run, and may be the last: responses need not wait for others any more.
+    fn rest(&self) {
+        if self.served.is_some() {
+            self.queues.core.commits.log.hurry();
+            self.lap();
+        }
+    }
+
+    /// Counts a server's processor time.
+    fn lap(&self) {
+        self.served.iter().for_each(|served| served.runtime.server_times.transaction.lap());
     }
 }
 
 impl Turns for Seat {
     fn leave(&self) {
-        self.queues.rest(&self.runtime);
+        self.rest();
         if !self.queues.queues.at(self.queue).leave(self.seat) {
-            self.queues.hire(&self.runtime, self.queue);
+            self.queues.hire(self.queue);
         }
     }
 
