@@ -375,21 +375,12 @@ impl Log {
     /// The waker is run by a thread of the log's for such, which holds nothing: it may panic, or use the log. While it sleeps
     /// the wakers after it wait.
     pub fn register_waker(&self, lsn: Lsn, durability: Durability, waker: &Waker) -> Option<Result<()>> {
-        self.register(lsn, durability, || Listener::foreign(waker), &mut None)
+        self.register(lsn, durability, || Listener::foreign(waker), &mut None, false)
     }
 
-    /// As [`Log::register_waker`], for any listener, which takes the place of the one that was registered, if one was.
+    /// As [`Log::register_waker`], for any listener, which takes the place of the one that was registered, if one was. The packet
+    /// `lingers` if the caller has other things to do meanwhile, and [hurries](Log::hurry) the log when it has none.
     pub(crate) fn register(
-        &self,
-        lsn: Lsn,
-        durability: Durability,
-        listener: impl FnOnce() -> Listener,
-        registered: &mut Option<Registered>,
-    ) -> Option<Result<()>> {
-        self.listen(lsn, durability, listener, registered, false)
-    }
-
-    fn listen(
         &self,
         lsn: Lsn,
         durability: Durability,
@@ -422,12 +413,11 @@ impl Log {
         None
     }
 
-    /// Has a listener woken when the place is durable, which may be at once. The packet `lingers` if the caller has other things to
-    /// do meanwhile, and [hurries](Log::hurry) the log when it has none.
+    /// Has a listener woken when the place is durable, which may be at once. The packet may linger as in [`Log::register`].
     pub(crate) fn wake_when_done(&self, lsn: Lsn, durability: Durability, listener: Listener, lingers: bool) {
         let mut listener = Some(listener);
         let given = || listener.take().expect("it is registered once");
-        if self.listen(lsn, durability, given, &mut None, lingers).is_some()
+        if self.register(lsn, durability, given, &mut None, lingers).is_some()
             && let Some(listener) = listener
         {
             self.wake(listener);

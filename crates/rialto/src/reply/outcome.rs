@@ -29,14 +29,14 @@ impl Failure {
 /// a failure may tell of. If the log never gets there, its error is what is told.
 pub(crate) struct Outcome<T> {
     what: Result<T, Failure>,
-    /// None only of a transaction that failed before it had read anything.
+    /// None of a transaction that failed before it had read anything, or was as durable as it asked as soon as it had its place.
     ticket: Option<Ticket>,
 }
 
 impl<T> Outcome<T> {
-    /// Of a transaction that has its place.
-    pub fn placed(value: T, ticket: Ticket) -> Outcome<T> {
-        Outcome { what: Ok(value), ticket: Some(ticket) }
+    /// Of a transaction that has its place, and no ticket if it is as durable as it asked.
+    pub fn placed(value: T, ticket: Option<Ticket>) -> Outcome<T> {
+        Outcome { what: Ok(value), ticket }
     }
 
     /// Of one that has failed; `settled` is for what it read.

@@ -95,7 +95,7 @@ impl Ticket {
 
     /// The outcome, if it is there; if it is not, the listener is woken when it is.
     pub(crate) fn poll_by(&mut self, listener: impl FnOnce() -> Listener) -> Poll<Result<()>> {
-        match self.lease.log().register(self.lsn, self.durability, listener, &mut self.registered) {
+        match self.lease.log().register(self.lsn, self.durability, listener, &mut self.registered, false) {
             Some(outcome) => {
                 self.end_wait();
                 Poll::Ready(outcome)

@@ -40,7 +40,7 @@ impl<T> Run<T> {
     pub(crate) fn outcome(self, core: &Core) -> std::result::Result<Outcome<T>, Option<Duration>> {
         match self {
             Run::Placed(value, mut committed) => {
-                let ticket = committed.ticket();
+                let ticket = (!committed.has_ended()).then(|| committed.ticket());
                 committed.give_back(core);
                 Ok(Outcome::placed(value, ticket))
             }

@@ -14,5 +14,6 @@ pub(super) mod sync;
 #[cfg(test)]
 mod tests;
 
+pub use queue::TransactionServerStats;
 pub(super) use queue::{Dispatch, Refused, Rest, Standing, Waiter};
 pub(super) use queues::Dispatches;

@@ -85,7 +85,7 @@ impl Lock {
     }
 
     /// As a wait for a lock does it: leave, sleep, come back.
-    fn wait(&self, dispatch: &Dispatch<Job, ResponseQueue<Job>>, me: usize) {
+    fn wait(&self, dispatch: &Dispatch<Job>, me: usize) {
         let Some(taken) = &self.taken else { return };
         if *taken.lock() {
             let _ = dispatch.leave(me);
@@ -220,7 +220,7 @@ const CASES: [Case; 9] = [
 
 /// Runs one case; every request that was put on the queue is answered, once.
 fn serve(case: Case) {
-    let dispatch = Dispatch::<Job, ResponseQueue<Job>>::new(case.queue, 1, case.executors);
+    let dispatch = Dispatch::<Job>::new(case.queue, 1, case.executors);
     assert!(dispatch.reopen());
     (1..case.executors).for_each(|seat| assert_eq!(dispatch.hire(), Some(seat)));
     let dispatch = Arc::new(dispatch);
@@ -326,7 +326,7 @@ fn every_request_is_answered_once_and_one_executor_runs_at_a_time() {
 /// A queue without a bound, as threads that own executors have it: taken off in groups, with standbys that are hired when
 /// everybody is blocked.
 struct Hiring {
-    dispatch: Dispatch<u32, ResponseQueue<Job>>,
+    dispatch: Dispatch<u32>,
     running: AtomicU32,
     done: sync::Mutex<Vec<u32>>,
     /// What the first task waits for, and the last one gives.
@@ -450,7 +450,7 @@ fn a_task_that_rests_is_run_by_one_who_is_hired() {
 
 /// Two queues, one of which is retired and put in use again while tasks are put on both and wait for each other.
 struct Resizing {
-    queues: Dispatches<u32, ResponseQueue<Job>>,
+    queues: Dispatches<u32>,
     running: [AtomicU32; 2],
     done: sync::Mutex<Vec<u32>>,
     /// What task 0 waits for, and task 3 gives.

@@ -14,14 +14,14 @@ impl Waiter for Nobody {
     fn tell_of_room(&self) {}
 }
 
-fn dispatch(length: usize, executors: usize) -> (Dispatch<u32, Nobody>, Arc<Nobody>) {
+fn dispatch(length: usize, executors: usize) -> (Dispatch<u32>, Arc<Nobody>) {
     let dispatch = Dispatch::new(length, 1, executors);
     assert!(dispatch.reopen());
     (1..executors).for_each(|seat| assert_eq!(dispatch.hire(), Some(seat)));
     (dispatch, Arc::new(Nobody))
 }
 
-fn next(dispatch: &Dispatch<u32, Nobody>, me: usize) -> Option<u32> {
+fn next(dispatch: &Dispatch<u32>, me: usize) -> Option<u32> {
     dispatch.next(me, || {})
 }
 
@@ -36,8 +36,8 @@ fn a_full_queue_and_a_closed_one_refuse() {
     assert_eq!(dispatch.put(4, &waiter), Err(Refused::Closed(4)));
     // What is there is run all the same.
     assert_eq!([next(&dispatch, 0), next(&dispatch, 0), next(&dispatch, 0)], [Some(2), Some(3), None]);
-    let (queued, counts) = dispatch.counts();
-    assert_eq!((queued, counts.put, counts.refused, counts.queued_max), (0, 3, 1, 2));
+    let stats = dispatch.stats();
+    assert_eq!((stats.queued, stats.requests, stats.found_full, stats.queued_max), (0, 3, 1, 2));
 }
 
 #[test]
@@ -53,7 +53,7 @@ fn a_standby_runs_while_the_priority_executor_is_blocked_and_it_resumes_first() 
             dispatch.come_back(0);
             next(&dispatch, 0)
         });
-        while dispatch.counts().1.ready == 0 {
+        while dispatch.ready() == 0 {
             std::thread::yield_now();
         }
         let standby = scope.spawn(|| next(&dispatch, 1));
@@ -62,8 +62,8 @@ fn a_standby_runs_while_the_priority_executor_is_blocked_and_it_resumes_first() 
         assert_eq!(next(&dispatch, 0), None);
         assert_eq!(standby.join().unwrap(), None);
     });
-    let (_, counts) = dispatch.counts();
-    assert_eq!((counts.blocked, counts.stood_in), (1, 1));
+    let stats = dispatch.stats();
+    assert_eq!((stats.blocked, stats.stood_in), (1, 1));
 }
 
 #[test]
@@ -85,7 +85,7 @@ fn a_restart_rests_and_goes_before_new_requests() {
 
 #[test]
 fn what_is_begun_goes_before_what_is_new() {
-    let dispatch = Dispatch::<u32, Nobody>::new(usize::MAX, 2, 3);
+    let dispatch = Dispatch::<u32>::new(usize::MAX, 2, 3);
     assert!(dispatch.reopen());
     let put = |jobs: &[u32], standing| assert!(dispatch.lock_to_put().put(jobs.iter().copied(), standing));
     put(&[1, 2, 3], Standing::New);
@@ -104,7 +104,7 @@ fn what_is_begun_goes_before_what_is_new() {
 
 #[test]
 fn what_is_begun_goes_before_what_is_new_where_it_is_put_when_its_queue_is_retired() {
-    let queues = Dispatches::<u32, Nobody>::new(2, usize::MAX, 8, 2);
+    let queues = Dispatches::<u32>::new(2, usize::MAX, 8, 2);
     let nobody_is_hired = |queue| panic!("somebody sits at {queue}");
     for _ in 0..2 {
         queues.grow(|_| Ok::<_, ()>(()), nobody_is_hired).unwrap();
@@ -121,7 +121,7 @@ fn what_is_begun_goes_before_what_is_new_where_it_is_put_when_its_queue_is_retir
 
 #[test]
 fn what_came_to_a_queue_that_gets_no_thread_goes_to_the_others() {
-    let queues = Dispatches::<u32, Nobody>::new(2, usize::MAX, 8, 2);
+    let queues = Dispatches::<u32>::new(2, usize::MAX, 8, 2);
     let nobody_is_hired = |queue| panic!("somebody sits at {queue}");
     queues.grow(|_| Ok::<_, &str>(()), nobody_is_hired).unwrap();
     // Who was led to the second queue when it was in use before finds it open for as long as its thread is asked for.
@@ -139,7 +139,7 @@ const LONG_REST: Duration = Duration::from_secs(3);
 
 #[test]
 fn what_is_new_waits_while_too_many_rest_and_what_is_begun_does_not() {
-    let dispatch = Dispatch::<u32, Nobody>::new(usize::MAX, 4, 1);
+    let dispatch = Dispatch::<u32>::new(usize::MAX, 4, 1);
     assert!(dispatch.reopen());
     let rests = RESTARTS_MAX as u32;
     for job in 0..rests {

@@ -24,6 +24,10 @@ use crate::txn::options::TxOptions;
 use crate::txn::runs::Runs;
 
 /// A request, and then the response to it. It is used again, with its memory.
+///
+/// It is no call of those that callers send: a call is shared by its caller and its executors, so it is counted and made anew each
+/// time, and its caller sleeps for its one landing. An envelope has one owner at a time, and its message server sleeps for the first of
+/// many responses, or for room.
 pub(in crate::engine) struct Envelope {
     /// Of which database the procedure is.
     pub(super) opening: Opening,
@@ -72,7 +76,7 @@ impl Envelope {
     /// Runs the request on this thread, all of it, as the engine runs a flow in place; what came of earlier runs of it is in `runs`.
     pub fn run(mut self: Box<Self>, runs: Option<Runs>, here: &Here<'_>) {
         // What its thread waits for is counted by thread.
-        let mut runs = runs.map_or_else(Runs::new, Runs::on_this_thread);
+        let mut runs = runs.map_or_else(Runs::to_reply, Runs::on_this_thread);
         self.procedure.follow(&here.core.storage.catalog);
         let Envelope { procedure, options, arguments, outputs, .. } = &mut *self;
         let ended = catch(|| {

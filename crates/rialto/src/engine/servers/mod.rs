@@ -19,7 +19,8 @@
 //!   taken. Any number of them may be made; each is one thread's.
 //! - Processor time by server is in [`Metrics::servers`](crate::Metrics::servers).
 //!
-//! This is the data-oriented engine with one executor: the executor's loop, and standbys for the actions that wait.
+//! The executor is one of the data-oriented engine's (`engine/data_oriented/threads/`), whichever engine the database has: the same loop,
+//! and standbys for the actions that wait.
 //!
 //! What still makes an executor wait with the others: memory that is full, and a segment that an unspooled sweep is writing.
 //!
@@ -67,9 +68,9 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! Inside: the server is one thread's [`Queues`](crate::engine::data_oriented) with a bound, and a request is a task of theirs that runs
-//! whole. `envelope`: a request that runs, and a response that waits for the log; the request queue, and which executor runs, are in
-//! `engine/dispatch/`, with a model of these and of `response_queue`; [`wait_guard`](crate::account::wait_guard): how a wait deep in the
+//! Inside: the server is the `Queues` of one thread, with a bound, and a request is one of their tasks, which runs whole. `envelope`:
+//! a request that runs, and a response that waits for the log. The request queue, and which executor runs, are in
+//! `engine/dispatch/`, with a model of these and of `response_queue`. [`wait_guard`](crate::account::wait_guard): how a wait deep in the
 //! kernel lets a standby run.
 
 mod envelope;
@@ -82,10 +83,11 @@ mod tests;
 
 use super::dispatch::{Waiter, sync};
 
-pub(super) use envelope::{Envelope, Responses, Unanswered};
+pub use super::dispatch::TransactionServerStats;
+pub(super) use envelope::{Envelope, Unanswered};
 pub use message_server::MessageServer;
 pub use request::{Request, Response};
 #[cfg(test)]
 pub(super) use response_queue::{Awaited, ResponseQueue};
 pub(crate) use server::KeptOpen;
-pub use server::{ServedProcedure, TransactionServer, TransactionServerOptions, TransactionServerStats};
+pub use server::{ServedProcedure, TransactionServer, TransactionServerOptions};

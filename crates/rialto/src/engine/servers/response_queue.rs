@@ -104,7 +104,7 @@ impl<R> ResponseQueue<R> {
     }
 }
 
-impl<R> Waiter for ResponseQueue<R> {
+impl<R: Send> Waiter for ResponseQueue<R> {
     fn tell_of_room(&self) {
         let mut inbox = self.inbox.lock();
         inbox.has_room = true;

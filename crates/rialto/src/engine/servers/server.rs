@@ -11,6 +11,7 @@ use super::MessageServer;
 use super::envelope::Unanswered;
 use crate::engine::ActionMode;
 use crate::engine::data_oriented::{Queues, Served};
+use crate::engine::dispatch::TransactionServerStats;
 use crate::engine::prepared::Prepared;
 use crate::engine::runtime::Runtime;
 use crate::error::{Error, Result};
@@ -38,26 +39,6 @@ impl Default for TransactionServerOptions {
     fn default() -> TransactionServerOptions {
         TransactionServerOptions { queue: 64, standbys: 4 }
     }
-}
-
-/// What a [`TransactionServer`] has done.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct TransactionServerStats {
-    /// Requests put on the queue.
-    pub requests: u64,
-    /// Requests on the queue now.
-    pub queued: usize,
-    /// The most that were on the queue at a time.
-    pub queued_max: usize,
-    /// How often a message server found the queue full.
-    pub found_full: u64,
-    /// How often an executor was blocked, and let another one run.
-    pub blocked: u64,
-    /// How often a standby executor began to run requests.
-    pub stood_in: u64,
-    /// Runs that were ended without effect and put on the restart queue.
-    pub restarted: u64,
 }
 
 /// What keeps a database open while it is held, whatever that is.
@@ -160,16 +141,7 @@ impl TransactionServer {
 
     /// What it has done so far.
     pub fn stats(&self) -> TransactionServerStats {
-        let (queued, counts) = self.queues.request_queue().counts();
-        TransactionServerStats {
-            requests: counts.put,
-            queued,
-            queued_max: counts.queued_max,
-            found_full: counts.refused,
-            blocked: counts.blocked,
-            stood_in: counts.stood_in,
-            restarted: counts.restarted,
-        }
+        self.queues.request_queue().stats()
     }
 
     /// Takes no more requests; runs those that are on the queue, and waits until all responses are in their response queues.

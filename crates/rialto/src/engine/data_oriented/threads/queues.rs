@@ -32,7 +32,7 @@ use crate::account::processor;
 use crate::account::wait_guard::{Turns, take_turns};
 use crate::engine::Runtime;
 use crate::engine::dispatch::{Dispatch, Dispatches, Rest, Standing};
-use crate::engine::servers::{KeptOpen, Responses, Unanswered};
+use crate::engine::servers::{KeptOpen, Unanswered};
 use crate::error::{Error, Result};
 use crate::inside::InBody;
 use crate::txn::core::Core;
@@ -67,7 +67,7 @@ pub(crate) struct Queues {
     /// One change of their number at a time, and none after the end.
     resizing: Mutex<Resizing>,
     /// Message servers wait for room in a server's queue. Callers wait for room before, for [`Queues::admit`].
-    queues: Dispatches<Task, Responses>,
+    queues: Dispatches<Task>,
     admitted: Mutex<Admitted>,
     /// A call has its outcome: for one who waits for room.
     room: Condvar,
@@ -127,7 +127,7 @@ impl Queues {
         Queues::with(core, Dispatches::new(1, length, 1, executors), 0)
     }
 
-    fn with(core: &Arc<Core>, queues: Dispatches<Task, Responses>, admitted_max: usize) -> Queues {
+    fn with(core: &Arc<Core>, queues: Dispatches<Task>, admitted_max: usize) -> Queues {
         Queues {
             core: core.clone(),
             resizing: Mutex::default(),
@@ -153,7 +153,7 @@ impl Queues {
     }
 
     /// The queue of a transaction server.
-    pub(in crate::engine) fn request_queue(&self) -> &Dispatch<Task, Responses> {
+    pub(in crate::engine) fn request_queue(&self) -> &Dispatch<Task> {
         self.queues.at(0)
     }
 
