@@ -44,13 +44,11 @@ impl<T> Outcome<T> {
         Outcome { what: Err(failure), ticket: settled }
     }
 
-    /// With an error in place of a panic, which is dropped here.
-    pub fn without_panic(self, error: impl FnOnce(Panic) -> Error) -> Outcome<T> {
-        let what = self.what.map_err(|failure| match failure {
-            Failure::Panic(panic) => Failure::Error(error(panic)),
-            failure => failure,
-        });
-        Outcome { what, ..self }
+    /// Puts an error in the place of a panic, which is dropped here.
+    pub fn replace_panic(&mut self, error: impl FnOnce(&Panic) -> Error) {
+        if let Err(Failure::Panic(panic)) = &self.what {
+            self.what = Err(Failure::Error(error(panic)));
+        }
     }
 
     /// What the log has come to, if the outcome may be told.

@@ -215,10 +215,11 @@ impl<J> Putting<'_, J> {
         let state = &mut *self.state;
         debug_assert!(!state.closed, "D5: it would keep the threads of a queue that was given up");
         let before = state.queued();
-        match standing {
-            Standing::New => state.new.extend(jobs),
-            Standing::Begun => state.begun.extend(jobs),
-        }
+        let queue = match standing {
+            Standing::New => &mut state.new,
+            Standing::Begun => &mut state.begun,
+        };
+        jobs.into_iter().for_each(|job| queue.push_back(job));
         let state = &mut self.state;
         let queued = state.queued();
         state.stats.requests += (queued - before) as u64;

@@ -41,6 +41,8 @@ pub(in crate::engine) struct Envelope {
     pub(super) responses: Arc<Responses>,
     pub(super) put: Instant,
     pub(super) taken: Instant,
+    /// What came of earlier runs.
+    runs: Option<Box<Runs>>,
     /// What it will tell, while it waits for the log.
     waiting: Option<(Outcome<()>, Arc<Unanswered>)>,
 }
@@ -69,14 +71,15 @@ impl Envelope {
             responses: responses.clone(),
             put: now,
             taken: now,
+            runs: None,
             waiting: None,
         })
     }
 
-    /// Runs the request on this thread, all of it, as the engine runs a flow in place; what came of earlier runs of it is in `runs`.
-    pub fn run(mut self: Box<Self>, runs: Option<Runs>, here: &Here<'_>) {
+    /// Runs the request on this thread, all of it, as the engine runs a flow in place.
+    pub fn run(mut self: Box<Self>, here: &Here<'_>) {
         // What its thread waits for is counted by thread.
-        let mut runs = runs.map_or_else(Runs::to_reply, Runs::on_this_thread);
+        let mut runs = self.runs.take().map_or_else(Runs::to_reply, |runs| runs.on_this_thread());
         self.procedure.follow(&here.core.storage.catalog);
         let Envelope { procedure, options, arguments, outputs, .. } = &mut *self;
         let ended = catch(|| {
@@ -88,18 +91,18 @@ impl Envelope {
                 }
             }
         });
-        let outcome = match ended {
+        let mut outcome = match ended {
             Ok(Ok(outcome)) => outcome,
             Ok(Err(rest)) => {
-                let again = Task::Request(self, Some(runs));
-                return here.queues.restart(here.queue, again, rest.unwrap_or_default());
+                self.runs = Some(Box::new(runs));
+                return here.queues.restart(here.queue, Task::Request(self), rest.unwrap_or_default());
             }
             // A bug of ours, outside of the body; what it had read is not known.
             Err(panic) => Outcome::failed(Failure::Panic(panic), Some(here.core.settle_all(&self.options))),
         };
         // The transaction holds nothing any more: what a panic carries is dropped now, which runs foreign code. Its text may be
         // what the body read (I3).
-        let outcome = outcome.without_panic(|panic| {
+        outcome.replace_panic(|panic| {
             let said = panic.text().unwrap_or_default();
             self.procedure.error(format!("its body panicked: {said}"))
         });

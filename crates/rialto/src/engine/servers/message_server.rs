@@ -109,13 +109,13 @@ impl MessageServer {
             self.responses.forget_room();
         }
         envelope.put = Instant::now();
-        match self.queues.request_queue().put(Task::Request(envelope, None), &self.responses) {
+        match self.queues.request_queue().put(Task::Request(envelope), &self.responses) {
             Ok(()) => {
                 self.outstanding += 1;
                 self.wants_room = false;
                 Ok(None)
             }
-            Err(Refused::Full(Task::Request(envelope, _))) => {
+            Err(Refused::Full(Task::Request(envelope))) => {
                 self.wants_room = true;
                 Ok(Some(Request(envelope)))
             }

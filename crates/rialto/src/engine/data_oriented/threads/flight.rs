@@ -73,14 +73,17 @@ pub(in crate::engine) struct Here<'a> {
 /// What there is to do for a thread that owns executors.
 pub(in crate::engine) enum Task {
     /// Begin a call; again, if it has run before.
-    Call(Arc<Call>, Option<(Runs, Option<Aside>)>),
+    Call(Arc<Call>, Option<Box<Before>>),
     /// Go on with one: its next phase is run here.
     Flight(Box<Flight>),
     /// Run a part of a phase.
     Part(Box<Part>),
     /// Run a request of a message server, whole; again, if it has run before.
-    Request(Box<Envelope>, Option<Runs>),
+    Request(Box<Envelope>),
 }
+
+/// What came of earlier runs of a call, and what it was aside for.
+pub(in crate::engine) struct Before(pub(super) Runs, pub(super) Option<Aside>);
 
 /// See the [module](self).
 pub(in crate::engine) struct Flight {
@@ -164,20 +167,26 @@ impl Task {
     /// Runs it as far as it goes here. A panic ends the call that it is of, whose caller is told, and not the thread: the
     /// thread owns executors, and others wait for these.
     pub fn run(self, here: &Here<'_>) {
-        let call = self.call().cloned();
-        let ended = catch(|| match self {
-            Task::Call(call, runs) => Flight::begin(call, runs, here),
-            Task::Flight(flight) => flight.fly(here, true),
-            Task::Part(part) => part.run(here),
-            Task::Request(envelope, runs) => envelope.run(runs, here),
-        });
+        let Some(call) = self.call().cloned() else { return self.go(here) };
+        let ended = catch(|| self.go(here));
         // The last to have the call drops it, and with it what bodies of an older version have captured.
         run_caught(move || {
-            if let (Err(panic), Some(call)) = (ended, call) {
+            if let Err(panic) = ended {
                 call.lost(panic, here);
             }
         });
     }
+
+    fn go(self, here: &Here<'_>) {
+        match self {
+            Task::Call(call, runs) => Flight::begin(call, runs, here),
+            Task::Flight(flight) => flight.fly(here, true),
+            Task::Part(part) => part.run(here),
+            Task::Request(envelope) => envelope.run(here),
+        }
+    }
+
+    /// Its call. A request has none, and answers for its panics itself.
 
     fn call(&self) -> Option<&Arc<Call>> {
         match self {
@@ -190,8 +199,8 @@ impl Task {
 }
 
 impl Flight {
-    fn begin(call: Arc<Call>, before: Option<(Runs, Option<Aside>)>, here: &Here<'_>) {
-        let (runs, aside) = before.map_or((None, None), |(runs, aside)| (Some(runs), aside));
+    fn begin(call: Arc<Call>, before: Option<Box<Before>>, here: &Here<'_>) {
+        let (runs, aside) = before.map_or((None, None), |before| (Some(before.0), before.1));
         // What its thread waits for is counted by thread.
         let mut runs = runs.map_or_else(Runs::new, Runs::on_this_thread);
         if let Some(aside) = aside {
@@ -396,7 +405,7 @@ impl Flight {
         call.procedure.plans().run_whole(next_phase);
         runs.end_parts(transaction);
         here.queues.ended(&mut names);
-        here.queues.restart(here.queue, Task::Call(call, Some((runs, None))), Duration::ZERO);
+        here.queues.restart(here.queue, Task::Call(call, Some(Box::new(Before(runs, None)))), Duration::ZERO);
     }
 
     /// Lets others go first: a call that waits for its first locks on its thread would have another thread stand in, and that one the next.
@@ -423,7 +432,7 @@ impl Flight {
         match ended {
             Ok(outcome) => call.land(outcome, here),
             Err(rest) => {
-                let again = Task::Call(call, Some((runs, None)));
+                let again = Task::Call(call, Some(Box::new(Before(runs, None))));
                 here.queues.restart(here.queue, again, rest.unwrap_or_default());
             }
         }

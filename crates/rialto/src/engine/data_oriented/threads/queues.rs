@@ -27,7 +27,7 @@ use parking_lot::{Condvar, Mutex};
 use smallvec::SmallVec;
 
 use super::call::Call;
-use super::flight::{Here, Task};
+use super::flight::{Before, Here, Task};
 use crate::account::processor;
 use crate::account::wait_guard::{Turns, take_turns};
 use crate::engine::Runtime;
@@ -293,7 +293,10 @@ impl Queues {
         let number = self.asides.fetch_add(1, Ordering::Relaxed);
         let aside = Aside { name, number };
         let mut waiting = self.aside.lock();
-        let rest = self.queues.at(queue).put_aside(Task::Call(call, Some((runs, Some(aside)))), ASIDE);
+        let rest = self
+            .queues
+            .at(queue)
+            .put_aside(Task::Call(call, Some(Box::new(Before(runs, Some(aside))))), ASIDE);
         waiting.entry(name).or_default().push_back(Waiting { number, queue, rest });
         self.names_aside.store(waiting.len(), Ordering::SeqCst);
     }
