@@ -187,7 +187,6 @@ impl Task {
     }
 
     /// Its call. A request has none, and answers for its panics itself.
-
     fn call(&self) -> Option<&Arc<Call>> {
         match self {
             Task::Call(call, _) => Some(call),
