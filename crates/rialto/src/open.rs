@@ -137,7 +137,8 @@ pub(crate) fn open(disk: Arc<dyn Disk>, options: Options) -> Result<Running, Ope
     let runtime = Arc::new(Runtime {
         core: core.clone(),
         procedures,
-        queues: (*threads.start() > 0).then(|| Arc::new(Queues::new(*threads.end(), calls_max, parts_max))),
+        queues: (*threads.start() > 0)
+            .then(|| Arc::new(Queues::new(&core, *threads.end(), calls_max, parts_max))),
         bounds: Bounds::new(executors, threads),
         engine: options.engine,
         server_times: CallersServers::default(),
@@ -517,7 +518,7 @@ impl Running {
     fn start(&self) -> Result<(), OpenError> {
         let options = &self.options;
         if let Some(queues) = &self.runtime.queues {
-            let started = queues.resize(&self.runtime, *options.engine.thread_bounds().start());
+            let started = queues.resize(*options.engine.thread_bounds().start());
             started.map_err(|error| OpenError::Io(format!("the threads of executors: {error}")))?;
         }
         self.choose_checkpoint(options.checkpoint)?;

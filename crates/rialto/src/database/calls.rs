@@ -33,7 +33,7 @@ impl Database {
     #[inline]
     pub(super) fn way(&self, procedure: &Prepared, arguments: &[Value]) -> Result<Way> {
         match self.queues_for(procedure) {
-            Some(queues) => way(self.runtime(), queues, procedure, arguments),
+            Some(queues) => way(queues, self.runtime().engine.hand_over(), procedure, arguments),
             None => Ok(Way::Here(None)),
         }
     }
@@ -48,7 +48,7 @@ impl Database {
     ) -> Result<Sent> {
         let queues = self.runtime().queues.as_ref().expect("there is a queue");
         let (options, arguments) = (options.clone(), arguments.into_owned());
-        send(self.runtime(), queues, Some(queue), procedure.clone(), options, arguments)
+        send(queues, Some(queue), procedure.clone(), options, arguments)
     }
 
     pub(super) fn find_procedure(&self, name: &str) -> Result<Prepared> {
@@ -114,7 +114,7 @@ impl Database {
     ) -> Result<Sent> {
         if let Some(queues) = self.queues_for(procedure) {
             let (options, arguments) = (options.clone(), arguments.into_owned());
-            return send(self.runtime(), queues, None, procedure.clone(), options, arguments);
+            return send(queues, None, procedure.clone(), options, arguments);
         }
         let _in_body = InBody::enter(self.core().storage.catalog.opening())?;
         self.core().storage.check_open()?;

@@ -9,6 +9,7 @@
 //! - `phase`, `table_action`: a phase in one call: which actions there are, how each runs;
 //! - [`conventional`]: the engine that runs a flow's actions in order on the thread that calls, and locks rows;
 //! - [`data_oriented`]: the engine whose executors have the data: calls in place, threads that own executors, and what keeps routing rules;
+//! - `dispatch`: the queues of what executors run, and which thread of an executor runs;
 //! - [`servers`]: System M's transaction server: requests from a queue, one executor, standbys for when it is blocked;
 //! - [`runtime`]: what all of these share;
 //! - `replay`: calls in the log, run again for recovery;
@@ -24,6 +25,7 @@ mod binding;
 pub(crate) mod conventional;
 pub(crate) mod data_oriented;
 pub(crate) mod deterministic;
+mod dispatch;
 pub mod flow;
 pub mod identifier;
 mod options;

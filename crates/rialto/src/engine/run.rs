@@ -45,15 +45,9 @@ pub(crate) fn run_to_landing(
 ) -> Outcome<Vec<Value>> {
     let mut runs = Runs::new();
     loop {
-        match run_once(core, options, &mut runs, &mut body) {
-            Run::Placed(values, mut committed) => {
-                let ticket = committed.ticket();
-                committed.give_back(core);
-                return Outcome::placed(values, ticket);
-            }
-            Run::Again(rest) => take_rest(core, rest),
-            Run::Failed(None, failure) => return Outcome::failed(failure, None),
-            Run::Failed(Some(transaction), failure) => return transaction.failed(failure),
+        match run_once(core, options, &mut runs, &mut body).outcome(core) {
+            Ok(outcome) => return outcome,
+            Err(rest) => take_rest(core, rest),
         }
     }
 }

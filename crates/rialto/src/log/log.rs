@@ -381,40 +381,18 @@ impl Log {
     /// The waker is run by a thread of the log's for such, which holds nothing: it may panic, or use the log. While it sleeps
     /// the wakers after it wait.
     pub fn register_waker(&self, lsn: Lsn, durability: Durability, waker: &Waker) -> Option<Result<()>> {
-        self.register(lsn, durability, || Listener::foreign(waker), &mut None)
+        self.register(lsn, durability, || Listener::foreign(waker), &mut None, false)
     }
 
-    /// As [`Log::register_waker`], for any listener, which takes the place of the one that was registered, if one was.
+    /// As [`Log::register_waker`], for any listener, which takes the place of the one that was registered, if one was. The packet
+    /// `lingers` if the caller has other things to do meanwhile, and [hurries](Log::hurry) the log when it has none.
     pub(crate) fn register(
         &self,
         lsn: Lsn,
         durability: Durability,
         listener: impl FnOnce() -> Listener,
         registered: &mut Option<Registered>,
-    ) -> Option<Result<()>> {
-        self.listen(lsn, durability, listener, registered, || match durability {
-            Durability::Disk => self.core.ask_or_write(),
-            Durability::Memory => self.leave(lsn, durability),
-        })
-    }
-
-    /// As [`Log::register`], for a caller that has other things to do meanwhile: the packet may linger.
-    pub(crate) fn register_patient(
-        &self,
-        lsn: Lsn,
-        durability: Durability,
-        listener: impl FnOnce() -> Listener,
-    ) -> Option<Result<()>> {
-        self.listen(lsn, durability, listener, &mut None, || self.leave(lsn, durability))
-    }
-
-    fn listen(
-        &self,
-        lsn: Lsn,
-        durability: Durability,
-        listener: impl FnOnce() -> Listener,
-        registered: &mut Option<Registered>,
-        ask: impl FnOnce(),
+        lingers: bool,
     ) -> Option<Result<()>> {
         let core = &*self.core;
         if let Some(done) = core.is_done(lsn, durability) {
@@ -432,18 +410,20 @@ impl Log {
         // A thread that advances a position from here on sees that it waits; what was advanced before, this one sees.
         if core.is_done(lsn, durability).is_some() {
             core.hand_over_listeners(durability);
+        } else if durability == Durability::Disk && !lingers {
+            core.ask_or_write();
         } else {
-            ask();
+            self.leave(lsn, durability);
         }
         core.waker_threads.wake_here();
         None
     }
 
-    /// Has a listener woken when the place is durable, which may be at once.
-    pub(crate) fn wake_when_done(&self, lsn: Lsn, durability: Durability, listener: Listener) {
+    /// Has a listener woken when the place is durable, which may be at once. The packet may linger as in [`Log::register`].
+    pub(crate) fn wake_when_done(&self, lsn: Lsn, durability: Durability, listener: Listener, lingers: bool) {
         let mut listener = Some(listener);
         let given = || listener.take().expect("it is registered once");
-        if self.register(lsn, durability, given, &mut None).is_some()
+        if self.register(lsn, durability, given, &mut None, lingers).is_some()
             && let Some(listener) = listener
         {
             self.wake(listener);
@@ -456,9 +436,11 @@ impl Log {
         self.core.waker_threads.wake_here();
     }
 
-    /// Somebody waits for what was left to the log server: it is written at once.
+    /// If a listener waits for the disk, what was left to the log server is written at once.
     pub(crate) fn hurry(&self) {
-        if self.core.writer.durable() < self.core.pool.place().0 {
+        if self.core.listeners.wait_for(Durability::Disk)
+            && self.core.writer.durable() < self.core.pool.place().0
+        {
             self.core.ask_or_write();
         }
     }

@@ -131,7 +131,7 @@ pub use reader::{LogEnd, LogReader, Packet, recover};
 pub(crate) use reader::{Until, read_archive, recover_through};
 pub(crate) use turn::IN_FLIGHT_MAX;
 pub use turn::Waits;
-pub(crate) use wakers::{Listener, Registered};
+pub(crate) use wakers::{Listener, Listens, Registered};
 pub use write_path::WritePath;
 pub use writer::{GROUP_SIZE_CLASSES, LogStats, WRITE_TIME_CLASSES, write_time_class};
 

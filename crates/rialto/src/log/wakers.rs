@@ -12,16 +12,16 @@
 //! - **W3** Each listener is woken once, when its place is durable or the log has stopped.
 //! - **W4** A ticket registers one listener, however often it is polled and by whom: the newest waker takes the older one's place.
 //!
-//! Listeners of the engine's own (the response lines of transaction servers, the bells of threads that sleep for a call) are
+//! Listeners of the engine's own (the responses of transaction servers, the bells of threads that sleep for a call) are
 //! short and wait for nothing. The log server runs them itself as soon as it has given its turn back. Every other thread hands
 //! them over to a thread that runs the engine's own listeners only: behind a foreign one they would wait for it (W2), and a
-//! response line may gather, or register once more, which a committer between its place and its apply must not do.
+//! committer between its place and its apply must not run them.
 //!
 //! A log without threads runs all of them in its callers' threads: a driven one where a caller that holds nothing says so
 //! ([`Log::wake_listeners`](super::Log::wake_listeners)), another behind each group. There a waker that sleeps delays its thread (W2).
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::task::Waker;
 
 use parking_lot::{Condvar, Mutex};
@@ -33,39 +33,39 @@ use crate::account::processor::ProcessorTime;
 use crate::canary;
 use crate::foreign::run_caught;
 
-/// Whose code a waker is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Origin {
-    /// The engine's.
-    Own,
-    /// A user's.
-    Foreign,
+/// What waits for the log in memory of its own. Its wake is short, and waits for nothing.
+pub(crate) trait Listens: Send {
+    fn wake(self: Box<Self>);
 }
 
 /// What is woken.
-#[derive(Debug)]
-pub(crate) struct Listener {
-    waker: Waker,
-    origin: Origin,
+pub(crate) enum Listener {
+    /// A waker of the engine's, that is short and waits for nothing.
+    Own(Waker),
+    /// As this, in memory of its own.
+    Boxed(Box<dyn Listens>),
+    /// A user's waker.
+    Foreign(Waker),
 }
 
 impl Listener {
-    /// A waker of the engine's, that is short and waits for nothing.
     pub(crate) fn own(waker: &Waker) -> Listener {
-        Listener { waker: waker.clone(), origin: Origin::Own }
+        Listener::Own(waker.clone())
     }
 
-    /// A user's waker. For a thread that holds no latch (W1).
+    /// For a thread that holds no latch (W1).
     pub(crate) fn foreign(waker: &Waker) -> Listener {
-        Listener { waker: waker.clone(), origin: Origin::Foreign }
+        Listener::Foreign(waker.clone())
     }
 
     fn run(self) {
-        run_caught(|| self.waker.wake());
+        run_caught(|| match self {
+            Listener::Own(waker) | Listener::Foreign(waker) => waker.wake(),
+            Listener::Boxed(listens) => listens.wake(),
+        });
     }
 }
 
-#[derive(Debug)]
 struct Waiting {
     number: u64,
     lsn: Lsn,
@@ -77,19 +77,19 @@ struct Waiting {
 pub(crate) struct Registered(u64);
 
 /// Listeners that wait, by level of durability.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(super) struct Listeners {
     levels: [Level; 2],
 }
 
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct Level {
     /// How many wait, for threads that advance the position: read without the latch.
     count: AtomicUsize,
     waiting: Mutex<InOrder>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct InOrder {
     /// How many have been added.
     added: u64,
@@ -153,16 +153,12 @@ impl Listeners {
         let passed = waiting.listeners.extract_if(.., |waiting| has_passed(waiting.lsn));
         let foreign = passed.filter_map(|Waiting { listener, .. }| {
             level.count.fetch_sub(1, Ordering::SeqCst);
-            match listener.origin {
-                Origin::Own => {
-                    own.push(listener);
+            match listener {
+                Listener::Foreign(_) if !canary::is_back("wakers-on-the-committer") => Some(listener),
+                own_listener => {
+                    own.push(own_listener);
                     None
                 }
-                Origin::Foreign if canary::is_back("wakers-on-the-committer") => {
-                    own.push(listener);
-                    None
-                }
-                Origin::Foreign => Some(listener),
             }
         });
         threads.foreign.hand_over(foreign);
@@ -177,7 +173,7 @@ pub(super) fn run_all(own: Woken) {
 
 /// The threads that wake what others hand over, one for each origin (W2). Where the log has no threads, the thread that hands
 /// listeners over wakes them.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(super) struct WakerThreads {
     own: Arc<WakerThread>,
     foreign: Arc<WakerThread>,
@@ -195,9 +191,9 @@ impl WakerThreads {
 
     /// Has this one woken now: a foreign one by its thread, one of the engine's own here.
     pub(super) fn wake(&self, listener: Listener) {
-        match listener.origin {
-            Origin::Own => listener.run(),
-            Origin::Foreign => self.foreign.hand_over(std::iter::once(listener)),
+        match listener {
+            Listener::Foreign(_) => self.foreign.hand_over(std::iter::once(listener)),
+            own => own.run(),
         }
     }
 
@@ -225,20 +221,20 @@ impl WakerThreads {
 }
 
 /// Runs the listeners of one origin, one after the other.
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct WakerThread {
     handed: Mutex<Handed>,
+    /// Whether the thread is there; changed under the latch, but for its start.
+    runs: AtomicBool,
     changed: Condvar,
     time: ProcessorTime,
 }
 
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct Handed {
     listeners: Vec<Listener>,
     /// Whether the thread sleeps, or is about to.
     is_asleep: bool,
-    /// Whether the thread is there.
-    runs: bool,
     closed: bool,
 }
 
@@ -246,10 +242,10 @@ impl WakerThread {
     /// Starts the thread. Nothing waits for its end: a waker that sleeps must not keep a database from being closed.
     fn start(self: &Arc<WakerThread>, name: &str) -> std::io::Result<()> {
         let thread = self.clone();
-        self.handed.lock().runs = true;
+        self.runs.store(true, Ordering::SeqCst);
         let started = std::thread::Builder::new().name(name.to_owned()).spawn(move || thread.serve());
         if started.is_err() {
-            self.handed.lock().runs = false;
+            self.runs.store(false, Ordering::SeqCst);
         }
         started.map(drop)
     }
@@ -264,7 +260,7 @@ impl WakerThread {
                 batch.drain(..).for_each(Listener::run);
                 handed = self.handed.lock();
             } else if handed.closed {
-                handed.runs = false;
+                self.runs.store(false, Ordering::SeqCst);
                 return;
             } else {
                 self.time.lap();
@@ -282,7 +278,7 @@ impl WakerThread {
         }
         let mut handed = self.handed.lock();
         handed.listeners.extend(listeners);
-        if handed.runs {
+        if self.runs.load(Ordering::SeqCst) {
             let is_asleep = handed.is_asleep;
             drop(handed);
             if is_asleep {
@@ -293,10 +289,10 @@ impl WakerThread {
 
     /// Without a thread: wakes what was handed over.
     fn wake_here(&self) {
-        let mut handed = self.handed.lock();
-        if handed.runs {
+        if self.runs.load(Ordering::SeqCst) {
             return;
         }
+        let mut handed = self.handed.lock();
         let listeners = std::mem::take(&mut handed.listeners);
         drop(handed);
         listeners.into_iter().for_each(Listener::run);

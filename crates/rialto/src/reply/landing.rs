@@ -51,7 +51,7 @@ impl Landing {
         };
         drop(state);
         match place {
-            Some((lsn, durability)) => log.wake_when_done(lsn, durability, listener),
+            Some((lsn, durability)) => log.wake_when_done(lsn, durability, listener, false),
             None => log.wake(listener),
         }
     }

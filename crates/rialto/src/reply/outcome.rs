@@ -29,14 +29,14 @@ impl Failure {
 /// a failure may tell of. If the log never gets there, its error is what is told.
 pub(crate) struct Outcome<T> {
     what: Result<T, Failure>,
-    /// None only of a transaction that failed before it had read anything.
+    /// None of a transaction that failed before it had read anything, or was as durable as it asked as soon as it had its place.
     ticket: Option<Ticket>,
 }
 
 impl<T> Outcome<T> {
-    /// Of a transaction that has its place.
-    pub fn placed(value: T, ticket: Ticket) -> Outcome<T> {
-        Outcome { what: Ok(value), ticket: Some(ticket) }
+    /// Of a transaction that has its place, and no ticket if it is as durable as it asked.
+    pub fn placed(value: T, ticket: Option<Ticket>) -> Outcome<T> {
+        Outcome { what: Ok(value), ticket }
     }
 
     /// Of one that has failed; `settled` is for what it read.
@@ -44,9 +44,21 @@ impl<T> Outcome<T> {
         Outcome { what: Err(failure), ticket: settled }
     }
 
+    /// Puts an error in the place of a panic, which is dropped here.
+    pub fn replace_panic(&mut self, error: impl FnOnce(&Panic) -> Error) {
+        if let Err(Failure::Panic(panic)) = &self.what {
+            self.what = Err(Failure::Error(error(panic)));
+        }
+    }
+
+    /// What the log has come to, if the outcome may be told.
+    pub fn done(&self) -> Option<Result<()>> {
+        self.ticket.as_ref().map_or(Some(Ok(())), Ticket::poll_done)
+    }
+
     /// Whether it may be told.
     pub fn is_done(&self) -> bool {
-        self.ticket.as_ref().is_none_or(|ticket| ticket.poll_done().is_some())
+        self.done().is_some()
     }
 
     /// A caller waits until it may be told: the place that the log has to be durable up to for that, if any.
@@ -79,8 +91,9 @@ impl<T> Outcome<T> {
         self.ticket.as_mut().map_or(Poll::Ready(Ok(())), |ticket| ticket.poll_by(listener))
     }
 
-    /// Tells it, if the log has come so far.
-    pub fn tell(self, durable: Result<()>) -> Result<T> {
+    /// Tells it, if the log has come so far; a wait for that has ended.
+    pub fn tell(mut self, durable: Result<()>) -> Result<T> {
+        self.ticket.iter_mut().for_each(Ticket::end_wait);
         durable.and_then(|()| self.what.or_else(Failure::tell))
     }
 

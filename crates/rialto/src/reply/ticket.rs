@@ -78,8 +78,15 @@ impl Ticket {
         self.waited = true;
     }
 
+    /// It is done: if somebody was told to wait, that wait has ended.
+    pub(crate) fn end_wait(&mut self) {
+        if self.waited {
+            self.account_wait();
+        }
+    }
+
     /// Somebody has waited, until now.
-    pub(crate) fn account_wait(&mut self) {
+    fn account_wait(&mut self) {
         if let Some(TicketAccount { procedure, placed, before_ns }) = self.account.take() {
             let waited_ns = self.lease.log().clock().now().ns_since(placed);
             self.lease.0.accounts.ticket_waited(procedure, waited_ns, before_ns);
@@ -88,11 +95,9 @@ impl Ticket {
 
     /// The outcome, if it is there; if it is not, the listener is woken when it is.
     pub(crate) fn poll_by(&mut self, listener: impl FnOnce() -> Listener) -> Poll<Result<()>> {
-        match self.lease.log().register(self.lsn, self.durability, listener, &mut self.registered) {
+        match self.lease.log().register(self.lsn, self.durability, listener, &mut self.registered, false) {
             Some(outcome) => {
-                if self.waited {
-                    self.account_wait();
-                }
+                self.end_wait();
                 Poll::Ready(outcome)
             }
             None => {

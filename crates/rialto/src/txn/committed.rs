@@ -68,17 +68,6 @@ impl Committed {
         std::mem::forget(self);
     }
 
-    /// The end, if the outcome is durable already; else what tells when it is.
-    pub(crate) fn finish_or_ticket(mut self) -> Result<(), Ticket> {
-        let context = self.context.as_ref().expect("until dropped");
-        if !context.core.commits.log.has_reached(self.lsn, context.choices.durability) {
-            return Err(self.ticket());
-        }
-        let (accounts, procedure) = (&context.core.commits.accounts, context.choices.procedure);
-        accounts.committed(context.number, procedure, &context.ledger.spent(None, context.core.clock.now()));
-        Ok(())
-    }
-
     /// What tells when the outcome is durable, in place of a wait here.
     pub(crate) fn ticket(&mut self) -> Ticket {
         let context = self.context.as_ref().expect("until dropped");

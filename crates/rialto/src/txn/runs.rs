@@ -14,7 +14,7 @@ use crate::account::waits;
 use crate::commit::NoPlace;
 use crate::error::{Error, Result};
 use crate::io::Moment;
-use crate::reply::Failure;
+use crate::reply::{Failure, Outcome};
 
 /// How long a run is aside that nobody calls: the lock that it met may be that of a transaction that calls nobody.
 pub(crate) const ASIDE: Duration = Duration::from_millis(5);
@@ -33,6 +33,22 @@ pub(crate) enum Run<T> {
     /// The transaction is still open: what it read has to be settled before its error, or what a panic of its body carries, is told
     /// (I3). None: it did not begin.
     Failed(Option<Transaction<'static>>, Failure),
+}
+
+impl<T> Run<T> {
+    /// What became of the transaction, if this run was its last; else the rest before the next one.
+    pub(crate) fn outcome(self, core: &Core) -> std::result::Result<Outcome<T>, Option<Duration>> {
+        match self {
+            Run::Placed(value, mut committed) => {
+                let ticket = (!committed.has_ended()).then(|| committed.ticket());
+                committed.give_back(core);
+                Ok(Outcome::placed(value, ticket))
+            }
+            Run::Again(rest) => Err(rest),
+            Run::Failed(None, failure) => Ok(Outcome::failed(failure, None)),
+            Run::Failed(Some(transaction), failure) => Ok(transaction.failed(failure)),
+        }
+    }
 }
 
 /// How a run reaches what it reads.

@@ -31,4 +31,5 @@ pub(super) use planner::Counted;
 pub use planner::{ActionRuns, Plan};
 pub(crate) use plans::Plans;
 pub(crate) use resource_manager::ResourceManager;
+pub(super) use threads::{Here, Served, Task};
 pub(crate) use threads::{Queues, Way, send, way};

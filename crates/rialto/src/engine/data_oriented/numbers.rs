@@ -38,7 +38,7 @@ impl Bounds {
 pub(crate) fn resize(runtime: &Arc<Runtime>, threads: usize) -> Result<()> {
     let Some(queues) = &runtime.queues else { return Ok(()) };
     runtime.core.storage.check_open()?;
-    queues.resize(runtime, threads).map_err(|error| Error::Io {
+    queues.resize(threads).map_err(|error| Error::Io {
         file: "the threads of executors".to_owned(),
         offset: 0,
         operation: "starting one".to_owned(),

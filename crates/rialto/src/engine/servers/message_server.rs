@@ -6,12 +6,14 @@ use std::sync::Arc;
 use std::thread::ThreadId;
 use std::time::Instant;
 
-use super::dispatch::Refused;
-use super::executor::{Job, Shared};
-use super::mailbox::{Awaited, Mailbox};
-use super::request::{Letter, Request, Response};
+use super::envelope::{Envelope, Responses};
+use super::request::{Request, Response};
+use super::response_queue::{Awaited, ResponseQueue};
 use super::server::ServedProcedure;
 use crate::account::processor;
+use crate::engine::data_oriented::{Queues, Task};
+use crate::engine::dispatch::Refused;
+use crate::engine::runtime::Runtime;
 use crate::error::{Error, Result};
 use crate::inside::InBody;
 
@@ -27,8 +29,9 @@ const REQUESTS_A_LAP: u32 = 64;
 /// Inside a body it waits for nothing: what it would wait for may come only when the body has ended, which may be one of the
 /// server's requests. Nor does it in a call of a backup's stream or in a line of progress of the same database.
 pub struct MessageServer {
-    shared: Arc<Shared>,
-    mailbox: Arc<Mailbox<Box<Letter>>>,
+    runtime: Arc<Runtime>,
+    queues: Arc<Queues>,
+    responses: Arc<Responses>,
     /// To be used again.
     spare: Vec<Request>,
     /// Requests whose responses were not taken yet.
@@ -41,10 +44,11 @@ pub struct MessageServer {
 }
 
 impl MessageServer {
-    pub(super) fn new(shared: Arc<Shared>) -> MessageServer {
+    pub(super) fn new(runtime: &Arc<Runtime>, queues: &Arc<Queues>) -> MessageServer {
         MessageServer {
-            shared,
-            mailbox: Arc::new(Mailbox::new()),
+            runtime: runtime.clone(),
+            queues: queues.clone(),
+            responses: Arc::new(ResponseQueue::new()),
             spare: Vec::new(),
             outstanding: 0,
             wants_room: false,
@@ -60,7 +64,7 @@ impl MessageServer {
                 spare.renew(procedure);
                 spare
             }
-            None => Request::new(procedure, &self.mailbox),
+            None => Request(Envelope::new(procedure, &self.responses)),
         }
     }
 
@@ -77,8 +81,7 @@ impl MessageServer {
                 return Err(Error::Nested);
             }
             request = refused;
-            let Self { mailbox, shared, .. } = self;
-            mailbox.wait(Awaited::Room, || shared.runtime.server_times.message.lap());
+            self.sleep(Awaited::Room);
         }
         Ok(())
     }
@@ -89,32 +92,34 @@ impl MessageServer {
     /// As [`MessageServer::put`], but for the last.
     pub fn try_put(&mut self, request: Request) -> Result<Option<Request>> {
         self.count();
-        let Request(mut letter) = request;
-        if letter.opening != self.shared.core.storage.catalog.opening() {
-            return Err(Error::ForeignHandle { what: format!("procedure \"{}\"", letter.procedure.name()) });
+        let Request(mut envelope) = request;
+        if envelope.opening != self.runtime.core.storage.catalog.opening() {
+            return Err(Error::ForeignHandle {
+                what: format!("procedure \"{}\"", envelope.procedure.name()),
+            });
         }
-        if !Arc::ptr_eq(&letter.sender, &self.mailbox) {
+        if !Arc::ptr_eq(&envelope.responses, &self.responses) {
             // Another message server has made it: the response comes to this one, which waits for it.
-            letter.sender = self.mailbox.clone();
+            envelope.responses = self.responses.clone();
         }
-        if let Cow::Owned(arguments) = letter.procedure.check(&letter.arguments)? {
-            letter.arguments = arguments;
+        if let Cow::Owned(arguments) = envelope.procedure.check(&envelope.arguments)? {
+            envelope.arguments = arguments;
         }
         if self.wants_room {
-            self.mailbox.forget_room();
+            self.responses.forget_room();
         }
-        letter.put = Instant::now();
-        match self.shared.dispatch.put(Job { letter, runs: None }, &self.mailbox) {
+        envelope.put = Instant::now();
+        match self.queues.request_queue().put(Task::Request(envelope), &self.responses) {
             Ok(()) => {
                 self.outstanding += 1;
                 self.wants_room = false;
                 Ok(None)
             }
-            Err(Refused::Full(job)) => {
+            Err(Refused::Full(Task::Request(envelope))) => {
                 self.wants_room = true;
-                Ok(Some(Request(job.letter)))
+                Ok(Some(Request(envelope)))
             }
-            Err(Refused::Closed(_)) => Err(Error::Closed),
+            Err(_) => Err(Error::Closed),
         }
     }
 
@@ -127,17 +132,16 @@ impl MessageServer {
             if self.outstanding == 0 || !self.may_wait() {
                 return None;
             }
-            let Self { mailbox, shared, .. } = self;
-            mailbox.wait(Awaited::Response, || shared.runtime.server_times.message.lap());
+            self.sleep(Awaited::Response);
         }
     }
 
     /// Takes a response, if one is there.
     pub fn try_take(&mut self) -> Option<Response> {
-        let mut letter = self.mailbox.take()?;
+        let mut envelope = self.responses.take()?;
         self.outstanding -= 1;
-        letter.taken = Instant::now();
-        Some(Response(letter))
+        envelope.taken = Instant::now();
+        Some(Response(envelope))
     }
 
     /// Sleeps until there is a response, or, if the queue was full when a request was last put on it, room there. Returns at
@@ -152,13 +156,16 @@ impl MessageServer {
             (false, true) => Awaited::Room,
             (false, false) => return,
         };
-        let Self { mailbox, shared, .. } = self;
-        mailbox.wait(awaited, || shared.runtime.server_times.message.lap());
+        self.sleep(awaited);
+    }
+
+    fn sleep(&self, awaited: Awaited) {
+        self.responses.wait(awaited, || self.runtime.server_times.message.lap());
     }
 
     /// Inside a body it may not: the executor that is to answer may be the one that runs the body.
     fn may_wait(&self) -> bool {
-        !InBody::is_inside(self.shared.core.storage.catalog.opening())
+        !InBody::is_inside(self.runtime.core.storage.catalog.opening())
     }
 
     /// Requests that were put on the queue, and whose responses were not taken yet.
@@ -168,10 +175,10 @@ impl MessageServer {
 
     /// Gives a response's memory back, for the next request.
     pub fn recycle(&mut self, response: Response) {
-        let Response(letter) = response;
+        let Response(envelope) = response;
         // One of another message server's would answer there.
-        if Arc::ptr_eq(&letter.sender, &self.mailbox) {
-            self.spare.push(Request(letter));
+        if Arc::ptr_eq(&envelope.responses, &self.responses) {
+            self.spare.push(Request(envelope));
         }
     }
 
@@ -180,7 +187,7 @@ impl MessageServer {
     pub fn count_processor_time(&mut self) {
         self.requests = 0;
         if self.thread.is_some() {
-            self.shared.runtime.server_times.message.lap();
+            self.runtime.server_times.message.lap();
         }
     }
 
@@ -188,7 +195,7 @@ impl MessageServer {
         if self.requests == 0 {
             let thread = std::thread::current().id();
             match self.thread.replace(thread) {
-                Some(before) if before == thread => self.shared.runtime.server_times.message.lap(),
+                Some(before) if before == thread => self.runtime.server_times.message.lap(),
                 _ => processor::begin(),
             }
         }
@@ -198,7 +205,7 @@ impl MessageServer {
 
 impl Drop for MessageServer {
     fn drop(&mut self) {
-        drop(self.mailbox.close());
+        drop(self.responses.close());
     }
 }
 

@@ -19,7 +19,8 @@
 //!   taken. Any number of them may be made; each is one thread's.
 //! - Processor time by server is in [`Metrics::servers`](crate::Metrics::servers).
 //!
-//! This is the data-oriented engine with one executor: the executor's loop, and standbys for the actions that wait.
+//! The executor is one of the data-oriented engine's (`engine/data_oriented/threads/`), whichever engine the database has: the same loop,
+//! and standbys for the actions that wait.
 //!
 //! What still makes an executor wait with the others: memory that is full, and a segment that an unspooled sweep is writing.
 //!
@@ -67,25 +68,26 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! Inside: [`dispatch`] (the request queue, and who runs: the invariants are there), [`mailbox`] (a response queue),
-//! [`forwarder`] (responses that wait for the log), [`executor`], [`wait_guard`](crate::account::wait_guard) (how a wait deep in the kernel lets a standby
-//! run). `model.rs` checks the first three under a model checker.
+//! Inside: the server is the `Queues` of one thread, with a bound, and a request is one of their tasks, which runs whole. `envelope`:
+//! a request that runs, and a response that waits for the log. The request queue, and which executor runs, are in
+//! `engine/dispatch/`, with a model of these and of `response_queue`. [`wait_guard`](crate::account::wait_guard): how a wait deep in the
+//! kernel lets a standby run.
 
-pub(super) mod dispatch;
-pub(super) mod dispatches;
-mod executor;
-mod forwarder;
-mod mailbox;
+mod envelope;
 mod message_server;
-#[cfg(test)]
-mod model;
 mod request;
+mod response_queue;
 mod server;
-mod sync;
 #[cfg(test)]
 mod tests;
 
+use super::dispatch::{Waiter, sync};
+
+pub use super::dispatch::TransactionServerStats;
+pub(super) use envelope::{Envelope, Unanswered};
 pub use message_server::MessageServer;
 pub use request::{Request, Response};
+#[cfg(test)]
+pub(super) use response_queue::{Awaited, ResponseQueue};
 pub(crate) use server::KeptOpen;
-pub use server::{ServedProcedure, TransactionServer, TransactionServerOptions, TransactionServerStats};
+pub use server::{ServedProcedure, TransactionServer, TransactionServerOptions};

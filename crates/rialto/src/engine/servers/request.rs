@@ -1,68 +1,30 @@
-//! [`Request`] and [`Response`]: the same letter, on its way there and back.
+//! [`Request`] and [`Response`]: the same envelope, on its way there and back.
 
 use std::fmt;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::mailbox::Mailbox;
+use super::envelope::Envelope;
 use super::server::ServedProcedure;
 use crate::error::Result;
 use crate::log::Durability;
-use crate::opening::Opening;
 use crate::row::Value;
-use crate::txn::options::TxOptions;
-
-use super::super::prepared::Prepared;
-use super::super::procedure::Outputs;
-
-/// What goes from a message server to an executor and back. It is used again, with its memory.
-pub(super) struct Letter {
-    /// Of which database the procedure is.
-    pub opening: Opening,
-    pub procedure: Prepared,
-    pub options: TxOptions,
-    pub arguments: Vec<Value>,
-    pub outputs: Outputs,
-    pub outcome: Result<()>,
-    pub tag: u64,
-    /// Whose response queue it goes to.
-    pub sender: Arc<Mailbox<Box<Letter>>>,
-    pub put: Instant,
-    pub taken: Instant,
-}
 
 /// A call of a registered procedure, to be put on the request queue. [`MessageServer::request`](super::MessageServer::request)
 /// makes one.
-pub struct Request(pub(super) Box<Letter>);
+pub struct Request(pub(super) Box<Envelope>);
 
 impl Request {
-    pub(super) fn new(to: &ServedProcedure, sender: &Arc<Mailbox<Box<Letter>>>) -> Request {
-        let now = Instant::now();
-        Request(Box::new(Letter {
-            opening: to.opening,
-            procedure: to.procedure.clone(),
-            options: to.options.clone(),
-            arguments: Vec::new(),
-            outputs: Outputs::none(),
-            outcome: Ok(()),
-            tag: 0,
-            sender: sender.clone(),
-            put: now,
-            taken: now,
-        }))
-    }
-
     /// A new request of the same sender, in this one's memory.
     pub(super) fn renew(&mut self, to: &ServedProcedure) {
-        let letter = &mut *self.0;
-        if !letter.procedure.is_same(&to.procedure) {
-            letter.opening = to.opening;
-            letter.procedure = to.procedure.clone();
+        let envelope = &mut *self.0;
+        if !envelope.procedure.is_same(&to.procedure) {
+            envelope.opening = to.opening;
+            envelope.procedure = to.procedure.clone();
         }
-        letter.options.clone_from(&to.options);
-        letter.arguments.clear();
-        letter.outputs.clear();
-        letter.tag = 0;
+        envelope.options.clone_from(&to.options);
+        envelope.arguments.clear();
+        envelope.outputs.clear();
+        envelope.tag = 0;
     }
 
     /// Adds an argument.
@@ -95,7 +57,7 @@ impl Request {
 }
 
 /// What came of a [`Request`].
-pub struct Response(pub(super) Box<Letter>);
+pub struct Response(pub(super) Box<Envelope>);
 
 impl Response {
     /// Whether the transaction has committed, and is as durable as was asked; its error, if not.

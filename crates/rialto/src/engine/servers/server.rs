@@ -3,11 +3,15 @@
 use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
-use std::thread::JoinHandle;
+use std::sync::mpsc::{Receiver, channel};
+
+use parking_lot::Mutex;
 
 use super::MessageServer;
-use super::executor::{Executor, Shared};
+use super::envelope::Unanswered;
 use crate::engine::ActionMode;
+use crate::engine::data_oriented::{Queues, Served};
+use crate::engine::dispatch::TransactionServerStats;
 use crate::engine::prepared::Prepared;
 use crate::engine::runtime::Runtime;
 use crate::error::{Error, Result};
@@ -37,26 +41,6 @@ impl Default for TransactionServerOptions {
     }
 }
 
-/// What a [`TransactionServer`] has done.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct TransactionServerStats {
-    /// Requests put on the queue.
-    pub requests: u64,
-    /// Requests on the queue now.
-    pub queued: usize,
-    /// The most that were on the queue at a time.
-    pub queued_max: usize,
-    /// How often a message server found the queue full.
-    pub found_full: u64,
-    /// How often an executor was blocked, and let another one run.
-    pub blocked: u64,
-    /// How often a standby executor began to run requests.
-    pub stood_in: u64,
-    /// Runs that were ended without effect and put on the restart queue.
-    pub restarted: u64,
-}
-
 /// What keeps a database open while it is held, whatever that is.
 pub(crate) type KeptOpen = Arc<dyn Any + Send + Sync>;
 
@@ -64,10 +48,13 @@ pub(crate) type KeptOpen = Arc<dyn Any + Send + Sync>;
 ///
 /// Dropping it closes it.
 pub struct TransactionServer {
-    shared: Arc<Shared>,
+    runtime: Arc<Runtime>,
+    /// The request queue, and the executor's threads.
+    queues: Arc<Queues>,
+    /// Closed when no response waits for the log any more.
+    answered: Mutex<Receiver<()>>,
     /// The database is open for as long as this is held.
     _open: KeptOpen,
-    threads: Vec<JoinHandle<()>>,
     options: TransactionServerOptions,
 }
 
@@ -107,34 +94,24 @@ impl TransactionServer {
             }
         }
         let executors = 1 + standbys;
-        let shared = Arc::new(Shared::new(runtime, queue, executors));
-        let mut server = TransactionServer {
-            shared,
-            _open: open.clone(),
-            threads: Vec::with_capacity(executors),
+        let (runtime, open) = (runtime.clone(), open.clone());
+        let queues = Arc::new(Queues::of_server(&runtime.core, queue, executors));
+        let (last, answered) = channel();
+        let unanswered = Arc::new(Unanswered { log: runtime.core.commits.log.clone(), _last: last });
+        let served = Served { runtime: runtime.clone(), unanswered, _open: open.clone() };
+        // If one does not start, those that are there end as this is dropped.
+        let server = TransactionServer {
+            runtime,
+            queues,
+            answered: Mutex::new(answered),
+            _open: open,
             options: options.clone(),
         };
-        for me in 0..executors {
-            let (executor, open) = (Executor { shared: server.shared.clone(), me }, open.clone());
-            let spawned =
-                std::thread::Builder::new().name(format!("rialto-executor-{me}")).spawn(move || {
-                    executor.serve();
-                    // It is open as long as one of them runs.
-                    drop(open);
-                });
-            match spawned {
-                Ok(thread) => server.threads.push(thread),
-                // Those that are there end when the server is dropped.
-                Err(error) => {
-                    (me..executors).for_each(|missing| server.shared.dispatch.retire(missing));
-                    return Err(Error::Unsupported {
-                        what: format!(
-                            "starting a thread for each of {executors} executors ({error}); use fewer standbys"
-                        ),
-                    });
-                }
-            }
-        }
+        server.queues.start_server(served).map_err(|error| Error::Unsupported {
+            what: format!(
+                "starting a thread for each of {executors} executors ({error}); use fewer standbys"
+            ),
+        })?;
         Ok(server)
     }
 
@@ -143,18 +120,18 @@ impl TransactionServer {
     /// # Errors
     /// [`Error::Procedure`] if there is none.
     pub fn procedure(&self, name: &str) -> Result<ServedProcedure> {
-        let procedure = self.shared.runtime.procedures.find(name, &self.shared.core.storage.catalog)?;
+        let procedure = self.runtime.procedures.find(name, &self.runtime.core.storage.catalog)?;
         // Its actions say whether they write, so it can read without locks.
         let mut actions = procedure.flow().phases().iter().flatten();
         let read_only = actions.all(|action| action.mode() == ActionMode::Shared);
         let options = procedure.options(&TxOptions { read_only, ..TxOptions::default() });
-        let opening = self.shared.core.storage.catalog.opening();
+        let opening = self.runtime.core.storage.catalog.opening();
         Ok(ServedProcedure { opening, procedure, options })
     }
 
     /// Another message server, with a response queue of its own.
     pub fn message_server(&self) -> MessageServer {
-        MessageServer::new(self.shared.clone())
+        MessageServer::new(&self.runtime, &self.queues)
     }
 
     /// How it is set.
@@ -164,16 +141,7 @@ impl TransactionServer {
 
     /// What it has done so far.
     pub fn stats(&self) -> TransactionServerStats {
-        let (queued, counts) = self.shared.dispatch.counts();
-        TransactionServerStats {
-            requests: counts.put,
-            queued,
-            queued_max: counts.queued_max,
-            found_full: counts.refused,
-            blocked: counts.blocked,
-            stood_in: counts.stood_in,
-            restarted: counts.restarted,
-        }
+        self.queues.request_queue().stats()
     }
 
     /// Takes no more requests; runs those that are on the queue, and waits until all responses are in their response queues.
@@ -183,16 +151,13 @@ impl TransactionServer {
     }
 
     fn end(&mut self) {
-        self.shared.dispatch.close();
-        if InBody::is_inside(self.shared.core.storage.catalog.opening()) {
+        self.queues.request_queue().close();
+        if InBody::is_inside(self.runtime.core.storage.catalog.opening()) {
             // It may be a body that one of the executors is running: they end when they have run what is there.
             return;
         }
-        for thread in self.threads.drain(..) {
-            // A panic of an executor's own is a bug of ours; bodies' are answered.
-            let _ = thread.join();
-        }
-        self.shared.wait_until_answered();
+        self.queues.close();
+        let _ = self.answered.get_mut().recv();
     }
 }
 

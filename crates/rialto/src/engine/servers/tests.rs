@@ -1,7 +1,6 @@
 //! The transaction server on a real database: what message servers see of it.
 
 mod blocked;
-mod queues;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Barrier, mpsc};
@@ -112,6 +111,28 @@ fn the_log_is_hurried_when_there_is_nothing_more_to_run() {
     server.close();
     assert_eq!(message_server.take().expect("it was on its way").outcome(), &Ok(()));
     assert!(began.elapsed() < Duration::from_secs(50), "somebody waited for what lingers");
+}
+
+/// What is on the queue is run, and answered, before the close has ended: nothing is waited for behind it.
+#[test]
+fn a_server_that_has_closed_has_put_all_responses_on_their_queues() {
+    let database = lingering();
+    for _ in 0..20 {
+        let server = start(&database, 64, 1);
+        let add = server.procedure("add").unwrap();
+        let mut message_servers = [(); 2].map(|()| server.message_server());
+        for nth in 0..32 {
+            let own = &mut message_servers[nth % 2];
+            let request = request(own, &add, nth as i32 % ROWS, 1);
+            own.put(request).unwrap();
+        }
+        server.close();
+        for own in &mut message_servers {
+            let there = std::iter::from_fn(|| own.try_take());
+            let answered = there.filter(|response| response.outcome() == &Ok(())).count();
+            assert_eq!((answered, own.outstanding()), (16, 0));
+        }
+    }
 }
 
 /// Holds the lock on a row in a transaction of its own, on its own thread, until told.

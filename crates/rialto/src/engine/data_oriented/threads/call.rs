@@ -7,7 +7,6 @@ use xxhash_rust::xxh3::xxh3_64;
 use super::flight::{Here, Task};
 use super::queues::Queues;
 use super::visit::Visit;
-use crate::engine::Runtime;
 use crate::engine::data_oriented::planner::Plan;
 use crate::engine::identifier::Given;
 use crate::engine::options::HandOver;
@@ -19,7 +18,6 @@ use crate::isolate::SpanRef;
 use crate::reply::{Failure, Landing, Lands, Outcome, Sent};
 use crate::row::{Key, Value};
 use crate::txn::TxOptions;
-use crate::txn::core::Core;
 
 /// A call of a procedure, shared by its caller, who may go away, and whoever runs it.
 pub(crate) struct Call {
@@ -65,14 +63,14 @@ pub(crate) enum Way {
 /// # Errors
 /// [`Error::Nested`](crate::Error::Nested) inside of a body.
 pub(crate) fn way(
-    runtime: &Runtime,
-    queues: &Queues,
+    queues: &Arc<Queues>,
+    hand_over: HandOver,
     procedure: &Prepared,
     arguments: &[Value],
 ) -> Result<Way> {
-    drop(InBody::enter(runtime.core.storage.catalog.opening())?);
-    let queue = first_queue(procedure, arguments, &runtime.core, queues);
-    let visit = (runtime.engine.hand_over() == HandOver::IfBusy).then(|| queues.visit(queue)).flatten();
+    drop(InBody::enter(queues.core.storage.catalog.opening())?);
+    let queue = first_queue(procedure, arguments, queues);
+    let visit = (hand_over == HandOver::IfBusy).then(|| queues.visit(queue)).flatten();
     Ok(visit.map_or(Way::Queue(queue), |visit| Way::Here(Some(visit))))
 }
 
@@ -82,21 +80,20 @@ pub(crate) fn way(
 /// [`Error::Nested`](crate::Error::Nested) inside of a body: a caller who waits there may wait for himself.
 /// [`Error::Closed`](crate::Error::Closed).
 pub(crate) fn send(
-    runtime: &Arc<Runtime>,
     queues: &Arc<Queues>,
     queue: Option<usize>,
     procedure: Prepared,
     options: TxOptions,
     arguments: Vec<Value>,
 ) -> Result<Sent> {
-    let core = &runtime.core;
-    drop(InBody::enter(core.storage.catalog.opening())?);
+    let opening = queues.core.storage.catalog.opening();
+    drop(InBody::enter(opening)?);
     let landing = Landing::new();
-    let queue = queue.unwrap_or_else(|| first_queue(&procedure, &arguments, core, queues));
+    let queue = queue.unwrap_or_else(|| first_queue(&procedure, &arguments, queues));
     let call = Arc::new(Call { procedure, options, arguments, landing });
     queues.admit()?;
-    queues.put(runtime, queue, Task::Call(call.clone(), None));
-    Ok(Sent::flying(core.storage.catalog.opening(), call))
+    queues.put(queue, Task::Call(call.clone(), None));
+    Ok(Sent::flying(opening, call))
 }
 
 /// The queue to begin at: that of the first action of the call that names a key, as the plan has it; the first queue if none
@@ -104,11 +101,11 @@ pub(crate) fn send(
 ///
 /// Conditions and identifiers are worked out by closures of the caller. One that panics does so again as the call runs, whose outcome the
 /// panic is, as a body's is.
-pub(super) fn first_queue(procedure: &Prepared, arguments: &[Value], core: &Core, queues: &Queues) -> usize {
-    catch(|| named_queue(procedure, arguments, core, queues)).unwrap_or(0)
+pub(super) fn first_queue(procedure: &Prepared, arguments: &[Value], queues: &Queues) -> usize {
+    catch(|| named_queue(procedure, arguments, queues)).unwrap_or(0)
 }
 
-fn named_queue(procedure: &Prepared, arguments: &[Value], core: &Core, queues: &Queues) -> usize {
+fn named_queue(procedure: &Prepared, arguments: &[Value], queues: &Queues) -> usize {
     let given = Given { arguments, earlier: &[] };
     let Some(actions) = procedure.flow().phases().first() else { return 0 };
     let place = |at: usize| {
@@ -118,7 +115,7 @@ fn named_queue(procedure: &Prepared, arguments: &[Value], core: &Core, queues: &
         }
         let mut key = Key::new();
         binding.key_prefix(target, given, &mut key).ok()?;
-        Some((core.locks.executor_now(binding.index, SpanRef::prefix(&key)), key))
+        Some((queues.core.locks.executor_now(binding.index, SpanRef::prefix(&key)), key))
     };
     let first = match procedure.plans().plan(0) {
         Plan::Serial { first } => first.first().map(|&at| usize::from(at)),
@@ -128,9 +125,9 @@ fn named_queue(procedure: &Prepared, arguments: &[Value], core: &Core, queues: &
     let named = in_order.filter(|&at| !actions[at].identifier().is_empty());
     let mut identified = named.filter(|&at| actions[at].is_part_of(arguments, given.earlier));
     let Some((executor, key)) = identified.next().and_then(place) else { return 0 };
-    let owner = queues.owner_of(executor, core).or_else(|| {
+    let owner = queues.owner_of(executor).or_else(|| {
         let mut places = identified.filter_map(place);
-        places.find_map(|(executor, _)| queues.owner_of(executor, core))
+        places.find_map(|(executor, _)| queues.owner_of(executor))
     });
     // Of calls that only read what is only read, each thread has as many.
     owner.unwrap_or_else(|| xxh3_64(&key) as usize % queues.len())

@@ -39,7 +39,6 @@ use super::queues::Bug;
 use super::queues::{Aside, Queues};
 use super::rendezvous::Rendezvous;
 use crate::canary;
-use crate::engine::Runtime;
 use crate::engine::action::Action;
 use crate::engine::binding::Binding;
 use crate::engine::data_oriented::locking::{AtOnce, beside_lease, lock, lock_at_once, names_of};
@@ -49,6 +48,7 @@ use crate::engine::identifier::Given;
 use crate::engine::phase::{BoundAction, BoundActions, bind, has_plain};
 use crate::engine::prepared::Prepared;
 use crate::engine::procedure::Outputs;
+use crate::engine::servers::{Envelope, Unanswered};
 use crate::engine::table_action::Identified;
 use crate::error::{Error, Result};
 use crate::foreign::{Panic, catch, run_caught};
@@ -58,29 +58,35 @@ use crate::txn::Transaction;
 use crate::txn::context::Context;
 use crate::txn::core::Core;
 use crate::txn::part::PartTransaction;
-use crate::txn::runs::{Run, Runs};
+use crate::txn::runs::Runs;
 
 /// Where a task is run.
-pub(super) struct Here<'a> {
-    pub runtime: &'a Arc<Runtime>,
+pub(in crate::engine) struct Here<'a> {
     pub core: &'a Arc<Core>,
     pub queues: &'a Arc<Queues>,
     /// The queue of the thread.
     pub queue: usize,
+    /// If it is a transaction server's.
+    pub unanswered: Option<&'a Arc<Unanswered>>,
 }
 
 /// What there is to do for a thread that owns executors.
-pub(super) enum Task {
+pub(in crate::engine) enum Task {
     /// Begin a call; again, if it has run before.
-    Call(Arc<Call>, Option<(Runs, Option<Aside>)>),
+    Call(Arc<Call>, Option<Box<Before>>),
     /// Go on with one: its next phase is run here.
     Flight(Box<Flight>),
     /// Run a part of a phase.
     Part(Box<Part>),
+    /// Run a request of a message server, whole; again, if it has run before.
+    Request(Box<Envelope>),
 }
 
+/// What came of earlier runs of a call, and what it was aside for.
+pub(in crate::engine) struct Before(pub(super) Runs, pub(super) Option<Aside>);
+
 /// See the [module](self).
-pub(super) struct Flight {
+pub(in crate::engine) struct Flight {
     call: Arc<Call>,
     runs: Runs,
     transaction: Transaction<'static>,
@@ -131,7 +137,7 @@ struct UnderWay {
 }
 
 /// The actions of a phase that one thread runs.
-pub(super) struct Part {
+pub(in crate::engine) struct Part {
     meeting: Arc<Meeting>,
     /// Which of the parts it is.
     nth: usize,
@@ -161,12 +167,8 @@ impl Task {
     /// Runs it as far as it goes here. A panic ends the call that it is of, whose caller is told, and not the thread: the
     /// thread owns executors, and others wait for these.
     pub fn run(self, here: &Here<'_>) {
-        let call = self.call().clone();
-        let ended = catch(|| match self {
-            Task::Call(call, runs) => Flight::begin(call, runs, here),
-            Task::Flight(flight) => flight.fly(here, true),
-            Task::Part(part) => part.run(here),
-        });
+        let Some(call) = self.call().cloned() else { return self.go(here) };
+        let ended = catch(|| self.go(here));
         // The last to have the call drops it, and with it what bodies of an older version have captured.
         run_caught(move || {
             if let Err(panic) = ended {
@@ -175,18 +177,29 @@ impl Task {
         });
     }
 
-    fn call(&self) -> &Arc<Call> {
+    fn go(self, here: &Here<'_>) {
         match self {
-            Task::Call(call, _) => call,
-            Task::Flight(flight) => &flight.call,
-            Task::Part(part) => &part.meeting.call,
+            Task::Call(call, runs) => Flight::begin(call, runs, here),
+            Task::Flight(flight) => flight.fly(here, true),
+            Task::Part(part) => part.run(here),
+            Task::Request(envelope) => envelope.run(here),
+        }
+    }
+
+    /// Its call. A request has none, and answers for its panics itself.
+    fn call(&self) -> Option<&Arc<Call>> {
+        match self {
+            Task::Call(call, _) => Some(call),
+            Task::Flight(flight) => Some(&flight.call),
+            Task::Part(part) => Some(&part.meeting.call),
+            Task::Request(..) => None,
         }
     }
 }
 
 impl Flight {
-    fn begin(call: Arc<Call>, before: Option<(Runs, Option<Aside>)>, here: &Here<'_>) {
-        let (runs, aside) = before.map_or((None, None), |(runs, aside)| (Some(runs), aside));
+    fn begin(call: Arc<Call>, before: Option<Box<Before>>, here: &Here<'_>) {
+        let (runs, aside) = before.map_or((None, None), |before| (Some(before.0), before.1));
         // What its thread waits for is counted by thread.
         let mut runs = runs.map_or_else(Runs::new, Runs::on_this_thread);
         if let Some(aside) = aside {
@@ -231,7 +244,7 @@ impl Flight {
                     // On a queue it waits (L12).
                     self.transaction.leave_stint();
                     return match &elsewhere.parts[..] {
-                        [part] => here.queues.put(here.runtime, part.queue, Task::Flight(self)),
+                        [part] => here.queues.put(part.queue, Task::Flight(self)),
                         _ => self.share_out(elsewhere, here),
                     };
                 }
@@ -382,7 +395,7 @@ impl Flight {
         let tasks = parts.into_iter().zip(runs).enumerate().map(|(nth, (Placed { queue, actions }, run))| {
             (queue, Task::Part(Box::new(Part { meeting: meeting.clone(), nth, actions, run })))
         });
-        here.queues.put_all(here.runtime, tasks.collect());
+        here.queues.put_all(tasks.collect());
     }
 
     /// Restarts the call, to run whole.
@@ -390,8 +403,8 @@ impl Flight {
         let Flight { call, mut runs, transaction, next_phase, mut names, .. } = self;
         call.procedure.plans().run_whole(next_phase);
         runs.end_parts(transaction);
-        here.queues.ended(here.runtime, &mut names);
-        here.queues.restart(here.queue, Task::Call(call, Some((runs, None))), Duration::ZERO);
+        here.queues.ended(&mut names);
+        here.queues.restart(here.queue, Task::Call(call, Some(Box::new(Before(runs, None)))), Duration::ZERO);
     }
 
     /// Lets others go first: a call that waits for its first locks on its thread would have another thread stand in, and that one the next.
@@ -407,35 +420,28 @@ impl Flight {
         #[cfg(test)]
         here.queues.panic_at(Bug::End);
         let outcome = outcome.map(|()| outputs.into_values());
-        let outcome = match runs.end(here.core, transaction, outcome) {
-            Run::Placed(values, mut committed) => {
-                let ticket = committed.ticket();
-                committed.give_back(here.core);
-                if canary::is_back("executor-awaits-the-log") {
-                    // Without a standby in its place.
-                    while here.core.commits.log.is_done(ticket.lsn(), ticket.durability()).is_none() {
-                        std::thread::yield_now();
-                    }
-                }
-                Outcome::placed(values, ticket)
+        let ended = runs.end(here.core, transaction, outcome).outcome(here.core);
+        if canary::is_back("executor-awaits-the-log") {
+            // Without a standby in its place.
+            while ended.as_ref().is_ok_and(|outcome| outcome.is_placed() && !outcome.is_done()) {
+                std::thread::yield_now();
             }
-            Run::Again(rest) => {
-                here.queues.ended(here.runtime, &mut names);
-                let again = Task::Call(call, Some((runs, None)));
-                return here.queues.restart(here.queue, again, rest.unwrap_or_default());
+        }
+        here.queues.ended(&mut names);
+        match ended {
+            Ok(outcome) => call.land(outcome, here),
+            Err(rest) => {
+                let again = Task::Call(call, Some(Box::new(Before(runs, None))));
+                here.queues.restart(here.queue, again, rest.unwrap_or_default());
             }
-            Run::Failed(None, failure) => Outcome::failed(failure, None),
-            Run::Failed(Some(transaction), failure) => transaction.failed(failure),
-        };
-        here.queues.ended(here.runtime, &mut names);
-        call.land(outcome, here);
+        }
     }
 
     /// A body has panicked. What the panic carries may rest on what the transaction has read (I3).
     fn end_by_panic(self, panic: Panic, here: &Here<'_>) {
         let Flight { call, transaction, mut names, .. } = self;
         let outcome = transaction.failed(Failure::Panic(panic));
-        here.queues.ended(here.runtime, &mut names);
+        here.queues.ended(&mut names);
         call.land(outcome, here);
     }
 }

@@ -11,10 +11,13 @@ mod model;
 mod placing;
 mod queues;
 mod rendezvous;
-mod sync;
 #[cfg(test)]
 mod tests;
 mod visit;
 
+use crate::engine::dispatch::sync;
+
 pub(crate) use call::{Way, send, way};
+pub(in crate::engine) use flight::{Here, Task};
 pub(crate) use queues::Queues;
+pub(in crate::engine) use queues::Served;

@@ -46,7 +46,7 @@ pub(super) fn place(
         };
         let wanted = action.wanted();
         let executor = here.core.locks.first_executor(&mut context.owner, wanted.index, wanted.span);
-        whose.push(match here.queues.owner_of(executor, here.core) {
+        whose.push(match here.queues.owner_of(executor) {
             Some(queue) => {
                 first.get_or_insert(queue);
                 Whose::Of(queue)
@@ -123,7 +123,7 @@ pub(super) fn place_in_turn<'a>(
     let spans = in_order.filter_map(BoundAction::on_table).filter(|action| action.is_span());
     let mut owners = spans.map(TableAction::wanted).filter_map(|wanted| {
         let executor = here.core.locks.first_executor(&mut context.owner, wanted.index, wanted.span);
-        here.queues.owner_of(executor, here.core)
+        here.queues.owner_of(executor)
     });
     owners.next().unwrap_or(here.queue)
 }

@@ -7,6 +7,9 @@
 //! A call whose first locks are not free steps aside: it holds nothing, rests on its queue, and runs again when a call ends that had what it
 //! wants, or when its rest is over.
 //!
+//! A transaction server is this with one thread: its queue has a bound, at which message servers wait, and its tasks are requests of
+//! theirs, taken off one by one. It has all its standbys from the start.
+//!
 //! Kept here: a call that has been let in comes to its end. Calls are let in up to a bound, at which callers wait (back-pressure);
 //! what comes of them later, phases and parts, is never refused.
 //!
@@ -24,12 +27,13 @@ use parking_lot::{Condvar, Mutex};
 use smallvec::SmallVec;
 
 use super::call::Call;
-use super::flight::{Here, Task};
+use super::flight::{Before, Here, Task};
 use super::visit::{Visit, Visitor};
+use crate::account::processor;
 use crate::account::wait_guard::{Turns, take_turns};
 use crate::engine::Runtime;
-use crate::engine::servers::dispatch::{Dispatch, Rest, Standing, Waiter};
-use crate::engine::servers::dispatches::Dispatches;
+use crate::engine::dispatch::{Dispatch, Dispatches, Rest, Standing};
+use crate::engine::servers::{KeptOpen, Unanswered};
 use crate::error::{Error, Result};
 use crate::inside::InBody;
 use crate::txn::core::Core;
@@ -37,7 +41,7 @@ use crate::txn::runs::{ASIDE, Runs};
 
 /// What a call is aside for, and the number of that.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Aside {
+pub(in crate::engine) struct Aside {
     name: u64,
     number: u64,
 }
@@ -58,18 +62,16 @@ const LOOKS_TO_VISIT: usize = 64;
 /// How many tasks a thread takes off its queue under one hold of the latch.
 const GROUP: usize = 8;
 
-/// Nobody waits for room in a queue: callers do before, for [`Queues::admit`].
-pub(super) struct Nobody;
-
-impl Waiter for Nobody {
-    fn tell_of_room(&self) {}
-}
+/// After so many tasks without a sleep a thread of a transaction server counts its processor time.
+const TASKS_A_LAP: u32 = 64;
 
 /// The queues, one for each thread that owns executors.
 pub(crate) struct Queues {
+    pub(super) core: Arc<Core>,
     /// One change of their number at a time, and none after the end.
     resizing: Mutex<Resizing>,
-    queues: Dispatches<Task, Nobody>,
+    /// Message servers wait for room in a server's queue. Callers wait for room before, for [`Queues::admit`].
+    queues: Dispatches<Task>,
     admitted: Mutex<Admitted>,
     /// A call has its outcome: for one who waits for room.
     room: Condvar,
@@ -121,14 +123,25 @@ impl Queues {
     /// With room for so many threads, none of which is there yet, and for so many calls at a time, and parts of their phases beside
     /// the first of each. All tasks that there can be may come to stand on one queue, when the others are retired, and all but one may
     /// wait for it there: each queue has a seat for each of them.
-    pub fn new(threads_max: usize, calls_max: usize, parts_max: usize) -> Queues {
+    pub fn new(core: &Arc<Core>, threads_max: usize, calls_max: usize, parts_max: usize) -> Queues {
+        let queues = Dispatches::new(threads_max, usize::MAX, GROUP, calls_max + parts_max);
+        Queues::with(core, queues, calls_max)
+    }
+
+    /// A transaction server's: one queue of this length, and so many executors, of which none is there yet.
+    pub fn of_server(core: &Arc<Core>, length: usize, executors: usize) -> Queues {
+        Queues::with(core, Dispatches::new(1, length, 1, executors), 0)
+    }
+
+    fn with(core: &Arc<Core>, queues: Dispatches<Task>, admitted_max: usize) -> Queues {
         Queues {
+            core: core.clone(),
             resizing: Mutex::default(),
-            queues: Dispatches::new(threads_max, GROUP, calls_max + parts_max),
+            queues,
             admitted: Mutex::default(),
             room: Condvar::new(),
             empty: Condvar::new(),
-            admitted_max: calls_max,
+            admitted_max,
             aside: Mutex::default(),
             names_aside: AtomicUsize::new(0),
             asides: AtomicU64::new(0),
@@ -146,6 +159,18 @@ impl Queues {
         assert_eq!(bug, None, "put in by a test");
     }
 
+    /// The queue of a transaction server.
+    pub(in crate::engine) fn request_queue(&self) -> &Dispatch<Task> {
+        self.queues.at(0)
+    }
+
+    /// Starts the executors of a transaction server.
+    pub(in crate::engine) fn start_server(self: &Arc<Queues>, served: Served) -> std::io::Result<()> {
+        self.queues.grow(|queue| self.spawn(queue, 0, Some(&served)), |queue| self.hire(queue))?;
+        while self.hire_with(0, Some(&served))? {}
+        Ok(())
+    }
+
     /// How many threads own executors now.
     pub fn len(&self) -> usize {
         self.queues.len()
@@ -158,29 +183,30 @@ impl Queues {
 
     /// The thread that owns an executor: each owns neighbours, which have what is used together. None owns the readers': what is
     /// only read is read anywhere.
-    pub fn owner_of(&self, executor: u16, core: &Core) -> Option<usize> {
+    pub fn owner_of(&self, executor: u16) -> Option<usize> {
         let threads = self.len();
-        let owner = || (usize::from(executor) * threads / core.locks.executors_in_use()).min(threads - 1);
-        (!core.locks.is_readers(executor)).then(owner)
+        let owner =
+            || (usize::from(executor) * threads / self.core.locks.executors_in_use()).min(threads - 1);
+        (!self.core.locks.is_readers(executor)).then(owner)
     }
 
     /// Has so many threads own the executors, from 1 to as many as there is room for.
     ///
     /// # Errors
     /// If the system has no thread left; there are as many as it had.
-    pub fn resize(self: &Arc<Queues>, runtime: &Arc<Runtime>, threads: usize) -> std::io::Result<()> {
+    pub fn resize(self: &Arc<Queues>, threads: usize) -> std::io::Result<()> {
         assert!((1..=self.room()).contains(&threads), "{threads} threads");
         let resizing = self.resizing.lock();
         if *resizing == Resizing::Ended {
             return Ok(());
         }
-        self.visitors.get_or_init(|| Visitor::of_all(runtime, self.room()));
+        self.visitors.get_or_init(|| Visitor::of_all(self));
         self.threads.lock().retain(|thread| !thread.is_finished());
         while self.len() < threads {
-            self.queues.grow(|queue| self.spawn(runtime, queue, 0), |queue| self.hire(runtime, queue))?;
+            self.queues.grow(|queue| self.spawn(queue, 0, None), |queue| self.hire(queue))?;
         }
         while self.len() > threads {
-            self.queues.shrink(|queue| self.hire(runtime, queue));
+            self.queues.shrink(|queue| self.hire(queue));
         }
         Ok(())
     }
@@ -190,23 +216,10 @@ impl Queues {
         self.queues.used().map(Dispatch::load)
     }
 
-    fn spawn(self: &Arc<Queues>, runtime: &Arc<Runtime>, queue: usize, seat: usize) -> std::io::Result<()> {
-        let (queues, runtime) = (self.clone(), runtime.clone());
+    fn spawn(self: &Arc<Queues>, queue: usize, seat: usize, served: Option<&Served>) -> std::io::Result<()> {
+        let place = Seat { queues: self.clone(), queue, seat, served: served.cloned() };
         let name = if seat == 0 { format!("executor-{queue}") } else { format!("standby-{queue}-{seat}") };
-        let thread = std::thread::Builder::new().name(name).spawn(move || {
-            let place = Seat { queues: queues.clone(), runtime: runtime.clone(), queue, seat };
-            let _takes_turns = take_turns(Arc::new(place));
-            // What it runs are bodies: they must not begin transactions of their own.
-            let Ok(_in_body) = InBody::enter(runtime.core.storage.catalog.opening()) else {
-                unreachable!("the thread is new")
-            };
-            let here = Here { runtime: &runtime, core: &runtime.core, queues: &queues, queue };
-            let unseated = EndsProcess;
-            while let Some(task) = queues.queues.at(queue).next(seat, || queues.look_a_while(queue)) {
-                task.run(&here);
-            }
-            std::mem::forget(unseated);
-        })?;
+        let thread = std::thread::Builder::new().name(name).spawn(move || Arc::new(place).serve())?;
         self.threads.lock().push(thread);
         Ok(())
     }
@@ -225,12 +238,15 @@ impl Queues {
 
     /// No thread is there to run what is on a queue: one is hired. If the system has no thread left, the task waits until one of
     /// those that are blocked comes back. No seat is left only where several ask at a time: then one of the others' is idle.
-    fn hire(self: &Arc<Queues>, runtime: &Arc<Runtime>, queue: usize) {
-        if let Some(seat) = self.queues.at(queue).hire()
-            && self.spawn(runtime, queue, seat).is_err()
-        {
-            self.queues.at(queue).dismiss(seat);
-        }
+    fn hire(self: &Arc<Queues>, queue: usize) {
+        let _ = self.hire_with(queue, None);
+    }
+
+    /// Hires a thread, unless no seat is left.
+    fn hire_with(self: &Arc<Queues>, queue: usize, served: Option<&Served>) -> std::io::Result<bool> {
+        let Some(seat) = self.queues.at(queue).hire() else { return Ok(false) };
+        let spawned = self.spawn(queue, seat, served);
+        spawned.inspect_err(|_| self.queues.at(queue).dismiss(seat)).map(|()| true)
     }
 
     /// Has the calling thread run its next call itself, beside the threads of this queue, if none of them runs and nothing is on the queue. Looks
@@ -247,9 +263,9 @@ impl Queues {
     }
 
     /// A visit of this queue is over.
-    pub(super) fn end_visit(self: &Arc<Queues>, runtime: &Arc<Runtime>, queue: usize, seat: usize) {
+    pub(super) fn end_visit(self: &Arc<Queues>, queue: usize, seat: usize) {
         if !self.queues.at(queue).end_visit(seat) {
-            self.hire(runtime, queue);
+            self.hire(queue);
         }
     }
 
@@ -284,18 +300,18 @@ impl Queues {
     }
 
     /// Puts a task on a queue: a call behind all others, what it becomes before all calls, since it may hold locks.
-    pub(super) fn put(self: &Arc<Queues>, runtime: &Arc<Runtime>, queue: usize, task: Task) {
+    pub(super) fn put(self: &Arc<Queues>, queue: usize, task: Task) {
         let standing = if matches!(task, Task::Call(..)) { Standing::New } else { Standing::Begun };
-        self.queues.put(queue, task, standing, |queue| self.hire(runtime, queue));
+        self.queues.put(queue, task, standing, |queue| self.hire(queue));
     }
 
     /// Puts tasks on their queues, all at one time: so those of two phases stand in the same order wherever they meet.
-    pub(super) fn put_all(self: &Arc<Queues>, runtime: &Arc<Runtime>, tasks: SmallVec<[(usize, Task); 8]>) {
-        self.queues.put_all(tasks, |queue| self.hire(runtime, queue));
+    pub(super) fn put_all(self: &Arc<Queues>, tasks: SmallVec<[(usize, Task); 8]>) {
+        self.queues.put_all(tasks, |queue| self.hire(queue));
     }
 
     /// Puts a task aside that is to run again after a rest, on the queue of the thread that calls.
-    pub(super) fn restart(&self, queue: usize, task: Task, rest: Duration) {
+    pub(in crate::engine) fn restart(&self, queue: usize, task: Task, rest: Duration) {
         self.queues.at(queue).restart(task, rest);
     }
 
@@ -305,7 +321,10 @@ impl Queues {
         let number = self.asides.fetch_add(1, Ordering::Relaxed);
         let aside = Aside { name, number };
         let mut waiting = self.aside.lock();
-        let rest = self.queues.at(queue).put_aside(Task::Call(call, Some((runs, Some(aside)))), ASIDE);
+        let rest = self
+            .queues
+            .at(queue)
+            .put_aside(Task::Call(call, Some(Box::new(Before(runs, Some(aside))))), ASIDE);
         waiting.entry(name).or_default().push_back(Waiting { number, queue, rest });
         self.names_aside.store(waiting.len(), Ordering::SeqCst);
     }
@@ -326,7 +345,7 @@ impl Queues {
     }
 
     /// A call that had these names holds nothing any more: of those that are aside for one of them the first may try again.
-    pub(super) fn ended(self: &Arc<Queues>, runtime: &Arc<Runtime>, names: &mut SmallVec<[u64; 4]>) {
+    pub(super) fn ended(self: &Arc<Queues>, names: &mut SmallVec<[u64; 4]>) {
         if self.names_aside.load(Ordering::SeqCst) == 0 {
             return;
         }
@@ -349,7 +368,7 @@ impl Queues {
         }
         self.names_aside.store(waiting.len(), Ordering::SeqCst);
         drop(waiting);
-        short_of.into_iter().for_each(|queue| self.hire(runtime, queue));
+        short_of.into_iter().for_each(|queue| self.hire(queue));
     }
 
     /// Lets no more calls in, waits for those that are there, and ends the threads.
@@ -387,15 +406,69 @@ impl Drop for EndsProcess {
 /// A thread's place at a queue.
 struct Seat {
     queues: Arc<Queues>,
-    runtime: Arc<Runtime>,
     queue: usize,
     seat: usize,
+    /// Dropped last: the database may close with it.
+    served: Option<Served>,
+}
+
+/// What the threads of a transaction server have beside its queue.
+#[derive(Clone)]
+pub(in crate::engine) struct Served {
+    pub runtime: Arc<Runtime>,
+    pub unanswered: Arc<Unanswered>,
+    /// The database stays open as long as one of them runs.
+    pub _open: KeptOpen,
+}
+
+impl Seat {
+    /// Runs tasks until the queue is closed and all are run.
+    fn serve(self: Arc<Seat>) {
+        let Seat { queues, queue, seat, served } = &*self;
+        let _takes_turns = take_turns(self.clone());
+        // What it runs are bodies: they must not begin transactions of their own.
+        let Ok(_in_body) = InBody::enter(queues.core.storage.catalog.opening()) else {
+            unreachable!("the thread is new")
+        };
+        processor::begin();
+        let unanswered = served.as_ref().map(|served| &served.unanswered);
+        let here = Here { core: &queues.core, queues, queue: *queue, unanswered };
+        let nap = || match served {
+            Some(_) => self.rest(),
+            None => queues.look_a_while(*queue),
+        };
+        let mut tasks: u32 = 0;
+        let unseated = EndsProcess;
+        while let Some(task) = queues.queues.at(*queue).next(*seat, nap) {
+            tasks = tasks.wrapping_add(1);
+            if tasks.is_multiple_of(TASKS_A_LAP) {
+                self.lap();
+            }
+            task.run(&here);
+        }
+        std::mem::forget(unseated);
+        self.rest();
+    }
+
+    /// A server's thread stops to run, and may be the last: responses need not wait for others any more.
+    fn rest(&self) {
+        if self.served.is_some() {
+            self.queues.core.commits.log.hurry();
+            self.lap();
+        }
+    }
+
+    /// Counts a server's processor time.
+    fn lap(&self) {
+        self.served.iter().for_each(|served| served.runtime.server_times.transaction.lap());
+    }
 }
 
 impl Turns for Seat {
     fn leave(&self) {
+        self.rest();
         if !self.queues.queues.at(self.queue).leave(self.seat) {
-            self.queues.hire(&self.runtime, self.queue);
+            self.queues.hire(self.queue);
         }
     }
 

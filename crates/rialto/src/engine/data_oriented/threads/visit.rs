@@ -10,8 +10,8 @@
 use std::cell::Cell;
 use std::sync::{Arc, Weak};
 
+use super::queues::Queues;
 use crate::account::wait_guard::{TakesTurns, Turns, take_turns};
-use crate::engine::Runtime;
 
 thread_local! {
     /// The seat of the calling thread's visit, until it gives its turn up.
@@ -20,24 +20,23 @@ thread_local! {
 
 /// What the visits of one queue have in common.
 pub(super) struct Visitor {
-    runtime: Weak<Runtime>,
+    queues: Weak<Queues>,
     queue: usize,
 }
 
 impl Visitor {
     /// One for each queue.
-    pub fn of_all(runtime: &Arc<Runtime>, queues: usize) -> Box<[Arc<Visitor>]> {
-        (0..queues).map(|queue| Arc::new(Visitor { runtime: Arc::downgrade(runtime), queue })).collect()
+    pub fn of_all(queues: &Arc<Queues>) -> Box<[Arc<Visitor>]> {
+        (0..queues.room()).map(|queue| Arc::new(Visitor { queues: Arc::downgrade(queues), queue })).collect()
     }
 }
 
 impl Turns for Visitor {
     fn leave(&self) {
         if let Some(seat) = SEAT.take()
-            && let Some(runtime) = self.runtime.upgrade()
-            && let Some(queues) = &runtime.queues
+            && let Some(queues) = self.queues.upgrade()
         {
-            queues.end_visit(&runtime, self.queue, seat);
+            queues.end_visit(self.queue, seat);
         }
     }
 

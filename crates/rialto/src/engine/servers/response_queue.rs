@@ -1,13 +1,13 @@
-//! [`Mailbox`]: a message server's response queue, and what it sleeps on.
+//! [`ResponseQueue`]: what a message server takes its responses from, and what it sleeps on.
 
 use std::collections::VecDeque;
 
-use super::dispatch::Waiter;
+use super::Waiter;
 use super::sync::{Condvar, Mutex};
 
 /// What a message server waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Awaited {
+pub(in crate::engine) enum Awaited {
     /// A response.
     Response,
     /// Room in the request queue.
@@ -18,7 +18,7 @@ pub(super) enum Awaited {
 
 struct Inbox<R> {
     responses: VecDeque<R>,
-    /// There was room since [`Mailbox::forget_room`].
+    /// There was room since [`ResponseQueue::forget_room`].
     has_room: bool,
     /// What its server sleeps for, if it sleeps.
     awaited: Option<Awaited>,
@@ -27,7 +27,7 @@ struct Inbox<R> {
 }
 
 /// Of one message server; others put into it.
-pub(super) struct Mailbox<R> {
+pub(in crate::engine) struct ResponseQueue<R> {
     inbox: Mutex<Inbox<R>>,
     bell: Condvar,
 }
@@ -51,10 +51,10 @@ impl<R> Inbox<R> {
     }
 }
 
-impl<R> Mailbox<R> {
-    pub fn new() -> Mailbox<R> {
+impl<R> ResponseQueue<R> {
+    pub fn new() -> ResponseQueue<R> {
         let inbox = Inbox { responses: VecDeque::new(), has_room: false, awaited: None, is_closed: false };
-        Mailbox { inbox: Mutex::new(inbox), bell: Condvar::default() }
+        ResponseQueue { inbox: Mutex::new(inbox), bell: Condvar::default() }
     }
 
     /// Puts a response into it, or gives it back if its message server has gone.
@@ -71,7 +71,7 @@ impl<R> Mailbox<R> {
         Ok(())
     }
 
-    /// Its server goes: gives what is there, and takes nothing more. A response keeps the mailbox that it lies in, so neither
+    /// Its server goes: gives what is there, and takes nothing more. A response keeps the queue that it lies in, so neither
     /// would ever go otherwise.
     pub fn close(&self) -> VecDeque<R> {
         let mut inbox = self.inbox.lock();
@@ -104,7 +104,7 @@ impl<R> Mailbox<R> {
     }
 }
 
-impl<R> Waiter for Mailbox<R> {
+impl<R: Send> Waiter for ResponseQueue<R> {
     fn tell_of_room(&self) {
         let mut inbox = self.inbox.lock();
         inbox.has_room = true;

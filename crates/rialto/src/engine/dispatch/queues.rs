@@ -12,20 +12,20 @@ use crossbeam_utils::CachePadded;
 use smallvec::SmallVec;
 use std::sync::atomic::Ordering;
 
-use super::dispatch::{Dispatch, Putting, Standing, Waiter};
+use super::queue::{Dispatch, Putting, Standing};
 use super::sync::AtomicUsize;
 
 /// See the [module](self).
-pub(in crate::engine) struct Dispatches<J, W> {
+pub(in crate::engine) struct Dispatches<J> {
     /// How many of them are in use; changed by one at a time.
     in_use: CachePadded<AtomicUsize>,
-    queues: Box<[CachePadded<Dispatch<J, W>>]>,
+    queues: Box<[CachePadded<Dispatch<J>>]>,
 }
 
-impl<J, W: Waiter> Dispatches<J, W> {
-    /// With room for so many, none of which is in use; each as [`Dispatch::unbounded`].
-    pub fn new(room: usize, group: usize, executors: usize) -> Dispatches<J, W> {
-        let queues = (0..room).map(|_| CachePadded::new(Dispatch::unbounded(group, executors))).collect();
+impl<J> Dispatches<J> {
+    /// With room for so many, none of which is in use; each as [`Dispatch::new`].
+    pub fn new(room: usize, length: usize, group: usize, executors: usize) -> Dispatches<J> {
+        let queues = (0..room).map(|_| CachePadded::new(Dispatch::new(length, group, executors))).collect();
         Dispatches { in_use: CachePadded::new(AtomicUsize::new(0)), queues }
     }
 
@@ -41,17 +41,17 @@ impl<J, W: Waiter> Dispatches<J, W> {
     }
 
     /// One of them, whether it is in use or not.
-    pub fn at(&self, queue: usize) -> &Dispatch<J, W> {
+    pub fn at(&self, queue: usize) -> &Dispatch<J> {
         &self.queues[queue]
     }
 
     /// Those in use.
-    pub fn used(&self) -> impl Iterator<Item = &Dispatch<J, W>> {
+    pub fn used(&self) -> impl Iterator<Item = &Dispatch<J>> {
         self.queues.iter().take(self.len()).map(|queue| &**queue)
     }
 
     /// All of them.
-    pub fn all(&self) -> impl Iterator<Item = &Dispatch<J, W>> {
+    pub fn all(&self) -> impl Iterator<Item = &Dispatch<J>> {
         self.queues.iter().map(|queue| &**queue)
     }
 
@@ -87,7 +87,7 @@ impl<J, W: Waiter> Dispatches<J, W> {
             let mut queues: SmallVec<[usize; 8]> = jobs.iter().map(|(queue, _)| *queue).collect();
             queues.dedup();
             // In one order, as everybody takes them.
-            let latches: SmallVec<[Putting<'_, J, W>; 8]> =
+            let latches: SmallVec<[Putting<'_, J>; 8]> =
                 queues.iter().map(|&queue| self.queues[queue].lock_to_put()).collect();
             if !latches.iter().any(Putting::is_closed) {
                 break (queues, latches);

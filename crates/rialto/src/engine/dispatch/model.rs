@@ -1,11 +1,11 @@
-//! The request queue, the hand-over, the response queues and the forwarder under a model checker: the same source files,
+//! The request queue, the hand-over and the response queues under a model checker: the same source files,
 //! compiled against shuttle's primitives and run under many schedules. A lost request or wake-up is a deadlock here, which
 //! shuttle reports; that at most one executor runs is asserted by the dispatch (D1) and by the model.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use shuttle::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use shuttle::sync::atomic::{AtomicU32, Ordering};
 use shuttle::thread;
 
 /// `super::sync` as the model sees it.
@@ -48,22 +48,18 @@ mod sync {
 }
 
 #[allow(dead_code, clippy::duplicate_mod, reason = "the model uses a part of it, with other primitives")]
-#[path = "dispatch.rs"]
-mod dispatch;
+#[path = "queue.rs"]
+mod queue;
 #[allow(dead_code, clippy::duplicate_mod, reason = "the model uses a part of it, with other primitives")]
-#[path = "dispatches.rs"]
-mod dispatches;
+#[path = "queues.rs"]
+mod queues;
 #[allow(dead_code, clippy::duplicate_mod, reason = "the model uses a part of it, with other primitives")]
-#[path = "forwarder.rs"]
-mod forwarder;
-#[allow(dead_code, clippy::duplicate_mod, reason = "the model uses a part of it, with other primitives")]
-#[path = "mailbox.rs"]
-mod mailbox;
+#[path = "../servers/response_queue.rs"]
+mod response_queue;
 
-use dispatch::{Dispatch, Refused, Standing};
-use dispatches::Dispatches;
-use forwarder::{Forwarder, Places};
-use mailbox::{Awaited, Mailbox};
+use queue::{Dispatch, Refused, Standing, Waiter};
+use queues::Dispatches;
+use response_queue::{Awaited, ResponseQueue};
 
 const FOR_EVER: Duration = Duration::from_secs(3_600);
 /// Schedules tried per model.
@@ -89,7 +85,7 @@ impl Lock {
     }
 
     /// As a wait for a lock does it: leave, sleep, come back.
-    fn wait(&self, dispatch: &Dispatch<Job, Mailbox<Job>>, me: usize) {
+    fn wait(&self, dispatch: &Dispatch<Job>, me: usize) {
         let Some(taken) = &self.taken else { return };
         if *taken.lock() {
             let _ = dispatch.leave(me);
@@ -224,14 +220,18 @@ const CASES: [Case; 9] = [
 
 /// Runs one case; every request that was put on the queue is answered, once.
 fn serve(case: Case) {
-    let dispatch = Arc::new(Dispatch::<Job, Mailbox<Job>>::new(case.queue, case.executors));
-    let mailboxes: Arc<Vec<_>> = Arc::new((0..case.senders).map(|_| Arc::new(Mailbox::new())).collect());
+    let dispatch = Dispatch::<Job>::new(case.queue, 1, case.executors);
+    assert!(dispatch.reopen());
+    (1..case.executors).for_each(|seat| assert_eq!(dispatch.hire(), Some(seat)));
+    let dispatch = Arc::new(dispatch);
+    let responses: Arc<Vec<_>> =
+        Arc::new((0..case.senders).map(|_| Arc::new(ResponseQueue::new())).collect());
     let lock = Arc::new(if case.blocks.is_some() { Lock::taken() } else { Lock::default() });
     let running = Arc::new(AtomicU32::new(0));
     let executors: Vec<_> = (0..case.executors)
         .map(|me| {
-            let (dispatch, mailboxes, lock, running) =
-                (dispatch.clone(), mailboxes.clone(), lock.clone(), running.clone());
+            let (dispatch, responses, lock, running) =
+                (dispatch.clone(), responses.clone(), lock.clone(), running.clone());
             thread::spawn(move || {
                 let mut rerun = Vec::new();
                 while let Some(job) = dispatch.next(me, || {}) {
@@ -252,7 +252,7 @@ fn serve(case: Case) {
                             thread::spawn(move || assert!(dispatch.hasten(rest).is_some(), "it rests"));
                         }
                     } else {
-                        assert!(mailboxes[job.sender].put(job).is_ok());
+                        assert!(responses[job.sender].put(job).is_ok());
                     }
                 }
             })
@@ -260,15 +260,15 @@ fn serve(case: Case) {
         .collect();
     let senders: Vec<_> = (0..case.senders)
         .map(|sender| {
-            let (dispatch, mailbox) = (dispatch.clone(), mailboxes[sender].clone());
+            let (dispatch, responses) = (dispatch.clone(), responses[sender].clone());
             thread::spawn(move || {
                 let (mut put, mut answered) = (0, Vec::new());
                 let mut is_closed = false;
                 while put < case.each && !is_closed || answered.len() < put as usize {
                     let mut awaited = Awaited::Response;
                     if put < case.each && !is_closed {
-                        mailbox.forget_room();
-                        match dispatch.put(Job { sender, number: put }, &mailbox) {
+                        responses.forget_room();
+                        match dispatch.put(Job { sender, number: put }, &responses) {
                             Ok(()) => {
                                 put += 1;
                                 continue;
@@ -286,9 +286,9 @@ fn serve(case: Case) {
                             }
                         }
                     }
-                    match mailbox.take() {
+                    match responses.take() {
                         Some(job) => answered.push(job),
-                        None => mailbox.wait(awaited, || {}),
+                        None => responses.wait(awaited, || {}),
                     }
                 }
                 answered.sort_by_key(|job| job.number);
@@ -323,96 +323,10 @@ fn every_request_is_answered_once_and_one_executor_runs_at_a_time() {
     }
 }
 
-/// A log without bytes: who writes it calls those who asked.
-struct World {
-    reached: AtomicU64,
-    asked: sync::Mutex<Vec<(u64, Arc<Forwarder<Log>>)>>,
-    sent: sync::Mutex<Vec<u64>>,
-}
-
-struct Log(Arc<World>);
-
-impl Places for Log {
-    type Place = u64;
-    type Response = u64;
-
-    fn place(response: &u64) -> u64 {
-        *response
-    }
-
-    fn has_reached(&self, place: u64) -> bool {
-        self.0.reached.load(Ordering::SeqCst) >= place
-    }
-
-    /// As the log does it: enter, then look again.
-    fn call(&self, place: u64, forwarder: &Arc<Forwarder<Log>>) -> bool {
-        if self.has_reached(place) {
-            return false;
-        }
-        self.0.asked.lock().push((place, forwarder.clone()));
-        if self.has_reached(place) {
-            self.0.call_all();
-        }
-        true
-    }
-
-    fn send(&self, response: u64) {
-        assert!(self.has_reached(response), "not durable yet");
-        self.0.sent.lock().push(response);
-    }
-}
-
-impl World {
-    fn call_all(&self) {
-        let reached = self.reached.load(Ordering::SeqCst);
-        let called: Vec<_> = {
-            let mut asked = self.asked.lock();
-            let all = std::mem::take(&mut *asked);
-            let (due, later) = all.into_iter().partition(|(place, _)| *place <= reached);
-            *asked = later;
-            due
-        };
-        called.into_iter().for_each(|(_, forwarder)| forwarder.forward());
-    }
-}
-
-fn forward(writes: &'static [u64]) {
-    const RESPONSES: u64 = 4;
-    let world = Arc::new(World {
-        reached: AtomicU64::new(0),
-        asked: sync::Mutex::new(Vec::new()),
-        sent: sync::Mutex::new(Vec::new()),
-    });
-    let forwarder = Forwarder::new(Log(world.clone()));
-    let writer = thread::spawn({
-        let world = world.clone();
-        move || {
-            for &upto in writes {
-                world.reached.store(upto, Ordering::SeqCst);
-                world.call_all();
-            }
-        }
-    });
-    for place in 1..=RESPONSES {
-        forwarder.wait_for_log(place);
-    }
-    forwarder.wait_until_empty();
-    assert_eq!(*world.sent.lock(), (1..=RESPONSES).collect::<Vec<_>>(), "each once, in order");
-    writer.join().unwrap();
-}
-
-#[test]
-fn every_response_is_forwarded_once_it_is_durable() {
-    for writes in [&[4][..], &[1, 2, 3, 4], &[0, 3, 4], &[2, 9]] {
-        shuttle::check_random(move || forward(writes), SCHEDULES);
-        shuttle::check_pct(move || forward(writes), SCHEDULES, 3);
-    }
-}
-
 /// A queue without a bound, as threads that own executors have it: taken off in groups, with standbys that are hired when
 /// everybody is blocked.
 struct Hiring {
-    dispatch: Dispatch<u32, Mailbox<Job>>,
+    dispatch: Dispatch<u32>,
     running: AtomicU32,
     done: sync::Mutex<Vec<u32>>,
     /// What the first task waits for, and the last one gives.
@@ -432,7 +346,7 @@ impl Hiring {
     /// With room for three threads, of which there is one.
     fn new() -> Arc<Hiring> {
         let all = Arc::new(Hiring {
-            dispatch: Dispatch::unbounded(2, 3),
+            dispatch: Dispatch::new(usize::MAX, 2, 3),
             running: AtomicU32::new(0),
             done: sync::Mutex::new(Vec::new()),
             given: sync::Mutex::new(false),
@@ -613,7 +527,7 @@ fn a_queue_that_is_closed_beside_a_visitor_ends() {
 
 /// Two queues, one of which is retired and put in use again while tasks are put on both and wait for each other.
 struct Resizing {
-    queues: Dispatches<u32, Mailbox<Job>>,
+    queues: Dispatches<u32>,
     running: [AtomicU32; 2],
     done: sync::Mutex<Vec<u32>>,
     /// What task 0 waits for, and task 3 gives.
@@ -677,7 +591,7 @@ impl Resizing {
 fn queues_come_and_go_and_each_task_is_run_once() {
     let serve = || {
         let all = Arc::new(Resizing {
-            queues: Dispatches::new(2, 2, 4),
+            queues: Dispatches::new(2, usize::MAX, 2, 4),
             running: [AtomicU32::new(0), AtomicU32::new(0)],
             done: sync::Mutex::new(Vec::new()),
             given: sync::Mutex::new(false),

@@ -4,9 +4,9 @@ use std::cell::Cell;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::super::dispatch::{Dispatch, RESTARTS_MAX, Refused, Standing, Waiter};
-use super::super::dispatches::Dispatches;
-use super::super::mailbox::{Awaited, Mailbox};
+use super::queue::RESTARTS_MAX;
+use super::{Dispatch, Dispatches, Refused, Standing, Waiter};
+use crate::engine::servers::{Awaited, ResponseQueue};
 
 struct Nobody;
 
@@ -14,11 +14,14 @@ impl Waiter for Nobody {
     fn tell_of_room(&self) {}
 }
 
-fn dispatch(length: usize, executors: usize) -> (Dispatch<u32, Nobody>, Arc<Nobody>) {
-    (Dispatch::new(length, executors), Arc::new(Nobody))
+fn dispatch(length: usize, executors: usize) -> (Dispatch<u32>, Arc<Nobody>) {
+    let dispatch = Dispatch::new(length, 1, executors);
+    assert!(dispatch.reopen());
+    (1..executors).for_each(|seat| assert_eq!(dispatch.hire(), Some(seat)));
+    (dispatch, Arc::new(Nobody))
 }
 
-fn next(dispatch: &Dispatch<u32, Nobody>, me: usize) -> Option<u32> {
+fn next(dispatch: &Dispatch<u32>, me: usize) -> Option<u32> {
     dispatch.next(me, || {})
 }
 
@@ -33,8 +36,8 @@ fn a_full_queue_and_a_closed_one_refuse() {
     assert_eq!(dispatch.put(4, &waiter), Err(Refused::Closed(4)));
     // What is there is run all the same.
     assert_eq!([next(&dispatch, 0), next(&dispatch, 0), next(&dispatch, 0)], [Some(2), Some(3), None]);
-    let (queued, counts) = dispatch.counts();
-    assert_eq!((queued, counts.put, counts.refused, counts.queued_max), (0, 3, 1, 2));
+    let stats = dispatch.stats();
+    assert_eq!((stats.queued, stats.requests, stats.found_full, stats.queued_max), (0, 3, 1, 2));
 }
 
 #[test]
@@ -50,7 +53,7 @@ fn a_standby_runs_while_the_priority_executor_is_blocked_and_it_resumes_first() 
             dispatch.come_back(0);
             next(&dispatch, 0)
         });
-        while dispatch.counts().1.ready == 0 {
+        while dispatch.ready() == 0 {
             std::thread::yield_now();
         }
         let standby = scope.spawn(|| next(&dispatch, 1));
@@ -59,8 +62,8 @@ fn a_standby_runs_while_the_priority_executor_is_blocked_and_it_resumes_first() 
         assert_eq!(next(&dispatch, 0), None);
         assert_eq!(standby.join().unwrap(), None);
     });
-    let (_, counts) = dispatch.counts();
-    assert_eq!((counts.blocked, counts.stood_in), (1, 1));
+    let stats = dispatch.stats();
+    assert_eq!((stats.blocked, stats.stood_in), (1, 1));
 }
 
 #[test]
@@ -82,7 +85,7 @@ fn a_restart_rests_and_goes_before_new_requests() {
 
 #[test]
 fn what_is_begun_goes_before_what_is_new() {
-    let dispatch = Dispatch::<u32, Nobody>::unbounded(2, 3);
+    let dispatch = Dispatch::<u32>::new(usize::MAX, 2, 3);
     assert!(dispatch.reopen());
     let put = |jobs: &[u32], standing| assert!(dispatch.lock_to_put().put(jobs.iter().copied(), standing));
     put(&[1, 2, 3], Standing::New);
@@ -101,7 +104,7 @@ fn what_is_begun_goes_before_what_is_new() {
 
 #[test]
 fn what_is_begun_goes_before_what_is_new_where_it_is_put_when_its_queue_is_retired() {
-    let queues = Dispatches::<u32, Nobody>::new(2, 8, 2);
+    let queues = Dispatches::<u32>::new(2, usize::MAX, 8, 2);
     let nobody_is_hired = |queue| panic!("somebody sits at {queue}");
     for _ in 0..2 {
         queues.grow(|_| Ok::<_, ()>(()), nobody_is_hired).unwrap();
@@ -118,7 +121,7 @@ fn what_is_begun_goes_before_what_is_new_where_it_is_put_when_its_queue_is_retir
 
 #[test]
 fn what_came_to_a_queue_that_gets_no_thread_goes_to_the_others() {
-    let queues = Dispatches::<u32, Nobody>::new(2, 8, 2);
+    let queues = Dispatches::<u32>::new(2, usize::MAX, 8, 2);
     let nobody_is_hired = |queue| panic!("somebody sits at {queue}");
     queues.grow(|_| Ok::<_, &str>(()), nobody_is_hired).unwrap();
     // Who was led to the second queue when it was in use before finds it open for as long as its thread is asked for.
@@ -136,7 +139,7 @@ const LONG_REST: Duration = Duration::from_secs(3);
 
 #[test]
 fn what_is_new_waits_while_too_many_rest_and_what_is_begun_does_not() {
-    let dispatch = Dispatch::<u32, Nobody>::unbounded(4, 1);
+    let dispatch = Dispatch::<u32>::new(usize::MAX, 4, 1);
     assert!(dispatch.reopen());
     let rests = RESTARTS_MAX as u32;
     for job in 0..rests {
@@ -167,30 +170,30 @@ fn no_more_requests_are_begun_while_too_many_rest() {
 
 #[test]
 fn responses_come_in_order_and_nothing_that_is_there_is_waited_for() {
-    let mailbox = Mailbox::new();
-    assert_eq!(mailbox.take(), None);
-    (1..=3).for_each(|response| mailbox.put(response).unwrap());
+    let responses = ResponseQueue::new();
+    assert_eq!(responses.take(), None);
+    (1..=3).for_each(|response| responses.put(response).unwrap());
     let naps = Cell::new(0);
-    let wait = |awaited| mailbox.wait(awaited, || naps.set(naps.get() + 1));
+    let wait = |awaited| responses.wait(awaited, || naps.set(naps.get() + 1));
     wait(Awaited::Response);
     wait(Awaited::Either);
     assert_eq!(
-        [mailbox.take(), mailbox.take(), mailbox.take(), mailbox.take()],
+        [responses.take(), responses.take(), responses.take(), responses.take()],
         [Some(1), Some(2), Some(3), None]
     );
-    mailbox.tell_of_room();
+    responses.tell_of_room();
     wait(Awaited::Either);
     wait(Awaited::Room);
     assert_eq!(naps.get(), 0);
-    mailbox.forget_room();
+    responses.forget_room();
     std::thread::scope(|scope| {
-        scope.spawn(|| mailbox.put(4).unwrap());
-        wait_for(&mailbox, Awaited::Response);
-        scope.spawn(|| mailbox.tell_of_room());
-        wait_for(&mailbox, Awaited::Room);
+        scope.spawn(|| responses.put(4).unwrap());
+        wait_for(&responses, Awaited::Response);
+        scope.spawn(|| responses.tell_of_room());
+        wait_for(&responses, Awaited::Room);
     });
 }
 
-fn wait_for(mailbox: &Mailbox<i32>, awaited: Awaited) {
-    mailbox.wait(awaited, || {});
+fn wait_for(responses: &ResponseQueue<i32>, awaited: Awaited) {
+    responses.wait(awaited, || {});
 }

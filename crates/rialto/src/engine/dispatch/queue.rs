@@ -28,7 +28,7 @@ const PRIORITY: usize = 0;
 pub(in crate::engine) const RESTARTS_MAX: usize = 1_024;
 
 /// Whoever waits for room in the queue.
-pub(in crate::engine) trait Waiter {
+pub(in crate::engine) trait Waiter: Send + Sync {
     /// There is room.
     fn tell_of_room(&self);
 }
@@ -73,20 +73,27 @@ impl Rest {
     }
 }
 
-/// What was counted.
+/// What a [`TransactionServer`](crate::TransactionServer) has done.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(in crate::engine) struct DispatchCounts {
-    pub put: u64,
-    pub refused: u64,
-    pub restarted: u64,
-    pub blocked: u64,
-    pub stood_in: u64,
+#[non_exhaustive]
+pub struct TransactionServerStats {
+    /// Requests put on the queue.
+    pub requests: u64,
+    /// Requests on the queue now.
+    pub queued: usize,
+    /// The most that were on the queue at a time.
     pub queued_max: usize,
-    /// Executors that wait for their turn now.
-    pub ready: usize,
+    /// How often a message server found the queue full.
+    pub found_full: u64,
+    /// How often an executor was blocked, and let another one run.
+    pub blocked: u64,
+    /// How often a standby executor began to run requests.
+    pub stood_in: u64,
+    /// Runs that were ended without effect and put on the restart queue.
+    pub restarted: u64,
 }
 
-struct State<J, W> {
+struct State<J> {
     /// What is on the queue: first these,
     begun: VecDeque<J>,
     /// then these.
@@ -100,13 +107,13 @@ struct State<J, W> {
     running: Option<usize>,
     ready: VecDeque<usize>,
     /// Those who found the queue full.
-    waiters: Vec<Arc<W>>,
+    waiters: Vec<Arc<dyn Waiter>>,
     closed: bool,
-    counts: DispatchCounts,
+    stats: TransactionServerStats,
 }
 
 /// Told that there is room once the latch is given back.
-type Told<W> = SmallVec<[Arc<W>; 4]>;
+type Told = SmallVec<[Arc<dyn Waiter>; 4]>;
 
 /// Why a request was not put on the queue.
 #[derive(Debug, PartialEq, Eq)]
@@ -118,8 +125,8 @@ pub(in crate::engine) enum Refused<J> {
 }
 
 /// See the module.
-pub(in crate::engine) struct Dispatch<J, W> {
-    state: Mutex<State<J, W>>,
+pub(in crate::engine) struct Dispatch<J> {
+    state: Mutex<State<J>>,
     /// One for each executor that there can be, to sleep on with the latch.
     bells: Box<[Condvar]>,
     /// The length of the queue.
@@ -133,7 +140,7 @@ pub(in crate::engine) struct Dispatch<J, W> {
     busy: AtomicUsize,
 }
 
-impl<J, W> State<J, W> {
+impl<J> State<J> {
     fn restart_is_due(&self) -> bool {
         self.restarts.first_key_value().is_some_and(|(first, _)| first.is_over())
     }
@@ -194,12 +201,12 @@ impl<J, W> State<J, W> {
 }
 
 /// A queue whose latch is held.
-pub(in crate::engine) struct Putting<'a, J, W> {
-    dispatch: &'a Dispatch<J, W>,
-    state: MutexGuard<'a, State<J, W>>,
+pub(in crate::engine) struct Putting<'a, J> {
+    dispatch: &'a Dispatch<J>,
+    state: MutexGuard<'a, State<J>>,
 }
 
-impl<J, W: Waiter> Putting<'_, J, W> {
+impl<J> Putting<'_, J> {
     /// Whether it takes no more.
     pub fn is_closed(&self) -> bool {
         self.state.closed
@@ -212,14 +219,15 @@ impl<J, W: Waiter> Putting<'_, J, W> {
         let state = &mut *self.state;
         debug_assert!(!state.closed, "D5: it would keep the threads of a queue that was given up");
         let before = state.queued();
-        match standing {
-            Standing::New => state.new.extend(jobs),
-            Standing::Begun => state.begun.extend(jobs),
-        }
+        let queue = match standing {
+            Standing::New => &mut state.new,
+            Standing::Begun => &mut state.begun,
+        };
+        jobs.into_iter().for_each(|job| queue.push_back(job));
         let state = &mut self.state;
         let queued = state.queued();
-        state.counts.put += (queued - before) as u64;
-        state.counts.queued_max = state.counts.queued_max.max(queued);
+        state.stats.requests += (queued - before) as u64;
+        state.stats.queued_max = state.stats.queued_max.max(queued);
         if state.running.is_none() {
             self.dispatch.appoint(state);
         }
@@ -228,40 +236,30 @@ impl<J, W: Waiter> Putting<'_, J, W> {
     }
 }
 
-impl<J, W: Waiter> Dispatch<J, W> {
-    /// A queue of this length and so many executors, the priority one among them.
-    pub fn new(length: usize, executors: usize) -> Dispatch<J, W> {
+impl<J> Dispatch<J> {
+    /// A queue of this length, whose priority executor takes requests off in groups of so many; standbys are
+    /// [hired](Dispatch::hire), up to `executors` in all. It is closed until it is [opened](Dispatch::reopen).
+    pub fn new(length: usize, group: usize, executors: usize) -> Dispatch<J> {
         let state = State {
             begun: VecDeque::new(),
-            new: VecDeque::with_capacity(length),
+            new: VecDeque::new(),
             restarts: BTreeMap::new(),
             asides: 0,
             took_restart: false,
-            seats: vec![Seat::Idle; executors],
+            seats: vec![Seat::Gone],
             running: None,
-            ready: VecDeque::with_capacity(executors),
+            ready: VecDeque::new(),
             waiters: Vec::new(),
-            closed: false,
-            counts: DispatchCounts::default(),
+            closed: true,
+            stats: TransactionServerStats::default(),
         };
         let bells = (0..executors).map(|_| Condvar::default()).collect();
         let agenda = Mutex::new(VecDeque::new());
-        Dispatch { state: Mutex::new(state), bells, length, agenda, group: 1, busy: AtomicUsize::new(0) }
-    }
-
-    /// A queue without a bound, whose priority executor takes requests off in groups of so many; standbys are
-    /// [hired](Dispatch::hire) as they are needed, up to `executors` in all. It is closed until it is
-    /// [opened](Dispatch::reopen).
-    pub fn unbounded(group: usize, executors: usize) -> Dispatch<J, W> {
-        let dispatch = Dispatch::new(0, executors);
-        let mut state = dispatch.state.lock();
-        (state.seats, state.closed) = (vec![Seat::Gone], true);
-        drop(state);
-        Dispatch { length: usize::MAX, group, ..dispatch }
+        Dispatch { state: Mutex::new(state), bells, length, agenda, group, busy: AtomicUsize::new(0) }
     }
 
     /// The latch of the queue, to put requests on it, or on several at once.
-    pub fn lock_to_put(&self) -> Putting<'_, J, W> {
+    pub fn lock_to_put(&self) -> Putting<'_, J> {
         Putting { dispatch: self, state: self.state.lock() }
     }
 
@@ -280,26 +278,22 @@ impl<J, W: Waiter> Dispatch<J, W> {
         Some(seat)
     }
 
-    /// Puts a request on the queue. `waiter` is told of room if there is none.
-    pub fn put(&self, job: J, waiter: &Arc<W>) -> Result<(), Refused<J>> {
-        let mut state = self.state.lock();
+    /// Puts a request on the queue, whose standbys have all been hired. `waiter` is told of room if there is none.
+    pub fn put(&self, job: J, waiter: &Arc<impl Waiter + 'static>) -> Result<(), Refused<J>> {
+        let mut latch = self.lock_to_put();
+        let state = &mut *latch.state;
         if state.closed {
             return Err(Refused::Closed(job));
         }
         if state.queued() >= self.length {
-            state.counts.refused += 1;
-            if !state.waiters.iter().any(|other| Arc::ptr_eq(other, waiter)) {
-                state.waiters.push(waiter.clone());
+            state.stats.found_full += 1;
+            let waiter: Arc<dyn Waiter> = waiter.clone();
+            if !state.waiters.iter().any(|other| Arc::ptr_eq(other, &waiter)) {
+                state.waiters.push(waiter);
             }
             return Err(Refused::Full(job));
         }
-        state.new.push_back(job);
-        state.counts.put += 1;
-        state.counts.queued_max = state.counts.queued_max.max(state.queued());
-        if state.running.is_none() {
-            self.appoint(&mut state);
-        }
-        state.check();
+        let _has_hand = latch.put([job], Standing::New);
         Ok(())
     }
 
@@ -366,7 +360,7 @@ impl<J, W: Waiter> Dispatch<J, W> {
 
     /// Takes what is to be run next off the queue. Those who wait for room are told of it when half of the queue is free:
     /// told of each place, they would wake for each.
-    fn take(&self, state: &mut State<J, W>, told: &mut Told<W>) -> Option<J> {
+    fn take(&self, state: &mut State<J>, told: &mut Told) -> Option<J> {
         // By turns with what is begun, which others may wait for, and before all that is new.
         let is_turn = state.begun.is_empty() || !std::mem::take(&mut state.took_restart);
         if is_turn && state.restart_is_due() {
@@ -397,8 +391,8 @@ impl<J, W: Waiter> Dispatch<J, W> {
 
     fn rest(&self, job: J, rest: Duration, is_aside: bool) -> Rest {
         let mut state = self.state.lock();
-        state.counts.restarted += 1;
-        let rest = Rest { due: Instant::now() + rest, number: state.counts.restarted, is_aside };
+        state.stats.restarted += 1;
+        let rest = Rest { due: Instant::now() + rest, number: state.stats.restarted, is_aside };
         state.restarts.insert(rest, job);
         state.asides += usize::from(is_aside);
         rest
@@ -428,7 +422,7 @@ impl<J, W: Waiter> Dispatch<J, W> {
             agenda.drain(..).rev().for_each(|job| state.begun.push_front(job));
         }
         debug_assert_eq!(state.running, Some(me), "only who runs can block");
-        state.counts.blocked += 1;
+        state.stats.blocked += 1;
         self.step_down(&mut state, me, Seat::Blocked);
         state.check();
         !state.wants_hand()
@@ -493,7 +487,7 @@ impl<J, W: Waiter> Dispatch<J, W> {
 
     /// Takes no more requests, and gives back those that nobody has taken off it. What was taken off, what waits for a lock and
     /// what rests is run here to its end; then the threads end.
-    pub fn give_up(&self) -> impl Iterator<Item = (J, Standing)> + use<J, W> {
+    pub fn give_up(&self) -> impl Iterator<Item = (J, Standing)> + use<J> {
         let mut state = self.state.lock();
         state.closed = true;
         let (begun, new) = (std::mem::take(&mut state.begun), std::mem::take(&mut state.new));
@@ -520,25 +514,26 @@ impl<J, W: Waiter> Dispatch<J, W> {
         (state.queued(), state.running.is_some())
     }
 
-    /// An executor has no thread.
-    pub fn retire(&self, me: usize) {
-        self.state.lock().seats[me] = Seat::Gone;
-    }
-
     /// Takes no more requests. Those that are there are run.
     pub fn close(&self) {
         let mut state = self.state.lock();
         state.closed = true;
-        let told: Told<W> = state.waiters.drain(..).collect();
+        let told: Told = state.waiters.drain(..).collect();
         drop(state);
         self.bells.iter().for_each(Condvar::notify_all);
         told.iter().for_each(|waiter| waiter.tell_of_room());
     }
 
-    /// How many requests are on the queue, and what was counted so far.
-    pub fn counts(&self) -> (usize, DispatchCounts) {
+    /// What it has done so far.
+    pub fn stats(&self) -> TransactionServerStats {
         let state = self.state.lock();
-        (state.queued(), DispatchCounts { ready: state.ready.len(), ..state.counts })
+        TransactionServerStats { queued: state.queued(), ..state.stats }
+    }
+
+    /// How many executors wait for their turn now.
+    #[cfg(test)]
+    pub fn ready(&self) -> usize {
+        self.state.lock().ready.len()
     }
 
     /// A seat without a thread, beside the priority executor's: its thread has ended, or has never begun.
@@ -559,14 +554,14 @@ impl<J, W: Waiter> Dispatch<J, W> {
     }
 
     /// The executor that runs does so no longer.
-    fn step_down(&self, state: &mut MutexGuard<'_, State<J, W>>, me: usize, seat: Seat) {
+    fn step_down(&self, state: &mut MutexGuard<'_, State<J>>, me: usize, seat: Seat) {
         state.seats[me] = seat;
         self.set_running(state, None);
         self.appoint(state);
     }
 
     /// Nobody runs: chooses who does.
-    fn appoint(&self, state: &mut MutexGuard<'_, State<J, W>>) {
+    fn appoint(&self, state: &mut MutexGuard<'_, State<J>>) {
         debug_assert_eq!(state.running, None, "D1");
         let idle = state.first_idle();
         let chosen = match state.ready.pop_front() {
@@ -576,7 +571,7 @@ impl<J, W: Waiter> Dispatch<J, W> {
         };
         if let Some(chosen) = chosen {
             if chosen != PRIORITY && state.seats[chosen] == Seat::Idle {
-                state.counts.stood_in += 1;
+                state.stats.stood_in += 1;
             }
             state.seats[chosen] = Seat::Running;
             self.set_running(state, Some(chosen));

@@ -1,0 +1,19 @@
+//! Queues of what executors run, and which thread of an executor runs: that of a transaction server, and those of threads that
+//! own executors.
+//!
+//! - `queue`: [`Dispatch`], one queue, its priority executor and its standbys (D1 to D4, D6);
+//! - `queues`: [`Dispatches`], queues of which the first so many are in use (D5).
+//!
+//! `model.rs` checks both under a model checker, with the response queues of message servers (`servers/`).
+
+#[cfg(test)]
+mod model;
+mod queue;
+mod queues;
+pub(super) mod sync;
+#[cfg(test)]
+mod tests;
+
+pub use queue::TransactionServerStats;
+pub(super) use queue::{Dispatch, Refused, Rest, Standing, Waiter};
+pub(super) use queues::Dispatches;
