@@ -537,7 +537,7 @@ impl<J> Dispatch<J> {
     }
 
     /// A seat without a thread, beside the priority executor's: its thread has ended, or has never begun.
-    fn free_seat(&self, state: &State<J, W>) -> Option<usize> {
+    fn free_seat(&self, state: &State<J>) -> Option<usize> {
         let left = state.seats.iter().skip(1).position(|&seat| seat == Seat::Gone);
         let seat = left.map_or(state.seats.len(), |at| at + 1);
         (seat < self.bells.len()).then_some(seat)
@@ -548,7 +548,7 @@ impl<J> Dispatch<J> {
         self.busy.load(Ordering::Relaxed) != 0
     }
 
-    fn set_running(&self, state: &mut State<J, W>, running: Option<usize>) {
+    fn set_running(&self, state: &mut State<J>, running: Option<usize>) {
         state.running = running;
         self.busy.store(usize::from(running.is_some()), Ordering::Relaxed);
     }
