@@ -79,6 +79,8 @@ fn values_that_are_not_built_are_answered_with_those_that_are() {
         ("tpcb --residence disk", "memory"),
         ("tpcb --executors 2", "--engine data-oriented"),
         ("tpcb --executor-threads 2", "--engine data-oriented"),
+        ("tpcb --hand-over always", "--executor-threads 1 to 256"),
+        ("tpcb --engine data-oriented --hand-over always", "--executor-threads 1 to 256"),
         ("tpcb --engine data-oriented --locks thin", "--engine conventional"),
         ("tpcb --spool=perhaps", "true, false"),
         ("tpcb --cache-bytes 1", "--residence memory"),

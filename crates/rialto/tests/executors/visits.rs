@@ -1,13 +1,15 @@
 //! Callers that run their calls themselves where threads own executors and have nothing to do.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::cell::RefCell;
+use std::panic::{AssertUnwindSafe, catch_unwind, panic_any};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::thread::{self, ThreadId};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use rialto::io::MemoryDisk;
+use crate::common::in_time;
+use rialto::io::{Disk, FaultKind, FaultyDisk, MemoryDisk};
 use rialto::row::{Column, ColumnType, Value, WhichIndex};
 use rialto::{
     Action, Checkpointing, Database, Durability, Executors, HandOver, LockPolicy, Options, Procedure,
@@ -20,16 +22,24 @@ const LIMIT: Duration = Duration::from_secs(60);
 /// The keys of two threads.
 const OF_EACH: [i32; 2] = [1, 7];
 
-fn database(executors: Executors) -> Database {
-    let options = Options {
+fn options(executors: Executors) -> Options {
+    Options {
         memory_bytes: 64 << 20,
         checkpoint: Checkpointing::None,
         durability: Durability::Memory,
+        memory_flush_interval: Duration::from_secs(3600),
         engine: executors.into(),
         lock_timeout: LIMIT,
         ..Options::default()
-    };
-    let db = Database::open_on(MemoryDisk::new(), options).unwrap();
+    }
+}
+
+fn database(executors: Executors) -> Database {
+    database_on(MemoryDisk::new(), options(executors))
+}
+
+fn database_on(disk: Arc<dyn Disk>, options: Options) -> Database {
+    let db = Database::open_on(disk, options).unwrap();
     let columns = vec![Column::new("id", ColumnType::Int4), Column::new("n", ColumnType::Int8)];
     db.transact(|tx| {
         let table = tx.create_table(&TableDef::new("t", columns.clone()).with_primary_key(&["id"]))?;
@@ -192,4 +202,129 @@ fn a_visit_that_fails_leaves_its_queue_to_others() {
     }
     assert_eq!(runs.load(Ordering::SeqCst), 2);
     db.close().unwrap();
+}
+
+/// A visitor is a call on its way as any other: there are as many of them as calls are let in, and further callers wait for room. Let in
+/// without a bound, visitors that wait for a lock have all contexts, and the next caller fails.
+#[test]
+fn callers_beyond_those_that_are_let_in_wait_for_room() {
+    let db = database_on(MemoryDisk::new(), Options { transactions_max: 4, ..options(Executors::of(2, 2)) });
+    register_count(&db);
+    let mut holder = db.begin().unwrap();
+    let table = db.table("t").unwrap();
+    holder.update(&table, 1, &[(1, Value::Int8(10))]).unwrap();
+    let callers: Vec<_> = (0..8)
+        .map(|_| {
+            let db = db.clone();
+            thread::spawn(move || db.call("count", &[Value::Int4(1)]))
+        })
+        .collect();
+    // None comes to an end while the row is held.
+    let until = Instant::now() + Duration::from_millis(500);
+    while Instant::now() < until && !callers.iter().any(|caller| caller.is_finished()) {
+        thread::yield_now();
+    }
+    holder.commit().unwrap();
+    let mut counted: Vec<_> = callers.into_iter().map(|caller| caller.join().unwrap()).collect();
+    counted.sort_by_key(|outcome| format!("{outcome:?}"));
+    let expected: Vec<_> = (11..19).map(|n| Ok(vec![Value::Int8(n)])).collect();
+    assert_eq!(counted, expected);
+}
+
+/// What a thread does as it ends.
+struct AtEnd(RefCell<Option<Box<dyn FnOnce()>>>);
+
+impl Drop for AtEnd {
+    fn drop(&mut self) {
+        if let Some(work) = self.0.take() {
+            work();
+        }
+    }
+}
+
+/// A caller whose thread is ending cannot give a turn away any more, so it has none.
+#[test]
+fn a_thread_that_ends_keeps_no_turn_while_it_waits() {
+    thread_local! {
+        static AT_END: AtEnd = const { AtEnd(RefCell::new(None)) };
+    }
+    let db = database(Executors::of(2, 2));
+    register_count(&db);
+    let mut holder = db.begin().unwrap();
+    let table = db.table("t").unwrap();
+    holder.update(&table, 1, &[(1, Value::Int8(10))]).unwrap();
+    let caller = thread::spawn({
+        let db = db.clone();
+        move || {
+            // Destroyed behind what the database keeps by thread, which comes later.
+            AT_END.with(|at_end| {
+                let db = db.clone();
+                at_end.0.replace(Some(Box::new(move || {
+                    let _ = db.call("count", &[Value::Int4(1)]);
+                })));
+            });
+            db.call("count", &[Value::Int4(3)]).unwrap();
+        }
+    });
+    while db.lock_waits().is_empty() {
+        thread::yield_now();
+    }
+    let mut sent = db.send_call("count", &[Value::Int4(2)]).unwrap();
+    let until = Instant::now() + Duration::from_secs(5);
+    while !sent.is_done() && Instant::now() < until {
+        thread::yield_now();
+    }
+    let is_done = sent.is_done();
+    holder.commit().unwrap();
+    caller.join().unwrap();
+    assert!(is_done, "the queue's turn is kept by a thread that waits for a lock");
+}
+
+/// Calls a procedure of another database when it is dropped.
+struct CallsWhenDropped(Database);
+
+impl Drop for CallsWhenDropped {
+    fn drop(&mut self) {
+        let _ = self.0.call("count", &[Value::Int4(1)]);
+    }
+}
+
+/// A visitor's body panics, and what it had read never becomes durable: that error is told in place of the panic, and what the panic carries
+/// is dropped there, which comes back to another database. That visit is another one, and the first one ends all the same.
+#[test]
+fn a_visit_at_the_end_of_another_one_leaves_both_queues_free() {
+    in_time(LIMIT, || {
+        let (faulty, other) = (FaultyDisk::new(3), database(Executors::of(2, 2)));
+        let db = database_on(faulty.clone(), options(Executors::of(2, 2)));
+        register_count(&db);
+        let ran_on = register_count(&other);
+        let ((has_begun, begun), (go_on, goes_on)) = (channel(), channel());
+        let (ends, carried) = (Mutex::new((has_begun, goes_on)), other.clone());
+        let bursts = Action::exclusive("t", move |tx, arguments, _| {
+            assert!(tx.get(arguments.table()?, 1)?.is_some());
+            let ends = ends.lock().unwrap();
+            ends.0.send(()).unwrap();
+            ends.1.recv_timeout(LIMIT).unwrap();
+            panic_any(CallsWhenDropped(carried.clone()));
+        });
+        db.register(Procedure::new("bursts", [ColumnType::Int4], bursts.by_argument(0))).unwrap();
+        // What the body reads is in memory only.
+        db.call("count", &[Value::Int4(1)]).unwrap();
+        let visitor = thread::spawn({
+            let db = db.clone();
+            let on_disk = TxOptions { durability: Some(Durability::Disk), ..TxOptions::default() };
+            move || (thread::current().id(), db.call_with(&on_disk, "bursts", &[Value::Int4(1)]))
+        });
+        begun.recv_timeout(LIMIT).unwrap();
+        faulty.fail_always(FaultKind::Sync, "log-0", 0);
+        assert!(db.sync().is_err());
+        go_on.send(()).unwrap();
+        let (visitor, outcome) = visitor.join().unwrap();
+        assert!(matches!(outcome, Err(rialto::Error::OutcomeUnknown { .. })), "{outcome:?}");
+        assert_eq!(*ran_on.lock().unwrap(), [visitor], "it was a visit, too");
+        assert_eq!(other.call("count", &[Value::Int4(1)]), Ok(vec![Value::Int8(2)]));
+        // It waits for the threads, and these for the ends of visits.
+        assert!(db.close().is_err());
+        other.close().unwrap();
+    });
 }

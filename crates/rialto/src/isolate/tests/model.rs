@@ -254,6 +254,60 @@ fn who_leaves_a_queue_leaves_no_gap() {
     });
 }
 
+/// Of requests for one record that are all exclusive, each is told to ask again when the one before it has released: none is forgotten while
+/// another one takes the lock first, or leaves just when it is told.
+#[test]
+fn no_exclusive_request_is_forgotten() {
+    check(|| {
+        let manager = manager(Detect::Never);
+        let inside = Arc::new(Inside::default());
+        let tasks = [forever(), forever(), impatient(), forever()].map(|wait| {
+            let inside = inside.clone();
+            let task = move |manager: &LockManager| {
+                for _ in 0..3 {
+                    let mut owner = manager.begin().unwrap();
+                    match record(manager, &mut owner, 1, RecordMode::Exclusive, &wait) {
+                        Ok(_) => inside.visit(RecordMode::Exclusive),
+                        Err(error) => assert!(matches!(error, LockError::Timeout { .. })),
+                    }
+                    manager.end(owner);
+                    wait.since.set(None);
+                }
+            };
+            Box::new(task) as Task
+        });
+        run(&manager, tasks.into());
+    });
+}
+
+/// The same of records' words, beside another record whose head is in the same pool of heads.
+#[test]
+fn no_exclusive_request_for_a_word_is_forgotten() {
+    check(|| {
+        let manager = manager(Detect::Never);
+        let words = Words::new();
+        let inside = [0, 1].map(|_| Arc::new(Inside::default()));
+        let tasks = [(0, forever()), (0, forever()), (1, impatient()), (1, forever())].map(|(at, wait)| {
+            let (words, inside) = (words.clone(), inside.clone());
+            let task = move |manager: &LockManager| {
+                for nth in 0..4 {
+                    let at = if nth % 2 == 0 { at } else { 1 - at };
+                    let mut owner = manager.begin().unwrap();
+                    if words.lock(manager, &mut owner, at, RecordMode::Exclusive, &wait).is_ok() {
+                        inside[at as usize].visit(RecordMode::Exclusive);
+                    }
+                    manager.release_all_thin(&mut owner, &words);
+                    manager.end(owner);
+                    wait.since.set(None);
+                }
+            };
+            Box::new(task) as Task
+        });
+        run(&manager, tasks.into());
+        words.assert_free();
+    });
+}
+
 #[test]
 fn who_closes_a_cycle_finds_it() {
     check(|| {
