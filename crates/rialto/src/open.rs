@@ -486,7 +486,7 @@ impl Running {
 
     /// Has the resource manager do this, if there is one.
     pub fn with_resources(&self, work: impl FnOnce(&mut ResourceManager)) {
-        if let Some(resources) = &mut *self.resources.lock() {
+        if let Some(resources) = &mut *self.core.clock.lock(&self.resources) {
             work(resources);
         }
     }
@@ -503,7 +503,7 @@ impl Running {
         {
             return Err(Error::Nested);
         }
-        let mut closed = self.closed.lock();
+        let mut closed = self.core.clock.lock(&self.closed);
         if let Some(outcome) = &*closed {
             return outcome.clone();
         }
@@ -551,7 +551,7 @@ impl Running {
         if let Some(queues) = &self.runtime.queues {
             queues.close();
         }
-        drop(self.resources.lock().take());
+        drop(core.clock.lock(&self.resources).take());
         core.releases.end();
         if !canary::is_back("close-beside-commits") {
             core.commits.in_flight.drain(&core.clock);

@@ -48,7 +48,7 @@ impl Database {
         }
         let chosen = &self.runtime().bounds;
         check("executors", &bounds, chosen.executors_room, "count_max")?;
-        let mut held = chosen.executors();
+        let mut held = chosen.executors(&core.clock);
         *held = bounds;
         let now = core.locks.executors_in_use();
         let wanted = now.clamp(*held.start(), *held.end());

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use parking_lot::{Condvar, MutexGuard};
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use rustix::time::{ClockId, clock_gettime};
 
 use super::VirtualClock;
@@ -160,6 +160,20 @@ impl Clock {
         !left.is_zero()
     }
 
+    /// Locks a mutex that is held across waits on this clock. A thread that slept on it would keep its turn under a
+    /// [`Scheduler`](super::Scheduler), and the holder could not go on.
+    pub(crate) fn lock<'m, T>(&self, mutex: &'m Mutex<T>) -> MutexGuard<'m, T> {
+        match self {
+            Clock::System => mutex.lock(),
+            Clock::Virtual(clock) => loop {
+                match mutex.try_lock() {
+                    Some(guard) => return guard,
+                    None => clock.wait(None, thread::sleep),
+                }
+            },
+        }
+    }
+
     /// As [`Clock::wait`], where `sleep` is what sleeps, at most so long if there is a limit.
     pub(crate) fn wait_by(&self, limit: Option<Duration>, sleep: impl FnOnce(Option<Duration>)) {
         match self {
@@ -188,8 +202,6 @@ impl From<Arc<VirtualClock>> for Clock {
 
 #[cfg(test)]
 mod tests {
-    use parking_lot::Mutex;
-
     use super::*;
 
     fn on(clock: VirtualClock) -> (Clock, Arc<VirtualClock>) {

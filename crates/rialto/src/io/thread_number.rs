@@ -20,7 +20,7 @@ pub(crate) fn thread_number() -> usize {
 }
 
 /// Gives the calling thread another number. For runs of several threads that are to replay, under a [`Scheduler`](super::Scheduler): where a
-/// thread's rows lie, and which contexts and lock slots it has, follow from its number.
+/// thread's rows lie, and which contexts and lock slots it has, follow from its number. The largest number there is stands for the one below it.
 pub fn number_thread(number: usize) {
-    NUMBER.set(number);
+    NUMBER.set(number.min(NONE - 1));
 }

@@ -7,14 +7,14 @@ use std::time::Duration;
 
 use parking_lot::{Condvar, MutexGuard};
 
-use super::{FOR_EVER, Moment};
+use super::Moment;
 
 /// Runs the threads of a virtual clock, as a rule one at a time.
 pub trait Scheduler: Send + Sync {
     /// The calling thread waits for what another thread does, or until a moment. Returns when it is to look again, which may be before
     /// either.
     ///
-    /// The thread has nothing latched, unless it waits for a [simulated disk](super::SimulatedDisk) on this clock: with that let one thread
+    /// The thread has locked nothing that another thread sleeps for, unless it waits for a [simulated disk](super::SimulatedDisk) on this clock: with that let one thread
     /// run. Where all threads wait, the scheduler has to [move](VirtualClock::advance_to) the clock to the
     /// first of these moments.
     fn wait(&self, clock: &VirtualClock, until: Option<Moment>);
@@ -85,7 +85,8 @@ impl VirtualClock {
 
     /// Moves the clock.
     pub fn advance(&self, time: Duration) {
-        self.now_ns.fetch_add(time.min(FOR_EVER).as_nanos() as u64, Ordering::AcqRel);
+        let later = |now| Some((Moment { ns: now } + time).ns);
+        let _ = self.now_ns.fetch_update(Ordering::AcqRel, Ordering::Acquire, later);
     }
 
     /// Moves the clock to a moment, unless that is past.

@@ -288,14 +288,15 @@ impl<'a> Latches<'a> {
             partitions.sort_unstable();
             partitions.dedup();
         }
-        let mut out = TablesOut::default();
+        let table_in = |executor: u16| {
+            let mut latch = manager.local.lock_if_in(executor)?;
+            manager.see_to_those_who_left(&mut latch);
+            Some(latch)
+        };
         Some(Latches {
             heads: heads.into_iter().map(|at| (at, manager.partitions[at].lock())).collect(),
             intervals: intervals.into_iter().map(|at| (at, manager.intervals.lock(at))).collect(),
-            locals: locals
-                .into_iter()
-                .map(|at| Some((at, out.latch(manager, at as u16)?)))
-                .collect::<Option<_>>()?,
+            locals: locals.into_iter().map(|at| Some((at, table_in(at as u16)?))).collect::<Option<_>>()?,
         })
     }
 

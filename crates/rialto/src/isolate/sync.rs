@@ -33,6 +33,11 @@ pub(super) fn give_way(is_over: impl Fn() -> bool) {
     }
 }
 
+/// Locks a mutex that is held across waits on this clock.
+pub(super) fn lock_across_waits<'m, T>(clock: &Clock, mutex: &'m Mutex<T>) -> MutexGuard<'m, T> {
+    clock.lock(mutex)
+}
+
 /// A condition variable that takes its guard by value.
 #[derive(Debug, Default)]
 pub(super) struct Condvar(parking_lot::Condvar);

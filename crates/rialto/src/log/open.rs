@@ -13,9 +13,9 @@ use super::ring::{self, RING_NAME, RingView};
 use super::turn::IN_FLIGHT_MAX;
 use super::write_path::WritePath;
 use super::writer::{Counters, GroupWriter};
-use super::{Log, LogOptions, PAGE};
+use super::{Log, LogOptions, LogThreads, PAGE};
 use crate::canary;
-use crate::io::{AlignedBuffer, Caching, Disk, Open};
+use crate::io::{AlignedBuffer, Caching, Clock, Disk, Open};
 use crate::{Error, Lsn, Result};
 
 /// What a log is made of.
@@ -54,6 +54,11 @@ impl LogOptions {
                 self.bytes_max,
                 self.first_file_bytes + self.file_bytes
             ));
+        }
+        if self.threads == LogThreads::Background && matches!(self.clock, Clock::Virtual(_)) {
+            return bad(
+                "clock is a virtual one with threads Background; expected threads Driven or None".to_owned()
+            );
         }
         if self.writes_in_flight.is_some_and(|writes| !(1..=IN_FLIGHT_MAX).contains(&writes)) {
             let found = self.writes_in_flight.unwrap_or_default();

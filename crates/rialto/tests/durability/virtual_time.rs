@@ -3,12 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::common::turns::Turns;
 use crate::common::{engines, in_time, quiet};
-use rialto::io::{MemoryDisk, VirtualClock};
-use rialto::row::{Column, ColumnType, Value};
+use rialto::io::{Clock, MemoryDisk, VirtualClock};
+use rialto::row::{Column, ColumnType, Value, WhichIndex};
 use rialto::{
-    Background, Checkpointing, Database, Durability, Engine, Error, GroupCommitDesign, GroupCommitOptions,
-    Options, Table, TableDef, Transaction, TxOptions,
+    Action, Background, Checkpointing, Database, Durability, Engine, Error, GroupCommitDesign,
+    GroupCommitOptions, Options, Procedure, Table, TableDef, Transaction, TxOptions,
 };
 
 const LONG: Duration = Duration::from_secs(60);
@@ -222,4 +223,52 @@ fn a_virtual_clock_is_for_databases_without_threads() {
     let threads = Options { background: Background::Threads, ..options(&Arc::default()) };
     let refused = Database::open_on(MemoryDisk::new(), threads).unwrap_err().to_string();
     assert!(refused.contains("clock is a virtual one with background Threads"), "{refused}");
+}
+
+/// Three threads take turns: one runs a call, in place, whose body rests by the clock and has its lock tables out meanwhile; two do `what`
+/// beside it, which has to wait for these tables. Fails if `what` locks anything that is waited for with the turn in hand.
+fn beside_a_body_that_rests(what: fn(&Database, &VirtualClock)) {
+    in_time(LONG, move || {
+        // Some of these orders have the body first.
+        for seed in 0..12 {
+            let (turns, clock) = Turns::new(seed);
+            let (db, _) = open(Options { engine: engines::of(4, 0), ..options(&clock) });
+            let by = Clock::from(clock.clone());
+            let action = Action::exclusive("t", move |tx, arguments, _| {
+                tx.update(arguments.table()?, arguments.get::<i32>(0)?, &[(1, Value::Int4(1))])?;
+                by.sleep(ms(200));
+                Ok(())
+            });
+            db.register(Procedure::new("rests", [ColumnType::Int4], action.by_argument(0))).unwrap();
+            let calls = || assert_eq!(db.call("rests", &[Value::Int4(5)]), Ok(vec![]));
+            let does = || what(&db, &clock);
+            turns.run(&clock, vec![Box::new(calls), Box::new(does), Box::new(does)]);
+        }
+    });
+}
+
+#[test]
+fn threads_that_take_turns_change_routing_rules_beside_a_body_that_rests() {
+    beside_a_body_that_rests(|db, _| {
+        db.set_routing("t", WhichIndex::Primary, &[vec![Value::Int4(3)]]).unwrap();
+    });
+}
+
+#[test]
+fn threads_that_take_turns_drive_a_database_beside_a_body_that_rests() {
+    beside_a_body_that_rests(|db, clock| {
+        // The resource manager is to look.
+        clock.advance(ms(60));
+        db.drive().unwrap();
+    });
+}
+
+#[test]
+fn a_clock_that_comes_to_its_end_does_not_begin_anew() {
+    let clock = VirtualClock::new();
+    for _ in 0..8 {
+        let before = clock.now();
+        clock.advance(Duration::MAX);
+        assert!(clock.now() >= before, "{:?}, after {before:?}", clock.now());
+    }
 }

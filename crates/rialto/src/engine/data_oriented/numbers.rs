@@ -7,6 +7,7 @@ use parking_lot::{Mutex, MutexGuard};
 
 use crate::engine::Runtime;
 use crate::error::{Error, Result};
+use crate::io::Clock;
 
 /// Between which bounds the resource manager chooses the numbers. One change at a time.
 #[derive(Debug)]
@@ -25,8 +26,8 @@ impl Bounds {
     }
 
     /// The bounds, which stay as they are while they are held.
-    pub(crate) fn executors(&self) -> MutexGuard<'_, RangeInclusive<usize>> {
-        self.executors.lock()
+    pub(crate) fn executors(&self, clock: &Clock) -> MutexGuard<'_, RangeInclusive<usize>> {
+        clock.lock(&self.executors)
     }
 
     pub(crate) fn threads(&self) -> MutexGuard<'_, RangeInclusive<usize>> {

@@ -213,7 +213,7 @@ impl Staff {
         let found_out = core.locks.found_out();
         let wish = Wish::of_executors(self.requests, found_out - self.found_out);
         {
-            let bounds = runtime.bounds.executors();
+            let bounds = runtime.bounds.executors(&core.clock);
             if let Some(executors) = self.executors.look(core.locks.executors_in_use(), &bounds, wish) {
                 core.locks.set_executors(executors);
             }

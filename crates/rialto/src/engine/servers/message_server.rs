@@ -123,7 +123,8 @@ impl MessageServer {
         }
     }
 
-    /// Takes a response, the one that came first; waits for one. None if there is none to come; inside a body, if there is none yet.
+    /// Takes a response, the one that came first; waits for one. Of requests that are under way together, one that was put later may be answered
+    /// earlier: several threads may find at the same time that the log is durable. None if there is none to come; inside a body, if there is none yet.
     pub fn take(&mut self) -> Option<Response> {
         loop {
             if let Some(response) = self.try_take() {

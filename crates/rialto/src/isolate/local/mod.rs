@@ -64,7 +64,7 @@ use super::central::head::Blockers;
 use super::manager::{LockManager, Woken};
 use super::mode::{LockMode, RecordMode};
 use super::slot::{HELD_KEPT, HeldTable, Owner, TableForm};
-use super::sync::{AtomicU32, AtomicU64, Mutex};
+use super::sync::{self, AtomicU32, AtomicU64, Mutex};
 use crate::ids::IndexId;
 use crate::io::Clock;
 use crate::{canary, seed};
@@ -190,6 +190,11 @@ impl LocalTables {
 
     fn executor(&self, executor: u16) -> &Executor {
         &self.executors[usize::from(executor)]
+    }
+
+    /// The latch of an executor, unless its table is out.
+    pub(super) fn lock_if_in(&self, executor: u16) -> Option<Latch<'_>> {
+        self.executor(executor).lock_if_in()
     }
 
     /// The executor at whose table readers exclude only those who write.
@@ -531,7 +536,7 @@ impl LockManager {
         let mut woken = Woken::new();
         {
             // Not yet those of the rules: whoever routes would wait for all tables with us.
-            let _one_at_a_time = self.local.change.lock();
+            let _one_at_a_time = sync::lock_across_waits(&self.options.clock, &self.local.change);
             self.local.changing.fetch_add(1, Ordering::Relaxed);
             let tables = self.lock_all_tables();
             self.local.changing.fetch_sub(1, Ordering::Relaxed);

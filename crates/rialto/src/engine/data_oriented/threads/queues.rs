@@ -53,11 +53,11 @@ struct Waiting {
     rest: Rest,
 }
 
-/// So often a thread that finds nothing to run looks again before it sleeps.
+/// So often a thread that finds nothing to run, and a caller that would visit a queue, looks again before it sleeps.
 const LOOKS: usize = 20;
 
-/// So often a caller looks whether it may visit a queue.
-const LOOKS_TO_VISIT: usize = 64;
+/// A caller that would visit a queue looks so often before each time that it lets others have the processor.
+const SPINS: usize = 16;
 
 /// How many tasks a thread takes off its queue under one hold of the latch.
 const GROUP: usize = 8;
@@ -249,15 +249,19 @@ impl Queues {
         spawned.inspect_err(|_| self.queues.at(queue).dismiss(seat)).map(|()| true)
     }
 
-    /// Has the calling thread run its next call itself, beside the threads of this queue, if none of them runs and nothing is on the queue. Looks
-    /// for about as long as a short call takes.
+    /// Has the calling thread run its next call itself, beside the threads of this queue, if none of them runs and nothing is on the queue.
+    ///
+    /// Looks for a while: another visitor's call is short, mostly, and if that visitor was preempted it needs a processor.
     pub fn visit(&self, queue: usize) -> Option<Visit> {
         let (visitor, dispatch) = (&self.visitors.get()?[queue], self.queues.at(queue));
-        for _ in 0..LOOKS_TO_VISIT {
-            if let Some(seat) = dispatch.visit() {
-                return Some(Visit::begin(visitor, seat));
+        for _ in 0..LOOKS {
+            for _ in 0..SPINS {
+                if let Some(seat) = dispatch.visit() {
+                    return Some(Visit::begin(visitor, seat));
+                }
+                std::hint::spin_loop();
             }
-            std::hint::spin_loop();
+            std::thread::yield_now();
         }
         None
     }
