@@ -108,7 +108,7 @@ impl BenchArgs {
                     "{option} does not apply to the conventional engine; available: --engine data-oriented"
                 ));
             }
-            _ if self.given.has("hand_over") && self.executor_threads.unwrap_or_default() == 0 => {
+            _ if self.given.has("hand-over") && self.executor_threads.unwrap_or_default() == 0 => {
                 return usage(
                     "--hand-over does not apply without threads that own executors; available: --executor-threads 1 to 256"
                         .to_owned(),

@@ -83,6 +83,11 @@ fn set_turns(turns: Option<Arc<dyn Turns>>) {
     let _ = TURNS.try_with(|mine| mine.set(turns));
 }
 
+/// Whether the calling thread can be an executor: not while it ends.
+pub(crate) fn can_take_turns() -> bool {
+    TURNS.try_with(|_| ()).is_ok()
+}
+
 /// Makes the calling thread an executor, until what this gives is dropped. What the thread does afterwards, such as to close the
 /// database with the last handle, is no transaction's turn.
 #[must_use = "the thread is an executor only as long as this lives"]

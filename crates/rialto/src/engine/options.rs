@@ -70,7 +70,8 @@ pub struct Executors {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum HandOver {
     /// If the thread that owns the call's first executor is at work, or is behind. Else the caller, which waits for the call anyway, runs it
-    /// itself: that takes less than two changes of threads. One thread at a time still uses what a thread owns.
+    /// itself: that takes less than two changes of threads. What comes for the thread meanwhile waits on its queue, unless the caller has to
+    /// wait for a lock, for room in the log or for a checkpoint: then the thread goes on.
     #[default]
     IfBusy,
     /// Always, as in the DORA paper.

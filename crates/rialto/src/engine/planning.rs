@@ -1,7 +1,8 @@
 //! [`Planning`]: whether actions of a phase run at the same time.
 
 /// How threads that own executors ([`Executors::threads`](crate::Executors::threads)) run the actions of a phase (the DORA paper, appendix A.4). What a
-/// flow means is the same: which action of a phase tells why a call failed, when several would have, may be another.
+/// flow means is the same: which action of a phase tells why a call failed, when several would have, may be another. A call that its caller runs
+/// itself ([`HandOver::IfBusy`](crate::HandOver)) runs its actions in the flow's order, and is not counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Planning {
     /// By how often they abort: one after the other, the most likely to abort first, where a tenth of what is run at the same

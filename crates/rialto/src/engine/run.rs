@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::account::wait_guard::{Awaited, WaitGuard};
+use crate::account::wait_guard::{Awaited, WaitGuard};
 use crate::error::Result;
 use crate::foreign::catch;
 use crate::inside::InBody;
@@ -28,6 +29,11 @@ pub(crate) fn run<T>(
             Run::Placed(value, committed) => return Ok((value, committed)),
             Run::Again(rest) => take_rest(core, rest),
             Run::Failed(transaction, failure) => {
+                if matches!(failure, Failure::Panic(_)) {
+                    // What a panic carries is foreign code, which may call a procedure when it is dropped: a caller that visits
+                    // executors gives its turn up before that.
+                    drop(WaitGuard::enter(&core.clock, Awaited::Others));
+                }
                 drop(in_body);
                 transaction.map_or(Ok(()), Transaction::abort)?;
                 return failure.tell();

@@ -12,7 +12,7 @@
 //! - **L1** A request is granted exactly when it is compatible with every lock that others hold and with every request
 //!   ahead of it; an upgrade waits for holders only and stands before all new requests. The waits-for graph is the
 //!   negation of this rule, so it can neither miss a deadlock nor invent one. (For spans: `local`.) A record that is free is granted to
-//!   the first request that asks, though others wait: one of them has then been told to ask again, and the others wait for it.
+//!   the first request that asks, though others wait: one of them has then been told to ask again, and the others wait for it, readers too.
 //! - **L2** A request leaves its queue under its partition's latch only: granted, or told to ask again, by the thread that made room, or withdrawn by its
 //!   own owner, who then grants those that it stood before. (If an executor's table is out: L15.)
 //! - **L3** A wake-up is a hint. The truth is the slot's state word, written under the partition's latch; a stale

@@ -251,13 +251,21 @@ impl Queues {
 
     /// Has the calling thread run its next call itself, beside the threads of this queue, if none of them runs and nothing is on the queue.
     ///
-    /// Looks for a while: another visitor's call is short, mostly, and if that visitor was preempted it needs a processor.
-    pub fn visit(&self, queue: usize) -> Option<Visit> {
+    /// Looks for a while: another visitor's call is short, mostly, and if that visitor was preempted it needs a processor. None, too, if there is no
+    /// room for another call: the caller waits for it in [`Queues::admit`].
+    pub fn visit(self: &Arc<Queues>, queue: usize) -> Option<Visit> {
         let (visitor, dispatch) = (&self.visitors.get()?[queue], self.queues.at(queue));
+        if !Visit::is_possible() {
+            return None;
+        }
         for _ in 0..LOOKS {
             for _ in 0..SPINS {
                 if let Some(seat) = dispatch.visit() {
-                    return Some(Visit::begin(visitor, seat));
+                    if !self.admit_at_once() {
+                        self.end_visit(queue, seat);
+                        return None;
+                    }
+                    return Some(Visit::begin(self, visitor, seat));
                 }
                 std::hint::spin_loop();
             }
@@ -286,6 +294,14 @@ impl Queues {
         }
         admitted.calls += 1;
         Ok(())
+    }
+
+    /// Lets a call in, if it need not wait for that.
+    fn admit_at_once(&self) -> bool {
+        let mut admitted = self.admitted.lock();
+        let has_room = admitted.calls < self.admitted_max && admitted.sleepers == 0 && !admitted.closed;
+        admitted.calls += usize::from(has_room);
+        has_room
     }
 
     /// A call has its outcome.

@@ -11,7 +11,7 @@ use std::cell::Cell;
 use std::sync::{Arc, Weak};
 
 use super::queues::Queues;
-use crate::account::wait_guard::{TakesTurns, Turns, take_turns};
+use crate::account::wait_guard::{TakesTurns, Turns, can_take_turns, take_turns};
 
 thread_local! {
     /// The seat of the calling thread's visit, until it gives its turn up.
@@ -46,20 +46,30 @@ impl Turns for Visitor {
 /// The calling thread has the turn of a queue, until this is dropped or the thread waits.
 #[must_use = "the visit is over when this is dropped"]
 pub(crate) struct Visit {
+    queues: Arc<Queues>,
     visitor: Arc<Visitor>,
     _takes_turns: TakesTurns,
 }
 
 impl Visit {
-    /// In this seat. The thread is in no other's turn: it is not in a body.
-    pub(super) fn begin(visitor: &Arc<Visitor>, seat: usize) -> Visit {
+    /// Whether the calling thread could give a turn up: not if it ends. It has none yet: it is in no body, and a visit
+    /// gives its turn up before it runs foreign code that is in none.
+    pub(super) fn is_possible() -> bool {
+        debug_assert!(SEAT.get().is_none(), "a visit in a visit");
+        SEAT.get().is_none() && can_take_turns()
+    }
+
+    /// In this seat, by a call that was let in.
+    pub(super) fn begin(queues: &Arc<Queues>, visitor: &Arc<Visitor>, seat: usize) -> Visit {
         SEAT.set(Some(seat));
-        Visit { visitor: visitor.clone(), _takes_turns: take_turns(visitor.clone()) }
+        let _takes_turns = take_turns(visitor.clone());
+        Visit { queues: queues.clone(), visitor: visitor.clone(), _takes_turns }
     }
 }
 
 impl Drop for Visit {
     fn drop(&mut self) {
         self.visitor.leave();
+        self.queues.release();
     }
 }
