@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::account::wait_guard::{Awaited, WaitGuard};
-use crate::account::wait_guard::{Awaited, WaitGuard};
 use crate::error::Result;
 use crate::foreign::catch;
 use crate::inside::InBody;
