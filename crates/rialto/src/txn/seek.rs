@@ -162,6 +162,10 @@ impl Context {
         if rarely(self.has_other_ways()) {
             return None;
         }
+        if rarely(!self.prefetched.is_empty()) {
+            let found = self.approach_prefetched(slot, mode)?;
+            return self.lock_found(slot, &found, mode);
+        }
         let Context { core, tables, owner, key, scope, depends, .. } = self;
         let (table, lent) = (tables.at(slot), core.locks.lent(owner));
         let found = approach(table, lent, owner, key, scope, mode)?;
@@ -187,19 +191,29 @@ impl Context {
         approach(tables.at(slot), core.locks.lent(owner), owner, key, scope, mode)
     }
 
+    /// The same in a transaction that has prefetched keys.
+    #[inline(never)]
+    pub fn approach_prefetched(&mut self, slot: u32, mode: RecordMode) -> Option<Found> {
+        if rarely(self.has_other_ways()) {
+            return None;
+        }
+        let Context { core, tables, owner, key, scope, .. } = self;
+        let may_go = may_approach(tables.at(slot), core.locks.lent(owner), owner, key, scope, mode);
+        may_go.then(|| self.look_up(slot, WhichIndex::Primary, None))
+    }
+
     /// The same in an action whose identifier is locked.
     #[inline(never)]
     fn reach_locked(&mut self, slot: u32, mode: RecordMode) -> Option<RowLocation> {
         if !self.core.locks.keeps_keys_at_executors() || self.is_hindered() {
             return None;
         }
-        let Context { tables, key, scope, colours, .. } = self;
-        let version = tables.at(slot);
+        let Context { key, scope, colours, .. } = self;
         if !scope.is_at(slot, mode) || !scope.has_locked(slot, key, mode) || colours.noted {
             return None;
         }
-        let record = version.store.find(WhichIndex::Primary, key).location()?;
-        let row = version.store.row(record);
+        let record = self.look_up(slot, WhichIndex::Primary, None).location()?;
+        let row = self.tables.at(slot).store.row(record);
         if row.is_absent() {
             return None;
         }
@@ -220,7 +234,7 @@ impl Context {
         if self.row_locking(slot, mode) != RowLocking::InPlace {
             return None;
         }
-        let found = self.tables.at(slot).store.find(WhichIndex::Primary, &self.key);
+        let found = self.look_up(slot, WhichIndex::Primary, None);
         self.lock_found(slot, &found, mode)
     }
 
@@ -284,7 +298,7 @@ impl Context {
     }
 
     fn seek_thin(&mut self, slot: u32, mode: RecordMode) -> Result<Place> {
-        let found = self.tables.at(slot).store.find(WhichIndex::Primary, &self.key);
+        let found = self.look_up(slot, WhichIndex::Primary, None);
         if let Some(position) = self.find_own(slot) {
             return Ok(Place::Own(position));
         }
@@ -375,7 +389,7 @@ impl Context {
             let (record, leaf) = match known.take() {
                 Some(known) => known,
                 None => {
-                    let found = self.tables.at(slot).store.find(which, entry.unwrap_or(&self.key));
+                    let found = self.look_up(slot, which, entry);
                     match found.location() {
                         Some(record) => (record, found.leaf),
                         None => {
@@ -432,7 +446,7 @@ impl Context {
     }
 
     fn find(&mut self, slot: u32) -> Place {
-        let found = self.tables.at(slot).store.find(WhichIndex::Primary, &self.key);
+        let found = self.look_up(slot, WhichIndex::Primary, None);
         match found.location() {
             Some(record) => self.stored(slot, record),
             None => self.absent(slot, found.vacancy(), found.removal),
@@ -487,16 +501,27 @@ fn approach(
     scope: &Scope,
     mode: RecordMode,
 ) -> Option<Found> {
+    let may_go = may_approach(table, lent, owner, key, scope, mode);
+    may_go.then(|| table.store.find_in_line(key))
+}
+
+/// Takes the intention on a table. False: go the long way.
+#[inline(always)]
+fn may_approach(
+    table: &TableVersion,
+    lent: Lent<'_>,
+    owner: &mut Owner,
+    key: &Key,
+    scope: &Scope,
+    mode: RecordMode,
+) -> bool {
     let intention = match mode {
         RecordMode::Shared => LockMode::IntentShared,
         RecordMode::Exclusive => LockMode::IntentExclusive,
     };
     // A version is retired under a lock on the whole table.
     let intends = lent.intend_again(owner, table.id, intention);
-    if rarely(!intends || table.is_retired() || !scope.has_key(table.id, key)) {
-        return None;
-    }
-    Some(table.store.find_in_line(key))
+    !rarely(!intends || table.is_retired() || !scope.has_key(table.id, key))
 }
 
 /// Locks what a probe of the table's identity has found, if nobody has locked it; notes what the answer depends on.
