@@ -389,7 +389,7 @@ impl Context {
             let (record, leaf) = match known.take() {
                 Some(known) => known,
                 None => {
-                    let found = self.look_up(slot, which, entry);
+                    let found = self.tables.at(slot).store.find(which, entry.unwrap_or(&self.key));
                     match found.location() {
                         Some(record) => (record, found.leaf),
                         None => {
@@ -501,8 +501,10 @@ fn approach(
     scope: &Scope,
     mode: RecordMode,
 ) -> Option<Found> {
-    let may_go = may_approach(table, lent, owner, key, scope, mode);
-    may_go.then(|| table.store.find_in_line(key))
+    match may_approach(table, lent, owner, key, scope, mode) {
+        true => Some(table.store.find_in_line(key)),
+        false => None,
+    }
 }
 
 /// Takes the intention on a table. False: go the long way.
