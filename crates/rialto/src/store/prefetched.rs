@@ -75,7 +75,7 @@ impl Prefetched {
 
     /// What looking the key up in an index would give, if it was prefetched and its leaf is unchanged.
     #[inline(never)]
-    pub fn find(&mut self, store: &TableStore, which: WhichIndex, key: &[u8]) -> Option<Found> {
+    pub fn find(&mut self, store: &TableStore, which: WhichIndex, key: &[u8]) -> Option<&Found> {
         let index = store.memory().index(which);
         let root = index.root();
         if self.roots & bit(root) == 0 {
@@ -85,7 +85,7 @@ impl Prefetched {
         let at = if self.entries[at].is_of(root, key) { at } else { self.search(root, key)? };
         (self.next, self.misses) = (at + 1, 0);
         let found = &self.entries[at].found;
-        (canary::is_back("prefetched-leaf-unchecked") || index.unchanged(&found.leaf)).then_some(*found)
+        (canary::is_back("prefetched-leaf-unchecked") || index.unchanged(&found.leaf)).then_some(found)
     }
 
     /// Where the key is, if not next. The last one comes first: it is asked for again where one lookup has not sufficed.

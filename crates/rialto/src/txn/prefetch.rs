@@ -63,7 +63,7 @@ impl Context {
         if rarely(!prefetched.is_empty())
             && let Some(found) = prefetched.find(store, which, key)
         {
-            return found;
+            return *found;
         }
         store.find(which, key)
     }

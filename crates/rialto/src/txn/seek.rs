@@ -163,8 +163,7 @@ impl Context {
             return None;
         }
         if rarely(!self.prefetched.is_empty()) {
-            let found = self.approach_prefetched(slot, mode)?;
-            return self.lock_found(slot, &found, mode);
+            return self.reach_prefetched(slot, mode);
         }
         let Context { core, tables, owner, key, scope, depends, .. } = self;
         let (table, lent) = (tables.at(slot), core.locks.lent(owner));
@@ -173,6 +172,25 @@ impl Context {
         // A record that this transaction writes is not free: it has locked it exclusively.
         debug_assert!(self.find_own(slot).is_none());
         Some(record)
+    }
+
+    /// The same in a transaction that has prefetched keys.
+    #[inline(never)]
+    fn reach_prefetched(&mut self, slot: u32, mode: RecordMode) -> Option<RowLocation> {
+        let Context { core, tables, owner, key, scope, depends, prefetched, .. } = self;
+        let (table, lent) = (tables.at(slot), core.locks.lent(owner));
+        if !may_approach(table, lent, owner, key, scope, mode) {
+            return None;
+        }
+        let looked_up;
+        let found = match prefetched.find(&table.store, WhichIndex::Primary, key) {
+            Some(found) => found,
+            None => {
+                looked_up = table.store.find(WhichIndex::Primary, key);
+                &looked_up
+            }
+        };
+        lock_found(core, lent, owner, table, depends, found, mode)
     }
 
     /// Whether the usual way is not to be gone.
@@ -191,7 +209,7 @@ impl Context {
         approach(tables.at(slot), core.locks.lent(owner), owner, key, scope, mode)
     }
 
-    /// The same in a transaction that has prefetched keys.
+    /// As [`Context::approach`] in a transaction that has prefetched keys.
     #[inline(never)]
     pub fn approach_prefetched(&mut self, slot: u32, mode: RecordMode) -> Option<Found> {
         if rarely(self.has_other_ways()) {

@@ -26,7 +26,7 @@ fn filled(engine: Engine, procedures: Vec<Procedure>) -> (Database, Table) {
         memory_bytes: 64 << 20,
         checkpoint: Checkpointing::None,
         engine,
-        procedures: procedures.into(),
+        procedures,
         ..Options::default()
     };
     let db = Database::open_on(MemoryDisk::new(), options).unwrap();

@@ -19,9 +19,11 @@ use crate::ids::Lsn;
 use crate::looks::count_descent;
 use crate::store::memory::prefetch::prefetch;
 
-/// A tree with fewer levels above its leaves has at most 252 leaves (1 MB), which stay in the cache. In tests, whose tables are small, every
-/// tree counts as large.
-const LEVELS_MIN: u8 = if cfg!(any(test, feature = "canary")) { 0 } else { 2 };
+/// A tree with fewer levels above its leaves has at most 252 leaves (1 MB), which stay in the cache.
+const LEVELS_MIN: u8 = 2;
+
+/// In tests, whose tables are small, every tree counts as large.
+const ALL_ARE_FAR: bool = cfg!(any(test, feature = "canary"));
 
 /// The leaf that covers a key as long as its parent is unchanged.
 pub struct LeafAhead<'k> {
@@ -41,7 +43,7 @@ impl Index {
     /// Whether the index is so large that lookups wait for memory.
     #[inline]
     pub fn is_far(&self) -> bool {
-        self.region.get(self.root).is_some_and(|root| root.control().level() >= LEVELS_MIN)
+        ALL_ARE_FAR || self.region.get(self.root).is_some_and(|root| root.control().level() >= LEVELS_MIN)
     }
 
     /// First step: descends the inner nodes, which are mostly in the cache, and prefetches the leaf's header. None if the keys' heads do not decide
