@@ -81,5 +81,7 @@ fn run_large<'a>(
     bind(procedure, part_of_it, context, given, &mut actions)?;
     actions.iter_mut().try_for_each(|action| action.intend(procedure, context, given))?;
     prefetch(context, &actions);
-    actions.iter_mut().try_for_each(|action| action.run(procedure, transaction, arguments, outputs))
+    actions.iter_mut().try_for_each(|action| action.run(procedure, transaction, arguments, outputs))?;
+    transaction.context().prefetched.clear();
+    Ok(())
 }

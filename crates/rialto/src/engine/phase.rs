@@ -178,8 +178,8 @@ pub(super) fn bind<'a>(
     Ok(())
 }
 
-/// Prefetches the rows and entries that actions name by their whole keys.
-pub(super) fn prefetch(context: &Context, actions: &[BoundAction<'_>]) {
+/// Prefetches the rows and entries that actions name by their whole keys. Their bodies get what is found of these in the indexes.
+pub(super) fn prefetch(context: &mut Context, actions: &[BoundAction<'_>]) {
     context.prefetch(actions.iter().filter_map(BoundAction::on_table).filter_map(TableAction::point));
 }
 

@@ -41,6 +41,7 @@ mod material;
 pub mod memory;
 mod painting;
 mod prefetch;
+mod prefetched;
 mod storage;
 mod table;
 mod table_store;
@@ -61,6 +62,7 @@ pub(crate) use memory::load_file::{load_file_name, load_file_number};
 pub(crate) use memory::{BodyWords, LoadMark, LoadedRows};
 pub use painting::{Consistency, Paint, Painting};
 pub(crate) use prefetch::TOGETHER;
+pub(crate) use prefetched::Prefetched;
 pub(crate) use storage::Storage;
 #[cfg(test)]
 pub(crate) use table::AFTER_FOLLOWING;

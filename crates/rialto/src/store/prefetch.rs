@@ -2,16 +2,20 @@
 
 use super::memory::RecordRef;
 use super::memory::index::LeafAhead;
-use super::{Storage, TableStore};
+use super::{Prefetched, Storage, TableStore};
 use crate::row::{Key, WhichIndex};
 
 /// How many lookups go side by side: a processor has about so many loads under way.
 pub(crate) const TOGETHER: usize = 16;
 
 impl Storage {
-    /// Prefetches what the first keys lead to, each of an index, so many as go side by side; how many there were.
+    /// Prefetches what the first keys lead to, each of an index, so many as go side by side, and keeps what it finds; how many there were.
     #[inline]
-    pub fn prefetch<'k>(&self, keys: impl Iterator<Item = (&'k TableStore, WhichIndex, &'k Key)>) -> usize {
+    pub fn prefetch<'k>(
+        &self,
+        keys: impl Iterator<Item = (&'k TableStore, WhichIndex, &'k Key)>,
+        prefetched: &mut Prefetched,
+    ) -> usize {
         let segments = &self.memory.segments;
         let mut leaves = [const { None::<LeafAhead<'_>> }; TOGETHER];
         let mut count = 0;
@@ -22,9 +26,14 @@ impl Storage {
         let leaves = || leaves.iter().flatten();
         leaves().for_each(LeafAhead::prefetch_entry);
         let (mut records, mut found) = ([RecordRef(0); TOGETHER], 0);
-        for record in leaves().filter_map(LeafAhead::value).map(RecordRef) {
-            segments.prefetch_head(record);
-            (records[found], found) = (record, found + 1);
+        prefetched.begin();
+        for leaf in leaves() {
+            let Some(entry) = leaf.found() else { continue };
+            if let Some(record) = entry.value.map(RecordRef) {
+                segments.prefetch_head(record);
+                (records[found], found) = (record, found + 1);
+            }
+            prefetched.keep(leaf, entry);
         }
         records[..found].iter().for_each(|record| segments.prefetch_rest(*record));
         count

@@ -30,6 +30,7 @@ use crate::log::{Durability, HomeSlot, PacketSlot, Patience};
 use crate::rarely::rarely;
 use crate::reply::LogLease;
 use crate::row::{FieldPatch, Key};
+use crate::store::Prefetched;
 
 /// A transaction's working state, lent from a pool with its memory, lock slot and table cache.
 pub(crate) struct Context {
@@ -81,6 +82,8 @@ pub(crate) struct Context {
     /// Where its time went, once it has its place.
     pub ledger: Ledger,
     pub reads: UnlockedReads,
+    /// What was found of keys ahead of their lookups; of this transaction, since no other may have addresses of records (L8).
+    pub prefetched: Prefetched,
     /// What the action that runs may touch, and has locked.
     pub scope: Scope,
     /// Its side of a black/white sweep.
@@ -182,6 +185,7 @@ impl Context {
             waited_before_ns,
             ledger: Ledger { began, waits: Waits::default(), lock_wait_ns: 0 },
             reads: UnlockedReads::default(),
+            prefetched: Prefetched::default(),
             scope: Scope::default(),
             colours: Colours::default(),
             view: View::default(),

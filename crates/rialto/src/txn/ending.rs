@@ -61,6 +61,9 @@ impl Context {
         self.writing = false;
         self.writes.clear();
         self.savepoints.clear();
+        if rarely(!self.prefetched.is_empty()) {
+            self.prefetched.clear();
+        }
         if rarely(self.call_from != 0 || !matches!(self.numbers, NumberSource::Next)) {
             (self.call_from, self.numbers) = (0, NumberSource::Next);
         }

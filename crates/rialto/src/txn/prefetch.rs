@@ -2,8 +2,9 @@
 
 use super::context::Context;
 use super::transaction::Transaction;
+use crate::rarely::rarely;
 use crate::row::{IntoKey, Key, WhichIndex};
-use crate::store::{TOGETHER, Table};
+use crate::store::{Found, TOGETHER, Table};
 
 impl Transaction<'_> {
     /// Prefetches the rows with these primary keys into the processor's cache, up to 16 at a time, before the transaction uses them one by one.
@@ -11,19 +12,21 @@ impl Transaction<'_> {
     /// A lookup in a large table waits for memory three or four times. Separate lookups wait one after another; prefetching overlaps
     /// their waits. Small tables (an index of at most 252 leaves) are skipped.
     ///
-    /// It is a hint: it returns no row, takes no lock and changes only the time of later operations. A key of the wrong type, and a handle of
+    /// It returns no row, takes no lock and changes only the time of later operations: the first lookups of up to 64 of the keys go on from what
+    /// was found in the index, if that has not changed since. A key of the wrong type, and a handle of
     /// another database or opening, are skipped; the operation that uses them reports the error.
     pub fn prefetch<K: IntoKey>(&mut self, table: &Table, keys: impl IntoIterator<Item = K>) {
         let context = self.context();
         let Ok(slot) = context.find_table(table) else { return };
-        let version = context.tables.at(slot);
+        let Context { core, tables, prefetched, .. } = context;
+        let version = tables.at(slot);
         if !version.store.is_far(WhichIndex::Primary) {
             return;
         }
         let shape = version.schema.key_shape(WhichIndex::Primary);
-        let together = |keys: &[Key]| {
+        let mut together = |keys: &[Key]| {
             let lookups = keys.iter().map(|key| (&version.store, WhichIndex::Primary, key));
-            context.core.storage.prefetch(lookups)
+            core.storage.prefetch(lookups, prefetched);
         };
         let mut encoded = [const { Key::new() }; TOGETHER];
         let mut count = 0;
@@ -35,14 +38,36 @@ impl Transaction<'_> {
             }
         }
         together(&encoded[..count]);
+        // The table is not locked. A version is retired before its indexes are discarded: then their nodes may have been other indexes'.
+        if rarely(version.is_retired()) {
+            prefetched.clear();
+        }
     }
 }
 
 impl Context {
-    /// Prefetches the rows that keys of indexes lead to, the table given by its place in the transaction's list. Small indexes are left out.
-    pub fn prefetch<'k>(&self, keys: impl Iterator<Item = (u32, WhichIndex, &'k Key)>) {
-        let far = keys.map(|(slot, which, key)| (&self.tables.at(slot).store, which, key));
+    /// Prefetches the rows that keys of indexes lead to, each of a table that is locked by intention, given by its place in the transaction's
+    /// list. Small indexes are left out.
+    pub fn prefetch<'k>(&mut self, keys: impl Iterator<Item = (u32, WhichIndex, &'k Key)>) {
+        let Context { core, tables, prefetched, .. } = self;
+        let far = keys.map(|(slot, which, key)| (&tables.at(slot).store, which, key));
         let mut far = far.filter(|(store, which, _)| store.is_far(*which)).fuse();
-        while self.core.storage.prefetch(&mut far) == TOGETHER {}
+        while core.storage.prefetch(&mut far, prefetched) == TOGETHER {}
+    }
+
+    /// Looks the key in `self.key`, or another one, up in an index of a table: what was prefetched of it, or else by a descent.
+    #[inline(always)]
+    pub fn look_up(&mut self, slot: u32, which: WhichIndex, entry: Option<&[u8]>) -> Found {
+        let Context { tables, key, prefetched, .. } = self;
+        let (store, key) = (&tables.at(slot).store, entry.unwrap_or(key));
+        if rarely(!prefetched.is_empty())
+            && let Some(found) = prefetched.find(store, which, key)
+        {
+            return *found;
+        }
+        store.find(which, key)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -13,7 +13,7 @@ use crate::isolate::{LockMode, LockTarget, RecordMode};
 use crate::opening::TableKey;
 use crate::rarely::rarely;
 use crate::row::{IntoKey, Key, Row, RowView, WhichIndex};
-use crate::store::{Table, TableVersion};
+use crate::store::{Found, Table, TableVersion};
 
 /// A row's identity: its primary key's bytes, or its hidden row number's.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
@@ -260,9 +260,18 @@ impl Context {
     /// The same of one that is read without a lock. Whoever reads so keeps locks in the thin form.
     #[inline(never)]
     fn reach_unlocked(&mut self, slot: u32) -> bool {
+        if rarely(!self.prefetched.is_empty()) {
+            let found = self.approach_prefetched(slot, RecordMode::Shared);
+            return found.is_some_and(|found| self.read_found(slot, &found));
+        }
         let Some(found) = self.approach(slot, RecordMode::Shared) else { return false };
+        self.read_found(slot, &found)
+    }
+
+    #[inline(always)]
+    fn read_found(&mut self, slot: u32, found: &Found) -> bool {
         let Context { tables, depends, reads, body, .. } = self;
-        let is_read = reads.read_found(tables.at(slot), &found, depends, body).is_some();
+        let is_read = reads.read_found(tables.at(slot), found, depends, body).is_some();
         // The row that was read last was there a moment ago.
         is_read && (self.reads.is_first() || self.look_again().is_ok())
     }

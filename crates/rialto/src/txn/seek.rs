@@ -162,6 +162,9 @@ impl Context {
         if rarely(self.has_other_ways()) {
             return None;
         }
+        if rarely(!self.prefetched.is_empty()) {
+            return self.reach_prefetched(slot, mode);
+        }
         let Context { core, tables, owner, key, scope, depends, .. } = self;
         let (table, lent) = (tables.at(slot), core.locks.lent(owner));
         let found = approach(table, lent, owner, key, scope, mode)?;
@@ -169,6 +172,25 @@ impl Context {
         // A record that this transaction writes is not free: it has locked it exclusively.
         debug_assert!(self.find_own(slot).is_none());
         Some(record)
+    }
+
+    /// The same in a transaction that has prefetched keys.
+    #[inline(never)]
+    fn reach_prefetched(&mut self, slot: u32, mode: RecordMode) -> Option<RowLocation> {
+        let Context { core, tables, owner, key, scope, depends, prefetched, .. } = self;
+        let (table, lent) = (tables.at(slot), core.locks.lent(owner));
+        if !may_approach(table, lent, owner, key, scope, mode) {
+            return None;
+        }
+        let looked_up;
+        let found = match prefetched.find(&table.store, WhichIndex::Primary, key) {
+            Some(found) => found,
+            None => {
+                looked_up = table.store.find(WhichIndex::Primary, key);
+                &looked_up
+            }
+        };
+        lock_found(core, lent, owner, table, depends, found, mode)
     }
 
     /// Whether the usual way is not to be gone.
@@ -187,19 +209,29 @@ impl Context {
         approach(tables.at(slot), core.locks.lent(owner), owner, key, scope, mode)
     }
 
+    /// As [`Context::approach`] in a transaction that has prefetched keys.
+    #[inline(never)]
+    pub fn approach_prefetched(&mut self, slot: u32, mode: RecordMode) -> Option<Found> {
+        if rarely(self.has_other_ways()) {
+            return None;
+        }
+        let Context { core, tables, owner, key, scope, .. } = self;
+        let may_go = may_approach(tables.at(slot), core.locks.lent(owner), owner, key, scope, mode);
+        may_go.then(|| self.look_up(slot, WhichIndex::Primary, None))
+    }
+
     /// The same in an action whose identifier is locked.
     #[inline(never)]
     fn reach_locked(&mut self, slot: u32, mode: RecordMode) -> Option<RowLocation> {
         if !self.core.locks.keeps_keys_at_executors() || self.is_hindered() {
             return None;
         }
-        let Context { tables, key, scope, colours, .. } = self;
-        let version = tables.at(slot);
+        let Context { key, scope, colours, .. } = self;
         if !scope.is_at(slot, mode) || !scope.has_locked(slot, key, mode) || colours.noted {
             return None;
         }
-        let record = version.store.find(WhichIndex::Primary, key).location()?;
-        let row = version.store.row(record);
+        let record = self.look_up(slot, WhichIndex::Primary, None).location()?;
+        let row = self.tables.at(slot).store.row(record);
         if row.is_absent() {
             return None;
         }
@@ -220,7 +252,7 @@ impl Context {
         if self.row_locking(slot, mode) != RowLocking::InPlace {
             return None;
         }
-        let found = self.tables.at(slot).store.find(WhichIndex::Primary, &self.key);
+        let found = self.look_up(slot, WhichIndex::Primary, None);
         self.lock_found(slot, &found, mode)
     }
 
@@ -284,7 +316,7 @@ impl Context {
     }
 
     fn seek_thin(&mut self, slot: u32, mode: RecordMode) -> Result<Place> {
-        let found = self.tables.at(slot).store.find(WhichIndex::Primary, &self.key);
+        let found = self.look_up(slot, WhichIndex::Primary, None);
         if let Some(position) = self.find_own(slot) {
             return Ok(Place::Own(position));
         }
@@ -432,7 +464,7 @@ impl Context {
     }
 
     fn find(&mut self, slot: u32) -> Place {
-        let found = self.tables.at(slot).store.find(WhichIndex::Primary, &self.key);
+        let found = self.look_up(slot, WhichIndex::Primary, None);
         match found.location() {
             Some(record) => self.stored(slot, record),
             None => self.absent(slot, found.vacancy(), found.removal),
@@ -487,16 +519,29 @@ fn approach(
     scope: &Scope,
     mode: RecordMode,
 ) -> Option<Found> {
+    match may_approach(table, lent, owner, key, scope, mode) {
+        true => Some(table.store.find_in_line(key)),
+        false => None,
+    }
+}
+
+/// Takes the intention on a table. False: go the long way.
+#[inline(always)]
+fn may_approach(
+    table: &TableVersion,
+    lent: Lent<'_>,
+    owner: &mut Owner,
+    key: &Key,
+    scope: &Scope,
+    mode: RecordMode,
+) -> bool {
     let intention = match mode {
         RecordMode::Shared => LockMode::IntentShared,
         RecordMode::Exclusive => LockMode::IntentExclusive,
     };
     // A version is retired under a lock on the whole table.
     let intends = lent.intend_again(owner, table.id, intention);
-    if rarely(!intends || table.is_retired() || !scope.has_key(table.id, key)) {
-        return None;
-    }
-    Some(table.store.find_in_line(key))
+    !rarely(!intends || table.is_retired() || !scope.has_key(table.id, key))
 }
 
 /// Locks what a probe of the table's identity has found, if nobody has locked it; notes what the answer depends on.

@@ -119,15 +119,28 @@ impl Context {
         let mut body = std::mem::take(&mut self.body);
         let there = match self.reads.is_active() {
             true => self.read_row_unlocked(slot, which, Some(entry), None, &mut body),
-            false => self.lock_present(slot, which, Some(entry), None, mode).map(|probe| match probe {
-                Probe::Present(record) => {
+            false => self.lock_entry(slot, which, entry, mode).map(|probe| match probe {
+                Some(Probe::Present(record)) => {
                     let place = self.stored(slot, record);
                     !matches!(place, Place::Absent(_)) && self.read_place_into(slot, place, &mut body)
                 }
-                Probe::Absent { .. } => false,
+                Some(Probe::Absent { .. }) | None => false,
             }),
         };
         self.body = body;
         there
+    }
+
+    /// Locks the row that the index leads to from `entry`. None if it leads nowhere.
+    fn lock_entry(
+        &mut self,
+        slot: u32,
+        which: WhichIndex,
+        entry: &[u8],
+        mode: RecordMode,
+    ) -> Result<Option<Probe>> {
+        let found = self.look_up(slot, which, Some(entry));
+        let Some(record) = found.location() else { return Ok(None) };
+        self.lock_present(slot, which, Some(entry), Some((record, found.leaf)), mode).map(Some)
     }
 }

@@ -154,12 +154,11 @@ impl Context {
         body: &mut Vec<u8>,
     ) -> Result<bool> {
         for _ in 0..TRIES {
-            let table = self.tables.at(slot);
-            let floor = table.floor();
+            let floor = self.tables.at(slot).floor();
             let (record, leaf) = match known.take() {
                 Some(known) => known,
                 None => {
-                    let found = table.store.find(which, entry.unwrap_or(&self.key));
+                    let found = self.look_up(slot, which, entry);
                     let Some(record) = found.location() else {
                         self.depend(found.removal.max(floor));
                         self.note_leaf(slot, which, found.leaf)?;
@@ -168,7 +167,8 @@ impl Context {
                     (record, found.leaf)
                 }
             };
-            match table.store.read_unlocked((which, &leaf), record, ThinWord::is_exclusive, body) {
+            let store = &self.tables.at(slot).store;
+            match store.read_unlocked((which, &leaf), record, ThinWord::is_exclusive, body) {
                 Unlocked::Read(seen, lsn) => {
                     self.depend(lsn.max(floor));
                     self.reads.records.push(seen);

@@ -85,5 +85,9 @@ fn run_together<'a>(
     if is_large {
         prefetch(context, &actions);
     }
-    actions.iter_mut().try_for_each(|action| action.run(procedure, transaction, arguments, outputs))
+    actions.iter_mut().try_for_each(|action| action.run(procedure, transaction, arguments, outputs))?;
+    if is_large {
+        transaction.context().prefetched.clear();
+    }
+    Ok(())
 }

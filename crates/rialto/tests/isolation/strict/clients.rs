@@ -164,7 +164,7 @@ impl<'a> Client<'a> {
             let mut attempt = Attempt::aborted(clock.attempt(), clock.now());
             // A run without locks may be thrown away for what it saw.
             attempt.coherent = !reads;
-            let mut running = Running { tx, tables, savepoints: Vec::new() };
+            let mut running = Running::begun(tx, tables, space, random);
             let (number, events) = (attempt.number, &mut attempt.events);
             let outcome =
                 work(&mut Script::new(&mut running, random.fork(), number, events, cautious, space), reads);
@@ -237,7 +237,7 @@ impl<'a> Client<'a> {
                 cancellers.lock().push(tx.canceller());
             }
             let mut attempt = Attempt::aborted(clock.attempt(), clock.now());
-            let mut running = Running { tx: &mut tx, tables, savepoints: Vec::new() };
+            let mut running = Running::begun(&mut tx, tables, space, &mut self.random);
             let (number, events) = (attempt.number, &mut attempt.events);
             let random = self.random.fork();
             let outcome = Script::new(&mut running, random, number, events, cautious, space).run(false);

@@ -3,6 +3,7 @@
 use std::ops::{Bound, ControlFlow};
 use std::sync::Arc;
 
+use rialto::io::Random;
 use rialto::row::{Column, ColumnType, RowView, Schema, Value, WhichIndex};
 use rialto::{
     Database, Direction, Error, KeyBound, Result, Savepoint, Scan, ScanMode, Table, TableDef, Transaction,
@@ -100,6 +101,24 @@ pub struct Running<'a, 'tx> {
     pub tx: &'a mut Transaction<'tx>,
     pub tables: &'a Tables,
     pub savepoints: Vec<Savepoint>,
+}
+
+impl<'a, 'tx> Running<'a, 'tx> {
+    /// A transaction that has done nothing yet. Now and then it prefetches some of what it may come to.
+    pub fn begun(
+        tx: &'a mut Transaction<'tx>,
+        tables: &'a Tables,
+        space: Space,
+        random: &mut Random,
+    ) -> Running<'a, 'tx> {
+        if random.chance(1, 2) {
+            for table in tables.rows.iter().chain(&tables.graves) {
+                let ids: Vec<i32> = (0..random.below(6)).map(|_| space.id(random)).collect();
+                tx.prefetch(table, ids);
+            }
+        }
+        Running { tx, tables, savepoints: Vec::new() }
+    }
 }
 
 impl Session for Running<'_, '_> {

@@ -65,7 +65,7 @@ impl Index {
     /// The same for a key of so many bytes, by what its head is behind a prefix.
     #[inline(always)]
     fn get_by_these(&self, bytes: usize, head_behind: impl Fn(usize) -> u64) -> Option<Found> {
-        self.check_kept();
+        self.begin_descent();
         let mut id = self.root;
         let mut node = self.region.get(id)?;
         let mut version = node.latch.try_read()?;
@@ -85,22 +85,7 @@ impl Index {
         }
         let (count, prefix) = (control.count(), control.prefix_bytes());
         let head = head_behind(prefix);
-        // That of a suffix without a tail, if it is one: no entry's tag says that a longer one has none.
-        let tag = bytes.wrapping_sub(prefix);
-        let guess = share.of(count);
-        // A key lies only once in a leaf, so its entry needs no look at the neighbours.
-        let (at, value) = match guess < count && node.is_entry_of(guess, head, tag) {
-            true => (guess, Some(node.value(guess))),
-            false => {
-                let at = node.heads_below_near(count, head, guess);
-                let there = at < count && node.head(at) == head;
-                // The head of another key may be equal: one with zeroes at its end, or a longer one.
-                if there && !node.is_entry_of(at, head, tag) {
-                    return None;
-                }
-                (at, there.then(|| node.value(at)))
-            }
-        };
+        let (at, value) = node.find_by_head(count, head, bytes.wrapping_sub(prefix), share.of(count))?;
         let removal = Lsn(node.removal.load(Ordering::Relaxed));
         let leaf = Leaf { node: id, version };
         node.latch.validate(version).then_some(Found { value, leaf, at: at as u32, removal })
@@ -108,9 +93,33 @@ impl Index {
 }
 
 impl Node {
+    /// Where in a leaf a key lies, or would lie, that has this head and a suffix of so many bytes, and its value if it is there; the search
+    /// begins at a guess. None: its head does not tell.
+    #[inline(always)]
+    pub(super) fn find_by_head(
+        &self,
+        count: usize,
+        head: u64,
+        suffix_bytes: usize,
+        guess: usize,
+    ) -> Option<(usize, Option<u64>)> {
+        // A key lies only once in a leaf, so its entry needs no look at the neighbours.
+        if guess < count && self.is_entry_of(guess, head, suffix_bytes) {
+            return Some((guess, Some(self.value(guess))));
+        }
+        let at = self.heads_below_near(count, head, guess);
+        let there = at < count && self.head(at) == head;
+        // The head of another key may be equal: one with zeroes at its end, or a longer one.
+        if there && !self.is_entry_of(at, head, suffix_bytes) {
+            return None;
+        }
+        Some((at, there.then(|| self.value(at))))
+    }
+
     /// Whether an entry is that of a suffix of so many bytes with this head, and without a tail.
     #[inline(always)]
     fn is_entry_of(&self, at: usize, head: u64, suffix_bytes: usize) -> bool {
+        // The tag of a suffix without a tail is its length; no entry's tag says that a longer one has none.
         self.head(at) == head && self.tag(at) == suffix_bytes as u64 && suffix_bytes <= HEAD_BYTES
     }
 }

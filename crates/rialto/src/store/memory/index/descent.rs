@@ -87,7 +87,7 @@ impl Index {
     fn try_reach(&self, seek: Seek<'_>, level: u8, fences: &mut Fences) -> Option<Option<Reached<'_>>> {
         // The deepest nodes with a separator to the left and to the right of the way: only theirs are read.
         let (mut low, mut high) = (None, None);
-        self.check_kept();
+        self.begin_descent();
         let mut id = self.root;
         let mut node = self.region.node(id);
         let mut version = node.latch.read()?;

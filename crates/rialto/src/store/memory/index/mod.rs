@@ -51,6 +51,7 @@ use self::pool::Region;
 use self::search::Share;
 use self::structure::wants_merge;
 use crate::ids::Lsn;
+use crate::looks::count_descent;
 use crate::store::RowLocation;
 use parking_lot::RwLock;
 use std::sync::{Arc, atomic::Ordering};
@@ -332,6 +333,19 @@ impl Index {
         is_kept.then(look)
     }
 
+    /// Its root, which no other index has while this one is kept.
+    #[inline]
+    pub fn root(&self) -> u32 {
+        self.root
+    }
+
+    /// A way down from the root begins here.
+    #[inline(always)]
+    fn begin_descent(&self) {
+        count_descent();
+        self.check_kept();
+    }
+
     /// A way into the tree begins here.
     #[inline(always)]
     fn check_kept(&self) {
@@ -347,7 +361,7 @@ impl Index {
     /// The leaf that covers `probe`, not yet validated. None: begin again.
     #[inline(always)]
     fn try_leaf(&self, probe: &Probe<'_>) -> Option<(u32, &Node, u64, Option<Share>)> {
-        self.check_kept();
+        self.begin_descent();
         let mut id = self.root;
         let mut node = self.region.node(id);
         let mut version = node.latch.read()?;
