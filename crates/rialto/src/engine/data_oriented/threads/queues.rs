@@ -56,8 +56,9 @@ struct Waiting {
 /// So often a thread that finds nothing to run, and a caller that would visit a queue, looks again before it sleeps.
 const LOOKS: usize = 20;
 
-/// A caller that would visit a queue looks so often before each time that it lets others have the processor.
-const SPINS: usize = 16;
+/// A caller that would visit a queue looks so often before each time that it lets others have the processor: for about as long as a short call
+/// takes. With 16 looks, 64 clients of TATP on two cores had 0.56 of in place, and a p99 a hundred times as long; with 128, 0.86.
+const SPINS: usize = 128;
 
 /// How many tasks a thread takes off its queue under one hold of the latch.
 const GROUP: usize = 8;
