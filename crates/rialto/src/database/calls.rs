@@ -31,7 +31,7 @@ impl Database {
 
     /// Where a call runs whose caller waits for it.
     #[inline]
-    pub(super) fn way(&self, procedure: &Prepared, arguments: &[Value]) -> Result<Way> {
+    pub(super) fn way(&self, procedure: &Prepared, arguments: &[Value]) -> Result<Way<'_>> {
         match self.queues_for(procedure) {
             Some(queues) => way(queues, self.runtime().engine.hand_over(), procedure, arguments),
             None => Ok(Way::Here(None)),

@@ -51,9 +51,9 @@ impl Call {
 }
 
 /// Where a call is to run.
-pub(crate) enum Way {
+pub(crate) enum Way<'a> {
     /// On the thread that calls, which has the turn of a queue if it visits one.
-    Here(Option<Visit>),
+    Here(Option<Visit<'a>>),
     /// On the threads that own executors, beginning at this queue.
     Queue(usize),
 }
@@ -62,12 +62,12 @@ pub(crate) enum Way {
 ///
 /// # Errors
 /// [`Error::Nested`](crate::Error::Nested) inside of a body.
-pub(crate) fn way(
-    queues: &Arc<Queues>,
+pub(crate) fn way<'a>(
+    queues: &'a Arc<Queues>,
     hand_over: HandOver,
     procedure: &Prepared,
     arguments: &[Value],
-) -> Result<Way> {
+) -> Result<Way<'a>> {
     drop(InBody::enter(queues.core.storage.catalog.opening())?);
     let queue = first_queue(procedure, arguments, queues);
     let visit = (hand_over == HandOver::IfBusy).then(|| queues.visit(queue)).flatten();

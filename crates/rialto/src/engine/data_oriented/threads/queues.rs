@@ -17,11 +17,12 @@
 //! thread runs an action is a matter of speed, its locks are where the routing rules have them.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use crossbeam_utils::CachePadded;
 use hashbrown::HashMap;
 use parking_lot::{Condvar, Mutex};
 use smallvec::SmallVec;
@@ -73,10 +74,17 @@ pub(crate) struct Queues {
     resizing: Mutex<Resizing>,
     /// Message servers wait for room in a server's queue. Callers wait for room before, for [`Queues::admit`].
     queues: Dispatches<Task>,
-    admitted: Mutex<Admitted>,
-    /// A call has its outcome: for one who waits for room.
+    /// How many calls are let in.
+    calls: CachePadded<AtomicUsize>,
+    /// How many callers sleep until there is room; and whether no more calls are let in. Both lie apart from the calls, which
+    /// each call changes.
+    sleepers: AtomicUsize,
+    is_closed: AtomicBool,
+    /// Held by callers that are about to sleep, and by the close.
+    at_the_door: Mutex<()>,
+    /// A call has its outcome: for a caller that sleeps until there is room.
     room: Condvar,
-    /// The last one has, after the end: for who closes.
+    /// The last one has, after the end: for the close.
     empty: Condvar,
     admitted_max: usize,
     /// The calls that are aside, by what they wait for: each has one entry, until it is called or comes back.
@@ -111,15 +119,6 @@ enum Resizing {
     Ended,
 }
 
-#[derive(Default)]
-struct Admitted {
-    /// Calls on their way.
-    calls: usize,
-    /// Callers who wait for room.
-    sleepers: usize,
-    closed: bool,
-}
-
 impl Queues {
     /// With room for so many threads, none of which is there yet, and for so many calls at a time, and parts of their phases beside
     /// the first of each. All tasks that there can be may come to stand on one queue, when the others are retired, and all but one may
@@ -139,7 +138,10 @@ impl Queues {
             core: core.clone(),
             resizing: Mutex::default(),
             queues,
-            admitted: Mutex::default(),
+            calls: CachePadded::default(),
+            sleepers: AtomicUsize::new(0),
+            is_closed: AtomicBool::new(false),
+            at_the_door: Mutex::new(()),
             room: Condvar::new(),
             empty: Condvar::new(),
             admitted_max,
@@ -254,7 +256,7 @@ impl Queues {
     ///
     /// Looks for a while: another visitor's call is short, mostly, and if that visitor was preempted it needs a processor. None, too, if there is no
     /// room for another call: the caller waits for it in [`Queues::admit`].
-    pub fn visit(self: &Arc<Queues>, queue: usize) -> Option<Visit> {
+    pub fn visit(self: &Arc<Queues>, queue: usize) -> Option<Visit<'_>> {
         let (visitor, dispatch) = (&self.visitors.get()?[queue], self.queues.at(queue));
         if !Visit::is_possible() {
             return None;
@@ -284,38 +286,54 @@ impl Queues {
 
     /// Lets a call in; waits while there are as many as there may be.
     pub fn admit(&self) -> Result<()> {
-        let mut admitted = self.admitted.lock();
-        while admitted.calls >= self.admitted_max && !admitted.closed {
-            admitted.sleepers += 1;
-            self.room.wait(&mut admitted);
-            admitted.sleepers -= 1;
+        while !self.admit_one() {
+            let mut latch = self.at_the_door.lock();
+            if self.is_closed.load(Ordering::SeqCst) {
+                return Err(Error::Closed);
+            }
+            // A call that ends either leaves room for the next look, or sees that a caller sleeps.
+            self.sleepers.fetch_add(1, Ordering::SeqCst);
+            let is_in = self.admit_one();
+            if !is_in {
+                self.room.wait(&mut latch);
+            }
+            self.sleepers.fetch_sub(1, Ordering::SeqCst);
+            if is_in {
+                break;
+            }
         }
-        if admitted.closed {
-            return Err(Error::Closed);
-        }
-        admitted.calls += 1;
         Ok(())
     }
 
-    /// Lets a call in, if it need not wait for that.
+    /// Lets a call in, if it need not wait for that, nor do others.
     fn admit_at_once(&self) -> bool {
-        let mut admitted = self.admitted.lock();
-        let has_room = admitted.calls < self.admitted_max && admitted.sleepers == 0 && !admitted.closed;
-        admitted.calls += usize::from(has_room);
-        has_room
+        self.sleepers.load(Ordering::SeqCst) == 0 && self.admit_one()
+    }
+
+    /// Lets a call in, if there is room.
+    fn admit_one(&self) -> bool {
+        let one_more = |calls| (calls < self.admitted_max).then_some(calls + 1);
+        if self.calls.fetch_update(Ordering::SeqCst, Ordering::SeqCst, one_more).is_err() {
+            return false;
+        }
+        // Either the close waits for it, or it sees the close.
+        let is_open = !self.is_closed.load(Ordering::SeqCst);
+        if !is_open {
+            self.release();
+        }
+        is_open
     }
 
     /// A call has its outcome.
     pub fn release(&self) {
-        let mut admitted = self.admitted.lock();
-        admitted.calls -= 1;
-        let (is_awaited, is_end) = (admitted.sleepers > 0, admitted.closed && admitted.calls == 0);
-        drop(admitted);
-        // Room for one. If somebody takes it who came by he wakes the next when he has done.
-        if is_awaited {
+        let is_last = self.calls.fetch_sub(1, Ordering::SeqCst) == 1;
+        if self.sleepers.load(Ordering::SeqCst) > 0 {
+            // Room for one. A caller that takes it without having slept wakes the next one when its call ends.
+            drop(self.at_the_door.lock());
             self.room.notify_one();
         }
-        if is_end {
+        if is_last && self.is_closed.load(Ordering::SeqCst) {
+            drop(self.at_the_door.lock());
             self.empty.notify_all();
         }
     }
@@ -394,13 +412,13 @@ impl Queues {
 
     /// Lets no more calls in, waits for those that are there, and ends the threads.
     pub fn close(&self) {
-        let mut admitted = self.admitted.lock();
-        admitted.closed = true;
+        self.is_closed.store(true, Ordering::SeqCst);
+        let mut latch = self.at_the_door.lock();
         self.room.notify_all();
-        while admitted.calls > 0 {
-            self.empty.wait(&mut admitted);
+        while self.calls.load(Ordering::SeqCst) > 0 {
+            self.empty.wait(&mut latch);
         }
-        drop(admitted);
+        drop(latch);
         *self.resizing.lock() = Resizing::Ended;
         self.queues.all().for_each(Dispatch::close);
         let threads = std::mem::take(&mut *self.threads.lock());

@@ -45,13 +45,13 @@ impl Turns for Visitor {
 
 /// The calling thread has the turn of a queue, until this is dropped or the thread waits.
 #[must_use = "the visit is over when this is dropped"]
-pub(crate) struct Visit {
-    queues: Arc<Queues>,
+pub(crate) struct Visit<'a> {
+    queues: &'a Queues,
     visitor: Arc<Visitor>,
     _takes_turns: TakesTurns,
 }
 
-impl Visit {
+impl<'a> Visit<'a> {
     /// Whether the calling thread could give a turn up: not if it ends. It has none yet: it is in no body, and a visit
     /// gives its turn up before it runs foreign code that is in none.
     pub(super) fn is_possible() -> bool {
@@ -60,14 +60,14 @@ impl Visit {
     }
 
     /// In this seat, by a call that was let in.
-    pub(super) fn begin(queues: &Arc<Queues>, visitor: &Arc<Visitor>, seat: usize) -> Visit {
+    pub(super) fn begin(queues: &'a Queues, visitor: &Arc<Visitor>, seat: usize) -> Visit<'a> {
         SEAT.set(Some(seat));
         let _takes_turns = take_turns(visitor.clone());
-        Visit { queues: queues.clone(), visitor: visitor.clone(), _takes_turns }
+        Visit { queues, visitor: visitor.clone(), _takes_turns }
     }
 }
 
-impl Drop for Visit {
+impl Drop for Visit<'_> {
     fn drop(&mut self) {
         self.visitor.leave();
         self.queues.release();
