@@ -425,7 +425,7 @@ impl Hiring {
         }
     }
 
-    /// Runs a task on this thread, if nobody runs and nothing is on the queue; else puts it there. One that waits gives its turn up for good.
+    /// Runs a task on this thread, if no thread runs and nothing is on the queue; else puts it there. One that waits gives its turn up for good.
     fn visit(self: &Arc<Hiring>, task: u32) {
         let Some(seat) = self.dispatch.visit() else {
             let is_served = self.dispatch.lock_to_put().put([task], Standing::New);

@@ -136,7 +136,7 @@ pub(in crate::engine) struct Dispatch<J> {
     agenda: Mutex<VecDeque<J>>,
     /// How many requests are a group.
     group: usize,
-    /// Not 0 if somebody runs: for visitors, which look before they take the latch.
+    /// Not 0 if an executor or a visitor runs: visitors read it before they take the latch.
     busy: AtomicUsize,
 }
 

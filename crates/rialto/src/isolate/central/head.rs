@@ -137,7 +137,7 @@ impl Head {
         }
         let request = Request { owner, mode, kind: RequestKind::New, retries: 0 };
         let ahead = match self.modes {
-            // It is free: whoever asks first has it.
+            // It is free: the first request that asks gets it.
             0 => 0,
             _ => self.waiting.iter().fold(0, |set, request| set | request.mode.bit()),
         };
@@ -269,8 +269,8 @@ impl Head {
 
     /// Grants every waiting request that can be granted now, in order, and tells `tell` of each.
     ///
-    /// A record that is free is not granted to a request for it alone: the request's owner is told to ask again, and the lock is whoever's
-    /// asks first. Granted to a thread that sleeps, the lock would be held until the thread has a processor; with more threads than
+    /// A record that is free is not granted to a request for it alone: the request's owner is told to ask again, and the first
+    /// request that asks gets the lock. Granted to a thread that sleeps, the lock would be held until the thread has a processor; with more threads than
     /// processors all would then wait for each other in turn (a lock convoy).
     #[inline]
     pub(in super::super) fn grant_waiting(&mut self, tell: impl FnMut(Told)) {

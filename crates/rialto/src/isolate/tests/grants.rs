@@ -178,17 +178,17 @@ impl OfHead {
     }
 }
 
-/// Its first waiter is told to ask again, once, while others take the lock; it keeps its place before those who came later, and is
+/// Its first waiter is told to ask again, once, while others take the lock; it keeps its place before later requests, and is
 /// granted the lock after three tries in vain.
 #[test]
-fn a_record_that_is_released_is_had_by_whoever_asks_first() {
+fn a_released_record_goes_to_the_first_request_that_asks() {
     use LockMode::Exclusive;
     let mut head = OfHead::new(HeadName::record(name(b"k")));
     assert!(head.ask(1, Exclusive, 0));
     assert!(!head.ask(2, Exclusive, 0) && !head.ask(3, Exclusive, 0));
     assert_eq!(head.release(1), [Told::Retry(2)]);
     for retries in 1..=3 {
-        // Taken and released by another one meanwhile: whoever was told is on its way.
+        // Another owner takes the lock and releases it meanwhile: the one that was told has not asked yet.
         assert!(head.ask(4, Exclusive, 0));
         assert_eq!(head.release(4), []);
         assert!(head.ask(1, Exclusive, 0));
@@ -203,7 +203,7 @@ fn a_record_that_is_released_is_had_by_whoever_asks_first() {
 }
 
 #[test]
-fn readers_and_whoever_waits_for_a_table_are_granted_what_is_free() {
+fn readers_and_requests_for_a_table_are_granted_what_is_free() {
     use LockMode::{Exclusive, Shared};
     let mut record = OfHead::new(HeadName::record(name(b"k")));
     assert!(record.ask(1, Exclusive, 0));

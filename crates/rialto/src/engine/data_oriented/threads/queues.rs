@@ -58,7 +58,7 @@ struct Waiting {
 const LOOKS: usize = 20;
 
 /// A caller that would visit a queue looks so often before each time that it lets others have the processor: for about as long as a short call
-/// takes. With 16 looks calls of 64 blocking clients on two cores were handed over much more often.
+/// takes.
 const SPINS: usize = 128;
 
 /// How many tasks a thread takes off its queue under one hold of the latch.
