@@ -15,6 +15,33 @@ struct Resizing {
 }
 
 impl Resizing {
+    /// Two queues in use.
+    fn of_two() -> Arc<Resizing> {
+        let all = Arc::new(Resizing {
+            queues: Dispatches::new(2, usize::MAX, 2, 4),
+            running: [AtomicU32::new(0), AtomicU32::new(0)],
+            done: sync::Mutex::new(Vec::new()),
+            given: sync::Mutex::new(false),
+            told: sync::Condvar::default(),
+            hands: sync::Mutex::new(Vec::new()),
+        });
+        all.grow();
+        all.grow();
+        all
+    }
+
+    /// Closes the queues; gives what was done, in order.
+    fn end(&self) -> Vec<u32> {
+        self.queues.all().for_each(Dispatch::close);
+        loop {
+            let Some(hand) = self.hands.lock().pop() else { break };
+            hand.join().unwrap();
+        }
+        let mut done = self.done.lock().clone();
+        done.sort_unstable();
+        done
+    }
+
     fn work(self: &Arc<Resizing>, queue: usize, me: usize) {
         let all = self.clone();
         let hand = thread::spawn(move || {
@@ -91,16 +118,7 @@ impl Resizing {
 #[test]
 fn queues_come_and_go_and_each_task_is_run_once() {
     let serve = || {
-        let all = Arc::new(Resizing {
-            queues: Dispatches::new(2, usize::MAX, 2, 4),
-            running: [AtomicU32::new(0), AtomicU32::new(0)],
-            done: sync::Mutex::new(Vec::new()),
-            given: sync::Mutex::new(false),
-            told: sync::Condvar::default(),
-            hands: sync::Mutex::new(Vec::new()),
-        });
-        all.grow();
-        all.grow();
+        let all = Resizing::of_two();
         let together = thread::spawn({
             let all = all.clone();
             move || all.queues.put_all([(0, 1), (1, 0)].into_iter().collect(), |queue| all.hire(queue))
@@ -122,13 +140,7 @@ fn queues_come_and_go_and_each_task_is_run_once() {
             }
         });
         [together, alone, resizer].into_iter().for_each(|thread| thread.join().unwrap());
-        all.queues.all().for_each(Dispatch::close);
-        loop {
-            let Some(hand) = all.hands.lock().pop() else { break };
-            hand.join().unwrap();
-        }
-        let mut done = all.done.lock().clone();
-        done.sort_unstable();
+        let done = all.end();
         assert_eq!(done, [0, 1, 2, 3]);
     };
     shuttle::check_random(serve, SCHEDULES);
@@ -139,16 +151,7 @@ fn queues_come_and_go_and_each_task_is_run_once() {
 #[test]
 fn queues_come_and_go_beside_visitors() {
     let serve = || {
-        let all = Arc::new(Resizing {
-            queues: Dispatches::new(2, usize::MAX, 2, 4),
-            running: [AtomicU32::new(0), AtomicU32::new(0)],
-            done: sync::Mutex::new(Vec::new()),
-            given: sync::Mutex::new(false),
-            told: sync::Condvar::default(),
-            hands: sync::Mutex::new(Vec::new()),
-        });
-        all.grow();
-        all.grow();
+        let all = Resizing::of_two();
         let visitors = [0, 3].map(|task| {
             let all = all.clone();
             thread::spawn(move || all.visit(1, task))
@@ -166,13 +169,7 @@ fn queues_come_and_go_beside_visitors() {
             }
         });
         visitors.into_iter().chain([putter, resizer]).for_each(|thread| thread.join().unwrap());
-        all.queues.all().for_each(Dispatch::close);
-        loop {
-            let Some(hand) = all.hands.lock().pop() else { break };
-            hand.join().unwrap();
-        }
-        let mut done = all.done.lock().clone();
-        done.sort_unstable();
+        let done = all.end();
         assert_eq!(done, [0, 1, 3]);
     };
     shuttle::check_random(serve, SCHEDULES);
