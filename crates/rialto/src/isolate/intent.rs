@@ -326,7 +326,7 @@ impl LockManager {
             if held.wanted {
                 self.wanted.word(held.table).fetch_sub(1, Ordering::SeqCst);
             }
-            head.grant_waiting(|told| self.mark(told, &mut woken));
+            self.grant_waiting(head, id, &mut woken);
             heads.retire_if_idle(at);
         }
         self.wake(&woken);

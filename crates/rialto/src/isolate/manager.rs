@@ -7,7 +7,7 @@ use crossbeam_utils::CachePadded;
 use smallvec::SmallVec;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-use super::central::head::{Heads, Told};
+use super::central::head::{Head, Heads, Told};
 use super::central::interval::IntervalTable;
 use super::counters::LockCounters;
 use super::deadlock::Looks;
@@ -289,7 +289,13 @@ impl LockManager {
         slot.counters.waits.add(1);
         slot.counters.wait_ns.add(self.now().ns_since(since));
         match error {
-            Some(LockError::Deadlock) => slot.counters.deadlocks.add(1),
+            Some(LockError::Deadlock) => {
+                slot.counters.deadlocks.add(1);
+                slot.note_victim();
+                if let Some(leader) = slot.leader() {
+                    self.slots[usize::from(leader)].note_victim();
+                }
+            }
             Some(LockError::Timeout { .. } | LockError::Deadline { .. }) => slot.counters.timeouts.add(1),
             _ => {}
         }
@@ -300,15 +306,17 @@ impl LockManager {
         woken.push(owner);
     }
 
-    /// Marks what a head tells a waiting owner.
-    pub(super) fn mark(&self, told: Told, woken: &mut Woken) {
-        match told {
+    /// Grants the requests that waited for what `owner` has released, and marks what the head tells their owners.
+    #[inline]
+    pub(super) fn grant_waiting(&self, head: &mut Head, owner: u16, woken: &mut Woken) {
+        let by = self.slots[usize::from(owner)].release();
+        head.grant_waiting(by, |told| match told {
             Told::Granted(owner) => self.mark_granted(owner, woken),
             Told::Retry(owner) => {
                 self.slots[usize::from(owner)].set_retry();
                 woken.push(owner);
             }
-        }
+        });
     }
 
     #[inline]

@@ -6,6 +6,7 @@ use std::time::Duration;
 use crossbeam_utils::CachePadded;
 use smallvec::SmallVec;
 
+use super::central::head::Release;
 use super::counters::CounterCells;
 use super::intent::Intents;
 use super::local::{HeldLocal, Rules, Stint};
@@ -56,6 +57,8 @@ pub(super) struct Slot {
     started_ns: AtomicU64,
     /// Odd while a transaction has the slot.
     lendings: AtomicU64,
+    /// Which of them was a deadlock's victim last.
+    victim_in: AtomicU64,
     /// How many locks the owner held when its wait began.
     held: AtomicU32,
     /// The owner, plus one, that this one runs a part of a phase for; 0: for itself.
@@ -183,6 +186,19 @@ impl Slot {
     pub(super) fn lend(&self) {
         self.lendings.store(self.lendings.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
         fence(Ordering::SeqCst);
+    }
+
+    /// The transaction that has the slot is a deadlock's victim.
+    pub(super) fn note_victim(&self) {
+        self.victim_in.store(self.lendings.load(Ordering::Relaxed), Ordering::Relaxed);
+    }
+
+    /// As what the transaction that has the slot releases its locks.
+    pub(super) fn release(&self) -> Release {
+        match self.victim_in.load(Ordering::Relaxed) == self.lendings.load(Ordering::Relaxed) {
+            true => Release::Victim,
+            false => Release::Ordinary,
+        }
     }
 
     /// The slot is given back.

@@ -56,6 +56,15 @@ pub(in super::super) enum Told {
     Retry(u16),
 }
 
+/// Why waiting requests may be granted now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in super::super) enum Release {
+    /// A transaction has ended, or has given one lock back, or a request was withdrawn.
+    Ordinary,
+    /// A transaction was aborted to end a deadlock.
+    Victim,
+}
+
 /// What a head says to a request.
 #[derive(Debug, Clone, Copy)]
 pub(in super::super) enum Answer {
@@ -272,17 +281,21 @@ impl Head {
     /// A record that is free is not granted to a request for it alone: the request's owner is told to ask again, and the first
     /// request that asks gets the lock. Granted to a thread that sleeps, the lock would be held until the thread has a processor; with more threads than
     /// processors all would then wait for each other in turn (a lock convoy).
+    ///
+    /// What a deadlock's victim releases is granted all the same: the victim runs again at once, and would take the lock from
+    /// the owner that it was aborted for, into the same deadlock.
     #[inline]
-    pub(in super::super) fn grant_waiting(&mut self, tell: impl FnMut(Told)) {
+    pub(in super::super) fn grant_waiting(&mut self, by: Release, tell: impl FnMut(Told)) {
         if !self.waiting.is_empty() {
-            self.grant_queue(tell);
+            self.grant_queue(by, tell);
         }
     }
 
     #[cold]
-    fn grant_queue(&mut self, mut tell: impl FnMut(Told)) {
+    fn grant_queue(&mut self, by: Release, mut tell: impl FnMut(Told)) {
         let first = self.waiting[0];
         if self.modes == 0
+            && by != Release::Victim
             && first.mode == LockMode::Exclusive
             && first.retries < RETRIES_MAX
             && !self.name.is_table()

@@ -156,7 +156,7 @@ impl LockManager {
             }
             let head = heads.at(at);
             head.withdraw(owner);
-            head.grant_waiting(|told| self.mark(told, &mut woken));
+            self.grant_waiting(head, owner, &mut woken);
             debug_assert!(!head.is_idle() || head.is_retried(), "L1: a request waited without a holder");
         }
         self.wake(&woken);
@@ -186,7 +186,7 @@ impl LockManager {
         let head = heads.at(at);
         let held = head.release(id);
         debug_assert!(held, "owner {id} releases a lock that it does not hold: {name:?}");
-        head.grant_waiting(|told| self.mark(told, &mut woken));
+        self.grant_waiting(head, id, &mut woken);
         heads.retire_if_idle(at);
         drop(heads);
         self.wake(&woken);

@@ -5,7 +5,7 @@ use std::thread;
 
 use super::{INDEX, manager, name, patient, refusing, until_waiting};
 use crate::ids::{IndexId, TableId};
-use crate::isolate::central::head::{Answer, HEADS_KEPT, Heads, Request, Told};
+use crate::isolate::central::head::{Answer, HEADS_KEPT, Heads, Release, Request, Told};
 use crate::isolate::name::HeadName;
 use crate::isolate::slot::HELD_KEPT;
 use crate::isolate::{Acquired, LockError, LockManager, LockMode, LockName, LockOptions, Owner, RecordMode};
@@ -171,9 +171,13 @@ impl OfHead {
 
     /// Whom the release tells what.
     fn release(&mut self, owner: u16) -> Vec<Told> {
+        self.release_as(Release::Ordinary, owner)
+    }
+
+    fn release_as(&mut self, by: Release, owner: u16) -> Vec<Told> {
         let (head, told) = (self.heads.at(self.at), &mut self.told);
         assert!(head.release(owner));
-        head.grant_waiting(|it| told.push(it));
+        head.grant_waiting(by, |it| told.push(it));
         std::mem::take(told)
     }
 }
@@ -200,6 +204,51 @@ fn a_released_record_goes_to_the_first_request_that_asks() {
     assert_eq!(head.release(2), [Told::Retry(3)]);
     assert!(head.ask(3, Exclusive, 1));
     assert_eq!(head.release(3), [Told::Retry(4)]);
+}
+
+#[test]
+fn what_a_victim_releases_is_granted_to_the_first_waiter() {
+    use LockMode::Exclusive;
+    let mut head = OfHead::new(HeadName::record(name(b"k")));
+    assert!(head.ask(1, Exclusive, 0));
+    assert!(!head.ask(2, Exclusive, 0) && !head.ask(3, Exclusive, 0));
+    assert_eq!(head.release_as(Release::Victim, 1), [Told::Granted(2)]);
+    assert_eq!(head.release(2), [Told::Retry(3)]);
+}
+
+/// A victim that runs again at once does not overtake the transaction that it was aborted for, and its slot's next
+/// transaction releases its locks as others do.
+#[test]
+fn a_victim_that_runs_again_finds_its_lock_taken() {
+    let manager = &*manager();
+    let (hot, other) = (name(b"hot"), name(b"other"));
+    let exclusive = RecordMode::Exclusive;
+    for _ in 0..20 {
+        let mut older = manager.begin().unwrap();
+        manager.record(&mut older, other, b"other", exclusive, &patient()).unwrap();
+        thread::scope(|scope| {
+            let (victim_holds, has) = mpsc::channel();
+            let again = scope.spawn(move || {
+                let mut victim = manager.begin().unwrap();
+                manager.record(&mut victim, hot, b"hot", exclusive, &patient()).unwrap();
+                victim_holds.send(()).unwrap();
+                let told = manager.record(&mut victim, other, b"other", exclusive, &patient());
+                assert_eq!(told.unwrap_err(), LockError::Deadlock);
+                assert_eq!(manager.slot(&victim).release(), Release::Victim);
+                manager.close(&mut victim);
+                manager.open(&mut victim, manager.now());
+                let told = manager.record(&mut victim, hot, b"hot", exclusive, &refusing());
+                assert_eq!(manager.slot(&victim).release(), Release::Ordinary);
+                manager.end(victim);
+                told.map(drop)
+            });
+            has.recv().unwrap();
+            until_waiting(manager, 1);
+            manager.record(&mut older, hot, b"hot", exclusive, &patient()).unwrap();
+            assert_eq!(again.join().unwrap(), Err(LockError::WouldWait), "the older one has it");
+            manager.end(older);
+        });
+    }
 }
 
 #[test]

@@ -546,7 +546,7 @@ impl LockManager {
             if !head.release(id) {
                 head.release_anonymous();
             }
-            head.grant_waiting(|told| self.mark(told, &mut woken));
+            self.grant_waiting(head, id, &mut woken);
             if heads.retire_if_idle(at) {
                 ThinWord::deflate(word);
             }
