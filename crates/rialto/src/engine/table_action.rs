@@ -73,7 +73,7 @@ impl<'a> TableAction<'a> {
         given: Given<'_>,
     ) -> Result<()> {
         // The lock may be waited for (L12).
-        context.core.locks.leave_stint(&mut context.owner);
+        context.core.locks.return_lease(&mut context.owner);
         self.intend(procedure, context, given)?;
         self.encode(procedure, given)
     }
@@ -123,11 +123,11 @@ impl<'a> TableAction<'a> {
 
     /// Uses its table under the intentions of the executors that the transaction has for itself, if it is bound to it as it is.
     #[inline]
-    pub fn use_in_stint(&mut self, context: &mut Context) -> bool {
+    pub fn use_under_lease(&mut self, context: &mut Context) -> bool {
         let Ok(slot) = context.find_table(&self.binding.table) else { return false };
         self.slot = slot;
         let Context { core, owner, tables, depends, .. } = context;
-        if !core.locks.use_in_stint(owner, self.table_id(), intention(self.target.mode())) {
+        if !core.locks.use_under_lease(owner, self.table_id(), intention(self.target.mode())) {
             return false;
         }
         let version = tables.at(slot);
@@ -355,7 +355,7 @@ fn bind_anew(procedure: &Prepared, target: &Target, context: &mut Context) -> Re
         return Ok(binding);
     }
     // The lock may be waited for (L12).
-    context.core.locks.leave_stint(&mut context.owner);
+    context.core.locks.return_lease(&mut context.owner);
     let slot = loop {
         match context.use_table(&table, intention(target.mode())) {
             Err(Error::NoSuchTable { .. }) => table = table_of(target, context)?,

@@ -231,8 +231,8 @@ impl LockManager {
             if held.join(mode) == held {
                 return Ok(Acquired::Held);
             }
-            if form == TableForm::Stint {
-                self.leave_stint(owner);
+            if form == TableForm::Leased {
+                self.return_lease(owner);
             }
         }
         if self.options.form != LockForm::Central {
@@ -277,9 +277,9 @@ impl LockManager {
         LockError::TooMany { limit: self.options.locks_max }
     }
 
-    /// Announces a wait, with what the detector may ask of the waiter. Before it he leaves his stint (L12).
+    /// Announces a wait, with what the detector may ask of the waiter. Before it he returns his lease (L12).
     pub(super) fn begin_wait(&self, owner: &mut Owner, record: WaitRecord) {
-        self.leave_stint(owner);
+        self.return_lease(owner);
         let started_ns = owner.body.started.ns_since(self.born);
         self.slot(owner).begin_wait(record, owner.locks_held(), started_ns);
     }
@@ -427,8 +427,8 @@ impl LockManager {
     #[inline(always)]
     pub(super) fn release_all_of(&self, slot: &Slot, owner: &mut Owner) {
         debug_assert_eq!(owner.body.thin, 0, "thin locks are released by LockManager::release_all_thin");
-        if owner.body.stint.is_on() {
-            self.end_stint(owner);
+        if owner.body.lease.is_on() {
+            self.end_lease(owner);
         }
         let body = &mut owner.body;
         if !(body.records.is_empty() && body.intervals.is_empty()) {
@@ -440,7 +440,7 @@ impl LockManager {
         }
         let mut higher = 0;
         for held in &body.tables {
-            if matches!(held.form, TableForm::Stint | TableForm::Leaders) {
+            if matches!(held.form, TableForm::Leased | TableForm::Leaders) {
                 continue;
             }
             higher += 1;

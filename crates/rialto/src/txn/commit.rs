@@ -232,7 +232,7 @@ impl Context {
             return self.spoil();
         }
         if rarely(self.ddl.is_some()) {
-            self.core.locks.leave_stint(&mut self.owner);
+            self.core.locks.return_lease(&mut self.owner);
             self.prepare_ddl()?;
         }
         Ok(())
@@ -256,7 +256,7 @@ impl Context {
         if self.core.commits.log.try_reserve_record(packet, length)? {
             return Ok(());
         }
-        self.core.locks.leave_stint(&mut self.owner);
+        self.core.locks.return_lease(&mut self.owner);
         self.leave_turn();
         let Some(mut packet) = self.packet.take() else { return Ok(()) };
         let reserved = self.core.commits.log.reserve_record(&mut packet, length, &|| self.check_open());

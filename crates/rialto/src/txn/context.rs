@@ -395,7 +395,7 @@ impl Context {
                     Some(packet) => packet,
                     None => {
                         debug_assert!(!self.view.is_part(), "a part that writes has its packet");
-                        self.core.locks.leave_stint(&mut self.owner);
+                        self.core.locks.return_lease(&mut self.owner);
                         self.core.commits.log.wait_for_packet(|| self.check_open())?
                     }
                 });

@@ -15,7 +15,7 @@ impl Context {
             self.end_view();
         }
         if let Some(ddl) = self.ddl.take() {
-            self.core.locks.leave_stint(&mut self.owner);
+            self.core.locks.return_lease(&mut self.owner);
             // The index entries of rows in tables that go away need no taking back one by one, but do no harm.
             self.roll_back_to(&Mark { writes: 0, adds: 0, packet: 0 });
             ddl.discard(self);
@@ -86,7 +86,7 @@ impl Context {
     /// These may wait for lock tables, so the transaction's own go back before (L12).
     #[cold]
     fn end_kept_parts(&mut self) {
-        self.core.locks.end_stint(&mut self.owner);
+        self.core.locks.end_lease(&mut self.owner);
         std::mem::take(&mut self.kept_parts).into_iter().for_each(Context::end_part);
     }
 

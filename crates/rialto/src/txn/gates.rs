@@ -93,7 +93,7 @@ impl Context {
 
     #[cold]
     fn enter_flight_slowly(&mut self, mut gate: Gate) -> Result<bool, NoPlace> {
-        self.core.locks.leave_stint(&mut self.owner);
+        self.core.locks.return_lease(&mut self.owner);
         // Of each wait at a closed gate: that for a sweep in between has no time-out.
         let mut since = None;
         loop {

@@ -25,7 +25,7 @@ impl Context {
         body.clear();
         if tables.at(slot).numbered {
             row_number = numbers.take(|| {
-                let share = core.locks.numbers_of_stint(owner, tables.at(slot).primary_id);
+                let share = core.locks.numbers_of_lease(owner, tables.at(slot).primary_id);
                 tables.next_row_number(slot, share)
             });
             body.extend_from_slice(&row_number.to_le_bytes());

@@ -101,9 +101,9 @@ impl Drop for PartTransaction {
 
 impl Transaction<'_> {
     /// Gives up the executor lease, so that the transaction may wait.
-    pub(crate) fn leave_stint(&mut self) {
+    pub(crate) fn return_lease(&mut self) {
         let context = self.context();
-        context.core.locks.leave_stint(&mut context.owner);
+        context.core.locks.return_lease(&mut context.owner);
     }
 
     /// The owner of its locks, of a part's those of the part.

@@ -43,7 +43,7 @@ pub(crate) fn run(
 /// Whether functions of the user's tell what the next phase names, and have to be asked with executors of an earlier one out.
 #[inline]
 fn asks_beside_lease(procedure: &Prepared, transaction: &mut Transaction) -> bool {
-    procedure.has_functions() && transaction.context().owner.is_in_stint()
+    procedure.has_functions() && transaction.context().owner.holds_lease()
 }
 
 /// Runs the one action of a phase, if it is part of the call.

@@ -28,8 +28,8 @@ impl LockManager {
         mode: RecordMode,
         wait: &Wait<'_>,
     ) -> Result<Acquired, LockError> {
-        if owner.body.stint.is_on()
-            && let Some(acquired) = self.local_in_stint(owner, Wanted { index, span, mode })
+        if owner.body.lease.is_on()
+            && let Some(acquired) = self.local_under_lease(owner, Wanted { index, span, mode })
         {
             return Ok(acquired);
         }
@@ -244,7 +244,7 @@ impl LockManager {
             return Err(LockError::WouldWait);
         }
         // Before any table is waited for (L12).
-        self.leave_stint(owner);
+        self.return_lease(owner);
         // A wait for the table has an account of its own.
         let since;
         {

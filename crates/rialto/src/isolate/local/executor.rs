@@ -31,7 +31,7 @@ const IN: u32 = 0;
 const LATCHED: u32 = 1;
 /// A thread holds the latch, and there are no readers.
 const ALONE: u32 = 2;
-/// A stint holds the table.
+/// A lease holds the table.
 const OUT: u32 = 4;
 const HAD: u32 = LATCHED | ALONE | OUT;
 /// Threads sleep until they can have the table; the thread that returns it wakes them.
@@ -51,7 +51,7 @@ const READABLE: u32 = 128;
 /// How a table is had.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum How {
-    /// For a stint.
+    /// For a lease.
     Out,
     /// Under the latch.
     Alone,
@@ -82,17 +82,17 @@ struct Sleepers {
 }
 
 /// An executor's lock table, which one thread has at a time: under the latch for one look, or out of its place for a
-/// [stint](super::stint). It is a structure, not a thread: whoever has the table runs what there is to do with it.
+/// [lease](super::lease). It is a structure, not a thread: whoever has the table runs what there is to do with it.
 ///
 /// Both cost one exchange to begin and one to end.
 ///
-/// Or *readers* have it, any number at a time, each for a stint of shared locks: they know that no exclusive one is entered on
+/// Or *readers* have it, any number at a time, each for a lease of shared locks: they know that no exclusive one is entered on
 /// what they read, and none is entered, nor asked for, while there is any reader. All other work goes on under the latch while
 /// readers hold the table and new ones are admitted: a request for a shared lock makes no reader wait.
 /// A reader first increments its counter, then reads the state. A request that needs the table without readers first changes the
 /// state, then reads the counters. So at least one of the two sees the other, and backs off (Dekker's algorithm).
 ///
-/// A stint at a table in which nothing is entered touches one cache line of it, the first: the state says that much, and the
+/// A lease at a table in which nothing is entered touches one cache line of it, the first: the state says that much, and the
 /// requests are counted there. A reader does not write to that line: the reader and its requests are counted in another one
 /// ([`Readers`]).
 #[derive(Debug, Default)]
@@ -386,7 +386,7 @@ impl Executor {
         Some(self.taken(state))
     }
 
-    /// Ends the reader's stint. True: threads sleep, and the caller is to call [`Executor::wake_behind_reader`].
+    /// Ends the reader's lease. True: threads sleep, and the caller is to call [`Executor::wake_behind_reader`].
     #[inline]
     #[must_use]
     pub fn stop_reading(&self, reader: u16) -> bool {

@@ -8,7 +8,7 @@
 //! The invariants L1 to L5 hold for them as for heads, the executor's latch being the partition's. It comes after those of
 //! heads and intervals (L4). Waits are the slot's, so that the waits-for graph is one.
 //!
-//! A transaction that runs in place has tables for itself for a while: [`stint`], L12; [`own_lease`] has what that means for the
+//! A transaction that runs in place has tables for itself for a while: [`lease`], L12; [`own_lease`] has what that means for the
 //! other transactions of its thread.
 //!
 //! Invariant **L14**: while a transaction runs in parts, a span that one of its owners holds exclusively is not granted to another.
@@ -30,6 +30,7 @@ mod ask;
 mod changes;
 mod executor;
 mod held;
+mod lease;
 mod locks;
 mod ordered;
 mod own_lease;
@@ -37,7 +38,6 @@ mod point_order;
 mod readers;
 mod routing;
 mod span;
-mod stint;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -51,6 +51,8 @@ pub use self::changes::RoutingChanges;
 use self::executor::Executor;
 pub(super) use self::executor::Latch;
 use self::held::suffices;
+pub(super) use self::lease::ExecutorLease;
+pub use self::lease::Wanted;
 pub(super) use self::locks::LocalLocks;
 pub use self::locks::Look;
 use self::locks::Request;
@@ -58,8 +60,6 @@ pub use self::own_lease::OwnLease;
 pub use self::routing::RoutingRule;
 use self::routing::{ExecutorSet, RoutingRules};
 pub use self::span::{Span, SpanRef};
-pub(super) use self::stint::Stint;
-pub use self::stint::Wanted;
 use super::central::head::Blockers;
 use super::manager::{LockManager, Woken};
 use super::mode::{LockMode, RecordMode};
@@ -140,7 +140,7 @@ pub(super) struct LocalTables {
     executors: Box<[CachePadded<Executor>]>,
     /// One change of the rules at a time.
     change: Mutex<()>,
-    /// How many change the rules, or wait to: no stint begins meanwhile.
+    /// How many change the rules, or wait to: no lease begins meanwhile.
     changing: AtomicU32,
     /// The version of the rules.
     version: AtomicU64,
@@ -365,7 +365,7 @@ impl LockManager {
 
     fn release_but_out(&self, owner: &mut Owner, limit: Duration) -> bool {
         // Before any table is waited for (L12).
-        self.end_stint(owner);
+        self.end_lease(owner);
         let mut locals = std::mem::take(&mut owner.body.locals);
         owner.body.long_keys = 0;
         let has_released = self.release_locals_within(owner.body.id, &mut locals, limit);
@@ -425,8 +425,8 @@ impl LockManager {
     /// The part is over: what it holds at executors is the leader's from here on, but for what lies where a table stays out. False: there
     /// is such, which the part holds on for the leader's transaction.
     pub fn hand_over(&self, part: &mut Owner, leader: &mut Owner) -> bool {
-        self.leave_stint(part);
-        self.leave_stint(leader);
+        self.return_lease(part);
+        self.return_lease(leader);
         let (mut kept, mut out) = (SmallVec::new(), ExecutorSet::new());
         while let Some(held) = part.body.locals.pop() {
             let executor = held.executor;

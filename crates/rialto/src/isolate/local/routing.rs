@@ -105,7 +105,7 @@ impl RoutingRule {
     }
 
     /// Hidden row numbers, the blocks that they are taken in by turns: rows that one transaction slot inserts are one executor's for a
-    /// while, and a transaction in a stint takes numbers of an executor that it has already. A span of several blocks is at all executors.
+    /// while, and a transaction under a lease takes numbers of an executor that it has already. A span of several blocks is at all executors.
     ///
     /// # Panics
     /// If there is no executor.

@@ -242,7 +242,7 @@ impl Flight {
                 Ok(Ok(Step::Aside(name))) => return self.step_aside(name, here),
                 Ok(Ok(Step::Elsewhere(elsewhere))) => {
                     // On a queue it waits (L12).
-                    self.transaction.leave_stint();
+                    self.transaction.return_lease();
                     return match &elsewhere.parts[..] {
                         [part] => here.queues.put(part.queue, Task::Flight(self)),
                         _ => self.share_out(elsewhere, here),
@@ -328,7 +328,7 @@ impl Flight {
                 if let Some(name) = lock_or_step_aside(context, &mut actions)? {
                     return Ok(Step::Aside(name));
                 }
-                context.core.locks.leave_stint(&mut context.owner);
+                context.core.locks.return_lease(&mut context.owner);
                 parts = place(context, &actions, positions.iter().copied(), here);
             }
             let is_elsewhere = parts.first().is_some_and(|part| part.queue != here.queue);
@@ -461,7 +461,7 @@ impl Part {
         let left = catch(|| {
             #[cfg(test)]
             here.queues.panic_at(Bug::PartDone);
-            transaction.leave_stint();
+            transaction.return_lease();
         });
         let outcome = left.and(outcome);
         let failure = match outcome {

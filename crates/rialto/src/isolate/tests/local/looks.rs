@@ -104,7 +104,7 @@ fn each_of_many_ranges_is_had_in_few_looks_after_a_while_of_short_transactions()
 /// Short transactions in place, each of one range, beside one that has locked many keys at the executor; at the readers' executor all of
 /// them only read.
 #[test]
-fn a_stint_of_a_range_beside_many_locked_keys_takes_few_looks() {
+fn a_lease_of_a_range_beside_many_locked_keys_takes_few_looks() {
     let looks_beside = |keys: u32, mode: RecordMode| {
         let manager = manager();
         if mode == RecordMode::Shared {
@@ -117,8 +117,8 @@ fn a_stint_of_a_range_beside_many_locked_keys_takes_few_looks() {
         }
         let mut last = 0;
         for nth in 0..2_000 {
-            last = looks(|| assert!(stint(&manager, &mut runner, &[(range(nth, false), mode)])));
-            manager.end_stint(&mut runner);
+            last = looks(|| assert!(lease(&manager, &mut runner, &[(range(nth, false), mode)])));
+            manager.end_lease(&mut runner);
         }
         manager.end(holder);
         manager.end(runner);
@@ -128,7 +128,7 @@ fn a_stint_of_a_range_beside_many_locked_keys_takes_few_looks() {
         let [few, many] = [10, 20_000].map(|keys| looks_beside(keys, mode));
         assert!(
             many < 20 * few.max(10),
-            "the 2,000th {mode:?} stint took {few} looks beside 10 keys, {many} beside 20,000"
+            "the 2,000th {mode:?} lease took {few} looks beside 10 keys, {many} beside 20,000"
         );
     }
 }
