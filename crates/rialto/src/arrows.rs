@@ -11,7 +11,7 @@ use std::path::Path;
 const ROOMS: &[(&str, &[&str])] = &[
     (
         "error",
-        &["canary", "error", "foreign", "growth", "ids", "inside", "looks", "opening", "rarely", "seed"],
+        &["canary", "error", "foreign", "growth", "ids", "inside", "looks", "opening", "unlikely", "seed"],
     ),
     ("io", &["io"]),
     ("account", &["account"]),

@@ -38,7 +38,6 @@ mod metrics;
 mod open;
 mod opening;
 mod options;
-mod rarely;
 mod records;
 pub mod recovery;
 pub mod reply;
@@ -48,6 +47,7 @@ pub mod store;
 #[cfg(test)]
 mod traps;
 pub mod txn;
+mod unlikely;
 
 pub use account::{ProcedureAccount, ProcedureId, ServerTimes, TimeAccount, TimeHistogram};
 pub use backup::{BackupKind, BackupReport};

@@ -9,7 +9,7 @@ use super::Spent;
 use super::histogram::HistogramCells;
 use super::procedure::{Names, PROCEDURES_MAX, ProcedureAccount, ProcedureId};
 use crate::io::thread_number;
-use crate::rarely::rarely;
+use crate::unlikely::unlikely;
 
 /// Sets that tickets share, over all threads that wait for them.
 const TICKET_SETS: usize = 32;
@@ -131,7 +131,7 @@ impl Accounts {
     #[inline(always)]
     pub fn committed(&self, context: usize, procedure: ProcedureId, spent: &Spent) {
         let (cell, one) = (self.contexts[context].cell(procedure), Writers::One);
-        if rarely(spent.has_waited()) {
+        if unlikely(spent.has_waited()) {
             cell.place(spent);
             one.add(cell.response.cell(spent.response_ns), 1);
             return;

@@ -39,8 +39,8 @@ use smallvec::SmallVec;
 
 use crate::canary;
 use crate::ids::{IndexId, Lsn};
-use crate::rarely::rarely;
 use crate::store::{Paint, RowLocation, SegmentId, Storage};
+use crate::unlikely::unlikely;
 
 /// How often a transaction is aborted for its colours ([`Options::colour_retry`](crate::Options::colour_retry)) before it waits at its
 /// commit instead.
@@ -88,7 +88,7 @@ impl Colours {
     /// For a fresh transaction.
     #[inline]
     pub fn begin(&mut self, noted: bool) {
-        if rarely(noted | self.is_used) {
+        if unlikely(noted | self.is_used) {
             self.begin_slowly(noted);
         }
     }

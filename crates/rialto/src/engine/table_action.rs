@@ -11,12 +11,12 @@ use crate::canary;
 use crate::error::{Error, Result};
 use crate::ids::{IndexId, TableId};
 use crate::isolate::{LockMode, OwnLease, RecordMode, SpanRef, Wanted};
-use crate::rarely::rarely;
 use crate::row::{Key, Value, WhichIndex};
 use crate::store::Table;
 use crate::txn::Transaction;
 use crate::txn::context::Context;
 use crate::txn::scope::Reach;
+use crate::unlikely::unlikely;
 
 /// What was locked for an action.
 #[derive(Debug)]
@@ -235,7 +235,7 @@ impl<'a> TableAction<'a> {
     ) -> Result<()> {
         let Some(body) = self.body else { return Ok(()) };
         let context = transaction.context();
-        if rarely(context.ddl.is_some()) {
+        if unlikely(context.ddl.is_some()) {
             self.bind_again(procedure, context, Given { arguments: values, earlier: outputs.earlier() })?;
         }
         let is_locked = self.is_span() && context.core.locks.keeps_keys_at_executors();
@@ -266,7 +266,7 @@ impl<'a> InUse<'a> {
         let slot = context.use_again(binding.table.key(), intention(target.mode()))?;
         let Context { tables, depends, scope, .. } = context;
         let version = tables.at(slot);
-        if rarely(!binding.is_by(version)) {
+        if unlikely(!binding.is_by(version)) {
             return None;
         }
         // I3: whatever the action comes to, though it read no row.
@@ -311,10 +311,10 @@ impl<'a> InUse<'a> {
             context.writing |= was_writing;
             context.end_shared_action();
         }
-        if rarely(context.savepoints.len() > reach.savepoints) {
+        if unlikely(context.savepoints.len() > reach.savepoints) {
             context.forget_savepoints(reach.savepoints);
         }
-        if rarely(lease.is_some_and(OwnLease::end)) {
+        if unlikely(lease.is_some_and(OwnLease::end)) {
             return run_without_lease(procedure, context);
         }
         // Whatever the body made of it.

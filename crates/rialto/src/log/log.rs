@@ -31,7 +31,7 @@ use crate::account::processor::ProcessorTime;
 use crate::account::wait_guard::{Awaited, WaitGuard};
 use crate::io::{Clock, FOR_EVER};
 use crate::log::log::core::Core;
-use crate::rarely::rarely;
+use crate::unlikely::unlikely;
 use crate::{Error, Lsn, Result, canary};
 
 /// How often a thread that waits for a slot, or for room, asks whether it gives up.
@@ -273,7 +273,7 @@ impl Log {
     pub(crate) fn place_alone(&self, packet: &PacketSlot, kind: PacketKind) -> Option<Lsn> {
         let core = &*self.core;
         let bytes = packet.bytes();
-        if rarely(core.writer.stopped() || packet.promised() != 0) {
+        if unlikely(core.writer.stopped() || packet.promised() != 0) {
             return None;
         }
         let mut gatherer = core.gatherer.try_lock()?;
@@ -281,7 +281,7 @@ impl Log {
         core.memory.store(lsn.0, Ordering::SeqCst);
         gatherer.look_at_files();
         drop(gatherer);
-        if rarely(core.listeners.wait_for(Durability::Memory)) {
+        if unlikely(core.listeners.wait_for(Durability::Memory)) {
             // Not by this thread: its commit has its place, and is not applied yet (W1).
             core.hand_over_listeners(Durability::Memory);
         }

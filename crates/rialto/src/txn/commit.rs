@@ -9,7 +9,7 @@ use crate::commit::{Applied, Applying, Gate, Logging, NoPlace, Placed, Reserved}
 use crate::error::Result;
 use crate::ids::Lsn;
 use crate::log::{Durability, PacketKind};
-use crate::rarely::rarely;
+use crate::unlikely::unlikely;
 
 impl Context {
     /// Takes the place in the log, applies, releases (I2). Gives what the reply has to wait for.
@@ -22,7 +22,7 @@ impl Context {
             }
         };
         self.finish();
-        if rarely(self.blocked.is_some()) {
+        if unlikely(self.blocked.is_some()) {
             // I3: the thread comes to ask for it when it has its turn.
             self.core.commits.log.leave(lsn, self.choices.durability);
             self.await_turn();
@@ -45,7 +45,7 @@ impl Context {
         let (owes, is_alone) = (placed.owes(), placed.is_alone());
         let applied = placed.apply(|lsn| self.apply(lsn));
         self.core.commits.in_flight.leave(self.number);
-        if rarely(owes) {
+        if unlikely(owes) {
             self.end_flight();
         }
         match is_alone {
@@ -143,7 +143,7 @@ impl Context {
     #[inline(always)]
     fn reserve(&mut self) -> Result<Reserved, NoPlace> {
         self.reserve_room()?;
-        if rarely(self.ddl.is_some()) {
+        if unlikely(self.ddl.is_some()) {
             self.enter_definitions()?;
         }
         // I5: in flight from before its push until the last of its writes is applied.
@@ -187,7 +187,7 @@ impl Context {
     /// Takes the place of the packet. A commit that owes a sweep nothing is held by none.
     #[inline(always)]
     fn push(&mut self, owes: bool) -> Lsn {
-        if rarely(owes || self.call_from != 0) {
+        if unlikely(owes || self.call_from != 0) {
             return self.push_beside_calls();
         }
         let Context { core, packet: Some(packet), .. } = self else {
@@ -228,10 +228,10 @@ impl Context {
     #[inline(always)]
     fn prepare(&mut self) -> Result<()> {
         self.check()?;
-        if rarely(self.is_spoiled()) {
+        if unlikely(self.is_spoiled()) {
             return self.spoil();
         }
-        if rarely(self.ddl.is_some()) {
+        if unlikely(self.ddl.is_some()) {
             self.core.locks.return_lease(&mut self.owner);
             self.prepare_ddl()?;
         }

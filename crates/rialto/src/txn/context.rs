@@ -27,10 +27,10 @@ use crate::ids::Lsn;
 use crate::io::{FOR_EVER, Moment};
 use crate::isolate::{LockError, LockTarget, Owner, Wait};
 use crate::log::{Durability, HomeSlot, PacketSlot, Patience};
-use crate::rarely::rarely;
 use crate::reply::LogLease;
 use crate::row::{FieldPatch, Key};
 use crate::store::Prefetched;
+use crate::unlikely::unlikely;
 
 /// A transaction's working state, lent from a pool with its memory, lock slot and table cache.
 pub(crate) struct Context {
@@ -214,7 +214,7 @@ impl Context {
     /// first `started`.
     #[inline(always)]
     pub fn begin(&mut self, options: &TxOptions, started: Option<Moment>) -> Result<()> {
-        if rarely(options.has_times() || self.has_times) {
+        if unlikely(options.has_times() || self.has_times) {
             self.begin_with_times(options, started)?;
         }
         self.began = self.core.clock.now();
@@ -225,12 +225,12 @@ impl Context {
         self.tables.begin();
         self.read_unlocked(false);
         self.colours.begin(self.core.storage.painting().is_noted());
-        if rarely(self.scope.is_on()) {
+        if unlikely(self.scope.is_on()) {
             self.scope.end();
         }
         self.depends = Lsn::ZERO;
         // A canceller of an earlier transaction must not reach this one.
-        if rarely(self.cancellation.is_used()) {
+        if unlikely(self.cancellation.is_used()) {
             self.cancellation = Cancellation::new();
         }
         Ok(())
@@ -278,7 +278,7 @@ impl Context {
     /// What every operation checks first.
     #[inline]
     pub fn check(&self) -> Result<()> {
-        if rarely(self.is_hindered()) { self.check_slowly() } else { Ok(()) }
+        if unlikely(self.is_hindered()) { self.check_slowly() } else { Ok(()) }
     }
 
     /// Whether there is something to be checked.
@@ -326,7 +326,7 @@ impl Context {
     pub fn end_shared_action(&mut self) {
         let read_only = self.scope.is_read_only_after();
         self.choices.read_only = read_only;
-        if rarely(read_only && self.writing) {
+        if unlikely(read_only && self.writing) {
             self.has_limits = true;
         }
     }
@@ -363,16 +363,16 @@ impl Context {
     /// What every write checks first; sees to a packet for the first.
     #[inline(always)]
     pub fn check_write(&mut self) -> Result<()> {
-        if rarely(self.writing || !self.begin_to_write()) { self.check_write_slowly() } else { Ok(()) }
+        if unlikely(self.writing || !self.begin_to_write()) { self.check_write_slowly() } else { Ok(()) }
     }
 
     /// Begins with the packet that is kept for the context, if it is free and there is nothing to be checked.
     #[inline(always)]
     fn begin_to_write(&mut self) -> bool {
-        if rarely(self.is_hindered() || self.choices.read_only || !self.core.commits.log.is_open()) {
+        if unlikely(self.is_hindered() || self.choices.read_only || !self.core.commits.log.is_open()) {
             return false;
         }
-        if rarely(self.packet.is_none()) {
+        if unlikely(self.packet.is_none()) {
             self.packet = self.home.as_mut().and_then(HomeSlot::borrow);
         }
         self.writing = self.packet.is_some();

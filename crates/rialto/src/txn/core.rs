@@ -18,9 +18,9 @@ use crate::error::{Error, Result};
 use crate::io::{Clock, thread_number};
 use crate::isolate::LockManager;
 use crate::log::{Durability, Patience, PoolOwner};
-use crate::rarely::rarely;
 use crate::reply::{LogLease, Ticket};
 use crate::store::Storage;
+use crate::unlikely::unlikely;
 
 /// A core behind a count of its own: one for each context, so that tickets of different threads count apart.
 #[derive(Clone)]
@@ -201,12 +201,12 @@ impl Contexts {
 
     #[inline(always)]
     pub fn give_back(&self, context: Box<Context>) {
-        if rarely(context.debt.is_some()) {
+        if unlikely(context.debt.is_some()) {
             return Debt::settle(context);
         }
         self.pools[thread_number() % POOLS].put(context);
         // Either this sees that a thread looks for a context, or that one sees the context. So with a close: contexts hold their core.
-        if rarely(self.looking.load(Ordering::SeqCst) != 0) {
+        if unlikely(self.looking.load(Ordering::SeqCst) != 0) {
             self.tell_of_one();
         }
     }

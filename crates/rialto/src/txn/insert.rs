@@ -10,9 +10,9 @@ use crate::commit::write_set::{Effect, Place, Target, Write, WriteKind};
 use crate::error::{Error, Result};
 use crate::ids::{IndexId, Lsn};
 use crate::isolate::{Admission, LockManager, LockTarget, Owner, RecordMode};
-use crate::rarely::rarely;
 use crate::row::{Key, WhichIndex};
 use crate::store::{Admit, Entered, Followed, RowLocation, TableStore, Vacancy};
+use crate::unlikely::unlikely;
 
 /// How long a transaction at the memory bound waits for the others that may seek records in a segment to end.
 const OUTLAST_MAX: Duration = Duration::from_millis(10);
@@ -198,7 +198,7 @@ impl Context {
     ) -> Result<()> {
         self.writes.add(slot, which, key, record, replaced);
         let bytes = self.writes.entry_bytes();
-        if rarely(bytes > self.room_for_entries) { Err(self.too_many_entries(bytes)) } else { Ok(()) }
+        if unlikely(bytes > self.room_for_entries) { Err(self.too_many_entries(bytes)) } else { Ok(()) }
     }
 
     /// The same step, where the index has had no node to give.

@@ -13,9 +13,9 @@ use crate::commit::redo;
 use crate::commit::write_set::{Effect, Mark, Place, Target, Write, WriteKind};
 use crate::error::{Error, Result};
 use crate::isolate::{LockMode, RecordMode};
-use crate::rarely::rarely;
 use crate::row::{IntoKey, Row, RowView, Schema, Value, ValueRef, WhichIndex, encode, encode_borrowed};
 use crate::store::{RowLocation, Table};
+use crate::unlikely::unlikely;
 
 impl Context {
     /// Locks the table for writes and gives its place in the list of tables.
@@ -281,7 +281,7 @@ impl Transaction<'_> {
             if !context.writing {
                 context.check_write()?;
             }
-            let reached = match rarely(context.core.storage.catalog.is_system(table.id())) {
+            let reached = match unlikely(context.core.storage.catalog.is_system(table.id())) {
                 false => context.reach_to_change(table.key(), &key),
                 true => None,
             };

@@ -10,8 +10,8 @@ use crate::engine::prepared::Prepared;
 use crate::engine::table_action::{TableAction, run_without_lease};
 use crate::error::{Error, Result};
 use crate::isolate::{LockPolicy, OwnLease, Wanted};
-use crate::rarely::rarely;
 use crate::txn::context::Context;
+use crate::unlikely::unlikely;
 
 /// A phase of more actions than this locks what they name instead of having their executors for itself.
 const LEASE_ACTIONS_MAX: usize = 64;
@@ -29,7 +29,7 @@ pub(super) fn beside_lease<T>(
         false => None,
     };
     let found = find_out(context);
-    if rarely(lease.is_some_and(OwnLease::end)) {
+    if unlikely(lease.is_some_and(OwnLease::end)) {
         run_without_lease(procedure, context)?;
     }
     found

@@ -15,7 +15,7 @@ use super::{HeldLocal, LOOK_AGAIN, Latch, SpanRef, Strengthened, Wanted};
 use crate::account::wait_guard::{Awaited, WaitGuard};
 use crate::canary;
 use crate::ids::IndexId;
-use crate::rarely::rarely;
+use crate::unlikely::unlikely;
 
 impl LockManager {
     /// Locks a span of an index's keys at the executors whose datasets have them, one after the other in their order, or
@@ -79,7 +79,7 @@ impl LockManager {
                         owner.body.locals.push(HeldLocal { executor, lock });
                         owner.body.long_keys += span.counts_more();
                         let held = owner.body.locals.len() + owner.body.long_keys;
-                        if rarely(held > self.options.locks_max) {
+                        if unlikely(held > self.options.locks_max) {
                             return Err(self.too_many());
                         }
                         Acquired::New
@@ -118,7 +118,7 @@ impl LockManager {
             let mut locks = self.latch_to_ask(owner, executor, request.mode, wait)?;
             let split = shares && locks.held.is_kins(request);
             let answer = if split { Answer::Split } else { locks.ask(request) };
-            if rarely(answer == Answer::Wait) {
+            if unlikely(answer == Answer::Wait) {
                 owner.body.was_refused_on_same_span.store(locks.has_lock_on(&request), Ordering::Relaxed);
             }
             answer

@@ -18,7 +18,7 @@ use super::span::{Span, SpanRef};
 use crate::canary;
 use crate::ids::IndexId;
 use crate::looks::count_look;
-use crate::rarely::rarely;
+use crate::unlikely::unlikely;
 
 /// One span, with its holders.
 #[derive(Debug)]
@@ -321,11 +321,11 @@ impl HeldLocks {
             self.unlist(at);
         }
         let lock = &mut self.locks[at as usize];
-        if rarely(lock.span.is_allocated()) {
+        if unlikely(lock.span.is_allocated()) {
             lock.span = Span::prefix(&[]);
         }
         self.free.push(at);
-        if rarely(self.locks.len() > LOCKS_KEPT) && self.locks.len() == self.free.len() {
+        if unlikely(self.locks.len() > LOCKS_KEPT) && self.locks.len() == self.free.len() {
             self.give_up_pools();
         }
     }
@@ -340,7 +340,7 @@ impl HeldLocks {
     /// The lock is its holder's no more: tells of those that the holder was given for it elsewhere.
     #[inline]
     fn forget_moves(&mut self, owner: u16, at: u32, elsewhere: impl FnMut(HeldLocal)) {
-        if rarely(!self.moved.is_empty())
+        if unlikely(!self.moved.is_empty())
             && let Some(moved) = self.moved.remove(&(at, owner))
         {
             moved.copies.into_iter().for_each(elsewhere);

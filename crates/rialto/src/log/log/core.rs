@@ -23,7 +23,7 @@ use crate::log::wakers::{self, Listeners, WakerThreads, Woken};
 use crate::log::write_path::WritePath;
 use crate::log::writer::{Counters, Flight, GroupWriter};
 use crate::log::{Durability, Patience};
-use crate::rarely::rarely;
+use crate::unlikely::unlikely;
 use crate::{Error, Lsn, Result, canary};
 
 /// What the log's threads share.
@@ -105,7 +105,7 @@ impl Core {
         let Some(mut gatherer) = self.gatherer.try_lock() else { return false };
         self.gather_queued(&mut gatherer);
         drop(gatherer);
-        if rarely(self.listeners.wait_for(Durability::Memory)) {
+        if unlikely(self.listeners.wait_for(Durability::Memory)) {
             self.hand_over_listeners(Durability::Memory);
         }
         self.memory.load(Ordering::SeqCst) >= lsn.0
@@ -125,7 +125,7 @@ impl Core {
             Some(gatherer) => self.gather_all(gatherer),
             None => {
                 // Who has gathered may write the group first.
-                if rarely(self.listeners.wait_for(Durability::Memory)) {
+                if unlikely(self.listeners.wait_for(Durability::Memory)) {
                     self.hand_over_listeners(Durability::Memory);
                 }
                 Gathered::All

@@ -24,9 +24,9 @@ use crate::account::latches;
 use crate::account::wait_guard::LatchWait;
 use crate::canary;
 use crate::ids::{HeapId, Lsn};
-use crate::rarely::rarely;
 use crate::row::FieldChange;
 use crate::store::{Budget, Painting};
+use crate::unlikely::unlikely;
 
 /// A segment's size; also what a sweep copies under one hold of its latch.
 pub const SEGMENT_BYTES: usize = 64 * 1024;
@@ -339,7 +339,7 @@ impl Segments {
     #[inline]
     pub fn latch(&self, id: SegmentId) -> Latched<'_> {
         let meta = self.meta(id);
-        if rarely(meta.latch.swap(true, Ordering::Acquire)) {
+        if unlikely(meta.latch.swap(true, Ordering::Acquire)) {
             self.wait_for_latch(&meta.latch);
         }
         latches::taken();
