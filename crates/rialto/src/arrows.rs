@@ -11,7 +11,18 @@ use std::path::Path;
 const ROOMS: &[(&str, &[&str])] = &[
     (
         "error",
-        &["canary", "error", "foreign", "growth", "ids", "inside", "looks", "opening", "unlikely", "seed"],
+        &[
+            "fault_injection",
+            "error",
+            "foreign",
+            "growth",
+            "ids",
+            "inside",
+            "looks",
+            "opening",
+            "unlikely",
+            "seed",
+        ],
     ),
     ("io", &["io"]),
     ("account", &["account"]),

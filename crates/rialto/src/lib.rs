@@ -13,14 +13,14 @@ pub mod account;
 #[cfg(test)]
 mod arrows;
 pub mod backup;
-#[doc(hidden)]
-pub mod canary;
 pub mod catalog;
 pub mod checkpoint;
 mod commit;
 mod database;
 pub mod engine;
 pub mod error;
+#[doc(hidden)]
+pub mod fault_injection;
 mod foreign;
 #[cfg(any(test, feature = "fuzzing"))]
 #[doc(hidden)]

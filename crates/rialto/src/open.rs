@@ -38,7 +38,7 @@ use crate::store::memory::load_file::LoadFileReader;
 use crate::store::memory::{Committed, LoadFile, MemoryStore};
 use crate::store::{Catalog, Material, Storage};
 use crate::txn::core::{Contexts, Core, TxDefaults};
-use crate::{canary, seed};
+use crate::{fault_injection, seed};
 
 /// An open database: what runs its transactions, and what ends with it.
 pub(crate) struct Running {
@@ -209,7 +209,7 @@ fn archive_loads(core: &Core, archiver: &Archiver, which: impl Fn(&LoadFile) -> 
                 if place > core.commits.log.durable_position() {
                     core.commits.log.sync()?;
                 }
-                !canary::is_back("archive-without-loads")
+                !fault_injection::is_on("archive-without-loads")
             }
             // What is left of a removal that was cut short must not replace the whole file, which the archive has then.
             Committed::BeforeOrNever(_) => {
@@ -499,7 +499,7 @@ impl Running {
     /// [`Error::Nested`] in a body, which it may have to wait for.
     pub fn close(&self) -> Result<()> {
         if InBody::is_inside(self.core.storage.catalog.opening())
-            && !canary::is_back("close-waits-for-itself")
+            && !fault_injection::is_on("close-waits-for-itself")
         {
             return Err(Error::Nested);
         }
@@ -553,7 +553,7 @@ impl Running {
         }
         drop(core.clock.lock(&self.resources).take());
         core.releases.end();
-        if !canary::is_back("close-beside-commits") {
+        if !fault_injection::is_on("close-beside-commits") {
             core.commits.in_flight.drain(&core.clock);
         }
     }

@@ -7,8 +7,8 @@ use hashbrown::HashSet;
 use parking_lot::Mutex;
 
 use super::home::HomeBlock;
-use crate::canary;
 use crate::error::Result;
+use crate::fault_injection;
 use crate::ids::{HeapId, Lsn};
 use crate::log::{LogNeeded, LogPoint};
 use crate::store::Consistency;
@@ -127,17 +127,17 @@ pub(crate) struct HeldDefinitions<'a> {
 impl<'a> HeldDefinitions<'a> {
     pub fn hold(source: &'a dyn CheckpointSource) -> HeldDefinitions<'a> {
         let defined = source.hold_definitions();
-        if canary::is_back("definitions-beside-their-copy") {
+        if fault_injection::is_on("definitions-beside-their-copy") {
             source.release_definitions();
         }
-        canary::pause(4);
+        fault_injection::pause(4);
         HeldDefinitions { source, defined }
     }
 }
 
 impl Drop for HeldDefinitions<'_> {
     fn drop(&mut self) {
-        if !canary::is_back("definitions-beside-their-copy") {
+        if !fault_injection::is_on("definitions-beside-their-copy") {
             self.source.release_definitions();
         }
     }

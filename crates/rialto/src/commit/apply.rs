@@ -3,7 +3,7 @@
 use super::redo::{Operations, Patches};
 use super::tables::TableCache;
 use super::write_set::{WriteKind, WriteSet, body_of, key_of};
-use crate::canary;
+use crate::fault_injection;
 use crate::ids::Lsn;
 use crate::row::{Key, WhichIndex};
 use crate::store::{RowLocation, TableStore, TableVersion};
@@ -27,7 +27,7 @@ impl Applying<'_> {
     #[inline(always)]
     pub fn apply(&self, lsn: Lsn) {
         for (position, write) in self.writes.writes().iter().enumerate() {
-            canary::pause(64);
+            fault_injection::pause(64);
             if write.is_plain_patch() {
                 let store = &self.tables.at(write.slot).store;
                 apply_patch(store, write.record, write.row_at, body_of(write, self.packet), lsn);

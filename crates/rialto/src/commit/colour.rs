@@ -37,7 +37,7 @@
 
 use smallvec::SmallVec;
 
-use crate::canary;
+use crate::fault_injection;
 use crate::ids::{IndexId, Lsn};
 use crate::store::{Paint, RowLocation, SegmentId, Storage};
 use crate::unlikely::unlikely;
@@ -184,7 +184,7 @@ impl Colours {
                 Paint::Called => return Settled::Later,
             }
         }
-        if black && self.held.len() > before && !canary::is_back("mixed-colours") {
+        if black && self.held.len() > before && !fault_injection::is_on("mixed-colours") {
             Settled::Mixed
         } else {
             Settled::OneColour

@@ -6,7 +6,7 @@ use std::time::Duration;
 use crossbeam_utils::CachePadded;
 
 use super::sync::{AtomicU8, AtomicU64, Clock, Condvar, Mutex, fence};
-use crate::canary;
+use crate::fault_injection;
 use crate::ids::Lsn;
 
 /// What a commit meets before its place.
@@ -81,7 +81,7 @@ impl InFlight {
     pub fn oldest(&self, place: Lsn) -> Lsn {
         fence(Ordering::SeqCst);
         let oldest = self.places.iter().map(|place| place.load(Ordering::Acquire)).min().unwrap_or(IDLE);
-        let oldest = if canary::is_back("redo-start-behind-flights") { IDLE } else { oldest };
+        let oldest = if fault_injection::is_on("redo-start-behind-flights") { IDLE } else { oldest };
         // An entry says "after this place".
         Lsn(oldest.min(place.0)).next()
     }

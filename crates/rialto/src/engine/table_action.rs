@@ -7,8 +7,8 @@ use super::binding::{Binding, Bound};
 use super::identifier::Given;
 use super::prepared::Prepared;
 use super::procedure::{Arguments, Outputs};
-use crate::canary;
 use crate::error::{Error, Result};
+use crate::fault_injection;
 use crate::ids::{IndexId, TableId};
 use crate::isolate::{LockMode, OwnLease, RecordMode, SpanRef, Wanted};
 use crate::row::{Key, Value, WhichIndex};
@@ -334,7 +334,7 @@ impl<'a> InUse<'a> {
 /// The table of an action, by its name. The transaction's own definitions come first.
 #[cold]
 fn table_of(target: &Target, context: &mut Context) -> Result<Table> {
-    let ddl = context.ddl.as_ref().filter(|_| !canary::is_back("dropped-table-is-written"));
+    let ddl = context.ddl.as_ref().filter(|_| !fault_injection::is_on("dropped-table-is-written"));
     let table = match ddl.and_then(|ddl| ddl.table(target.name(), &context.core.storage.catalog)) {
         None => context.core.storage.catalog.table(target.name()),
         Some(table) => table,

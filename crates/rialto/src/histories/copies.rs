@@ -112,7 +112,7 @@ fn call(db: &Database, arguments: Vec<Value>) -> Done {
 /// Three threads' transactions under so many sweeps.
 fn found(checkpoint: Checkpointing, sweeps: u64, seed: u64, by: By) -> Found {
     // Sweeps begin beside commits that are half applied.
-    crate::canary::have_pauses();
+    crate::fault_injection::have_pauses();
     let mut random = Random::new(seed);
     let (disk, swept) = HookedDisk::counting();
     let disk: Arc<dyn Disk> = disk;
@@ -265,7 +265,7 @@ fn what_a_consistent_copy_holds_is_a_state_of_the_history() {
 /// Two threads' transactions, a black/white sweep, and a backup that begins as soon as the sweep ends, whose cut makes segments white again:
 /// what was there at the end, and what a recovery from the sweep's copy and the log finds.
 fn before_and_after(seed: u64) -> (State, State) {
-    crate::canary::have_pauses();
+    crate::fault_injection::have_pauses();
     let mut random = Random::new(seed);
     let disk = MemoryDisk::new();
     let engine = [Engine::thin(), Engine::central(), Engine::data_oriented()][random.below(3) as usize];

@@ -32,7 +32,7 @@ use crate::account::wait_guard::{Awaited, WaitGuard};
 use crate::io::{Clock, FOR_EVER};
 use crate::log::log::core::Core;
 use crate::unlikely::unlikely;
-use crate::{Error, Lsn, Result, canary};
+use crate::{Error, Lsn, Result, fault_injection};
 
 /// How often a thread that waits for a slot, or for room, asks whether it gives up.
 const ASK_EVERY: Duration = Duration::from_millis(10);
@@ -85,7 +85,7 @@ impl Log {
             when_full: OnceLock::new(),
             line: Line::default(),
             short: AtomicU32::new(0),
-            flush_interval: match canary::is_back("interval-of-its-own") {
+            flush_interval: match fault_injection::is_on("interval-of-its-own") {
                 true => Duration::from_secs(5),
                 false => options.memory_flush_interval.min(FOR_EVER),
             },
@@ -350,7 +350,7 @@ impl Log {
                 Gathered::RingFull | Gathered::GroupFull => core.ask_or_write(),
             },
             Durability::Disk if core.writer.durable() >= lsn.0 => {}
-            Durability::Disk if canary::is_back("left-tickets-unasked") => {}
+            Durability::Disk if fault_injection::is_on("left-tickets-unasked") => {}
             Durability::Disk if core.threaded => core.writer.ask_unhurried(),
             // Until a ticket is waited for or polled, or the log is driven.
             Durability::Disk if core.driven => {}

@@ -136,7 +136,7 @@ pub use write_path::WritePath;
 pub use writer::{GROUP_SIZE_CLASSES, LogStats, WRITE_TIME_CLASSES, write_time_class};
 
 use crate::Lsn;
-use crate::canary;
+use crate::fault_injection;
 use crate::io::{Caching, Clock, Moment};
 
 /// Bytes of a page of the log: what a flush is a multiple of.
@@ -294,7 +294,7 @@ impl LogOptions {
     /// the log ends in never is; so of the bound at most a quarter is out of use.
     pub(crate) fn file_bytes_under(bytes_max: u64) -> u64 {
         let page = PAGE as u64;
-        let bytes_max = if canary::is_back("log-files-of-one-size") { u64::MAX } else { bytes_max };
+        let bytes_max = if fault_injection::is_on("log-files-of-one-size") { u64::MAX } else { bytes_max };
         (bytes_max / 8 / page * page).min(LogOptions::default().file_bytes)
     }
 

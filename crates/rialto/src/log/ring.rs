@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::PAGE;
-use crate::canary;
+use crate::fault_injection;
 use crate::io::{Disk, SharedMap};
 use crate::unlikely::unlikely;
 use crate::{Error, Result};
@@ -251,7 +251,7 @@ impl RingTail {
         if ours && words[5] != bytes {
             return of_no_ring(format!("expected {}", words[5].saturating_add(PAGE as u64)));
         }
-        let ours = ours && !canary::is_back("ring-not-adopted");
+        let ours = ours && !fault_injection::is_on("ring-not-adopted");
         Ok(ours.then(|| RingTail { bytes, gathered: words[GATHERED], map }))
     }
 

@@ -42,7 +42,7 @@ pub use self::waits::Waits;
 use self::waits::{Author, Tally};
 use super::commit_lock::CommitLock;
 use super::sync::{AtomicU32, AtomicU64, Futex, Machine, Ordering};
-use crate::canary;
+use crate::fault_injection;
 use crate::log::group_commit::{Choice, GroupCommit, GroupCommitter, LockMode, View, Written};
 
 // By their paths, because the model checker includes this file a second time.
@@ -466,7 +466,7 @@ impl<M: Machine> Writer<M> {
             && place() > flight >> 16
             && !self.is_busy()
             && self.elected().is_none()
-            && !canary::is_back("next-committer-not-woken")
+            && !fault_injection::is_on("next-committer-not-woken")
         {
             if self.has_server() && self.request.load() != request::CLOSED {
                 self.ask_now();
@@ -526,8 +526,9 @@ impl<M: Machine> Turn<'_, M> {
     ) -> bool {
         let writer = self.writer;
         let number = self.group.expect("the group is in flight");
-        let before =
-            |landed: u64| (landed + 1) & 0xffff == number || canary::is_back("groups-land-in-any-order");
+        let before = |landed: u64| {
+            (landed + 1) & 0xffff == number || fault_injection::is_on("groups-land-in-any-order")
+        };
         while !before(writer.landed.load(Ordering::SeqCst)) {
             writer.landing.sleep(None, || !before(writer.landed.load(Ordering::SeqCst)) && !writer.stopped());
             if writer.stopped() {

@@ -10,7 +10,7 @@ use super::overlap::OverlappingSyncs;
 use super::ring::{RingDrainer, RingPiece};
 use super::turn::Waits;
 use super::write_path::WritePath;
-use crate::canary;
+use crate::fault_injection;
 use crate::io::{Caching, Clock, DiskResult};
 
 /// Groups are counted by size in powers of two: 1, 2-3, 4-7, and so on; the last class holds all larger ones.
@@ -222,7 +222,7 @@ impl Flight {
             return Ok(());
         }
         self.counters.syncs.fetch_add(1, Ordering::Relaxed);
-        if canary::is_back("log-without-sync") {
+        if fault_injection::is_on("log-without-sync") {
             return Ok(());
         }
         let file = &*self.file.file;
@@ -230,7 +230,7 @@ impl Flight {
             Some(syncs) => syncs.sync(file),
             None => file.sync(),
         };
-        if canary::is_back("failed-sync-counts") { Ok(()) } else { synced }
+        if fault_injection::is_on("failed-sync-counts") { Ok(()) } else { synced }
     }
 
     /// It is durable, as all groups before it.

@@ -6,11 +6,11 @@ use std::time::{Duration, Instant};
 use hashbrown::HashSet;
 use parking_lot::Mutex;
 
-use crate::canary;
 use crate::checkpoint::home::HomeBlock;
 use crate::checkpoint::{CheckpointSource, Consistency, Cut, Defined};
 use crate::commit::{Gate, InFlight};
 use crate::error::Result;
+use crate::fault_injection;
 use crate::foreign::{self, Progress};
 use crate::ids::{HeapId, Lsn};
 use crate::log::{Durability, LogNeeded, LogPoint, Patience};
@@ -53,7 +53,7 @@ impl Source {
         let redo_start = match consistency {
             Consistency::Action => core.commits.in_flight.oldest(core.commits.log.place()),
             Consistency::Transaction => {
-                if !canary::is_back("cut-beside-commits") {
+                if !fault_injection::is_on("cut-beside-commits") {
                     core.commits.in_flight.drain(&core.clock);
                 }
                 // Exactly: what has a place is applied, and nothing else takes one. (Who looks at the gate just now may
@@ -100,7 +100,7 @@ impl CheckpointSource for Source {
         let core = &*self.core;
         core.commits.in_flight.open_gate(Gate::Colours);
         // Those who have settled no colour are in the copy: it begins when they are applied.
-        if !canary::is_back("paint-outlasts-nobody") {
+        if !fault_injection::is_on("paint-outlasts-nobody") {
             core.commits.in_flight.outlast(&core.clock);
         }
         let place = core.commits.log.place();

@@ -17,7 +17,7 @@ use hashbrown::HashSet;
 use parking_lot::{Condvar, Mutex};
 
 use super::SegmentId;
-use crate::canary;
+use crate::fault_injection;
 use crate::ids::{IndexId, Lsn};
 use crate::io::Clock;
 
@@ -118,7 +118,7 @@ impl Painting {
         let mut asked = self.asked.lock();
         *asked = Asked::default();
         self.pressed.store(false, Ordering::SeqCst);
-        if !canary::is_back("white-for-a-sweep-that-is-over") {
+        if !fault_injection::is_on("white-for-a-sweep-that-is-over") {
             self.sweep.store(0, Ordering::Release);
         }
         self.changed.notify_all();

@@ -3,8 +3,8 @@
 use smallvec::SmallVec;
 
 use super::context::Context;
-use crate::canary;
 use crate::commit::colour::{Colours, Settled};
+use crate::fault_injection;
 use crate::row::WhichIndex;
 use crate::store::{Consistency, RowLocation, SegmentId};
 
@@ -31,7 +31,7 @@ impl Context {
         #[cfg(test)]
         BEFORE_SETTLING.take().into_iter().for_each(|happens| happens());
         // Other commits, and the end of the sweep, come in between.
-        canary::pause(4);
+        fault_injection::pause(4);
         debug_assert!(self.colours.held.is_empty() && self.colours.held_by.is_none());
         let settled = match self.core.storage.painting().consistency() {
             Consistency::Action => self.settle_actions(),

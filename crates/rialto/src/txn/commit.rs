@@ -4,9 +4,9 @@ use std::hint::cold_path;
 
 use super::context::Context;
 use crate::account::wait_guard::{Awaited, WaitGuard};
-use crate::canary;
 use crate::commit::{Applied, Applying, Gate, Logging, NoPlace, Placed, Reserved};
 use crate::error::Result;
+use crate::fault_injection;
 use crate::ids::Lsn;
 use crate::log::{Durability, PacketKind};
 use crate::unlikely::unlikely;
@@ -112,7 +112,10 @@ impl Context {
             return None;
         };
         let is_commit = core.commits.packet_kind() == PacketKind::Commit;
-        if choices.durability != Durability::Memory || !is_commit || canary::is_back("release-before-place") {
+        if choices.durability != Durability::Memory
+            || !is_commit
+            || fault_injection::is_on("release-before-place")
+        {
             return None;
         }
         let gate = core.commits.in_flight.enter(*number, core.commits.log.place());
@@ -130,7 +133,7 @@ impl Context {
     #[inline(never)]
     fn place_among_others(&mut self) -> Result<Placed, NoPlace> {
         let reserved = self.reserve()?;
-        if canary::is_back("release-before-place") {
+        if fault_injection::is_on("release-before-place") {
             let owner = &mut self.owner;
             self.core.locks.release_all_thin(owner, &self.core.storage);
             std::thread::yield_now();
@@ -245,7 +248,7 @@ impl Context {
         // Of a call what comes before it stays here.
         let length = packet.bytes().len() - *call_from as usize;
         let is_there =
-            canary::is_back("no-room-in-the-log") || core.commits.log.reserves_at_once(packet, length);
+            fault_injection::is_on("no-room-in-the-log") || core.commits.log.reserves_at_once(packet, length);
         if is_there { Ok(()) } else { self.reserve_room_slowly(length) }
     }
 

@@ -18,11 +18,11 @@ use super::unlocked::UnlockedReads;
 use crate::account::wait_guard::WaitGuard;
 use crate::account::waits::Waits;
 use crate::account::{Ledger, ProcedureId};
-use crate::canary;
 use crate::commit::colour::Colours;
 use crate::commit::tables::TableCache;
 use crate::commit::write_set::{ENTRIES_PER_PACKET, Mark, WriteSet};
 use crate::error::{Error, Result};
+use crate::fault_injection;
 use crate::ids::Lsn;
 use crate::io::{FOR_EVER, Moment};
 use crate::isolate::{LockError, LockTarget, Owner, Wait};
@@ -498,7 +498,7 @@ impl Context {
     /// The transaction has read something that this place wrote (I3).
     #[inline]
     pub fn depend(&mut self, lsn: Lsn) {
-        if !canary::is_back("reads-not-waited-for") {
+        if !fault_injection::is_on("reads-not-waited-for") {
             self.depends = self.depends.max(lsn);
         }
     }

@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use super::context::Context;
 use super::seek::{RowLocking, SlotClaims};
-use crate::canary;
 use crate::commit::redo;
 use crate::commit::write_set::{Effect, Place, Target, Write, WriteKind};
 use crate::error::{Error, Result};
+use crate::fault_injection;
 use crate::ids::{IndexId, Lsn};
 use crate::isolate::{Admission, LockManager, LockTarget, Owner, RecordMode};
 use crate::row::{Key, WhichIndex};
@@ -328,7 +328,7 @@ impl Context {
             {
                 continue;
             }
-            if !canary::is_back("unique-key-not-locked") {
+            if !fault_injection::is_on("unique-key-not-locked") {
                 self.lock_secondary_key(slot, position, &key)?;
             }
             if self.is_taken(slot, position, &key) {

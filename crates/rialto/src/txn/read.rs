@@ -5,10 +5,10 @@ use std::ops::ControlFlow;
 use super::context::Context;
 use super::scope::Touch;
 use super::transaction::Transaction;
-use crate::canary;
 use crate::catalog::CATALOG_LOCK;
 use crate::commit::write_set::Place;
 use crate::error::{Error, Result};
+use crate::fault_injection;
 use crate::isolate::{LockMode, LockTarget, RecordMode};
 use crate::opening::TableKey;
 use crate::row::{IntoKey, Key, Row, RowView, WhichIndex};
@@ -168,7 +168,7 @@ impl Context {
     pub fn use_slot(&mut self, mut slot: u32, mode: LockMode) -> Result<u32> {
         let id = self.tables.at(slot).id;
         let is_dropped = self.ddl.as_ref().is_some_and(|ddl| ddl.has_dropped(id));
-        if is_dropped && !canary::is_back("dropped-table-is-written") {
+        if is_dropped && !fault_injection::is_on("dropped-table-is-written") {
             return Err(Error::NoSuchTable { table: self.tables.at(slot).name().to_owned() });
         }
         loop {

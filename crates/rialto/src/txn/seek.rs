@@ -10,9 +10,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::context::Context;
 use super::scan::{ByteScan, Reads, ScanScratch};
 use super::scope::Scope;
-use crate::canary;
 use crate::commit::write_set::Place;
 use crate::error::{Error, Result};
+use crate::fault_injection;
 use crate::ids::{IndexId, Lsn};
 use crate::io::Moment;
 use crate::isolate::{
@@ -418,7 +418,7 @@ impl Context {
             };
             let acquired = self.lock_record(slot, (which, entry), record, mode, since)?;
             let store = &self.tables.at(slot).store;
-            if canary::is_back("no-recheck-behind-lock")
+            if fault_injection::is_on("no-recheck-behind-lock")
                 || store.leads_still(which, entry.unwrap_or(&self.key), record, &leaf)
             {
                 return Ok(Probe::Present(record));
@@ -562,8 +562,8 @@ fn lock_found(
     }
     // L8: between the probe and the lock the row may have gone, and its slot to another row, whose commit has ended.
     // Then the slot is free and not absent, and nothing but the leaf tells.
-    let leads_there =
-        canary::is_back("no-recheck-behind-lock") || table.store.unchanged(WhichIndex::Primary, &found.leaf);
+    let leads_there = fault_injection::is_on("no-recheck-behind-lock")
+        || table.store.unchanged(WhichIndex::Primary, &found.leaf);
     if unlikely(!leads_there || row.is_absent()) {
         core.locks.release_thin_early(owner, word, record.number());
         return None;

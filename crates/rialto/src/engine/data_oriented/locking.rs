@@ -3,12 +3,12 @@
 
 use smallvec::SmallVec;
 
-use crate::canary;
 use crate::engine::identifier::Given;
 use crate::engine::phase::{BoundAction, has_plain};
 use crate::engine::prepared::Prepared;
 use crate::engine::table_action::{TableAction, run_without_lease};
 use crate::error::{Error, Result};
+use crate::fault_injection;
 use crate::isolate::{LockPolicy, OwnLease, Wanted};
 use crate::txn::context::Context;
 use crate::unlikely::unlikely;
@@ -132,7 +132,7 @@ fn begin_lease(context: &mut Context, actions: &mut [BoundAction<'_>]) -> bool {
     // Many would keep many executors from others for long. A plain closure may wait for whatever it likes. Only
     // the ordinary way to a table looks at the transaction's own definitions.
     if actions.len() > LEASE_ACTIONS_MAX
-        || (context.ddl.is_some() && !canary::is_back("dropped-table-is-written"))
+        || (context.ddl.is_some() && !fault_injection::is_on("dropped-table-is-written"))
         || has_plain(actions)
     {
         return false;
@@ -144,7 +144,7 @@ fn begin_lease(context: &mut Context, actions: &mut [BoundAction<'_>]) -> bool {
 
 #[inline(never)]
 fn lock_identifiers(context: &mut Context, actions: &[BoundAction<'_>]) -> Result<()> {
-    if canary::is_back("bodies-before-grants") {
+    if fault_injection::is_on("bodies-before-grants") {
         return Ok(());
     }
     for Wanted { index, span, mode } in in_order_of_locks(actions).iter().map(|it| it.wanted()) {

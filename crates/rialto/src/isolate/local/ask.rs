@@ -13,7 +13,7 @@ use super::locks::{Answer, Granted, Request};
 use super::routing::ExecutorSet;
 use super::{HeldLocal, LOOK_AGAIN, Latch, SpanRef, Strengthened, Wanted};
 use crate::account::wait_guard::{Awaited, WaitGuard};
-use crate::canary;
+use crate::fault_injection;
 use crate::ids::IndexId;
 use crate::unlikely::unlikely;
 
@@ -257,7 +257,7 @@ impl LockManager {
                 return Ok(answer);
             }
             let target = LockTarget::Record { index: request.index, key: request.span.lower().to_vec() };
-            if canary::is_back("wait-begins-anew") {
+            if fault_injection::is_on("wait-begins-anew") {
                 wait.since.set(None);
             }
             wait.since(since);

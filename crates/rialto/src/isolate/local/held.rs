@@ -15,7 +15,7 @@ use super::locks::Request;
 use super::ordered::{Found, OrderedLocks, Summary};
 use super::point_order::PointOrder;
 use super::span::{Span, SpanRef};
-use crate::canary;
+use crate::fault_injection;
 use crate::ids::IndexId;
 use crate::looks::count_look;
 use crate::unlikely::unlikely;
@@ -302,8 +302,8 @@ impl HeldLocks {
             holder.transaction == request.transaction
                 && holder.owner != request.owner
                 && holder.mode == RecordMode::Exclusive
-                && !(canary::is_back("unclaimed-across-parts") && holder.owner != request.transaction)
-                && !(canary::is_back("unclaimed-across-phases") && holder.owner == request.transaction)
+                && !(fault_injection::is_on("unclaimed-across-parts") && holder.owner != request.transaction)
+                && !(fault_injection::is_on("unclaimed-across-phases") && holder.owner == request.transaction)
         })
     }
 

@@ -67,7 +67,7 @@ use super::slot::{HELD_KEPT, HeldTable, Owner, TableForm};
 use super::sync::{self, AtomicU32, AtomicU64, Mutex};
 use crate::ids::IndexId;
 use crate::io::Clock;
-use crate::{canary, seed};
+use crate::{fault_injection, seed};
 
 /// How long an owner waits for a table that is out before it looks whether to wait any longer.
 const LOOK_AGAIN: Duration = Duration::from_millis(1);
@@ -552,7 +552,8 @@ impl LockManager {
                 for (lock, index, span) in locks {
                     changed.executors_of(index, span.borrow(), &mut executors);
                     let here = HeldLocal { executor: from as u16, lock };
-                    let is_other = |to| to != here.executor && !canary::is_back("local-locks-stay-behind");
+                    let is_other =
+                        |to| to != here.executor && !fault_injection::is_on("local-locks-stay-behind");
                     for &to in executors.iter().filter(|&&to| is_other(to)) {
                         let [one, other] = tables
                             .get_disjoint_mut([from, usize::from(to)])

@@ -24,7 +24,7 @@ use crate::log::write_path::WritePath;
 use crate::log::writer::{Counters, Flight, GroupWriter};
 use crate::log::{Durability, Patience};
 use crate::unlikely::unlikely;
-use crate::{Error, Lsn, Result, canary};
+use crate::{Error, Lsn, Result, fault_injection};
 
 /// What the log's threads share.
 pub(crate) struct Core {
@@ -163,7 +163,7 @@ impl Core {
     pub(super) fn gather_queued(&self, gatherer: &mut Gatherer) -> Gathered {
         let before = gatherer.lsn();
         let gathered = self.gather(gatherer, u64::MAX);
-        if gatherer.lsn() > before && !canary::is_back("gathered-for-others-unasked") {
+        if gatherer.lsn() > before && !fault_injection::is_on("gathered-for-others-unasked") {
             self.writer.ask_soon();
         }
         gathered
@@ -241,7 +241,7 @@ impl Core {
 
     pub(super) fn wait(&self, lsn: Lsn, durability: Durability, patience: &Patience) -> Result<()> {
         debug_assert!(lsn <= self.pool.place(), "a wait for a place that no commit has taken");
-        if canary::is_back("reply-before-durability") {
+        if fault_injection::is_on("reply-before-durability") {
             return Ok(());
         }
         if durability == Durability::Memory && self.wait_for_memory(lsn)? {
@@ -367,7 +367,8 @@ impl Drop for WakeListeners<'_> {
         self.core.freed.tell(u64::MAX);
         // What is on disk is durable at both levels.
         for durability in [Durability::Memory, Durability::Disk] {
-            let own = if canary::is_back("wakers-on-the-committer") { OwnListeners::Run } else { self.own };
+            let own =
+                if fault_injection::is_on("wakers-on-the-committer") { OwnListeners::Run } else { self.own };
             match own {
                 OwnListeners::Run => wakers::run_all(self.core.take_listeners(durability)),
                 OwnListeners::HandOver => self.core.hand_over_listeners(durability),

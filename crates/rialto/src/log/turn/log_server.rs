@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::waits::Author;
 use super::{Choice, Committer, Futex, GroupCommitter, Machine, Ordering, Turn, Writer};
-use crate::canary;
+use crate::fault_injection;
 
 /// The request word's values, in the order in which one replaces another.
 pub(super) mod request {
@@ -138,7 +138,7 @@ impl<M: Machine> Writer<M> {
                     (arrived, bound) = (None, None);
                     if let Some(turn) = self.try_take() {
                         // Taken back before the drain: who asks from here on is served by the next group.
-                        let is_late = canary::is_back("request-taken-back-late");
+                        let is_late = fault_injection::is_on("request-taken-back-late");
                         if !is_late {
                             self.request.exchange(request::NOW, request::NONE);
                         }

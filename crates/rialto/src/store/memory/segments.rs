@@ -22,7 +22,7 @@ use super::snapshots::{Snapshots, Stage};
 use super::words::{StoredRow, announce_write};
 use crate::account::latches;
 use crate::account::wait_guard::LatchWait;
-use crate::canary;
+use crate::fault_injection;
 use crate::ids::{HeapId, Lsn};
 use crate::row::FieldChange;
 use crate::store::{Budget, Painting};
@@ -590,7 +590,7 @@ impl Segments {
             let (mut sum2, mut sum4, mut sum8);
             let bytes: &[u8] = match change {
                 FieldChange::Set(bytes) => bytes,
-                FieldChange::Add { length: 2, .. } if !canary::is_back("short-sums-carry") => {
+                FieldChange::Add { length: 2, .. } if !fault_injection::is_on("short-sums-carry") => {
                     sum2 = words.field::<2>(offset);
                     change.apply(&mut sum2);
                     &sum2

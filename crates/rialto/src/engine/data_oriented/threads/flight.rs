@@ -38,7 +38,6 @@ use super::placing::{Part as Placed, in_turn, place, place_in_turn};
 use super::queues::Bug;
 use super::queues::{Aside, Queues};
 use super::rendezvous::Rendezvous;
-use crate::canary;
 use crate::engine::action::Action;
 use crate::engine::binding::Binding;
 use crate::engine::data_oriented::locking::{AtOnce, beside_lease, lock, lock_at_once, names_of};
@@ -51,6 +50,7 @@ use crate::engine::procedure::Outputs;
 use crate::engine::servers::{Envelope, Unanswered};
 use crate::engine::table_action::Identified;
 use crate::error::{Error, Result};
+use crate::fault_injection;
 use crate::foreign::{Panic, catch, run_caught};
 use crate::reply::{Failure, Outcome};
 use crate::row::Value;
@@ -302,7 +302,7 @@ impl Flight {
             locked.map(|()| None)
         };
         if !is_here {
-            let defines = context.ddl.is_some() && !canary::is_back("parts-beside-definitions");
+            let defines = context.ddl.is_some() && !fault_injection::is_on("parts-beside-definitions");
             *is_whole = runs_whole || defines || procedure.plans().takes_whole(*next_phase);
         }
         let first = match procedure.plans().plan(*next_phase) {
@@ -317,7 +317,9 @@ impl Flight {
                     let in_order = order.iter().map(|&nth| &actions[usize::from(nth)]);
                     one(place_in_turn(context, in_order, here))
                 }
-                None if *is_whole || has_plain(&actions) && !canary::is_back("closures-beside-parts") => {
+                None if *is_whole
+                    || has_plain(&actions) && !fault_injection::is_on("closures-beside-parts") =>
+                {
                     one(place_in_turn(context, actions.iter(), here))
                 }
                 None => place(context, &actions, positions.iter().copied(), here),
@@ -363,7 +365,7 @@ impl Flight {
         let writes = |part: &Placed| part.actions.iter().any(|&at| phase[usize::from(at)].writes());
         let writes: SmallVec<[bool; 4]> = parts.iter().map(writes).collect();
         let mut contexts = self.transaction.split(&writes);
-        if contexts.len() + 1 < parts.len() && canary::is_back("parts-want-contexts") {
+        if contexts.len() + 1 < parts.len() && fault_injection::is_on("parts-want-contexts") {
             return self
                 .end(Err(Error::TooManyTransactions { limit: here.core.defaults.transactions_max }), here);
         }
@@ -421,7 +423,7 @@ impl Flight {
         here.queues.panic_at(Bug::End);
         let outcome = outcome.map(|()| outputs.into_values());
         let ended = runs.end(here.core, transaction, outcome).outcome(here.core);
-        if canary::is_back("executor-awaits-the-log") {
+        if fault_injection::is_on("executor-awaits-the-log") {
             // Without a standby in its place.
             while ended.as_ref().is_ok_and(|outcome| outcome.is_placed() && !outcome.is_done()) {
                 std::thread::yield_now();

@@ -3,10 +3,10 @@
 use smallvec::{SmallVec, smallvec};
 
 use super::flight::Here;
-use crate::canary;
 use crate::commit::write_set::key_of;
 use crate::engine::phase::BoundAction;
 use crate::engine::table_action::TableAction;
+use crate::fault_injection;
 use crate::ids::TableId;
 use crate::row::WhichIndex;
 use crate::txn::context::Context;
@@ -146,7 +146,7 @@ fn keep_together(context: &Context, actions: &[BoundAction<'_>], whose: &mut [Wh
     for &(at, action) in &on_tables {
         let is_its = |table: &OfTable| {
             table.is_whole
-                || !canary::is_back("entries-beside-rows")
+                || !fault_injection::is_on("entries-beside-rows")
                     && (table.is_written && action.which() != WhichIndex::Primary
                         || table.reads_entries && action.writes())
         };

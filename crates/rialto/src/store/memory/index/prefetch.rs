@@ -23,7 +23,7 @@ use crate::store::memory::prefetch::prefetch;
 const LEVELS_MIN: u8 = 2;
 
 /// In tests, whose tables are small, every tree counts as large.
-const ALL_ARE_FAR: bool = cfg!(any(test, feature = "canary"));
+const ALL_ARE_FAR: bool = cfg!(any(test, feature = "fault-injection"));
 
 /// The leaf that covers a key as long as its parent is unchanged.
 pub struct LeafAhead<'k> {
