@@ -186,9 +186,9 @@ pub struct BenchArgs {
     /// How many backup copies of the tables are kept: with three, a damaged one can always be done without
     #[arg(long, value_name = "2|3", default_value_t = 2, value_parser = clap::value_parser!(u32).range(2..=3))]
     pub backup_copies: u32,
-    /// With --checkpoint acbw or tcbw: how long a transaction waits that touched both colours, before it runs again
+    /// With --checkpoint acbw or tcbw: how long a transaction waits that straddled a sweep, before it runs again
     #[arg(long, value_name = "US")]
-    pub colour_retry_us: Option<u64>,
+    pub straddling_retry_us: Option<u64>,
     /// Where log files are copied to before a checkpoint frees them, and the rest at the end
     #[arg(long, value_name = "DIR")]
     pub archive: Option<PathBuf>,
@@ -429,7 +429,9 @@ impl BenchArgs {
             checkpoint: self.checkpoint.into(),
             spool: self.spool,
             backup_copies: self.backup_copies,
-            colour_retry: self.colour_retry_us.map_or(defaults.colour_retry, Duration::from_micros),
+            straddling_retry: self
+                .straddling_retry_us
+                .map_or(defaults.straddling_retry, Duration::from_micros),
             archive: self.archive.as_ref().map(Archive::directory),
             checkpoint_interval: self.checkpoint_interval_s.unwrap_or(defaults.checkpoint_interval),
             recovery_within: self.recovery_within_s,

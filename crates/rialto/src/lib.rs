@@ -54,7 +54,7 @@ pub use backup::{BackupKind, BackupReport};
 pub use catalog::{NewIndex, TableDef};
 pub use checkpoint::Checkpointing;
 pub use commit::Logging;
-pub use commit::colour::COLOUR_RETRIES_MAX;
+pub use commit::sweep_side::STRADDLING_RETRIES_MAX;
 pub use database::{Database, LockWait, PreparedCall};
 pub use engine::{
     Action, ActionMode, ActionRuns, Arguments, Engine, Executors, Flow, HandOver, Locks, MessageServer,

@@ -131,7 +131,7 @@ pub(crate) fn open(disk: Arc<dyn Disk>, options: Options) -> Result<Running, Ope
             packet_slots: options.packet_slots(),
             transactions_max: options.transactions_max,
             deadlock_retries_max: options.deadlock_retries_max,
-            colour_retry: options.colour_retry,
+            straddling_retry: options.straddling_retry,
         },
     });
     let runtime = Arc::new(Runtime {
@@ -370,7 +370,7 @@ impl Running {
             committed: sum(|account| account.committed),
             aborted: sum(|account| account.aborted),
             aborted_deadlock: sum(|account| account.deadlocks),
-            aborted_colour: sum(|account| account.colours),
+            aborted_straddling: sum(|account| account.straddling),
             executor_requests: core.locks.requests_by_executor(),
             routing: core.locks.routing_changes(),
             plans: self.runtime.procedures.plans(),

@@ -45,7 +45,7 @@ pub(crate) trait CheckpointSource: Send + Sync {
     /// meanwhile, and for a transaction-consistent cut all that have one are applied.
     fn cut(&self, consistency: Consistency, heaps: &Arc<HashSet<HeapId>>) -> Cut;
     /// Begins a black/white sweep, the segments being white: from here on what comes to its place settles its
-    /// colour, and what has come before is applied. Nobody is kept waiting.
+    /// side, and what has come before is applied. Nobody is kept waiting.
     fn paint(&self, consistency: Consistency) -> Cut;
     /// Keeps transactions with DDL from their places, until [`CheckpointSource::release_definitions`]; others go on. Waits for
     /// the commits that are still being applied although a DDL with a later place is.

@@ -17,8 +17,8 @@ pub(crate) enum Gate {
     Open,
     /// A sweep at a cut goes on: what the commit changes may have to be kept for it.
     Snapshots,
-    /// A black/white sweep goes on: the commit's colour has to be settled.
-    Colours,
+    /// A black/white sweep goes on: the commit's side has to be settled.
+    Sides,
     /// A cut is being made: no commit takes its place.
     Closed,
 }
@@ -67,7 +67,7 @@ impl InFlight {
         match self.gate.load(Ordering::Acquire) {
             0 => Gate::Open,
             1 => Gate::Snapshots,
-            2 => Gate::Colours,
+            2 => Gate::Sides,
             _ => Gate::Closed,
         }
     }

@@ -1,9 +1,8 @@
 //! What a commit is made of, and what it goes through: its writes ([`write_set`], in the format of the log, [`redo`]) and the tables that they are in
 //! ([`tables`]), the states from its last operation to its released locks (`state`), the gates that checkpoints close before commits (I5),
-//! and how its writes come into the tables (`apply`); which side of a black/white sweep it is on ([`colour`]).
+//! and how its writes come into the tables (`apply`); which side of a black/white sweep it is on ([`sweep_side`]).
 
 mod apply;
-pub(crate) mod colour;
 mod definitions;
 mod gate;
 mod logging;
@@ -12,6 +11,7 @@ mod model;
 mod path;
 pub(crate) mod redo;
 mod state;
+pub(crate) mod sweep_side;
 mod sync;
 pub(crate) mod tables;
 pub(crate) mod write_set;

@@ -20,7 +20,7 @@ use crate::traps::common::calls;
 use crate::traps::consistent::copy_alone;
 use crate::traps::hooked::HookedDisk;
 use crate::traps::{options, seed, until_checkpoint};
-use crate::txn::colour::IGNORES_READS;
+use crate::txn::sweep_side::IGNORES_READS;
 use crate::{
     BackupKind, Checkpointing, Database, Durability, Engine, Executors, Logging, Lsn, Options, Scan,
 };
@@ -53,9 +53,9 @@ struct Found {
 enum By {
     /// Bodies.
     Bodies,
-    /// Bodies with a bug put back: what they have read has no colour.
+    /// Bodies with a bug put back: what they have read has no side.
     ForgetfulBodies,
-    /// Calls that fly between threads, and whose parts each have a context, and colours, of their own.
+    /// Calls that fly between threads, and whose parts each have a context, and sides, of their own.
     Flights,
 }
 

@@ -98,8 +98,8 @@ impl CheckpointSource for Source {
 
     fn paint(&self, consistency: Consistency) -> Cut {
         let core = &*self.core;
-        core.commits.in_flight.open_gate(Gate::Colours);
-        // Those who have settled no colour are in the copy: it begins when they are applied.
+        core.commits.in_flight.open_gate(Gate::Sides);
+        // Those who have settled no side are in the copy: it begins when they are applied.
         if !fault_injection::is_on("paint-outlasts-nobody") {
             core.commits.in_flight.outlast(&core.clock);
         }

@@ -1,7 +1,7 @@
 //! [`Painting`]: a black/white sweep, as commits see it (System M, section 3.2).
 //!
-//! The sweep paints each segment black when it has copied it; all are white when it begins. Which colour a commit has is
-//! settled before its place (`txn::colour`), and this is what the two sides tell each other beside the segments' own paint:
+//! The sweep paints each segment black when it has copied it; all are white when it begins. Which side a commit has is
+//! settled before its place (`txn::sweep_side`), and this is what the two sides tell each other beside the segments' own paint:
 //! the sweep's number, the segments that it is asked to paint next, and what black transactions leave behind for those
 //! who come later where there is no record to leave it with.
 //!
@@ -30,7 +30,7 @@ pub enum Consistency {
     Transaction,
 }
 
-/// The colour of a segment, as a commit found it.
+/// The side of a segment, as a commit found it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Paint {
     /// The sweep has not copied it yet, and does not while the commit holds it.
@@ -132,7 +132,7 @@ impl Painting {
         Some(self.sweep.load(Ordering::Acquire)).filter(|sweep| *sweep > 0)
     }
 
-    /// What has to be of one colour in it.
+    /// What has to be on one side in it.
     pub fn consistency(&self) -> Consistency {
         match self.by_transaction.load(Ordering::Relaxed) {
             true => Consistency::Transaction,

@@ -18,7 +18,7 @@ use super::unlocked::UnlockedReads;
 use crate::account::wait_guard::WaitGuard;
 use crate::account::waits::Waits;
 use crate::account::{Ledger, ProcedureId};
-use crate::commit::colour::Colours;
+use crate::commit::sweep_side::SweepSide;
 use crate::commit::tables::TableCache;
 use crate::commit::write_set::{ENTRIES_PER_PACKET, Mark, WriteSet};
 use crate::error::{Error, Result};
@@ -87,7 +87,7 @@ pub(crate) struct Context {
     /// What the action that runs may touch, and has locked.
     pub scope: Scope,
     /// Its side of a black/white sweep.
-    pub colours: Colours,
+    pub side: SweepSide,
     /// What it has of its transaction while that runs in parts.
     pub view: View,
     /// Whether it is one of those for parts.
@@ -187,7 +187,7 @@ impl Context {
             reads: UnlockedReads::default(),
             prefetched: Prefetched::default(),
             scope: Scope::default(),
-            colours: Colours::default(),
+            side: SweepSide::default(),
             view: View::default(),
             is_for_parts: false,
             kept_parts: Vec::new(),
@@ -224,7 +224,7 @@ impl Context {
         self.choices = self.core.choices(options);
         self.tables.begin();
         self.read_unlocked(false);
-        self.colours.begin(self.core.storage.painting().is_noted());
+        self.side.begin(self.core.storage.painting().is_noted());
         if unlikely(self.scope.is_on()) {
             self.scope.end();
         }

@@ -72,8 +72,8 @@ pub(crate) struct TxDefaults {
     pub transactions_max: usize,
     /// How often a victim of deadlocks runs again.
     pub deadlock_retries_max: u32,
-    /// How long a transaction rests before it runs again for its colours.
-    pub colour_retry: Duration,
+    /// How long a transaction rests before it runs again for straddling.
+    pub straddling_retry: Duration,
 }
 
 impl Core {
@@ -115,7 +115,7 @@ pub(crate) struct Contexts {
     looking: AtomicUsize,
     /// How many came back while some thread was looking.
     came_back: AtomicUsize,
-    /// A bug that tests put back: what parts of transactions have read has no colour.
+    /// A bug that tests put back: what parts of transactions have read has no side.
     #[cfg(test)]
     pub forgets_parts: AtomicBool,
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::context::Context;
 use crate::account::wait_guard::{Awaited, WaitGuard};
-use crate::commit::colour::Settled;
+use crate::commit::sweep_side::Settled;
 use crate::commit::{Gate, NoPlace};
 use crate::error::{Error, Result};
 use crate::inside::check_may_wait;
@@ -13,7 +13,7 @@ use crate::io::Moment;
 /// How often a commit looks again that waits at a gate, for room for snapshots, or for definitions.
 const GATE_LOOK_EVERY: Duration = Duration::from_millis(10);
 /// How often a commit looks again that waits for a black/white sweep to paint some segments.
-const COLOUR_LOOK_EVERY: Duration = Duration::from_millis(2);
+const SWEEP_POLL: Duration = Duration::from_millis(2);
 
 impl Context {
     /// Passes the gate before the place. What the commit may have to keep for a sweep at a cut is promised to it (I10), what
@@ -88,7 +88,7 @@ impl Context {
     pub(super) fn end_flight(&mut self) {
         self.leave_definitions();
         self.core.storage.keep_promise(std::mem::take(&mut self.promised));
-        self.end_colour();
+        self.end_side();
     }
 
     #[cold]
@@ -111,19 +111,19 @@ impl Context {
                     })?;
                     since = None;
                 }
-                Gate::Colours => {
-                    let settled = self.settle_colour();
-                    if settled == Settled::OneColour {
+                Gate::Sides => {
+                    let settled = self.settle_side();
+                    if settled == Settled::OneSide {
                         return Ok(true);
                     }
-                    if settled == Settled::Mixed && !self.waits_for_sweep && self.ddl.is_none() {
+                    if settled == Settled::Straddling && !self.waits_for_sweep && self.ddl.is_none() {
                         self.core.commits.in_flight.leave(self.number);
-                        self.core.commits.accounts.mixed(self.number, self.choices.procedure);
+                        self.core.commits.accounts.straddling(self.number, self.choices.procedure);
                         return Err(NoPlace::Straddles);
                     }
                     self.check_may_wait_for_sweep()?;
                     self.wait_at_gate(|context| {
-                        context.core.storage.painting().wait(&context.core.clock, COLOUR_LOOK_EVERY)
+                        context.core.storage.painting().wait(&context.core.clock, SWEEP_POLL)
                     })?;
                     since = None;
                 }

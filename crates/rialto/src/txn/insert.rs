@@ -52,13 +52,13 @@ impl Context {
     /// Inserts the body in `self.body` under the key in `self.key`.
     pub(super) fn insert_body(&mut self, slot: u32) -> Result<()> {
         self.stay_at_row(slot)?;
-        let absences = self.colours.absences();
+        let absences = self.side.absences();
         let place = self.seek_new(slot)?;
         match place {
             Place::Absent(_) if self.ddl.is_some() && self.inserts_directly(slot) => self.insert_direct(slot),
             Place::Absent(vacancy) => {
                 self.insert_new(slot, vacancy)?;
-                self.colours.forget_absences_after(absences);
+                self.side.forget_absences_after(absences);
                 Ok(())
             }
             Place::Own(position) if self.writes.get(position).kind == WriteKind::Delete => {
@@ -371,12 +371,12 @@ impl Context {
             table.schema.index_key_of_row(position, row, &primary, &mut has);
             taken = has == *key && primary != self.key;
         }
-        if self.colours.noted {
+        if self.side.noted {
             let index = self.tables.at(slot).index_id(WhichIndex::Secondary(position));
             match record {
                 // It is not locked, but that its row has the key is.
-                Some(record) if taken => self.colours.note_record(record),
-                _ => self.colours.note_absence(index, removal),
+                Some(record) if taken => self.side.note_record(record),
+                _ => self.side.note_absence(index, removal),
             }
         }
         self.depend(match own {

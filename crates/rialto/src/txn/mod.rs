@@ -9,7 +9,7 @@
 //! - `entries`: reads of an index alone; `scope`: what an action may touch at all;
 //! - `prefetch`: rows whose keys are known ahead, prefetched into the processor's cache together;
 //! - `part`: what actions of one phase do at the same time, until they meet;
-//! - `colour`: which side of a black/white sweep a commit is on;
+//! - `sweep_side`: which side of a black/white sweep a commit is on;
 //! - `calls`: a transaction as the call that made it.
 //!
 //! Kept here:
@@ -27,7 +27,6 @@ pub(crate) mod calls;
 pub(crate) mod cancellation;
 mod canceller;
 mod change;
-pub(crate) mod colour;
 mod commit;
 pub(crate) mod committed;
 pub(crate) mod context;
@@ -52,6 +51,7 @@ mod savepoint;
 pub mod scan;
 pub(crate) mod scope;
 mod seek;
+pub(crate) mod sweep_side;
 mod sync;
 pub(crate) mod transaction;
 mod unique;

@@ -318,7 +318,7 @@ impl Context {
         self.depend(part.depends);
         self.share_doom(part);
         if !self.forgets_parts() {
-            self.colours.absorb(&part.colours);
+            self.side.absorb(&part.side);
         }
         if !part.writes.is_empty() {
             self.writing = true;

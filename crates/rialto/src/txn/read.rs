@@ -131,7 +131,7 @@ impl Context {
             let depends = match &found {
                 Ok(table) => table.version().floor(),
                 Err(_) => {
-                    self.colours.note_anything_absent();
+                    self.side.note_anything_absent();
                     self.core.storage.catalog.changed_at()
                 }
             };

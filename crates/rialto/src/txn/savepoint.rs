@@ -115,7 +115,7 @@ impl Transaction<'_> {
         if !fault_injection::is_on("savepoint-keeps-writes") {
             context.roll_back_to(&state.mark);
         }
-        context.colours.note_anything_absent();
+        context.side.note_anything_absent();
         context.roll_back_ddl(&state);
         Ok(())
     }

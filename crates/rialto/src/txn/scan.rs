@@ -453,8 +453,8 @@ impl Context {
         let version = self.tables.shared(slot).clone();
         let floor = version.floor();
         self.depend(floor);
-        if self.colours.noted {
-            self.colours.note_absence(index_id, Lsn::ZERO);
+        if self.side.noted {
+            self.side.note_absence(index_id, Lsn::ZERO);
         }
         let ScanScratch { batch, body, key } = scratch;
         batch.begin();
@@ -510,8 +510,8 @@ impl Context {
     /// The transaction has seen the gap that this removal left (I3), or an earlier one.
     pub(super) fn depend_on_removal(&mut self, removal: Lsn) {
         self.depend(removal);
-        if self.colours.noted {
-            self.colours.note_removal(removal);
+        if self.side.noted {
+            self.side.note_removal(removal);
         }
     }
 

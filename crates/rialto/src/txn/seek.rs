@@ -226,8 +226,8 @@ impl Context {
         if !self.core.locks.keeps_keys_at_executors() || self.is_hindered() {
             return None;
         }
-        let Context { key, scope, colours, .. } = self;
-        if !scope.is_at(slot, mode) || !scope.has_locked(slot, key, mode) || colours.noted {
+        let Context { key, scope, side, .. } = self;
+        if !scope.is_at(slot, mode) || !scope.has_locked(slot, key, mode) || side.noted {
             return None;
         }
         let record = self.look_up(slot, WhichIndex::Primary, None).location()?;
@@ -474,8 +474,8 @@ impl Context {
     fn absent(&mut self, slot: u32, vacancy: Vacancy, removal: Lsn) -> Place {
         let floor = self.tables.at(slot).floor();
         self.depend(removal.max(floor));
-        if self.colours.noted {
-            self.colours.note_absence(self.tables.at(slot).primary_id, removal);
+        if self.side.noted {
+            self.side.note_absence(self.tables.at(slot).primary_id, removal);
         }
         Place::Absent(Some(vacancy))
     }
@@ -486,14 +486,14 @@ impl Context {
         let table = self.tables.at(slot);
         let row = table.store.row(record);
         if row.is_absent() {
-            self.colours.note_anything_absent();
+            self.side.note_anything_absent();
             return Place::Absent(None);
         }
         let lsn = row.lsn().max(table.floor());
         self.depend(lsn);
         // In the thin form the lock tells.
-        if self.colours.noted && !self.core.locks.keeps_locks_in_records() {
-            self.colours.note_record(record);
+        if self.side.noted && !self.core.locks.keeps_locks_in_records() {
+            self.side.note_record(record);
         }
         Place::Stored(record)
     }

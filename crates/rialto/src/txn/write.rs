@@ -81,7 +81,7 @@ impl Context {
     fn take_step_back(&mut self, mark: &Mark, outcome: Result<()>) -> Result<()> {
         let length = self.packet_bytes().len();
         self.roll_back_to(mark);
-        self.colours.note_anything_absent();
+        self.side.note_anything_absent();
         outcome?;
         Err(self.too_large(length))
     }

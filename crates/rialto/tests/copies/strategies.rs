@@ -16,8 +16,8 @@ use std::time::{Duration, Instant};
 use rialto::io::{FaultKind, FaultyDisk, Random};
 use rialto::row::{Column, ColumnType, Value};
 use rialto::{
-    Action, Arguments, COLOUR_RETRIES_MAX, Checkpointing, Database, Durability, Engine, Error, Executors,
-    Flow, HandOver, Logging, Options, Outputs, Procedure, Result, Scan, Table, TableDef, Transaction,
+    Action, Arguments, Checkpointing, Database, Durability, Engine, Error, Executors, Flow, HandOver,
+    Logging, Options, Outputs, Procedure, Result, STRADDLING_RETRIES_MAX, Scan, Table, TableDef, Transaction,
     TxOptions,
 };
 
@@ -366,7 +366,7 @@ fn options(random: &mut Random) -> Options {
         sweep_bytes_per_s: *pick(random, &[Some(0), Some(2 << 20), Some(50 << 20), None]),
         spool: random.chance(1, 2),
         snapshot_bytes_max: *pick(random, &[None, Some(3 << 16)]),
-        colour_retry: Duration::from_micros(random.below(2_000)),
+        straddling_retry: Duration::from_micros(random.below(2_000)),
         backup_copies: *pick(random, &[2, 3]),
         engine: *pick(random, &[Engine::thin(), Engine::central(), executors.into()]),
         deadlock_retries_max: 100_000,
@@ -385,7 +385,7 @@ fn pick<'a, T>(random: &mut Random, all: &'a [T]) -> &'a T {
 fn strategies_that_change_under_load_lose_nothing_and_starve_nobody() {
     let base = Random::seed_from_environment();
     let until = Instant::now() + Random::test_time_from_environment();
-    let (mut rounds, mut transactions, mut checkpoints, mut failed, mut mixed, mut calls) =
+    let (mut rounds, mut transactions, mut checkpoints, mut failed, mut straddling, mut calls) =
         (0, 0, 0, 0, 0, 0);
     while rounds < 3 || Instant::now() < until || checkpoints <= rounds && rounds < 50 {
         let seed = base.wrapping_add(rounds);
@@ -450,11 +450,14 @@ fn strategies_that_change_under_load_lose_nothing_and_starve_nobody() {
             let metrics = db.metrics();
             checkpoints += metrics.checkpoints.completed;
             failed += metrics.checkpoints.failed;
-            mixed += metrics.aborted_colour;
+            straddling += metrics.aborted_straddling;
             let victims = metrics.aborted_deadlock as u32;
             for promises in &promises {
                 let runs = promises.runs_max.load(Ordering::SeqCst);
-                assert!(runs <= COLOUR_RETRIES_MAX + 1 + victims, "{about}: {runs} runs of one transaction");
+                assert!(
+                    runs <= STRADDLING_RETRIES_MAX + 1 + victims,
+                    "{about}: {runs} runs of one transaction"
+                );
             }
             match end {
                 0 | 1 => drop(db),
@@ -488,7 +491,7 @@ fn strategies_that_change_under_load_lose_nothing_and_starve_nobody() {
     assert!(checkpoints > rounds, "the test's own premise");
     println!(
         "tally: strategies under load, {rounds} seeds, {transactions} transactions, {checkpoints} checkpoints, {failed} \
-         failed, {mixed} mixed, {calls} calls replayed, RIALTO_SEED={base}"
+         failed, {straddling} straddling, {calls} calls replayed, RIALTO_SEED={base}"
     );
 }
 
@@ -532,13 +535,13 @@ fn a_slow_sweep_takes_what_commits_wait_for_at_once() {
         })
         .unwrap();
     }
-    // Not before: what a sweep does not meet has no colour.
+    // Not before: what a sweep does not meet has no side.
     db.set_checkpoint(Checkpointing::TransactionBlackWhite).unwrap();
     let (done, finished) = std::sync::mpsc::channel();
     let client = db.clone();
     std::thread::spawn(move || {
         let mut step = 0;
-        while client.metrics().aborted_colour < 5 {
+        while client.metrics().aborted_straddling < 5 {
             step += 1;
             let (one, other) = (step % 7, ROWS - 1 - step * 11 % (ROWS / 2));
             client

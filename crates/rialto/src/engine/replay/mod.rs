@@ -188,7 +188,7 @@ impl ParallelReplay {
                 transactions_max: workers,
                 // A worker has its calls in turn, and nothing is copied meanwhile.
                 deadlock_retries_max: 0,
-                colour_retry: Duration::ZERO,
+                straddling_retry: Duration::ZERO,
             },
         });
         let shared = Arc::new(Shared {

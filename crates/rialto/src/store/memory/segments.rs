@@ -259,7 +259,7 @@ impl Segments {
     fn claim(&self, id: SegmentId, heap: HeapId) {
         let latched = self.latch(id);
         match self.snapshots.stage() {
-            // Painting: it is of the colour that it was when it was free; behind the end of the sweep that is black.
+            // Painting: it is of the side that it was when it was free; behind the end of the sweep that is black.
             Stage::Idle | Stage::Painting => {}
             // Its rows may be committed before the cut, which will find it in use.
             Stage::Whitening => latched.set_marks(latched.marks() | WHITE),

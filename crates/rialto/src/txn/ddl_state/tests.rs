@@ -312,7 +312,7 @@ fn a_definition_that_fails_leaves_no_version_behind() {
     tx.commit().unwrap();
 }
 
-/// What the transaction has read of a table under a lock on the whole of it has its colour by the version in the list.
+/// What the transaction has read of a table under a lock on the whole of it has its side by the version in the list.
 #[test]
 fn a_table_that_was_locked_behind_a_savepoint_stays_in_the_list() {
     let db = open();
