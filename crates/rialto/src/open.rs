@@ -17,7 +17,7 @@ use crate::catalog::{Description, first_row_number};
 use crate::checkpoint::home::{HOME_FILE, HomeError, HomeFile, NEW_HOME_FILE};
 use crate::checkpoint::image_sums::ImageSums;
 use crate::checkpoint::{CheckpointOptions, CheckpointReport, Checkpointer, Checkpointing, RunLength};
-use crate::commit::{CommitPath, Definitions, InFlight, Logging};
+use crate::commit::{CommitPath, CommitsInProgress, Definitions, Logging};
 use crate::engine::data_oriented::{Bounds, Queues, ResourceManager};
 use crate::engine::replay::ByProcedures;
 use crate::engine::{CallersServers, Procedures, Runtime};
@@ -103,7 +103,7 @@ pub(crate) fn open(disk: Arc<dyn Disk>, options: Options) -> Result<Running, Ope
         storage: Storage::new((disk, found.database_id), found.memory, found.catalog, found.loads, opened_at),
         commits: CommitPath {
             log: found.log,
-            in_flight: Arc::new(InFlight::new(options.transactions_max)),
+            in_progress: Arc::new(CommitsInProgress::new(options.transactions_max)),
             definitions: Definitions::new(),
             accounts,
             logging: options.logging,
@@ -453,7 +453,7 @@ impl Running {
         // is applied.
         let position = core.commits.log.durable_bytes();
         let place = core.commits.log.place();
-        core.commits.in_flight.outlast_until(&core.clock, place, || place);
+        core.commits.in_progress.outlast_until(&core.clock, place, || place);
         archive_loads(core, archiver, |_| true)?;
         core.commits.log.archive_up_to(position)
     }
@@ -554,7 +554,7 @@ impl Running {
         drop(core.clock.lock(&self.resources).take());
         core.releases.end();
         if !fault_injection::is_on("close-beside-commits") {
-            core.commits.in_flight.drain(&core.clock);
+            core.commits.in_progress.drain(&core.clock);
         }
     }
 

@@ -1,10 +1,10 @@
 //! What a commit is made of, and what it goes through: its writes ([`write_set`], in the format of the log, [`redo`]) and the tables that they are in
-//! ([`tables`]), the states from its last operation to its released locks (`state`), the gates that checkpoints close before commits (I5),
+//! ([`tables`]), the states from its last operation to its released locks (`state`), the barriers that checkpoints close before commits (I5),
 //! and how its writes come into the tables (`apply`); which side of a black/white sweep it is on ([`sweep_side`]).
 
 mod apply;
 mod definitions;
-mod gate;
+mod in_progress;
 mod logging;
 #[cfg(test)]
 mod model;
@@ -18,7 +18,7 @@ pub(crate) mod write_set;
 
 pub(crate) use apply::Applying;
 pub(crate) use definitions::Definitions;
-pub(crate) use gate::{Gate, InFlight};
+pub(crate) use in_progress::{CommitBarrier, CommitsInProgress};
 pub use logging::Logging;
 pub(crate) use path::CommitPath;
 pub(crate) use state::{Applied, NoPlace, Placed, Reserved};

@@ -126,7 +126,7 @@ impl Painting {
 
     /// The number of the black/white sweep that goes on, if one does. A commit asks for it once it holds white segments. If a sweep goes on,
     /// they are white for that sweep, which cannot end while they are held: its copy will have the commit. If none does, they are white for
-    /// the cut of a backup or of another checkpoint, which began after the sweep that the commit met at the gate had ended: no black/white
+    /// the cut of a backup or of another checkpoint, which began after the sweep that the commit met at the barrier had ended: no black/white
     /// copy will have it.
     pub fn sweep(&self) -> Option<u32> {
         Some(self.sweep.load(Ordering::Acquire)).filter(|sweep| *sweep > 0)

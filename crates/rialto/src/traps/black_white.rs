@@ -6,7 +6,7 @@ use super::consistent::{Found, backup_alone};
 use super::hooked::{About, HookedDisk};
 use super::*;
 use crate::backup::BackupKind;
-use crate::commit::Gate;
+use crate::commit::CommitBarrier;
 use crate::engine::run::run_once;
 use crate::io::MemoryDisk;
 use crate::store::Paint;
@@ -192,16 +192,16 @@ fn a_handle_that_waits_for_the_sweep_can_be_cancelled_and_has_its_time_limit() {
     }
 }
 
-/// A lock's time-out is that of each wait at a closed gate, and not of the wait for a sweep between two of these. A commit that met a closed gate
+/// A lock's time-out is that of each wait at a closed barrier, and not of the wait for a sweep between two of these. A commit that met a closed barrier
 /// before the sweep, and meets one behind it, would else fail at once there.
 #[test]
-fn a_wait_for_a_sweep_counts_for_no_time_out_of_a_closed_gate() {
+fn a_wait_for_a_sweep_counts_for_no_time_out_of_a_closed_barrier() {
     const LIMIT: Duration = Duration::from_secs(1);
     Held::sweep(tcbw(), options(), |held| {
         let (db, table) = (&held.db, &held.table);
-        let gate = &db.core().commits.in_flight;
+        let barrier = &db.core().commits.in_progress;
         let commits = AtomicBool::new(false);
-        gate.close_gate();
+        barrier.close_barrier();
         std::thread::scope(|scope| {
             let handle = scope.spawn(|| {
                 let options = TxOptions { lock_timeout: Some(LIMIT), ..level_1() };
@@ -213,12 +213,12 @@ fn a_wait_for_a_sweep_counts_for_no_time_out_of_a_closed_gate() {
             });
             until("the handle commits", || commits.load(Ordering::SeqCst));
             std::thread::sleep(LIMIT / 20);
-            gate.open_gate(Gate::Sides);
+            barrier.open_barrier(CommitBarrier::Sides);
             until("the sweep is asked for the white segment", || db.core().storage.painting().is_pressed());
             std::thread::sleep(LIMIT + LIMIT / 10);
-            gate.close_gate();
+            barrier.close_barrier();
             std::thread::sleep(LIMIT / 20);
-            gate.open_gate(Gate::Sides);
+            barrier.open_barrier(CommitBarrier::Sides);
             held.go_on();
             assert_eq!(handle.join().unwrap(), Ok(()));
         });
@@ -333,7 +333,7 @@ fn the_sweep_waits_for_those_who_are_white() {
     assert_eq!(found[&WHITE].0, 1, "who came when it was called is black");
 }
 
-/// A commit meets a black/white sweep at the gate, and settles its side when that sweep has ended and a backup has made all segments white
+/// A commit meets a black/white sweep at the barrier, and settles its side when that sweep has ended and a backup has made all segments white
 /// for its own cut. So no copy of a sweep has the commit, and redo must not leave it out.
 #[test]
 fn a_commit_that_is_white_for_a_later_backup_is_redone() {
@@ -351,7 +351,7 @@ fn a_commit_that_is_white_for_a_later_backup_is_redone() {
                     })));
                     assert_eq!(held.write(&[WHITE], 2), 1);
                 });
-                until("the commit is behind the gate", || is_there.load(Ordering::SeqCst));
+                until("the commit is behind the barrier", || is_there.load(Ordering::SeqCst));
                 held.go_on();
                 let (segments, id) = (&db.core().storage.memory.segments, record_of(table, WHITE).segment());
                 until("the sweep is over", || !segments.is_painted());

@@ -4,7 +4,7 @@ use std::hint::cold_path;
 
 use super::context::Context;
 use crate::account::wait_guard::{Awaited, WaitGuard};
-use crate::commit::{Applied, Applying, Gate, Logging, NoPlace, Placed, Reserved};
+use crate::commit::{Applied, Applying, CommitBarrier, Logging, NoPlace, Placed, Reserved};
 use crate::error::Result;
 use crate::fault_injection;
 use crate::ids::Lsn;
@@ -44,9 +44,9 @@ impl Context {
         };
         let (owes, is_alone) = (placed.owes(), placed.is_alone());
         let applied = placed.apply(|lsn| self.apply(lsn));
-        self.core.commits.in_flight.leave(self.number);
+        self.core.commits.in_progress.leave(self.number);
         if unlikely(owes) {
-            self.end_flight();
+            self.leave_barrier();
         }
         match is_alone {
             true => self.keep_packet(),
@@ -60,7 +60,7 @@ impl Context {
     }
 
     /// The commit is about to wait. Invariant: **a commit that has waited goes on without its executor's turn until it has ended.** So its
-    /// locks, its room in the log and the gates that it has passed are kept from others for as long as the commit takes, and not for
+    /// locks, its room in the log and the barriers that it has passed are kept from others for as long as the commit takes, and not for
     /// as long as the body that happens to have the turn.
     #[cold]
     pub(super) fn leave_turn(&mut self) {
@@ -118,13 +118,13 @@ impl Context {
         {
             return None;
         }
-        let gate = core.commits.in_flight.enter(*number, core.commits.log.place());
-        let placed = match gate == Gate::Open && core.storage.is_open() {
+        let barrier = core.commits.in_progress.enter(*number, core.commits.log.place());
+        let placed = match barrier == CommitBarrier::Open && core.storage.is_open() {
             true => Placed::alone(|| core.commits.log.place_alone(packet, PacketKind::Commit)),
             false => None,
         };
         if placed.is_none() {
-            core.commits.in_flight.leave(*number);
+            core.commits.in_progress.leave(*number);
         }
         placed
     }
@@ -142,7 +142,7 @@ impl Context {
         Ok(reserved.at(lsn))
     }
 
-    /// Reserves the log's room, and passes the gates.
+    /// Reserves the log's room, and passes the barriers.
     #[inline(always)]
     fn reserve(&mut self) -> Result<Reserved, NoPlace> {
         self.reserve_room()?;
@@ -150,7 +150,7 @@ impl Context {
             self.enter_definitions()?;
         }
         // I5: in flight from before its push until the last of its writes is applied.
-        match self.enter_flight() {
+        match self.pass_barrier() {
             Ok(owes) => Ok(Reserved { owes: owes | self.defines }),
             Err(error) => {
                 self.leave_definitions();

@@ -103,7 +103,7 @@ pub(crate) struct Context {
     pub promised: usize,
     /// Its commit has waited, and goes on without its executor's turn.
     pub(super) blocked: Option<WaitGuard>,
-    /// Its commit has passed the gate of [`Definitions`](crate::commit::Definitions), and keeps others there.
+    /// Its commit has passed the barrier of [`Definitions`](crate::commit::Definitions), and keeps others there.
     pub(super) defines: bool,
     /// Where hidden row numbers come from.
     pub numbers: NumberSource,

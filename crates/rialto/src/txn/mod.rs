@@ -1,7 +1,7 @@
 //! Transactions: from `begin` to a place in the log, and to the tables.
 //!
 //! - [`transaction`]: the handle; [`context`]: what it works with; `savepoint`: points to roll back to;
-//! - `commit`: from the last operation to the released locks, with `gates`, what it passes before its place; `ending`: what every end has;
+//! - `commit`: from the last operation to the released locks, with `barriers`, what it passes before its place; `ending`: what every end has;
 //! - `seek`: locking a key and finding its row; `unlocked`: reading without locks; `read`, [`scan`], `unique`, `write`
 //!   with `insert` and `change`, [`fields`]: what a body does;
 //! - `ddl`: definitions; `build_index`: indexes over rows that are there; `ddl_state`: the tables that definitions have made, until
@@ -21,6 +21,7 @@
 //!   `unlocked` for those who only read;
 //! - **I10** operations reserve slots and index entries, the commit the log space before its place.
 
+mod barriers;
 mod build_index;
 mod bulk_load;
 pub(crate) mod calls;
@@ -36,7 +37,6 @@ mod ddl_state;
 mod ending;
 mod entries;
 pub mod fields;
-mod gates;
 mod insert;
 #[cfg(test)]
 mod model;

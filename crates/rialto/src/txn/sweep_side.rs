@@ -12,7 +12,7 @@ use crate::store::{Consistency, RowLocation, SegmentId};
 thread_local! {
     /// A bug for this thread's commits: what they have read has no side.
     pub(crate) static IGNORES_READS: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
-    /// What happens when this thread's next commit has met a black/white sweep at the gate, and has settled nothing yet.
+    /// What happens when this thread's next commit has met a black/white sweep at the barrier, and has settled nothing yet.
     pub(crate) static BEFORE_SETTLING: std::cell::Cell<Option<Box<dyn FnOnce()>>> = const { std::cell::Cell::new(None) };
 }
 
