@@ -96,7 +96,7 @@ pub struct BenchArgs {
     /// Clients; each is a thread
     #[arg(long, value_name = "N", default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub clients: u32,
-    /// Transactions that each client keeps outstanding: 1 blocks, more use tickets, and with --executor-threads calls that fly
+    /// Transactions that each client keeps outstanding: 1 blocks, more use tickets, and with --executor-threads calls that executor threads run
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=50_000))]
     pub in_flight: u32,
     /// Open loop: this many transactions a second, or percent of a peak that is measured first; latencies count from

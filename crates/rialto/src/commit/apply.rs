@@ -102,7 +102,7 @@ impl Applying<'_> {
         }
 
         let mut kept = Vec::new();
-        let target = write.lands_in();
+        let target = write.final_location();
         if stays {
             store.put(target, &body, lsn);
             secondary_keys(table, &body, &key, &mut kept);
@@ -140,7 +140,7 @@ impl Applying<'_> {
         let (mut places, mut fresh) = (Vec::new(), false);
         for position in self.writes.chain(last) {
             let at = self.writes.get(position);
-            for place in [at.lands_in(), at.record] {
+            for place in [at.final_location(), at.record] {
                 if !places.contains(&place) {
                     places.push(place);
                 }

@@ -174,7 +174,7 @@ impl Write {
     }
 
     /// Where the row lies once this write is applied.
-    pub fn lands_in(&self) -> RowLocation {
+    pub fn final_location(&self) -> RowLocation {
         self.moved_to.unwrap_or(self.record)
     }
 }

@@ -277,7 +277,7 @@ pub struct LogOptions {
     /// How the log files are written: each group is one write and one sync (none with [`Caching::DirectSync`]). `None`: the
     /// fastest way, as measured ([`WritePath`]).
     pub caching: Option<Caching>,
-    /// How many groups may be on their way to the disk at the same time, 1 to 3; they land in their order. `None`: as
+    /// How many groups may be on their way to the disk at the same time, 1 to 3; they complete in their order. `None`: as
     /// measured.
     pub writes_in_flight: Option<u32>,
     /// Whether the log has its threads.

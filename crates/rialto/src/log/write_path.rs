@@ -12,11 +12,11 @@
 //! begins on a page that no durable group lies on, so a torn write damages only what nobody was told to be durable; blocks
 //! that a crash left behind the end do not chain. The crash tests draw one of the three for each life of a log.
 //!
-//! **Several groups in flight**: a group may reach the disk before the one in front of it, but it lands behind it
+//! **Several groups in flight**: a group may reach the disk before the one in front of it, but it completes behind it
 //! (`turn.rs`): the durable position, the answers, and the ring's room wait for all groups before. After a crash a hole ends
 //! the log (I4). The group behind the hole was answered to nobody, and the durable position that its blocks carry is not
 //! past the hole, so it is not taken for damage; the next opening's pad, written into the hole, changes the chain, so it
-//! never comes back. If a group fails, none behind it lands: the log has stopped. Nor does one in front of it whose sync overlaps
+//! never comes back. If a group fails, none behind it completes: the log has stopped. Nor does one in front of it whose sync overlaps
 //! the failed one (`overlap.rs`): a failed sync may have lost what that group wrote, and be the only one that is told.
 
 use std::fmt::Write as _;
@@ -47,7 +47,7 @@ const BETTER_PERCENT: u64 = 10;
 /// Two groups are in flight if each of two writes at the same time takes at most this much longer than one alone, in
 /// percent (the device works on both at once), and one alone takes this long. On a disk of 90 us two in flight make
 /// groups smaller and spare nobody anything: 8 to 32 clients commit the same with the log server, 2 to 25% less with hiber
-/// and adaptive (`rialto bench commit --log-writes-in-flight 2`, two cores).
+/// and adaptive (`rialto bench commit --log-writes-in-group_word 2`, two cores).
 const TOGETHER_PERCENT: u64 = 30;
 const LONG_NS: u64 = 500_000;
 
@@ -63,7 +63,7 @@ const WAYS: [(&str, Caching); 3] =
 pub struct WritePath {
     /// The way.
     pub caching: Caching,
-    /// How many groups may be on their way at the same time; they land in their order.
+    /// How many groups may be on their way at the same time; they complete in their order.
     pub in_flight: u32,
     /// What a write of 4 KiB and one of 64 KiB, each made durable, took together, in nanoseconds, with
     /// [`Caching::Direct`], [`Caching::DirectSync`] and [`Caching::Buffered`]: medians. `None` where the way was given, or

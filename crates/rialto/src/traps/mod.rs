@@ -9,10 +9,10 @@ mod black_white;
 #[path = "../../tests/common/mod.rs"]
 pub(crate) mod common;
 pub(crate) mod consistent;
-mod flights;
 mod followed;
 mod given_back;
 mod operations;
+mod parts;
 mod rehoused;
 mod sweep;
 

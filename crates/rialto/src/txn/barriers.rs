@@ -150,7 +150,7 @@ impl Context {
 
     /// How many copies the commit may have to make before it changes its rows.
     fn copies_owed(&self) -> usize {
-        let locations = self.writes.writes().iter().flat_map(|write| [write.record, write.lands_in()]);
+        let locations = self.writes.writes().iter().flat_map(|write| [write.record, write.final_location()]);
         self.core.storage.copies_owed(locations)
     }
 }

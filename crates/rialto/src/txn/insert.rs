@@ -63,7 +63,7 @@ impl Context {
             }
             Place::Own(position) if self.writes.get(position).kind == WriteKind::Delete => {
                 self.check_unique(slot, None)?;
-                let record = self.writes.get(position).lands_in();
+                let record = self.writes.get(position).final_location();
                 let moved_to = self.reserve_move(slot, record, self.body.len())?;
                 let effect = Effect { moved_to, rekeys: true, ..Effect::of(WriteKind::Put, record) };
                 self.push_put(Target { slot, place }, effect);

@@ -105,7 +105,7 @@ impl Context {
     /// The segments of all that the transaction has read and written, each once.
     fn segments_touched(&self) -> SmallVec<[SegmentId; 32]> {
         let mut segments: SmallVec<[SegmentId; 32]> = SmallVec::new();
-        let writes = self.writes.writes().iter().flat_map(|write| [write.record, write.lands_in()]);
+        let writes = self.writes.writes().iter().flat_map(|write| [write.record, write.final_location()]);
         segments.extend(writes.map(RowLocation::segment));
         if !ignores_reads() {
             segments.extend(

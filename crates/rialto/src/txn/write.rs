@@ -56,7 +56,7 @@ impl Context {
     #[inline]
     pub(super) fn record_of(&self, place: Place) -> RowLocation {
         match place {
-            Place::Own(position) => self.writes.get(position).lands_in(),
+            Place::Own(position) => self.writes.get(position).final_location(),
             Place::Stored(record) => record,
             Place::Absent(_) => unreachable!("a target is there"),
         }

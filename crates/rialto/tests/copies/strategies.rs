@@ -5,7 +5,7 @@
 //! A transaction moves money between two accounts, whose rows grow and shrink and so move, counts itself in its thread's
 //! counter, and leaves a row with its number, while it removes an older one. So half of one breaks a sum or a list. It is a
 //! closure, a handle, or a call of a registered procedure, which is logged as what the opening says: values, actions, calls. It
-//! is also a flow of two phases, of which a client has several on their way: with local locks they run in place, or fly between
+//! is also a flow of two phases, of which a client has several on their way: with local locks they run in place, or are sent between
 //! threads that own executors and come and go.
 
 use std::ops::ControlFlow;
@@ -224,7 +224,7 @@ fn run(db: &Database, tables: &Tables, thread: usize, promises: &Promises, seed:
     let mut n = promises.answered.load(Ordering::SeqCst);
     while !stop.load(Ordering::SeqCst) {
         if random.chance(1, 3) {
-            match fly(db, thread, promises, &mut random, n) {
+            match call_on_threads(db, thread, promises, &mut random, n) {
                 Some(done) => n += done,
                 None => return,
             }
@@ -276,7 +276,13 @@ fn run(db: &Database, tables: &Tables, thread: usize, promises: &Promises, seed:
 
 /// Has some calls on their way at a time, after `n` transactions of this thread; how many were answered. None if the database
 /// ends.
-fn fly(db: &Database, thread: usize, promises: &Promises, random: &mut Random, n: i64) -> Option<i64> {
+fn call_on_threads(
+    db: &Database,
+    thread: usize,
+    promises: &Promises,
+    random: &mut Random,
+    n: i64,
+) -> Option<i64> {
     let calls = 1 + random.below(6) as i64;
     promises.tried.store(n + calls, Ordering::SeqCst);
     let name = *pick(random, &["flow", "flow of values"]);

@@ -21,7 +21,7 @@ use crate::log::sync::System;
 use crate::log::turn::{Committer, Turn, Waited, Writer};
 use crate::log::wakers::{self, Listeners, WakerThreads, Woken};
 use crate::log::write_path::WritePath;
-use crate::log::writer::{Counters, Flight, GroupWriter};
+use crate::log::writer::{Counters, GroupWrite, GroupWriter};
 use crate::log::{Durability, Patience};
 use crate::unlikely::unlikely;
 use crate::{Error, Lsn, Result, fault_injection};
@@ -191,13 +191,14 @@ impl Core {
         let mut turn = turn;
         let mut gathered = Gathered::All;
         if !self.writer.stopped() {
-            let (mut flight, to, lsn);
-            (flight, to, lsn, gathered) = self.take_group();
+            let (mut group, to, lsn);
+            (group, to, lsn, gathered) = self.take_group();
             turn.begin(lsn, place);
-            match flight.write(self.clock()) {
+            match group.write(self.clock()) {
                 Ok(took) => {
-                    // Groups land in their order (I4): not at all if one before this failed.
-                    if turn.publish(lsn, took, place, || flight.land(took)) && gathered != Gathered::RingFull
+                    // Groups complete in their order (I4): not at all if one before this failed.
+                    if turn.publish(lsn, took, place, || group.complete(took))
+                        && gathered != Gathered::RingFull
                     {
                         // Otherwise the group may end inside a packet, and a mark there would leave out its beginning.
                         self.marks.lock().add(Lsn(lsn), to);
@@ -223,7 +224,7 @@ impl Core {
     }
 
     /// Gathers the next group; how far it reaches. For the holder of the writer word.
-    fn take_group(&self) -> (Flight, u64, u64, Gathered) {
+    fn take_group(&self) -> (GroupWrite, u64, u64, Gathered) {
         let mut group_writer = self.group_writer.lock();
         let mut gatherer = self.gatherer.lock();
         let gathered = self.gather(&mut gatherer, group_writer.lsn().saturating_add(self.group_max));

@@ -115,14 +115,14 @@ impl<M: Machine> Writer<M> {
                 }
                 GroupCommitter::LogServer => {
                     let stand_in = committer();
-                    let flight = self.flight.load(Ordering::SeqCst);
+                    let group_word = self.group_word.load(Ordering::SeqCst);
                     let view = self.view(&stand_in, 0, &mut arrived, &place);
                     let mut asked = asked;
                     if let (Choice::Sleep(Some(time)), Asked::Now) = (self.design.choose(&view), asked) {
                         let bound = bound.get_or_insert(Level1Bound { interval, due });
                         if let Some(left) = self.left_of(bound) {
                             // Those who asked rely on the request, which stays.
-                            self.sleep_within(stand_in.lsn, flight, Some(time), Some(left));
+                            self.sleep_within(stand_in.lsn, group_word, Some(time), Some(left));
                             if self.durable() >= stand_in.lsn || self.stopped() {
                                 arrived = None;
                                 self.request.exchange(request::NOW, request::NONE);

@@ -2,7 +2,7 @@
 
 use smallvec::{SmallVec, smallvec};
 
-use super::flight::Here;
+use super::execution::Here;
 use crate::commit::write_set::key_of;
 use crate::engine::phase::BoundAction;
 use crate::engine::table_action::TableAction;

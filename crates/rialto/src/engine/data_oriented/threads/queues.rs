@@ -28,7 +28,7 @@ use parking_lot::{Condvar, Mutex};
 use smallvec::SmallVec;
 
 use super::call::Call;
-use super::flight::{Before, Here, Task};
+use super::execution::{Before, Here, Task};
 use super::visit::{Visit, Visitor};
 use crate::account::processor;
 use crate::account::wait_guard::{Turns, take_turns};

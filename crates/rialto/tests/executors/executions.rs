@@ -1,4 +1,4 @@
-//! Calls that fly from thread to thread (`Executors::threads`) beside changes of what tables are: parts of a phase, each
+//! Calls that executor threads run (`Executors::threads`) beside changes of what tables are: parts of a phase, each
 //! with a context of its own, are one transaction with the others until it ends.
 
 use std::collections::BTreeMap;

@@ -1,4 +1,4 @@
-//! Calls that fly between threads on both sides of a black/white sweep that is held: each part of a phase notes in a context of
+//! Calls that executor threads run on both sides of a black/white sweep that is held: each part of a phase notes in a context of
 //! its own what it has read, and what it made of it has the side of all of it.
 
 use std::collections::BTreeSet;
