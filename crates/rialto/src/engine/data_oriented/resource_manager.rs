@@ -9,10 +9,10 @@ use hashbrown::HashMap;
 use parking_lot::{Condvar, Mutex};
 
 use super::datasets::of_equal_size;
-use super::headcount::{Headcount, Step, Wish};
-use super::loads::Loads;
-use super::numbers::resize;
-use super::readers::{Move, Readers};
+use super::read_only::{Move, ReadOnlyPlacement};
+use super::rebalancing::Rebalancing;
+use super::scaling::resize;
+use super::scaling_policy::{Adjustment, ScalingPolicy, Step};
 use crate::engine::Runtime;
 use crate::ids::IndexId;
 use crate::io::Moment;
@@ -116,24 +116,32 @@ impl Drop for ManagerThread {
 pub(crate) struct Managing {
     runtime: Arc<Runtime>,
     sizes: Sizes,
-    loads: Loads,
-    readers: Readers,
+    rebalancing: Rebalancing,
+    read_only: ReadOnlyPlacement,
     /// When it looked last, of a driven one.
     looked: Moment,
     /// How many executors these are for.
     executors: usize,
-    staff: Staff,
+    scaler: Scaler,
 }
 
 impl Managing {
     fn new(runtime: Arc<Runtime>) -> Managing {
         let core = &runtime.core;
-        let (executors, staff) = (core.locks.executors_in_use(), Staff::new(core));
+        let (executors, scaler) = (core.locks.executors_in_use(), Scaler::new(core));
         let looked = core.clock.now();
-        let (mut sizes, readers) = (Sizes::default(), Readers::default());
+        let (mut sizes, read_only) = (Sizes::default(), ReadOnlyPlacement::default());
         // The datasets that exist already are shared out before the first transaction comes.
         sizes.look(core);
-        Managing { runtime, sizes, loads: Loads::new(executors), readers, looked, executors, staff }
+        Managing {
+            runtime,
+            sizes,
+            rebalancing: Rebalancing::new(executors),
+            read_only,
+            looked,
+            executors,
+            scaler,
+        }
     }
 
     fn look(&mut self) {
@@ -145,19 +153,19 @@ impl Managing {
             // All is shared out anew.
             self.executors = looks.len();
             self.sizes = Sizes { anew: true, ..Sizes::default() };
-            self.loads = Loads::new(self.executors);
+            self.rebalancing = Rebalancing::new(self.executors);
         }
         self.sizes.look(core);
-        self.staff.look(runtime, looks.iter().map(|look| look.requests).sum());
-        for change in self.readers.look(&looks, &core.locks.look_at_readers()) {
+        self.scaler.look(runtime, looks.iter().map(|look| look.requests).sum());
+        for change in self.read_only.look(&looks, &core.locks.sample_read_only()) {
             match change {
-                Move::ToReaders(index) if core.locks.is_hashed(index) => {}
-                Move::ToReaders(index) => core.locks.give_to_readers(index),
+                Move::ToReadOnly(index) if core.locks.is_hashed(index) => {}
+                Move::ToReadOnly(index) => core.locks.place_read_only(index),
                 Move::Back(index) => self.sizes.share_out_anew(core, index),
             }
         }
-        for (index, rule) in self.loads.look(looks) {
-            if !core.locks.is_hashed(index) && !core.locks.is_for_readers(index) {
+        for (index, rule) in self.rebalancing.look(looks) {
+            if !core.locks.is_hashed(index) && !core.locks.is_read_only(index) {
                 core.locks.route(index, Some(rule));
             }
         }
@@ -168,9 +176,9 @@ impl Managing {
 }
 
 /// How many executors and threads there should be.
-struct Staff {
-    executors: Headcount,
-    threads: Headcount,
+struct Scaler {
+    executors: ScalingPolicy,
+    threads: ScalingPolicy,
     /// No more threads than these by itself: the processors that there are.
     cores: usize,
     /// Since the numbers were last thought about: looks, requests, tasks on queues, queues at which somebody ran; and how often
@@ -183,11 +191,11 @@ struct Staff {
     found_out: u64,
 }
 
-impl Staff {
-    fn new(core: &Core) -> Staff {
-        Staff {
-            executors: Headcount::new(Step::Twofold),
-            threads: Headcount::new(Step::One),
+impl Scaler {
+    fn new(core: &Core) -> Scaler {
+        Scaler {
+            executors: ScalingPolicy::new(Step::Twofold),
+            threads: ScalingPolicy::new(Step::One),
             cores: std::thread::available_parallelism().map_or(1, usize::from),
             looks: 0,
             requests: 0,
@@ -211,19 +219,19 @@ impl Staff {
             return;
         }
         let found_out = core.locks.found_out();
-        let wish = Wish::of_executors(self.requests, found_out - self.found_out);
+        let adjustment = Adjustment::of_executors(self.requests, found_out - self.found_out);
         {
             let bounds = runtime.bounds.executors(&core.clock);
-            if let Some(executors) = self.executors.look(core.locks.executors_in_use(), &bounds, wish) {
+            if let Some(executors) = self.executors.look(core.locks.executors_in_use(), &bounds, adjustment) {
                 core.locks.set_executors(executors);
             }
         }
         if let Some(queues) = &runtime.queues {
             let share = |count: usize| count as f64 / self.queues.max(1) as f64;
-            let wish = Wish::of_threads(queues.len(), share(self.queued), share(self.busy));
+            let adjustment = Adjustment::of_threads(queues.len(), share(self.queued), share(self.busy));
             let bounds = runtime.bounds.threads();
             let most = (*bounds.end()).min(self.cores).max(*bounds.start());
-            if let Some(threads) = self.threads.look(queues.len(), &(*bounds.start()..=most), wish) {
+            if let Some(threads) = self.threads.look(queues.len(), &(*bounds.start()..=most), adjustment) {
                 // Without a thread for it, or at the end, it stays as it is.
                 let _ = resize(runtime, threads);
             }
@@ -275,7 +283,7 @@ impl Sizes {
                 let has_shrunk = before > ENTRIES_BY_HAND && entries <= before / 4;
                 // A hash deals new keys out as it did the old ones, and readers share all.
                 if core.locks.is_hashed(id)
-                    || core.locks.is_for_readers(id)
+                    || core.locks.is_read_only(id)
                     || entries < before * 2 && !has_shrunk
                 {
                     there.insert(id, before);

@@ -45,7 +45,7 @@ const ENTERED: u32 = 32;
 /// Set only beside `ENTERED`: exclusive locks, or requests that wait, may be among the entries. Without it all entries are shared locks,
 /// with which no reader conflicts.
 const WRITTEN: u32 = 64;
-/// This is the readers' executor.
+/// This is the read-only executor.
 const READABLE: u32 = 128;
 
 /// How a table is had.
@@ -105,7 +105,7 @@ pub(super) struct Executor {
     looked_at: AtomicU64,
     /// How often somebody has found the table away and waited for it.
     found_out: AtomicU64,
-    /// Empty, but at the readers' executor.
+    /// Empty, but at the read-only executor.
     readers: Readers,
     sleepers: Mutex<Sleepers>,
     back: Condvar,
@@ -237,8 +237,8 @@ impl Executor {
         Executor { clock: clock.clone(), ..Executor::default() }
     }
 
-    /// The readers' executor.
-    pub fn for_readers(clock: &Clock) -> Executor {
+    /// The read-only executor.
+    pub fn read_only(clock: &Clock) -> Executor {
         let (state, readers) = (AtomicU32::new(READABLE), Readers::new());
         Executor { state, readers, ..Executor::new(clock) }
     }

@@ -11,7 +11,7 @@
 //! begins one and finds a table out puts back what he has, waits for that table, and begins again with it: many threads on few
 //! cores would else sleep one behind the other, each with tables that the next ones want.
 //!
-//! What is only read lies at the readers' executor, whose table any number of leases have at once as long as they only read
+//! What is only read lies at the read-only executor, whose table any number of leases have at once as long as they only read
 //! there.
 
 use std::sync::atomic::Ordering;
@@ -106,7 +106,7 @@ impl ExecutorLease {
         let wanted = self.reader.take().is_some_and(|reader| stop_reading(local, reader));
         self.put_tables_back(local);
         if wanted {
-            local.executor(local.readers()).wake_behind_reader();
+            local.executor(local.read_only()).wake_behind_reader();
         }
         self.kept.clear();
         self.bytes.clear();
@@ -127,7 +127,7 @@ impl ExecutorLease {
 /// True: somebody sleeps until there are no readers.
 #[inline(never)]
 fn stop_reading(local: &LocalTables, reader: u16) -> bool {
-    local.executor(local.readers()).stop_reading(reader)
+    local.executor(local.read_only()).stop_reading(reader)
 }
 
 impl Drop for ExecutorLease {
@@ -194,7 +194,7 @@ impl LockManager {
             if self.local.changing.load(Ordering::Relaxed) > 0 {
                 return false;
             }
-            if executor == self.local.readers() && mode == RecordMode::Shared {
+            if executor == self.local.read_only() && mode == RecordMode::Shared {
                 if !self.local.executor(executor).wait_to_read(TAKE_WITHIN) {
                     return false;
                 }
@@ -253,7 +253,7 @@ impl LockManager {
         let there = lease.tables.iter().position(|(taken, _)| *taken == executor);
         let at = match there {
             Some(at) => at,
-            None if executor == self.local.readers()
+            None if executor == self.local.read_only()
                 && (lease.reader.is_some() || !wanted.is_exclusive()) =>
             {
                 return self.read_at(lease, asker, wanted);
@@ -280,10 +280,10 @@ impl LockManager {
         true
     }
 
-    /// As [`LockManager::take_at`], at the readers' executor.
+    /// As [`LockManager::take_at`], at the read-only executor.
     #[inline(never)]
     fn read_at(&self, lease: &mut ExecutorLease, asker: (u16, u16), wanted: Wanted<'_>) -> bool {
-        let executor = self.local.readers();
+        let executor = self.local.read_only();
         let readers = self.local.executor(executor);
         let is_free = |table: &mut LocalLocks| is_free_for(table, self.local.seed, asker, wanted);
         let reading = match wanted.mode {
@@ -362,7 +362,7 @@ impl LockManager {
             };
             if as_reader {
                 // It is shared, and so in no other reader's way.
-                let readers = self.local.readers();
+                let readers = self.local.read_only();
                 if executors.contains(&readers) {
                     note(readers, self.local.lock(readers).held.hold(request));
                 }

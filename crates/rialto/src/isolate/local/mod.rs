@@ -131,7 +131,7 @@ fn retire(tables: &mut [Latch<'_>], gone: HeldLocal) {
 }
 
 /// The executors' lock tables, and the routing rules that lead to them. One more than there is room for has what is only read:
-/// the readers' executor.
+/// the read-only executor.
 ///
 /// Invariant **L11**: an owner that has been granted a span holds it at each executor that has keys of it under the rules in force. A request
 /// is refused under an executor's latch unless it was routed by these; a change of rules has all latches, and takes the locks along with the keys.
@@ -174,7 +174,7 @@ impl LocalTables {
     /// With room for `executors_max`, of which so many are in use at first.
     pub fn new(executors: usize, executors_max: usize, clock: &Clock) -> LocalTables {
         let others = (0..executors_max).map(|_| CachePadded::new(Executor::new(clock)));
-        let readers = CachePadded::new(Executor::for_readers(clock));
+        let readers = CachePadded::new(Executor::read_only(clock));
         LocalTables {
             executors: others.chain([readers]).collect(),
             change: Mutex::new(()),
@@ -199,7 +199,7 @@ impl LocalTables {
 
     /// The executor at whose table readers exclude only those who write.
     #[inline]
-    fn readers(&self) -> u16 {
+    fn read_only(&self) -> u16 {
         self.executors.len() as u16 - 1
     }
 
@@ -381,9 +381,9 @@ impl LockManager {
         executors[0]
     }
 
-    /// Whether it is the readers' executor.
-    pub fn is_readers(&self, executor: u16) -> bool {
-        executor == self.local.readers()
+    /// Whether it is the read-only executor.
+    pub fn is_read_only_executor(&self, executor: u16) -> bool {
+        executor == self.local.read_only()
     }
 
     /// As [`LockManager::first_executor`], for who is no owner.
@@ -471,14 +471,14 @@ impl LockManager {
         self.in_use().map(|executor| executor.look()).collect()
     }
 
-    /// What the readers' executor was asked for since the last look.
-    pub fn look_at_readers(&self) -> Look {
-        self.local.executor(self.local.readers()).look()
+    /// What the read-only executor was asked for since the last look.
+    pub fn sample_read_only(&self) -> Look {
+        self.local.executor(self.local.read_only()).look()
     }
 
-    /// How often somebody has found the lock table of an executor out, other than the readers', and waited for it.
+    /// How often somebody has found the lock table of an executor out, other than the read-only one, and waited for it.
     pub fn found_out(&self) -> u64 {
-        let readers = usize::from(self.local.readers());
+        let readers = usize::from(self.local.read_only());
         let others = self.local.executors.iter().enumerate().filter(|&(nth, _)| nth != readers);
         others.map(|(_, executor)| executor.found_out()).sum()
     }

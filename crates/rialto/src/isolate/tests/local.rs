@@ -58,10 +58,10 @@ fn any_rule(dice: &mut Dice) -> Option<RoutingRule> {
     (dice.below(8) > 0).then(|| RoutingRule::new(bounds, executors))
 }
 
-/// The keys go elsewhere: to any executors, or to the readers'.
+/// The keys go elsewhere: to any executors, or to the read-only one.
 fn move_keys(manager: &LockManager, dice: &mut Dice) {
     match dice.below(3) {
-        0 => manager.give_to_readers(INDEX),
+        0 => manager.place_read_only(INDEX),
         _ => manager.route(INDEX, any_rule(dice)),
     }
 }

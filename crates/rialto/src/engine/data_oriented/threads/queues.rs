@@ -184,13 +184,13 @@ impl Queues {
         self.queues.room()
     }
 
-    /// The thread that owns an executor: each owns neighbours, which have what is used together. None owns the readers': what is
+    /// The thread that owns an executor: each owns neighbours, which have what is used together. None owns the read-only one: what is
     /// only read is read anywhere.
     pub fn owner_of(&self, executor: u16) -> Option<usize> {
         let threads = self.len();
         let owner =
             || (usize::from(executor) * threads / self.core.locks.executors_in_use()).min(threads - 1);
-        (!self.core.locks.is_readers(executor)).then(owner)
+        (!self.core.locks.is_read_only_executor(executor)).then(owner)
     }
 
     /// Has so many threads own the executors, from 1 to as many as there is room for.

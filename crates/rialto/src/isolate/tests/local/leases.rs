@@ -29,12 +29,12 @@ fn a_wait_for_a_table_to_begin_a_lease_holds_no_other_table() {
     assert_eq!(manager.locks_now(), 0);
 }
 
-/// At the readers' executor transactions that only read do not block each other. One writes there if at most one other reads there,
+/// At the read-only executor transactions that only read do not block each other. One writes there if at most one other reads there,
 /// and not what that one has read.
 #[test]
 fn readers_block_only_writers() {
     let manager = manager();
-    manager.give_to_readers(INDEX);
+    manager.place_read_only(INDEX);
     let of = |key, mode| [(SpanRef::point(key).to_owned(), mode)];
     let (read, written) = (RecordMode::Shared, RecordMode::Exclusive);
     let [mut one, mut other, mut third] = [0, 1, 2].map(|_| manager.begin().unwrap());
@@ -116,7 +116,7 @@ fn new_row_numbers_are_taken_where_the_lease_is() {
 #[test]
 fn readers_that_come_and_go_do_not_keep_a_writer_out() {
     let manager = manager();
-    manager.give_to_readers(INDEX);
+    manager.place_read_only(INDEX);
     let written = AtomicBool::new(false);
     thread::scope(|scope| {
         for reader in 0..3u8 {
@@ -156,8 +156,8 @@ fn readers_that_come_and_go_do_not_keep_a_writer_out() {
 #[test]
 fn readers_wait_for_nobody_who_only_reads() {
     let manager = manager();
-    manager.give_to_readers(INDEX);
-    let readers = (0..).find(|executor| manager.is_readers(*executor)).unwrap();
+    manager.place_read_only(INDEX);
+    let readers = (0..).find(|executor| manager.is_read_only_executor(*executor)).unwrap();
     let spans = [(SpanRef::point(b"a").to_owned(), RecordMode::Shared)];
     let [mut reader, mut other, mut locker] = [0, 1, 2].map(|_| manager.begin().unwrap());
     assert!(lease(&manager, &mut reader, &spans));
@@ -211,7 +211,7 @@ fn long_readers_that_follow_each_other_do_not_keep_a_writer_out() {
 /// How many leases readers begin while a writer waits, five times.
 fn begun_while_a_writer_waits() -> u64 {
     let manager = manager();
-    manager.give_to_readers(INDEX);
+    manager.place_read_only(INDEX);
     let (written, waits, begun) = (AtomicBool::new(false), AtomicBool::new(false), AtomicU64::new(0));
     thread::scope(|scope| {
         for reader in 0..6u8 {

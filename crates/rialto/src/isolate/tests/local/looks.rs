@@ -101,14 +101,14 @@ fn each_of_many_ranges_is_had_in_few_looks_after_a_while_of_short_transactions()
     assert!(after < 4 * fresh, "{fresh} looks at first, {after} after 600,000 short transactions");
 }
 
-/// Short transactions in place, each of one range, beside one that has locked many keys at the executor; at the readers' executor all of
+/// Short transactions in place, each of one range, beside one that has locked many keys at the executor; at the read-only executor all of
 /// them only read.
 #[test]
 fn a_lease_of_a_range_beside_many_locked_keys_takes_few_looks() {
     let looks_beside = |keys: u32, mode: RecordMode| {
         let manager = manager();
         if mode == RecordMode::Shared {
-            manager.give_to_readers(INDEX);
+            manager.place_read_only(INDEX);
         }
         let [mut holder, mut runner] = [(); 2].map(|()| manager.begin().unwrap());
         for nth in 0..keys {

@@ -88,13 +88,13 @@ fn leases_and_locks_exclude_each_other() {
     });
 }
 
-/// At the readers' executor: leases that read, one of which asks for more and one of which is left, beside one that writes, a
+/// At the read-only executor: leases that read, one of which asks for more and one of which is left, beside one that writes, a
 /// lock to write and a move of the keys. Nobody is inside a key with an enemy, and everybody who waits is woken.
 #[test]
 fn readers_and_writers_exclude_each_other() {
     check(|| {
         let manager = manager_of(LockForm::Local, Detect::AtOnce);
-        manager.give_to_readers(INDEX);
+        manager.place_read_only(INDEX);
         let inside: Arc<[Inside; 2]> = Arc::default();
         let mut tasks: Vec<Task> = Vec::new();
         let (read, written) = (RecordMode::Shared, RecordMode::Exclusive);

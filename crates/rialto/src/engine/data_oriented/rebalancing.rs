@@ -1,4 +1,4 @@
-//! [`Loads`]: which keys executors are asked for, and datasets that would make them equally busy. A policy: it is told what
+//! [`Rebalancing`]: which keys executors are asked for, and datasets that would make them equally busy. A policy: it is told what
 //! there was, says what to change, and does nothing itself.
 
 use hashbrown::HashMap;
@@ -35,15 +35,15 @@ struct Half {
 }
 
 /// See the [module](self).
-pub(super) struct Loads {
+pub(super) struct Rebalancing {
     executors: usize,
     earlier: Half,
     now: Half,
 }
 
-impl Loads {
-    pub fn new(executors: usize) -> Loads {
-        Loads { executors, earlier: Half::default(), now: Half::default() }
+impl Rebalancing {
+    pub fn new(executors: usize) -> Rebalancing {
+        Rebalancing { executors, earlier: Half::default(), now: Half::default() }
     }
 
     /// What each executor was asked for since the last look. Gives the rules to change, now and then.
@@ -151,7 +151,7 @@ mod tests {
     /// requests by executor of the last look, and how often the rule was changed.
     fn serve(
         rule: &mut RoutingRule,
-        loads: &mut Loads,
+        rebalancing: &mut Rebalancing,
         looks: u32,
         draw: &mut dyn FnMut() -> u32,
     ) -> (Vec<u64>, u32) {
@@ -167,7 +167,7 @@ mod tests {
                 }
             }
             requests = seen.iter().map(|look| look.requests).collect();
-            for (index, changed) in loads.look(seen) {
+            for (index, changed) in rebalancing.look(seen) {
                 assert_eq!(index, INDEX);
                 *rule = changed;
                 changes += 1;
@@ -184,17 +184,17 @@ mod tests {
     #[test]
     fn a_hot_range_is_followed_wherever_it_goes_and_then_left_alone() {
         let mut random = Random::new(1);
-        let mut loads = Loads::new(EXECUTORS);
+        let mut rebalancing = Rebalancing::new(EXECUTORS);
         let mut rule = RoutingRule::side_by_side([250, 500, 750].map(key).to_vec(), EXECUTORS as u16);
         for hot in [0..100, 600..700, 450..460] {
             let mut draw = || match random.below(10) {
                 0 => random.below(1_000) as u32,
                 _ => hot.start + random.below(hot.len() as u64) as u32,
             };
-            serve(&mut rule, &mut loads, 3 * LOOKS_A_HALF, &mut draw);
-            let (requests, _) = serve(&mut rule, &mut loads, 1, &mut draw);
+            serve(&mut rule, &mut rebalancing, 3 * LOOKS_A_HALF, &mut draw);
+            let (requests, _) = serve(&mut rule, &mut rebalancing, 1, &mut draw);
             assert!(imbalance(&requests) < 1.2, "{requests:?} with {rule:?}");
-            let (_, changes) = serve(&mut rule, &mut loads, 6 * LOOKS_A_HALF, &mut draw);
+            let (_, changes) = serve(&mut rule, &mut rebalancing, 6 * LOOKS_A_HALF, &mut draw);
             assert!(changes <= 1, "it goes to and fro: {changes} changes");
         }
     }
@@ -202,10 +202,10 @@ mod tests {
     #[test]
     fn one_hot_key_has_an_executor_of_its_own_and_nothing_goes_to_and_fro() {
         let mut random = Random::new(2);
-        let mut loads = Loads::new(EXECUTORS);
+        let mut rebalancing = Rebalancing::new(EXECUTORS);
         let mut rule = RoutingRule::side_by_side(vec![], EXECUTORS as u16);
         let mut draw = || if random.chance(1, 2) { 500 } else { random.below(1_000) as u32 };
-        let (_, changes) = serve(&mut rule, &mut loads, 8 * LOOKS_A_HALF, &mut draw);
+        let (_, changes) = serve(&mut rule, &mut rebalancing, 8 * LOOKS_A_HALF, &mut draw);
         let hot = executor_of(&rule, &key(500));
         assert!((1..=2).contains(&changes), "{changes}");
         assert!([450, 499, 501, 550].iter().all(|&other| executor_of(&rule, &key(other)) != hot), "{rule:?}");
@@ -213,11 +213,11 @@ mod tests {
 
     #[test]
     fn few_requests_change_nothing() {
-        let mut loads = Loads::new(EXECUTORS);
+        let mut rebalancing = Rebalancing::new(EXECUTORS);
         for _ in 0..10 * LOOKS_A_HALF {
             let mut looks: Vec<Look> = (0..EXECUTORS).map(|_| Look::default()).collect();
             looks[0] = Look { requests: 16, keys: vec![(INDEX, key(1), RecordMode::Exclusive)] };
-            assert!(loads.look(looks).is_empty());
+            assert!(rebalancing.look(looks).is_empty());
         }
     }
 }
