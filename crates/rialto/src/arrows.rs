@@ -18,7 +18,7 @@ const ROOMS: &[(&str, &[&str])] = &[
             "growth",
             "ids",
             "inside",
-            "looks",
+            "probes",
             "opening",
             "unlikely",
             "seed",

@@ -10,7 +10,7 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 use super::central::head::{Head, Heads, Told};
 use super::central::interval::IntervalTable;
 use super::counters::LockCounters;
-use super::deadlock::Looks;
+use super::deadlock::Searches;
 use super::intent::WantedTables;
 use super::local::LocalTables;
 use super::mode::{Acquired, LockMode};
@@ -19,7 +19,7 @@ use super::options::{LockForm, LockOptions};
 use super::slot::{
     Body, FreeSlots, GRANTED, HELD_KEPT, HeldTable, Lent, Owner, RETRY, Slot, TableForm, VICTIM, WaitRecord,
 };
-use super::sync::{AtomicBool, AtomicU32, Mutex, look_a_while};
+use super::sync::{AtomicBool, AtomicU32, Mutex, spin_a_while};
 use super::wait::{LockError, Wait};
 use crate::account::wait_guard::{Awaited, WaitGuard};
 use crate::ids::{IndexId, TableId};
@@ -51,7 +51,7 @@ pub struct LockManager {
     /// How many owners run a part of another one's transaction.
     pub(super) followers: AtomicU32,
     /// One look for a deadlock at a time.
-    pub(super) detector: Mutex<Looks>,
+    pub(super) detector: Mutex<Searches>,
     pub(super) options: LockOptions,
     free: FreeSlots,
     shutdown: AtomicBool,
@@ -345,7 +345,7 @@ impl LockManager {
     /// Sleeps until the slot's wait is over, looking for deadlocks now and then.
     pub(super) fn sleep(&self, id: u16, wait: &Wait<'_>) -> Woke {
         let slot = &self.slots[usize::from(id)];
-        look_a_while(|| slot.flags() != 0);
+        spin_a_while(|| slot.flags() != 0);
         if slot.flags() & (GRANTED | RETRY) == 0 && self.meets_own_lease(id) {
             return Woke::Not(LockError::Deadlock);
         }

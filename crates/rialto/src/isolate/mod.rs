@@ -60,7 +60,7 @@ pub use acquire::RangeLock;
 pub use central::interval::Admission;
 pub use counters::LockCounters;
 pub use deadlock::VictimPolicy;
-pub use local::{Look, OwnLease, RoutingChanges, RoutingRule, Span, SpanRef, Wanted};
+pub use local::{OwnLease, RoutingChanges, RoutingRule, Sample, Span, SpanRef, Wanted};
 pub use manager::LockManager;
 pub use mode::{Acquired, LockMode, RecordMode};
 pub use name::{LockName, LockTarget};

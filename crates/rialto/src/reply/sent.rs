@@ -16,7 +16,7 @@ use crate::opening::Opening;
 use crate::row::Value;
 
 /// So often a thread looks for an outcome before it sleeps.
-const LOOKS: usize = 20;
+const YIELDS: usize = 20;
 
 /// A call of a procedure on its way ([`Database::send_call`](crate::Database::send_call)): first to its place in the log, then
 /// to being durable.
@@ -60,8 +60,8 @@ impl Sent {
     }
 
     /// Lets those who run the call have the processor for a moment, before the thread sleeps and has to be woken.
-    fn look_a_while(&mut self) {
-        for _ in 0..LOOKS {
+    fn spin_a_while(&mut self) {
+        for _ in 0..YIELDS {
             self.look();
             match self.way {
                 Way::Running(_) => std::thread::yield_now(),
@@ -87,7 +87,7 @@ impl Sent {
     /// hold what the call waits for.
     pub fn wait(mut self) -> Result<Vec<Value>> {
         drop(InBody::enter(self.database)?);
-        self.look_a_while();
+        self.spin_a_while();
         match self.way {
             Way::Running(_) => Bell::block_on(|waker| self.poll_by(|| Listener::own(waker))),
             Way::Completed(_) | Way::Told => self.take().wait(),
@@ -100,7 +100,7 @@ impl Sent {
     /// As [`Sent::wait`], but for what may become of the log later. A failure is told when what the call read is durable.
     pub fn wait_for_place(mut self) -> Result<(Vec<Value>, Ticket)> {
         drop(InBody::enter(self.database)?);
-        self.look_a_while();
+        self.spin_a_while();
         if let Way::Running(call) = &self.way {
             let ask = |waker: &_| match call.completion().take_or_wake(|| Listener::own(waker), Until::Placed)
             {

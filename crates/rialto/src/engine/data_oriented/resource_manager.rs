@@ -22,8 +22,8 @@ use crate::txn::core::Core;
 
 /// How often it looks at the tables.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
-/// After so many looks it thinks about how many executors and threads there should be.
-const LOOKS_A_THOUGHT: u32 = 10;
+/// After so many samples it thinks about how many executors and threads there should be.
+const SAMPLES_PER_DECISION: u32 = 10;
 /// An index of fewer entries is one dataset.
 const ENTRIES_MIN: u64 = 2;
 /// An index that was shared out by hand is taken to have as many at least, and one of fewer may shrink as it likes.
@@ -73,7 +73,7 @@ impl ResourceManager {
                 // By the machine's clock: where the database's is a virtual one, the manager is driven.
                 ended.wait_for(&mut stop, LOOK_EVERY);
                 if !*stop {
-                    manager.look();
+                    manager.run_once();
                 }
             }
         })?;
@@ -86,15 +86,15 @@ impl ResourceManager {
     }
 
     /// Looks at the tables and at what is asked for now, unless it has a thread for that.
-    pub fn look(&mut self) {
+    pub fn run_once(&mut self) {
         match self {
             ResourceManager::OnThread { .. } => {}
-            // What it counts by looks is meant for such looks.
+            // What it counts by samples is meant for such samples.
             ResourceManager::Driven(manager) => {
                 let now = manager.runtime.core.clock.now();
                 if now - manager.looked >= LOOK_EVERY {
                     manager.looked = now;
-                    manager.look();
+                    manager.run_once();
                 }
             }
         }
@@ -132,7 +132,7 @@ impl Managing {
         let looked = core.clock.now();
         let (mut sizes, read_only) = (Sizes::default(), ReadOnlyPlacement::default());
         // The datasets that exist already are shared out before the first transaction comes.
-        sizes.look(core);
+        sizes.observe(core);
         Managing {
             runtime,
             sizes,
@@ -144,27 +144,27 @@ impl Managing {
         }
     }
 
-    fn look(&mut self) {
+    fn run_once(&mut self) {
         let (runtime, core) = (&self.runtime, &self.runtime.core);
         core.releases.release_all();
         core.locks.forget_rules_of_dropped();
-        let looks = core.locks.look_at_executors();
-        if looks.len() != self.executors {
+        let samples = core.locks.sample_executors();
+        if samples.len() != self.executors {
             // All is shared out anew.
-            self.executors = looks.len();
+            self.executors = samples.len();
             self.sizes = Sizes { anew: true, ..Sizes::default() };
             self.rebalancing = Rebalancing::new(self.executors);
         }
-        self.sizes.look(core);
-        self.scaler.look(runtime, looks.iter().map(|look| look.requests).sum());
-        for change in self.read_only.look(&looks, &core.locks.sample_read_only()) {
+        self.sizes.observe(core);
+        self.scaler.decide(runtime, samples.iter().map(|sample| sample.requests).sum());
+        for change in self.read_only.decide(&samples, &core.locks.sample_read_only()) {
             match change {
                 Move::ToReadOnly(index) if core.locks.is_hashed(index) => {}
                 Move::ToReadOnly(index) => core.locks.place_read_only(index),
                 Move::Back(index) => self.sizes.share_out_anew(core, index),
             }
         }
-        for (index, rule) in self.rebalancing.look(looks) {
+        for (index, rule) in self.rebalancing.decide(samples) {
             if !core.locks.is_hashed(index) && !core.locks.is_read_only(index) {
                 core.locks.route(index, Some(rule));
             }
@@ -181,9 +181,9 @@ struct Scaler {
     threads: ScalingPolicy,
     /// No more threads than these by itself: the processors that there are.
     cores: usize,
-    /// Since the numbers were last thought about: looks, requests, tasks on queues, queues at which somebody ran; and how often
+    /// Since the numbers were last thought about: samples, requests, tasks on queues, queues at which somebody ran; and how often
     /// lock tables had been found out until then.
-    looks: u32,
+    samples: u32,
     requests: u64,
     queued: usize,
     busy: usize,
@@ -197,7 +197,7 @@ impl Scaler {
             executors: ScalingPolicy::new(Step::Twofold),
             threads: ScalingPolicy::new(Step::One),
             cores: std::thread::available_parallelism().map_or(1, usize::from),
-            looks: 0,
+            samples: 0,
             requests: 0,
             queued: 0,
             busy: 0,
@@ -206,23 +206,24 @@ impl Scaler {
         }
     }
 
-    fn look(&mut self, runtime: &Arc<Runtime>, requests: u64) {
+    fn decide(&mut self, runtime: &Arc<Runtime>, requests: u64) {
         let core = &runtime.core;
-        self.looks += 1;
+        self.samples += 1;
         self.requests += requests;
         for (queued, is_busy) in runtime.queues.iter().flat_map(|queues| queues.loads()) {
             self.queues += 1;
             self.queued += queued;
             self.busy += usize::from(is_busy);
         }
-        if self.looks < LOOKS_A_THOUGHT {
+        if self.samples < SAMPLES_PER_DECISION {
             return;
         }
         let found_out = core.locks.found_out();
         let adjustment = Adjustment::of_executors(self.requests, found_out - self.found_out);
         {
             let bounds = runtime.bounds.executors(&core.clock);
-            if let Some(executors) = self.executors.look(core.locks.executors_in_use(), &bounds, adjustment) {
+            if let Some(executors) = self.executors.decide(core.locks.executors_in_use(), &bounds, adjustment)
+            {
                 core.locks.set_executors(executors);
             }
         }
@@ -231,12 +232,12 @@ impl Scaler {
             let adjustment = Adjustment::of_threads(queues.len(), share(self.queued), share(self.busy));
             let bounds = runtime.bounds.threads();
             let most = (*bounds.end()).min(self.cores).max(*bounds.start());
-            if let Some(threads) = self.threads.look(queues.len(), &(*bounds.start()..=most), adjustment) {
+            if let Some(threads) = self.threads.decide(queues.len(), &(*bounds.start()..=most), adjustment) {
                 // Without a thread for it, or at the end, it stays as it is.
                 let _ = resize(runtime, threads);
             }
         }
-        (self.looks, self.requests, self.queued, self.busy, self.queues) = (0, 0, 0, 0, 0);
+        (self.samples, self.requests, self.queued, self.busy, self.queues) = (0, 0, 0, 0, 0);
         self.found_out = found_out;
     }
 }
@@ -256,7 +257,7 @@ impl Sizes {
         core.locks.route(index, None);
     }
 
-    fn look(&mut self, core: &Core) {
+    fn observe(&mut self, core: &Core) {
         let executors = core.locks.executors_in_use();
         let mut there = HashMap::new();
         for table in core.storage.catalog.all() {

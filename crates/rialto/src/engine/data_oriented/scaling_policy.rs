@@ -31,7 +31,7 @@ pub(super) enum Adjustment {
 }
 
 impl Adjustment {
-    /// Of so many threads, by how many tasks were on their queues and for which share of the looks they were busy, on average.
+    /// Of so many threads, by how many tasks were on their queues and for which share of the samples they were busy, on average.
     pub fn of_threads(threads: usize, queued: f64, busy: f64) -> Adjustment {
         let with_one_fewer = busy * threads as f64 / threads.saturating_sub(1).max(1) as f64;
         match () {
@@ -76,7 +76,7 @@ impl ScalingPolicy {
     }
 
     /// There are `now`, and there may be as many as the bounds say. Gives how many there are to be, if not as many.
-    pub fn look(
+    pub fn decide(
         &mut self,
         now: usize,
         bounds: &RangeInclusive<usize>,
@@ -121,24 +121,24 @@ mod tests {
                 Adjustment::More,
                 Adjustment::Fewer,
             ] {
-                assert_eq!(threads.look(4, &(1..=8), adjustment), None);
+                assert_eq!(threads.decide(4, &(1..=8), adjustment), None);
             }
         }
         let mut grown = vec![(4, 64)];
         for _ in 0..12 {
             let (now, tables) = *grown.last().unwrap();
-            let more = threads.look(now, &(1..=6), Adjustment::More).unwrap_or(now);
-            grown.push((more, executors.look(tables, &(16..=256), Adjustment::More).unwrap_or(tables)));
+            let more = threads.decide(now, &(1..=6), Adjustment::More).unwrap_or(now);
+            grown.push((more, executors.decide(tables, &(16..=256), Adjustment::More).unwrap_or(tables)));
         }
         grown.dedup();
         assert_eq!(grown, [(4, 64), (5, 128), (6, 256)]);
-        let (mut now, mut looks) = (6, 0);
+        let (mut now, mut samples) = (6, 0);
         while now > 1 {
-            now = threads.look(now, &(1..=6), Adjustment::Fewer).unwrap_or(now);
-            looks += 1;
+            now = threads.decide(now, &(1..=6), Adjustment::Fewer).unwrap_or(now);
+            samples += 1;
         }
-        assert_eq!(looks, 5 * FEWER_AFTER);
-        assert_eq!((0..50).find_map(|_| threads.look(1, &(1..=6), Adjustment::Fewer)), None);
+        assert_eq!(samples, 5 * FEWER_AFTER);
+        assert_eq!((0..50).find_map(|_| threads.decide(1, &(1..=6), Adjustment::Fewer)), None);
     }
 
     #[test]
@@ -160,12 +160,12 @@ mod tests {
     fn threads_come_with_work_and_go_with_it() {
         let mut scaling_policy = ScalingPolicy::new(Step::One);
         let (mut now, mut changes) = (1, 0);
-        for (work, looks) in [(3.5, 40), (0.5, 60), (3.5, 40)] {
-            for _ in 0..looks {
+        for (work, samples) in [(3.5, 40), (0.5, 60), (3.5, 40)] {
+            for _ in 0..samples {
                 let busy = f64::min(work / now as f64, 1.0);
                 let queued = if work > now as f64 { 10.0 } else { 0.1 };
                 if let Some(wanted) =
-                    scaling_policy.look(now, &(1..=8), Adjustment::of_threads(now, queued, busy))
+                    scaling_policy.decide(now, &(1..=8), Adjustment::of_threads(now, queued, busy))
                 {
                     (now, changes) = (wanted, changes + 1);
                 }

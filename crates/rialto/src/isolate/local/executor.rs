@@ -8,8 +8,8 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::super::mode::RecordMode;
-use super::super::sync::{AtomicU32, AtomicU64, Condvar, Mutex, MutexGuard, give_way, look_a_while};
-use super::locks::{Answer, LocalLocks, Look, Request};
+use super::super::sync::{AtomicU32, AtomicU64, Condvar, Mutex, MutexGuard, give_way, spin_a_while};
+use super::locks::{Answer, LocalLocks, Request, Sample};
 use super::readers::Readers;
 use super::span::SpanRef;
 use crate::account::latches;
@@ -304,7 +304,7 @@ impl Executor {
     #[inline]
     pub fn try_take_soon(&self) -> Option<Taken> {
         self.enter(How::Out).or_else(|| {
-            look_a_while(|| self.state.load(Ordering::Relaxed) & HAD == 0);
+            spin_a_while(|| self.state.load(Ordering::Relaxed) & HAD == 0);
             self.enter(How::Out)
         })
     }
@@ -405,7 +405,7 @@ impl Executor {
             // Where exclusive locks may be entered, a reader needs the latch to look for them.
             state & CLOSED == 0 && (state & WRITTEN == 0 || state & LATCHED == 0)
         };
-        look_a_while(may_read);
+        spin_a_while(may_read);
         give_way(may_read);
         if may_read() {
             return true;
@@ -431,11 +431,11 @@ impl Executor {
         self.requests.load(Ordering::Relaxed) + self.readers.requests()
     }
 
-    /// What it was asked for since the last look. Of what readers ask for, and while the table stays out, only the number is known.
-    pub fn look(&self) -> Look {
+    /// What it was asked for since the last sample. Of what readers ask for, and while the table stays out, only the number is known.
+    pub fn sample(&self) -> Sample {
         let keys = self.lock_for(LOOK_AT_ONCE).map_or_else(Vec::new, |mut table| table.take_keys());
         let requests = self.requests();
-        Look { requests: requests - self.looked_at.swap(requests, Ordering::Relaxed), keys }
+        Sample { requests: requests - self.looked_at.swap(requests, Ordering::Relaxed), keys }
     }
 
     /// How often somebody has found the table away and waited for it.
@@ -535,7 +535,7 @@ impl Executor {
             let state = self.state.load(Ordering::Relaxed);
             state & HAD == 0 && !self.is_read(how, state)
         };
-        look_a_while(is_in);
+        spin_a_while(is_in);
         // Who has it waits for nothing (L12).
         give_way(is_in);
         let mut sleepers = self.sleepers.lock();

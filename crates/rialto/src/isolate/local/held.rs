@@ -17,7 +17,7 @@ use super::point_order::PointOrder;
 use super::span::{Span, SpanRef};
 use crate::fault_injection;
 use crate::ids::IndexId;
-use crate::looks::count_look;
+use crate::probes::count_probe;
 use crate::unlikely::unlikely;
 
 /// One span, with its holders.
@@ -123,7 +123,7 @@ impl HeldLocks {
     /// The lock on just the span of the request.
     pub fn find(&self, request: &Request<'_>) -> Option<u32> {
         let is = |&at: &u32| {
-            count_look();
+            count_probe();
             self.locks[at as usize].is(request.index, request.span)
         };
         match request.span.is_point() {
@@ -257,7 +257,7 @@ impl HeldLocks {
         point
             .into_iter()
             .chain(points.into_iter().flatten())
-            .inspect(|_| count_look())
+            .inspect(|_| count_probe())
             .map(|at| &self.locks[at as usize])
             .filter(move |lock| lock.index == index && lock.span.borrow().overlaps(span))
             .chain(ordered.into_iter().flatten())

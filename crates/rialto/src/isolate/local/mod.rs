@@ -54,8 +54,8 @@ use self::held::suffices;
 pub(super) use self::lease::ExecutorLease;
 pub use self::lease::Wanted;
 pub(super) use self::locks::LocalLocks;
-pub use self::locks::Look;
 use self::locks::Request;
+pub use self::locks::Sample;
 pub use self::own_lease::OwnLease;
 pub use self::routing::RoutingRule;
 use self::routing::{ExecutorSet, RoutingRules};
@@ -466,14 +466,14 @@ impl LockManager {
         self.local.executors.iter().take(self.executors_in_use())
     }
 
-    /// What each executor in use was asked for since the last look.
-    pub fn look_at_executors(&self) -> Vec<Look> {
-        self.in_use().map(|executor| executor.look()).collect()
+    /// What each executor in use was asked for since the last sample.
+    pub fn sample_executors(&self) -> Vec<Sample> {
+        self.in_use().map(|executor| executor.sample()).collect()
     }
 
-    /// What the read-only executor was asked for since the last look.
-    pub fn sample_read_only(&self) -> Look {
-        self.local.executor(self.local.read_only()).look()
+    /// What the read-only executor was asked for since the last sample.
+    pub fn sample_read_only(&self) -> Sample {
+        self.local.executor(self.local.read_only()).sample()
     }
 
     /// How often somebody has found the lock table of an executor out, other than the read-only one, and waited for it.

@@ -1,8 +1,8 @@
 //! Local lock tables: what is granted, in which order, and what becomes of it when keys move.
 
 mod leases;
-mod looks;
 mod parts;
+mod probes;
 mod tables_out;
 
 use std::ops::Bound;

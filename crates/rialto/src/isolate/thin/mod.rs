@@ -30,7 +30,7 @@ use super::slot::{Body, Lent, Owner, Slot};
 use super::sync::{AtomicU64, Mutex};
 use super::wait::{LockError, LockPolicy, Wait};
 use crate::ids::IndexId;
-use crate::looks::count_look;
+use crate::probes::count_probe;
 use crate::store::Budget;
 use crate::unlikely::unlikely;
 
@@ -219,7 +219,7 @@ impl ThinList {
 
 #[inline]
 fn look(cell: &PlainU64) -> u64 {
-    count_look();
+    count_probe();
     cell.load(Ordering::Relaxed)
 }
 

@@ -16,7 +16,7 @@ use super::node::Node;
 use super::search::Share;
 use super::{Found, Index, Leaf};
 use crate::ids::Lsn;
-use crate::looks::count_descent;
+use crate::probes::count_descent;
 use crate::store::memory::prefetch::prefetch;
 
 /// A tree with fewer levels above its leaves has at most 252 leaves (1 MB), which stay in the cache.
