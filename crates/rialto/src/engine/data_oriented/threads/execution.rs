@@ -32,8 +32,8 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 
+use super::assignment::{Part as Placed, in_turn, place, place_in_turn};
 use super::call::Call;
-use super::placing::{Part as Placed, in_turn, place, place_in_turn};
 #[cfg(test)]
 use super::queues::Bug;
 use super::queues::{Aside, Queues};
