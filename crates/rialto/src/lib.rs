@@ -30,6 +30,8 @@ pub mod growth;
 mod histories;
 pub mod ids;
 mod inside;
+#[cfg(test)]
+mod interleavings;
 pub mod io;
 pub mod isolate;
 pub mod log;
@@ -44,8 +46,6 @@ pub mod reply;
 pub mod row;
 mod seed;
 pub mod store;
-#[cfg(test)]
-mod traps;
 pub mod txn;
 mod unlikely;
 

@@ -13,13 +13,13 @@ use super::load::Load;
 use super::told;
 use crate::backup::{Backup, Restore, restore};
 use crate::checkpoint::home::HomeBlock;
+use crate::interleavings::common::calls;
+use crate::interleavings::consistent::copy_alone;
+use crate::interleavings::hooked::HookedDisk;
+use crate::interleavings::{options, seed, until_checkpoint};
 use crate::io::{Disk, MemoryDisk, Random};
 use crate::row::{RowView, Value, WhichIndex};
 use crate::store::memory::SegmentId;
-use crate::traps::common::calls;
-use crate::traps::consistent::copy_alone;
-use crate::traps::hooked::HookedDisk;
-use crate::traps::{options, seed, until_checkpoint};
 use crate::txn::sweep_side::IGNORES_READS;
 use crate::{
     BackupKind, Checkpointing, Database, Durability, Engine, Executors, Logging, Lsn, Options, Scan,
@@ -187,7 +187,7 @@ fn found(checkpoint: Checkpointing, sweeps: u64, seed: u64, by: By) -> Found {
         let chain = taken[..=last].iter().map(|(_, disk)| Backup::on(disk.clone(), "b").unwrap());
         let target = MemoryDisk::new();
         restore(Restore::new(chain.collect()), target.clone()).unwrap();
-        let db = Database::open_on(target, crate::traps::options()).unwrap();
+        let db = Database::open_on(target, crate::interleavings::options()).unwrap();
         assert_eq!(db.recovery().unwrap().packets, 0, "it stands alone");
         let table = db.table("things").unwrap();
         let mut rows = State::new();
@@ -307,7 +307,7 @@ fn before_and_after(seed: u64) -> (State, State) {
     let before = found(&db);
     drop(load);
     db.close().unwrap();
-    let db = Database::open_on(disk, crate::traps::options()).unwrap();
+    let db = Database::open_on(disk, crate::interleavings::options()).unwrap();
     (before, found(&db))
 }
 
