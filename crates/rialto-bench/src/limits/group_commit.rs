@@ -1,6 +1,6 @@
 //! A bare group commit: clients take a number and sleep until it is durable; a writer writes for all who have one.
 //!
-//! The sleepers lie in two buckets, those whom the group in group_word covers and those whom the next one will, so one wake
+//! The sleepers lie in two buckets, those whom the group in flight covers and those whom the next one will, so one wake
 //! call serves a group and wakes nobody else. No wake-up is lost: a client looks at the group word, then at its bucket's
 //! epoch, then at the group word again before it sleeps on that epoch; the writer moves the group word on, then writes,
 //! publishes, and then moves the epoch of its group's bucket.
@@ -21,7 +21,7 @@ struct Shared {
     taken: CachePadded<AtomicU64>,
     /// Numbers durable.
     durable: CachePadded<AtomicU64>,
-    /// The last number of the group in group_word, over the low 16 bits of the group's own.
+    /// The last number of the group in flight, over the low 16 bits of the group's own.
     group_word: CachePadded<AtomicU64>,
     epochs: [CachePadded<AtomicU32>; 2],
     /// Moves when a number is taken while the writer sleeps.

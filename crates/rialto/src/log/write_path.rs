@@ -47,7 +47,7 @@ const BETTER_PERCENT: u64 = 10;
 /// Two groups are in flight if each of two writes at the same time takes at most this much longer than one alone, in
 /// percent (the device works on both at once), and one alone takes this long. On a disk of 90 us two in flight make
 /// groups smaller and spare nobody anything: 8 to 32 clients commit the same with the log server, 2 to 25% less with hiber
-/// and adaptive (`rialto bench commit --log-writes-in-group_word 2`, two cores).
+/// and adaptive (`rialto bench commit --log-writes-in-flight 2`, two cores).
 const TOGETHER_PERCENT: u64 = 30;
 const LONG_NS: u64 = 500_000;
 

@@ -103,7 +103,7 @@ impl Context {
         }
     }
 
-    /// Takes the place of a commit at level 1 and makes it durable there in one go, if no other commit is at it. In execution from
+    /// Takes the place of a commit at level 1 and makes it durable there in one go, if no other commit is at it. In progress from
     /// before it (I5), if so.
     #[inline(always)]
     fn place_alone(&mut self) -> Option<Placed> {

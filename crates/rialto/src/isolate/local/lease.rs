@@ -3,7 +3,7 @@
 //! A transaction that a thread runs in place (DESIGN section 5) takes the lock tables that it needs for as long as it runs,
 //! and enters nothing into them: what it would have locked it only keeps in a list, after a look at whether a lock of
 //! somebody else's is in the way. Nobody else can ask these tables meanwhile, so the list is as good as locks. Before the
-//! owner waits for anything he *leaves* the lease: what is in the list becomes locks, and the tables go back.
+//! owner waits for anything he *returns* the lease: what is in the list becomes locks, and the tables go back.
 //!
 //! Invariant **L12**: an owner that is under a lease waits for no other owner, no lock table and no turn of its thread; it takes a few
 //! looks whether one more table comes back. So tables that are out come back when the body that runs has ended, and no lease can be
@@ -161,7 +161,7 @@ impl LockManager {
         let kept = lease.kept.len();
         // Whoever changes the rules has to have all tables in.
         if !begins || self.local.changing.load(Ordering::Relaxed) == 0 {
-            // In a lease the owner knows the rules in force, so that this waits for nobody.
+            // Under a lease the owner knows the rules in force, so that this waits for nobody.
             let rules = self.local.rules_in_force(&mut body.rules);
             (lease.version, lease.widens) = (rules.version, !begins);
             let asker = (body.id, body.transaction);
@@ -313,7 +313,7 @@ impl LockManager {
         }
     }
 
-    /// In a lease: the share of an index's hidden row numbers that is at an executor of it. A new number of that share asks for no
+    /// Under a lease: the share of an index's hidden row numbers that is at an executor of it. A new number of that share asks for no
     /// further lock table.
     pub(crate) fn numbers_of_lease(&self, owner: &mut Owner, index: IndexId) -> Option<NumberShare> {
         let body = &mut owner.body;
@@ -326,7 +326,7 @@ impl LockManager {
         Some(NumberShare { executor, among })
     }
 
-    /// In a lease: the span as part of it. None: there is no lease any more, and it is to be asked for as others ask.
+    /// Under a lease: the span as part of it. None: there is no lease any more, and it is to be asked for as others ask.
     pub(super) fn local_under_lease(&self, owner: &mut Owner, wanted: Wanted<'_>) -> Option<Acquired> {
         if owner.body.lease.covers(wanted) {
             return Some(Acquired::Held);
@@ -334,7 +334,7 @@ impl LockManager {
         self.lease(owner, std::iter::once(wanted)).then_some(Acquired::New)
     }
 
-    /// Leaves the lease, if there is one: what the owner has of it are locks from here on.
+    /// Returns the lease, if there is one: what the owner has of it are locks from here on.
     #[inline]
     pub fn return_lease(&self, owner: &mut Owner) {
         if owner.body.lease.is_on() {

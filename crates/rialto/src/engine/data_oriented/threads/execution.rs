@@ -5,7 +5,7 @@
 //!                               (DORA, 4.1.2)  └▶ Part ─▶ queue ─┴▶ rendezvous ─▶ phase 2 … ─▶ reply to the caller
 //! ```
 //!
-//! A execution is its transaction: whoever runs it has it alone. A phase whose actions belong to one thread is run there; one
+//! An execution is its transaction: whoever runs it has it alone. A phase whose actions belong to one thread is run there; one
 //! whose actions belong to several is shared out, each thread's actions merged into one part, with a context, locks and a
 //! write set of its own. All parts of a phase are put on their queues at one time. Who comes last to the rendezvous point
 //! makes one transaction of them again, and goes on. A phase whose plan is serial ([`Plan`]) is run whole by one thread, the

@@ -1,6 +1,6 @@
 //! The data-oriented engine with threads that own executors: calls go from thread to thread.
 //!
-//! Each thread has a queue (`queues`). A `call` is put on the queue of its first action's, and becomes a `execution`, which goes from thread to
+//! Each thread has a queue (`queues`). A `call` is put on the queue of its first action's, and becomes an `execution`, which goes from thread to
 //! thread; `assignment` says which thread runs which actions of a phase, and at a `rendezvous` point they meet. A caller may `visit` a queue that is empty,
 //! and run its call itself.
 

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// L12: who would have to wait under a lease has left it before.
+/// L12: who would have to wait under a lease has returned it before.
 #[test]
 fn a_lease_is_returned_before_a_wait_and_its_spans_stay_locked() {
     let manager = manager();

@@ -169,7 +169,7 @@ fn a_table_used_under_a_lease_is_not_held_as_a_whole() {
     });
 }
 
-/// L4: who asks for a table under a lease has left it when he asks the table's head. Who breaks a cycle has that head's latch, and
+/// L4: who asks for a table under a lease has returned it when he asks the table's head. Who breaks a cycle has that head's latch, and
 /// waits with it for the lock tables on the cycle.
 #[test]
 fn a_request_for_a_table_under_a_lease_does_not_block_the_breaker_of_a_cycle() {
