@@ -3,6 +3,7 @@
 mod calls;
 mod drive;
 mod executors;
+mod own_errors;
 mod prepared_call;
 mod routing;
 mod transaction_server;
@@ -34,6 +35,7 @@ use crate::recovery::{OpenError, RecoveryReport};
 use crate::reply::Ticket;
 use crate::store::Table;
 use crate::txn::Transaction;
+use crate::txn::committed::Committed;
 use crate::txn::core::Core;
 use crate::txn::options::{TxOptions, check_wait};
 use crate::txn::retries::Retries;
@@ -193,10 +195,14 @@ impl Database {
         options: &TxOptions,
         body: impl FnMut(&mut Transaction) -> Result<T>,
     ) -> Result<(T, Ticket)> {
-        let (value, mut done) = run(self.core(), options, Runs::new(), body)?;
+        let (value, done) = run(self.core(), options, Runs::new(), body)?;
+        Ok((value, self.ticket_of(done)))
+    }
+
+    fn ticket_of(&self, mut done: Committed) -> Ticket {
         let ticket = done.ticket();
         done.give_back(self.core());
-        Ok((value, ticket))
+        ticket
     }
 
     /// Runs `body` as a transaction that only reads. It takes no locks on rows (with [thin locks](crate::Locks::Thin)):

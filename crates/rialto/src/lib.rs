@@ -73,7 +73,7 @@ pub use reply::{Sent, Ticket};
 pub use row::Record;
 pub use store::Table;
 pub use txn::{
-    Canceller, Direction, Fields, IndexEntry, Isolation, KeyBound, Retries, RowKey, Savepoint, Scan,
+    Canceller, Direction, Fields, IndexEntry, Isolation, KeyBound, Retries, RowKey, Rows, Savepoint, Scan,
     ScanMode, Transaction, TxOptions,
 };
 

@@ -15,7 +15,7 @@ pub(crate) mod system;
 pub(crate) use self::description::Description;
 pub(crate) use self::row_numbers::{NumberShare, NumbersAtHand, RowNumbers, first_row_number};
 use crate::ids::TableId;
-use crate::row::Column;
+use crate::row::{Column, Record};
 
 /// The lock that DDL holds while it looks at names and makes new ones.
 pub(crate) const CATALOG_LOCK: TableId = TableId(0);
@@ -50,6 +50,17 @@ impl TableDef {
     /// A table of these columns with no key; see the fields for the rest.
     pub fn new(name: impl Into<String>, columns: Vec<Column>) -> TableDef {
         TableDef { name: name.into(), columns, primary_key: None, indexes: Vec::new(), fill_percent: 100 }
+    }
+
+    /// The table of a record type: its columns, its primary key and its indexes.
+    pub fn of<R: Record>() -> TableDef {
+        let mut def = TableDef::new(R::TABLE, R::columns());
+        let key = R::primary_key();
+        if !key.is_empty() {
+            def = def.with_primary_key(&key);
+        }
+        let indexes = R::indexes().into_iter();
+        indexes.fold(def, |def, (name, columns, unique)| def.with_index(name, &columns, unique))
     }
 
     /// The same with a primary key.

@@ -19,6 +19,7 @@
 mod date;
 mod decimal;
 mod encode;
+mod index_ref;
 mod into_key;
 mod key;
 mod key_shape;
@@ -39,6 +40,7 @@ pub use date::{Date, ParseDateError, Timestamp};
 pub use decimal::{DECIMAL_DIGITS_MAX, Decimal, ParseDecimalError};
 pub(crate) use encode::encode_borrowed;
 pub use encode::{RowEncoder, encode};
+pub use index_ref::IndexRef;
 pub use into_key::{IntoKey, KeyPart};
 pub use key::Key;
 pub use key_shape::KeyShape;

@@ -13,7 +13,7 @@ use crate::error::{Error, Result};
 use crate::fault_injection;
 use crate::ids::Lsn;
 use crate::isolate::{LockMode, LockPolicy, LockTarget, RangeLock, RecordMode, Span};
-use crate::row::{IntoKey, Key, RowView, Schema, Value, WhichIndex};
+use crate::row::{IndexRef, IntoKey, Key, RowView, Schema, Value, WhichIndex};
 pub use crate::store::Direction;
 use crate::store::{Batch, Followed, Guard, Leaf, More, RowLocation, ScanRange, Table, TableVersion};
 
@@ -161,18 +161,18 @@ fn first_key(lower: Bound<&[u8]>) -> Vec<u8> {
 }
 
 impl Context {
-    fn lock_for_scan(&mut self, table: &Table, scan: &Scan) -> Result<u32> {
-        let (intent, whole) = match scan.mode {
+    fn lock_for_scan(&mut self, table: &Table, mode: ScanMode, is_whole: bool) -> Result<u32> {
+        let (intent, whole) = match mode {
             ScanMode::Share => (LockMode::IntentShared, LockMode::Shared),
             ScanMode::Update => (LockMode::IntentExclusive, LockMode::Exclusive),
         };
-        match scan.mode {
+        match mode {
             ScanMode::Share => self.check()?,
             ScanMode::Update => self.check_write()?,
         }
         // A whole scan by an action with an identifier strays, and is refused below. So it does not lock the whole table, where it would
         // wait for other transactions, and for the other parts of its own.
-        let is_whole = scan.is_whole() && !self.scope.has_identifier();
+        let is_whole = is_whole && !self.scope.has_identifier();
         self.use_table(table, if is_whole { whole } else { intent })
     }
 
@@ -351,6 +351,8 @@ pub(super) struct ByteScan {
     pub mode: RecordMode,
     pub reads: Reads,
     pub limit: Option<u64>,
+    /// How many rows an earlier part of the scan has given.
+    pub before: u64,
 }
 
 /// Memory of scans, kept from one to the next.
@@ -385,29 +387,79 @@ impl Context {
         scratch: &mut ScanScratch,
         visit: &mut impl FnMut(&RowKey, RowView<'_>) -> Result<ControlFlow<()>>,
     ) -> Result<()> {
-        if self.scope.is_on() {
-            self.stay_in_table(table, Touch::Read)?;
+        match self.begin_scan(table, planned, scan, reads)? {
+            Some((slot, range)) if range.limit != Some(0) => self.scan_bytes(slot, &range, scratch, visit),
+            _ => Ok(()),
         }
-        let slot = self.lock_for_scan(table, scan)?;
-        // I3: also an answer without a row tells of the table's definition.
-        let floor = self.tables.at(slot).floor();
-        self.depend(floor);
+    }
+
+    /// Locks the table for a scan and gives the range as bytes. None: nothing is in it.
+    pub(super) fn begin_scan(
+        &mut self,
+        table: &Table,
+        planned: Option<&Arc<Schema>>,
+        scan: &Scan,
+        reads: Reads,
+    ) -> Result<Option<(u32, ByteScan)>> {
+        let slot = self.use_for_scan(table, scan.mode, scan.is_whole())?;
         let is_other = planned.is_some_and(|planned| !Arc::ptr_eq(planned, &self.tables.at(slot).schema));
         if is_other && !fault_injection::is_on("plan-of-an-older-definition") {
             return Err(Error::TableChanged { table: table.name() });
         }
-        let Some(bounds) = byte_range(self.tables.at(slot), scan)? else {
-            return Ok(());
-        };
-        if self.scope.is_on() {
-            self.stay_in_range(slot, scan.index, (&bounds.0, &bounds.1), reads == Reads::Entries)?;
-        }
-        if scan.limit == Some(0) {
-            return Ok(());
-        }
+        let Some(bounds) = byte_range(self.tables.at(slot), scan)? else { return Ok(None) };
         let Scan { index, direction, limit, .. } = *scan;
-        let range = ByteScan { index, bounds, direction, mode: scan.mode.record_mode(), reads, limit };
-        self.scan_bytes(slot, &range, scratch, visit)
+        let range =
+            ByteScan { index, bounds, direction, mode: scan.mode.record_mode(), reads, limit, before: 0 };
+        self.stay_in_scan(slot, &range)?;
+        Ok(Some((slot, range)))
+    }
+
+    /// As [`Context::begin_scan`], of the rows whose key in an index begins with `prefix`.
+    pub(super) fn begin_scan_by(
+        &mut self,
+        table: &Table,
+        index: impl IndexRef,
+        prefix: impl IntoKey,
+    ) -> Result<(u32, ByteScan)> {
+        let slot = self.use_for_scan(table, ScanMode::Share, false)?;
+        let schema = &self.tables.at(slot).schema;
+        let index = index.find(schema)?;
+        let mut lower = Key::new();
+        prefix.encode_prefix_into(schema.find_key_shape(index)?, &mut lower)?;
+        let mut upper = lower.clone();
+        let upper = if upper.turn_into_prefix_end() { Bound::Excluded(upper) } else { Bound::Unbounded };
+        let range = ByteScan {
+            index,
+            bounds: (Bound::Included(lower), upper),
+            direction: Direction::Forward,
+            mode: RecordMode::Shared,
+            reads: Reads::Rows,
+            limit: None,
+            before: 0,
+        };
+        self.stay_in_scan(slot, &range)?;
+        Ok((slot, range))
+    }
+
+    fn use_for_scan(&mut self, table: &Table, mode: ScanMode, is_whole: bool) -> Result<u32> {
+        if self.scope.is_on() {
+            self.stay_in_table(table, Touch::Read)?;
+        }
+        let slot = self.lock_for_scan(table, mode, is_whole)?;
+        // I3: also an answer without a row tells of the table's definition.
+        let floor = self.tables.at(slot).floor();
+        self.depend(floor);
+        Ok(slot)
+    }
+
+    fn stay_in_scan(&mut self, slot: u32, range: &ByteScan) -> Result<()> {
+        match self.scope.is_on() {
+            true => {
+                let (lower, upper) = &range.bounds;
+                self.stay_in_range(slot, range.index, (lower, upper), range.reads == Reads::Entries)
+            }
+            false => Ok(()),
+        }
     }
 
     /// The same, of a table that is locked for it.
@@ -462,7 +514,8 @@ impl Context {
             batch.limit(usize::try_from(limit).unwrap_or(usize::MAX));
         }
         let range = ScanRange { low: as_bytes(lower), high: as_bytes(upper) };
-        let (mut rows, mut escalates_at) = (0, ESCALATE_ROWS);
+        let escalated = scan.before.next_multiple_of(ESCALATE_ROWS).max(ESCALATE_ROWS);
+        let (mut rows, mut escalates_at) = (0, escalated - scan.before);
         loop {
             // Between two leaves: under a lock on the table a row is read where its entry leads, without a second look, so no
             // entry may be older than that lock.

@@ -296,7 +296,8 @@ impl Context {
         let key = self.key.clone();
         let bounds = (Bound::Included(key.clone()), Bound::Included(key.clone()));
         let (index, direction, mode) = (WhichIndex::Primary, Direction::Forward, RecordMode::Shared);
-        let range = ByteScan { index, bounds, direction, mode, reads: Reads::Rows, limit: Some(1) };
+        let range =
+            ByteScan { index, bounds, direction, mode, reads: Reads::Rows, limit: Some(1), before: 0 };
         let scanned = self
             .scan_bytes(slot, &range, &mut ScanScratch::default(), &mut |_, _| Ok(ControlFlow::Break(())));
         self.key = key;

@@ -14,7 +14,7 @@ use super::transaction::Transaction;
 use crate::commit::write_set::Place;
 use crate::error::{Error, Result};
 use crate::isolate::{RecordMode, SpanRef};
-use crate::row::{IntoKey, Key, KeyShape, RowView, WhichIndex};
+use crate::row::{IndexRef, IntoKey, Key, KeyShape, Row, RowView, WhichIndex};
 use crate::store::Table;
 
 impl Transaction<'_> {
@@ -23,24 +23,45 @@ impl Transaction<'_> {
     ///
     /// # Errors
     /// A key that does not fit the index; an index that the table does not have ([`Error::NoSuchIndex`]), or that is not unique
-    /// ([`Error::Unsupported`]); what a lock can meet. An index is named by its position, which another one has when indexes were
-    /// dropped: compare [`Table::schema`] behind the look if definitions may come between.
+    /// ([`Error::Unsupported`]); what a lock can meet. A position is that of another index when indexes were dropped: give the
+    /// index's name, or compare [`Table::schema`] after the lookup, if definitions may come between.
     pub fn look_by<T>(
         &mut self,
         table: &Table,
-        index: WhichIndex,
+        index: impl IndexRef,
         key: impl IntoKey,
         mode: ScanMode,
         look: impl FnOnce(RowView<'_>) -> T,
     ) -> Result<Option<T>> {
         self.operate(|context| context.find_by_unique(table, index, key, (mode, Reads::Rows), look))
     }
+
+    /// A copy of the row that has this key in a unique index: [`Transaction::get`] by another key than the primary one.
+    ///
+    /// ```
+    /// # use rialto::{Database, Result, Table, row::Row};
+    /// fn by_email(db: &Database, accounts: &Table, email: &str) -> Result<Option<Row>> {
+    ///     db.read(|tx| tx.get_by(accounts, "accounts_email", email))
+    /// }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Transaction::look_by`]. By an index that is not unique [`Transaction::rows_by`] finds rows.
+    pub fn get_by(&mut self, table: &Table, index: impl IndexRef, key: impl IntoKey) -> Result<Option<Row>> {
+        let how = (ScanMode::Share, Reads::Rows);
+        self.operate(|context| {
+            let found = context.find_by_unique(table, index, key, how, |row| row.bytes().to_vec())?;
+            let Some(bytes) = found else { return Ok(None) };
+            let slot = context.use_for(table, RecordMode::Shared)?;
+            Ok(Some(Row::stored(context.tables.at(slot).schema.clone(), bytes)))
+        })
+    }
 }
 
 #[cold]
 fn not_unique(shape: &KeyShape) -> Error {
     let what = format!(
-        "looking for one row by \"{}\", an index that is not unique: use Transaction::scan",
+        "looking for one row by \"{}\", an index that is not unique: use Transaction::rows_by",
         shape.name()
     );
     Error::Unsupported { what }
@@ -51,7 +72,7 @@ impl Context {
     pub(super) fn find_by_unique<T>(
         &mut self,
         table: &Table,
-        index: WhichIndex,
+        index: impl IndexRef,
         key: impl IntoKey,
         (mode, reads): (ScanMode, Reads),
         look: impl FnOnce(RowView<'_>) -> T,
@@ -63,7 +84,8 @@ impl Context {
         let slot = self.use_for(table, mode)?;
         let mut entry = Key::new();
         let schema = &self.tables.at(slot).schema;
-        let shape = schema.find_key_shape(index)?;
+        let index = index.find(schema)?;
+        let shape = schema.key_shape(index);
         key.encode_into(shape, &mut entry)?;
         if !shape.is_unique() {
             return Err(not_unique(shape));
@@ -85,7 +107,8 @@ impl Context {
             }
         };
         let bounds = (Bound::Included(entry), upper);
-        let scan = ByteScan { index, bounds, direction: Direction::Forward, mode, reads, limit: Some(1) };
+        let scan =
+            ByteScan { index, bounds, direction: Direction::Forward, mode, reads, limit: Some(1), before: 0 };
         let (mut look, mut found) = (Some(look), None);
         let mut scratch = self.scan_scratch.take().unwrap_or_default();
         let outcome = self.scan_bytes(slot, &scan, &mut scratch, &mut |_, row| {
