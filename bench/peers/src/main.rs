@@ -157,7 +157,7 @@ fn run(args: &Args) -> Result<bool> {
     match &args.command {
         Some(Command::Curve(args)) => curve(args),
         Some(Command::Recovery(args)) => recovery(args),
-        Some(Command::Readme(args)) => readme(args),
+        Some(Command::Performance(args)) => performance(args),
         None => match (args.step, &args.bank) {
             (Some(step), Some(bank)) => step::perform(args, step, bank).map(|()| true),
             _ => throughputs(args),
