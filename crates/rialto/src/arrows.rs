@@ -11,7 +11,18 @@ use std::path::Path;
 const ROOMS: &[(&str, &[&str])] = &[
     (
         "error",
-        &["canary", "error", "foreign", "growth", "ids", "inside", "looks", "opening", "rarely", "seed"],
+        &[
+            "fault_injection",
+            "error",
+            "foreign",
+            "growth",
+            "ids",
+            "inside",
+            "probes",
+            "opening",
+            "unlikely",
+            "seed",
+        ],
     ),
     ("io", &["io"]),
     ("account", &["account"]),
@@ -31,7 +42,7 @@ const ROOMS: &[(&str, &[&str])] = &[
 ];
 
 /// Modules that may use all rooms: tests.
-const TESTS: &[&str] = &["arrows", "fuzz", "histories", "traps", "log::virtual_time"];
+const TESTS: &[&str] = &["arrows", "fuzz", "histories", "interleavings", "log::virtual_time"];
 
 /// The modules that may know the memory-resident store: those that go through its segments. All others reach rows by
 /// [`TableStore`](crate::store::TableStore) and [`Storage`](crate::store::Storage).

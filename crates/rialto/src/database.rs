@@ -30,7 +30,6 @@ use crate::log::{Durability, GroupCommitDesign, Patience};
 use crate::metrics::Metrics;
 use crate::open::{self, Handle};
 use crate::options::Options;
-use crate::rarely::rarely;
 use crate::recovery::{OpenError, RecoveryReport};
 use crate::reply::Ticket;
 use crate::store::Table;
@@ -39,6 +38,7 @@ use crate::txn::core::Core;
 use crate::txn::options::{TxOptions, check_wait};
 use crate::txn::retries::Retries;
 use crate::txn::runs::{Runs, deadlocks_allowed, start};
+use crate::unlikely::unlikely;
 
 /// A database in a directory, open. `Clone + Send + Sync`: clones are handles to the same database, which closes when
 /// the last is dropped (or by [`Database::close`]).
@@ -166,7 +166,7 @@ impl Database {
         body: impl FnMut(&mut Transaction) -> Result<T>,
     ) -> Result<T> {
         let (value, done) = run(self.core(), options, Runs::to_reply(), body)?;
-        match rarely(!done.has_ended()) {
+        match unlikely(!done.has_ended()) {
             false => {
                 std::mem::forget(done);
                 Ok(value)

@@ -75,14 +75,14 @@ pub mod account;
 #[cfg(test)]
 mod arrows;
 pub mod backup;
-#[doc(hidden)]
-pub mod canary;
 pub mod catalog;
 pub mod checkpoint;
 mod commit;
 mod database;
 pub mod engine;
 pub mod error;
+#[doc(hidden)]
+pub mod fault_injection;
 mod foreign;
 #[cfg(any(test, feature = "fuzzing"))]
 #[doc(hidden)]
@@ -92,31 +92,31 @@ pub mod growth;
 mod histories;
 pub mod ids;
 mod inside;
+#[cfg(test)]
+mod interleavings;
 pub mod io;
 pub mod isolate;
 pub mod log;
-mod looks;
 mod metrics;
 mod open;
 mod opening;
 mod options;
-mod rarely;
+mod probes;
 mod records;
 pub mod recovery;
 pub mod reply;
 pub mod row;
 mod seed;
 pub mod store;
-#[cfg(test)]
-mod traps;
 pub mod txn;
+mod unlikely;
 
 pub use account::{ProcedureAccount, ProcedureId, ServerTimes, TimeAccount, TimeHistogram};
 pub use backup::{BackupKind, BackupReport};
 pub use catalog::{NewIndex, TableDef};
 pub use checkpoint::Checkpointing;
 pub use commit::Logging;
-pub use commit::colour::COLOUR_RETRIES_MAX;
+pub use commit::sweep_side::STRADDLING_RETRIES_MAX;
 pub use database::{Database, LockWait, PreparedCall};
 pub use engine::{
     Action, ActionMode, ActionRuns, Arguments, Engine, Executors, Flow, HandOver, Locks, MessageServer,

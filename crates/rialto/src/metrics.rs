@@ -16,10 +16,10 @@ pub struct Metrics {
     pub aborted: u64,
     /// Of those, the ones that were a deadlock's victim and ran again.
     pub aborted_deadlock: u64,
-    /// Of the aborted ones, those that touched both colours of a transaction-consistent black/white checkpoint, or moved a
+    /// Of the aborted ones, those that touched both sides of a transaction-consistent black/white checkpoint, or moved a
     /// row between them under an action-consistent one. All of them ran again. A handle's transaction is not aborted for that, and not counted:
     /// its commit waits.
-    pub aborted_colour: u64,
+    pub aborted_straddling: u64,
     /// How often a commit on its way, or an insert, found the latch of its segment taken, by the checkpointer or by another.
     pub latch_conflicts: u64,
     /// Requests that each executor has had; none on the [conventional](crate::Engine::Conventional) engine. Those for indexes

@@ -17,7 +17,7 @@ use crate::catalog::{Description, first_row_number};
 use crate::checkpoint::home::{HOME_FILE, HomeError, HomeFile, NEW_HOME_FILE};
 use crate::checkpoint::image_sums::ImageSums;
 use crate::checkpoint::{CheckpointOptions, CheckpointReport, Checkpointer, Checkpointing, RunLength};
-use crate::commit::{CommitPath, Definitions, InFlight, Logging};
+use crate::commit::{CommitPath, CommitsInProgress, Definitions, Logging};
 use crate::engine::data_oriented::{Bounds, Queues, ResourceManager};
 use crate::engine::replay::ByProcedures;
 use crate::engine::{CallersServers, Procedures, Runtime};
@@ -38,7 +38,7 @@ use crate::store::memory::load_file::LoadFileReader;
 use crate::store::memory::{Committed, LoadFile, MemoryStore};
 use crate::store::{Catalog, Material, Storage};
 use crate::txn::core::{Contexts, Core, TxDefaults};
-use crate::{canary, seed};
+use crate::{fault_injection, seed};
 
 /// An open database: what runs its transactions, and what ends with it.
 pub(crate) struct Running {
@@ -103,7 +103,7 @@ pub(crate) fn open(disk: Arc<dyn Disk>, options: Options) -> Result<Running, Ope
         storage: Storage::new((disk, found.database_id), found.memory, found.catalog, found.loads, opened_at),
         commits: CommitPath {
             log: found.log,
-            in_flight: Arc::new(InFlight::new(options.transactions_max)),
+            in_progress: Arc::new(CommitsInProgress::new(options.transactions_max)),
             definitions: Definitions::new(),
             accounts,
             logging: options.logging,
@@ -131,7 +131,7 @@ pub(crate) fn open(disk: Arc<dyn Disk>, options: Options) -> Result<Running, Ope
             packet_slots: options.packet_slots(),
             transactions_max: options.transactions_max,
             deadlock_retries_max: options.deadlock_retries_max,
-            colour_retry: options.colour_retry,
+            straddling_retry: options.straddling_retry,
         },
     });
     let runtime = Arc::new(Runtime {
@@ -209,7 +209,7 @@ fn archive_loads(core: &Core, archiver: &Archiver, which: impl Fn(&LoadFile) -> 
                 if place > core.commits.log.durable_position() {
                     core.commits.log.sync()?;
                 }
-                !canary::is_back("archive-without-loads")
+                !fault_injection::is_on("archive-without-loads")
             }
             // What is left of a removal that was cut short must not replace the whole file, which the archive has then.
             Committed::BeforeOrNever(_) => {
@@ -370,7 +370,7 @@ impl Running {
             committed: sum(|account| account.committed),
             aborted: sum(|account| account.aborted),
             aborted_deadlock: sum(|account| account.deadlocks),
-            aborted_colour: sum(|account| account.colours),
+            aborted_straddling: sum(|account| account.straddling),
             executor_requests: core.locks.requests_by_executor(),
             routing: core.locks.routing_changes(),
             plans: self.runtime.procedures.plans(),
@@ -453,7 +453,7 @@ impl Running {
         // is applied.
         let position = core.commits.log.durable_bytes();
         let place = core.commits.log.place();
-        core.commits.in_flight.outlast_until(&core.clock, place, || place);
+        core.commits.in_progress.outlast_until(&core.clock, place, || place);
         archive_loads(core, archiver, |_| true)?;
         core.commits.log.archive_up_to(position)
     }
@@ -499,7 +499,7 @@ impl Running {
     /// [`Error::Nested`] in a body, which it may have to wait for.
     pub fn close(&self) -> Result<()> {
         if InBody::is_inside(self.core.storage.catalog.opening())
-            && !canary::is_back("close-waits-for-itself")
+            && !fault_injection::is_on("close-waits-for-itself")
         {
             return Err(Error::Nested);
         }
@@ -553,8 +553,8 @@ impl Running {
         }
         drop(core.clock.lock(&self.resources).take());
         core.releases.end();
-        if !canary::is_back("close-beside-commits") {
-            core.commits.in_flight.drain(&core.clock);
+        if !fault_injection::is_on("close-beside-commits") {
+            core.commits.in_progress.drain(&core.clock);
         }
     }
 

@@ -7,7 +7,7 @@ use crate::backup::Archive;
 use crate::checkpoint::Checkpointing;
 use crate::commit::Logging;
 #[expect(unused_imports, reason = "named by documentation")]
-use crate::commit::colour::COLOUR_RETRIES_MAX;
+use crate::commit::sweep_side::STRADDLING_RETRIES_MAX;
 use crate::engine::{Engine, Procedure};
 use crate::foreign::Progress;
 use crate::io::{Caching, Clock};
@@ -70,9 +70,9 @@ pub struct Options {
     pub snapshot_bytes_max: Option<u64>,
     /// How long a transaction waits that a black/white checkpoint has aborted before it runs again (System M's retry time);
     /// 1 ms by default. Each time the checkpoint is told which segments were in its way and copies those next; after
-    /// [`COLOUR_RETRIES_MAX`] times the transaction waits for that at its commit, with its locks, and is not aborted again. A handle's
+    /// [`STRADDLING_RETRIES_MAX`] times the transaction waits for that at its commit, with its locks, and is not aborted again. A handle's
     /// transaction, which the engine cannot run again, waits at once.
-    pub colour_retry: Duration,
+    pub straddling_retry: Duration,
     /// Where log files are copied to before a checkpoint frees them, and what is left of the log when the database is closed;
     /// nowhere by default. A backup and the archive together are restored to any place or time since
     /// ([`Restore`](crate::backup::Restore)). While the archive fails the log keeps its files, up to
@@ -172,7 +172,7 @@ impl Default for Options {
             backup_copies: 2,
             archive: None,
             snapshot_bytes_max: None,
-            colour_retry: Duration::from_millis(1),
+            straddling_retry: Duration::from_millis(1),
             log_bytes_max: 4 << 30,
             engine: Engine::default(),
             group_commit: GroupCommitOptions::default(),
@@ -210,8 +210,8 @@ impl fmt::Debug for Options {
     }
 }
 
-/// The longest [`Options::colour_retry`].
-const COLOUR_RETRY_MAX: Duration = Duration::from_secs(60);
+/// The longest [`Options::straddling_retry`].
+const STRADDLING_RETRY_MAX: Duration = Duration::from_secs(60);
 
 /// See [`Options::parts_max`].
 const PARTS_MAX: usize = 2_048;
@@ -262,10 +262,10 @@ impl Options {
         if let Some(problem) = self.group_commit.problem() {
             return Some(problem);
         }
-        if self.colour_retry > COLOUR_RETRY_MAX {
+        if self.straddling_retry > STRADDLING_RETRY_MAX {
             return Some(format!(
-                "colour_retry is {:?}, expected at most {COLOUR_RETRY_MAX:?}",
-                self.colour_retry
+                "straddling_retry is {:?}, expected at most {STRADDLING_RETRY_MAX:?}",
+                self.straddling_retry
             ));
         }
         if !(MEMORY_BYTES_MIN..=MEMORY_BYTES_MAX).contains(&self.memory_bytes) {

@@ -400,11 +400,11 @@ fn a_wait_that_the_design_has_no_use_for_is_told() {
     for design in GroupCommitDesign::ALL {
         let (_, mut session) = session_with(design);
         session.take_notices();
-        for (sql, heeds) in settings {
+        for (sql, honours) in settings {
             run(&mut session, sql);
             let told: Vec<String> =
                 session.take_notices().into_iter().map(|(_, notice)| notice.message.clone()).collect();
-            assert_eq!(told.len(), usize::from(!heeds(design)), "{design}: {sql}: {told:?}");
+            assert_eq!(told.len(), usize::from(!honours(design)), "{design}: {sql}: {told:?}");
             for words in told {
                 let names = words.contains(&format!("design {design};")) && words.contains("adaptive");
                 assert!(names && words.contains("has no effect"), "{words}");

@@ -9,7 +9,7 @@ use super::Spent;
 use super::histogram::HistogramCells;
 use super::procedure::{Names, PROCEDURES_MAX, ProcedureAccount, ProcedureId};
 use crate::io::thread_number;
-use crate::rarely::rarely;
+use crate::unlikely::unlikely;
 
 /// Sets that tickets share, over all threads that wait for them.
 const TICKET_SETS: usize = 32;
@@ -39,7 +39,7 @@ struct Cell {
     committed: AtomicU64,
     aborted: AtomicU64,
     deadlocks: AtomicU64,
-    colours: AtomicU64,
+    straddling: AtomicU64,
     lock_wait_ns: AtomicU64,
     latch_wait_ns: AtomicU64,
     run_ns: AtomicU64,
@@ -80,7 +80,7 @@ impl Cell {
         total.committed += get(&self.committed);
         total.aborted += get(&self.aborted);
         total.deadlocks += get(&self.deadlocks);
-        total.colours += get(&self.colours);
+        total.straddling += get(&self.straddling);
         total.time.lock_wait_ns += get(&self.lock_wait_ns);
         total.time.latch_wait_ns += get(&self.latch_wait_ns);
         total.time.run_ns += get(&self.run_ns);
@@ -131,7 +131,7 @@ impl Accounts {
     #[inline(always)]
     pub fn committed(&self, context: usize, procedure: ProcedureId, spent: &Spent) {
         let (cell, one) = (self.contexts[context].cell(procedure), Writers::One);
-        if rarely(spent.has_waited()) {
+        if unlikely(spent.has_waited()) {
             cell.place(spent);
             one.add(cell.response.cell(spent.response_ns), 1);
             return;
@@ -165,9 +165,9 @@ impl Accounts {
         Writers::One.add(&self.contexts[context].cell(procedure).deadlocks, 1);
     }
 
-    /// A run touched both colours of a black/white checkpoint.
-    pub fn mixed(&self, context: usize, procedure: ProcedureId) {
-        Writers::One.add(&self.contexts[context].cell(procedure).colours, 1);
+    /// A run touched both sides of a black/white checkpoint.
+    pub fn straddling(&self, context: usize, procedure: ProcedureId) {
+        Writers::One.add(&self.contexts[context].cell(procedure).straddling, 1);
     }
 
     /// How long all transactions have run so far, in nanoseconds: one counter of each cell, where [`Accounts::read`] adds up hundreds.

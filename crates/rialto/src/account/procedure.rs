@@ -97,8 +97,8 @@ pub struct ProcedureAccount {
     pub aborted: u64,
     /// Of those, the runs that a deadlock ended and that were tried again.
     pub deadlocks: u64,
-    /// Of the aborted, the runs that a black/white checkpoint ended, because they touched both of its colours.
-    pub colours: u64,
+    /// Of the aborted, the runs that a black/white checkpoint ended, because they touched both of its sides.
+    pub straddling: u64,
     /// Where the time of those that committed went.
     pub time: TimeAccount,
     /// Response times of those whose end the database saw: all but tickets that nobody waited for.

@@ -15,7 +15,7 @@
 //!
 //! **A thread that has lock tables out keeps its turn** (L12 in `isolate/local/`). It has some only while it runs a body whose transaction
 //! has an executor lease (`OwnLease`), and then it waits for no other transaction, but for the log or a checkpoint at most. These
-//! need no turn: they wait for commits, and none waits for its turn while it keeps a gate, a place that is not applied, or the log's room.
+//! need no turn: they wait for commits, and none waits for its turn while it keeps a barrier, a place that is not applied, or the log's room.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -41,8 +41,8 @@ pub(crate) enum Awaited {
     LogRoom,
     /// A checkpoint: its end, or that of another one or of a backup before it begins.
     Checkpoint,
-    /// A checkpoint or a definition, at a gate that commits pass.
-    Gate,
+    /// A checkpoint or a definition, at a barrier that commits pass.
+    Barrier,
 }
 
 impl Awaited {
@@ -51,7 +51,7 @@ impl Awaited {
         match self {
             Awaited::Lock | Awaited::Others | Awaited::Commit | Awaited::Log | Awaited::Checkpoint => None,
             Awaited::LogRoom => Some(&LOG_NS),
-            Awaited::Gate => Some(&LATCH_NS),
+            Awaited::Barrier => Some(&LATCH_NS),
         }
     }
 }
@@ -199,9 +199,9 @@ mod tests {
         std::thread::spawn(|| drop(WaitGuard::enter(&Clock::System, Awaited::LogRoom))).join().unwrap();
         std::thread::sleep(Duration::from_millis(2));
         drop(latch);
-        let gate = WaitGuard::enter(&Clock::System, Awaited::Gate);
+        let barrier = WaitGuard::enter(&Clock::System, Awaited::Barrier);
         std::thread::sleep(Duration::from_millis(2));
-        drop(gate);
+        drop(barrier);
         drop(WaitGuard::enter(&Clock::System, Awaited::Lock));
         let waited = now().since(before);
         assert!(waited.latch_ns >= 4_000_000, "{waited:?}");

@@ -7,7 +7,7 @@ use std::cell::Cell;
 /// Sums of waits, in nanoseconds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Waits {
-    /// For latches of segments and index nodes, and at gates.
+    /// For latches of segments and index nodes, and at barriers.
     pub latch_ns: u64,
     /// For packet slots and room in the log.
     pub log_ns: u64,

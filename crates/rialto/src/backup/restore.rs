@@ -27,11 +27,11 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use super::stream::{Header, StreamReader};
 use super::{Archive, BACKUP_FILE, Backup};
-use crate::canary;
 use crate::checkpoint::home::{HOME_FILE, HomeFile, NEW_HOME_FILE, RestoredHome};
 use crate::checkpoint::image_sums::ImageSums;
 use crate::engine::Procedure;
 use crate::error::Error;
+use crate::fault_injection;
 use crate::ids::Lsn;
 use crate::io::{AlignedBuffer, Caching, Disk, File, FileDisk, Open};
 use crate::log::{Log, LogOptions};
@@ -160,7 +160,7 @@ pub fn restore(restore: Restore, to: Arc<dyn Disk>) -> Result<RestoreReport, Ope
 /// Says in an empty directory, durably, that what comes is unfinished, and begins it.
 fn begin(to: &Arc<dyn Disk>) -> Result<Target, OpenError> {
     let mark = to.open(RESTORING, Open::Create, Caching::Buffered)?;
-    if !canary::is_back("restore-mark-not-durable") {
+    if !fault_injection::is_on("restore-mark-not-durable") {
         mark.sync()?;
         to.sync_directory()?;
     }

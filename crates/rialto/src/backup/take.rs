@@ -10,10 +10,10 @@ use parking_lot::Mutex;
 
 use super::stream::{Header, StreamWriter, write_error};
 use super::{BACKUP_FILE, BackupKind, BackupReport, RESTORING, UNFINISHED};
-use crate::canary;
 use crate::checkpoint::home::HOME_FILE;
 use crate::checkpoint::{CheckpointSource, Cleared, HeldDefinitions};
 use crate::error::{Error, Result};
+use crate::fault_injection;
 use crate::foreign::Stream;
 use crate::ids::{HeapId, Lsn};
 use crate::io::{Caching, Clock, DirectoryLock, Disk, File, Open, remove_in_steps};
@@ -84,7 +84,7 @@ impl Backups {
         let why_full = (kind == BackupKind::Incremental && base.is_none())
             .then(|| "no backup was taken since the database was opened".to_owned());
         let segments = taking.source.segments();
-        if base.is_none() && !canary::is_back("full-backup-of-changes") {
+        if base.is_none() && !fault_injection::is_on("full-backup-of-changes") {
             (0..segments.high_water())
                 .for_each(|number| segments.set_dirty(SegmentId(number), Copy::Elsewhere));
         }
@@ -172,7 +172,7 @@ impl Taking<'_> {
         (self.note_cut)(cut.held, snapshot_bytes);
         copied?;
         // Clearance: what is in the backup must not be lost by the database that it was taken of.
-        if !canary::is_back("backup-before-its-clearance") {
+        if !fault_injection::is_on("backup-before-its-clearance") {
             self.source.wait_durable(header.place)?;
         }
         let (segments, bytes) = writer.end()?;

@@ -1,6 +1,6 @@
 //! Black/white checkpoints (System M, section 3.2): every segment is white when the sweep begins and painted when it is
-//! copied, and nothing that has to be whole touches both colours. What does is run again by the engine, or waits at its commit
-//! (`txn::colour`); the sweep is told which segments were in its way, and takes those next.
+//! copied, and nothing that has to be whole touches both sides. What does is run again by the engine, or waits at its commit
+//! (`txn::sweep_side`); the sweep is told which segments were in its way, and takes those next.
 //!
 //! Transaction-consistent, the copy is the state that the white transactions make. Their packets may have places behind the
 //! redo start, and black ones lie among them. Redo by rows finds out from the rows' places which is which. Where calls are

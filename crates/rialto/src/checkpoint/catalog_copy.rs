@@ -20,7 +20,7 @@
 //! What a segment holds that the copy leaves out stays dirty for it, and the next sweep to it has it.
 //!
 //! The system tables' segments are black for a sweep that paints, and for a cut: a transaction with DDL, which is never white
-//! (`txn/colour.rs`), need not wait for them, and none is kept as it was at the cut, which no sweep would take.
+//! (`txn/sweep_side.rs`), need not wait for them, and none is kept as it was at the cut, which no sweep would take.
 //!
 //! A system table keeps its segments for good (`Heap::empty_segments`): so the segments that were a system table's in step 2
 //! are still one when the sweep passes them by, and hold no rows of users.

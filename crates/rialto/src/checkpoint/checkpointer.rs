@@ -25,9 +25,9 @@ use super::source::{CheckpointSource, Cut, HeldDefinitions, LeftRoom, Uncut};
 use super::sweep::{Pace, Sweep, SweepControl, SweepPolicy, SweepStats};
 use crate::account::processor;
 use crate::account::wait_guard::{Awaited, WaitGuard};
-use crate::canary;
 use crate::checkpoint::Checkpointing;
 use crate::error::{Error, Result};
+use crate::fault_injection;
 use crate::foreign::catch;
 use crate::ids::Lsn;
 use crate::io::{Caching, Clock, Disk, DiskResult, FOR_EVER, File, Moment, Open, remove_in_steps};
@@ -529,7 +529,7 @@ impl Checkpointer {
         // Clearance: all that was applied before the sweep ended has a place by now.
         let next_id = self.source.next_id();
         let clearance = self.source.point()?;
-        if !canary::is_back("home-before-its-clearance") {
+        if !fault_injection::is_on("home-before-its-clearance") {
             self.source.wait_durable(clearance.lsn)?;
         }
 

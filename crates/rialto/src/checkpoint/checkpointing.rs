@@ -21,7 +21,7 @@ pub enum Checkpointing {
     /// segment can: their transactions are run again.
     ActionBlackWhite,
     /// Black/white, transaction-consistent (System M's TCBW): no transaction that writes touches both, reads included. One
-    /// that does is aborted and run again, after [`Options::colour_retry`](crate::Options::colour_retry). The backup is what the transactions that touched
+    /// that does is aborted and run again, after [`Options::straddling_retry`](crate::Options::straddling_retry). The backup is what the transactions that touched
     /// unpainted segments have made.
     TransactionBlackWhite,
     /// Not in the background: the log grows up to its bound, and recovery takes as long as it does. To measure what
@@ -52,7 +52,7 @@ impl Logging {
             )),
             // A record of a value, or of an operation, says of its row alone whether the copy has it: by the row's `Lsn`.
             (Logging::Value | Logging::Action, _) => None,
-            // (Once tables can live on disk: black/white is refused beside them, too. A page has no colour.)
+            // (Once tables can live on disk: black/white is refused beside them, too. A page has no side.)
             (
                 Logging::Transaction,
                 Checkpointing::TransactionCopyOnUpdate

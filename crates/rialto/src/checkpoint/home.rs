@@ -54,8 +54,8 @@ use std::sync::Arc;
 
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::canary;
 use crate::error::Error;
+use crate::fault_injection;
 use crate::ids::Lsn;
 use crate::io::{Caching, Disk, DiskError, DiskResult, File, Open};
 use crate::log::{LogNeeded, LogPoint, LogPosition, Packet, is_begun};
@@ -597,7 +597,7 @@ impl HomeFile {
                 let (from, position) = (older.from.min(newest.from), older.position.min(newest.position));
                 return Ok(LogNeeded { from, position });
             }
-            _ if canary::is_back("older-home-not-retired") => {}
+            _ if fault_injection::is_on("older-home-not-retired") => {}
             _ => self.retire_other()?,
         }
         Ok(newest)

@@ -1,7 +1,7 @@
 //! [`ImageRun`]: images of adjacent segments, written at once.
 
-use crate::canary;
 use crate::error::Result;
+use crate::fault_injection;
 use crate::io::{AlignedBuffer, File};
 use crate::store::memory::SEGMENT_BYTES;
 use crate::store::memory::image::{self, ImageHeader, Sealed};
@@ -77,7 +77,7 @@ impl<'a> ImageRun<'a> {
     /// Writes what waits.
     pub fn write(&mut self) -> Result<()> {
         if self.count > 0 {
-            if canary::is_back("runs-lack-their-last-image") && self.count > 1 {
+            if fault_injection::is_on("runs-lack-their-last-image") && self.count > 1 {
                 self.length = (self.count - 1) * SEGMENT_BYTES;
             }
             let offset = u64::from(self.first) * SEGMENT_BYTES as u64;

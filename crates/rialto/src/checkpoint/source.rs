@@ -7,8 +7,8 @@ use hashbrown::HashSet;
 use parking_lot::Mutex;
 
 use super::home::HomeBlock;
-use crate::canary;
 use crate::error::Result;
+use crate::fault_injection;
 use crate::ids::{HeapId, Lsn};
 use crate::log::{LogNeeded, LogPoint};
 use crate::store::Consistency;
@@ -45,7 +45,7 @@ pub(crate) trait CheckpointSource: Send + Sync {
     /// meanwhile, and for a transaction-consistent cut all that have one are applied.
     fn cut(&self, consistency: Consistency, heaps: &Arc<HashSet<HeapId>>) -> Cut;
     /// Begins a black/white sweep, the segments being white: from here on what comes to its place settles its
-    /// colour, and what has come before is applied. Nobody is kept waiting.
+    /// side, and what has come before is applied. Nobody is kept waiting.
     fn paint(&self, consistency: Consistency) -> Cut;
     /// Keeps transactions with DDL from their places, until [`CheckpointSource::release_definitions`]; others go on. Waits for
     /// the commits that are still being applied although a DDL with a later place is.
@@ -127,17 +127,17 @@ pub(crate) struct HeldDefinitions<'a> {
 impl<'a> HeldDefinitions<'a> {
     pub fn hold(source: &'a dyn CheckpointSource) -> HeldDefinitions<'a> {
         let defined = source.hold_definitions();
-        if canary::is_back("definitions-beside-their-copy") {
+        if fault_injection::is_on("definitions-beside-their-copy") {
             source.release_definitions();
         }
-        canary::pause(4);
+        fault_injection::pause(4);
         HeldDefinitions { source, defined }
     }
 }
 
 impl Drop for HeldDefinitions<'_> {
     fn drop(&mut self) {
-        if !canary::is_back("definitions-beside-their-copy") {
+        if !fault_injection::is_on("definitions-beside-their-copy") {
             self.source.release_definitions();
         }
     }

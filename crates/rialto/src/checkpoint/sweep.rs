@@ -9,8 +9,8 @@ use super::catalog_copy::{CatalogCopy, ImageTarget};
 use super::cleared::Cleared;
 use super::image_run::{ImageRun, RunLength};
 use crate::account::processor::ProcessorTime;
-use crate::canary;
 use crate::error::{Error, Result};
+use crate::fault_injection;
 use crate::ids::HeapId;
 use crate::io::{Clock, Moment};
 use crate::store::memory::image::ImageHeader;
@@ -255,7 +255,7 @@ impl Sweep<'_> {
         // Segments that somebody had latched: they are waited for when all others are done.
         let mut busy = Vec::new();
         loop {
-            canary::pause(64);
+            fault_injection::pause(64);
             let (id, waits) = match policy.next(&view) {
                 Some(id) => (id, false),
                 None => match busy.pop() {
@@ -324,7 +324,7 @@ impl Sweep<'_> {
         );
         run.write()?;
         pause(stats.written_bytes, stats.segments)?;
-        if !canary::is_back("images-not-synced") {
+        if !fault_injection::is_on("images-not-synced") {
             file.sync()?;
         }
         stats.digest = self.target.sums.digest(copy, stats.end, self.target.seed);

@@ -3,7 +3,7 @@
 use super::redo::{Operations, Patches};
 use super::tables::TableCache;
 use super::write_set::{WriteKind, WriteSet, body_of, key_of};
-use crate::canary;
+use crate::fault_injection;
 use crate::ids::Lsn;
 use crate::row::{Key, WhichIndex};
 use crate::store::{RowLocation, TableStore, TableVersion};
@@ -27,7 +27,7 @@ impl Applying<'_> {
     #[inline(always)]
     pub fn apply(&self, lsn: Lsn) {
         for (position, write) in self.writes.writes().iter().enumerate() {
-            canary::pause(64);
+            fault_injection::pause(64);
             if write.is_plain_patch() {
                 let store = &self.tables.at(write.slot).store;
                 apply_patch(store, write.record, write.row_at, body_of(write, self.packet), lsn);
@@ -102,7 +102,7 @@ impl Applying<'_> {
         }
 
         let mut kept = Vec::new();
-        let target = write.lands_in();
+        let target = write.final_location();
         if stays {
             store.put(target, &body, lsn);
             secondary_keys(table, &body, &key, &mut kept);
@@ -140,7 +140,7 @@ impl Applying<'_> {
         let (mut places, mut fresh) = (Vec::new(), false);
         for position in self.writes.chain(last) {
             let at = self.writes.get(position);
-            for place in [at.lands_in(), at.record] {
+            for place in [at.final_location(), at.record] {
                 if !places.contains(&place) {
                     places.push(place);
                 }

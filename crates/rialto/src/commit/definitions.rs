@@ -1,4 +1,4 @@
-//! [`Definitions`]: the gate before the places of transactions that change the catalog.
+//! [`Definitions`]: the barrier before the places of transactions that change the catalog.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use super::sync::{Clock, Condvar, Mutex};
 /// be on their way. Others never come here.
 ///
 /// A transaction enters before it says that it is in flight, and leaves when its writes are applied and its tables are visible.
-/// So while the gate is held, nothing of any DDL is between its place and its visibility.
+/// So while the barrier is held, nothing of any DDL is between its place and its visibility.
 pub(crate) struct Definitions {
     state: Mutex<State>,
     changed: Condvar,
@@ -32,7 +32,7 @@ impl Definitions {
         Definitions { state: Mutex::new(State::default()), changed: Condvar::new() }
     }
 
-    /// Before the place of a transaction with DDL; false if the gate is held, or another one is on its way. The thread then
+    /// Before the place of a transaction with DDL; false if the barrier is held, or another one is on its way. The thread then
     /// [waits](Definitions::wait), and enters if it can when it goes on: that it may go on may take longer than the wait.
     pub fn try_enter(&self) -> bool {
         let mut state = self.state.lock();

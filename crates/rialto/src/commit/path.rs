@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::logging::Logging;
-use super::{Definitions, InFlight};
+use super::{CommitsInProgress, Definitions};
 use crate::account::Accounts;
 use crate::error::{Error, Result};
 use crate::log::{Durability, Log, PacketKind};
@@ -12,7 +12,7 @@ use crate::log::{Durability, Log, PacketKind};
 /// See the [module](self).
 pub(crate) struct CommitPath {
     pub log: Arc<Log>,
-    pub in_flight: Arc<InFlight>,
+    pub in_progress: Arc<CommitsInProgress>,
     /// Before the places of transactions with DDL.
     pub definitions: Definitions,
     pub accounts: Arc<Accounts>,

@@ -20,8 +20,8 @@
 //! may be put once more. (Why that is enough beside a fuzzy copy too: [`crate::recovery`].)
 
 use crate::ids::TableId;
-use crate::rarely::rarely;
 use crate::row::{FieldChange, FieldPatch};
+use crate::unlikely::unlikely;
 
 /// One redo record, borrowing from the packet.
 #[derive(Debug, PartialEq, Eq)]
@@ -164,7 +164,7 @@ pub(crate) fn write_usual_patch(
     patches: &[FieldPatch],
 ) -> RecordAt {
     // The usual one: of one field or two, the key being a number.
-    if !rarely(table.0 >= 0x80) {
+    if !unlikely(table.0 >= 0x80) {
         match (patches, key.len()) {
             ([patch], 4) if patch.offset() < 0x80 => {
                 return write_few::<4, 1, 26>(out, table, key, [patch]);
@@ -307,7 +307,7 @@ impl<'a> Patches<'a> {
         (0..count).map_while(move |_| match rest {
             // Both below 0x80: varints of one byte.
             [offset, length, bytes @ ..]
-                if !rarely((offset | length) >= 0x80 || bytes.len() < usize::from(*length)) =>
+                if !unlikely((offset | length) >= 0x80 || bytes.len() < usize::from(*length)) =>
             {
                 let (bytes, after) = bytes.split_at(usize::from(*length));
                 rest = after;

@@ -11,7 +11,7 @@
 use crate::error::Error;
 use crate::ids::Lsn;
 
-/// All that can fail is done: the log has room for its packet, and it has passed the gates of checkpoints. It counts as a commit in
+/// All that can fail is done: the log has room for its packet, and it has passed the barriers of checkpoints. It counts as a commit in
 /// progress (I5).
 #[must_use = "a commit in progress keeps checkpoints waiting until it has its place"]
 pub(crate) struct Reserved {

@@ -9,10 +9,10 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use super::redo::{Operations, Patches, RecordAt};
 use crate::ids::{HeapId, IndexId};
-use crate::rarely::rarely;
 use crate::row::WhichIndex;
 use crate::seed;
 use crate::store::{RowLocation, TableVersion, Vacancy};
+use crate::unlikely::unlikely;
 
 /// From this many writes on, a hash table finds a transaction's own writes; below, a look at each is faster.
 const LINEAR_MAX: usize = 16;
@@ -174,7 +174,7 @@ impl Write {
     }
 
     /// Where the row lies once this write is applied.
-    pub fn lands_in(&self) -> RowLocation {
+    pub fn final_location(&self) -> RowLocation {
         self.moved_to.unwrap_or(self.record)
     }
 }
@@ -439,7 +439,7 @@ impl WriteSet {
     /// Forgets everything; keeps memory for a transaction of the usual size.
     #[inline(always)]
     pub fn clear(&mut self) {
-        if rarely(self.writes.len() >= LINEAR_MAX) {
+        if unlikely(self.writes.len() >= LINEAR_MAX) {
             self.forget_latest();
         }
         self.writes.clear();
@@ -447,7 +447,7 @@ impl WriteSet {
             self.forget_adds();
         }
         self.chained = false;
-        if rarely(self.writes.capacity() > ENTRIES_KEPT) {
+        if unlikely(self.writes.capacity() > ENTRIES_KEPT) {
             self.give_up_memory();
         }
     }
@@ -456,7 +456,7 @@ impl WriteSet {
     fn forget_adds(&mut self) {
         self.adds.clear();
         self.keys.clear();
-        if rarely(self.adds.capacity() > ENTRIES_KEPT || self.keys.capacity() > KEY_BYTES_KEPT) {
+        if unlikely(self.adds.capacity() > ENTRIES_KEPT || self.keys.capacity() > KEY_BYTES_KEPT) {
             (self.adds, self.keys) = Default::default();
         }
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::Database;
 use crate::engine::data_oriented::{Queues, Way, send, way};
-use crate::engine::run::run_to_landing;
+use crate::engine::run::run_to_completion;
 use crate::engine::{Prepared, Procedure, Registered};
 use crate::error::Result;
 use crate::inside::InBody;
@@ -118,10 +118,10 @@ impl Database {
         }
         let _in_body = InBody::enter(self.core().storage.catalog.opening())?;
         self.core().storage.check_open()?;
-        let landed = run_to_landing(self.core(), options, |transaction| {
+        let completed = run_to_completion(self.core(), options, |transaction| {
             procedure.run_to_values(transaction, &arguments)
         });
-        Ok(Sent::landed(self.core().storage.catalog.opening(), landed))
+        Ok(Sent::completed(self.core().storage.catalog.opening(), completed))
     }
 
     /// Runs a registered procedure as [`Database::call`] does, but does not wait for the disk: the ticket tells when

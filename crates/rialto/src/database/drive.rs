@@ -31,7 +31,7 @@ impl Database {
         log.wake_listeners();
         written?;
         core.releases.release_all();
-        self.running.with_resources(ResourceManager::look);
+        self.running.with_resources(ResourceManager::run_once);
         log.prepare_next_file();
         self.running.look_after_checkpoints();
         log.wake_listeners();

@@ -30,7 +30,7 @@ impl Database {
     /// Rules are not kept in the files; a database that is opened makes its own. It makes them anew as tables grow to twice the
     /// size that they were made for, or shrink to a quarter (one by hand of fewer than 500 entries when it has come to 1,000),
     /// and when the number of executors changes; when an executor becomes busier than the others it moves datasets; and an
-    /// index that is only read goes to the readers' executor. A rule by hand is replaced in all of these cases.
+    /// index that is only read goes to the read-only executor. A rule by hand is replaced in all of these cases.
     ///
     /// # Errors
     /// [`Error::Unsupported`] on the [conventional](crate::Engine::Conventional) engine; [`Error::NoSuchTable`]; [`Error::BadDefinition`] if the

@@ -43,7 +43,7 @@ pub(crate) fn run<T>(
 
 /// Runs `body` as [`Database::submit_with`](crate::Database::submit_with) does, but waits for nothing after a failure, either, and keeps a panic of the
 /// body's. The caller has entered a body ([`InBody`]).
-pub(crate) fn run_to_landing(
+pub(crate) fn run_to_completion(
     core: &Arc<Core>,
     options: &TxOptions,
     mut body: impl FnMut(&mut Transaction) -> Result<Vec<Value>>,

@@ -7,16 +7,16 @@ use super::binding::{Binding, Bound};
 use super::identifier::Given;
 use super::prepared::Prepared;
 use super::procedure::{Arguments, Outputs};
-use crate::canary;
 use crate::error::{Error, Result};
+use crate::fault_injection;
 use crate::ids::{IndexId, TableId};
 use crate::isolate::{LockMode, OwnLease, RecordMode, SpanRef, Wanted};
-use crate::rarely::rarely;
 use crate::row::{Key, Value, WhichIndex};
 use crate::store::Table;
 use crate::txn::Transaction;
 use crate::txn::context::Context;
 use crate::txn::scope::Reach;
+use crate::unlikely::unlikely;
 
 /// What was locked for an action.
 #[derive(Debug)]
@@ -73,7 +73,7 @@ impl<'a> TableAction<'a> {
         given: Given<'_>,
     ) -> Result<()> {
         // The lock may be waited for (L12).
-        context.core.locks.leave_stint(&mut context.owner);
+        context.core.locks.return_lease(&mut context.owner);
         self.intend(procedure, context, given)?;
         self.encode(procedure, given)
     }
@@ -123,11 +123,11 @@ impl<'a> TableAction<'a> {
 
     /// Uses its table under the intentions of the executors that the transaction has for itself, if it is bound to it as it is.
     #[inline]
-    pub fn use_in_stint(&mut self, context: &mut Context) -> bool {
+    pub fn use_under_lease(&mut self, context: &mut Context) -> bool {
         let Ok(slot) = context.find_table(&self.binding.table) else { return false };
         self.slot = slot;
         let Context { core, owner, tables, depends, .. } = context;
-        if !core.locks.use_in_stint(owner, self.table_id(), intention(self.target.mode())) {
+        if !core.locks.use_under_lease(owner, self.table_id(), intention(self.target.mode())) {
             return false;
         }
         let version = tables.at(slot);
@@ -235,7 +235,7 @@ impl<'a> TableAction<'a> {
     ) -> Result<()> {
         let Some(body) = self.body else { return Ok(()) };
         let context = transaction.context();
-        if rarely(context.ddl.is_some()) {
+        if unlikely(context.ddl.is_some()) {
             self.bind_again(procedure, context, Given { arguments: values, earlier: outputs.earlier() })?;
         }
         let is_locked = self.is_span() && context.core.locks.keeps_keys_at_executors();
@@ -266,7 +266,7 @@ impl<'a> InUse<'a> {
         let slot = context.use_again(binding.table.key(), intention(target.mode()))?;
         let Context { tables, depends, scope, .. } = context;
         let version = tables.at(slot);
-        if rarely(!binding.is_by(version)) {
+        if unlikely(!binding.is_by(version)) {
             return None;
         }
         // I3: whatever the action comes to, though it read no row.
@@ -311,10 +311,10 @@ impl<'a> InUse<'a> {
             context.writing |= was_writing;
             context.end_shared_action();
         }
-        if rarely(context.savepoints.len() > reach.savepoints) {
+        if unlikely(context.savepoints.len() > reach.savepoints) {
             context.forget_savepoints(reach.savepoints);
         }
-        if rarely(lease.is_some_and(OwnLease::end)) {
+        if unlikely(lease.is_some_and(OwnLease::end)) {
             return run_without_lease(procedure, context);
         }
         // Whatever the body made of it.
@@ -334,7 +334,7 @@ impl<'a> InUse<'a> {
 /// The table of an action, by its name. The transaction's own definitions come first.
 #[cold]
 fn table_of(target: &Target, context: &mut Context) -> Result<Table> {
-    let ddl = context.ddl.as_ref().filter(|_| !canary::is_back("dropped-table-is-written"));
+    let ddl = context.ddl.as_ref().filter(|_| !fault_injection::is_on("dropped-table-is-written"));
     let table = match ddl.and_then(|ddl| ddl.table(target.name(), &context.core.storage.catalog)) {
         None => context.core.storage.catalog.table(target.name()),
         Some(table) => table,
@@ -355,7 +355,7 @@ fn bind_anew(procedure: &Prepared, target: &Target, context: &mut Context) -> Re
         return Ok(binding);
     }
     // The lock may be waited for (L12).
-    context.core.locks.leave_stint(&mut context.owner);
+    context.core.locks.return_lease(&mut context.owner);
     let slot = loop {
         match context.use_table(&table, intention(target.mode())) {
             Err(Error::NoSuchTable { .. }) => table = table_of(target, context)?,

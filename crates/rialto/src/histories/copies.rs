@@ -1,4 +1,4 @@
-//! The histories of random transactions, and of random calls that fly between threads, and what copies and backups that were
+//! The histories of random transactions, and of random calls that executor threads run between threads, and what copies and backups that were
 //! made meanwhile hold, alone and without the log: the rows after some of the transactions, each whole, and with each all that
 //! it depends on. A fuzzy copy need not.
 
@@ -13,14 +13,14 @@ use super::load::Load;
 use super::told;
 use crate::backup::{Backup, Restore, restore};
 use crate::checkpoint::home::HomeBlock;
+use crate::interleavings::common::calls;
+use crate::interleavings::consistent::copy_alone;
+use crate::interleavings::hooked::HookedDisk;
+use crate::interleavings::{options, seed, until_checkpoint};
 use crate::io::{Disk, MemoryDisk, Random};
 use crate::row::{RowView, Value, WhichIndex};
 use crate::store::memory::SegmentId;
-use crate::traps::common::calls;
-use crate::traps::consistent::copy_alone;
-use crate::traps::hooked::HookedDisk;
-use crate::traps::{options, seed, until_checkpoint};
-use crate::txn::colour::IGNORES_READS;
+use crate::txn::sweep_side::IGNORES_READS;
 use crate::{
     BackupKind, Checkpointing, Database, Durability, Engine, Executors, Logging, Lsn, Options, Scan,
 };
@@ -53,17 +53,17 @@ struct Found {
 enum By {
     /// Bodies.
     Bodies,
-    /// Bodies with a bug put back: what they have read has no colour.
+    /// Bodies with a bug put back: what they have read has no side.
     ForgetfulBodies,
-    /// Calls that fly between threads, and whose parts each have a context, and colours, of their own.
-    Flights,
+    /// Calls that executor threads run, whose parts each have a context, and sides, of their own.
+    Threads,
 }
 
 /// What the clients do.
 enum Work {
     Bodies(Load),
     /// The number of the next call.
-    Flights(Database, AtomicI64),
+    Threads(Database, AtomicI64),
 }
 
 /// Rows have a text of fewer bytes: a segment holds a few of them, so that they lie in several, and move.
@@ -77,7 +77,7 @@ impl Work {
                 let (load, first) = Load::new(db.clone(), FILLER);
                 (Work::Bodies(load), vec![first])
             }
-            By::Flights => {
+            By::Threads => {
                 calls::define::<FILLER>(db);
                 let mut first = 0;
                 let filling = calls::filling(|| {
@@ -85,7 +85,7 @@ impl Work {
                     first
                 });
                 let history = filling.into_iter().map(|arguments| call(db, arguments)).collect();
-                (Work::Flights(db.clone(), AtomicI64::new(first + 1)), history)
+                (Work::Threads(db.clone(), AtomicI64::new(first + 1)), history)
             }
         }
     }
@@ -93,7 +93,7 @@ impl Work {
     fn one(&self, random: &mut Random) -> Done {
         match self {
             Work::Bodies(load) => load.one(random),
-            Work::Flights(db, next) => {
+            Work::Threads(db, next) => {
                 let version = next.fetch_add(1, Ordering::Relaxed);
                 let plain = (0..).map(|_| calls::any_call(random, version)).find(|call| told::is_plain(call));
                 call(db, plain.expect("most are"))
@@ -112,14 +112,14 @@ fn call(db: &Database, arguments: Vec<Value>) -> Done {
 /// Three threads' transactions under so many sweeps.
 fn found(checkpoint: Checkpointing, sweeps: u64, seed: u64, by: By) -> Found {
     // Sweeps begin beside commits that are half applied.
-    crate::canary::have_pauses();
+    crate::fault_injection::have_pauses();
     let mut random = Random::new(seed);
     let (disk, swept) = HookedDisk::counting();
     let disk: Arc<dyn Disk> = disk;
     let conventional = if random.chance(1, 3) { Engine::central() } else { Engine::thin() };
     let engine = match by {
         By::Bodies | By::ForgetfulBodies => conventional,
-        By::Flights => Executors::of(5, 3).handing_over().into(),
+        By::Threads => Executors::of(5, 3).handing_over().into(),
     };
     let options = Options {
         durability: Durability::Memory,
@@ -187,7 +187,7 @@ fn found(checkpoint: Checkpointing, sweeps: u64, seed: u64, by: By) -> Found {
         let chain = taken[..=last].iter().map(|(_, disk)| Backup::on(disk.clone(), "b").unwrap());
         let target = MemoryDisk::new();
         restore(Restore::new(chain.collect()), target.clone()).unwrap();
-        let db = Database::open_on(target, crate::traps::options()).unwrap();
+        let db = Database::open_on(target, crate::interleavings::options()).unwrap();
         assert_eq!(db.recovery().unwrap().packets, 0, "it stands alone");
         let table = db.table("things").unwrap();
         let mut rows = State::new();
@@ -229,8 +229,8 @@ fn what_a_consistent_copy_holds_is_a_state_of_the_history() {
     let kinds = [
         (Checkpointing::TransactionBlackWhite, By::Bodies),
         (Checkpointing::TransactionCopyOnUpdate, By::Bodies),
-        (Checkpointing::TransactionBlackWhite, By::Flights),
-        (Checkpointing::TransactionCopyOnUpdate, By::Flights),
+        (Checkpointing::TransactionBlackWhite, By::Threads),
+        (Checkpointing::TransactionCopyOnUpdate, By::Threads),
     ];
     let (mut rounds, mut transactions, mut copies, mut backups) = (0, 0, 0, 0);
     while rounds < kinds.len() as u64 || Instant::now() < end {
@@ -265,7 +265,7 @@ fn what_a_consistent_copy_holds_is_a_state_of_the_history() {
 /// Two threads' transactions, a black/white sweep, and a backup that begins as soon as the sweep ends, whose cut makes segments white again:
 /// what was there at the end, and what a recovery from the sweep's copy and the log finds.
 fn before_and_after(seed: u64) -> (State, State) {
-    crate::canary::have_pauses();
+    crate::fault_injection::have_pauses();
     let mut random = Random::new(seed);
     let disk = MemoryDisk::new();
     let engine = [Engine::thin(), Engine::central(), Engine::data_oriented()][random.below(3) as usize];
@@ -307,7 +307,7 @@ fn before_and_after(seed: u64) -> (State, State) {
     let before = found(&db);
     drop(load);
     db.close().unwrap();
-    let db = Database::open_on(disk, crate::traps::options()).unwrap();
+    let db = Database::open_on(disk, crate::interleavings::options()).unwrap();
     (before, found(&db))
 }
 
@@ -332,7 +332,7 @@ fn what_an_action_consistent_copy_holds_are_rows_of_the_history() {
     for (checkpoint, by) in [
         (Checkpointing::ActionBlackWhite, By::Bodies),
         (Checkpointing::ActionCopyOnUpdate, By::Bodies),
-        (Checkpointing::ActionBlackWhite, By::Flights),
+        (Checkpointing::ActionBlackWhite, By::Threads),
     ] {
         let Found { history, copies, .. } = found(checkpoint, 4, base, by);
         for (_, rows) in &copies {

@@ -9,7 +9,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
-use crate::traps::common::calls::KEYS;
+use crate::interleavings::common::calls::KEYS;
 
 /// What a scan asked for.
 #[derive(Debug, Clone, Copy)]

@@ -8,7 +8,7 @@ use crate::row::{Column, ColumnType, Value, WhichIndex};
 use crate::{Database, Error, KeyBound, Scan, ScanMode, Table, TableDef, Transaction, TxOptions};
 
 use super::history::{Done, Event, Predicate};
-use crate::traps::common::calls::KEYS;
+use crate::interleavings::common::calls::KEYS;
 
 const GROUPS: u64 = 4;
 

@@ -1,8 +1,8 @@
 //! What a call of `tests/common/calls.rs` says that it did.
 
 use super::history::{Event, Predicate};
+use crate::interleavings::common::calls::{DELETE, SCAN, STEPS, WRITE, argument};
 use crate::row::Value;
-use crate::traps::common::calls::{DELETE, SCAN, STEPS, WRITE, argument};
 
 fn int(values: &mut impl Iterator<Item = Value>) -> i32 {
     match values.next() {

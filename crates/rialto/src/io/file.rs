@@ -15,7 +15,7 @@ use super::{
     AlignedBuffer, BUFFER_ALIGNMENT, Caching, DirectoryLock, Disk, DiskError, DiskResult, File, Open, Random,
     SharedMap,
 };
-use crate::canary;
+use crate::fault_injection;
 
 /// A data directory on a file system. Files are opened relative to the directory's own handle, so that neither a change
 /// of the working directory nor a rename of the data directory misleads it.
@@ -200,7 +200,7 @@ impl Disk for FileDisk {
     }
 
     fn sync_directory(&self) -> DiskResult<()> {
-        if canary::is_back("directory-sync-left-out") {
+        if fault_injection::is_on("directory-sync-left-out") {
             return Ok(());
         }
         retry_on_intr(|| rustix::fs::fsync(&self.directory))

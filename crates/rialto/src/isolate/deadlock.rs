@@ -48,9 +48,9 @@ struct Step {
 
 /// Whose turn it is to look for a deadlock.
 #[derive(Debug, Default)]
-pub(super) struct Looks {
+pub(super) struct Searches {
     /// Somebody looks.
-    looking: bool,
+    searching: bool,
     /// Those that he is to look for as well.
     asked: Vec<u16>,
 }
@@ -99,8 +99,8 @@ impl Companies {
     }
 }
 
-/// So many looks one waiter does for others, then he sees to his own wait again.
-const LOOKS_FOR_OTHERS: usize = 8;
+/// So many searches one waiter does for others, then he sees to his own wait again.
+const SEARCHES_FOR_OTHERS: usize = 8;
 
 impl LockManager {
     /// Who keeps `owner` waiting for `waits_for`, and the mode it asks for; `None`: it no longer waits for that, or the lock table
@@ -145,15 +145,15 @@ impl LockManager {
     /// Looks for cycles through `start` and makes one owner on each the victim. One wait can close several.
     pub(super) fn find_deadlock(&self, start: u16) {
         {
-            let mut looks = self.detector.lock();
-            if looks.looking {
+            let mut searches = self.detector.lock();
+            if searches.searching {
                 // Nobody waits for his turn: he could be granted what he waits for meanwhile.
-                if !looks.asked.contains(&start) {
-                    looks.asked.push(start);
+                if !searches.asked.contains(&start) {
+                    searches.asked.push(start);
                 }
                 return;
             }
-            looks.looking = true;
+            searches.searching = true;
         }
         let (mut start, mut for_others) = (start, 0);
         loop {
@@ -163,12 +163,12 @@ impl LockManager {
             {
                 self.slots[usize::from(victim)].notify();
             }
-            let mut looks = self.detector.lock();
-            let next = if for_others < LOOKS_FOR_OTHERS { looks.asked.pop() } else { None };
+            let mut searches = self.detector.lock();
+            let next = if for_others < SEARCHES_FOR_OTHERS { searches.asked.pop() } else { None };
             match next {
                 Some(asked) => (start, for_others) = (asked, for_others + 1),
                 None => {
-                    looks.looking = false;
+                    searches.searching = false;
                     return;
                 }
             }

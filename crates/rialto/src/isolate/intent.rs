@@ -10,10 +10,10 @@
 //! Intentions are sticky: a released one stays in its cell as idle, and the slot's next transaction takes it up again by
 //! one exchange, without a look at the table's word. An idle intention holds nothing and keeps nobody waiting.
 //!
-//! Invariant **L13**: in a [stint](super::local) the executors hold the intentions, for good (DESIGN section 5): an owner who
+//! Invariant **L13**: in a [lease](super::local) the executors hold the intentions, for good (DESIGN section 5): an owner who
 //! has a lock table out, and *then* sees the table's word at 0, enters none. Who wants the table raises the word, waits for each
 //! executor's lock table to be in once, and only then moves intentions into the head. Either he was seen, or he waits until
-//! the stint is over or its intentions are in their cells, where they go before the lock tables are put back.
+//! the lease is over or its intentions are in their cells, where they go before the lock tables are put back.
 
 use std::cell::Cell;
 use std::sync::atomic::Ordering;
@@ -126,10 +126,10 @@ fn is_free(found: u64) -> bool {
 }
 
 impl Lent<'_> {
-    /// As [`LockManager::intend_again`], of an owner who has no stint, for an intention.
+    /// As [`LockManager::intend_again`], of an owner who has no lease, for an intention.
     #[inline(always)]
     pub fn intend_again(self, owner: &mut Owner, table: TableId, mode: LockMode) -> bool {
-        debug_assert!(!mode.is_whole() && !owner.body.stint.is_on());
+        debug_assert!(!mode.is_whole() && !owner.body.lease.is_on());
         let (intents, at) = (&self.0.intents, Intents::place(table));
         let found = intents.cells[at].load(Ordering::Relaxed);
         if found == entry(table, EXCLUSIVE) || found == entry(table, state_of(mode)) {
@@ -144,24 +144,24 @@ impl Lent<'_> {
 }
 
 impl LockManager {
-    /// Uses a table in a stint, whose executors hold the intention. False, and nothing done: it is to be entered as others
-    /// are, out of the stint; somebody wants the table, or another one's intention would be in its cell.
+    /// Uses a table under a lease, whose executors hold the intention. False, and nothing done: it is to be entered as others
+    /// are, out of the lease; somebody wants the table, or another one's intention would be in its cell.
     #[inline]
-    pub fn use_in_stint(&self, owner: &mut Owner, table: TableId, mode: LockMode) -> bool {
+    pub fn use_under_lease(&self, owner: &mut Owner, table: TableId, mode: LockMode) -> bool {
         debug_assert!(!mode.is_whole());
-        if !owner.body.stint.is_on() {
+        if !owner.body.lease.is_on() {
             return false;
         }
         let mut free = true;
         for held in &mut owner.body.tables {
             if held.table == table {
-                if held.form == TableForm::Stint {
+                if held.form == TableForm::Leased {
                     held.mode = held.mode.join(mode);
                     return true;
                 }
                 return held.mode.join(mode) == held.mode;
             }
-            free &= held.form != TableForm::Stint || Intents::place(held.table) != Intents::place(table);
+            free &= held.form != TableForm::Leased || Intents::place(held.table) != Intents::place(table);
         }
         let cell = &self.slot(owner).intents.cells[Intents::place(table)];
         if !free
@@ -170,14 +170,14 @@ impl LockManager {
         {
             return false;
         }
-        owner.body.tables.push(HeldTable { table, mode, form: TableForm::Stint, wanted: false });
+        owner.body.tables.push(HeldTable { table, mode, form: TableForm::Leased, wanted: false });
         true
     }
 
-    /// Enters the intentions that the executors of a stint have held so far. The lock tables are out still (L13).
-    pub(super) fn enter_intents_of_stint(&self, owner: &mut Owner) {
+    /// Enters the intentions that the executors of a lease have held so far. The lock tables are out still (L13).
+    pub(super) fn enter_intents_of_lease(&self, owner: &mut Owner) {
         let intents = &self.slots[usize::from(owner.body.id)].intents;
-        for held in owner.body.tables.iter_mut().filter(|held| held.form == TableForm::Stint) {
+        for held in owner.body.tables.iter_mut().filter(|held| held.form == TableForm::Leased) {
             let (at, entry) = (Intents::place(held.table), entry(held.table, state_of(held.mode)));
             // Only idle ones are struck out meanwhile.
             let before = intents.cells[at].swap(entry, Ordering::SeqCst);
@@ -187,8 +187,8 @@ impl LockManager {
     }
 
     /// Waits until each executor's lock table has been in once since a table's word was raised (L13).
-    fn outlast_stints(&self, owner: &Owner, wait: &Wait<'_>) -> Result<(), LockError> {
-        debug_assert!(!owner.body.stint.is_on(), "it would wait for itself");
+    fn outlast_leases(&self, owner: &Owner, wait: &Wait<'_>) -> Result<(), LockError> {
+        debug_assert!(!owner.body.lease.is_on(), "it would wait for itself");
         self.pass_executors(owner, wait)
     }
 
@@ -213,7 +213,7 @@ impl LockManager {
     /// transaction of this slot and taken up now. No cell has any in the central form.
     #[inline]
     pub fn intend_again(&self, owner: &mut Owner, table: TableId, mode: LockMode) -> bool {
-        !mode.is_whole() && !owner.body.stint.is_on() && self.lent(owner).intend_again(owner, table, mode)
+        !mode.is_whole() && !owner.body.lease.is_on() && self.lent(owner).intend_again(owner, table, mode)
     }
 
     /// Enters or raises a thin intention; `None`: not possible now, or somebody wants the table.
@@ -226,7 +226,7 @@ impl LockManager {
     ) -> Option<Acquired> {
         let (intents, at) = (&self.slot(owner).intents, Intents::place(table));
         // The cell is kept for one that the executors hold.
-        let is_kept = |held: &HeldTable| held.form == TableForm::Stint && Intents::place(held.table) == at;
+        let is_kept = |held: &HeldTable| held.form == TableForm::Leased && Intents::place(held.table) == at;
         if owner.body.tables.iter().any(is_kept) {
             return None;
         }
@@ -268,7 +268,7 @@ impl LockManager {
         held: Option<usize>,
     ) -> Result<Acquired, LockError> {
         // Lock tables that are out come behind the head's latch (L4).
-        self.leave_stint(owner);
+        self.return_lease(owner);
         let id = owner.id();
         let name = HeadName::table(table);
         let raised = Cell::new(held.is_some_and(|at| owner.body.tables[at].wanted));
@@ -279,7 +279,7 @@ impl LockManager {
         if raise && self.keeps_keys_at_executors() {
             self.wanted.word(table).fetch_add(1, Ordering::SeqCst);
             raised.set(true);
-            self.outlast_stints(owner, wait).inspect_err(|_| lower())?;
+            self.outlast_leases(owner, wait).inspect_err(|_| lower())?;
         }
         let ask = |heads: &mut Heads| {
             let at = heads.find_or_insert(name);

@@ -10,7 +10,7 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 use super::central::head::{Head, Heads, Told};
 use super::central::interval::IntervalTable;
 use super::counters::LockCounters;
-use super::deadlock::Looks;
+use super::deadlock::Searches;
 use super::intent::WantedTables;
 use super::local::LocalTables;
 use super::mode::{Acquired, LockMode};
@@ -19,7 +19,7 @@ use super::options::{LockForm, LockOptions};
 use super::slot::{
     Body, FreeSlots, GRANTED, HELD_KEPT, HeldTable, Lent, Owner, RETRY, Slot, TableForm, VICTIM, WaitRecord,
 };
-use super::sync::{AtomicBool, AtomicU32, Mutex, look_a_while};
+use super::sync::{AtomicBool, AtomicU32, Mutex, spin_a_while};
 use super::wait::{LockError, Wait};
 use crate::account::wait_guard::{Awaited, WaitGuard};
 use crate::ids::{IndexId, TableId};
@@ -51,7 +51,7 @@ pub struct LockManager {
     /// How many owners run a part of another one's transaction.
     pub(super) followers: AtomicU32,
     /// One look for a deadlock at a time.
-    pub(super) detector: Mutex<Looks>,
+    pub(super) detector: Mutex<Searches>,
     pub(super) options: LockOptions,
     free: FreeSlots,
     shutdown: AtomicBool,
@@ -231,8 +231,8 @@ impl LockManager {
             if held.join(mode) == held {
                 return Ok(Acquired::Held);
             }
-            if form == TableForm::Stint {
-                self.leave_stint(owner);
+            if form == TableForm::Leased {
+                self.return_lease(owner);
             }
         }
         if self.options.form != LockForm::Central {
@@ -277,9 +277,9 @@ impl LockManager {
         LockError::TooMany { limit: self.options.locks_max }
     }
 
-    /// Announces a wait, with what the detector may ask of the waiter. Before it he leaves his stint (L12).
+    /// Announces a wait, with what the detector may ask of the waiter. Before it he returns his lease (L12).
     pub(super) fn begin_wait(&self, owner: &mut Owner, record: WaitRecord) {
-        self.leave_stint(owner);
+        self.return_lease(owner);
         let started_ns = owner.body.started.ns_since(self.born);
         self.slot(owner).begin_wait(record, owner.locks_held(), started_ns);
     }
@@ -345,7 +345,7 @@ impl LockManager {
     /// Sleeps until the slot's wait is over, looking for deadlocks now and then.
     pub(super) fn sleep(&self, id: u16, wait: &Wait<'_>) -> Woke {
         let slot = &self.slots[usize::from(id)];
-        look_a_while(|| slot.flags() != 0);
+        spin_a_while(|| slot.flags() != 0);
         if slot.flags() & (GRANTED | RETRY) == 0 && self.meets_own_lease(id) {
             return Woke::Not(LockError::Deadlock);
         }
@@ -427,8 +427,8 @@ impl LockManager {
     #[inline(always)]
     pub(super) fn release_all_of(&self, slot: &Slot, owner: &mut Owner) {
         debug_assert_eq!(owner.body.thin, 0, "thin locks are released by LockManager::release_all_thin");
-        if owner.body.stint.is_on() {
-            self.end_stint(owner);
+        if owner.body.lease.is_on() {
+            self.end_lease(owner);
         }
         let body = &mut owner.body;
         if !(body.records.is_empty() && body.intervals.is_empty()) {
@@ -440,7 +440,7 @@ impl LockManager {
         }
         let mut higher = 0;
         for held in &body.tables {
-            if matches!(held.form, TableForm::Stint | TableForm::Leaders) {
+            if matches!(held.form, TableForm::Leased | TableForm::Leaders) {
                 continue;
             }
             higher += 1;

@@ -24,7 +24,7 @@
 //!   transaction has its place in the log (I2).
 //! - **L6** in `interval`: no phantom. **L7** to **L9** in `thin`: a record's word and its head agree. **L10** in
 //!   `intent`: an intention and a whole-table lock agree. **L11** in `local`: a span is held wherever its keys are; **L12**:
-//!   an owner in a stint waits for no other one. **L13** in `intent`: executors hold its intentions. **L14** in
+//!   an owner under a lease waits for no other one. **L13** in `intent`: executors hold its intentions. **L14** in
 //!   `local`: parts of one transaction share no exclusive span; **L15**: a wait that ends while the table is out.
 //!
 //! Three forms, one meaning. In the central form every lock is a head. In the thin form (`LockForm::Thin`, the default)
@@ -60,7 +60,7 @@ pub use acquire::RangeLock;
 pub use central::interval::Admission;
 pub use counters::LockCounters;
 pub use deadlock::VictimPolicy;
-pub use local::{Look, OwnLease, RoutingChanges, RoutingRule, Span, SpanRef, Wanted};
+pub use local::{OwnLease, RoutingChanges, RoutingRule, Sample, Span, SpanRef, Wanted};
 pub use manager::LockManager;
 pub use mode::{Acquired, LockMode, RecordMode};
 pub use name::{LockName, LockTarget};

@@ -9,7 +9,7 @@ use smallvec::SmallVec;
 use super::central::head::Release;
 use super::counters::CounterCells;
 use super::intent::Intents;
-use super::local::{HeldLocal, Rules, Stint};
+use super::local::{ExecutorLease, HeldLocal, Rules};
 use super::mode::LockMode;
 use super::name::{HeadName, LockTarget};
 use super::sync::{AtomicU32, AtomicU64, Condvar, Mutex};
@@ -249,8 +249,8 @@ pub(super) enum TableForm {
     Head(u32),
     /// In its cell of the slot's intentions; somebody may have moved it into a head since.
     Intent,
-    /// An intention that the executors of the owner's stint hold for him (L13).
-    Stint,
+    /// An intention that the executors of the owner's lease hold for him (L13).
+    Leased,
     /// Its leader's, who keeps it longer than this owner runs a part of his transaction.
     Leaders,
 }
@@ -284,7 +284,7 @@ pub(super) struct Body {
     /// Whether there was a lock on exactly the span of the last request that was not granted at once.
     pub(super) was_refused_on_same_span: AtomicBool,
     /// The executors that it has for itself.
-    pub(super) stint: Stint,
+    pub(super) lease: ExecutorLease,
     /// The routing rules as it knows them.
     pub(super) rules: Rules,
 }
@@ -320,7 +320,7 @@ impl Owner {
                 locals: SmallVec::new(),
                 long_keys: 0,
                 was_refused_on_same_span: AtomicBool::new(false),
-                stint: Stint::default(),
+                lease: ExecutorLease::default(),
                 rules: Rules::default(),
             },
         }
@@ -356,8 +356,8 @@ impl Owner {
 
     /// Whether it has lock tables of executors out.
     #[inline]
-    pub fn is_in_stint(&self) -> bool {
-        self.body.stint.is_on()
+    pub fn holds_lease(&self) -> bool {
+        self.body.lease.is_on()
     }
 
     /// When its transaction, or the first run of it, began.
@@ -405,7 +405,7 @@ impl Owner {
 
     /// Whether it holds any lock or interval.
     pub fn holds_any(&self) -> bool {
-        self.locks_held() > 0 || !self.body.intervals.is_empty() || self.body.stint.is_on()
+        self.locks_held() > 0 || !self.body.intervals.is_empty() || self.body.lease.is_on()
     }
 }
 

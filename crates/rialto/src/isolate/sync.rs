@@ -13,7 +13,7 @@ pub(super) const STRIPES: usize = 64;
 
 /// Looks a few times whether a wait is over before the waiter falls asleep: for about as long as a short transaction
 /// that runs on another core holds a lock, which is less than falling asleep and being woken takes.
-pub(super) fn look_a_while(is_over: impl Fn() -> bool) {
+pub(super) fn spin_a_while(is_over: impl Fn() -> bool) {
     for _ in 0..64 {
         if is_over() {
             return;

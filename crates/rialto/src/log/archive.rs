@@ -31,7 +31,7 @@ use super::block::{self, BLOCK_MAX};
 use super::files;
 use super::log_file::{LogFile, LogFileHeader};
 use super::reader::first_block;
-use crate::canary;
+use crate::fault_injection;
 use crate::io::{AlignedBuffer, Caching, DirectoryLock, Disk, File, Open, remove_in_steps};
 use crate::store::{load_file_name, load_file_number};
 use crate::{Error, Result};
@@ -306,7 +306,7 @@ impl Archiver {
             at += piece as u64;
         }
         to.set_length(length)?;
-        if !canary::is_back("archive-copy-not-synced") {
+        if !fault_injection::is_on("archive-copy-not-synced") {
             to.sync()?;
         }
         self.to.rename(unfinished, name)?;

@@ -12,7 +12,7 @@ use super::sync::Ordering;
 use super::{LogPoint, LogPosition, PAGE};
 use crate::ids::Lsn;
 use crate::io::Clock;
-use crate::rarely::rarely;
+use crate::unlikely::unlikely;
 
 /// Ring room that is kept for the pad that ends a flush.
 const SEAL_BYTES: u64 = 2 * PAGE as u64;
@@ -157,7 +157,7 @@ impl Gatherer {
         let used = HEADER + PACKET_HEADER + bytes;
         let limit = self.open_bytes().min(BLOCK_MAX as u64);
         let fits = (used + SLACK).max(ROOM_MIN) as u64 <= limit && self.in_parts == 0 && self.lsn < last;
-        (!rarely(!fits)).then(|| block::closed_length(self.ring.position(), used))
+        (!unlikely(!fits)).then(|| block::closed_length(self.ring.position(), used))
     }
 
     /// The bytes from here on that are free in one piece of the ring, and lie in the same log file.
@@ -219,10 +219,10 @@ impl Gatherer {
         kind: u8,
         promise: impl FnOnce(u64) -> bool,
     ) -> Option<Lsn> {
-        if rarely(!self.drained.is_empty()) {
+        if unlikely(!self.drained.is_empty()) {
             return None;
         }
-        if rarely(!self.fits_allotment(bytes.len())) && !self.open_allotment(pool, bytes.len(), promise) {
+        if unlikely(!self.fits_allotment(bytes.len())) && !self.open_allotment(pool, bytes.len(), promise) {
             return None;
         }
         let length = block::closed_length(self.ring.position(), HEADER + PACKET_HEADER + bytes.len());
@@ -297,7 +297,7 @@ impl Gatherer {
     /// Has the next log file prepared when it is time.
     #[inline(always)]
     pub(crate) fn look_at_files(&self) {
-        if rarely(self.files.is_due(self.ring.position())) {
+        if unlikely(self.files.is_due(self.ring.position())) {
             self.files.want(self.files.prepared() + 1);
         }
     }

@@ -31,8 +31,8 @@ use crate::account::processor::ProcessorTime;
 use crate::account::wait_guard::{Awaited, WaitGuard};
 use crate::io::{Clock, FOR_EVER};
 use crate::log::log::core::Core;
-use crate::rarely::rarely;
-use crate::{Error, Lsn, Result, canary};
+use crate::unlikely::unlikely;
+use crate::{Error, Lsn, Result, fault_injection};
 
 /// How often a thread that waits for a slot, or for room, asks whether it gives up.
 const ASK_EVERY: Duration = Duration::from_millis(10);
@@ -85,7 +85,7 @@ impl Log {
             when_full: OnceLock::new(),
             line: Line::default(),
             short: AtomicU32::new(0),
-            flush_interval: match canary::is_back("interval-of-its-own") {
+            flush_interval: match fault_injection::is_on("interval-of-its-own") {
                 true => Duration::from_secs(5),
                 false => options.memory_flush_interval.min(FOR_EVER),
             },
@@ -273,7 +273,7 @@ impl Log {
     pub(crate) fn place_alone(&self, packet: &PacketSlot, kind: PacketKind) -> Option<Lsn> {
         let core = &*self.core;
         let bytes = packet.bytes();
-        if rarely(core.writer.stopped() || packet.promised() != 0) {
+        if unlikely(core.writer.stopped() || packet.promised() != 0) {
             return None;
         }
         let mut gatherer = core.gatherer.try_lock()?;
@@ -281,7 +281,7 @@ impl Log {
         core.memory.store(lsn.0, Ordering::SeqCst);
         gatherer.look_at_files();
         drop(gatherer);
-        if rarely(core.listeners.wait_for(Durability::Memory)) {
+        if unlikely(core.listeners.wait_for(Durability::Memory)) {
             // Not by this thread: its commit has its place, and is not applied yet (W1).
             core.hand_over_listeners(Durability::Memory);
         }
@@ -350,7 +350,7 @@ impl Log {
                 Gathered::RingFull | Gathered::GroupFull => core.ask_or_write(),
             },
             Durability::Disk if core.writer.durable() >= lsn.0 => {}
-            Durability::Disk if canary::is_back("left-tickets-unasked") => {}
+            Durability::Disk if fault_injection::is_on("left-tickets-unasked") => {}
             Durability::Disk if core.threaded => core.writer.ask_unhurried(),
             // Until a ticket is waited for or polled, or the log is driven.
             Durability::Disk if core.driven => {}

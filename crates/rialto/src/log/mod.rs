@@ -136,7 +136,7 @@ pub use write_path::WritePath;
 pub use writer::{GROUP_SIZE_CLASSES, LogStats, WRITE_TIME_CLASSES, write_time_class};
 
 use crate::Lsn;
-use crate::canary;
+use crate::fault_injection;
 use crate::io::{Caching, Clock, Moment};
 
 /// Bytes of a page of the log: what a flush is a multiple of.
@@ -277,7 +277,7 @@ pub struct LogOptions {
     /// How the log files are written: each group is one write and one sync (none with [`Caching::DirectSync`]). `None`: the
     /// fastest way, as measured ([`WritePath`]).
     pub caching: Option<Caching>,
-    /// How many groups may be on their way to the disk at the same time, 1 to 3; they land in their order. `None`: as
+    /// How many groups may be on their way to the disk at the same time, 1 to 3; they complete in their order. `None`: as
     /// measured.
     pub writes_in_flight: Option<u32>,
     /// Whether the log has its threads.
@@ -294,7 +294,7 @@ impl LogOptions {
     /// the log ends in never is; so of the bound at most a quarter is out of use.
     pub(crate) fn file_bytes_under(bytes_max: u64) -> u64 {
         let page = PAGE as u64;
-        let bytes_max = if canary::is_back("log-files-of-one-size") { u64::MAX } else { bytes_max };
+        let bytes_max = if fault_injection::is_on("log-files-of-one-size") { u64::MAX } else { bytes_max };
         (bytes_max / 8 / page * page).min(LogOptions::default().file_bytes)
     }
 

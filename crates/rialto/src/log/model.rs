@@ -196,11 +196,11 @@ struct World {
     writes: AtomicU64,
     fails_at: u64,
     group_max: u64,
-    /// Whether somebody drains, how many groups are in flight, and how far they have landed, as the model knows it.
+    /// Whether somebody drains, how many groups are in flight, and how far they have completed, as the model knows it.
     draining: AtomicU32,
-    flying: AtomicU32,
+    pending: AtomicU32,
     in_flight: u32,
-    landed: AtomicU64,
+    completed: AtomicU64,
     drained: AtomicU64,
 }
 
@@ -300,9 +300,9 @@ impl World {
             fails_at: case.fails_at,
             group_max: case.options.group_max.map_or(u64::MAX, u64::from),
             draining: AtomicU32::new(0),
-            flying: AtomicU32::new(0),
+            pending: AtomicU32::new(0),
             in_flight: case.in_flight,
-            landed: AtomicU64::new(0),
+            completed: AtomicU64::new(0),
             drained: AtomicU64::new(0),
         })
     }
@@ -313,8 +313,8 @@ impl World {
 
     fn write(&self, mut turn: Turn<'_, Modelled>) {
         assert_eq!(self.draining.swap(1, Ordering::SeqCst), 0, "two committers at once");
-        let flying = self.flying.fetch_add(1, Ordering::SeqCst) + 1;
-        assert!(flying <= self.in_flight, "{flying} groups in flight");
+        let pending = self.pending.fetch_add(1, Ordering::SeqCst) + 1;
+        assert!(pending <= self.in_flight, "{pending} groups in flight");
         let place = self.place();
         let drained = self.drained.load(Ordering::SeqCst);
         let target = place.min(drained.saturating_add(self.group_max));
@@ -330,12 +330,12 @@ impl World {
                 Duration::from_micros(100),
                 || self.place(),
                 || {
-                    let before = self.landed.swap(target, Ordering::SeqCst);
-                    assert!(before == drained, "I4: the group from {drained} on landed after {before}");
+                    let before = self.completed.swap(target, Ordering::SeqCst);
+                    assert!(before == drained, "I4: the group from {drained} on completed after {before}");
                 },
             );
         }
-        self.flying.fetch_sub(1, Ordering::SeqCst);
+        self.pending.fetch_sub(1, Ordering::SeqCst);
         turn.release(|| self.place());
         if target < place {
             // As the log does: what the group left behind may be nobody's but the stand-in's.

@@ -14,7 +14,7 @@ use super::turn::IN_FLIGHT_MAX;
 use super::write_path::WritePath;
 use super::writer::{Counters, GroupWriter};
 use super::{Log, LogOptions, LogThreads, PAGE};
-use crate::canary;
+use crate::fault_injection;
 use crate::io::{AlignedBuffer, Caching, Clock, Disk, Open};
 use crate::{Error, Lsn, Result};
 
@@ -162,10 +162,10 @@ impl Log {
             let part = file(from);
             let to = page_end.min(part.end());
             let bytes = &rewritten[(from - tail_start) as usize..(to - tail_start) as usize];
-            if !canary::is_back("tail-not-written-again") || to == page_end {
+            if !fault_injection::is_on("tail-not-written-again") || to == page_end {
                 part.file.write_at(bytes, part.offset(from))?;
             }
-            if !canary::is_back("tail-not-written-again") {
+            if !fault_injection::is_on("tail-not-written-again") {
                 part.file.sync()?;
             }
             from = to;

@@ -28,7 +28,7 @@ use crossbeam_utils::CachePadded;
 use super::queue::{CommitQueue, Links, NO_SLOT, SLOTS_MAX};
 use super::sync::{AtomicU32, AtomicU64, Ordering};
 use super::{HELD_BY, PacketKind};
-use crate::canary;
+use crate::fault_injection;
 use crate::ids::Lsn;
 use crate::io::thread_number;
 
@@ -207,8 +207,11 @@ impl PacketPool {
     #[inline(always)]
     fn flag(&self, number: u32, flag: u8) {
         let other = GATHERED ^ APPLIED ^ flag;
-        let order =
-            if canary::is_back("packet-handover-relaxed") { Ordering::Relaxed } else { Ordering::AcqRel };
+        let order = if fault_injection::is_on("packet-handover-relaxed") {
+            Ordering::Relaxed
+        } else {
+            Ordering::AcqRel
+        };
         let before = self.slots[number as usize].phase.fetch_or(flag, order);
         debug_assert!(before & PLACED != 0 && before & flag == 0);
         if before & other != 0 {

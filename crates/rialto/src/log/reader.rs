@@ -22,7 +22,7 @@ use super::ring::{RING_NAME, RingTail};
 use super::{HELD_BY, HELD_BY_BYTES, LogPosition, PACKET_BYTES_MAX, PAGE, PacketKind, extent, files};
 use crate::io::{Caching, Disk, File, Open};
 use crate::log::reader::witness::Witness;
-use crate::{Error, Lsn, Result, canary};
+use crate::{Error, Lsn, Result, fault_injection};
 
 const WINDOW: usize = 1 << 20;
 
@@ -298,7 +298,7 @@ impl LogReader {
     /// The next packet at or past the redo start, or `None` at the log's end.
     pub fn next_packet(&mut self) -> Result<Option<Packet<'_>>> {
         loop {
-            let further = u64::from(canary::is_back("restore-past-its-place"));
+            let further = u64::from(fault_injection::is_on("restore-past-its-place"));
             if matches!(self.archive, Some(Until::Place(last)) if self.lsn >= last.0 + further) {
                 self.stopped = true;
                 return Ok(None);
@@ -606,7 +606,7 @@ impl LogReader {
 
     /// I4: is what ends here the log, or does something that comes later need what is missing?
     fn check_end(&self) -> Result<()> {
-        if canary::is_back("log-ends-at-damage") {
+        if fault_injection::is_on("log-ends-at-damage") {
             return Ok(());
         }
         let file = &self.files[self.at];
@@ -641,7 +641,7 @@ impl LogReader {
                     let Some((later, _)) = block::verify(&bytes[at..at + length], file.seed) else {
                         continue;
                     };
-                    if later.durable > self.position && !canary::is_back("later-blocks-tell-nothing") {
+                    if later.durable > self.position && !fault_injection::is_on("later-blocks-tell-nothing") {
                         return Err(broken(format!(
                             "expected the block after place {}; it is damaged, and was durable: the block at offset {} \
                              of \"{}\" was written after it",

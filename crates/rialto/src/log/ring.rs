@@ -17,9 +17,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::PAGE;
-use crate::canary;
+use crate::fault_injection;
 use crate::io::{Disk, SharedMap};
-use crate::rarely::rarely;
+use crate::unlikely::unlikely;
 use crate::{Error, Result};
 
 /// The shared map's name in the data directory.
@@ -118,7 +118,7 @@ impl RingFiller {
     #[inline(always)]
     pub(crate) fn window(&mut self, length: usize) -> &mut [u8] {
         let end = self.position + length as u64;
-        if rarely(end > self.open_until) {
+        if unlikely(end > self.open_until) {
             self.open_until = self.position + self.free().min(self.room());
             assert!(end <= self.open_until, "the ring is full, or ends before that");
         }
@@ -251,7 +251,7 @@ impl RingTail {
         if ours && words[5] != bytes {
             return of_no_ring(format!("expected {}", words[5].saturating_add(PAGE as u64)));
         }
-        let ours = ours && !canary::is_back("ring-not-adopted");
+        let ours = ours && !fault_injection::is_on("ring-not-adopted");
         Ok(ours.then(|| RingTail { bytes, gathered: words[GATHERED], map }))
     }
 

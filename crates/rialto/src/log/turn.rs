@@ -1,28 +1,28 @@
 //! Whose turn it is to write the log, and how everybody else sleeps and wakes: a synchroniser with no I/O in it.
 //!
 //! It knows the *writer word* (free or held, and how many groups are in flight), the *durable position* (every place up to
-//! it is durable), the *flight* (up to which place the newest group reaches that is being written), the *elected* committer
+//! it is durable), the *group word* (up to which place the newest group reaches that is being written), the *elected* committer
 //! of the group that forms, and the log server's *request* word. The write itself is whatever the holder of a [`Turn`] does;
 //! what a committer does meanwhile is the group commit design's choice.
 //!
 //! A turn has two halves. From [`Writer::try_take`] to [`Turn::begin`] it holds the writer word, alone, and drains; from
-//! then on its group is in flight, others may be too (up to a bound, one by default), and the groups *land* in the order in
+//! then on its group is in flight, others may be too (up to a bound, one by default), and the groups *complete* in the order in
 //! which they were drained ([`Turn::publish`], I4), whichever is on the disk first.
 //!
 //! Who sleeps where, and who wakes them:
 //!
 //! | a committer | sleeps | until |
 //! |---|---|---|
-//! | whom a group serves | in the group's bucket | the group has landed: one wake call serves it and wakes nobody else |
+//! | whom a group serves | in the group's bucket | the group has completed: one wake call serves it and wakes nobody else |
 //! | elected, or its own wait is over, while another group is written | on the committer word | the writer word is free |
 //! | that stalls, in the designs where everybody wakes himself | on the stall word | its time is over |
 //! | that has asked for the commit lock | in the lock's queue (`commit_lock.rs`) | it is granted |
-//! | whose group is on the disk before another one in front of it | on the landing word | that one has landed |
+//! | whose group is on the disk before another one in front of it | on the completion word | that one has completed |
 //!
 //! No wake-up is lost, because of these orders (all operations on these words are sequentially consistent):
 //!
 //! - A committer's packet is queued before it waits. A writer drains after it took the writer word.
-//! - A committer counts itself as a sleeper, then looks at the durable position, the flight word, the writer word and the
+//! - A committer counts itself as a sleeper, then looks at the durable position, the group word, the writer word and the
 //!   elected committer, then sleeps. A writer publishes the durable position, then frees the writer word, then looks for
 //!   sleepers. So either the committer sees what was published, or the writer sees the sleeper.
 //! - A committer sleeps without a time limit only if somebody else is bound to write its packet: its group is in flight, or
@@ -42,7 +42,7 @@ pub use self::waits::Waits;
 use self::waits::{Author, Tally};
 use super::commit_lock::CommitLock;
 use super::sync::{AtomicU32, AtomicU64, Futex, Machine, Ordering};
-use crate::canary;
+use crate::fault_injection;
 use crate::log::group_commit::{Choice, GroupCommit, GroupCommitter, LockMode, View, Written};
 
 // By their paths, because the model checker includes this file a second time.
@@ -102,8 +102,8 @@ impl Committer {
 pub(crate) struct Writer<M: Machine> {
     durable: AtomicU64,
     /// The place up to which the group in flight (or the last one) reaches, over the low 16 bits of its number.
-    flight: AtomicU64,
-    /// The place of the committer who will write the group that forms; nobody's once the flight has reached it.
+    group_word: AtomicU64,
+    /// The place of the committer who will write the group that forms; nobody's once the group word has reached it.
     elected: AtomicU64,
     stopped: AtomicU32,
     word: AtomicU32,
@@ -112,9 +112,9 @@ pub(crate) struct Writer<M: Machine> {
     /// By the low bits of a group's number: how far it reaches, and its sleepers.
     targets: [AtomicU64; BUCKETS],
     buckets: [Bucket<M::Futex>; BUCKETS],
-    /// The number of the last group that has landed, and where others wait for their turn to land.
-    landed: AtomicU64,
-    landing: Bucket<M::Futex>,
+    /// The number of the last group that has completed, and where others wait for their turn to complete.
+    completed: AtomicU64,
+    completing: Bucket<M::Futex>,
     committer: Bucket<M::Futex>,
     stalling: Bucket<M::Futex>,
     request: M::Futex,
@@ -150,15 +150,15 @@ impl<M: Machine> Writer<M> {
         assert!((1..=IN_FLIGHT_MAX).contains(&in_flight_max), "1 to {IN_FLIGHT_MAX} writes in flight");
         Writer {
             durable: AtomicU64::new(durable),
-            flight: AtomicU64::new(durable << 16),
+            group_word: AtomicU64::new(durable << 16),
             elected: AtomicU64::new(0),
             stopped: AtomicU32::new(0),
             word: AtomicU32::new(0),
             in_flight_max,
             targets: std::array::from_fn(|_| AtomicU64::new(durable)),
             buckets: std::array::from_fn(|_| Bucket::new(&machine)),
-            landed: AtomicU64::new(0),
-            landing: Bucket::new(&machine),
+            completed: AtomicU64::new(0),
+            completing: Bucket::new(&machine),
             committer: Bucket::new(&machine),
             stalling: Bucket::new(&machine),
             request: machine.futex(request::NONE),
@@ -241,10 +241,10 @@ impl<M: Machine> Writer<M> {
             if let Some(turn) = self.try_take() {
                 return turn;
             }
-            // Past the flight, so that the sleeper is in the bucket of the next group, and short, because the word may
+            // Past the group word, so that the sleeper is in the bucket of the next group, and short, because the word may
             // be freed without one.
-            let flight = self.flight.load(Ordering::SeqCst);
-            self.sleep(place().saturating_add(1), flight, Some(Duration::from_millis(1)));
+            let group_word = self.group_word.load(Ordering::SeqCst);
+            self.sleep(place().saturating_add(1), group_word, Some(Duration::from_millis(1)));
         }
     }
 
@@ -275,7 +275,7 @@ impl<M: Machine> Writer<M> {
             }
             // What is chosen holds until the next group begins: groups may be bounded, and whom it relies on may be in one
             // that leaves this committer out.
-            let flight = self.flight.load(Ordering::SeqCst);
+            let group_word = self.group_word.load(Ordering::SeqCst);
             let view = self.view(committer, looks, &mut arrived, &place);
             looks += 1;
             let choice = match self.design.choose(&view) {
@@ -304,13 +304,13 @@ impl<M: Machine> Writer<M> {
                 Choice::Write => match self.try_take() {
                     Some(turn) => write(turn.by(author)),
                     None if view.elected || self.goes_first(committer, &view) => self.sleep_as_committer(lsn),
-                    None => self.sleep(lsn, flight, None),
+                    None => self.sleep(lsn, group_word, None),
                 },
                 Choice::LeaveToServer => {
                     self.ask_now();
-                    self.sleep(lsn, flight, None);
+                    self.sleep(lsn, group_word, None);
                 }
-                Choice::Sleep(limit) => self.sleep_within(lsn, flight, limit, left),
+                Choice::Sleep(limit) => self.sleep_within(lsn, group_word, limit, left),
                 Choice::Stall(time) => self.stall(time, left),
                 Choice::Lock(mode) => {
                     let held = self.lock.request(&self.machine, mode);
@@ -337,7 +337,7 @@ impl<M: Machine> Writer<M> {
         let timed = self.design.reads_clock() || !raised.is_zero();
         let now = if timed { self.machine.now() } else { Duration::ZERO };
         let arrived = *arrived.get_or_insert(now);
-        let target = self.flight.load(Ordering::SeqCst) >> 16;
+        let target = self.group_word.load(Ordering::SeqCst) >> 16;
         let place = place();
         let write_time = Duration::from_nanos(self.write_ns.load(Ordering::Relaxed));
         View {
@@ -376,20 +376,20 @@ impl<M: Machine> Writer<M> {
     }
 
     /// Sleeps until the group that covers `lsn` is done, or until there may be something else to do. Does not if a group has
-    /// begun since the flight word was read.
-    fn sleep(&self, lsn: u64, flight: u64, limit: Option<Duration>) {
-        self.sleep_within(lsn, flight, limit, None);
+    /// begun since the group word was read.
+    fn sleep(&self, lsn: u64, group_word: u64, limit: Option<Duration>) {
+        self.sleep_within(lsn, group_word, limit, None);
     }
 
     /// As [`Writer::sleep`]; the stand-in, who has to look again when so much time is `left`, or the log closes.
-    fn sleep_within(&self, lsn: u64, flight: u64, limit: Option<Duration>, left: Option<Duration>) {
+    fn sleep_within(&self, lsn: u64, group_word: u64, limit: Option<Duration>, left: Option<Duration>) {
         let began = limit.map(|_| self.machine.now());
         let longest = limit.into_iter().chain(left).min();
-        self.buckets[self.bucket_of(lsn, flight)].sleep(longest, || {
+        self.buckets[self.bucket_of(lsn, group_word)].sleep(longest, || {
             // No group has begun since, so what the bucket was found by still holds, or the place is durable.
-            let right_bucket = self.flight.load(Ordering::SeqCst) == flight;
+            let right_bucket = self.group_word.load(Ordering::SeqCst) == group_word;
             let somebody_writes = limit.is_some()
-                || lsn <= flight >> 16
+                || lsn <= group_word >> 16
                 || self.is_busy()
                 || self.elected().is_some_and(|elected| elected != lsn)
                 || self.has_server() && matches!(self.request.load(), request::NOW | request::BLOCKED);
@@ -401,17 +401,17 @@ impl<M: Machine> Writer<M> {
         }
     }
 
-    /// The bucket of the group that covers a place, or will, as of a flight word.
-    fn bucket_of(&self, lsn: u64, flight: u64) -> usize {
-        let newest = flight & 0xffff;
-        if lsn > flight >> 16 {
+    /// The bucket of the group that covers a place, or will, as of a group word.
+    fn bucket_of(&self, lsn: u64, group_word: u64) -> usize {
+        let newest = group_word & 0xffff;
+        if lsn > group_word >> 16 {
             return bucket(newest + 1);
         }
-        // The oldest group in flight that reaches it. One that has landed does not: the place would be durable.
-        let landed = self.landed.load(Ordering::SeqCst);
-        let in_flight = newest.wrapping_sub(landed) & 0xffff;
+        // The oldest group in flight that reaches it. One that has completed does not: the place would be durable.
+        let completed = self.completed.load(Ordering::SeqCst);
+        let in_flight = newest.wrapping_sub(completed) & 0xffff;
         let oldest = (1..=in_flight.min(u64::from(IN_FLIGHT_MAX)))
-            .map(|ahead| landed + ahead)
+            .map(|ahead| completed + ahead)
             .find(|number| self.targets[bucket(*number)].load(Ordering::SeqCst) >= lsn);
         bucket(oldest.unwrap_or(newest))
     }
@@ -436,7 +436,7 @@ impl<M: Machine> Writer<M> {
     /// Stops the log: nobody sleeps any longer, every later wait ends at once.
     pub(crate) fn stop(&self) {
         self.stopped.store(1, Ordering::SeqCst);
-        for bucket in self.buckets.iter().chain([&self.committer, &self.stalling, &self.landing]) {
+        for bucket in self.buckets.iter().chain([&self.committer, &self.stalling, &self.completing]) {
             bucket.epoch.fetch_add(1);
             bucket.epoch.wake_all();
         }
@@ -456,17 +456,17 @@ impl<M: Machine> Writer<M> {
 
     /// Whoever gives back the writer word looks after those whom no group covers yet.
     fn look_again(&self, place: impl Fn() -> u64) {
-        let flight = self.flight.load(Ordering::SeqCst);
-        let next = &self.buckets[bucket((flight & 0xffff) + 1)];
+        let group_word = self.group_word.load(Ordering::SeqCst);
+        let next = &self.buckets[bucket((group_word & 0xffff) + 1)];
         if self.request.load() == request::BLOCKED {
             if self.request.exchange(request::BLOCKED, request::NOW) {
                 self.wake_server();
             }
         } else if next.sleepers.load(Ordering::SeqCst) > 0
-            && place() > flight >> 16
+            && place() > group_word >> 16
             && !self.is_busy()
             && self.elected().is_none()
-            && !canary::is_back("next-committer-not-woken")
+            && !fault_injection::is_on("next-committer-not-woken")
         {
             if self.has_server() && self.request.load() != request::CLOSED {
                 self.ask_now();
@@ -502,9 +502,9 @@ impl<M: Machine> Turn<'_, M> {
     /// one, if there may be more in flight.
     pub(crate) fn begin(&mut self, target: u64, place: impl Fn() -> u64) {
         let writer = self.writer;
-        let number = writer.flight.load(Ordering::SeqCst).wrapping_add(1) & 0xffff;
+        let number = writer.group_word.load(Ordering::SeqCst).wrapping_add(1) & 0xffff;
         writer.targets[bucket(number)].store(target, Ordering::SeqCst);
-        writer.flight.store(target << 16 | number, Ordering::SeqCst);
+        writer.group_word.store(target << 16 | number, Ordering::SeqCst);
         self.group = Some(number);
         // One step: no longer held, and one more in flight.
         writer.word.fetch_add(IN_FLIGHT - HELD, Ordering::SeqCst);
@@ -514,7 +514,7 @@ impl<M: Machine> Turn<'_, M> {
         }
     }
 
-    /// The group is on disk, and its write took this long. Waits until those before it have landed, `land`s it, and
+    /// The group is on disk, and its write took this long. Waits until those before it have completed, completes it, and
     /// publishes that every place up to `durable` is durable; does none of that, and returns `false`, if one before it
     /// failed.
     pub(crate) fn publish(
@@ -522,14 +522,17 @@ impl<M: Machine> Turn<'_, M> {
         durable: u64,
         took: Duration,
         place: impl Fn() -> u64,
-        land: impl FnOnce(),
+        complete: impl FnOnce(),
     ) -> bool {
         let writer = self.writer;
         let number = self.group.expect("the group is in flight");
-        let before =
-            |landed: u64| (landed + 1) & 0xffff == number || canary::is_back("groups-land-in-any-order");
-        while !before(writer.landed.load(Ordering::SeqCst)) {
-            writer.landing.sleep(None, || !before(writer.landed.load(Ordering::SeqCst)) && !writer.stopped());
+        let before = |completed: u64| {
+            (completed + 1) & 0xffff == number || fault_injection::is_on("groups-complete-in-any-order")
+        };
+        while !before(writer.completed.load(Ordering::SeqCst)) {
+            writer
+                .completing
+                .sleep(None, || !before(writer.completed.load(Ordering::SeqCst)) && !writer.stopped());
             if writer.stopped() {
                 return false;
             }
@@ -537,7 +540,7 @@ impl<M: Machine> Turn<'_, M> {
         if writer.stopped() {
             return false;
         }
-        land();
+        complete();
         let before = writer.durable();
         debug_assert!(durable >= before);
         if !took.is_zero() {
@@ -560,8 +563,8 @@ impl<M: Machine> Turn<'_, M> {
                 now,
             });
         }
-        writer.landed.store(number, Ordering::SeqCst);
-        writer.wake(&writer.landing);
+        writer.completed.store(number, Ordering::SeqCst);
+        writer.wake(&writer.completing);
         true
     }
 

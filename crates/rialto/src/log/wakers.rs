@@ -30,7 +30,7 @@ use smallvec::SmallVec;
 use super::Durability;
 use crate::Lsn;
 use crate::account::processor::ProcessorTime;
-use crate::canary;
+use crate::fault_injection;
 use crate::foreign::run_caught;
 
 /// What waits for the log in memory of its own. Its wake is short, and waits for nothing.
@@ -154,7 +154,7 @@ impl Listeners {
         let foreign = passed.filter_map(|Waiting { listener, .. }| {
             level.count.fetch_sub(1, Ordering::SeqCst);
             match listener {
-                Listener::Foreign(_) if !canary::is_back("wakers-on-the-committer") => Some(listener),
+                Listener::Foreign(_) if !fault_injection::is_on("wakers-on-the-committer") => Some(listener),
                 own_listener => {
                     own.push(own_listener);
                     None

@@ -12,11 +12,11 @@
 //! begins on a page that no durable group lies on, so a torn write damages only what nobody was told to be durable; blocks
 //! that a crash left behind the end do not chain. The crash tests draw one of the three for each life of a log.
 //!
-//! **Several groups in flight**: a group may reach the disk before the one in front of it, but it lands behind it
+//! **Several groups in flight**: a group may reach the disk before the one in front of it, but it completes behind it
 //! (`turn.rs`): the durable position, the answers, and the ring's room wait for all groups before. After a crash a hole ends
 //! the log (I4). The group behind the hole was answered to nobody, and the durable position that its blocks carry is not
 //! past the hole, so it is not taken for damage; the next opening's pad, written into the hole, changes the chain, so it
-//! never comes back. If a group fails, none behind it lands: the log has stopped. Nor does one in front of it whose sync overlaps
+//! never comes back. If a group fails, none behind it completes: the log has stopped. Nor does one in front of it whose sync overlaps
 //! the failed one (`overlap.rs`): a failed sync may have lost what that group wrote, and be the only one that is told.
 
 use std::fmt::Write as _;
@@ -63,7 +63,7 @@ const WAYS: [(&str, Caching); 3] =
 pub struct WritePath {
     /// The way.
     pub caching: Caching,
-    /// How many groups may be on their way at the same time; they land in their order.
+    /// How many groups may be on their way at the same time; they complete in their order.
     pub in_flight: u32,
     /// What a write of 4 KiB and one of 64 KiB, each made durable, took together, in nanoseconds, with
     /// [`Caching::Direct`], [`Caching::DirectSync`] and [`Caching::Buffered`]: medians. `None` where the way was given, or

@@ -10,7 +10,7 @@ use super::overlap::OverlappingSyncs;
 use super::ring::{RingDrainer, RingPiece};
 use super::turn::Waits;
 use super::write_path::WritePath;
-use crate::canary;
+use crate::fault_injection;
 use crate::io::{Caching, Clock, DiskResult};
 
 /// Groups are counted by size in powers of two: 1, 2-3, 4-7, and so on; the last class holds all larger ones.
@@ -31,7 +31,7 @@ pub fn write_time_class(took: Duration) -> usize {
     (us.ilog2() as usize).min(WRITE_TIME_CLASSES - 1)
 }
 
-/// Counters of the log; each has one writer at a time (whose group lands), but for those of calls.
+/// Counters of the log; each has one writer at a time (whose group completes), but for those of calls.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
     groups: AtomicU64,
@@ -129,7 +129,7 @@ pub(crate) struct GroupWriter {
 
 /// A group on its way to the disk.
 #[derive(Debug)]
-pub(crate) struct Flight {
+pub(crate) struct GroupWrite {
     piece: RingPiece,
     files: Arc<FileTable>,
     file: Arc<LogFile>,
@@ -165,8 +165,8 @@ impl GroupWriter {
     }
 
     /// The group up to a page-aligned position, which holds whole packets up to `lsn`.
-    pub(crate) fn take(&mut self, to: u64, lsn: u64) -> Flight {
-        let flight = Flight {
+    pub(crate) fn take(&mut self, to: u64, lsn: u64) -> GroupWrite {
+        let group = GroupWrite {
             piece: self.ring.take(to),
             files: self.files.clone(),
             file: self.file.clone(),
@@ -176,14 +176,14 @@ impl GroupWriter {
             counters: self.counters.clone(),
         };
         while to > self.file.end() {
-            self.file = flight.next_file(self.file.end());
+            self.file = group.next_file(self.file.end());
         }
         self.lsn = lsn;
-        flight
+        group
     }
 }
 
-impl Flight {
+impl GroupWrite {
     fn next_file(&self, position: u64) -> Arc<LogFile> {
         self.files.at(position).expect("I10: what was gathered has its log file prepared")
     }
@@ -222,7 +222,7 @@ impl Flight {
             return Ok(());
         }
         self.counters.syncs.fetch_add(1, Ordering::Relaxed);
-        if canary::is_back("log-without-sync") {
+        if fault_injection::is_on("log-without-sync") {
             return Ok(());
         }
         let file = &*self.file.file;
@@ -230,11 +230,11 @@ impl Flight {
             Some(syncs) => syncs.sync(file),
             None => file.sync(),
         };
-        if canary::is_back("failed-sync-counts") { Ok(()) } else { synced }
+        if fault_injection::is_on("failed-sync-counts") { Ok(()) } else { synced }
     }
 
     /// It is durable, as all groups before it.
-    pub(crate) fn land(self, took: Duration) {
+    pub(crate) fn complete(self, took: Duration) {
         if !self.is_empty() {
             self.counters.count_group(self.packets);
             Counters::add(&self.counters.bytes, self.piece.to() - self.piece.from());

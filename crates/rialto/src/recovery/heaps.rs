@@ -7,9 +7,9 @@ use hashbrown::HashMap;
 use parking_lot::Mutex;
 
 use super::table::{At, RedoTable, Scratch};
-use crate::canary;
 use crate::commit::redo::RedoRecord;
 use crate::error::{Error, Result};
+use crate::fault_injection;
 use crate::ids::HeapId;
 use crate::store::Budget;
 use crate::store::memory::SEGMENT_BYTES;
@@ -65,7 +65,7 @@ impl Heaps {
     /// Compacts the tables, if rows may move; whether that frees anything.
     fn compact(&self) -> bool {
         // It would free the empty ones, too.
-        let keeps_empty = canary::is_back("redo-keeps-empty-segments");
+        let keeps_empty = fault_injection::is_on("redo-keeps-empty-segments");
         if keeps_empty || !self.rows_may_move.load(Ordering::Relaxed) {
             return false;
         }
@@ -93,7 +93,7 @@ impl Heaps {
     /// Gives the segments back in which there is no row any more, and index nodes if they make a segment; during redo no
     /// transaction looks for their slots. False if there are none.
     pub fn give_back_empty(&self) -> bool {
-        if canary::is_back("redo-keeps-empty-segments") {
+        if fault_injection::is_on("redo-keeps-empty-segments") {
             return false;
         }
         #[cfg(test)]

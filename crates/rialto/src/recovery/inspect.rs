@@ -9,9 +9,9 @@ use std::sync::Arc;
 use super::check;
 use super::rates::explain;
 use super::{RecoveryRates, recover_either, work};
-use crate::canary;
 use crate::checkpoint::home::{HomeBlock, HomeError, HomeSlot, older_in_force, read_home};
 use crate::error::Error;
+use crate::fault_injection;
 use crate::io::{Caching, Disk, Open};
 use crate::log::WritePath;
 use crate::store::memory::image::backup_name;
@@ -53,7 +53,8 @@ pub fn inspect(disk: &Arc<dyn Disk>, memory_bytes: u64, threads: usize) -> Resul
             line(format!("  {part}"));
         }
     }
-    let older = older_in_force(&slots, &home).filter(|_| !canary::is_back("inspect-without-the-older"));
+    let older =
+        older_in_force(&slots, &home).filter(|_| !fault_injection::is_on("inspect-without-the-older"));
     let recovered =
         recover_either(&home, older.as_ref(), |start| check::recover(disk, start, memory_bytes, threads));
     match recovered {

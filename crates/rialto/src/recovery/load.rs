@@ -8,10 +8,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use parking_lot::Mutex;
 
 use super::progress::{Progress, Step};
-use crate::canary;
 use crate::checkpoint::home::{HOME_FILE, HomeBlock};
 use crate::checkpoint::image_sums::ImageSums;
 use crate::error::{Error, Result};
+use crate::fault_injection;
 use crate::ids::HeapId;
 use crate::io::{AlignedBuffer, BUFFER_ALIGNMENT, Caching, Disk, File, Open};
 use crate::store::memory::image::{self, Checked, backup_name, seed_of};
@@ -93,7 +93,7 @@ pub(crate) fn load(
 /// which the older checkpoint would stand in by itself: a person has to say which of the files to believe.
 pub(crate) fn check_digest(home: &HomeBlock, copy: Copy, sums: &ImageSums) -> Result<()> {
     let found = sums.digest(copy, home.segments, seed_of(home.database_id));
-    if found == home.digest || canary::is_back("copy-not-tied-to-home") {
+    if found == home.digest || fault_injection::is_on("copy-not-tied-to-home") {
         return Ok(());
     }
     let what = format!(

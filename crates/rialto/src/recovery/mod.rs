@@ -115,11 +115,11 @@ use self::redo::Redo;
 pub(crate) use self::within_memory::{
     Room, THREADS_MAX, is_of_the_machine, memory, threads_by_default, within_memory,
 };
-use crate::canary;
 use crate::checkpoint::home::{HOME_FILE, HomeBlock};
 use crate::checkpoint::image_sums::ImageSums;
 pub use crate::checkpoint::recovery_rates::{Cost, RecoveryEstimate, RecoveryRates, RecoveryWork};
 use crate::error::{Error, Result};
+use crate::fault_injection;
 use crate::ids::Lsn;
 use crate::io::{Caching, Disk, Open};
 use crate::log::{self, LogEnd};
@@ -395,7 +395,7 @@ impl Recovery<'_> {
             passed.unwrap_or_else(|| LoadFile {
                 number,
                 committed: match number < u64::from(home.next_id)
-                    && !canary::is_back("load-goes-before-its-copy")
+                    && !fault_injection::is_on("load-goes-before-its-copy")
                 {
                     true => Committed::BeforeOrNever(home.redo_start),
                     false => Committed::Never,

@@ -6,10 +6,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::catalog::senseless;
 use super::indexes::{self, Visit, memory_limit};
 use super::progress::Progress;
-use crate::canary;
 use crate::catalog::{Description, RowNumbers};
 use crate::commit::redo::{Change, RedoRecord};
 use crate::error::{Error, Result};
+use crate::fault_injection;
 use crate::ids::{IndexId, Lsn};
 use crate::row::{self, Key, Nulls, RowView, Schema, WhichIndex};
 use crate::store::memory::image::backup_name;
@@ -352,7 +352,7 @@ impl RedoTable {
             _ => lsn,
         };
         let is_later =
-            |found| segments.lsn(found) > newest_to_change && !canary::is_back("redo-over-later-rows");
+            |found| segments.lsn(found) > newest_to_change && !fault_injection::is_on("redo-over-later-rows");
         if found.is_some_and(is_later) {
             return Ok(false);
         }

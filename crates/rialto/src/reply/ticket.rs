@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use crate::account::{Accounts, ProcedureId};
-use crate::canary;
 use crate::error::Result;
+use crate::fault_injection;
 use crate::ids::Lsn;
 use crate::io::Moment;
 use crate::log::{Durability, Listener, Log, Patience, Registered};
@@ -127,7 +127,7 @@ impl Ticket {
 
     /// Whether it is done; the outcome if it is. To ask hurries nothing.
     pub fn poll_done(&self) -> Option<Result<()>> {
-        if canary::is_back("ticket-done-at-its-place") {
+        if fault_injection::is_on("ticket-done-at-its-place") {
             return Some(Ok(()));
         }
         self.lease.log().is_done(self.lsn, self.durability)

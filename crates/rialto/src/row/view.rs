@@ -4,7 +4,7 @@ use std::fmt;
 
 use super::decimal::Decimal;
 use super::{Column, ColumnType, Date, Field, FieldSlot, ROW_BYTES_MAX, Schema, Value, ValueRef};
-use crate::{Error, Result, canary};
+use crate::{Error, Result, fault_injection};
 
 /// A row of a table, borrowed. Each field is read alone; nothing else of the row is looked at.
 ///
@@ -381,7 +381,7 @@ fn null_damage(column: &Column, bytes: &[u8], nulls: Nulls) -> Option<String> {
     }
     let may_be = nulls == Nulls::OverAnything;
     if column.ty.fixed_bytes().is_none() {
-        let may_be = may_be && !canary::is_back("half-done-rows-are-damage");
+        let may_be = may_be && !fault_injection::is_on("half-done-rows-are-damage");
         return (!may_be && !bytes.is_empty()).then(|| format!("{} bytes under a NULL", bytes.len()));
     }
     let has_other = bytes.iter().any(|byte| *byte != 0);

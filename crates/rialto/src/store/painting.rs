@@ -1,7 +1,7 @@
 //! [`Painting`]: a black/white sweep, as commits see it (System M, section 3.2).
 //!
-//! The sweep paints each segment black when it has copied it; all are white when it begins. Which colour a commit has is
-//! settled before its place (`txn::colour`), and this is what the two sides tell each other beside the segments' own paint:
+//! The sweep paints each segment black when it has copied it; all are white when it begins. Which side a commit has is
+//! settled before its place (`txn::sweep_side`), and this is what the two sides tell each other beside the segments' own paint:
 //! the sweep's number, the segments that it is asked to paint next, and what black transactions leave behind for those
 //! who come later where there is no record to leave it with.
 //!
@@ -17,7 +17,7 @@ use hashbrown::HashSet;
 use parking_lot::{Condvar, Mutex};
 
 use super::SegmentId;
-use crate::canary;
+use crate::fault_injection;
 use crate::ids::{IndexId, Lsn};
 use crate::io::Clock;
 
@@ -30,7 +30,7 @@ pub enum Consistency {
     Transaction,
 }
 
-/// The colour of a segment, as a commit found it.
+/// The side of a segment, as a commit found it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Paint {
     /// The sweep has not copied it yet, and does not while the commit holds it.
@@ -118,7 +118,7 @@ impl Painting {
         let mut asked = self.asked.lock();
         *asked = Asked::default();
         self.pressed.store(false, Ordering::SeqCst);
-        if !canary::is_back("white-for-a-sweep-that-is-over") {
+        if !fault_injection::is_on("white-for-a-sweep-that-is-over") {
             self.sweep.store(0, Ordering::Release);
         }
         self.changed.notify_all();
@@ -126,13 +126,13 @@ impl Painting {
 
     /// The number of the black/white sweep that goes on, if one does. A commit asks for it once it holds white segments. If a sweep goes on,
     /// they are white for that sweep, which cannot end while they are held: its copy will have the commit. If none does, they are white for
-    /// the cut of a backup or of another checkpoint, which began after the sweep that the commit met at the gate had ended: no black/white
+    /// the cut of a backup or of another checkpoint, which began after the sweep that the commit met at the barrier had ended: no black/white
     /// copy will have it.
     pub fn sweep(&self) -> Option<u32> {
         Some(self.sweep.load(Ordering::Acquire)).filter(|sweep| *sweep > 0)
     }
 
-    /// What has to be of one colour in it.
+    /// What has to be on one side in it.
     pub fn consistency(&self) -> Consistency {
         match self.by_transaction.load(Ordering::Relaxed) {
             true => Consistency::Transaction,

@@ -174,7 +174,7 @@ impl Storage {
         self.memory.segments.painting()
     }
 
-    /// The segment's colour, held if it is white.
+    /// The segment's side, held if it is white.
     pub fn hold_white(&self, segment: SegmentId) -> Paint {
         self.memory.segments.hold_white(segment)
     }

@@ -11,8 +11,8 @@ use super::{Claims, Followed, RowLocation, TableVersion};
 use crate::error::Result;
 use crate::ids::{HeapId, IndexId, Lsn};
 use crate::io::Disk;
-use crate::rarely::rarely;
 use crate::row::{FieldChange, WhichIndex};
+use crate::unlikely::unlikely;
 
 /// The storage of one table: its rows, and the entries of its indexes. A copy is of the same storage.
 #[derive(Clone)]
@@ -156,17 +156,17 @@ impl TableStore {
     ) -> Unlocked {
         let row = self.row(location);
         let word = row.word_before();
-        if rarely(is_exclusive(word)) {
+        if unlikely(is_exclusive(word)) {
             return Unlocked::Locked;
         }
         // The word was this row's if the index led here after it was loaded, and is so still if it is as seen.
-        if rarely(!self.unchanged(which, leaf) || row.is_absent()) {
+        if unlikely(!self.unchanged(which, leaf) || row.is_absent()) {
             return Unlocked::Changing;
         }
         let lsn = row.lsn();
         row.read_unlocked(body);
         let now = row.word_after();
-        if rarely(!same_version(word, now) || is_exclusive(now)) {
+        if unlikely(!same_version(word, now) || is_exclusive(now)) {
             return Unlocked::Changing;
         }
         Unlocked::Read(SeenRow { location, word }, lsn)

@@ -6,9 +6,9 @@
 
 use super::context::Context;
 use super::seek::SlotClaims;
-use crate::canary;
 use crate::commit::redo;
 use crate::error::{Error, Result};
+use crate::fault_injection;
 use crate::ids::Lsn;
 use crate::row::{Key, WhichIndex};
 use crate::store::{Admit, Entered, RowLocation, TableStore};
@@ -105,8 +105,9 @@ impl Context {
             let which = WhichIndex::Secondary(position);
             self.secondary_key(slot, position, None, &mut key);
             let Entered::Exists(there) = self.insert_entry(slot, which, &key, record)? else { continue };
-            let taken = self.is_taken(slot, position, &key) && !canary::is_back("load-skips-unique-keys");
-            if taken || canary::is_back("duplicate-after-load") {
+            let taken =
+                self.is_taken(slot, position, &key) && !fault_injection::is_on("load-skips-unique-keys");
+            if taken || fault_injection::is_on("duplicate-after-load") {
                 return Err(self.duplicate(slot, which, &key));
             }
             self.tables.at(slot).store.repoint(which, &key, there, record);

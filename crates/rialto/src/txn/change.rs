@@ -9,9 +9,9 @@ use crate::commit::redo;
 use crate::commit::write_set::{Effect, Place, Target, Write, WriteKind};
 use crate::error::Result;
 use crate::isolate::RecordMode;
-use crate::rarely::rarely;
 use crate::row::{FieldPatch, Key, WhichIndex};
 use crate::store::{ROW_NUMBER_BYTES, RowLocation};
+use crate::unlikely::unlikely;
 
 /// Whether a field was added to.
 fn has_sum(patches: &[FieldPatch]) -> bool {
@@ -55,10 +55,10 @@ impl Context {
         let mut fields = Fields::new(tables.at(target.slot), record, body, body_known, patches);
         edit(&mut fields)?;
         match fields.end() {
-            Edited::Fields if rarely(patches.is_empty()) => Ok(true),
+            Edited::Fields if unlikely(patches.is_empty()) => Ok(true),
             Edited::Fields => {
                 let previous = match target.place {
-                    Place::Own(_) if rarely(self.is_patched_often(target.place)) => {
+                    Place::Own(_) if unlikely(self.is_patched_often(target.place)) => {
                         return self.change_any(target, Edited::Fields).map(|()| true);
                     }
                     Place::Own(position) => Some(position),
@@ -85,13 +85,13 @@ impl Context {
         };
         let (table, packet) = (tables.at(slot), packet.bytes_mut());
         let before = packet.len();
-        let (kind, placed) = if rarely(operations && has_sum(patches)) {
+        let (kind, placed) = if unlikely(operations && has_sum(patches)) {
             (WriteKind::Operate, redo::write_operations(packet, table.id, key, patches))
         } else {
             (WriteKind::Patch, redo::write_usual_patch(packet, table.id, key, patches))
         };
         let length = packet.len();
-        if rarely(length > room) {
+        if unlikely(length > room) {
             packet.truncate(before);
             return Err(self.too_large(length));
         }

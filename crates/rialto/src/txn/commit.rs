@@ -4,12 +4,12 @@ use std::hint::cold_path;
 
 use super::context::Context;
 use crate::account::wait_guard::{Awaited, WaitGuard};
-use crate::canary;
-use crate::commit::{Applied, Applying, Gate, Logging, NoPlace, Placed, Reserved};
+use crate::commit::{Applied, Applying, CommitBarrier, Logging, NoPlace, Placed, Reserved};
 use crate::error::Result;
+use crate::fault_injection;
 use crate::ids::Lsn;
 use crate::log::{Durability, PacketKind};
-use crate::rarely::rarely;
+use crate::unlikely::unlikely;
 
 impl Context {
     /// Takes the place in the log, applies, releases (I2). Gives what the reply has to wait for.
@@ -22,7 +22,7 @@ impl Context {
             }
         };
         self.finish();
-        if rarely(self.blocked.is_some()) {
+        if unlikely(self.blocked.is_some()) {
             // I3: the thread comes to ask for it when it has its turn.
             self.core.commits.log.leave(lsn, self.choices.durability);
             self.await_turn();
@@ -44,9 +44,9 @@ impl Context {
         };
         let (owes, is_alone) = (placed.owes(), placed.is_alone());
         let applied = placed.apply(|lsn| self.apply(lsn));
-        self.core.commits.in_flight.leave(self.number);
-        if rarely(owes) {
-            self.end_flight();
+        self.core.commits.in_progress.leave(self.number);
+        if unlikely(owes) {
+            self.leave_barrier();
         }
         match is_alone {
             true => self.keep_packet(),
@@ -60,7 +60,7 @@ impl Context {
     }
 
     /// The commit is about to wait. Invariant: **a commit that has waited goes on without its executor's turn until it has ended.** So its
-    /// locks, its room in the log and the gates that it has passed are kept from others for as long as the commit takes, and not for
+    /// locks, its room in the log and the barriers that it has passed are kept from others for as long as the commit takes, and not for
     /// as long as the body that happens to have the turn.
     #[cold]
     pub(super) fn leave_turn(&mut self) {
@@ -103,7 +103,7 @@ impl Context {
         }
     }
 
-    /// Takes the place of a commit at level 1 and makes it durable there in one go, if no other commit is at it. In flight from
+    /// Takes the place of a commit at level 1 and makes it durable there in one go, if no other commit is at it. In progress from
     /// before it (I5), if so.
     #[inline(always)]
     fn place_alone(&mut self) -> Option<Placed> {
@@ -112,16 +112,19 @@ impl Context {
             return None;
         };
         let is_commit = core.commits.packet_kind() == PacketKind::Commit;
-        if choices.durability != Durability::Memory || !is_commit || canary::is_back("release-before-place") {
+        if choices.durability != Durability::Memory
+            || !is_commit
+            || fault_injection::is_on("release-before-place")
+        {
             return None;
         }
-        let gate = core.commits.in_flight.enter(*number, core.commits.log.place());
-        let placed = match gate == Gate::Open && core.storage.is_open() {
+        let barrier = core.commits.in_progress.enter(*number, core.commits.log.place());
+        let placed = match barrier == CommitBarrier::Open && core.storage.is_open() {
             true => Placed::alone(|| core.commits.log.place_alone(packet, PacketKind::Commit)),
             false => None,
         };
         if placed.is_none() {
-            core.commits.in_flight.leave(*number);
+            core.commits.in_progress.leave(*number);
         }
         placed
     }
@@ -130,7 +133,7 @@ impl Context {
     #[inline(never)]
     fn place_among_others(&mut self) -> Result<Placed, NoPlace> {
         let reserved = self.reserve()?;
-        if canary::is_back("release-before-place") {
+        if fault_injection::is_on("release-before-place") {
             let owner = &mut self.owner;
             self.core.locks.release_all_thin(owner, &self.core.storage);
             std::thread::yield_now();
@@ -139,15 +142,15 @@ impl Context {
         Ok(reserved.at(lsn))
     }
 
-    /// Reserves the log's room, and passes the gates.
+    /// Reserves the log's room, and passes the barriers.
     #[inline(always)]
     fn reserve(&mut self) -> Result<Reserved, NoPlace> {
         self.reserve_room()?;
-        if rarely(self.ddl.is_some()) {
+        if unlikely(self.ddl.is_some()) {
             self.enter_definitions()?;
         }
         // I5: in flight from before its push until the last of its writes is applied.
-        match self.enter_flight() {
+        match self.pass_barrier() {
             Ok(owes) => Ok(Reserved { owes: owes | self.defines }),
             Err(error) => {
                 self.leave_definitions();
@@ -187,7 +190,7 @@ impl Context {
     /// Takes the place of the packet. A commit that owes a sweep nothing is held by none.
     #[inline(always)]
     fn push(&mut self, owes: bool) -> Lsn {
-        if rarely(owes || self.call_from != 0) {
+        if unlikely(owes || self.call_from != 0) {
             return self.push_beside_calls();
         }
         let Context { core, packet: Some(packet), .. } = self else {
@@ -228,11 +231,11 @@ impl Context {
     #[inline(always)]
     fn prepare(&mut self) -> Result<()> {
         self.check()?;
-        if rarely(self.is_spoiled()) {
+        if unlikely(self.is_spoiled()) {
             return self.spoil();
         }
-        if rarely(self.ddl.is_some()) {
-            self.core.locks.leave_stint(&mut self.owner);
+        if unlikely(self.ddl.is_some()) {
+            self.core.locks.return_lease(&mut self.owner);
             self.prepare_ddl()?;
         }
         Ok(())
@@ -245,7 +248,7 @@ impl Context {
         // Of a call what comes before it stays here.
         let length = packet.bytes().len() - *call_from as usize;
         let is_there =
-            canary::is_back("no-room-in-the-log") || core.commits.log.reserves_at_once(packet, length);
+            fault_injection::is_on("no-room-in-the-log") || core.commits.log.reserves_at_once(packet, length);
         if is_there { Ok(()) } else { self.reserve_room_slowly(length) }
     }
 
@@ -256,7 +259,7 @@ impl Context {
         if self.core.commits.log.try_reserve_record(packet, length)? {
             return Ok(());
         }
-        self.core.locks.leave_stint(&mut self.owner);
+        self.core.locks.return_lease(&mut self.owner);
         self.leave_turn();
         let Some(mut packet) = self.packet.take() else { return Ok(()) };
         let reserved = self.core.commits.log.reserve_record(&mut packet, length, &|| self.check_open());

@@ -9,8 +9,8 @@ use crate::commit::NoPlace;
 use crate::error::Result;
 use crate::ids::Lsn;
 use crate::inside::InBody;
-use crate::rarely::rarely;
 use crate::reply::{Ticket, TicketAccount};
+use crate::unlikely::unlikely;
 
 /// A transaction that has its place: its context is kept for the wait. Without one it has ended: nobody has to wait for it, and
 /// it is accounted for ([`Runs::to_reply`]).
@@ -29,7 +29,7 @@ impl Committed {
     #[inline(always)]
     pub(crate) fn wait_here(&mut self) -> Result<()> {
         let context = self.context.as_ref().expect("until dropped");
-        if rarely(!context.core.commits.log.reaches(self.lsn, context.choices.durability)) {
+        if unlikely(!context.core.commits.log.reaches(self.lsn, context.choices.durability)) {
             return self.wait_for_log();
         }
         let (accounts, procedure) = (&context.core.commits.accounts, context.choices.procedure);
@@ -111,7 +111,7 @@ impl Transaction<'_> {
             },
         };
         if let Some((Runs { replies: true, .. }, core)) = by
-            && !rarely(!context.core.commits.log.has_reached(lsn, context.choices.durability))
+            && !unlikely(!context.core.commits.log.has_reached(lsn, context.choices.durability))
         {
             let (accounts, procedure) = (&core.commits.accounts, context.choices.procedure);
             accounts.committed(context.number, procedure, &ledger.spent(None, core.clock.now()));

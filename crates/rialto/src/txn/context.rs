@@ -18,19 +18,19 @@ use super::unlocked::UnlockedReads;
 use crate::account::wait_guard::WaitGuard;
 use crate::account::waits::Waits;
 use crate::account::{Ledger, ProcedureId};
-use crate::canary;
-use crate::commit::colour::Colours;
+use crate::commit::sweep_side::SweepSide;
 use crate::commit::tables::TableCache;
 use crate::commit::write_set::{ENTRIES_PER_PACKET, Mark, WriteSet};
 use crate::error::{Error, Result};
+use crate::fault_injection;
 use crate::ids::Lsn;
 use crate::io::{FOR_EVER, Moment};
 use crate::isolate::{LockError, LockTarget, Owner, Wait};
 use crate::log::{Durability, HomeSlot, PacketSlot, Patience};
-use crate::rarely::rarely;
 use crate::reply::LogLease;
 use crate::row::{FieldPatch, Key};
 use crate::store::Prefetched;
+use crate::unlikely::unlikely;
 
 /// A transaction's working state, lent from a pool with its memory, lock slot and table cache.
 pub(crate) struct Context {
@@ -87,7 +87,7 @@ pub(crate) struct Context {
     /// What the action that runs may touch, and has locked.
     pub scope: Scope,
     /// Its side of a black/white sweep.
-    pub colours: Colours,
+    pub side: SweepSide,
     /// What it has of its transaction while that runs in parts.
     pub view: View,
     /// Whether it is one of those for parts.
@@ -103,7 +103,7 @@ pub(crate) struct Context {
     pub promised: usize,
     /// Its commit has waited, and goes on without its executor's turn.
     pub(super) blocked: Option<WaitGuard>,
-    /// Its commit has passed the gate of [`Definitions`](crate::commit::Definitions), and keeps others there.
+    /// Its commit has passed the barrier of [`Definitions`](crate::commit::Definitions), and keeps others there.
     pub(super) defines: bool,
     /// Where hidden row numbers come from.
     pub numbers: NumberSource,
@@ -187,7 +187,7 @@ impl Context {
             reads: UnlockedReads::default(),
             prefetched: Prefetched::default(),
             scope: Scope::default(),
-            colours: Colours::default(),
+            side: SweepSide::default(),
             view: View::default(),
             is_for_parts: false,
             kept_parts: Vec::new(),
@@ -214,7 +214,7 @@ impl Context {
     /// first `started`.
     #[inline(always)]
     pub fn begin(&mut self, options: &TxOptions, started: Option<Moment>) -> Result<()> {
-        if rarely(options.has_times() || self.has_times) {
+        if unlikely(options.has_times() || self.has_times) {
             self.begin_with_times(options, started)?;
         }
         self.began = self.core.clock.now();
@@ -224,13 +224,13 @@ impl Context {
         self.choices = self.core.choices(options);
         self.tables.begin();
         self.read_unlocked(false);
-        self.colours.begin(self.core.storage.painting().is_noted());
-        if rarely(self.scope.is_on()) {
+        self.side.begin(self.core.storage.painting().is_noted());
+        if unlikely(self.scope.is_on()) {
             self.scope.end();
         }
         self.depends = Lsn::ZERO;
         // A canceller of an earlier transaction must not reach this one.
-        if rarely(self.cancellation.is_used()) {
+        if unlikely(self.cancellation.is_used()) {
             self.cancellation = Cancellation::new();
         }
         Ok(())
@@ -278,7 +278,7 @@ impl Context {
     /// What every operation checks first.
     #[inline]
     pub fn check(&self) -> Result<()> {
-        if rarely(self.is_hindered()) { self.check_slowly() } else { Ok(()) }
+        if unlikely(self.is_hindered()) { self.check_slowly() } else { Ok(()) }
     }
 
     /// Whether there is something to be checked.
@@ -326,7 +326,7 @@ impl Context {
     pub fn end_shared_action(&mut self) {
         let read_only = self.scope.is_read_only_after();
         self.choices.read_only = read_only;
-        if rarely(read_only && self.writing) {
+        if unlikely(read_only && self.writing) {
             self.has_limits = true;
         }
     }
@@ -363,16 +363,16 @@ impl Context {
     /// What every write checks first; sees to a packet for the first.
     #[inline(always)]
     pub fn check_write(&mut self) -> Result<()> {
-        if rarely(self.writing || !self.begin_to_write()) { self.check_write_slowly() } else { Ok(()) }
+        if unlikely(self.writing || !self.begin_to_write()) { self.check_write_slowly() } else { Ok(()) }
     }
 
     /// Begins with the packet that is kept for the context, if it is free and there is nothing to be checked.
     #[inline(always)]
     fn begin_to_write(&mut self) -> bool {
-        if rarely(self.is_hindered() || self.choices.read_only || !self.core.commits.log.is_open()) {
+        if unlikely(self.is_hindered() || self.choices.read_only || !self.core.commits.log.is_open()) {
             return false;
         }
-        if rarely(self.packet.is_none()) {
+        if unlikely(self.packet.is_none()) {
             self.packet = self.home.as_mut().and_then(HomeSlot::borrow);
         }
         self.writing = self.packet.is_some();
@@ -395,7 +395,7 @@ impl Context {
                     Some(packet) => packet,
                     None => {
                         debug_assert!(!self.view.is_part(), "a part that writes has its packet");
-                        self.core.locks.leave_stint(&mut self.owner);
+                        self.core.locks.return_lease(&mut self.owner);
                         self.core.commits.log.wait_for_packet(|| self.check_open())?
                     }
                 });
@@ -498,7 +498,7 @@ impl Context {
     /// The transaction has read something that this place wrote (I3).
     #[inline]
     pub fn depend(&mut self, lsn: Lsn) {
-        if !canary::is_back("reads-not-waited-for") {
+        if !fault_injection::is_on("reads-not-waited-for") {
             self.depends = self.depends.max(lsn);
         }
     }

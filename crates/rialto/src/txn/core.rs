@@ -18,9 +18,9 @@ use crate::error::{Error, Result};
 use crate::io::{Clock, thread_number};
 use crate::isolate::LockManager;
 use crate::log::{Durability, Patience, PoolOwner};
-use crate::rarely::rarely;
 use crate::reply::{LogLease, Ticket};
 use crate::store::Storage;
+use crate::unlikely::unlikely;
 
 /// A core behind a count of its own: one for each context, so that tickets of different threads count apart.
 #[derive(Clone)]
@@ -72,8 +72,8 @@ pub(crate) struct TxDefaults {
     pub transactions_max: usize,
     /// How often a victim of deadlocks runs again.
     pub deadlock_retries_max: u32,
-    /// How long a transaction rests before it runs again for its colours.
-    pub colour_retry: Duration,
+    /// How long a transaction rests before it runs again for straddling.
+    pub straddling_retry: Duration,
 }
 
 impl Core {
@@ -115,7 +115,7 @@ pub(crate) struct Contexts {
     looking: AtomicUsize,
     /// How many came back while some thread was looking.
     came_back: AtomicUsize,
-    /// A bug that tests put back: what parts of transactions have read has no colour.
+    /// A bug that tests put back: what parts of transactions have read has no side.
     #[cfg(test)]
     pub forgets_parts: AtomicBool,
 }
@@ -201,12 +201,12 @@ impl Contexts {
 
     #[inline(always)]
     pub fn give_back(&self, context: Box<Context>) {
-        if rarely(context.debt.is_some()) {
+        if unlikely(context.debt.is_some()) {
             return Debt::settle(context);
         }
         self.pools[thread_number() % POOLS].put(context);
         // Either this sees that a thread looks for a context, or that one sees the context. So with a close: contexts hold their core.
-        if rarely(self.looking.load(Ordering::SeqCst) != 0) {
+        if unlikely(self.looking.load(Ordering::SeqCst) != 0) {
             self.tell_of_one();
         }
     }

@@ -373,7 +373,7 @@ impl Context {
                 continue;
             }
             table.schema.primary_key_of_row(&body[table.row_at()..], table.row_number(&body), &mut key);
-            let record = write.lands_in();
+            let record = write.final_location();
             let room = body.len();
             self.key.clone_from(&key);
             let moved = self.reserve_near(slot, record, room)?;

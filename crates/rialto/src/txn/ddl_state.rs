@@ -11,7 +11,7 @@ use super::context::Context;
 use crate::commit::write_set::WriteSet;
 use crate::error::{Error, Result};
 use crate::ids::{HeapId, Lsn, TableId};
-use crate::looks::count_look;
+use crate::probes::count_probe;
 use crate::row::WhichIndex;
 use crate::store::{Catalog, CatalogChange, LoadedRows, StoragePart, Table, TableStore, TableVersion};
 
@@ -50,7 +50,7 @@ impl WriteCounts {
     /// How many writes are to rows in this storage.
     pub fn of(&mut self, heap: HeapId, writes: &WriteSet) -> usize {
         for write in &writes.writes()[self.counted..] {
-            count_look();
+            count_probe();
             *self.by_heap.entry(write.heap).or_default() += 1;
         }
         self.counted = writes.len();
@@ -261,12 +261,12 @@ impl DdlState {
 
     /// The changes, the newest first.
     fn newest_first(&self) -> impl Iterator<Item = &DdlChange> {
-        self.changes.iter().rev().inspect(|_| count_look())
+        self.changes.iter().rev().inspect(|_| count_probe())
     }
 
     /// What this transaction's DDL says about a name, if it says anything.
     pub fn table(&self, name: &str, catalog: &Catalog) -> Option<Result<Table>> {
-        count_look();
+        count_probe();
         Some(match self.changes[*self.by_name.get(name)?.last()?].versions().1 {
             Some(version) => Ok(catalog.handle(version.clone())),
             None => Err(Error::NoSuchTable { table: name.to_owned() }),
@@ -275,13 +275,13 @@ impl DdlState {
 
     /// Whether this transaction's DDL has made, changed or dropped this table.
     pub(super) fn is_about(&self, id: TableId) -> bool {
-        count_look();
+        count_probe();
         self.by_table.contains_key(&id)
     }
 
     /// The table that has an index of this name, primary ones included, in a version that this transaction has made.
     pub(super) fn table_of_index(&self, name: &str) -> Option<(&Arc<TableVersion>, WhichIndex)> {
-        count_look();
+        count_probe();
         let version = self.changes[*self.by_table.get(self.by_index.get(name)?)?.last()?].versions().1?;
         Some((version, version.schema.index_named(name).ok()?))
     }

@@ -6,16 +6,16 @@ use super::releases::Debt;
 use crate::account::wait_guard::WaitGuard;
 use crate::commit::write_set::Mark;
 use crate::isolate::Owner;
-use crate::rarely::rarely;
+use crate::unlikely::unlikely;
 
 impl Context {
     /// Ends the transaction without effect.
     pub fn abort(&mut self) {
-        if rarely(self.view.is_out_of_order()) {
+        if unlikely(self.view.is_out_of_order()) {
             self.end_view();
         }
         if let Some(ddl) = self.ddl.take() {
-            self.core.locks.leave_stint(&mut self.owner);
+            self.core.locks.return_lease(&mut self.owner);
             // The index entries of rows in tables that go away need no taking back one by one, but do no harm.
             self.roll_back_to(&Mark { writes: 0, adds: 0, packet: 0 });
             ddl.discard(self);
@@ -28,7 +28,7 @@ impl Context {
         // Whether it writes is not to be known here: a panic in a shared action leaves that as it is in the action.
         self.packet = None;
         self.finish_unapplied();
-        if rarely(self.blocked.is_some()) {
+        if unlikely(self.blocked.is_some()) {
             self.await_turn();
         }
     }
@@ -49,7 +49,7 @@ impl Context {
     /// Gives the packet of a transaction back that has no place.
     #[inline(always)]
     pub(super) fn drop_packet(&mut self) {
-        if rarely(self.writing) {
+        if unlikely(self.writing) {
             self.packet = None;
         }
     }
@@ -61,24 +61,24 @@ impl Context {
         self.writing = false;
         self.writes.clear();
         self.savepoints.clear();
-        if rarely(!self.prefetched.is_empty()) {
+        if unlikely(!self.prefetched.is_empty()) {
             self.prefetched.clear();
         }
-        if rarely(self.call_from != 0 || !matches!(self.numbers, NumberSource::Next)) {
+        if unlikely(self.call_from != 0 || !matches!(self.numbers, NumberSource::Next)) {
             (self.call_from, self.numbers) = (0, NumberSource::Next);
         }
-        if rarely(!self.kept_parts.is_empty()) {
+        if unlikely(!self.kept_parts.is_empty()) {
             self.end_kept_parts();
         }
         if std::mem::take(&mut self.open) {
-            if rarely(self.owner.holds_at_executors() && self.is_held_up()) {
+            if unlikely(self.owner.holds_at_executors() && self.is_held_up()) {
                 self.note_waits(self.core.locks.waited_ns(&self.owner));
                 self.debt = Some(Debt::incur(self.core.clone(), self.owner.take()));
             } else {
                 self.release_locks();
             }
         }
-        if rarely(std::mem::take(&mut self.forget_tables)) {
+        if unlikely(std::mem::take(&mut self.forget_tables)) {
             self.tables.clear();
         }
     }
@@ -86,7 +86,7 @@ impl Context {
     /// These may wait for lock tables, so the transaction's own go back before (L12).
     #[cold]
     fn end_kept_parts(&mut self) {
-        self.core.locks.end_stint(&mut self.owner);
+        self.core.locks.end_lease(&mut self.owner);
         std::mem::take(&mut self.kept_parts).into_iter().for_each(Context::end_part);
     }
 

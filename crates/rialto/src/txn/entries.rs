@@ -142,11 +142,11 @@ impl Context {
         match there {
             true => {
                 self.depend(lsn);
-                if self.colours.noted {
-                    self.colours.note_record(record);
+                if self.side.noted {
+                    self.side.note_record(record);
                 }
             }
-            false => self.colours.note_anything_absent(),
+            false => self.side.note_anything_absent(),
         }
         self.key_of_body(slot, there, body);
         match self.find_own(slot) {

@@ -4,9 +4,9 @@ use std::cell::{Cell, OnceCell};
 use std::hint::cold_path;
 
 use crate::error::Result;
-use crate::rarely::rarely;
 use crate::row::{ColumnType, FieldPatch, FieldPatches, RowEncoder, RowView, Schema, Value, ValueRef};
 use crate::store::{BodyWords, RowLocation, TableVersion};
+use crate::unlikely::unlikely;
 
 /// The row that [`Transaction::modify`](super::Transaction::modify) changes: columns are read and set by their
 /// position. Setting fixed columns (numbers, dates, booleans) costs a few bytes of log; setting a variable one (text,
@@ -85,7 +85,7 @@ impl<'a> Fields<'a> {
     #[inline]
     pub(crate) fn end(&self) -> Edited {
         let edited = match self.whole {
-            false if !rarely(self.touches_keys()) => return Edited::Fields,
+            false if !unlikely(self.touches_keys()) => return Edited::Fields,
             false => Edited::Keys,
             true => Edited::Whole,
         };
@@ -96,7 +96,7 @@ impl<'a> Fields<'a> {
 
     #[inline]
     fn touches_keys(&self) -> bool {
-        rarely(self.schema().may_be_of_keys(self.changed.start)) && self.patches_touch_keys()
+        unlikely(self.schema().may_be_of_keys(self.changed.start)) && self.patches_touch_keys()
     }
 
     #[inline(never)]
@@ -127,7 +127,7 @@ impl<'a> Fields<'a> {
     /// Bytes of the row's fixed part as they are now.
     #[inline(always)]
     fn bytes<const N: usize>(&self, at: usize) -> [u8; N] {
-        if rarely(self.has_changed(at, N)) {
+        if unlikely(self.has_changed(at, N)) {
             return *self.row().bytes()[at..].first_chunk().expect("a row holds its fixed fields");
         }
         self.stored(at)
@@ -154,7 +154,7 @@ impl<'a> Fields<'a> {
         };
         if let Some(bit) = slot.null_bit {
             let [nulls] = self.bytes(usize::from(bit / 8));
-            if rarely(nulls & (1 << (bit % 8)) != 0) {
+            if unlikely(nulls & (1 << (bit % 8)) != 0) {
                 return None;
             }
         }
@@ -257,7 +257,7 @@ impl<'a> Fields<'a> {
     #[inline(always)]
     pub fn add_i64(&mut self, column: usize, delta: i64) -> Result<i64> {
         if let Some(at) = self.plain_at(column, ColumnType::Int8)
-            && !rarely(self.has_changed(at, 8))
+            && !unlikely(self.has_changed(at, 8))
             && let Some(sum) = i64::from_le_bytes(self.stored(at)).checked_add(delta)
         {
             self.push_patch(FieldPatch::of_sum(at as u16, &sum.to_le_bytes(), delta));
@@ -286,7 +286,7 @@ impl<'a> Fields<'a> {
     #[inline(always)]
     pub fn add_i32(&mut self, column: usize, delta: i32) -> Result<i32> {
         if let Some(at) = self.plain_at(column, ColumnType::Int4)
-            && !rarely(self.has_changed(at, 4))
+            && !unlikely(self.has_changed(at, 4))
             && let Some(sum) = i32::from_le_bytes(self.stored(at)).checked_add(delta)
         {
             self.push_patch(FieldPatch::of_sum(at as u16, &sum.to_le_bytes(), i64::from(delta)));
@@ -367,7 +367,7 @@ impl<'a> Fields<'a> {
 
     #[inline(always)]
     fn put_patch(&mut self, patch: FieldPatch) {
-        match rarely(self.has_changed(usize::from(patch.offset()), usize::from(patch.len()))) {
+        match unlikely(self.has_changed(usize::from(patch.offset()), usize::from(patch.len()))) {
             true => self.put_patch_again(patch),
             false => self.push_patch(patch),
         }

@@ -4,15 +4,15 @@ use std::time::Duration;
 
 use super::context::Context;
 use super::seek::{RowLocking, SlotClaims};
-use crate::canary;
 use crate::commit::redo;
 use crate::commit::write_set::{Effect, Place, Target, Write, WriteKind};
 use crate::error::{Error, Result};
+use crate::fault_injection;
 use crate::ids::{IndexId, Lsn};
 use crate::isolate::{Admission, LockManager, LockTarget, Owner, RecordMode};
-use crate::rarely::rarely;
 use crate::row::{Key, WhichIndex};
 use crate::store::{Admit, Entered, Followed, RowLocation, TableStore, Vacancy};
+use crate::unlikely::unlikely;
 
 /// How long a transaction at the memory bound waits for the others that may seek records in a segment to end.
 const OUTLAST_MAX: Duration = Duration::from_millis(10);
@@ -25,7 +25,7 @@ impl Context {
         body.clear();
         if tables.at(slot).numbered {
             row_number = numbers.take(|| {
-                let share = core.locks.numbers_of_stint(owner, tables.at(slot).primary_id);
+                let share = core.locks.numbers_of_lease(owner, tables.at(slot).primary_id);
                 tables.next_row_number(slot, share)
             });
             body.extend_from_slice(&row_number.to_le_bytes());
@@ -52,18 +52,18 @@ impl Context {
     /// Inserts the body in `self.body` under the key in `self.key`.
     pub(super) fn insert_body(&mut self, slot: u32) -> Result<()> {
         self.stay_at_row(slot)?;
-        let absences = self.colours.absences();
+        let absences = self.side.absences();
         let place = self.seek_new(slot)?;
         match place {
             Place::Absent(_) if self.ddl.is_some() && self.inserts_directly(slot) => self.insert_direct(slot),
             Place::Absent(vacancy) => {
                 self.insert_new(slot, vacancy)?;
-                self.colours.forget_absences_after(absences);
+                self.side.forget_absences_after(absences);
                 Ok(())
             }
             Place::Own(position) if self.writes.get(position).kind == WriteKind::Delete => {
                 self.check_unique(slot, None)?;
-                let record = self.writes.get(position).lands_in();
+                let record = self.writes.get(position).final_location();
                 let moved_to = self.reserve_move(slot, record, self.body.len())?;
                 let effect = Effect { moved_to, rekeys: true, ..Effect::of(WriteKind::Put, record) };
                 self.push_put(Target { slot, place }, effect);
@@ -198,7 +198,7 @@ impl Context {
     ) -> Result<()> {
         self.writes.add(slot, which, key, record, replaced);
         let bytes = self.writes.entry_bytes();
-        if rarely(bytes > self.room_for_entries) { Err(self.too_many_entries(bytes)) } else { Ok(()) }
+        if unlikely(bytes > self.room_for_entries) { Err(self.too_many_entries(bytes)) } else { Ok(()) }
     }
 
     /// The same step, where the index has had no node to give.
@@ -328,7 +328,7 @@ impl Context {
             {
                 continue;
             }
-            if !canary::is_back("unique-key-not-locked") {
+            if !fault_injection::is_on("unique-key-not-locked") {
                 self.lock_secondary_key(slot, position, &key)?;
             }
             if self.is_taken(slot, position, &key) {
@@ -371,12 +371,12 @@ impl Context {
             table.schema.index_key_of_row(position, row, &primary, &mut has);
             taken = has == *key && primary != self.key;
         }
-        if self.colours.noted {
+        if self.side.noted {
             let index = self.tables.at(slot).index_id(WhichIndex::Secondary(position));
             match record {
                 // It is not locked, but that its row has the key is.
-                Some(record) if taken => self.colours.note_record(record),
-                _ => self.colours.note_absence(index, removal),
+                Some(record) if taken => self.side.note_record(record),
+                _ => self.side.note_absence(index, removal),
             }
         }
         self.depend(match own {

@@ -1,7 +1,7 @@
 //! Transactions: from `begin` to a place in the log, and to the tables.
 //!
 //! - [`transaction`]: the handle; [`context`]: what it works with; `savepoint`: points to roll back to;
-//! - `commit`: from the last operation to the released locks, with `gates`, what it passes before its place; `ending`: what every end has;
+//! - `commit`: from the last operation to the released locks, with `barriers`, what it passes before its place; `ending`: what every end has;
 //! - `seek`: locking a key and finding its row; `unlocked`: reading without locks; `read`, [`scan`], `unique`, `write`
 //!   with `insert` and `change`, [`fields`]: what a body does;
 //! - `ddl`: definitions; `build_index`: indexes over rows that are there; `ddl_state`: the tables that definitions have made, until
@@ -9,7 +9,7 @@
 //! - `entries`: reads of an index alone; `scope`: what an action may touch at all;
 //! - `prefetch`: rows whose keys are known ahead, prefetched into the processor's cache together;
 //! - `part`: what actions of one phase do at the same time, until they meet;
-//! - `colour`: which side of a black/white sweep a commit is on;
+//! - `sweep_side`: which side of a black/white sweep a commit is on;
 //! - `calls`: a transaction as the call that made it.
 //!
 //! Kept here:
@@ -21,13 +21,13 @@
 //!   `unlocked` for those who only read;
 //! - **I10** operations reserve slots and index entries, the commit the log space before its place.
 
+mod barriers;
 mod build_index;
 mod bulk_load;
 pub(crate) mod calls;
 pub(crate) mod cancellation;
 mod canceller;
 mod change;
-pub(crate) mod colour;
 mod commit;
 pub(crate) mod committed;
 pub(crate) mod context;
@@ -37,7 +37,6 @@ mod ddl_state;
 mod ending;
 mod entries;
 pub mod fields;
-mod gates;
 mod insert;
 #[cfg(test)]
 mod model;
@@ -52,6 +51,7 @@ mod savepoint;
 pub mod scan;
 pub(crate) mod scope;
 mod seek;
+pub(crate) mod sweep_side;
 mod sync;
 pub(crate) mod transaction;
 mod unique;

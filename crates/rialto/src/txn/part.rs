@@ -32,9 +32,9 @@ use super::cancellation::Cancellation;
 use super::context::{Choices, Context};
 use super::options::{CommitWaits, LockPolicy};
 use super::transaction::Transaction;
-use crate::canary;
 use crate::commit::write_set::{ENTRIES_PER_PACKET, Mark};
 use crate::error::{Error, Result};
+use crate::fault_injection;
 use crate::log::Durability;
 
 /// What an action chooses for its transaction.
@@ -101,9 +101,9 @@ impl Drop for PartTransaction {
 
 impl Transaction<'_> {
     /// Gives up the executor lease, so that the transaction may wait.
-    pub(crate) fn leave_stint(&mut self) {
+    pub(crate) fn return_lease(&mut self) {
         let context = self.context();
-        context.core.locks.leave_stint(&mut context.owner);
+        context.core.locks.return_lease(&mut context.owner);
     }
 
     /// The owner of its locks, of a part's those of the part.
@@ -125,7 +125,7 @@ impl Transaction<'_> {
             whole.core.locks.end_parts(&mut whole.owner);
             return others;
         }
-        let parts = if canary::is_back("parts-have-all-the-room") { 1 } else { others.len() + 1 };
+        let parts = if fault_injection::is_on("parts-have-all-the-room") { 1 } else { others.len() + 1 };
         let (written, entries) = (whole.packet_bytes().len(), whole.writes.entry_bytes());
         let share = whole.room.saturating_sub(written) / parts;
         let share_of_entries = whole.room_for_entries.saturating_sub(entries) / parts;
@@ -169,11 +169,11 @@ impl Transaction<'_> {
     pub(crate) fn absorb(&mut self, mut part: PartTransaction) {
         let mut part = part.0.context.take().expect("a part is open until it is absorbed");
         let whole = self.context();
-        if !canary::is_back("choices-of-parts-are-lost") {
+        if !fault_injection::is_on("choices-of-parts-are-lost") {
             whole.view.chosen.append(&mut part.view.chosen);
         }
         whole.absorb(&mut part);
-        let let_go = canary::is_back("part-locks-let-go");
+        let let_go = fault_injection::is_on("part-locks-let-go");
         if let_go || part.core.locks.hand_over(&mut part.owner, &mut whole.owner) {
             part.end_part();
         } else {
@@ -216,7 +216,7 @@ impl Context {
             core.part_contexts.give_back(part);
             return Err(error);
         }
-        let shared = match canary::is_back("parts-hear-no-cancel") {
+        let shared = match fault_injection::is_on("parts-hear-no-cancel") {
             true => Cancellation::new(),
             false => self.cancellation.clone(),
         };
@@ -318,7 +318,7 @@ impl Context {
         self.depend(part.depends);
         self.share_doom(part);
         if !self.forgets_parts() {
-            self.colours.absorb(&part.colours);
+            self.side.absorb(&part.side);
         }
         if !part.writes.is_empty() {
             self.writing = true;

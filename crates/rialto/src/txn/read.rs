@@ -5,15 +5,15 @@ use std::ops::ControlFlow;
 use super::context::Context;
 use super::scope::Touch;
 use super::transaction::Transaction;
-use crate::canary;
 use crate::catalog::CATALOG_LOCK;
 use crate::commit::write_set::Place;
 use crate::error::{Error, Result};
+use crate::fault_injection;
 use crate::isolate::{LockMode, LockTarget, RecordMode};
 use crate::opening::TableKey;
-use crate::rarely::rarely;
 use crate::row::{IntoKey, Key, Row, RowView, WhichIndex};
 use crate::store::{Found, Table, TableVersion};
+use crate::unlikely::unlikely;
 
 /// A row's identity: its primary key's bytes, or its hidden row number's.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
@@ -119,7 +119,7 @@ impl Context {
         loop {
             let found = self.core.storage.catalog.table(name);
             if let Ok(table) = &found
-                && rarely(self.may_be_a_call())
+                && unlikely(self.may_be_a_call())
             {
                 self.check()?;
                 match self.use_table(table, LockMode::IntentShared) {
@@ -131,7 +131,7 @@ impl Context {
             let depends = match &found {
                 Ok(table) => table.version().floor(),
                 Err(_) => {
-                    self.colours.note_anything_absent();
+                    self.side.note_anything_absent();
                     self.core.storage.catalog.changed_at()
                 }
             };
@@ -168,7 +168,7 @@ impl Context {
     pub fn use_slot(&mut self, mut slot: u32, mode: LockMode) -> Result<u32> {
         let id = self.tables.at(slot).id;
         let is_dropped = self.ddl.as_ref().is_some_and(|ddl| ddl.has_dropped(id));
-        if is_dropped && !canary::is_back("dropped-table-is-written") {
+        if is_dropped && !fault_injection::is_on("dropped-table-is-written") {
             return Err(Error::NoSuchTable { table: self.tables.at(slot).name().to_owned() });
         }
         loop {
@@ -242,7 +242,7 @@ impl Context {
                 true => self.reach_unlocked(slot),
                 false => self.reach_and_read(slot),
             };
-            if !rarely(!is_read) {
+            if !unlikely(!is_read) {
                 return Ok(Some(slot));
             }
         }
@@ -260,7 +260,7 @@ impl Context {
     /// The same of one that is read without a lock. Whoever reads so keeps locks in the thin form.
     #[inline(never)]
     fn reach_unlocked(&mut self, slot: u32) -> bool {
-        if rarely(!self.prefetched.is_empty()) {
+        if unlikely(!self.prefetched.is_empty()) {
             let found = self.approach_prefetched(slot, RecordMode::Shared);
             return found.is_some_and(|found| self.read_found(slot, &found));
         }

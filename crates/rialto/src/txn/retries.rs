@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::commit::colour::COLOUR_RETRIES_MAX;
+use crate::commit::sweep_side::STRADDLING_RETRIES_MAX;
 
 /// So many deadlocks are followed by the next run at once; each later rest is twice the one before, up to about 50 ms.
 const AT_ONCE: u32 = 4;
@@ -36,7 +36,7 @@ impl Retries {
 
     /// Whether the next run waits at its commit if it straddles a checkpoint, and is not aborted again.
     pub(crate) fn waits_for_sweep(&self) -> bool {
-        self.straddles >= COLOUR_RETRIES_MAX
+        self.straddles >= STRADDLING_RETRIES_MAX
     }
 }
 
@@ -57,7 +57,7 @@ mod tests {
     #[test]
     fn after_so_many_straddles_the_commit_waits() {
         let mut retries = Retries::default();
-        for _ in 0..COLOUR_RETRIES_MAX {
+        for _ in 0..STRADDLING_RETRIES_MAX {
             assert!(!retries.waits_for_sweep());
             retries.after_straddling();
         }

@@ -225,7 +225,7 @@ impl Runs {
                 Err(NoPlace::Straddles) => {
                     self.retries.after_straddling();
                     self.lock_wait_ns += transaction.context().lock_wait_ns;
-                    return self.again(transaction, Some(core.defaults.colour_retry));
+                    return self.again(transaction, Some(core.defaults.straddling_retry));
                 }
                 Err(NoPlace::Error(error)) => error,
             },

@@ -2,9 +2,9 @@
 
 use super::context::Context;
 use super::transaction::Transaction;
-use crate::canary;
 use crate::commit::write_set::{Mark, key_of};
 use crate::error::{Error, Result};
+use crate::fault_injection;
 use crate::opening::Opening;
 use crate::row::WhichIndex;
 use crate::store::{LoadMark, LoadedRows};
@@ -47,7 +47,7 @@ impl Context {
                 ddl.write_counts.take_back(write.heap, self.writes.len());
             }
             let store = &self.tables.at(write.slot).store;
-            if write.entered && !canary::is_back("abort-leaves-placeholder") {
+            if write.entered && !fault_injection::is_on("abort-leaves-placeholder") {
                 store.take_back(WhichIndex::Primary, key_of(&write, packet));
             }
             if let Some(moved_to) = write.moved_to {
@@ -112,10 +112,10 @@ impl Transaction<'_> {
         let context = self.context();
         let state = context.savepoints[position];
         context.savepoints.truncate(position + 1);
-        if !canary::is_back("savepoint-keeps-writes") {
+        if !fault_injection::is_on("savepoint-keeps-writes") {
             context.roll_back_to(&state.mark);
         }
-        context.colours.note_anything_absent();
+        context.side.note_anything_absent();
         context.roll_back_ddl(&state);
         Ok(())
     }

@@ -8,9 +8,9 @@ use super::read::{RowKey, view};
 use super::scope::Touch;
 use super::seek::{Probe, RowLocking};
 use super::transaction::Transaction;
-use crate::canary;
 use crate::commit::write_set::Place;
 use crate::error::{Error, Result};
+use crate::fault_injection;
 use crate::ids::Lsn;
 use crate::isolate::{LockMode, LockPolicy, LockTarget, RangeLock, RecordMode, Span};
 use crate::row::{IntoKey, Key, RowView, Schema, Value, WhichIndex};
@@ -229,7 +229,7 @@ impl Context {
         // Of a row that this transaction writes, an entry may be of a key that it has no more, or has not yet.
         if let Some(own) = self.find_own(slot) {
             there = self.read_place_into(slot, Place::Own(own), body)
-                && (canary::is_back("own-entry-taken-for-its-row")
+                && (fault_injection::is_on("own-entry-taken-for-its-row")
                     || self.row_has_key(slot, which, entry, body));
         }
         Ok(there)
@@ -393,7 +393,7 @@ impl Context {
         let floor = self.tables.at(slot).floor();
         self.depend(floor);
         let is_other = planned.is_some_and(|planned| !Arc::ptr_eq(planned, &self.tables.at(slot).schema));
-        if is_other && !canary::is_back("plan-of-an-older-definition") {
+        if is_other && !fault_injection::is_on("plan-of-an-older-definition") {
             return Err(Error::TableChanged { table: table.name() });
         }
         let Some(bounds) = byte_range(self.tables.at(slot), scan)? else {
@@ -424,7 +424,10 @@ impl Context {
         let mut guard = Guard::Leave;
         let unlocked = self.reads.is_active() && !self.is_covered(slot, RecordMode::Shared);
         let mut locks = RowLocks::Each;
-        if !unlocked && !self.is_covered(slot, RecordMode::Shared) && !canary::is_back("no-interval-locks") {
+        if !unlocked
+            && !self.is_covered(slot, RecordMode::Shared)
+            && !fault_injection::is_on("no-interval-locks")
+        {
             let (range, mut rows_too) = ((as_bytes(lower), as_bytes(upper)), mode == RecordMode::Shared);
             let mut locked = None;
             if self.scope.is_locked() {
@@ -450,8 +453,8 @@ impl Context {
         let version = self.tables.shared(slot).clone();
         let floor = version.floor();
         self.depend(floor);
-        if self.colours.noted {
-            self.colours.note_absence(index_id, Lsn::ZERO);
+        if self.side.noted {
+            self.side.note_absence(index_id, Lsn::ZERO);
         }
         let ScanScratch { batch, body, key } = scratch;
         batch.begin();
@@ -467,14 +470,14 @@ impl Context {
                 escalates_at = rows + ESCALATE_ROWS;
                 self.escalate(slot, mode)?;
             }
-            canary::pause(64);
+            fault_injection::pause(64);
             let more = version.store.read_leaf(scan.index, &range, scan.direction, guard, batch);
-            if canary::is_back("later-leaves-unguarded") {
+            if fault_injection::is_on("later-leaves-unguarded") {
                 guard = Guard::Leave;
             }
             self.depend_on_removal(batch.removal());
             let leaf = batch.leaf();
-            if unlocked && (rows == 0 || !canary::is_back("later-leaves-unnoted")) {
+            if unlocked && (rows == 0 || !fault_injection::is_on("later-leaves-unnoted")) {
                 self.note_leaf(slot, scan.index, leaf)?;
             }
             for (nth, (entry, record)) in batch.rows().enumerate() {
@@ -482,7 +485,7 @@ impl Context {
                     version.store.prefetch(batch.location(nth + PREFETCHED_ROWS));
                 }
                 self.check()?;
-                if rows == escalates_at && canary::is_back("stale-leaf-after-escalation") {
+                if rows == escalates_at && fault_injection::is_on("stale-leaf-after-escalation") {
                     escalates_at += ESCALATE_ROWS;
                     self.escalate(slot, mode)?;
                 }
@@ -507,8 +510,8 @@ impl Context {
     /// The transaction has seen the gap that this removal left (I3), or an earlier one.
     pub(super) fn depend_on_removal(&mut self, removal: Lsn) {
         self.depend(removal);
-        if self.colours.noted {
-            self.colours.note_removal(removal);
+        if self.side.noted {
+            self.side.note_removal(removal);
         }
     }
 
@@ -516,7 +519,7 @@ impl Context {
     /// fails: where others use the table, the scan goes on row by row. Nor does a part of a phase escalate: its locks on tables
     /// end with it, and its transaction's intention would be in its way.
     fn escalate(&mut self, slot: u32, mode: RecordMode) -> Result<()> {
-        let part_asks = self.owner.is_part() && canary::is_back("part-asks-for-the-table");
+        let part_asks = self.owner.is_part() && fault_injection::is_on("part-asks-for-the-table");
         if self.owner.is_part() && !part_asks {
             return Ok(());
         }
@@ -524,7 +527,7 @@ impl Context {
             RecordMode::Shared => LockMode::Shared,
             RecordMode::Exclusive => LockMode::Exclusive,
         };
-        let waits = canary::is_back("stale-leaf-after-escalation") || part_asks;
+        let waits = fault_injection::is_on("stale-leaf-after-escalation") || part_asks;
         let refuse = if waits { self.choices.lock_wait } else { LockPolicy::Refuse };
         let policy = std::mem::replace(&mut self.choices.lock_wait, refuse);
         let asked = self.use_slot(slot, whole);

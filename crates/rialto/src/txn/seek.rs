@@ -10,19 +10,19 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::context::Context;
 use super::scan::{ByteScan, Reads, ScanScratch};
 use super::scope::Scope;
-use crate::canary;
 use crate::commit::write_set::Place;
 use crate::error::{Error, Result};
+use crate::fault_injection;
 use crate::ids::{IndexId, Lsn};
 use crate::io::Moment;
 use crate::isolate::{
     Acquired, Lent, LockManager, LockMode, LockTarget, LockWords, Owner, RecordMode, SpanRef, ThinWord,
 };
 use crate::opening::TableKey;
-use crate::rarely::rarely;
 use crate::row::{IntoKey, Key, WhichIndex};
 use crate::store::{Claims, Direction, Found, Leaf, RowLocation, Storage, TableStore, TableVersion, Vacancy};
 use crate::txn::core::Core;
+use crate::unlikely::unlikely;
 
 /// How a transaction locks a row that is there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -111,7 +111,7 @@ impl Context {
     /// Sees to room for one more claim on a slot of the table.
     #[inline]
     pub fn make_room_for_claim(&mut self, slot: u32) -> Result<()> {
-        if rarely(self.locks_slots(slot) && !self.core.locks.make_room_for_one(&mut self.owner)) {
+        if unlikely(self.locks_slots(slot) && !self.core.locks.make_room_for_one(&mut self.owner)) {
             return Err(Error::LockMemory { limit: self.core.locks.memory_limit() });
         }
         Ok(())
@@ -156,13 +156,13 @@ impl Context {
     /// The way to the row of the key in `self.key`.
     #[inline(always)]
     pub fn reach_key(&mut self, slot: u32, mode: RecordMode) -> Option<RowLocation> {
-        if rarely(!self.core.locks.keeps_locks_in_records()) {
+        if unlikely(!self.core.locks.keeps_locks_in_records()) {
             return self.reach_locked(slot, mode);
         }
-        if rarely(self.has_other_ways()) {
+        if unlikely(self.has_other_ways()) {
             return None;
         }
-        if rarely(!self.prefetched.is_empty()) {
+        if unlikely(!self.prefetched.is_empty()) {
             return self.reach_prefetched(slot, mode);
         }
         let Context { core, tables, owner, key, scope, depends, .. } = self;
@@ -202,7 +202,7 @@ impl Context {
     /// The way to the row of the key in `self.key`, in the thin form, up to its lock: what the index says.
     #[inline(always)]
     pub fn approach(&mut self, slot: u32, mode: RecordMode) -> Option<Found> {
-        if rarely(self.has_other_ways()) {
+        if unlikely(self.has_other_ways()) {
             return None;
         }
         let Context { core, tables, owner, key, scope, .. } = self;
@@ -212,7 +212,7 @@ impl Context {
     /// As [`Context::approach`] in a transaction that has prefetched keys.
     #[inline(never)]
     pub fn approach_prefetched(&mut self, slot: u32, mode: RecordMode) -> Option<Found> {
-        if rarely(self.has_other_ways()) {
+        if unlikely(self.has_other_ways()) {
             return None;
         }
         let Context { core, tables, owner, key, scope, .. } = self;
@@ -226,8 +226,8 @@ impl Context {
         if !self.core.locks.keeps_keys_at_executors() || self.is_hindered() {
             return None;
         }
-        let Context { key, scope, colours, .. } = self;
-        if !scope.is_at(slot, mode) || !scope.has_locked(slot, key, mode) || colours.noted {
+        let Context { key, scope, side, .. } = self;
+        if !scope.is_at(slot, mode) || !scope.has_locked(slot, key, mode) || side.noted {
             return None;
         }
         let record = self.look_up(slot, WhichIndex::Primary, None).location()?;
@@ -271,7 +271,7 @@ impl Context {
     #[inline(never)]
     pub fn seek(&mut self, slot: u32, mode: RecordMode) -> Result<Place> {
         let place = self.seek_key(slot, mode)?;
-        if rarely(matches!(place, Place::Absent(_))) && self.keeps_number_absent(slot)? {
+        if unlikely(matches!(place, Place::Absent(_))) && self.keeps_number_absent(slot)? {
             return self.seek_key(slot, mode);
         }
         Ok(place)
@@ -418,7 +418,7 @@ impl Context {
             };
             let acquired = self.lock_record(slot, (which, entry), record, mode, since)?;
             let store = &self.tables.at(slot).store;
-            if canary::is_back("no-recheck-behind-lock")
+            if fault_injection::is_on("no-recheck-behind-lock")
                 || store.leads_still(which, entry.unwrap_or(&self.key), record, &leaf)
             {
                 return Ok(Probe::Present(record));
@@ -474,8 +474,8 @@ impl Context {
     fn absent(&mut self, slot: u32, vacancy: Vacancy, removal: Lsn) -> Place {
         let floor = self.tables.at(slot).floor();
         self.depend(removal.max(floor));
-        if self.colours.noted {
-            self.colours.note_absence(self.tables.at(slot).primary_id, removal);
+        if self.side.noted {
+            self.side.note_absence(self.tables.at(slot).primary_id, removal);
         }
         Place::Absent(Some(vacancy))
     }
@@ -486,14 +486,14 @@ impl Context {
         let table = self.tables.at(slot);
         let row = table.store.row(record);
         if row.is_absent() {
-            self.colours.note_anything_absent();
+            self.side.note_anything_absent();
             return Place::Absent(None);
         }
         let lsn = row.lsn().max(table.floor());
         self.depend(lsn);
         // In the thin form the lock tells.
-        if self.colours.noted && !self.core.locks.keeps_locks_in_records() {
-            self.colours.note_record(record);
+        if self.side.noted && !self.core.locks.keeps_locks_in_records() {
+            self.side.note_record(record);
         }
         Place::Stored(record)
     }
@@ -541,7 +541,7 @@ fn may_approach(
     };
     // A version is retired under a lock on the whole table.
     let intends = lent.intend_again(owner, table.id, intention);
-    !rarely(!intends || table.is_retired() || !scope.has_key(table.id, key))
+    !unlikely(!intends || table.is_retired() || !scope.has_key(table.id, key))
 }
 
 /// Locks what a probe of the table's identity has found, if nobody has locked it; notes what the answer depends on.
@@ -557,14 +557,14 @@ fn lock_found(
 ) -> Option<RowLocation> {
     let record = found.location()?;
     let (row, word) = (table.store.row(record), table.store.lock_word(record)?);
-    if rarely(!lent.record_if_free(owner, word, record.number(), mode)) {
+    if unlikely(!lent.record_if_free(owner, word, record.number(), mode)) {
         return None;
     }
     // L8: between the probe and the lock the row may have gone, and its slot to another row, whose commit has ended.
     // Then the slot is free and not absent, and nothing but the leaf tells.
-    let leads_there =
-        canary::is_back("no-recheck-behind-lock") || table.store.unchanged(WhichIndex::Primary, &found.leaf);
-    if rarely(!leads_there || row.is_absent()) {
+    let leads_there = fault_injection::is_on("no-recheck-behind-lock")
+        || table.store.unchanged(WhichIndex::Primary, &found.leaf);
+    if unlikely(!leads_there || row.is_absent()) {
         core.locks.release_thin_early(owner, word, record.number());
         return None;
     }

@@ -14,8 +14,8 @@
 //! later each time that their number has doubled. One that chooses to write is no reader any more ([`Context::read_locked`]).
 
 use super::context::Context;
-use crate::canary;
 use crate::error::{Error, Result};
+use crate::fault_injection;
 use crate::ids::Lsn;
 use crate::isolate::ThinWord;
 use crate::row::WhichIndex;
@@ -109,7 +109,7 @@ impl Context {
     }
 
     fn reads_hold(&self) -> bool {
-        canary::is_back("no-second-look")
+        fault_injection::is_on("no-second-look")
             || self
                 .reads
                 .records

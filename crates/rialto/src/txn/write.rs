@@ -13,9 +13,9 @@ use crate::commit::redo;
 use crate::commit::write_set::{Effect, Mark, Place, Target, Write, WriteKind};
 use crate::error::{Error, Result};
 use crate::isolate::{LockMode, RecordMode};
-use crate::rarely::rarely;
 use crate::row::{IntoKey, Row, RowView, Schema, Value, ValueRef, WhichIndex, encode, encode_borrowed};
 use crate::store::{RowLocation, Table};
+use crate::unlikely::unlikely;
 
 impl Context {
     /// Locks the table for writes and gives its place in the list of tables.
@@ -56,7 +56,7 @@ impl Context {
     #[inline]
     pub(super) fn record_of(&self, place: Place) -> RowLocation {
         match place {
-            Place::Own(position) => self.writes.get(position).lands_in(),
+            Place::Own(position) => self.writes.get(position).final_location(),
             Place::Stored(record) => record,
             Place::Absent(_) => unreachable!("a target is there"),
         }
@@ -81,7 +81,7 @@ impl Context {
     fn take_step_back(&mut self, mark: &Mark, outcome: Result<()>) -> Result<()> {
         let length = self.packet_bytes().len();
         self.roll_back_to(mark);
-        self.colours.note_anything_absent();
+        self.side.note_anything_absent();
         outcome?;
         Err(self.too_large(length))
     }
@@ -281,7 +281,7 @@ impl Transaction<'_> {
             if !context.writing {
                 context.check_write()?;
             }
-            let reached = match rarely(context.core.storage.catalog.is_system(table.id())) {
+            let reached = match unlikely(context.core.storage.catalog.is_system(table.id())) {
                 false => context.reach_to_change(table.key(), &key),
                 true => None,
             };

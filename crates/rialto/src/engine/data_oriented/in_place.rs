@@ -13,9 +13,9 @@ use crate::engine::phase::{BoundAction, BoundActions, PREFETCH_FROM, bind, prefe
 use crate::engine::prepared::Prepared;
 use crate::engine::procedure::Outputs;
 use crate::error::Result;
-use crate::rarely::rarely;
 use crate::row::Value;
 use crate::txn::Transaction;
+use crate::unlikely::unlikely;
 
 /// Runs a flow inside a transaction; `outputs` are then what it gave.
 pub(crate) fn run(
@@ -27,7 +27,7 @@ pub(crate) fn run(
     outputs.clear();
     for (nth, phase) in procedure.flow().phases().iter().enumerate() {
         match (&phase[..], procedure.bindings.of_phase(nth)) {
-            ([action], [binding]) if !rarely(asks_beside_lease(procedure, transaction)) => {
+            ([action], [binding]) if !unlikely(asks_beside_lease(procedure, transaction)) => {
                 run_alone(procedure, (action, binding.as_ref()), transaction, arguments, outputs)?;
             }
             (phase, bindings) => {
@@ -43,7 +43,7 @@ pub(crate) fn run(
 /// Whether functions of the user's tell what the next phase names, and have to be asked with executors of an earlier one out.
 #[inline]
 fn asks_beside_lease(procedure: &Prepared, transaction: &mut Transaction) -> bool {
-    procedure.has_functions() && transaction.context().owner.is_in_stint()
+    procedure.has_functions() && transaction.context().owner.holds_lease()
 }
 
 /// Runs the one action of a phase, if it is part of the call.

@@ -3,18 +3,18 @@
 
 use smallvec::SmallVec;
 
-use crate::canary;
 use crate::engine::identifier::Given;
 use crate::engine::phase::{BoundAction, has_plain};
 use crate::engine::prepared::Prepared;
 use crate::engine::table_action::{TableAction, run_without_lease};
 use crate::error::{Error, Result};
+use crate::fault_injection;
 use crate::isolate::{LockPolicy, OwnLease, Wanted};
-use crate::rarely::rarely;
 use crate::txn::context::Context;
+use crate::unlikely::unlikely;
 
 /// A phase of more actions than this locks what they name instead of having their executors for itself.
-const STINT_ACTIONS_MAX: usize = 64;
+const LEASE_ACTIONS_MAX: usize = 64;
 
 /// Finds out which actions of a phase are part of the call, and what they name. The functions of the user's that tell so run beside the
 /// executor lease of the phase before, if there is one, as a body does.
@@ -29,7 +29,7 @@ pub(super) fn beside_lease<T>(
         false => None,
     };
     let found = find_out(context);
-    if rarely(lease.is_some_and(OwnLease::end)) {
+    if unlikely(lease.is_some_and(OwnLease::end)) {
         run_without_lease(procedure, context)?;
     }
     found
@@ -47,7 +47,7 @@ pub(super) fn lock(
     actions: &mut [BoundAction<'_>],
     given: Given<'_>,
 ) -> Result<()> {
-    if !procedure.has_handles() && begin_stint(context, actions) {
+    if !procedure.has_handles() && begin_lease(context, actions) {
         return Ok(());
     }
     lock_without_lease(procedure, context, actions, given)
@@ -61,7 +61,7 @@ pub(in crate::engine) fn lock_without_lease(
     actions: &mut [BoundAction<'_>],
     given: Given<'_>,
 ) -> Result<()> {
-    context.core.locks.leave_stint(&mut context.owner);
+    context.core.locks.return_lease(&mut context.owner);
     actions.iter_mut().try_for_each(|action| action.intend(procedure, context, given))?;
     lock_identifiers(context, actions)
 }
@@ -83,10 +83,10 @@ pub(super) fn lock_at_once(
     actions: &mut [BoundAction<'_>],
     given: Given<'_>,
 ) -> Result<AtOnce> {
-    if !procedure.has_handles() && begin_stint(context, actions) {
+    if !procedure.has_handles() && begin_lease(context, actions) {
         return Ok(AtOnce::Locked);
     }
-    context.core.locks.leave_stint(&mut context.owner);
+    context.core.locks.return_lease(&mut context.owner);
     let policy = std::mem::replace(&mut context.choices.lock_wait, LockPolicy::Refuse);
     let locked = intend_and_lock(procedure, context, actions, given);
     context.choices.lock_wait = policy;
@@ -128,23 +128,23 @@ pub(super) fn names_of(actions: &[BoundAction<'_>]) -> impl Iterator<Item = u64>
 
 /// Leases the executors of all the phase's identifiers, if they are free: then the phase needs no locks while it runs.
 #[inline]
-fn begin_stint(context: &mut Context, actions: &mut [BoundAction<'_>]) -> bool {
+fn begin_lease(context: &mut Context, actions: &mut [BoundAction<'_>]) -> bool {
     // Many would keep many executors from others for long. A plain closure may wait for whatever it likes. Only
     // the ordinary way to a table looks at the transaction's own definitions.
-    if actions.len() > STINT_ACTIONS_MAX
-        || (context.ddl.is_some() && !canary::is_back("dropped-table-is-written"))
+    if actions.len() > LEASE_ACTIONS_MAX
+        || (context.ddl.is_some() && !fault_injection::is_on("dropped-table-is-written"))
         || has_plain(actions)
     {
         return false;
     }
     let wanted = actions.iter().filter_map(BoundAction::on_table).filter(|it| it.is_span());
-    context.core.locks.stint(&mut context.owner, wanted.map(TableAction::wanted))
-        && actions.iter_mut().all(|action| action.use_in_stint(context))
+    context.core.locks.lease(&mut context.owner, wanted.map(TableAction::wanted))
+        && actions.iter_mut().all(|action| action.use_under_lease(context))
 }
 
 #[inline(never)]
 fn lock_identifiers(context: &mut Context, actions: &[BoundAction<'_>]) -> Result<()> {
-    if canary::is_back("bodies-before-grants") {
+    if fault_injection::is_on("bodies-before-grants") {
         return Ok(());
     }
     for Wanted { index, span, mode } in in_order_of_locks(actions).iter().map(|it| it.wanted()) {

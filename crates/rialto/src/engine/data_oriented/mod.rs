@@ -9,27 +9,27 @@
 //! - `locking`: what a phase locks at executors, the same for both.
 //! - `plans`: whether the actions of a phase are run at the same time or one after the other, by how often they abort
 //!   (`planner`, a policy).
-//! - `numbers`: how many executors and threads there are while transactions run; `headcount` says how many there should be.
-//! - `resource_manager`: keeps the rules in step with how the tables grow (`datasets`), and with what is asked for (`loads`,
+//! - `scaling`: how many executors and threads there are while transactions run; `scaling_policy` says how many there should be.
+//! - `resource_manager`: keeps the rules in step with how the tables grow (`datasets`), and with what is asked for (`rebalancing`,
 //!   and `readers`: what is only read); `routing`: rules given by hand.
 
 mod datasets;
-mod headcount;
 pub(super) mod in_place;
-mod loads;
 mod locking;
-mod numbers;
 mod planner;
 mod plans;
-mod readers;
+mod read_only;
+mod rebalancing;
 mod resource_manager;
+mod scaling;
+mod scaling_policy;
 mod threads;
 
 pub(super) use locking::lock_without_lease;
-pub(crate) use numbers::{Bounds, resize};
 pub(super) use planner::Counted;
 pub use planner::{ActionRuns, Plan};
 pub(crate) use plans::Plans;
 pub(crate) use resource_manager::ResourceManager;
+pub(crate) use scaling::{Bounds, resize};
 pub(super) use threads::{Here, Served, Task};
 pub(crate) use threads::{Queues, Way, send, way};

@@ -9,10 +9,10 @@ use hashbrown::HashMap;
 use parking_lot::{Condvar, Mutex};
 
 use super::datasets::of_equal_size;
-use super::headcount::{Headcount, Step, Wish};
-use super::loads::Loads;
-use super::numbers::resize;
-use super::readers::{Move, Readers};
+use super::read_only::{Move, ReadOnlyPlacement};
+use super::rebalancing::Rebalancing;
+use super::scaling::resize;
+use super::scaling_policy::{Adjustment, ScalingPolicy, Step};
 use crate::engine::Runtime;
 use crate::ids::IndexId;
 use crate::io::Moment;
@@ -22,8 +22,8 @@ use crate::txn::core::Core;
 
 /// How often it looks at the tables.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
-/// After so many looks it thinks about how many executors and threads there should be.
-const LOOKS_A_THOUGHT: u32 = 10;
+/// After so many samples it thinks about how many executors and threads there should be.
+const SAMPLES_PER_DECISION: u32 = 10;
 /// An index of fewer entries is one dataset.
 const ENTRIES_MIN: u64 = 2;
 /// An index that was shared out by hand is taken to have as many at least, and one of fewer may shrink as it likes.
@@ -73,7 +73,7 @@ impl ResourceManager {
                 // By the machine's clock: where the database's is a virtual one, the manager is driven.
                 ended.wait_for(&mut stop, LOOK_EVERY);
                 if !*stop {
-                    manager.look();
+                    manager.run_once();
                 }
             }
         })?;
@@ -86,15 +86,15 @@ impl ResourceManager {
     }
 
     /// Looks at the tables and at what is asked for now, unless it has a thread for that.
-    pub fn look(&mut self) {
+    pub fn run_once(&mut self) {
         match self {
             ResourceManager::OnThread { .. } => {}
-            // What it counts by looks is meant for such looks.
+            // What it counts by samples is meant for such samples.
             ResourceManager::Driven(manager) => {
                 let now = manager.runtime.core.clock.now();
                 if now - manager.looked >= LOOK_EVERY {
                     manager.looked = now;
-                    manager.look();
+                    manager.run_once();
                 }
             }
         }
@@ -116,48 +116,56 @@ impl Drop for ManagerThread {
 pub(crate) struct Managing {
     runtime: Arc<Runtime>,
     sizes: Sizes,
-    loads: Loads,
-    readers: Readers,
+    rebalancing: Rebalancing,
+    read_only: ReadOnlyPlacement,
     /// When it looked last, of a driven one.
     looked: Moment,
     /// How many executors these are for.
     executors: usize,
-    staff: Staff,
+    scaler: Scaler,
 }
 
 impl Managing {
     fn new(runtime: Arc<Runtime>) -> Managing {
         let core = &runtime.core;
-        let (executors, staff) = (core.locks.executors_in_use(), Staff::new(core));
+        let (executors, scaler) = (core.locks.executors_in_use(), Scaler::new(core));
         let looked = core.clock.now();
-        let (mut sizes, readers) = (Sizes::default(), Readers::default());
+        let (mut sizes, read_only) = (Sizes::default(), ReadOnlyPlacement::default());
         // The datasets that exist already are shared out before the first transaction comes.
-        sizes.look(core);
-        Managing { runtime, sizes, loads: Loads::new(executors), readers, looked, executors, staff }
+        sizes.observe(core);
+        Managing {
+            runtime,
+            sizes,
+            rebalancing: Rebalancing::new(executors),
+            read_only,
+            looked,
+            executors,
+            scaler,
+        }
     }
 
-    fn look(&mut self) {
+    fn run_once(&mut self) {
         let (runtime, core) = (&self.runtime, &self.runtime.core);
         core.releases.release_all();
         core.locks.forget_rules_of_dropped();
-        let looks = core.locks.look_at_executors();
-        if looks.len() != self.executors {
+        let samples = core.locks.sample_executors();
+        if samples.len() != self.executors {
             // All is shared out anew.
-            self.executors = looks.len();
+            self.executors = samples.len();
             self.sizes = Sizes { anew: true, ..Sizes::default() };
-            self.loads = Loads::new(self.executors);
+            self.rebalancing = Rebalancing::new(self.executors);
         }
-        self.sizes.look(core);
-        self.staff.look(runtime, looks.iter().map(|look| look.requests).sum());
-        for change in self.readers.look(&looks, &core.locks.look_at_readers()) {
+        self.sizes.observe(core);
+        self.scaler.decide(runtime, samples.iter().map(|sample| sample.requests).sum());
+        for change in self.read_only.decide(&samples, &core.locks.sample_read_only()) {
             match change {
-                Move::ToReaders(index) if core.locks.is_hashed(index) => {}
-                Move::ToReaders(index) => core.locks.give_to_readers(index),
+                Move::ToReadOnly(index) if core.locks.is_hashed(index) => {}
+                Move::ToReadOnly(index) => core.locks.place_read_only(index),
                 Move::Back(index) => self.sizes.share_out_anew(core, index),
             }
         }
-        for (index, rule) in self.loads.look(looks) {
-            if !core.locks.is_hashed(index) && !core.locks.is_for_readers(index) {
+        for (index, rule) in self.rebalancing.decide(samples) {
+            if !core.locks.is_hashed(index) && !core.locks.is_read_only(index) {
                 core.locks.route(index, Some(rule));
             }
         }
@@ -168,14 +176,14 @@ impl Managing {
 }
 
 /// How many executors and threads there should be.
-struct Staff {
-    executors: Headcount,
-    threads: Headcount,
+struct Scaler {
+    executors: ScalingPolicy,
+    threads: ScalingPolicy,
     /// No more threads than these by itself: the processors that there are.
     cores: usize,
-    /// Since the numbers were last thought about: looks, requests, tasks on queues, queues at which somebody ran; and how often
+    /// Since the numbers were last thought about: samples, requests, tasks on queues, queues at which somebody ran; and how often
     /// lock tables had been found out until then.
-    looks: u32,
+    samples: u32,
     requests: u64,
     queued: usize,
     busy: usize,
@@ -183,13 +191,13 @@ struct Staff {
     found_out: u64,
 }
 
-impl Staff {
-    fn new(core: &Core) -> Staff {
-        Staff {
-            executors: Headcount::new(Step::Twofold),
-            threads: Headcount::new(Step::One),
+impl Scaler {
+    fn new(core: &Core) -> Scaler {
+        Scaler {
+            executors: ScalingPolicy::new(Step::Twofold),
+            threads: ScalingPolicy::new(Step::One),
             cores: std::thread::available_parallelism().map_or(1, usize::from),
-            looks: 0,
+            samples: 0,
             requests: 0,
             queued: 0,
             busy: 0,
@@ -198,37 +206,38 @@ impl Staff {
         }
     }
 
-    fn look(&mut self, runtime: &Arc<Runtime>, requests: u64) {
+    fn decide(&mut self, runtime: &Arc<Runtime>, requests: u64) {
         let core = &runtime.core;
-        self.looks += 1;
+        self.samples += 1;
         self.requests += requests;
         for (queued, is_busy) in runtime.queues.iter().flat_map(|queues| queues.loads()) {
             self.queues += 1;
             self.queued += queued;
             self.busy += usize::from(is_busy);
         }
-        if self.looks < LOOKS_A_THOUGHT {
+        if self.samples < SAMPLES_PER_DECISION {
             return;
         }
         let found_out = core.locks.found_out();
-        let wish = Wish::of_executors(self.requests, found_out - self.found_out);
+        let adjustment = Adjustment::of_executors(self.requests, found_out - self.found_out);
         {
             let bounds = runtime.bounds.executors(&core.clock);
-            if let Some(executors) = self.executors.look(core.locks.executors_in_use(), &bounds, wish) {
+            if let Some(executors) = self.executors.decide(core.locks.executors_in_use(), &bounds, adjustment)
+            {
                 core.locks.set_executors(executors);
             }
         }
         if let Some(queues) = &runtime.queues {
             let share = |count: usize| count as f64 / self.queues.max(1) as f64;
-            let wish = Wish::of_threads(queues.len(), share(self.queued), share(self.busy));
+            let adjustment = Adjustment::of_threads(queues.len(), share(self.queued), share(self.busy));
             let bounds = runtime.bounds.threads();
             let most = (*bounds.end()).min(self.cores).max(*bounds.start());
-            if let Some(threads) = self.threads.look(queues.len(), &(*bounds.start()..=most), wish) {
+            if let Some(threads) = self.threads.decide(queues.len(), &(*bounds.start()..=most), adjustment) {
                 // Without a thread for it, or at the end, it stays as it is.
                 let _ = resize(runtime, threads);
             }
         }
-        (self.looks, self.requests, self.queued, self.busy, self.queues) = (0, 0, 0, 0, 0);
+        (self.samples, self.requests, self.queued, self.busy, self.queues) = (0, 0, 0, 0, 0);
         self.found_out = found_out;
     }
 }
@@ -248,7 +257,7 @@ impl Sizes {
         core.locks.route(index, None);
     }
 
-    fn look(&mut self, core: &Core) {
+    fn observe(&mut self, core: &Core) {
         let executors = core.locks.executors_in_use();
         let mut there = HashMap::new();
         for table in core.storage.catalog.all() {
@@ -275,7 +284,7 @@ impl Sizes {
                 let has_shrunk = before > ENTRIES_BY_HAND && entries <= before / 4;
                 // A hash deals new keys out as it did the old ones, and readers share all.
                 if core.locks.is_hashed(id)
-                    || core.locks.is_for_readers(id)
+                    || core.locks.is_read_only(id)
                     || entries < before * 2 && !has_shrunk
                 {
                     there.insert(id, before);

@@ -40,7 +40,7 @@ use self::conflicts::{Before, Conflicts};
 use self::turns::{Assignment, Turns, WINDOW};
 use super::{Outputs, Prepared, Procedure, Registered, conventional};
 use crate::account::Accounts;
-use crate::commit::{CommitPath, Definitions, InFlight, Logging};
+use crate::commit::{CommitPath, CommitsInProgress, Definitions, Logging};
 use crate::error::{Error, Result};
 use crate::foreign::{Panic, catch};
 use crate::ids::{Lsn, TableId};
@@ -158,7 +158,7 @@ impl ParallelReplay {
             storage: setup.storage(disk, catalog),
             commits: CommitPath {
                 log,
-                in_flight: Arc::new(InFlight::new(workers)),
+                in_progress: Arc::new(CommitsInProgress::new(workers)),
                 definitions: Definitions::new(),
                 accounts,
                 logging: Logging::Value,
@@ -188,7 +188,7 @@ impl ParallelReplay {
                 transactions_max: workers,
                 // A worker has its calls in turn, and nothing is copied meanwhile.
                 deadlock_retries_max: 0,
-                colour_retry: Duration::ZERO,
+                straddling_retry: Duration::ZERO,
             },
         });
         let shared = Arc::new(Shared {

@@ -26,7 +26,7 @@ use crate::txn::runs::Runs;
 /// A request, and then the response to it. It is used again, with its memory.
 ///
 /// It is no call of those that callers send: a call is shared by its caller and its executors, so it is counted and made anew each
-/// time, and its caller sleeps for its one landing. An envelope has one owner at a time, and its message server sleeps for the first of
+/// time, and its caller sleeps for its one completion. An envelope has one owner at a time, and its message server sleeps for the first of
 /// many responses, or for room.
 pub(in crate::engine) struct Envelope {
     /// Of which database the procedure is.

@@ -9,7 +9,7 @@
 //!
 //! - A [`TransactionServer`] has one *priority executor*, which takes requests off the queue and runs them to their commit,
 //!   serially. If the transaction that it runs has to wait for a lock, for room in the log or for a checkpoint's
-//!   gate, a *standby executor* runs the next request meanwhile; so at most one executor runs at any time. The blocked one goes
+//!   barrier, a *standby executor* runs the next request meanwhile; so at most one executor runs at any time. The blocked one goes
 //!   on when what it waits for has come and the running request is done, before the next one is begun.
 //! - A transaction never waits until it is durable: with its place taken the executor goes on to the next request, and the response
 //!   goes out when the log is as durable as was asked (flush pipelining). The thread that made it so, the log server,

@@ -1,4 +1,4 @@
-//! Each clause of the fault model: what must hold in every crash, and canaries that what may be lost is lost in some.
+//! Each clause of the fault model: what must hold in every crash, and controls: what may be lost is lost in some crash.
 
 mod stray;
 

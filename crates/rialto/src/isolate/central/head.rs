@@ -8,8 +8,8 @@ use smallvec::SmallVec;
 
 use super::super::mode::{LockMode, MODES, ModeSet};
 use super::super::name::HeadName;
-use crate::looks::count_look;
-use crate::rarely::rarely;
+use crate::probes::count_probe;
+use crate::unlikely::unlikely;
 
 /// "No head": the end of a bucket's chain or of the free list.
 const NONE: u32 = u32::MAX;
@@ -383,7 +383,7 @@ impl Heads {
     fn find_in(&self, bucket: usize, name: HeadName) -> Option<u32> {
         let mut at = self.buckets[bucket];
         while let Some(head) = self.heads.get(at as usize) {
-            count_look();
+            count_probe();
             if head.name == name {
                 return Some(at);
             }
@@ -502,7 +502,7 @@ impl Heads {
         (head.next, head.retrying) = (self.free, None);
         self.free = at;
         self.used -= 1;
-        if rarely(self.heads.len() > HEADS_KEPT) && self.used == 0 {
+        if unlikely(self.heads.len() > HEADS_KEPT) && self.used == 0 {
             *self = Heads::default();
         }
     }

@@ -12,7 +12,7 @@ use super::name::{HeadName, LockName, LockTarget};
 use super::slot::{GRANTED, HeldRecord, Owner, RETRY, WaitRecord, WaitsFor};
 use super::sync::{self, MutexGuard};
 use super::wait::{LockError, LockPolicy, Wait};
-use crate::rarely::rarely;
+use crate::unlikely::unlikely;
 
 impl LockManager {
     /// Locks a record's name, or strengthens the lock that the owner has on it. `key` is the key whose hash the name
@@ -30,7 +30,7 @@ impl LockManager {
         let target = || LockTarget::Record { index: name.index, key: key.to_vec() };
         let (acquired, head) = self.acquire(owner, head_name, mode.into(), wait, target)?;
         if acquired == Acquired::New {
-            if rarely(owner.body.records.len() >= self.options.locks_max) {
+            if unlikely(owner.body.records.len() >= self.options.locks_max) {
                 self.release(owner.body.id, head_name, head);
                 return Err(self.too_many());
             }

@@ -13,9 +13,9 @@ use super::locks::{Answer, Granted, Request};
 use super::routing::ExecutorSet;
 use super::{HeldLocal, LOOK_AGAIN, Latch, SpanRef, Strengthened, Wanted};
 use crate::account::wait_guard::{Awaited, WaitGuard};
-use crate::canary;
+use crate::fault_injection;
 use crate::ids::IndexId;
-use crate::rarely::rarely;
+use crate::unlikely::unlikely;
 
 impl LockManager {
     /// Locks a span of an index's keys at the executors whose datasets have them, one after the other in their order, or
@@ -28,8 +28,8 @@ impl LockManager {
         mode: RecordMode,
         wait: &Wait<'_>,
     ) -> Result<Acquired, LockError> {
-        if owner.body.stint.is_on()
-            && let Some(acquired) = self.local_in_stint(owner, Wanted { index, span, mode })
+        if owner.body.lease.is_on()
+            && let Some(acquired) = self.local_under_lease(owner, Wanted { index, span, mode })
         {
             return Ok(acquired);
         }
@@ -79,7 +79,7 @@ impl LockManager {
                         owner.body.locals.push(HeldLocal { executor, lock });
                         owner.body.long_keys += span.counts_more();
                         let held = owner.body.locals.len() + owner.body.long_keys;
-                        if rarely(held > self.options.locks_max) {
+                        if unlikely(held > self.options.locks_max) {
                             return Err(self.too_many());
                         }
                         Acquired::New
@@ -118,7 +118,7 @@ impl LockManager {
             let mut locks = self.latch_to_ask(owner, executor, request.mode, wait)?;
             let split = shares && locks.held.is_kins(request);
             let answer = if split { Answer::Split } else { locks.ask(request) };
-            if rarely(answer == Answer::Wait) {
+            if unlikely(answer == Answer::Wait) {
                 owner.body.was_refused_on_same_span.store(locks.has_lock_on(&request), Ordering::Relaxed);
             }
             answer
@@ -244,7 +244,7 @@ impl LockManager {
             return Err(LockError::WouldWait);
         }
         // Before any table is waited for (L12).
-        self.leave_stint(owner);
+        self.return_lease(owner);
         // A wait for the table has an account of its own.
         let since;
         {
@@ -257,7 +257,7 @@ impl LockManager {
                 return Ok(answer);
             }
             let target = LockTarget::Record { index: request.index, key: request.span.lower().to_vec() };
-            if canary::is_back("wait-begins-anew") {
+            if fault_injection::is_on("wait-begins-anew") {
                 wait.since.set(None);
             }
             wait.since(since);

@@ -8,8 +8,8 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::super::mode::RecordMode;
-use super::super::sync::{AtomicU32, AtomicU64, Condvar, Mutex, MutexGuard, give_way, look_a_while};
-use super::locks::{Answer, LocalLocks, Look, Request};
+use super::super::sync::{AtomicU32, AtomicU64, Condvar, Mutex, MutexGuard, give_way, spin_a_while};
+use super::locks::{Answer, LocalLocks, Request, Sample};
 use super::readers::Readers;
 use super::span::SpanRef;
 use crate::account::latches;
@@ -31,7 +31,7 @@ const IN: u32 = 0;
 const LATCHED: u32 = 1;
 /// A thread holds the latch, and there are no readers.
 const ALONE: u32 = 2;
-/// A stint holds the table.
+/// A lease holds the table.
 const OUT: u32 = 4;
 const HAD: u32 = LATCHED | ALONE | OUT;
 /// Threads sleep until they can have the table; the thread that returns it wakes them.
@@ -45,13 +45,13 @@ const ENTERED: u32 = 32;
 /// Set only beside `ENTERED`: exclusive locks, or requests that wait, may be among the entries. Without it all entries are shared locks,
 /// with which no reader conflicts.
 const WRITTEN: u32 = 64;
-/// This is the readers' executor.
+/// This is the read-only executor.
 const READABLE: u32 = 128;
 
 /// How a table is had.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum How {
-    /// For a stint.
+    /// For a lease.
     Out,
     /// Under the latch.
     Alone,
@@ -82,17 +82,17 @@ struct Sleepers {
 }
 
 /// An executor's lock table, which one thread has at a time: under the latch for one look, or out of its place for a
-/// [stint](super::stint). It is a structure, not a thread: whoever has the table runs what there is to do with it.
+/// [lease](super::lease). It is a structure, not a thread: whoever has the table runs what there is to do with it.
 ///
 /// Both cost one exchange to begin and one to end.
 ///
-/// Or *readers* have it, any number at a time, each for a stint of shared locks: they know that no exclusive one is entered on
+/// Or *readers* have it, any number at a time, each for a lease of shared locks: they know that no exclusive one is entered on
 /// what they read, and none is entered, nor asked for, while there is any reader. All other work goes on under the latch while
 /// readers hold the table and new ones are admitted: a request for a shared lock makes no reader wait.
 /// A reader first increments its counter, then reads the state. A request that needs the table without readers first changes the
 /// state, then reads the counters. So at least one of the two sees the other, and backs off (Dekker's algorithm).
 ///
-/// A stint at a table in which nothing is entered touches one cache line of it, the first: the state says that much, and the
+/// A lease at a table in which nothing is entered touches one cache line of it, the first: the state says that much, and the
 /// requests are counted there. A reader does not write to that line: the reader and its requests are counted in another one
 /// ([`Readers`]).
 #[derive(Debug, Default)]
@@ -105,7 +105,7 @@ pub(super) struct Executor {
     looked_at: AtomicU64,
     /// How often somebody has found the table away and waited for it.
     found_out: AtomicU64,
-    /// Empty, but at the readers' executor.
+    /// Empty, but at the read-only executor.
     readers: Readers,
     sleepers: Mutex<Sleepers>,
     back: Condvar,
@@ -237,8 +237,8 @@ impl Executor {
         Executor { clock: clock.clone(), ..Executor::default() }
     }
 
-    /// The readers' executor.
-    pub fn for_readers(clock: &Clock) -> Executor {
+    /// The read-only executor.
+    pub fn read_only(clock: &Clock) -> Executor {
         let (state, readers) = (AtomicU32::new(READABLE), Readers::new());
         Executor { state, readers, ..Executor::new(clock) }
     }
@@ -304,7 +304,7 @@ impl Executor {
     #[inline]
     pub fn try_take_soon(&self) -> Option<Taken> {
         self.enter(How::Out).or_else(|| {
-            look_a_while(|| self.state.load(Ordering::Relaxed) & HAD == 0);
+            spin_a_while(|| self.state.load(Ordering::Relaxed) & HAD == 0);
             self.enter(How::Out)
         })
     }
@@ -386,7 +386,7 @@ impl Executor {
         Some(self.taken(state))
     }
 
-    /// Ends the reader's stint. True: threads sleep, and the caller is to call [`Executor::wake_behind_reader`].
+    /// Ends the reader's lease. True: threads sleep, and the caller is to call [`Executor::wake_behind_reader`].
     #[inline]
     #[must_use]
     pub fn stop_reading(&self, reader: u16) -> bool {
@@ -405,7 +405,7 @@ impl Executor {
             // Where exclusive locks may be entered, a reader needs the latch to look for them.
             state & CLOSED == 0 && (state & WRITTEN == 0 || state & LATCHED == 0)
         };
-        look_a_while(may_read);
+        spin_a_while(may_read);
         give_way(may_read);
         if may_read() {
             return true;
@@ -431,11 +431,11 @@ impl Executor {
         self.requests.load(Ordering::Relaxed) + self.readers.requests()
     }
 
-    /// What it was asked for since the last look. Of what readers ask for, and while the table stays out, only the number is known.
-    pub fn look(&self) -> Look {
+    /// What it was asked for since the last sample. Of what readers ask for, and while the table stays out, only the number is known.
+    pub fn sample(&self) -> Sample {
         let keys = self.lock_for(LOOK_AT_ONCE).map_or_else(Vec::new, |mut table| table.take_keys());
         let requests = self.requests();
-        Look { requests: requests - self.looked_at.swap(requests, Ordering::Relaxed), keys }
+        Sample { requests: requests - self.looked_at.swap(requests, Ordering::Relaxed), keys }
     }
 
     /// How often somebody has found the table away and waited for it.
@@ -535,7 +535,7 @@ impl Executor {
             let state = self.state.load(Ordering::Relaxed);
             state & HAD == 0 && !self.is_read(how, state)
         };
-        look_a_while(is_in);
+        spin_a_while(is_in);
         // Who has it waits for nothing (L12).
         give_way(is_in);
         let mut sleepers = self.sleepers.lock();

@@ -15,10 +15,10 @@ use super::locks::Request;
 use super::ordered::{Found, OrderedLocks, Summary};
 use super::point_order::PointOrder;
 use super::span::{Span, SpanRef};
-use crate::canary;
+use crate::fault_injection;
 use crate::ids::IndexId;
-use crate::looks::count_look;
-use crate::rarely::rarely;
+use crate::probes::count_probe;
+use crate::unlikely::unlikely;
 
 /// One span, with its holders.
 #[derive(Debug)]
@@ -123,7 +123,7 @@ impl HeldLocks {
     /// The lock on just the span of the request.
     pub fn find(&self, request: &Request<'_>) -> Option<u32> {
         let is = |&at: &u32| {
-            count_look();
+            count_probe();
             self.locks[at as usize].is(request.index, request.span)
         };
         match request.span.is_point() {
@@ -257,7 +257,7 @@ impl HeldLocks {
         point
             .into_iter()
             .chain(points.into_iter().flatten())
-            .inspect(|_| count_look())
+            .inspect(|_| count_probe())
             .map(|at| &self.locks[at as usize])
             .filter(move |lock| lock.index == index && lock.span.borrow().overlaps(span))
             .chain(ordered.into_iter().flatten())
@@ -302,8 +302,8 @@ impl HeldLocks {
             holder.transaction == request.transaction
                 && holder.owner != request.owner
                 && holder.mode == RecordMode::Exclusive
-                && !(canary::is_back("unclaimed-across-parts") && holder.owner != request.transaction)
-                && !(canary::is_back("unclaimed-across-phases") && holder.owner == request.transaction)
+                && !(fault_injection::is_on("unclaimed-across-parts") && holder.owner != request.transaction)
+                && !(fault_injection::is_on("unclaimed-across-phases") && holder.owner == request.transaction)
         })
     }
 
@@ -321,11 +321,11 @@ impl HeldLocks {
             self.unlist(at);
         }
         let lock = &mut self.locks[at as usize];
-        if rarely(lock.span.is_allocated()) {
+        if unlikely(lock.span.is_allocated()) {
             lock.span = Span::prefix(&[]);
         }
         self.free.push(at);
-        if rarely(self.locks.len() > LOCKS_KEPT) && self.locks.len() == self.free.len() {
+        if unlikely(self.locks.len() > LOCKS_KEPT) && self.locks.len() == self.free.len() {
             self.give_up_pools();
         }
     }
@@ -340,7 +340,7 @@ impl HeldLocks {
     /// The lock is its holder's no more: tells of those that the holder was given for it elsewhere.
     #[inline]
     fn forget_moves(&mut self, owner: u16, at: u32, elsewhere: impl FnMut(HeldLocal)) {
-        if rarely(!self.moved.is_empty())
+        if unlikely(!self.moved.is_empty())
             && let Some(moved) = self.moved.remove(&(at, owner))
         {
             moved.copies.into_iter().for_each(elsewhere);

@@ -120,16 +120,16 @@ pub(in super::super) struct LocalLocks {
     granted: Vec<NewlyGranted>,
     /// Of the routing rules in force.
     version: u64,
-    /// What some requests since the last look were for.
+    /// What some requests since the last sample were for.
     keys: Vec<(IndexId, Key, RecordMode)>,
 }
 
 /// The most keys that are kept from one look to the next.
 const KEYS_MAX: usize = 512;
 
-/// What an executor was asked for since the last look at it.
+/// What an executor was asked for since the last sample at it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Look {
+pub struct Sample {
     /// How many requests there were.
     pub requests: u64,
     /// Of some of them the index, the first key, and the mode.

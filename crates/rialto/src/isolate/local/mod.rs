@@ -8,7 +8,7 @@
 //! The invariants L1 to L5 hold for them as for heads, the executor's latch being the partition's. It comes after those of
 //! heads and intervals (L4). Waits are the slot's, so that the waits-for graph is one.
 //!
-//! A transaction that runs in place has tables for itself for a while: [`stint`], L12; [`own_lease`] has what that means for the
+//! A transaction that runs in place has tables for itself for a while: [`lease`], L12; [`own_lease`] has what that means for the
 //! other transactions of its thread.
 //!
 //! Invariant **L14**: while a transaction runs in parts, a span that one of its owners holds exclusively is not granted to another.
@@ -30,6 +30,7 @@ mod ask;
 mod changes;
 mod executor;
 mod held;
+mod lease;
 mod locks;
 mod ordered;
 mod own_lease;
@@ -37,7 +38,6 @@ mod point_order;
 mod readers;
 mod routing;
 mod span;
-mod stint;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -51,15 +51,15 @@ pub use self::changes::RoutingChanges;
 use self::executor::Executor;
 pub(super) use self::executor::Latch;
 use self::held::suffices;
+pub(super) use self::lease::ExecutorLease;
+pub use self::lease::Wanted;
 pub(super) use self::locks::LocalLocks;
-pub use self::locks::Look;
 use self::locks::Request;
+pub use self::locks::Sample;
 pub use self::own_lease::OwnLease;
 pub use self::routing::RoutingRule;
 use self::routing::{ExecutorSet, RoutingRules};
 pub use self::span::{Span, SpanRef};
-pub(super) use self::stint::Stint;
-pub use self::stint::Wanted;
 use super::central::head::Blockers;
 use super::manager::{LockManager, Woken};
 use super::mode::{LockMode, RecordMode};
@@ -67,7 +67,7 @@ use super::slot::{HELD_KEPT, HeldTable, Owner, TableForm};
 use super::sync::{self, AtomicU32, AtomicU64, Mutex};
 use crate::ids::IndexId;
 use crate::io::Clock;
-use crate::{canary, seed};
+use crate::{fault_injection, seed};
 
 /// How long an owner waits for a table that is out before it looks whether to wait any longer.
 const LOOK_AGAIN: Duration = Duration::from_millis(1);
@@ -131,7 +131,7 @@ fn retire(tables: &mut [Latch<'_>], gone: HeldLocal) {
 }
 
 /// The executors' lock tables, and the routing rules that lead to them. One more than there is room for has what is only read:
-/// the readers' executor.
+/// the read-only executor.
 ///
 /// Invariant **L11**: an owner that has been granted a span holds it at each executor that has keys of it under the rules in force. A request
 /// is refused under an executor's latch unless it was routed by these; a change of rules has all latches, and takes the locks along with the keys.
@@ -140,7 +140,7 @@ pub(super) struct LocalTables {
     executors: Box<[CachePadded<Executor>]>,
     /// One change of the rules at a time.
     change: Mutex<()>,
-    /// How many change the rules, or wait to: no stint begins meanwhile.
+    /// How many change the rules, or wait to: no lease begins meanwhile.
     changing: AtomicU32,
     /// The version of the rules.
     version: AtomicU64,
@@ -174,7 +174,7 @@ impl LocalTables {
     /// With room for `executors_max`, of which so many are in use at first.
     pub fn new(executors: usize, executors_max: usize, clock: &Clock) -> LocalTables {
         let others = (0..executors_max).map(|_| CachePadded::new(Executor::new(clock)));
-        let readers = CachePadded::new(Executor::for_readers(clock));
+        let readers = CachePadded::new(Executor::read_only(clock));
         LocalTables {
             executors: others.chain([readers]).collect(),
             change: Mutex::new(()),
@@ -199,7 +199,7 @@ impl LocalTables {
 
     /// The executor at whose table readers exclude only those who write.
     #[inline]
-    fn readers(&self) -> u16 {
+    fn read_only(&self) -> u16 {
         self.executors.len() as u16 - 1
     }
 
@@ -365,7 +365,7 @@ impl LockManager {
 
     fn release_but_out(&self, owner: &mut Owner, limit: Duration) -> bool {
         // Before any table is waited for (L12).
-        self.end_stint(owner);
+        self.end_lease(owner);
         let mut locals = std::mem::take(&mut owner.body.locals);
         owner.body.long_keys = 0;
         let has_released = self.release_locals_within(owner.body.id, &mut locals, limit);
@@ -381,9 +381,9 @@ impl LockManager {
         executors[0]
     }
 
-    /// Whether it is the readers' executor.
-    pub fn is_readers(&self, executor: u16) -> bool {
-        executor == self.local.readers()
+    /// Whether it is the read-only executor.
+    pub fn is_read_only_executor(&self, executor: u16) -> bool {
+        executor == self.local.read_only()
     }
 
     /// As [`LockManager::first_executor`], for who is no owner.
@@ -425,8 +425,8 @@ impl LockManager {
     /// The part is over: what it holds at executors is the leader's from here on, but for what lies where a table stays out. False: there
     /// is such, which the part holds on for the leader's transaction.
     pub fn hand_over(&self, part: &mut Owner, leader: &mut Owner) -> bool {
-        self.leave_stint(part);
-        self.leave_stint(leader);
+        self.return_lease(part);
+        self.return_lease(leader);
         let (mut kept, mut out) = (SmallVec::new(), ExecutorSet::new());
         while let Some(held) = part.body.locals.pop() {
             let executor = held.executor;
@@ -466,19 +466,19 @@ impl LockManager {
         self.local.executors.iter().take(self.executors_in_use())
     }
 
-    /// What each executor in use was asked for since the last look.
-    pub fn look_at_executors(&self) -> Vec<Look> {
-        self.in_use().map(|executor| executor.look()).collect()
+    /// What each executor in use was asked for since the last sample.
+    pub fn sample_executors(&self) -> Vec<Sample> {
+        self.in_use().map(|executor| executor.sample()).collect()
     }
 
-    /// What the readers' executor was asked for since the last look.
-    pub fn look_at_readers(&self) -> Look {
-        self.local.executor(self.local.readers()).look()
+    /// What the read-only executor was asked for since the last sample.
+    pub fn sample_read_only(&self) -> Sample {
+        self.local.executor(self.local.read_only()).sample()
     }
 
-    /// How often somebody has found the lock table of an executor out, other than the readers', and waited for it.
+    /// How often somebody has found the lock table of an executor out, other than the read-only one, and waited for it.
     pub fn found_out(&self) -> u64 {
-        let readers = usize::from(self.local.readers());
+        let readers = usize::from(self.local.read_only());
         let others = self.local.executors.iter().enumerate().filter(|&(nth, _)| nth != readers);
         others.map(|(_, executor)| executor.found_out()).sum()
     }
@@ -552,7 +552,8 @@ impl LockManager {
                 for (lock, index, span) in locks {
                     changed.executors_of(index, span.borrow(), &mut executors);
                     let here = HeldLocal { executor: from as u16, lock };
-                    let is_other = |to| to != here.executor && !canary::is_back("local-locks-stay-behind");
+                    let is_other =
+                        |to| to != here.executor && !fault_injection::is_on("local-locks-stay-behind");
                     for &to in executors.iter().filter(|&&to| is_other(to)) {
                         let [one, other] = tables
                             .get_disjoint_mut([from, usize::from(to)])

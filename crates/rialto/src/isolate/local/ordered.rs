@@ -18,7 +18,7 @@ use super::held::Lock;
 use super::span::SpanRef;
 use crate::ids::IndexId;
 use crate::io::Random;
-use crate::looks::count_look;
+use crate::probes::count_probe;
 use crate::seed;
 
 /// No node.
@@ -273,7 +273,7 @@ impl OrderedLocks {
     pub fn find(&self, locks: &[Lock], index: IndexId, span: SpanRef<'_>) -> Option<u32> {
         let mut at = self.root;
         while at != NONE {
-            count_look();
+            count_probe();
             let node = self.node(at);
             at = match (index, span).cmp(&locks[node.lock as usize].place()) {
                 Ordering::Less => node.left,
@@ -299,7 +299,7 @@ impl OrderedLocks {
         subtrees.extend((self.root != NONE).then_some(self.root));
         std::iter::from_fn(move || {
             while let Some(at) = subtrees.pop() {
-                count_look();
+                count_probe();
                 let Node { lock, left, right, summary, .. } = self.node(at);
                 let Some(last) = last(summary) else { continue };
                 let (last, here) = (&locks[last as usize], &locks[*lock as usize]);
@@ -349,7 +349,7 @@ impl OrderedLocks {
         let place = locks[lock as usize].place();
         let (mut path, mut at): (SmallVec<[u32; 32]>, _) = (SmallVec::new(), self.root);
         loop {
-            count_look();
+            count_probe();
             path.push(at);
             let node = self.node(at);
             at = match place.cmp(&locks[node.lock as usize].place()) {
@@ -385,7 +385,7 @@ impl OrderedLocks {
 
     /// How a node's span stands to the one of a lock.
     fn order(&self, locks: &[Lock], lock: u32, at: u32) -> Ordering {
-        count_look();
+        count_probe();
         locks[lock as usize].place().cmp(&locks[self.node(at).lock as usize].place())
     }
 

@@ -26,20 +26,20 @@ use super::super::slot::Owner;
 use crate::account::wait_guard::keep_turn;
 
 #[derive(Debug, Clone, Copy)]
-struct Lease {
+struct ThreadLease {
     /// The lock manager's address: transactions of other databases wait for other tables.
     manager: usize,
     owner: u16,
-    /// The tables are out still: the owner has not left its stint.
+    /// The tables are out still: the owner has not returned its lease.
     is_out: bool,
     is_met: bool,
 }
 
 thread_local! {
-    static OF_THREAD: Cell<Option<Lease>> = const { Cell::new(None) };
+    static OF_THREAD: Cell<Option<ThreadLease>> = const { Cell::new(None) };
 }
 
-fn set(lease: Option<Lease>) {
+fn set(lease: Option<ThreadLease>) {
     OF_THREAD.set(lease);
     keep_turn(lease.is_some_and(|lease| lease.is_out));
 }
@@ -48,7 +48,7 @@ fn set(lease: Option<Lease>) {
 #[derive(Debug)]
 pub struct OwnLease {
     /// That of the body that this one runs in: of another database that it opens.
-    around: Option<Lease>,
+    around: Option<ThreadLease>,
 }
 
 impl OwnLease {
@@ -60,7 +60,7 @@ impl OwnLease {
     /// Another transaction of the calling thread would have to wait: the lease is met.
     fn meet() {
         if let Some(lease) = OF_THREAD.get() {
-            set(Some(Lease { is_met: true, ..lease }));
+            set(Some(ThreadLease { is_met: true, ..lease }));
         }
     }
 }
@@ -76,22 +76,22 @@ impl LockManager {
     /// has no lock table out.
     #[inline]
     pub fn own_lease(&self, owner: &Owner) -> Option<OwnLease> {
-        if !owner.body.stint.is_on() {
+        if !owner.body.lease.is_on() {
             return None;
         }
         let (manager, owner) = (self.address(), owner.id());
         let around = OF_THREAD.get();
-        set(Some(Lease { manager, owner, is_out: true, is_met: false }));
+        set(Some(ThreadLease { manager, owner, is_out: true, is_met: false }));
         Some(OwnLease { around })
     }
 
-    /// The owner has left its stint. If that was in its body, the rest of the body runs as any other body does.
+    /// The owner has returned its lease. If that was in its body, the rest of the body runs as any other body does.
     pub(super) fn end_own_lease(&self, owner: u16) {
         if let Some(lease) = OF_THREAD.get()
             && self.is_mine(lease)
             && lease.owner == owner
         {
-            set(Some(Lease { is_out: false, ..lease }));
+            set(Some(ThreadLease { is_out: false, ..lease }));
         }
     }
 
@@ -109,7 +109,7 @@ impl LockManager {
         meets
     }
 
-    fn is_mine(&self, lease: Lease) -> bool {
+    fn is_mine(&self, lease: ThreadLease) -> bool {
         lease.manager == self.address()
     }
 

@@ -15,14 +15,14 @@ pub(super) struct PointOrder {
     locks: Option<OrderedLocks>,
     /// How many locks requests for ranges would have looked at without the order. This and `came` begin anew when the order is
     /// made or given up.
-    looks: u64,
+    probes: u64,
     /// How many locks have come.
     came: u64,
 }
 
 impl PointOrder {
-    /// A lock takes as long to be put into the order and taken out again as so many looks.
-    const LOOKS_OF_A_PLACE: u64 = 64;
+    /// A lock takes as long to be put into the order and taken out again as so many probes.
+    const PROBES_PER_ENTRY: u64 = 64;
     /// When more locks than so many, and four times those that are there, have come, both counts are halved: so what was long
     /// ago counts for less and less.
     const CAME_MAX: u64 = 1_024;
@@ -41,10 +41,10 @@ impl PointOrder {
     /// Counts what a request for a range would look at, and makes the order if that pays by now.
     pub fn ask(&mut self, locks: &[Lock], points: &HashTable<u32>) {
         let count = points.len() as u64;
-        self.looks += count;
-        if self.locks.is_none() && self.looks > (self.came + count) * Self::LOOKS_OF_A_PLACE {
+        self.probes += count;
+        if self.locks.is_none() && self.probes > (self.came + count) * Self::PROBES_PER_ENTRY {
             let order = OrderedLocks::of(locks, points.iter().copied());
-            *self = PointOrder { locks: Some(order), looks: 0, came: 0 };
+            *self = PointOrder { locks: Some(order), probes: 0, came: 0 };
         }
     }
 
@@ -52,11 +52,11 @@ impl PointOrder {
     pub fn add(&mut self, locks: &[Lock], at: u32, count: usize) {
         self.came += 1;
         if self.came > 4 * count as u64 + Self::CAME_MAX {
-            (self.came, self.looks) = (self.came / 2, self.looks / 2);
+            (self.came, self.probes) = (self.came / 2, self.probes / 2);
         }
         let Some(order) = &mut self.locks else { return };
         // Far from where it is made, so that it does not come and go all the time.
-        if self.came > count as u64 && self.looks < self.came * (Self::LOOKS_OF_A_PLACE / 4) {
+        if self.came > count as u64 && self.probes < self.came * (Self::PROBES_PER_ENTRY / 4) {
             *self = PointOrder::default();
         } else {
             order.insert(locks, at);

@@ -1,4 +1,4 @@
-//! [`Readers`]: the number of readers at the readers' executor, spread over cache lines.
+//! [`Readers`]: the number of readers at the read-only executor, spread over cache lines.
 
 use std::sync::atomic::Ordering;
 
@@ -24,7 +24,7 @@ impl Readers {
         Readers((0..STRIPES).map(|_| CachePadded::default()).collect())
     }
 
-    /// Whether this is the readers' executor's.
+    /// Whether this is the read-only executor's.
     pub fn can_be(&self) -> bool {
         !self.0.is_empty()
     }

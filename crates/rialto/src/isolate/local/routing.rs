@@ -38,8 +38,8 @@ enum Kind {
     },
     /// Hidden row numbers, the blocks that they are taken in by turns.
     Numbers { executors: u16 },
-    /// All keys are at the readers' executor.
-    Readers { executor: u16 },
+    /// All keys are at the read-only executor.
+    ReadOnly { executor: u16 },
 }
 
 impl RoutingRule {
@@ -90,7 +90,7 @@ impl RoutingRule {
             Kind::Ranges { bounds, .. } => RoutingRule::side_by_side(bounds.clone(), executors),
             Kind::Hashed { leading, .. } => RoutingRule::hashed(index, leading.clone(), executors),
             Kind::Numbers { .. } => RoutingRule::numbers(executors),
-            Kind::Readers { .. } => self.clone(),
+            Kind::ReadOnly { .. } => self.clone(),
         }
     }
 
@@ -100,12 +100,12 @@ impl RoutingRule {
             Kind::Ranges { executors: named, .. } => named.iter().any(|&named| named >= executors),
             Kind::Hashed { executors: named, .. } | Kind::Numbers { executors: named } => *named > executors,
             // It is not counted among them.
-            Kind::Readers { .. } => false,
+            Kind::ReadOnly { .. } => false,
         }
     }
 
     /// Hidden row numbers, the blocks that they are taken in by turns: rows that one transaction slot inserts are one executor's for a
-    /// while, and a transaction in a stint takes numbers of an executor that it has already. A span of several blocks is at all executors.
+    /// while, and a transaction under a lease takes numbers of an executor that it has already. A span of several blocks is at all executors.
     ///
     /// # Panics
     /// If there is no executor.
@@ -114,8 +114,8 @@ impl RoutingRule {
         RoutingRule::of(Kind::Numbers { executors })
     }
 
-    fn is_for_readers(&self) -> bool {
-        matches!(self.kind, Kind::Readers { .. })
+    fn is_read_only(&self) -> bool {
+        matches!(self.kind, Kind::ReadOnly { .. })
     }
 
     /// If it is of hidden row numbers, among how many executors. They may be fewer than there are.
@@ -144,7 +144,7 @@ impl RoutingRule {
             Kind::Numbers { executors } if span.is_point() => {
                 span.lower().first_chunk().map(|number| executor_of_number(*number, *executors))
             }
-            Kind::Readers { executor } => Some(*executor),
+            Kind::ReadOnly { executor } => Some(*executor),
             _ => None,
         }
     }
@@ -163,7 +163,7 @@ impl RoutingRule {
                 out.sort_unstable();
                 out.dedup();
             }
-            Kind::Readers { executor } => out.push(*executor),
+            Kind::ReadOnly { executor } => out.push(*executor),
             Kind::Numbers { executors } => match span.lower().first_chunk() {
                 Some(number) if span.is_point() => out.push(executor_of_number(*number, *executors)),
                 _ => out.extend(0..*executors),
@@ -326,14 +326,14 @@ impl LockManager {
         self.local.rules.lock().rule_of(index)?.by_hand
     }
 
-    /// Whether an index's keys are at the readers' executor.
-    pub fn is_for_readers(&self, index: IndexId) -> bool {
-        self.local.rules.lock().rule_of(index).is_some_and(RoutingRule::is_for_readers)
+    /// Whether an index's keys are at the read-only executor.
+    pub fn is_read_only(&self, index: IndexId) -> bool {
+        self.local.rules.lock().rule_of(index).is_some_and(RoutingRule::is_read_only)
     }
 
-    /// Gives all keys of an index to the readers' executor, where those who read exclude nobody but those who write.
-    pub fn give_to_readers(&self, index: IndexId) {
-        self.route(index, Some(RoutingRule::of(Kind::Readers { executor: self.local.readers() })));
+    /// Gives all keys of an index to the read-only executor, where those who read exclude nobody but those who write.
+    pub fn place_read_only(&self, index: IndexId) {
+        self.route(index, Some(RoutingRule::of(Kind::ReadOnly { executor: self.local.read_only() })));
     }
 
     /// Whether an index's keys are dealt out by a hash.

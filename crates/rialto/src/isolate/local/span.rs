@@ -3,8 +3,8 @@
 use std::cmp::Ordering;
 use std::ops::Bound;
 
-use crate::rarely::rarely;
 use crate::row::Key;
+use crate::unlikely::unlikely;
 
 /// A longer key takes memory beside the lock's.
 const SHORT_KEY_BYTES: usize = 44;
@@ -203,7 +203,7 @@ impl<'a> SpanRef<'a> {
     #[inline]
     pub(super) fn counts_more(self) -> usize {
         let end = if let End::Before(end) = self.end { end.len() } else { 0 };
-        match rarely(self.lower.len().max(end) > SHORT_KEY_BYTES) {
+        match unlikely(self.lower.len().max(end) > SHORT_KEY_BYTES) {
             true => (self.lower.len() + end).div_ceil(KEY_BYTES_PER_LOCK),
             false => 0,
         }

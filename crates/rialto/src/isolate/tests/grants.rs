@@ -9,7 +9,7 @@ use crate::isolate::central::head::{Answer, HEADS_KEPT, Heads, Release, Request,
 use crate::isolate::name::HeadName;
 use crate::isolate::slot::HELD_KEPT;
 use crate::isolate::{Acquired, LockError, LockManager, LockMode, LockName, LockOptions, Owner, RecordMode};
-use crate::looks::LOOKS;
+use crate::probes::PROBES;
 use crate::seed::keys_of_one_place;
 
 const TABLE: TableId = TableId(3);
@@ -364,12 +364,12 @@ fn keys_of_one_chain() -> Vec<[u8; 8]> {
 fn keys_that_a_client_chooses_do_not_share_a_chain() {
     let manager = manager();
     let mut owner = manager.begin().unwrap();
-    let looks = LOOKS.get();
+    let looks = PROBES.get();
     for key in keys_of_one_chain() {
         let name = manager.name(INDEX, &key);
         manager.record(&mut owner, name, &key, RecordMode::Exclusive, &refusing()).unwrap();
     }
-    let looks = LOOKS.get() - looks;
+    let looks = PROBES.get() - looks;
     assert!(looks < 2_000, "{looks} looks for 200 locks");
     manager.end(owner);
 }

@@ -1,8 +1,8 @@
 //! Local lock tables: what is granted, in which order, and what becomes of it when keys move.
 
-mod looks;
+mod leases;
 mod parts;
-mod stints;
+mod probes;
 mod tables_out;
 
 use std::ops::Bound;
@@ -58,10 +58,10 @@ fn any_rule(dice: &mut Dice) -> Option<RoutingRule> {
     (dice.below(8) > 0).then(|| RoutingRule::new(bounds, executors))
 }
 
-/// The keys go elsewhere: to any executors, or to the readers'.
+/// The keys go elsewhere: to any executors, or to the read-only one.
 fn move_keys(manager: &LockManager, dice: &mut Dice) {
     match dice.below(3) {
-        0 => manager.give_to_readers(INDEX),
+        0 => manager.place_read_only(INDEX),
         _ => manager.route(INDEX, any_rule(dice)),
     }
 }
@@ -81,14 +81,14 @@ fn any_span(dice: &mut Dice) -> Span {
     }
 }
 
-/// Some spans for a stint.
+/// Some spans for a lease.
 fn any_spans(dice: &mut Dice) -> Vec<(Span, RecordMode)> {
     (0..=dice.below(3)).map(|_| (any_span(dice), any_mode(dice))).collect()
 }
 
-fn stint(manager: &LockManager, owner: &mut Owner, spans: &[(Span, RecordMode)]) -> bool {
+fn lease(manager: &LockManager, owner: &mut Owner, spans: &[(Span, RecordMode)]) -> bool {
     let wanted = spans.iter().map(|(span, mode)| Wanted { index: INDEX, span: span.borrow(), mode: *mode });
-    manager.stint(owner, wanted)
+    manager.lease(owner, wanted)
 }
 
 fn any_mode(dice: &mut Dice) -> RecordMode {
@@ -170,7 +170,7 @@ fn what_is_granted_follows_from_what_others_hold_wherever_the_keys_are() {
     let seed = seed();
     println!("RIALTO_SEED={seed}");
     let end = Instant::now() + test_seconds();
-    let (mut requests, mut refused, mut stints) = (0u64, 0u64, 0u64);
+    let (mut requests, mut refused, mut leases) = (0u64, 0u64, 0u64);
     for round in 0.. {
         if round > 0 && Instant::now() >= end {
             break;
@@ -205,7 +205,7 @@ fn what_is_granted_follows_from_what_others_hold_wherever_the_keys_are() {
                     });
                     let owner = &mut owners[who];
                     assert_eq!(
-                        stint(&manager, owner, &spans),
+                        lease(&manager, owner, &spans),
                         is_free,
                         "seed {}: {spans:?}, {held:?}",
                         seed + round
@@ -217,8 +217,8 @@ fn what_is_granted_follows_from_what_others_hold_wherever_the_keys_are() {
                             assert_eq!(again, Ok(Acquired::Held));
                         }
                         held.extend(spans.into_iter().map(|(span, mode)| (who, INDEX, span, mode)));
-                        manager.leave_stint(owner);
-                        stints += 1;
+                        manager.return_lease(owner);
+                        leases += 1;
                     }
                 }
                 _ => {
@@ -258,7 +258,7 @@ fn what_is_granted_follows_from_what_others_hold_wherever_the_keys_are() {
         owners.into_iter().for_each(|owner| manager.end(owner));
         assert_eq!(manager.locks_now(), 0, "seed {}", seed + round);
     }
-    assert!(refused > 0 && refused < requests && stints > 0);
+    assert!(refused > 0 && refused < requests && leases > 0);
     println!("tally: local locks against a list, {requests} operations, RIALTO_SEED={seed}");
 }
 
@@ -349,11 +349,11 @@ fn nobody_is_ever_inside_a_span_with_an_enemy() {
     println!("RIALTO_SEED={seed}");
     let manager = manager();
     let inside = Inside([const { AtomicI64::new(0) }; 24]);
-    let (committed, sacrificed, stints) = (AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0));
+    let (committed, sacrificed, leases) = (AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0));
     let end = Instant::now() + test_seconds();
     thread::scope(|scope| {
-        let (manager, inside, committed, sacrificed, stints) =
-            (&manager, &inside, &committed, &sacrificed, &stints);
+        let (manager, inside, committed, sacrificed, leases) =
+            (&manager, &inside, &committed, &sacrificed, &leases);
         let mut threads = Vec::new();
         for thread in 0..5 {
             threads.push(scope.spawn(move || {
@@ -365,7 +365,7 @@ fn nobody_is_ever_inside_a_span_with_an_enemy() {
                         let mut spans = Vec::new();
                         if dice.below(2) == 0 {
                             spans = any_spans(&mut dice);
-                            if !stint(manager, &mut owner, &spans) {
+                            if !lease(manager, &mut owner, &spans) {
                                 spans.clear();
                             }
                         }
@@ -377,7 +377,7 @@ fn nobody_is_ever_inside_a_span_with_an_enemy() {
                             if nth >= spans.len() {
                                 manager.local(&mut owner, INDEX, span.borrow(), mode, &patient())?;
                             } else {
-                                stints.fetch_add(1, Ordering::Relaxed);
+                                leases.fetch_add(1, Ordering::Relaxed);
                             }
                             for (key, held) in held
                                 .iter_mut()
@@ -433,7 +433,7 @@ fn nobody_is_ever_inside_a_span_with_an_enemy() {
     assert_eq!(manager.counters().deadlocks, sacrificed.load(Ordering::Relaxed));
     let committed = committed.load(Ordering::Relaxed);
     println!("tally: local locks under stress, {committed} transactions, RIALTO_SEED={seed}");
-    assert!(committed > 0 && stints.load(Ordering::Relaxed) > 0);
+    assert!(committed > 0 && leases.load(Ordering::Relaxed) > 0);
 }
 
 /// A lock that goes along with its keys leaves nothing behind but what its owner came by, however often they move: owners hold keys and
@@ -494,7 +494,7 @@ fn a_request_that_fails_on_its_second_way_leaves_no_part_stronger() {
             });
             until_waiting(&manager, 1);
             manager.route(INDEX, Some(rule()));
-            while !stint(&manager, &mut runner, &only_a) {}
+            while !lease(&manager, &mut runner, &only_a) {}
             waiting.join().unwrap();
         });
         let shared = lock(&manager, &mut holder, SpanRef::point(b"h"), RecordMode::Shared);
@@ -524,19 +524,19 @@ fn a_request_that_fails_takes_nothing_of_what_its_owner_had() {
         // For the key at the third executor.
         until_waiting(&manager, 1);
         let at_second = Wanted { index: other, span: SpanRef::point(b"x"), mode: RecordMode::Exclusive };
-        while !manager.stint(&mut runner, std::iter::once(at_second)) {}
+        while !manager.lease(&mut runner, std::iter::once(at_second)) {}
         manager.release_all(&mut holder);
         asks.join().unwrap();
-        manager.end_stint(&mut runner);
+        manager.end_lease(&mut runner);
     });
     let key = SpanRef::point(b"h");
     assert_eq!(lock(&manager, &mut stranger, key, RecordMode::Shared), Err(LockError::WouldWait));
     // At the third executor, beyond the range.
-    while !stint(&manager, &mut runner, &[(SpanRef::point(b"z").to_owned(), RecordMode::Exclusive)]) {}
+    while !lease(&manager, &mut runner, &[(SpanRef::point(b"z").to_owned(), RecordMode::Exclusive)]) {}
     let again = lock(&manager, &mut owner, range.borrow(), RecordMode::Exclusive);
     assert_eq!(again, Err(LockError::WouldWait));
     assert_eq!(lock(&manager, &mut stranger, key, RecordMode::Shared), Err(LockError::WouldWait));
-    manager.end_stint(&mut runner);
+    manager.end_lease(&mut runner);
     [owner, holder, runner, stranger].into_iter().for_each(|owner| manager.end(owner));
     assert_eq!(manager.locks_now(), 0);
 }

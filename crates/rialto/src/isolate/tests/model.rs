@@ -39,7 +39,7 @@ mod sync {
     pub(super) const STRIPES: usize = 2;
 
     /// A look is no step that others could wait for.
-    pub(super) fn look_a_while(_is_over: impl Fn() -> bool) {}
+    pub(super) fn spin_a_while(_is_over: impl Fn() -> bool) {}
 
     pub(super) fn lock_across_waits<'m, T>(
         _clock: &crate::io::Clock,

@@ -14,7 +14,7 @@ use crate::isolate::{
     Acquired, LockError, LockManager, LockMode, LockOptions, LockTarget, LockWords, Owner, RecordMode,
     ThinWord, Wait,
 };
-use crate::looks::LOOKS;
+use crate::probes::PROBES;
 use crate::store::Budget;
 
 /// Records' words; the address is the position. The store's bits hold a pattern that has to survive.
@@ -117,7 +117,7 @@ fn many_locks_are_upgraded_in_few_steps_each() {
         }
         // What another one reads, too, is not upgraded.
         lock(&manager, &mut other, &words, 7, shared, &refusing()).unwrap();
-        let before = LOOKS.get();
+        let before = PROBES.get();
         for record in 0..RECORDS {
             // One that is given back at once takes its place in the list along.
             lock(&manager, &mut owner, &words, RECORDS, shared, &refusing()).unwrap();
@@ -125,8 +125,8 @@ fn many_locks_are_upgraded_in_few_steps_each() {
             assert_eq!(lock(&manager, &mut owner, &words, record, exclusive, &refusing()), expected);
             manager.release_thin_early(&mut owner, words.lock_word(RECORDS), RECORDS);
         }
-        let looks = (LOOKS.get() - before) / RECORDS;
-        assert!(looks < 100, "{looks} looks for each lock");
+        let probes = (PROBES.get() - before) / RECORDS;
+        assert!(probes < 100, "{probes} probes for each lock");
         manager.release_all_thin(&mut other, &words);
         manager.release_all_thin(&mut owner, &words);
         words.assert_all_free();
@@ -187,7 +187,7 @@ fn records_that_are_read_again_are_named_once() {
     let (manager, words) = (manager(), Words::new(RECORDS as usize));
     let mut owner = manager.begin().unwrap();
     let mut looks_of = |times: u64| {
-        let before = LOOKS.get();
+        let before = PROBES.get();
         for _ in 0..times {
             for record in 0..RECORDS {
                 lock(&manager, &mut owner, &words, record, RecordMode::Shared, &refusing()).unwrap();
@@ -196,15 +196,15 @@ fn records_that_are_read_again_are_named_once() {
         assert_eq!(owner.locks_held(), RECORDS as usize);
         let word = words.lock_word(7);
         assert_eq!(word.load(Ordering::SeqCst) & ThinWord::MASK, 1, "one sharer");
-        LOOKS.get() - before
+        PROBES.get() - before
     };
     looks_of(1);
     let (few, many) = (looks_of(10), looks_of(80));
-    assert!(many <= few * 8 + RECORDS, "{few} looks for 10 reads of each record, {many} for 80");
-    let before = LOOKS.get();
+    assert!(many <= few * 8 + RECORDS, "{few} probes for 10 reads of each record, {many} for 80");
+    let before = PROBES.get();
     let upgraded = lock(&manager, &mut owner, &words, 7, RecordMode::Exclusive, &refusing());
     assert_eq!(upgraded, Ok(Acquired::Upgraded));
-    assert!(LOOKS.get() - before <= RECORDS);
+    assert!(PROBES.get() - before <= RECORDS);
     manager.release_all_thin(&mut owner, &words);
     words.assert_all_free();
     manager.end(owner);

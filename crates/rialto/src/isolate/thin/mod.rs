@@ -30,9 +30,9 @@ use super::slot::{Body, Lent, Owner, Slot};
 use super::sync::{AtomicU64, Mutex};
 use super::wait::{LockError, LockPolicy, Wait};
 use crate::ids::IndexId;
-use crate::looks::count_look;
-use crate::rarely::rarely;
+use crate::probes::count_probe;
 use crate::store::Budget;
+use crate::unlikely::unlikely;
 
 /// The lock bits of a record's word.
 #[derive(Debug)]
@@ -186,7 +186,7 @@ impl ThinList {
     #[inline(always)]
     fn clear(&self, chunks: &mut Chunks, memory: &Budget) {
         self.length.store(0, Ordering::Release);
-        if rarely(chunks.len() > CHUNKS_KEPT) {
+        if unlikely(chunks.len() > CHUNKS_KEPT) {
             memory.give((CHUNKS_KEPT..chunks.len()).map(Chunks::bytes_of).sum());
             chunks.0.truncate(CHUNKS_KEPT);
             *self.more.lock() = chunks.clone();
@@ -219,7 +219,7 @@ impl ThinList {
 
 #[inline]
 fn look(cell: &PlainU64) -> u64 {
-    count_look();
+    count_probe();
     cell.load(Ordering::Relaxed)
 }
 
@@ -340,7 +340,7 @@ impl LockManager {
                     _ => (ThinWord::granted(before, id, mode), Acquired::New),
                 }
             };
-            if rarely(acquired == Acquired::New && !self.make_room_for_one(owner)) {
+            if unlikely(acquired == Acquired::New && !self.make_room_for_one(owner)) {
                 return Err(self.no_memory());
             }
             if word.compare_exchange_weak(before, locked, Ordering::Acquire, Ordering::Relaxed).is_ok() {
@@ -357,7 +357,7 @@ impl LockManager {
         }
         let name = HeadName::address(record);
         let holds = self.names(owner, record)?;
-        if rarely(!holds && !self.make_room_for_one(owner)) {
+        if unlikely(!holds && !self.make_room_for_one(owner)) {
             return Err(self.no_memory());
         }
         let ask = |heads: &mut Heads| {
@@ -469,13 +469,13 @@ impl LockManager {
         if held > 0 {
             let first = slot.thin.first[..held.min(FIRST_CHUNK)].iter();
             let mut released = self.release_cells(id, first, words);
-            if rarely(held > FIRST_CHUNK) {
+            if unlikely(held > FIRST_CHUNK) {
                 released += self.release_cells(id, owner.body.thin_chunks.cells(held), words);
                 owner.body.thin_index.clear(&self.options.memory);
             }
             slot.thin.clear(&mut owner.body.thin_chunks, &self.options.memory);
             slot.counters.row.add(released);
-        } else if rarely(owner.body.thin_chunks.len() > CHUNKS_KEPT) {
+        } else if unlikely(owner.body.thin_chunks.len() > CHUNKS_KEPT) {
             // It has given them all back before.
             slot.thin.clear(&mut owner.body.thin_chunks, &self.options.memory);
         }

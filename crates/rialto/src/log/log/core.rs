@@ -21,10 +21,10 @@ use crate::log::sync::System;
 use crate::log::turn::{Committer, Turn, Waited, Writer};
 use crate::log::wakers::{self, Listeners, WakerThreads, Woken};
 use crate::log::write_path::WritePath;
-use crate::log::writer::{Counters, Flight, GroupWriter};
+use crate::log::writer::{Counters, GroupWrite, GroupWriter};
 use crate::log::{Durability, Patience};
-use crate::rarely::rarely;
-use crate::{Error, Lsn, Result, canary};
+use crate::unlikely::unlikely;
+use crate::{Error, Lsn, Result, fault_injection};
 
 /// What the log's threads share.
 pub(crate) struct Core {
@@ -105,7 +105,7 @@ impl Core {
         let Some(mut gatherer) = self.gatherer.try_lock() else { return false };
         self.gather_queued(&mut gatherer);
         drop(gatherer);
-        if rarely(self.listeners.wait_for(Durability::Memory)) {
+        if unlikely(self.listeners.wait_for(Durability::Memory)) {
             self.hand_over_listeners(Durability::Memory);
         }
         self.memory.load(Ordering::SeqCst) >= lsn.0
@@ -125,7 +125,7 @@ impl Core {
             Some(gatherer) => self.gather_all(gatherer),
             None => {
                 // Who has gathered may write the group first.
-                if rarely(self.listeners.wait_for(Durability::Memory)) {
+                if unlikely(self.listeners.wait_for(Durability::Memory)) {
                     self.hand_over_listeners(Durability::Memory);
                 }
                 Gathered::All
@@ -163,7 +163,7 @@ impl Core {
     pub(super) fn gather_queued(&self, gatherer: &mut Gatherer) -> Gathered {
         let before = gatherer.lsn();
         let gathered = self.gather(gatherer, u64::MAX);
-        if gatherer.lsn() > before && !canary::is_back("gathered-for-others-unasked") {
+        if gatherer.lsn() > before && !fault_injection::is_on("gathered-for-others-unasked") {
             self.writer.ask_soon();
         }
         gathered
@@ -191,13 +191,14 @@ impl Core {
         let mut turn = turn;
         let mut gathered = Gathered::All;
         if !self.writer.stopped() {
-            let (mut flight, to, lsn);
-            (flight, to, lsn, gathered) = self.take_group();
+            let (mut group, to, lsn);
+            (group, to, lsn, gathered) = self.take_group();
             turn.begin(lsn, place);
-            match flight.write(self.clock()) {
+            match group.write(self.clock()) {
                 Ok(took) => {
-                    // Groups land in their order (I4): not at all if one before this failed.
-                    if turn.publish(lsn, took, place, || flight.land(took)) && gathered != Gathered::RingFull
+                    // Groups complete in their order (I4): not at all if one before this failed.
+                    if turn.publish(lsn, took, place, || group.complete(took))
+                        && gathered != Gathered::RingFull
                     {
                         // Otherwise the group may end inside a packet, and a mark there would leave out its beginning.
                         self.marks.lock().add(Lsn(lsn), to);
@@ -223,7 +224,7 @@ impl Core {
     }
 
     /// Gathers the next group; how far it reaches. For the holder of the writer word.
-    fn take_group(&self) -> (Flight, u64, u64, Gathered) {
+    fn take_group(&self) -> (GroupWrite, u64, u64, Gathered) {
         let mut group_writer = self.group_writer.lock();
         let mut gatherer = self.gatherer.lock();
         let gathered = self.gather(&mut gatherer, group_writer.lsn().saturating_add(self.group_max));
@@ -241,7 +242,7 @@ impl Core {
 
     pub(super) fn wait(&self, lsn: Lsn, durability: Durability, patience: &Patience) -> Result<()> {
         debug_assert!(lsn <= self.pool.place(), "a wait for a place that no commit has taken");
-        if canary::is_back("reply-before-durability") {
+        if fault_injection::is_on("reply-before-durability") {
             return Ok(());
         }
         if durability == Durability::Memory && self.wait_for_memory(lsn)? {
@@ -367,7 +368,8 @@ impl Drop for WakeListeners<'_> {
         self.core.freed.tell(u64::MAX);
         // What is on disk is durable at both levels.
         for durability in [Durability::Memory, Durability::Disk] {
-            let own = if canary::is_back("wakers-on-the-committer") { OwnListeners::Run } else { self.own };
+            let own =
+                if fault_injection::is_on("wakers-on-the-committer") { OwnListeners::Run } else { self.own };
             match own {
                 OwnListeners::Run => wakers::run_all(self.core.take_listeners(durability)),
                 OwnListeners::HandOver => self.core.hand_over_listeners(durability),

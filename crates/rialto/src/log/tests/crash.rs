@@ -84,7 +84,7 @@ const WAIT_MAX_ALONE: Duration = Duration::from_micros(30);
 
 /// Without threads of the log, and for one thread: the disk is crashed at a step, and which step that is would otherwise be
 /// the scheduler's doing, so that no seed could replay a failure. Every committer is elected, stalls as it is told and
-/// writes; who sleeps while others write is in `groups_in_flight_land_in_their_order_whatever_crashes`, for all designs.
+/// writes; who sleeps while others write is in `groups_in_flight_complete_in_their_order_whatever_crashes`, for all designs.
 fn options(random: &mut Random) -> LogOptions {
     let design = GroupCommitDesign::ALL[random.below(GroupCommitDesign::ALL.len() as u64) as usize];
     let group_commit = settings(design, random, WAIT_MAX_ALONE);
@@ -329,7 +329,7 @@ fn blocks_follow(end: &LogEnd, disk: &dyn Disk) -> bool {
 /// and each commit's own waits: what was answered is there, and what is there is a prefix. Which groups meet is the
 /// scheduler's doing, so a seed replays the disk and the draws, not the schedule.
 #[test]
-fn groups_in_flight_land_in_their_order_whatever_crashes() {
+fn groups_in_flight_complete_in_their_order_whatever_crashes() {
     const THREADS: u64 = 4;
     const WAIT_MAX: Duration = Duration::from_micros(500);
     let designs = GroupCommitDesign::ALL.len();

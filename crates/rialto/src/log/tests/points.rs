@@ -3,8 +3,8 @@
 use std::sync::atomic::AtomicUsize;
 
 use super::*;
+use crate::interleavings::hooked::{About, HookedDisk};
 use crate::io::Random;
-use crate::traps::hooked::{About, HookedDisk};
 
 /// Reads the log behind a point as far as it is that of a home block there.
 fn read_through(disk: &Arc<dyn Disk>, point: LogPoint) -> Result<u64> {

@@ -8,13 +8,13 @@ impl<M: Machine> Writer<M> {
     /// The elected committer's place; `None` if nobody is elected.
     pub(super) fn elected(&self) -> Option<u64> {
         let elected = self.elected.load(Ordering::SeqCst);
-        (elected > self.flight.load(Ordering::SeqCst) >> 16).then_some(elected)
+        (elected > self.group_word.load(Ordering::SeqCst) >> 16).then_some(elected)
     }
 
     /// Elects this committer if nobody is; whether it is elected now.
     pub(super) fn elect(&self, lsn: u64) -> bool {
         let before = self.elected.load(Ordering::SeqCst);
-        let target = self.flight.load(Ordering::SeqCst) >> 16;
+        let target = self.group_word.load(Ordering::SeqCst) >> 16;
         if before > target || lsn <= target {
             return before == lsn && lsn > target;
         }
@@ -48,7 +48,7 @@ impl<M: Machine> Writer<M> {
             return committer.stall.is_some() || committer.willing_to_wait.is_some();
         }
         let lsn = committer.lsn;
-        while lsn > self.flight.load(Ordering::SeqCst) >> 16 {
+        while lsn > self.group_word.load(Ordering::SeqCst) >> 16 {
             let elected = self.elected.load(Ordering::SeqCst);
             if self.committer_begins(view.now).is_some_and(|begins| begins <= view.now) {
                 return false;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::waits::Author;
 use super::{Choice, Committer, Futex, GroupCommitter, Machine, Ordering, Turn, Writer};
-use crate::canary;
+use crate::fault_injection;
 
 /// The request word's values, in the order in which one replaces another.
 pub(super) mod request {
@@ -115,14 +115,14 @@ impl<M: Machine> Writer<M> {
                 }
                 GroupCommitter::LogServer => {
                     let stand_in = committer();
-                    let flight = self.flight.load(Ordering::SeqCst);
+                    let group_word = self.group_word.load(Ordering::SeqCst);
                     let view = self.view(&stand_in, 0, &mut arrived, &place);
                     let mut asked = asked;
                     if let (Choice::Sleep(Some(time)), Asked::Now) = (self.design.choose(&view), asked) {
                         let bound = bound.get_or_insert(Level1Bound { interval, due });
                         if let Some(left) = self.left_of(bound) {
                             // Those who asked rely on the request, which stays.
-                            self.sleep_within(stand_in.lsn, flight, Some(time), Some(left));
+                            self.sleep_within(stand_in.lsn, group_word, Some(time), Some(left));
                             if self.durable() >= stand_in.lsn || self.stopped() {
                                 arrived = None;
                                 self.request.exchange(request::NOW, request::NONE);
@@ -138,7 +138,7 @@ impl<M: Machine> Writer<M> {
                     (arrived, bound) = (None, None);
                     if let Some(turn) = self.try_take() {
                         // Taken back before the drain: who asks from here on is served by the next group.
-                        let is_late = canary::is_back("request-taken-back-late");
+                        let is_late = fault_injection::is_on("request-taken-back-late");
                         if !is_late {
                             self.request.exchange(request::NOW, request::NONE);
                         }

@@ -165,7 +165,7 @@ struct Measured {
 
 /// A commit on its way.
 #[derive(Debug, Clone, Copy)]
-struct Flying {
+struct Pending {
     lsn: u64,
     began: Duration,
     queued: Duration,
@@ -204,7 +204,7 @@ impl World {
     }
 
     /// A client's commit is durable; whether there is more to do.
-    fn done(&self, client: usize, commit: &Flying, load: &Load) -> bool {
+    fn done(&self, client: usize, commit: &Pending, load: &Load) -> bool {
         let mut guard = self.measured.lock();
         let measured = &mut *guard;
         measured.done += 1;
@@ -229,7 +229,7 @@ impl World {
             0 => Patience::default(),
             all => load.patience[number % all],
         };
-        let mut flying = std::collections::VecDeque::new();
+        let mut pending = std::collections::VecDeque::new();
         while !self.over.load(Ordering::SeqCst) {
             let began = self.machine.now();
             self.machine.work(drawn(&mut random, self.regime.commit_cpu));
@@ -238,11 +238,11 @@ impl World {
                 // A ticket: the stand-in waits for it until the client does.
                 self.writer.ask_unhurried();
             }
-            flying.push_back(Flying { lsn, began, queued: self.machine.now() });
-            if flying.len() < load.in_flight as usize {
+            pending.push_back(Pending { lsn, began, queued: self.machine.now() });
+            if pending.len() < load.in_flight as usize {
                 continue;
             }
-            let waited = flying.pop_front().expect("it was pushed just now");
+            let waited = pending.pop_front().expect("it was pushed just now");
             if let Some(time) = load.polls {
                 while self.writer.durable() < waited.lsn {
                     self.machine.pass(time);
@@ -261,7 +261,8 @@ impl World {
             if !self.done(number, &waited, load) {
                 break;
             }
-            while let Some(next) = flying.pop_front_if(|next: &mut Flying| next.lsn <= self.writer.durable())
+            while let Some(next) =
+                pending.pop_front_if(|next: &mut Pending| next.lsn <= self.writer.durable())
             {
                 self.done(number, &next, load);
             }

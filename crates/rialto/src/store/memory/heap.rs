@@ -10,8 +10,8 @@ use parking_lot::{Mutex, MutexGuard};
 
 use super::segments::{IMAGE_HEADER_BYTES, RECORD_HEADER_BYTES, UNIT_BYTES};
 use super::{RecordRef, SEGMENT_BYTES, SegmentId, Segments};
-use crate::canary;
 use crate::catalog::system::is_system_heap;
+use crate::fault_injection;
 use crate::growth::Growing;
 use crate::ids::HeapId;
 use crate::store::{Claims, RowLocation};
@@ -339,7 +339,7 @@ impl Heap {
 
     /// Frees a slot that nothing points to.
     pub fn release(&self, hint: usize, record: RecordRef) {
-        let is_early = canary::is_back("slot-freed-before-its-list");
+        let is_early = fault_injection::is_on("slot-freed-before-its-list");
         if is_early {
             self.segments.vacate(record);
         }

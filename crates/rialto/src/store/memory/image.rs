@@ -16,7 +16,7 @@
 
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-use crate::canary;
+use crate::fault_injection;
 use crate::ids::HeapId;
 use crate::io::BUFFER_ALIGNMENT;
 use crate::store::memory::segments::{Copy, IMAGE_HEADER_BYTES, SEGMENT_BYTES, UNIT_BYTES};
@@ -102,7 +102,7 @@ pub(crate) fn check(bytes: &mut [u8], seed: u64) -> Result<Checked, String> {
     }
     let (segment, sequence, heap, expected) = (u32_at(12), u64_at(24), u32_at(8), u64_at(32));
     bytes[CHECKSUM].fill(0);
-    let is_unread = canary::is_back("image-checksum-unread");
+    let is_unread = fault_injection::is_on("image-checksum-unread");
     let found = if is_unread { expected } else { xxh3_64_with_seed(&bytes[..used], seed) };
     if found != expected {
         return Err(format!(

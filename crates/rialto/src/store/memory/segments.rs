@@ -22,11 +22,11 @@ use super::snapshots::{Snapshots, Stage};
 use super::words::{StoredRow, announce_write};
 use crate::account::latches;
 use crate::account::wait_guard::LatchWait;
-use crate::canary;
+use crate::fault_injection;
 use crate::ids::{HeapId, Lsn};
-use crate::rarely::rarely;
 use crate::row::FieldChange;
 use crate::store::{Budget, Painting};
+use crate::unlikely::unlikely;
 
 /// A segment's size; also what a sweep copies under one hold of its latch.
 pub const SEGMENT_BYTES: usize = 64 * 1024;
@@ -259,7 +259,7 @@ impl Segments {
     fn claim(&self, id: SegmentId, heap: HeapId) {
         let latched = self.latch(id);
         match self.snapshots.stage() {
-            // Painting: it is of the colour that it was when it was free; behind the end of the sweep that is black.
+            // Painting: it is of the side that it was when it was free; behind the end of the sweep that is black.
             Stage::Idle | Stage::Painting => {}
             // Its rows may be committed before the cut, which will find it in use.
             Stage::Whitening => latched.set_marks(latched.marks() | WHITE),
@@ -339,7 +339,7 @@ impl Segments {
     #[inline]
     pub fn latch(&self, id: SegmentId) -> Latched<'_> {
         let meta = self.meta(id);
-        if rarely(meta.latch.swap(true, Ordering::Acquire)) {
+        if unlikely(meta.latch.swap(true, Ordering::Acquire)) {
             self.wait_for_latch(&meta.latch);
         }
         latches::taken();
@@ -590,7 +590,7 @@ impl Segments {
             let (mut sum2, mut sum4, mut sum8);
             let bytes: &[u8] = match change {
                 FieldChange::Set(bytes) => bytes,
-                FieldChange::Add { length: 2, .. } if !canary::is_back("short-sums-carry") => {
+                FieldChange::Add { length: 2, .. } if !fault_injection::is_on("short-sums-carry") => {
                     sum2 = words.field::<2>(offset);
                     change.apply(&mut sum2);
                     &sum2

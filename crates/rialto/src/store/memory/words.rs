@@ -8,7 +8,7 @@ use super::segments::{
     UNIT_BYTES, VERSION_ONE,
 };
 use crate::ids::Lsn;
-use crate::rarely::rarely;
+use crate::unlikely::unlikely;
 
 /// A record's words, from its header to the end of the arena.
 #[derive(Clone, Copy)]
@@ -174,7 +174,7 @@ impl<'a> StoredRow<'a> {
             word.store((before & !mask | number).to_le(), Ordering::Relaxed);
         };
         put(&self.body[at], number << shift, mask << shift);
-        if rarely(shift > mask.leading_zeros() as usize) {
+        if unlikely(shift > mask.leading_zeros() as usize) {
             put(&self.body[at + 1], number >> (64 - shift), mask >> (64 - shift));
         }
     }
@@ -215,7 +215,7 @@ impl BodyWords<'_> {
         const { assert!(N <= 8) };
         let (within, at) = (offset % 8, offset / 8);
         let low = self.0[at].load(Ordering::Relaxed) >> (within * 8);
-        let high = match rarely(within + N > 8) {
+        let high = match unlikely(within + N > 8) {
             true => self.0[at + 1].load(Ordering::Relaxed) << (64 - within * 8),
             false => 0,
         };

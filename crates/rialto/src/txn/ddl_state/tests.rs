@@ -1,7 +1,7 @@
 //! Tests of `ddl_state`.
 
 use crate::io::MemoryDisk;
-use crate::looks::LOOKS;
+use crate::probes::PROBES;
 use crate::row::{Column, ColumnType, Value};
 use crate::{Checkpointing, Database, Error, Logging, Options, Table, TableDef, Transaction};
 
@@ -25,20 +25,20 @@ fn insert(tx: &mut Transaction, table: &Table, ids: std::ops::Range<i32>) {
 }
 
 /// The looks at changes that one more table takes in a transaction that has made so many.
-fn looks_of_a_table_after(tables: usize) -> u64 {
+fn probes_of_a_table_after(tables: usize) -> u64 {
     let db = open();
     let mut tx = db.begin().unwrap();
     (0..tables).for_each(|nth| drop(create(&mut tx, nth)));
-    let before = LOOKS.get();
+    let before = PROBES.get();
     create(&mut tx, tables);
-    let looks = LOOKS.get() - before;
+    let probes = PROBES.get() - before;
     tx.abort().unwrap();
-    looks
+    probes
 }
 
 #[test]
-fn a_definition_takes_a_few_looks_whatever_came_before() {
-    let (few, many) = (looks_of_a_table_after(20), looks_of_a_table_after(160));
+fn a_definition_takes_a_few_probes_whatever_came_before() {
+    let (few, many) = (probes_of_a_table_after(20), probes_of_a_table_after(160));
     assert!(many <= few + 10, "{few} looks after 20 tables, {many} after 160");
 }
 
@@ -209,7 +209,7 @@ fn bytes_of_runs(tx: &mut Transaction) -> usize {
 
 /// However many tables, and rows in them, the transaction has made before.
 #[test]
-fn a_row_of_a_new_table_takes_a_few_looks() {
+fn a_row_of_a_new_table_takes_a_few_probes() {
     let db = open();
     let mut tx = db.begin().unwrap();
     let mut made = Vec::new();
@@ -221,12 +221,12 @@ fn a_row_of_a_new_table_takes_a_few_looks() {
             tx.drop_table(&format!("t{nth}")).unwrap();
         }
     }
-    let before = LOOKS.get();
+    let before = PROBES.get();
     for table in [&made[1], &made[98], &made[99]] {
         insert(&mut tx, table, 20..30);
     }
-    let looks = LOOKS.get() - before;
-    assert!(looks < 100, "{looks} looks for 30 rows");
+    let probes = PROBES.get() - before;
+    assert!(probes < 100, "{probes} probes for 30 rows");
 }
 
 /// Takes each kind of definition back to a savepoint many times. The list of tables keeps one version of each table, and the
@@ -312,7 +312,7 @@ fn a_definition_that_fails_leaves_no_version_behind() {
     tx.commit().unwrap();
 }
 
-/// What the transaction has read of a table under a lock on the whole of it has its colour by the version in the list.
+/// What the transaction has read of a table under a lock on the whole of it has its side by the version in the list.
 #[test]
 fn a_table_that_was_locked_behind_a_savepoint_stays_in_the_list() {
     let db = open();

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::flight::{Here, Task};
+use super::execution::{Here, Task};
 use super::queues::Queues;
 use super::visit::Visit;
 use crate::engine::data_oriented::planner::Plan;
@@ -15,7 +15,7 @@ use crate::error::Result;
 use crate::foreign::{Panic, catch};
 use crate::inside::InBody;
 use crate::isolate::SpanRef;
-use crate::reply::{Failure, Landing, Lands, Outcome, Sent};
+use crate::reply::{Completes, Completion, Failure, Outcome, Sent};
 use crate::row::{Key, Value};
 use crate::txn::TxOptions;
 
@@ -24,28 +24,28 @@ pub(crate) struct Call {
     pub(super) procedure: Prepared,
     pub(super) options: TxOptions,
     pub(super) arguments: Vec<Value>,
-    landing: Landing,
+    completion: Completion,
 }
 
-impl Lands for Call {
-    fn landing(&self) -> &Landing {
-        &self.landing
+impl Completes for Call {
+    fn completion(&self) -> &Completion {
+        &self.completion
     }
 }
 
 impl Call {
     /// It has its outcome.
-    pub(super) fn land(&self, outcome: Outcome<Vec<Value>>, here: &Here<'_>) {
+    pub(super) fn complete(&self, outcome: Outcome<Vec<Value>>, here: &Here<'_>) {
         here.queues.release();
-        self.landing.land(outcome, &here.core.commits.log);
+        self.completion.complete(outcome, &here.core.commits.log);
     }
 
     /// A panic outside of its bodies, a bug of ours, has ended the task that it was: the caller is told, unless it has its
     /// outcome already. What the task held was given back as the panic dropped it, what it had read is not known.
     pub(super) fn lost(&self, panic: Panic, here: &Here<'_>) {
-        if self.landing.is_on_its_way() {
+        if self.completion.is_on_its_way() {
             let settled = here.core.settle_all(&self.options);
-            self.land(Outcome::failed(Failure::Panic(panic), Some(settled)), here);
+            self.complete(Outcome::failed(Failure::Panic(panic), Some(settled)), here);
         }
     }
 }
@@ -88,12 +88,12 @@ pub(crate) fn send(
 ) -> Result<Sent> {
     let opening = queues.core.storage.catalog.opening();
     drop(InBody::enter(opening)?);
-    let landing = Landing::new();
+    let completion = Completion::new();
     let queue = queue.unwrap_or_else(|| first_queue(&procedure, &arguments, queues));
-    let call = Arc::new(Call { procedure, options, arguments, landing });
+    let call = Arc::new(Call { procedure, options, arguments, completion });
     queues.admit()?;
     queues.put(queue, Task::Call(call.clone(), None));
-    Ok(Sent::flying(opening, call))
+    Ok(Sent::running(opening, call))
 }
 
 /// The queue to begin at: that of the first action of the call that names a key, as the plan has it; the first queue if none

@@ -28,7 +28,7 @@ use parking_lot::{Condvar, Mutex};
 use smallvec::SmallVec;
 
 use super::call::Call;
-use super::flight::{Before, Here, Task};
+use super::execution::{Before, Here, Task};
 use super::visit::{Visit, Visitor};
 use crate::account::processor;
 use crate::account::wait_guard::{Turns, take_turns};
@@ -55,7 +55,7 @@ struct Waiting {
 }
 
 /// So often a thread that finds nothing to run, and a caller that would visit a queue, looks again before it sleeps.
-const LOOKS: usize = 20;
+const YIELDS: usize = 20;
 
 /// A caller that would visit a queue looks so often before each time that it lets others have the processor: for about as long as a short call
 /// takes.
@@ -184,13 +184,13 @@ impl Queues {
         self.queues.room()
     }
 
-    /// The thread that owns an executor: each owns neighbours, which have what is used together. None owns the readers': what is
+    /// The thread that owns an executor: each owns neighbours, which have what is used together. None owns the read-only one: what is
     /// only read is read anywhere.
     pub fn owner_of(&self, executor: u16) -> Option<usize> {
         let threads = self.len();
         let owner =
             || (usize::from(executor) * threads / self.core.locks.executors_in_use()).min(threads - 1);
-        (!self.core.locks.is_readers(executor)).then(owner)
+        (!self.core.locks.is_read_only_executor(executor)).then(owner)
     }
 
     /// Has so many threads own the executors, from 1 to as many as there is room for.
@@ -229,8 +229,8 @@ impl Queues {
 
     /// There is nothing to run: lets others have the processor for a moment before the thread sleeps. Those who put something on its queue
     /// meanwhile wake nobody, and do not wait for one that wakes.
-    fn look_a_while(&self, queue: usize) {
-        for _ in 0..LOOKS {
+    fn spin_a_while(&self, queue: usize) {
+        for _ in 0..YIELDS {
             std::thread::yield_now();
             let (_, is_called) = self.queues.at(queue).load();
             if is_called {
@@ -261,7 +261,7 @@ impl Queues {
         if !Visit::is_possible() {
             return None;
         }
-        for _ in 0..LOOKS {
+        for _ in 0..YIELDS {
             for _ in 0..SPINS {
                 if let Some(seat) = dispatch.visit() {
                     if !self.admit_at_once() {
@@ -474,7 +474,7 @@ impl Seat {
         let here = Here { core: &queues.core, queues, queue: *queue, unanswered };
         let nap = || match served {
             Some(_) => self.rest(),
-            None => queues.look_a_while(*queue),
+            None => queues.spin_a_while(*queue),
         };
         let mut tasks: u32 = 0;
         let unseated = EndsProcess;

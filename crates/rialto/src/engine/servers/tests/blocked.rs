@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use super::{database_with, until};
 use crate::account::wait_guard::{Turns, take_turns};
-use crate::commit::Gate;
+use crate::commit::CommitBarrier;
 use crate::io::{Clock, MemoryDisk};
 use crate::row::{Column, ColumnType, Value};
 use crate::txn::core::Core;
@@ -59,15 +59,15 @@ fn waits(wait: impl FnOnce() + Send, give: impl FnOnce()) -> u32 {
 }
 
 #[test]
-fn waits_at_the_gates_of_checkpoints_let_others_run() {
+fn waits_at_the_barriers_of_checkpoints_let_others_run() {
     let database = database();
     let core = database.core();
     let commit = || {
         let table = database.table("rows").unwrap();
         drop(database.submit(|transaction| transaction.delete(&table, 1).map(drop)).unwrap());
     };
-    core.commits.in_flight.close_gate();
-    assert_eq!(waits(commit, || core.commits.in_flight.open_gate(Gate::Open)), 1);
+    core.commits.in_progress.close_barrier();
+    assert_eq!(waits(commit, || core.commits.in_progress.open_barrier(CommitBarrier::Open)), 1);
     let new = TableDef::new("new", vec![Column::new("id", ColumnType::Int4)]);
     let define = || {
         drop(database.submit(|transaction| transaction.create_table(&new).map(drop)).unwrap());
@@ -95,16 +95,19 @@ impl Turns for Late {
 
 type Change = fn(&Core);
 
-/// The gates before definitions, closed and opened.
-const GATES: [(Change, Change); 2] = [
+/// The barriers before definitions, closed and opened.
+const BARRIERS: [(Change, Change); 2] = [
     (|core| core.commits.definitions.hold(&Clock::System), |core| core.commits.definitions.release()),
-    (|core| core.commits.in_flight.close_gate(), |core| core.commits.in_flight.open_gate(Gate::Open)),
+    (
+        |core| core.commits.in_progress.close_barrier(),
+        |core| core.commits.in_progress.open_barrier(CommitBarrier::Open),
+    ),
 ];
 
 /// The turn may be a slow body's: neither checkpoints nor transactions wait for that.
 #[test]
 fn a_definition_that_waits_for_its_turn_has_ended() {
-    for (close, open) in GATES {
+    for (close, open) in BARRIERS {
         let database = database();
         let (its_turn, turn) = channel::<()>();
         let late = Arc::new(Late { counted: Counted::default(), turn: Mutex::new(turn) });
@@ -117,7 +120,7 @@ fn a_definition_that_waits_for_its_turn_has_ended() {
                 database.submit(|transaction| transaction.create_table(&new).map(drop)).map(drop)
             }
         });
-        until("it waits at the gate", || late.counted.left.load(Ordering::SeqCst) == 1);
+        until("it waits at the barrier", || late.counted.left.load(Ordering::SeqCst) == 1);
         open(database.core());
         until("it waits for its turn", || late.counted.came_back.load(Ordering::SeqCst) == 1);
         let (held, is_held) = channel();
@@ -223,7 +226,7 @@ fn a_commit_that_waits_for_room_is_cancelled() {
 fn a_commit_that_fails_at_a_gate_waits_for_its_turn() {
     let new = TableDef::new("new", vec![Column::new("id", ColumnType::Int4)]);
     let limits = TxOptions { lock_timeout: Some(Duration::from_millis(100)), ..TxOptions::default() };
-    for (close, open) in GATES {
+    for (close, open) in BARRIERS {
         let (database, counted) = (database(), Arc::new(Counted::default()));
         close(database.core());
         let (outcome, came_back) = std::thread::scope(|scope| {
@@ -269,9 +272,9 @@ fn a_write_that_waits_for_a_packet_is_cancelled_and_hears_its_limit() {
     assert_eq!(database.transact(|transaction| transaction.delete(&table, 1)), Ok(true));
 }
 
-/// A transaction whose gates are open keeps its turn.
+/// A transaction whose barriers are open keeps its turn.
 #[test]
-fn a_definition_that_meets_no_closed_gate_does_not_wait() {
+fn a_definition_that_meets_no_closed_barrier_does_not_wait() {
     let database = database();
     let counted = Arc::new(Counted::default());
     std::thread::scope(|scope| {
@@ -284,16 +287,16 @@ fn a_definition_that_meets_no_closed_gate_does_not_wait() {
     assert_eq!(counted.left.load(Ordering::SeqCst), 0);
 }
 
-/// A commit that waits at a gate hears what other waits hear, too.
+/// A commit that waits at a barrier hears what other waits hear, too.
 #[test]
-fn a_commit_before_a_closed_gate_is_cancelled_and_hears_its_limits() {
+fn a_commit_before_a_closed_barrier_is_cancelled_and_hears_its_limits() {
     let new = TableDef::new("new", vec![Column::new("id", ColumnType::Int4)]);
     let limits = [
         TxOptions::default(),
         TxOptions { timeout: Some(Duration::from_secs(1)), ..TxOptions::default() },
         TxOptions { lock_timeout: Some(Duration::from_millis(100)), ..TxOptions::default() },
     ];
-    for (close, open) in GATES {
+    for (close, open) in BARRIERS {
         let database = database();
         for (nth, limits) in limits.iter().enumerate() {
             close(database.core());
@@ -317,7 +320,7 @@ fn a_commit_before_a_closed_gate_is_cancelled_and_hears_its_limits() {
             );
             assert!(database.table("new").is_err());
         }
-        // None of them keeps a gate.
+        // None of them keeps a barrier.
         database.transact(|transaction| transaction.create_table(&new).map(drop)).unwrap();
         database.checkpoint().unwrap();
     }

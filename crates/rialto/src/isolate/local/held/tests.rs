@@ -9,7 +9,7 @@ use super::super::Seed;
 use super::super::locks::LocalLocks;
 use super::*;
 use crate::io::Random;
-use crate::looks::LOOKS;
+use crate::probes::PROBES;
 
 /// Keys of up to two bytes: few, so that spans overlap, and some behind whose prefixes nothing comes.
 fn key(random: &mut Random) -> Vec<u8> {
@@ -244,13 +244,13 @@ fn spans_in_any_order_take_few_looks_each() {
         [&mut |nth| nth, &mut |nth| !nth, &mut |nth| mixed(nth + 1), &mut |_| (drawn.next() >> 32) as u32];
     for (at, order) in orders.into_iter().enumerate() {
         let mut table = HeldLocks::default();
-        let looks = LOOKS.get();
+        let probes = PROBES.get();
         for nth in 0..SPANS {
             let span = Span::prefix(&order(nth).to_be_bytes());
             table.hold(request(span.borrow()));
         }
-        let looks = LOOKS.get() - looks;
-        assert!(looks < u64::from(SPANS) * 200, "order {at}: {looks} looks for {SPANS} spans");
+        let probes = PROBES.get() - probes;
+        assert!(probes < u64::from(SPANS) * 200, "order {at}: {probes} probes for {SPANS} spans");
     }
 }
 

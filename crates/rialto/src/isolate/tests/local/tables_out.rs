@@ -2,15 +2,15 @@
 
 use super::*;
 
-/// L12: who would have to wait in a stint has left it before.
+/// L12: who would have to wait under a lease has returned it before.
 #[test]
-fn a_stint_is_left_before_a_wait_and_its_spans_stay_locked() {
+fn a_lease_is_returned_before_a_wait_and_its_spans_stay_locked() {
     let manager = manager();
     let mut holder = manager.begin().unwrap();
     lock(&manager, &mut holder, SpanRef::point(b"x"), RecordMode::Exclusive).unwrap();
     let mut runner = manager.begin().unwrap();
     let spans = [(SpanRef::point(b"a").to_owned(), RecordMode::Exclusive)];
-    assert!(stint(&manager, &mut runner, &spans));
+    assert!(lease(&manager, &mut runner, &spans));
     thread::scope(|scope| {
         let waiter = scope.spawn(|| {
             let span = SpanRef::point(b"x");
@@ -28,12 +28,12 @@ fn a_stint_is_left_before_a_wait_and_its_spans_stay_locked() {
     assert_eq!(manager.locks_now(), 0);
 }
 
-/// A thread that asks for what a stint holds waits until the stint ends, asleep if it is long.
+/// A thread that asks for what a lease holds waits until the lease ends, asleep if it is long.
 #[test]
 fn a_table_that_is_out_is_waited_for() {
     let manager = manager();
     let mut runner = manager.begin().unwrap();
-    assert!(stint(&manager, &mut runner, &[(SpanRef::all().to_owned(), RecordMode::Exclusive)]));
+    assert!(lease(&manager, &mut runner, &[(SpanRef::all().to_owned(), RecordMode::Exclusive)]));
     let (ended, asked) = (std::sync::atomic::AtomicBool::new(false), AtomicU64::new(0));
     thread::scope(|scope| {
         for _ in 0..3 {
@@ -92,16 +92,16 @@ fn a_granted_lock_at_a_table_that_is_out_is_waited_for_as_long_as_for_a_lock() {
             });
             until_waiting(manager, 1);
             manager.release_all(&mut holder);
-            let goes_out = stint(manager, &mut runner, &[(SpanRef::point(b"a").to_owned(), mode)]);
+            let goes_out = lease(manager, &mut runner, &[(SpanRef::point(b"a").to_owned(), mode)]);
             if goes_out {
                 cancelled.store(true, Ordering::SeqCst);
                 manager.interrupt(id);
             }
             let outcome = tells.recv_timeout(Duration::from_secs(20));
             if goes_out {
-                manager.end_stint(&mut runner);
+                manager.end_lease(&mut runner);
             }
-            outcome.expect("its wait ends beside the stint")
+            outcome.expect("its wait ends beside the lease")
         });
         ended_late[usize::from(strengthens)] |= outcome.is_err();
         assert!(matches!(outcome, Ok(()) | Err(LockError::Cancelled)), "{outcome:?}");
@@ -131,7 +131,7 @@ fn a_wait_for_a_table_before_a_wait_for_a_lock_is_counted_once() {
     let [mut holder, mut owner, mut runner] = [(); 3].map(|()| manager.begin().unwrap());
     let (span, mode) = (SpanRef::point(b"k"), RecordMode::Exclusive);
     lock(&manager, &mut holder, span, mode).unwrap();
-    assert!(stint(&manager, &mut runner, &[(SpanRef::point(b"a").to_owned(), mode)]));
+    assert!(lease(&manager, &mut runner, &[(SpanRef::point(b"a").to_owned(), mode)]));
     let (before, began) = (manager.waited_ns(&owner), Instant::now());
     thread::scope(|scope| {
         let ends = scope.spawn(|| {
@@ -139,7 +139,7 @@ fn a_wait_for_a_table_before_a_wait_for_a_lock_is_counted_once() {
             while manager.found_out() < 3 {
                 thread::yield_now();
             }
-            manager.end_stint(&mut runner);
+            manager.end_lease(&mut runner);
             until_waiting(&manager, 1);
             manager.release_all(&mut holder);
         });
@@ -155,7 +155,7 @@ fn a_wait_for_a_table_before_a_wait_for_a_lock_is_counted_once() {
 /// A span of two executors is had although one or the other table is out at each moment. And it is had of both by then: it goes
 /// along with its keys wherever they go.
 #[test]
-fn a_span_of_two_executors_is_had_beside_stints_that_always_have_one_of_them() {
+fn a_span_of_two_executors_is_leased_beside_leases_that_always_have_one_of_them() {
     let other = IndexId(INDEX.0 + 1);
     let halves = || Some(RoutingRule::new(vec![Key::from(&b"m"[..])], vec![0, 1]));
     let all_at = |executor| Some(RoutingRule::new(vec![], vec![executor]));
@@ -167,23 +167,23 @@ fn a_span_of_two_executors_is_had_beside_stints_that_always_have_one_of_them() {
         let mut owner = manager.begin().unwrap();
         thread::scope(|scope| {
             let (is_out, is_had, manager) = (&is_out, &is_had, &manager);
-            let stints = scope.spawn(move || {
+            let leases = scope.spawn(move || {
                 let mut runners = [b"a", b"z"].map(|key| (key, manager.begin().unwrap()));
                 let begin = |(key, runner): &mut (&[u8; 1], Owner)| {
                     let span = SpanRef::point(*key);
                     let wanted = Wanted { index: other, span, mode: RecordMode::Exclusive };
-                    while !manager.stint(runner, std::iter::once(wanted)) {}
+                    while !manager.lease(runner, std::iter::once(wanted)) {}
                 };
                 begin(&mut runners[0]);
                 is_out.store(true, Ordering::SeqCst);
                 while !is_had.load(Ordering::SeqCst) && began.elapsed() < Duration::from_secs(60) {
                     begin(&mut runners[1]);
-                    manager.end_stint(&mut runners[0].1);
+                    manager.end_lease(&mut runners[0].1);
                     // The one that asks has time to find this table in, and the other one out.
                     thread::sleep(Duration::from_micros(200));
                     runners.reverse();
                 }
-                manager.end_stint(&mut runners[0].1);
+                manager.end_lease(&mut runners[0].1);
                 runners.into_iter().for_each(|(_, runner)| manager.end(runner));
             });
             while !is_out.load(Ordering::SeqCst) {
@@ -191,9 +191,9 @@ fn a_span_of_two_executors_is_had_beside_stints_that_always_have_one_of_them() {
             }
             manager.local(&mut owner, INDEX, SpanRef::all(), RecordMode::Exclusive, &patient()).unwrap();
             is_had.store(true, Ordering::SeqCst);
-            stints.join().unwrap();
+            leases.join().unwrap();
         });
-        assert!(began.elapsed() < Duration::from_secs(60), "it is not had before the stints end");
+        assert!(began.elapsed() < Duration::from_secs(60), "it is not had before the leases end");
         let mut stranger = manager.begin().unwrap();
         for rule in [halves(), all_at(1), all_at(2), halves()] {
             manager.route(INDEX, rule);

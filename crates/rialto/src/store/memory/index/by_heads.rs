@@ -12,7 +12,7 @@ use super::node::{Control, Node};
 use super::search::Share;
 use super::{Found, Index, Leaf};
 use crate::ids::Lsn;
-use crate::rarely::rarely;
+use crate::unlikely::unlikely;
 
 impl Node {
     /// The entry of an inner node whose child covers a key with this head, and how far into the child's interval the key
@@ -21,7 +21,7 @@ impl Node {
     pub(super) fn slot_of_head(&self, control: Control, head: u64) -> Option<(usize, Share)> {
         let count = control.count();
         // Entry 0 stands for everything below entry 1.
-        if !rarely(count < 3) {
+        if !unlikely(count < 3) {
             let (low, high) = (self.head(1), self.head(count - 1));
             if low < head && head < high {
                 let slot = 1 + Share::between(head, low, high).down(count - 2).min(count - 3);

@@ -51,7 +51,7 @@ use self::pool::Region;
 use self::search::Share;
 use self::structure::wants_merge;
 use crate::ids::Lsn;
-use crate::looks::count_descent;
+use crate::probes::count_descent;
 use crate::store::RowLocation;
 use parking_lot::RwLock;
 use std::sync::{Arc, atomic::Ordering};

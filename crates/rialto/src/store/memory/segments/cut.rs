@@ -3,7 +3,7 @@
 
 use super::super::snapshots::{Snapshot, Stage};
 use super::{ALL_COPIES, Copy, IMAGE_HEADER_BYTES, Latched, PAINT, SegmentId, Segments, WHITE};
-use crate::canary;
+use crate::fault_injection;
 use crate::ids::HeapId;
 use hashbrown::HashSet;
 use std::sync::Arc;
@@ -103,7 +103,7 @@ impl Segments {
     #[inline]
     pub(super) fn begin_change(&self, latched: &Latched<'_>, id: SegmentId) {
         let marks = latched.marks();
-        if marks != ALL_COPIES && !canary::is_back("change-leaves-segment-clean") {
+        if marks != ALL_COPIES && !fault_injection::is_on("change-leaves-segment-clean") {
             self.begin_change_slowly(latched, id, marks);
         }
     }
@@ -125,7 +125,10 @@ impl Segments {
         let mut paint = marks & PAINT;
         if paint != 0 && !matches!(self.snapshots.stage(), Stage::Whitening | Stage::Painting) {
             let is_lacked = marks & self.snapshots.copy().bit() != 0;
-            if self.snapshots.stage() == Stage::Cut && is_lacked && !canary::is_back("cut-keeps-nothing") {
+            if self.snapshots.stage() == Stage::Cut
+                && is_lacked
+                && !fault_injection::is_on("cut-keeps-nothing")
+            {
                 match self.is_in_cut(id) {
                     true => self.snapshots.keep(id, |buffer| self.copy_latched(id, buffer)),
                     false => self.snapshots.keep_free(id),

@@ -1,4 +1,4 @@
-//! Segments of two colours (System M, section 3.2): how a commit holds them white, and how the sweep paints them all the same.
+//! Segments of two sides (System M, section 3.2): how a commit holds them white, and how the sweep paints them all the same.
 
 use std::sync::atomic::Ordering;
 
@@ -9,20 +9,20 @@ use super::{CALLED, Copy, Latched, PAINT, SegmentId, Segments, WHITE};
 use crate::store::Paint;
 
 impl Segments {
-    /// The segment's colour, held if it is white.
+    /// The segment's side, held if it is white.
     pub fn hold_white(&self, id: SegmentId) -> Paint {
-        let colour = |marks: u8| match marks & PAINT {
+        let side = |marks: u8| match marks & PAINT {
             WHITE => Paint::White,
             0 => Paint::Black,
             _ => Paint::Called,
         };
         // What is black stays so until the next sweep, which waits for this commit before it copies anything.
-        let seen = colour(self.meta(id).marks.load(Ordering::Acquire));
+        let seen = side(self.meta(id).marks.load(Ordering::Acquire));
         if seen != Paint::White {
             return seen;
         }
         let latched = self.latch(id);
-        let seen = colour(latched.marks());
+        let seen = side(latched.marks());
         if seen == Paint::White {
             self.meta(id).holders.fetch_add(1, Ordering::Relaxed);
         }
@@ -55,7 +55,7 @@ impl Segments {
             }
             latched.set_marks(marks | CALLED);
             drop(latched);
-            // They have settled their colour, and wait for nothing but latches.
+            // They have settled their side, and wait for nothing but latches.
             let backoff = Backoff::new();
             while self.is_held(id) {
                 backoff.snooze();

@@ -2,11 +2,11 @@
 //!
 //! A sweep paints each segment black when it has copied it. So that the copy is the state after some transactions and no
 //! others, each transaction that writes is *white* (all that it read and wrote is unpainted, and stays so until it is
-//! applied: the copy has it whole) or *black* (all is painted: the copy has nothing of it). One that is *mixed* is aborted
-//! and runs again. A transaction that only reads has no colour.
+//! applied: the copy has it whole) or *black* (all is painted: the copy has nothing of it). One that is *straddling* is aborted
+//! and runs again. A transaction that only reads has no side.
 //!
 //! **The copy is a state that could have been.** No white transaction comes after a black one in the order of their
-//! conflicts: what the black one touched was painted when its colour was settled, under its locks, so a transaction
+//! conflicts: what the black one touched was painted when its side was settled, under its locks, so a transaction
 //! that touches it afterwards is not white. That holds for records. Where a black transaction left none, or found none, there is no paint,
 //! and this stands in for it:
 //! - *it removed a row, and a later one reads that there is none*: the index's removal `Lsn` there is then of a place at
@@ -16,35 +16,35 @@
 //!
 //! - *it looked into a table, and a later one changes what the table is*: DDL is never white.
 //!
-//! All err to one side only: one that need not be is taken for mixed.
+//! All err to one side only: one that need not be is taken for straddling.
 //!
-//! The colour is settled at the commit and not before, so an open transaction delays neither the sweep nor others. What a transaction has
+//! The side is settled at the commit and not before, so an open transaction delays neither the sweep nor others. What a transaction has
 //! touched is known by its locks: in the thin form they name records; tables that it has locked as a whole it has touched
 //! wholly; in the central form each record is noted as it is read. A transaction that began before this was asked for
-//! ([`Painting::note_reads`](crate::store::Painting)) and of which not all is known is mixed.
+//! ([`Painting::note_reads`](crate::store::Painting)) and of which not all is known is straddling.
 //!
-//! **Nobody starves.** A mixed transaction names the segments that were white, and the sweep paints those next, without a
+//! **Nobody starves.** A straddling transaction names the segments that were white, and the sweep paints those next, without a
 //! pause. Nothing that is black becomes white again while the sweep lasts, so a transaction that touches the same again is
-//! black once these are painted. One that was aborted [`COLOUR_RETRIES_MAX`](COLOUR_RETRIES_MAX) times, or
+//! black once these are painted. One that was aborted [`STRADDLING_RETRIES_MAX`](STRADDLING_RETRIES_MAX) times, or
 //! that the engine cannot run again (a handle's), or not for little (DDL), does not abort: it waits at its commit, with its locks, until they
 //! are, which takes as many writes as segments were asked for before. The sweep waits for no lock, only for commits that
-//! have settled their colour.
+//! have settled their side.
 //!
 //! *Action-consistent*, an action is the change of one row. It is made under one hold of its segment's latch, so the copy
-//! has it whole or not at all, whatever its colour. Only an action that moves its row touches two segments; if they differ
+//! has it whole or not at all, whatever its side. Only an action that moves its row touches two segments; if they differ
 //! the copy might have the row in neither, and its transaction is run again. That is the paper's rule, for what is an action
 //! here.
 
 use smallvec::SmallVec;
 
-use crate::canary;
+use crate::fault_injection;
 use crate::ids::{IndexId, Lsn};
-use crate::rarely::rarely;
 use crate::store::{Paint, RowLocation, SegmentId, Storage};
+use crate::unlikely::unlikely;
 
-/// How often a transaction is aborted for its colours ([`Options::colour_retry`](crate::Options::colour_retry)) before it waits at its
+/// How often a transaction is aborted for straddling ([`Options::straddling_retry`](crate::Options::straddling_retry)) before it waits at its
 /// commit instead.
-pub const COLOUR_RETRIES_MAX: u32 = 10;
+pub const STRADDLING_RETRIES_MAX: u32 = 10;
 
 /// The list of segments that were read has room for so many at first.
 const TOUCHED_MIN: usize = 32;
@@ -52,9 +52,9 @@ const TOUCHED_MIN: usize = 32;
 /// A list with room for more than so many gives it back at the end of its transaction.
 const TOUCHED_KEPT: usize = 4_096;
 
-/// What a transaction knows of its colour.
+/// What a transaction knows of its side.
 #[derive(Default)]
-pub(crate) struct Colours {
+pub(crate) struct SweepSide {
     /// Reads are noted, as far as locks do not tell of them.
     pub noted: bool,
     /// There may be something here that the next transaction must not have: reads were noted.
@@ -77,18 +77,18 @@ pub(crate) struct Colours {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Settled {
     /// It is white or black.
-    OneColour,
+    OneSide,
     /// It is both.
-    Mixed,
+    Straddling,
     /// The sweep waits for a segment of it, which is soon black.
     Later,
 }
 
-impl Colours {
+impl SweepSide {
     /// For a fresh transaction.
     #[inline]
     pub fn begin(&mut self, noted: bool) {
-        if rarely(noted | self.is_used) {
+        if unlikely(noted | self.is_used) {
             self.begin_slowly(noted);
         }
     }
@@ -131,7 +131,7 @@ impl Colours {
     }
 
     /// A part of the transaction has noted these.
-    pub fn absorb(&mut self, part: &Colours) {
+    pub fn absorb(&mut self, part: &SweepSide) {
         if part.noted {
             self.is_used = true;
             part.touched.iter().for_each(|&segment| self.note_segment(segment));
@@ -174,7 +174,7 @@ impl Colours {
         self.absent_in.truncate(before);
     }
 
-    /// Settles the colour of some segments together, and holds them if they are white. Mixed, those that are white are held.
+    /// Settles the side of some segments together, and holds them if they are white. If the commit straddles, those that are white are held.
     pub fn settle(&mut self, of: &Storage, segments: &[SegmentId], is_black: bool) -> Settled {
         let (before, mut black) = (self.held.len(), is_black);
         for &id in segments {
@@ -184,10 +184,10 @@ impl Colours {
                 Paint::Called => return Settled::Later,
             }
         }
-        if black && self.held.len() > before && !canary::is_back("mixed-colours") {
-            Settled::Mixed
+        if black && self.held.len() > before && !fault_injection::is_on("straddling-commits") {
+            Settled::Straddling
         } else {
-            Settled::OneColour
+            Settled::OneSide
         }
     }
 
@@ -212,45 +212,45 @@ mod tests {
     /// Reads of two segments in turn, then of others.
     #[test]
     fn segments_that_are_read_again_and_again_take_room_once() {
-        let mut colours = Colours::default();
-        colours.begin(true);
-        let read = |colours: &mut Colours, segment: u64| {
-            colours.note_record(row_in(segment));
+        let mut side = SweepSide::default();
+        side.begin(true);
+        let read = |side: &mut SweepSide, segment: u64| {
+            side.note_record(row_in(segment));
         };
         for nth in 0..10_000 {
-            read(&mut colours, 7 + nth % 2);
+            read(&mut side, 7 + nth % 2);
         }
-        assert!(colours.touched.capacity() <= 4 * TOUCHED_MIN, "room for {}", colours.touched.capacity());
+        assert!(side.touched.capacity() <= 4 * TOUCHED_MIN, "room for {}", side.touched.capacity());
         for nth in 0..100_000 {
-            read(&mut colours, nth % 100);
+            read(&mut side, nth % 100);
         }
-        assert!(colours.touched.capacity() <= 8 * 100, "room for {}", colours.touched.capacity());
-        let mut part = Colours::default();
+        assert!(side.touched.capacity() <= 8 * 100, "room for {}", side.touched.capacity());
+        let mut part = SweepSide::default();
         part.begin(true);
         (50..150).for_each(|segment| read(&mut part, segment));
-        (0..100).for_each(|_| colours.absorb(&part));
-        assert!(colours.touched.capacity() <= 8 * 150, "room for {}", colours.touched.capacity());
-        colours.note_each_once();
-        assert!(colours.touched.iter().map(|segment| segment.0).eq(0..150));
+        (0..100).for_each(|_| side.absorb(&part));
+        assert!(side.touched.capacity() <= 8 * 150, "room for {}", side.touched.capacity());
+        side.note_each_once();
+        assert!(side.touched.iter().map(|segment| segment.0).eq(0..150));
     }
 
     /// Where only the transaction or only its part was noted, and where both were.
     #[test]
     fn what_a_part_has_read_is_not_the_next_transactions() {
         for (noted, of_part) in [(false, true), (true, false), (true, true)] {
-            let (mut colours, mut part) = (Colours::default(), Colours::default());
-            colours.begin(noted);
+            let (mut side, mut part) = (SweepSide::default(), SweepSide::default());
+            side.begin(noted);
             part.begin(of_part);
-            let readers = [(&mut colours, noted), (&mut part, of_part)];
+            let readers = [(&mut side, noted), (&mut part, of_part)];
             for (reader, _) in readers.into_iter().filter(|(_, noted)| *noted) {
                 reader.note_record(row_in(7));
                 reader.note_absence(IndexId(3), Lsn(5));
             }
-            colours.absorb(&part);
-            assert_eq!(colours.noted, noted && of_part);
-            assert_eq!((colours.touched.len(), colours.absences()), (1, 1));
-            colours.begin(false);
-            let left = (colours.touched.len(), colours.absences(), colours.removal);
+            side.absorb(&part);
+            assert_eq!(side.noted, noted && of_part);
+            assert_eq!((side.touched.len(), side.absences()), (1, 1));
+            side.begin(false);
+            let left = (side.touched.len(), side.absences(), side.removal);
             assert_eq!(left, (0, 0, Lsn::ZERO), "noted: {noted}, its part: {of_part}");
         }
     }

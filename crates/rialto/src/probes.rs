@@ -1,10 +1,10 @@
-//! Looks at entries of lists, chains and trees, and descents of indexes, counted in tests: how long a search takes, without a clock.
+//! Probes: entries of lists, chains and trees, and descents of indexes, counted in tests: how long a search takes, without a clock.
 
-/// Counts a look of this thread's, in tests.
+/// Counts a probe by this thread, in tests.
 #[inline(always)]
-pub(crate) fn count_look() {
+pub(crate) fn count_probe() {
     #[cfg(test)]
-    LOOKS.with(|looks| looks.set(looks.get() + 1));
+    PROBES.with(|probes| probes.set(probes.get() + 1));
 }
 
 /// Counts a descent of an index from its root by this thread, in tests.
@@ -17,5 +17,5 @@ pub(crate) fn count_descent() {
 #[cfg(test)]
 thread_local! {
     pub(crate) static DESCENTS: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
-    pub(crate) static LOOKS: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
+    pub(crate) static PROBES: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
 }

@@ -1,17 +1,17 @@
-//! [`Stint`]: executors in the hands of one transaction.
+//! [`ExecutorLease`]: executors in the hands of one transaction.
 //!
 //! A transaction that a thread runs in place (DESIGN section 5) takes the lock tables that it needs for as long as it runs,
 //! and enters nothing into them: what it would have locked it only keeps in a list, after a look at whether a lock of
 //! somebody else's is in the way. Nobody else can ask these tables meanwhile, so the list is as good as locks. Before the
-//! owner waits for anything he *leaves* the stint: what is in the list becomes locks, and the tables go back.
+//! owner waits for anything he *returns* the lease: what is in the list becomes locks, and the tables go back.
 //!
-//! Invariant **L12**: an owner that is in a stint waits for no other owner, no lock table and no turn of its thread; it takes a few
-//! looks whether one more table comes back. So tables that are out come back when the body that runs has ended, and no stint can be
+//! Invariant **L12**: an owner that is under a lease waits for no other owner, no lock table and no turn of its thread; it takes a few
+//! looks whether one more table comes back. So tables that are out come back when the body that runs has ended, and no lease can be
 //! on a cycle of waits. (What else a body waits for, such as the log, is part of its time: [`own_lease`](super::own_lease).) Who
 //! begins one and finds a table out puts back what he has, waits for that table, and begins again with it: many threads on few
 //! cores would else sleep one behind the other, each with tables that the next ones want.
 //!
-//! What is only read lies at the readers' executor, whose table any number of stints have at once as long as they only read
+//! What is only read lies at the read-only executor, whose table any number of leases have at once as long as they only read
 //! there.
 
 use std::sync::atomic::Ordering;
@@ -36,7 +36,7 @@ const TAKE_WITHIN: Duration = Duration::from_millis(1);
 /// Who has waited for so many tables, and found another one out each time, asks for locks.
 const WAITS_MAX: usize = 8;
 
-/// A stint of more spans is left: they are looked at one by one.
+/// A lease of more spans is left: they are looked at one by one.
 const SPANS_MAX: usize = 96;
 
 /// A span that is asked for.
@@ -66,7 +66,7 @@ struct Kept {
 }
 
 impl Kept {
-    /// Whether it stands for a lock that suffices; `bytes` are the stint's.
+    /// Whether it stands for a lock that suffices; `bytes` are the lease's.
     fn answers(&self, Wanted { index, span, mode }: Wanted<'_>, bytes: &[u8]) -> bool {
         self.index == index && suffices(self.mode, mode) && self.span.of(bytes).covers(span)
     }
@@ -74,7 +74,7 @@ impl Kept {
 
 /// The lock tables that an owner has taken out, and what he has of them.
 #[derive(Debug, Default)]
-pub(in super::super) struct Stint {
+pub(in super::super) struct ExecutorLease {
     tables: Vec<(u16, Taken)>,
     /// He is one of the readers at their executor, by this number, the owner's.
     reader: Option<u16>,
@@ -89,7 +89,7 @@ pub(in super::super) struct Stint {
     found_out: Option<(u16, RecordMode)>,
 }
 
-impl Stint {
+impl ExecutorLease {
     #[inline]
     pub fn is_on(&self) -> bool {
         !self.tables.is_empty() || self.reader.is_some()
@@ -106,7 +106,7 @@ impl Stint {
         let wanted = self.reader.take().is_some_and(|reader| stop_reading(local, reader));
         self.put_tables_back(local);
         if wanted {
-            local.executor(local.readers()).wake_behind_reader();
+            local.executor(local.read_only()).wake_behind_reader();
         }
         self.kept.clear();
         self.bytes.clear();
@@ -127,12 +127,12 @@ impl Stint {
 /// True: somebody sleeps until there are no readers.
 #[inline(never)]
 fn stop_reading(local: &LocalTables, reader: u16) -> bool {
-    local.executor(local.readers()).stop_reading(reader)
+    local.executor(local.read_only()).stop_reading(reader)
 }
 
-impl Drop for Stint {
+impl Drop for ExecutorLease {
     fn drop(&mut self) {
-        debug_assert!(!self.is_on() || std::thread::panicking(), "a stint ends before its owner does");
+        debug_assert!(!self.is_on() || std::thread::panicking(), "a lease ends before its owner does");
     }
 }
 
@@ -152,49 +152,49 @@ fn is_free_for(
 }
 
 impl LockManager {
-    /// Begins a stint of these spans, or widens the one that there is. False, and no stint, if a lock of somebody else's is
+    /// Begins a lease of these spans, or widens the one that there is. False, and no lease, if a lock of somebody else's is
     /// in the way, or an executor that stays out for long, or, to widen it, is out at all.
     #[inline]
-    pub fn stint<'a>(&self, owner: &mut Owner, wanted: impl Iterator<Item = Wanted<'a>> + Clone) -> bool {
+    pub fn lease<'a>(&self, owner: &mut Owner, wanted: impl Iterator<Item = Wanted<'a>> + Clone) -> bool {
         let body = &mut owner.body;
-        let (begins, stint) = (!body.stint.is_on(), &mut body.stint);
-        let kept = stint.kept.len();
+        let (begins, lease) = (!body.lease.is_on(), &mut body.lease);
+        let kept = lease.kept.len();
         // Whoever changes the rules has to have all tables in.
         if !begins || self.local.changing.load(Ordering::Relaxed) == 0 {
-            // In a stint the owner knows the rules in force, so that this waits for nobody.
+            // Under a lease the owner knows the rules in force, so that this waits for nobody.
             let rules = self.local.rules_in_force(&mut body.rules);
-            (stint.version, stint.widens) = (rules.version, !begins);
+            (lease.version, lease.widens) = (rules.version, !begins);
             let asker = (body.id, body.transaction);
-            let has_all = wanted.clone().all(|wanted| self.take_span(stint, rules, asker, wanted))
-                || begins && self.begin_again(stint, rules, asker, wanted);
+            let has_all = wanted.clone().all(|wanted| self.take_span(lease, rules, asker, wanted))
+                || begins && self.begin_again(lease, rules, asker, wanted);
             if has_all {
                 return true;
             }
         }
         // These were not asked for in the order of locks.
-        stint.kept.truncate(kept);
-        stint.found_out = None;
-        self.leave_stint(owner);
+        lease.kept.truncate(kept);
+        lease.found_out = None;
+        self.return_lease(owner);
         false
     }
 
-    /// Begins a stint with the table that was out, as soon as it is back.
+    /// Begins a lease with the table that was out, as soon as it is back.
     #[cold]
     #[inline(never)]
     fn begin_again<'a>(
         &self,
-        stint: &mut Stint,
+        lease: &mut ExecutorLease,
         rules: &RoutingRules,
         asker: (u16, u16),
         wanted: impl Iterator<Item = Wanted<'a>> + Clone,
     ) -> bool {
         for _ in 0..WAITS_MAX {
-            let Some((executor, mode)) = stint.found_out.take() else { return false };
-            stint.put_back(&self.local);
+            let Some((executor, mode)) = lease.found_out.take() else { return false };
+            lease.put_back(&self.local);
             if self.local.changing.load(Ordering::Relaxed) > 0 {
                 return false;
             }
-            if executor == self.local.readers() && mode == RecordMode::Shared {
+            if executor == self.local.read_only() && mode == RecordMode::Shared {
                 if !self.local.executor(executor).wait_to_read(TAKE_WITHIN) {
                     return false;
                 }
@@ -202,9 +202,9 @@ impl LockManager {
                 let Some(table) = self.local.executor(executor).take_within(TAKE_WITHIN) else {
                     return false;
                 };
-                stint.tables.push((executor, table));
+                lease.tables.push((executor, table));
             }
-            if wanted.clone().all(|wanted| self.take_span(stint, rules, asker, wanted)) {
+            if wanted.clone().all(|wanted| self.take_span(lease, rules, asker, wanted)) {
                 return true;
             }
         }
@@ -215,26 +215,26 @@ impl LockManager {
     #[inline(always)]
     fn take_span(
         &self,
-        stint: &mut Stint,
+        lease: &mut ExecutorLease,
         rules: &RoutingRules,
         asker: (u16, u16),
         wanted: Wanted<'_>,
     ) -> bool {
-        if stint.kept.len() == SPANS_MAX {
+        if lease.kept.len() == SPANS_MAX {
             return false;
         }
         let Wanted { index, span, mode } = wanted;
         let has = match rules.only_executor_of(index, span) {
-            Some(executor) => self.take_at(stint, executor, asker, wanted),
+            Some(executor) => self.take_at(lease, executor, asker, wanted),
             None => {
                 let mut executors = ExecutorSet::new();
                 rules.executors_of(index, span, &mut executors);
-                executors.iter().all(|&executor| self.take_at(stint, executor, asker, wanted))
+                executors.iter().all(|&executor| self.take_at(lease, executor, asker, wanted))
             }
         };
         if has {
-            let span = span.put(&mut stint.bytes);
-            stint.kept.push(Kept { index, span, mode });
+            let span = span.put(&mut lease.bytes);
+            lease.kept.push(Kept { index, span, mode });
         }
         has
     }
@@ -242,31 +242,37 @@ impl LockManager {
     /// The span at one executor, whose table is taken out if it is not yet. False: somebody else has it, a lock is in the
     /// way, or the rules by which the executor was found are not in force.
     #[inline(always)]
-    fn take_at(&self, stint: &mut Stint, executor: u16, asker: (u16, u16), wanted: Wanted<'_>) -> bool {
+    fn take_at(
+        &self,
+        lease: &mut ExecutorLease,
+        executor: u16,
+        asker: (u16, u16),
+        wanted: Wanted<'_>,
+    ) -> bool {
         let Wanted { index, span, mode } = wanted;
-        let there = stint.tables.iter().position(|(taken, _)| *taken == executor);
+        let there = lease.tables.iter().position(|(taken, _)| *taken == executor);
         let at = match there {
             Some(at) => at,
-            None if executor == self.local.readers()
-                && (stint.reader.is_some() || !wanted.is_exclusive()) =>
+            None if executor == self.local.read_only()
+                && (lease.reader.is_some() || !wanted.is_exclusive()) =>
             {
-                return self.read_at(stint, asker, wanted);
+                return self.read_at(lease, asker, wanted);
             }
             None => {
                 let there = self.local.executor(executor);
-                // To leave a stint costs more than a short one takes.
-                let taken = if stint.widens { there.try_take_soon() } else { there.try_take() };
+                // To return a lease costs more than a short one takes.
+                let taken = if lease.widens { there.try_take_soon() } else { there.try_take() };
                 let Some(table) = taken else {
-                    stint.found_out = Some((executor, mode));
+                    lease.found_out = Some((executor, mode));
                     return false;
                 };
-                stint.tables.push((executor, table));
-                stint.tables.len() - 1
+                lease.tables.push((executor, table));
+                lease.tables.len() - 1
             }
         };
         // A change of the rules holds all lock tables.
-        let is_in_force = self.local.version.load(Ordering::Acquire) == stint.version;
-        let table = &mut stint.tables[at].1;
+        let is_in_force = self.local.version.load(Ordering::Acquire) == lease.version;
+        let table = &mut lease.tables[at].1;
         if !is_in_force || !(table.is_idle() || is_free_for(table, self.local.seed, asker, wanted)) {
             return false;
         }
@@ -274,20 +280,20 @@ impl LockManager {
         true
     }
 
-    /// As [`LockManager::take_at`], at the readers' executor.
+    /// As [`LockManager::take_at`], at the read-only executor.
     #[inline(never)]
-    fn read_at(&self, stint: &mut Stint, asker: (u16, u16), wanted: Wanted<'_>) -> bool {
-        let executor = self.local.readers();
+    fn read_at(&self, lease: &mut ExecutorLease, asker: (u16, u16), wanted: Wanted<'_>) -> bool {
+        let executor = self.local.read_only();
         let readers = self.local.executor(executor);
         let is_free = |table: &mut LocalLocks| is_free_for(table, self.local.seed, asker, wanted);
         let reading = match wanted.mode {
-            RecordMode::Shared if stint.reader.is_some() => readers.read_more(asker.0, is_free),
+            RecordMode::Shared if lease.reader.is_some() => readers.read_more(asker.0, is_free),
             RecordMode::Shared => readers.try_read(asker.0, is_free),
             RecordMode::Exclusive => match readers.take_from_readers(asker.0) {
                 Some(mut table) => {
                     let is_free = table.is_idle() || is_free(&mut table);
-                    stint.reader = None;
-                    stint.tables.push((executor, table));
+                    lease.reader = None;
+                    lease.tables.push((executor, table));
                     return is_free;
                 }
                 None => Reading::Away,
@@ -295,55 +301,55 @@ impl LockManager {
         };
         match reading {
             Reading::Yes => {
-                stint.reader = Some(asker.0);
+                lease.reader = Some(asker.0);
                 // A change of the rules has no reader beside it.
-                self.local.version.load(Ordering::Acquire) == stint.version
+                self.local.version.load(Ordering::Acquire) == lease.version
             }
             Reading::Locked => false,
             Reading::Away => {
-                stint.found_out = Some((executor, wanted.mode));
+                lease.found_out = Some((executor, wanted.mode));
                 false
             }
         }
     }
 
-    /// In a stint: the share of an index's hidden row numbers that is at an executor of it. A new number of that share asks for no
+    /// Under a lease: the share of an index's hidden row numbers that is at an executor of it. A new number of that share asks for no
     /// further lock table.
-    pub(crate) fn numbers_of_stint(&self, owner: &mut Owner, index: IndexId) -> Option<NumberShare> {
+    pub(crate) fn numbers_of_lease(&self, owner: &mut Owner, index: IndexId) -> Option<NumberShare> {
         let body = &mut owner.body;
-        if body.stint.tables.is_empty() {
+        if body.lease.tables.is_empty() {
             return None;
         }
         let among = self.local.rules_in_force(&mut body.rules).rule_of(index)?.numbers_among()?;
         let executor =
-            body.stint.tables.iter().map(|(executor, _)| *executor).find(|&executor| executor < among)?;
+            body.lease.tables.iter().map(|(executor, _)| *executor).find(|&executor| executor < among)?;
         Some(NumberShare { executor, among })
     }
 
-    /// In a stint: the span as part of it. None: there is no stint any more, and it is to be asked for as others ask.
-    pub(super) fn local_in_stint(&self, owner: &mut Owner, wanted: Wanted<'_>) -> Option<Acquired> {
-        if owner.body.stint.covers(wanted) {
+    /// Under a lease: the span as part of it. None: there is no lease any more, and it is to be asked for as others ask.
+    pub(super) fn local_under_lease(&self, owner: &mut Owner, wanted: Wanted<'_>) -> Option<Acquired> {
+        if owner.body.lease.covers(wanted) {
             return Some(Acquired::Held);
         }
-        self.stint(owner, std::iter::once(wanted)).then_some(Acquired::New)
+        self.lease(owner, std::iter::once(wanted)).then_some(Acquired::New)
     }
 
-    /// Leaves the stint, if there is one: what the owner has of it are locks from here on.
+    /// Returns the lease, if there is one: what the owner has of it are locks from here on.
     #[inline]
-    pub fn leave_stint(&self, owner: &mut Owner) {
-        if owner.body.stint.is_on() {
-            self.leave_stint_slowly(owner);
+    pub fn return_lease(&self, owner: &mut Owner) {
+        if owner.body.lease.is_on() {
+            self.return_lease_slowly(owner);
         }
     }
 
     #[cold]
-    fn leave_stint_slowly(&self, owner: &mut Owner) {
-        self.enter_intents_of_stint(owner);
+    fn return_lease_slowly(&self, owner: &mut Owner) {
+        self.enter_intents_of_lease(owner);
         let (body, mut executors) = (&mut owner.body, ExecutorSet::new());
-        let stint = &mut body.stint;
-        let mut enter = |stint: &mut Stint, kept: Kept, as_reader: bool| {
+        let lease = &mut body.lease;
+        let mut enter = |lease: &mut ExecutorLease, kept: Kept, as_reader: bool| {
             let Kept { index, span, mode } = kept;
-            let span = span.of(&stint.bytes);
+            let span = span.of(&lease.bytes);
             let hash = self.local.seed.hash_of(index, span);
             let version = self.local.route(&mut body.rules, index, span, &mut executors);
             let (owner, transaction) = (body.id, body.transaction);
@@ -356,37 +362,37 @@ impl LockManager {
             };
             if as_reader {
                 // It is shared, and so in no other reader's way.
-                let readers = self.local.readers();
+                let readers = self.local.read_only();
                 if executors.contains(&readers) {
                     note(readers, self.local.lock(readers).held.hold(request));
                 }
                 return;
             }
-            for (executor, table) in stint.tables.iter_mut().filter(|(at, _)| executors.contains(at)) {
+            for (executor, table) in lease.tables.iter_mut().filter(|(at, _)| executors.contains(at)) {
                 note(*executor, table.held.hold(request));
             }
             self.slots[usize::from(body.id)].counters.local.add(1);
         };
-        let kept = std::mem::take(&mut stint.kept);
-        kept.iter().for_each(|&kept| enter(stint, kept, false));
-        if stint.reader.is_some() {
+        let kept = std::mem::take(&mut lease.kept);
+        kept.iter().for_each(|&kept| enter(lease, kept, false));
+        if lease.reader.is_some() {
             // The latch is waited for with no table out (L12).
-            stint.put_tables_back(&self.local);
-            kept.iter().for_each(|&kept| enter(stint, kept, true));
+            lease.put_tables_back(&self.local);
+            kept.iter().for_each(|&kept| enter(lease, kept, true));
         }
         // Its memory is for the next one.
-        stint.kept = kept;
-        stint.put_back(&self.local);
+        lease.kept = kept;
+        lease.put_back(&self.local);
         self.end_own_lease(owner.body.id);
     }
 
-    /// Ends the stint, and with it what the owner had of it.
+    /// Ends the lease, and with it what the owner had of it.
     #[inline]
-    pub fn end_stint(&self, owner: &mut Owner) {
-        if owner.body.stint.is_on() {
-            let kept = owner.body.stint.kept.len() as u64;
+    pub fn end_lease(&self, owner: &mut Owner) {
+        if owner.body.lease.is_on() {
+            let kept = owner.body.lease.kept.len() as u64;
             self.slot(owner).counters.local.add(kept);
-            owner.body.stint.put_back(&self.local);
+            owner.body.lease.put_back(&self.local);
         }
     }
 }

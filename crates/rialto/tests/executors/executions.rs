@@ -1,4 +1,4 @@
-//! Calls that fly from thread to thread (`Executors::threads`) beside changes of what tables are: parts of a phase, each
+//! Calls that executor threads run (`Executors::threads`) beside changes of what tables are: parts of a phase, each
 //! with a context of its own, are one transaction with the others until it ends.
 
 use std::collections::BTreeMap;
@@ -98,7 +98,7 @@ fn rows(db: &Database, table: &str, indexes: usize) -> BTreeMap<i32, i32> {
 }
 
 /// The last action of a call waits while somebody else would have the tables that the first ones have used: in parts, each with a
-/// context of its own, or in a stint, whose executors hold the intentions (L13).
+/// context of its own, or under a lease, whose executors hold the intentions (L13).
 #[test]
 fn what_a_call_has_used_is_its_own_until_it_ends() {
     static IS_IN: AtomicBool = AtomicBool::new(false);
@@ -113,7 +113,7 @@ fn what_a_call_has_used_is_its_own_until_it_ends() {
         }
         Ok(())
     }
-    for (threads, has_stint) in [(2, false), (0, true), (0, false)] {
+    for (threads, has_lease) in [(2, false), (0, true), (0, false)] {
         in_time(2 * LIMIT, move || {
             let db = database(threads);
             let last = Action::exclusive("left", |_, _, _| {
@@ -121,7 +121,7 @@ fn what_a_call_has_used_is_its_own_until_it_ends() {
                 wait(&GO_ON)
             });
             // Without an identifier it has no executor for itself.
-            let last = if has_stint { last.by_argument(0) } else { last };
+            let last = if has_lease { last.by_argument(0) } else { last };
             let flow = Flow::new().phase(both()).phase([last]);
             db.register(Procedure::new("both", [ColumnType::Int4; 3], flow)).unwrap();
             let mut shared_out = 0;

@@ -1,10 +1,10 @@
-//! [`Loads`]: which keys executors are asked for, and datasets that would make them equally busy. A policy: it is told what
+//! [`Rebalancing`]: which keys executors are asked for, and datasets that would make them equally busy. A policy: it is told what
 //! there was, says what to change, and does nothing itself.
 
 use hashbrown::HashMap;
 
 use crate::ids::IndexId;
-use crate::isolate::{Look, RoutingRule};
+use crate::isolate::{RoutingRule, Sample};
 use crate::row::Key;
 
 /// The busiest executor may have so many times the mean of the requests before anything is changed.
@@ -16,7 +16,7 @@ const SHARE_MIN: f64 = 0.02;
 /// So many keys an executor have to be known of an index: fewer say little of how busy a dataset is.
 const KEYS_PER_EXECUTOR: usize = 48;
 /// After so many looks at the executors the earlier half of what is known is forgotten.
-const LOOKS_A_HALF: u32 = 10;
+const SAMPLES_PER_HALF: u32 = 10;
 
 /// A key that was asked for, and for how many requests it stands.
 struct Asked {
@@ -28,37 +28,37 @@ struct Asked {
 /// What was asked for in some looks at the executors.
 #[derive(Default)]
 struct Half {
-    looks: u32,
+    samples: u32,
     asked: HashMap<IndexId, Vec<Asked>>,
     /// Requests by executor.
     requests: Vec<f64>,
 }
 
 /// See the [module](self).
-pub(super) struct Loads {
+pub(super) struct Rebalancing {
     executors: usize,
     earlier: Half,
     now: Half,
 }
 
-impl Loads {
-    pub fn new(executors: usize) -> Loads {
-        Loads { executors, earlier: Half::default(), now: Half::default() }
+impl Rebalancing {
+    pub fn new(executors: usize) -> Rebalancing {
+        Rebalancing { executors, earlier: Half::default(), now: Half::default() }
     }
 
-    /// What each executor was asked for since the last look. Gives the rules to change, now and then.
-    pub fn look(&mut self, looks: Vec<Look>) -> Vec<(IndexId, RoutingRule)> {
+    /// What each executor was asked for since the last sample. Gives the rules to change, now and then.
+    pub fn decide(&mut self, samples: Vec<Sample>) -> Vec<(IndexId, RoutingRule)> {
         let now = &mut self.now;
-        now.looks += 1;
+        now.samples += 1;
         now.requests.resize(self.executors, 0.0);
-        for (executor, Look { requests, keys }) in looks.into_iter().enumerate() {
+        for (executor, Sample { requests, keys }) in samples.into_iter().enumerate() {
             now.requests[executor] += requests as f64;
             let weight = requests as f64 / keys.len().max(1) as f64;
             for (index, key, _) in keys {
                 now.asked.entry(index).or_default().push(Asked { key, executor, weight });
             }
         }
-        if now.looks < LOOKS_A_HALF {
+        if now.samples < SAMPLES_PER_HALF {
             return Vec::new();
         }
         let changes = self.choose();
@@ -148,26 +148,26 @@ mod tests {
     }
 
     /// Requests for keys that `draw` gives, through the rule, looked at until it is changed or time is up. Gives the
-    /// requests by executor of the last look, and how often the rule was changed.
+    /// requests by executor of the last sample, and how often the rule was changed.
     fn serve(
         rule: &mut RoutingRule,
-        loads: &mut Loads,
-        looks: u32,
+        rebalancing: &mut Rebalancing,
+        samples: u32,
         draw: &mut dyn FnMut() -> u32,
     ) -> (Vec<u64>, u32) {
         let (mut requests, mut changes) = (Vec::new(), 0);
-        for _ in 0..looks {
-            let mut seen: Vec<Look> = (0..EXECUTORS).map(|_| Look::default()).collect();
+        for _ in 0..samples {
+            let mut seen: Vec<Sample> = (0..EXECUTORS).map(|_| Sample::default()).collect();
             for _ in 0..4_000 {
                 let key = key(draw());
-                let look = &mut seen[executor_of(rule, &key)];
-                look.requests += 1;
-                if look.requests.is_multiple_of(16) {
-                    look.keys.push((INDEX, key, RecordMode::Exclusive));
+                let sample = &mut seen[executor_of(rule, &key)];
+                sample.requests += 1;
+                if sample.requests.is_multiple_of(16) {
+                    sample.keys.push((INDEX, key, RecordMode::Exclusive));
                 }
             }
-            requests = seen.iter().map(|look| look.requests).collect();
-            for (index, changed) in loads.look(seen) {
+            requests = seen.iter().map(|sample| sample.requests).collect();
+            for (index, changed) in rebalancing.decide(seen) {
                 assert_eq!(index, INDEX);
                 *rule = changed;
                 changes += 1;
@@ -184,17 +184,17 @@ mod tests {
     #[test]
     fn a_hot_range_is_followed_wherever_it_goes_and_then_left_alone() {
         let mut random = Random::new(1);
-        let mut loads = Loads::new(EXECUTORS);
+        let mut rebalancing = Rebalancing::new(EXECUTORS);
         let mut rule = RoutingRule::side_by_side([250, 500, 750].map(key).to_vec(), EXECUTORS as u16);
         for hot in [0..100, 600..700, 450..460] {
             let mut draw = || match random.below(10) {
                 0 => random.below(1_000) as u32,
                 _ => hot.start + random.below(hot.len() as u64) as u32,
             };
-            serve(&mut rule, &mut loads, 3 * LOOKS_A_HALF, &mut draw);
-            let (requests, _) = serve(&mut rule, &mut loads, 1, &mut draw);
+            serve(&mut rule, &mut rebalancing, 3 * SAMPLES_PER_HALF, &mut draw);
+            let (requests, _) = serve(&mut rule, &mut rebalancing, 1, &mut draw);
             assert!(imbalance(&requests) < 1.2, "{requests:?} with {rule:?}");
-            let (_, changes) = serve(&mut rule, &mut loads, 6 * LOOKS_A_HALF, &mut draw);
+            let (_, changes) = serve(&mut rule, &mut rebalancing, 6 * SAMPLES_PER_HALF, &mut draw);
             assert!(changes <= 1, "it goes to and fro: {changes} changes");
         }
     }
@@ -202,10 +202,10 @@ mod tests {
     #[test]
     fn one_hot_key_has_an_executor_of_its_own_and_nothing_goes_to_and_fro() {
         let mut random = Random::new(2);
-        let mut loads = Loads::new(EXECUTORS);
+        let mut rebalancing = Rebalancing::new(EXECUTORS);
         let mut rule = RoutingRule::side_by_side(vec![], EXECUTORS as u16);
         let mut draw = || if random.chance(1, 2) { 500 } else { random.below(1_000) as u32 };
-        let (_, changes) = serve(&mut rule, &mut loads, 8 * LOOKS_A_HALF, &mut draw);
+        let (_, changes) = serve(&mut rule, &mut rebalancing, 8 * SAMPLES_PER_HALF, &mut draw);
         let hot = executor_of(&rule, &key(500));
         assert!((1..=2).contains(&changes), "{changes}");
         assert!([450, 499, 501, 550].iter().all(|&other| executor_of(&rule, &key(other)) != hot), "{rule:?}");
@@ -213,11 +213,11 @@ mod tests {
 
     #[test]
     fn few_requests_change_nothing() {
-        let mut loads = Loads::new(EXECUTORS);
-        for _ in 0..10 * LOOKS_A_HALF {
-            let mut looks: Vec<Look> = (0..EXECUTORS).map(|_| Look::default()).collect();
-            looks[0] = Look { requests: 16, keys: vec![(INDEX, key(1), RecordMode::Exclusive)] };
-            assert!(loads.look(looks).is_empty());
+        let mut rebalancing = Rebalancing::new(EXECUTORS);
+        for _ in 0..10 * SAMPLES_PER_HALF {
+            let mut samples: Vec<Sample> = (0..EXECUTORS).map(|_| Sample::default()).collect();
+            samples[0] = Sample { requests: 16, keys: vec![(INDEX, key(1), RecordMode::Exclusive)] };
+            assert!(rebalancing.decide(samples).is_empty());
         }
     }
 }

@@ -1,20 +1,20 @@
-//! Bugs that are put back on purpose, to see that the suites find them (`.ci/canaries`, whose list says what each leaves out).
-//! Only with the feature `canary`, which is off by default; without it the question is a constant, and costs nothing. So does
+//! Fault injection: bugs that are put back on purpose, to see that the suites find them (`.ci/injected-faults`, whose list says what each leaves out).
+//! Only with the feature `fault-injection`, which is off by default; without it the question is a constant, and costs nothing. So does
 //! [`pause`], where threads stand still to be met by others.
 
 /// Whether this bug is put back: the variable `RIALTO_BUG` names it.
 #[inline(always)]
-pub fn is_back(bug: &str) -> bool {
-    #[cfg(feature = "canary")]
+pub fn is_on(bug: &str) -> bool {
+    #[cfg(feature = "fault-injection")]
     return asked_for() == bug;
-    #[cfg(not(feature = "canary"))]
+    #[cfg(not(feature = "fault-injection"))]
     {
         let _ = bug;
         false
     }
 }
 
-#[cfg(feature = "canary")]
+#[cfg(feature = "fault-injection")]
 fn asked_for() -> &'static str {
     static BUG: std::sync::LazyLock<String> =
         std::sync::LazyLock::new(|| std::env::var("RIALTO_BUG").unwrap_or_default());
@@ -23,7 +23,7 @@ fn asked_for() -> &'static str {
 
 /// From now on threads of this process stand still now and then where they [`pause`].
 pub fn have_pauses() {
-    #[cfg(feature = "canary")]
+    #[cfg(feature = "fault-injection")]
     pauses::HAS_ANY.store(true, std::sync::atomic::Ordering::Relaxed);
 }
 
@@ -31,13 +31,13 @@ pub fn have_pauses() {
 /// there for up to a millisecond, and some more let other threads run.
 #[inline(always)]
 pub(crate) fn pause(one_in: u64) {
-    #[cfg(feature = "canary")]
+    #[cfg(feature = "fault-injection")]
     pauses::pause(one_in);
-    #[cfg(not(feature = "canary"))]
+    #[cfg(not(feature = "fault-injection"))]
     let _ = one_in;
 }
 
-#[cfg(feature = "canary")]
+#[cfg(feature = "fault-injection")]
 mod pauses {
     use std::cell::Cell;
     use std::hash::{BuildHasher, RandomState};

@@ -1,7 +1,7 @@
-//! The traps that the design names, each as a directed test of the whole engine: a commit or a sweep is held at one
+//! Directed interleaving tests of the whole engine, one for each case that the design names: a commit or a sweep is held at one
 //! moment, and the others go on. What has to be held lies inside the kernel (a segment's latch stops an apply half way,
-//! a hook of the disk stops a sweep between two segments), so these tests do too. Traps that a disk alone can set are in
-//! `tests/durability/traps.rs`.
+//! a hook of the disk stops a sweep between two segments), so these tests do too. Those that a disk alone can set up are in
+//! `tests/durability/interleavings.rs`.
 
 mod apply;
 mod archived;
@@ -9,10 +9,10 @@ mod black_white;
 #[path = "../../tests/common/mod.rs"]
 pub(crate) mod common;
 pub(crate) mod consistent;
-mod flights;
 mod followed;
 mod given_back;
 mod operations;
+mod parts;
 mod rehoused;
 mod sweep;
 

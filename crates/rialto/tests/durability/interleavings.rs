@@ -1,5 +1,5 @@
-//! The traps that the design names and a disk can set, each as a directed test. The ones that need a hand inside the
-//! kernel are in `src/traps/`, those of I3 in `answers.rs`.
+//! Directed interleaving tests that a disk can set up. The ones that need a hand inside the
+//! kernel are in `src/interleavings/`, those of I3 in `answers.rs`.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;

@@ -139,7 +139,7 @@ fn damages(checkpoint: Checkpointing, seed: u64) -> [u32; 2] {
         // More of them where the writing threads come to little beside a sweep.
         let (began, is_met) = (Instant::now(), |damages: [u32; 2]| match checkpoint {
             Checkpointing::Fuzzy => damages.iter().all(|&found| found > 0),
-            Checkpointing::TransactionBlackWhite => db.metrics().aborted_colour > 0,
+            Checkpointing::TransactionBlackWhite => db.metrics().aborted_straddling > 0,
             _ => true,
         });
         for round in 0.. {
@@ -165,7 +165,7 @@ fn damages(checkpoint: Checkpointing, seed: u64) -> [u32; 2] {
         _ => assert!(stats.latches > 6, "{stats:?}"),
     }
     if checkpoint == Checkpointing::TransactionBlackWhite {
-        assert!(metrics.aborted_colour > 0, "the test's own premise");
+        assert!(metrics.aborted_straddling > 0, "the test's own premise");
     }
     db.close().unwrap();
     let db = Database::open_on(disk, options()).unwrap();

@@ -152,10 +152,10 @@ fn child_that_panics_while_it_applies() {
 /// with them, not even who catches the panic. Reopening makes them whole.
 #[test]
 fn a_panic_while_a_commit_is_applied_ends_the_process() {
-    let directory = std::env::temp_dir().join(format!("rialto-traps-{}", std::process::id()));
+    let directory = std::env::temp_dir().join(format!("rialto-interleavings-{}", std::process::id()));
     let _ = std::fs::remove_dir_all(&directory);
     let child = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "traps::apply::child_that_panics_while_it_applies", "--nocapture"])
+        .args(["--exact", "interleavings::apply::child_that_panics_while_it_applies", "--nocapture"])
         .env(DIRECTORY, &directory)
         .output()
         .unwrap();

@@ -1,4 +1,4 @@
-//! [`InFlight`]: the packets that are on their way, and the gate that a cut closes before them.
+//! [`CommitsInProgress`]: the packets that are on their way, and the barrier that a cut closes before them.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -6,19 +6,19 @@ use std::time::Duration;
 use crossbeam_utils::CachePadded;
 
 use super::sync::{AtomicU8, AtomicU64, Clock, Condvar, Mutex, fence};
-use crate::canary;
+use crate::fault_injection;
 use crate::ids::Lsn;
 
 /// What a commit meets before its place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
-pub(crate) enum Gate {
+pub(crate) enum CommitBarrier {
     /// Nothing.
     Open,
     /// A sweep at a cut goes on: what the commit changes may have to be kept for it.
     Snapshots,
-    /// A black/white sweep goes on: the commit's colour has to be settled.
-    Colours,
+    /// A black/white sweep goes on: the commit's side has to be settled.
+    Sides,
     /// A cut is being made: no commit takes its place.
     Closed,
 }
@@ -26,49 +26,49 @@ pub(crate) enum Gate {
 /// The packets that are on their way from before their push until the last of their writes is applied (I5).
 ///
 /// Two orders hold, each by a store, a fence on both sides, and a load: a commit says where it is before it looks at the
-/// gate, and whoever closes the gate looks at the places afterwards. So the cut finds a commit that has passed the gate.
-pub(crate) struct InFlight {
+/// barrier, and whoever closes the barrier looks at the places afterwards. So the cut finds a commit that has passed the barrier.
+pub(crate) struct CommitsInProgress {
     /// Per context: a place at or before its packet's, or [`IDLE`].
     places: Box<[CachePadded<AtomicU64>]>,
-    gate: AtomicU8,
-    /// For those who wait at the gate.
+    barrier: AtomicU8,
+    /// For those who wait at the barrier.
     lock: Mutex<()>,
     opened: Condvar,
 }
 
 const IDLE: u64 = u64::MAX;
 
-impl InFlight {
-    pub fn new(contexts: usize) -> InFlight {
-        InFlight {
+impl CommitsInProgress {
+    pub fn new(contexts: usize) -> CommitsInProgress {
+        CommitsInProgress {
             places: (0..contexts).map(|_| CachePadded::new(AtomicU64::new(IDLE))).collect(),
-            gate: AtomicU8::new(Gate::Open as u8),
+            barrier: AtomicU8::new(CommitBarrier::Open as u8),
             lock: Mutex::new(()),
             opened: Condvar::new(),
         }
     }
 
-    /// Says that a packet will take a place after `place`; what the gate says then. Who finds it closed [leaves] and
+    /// Says that a packet will take a place after `place`; what the barrier says then. Who finds it closed [leaves] and
     /// [waits].
     ///
-    /// [leaves]: InFlight::leave
-    /// [waits]: InFlight::wait_at_gate
+    /// [leaves]: CommitsInProgress::leave
+    /// [waits]: CommitsInProgress::wait_at_barrier
     #[inline]
-    pub fn enter(&self, context: usize, place: Lsn) -> Gate {
+    pub fn enter(&self, context: usize, place: Lsn) -> CommitBarrier {
         self.places[context].store(place.0, Ordering::Relaxed);
         // The sweep reads the queue's head, then these: the store comes before the push.
         fence(Ordering::SeqCst);
-        self.gate()
+        self.barrier()
     }
 
-    /// What the gate is now.
+    /// What the barrier is now.
     #[inline]
-    pub fn gate(&self) -> Gate {
-        match self.gate.load(Ordering::Acquire) {
-            0 => Gate::Open,
-            1 => Gate::Snapshots,
-            2 => Gate::Colours,
-            _ => Gate::Closed,
+    pub fn barrier(&self) -> CommitBarrier {
+        match self.barrier.load(Ordering::Acquire) {
+            0 => CommitBarrier::Open,
+            1 => CommitBarrier::Snapshots,
+            2 => CommitBarrier::Sides,
+            _ => CommitBarrier::Closed,
         }
     }
 
@@ -81,7 +81,7 @@ impl InFlight {
     pub fn oldest(&self, place: Lsn) -> Lsn {
         fence(Ordering::SeqCst);
         let oldest = self.places.iter().map(|place| place.load(Ordering::Acquire)).min().unwrap_or(IDLE);
-        let oldest = if canary::is_back("redo-start-behind-flights") { IDLE } else { oldest };
+        let oldest = if fault_injection::is_on("redo-start-behind-commits") { IDLE } else { oldest };
         // An entry says "after this place".
         Lsn(oldest.min(place.0)).next()
     }
@@ -109,7 +109,7 @@ impl InFlight {
         }
     }
 
-    /// Waits until what is in flight now is applied, or has left. What enters from here on sees the gate as it is now, or as
+    /// Waits until what is in flight now is applied, or has left. What enters from here on sees the barrier as it is now, or as
     /// it is later.
     pub fn outlast(&self, clock: &Clock) {
         fence(Ordering::SeqCst);
@@ -124,22 +124,22 @@ impl InFlight {
     }
 
     /// Keeps commits from their place until it is set to something else.
-    pub fn close_gate(&self) {
-        self.gate.store(Gate::Closed as u8, Ordering::SeqCst);
+    pub fn close_barrier(&self) {
+        self.barrier.store(CommitBarrier::Closed as u8, Ordering::SeqCst);
         fence(Ordering::SeqCst);
     }
 
     /// Lets commits through.
-    pub fn open_gate(&self, gate: Gate) {
-        self.gate.store(gate as u8, Ordering::SeqCst);
+    pub fn open_barrier(&self, barrier: CommitBarrier) {
+        self.barrier.store(barrier as u8, Ordering::SeqCst);
         let _lock = self.lock.lock();
         self.opened.notify_all();
     }
 
-    /// Waits until the gate is open, at most so long.
-    pub fn wait_at_gate(&self, clock: &Clock, limit: Duration) {
+    /// Waits until the barrier is open, at most so long.
+    pub fn wait_at_barrier(&self, clock: &Clock, limit: Duration) {
         let mut lock = self.lock.lock();
-        if self.gate() == Gate::Closed {
+        if self.barrier() == CommitBarrier::Closed {
             clock.wait(&self.opened, &mut lock, Some(limit));
         }
     }

@@ -164,7 +164,7 @@ fn a_row_that_moves_past_the_sweep_is_there_once() {
 }
 
 /// I3's bound: what only level 1 waited for is on disk within the flush interval and two group writes, the one in
-/// flight and its own. Counted, not timed: the group in flight is held up, and nobody else asks for a write.
+/// execution and its own. Counted, not timed: the group in flight is held up, and nobody else asks for a write.
 #[test]
 fn a_level_1_commit_is_in_the_group_after_the_one_in_flight() {
     let faulty = FaultyDisk::new(seed());

@@ -1,18 +1,18 @@
-//! How a commit settles its side of a black/white sweep, of what its transaction has touched ([`Colours`](crate::commit::colour)).
+//! How a commit settles its side of a black/white sweep, of what its transaction has touched ([`SweepSide`](crate::commit::sweep_side)).
 
 use smallvec::SmallVec;
 
 use super::context::Context;
-use crate::canary;
-use crate::commit::colour::{Colours, Settled};
+use crate::commit::sweep_side::{Settled, SweepSide};
+use crate::fault_injection;
 use crate::row::WhichIndex;
 use crate::store::{Consistency, RowLocation, SegmentId};
 
 #[cfg(test)]
 thread_local! {
-    /// A bug for this thread's commits: what they have read has no colour.
+    /// A bug for this thread's commits: what they have read has no side.
     pub(crate) static IGNORES_READS: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
-    /// What happens when this thread's next commit has met a black/white sweep at the gate, and has settled nothing yet.
+    /// What happens when this thread's next commit has met a black/white sweep at the barrier, and has settled nothing yet.
     pub(crate) static BEFORE_SETTLING: std::cell::Cell<Option<Box<dyn FnOnce()>>> = const { std::cell::Cell::new(None) };
 }
 
@@ -24,50 +24,50 @@ fn ignores_reads() -> bool {
 }
 
 impl Context {
-    /// Settles the transaction's colour: it is on its way, and has no place yet. Unless it is of one colour it holds nothing
+    /// Settles the transaction's side: it is on its way, and has no place yet. Unless it is on one side it holds nothing
     /// afterwards.
     #[cold]
-    pub fn settle_colour(&mut self) -> Settled {
+    pub fn settle_side(&mut self) -> Settled {
         #[cfg(test)]
         BEFORE_SETTLING.take().into_iter().for_each(|happens| happens());
         // Other commits, and the end of the sweep, come in between.
-        canary::pause(4);
-        debug_assert!(self.colours.held.is_empty() && self.colours.held_by.is_none());
+        fault_injection::pause(4);
+        debug_assert!(self.side.held.is_empty() && self.side.held_by.is_none());
         let settled = match self.core.storage.painting().consistency() {
             Consistency::Action => self.settle_actions(),
             Consistency::Transaction => self.settle_transaction(),
         };
-        if settled != Settled::OneColour {
-            if settled == Settled::Mixed {
-                self.core.storage.painting().ask(&self.colours.held);
+        if settled != Settled::OneSide {
+            if settled == Settled::Straddling {
+                self.core.storage.painting().ask(&self.side.held);
             }
-            self.end_colour();
+            self.end_side();
         }
         settled
     }
 
     /// Nothing is held white any more: the writes are applied, or will not be.
-    pub fn end_colour(&mut self) {
-        let Context { core, colours, .. } = self;
-        colours.let_go(&core.storage);
+    pub fn end_side(&mut self) {
+        let Context { core, side, .. } = self;
+        side.let_go(&core.storage);
     }
 
     /// The sweep whose copy will have all that the transaction writes, its place being behind the redo start of that sweep's
     /// checkpoint.
     pub fn held_by(&self) -> Option<u32> {
-        self.colours.held_by
+        self.side.held_by
     }
 
     fn settle_actions(&mut self) -> Settled {
         let moves = self.writes.writes().iter().filter_map(|write| Some([write.record, write.moved_to?]));
         let moves: SmallVec<[[SegmentId; 2]; 8]> = moves.map(|both| both.map(RowLocation::segment)).collect();
         for action in moves.iter().filter(|[from, to]| from != to) {
-            let settled = self.colours.settle(&self.core.storage, action, false);
-            if settled != Settled::OneColour {
+            let settled = self.side.settle(&self.core.storage, action, false);
+            if settled != Settled::OneSide {
                 return settled;
             }
         }
-        Settled::OneColour
+        Settled::OneSide
     }
 
     fn settle_transaction(&mut self) -> Settled {
@@ -75,28 +75,28 @@ impl Context {
         // What a part keeps is locked by names, too.
         let has_no_names =
             !self.owner.holds_names() && !self.owner.holds_whole() && self.kept_parts.is_empty();
-        let knows_all = self.colours.noted || has_no_names;
+        let knows_all = self.side.noted || has_no_names;
         if !knows_all && !self.core.locks.keeps_locks_in_records() {
             // Not even its records are known: it has to begin anew, or outlast the sweep.
             painting.hurry();
-            return Settled::Mixed;
+            return Settled::Straddling;
         }
         // What it saw or made may come after what a black one did.
         // DDL may come after what left no trace at all, a look into an empty table.
         let follows = !knows_all
             || self.ddl.is_some()
-            || painting.may_be_black(self.colours.removal)
+            || painting.may_be_black(self.side.removal)
             || painting.may_be_black(self.core.storage.catalog.changed_at())
             || self.fills_an_absence();
         let segments = self.segments_touched();
-        let settled = self.colours.settle(&self.core.storage, &segments, follows);
-        if settled == Settled::OneColour {
+        let settled = self.side.settle(&self.core.storage, &segments, follows);
+        if settled == Settled::OneSide {
             let painting = self.core.storage.painting();
-            if self.colours.held.is_empty() {
-                let Colours { absent_in, absent_anywhere, .. } = &self.colours;
+            if self.side.held.is_empty() {
+                let SweepSide { absent_in, absent_anywhere, .. } = &self.side;
                 painting.leave_absences(absent_in, *absent_anywhere || !knows_all);
             } else {
-                self.colours.held_by = painting.sweep();
+                self.side.held_by = painting.sweep();
             }
         }
         settled
@@ -105,7 +105,7 @@ impl Context {
     /// The segments of all that the transaction has read and written, each once.
     fn segments_touched(&self) -> SmallVec<[SegmentId; 32]> {
         let mut segments: SmallVec<[SegmentId; 32]> = SmallVec::new();
-        let writes = self.writes.writes().iter().flat_map(|write| [write.record, write.lands_in()]);
+        let writes = self.writes.writes().iter().flat_map(|write| [write.record, write.final_location()]);
         segments.extend(writes.map(RowLocation::segment));
         if !ignores_reads() {
             segments.extend(
@@ -114,7 +114,7 @@ impl Context {
                     .held_records(&self.owner)
                     .map(|record| RowLocation::from_number(record).segment()),
             );
-            segments.extend(self.colours.touched.iter().copied());
+            segments.extend(self.side.touched.iter().copied());
             for table in self.owner.whole_tables() {
                 if let Some(slot) = self.tables.find(table) {
                     segments.extend(self.tables.at(slot).store.owned());

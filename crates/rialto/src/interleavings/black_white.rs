@@ -6,14 +6,14 @@ use super::consistent::{Found, backup_alone};
 use super::hooked::{About, HookedDisk};
 use super::*;
 use crate::backup::BackupKind;
-use crate::commit::Gate;
+use crate::commit::CommitBarrier;
 use crate::engine::run::run_once;
 use crate::io::MemoryDisk;
 use crate::store::Paint;
 use crate::store::memory::SEGMENT_BYTES;
-use crate::txn::colour::{BEFORE_SETTLING, IGNORES_READS};
 use crate::txn::runs::{Run, Runs};
-use crate::{Action, COLOUR_RETRIES_MAX, Engine, Error, Executors, Logging, Procedure};
+use crate::txn::sweep_side::{BEFORE_SETTLING, IGNORES_READS};
+use crate::{Action, Engine, Error, Executors, Logging, Procedure, STRADDLING_RETRIES_MAX};
 
 /// A sweep that stops before it writes the segment of one row, with a paint that the test knows: rows before that one are
 /// black, that one too, rows behind it are white.
@@ -83,7 +83,7 @@ impl Held {
     }
 
     pub fn restarts(&self) -> u64 {
-        self.db.metrics().aborted_colour
+        self.db.metrics().aborted_straddling
     }
 }
 
@@ -192,16 +192,16 @@ fn a_handle_that_waits_for_the_sweep_can_be_cancelled_and_has_its_time_limit() {
     }
 }
 
-/// A lock's time-out is that of each wait at a closed gate, and not of the wait for a sweep between two of these. A commit that met a closed gate
+/// A lock's time-out is that of each wait at a closed barrier, and not of the wait for a sweep between two of these. A commit that met a closed barrier
 /// before the sweep, and meets one behind it, would else fail at once there.
 #[test]
-fn a_wait_for_a_sweep_counts_for_no_time_out_of_a_closed_gate() {
+fn a_wait_for_a_sweep_counts_for_no_time_out_of_a_closed_barrier() {
     const LIMIT: Duration = Duration::from_secs(1);
     Held::sweep(tcbw(), options(), |held| {
         let (db, table) = (&held.db, &held.table);
-        let gate = &db.core().commits.in_flight;
+        let barrier = &db.core().commits.in_progress;
         let commits = AtomicBool::new(false);
-        gate.close_gate();
+        barrier.close_barrier();
         std::thread::scope(|scope| {
             let handle = scope.spawn(|| {
                 let options = TxOptions { lock_timeout: Some(LIMIT), ..level_1() };
@@ -213,12 +213,12 @@ fn a_wait_for_a_sweep_counts_for_no_time_out_of_a_closed_gate() {
             });
             until("the handle commits", || commits.load(Ordering::SeqCst));
             std::thread::sleep(LIMIT / 20);
-            gate.open_gate(Gate::Colours);
+            barrier.open_barrier(CommitBarrier::Sides);
             until("the sweep is asked for the white segment", || db.core().storage.painting().is_pressed());
             std::thread::sleep(LIMIT + LIMIT / 10);
-            gate.close_gate();
+            barrier.close_barrier();
             std::thread::sleep(LIMIT / 20);
-            gate.open_gate(Gate::Colours);
+            barrier.open_barrier(CommitBarrier::Sides);
             held.go_on();
             assert_eq!(handle.join().unwrap(), Ok(()));
         });
@@ -264,9 +264,9 @@ fn engines() -> [Options; 3] {
     Engine::ALL.map(|engine| Options { engine, ..options() })
 }
 
-/// One colour commits at once; both are aborted and run again; a transaction that only reads may touch both.
+/// One side commits at once; both are aborted and run again; a transaction that only reads may touch both.
 #[test]
-fn a_transaction_of_both_colours_is_aborted_and_runs_again() {
+fn a_straddling_transaction_is_aborted_and_runs_again() {
     for options in engines() {
         let runs = AtomicU32::new(0);
         let (held, found) = Held::sweep(tcbw(), options, |held| {
@@ -288,15 +288,15 @@ fn a_transaction_of_both_colours_is_aborted_and_runs_again() {
             }));
             assert_eq!(held.restarts(), 2);
             std::thread::scope(|scope| {
-                let mixed = scope.spawn(|| held.write(&[ALSO_BLACK, WHITE], 5));
+                let straddling = scope.spawn(|| held.write(&[ALSO_BLACK, WHITE], 5));
                 until("it is aborted", || held.restarts() > 2);
                 // Its locks are free meanwhile, sooner or later; what it asked for is called, not painted.
                 held.go_on();
-                runs.store(mixed.join().unwrap(), Ordering::SeqCst);
+                runs.store(straddling.join().unwrap(), Ordering::SeqCst);
             });
         });
         assert!(runs.load(Ordering::SeqCst) > 1);
-        // White transactions whole, black ones not at all; the mixed one was black in the end.
+        // White transactions whole, black ones not at all; the straddling one was black in the end.
         let n = |id: i32| found[&id].0;
         assert_eq!((n(WHITE), n(ALSO_WHITE)), (2, 2));
         assert_eq!((n(BLACK), n(ALSO_BLACK)), (1, 1));
@@ -308,7 +308,7 @@ fn a_transaction_of_both_colours_is_aborted_and_runs_again() {
     }
 }
 
-/// What a commit that has settled its colour holds white stays white until it lets go, however long that takes: the sweep does
+/// What a commit that has settled its side holds white stays white until it lets go, however long that takes: the sweep does
 /// all the rest, and who comes now waits for it.
 #[test]
 fn the_sweep_waits_for_those_who_are_white() {
@@ -333,7 +333,7 @@ fn the_sweep_waits_for_those_who_are_white() {
     assert_eq!(found[&WHITE].0, 1, "who came when it was called is black");
 }
 
-/// A commit meets a black/white sweep at the gate, and settles its side when that sweep has ended and a backup has made all segments white
+/// A commit meets a black/white sweep at the barrier, and settles its side when that sweep has ended and a backup has made all segments white
 /// for its own cut. So no copy of a sweep has the commit, and redo must not leave it out.
 #[test]
 fn a_commit_that_is_white_for_a_later_backup_is_redone() {
@@ -351,7 +351,7 @@ fn a_commit_that_is_white_for_a_later_backup_is_redone() {
                     })));
                     assert_eq!(held.write(&[WHITE], 2), 1);
                 });
-                until("the commit is behind the gate", || is_there.load(Ordering::SeqCst));
+                until("the commit is behind the barrier", || is_there.load(Ordering::SeqCst));
                 held.go_on();
                 let (segments, id) = (&db.core().storage.memory.segments, record_of(table, WHITE).segment());
                 until("the sweep is over", || !segments.is_painted());
@@ -370,15 +370,15 @@ fn a_commit_that_is_white_for_a_later_backup_is_redone() {
     }
 }
 
-/// However often a transaction is mixed: after so many runs it waits for the sweep with what it has.
+/// However often a transaction is straddling: after so many runs it waits for the sweep with what it has.
 #[test]
-fn a_mixed_transaction_is_aborted_so_often_and_no_more() {
+fn a_straddling_transaction_is_aborted_so_often_and_no_more() {
     for options in engines() {
         let runs = AtomicU32::new(0);
-        let options = Options { colour_retry: Duration::from_micros(50), ..options };
+        let options = Options { straddling_retry: Duration::from_micros(50), ..options };
         Held::sweep(tcbw(), options, |held| {
             std::thread::scope(|scope| {
-                let mixed = scope.spawn(|| {
+                let straddling = scope.spawn(|| {
                     let mut own = 0;
                     held.db
                         .transact_with(&level_1(), |tx| {
@@ -390,23 +390,25 @@ fn a_mixed_transaction_is_aborted_so_often_and_no_more() {
                         .unwrap();
                     own
                 });
-                until("it has been aborted so often", || held.restarts() == u64::from(COLOUR_RETRIES_MAX));
-                until("it runs once more", || runs.load(Ordering::SeqCst) == COLOUR_RETRIES_MAX + 1);
-                // It holds its locks now, and others of one colour go on.
+                until("it has been aborted so often", || {
+                    held.restarts() == u64::from(STRADDLING_RETRIES_MAX)
+                });
+                until("it runs once more", || runs.load(Ordering::SeqCst) == STRADDLING_RETRIES_MAX + 1);
+                // It holds its locks now, and others on one side go on.
                 assert_eq!(held.write(&[ALSO_WHITE], 3), 1);
                 assert_eq!(held.write(&[ALSO_BLACK], 3), 1);
-                assert!(!mixed.is_finished(), "the sweep stands still");
+                assert!(!straddling.is_finished(), "the sweep stands still");
                 held.go_on();
-                assert_eq!(mixed.join().unwrap(), COLOUR_RETRIES_MAX + 1);
+                assert_eq!(straddling.join().unwrap(), STRADDLING_RETRIES_MAX + 1);
             });
-            assert_eq!(held.restarts(), u64::from(COLOUR_RETRIES_MAX));
+            assert_eq!(held.restarts(), u64::from(STRADDLING_RETRIES_MAX));
         });
     }
 }
 
-/// DDL is not run again for its colours: its commit waits for the sweep.
+/// DDL is not run again for straddling: its commit waits for the sweep.
 #[test]
-fn ddl_of_both_colours_waits() {
+fn straddling_ddl_waits() {
     let (held, _) = Held::sweep(tcbw(), options(), |held| {
         std::thread::scope(|scope| {
             let mut runs = 0;
@@ -439,7 +441,7 @@ fn ddl_of_both_colours_waits() {
 /// Two that conflict over a row that is not there: it has no segment, and yet the white one must not come after the black
 /// one.
 #[test]
-fn what_is_not_there_has_a_colour_too() {
+fn what_is_absent_has_a_side_too() {
     for options in engines() {
         // A black transaction reads that there is no row, and a white one inserts it.
         Held::sweep(tcbw(), options.clone(), |held| {
@@ -479,9 +481,9 @@ fn what_is_not_there_has_a_colour_too() {
     }
 }
 
-/// Action-consistent, only a row that moves between the colours is in the way.
+/// Action-consistent, only a row that moves between the sides is in the way.
 #[test]
-fn an_action_of_both_colours_is_a_move() {
+fn an_action_that_straddles_is_a_move() {
     let (held, found) = Held::sweep(Checkpointing::ActionBlackWhite, options(), |held| {
         assert_eq!(held.write(&[BLACK, WHITE], 2), 1, "two actions");
         let moves = |id: i32| {
@@ -556,5 +558,5 @@ fn ahead(ignores_reads: bool, seed: u64) -> u32 {
 fn what_was_read_counts() {
     let seed = seed();
     assert_eq!(ahead(false, seed), 0, "RIALTO_SEED={seed}");
-    assert!(ahead(true, seed) > 0, "the test's own premise: without the reads' colour a copy is of no state");
+    assert!(ahead(true, seed) > 0, "the test's own premise: without the reads' side a copy is of no state");
 }

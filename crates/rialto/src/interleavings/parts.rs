@@ -1,5 +1,5 @@
-//! Calls that fly between threads on both sides of a black/white sweep that is held: each part of a phase notes in a context of
-//! its own what it has read, and what it made of it has the colour of all of it.
+//! Calls that executor threads run on both sides of a black/white sweep that is held: each part of a phase notes in a context of
+//! its own what it has read, and what it made of it has the side of all of it.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
@@ -11,7 +11,7 @@ use crate::isolate::RoutingRule;
 use crate::row::{ColumnType, IntoKey, Key};
 use crate::{Action, Arguments, Executors, Flow, Outputs, Procedure, Sent};
 
-/// Beside [`BLACK`] and [`WHITE`] a row of the same colour on the other thread.
+/// Beside [`BLACK`] and [`WHITE`] a row on the same side on the other thread.
 const BLACK_TOO: i32 = 12;
 const WHITE_TOO: i32 = 28;
 /// There is no such row; its key is the thread's of [`WHITE`].
@@ -51,7 +51,7 @@ fn end(sent: Sent) {
     );
 }
 
-/// Runs `test` while a sweep is held, and gives what the copy has, alone. `bug`: what parts have read has no colour.
+/// Runs `test` while a sweep is held, and gives what the copy has, alone. `bug`: what parts have read has no side.
 fn sweep(bug: bool, test: impl FnOnce(&Held)) -> Found {
     let options = Options { engine: Executors::of(4, 2).handing_over().into(), ..options() };
     let (_, found) = Held::sweep(tcbw(), options, |held| {
@@ -78,23 +78,23 @@ fn sweep(bug: bool, test: impl FnOnce(&Held)) -> Found {
     found
 }
 
-/// Somebody changes a black row, and then a call comes that is of both colours: whether it was found to be, and what the copy
+/// Somebody changes a black row, and then a call comes that is on both sides: whether it was found to be, and what the copy
 /// has.
 fn of_both(visits: [Visit; 2], bug: bool) -> (bool, Found) {
-    let mut is_mixed = false;
+    let mut straddles = false;
     let found = sweep(bug, |held| {
         assert_eq!(held.write(&[BLACK], 3), 1);
         let mut sent = send(&held.db, visits);
-        until("it is placed or mixed", || held.restarts() > 0 || sent.is_done());
-        is_mixed = held.restarts() > 0;
+        until("it is placed or straddling", || held.restarts() > 0 || sent.is_done());
+        straddles = held.restarts() > 0;
         held.go_on();
         end(sent);
     });
-    (is_mixed, found)
+    (straddles, found)
 }
 
 #[test]
-fn a_call_of_one_colour_in_all_its_parts_commits_beside_the_sweep() {
+fn a_call_on_one_side_in_all_its_parts_commits_beside_the_sweep() {
     let found = sweep(false, |held| {
         end(send(&held.db, [(WHITE, Some(2)), (WHITE_TOO, Some(2))]));
         end(send(&held.db, [(BLACK, Some(3)), (BLACK_TOO, Some(3))]));
@@ -106,7 +106,7 @@ fn a_call_of_one_colour_in_all_its_parts_commits_beside_the_sweep() {
 
 /// Whichever part it is that was on the other side, and whether it read or wrote there.
 #[test]
-fn a_call_of_both_colours_is_mixed_whichever_part_was_on_the_other_side() {
+fn a_call_straddles_whichever_part_was_on_the_other_side() {
     for visits in [
         [(WHITE, Some(2)), (BLACK, None)],
         [(BLACK, None), (WHITE, Some(2))],
@@ -114,13 +114,13 @@ fn a_call_of_both_colours_is_mixed_whichever_part_was_on_the_other_side() {
         [(WHITE, None), (BLACK, Some(2))],
         [(BLACK, Some(2)), (WHITE, None)],
     ] {
-        let (is_mixed, found) = of_both(visits, false);
-        assert!(is_mixed, "{visits:?}");
+        let (straddles, found) = of_both(visits, false);
+        assert!(straddles, "{visits:?}");
         assert_eq!((found[&BLACK].0, found[&WHITE].0), (1, 1), "{visits:?}: it is black in the end");
     }
     // The copy has what was made of the black row, and not that row.
-    let (is_mixed, found) = of_both([(WHITE, Some(2)), (BLACK, None)], true);
-    assert!(!is_mixed, "the test's own premise: a part's reads have no colour");
+    let (straddles, found) = of_both([(WHITE, Some(2)), (BLACK, None)], true);
+    assert!(!straddles, "the test's own premise: a part's reads have no side");
     assert_eq!(
         (found[&BLACK].0, found[&WHITE].0),
         (1, 2),
@@ -130,7 +130,7 @@ fn a_call_of_both_colours_is_mixed_whichever_part_was_on_the_other_side() {
 
 /// A part has read that there is no row: where a black one removed it, and, black itself, where somebody inserts it then.
 #[test]
-fn what_a_part_has_not_found_has_a_colour_too() {
+fn what_a_part_has_not_found_has_a_side_too() {
     for bug in [false, true] {
         sweep(bug, |held| {
             let (db, table) = (&held.db, &held.table);
@@ -144,7 +144,7 @@ fn what_a_part_has_not_found_has_a_colour_too() {
         sweep(bug, |held| {
             commit(&held.db, |tx| tx.delete(&held.table, BLACK).map(|there| assert!(there)));
             let mut sent = send(&held.db, [(WHITE, Some(2)), (BLACK, None)]);
-            until("it is placed or mixed", || held.restarts() > 0 || sent.is_done());
+            until("it is placed or straddling", || held.restarts() > 0 || sent.is_done());
             assert_eq!(held.restarts() > 0, !bug, "what a black one has removed");
             held.go_on();
             end(sent);

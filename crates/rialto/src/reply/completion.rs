@@ -1,4 +1,4 @@
-//! [`Landing`]: where a caller finds the outcome of a call that others run.
+//! [`Completion`]: where a caller finds the outcome of a call that others run.
 
 use parking_lot::Mutex;
 
@@ -15,38 +15,38 @@ pub(crate) enum Until {
     Durable,
 }
 
-/// What was sent and has a landing.
-pub(crate) trait Lands: Send + Sync {
-    fn landing(&self) -> &Landing;
+/// What was sent and has a completion.
+pub(crate) trait Completes: Send + Sync {
+    fn completion(&self) -> &Completion;
 }
 
 /// See the [module](self). One caller asks it, until he knows.
-pub(crate) struct Landing(Mutex<State>);
+pub(crate) struct Completion(Mutex<State>);
 
 enum State {
     /// On its way; the listener to wake, if the caller waits.
-    Flying(Option<(Listener, Until)>),
-    Landed(Outcome<Vec<Value>>),
+    Running(Option<(Listener, Until)>),
+    Completed(Outcome<Vec<Value>>),
     /// The caller knows.
     Told,
 }
 
-impl Landing {
+impl Completion {
     /// Of a call on its way.
-    pub fn new() -> Landing {
-        Landing(Mutex::new(State::Flying(None)))
+    pub fn new() -> Completion {
+        Completion(Mutex::new(State::Running(None)))
     }
 
     /// It has its outcome. Who waits for its place is woken now. Who waits until it is durable sleeps on until the log
     /// wakes him, unless it need not.
-    pub fn land(&self, outcome: Outcome<Vec<Value>>, log: &Log) {
+    pub fn complete(&self, outcome: Outcome<Vec<Value>>, log: &Log) {
         let mut state = self.0.lock();
-        let State::Flying(waiter) = std::mem::replace(&mut *state, State::Landed(outcome)) else {
-            unreachable!("a call lands once")
+        let State::Running(waiter) = std::mem::replace(&mut *state, State::Completed(outcome)) else {
+            unreachable!("a call completes once")
         };
         let Some((listener, until)) = waiter else { return };
         let place = match (&mut *state, until) {
-            (State::Landed(outcome), Until::Durable) => outcome.await_log(),
+            (State::Completed(outcome), Until::Durable) => outcome.await_log(),
             _ => None,
         };
         drop(state);
@@ -58,7 +58,7 @@ impl Landing {
 
     /// Whether it has no outcome yet.
     pub fn is_on_its_way(&self) -> bool {
-        matches!(&*self.0.lock(), State::Flying(_))
+        matches!(&*self.0.lock(), State::Running(_))
     }
 
     /// The outcome, if there is one; it is given once.
@@ -66,7 +66,7 @@ impl Landing {
         self.0.lock().take()
     }
 
-    /// As [`Landing::take`]; if there is none, the listener is woken when there is one, in place of a listener that was given
+    /// As [`Completion::take`]; if there is none, the listener is woken when there is one, in place of a listener that was given
     /// before.
     pub fn take_or_wake(
         &self,
@@ -81,8 +81,8 @@ impl Landing {
         let mut state = self.0.lock();
         let outcome = state.take();
         let unused = match outcome {
-            Some(_) => State::Flying(Some((listener, until))),
-            None => std::mem::replace(&mut *state, State::Flying(Some((listener, until)))),
+            Some(_) => State::Running(Some((listener, until))),
+            None => std::mem::replace(&mut *state, State::Running(Some((listener, until)))),
         };
         drop(state);
         drop(unused);
@@ -93,9 +93,9 @@ impl Landing {
 impl State {
     fn take(&mut self) -> Option<Outcome<Vec<Value>>> {
         match self {
-            State::Flying(_) => None,
+            State::Running(_) => None,
             _ => match std::mem::replace(self, State::Told) {
-                State::Landed(outcome) => Some(outcome),
+                State::Completed(outcome) => Some(outcome),
                 _ => unreachable!("the one caller asks until he knows"),
             },
         }

@@ -2,11 +2,11 @@
 
 use smallvec::{SmallVec, smallvec};
 
-use super::flight::Here;
-use crate::canary;
+use super::execution::Here;
 use crate::commit::write_set::key_of;
 use crate::engine::phase::BoundAction;
 use crate::engine::table_action::TableAction;
+use crate::fault_injection;
 use crate::ids::TableId;
 use crate::row::WhichIndex;
 use crate::txn::context::Context;
@@ -18,13 +18,13 @@ pub(super) struct Part {
     pub actions: SmallVec<[u16; 8]>,
 }
 
-/// Whose an action is.
+/// Which thread an action prefers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Whose {
+enum Affinity {
     /// The transaction's itself, wherever it is run: it overlaps what earlier phases wrote, or may touch a whole table.
-    Its,
+    Home,
     /// This thread's.
-    Of(usize),
+    Thread(usize),
     /// Anybody's: it is on what is only read.
     Any,
 }
@@ -37,38 +37,39 @@ pub(super) fn place(
     positions: impl Iterator<Item = u16>,
     here: &Here<'_>,
 ) -> SmallVec<[Part; 4]> {
-    let mut whose: SmallVec<[Whose; 16]> = SmallVec::new();
+    let mut affinities: SmallVec<[Affinity; 16]> = SmallVec::new();
     let mut first = None;
     for action in actions {
         let Some(action) = action.on_table().filter(|action| action.is_span()) else {
-            whose.push(Whose::Its);
+            affinities.push(Affinity::Home);
             continue;
         };
         let wanted = action.wanted();
         let executor = here.core.locks.first_executor(&mut context.owner, wanted.index, wanted.span);
-        whose.push(match here.queues.owner_of(executor) {
+        affinities.push(match here.queues.owner_of(executor) {
             Some(queue) => {
                 first.get_or_insert(queue);
-                Whose::Of(queue)
+                Affinity::Thread(queue)
             }
-            None => Whose::Any,
+            None => Affinity::Any,
         });
     }
     let home = first.unwrap_or(here.queue);
-    let is_one =
-        whose.iter().all(|whose| matches!(whose, Whose::Its | Whose::Any) || *whose == Whose::Of(home));
+    let is_one = affinities.iter().all(|affinity| {
+        matches!(affinity, Affinity::Home | Affinity::Any) || *affinity == Affinity::Thread(home)
+    });
     if is_one {
         return SmallVec::from_iter([Part { queue: home, actions: positions.collect() }]);
     }
-    keep_together(context, actions, &mut whose);
+    keep_together(context, actions, &mut affinities);
     let mut parts: SmallVec<[Part; 4]> = SmallVec::new();
     // Of its own first, if there are any.
-    let own = whose.iter().position(|whose| *whose == Whose::Its);
+    let own = affinities.iter().position(|affinity| *affinity == Affinity::Home);
     parts.extend(own.map(|_| Part { queue: home, actions: SmallVec::new() }));
-    for (position, whose) in positions.zip(whose) {
-        let queue = match whose {
-            Whose::Its | Whose::Any => home,
-            Whose::Of(queue) => queue,
+    for (position, affinities) in positions.zip(affinities) {
+        let queue = match affinities {
+            Affinity::Home | Affinity::Any => home,
+            Affinity::Thread(queue) => queue,
         };
         match parts.iter_mut().find(|part| part.queue == queue) {
             Some(part) => part.actions.push(position),
@@ -129,7 +130,7 @@ pub(super) fn place_in_turn<'a>(
 }
 
 /// Gives the transaction itself what overlaps its writes, and those that overlap each other to one of them.
-fn keep_together(context: &Context, actions: &[BoundAction<'_>], whose: &mut [Whose]) {
+fn keep_together(context: &Context, actions: &[BoundAction<'_>], affinities: &mut [Affinity]) {
     let on_tables = actions.iter().enumerate().filter_map(|(at, action)| Some((at, action.on_table()?)));
     let on_tables: SmallVec<[(usize, &TableAction<'_>); 16]> = on_tables.collect();
     let mut tables: SmallVec<[OfTable; 4]> = SmallVec::new();
@@ -146,13 +147,13 @@ fn keep_together(context: &Context, actions: &[BoundAction<'_>], whose: &mut [Wh
     for &(at, action) in &on_tables {
         let is_its = |table: &OfTable| {
             table.is_whole
-                || !canary::is_back("entries-beside-rows")
+                || !fault_injection::is_on("entries-beside-rows")
                     && (table.is_written && action.which() != WhichIndex::Primary
                         || table.reads_entries && action.writes())
         };
         let is_its = tables.iter().any(|table| table.id == action.table_id() && is_its(table));
         if is_its || has_written(context, action) {
-            whose[at] = Whose::Its;
+            affinities[at] = Affinity::Home;
         }
     }
     let mut sorted = on_tables;
@@ -169,13 +170,13 @@ fn keep_together(context: &Context, actions: &[BoundAction<'_>], whose: &mut [Wh
                 continue;
             }
             let (one, other) = (sorted[begin].0, sorted[next].0);
-            let both = match (whose[one], whose[other]) {
-                (Whose::Its, _) | (_, Whose::Its) => Whose::Its,
-                (Whose::Any, other) => other,
+            let both = match (affinities[one], affinities[other]) {
+                (Affinity::Home, _) | (_, Affinity::Home) => Affinity::Home,
+                (Affinity::Any, other) => other,
                 (one, _) => one,
             };
-            changed |= whose[one] != both || whose[other] != both;
-            (whose[one], whose[other]) = (both, both);
+            changed |= affinities[one] != both || affinities[other] != both;
+            (affinities[one], affinities[other]) = (both, both);
         }
     }
 }

@@ -1,27 +1,27 @@
-//! Stints of executors and of readers.
+//! Leases of executors and of readers.
 
 use super::*;
 
 /// L12: who finds a table out waits for it without those that he has taken already.
 #[test]
-fn who_waits_for_a_table_to_begin_a_stint_has_no_other_one() {
+fn a_wait_for_a_table_to_begin_a_lease_holds_no_other_table() {
     let manager = manager();
     manager.route(INDEX, Some(RoutingRule::new(vec![Key::from(&b"m"[..])], vec![0, 1])));
     let only = |key| [(SpanRef::point(key).to_owned(), RecordMode::Exclusive)];
     let mut runner = manager.begin().unwrap();
-    assert!(stint(&manager, &mut runner, &only(b"x")));
+    assert!(lease(&manager, &mut runner, &only(b"x")));
     thread::scope(|scope| {
         scope.spawn(|| {
             let mut waiter = manager.begin().unwrap();
             // It may have waited for long enough before the runner ends.
-            stint(&manager, &mut waiter, &[only(b"a"), only(b"x")].concat());
+            lease(&manager, &mut waiter, &[only(b"a"), only(b"x")].concat());
             manager.end(waiter);
         });
         while manager.found_out() == 0 {
             thread::yield_now();
         }
         let mut other = manager.begin().unwrap();
-        assert!(stint(&manager, &mut other, &only(b"b")));
+        assert!(lease(&manager, &mut other, &only(b"b")));
         assert_eq!(manager.found_out(), 1, "it had to wait for who waits");
         manager.end(other);
         manager.end(runner);
@@ -29,23 +29,23 @@ fn who_waits_for_a_table_to_begin_a_stint_has_no_other_one() {
     assert_eq!(manager.locks_now(), 0);
 }
 
-/// At the readers' executor transactions that only read do not block each other. One writes there if at most one other reads there,
+/// At the read-only executor transactions that only read do not block each other. One writes there if at most one other reads there,
 /// and not what that one has read.
 #[test]
 fn readers_block_only_writers() {
     let manager = manager();
-    manager.give_to_readers(INDEX);
+    manager.place_read_only(INDEX);
     let of = |key, mode| [(SpanRef::point(key).to_owned(), mode)];
     let (read, written) = (RecordMode::Shared, RecordMode::Exclusive);
     let [mut one, mut other, mut third] = [0, 1, 2].map(|_| manager.begin().unwrap());
     for owner in [&mut one, &mut other] {
-        assert!(stint(&manager, owner, &of(b"a", read)));
-        assert!(stint(&manager, owner, &of(b"b", read)), "it reads more");
+        assert!(lease(&manager, owner, &of(b"a", read)));
+        assert!(lease(&manager, owner, &of(b"b", read)), "it reads more");
         assert_eq!(lock(&manager, owner, SpanRef::point(b"c"), read), Ok(Acquired::New));
     }
     // A closure that reads blocks no other, and no other blocks it.
     assert_eq!(lock(&manager, &mut third, SpanRef::point(b"a"), read), Ok(Acquired::New));
-    assert!(stint(&manager, &mut other, &of(b"d", read)), "what is entered is no exclusive lock");
+    assert!(lease(&manager, &mut other, &of(b"d", read)), "what is entered is no exclusive lock");
     // While several readers are there no transaction writes, not even elsewhere, nor does one of the readers.
     assert_eq!(lock(&manager, &mut third, SpanRef::point(b"z"), written), Err(LockError::WouldWait));
     assert_eq!(lock(&manager, &mut one, SpanRef::point(b"e"), written), Err(LockError::WouldWait));
@@ -54,36 +54,36 @@ fn readers_block_only_writers() {
     assert_eq!(lock(&manager, &mut third, SpanRef::point(b"b"), written), Err(LockError::WouldWait));
     assert_eq!(lock(&manager, &mut third, SpanRef::point(b"z"), written), Ok(Acquired::New));
     // What is written is not read.
-    assert!(!stint(&manager, &mut other, &of(b"z", read)));
-    assert!(stint(&manager, &mut other, &of(b"y", read)));
+    assert!(!lease(&manager, &mut other, &of(b"z", read)));
+    assert!(lease(&manager, &mut other, &of(b"y", read)));
     manager.release_all(&mut third);
     manager.release_all(&mut one);
     // The only reader writes.
-    assert!(stint(&manager, &mut other, &of(b"y", written)));
-    manager.leave_stint(&mut other);
+    assert!(lease(&manager, &mut other, &of(b"y", written)));
+    manager.return_lease(&mut other);
     assert_eq!(lock(&manager, &mut third, SpanRef::point(b"y"), read), Err(LockError::WouldWait));
     [one, other, third].into_iter().for_each(|owner| manager.end(owner));
     assert_eq!(manager.locks_now(), 0);
 }
 
-/// A stint takes new row numbers of an executor that it has: it asks for no further table, and others meet the number there.
+/// A lease takes new row numbers of an executor that it has: it asks for no further table, and others meet the number there.
 #[test]
-fn new_row_numbers_are_taken_where_the_stint_is() {
+fn new_row_numbers_are_taken_where_the_lease_is() {
     const ROWS: IndexId = IndexId(INDEX.0 + 1);
     let manager = manager();
     manager.route(INDEX, Some(RoutingRule::new(vec![Key::from(&b"m"[..])], vec![0, 1])));
     let [mut runner, mut other] = [0, 1].map(|_| manager.begin().unwrap());
     let begin = |owner: &mut Owner, key: &[u8]| {
-        assert!(stint(&manager, owner, &[(SpanRef::point(key).to_owned(), RecordMode::Exclusive)]));
+        assert!(lease(&manager, owner, &[(SpanRef::point(key).to_owned(), RecordMode::Exclusive)]));
     };
-    assert_eq!(manager.numbers_of_stint(&mut runner, ROWS), None, "there is no stint");
+    assert_eq!(manager.numbers_of_lease(&mut runner, ROWS), None, "there is no lease");
     begin(&mut runner, b"a");
-    assert_eq!(manager.numbers_of_stint(&mut runner, ROWS), None, "the numbers are not shared out");
+    assert_eq!(manager.numbers_of_lease(&mut runner, ROWS), None, "the numbers are not shared out");
     manager.release_all(&mut runner);
     manager.route(ROWS, Some(RoutingRule::numbers(EXECUTORS)));
     for (key, executor) in [(b"a", 0), (b"x", 1)] {
         begin(&mut runner, key);
-        let share = manager.numbers_of_stint(&mut runner, ROWS).unwrap();
+        let share = manager.numbers_of_lease(&mut runner, ROWS).unwrap();
         assert_eq!(share, NumberShare { executor, among: EXECUTORS });
         let numbers = RowNumbers::new(1 << 16);
         let number = NumbersAtHand::default().take(&numbers, Some(share)).to_be_bytes();
@@ -94,8 +94,8 @@ fn new_row_numbers_are_taken_where_the_stint_is() {
             let asked = manager.local(&mut other, ROWS, span, RecordMode::Shared, &refusing());
             assert_eq!(asked, Err(LockError::WouldWait));
         }
-        assert!(runner.is_in_stint(), "it has asked for no other table");
-        manager.leave_stint(&mut runner);
+        assert!(runner.holds_lease(), "it has asked for no other table");
+        manager.return_lease(&mut runner);
         assert_eq!(manager.locks_now(), 2);
         for span in [span, SpanRef::all()] {
             let asked = manager.local(&mut other, ROWS, span, RecordMode::Shared, &refusing());
@@ -107,7 +107,7 @@ fn new_row_numbers_are_taken_where_the_stint_is() {
     // A rule may be of fewer executors than there are.
     manager.route(ROWS, Some(RoutingRule::numbers(1)));
     begin(&mut runner, b"x");
-    assert_eq!(manager.numbers_of_stint(&mut runner, ROWS), None);
+    assert_eq!(manager.numbers_of_lease(&mut runner, ROWS), None);
     [runner, other].into_iter().for_each(|owner| manager.end(owner));
     assert_eq!(manager.locks_now(), 0);
 }
@@ -116,7 +116,7 @@ fn new_row_numbers_are_taken_where_the_stint_is() {
 #[test]
 fn readers_that_come_and_go_do_not_keep_a_writer_out() {
     let manager = manager();
-    manager.give_to_readers(INDEX);
+    manager.place_read_only(INDEX);
     let written = AtomicBool::new(false);
     thread::scope(|scope| {
         for reader in 0..3u8 {
@@ -126,9 +126,9 @@ fn readers_that_come_and_go_do_not_keep_a_writer_out() {
                 while !written.load(Ordering::SeqCst) {
                     // One begins before the one before it ends.
                     let [mut one, mut other] = [0, 1].map(|_| manager.begin().unwrap());
-                    stint(manager, &mut one, &spans);
+                    lease(manager, &mut one, &spans);
                     thread::yield_now();
-                    stint(manager, &mut other, &spans);
+                    lease(manager, &mut other, &spans);
                     manager.end(one);
                     thread::yield_now();
                     manager.end(other);
@@ -141,8 +141,8 @@ fn readers_that_come_and_go_do_not_keep_a_writer_out() {
                 .local(&mut writer, INDEX, SpanRef::point(b"z"), RecordMode::Exclusive, &patient())
                 .unwrap();
             manager.release_all(&mut writer);
-            // Others may be faster, too often for a stint.
-            stint(&manager, &mut writer, &[(SpanRef::all().to_owned(), RecordMode::Exclusive)]);
+            // Others may be faster, too often for a lease.
+            lease(&manager, &mut writer, &[(SpanRef::all().to_owned(), RecordMode::Exclusive)]);
             manager.release_all(&mut writer);
         }
         manager.end(writer);
@@ -156,20 +156,20 @@ fn readers_that_come_and_go_do_not_keep_a_writer_out() {
 #[test]
 fn readers_wait_for_nobody_who_only_reads() {
     let manager = manager();
-    manager.give_to_readers(INDEX);
-    let readers = (0..).find(|executor| manager.is_readers(*executor)).unwrap();
+    manager.place_read_only(INDEX);
+    let readers = (0..).find(|executor| manager.is_read_only_executor(*executor)).unwrap();
     let spans = [(SpanRef::point(b"a").to_owned(), RecordMode::Shared)];
     let [mut reader, mut other, mut locker] = [0, 1, 2].map(|_| manager.begin().unwrap());
-    assert!(stint(&manager, &mut reader, &spans));
+    assert!(lease(&manager, &mut reader, &spans));
     assert_eq!(lock(&manager, &mut locker, SpanRef::point(b"b"), RecordMode::Shared), Ok(Acquired::New));
     let look = manager.local.lock(readers);
-    assert!(stint(&manager, &mut other, &spans));
+    assert!(lease(&manager, &mut other, &spans));
     drop(look);
     // Once something may be exclusive there, who comes has to see what, and waits for the look to end. Not for the readers.
     [locker, other, reader].into_iter().for_each(|owner| manager.end(owner));
     let [mut reader, mut writer] = [0, 1].map(|_| manager.begin().unwrap());
     assert_eq!(lock(&manager, &mut writer, SpanRef::point(b"z"), RecordMode::Exclusive), Ok(Acquired::New));
-    assert!(stint(&manager, &mut reader, &spans));
+    assert!(lease(&manager, &mut reader, &spans));
     for _ in 0..20 {
         let look = manager.local.lock(readers);
         let begun = AtomicBool::new(false);
@@ -179,7 +179,7 @@ fn readers_wait_for_nobody_who_only_reads() {
                 begun.store(true, Ordering::SeqCst);
                 // The main thread may be kept from ending its look.
                 let asked = Instant::now();
-                while !stint(&manager, &mut other, &spans) {
+                while !lease(&manager, &mut other, &spans) {
                     assert!(asked.elapsed() < Duration::from_secs(60), "it waits until there are no readers");
                 }
                 manager.end(other);
@@ -196,7 +196,7 @@ fn readers_wait_for_nobody_who_only_reads() {
 }
 
 /// The same of readers whose bodies take far longer than a try to have the table, and overlap: once a writer waits, hardly any of them
-/// begins another stint before it.
+/// begins another lease before it.
 #[test]
 fn long_readers_that_follow_each_other_do_not_keep_a_writer_out() {
     // Those that were about to begin, five times six; kept out by chance alone it sees some hundreds begin. So it does where its thread
@@ -205,13 +205,13 @@ fn long_readers_that_follow_each_other_do_not_keep_a_writer_out() {
     let tries: Vec<u64> =
         (0..TRIES).map(|_| begun_while_a_writer_waits()).take_while(|begun| *begun > 150).collect();
     println!("too many in {tries:?}");
-    assert!(tries.len() < TRIES, "{tries:?} stints were begun before a writer that waited");
+    assert!(tries.len() < TRIES, "{tries:?} leases were begun before a writer that waited");
 }
 
-/// How many stints readers begin while a writer waits, five times.
+/// How many leases readers begin while a writer waits, five times.
 fn begun_while_a_writer_waits() -> u64 {
     let manager = manager();
-    manager.give_to_readers(INDEX);
+    manager.place_read_only(INDEX);
     let (written, waits, begun) = (AtomicBool::new(false), AtomicBool::new(false), AtomicU64::new(0));
     thread::scope(|scope| {
         for reader in 0..6u8 {
@@ -220,7 +220,7 @@ fn begun_while_a_writer_waits() -> u64 {
                 let spans = [(SpanRef::point(&[reader]).to_owned(), RecordMode::Shared)];
                 while !written.load(Ordering::SeqCst) {
                     let mut one = manager.begin().unwrap();
-                    if stint(manager, &mut one, &spans) && waits.load(Ordering::SeqCst) {
+                    if lease(manager, &mut one, &spans) && waits.load(Ordering::SeqCst) {
                         begun.fetch_add(1, Ordering::SeqCst);
                     }
                     thread::sleep(Duration::from_millis(15 + u64::from(reader)));
@@ -244,19 +244,19 @@ fn begun_while_a_writer_waits() -> u64 {
     begun.into_inner()
 }
 
-/// L13: in a stint the executors hold the intentions.
+/// L13: under a lease the executors hold the intentions.
 #[test]
-fn a_table_is_used_in_a_stint_without_a_lock_on_it() {
+fn a_table_is_used_under_a_lease_without_a_lock_on_it() {
     let manager = manager();
     let (one, same_cell) = (TableId(1), TableId(17));
     let mut runner = manager.begin().unwrap();
-    assert!(!manager.use_in_stint(&mut runner, one, LockMode::IntentShared), "it is in no stint");
+    assert!(!manager.use_under_lease(&mut runner, one, LockMode::IntentShared), "it is under no lease");
     let spans = [(SpanRef::point(b"a").to_owned(), RecordMode::Exclusive)];
-    assert!(stint(&manager, &mut runner, &spans));
-    assert!(manager.use_in_stint(&mut runner, one, LockMode::IntentShared));
-    assert!(manager.use_in_stint(&mut runner, one, LockMode::IntentExclusive));
+    assert!(lease(&manager, &mut runner, &spans));
+    assert!(manager.use_under_lease(&mut runner, one, LockMode::IntentShared));
+    assert!(manager.use_under_lease(&mut runner, one, LockMode::IntentExclusive));
     assert!(
-        !manager.use_in_stint(&mut runner, same_cell, LockMode::IntentShared),
+        !manager.use_under_lease(&mut runner, same_cell, LockMode::IntentShared),
         "both would need one cell"
     );
     // Asked for as others ask, it leaves the other one's cell alone.
@@ -269,7 +269,7 @@ fn a_table_is_used_in_a_stint_without_a_lock_on_it() {
         outcome
     };
     assert_eq!(whole(one, LockMode::Shared), Err(LockError::WouldWait));
-    manager.leave_stint(&mut runner);
+    manager.return_lease(&mut runner);
     assert_eq!(whole(one, LockMode::Shared), Err(LockError::WouldWait));
     assert_eq!(whole(same_cell, LockMode::Exclusive), Err(LockError::WouldWait));
     assert_eq!(whole(one, LockMode::IntentShared), Ok(Acquired::New));
@@ -277,28 +277,28 @@ fn a_table_is_used_in_a_stint_without_a_lock_on_it() {
     let before = manager.counters().higher;
     let mut runner = manager.begin().unwrap();
     assert!(
-        stint(&manager, &mut runner, &spans)
-            && manager.use_in_stint(&mut runner, one, LockMode::IntentShared)
+        lease(&manager, &mut runner, &spans)
+            && manager.use_under_lease(&mut runner, one, LockMode::IntentShared)
     );
     manager.end(runner);
-    assert_eq!(manager.counters().higher, before, "a stint locks no table");
+    assert_eq!(manager.counters().higher, before, "a lease locks no table");
 
-    // Who has the whole table keeps stints off it.
+    // Who has the whole table keeps leases off it.
     let mut holder = manager.begin().unwrap();
     manager.table(&mut holder, one, LockMode::Shared, &refusing()).unwrap();
     let mut runner = manager.begin().unwrap();
-    assert!(stint(&manager, &mut runner, &spans));
-    assert!(!manager.use_in_stint(&mut runner, one, LockMode::IntentShared));
+    assert!(lease(&manager, &mut runner, &spans));
+    assert!(!manager.use_under_lease(&mut runner, one, LockMode::IntentShared));
     manager.end(runner);
     manager.end(holder);
 
     // Nor is another table's intention lost whose cell it would need, which was entered before.
     let mut runner = manager.begin().unwrap();
     manager.table(&mut runner, same_cell, LockMode::IntentExclusive, &refusing()).unwrap();
-    assert!(stint(&manager, &mut runner, &spans));
-    assert!(!manager.use_in_stint(&mut runner, one, LockMode::IntentShared));
-    assert!(manager.use_in_stint(&mut runner, same_cell, LockMode::IntentShared), "it is entered");
-    manager.leave_stint(&mut runner);
+    assert!(lease(&manager, &mut runner, &spans));
+    assert!(!manager.use_under_lease(&mut runner, one, LockMode::IntentShared));
+    assert!(manager.use_under_lease(&mut runner, same_cell, LockMode::IntentShared), "it is entered");
+    manager.return_lease(&mut runner);
     assert_eq!(whole(same_cell, LockMode::Shared), Err(LockError::WouldWait));
     manager.end(runner);
     assert_eq!(manager.locks_now(), 0);

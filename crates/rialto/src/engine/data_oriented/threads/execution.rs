@@ -1,11 +1,11 @@
-//! [`Flight`]: a call on its way through the executors.
+//! [`Execution`]: a call on its way through the executors.
 //!
 //! ```text
-//!  caller ─▶ Call ─▶ queue ─▶ Flight: phase 1 ─▶ its part here ─┐                    ┌▶ place, apply, release
+//!  caller ─▶ Call ─▶ queue ─▶ Execution: phase 1 ─▶ its part here ─┐                    ┌▶ place, apply, release
 //!                               (DORA, 4.1.2)  └▶ Part ─▶ queue ─┴▶ rendezvous ─▶ phase 2 … ─▶ reply to the caller
 //! ```
 //!
-//! A flight is its transaction: whoever runs it has it alone. A phase whose actions belong to one thread is run there; one
+//! An execution is its transaction: whoever runs it has it alone. A phase whose actions belong to one thread is run there; one
 //! whose actions belong to several is shared out, each thread's actions merged into one part, with a context, locks and a
 //! write set of its own. All parts of a phase are put on their queues at one time. Who comes last to the rendezvous point
 //! makes one transaction of them again, and goes on. A phase whose plan is serial ([`Plan`]) is run whole by one thread, the
@@ -32,13 +32,12 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 
+use super::assignment::{Part as Placed, in_turn, place, place_in_turn};
 use super::call::Call;
-use super::placing::{Part as Placed, in_turn, place, place_in_turn};
 #[cfg(test)]
 use super::queues::Bug;
 use super::queues::{Aside, Queues};
 use super::rendezvous::Rendezvous;
-use crate::canary;
 use crate::engine::action::Action;
 use crate::engine::binding::Binding;
 use crate::engine::data_oriented::locking::{AtOnce, beside_lease, lock, lock_at_once, names_of};
@@ -51,6 +50,7 @@ use crate::engine::procedure::Outputs;
 use crate::engine::servers::{Envelope, Unanswered};
 use crate::engine::table_action::Identified;
 use crate::error::{Error, Result};
+use crate::fault_injection;
 use crate::foreign::{Panic, catch, run_caught};
 use crate::reply::{Failure, Outcome};
 use crate::row::Value;
@@ -75,7 +75,7 @@ pub(in crate::engine) enum Task {
     /// Begin a call; again, if it has run before.
     Call(Arc<Call>, Option<Box<Before>>),
     /// Go on with one: its next phase is run here.
-    Flight(Box<Flight>),
+    Execution(Box<Execution>),
     /// Run a part of a phase.
     Part(Box<Part>),
     /// Run a request of a message server, whole; again, if it has run before.
@@ -86,7 +86,7 @@ pub(in crate::engine) enum Task {
 pub(in crate::engine) struct Before(pub(super) Runs, pub(super) Option<Aside>);
 
 /// See the [module](self).
-pub(in crate::engine) struct Flight {
+pub(in crate::engine) struct Execution {
     call: Arc<Call>,
     runs: Runs,
     transaction: Transaction<'static>,
@@ -149,7 +149,7 @@ pub(in crate::engine) struct Part {
 /// Whose context a part has.
 enum PartOf {
     /// The transaction's own.
-    Flight(Box<Flight>),
+    Execution(Box<Execution>),
     /// One of its own.
     Own(PartTransaction, Outputs),
 }
@@ -179,8 +179,8 @@ impl Task {
 
     fn go(self, here: &Here<'_>) {
         match self {
-            Task::Call(call, runs) => Flight::begin(call, runs, here),
-            Task::Flight(flight) => flight.fly(here, true),
+            Task::Call(call, runs) => Execution::begin(call, runs, here),
+            Task::Execution(execution) => execution.dispatch(here, true),
             Task::Part(part) => part.run(here),
             Task::Request(envelope) => envelope.run(here),
         }
@@ -190,14 +190,14 @@ impl Task {
     fn call(&self) -> Option<&Arc<Call>> {
         match self {
             Task::Call(call, _) => Some(call),
-            Task::Flight(flight) => Some(&flight.call),
+            Task::Execution(execution) => Some(&execution.call),
             Task::Part(part) => Some(&part.meeting.call),
             Task::Request(..) => None,
         }
     }
 }
 
-impl Flight {
+impl Execution {
     fn begin(call: Arc<Call>, before: Option<Box<Before>>, here: &Here<'_>) {
         let (runs, aside) = before.map_or((None, None), |before| (Some(before.0), before.1));
         // What its thread waits for is counted by thread.
@@ -210,7 +210,7 @@ impl Flight {
         match runs.begin(here.core, &call.options) {
             Ok(transaction) => {
                 let outputs = call.procedure.new_outputs();
-                Box::new(Flight {
+                Box::new(Execution {
                     call,
                     runs,
                     transaction,
@@ -219,14 +219,14 @@ impl Flight {
                     is_whole: false,
                     names: SmallVec::new(),
                 })
-                .fly(here, false);
+                .dispatch(here, false);
             }
-            Err(error) => call.land(Outcome::failed(Failure::Error(error), None), here),
+            Err(error) => call.complete(Outcome::failed(Failure::Error(error), None), here),
         }
     }
 
     /// Goes on; a panic of a body ends it. The next phase `is_here` if it was sent here for it.
-    fn fly(mut self: Box<Self>, here: &Here<'_>, mut is_here: bool) {
+    fn dispatch(mut self: Box<Self>, here: &Here<'_>, mut is_here: bool) {
         self.runs = self.runs.on_this_thread();
         loop {
             let call = self.call.clone();
@@ -242,9 +242,9 @@ impl Flight {
                 Ok(Ok(Step::Aside(name))) => return self.step_aside(name, here),
                 Ok(Ok(Step::Elsewhere(elsewhere))) => {
                     // On a queue it waits (L12).
-                    self.transaction.leave_stint();
+                    self.transaction.return_lease();
                     return match &elsewhere.parts[..] {
-                        [part] => here.queues.put(part.queue, Task::Flight(self)),
+                        [part] => here.queues.put(part.queue, Task::Execution(self)),
                         _ => self.share_out(elsewhere, here),
                     };
                 }
@@ -266,7 +266,7 @@ impl Flight {
 
     /// Runs the next phase, if all of it belongs here; else says whose it is.
     fn run_phase(&mut self, call: &Call, here: &Here<'_>, is_here: bool) -> Result<Step> {
-        let Flight { transaction, runs, outputs, next_phase, is_whole, names, .. } = self;
+        let Execution { transaction, runs, outputs, next_phase, is_whole, names, .. } = self;
         let (procedure, arguments) = (&call.procedure, &call.arguments[..]);
         let phase = &procedure.flow().phases()[*next_phase];
         let bindings = procedure.bindings.of_phase(*next_phase);
@@ -302,7 +302,7 @@ impl Flight {
             locked.map(|()| None)
         };
         if !is_here {
-            let defines = context.ddl.is_some() && !canary::is_back("parts-beside-definitions");
+            let defines = context.ddl.is_some() && !fault_injection::is_on("parts-beside-definitions");
             *is_whole = runs_whole || defines || procedure.plans().takes_whole(*next_phase);
         }
         let first = match procedure.plans().plan(*next_phase) {
@@ -317,7 +317,9 @@ impl Flight {
                     let in_order = order.iter().map(|&nth| &actions[usize::from(nth)]);
                     one(place_in_turn(context, in_order, here))
                 }
-                None if *is_whole || has_plain(&actions) && !canary::is_back("closures-beside-parts") => {
+                None if *is_whole
+                    || has_plain(&actions) && !fault_injection::is_on("closures-beside-parts") =>
+                {
                     one(place_in_turn(context, actions.iter(), here))
                 }
                 None => place(context, &actions, positions.iter().copied(), here),
@@ -328,7 +330,7 @@ impl Flight {
                 if let Some(name) = lock_or_step_aside(context, &mut actions)? {
                     return Ok(Step::Aside(name));
                 }
-                context.core.locks.leave_stint(&mut context.owner);
+                context.core.locks.return_lease(&mut context.owner);
                 parts = place(context, &actions, positions.iter().copied(), here);
             }
             let is_elsewhere = parts.first().is_some_and(|part| part.queue != here.queue);
@@ -363,7 +365,7 @@ impl Flight {
         let writes = |part: &Placed| part.actions.iter().any(|&at| phase[usize::from(at)].writes());
         let writes: SmallVec<[bool; 4]> = parts.iter().map(writes).collect();
         let mut contexts = self.transaction.split(&writes);
-        if contexts.len() + 1 < parts.len() && canary::is_back("parts-want-contexts") {
+        if contexts.len() + 1 < parts.len() && fault_injection::is_on("parts-want-contexts") {
             return self
                 .end(Err(Error::TooManyTransactions { limit: here.core.defaults.transactions_max }), here);
         }
@@ -391,7 +393,7 @@ impl Flight {
         });
         let outputs = || Outputs::after(meeting.earlier.clone());
         let own = contexts.into_iter().map(|part| PartOf::Own(part, outputs()));
-        let runs = std::iter::once(PartOf::Flight(self)).chain(own);
+        let runs = std::iter::once(PartOf::Execution(self)).chain(own);
         let tasks = parts.into_iter().zip(runs).enumerate().map(|(nth, (Placed { queue, actions }, run))| {
             (queue, Task::Part(Box::new(Part { meeting: meeting.clone(), nth, actions, run })))
         });
@@ -400,7 +402,7 @@ impl Flight {
 
     /// Restarts the call, to run whole.
     fn run_whole(self, here: &Here<'_>) {
-        let Flight { call, mut runs, transaction, next_phase, mut names, .. } = self;
+        let Execution { call, mut runs, transaction, next_phase, mut names, .. } = self;
         call.procedure.plans().run_whole(next_phase);
         runs.end_parts(transaction);
         here.queues.ended(&mut names);
@@ -409,19 +411,19 @@ impl Flight {
 
     /// Lets others go first: a call that waits for its first locks on its thread would have another thread stand in, and that one the next.
     fn step_aside(self, name: u64, here: &Here<'_>) {
-        let Flight { call, mut runs, transaction, .. } = self;
+        let Execution { call, mut runs, transaction, .. } = self;
         runs.step_aside(transaction);
         here.queues.step_aside(here.queue, call, runs, name);
     }
 
     /// Has its outcome, or runs again.
     fn end(self, outcome: Result<()>, here: &Here<'_>) {
-        let Flight { call, mut runs, transaction, outputs, mut names, .. } = self;
+        let Execution { call, mut runs, transaction, outputs, mut names, .. } = self;
         #[cfg(test)]
         here.queues.panic_at(Bug::End);
         let outcome = outcome.map(|()| outputs.into_values());
         let ended = runs.end(here.core, transaction, outcome).outcome(here.core);
-        if canary::is_back("executor-awaits-the-log") {
+        if fault_injection::is_on("executor-awaits-the-log") {
             // Without a standby in its place.
             while ended.as_ref().is_ok_and(|outcome| outcome.is_placed() && !outcome.is_done()) {
                 std::thread::yield_now();
@@ -429,7 +431,7 @@ impl Flight {
         }
         here.queues.ended(&mut names);
         match ended {
-            Ok(outcome) => call.land(outcome, here),
+            Ok(outcome) => call.complete(outcome, here),
             Err(rest) => {
                 let again = Task::Call(call, Some(Box::new(Before(runs, None))));
                 here.queues.restart(here.queue, again, rest.unwrap_or_default());
@@ -439,10 +441,10 @@ impl Flight {
 
     /// A body has panicked. What the panic carries may rest on what the transaction has read (I3).
     fn end_by_panic(self, panic: Panic, here: &Here<'_>) {
-        let Flight { call, transaction, mut names, .. } = self;
+        let Execution { call, transaction, mut names, .. } = self;
         let outcome = transaction.failed(Failure::Panic(panic));
         here.queues.ended(&mut names);
-        call.land(outcome, here);
+        call.complete(outcome, here);
     }
 }
 
@@ -451,7 +453,7 @@ impl Part {
         let Part { meeting, nth, actions, mut run } = self;
         let mut ends = SmallVec::new();
         let (transaction, outputs) = match &mut run {
-            PartOf::Flight(flight) => (&mut flight.transaction, &mut flight.outputs),
+            PartOf::Execution(execution) => (&mut execution.transaction, &mut execution.outputs),
             PartOf::Own(part, outputs) => (part.transaction(), outputs),
         };
         let outcome =
@@ -461,7 +463,7 @@ impl Part {
         let left = catch(|| {
             #[cfg(test)]
             here.queues.panic_at(Bug::PartDone);
-            transaction.leave_stint();
+            transaction.return_lease();
         });
         let outcome = left.and(outcome);
         let failure = match outcome {
@@ -503,7 +505,7 @@ impl Arrival {
     /// Whether one of its actions needs the whole transaction.
     fn needs_whole(&mut self) -> bool {
         match &mut self.run {
-            PartOf::Flight(flight) => flight.transaction.needs_whole(),
+            PartOf::Execution(execution) => execution.transaction.needs_whole(),
             PartOf::Own(part, _) => part.transaction().needs_whole(),
         }
     }
@@ -625,30 +627,30 @@ fn meet(mut arrivals: Vec<Arrival>, here: &Here<'_>) {
     let goes_on = failure.is_none() && !needs_whole;
     // What the other panics carry is dropped last, when the transaction holds nothing any more: its destructors are foreign code.
     let mut others = Vec::new();
-    let own = arrivals.iter().position(|arrival| matches!(arrival.run, PartOf::Flight(_)));
+    let own = arrivals.iter().position(|arrival| matches!(arrival.run, PartOf::Execution(_)));
     let own = arrivals.swap_remove(own.expect("one part has the transaction's own context"));
-    let PartOf::Flight(mut flight) = own.run else { unreachable!("it was just found to be") };
-    let mut given = flight.outputs.take_own(&own.actions, &own.ends);
+    let PartOf::Execution(mut execution) = own.run else { unreachable!("it was just found to be") };
+    let mut given = execution.outputs.take_own(&own.actions, &own.ends);
     for Arrival { run, actions, ends, failure } in arrivals {
         others.extend(failure);
-        let PartOf::Own(part, mut outputs) = run else { unreachable!("only one has the flight") };
+        let PartOf::Own(part, mut outputs) = run else { unreachable!("only one has the execution") };
         if goes_on {
-            flight.transaction.absorb(part);
+            execution.transaction.absorb(part);
             given.extend(outputs.take_own(&actions, &ends));
         } else {
-            flight.transaction.forget(part);
+            execution.transaction.forget(part);
         }
     }
-    flight.transaction.end_split(failed_at);
+    execution.transaction.end_split(failed_at);
     match failure {
         // An error of a part counts for nothing: the whole may succeed.
-        _ if needs_whole => flight.run_whole(here),
+        _ if needs_whole => execution.run_whole(here),
         None => {
-            give(&mut flight.outputs, given);
-            flight.meet_alone();
-            flight.fly(here, false);
+            give(&mut execution.outputs, given);
+            execution.meet_alone();
+            execution.dispatch(here, false);
         }
-        Some(Failure::Error(error)) => flight.end(Err(error), here),
-        Some(Failure::Panic(panic)) => flight.end_by_panic(panic, here),
+        Some(Failure::Error(error)) => execution.end(Err(error), here),
+        Some(Failure::Panic(panic)) => execution.end_by_panic(panic, here),
     }
 }
