@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
 
-use crate::common::{run, text};
+use crate::common::{json, run, succeeds, text};
+use rialto_bench::json::Json;
 
 /// Lines that README may have.
 const README_LINES_MAX: usize = 200;
@@ -153,6 +154,16 @@ fn the_program_takes_each_command_that_is_shown() {
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
     assert!(found > 40, "{found} commands");
+}
+
+#[test]
+fn the_page_on_bench_has_each_key_of_its_json_object() {
+    let bench = "bench tpcb --disk memory --memory-bytes 300000000 --accounts 2000 --scale 2 --warmup 0.2 --seconds 0.2 --json";
+    let result = json(&succeeds(run(&bench.split(' ').collect::<Vec<_>>())));
+    let Json::Object(members) = result else { panic!("{result} is no object") };
+    let page = &pages()[&root().join("docs/bench.md")];
+    let missing: Vec<_> = members.iter().filter(|(key, _)| !page.contains(&format!("`{key}`"))).collect();
+    assert!(members.len() > 40 && missing.is_empty(), "{missing:?}");
 }
 
 #[test]
