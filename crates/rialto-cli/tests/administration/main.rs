@@ -6,4 +6,5 @@ mod common;
 mod interrupts;
 mod offline;
 mod online_backup;
+mod pages;
 mod serve;

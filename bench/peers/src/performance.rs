@@ -1,4 +1,4 @@
-//! The figures of the README, out of the files that `readme.sh` left (`peers readme`).
+//! The figures of `docs/performance.md`, out of the files that `performance.sh` left (`peers performance`).
 //!
 //! A part whose file is not there is left out, so a few parts can be looked at before the others are done.
 
@@ -9,10 +9,10 @@ use rialto_bench::json::Json;
 
 use crate::text::{thousands, time};
 
-/// What stands before and behind the figures in the README.
+/// What stands before and behind the figures in the page.
 const MARK: &str = "<!-- figures -->";
 
-/// The directory of `readme.sh`.
+/// The directory of `performance.sh`.
 pub struct Parts(PathBuf);
 
 fn number(json: &Json, path: &str) -> Option<f64> {
@@ -173,7 +173,7 @@ impl Parts {
         let mut text = String::new();
         if self.text("curve").is_some() {
             text += "**Latency against offered load**, durable, from the intended start, up to saturation.\n\n\
-                     ![Latency against offered load](docs/latency.svg)\n\n";
+                     ![Latency against offered load](latency.svg)\n\n";
         }
         if let Some(json) = self.json("ten-minutes") {
             let at = |name: &str| or_empty(number(&json, &format!("latency_us.{name}")), time);
@@ -323,7 +323,7 @@ mod tests {
     use super::*;
 
     fn parts(name: &str, files: &[(&str, &str)]) -> String {
-        let directory = std::env::temp_dir().join(format!("peers-readme-{}-{name}", std::process::id()));
+        let directory = std::env::temp_dir().join(format!("peers-performance-{}-{name}", std::process::id()));
         fs::create_dir_all(&directory).unwrap();
         for (part, text) in files {
             fs::write(directory.join(format!("{part}.txt")), text).unwrap();

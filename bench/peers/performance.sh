@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Everything that the README's performance section states, unattended, into a directory of text files, each ending in a
+# Everything that docs/performance.md states between its marks, unattended, into a directory of text files, each ending in a
 # JSON line where the program has one. Cheap parts come first; a part whose file is there already is left out, so a run
 # that was interrupted goes on where it was. See --help.
 set -euo pipefail
@@ -8,7 +8,7 @@ root="$(cd "$here/../.." && pwd)"
 
 usage() {
     cat <<'TEXT'
-usage: bench/peers/readme.sh OUT [--quick] [--only NAME[,NAME...]]
+usage: bench/peers/performance.sh OUT [--quick] [--only NAME[,NAME...]]
   OUT       where the files go; data lies in OUT/data meanwhile (up to 20 GB)
   --quick   windows of a second and small banks: tries the script, measures nothing
   --only    some parts (a file OUT/NAME.txt each); --only list prints their names with their minutes
@@ -124,7 +124,7 @@ part ten-minutes 11 fresh --rate 50% --seconds "$(pick 600 3)"
 rm -rf "$out/data"
 [ ${#failed[@]} -eq 0 ] || die "failed: ${failed[*]}"
 cat <<TEXT
-all is in $out. Into the README:
+all is in $out. Into docs/performance.md:
   cp $out/latency.svg $root/docs/latency.svg
-  $here/target/release/peers readme $out --into $root/README.md
+  $here/target/release/peers performance $out --into $root/docs/performance.md
 TEXT
