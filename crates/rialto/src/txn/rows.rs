@@ -4,7 +4,7 @@ use std::iter::FusedIterator;
 use std::ops::{Bound, ControlFlow};
 
 use super::context::Context;
-use super::scan::{ByteScan, Direction, Reads, Scan};
+use super::scan::{ByteScan, Direction, ESCALATE_ROWS, Reads, Scan};
 use super::transaction::Transaction;
 use crate::error::Result;
 use crate::row::{IndexRef, IntoKey, Key, Row, WhichIndex};
@@ -103,7 +103,8 @@ impl<'t> Rows<'t> {
                 Direction::Forward => range.bounds.0 = Bound::Excluded(last),
                 Direction::Backward => range.bounds.1 = Bound::Excluded(last),
             }
-            range.before += limit;
+            // At the bound it has asked for the table just now.
+            range.before = limit + if range.before < ESCALATE_ROWS { range.before } else { 0 };
             self.rest = Some(range);
             self.wanted -= limit;
             self.ahead = (2 * self.ahead).min(AHEAD_MAX);

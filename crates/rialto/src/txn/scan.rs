@@ -18,7 +18,7 @@ pub use crate::store::Direction;
 use crate::store::{Batch, Followed, Guard, Leaf, More, RowLocation, ScanRange, Table, TableVersion};
 
 /// Each time that a scan has locked so many more rows one by one, it asks for the table instead.
-const ESCALATE_ROWS: u64 = 4_096;
+pub(super) const ESCALATE_ROWS: u64 = 4_096;
 /// A scan prefetches so many rows ahead.
 const PREFETCHED_ROWS: usize = 4;
 
@@ -351,7 +351,7 @@ pub(super) struct ByteScan {
     pub mode: RecordMode,
     pub reads: Reads,
     pub limit: Option<u64>,
-    /// How many rows an earlier part of the scan has given.
+    /// How many rows earlier parts of the scan have given since it asked for the table, or began.
     pub before: u64,
 }
 
@@ -514,8 +514,7 @@ impl Context {
             batch.limit(usize::try_from(limit).unwrap_or(usize::MAX));
         }
         let range = ScanRange { low: as_bytes(lower), high: as_bytes(upper) };
-        let escalated = scan.before.next_multiple_of(ESCALATE_ROWS).max(ESCALATE_ROWS);
-        let (mut rows, mut escalates_at) = (0, escalated - scan.before);
+        let (mut rows, mut escalates_at) = (0, ESCALATE_ROWS.saturating_sub(scan.before));
         loop {
             // Between two leaves: under a lock on the table a row is read where its entry leads, without a second look, so no
             // entry may be older than that lock.
