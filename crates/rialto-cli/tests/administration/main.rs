@@ -8,3 +8,4 @@ mod offline;
 mod online_backup;
 mod pages;
 mod serve;
+mod words;

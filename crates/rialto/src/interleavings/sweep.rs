@@ -174,7 +174,7 @@ fn a_level_1_commit_is_in_the_group_after_the_one_in_flight() {
     let table = db
         .transact(|tx| tx.create_table(&TableDef::new("t", vec![Column::new("n", ColumnType::Int4)])))
         .unwrap();
-    // No gate yet: the bound itself.
+    // The disk does not hold yet: the bound itself.
     let written = || db.metrics().log.packets;
     let packets = written();
     db.transact_with(&level_1(), |tx| tx.insert(&table, &[Value::Int4(1)])).unwrap();
@@ -186,7 +186,7 @@ fn a_level_1_commit_is_in_the_group_after_the_one_in_flight() {
         move |file: &str, about: About| {
             if file.starts_with("log-0") && matches!(about, About::Write(_)) {
                 held.fetch_add(1, Ordering::SeqCst);
-                until("the gate opens", || open.load(Ordering::SeqCst));
+                until("the disk goes on", || open.load(Ordering::SeqCst));
             }
         }
     };

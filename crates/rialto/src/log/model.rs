@@ -514,12 +514,12 @@ fn hasty_beside_a_patient_one(case: Case) {
 
 #[test]
 fn a_transaction_whose_wait_is_over_is_not_left_behind() {
-    let heeded = [
+    let honoured = [
         GroupCommitDesign::CommitStall,
         GroupCommitDesign::WillingToWait,
         GroupCommitDesign::HiberWillingToWait,
     ];
-    for case in cases().into_iter().filter(|case| heeded.contains(&case.options.design) && case.raises) {
+    for case in cases().into_iter().filter(|case| honoured.contains(&case.options.design) && case.raises) {
         let case = Case { raises: false, ..case };
         eprintln!("{case}");
         shuttle::check_random(move || hasty_beside_a_patient_one(case), 5 * DESIGN_SCHEDULES);

@@ -36,7 +36,7 @@ pub struct TxOptions {
     /// How long the transaction stalls at its commit so that others join its group, where the group commit design stalls
     /// (commit-stall, hiber-stall), and at most how long where the design decides (adaptive); the design's unless set. In
     /// hiber-stall it is the committer's stall that the whole group has. The other designs take no notice of it
-    /// ([`GroupCommitDesign::heeds_stall`](crate::GroupCommitDesign::heeds_stall)).
+    /// ([`GroupCommitDesign::honours_stall`](crate::GroupCommitDesign::honours_stall)).
     ///
     /// It is the stall of a thread that waits for the commit, in [`Database::transact`](crate::Database::transact) and the
     /// like, or in [`Ticket::wait`](crate::Ticket::wait). A ticket that nobody waits for is left to a stand-in, which
@@ -48,7 +48,7 @@ pub struct TxOptions {
     /// (KODA's Willing-to-Wait Design): in willing-to-wait it takes at least that long, in hiber-willing-to-wait and
     /// adaptive it stalls no longer than that. [`GroupCommitOptions`](crate::GroupCommitOptions)' unless set. The other
     /// designs take no notice of it
-    /// ([`GroupCommitDesign::heeds_willing_to_wait`](crate::GroupCommitDesign::heeds_willing_to_wait)); and as for
+    /// ([`GroupCommitDesign::honours_willing_to_wait`](crate::GroupCommitDesign::honours_willing_to_wait)); and as for
     /// [`commit_stall`](TxOptions::commit_stall), a ticket's counts from when somebody waits for it.
     pub willing_to_wait: Option<Duration>,
     /// Wait for locks (the default), or answer [`Error::WouldWait`](crate::Error::WouldWait).

@@ -206,21 +206,21 @@ impl GroupCommitDesign {
     }
 
     /// Whether a transaction's own stall counts ([`TxOptions::commit_stall`](crate::TxOptions::commit_stall)).
-    pub const fn heeds_stall(self) -> bool {
+    pub const fn honours_stall(self) -> bool {
         use GroupCommitDesign::{Adaptive, CommitStall, HiberStall};
         matches!(self, CommitStall | HiberStall | Adaptive)
     }
 
     /// Whether it counts what a transaction is willing to wait
     /// ([`TxOptions::willing_to_wait`](crate::TxOptions::willing_to_wait)).
-    pub const fn heeds_willing_to_wait(self) -> bool {
+    pub const fn honours_willing_to_wait(self) -> bool {
         use GroupCommitDesign::{Adaptive, HiberWillingToWait, WillingToWait};
         matches!(self, WillingToWait | HiberWillingToWait | Adaptive)
     }
 
     /// Whether there are stalls that an administrator can raise
     /// ([`Database::raise_stalls`](crate::Database::raise_stalls)).
-    pub const fn heeds_raised_stalls(self) -> bool {
+    pub const fn honours_raised_stalls(self) -> bool {
         use GroupCommitDesign::{CommitLock, CommitLockShared, LogServer};
         !matches!(self, CommitLock | CommitLockShared | LogServer)
     }
@@ -284,7 +284,8 @@ mod tests {
                 changes(View { willing_to_wait: Some(ms(5)), ..view }),
                 changes(View { raised: ms(7), ..view }),
             ];
-            let said = [design.heeds_stall(), design.heeds_willing_to_wait(), design.heeds_raised_stalls()];
+            let said =
+                [design.honours_stall(), design.honours_willing_to_wait(), design.honours_raised_stalls()];
             assert_eq!(found, said, "{design}");
         }
     }

@@ -223,7 +223,7 @@ fn a_commit_that_waits_for_room_is_cancelled() {
 
 /// A commit that has waited and fails ends with its executor's turn, too.
 #[test]
-fn a_commit_that_fails_at_a_gate_waits_for_its_turn() {
+fn a_commit_that_fails_at_a_barrier_waits_for_its_turn() {
     let new = TableDef::new("new", vec![Column::new("id", ColumnType::Int4)]);
     let limits = TxOptions { lock_timeout: Some(Duration::from_millis(100)), ..TxOptions::default() };
     for (close, open) in BARRIERS {
