@@ -249,7 +249,7 @@ fn commit(world: &World, committer: usize, _: u64) {
 }
 
 #[test]
-fn a_cut_is_a_prefix_of_the_log_and_leaves_nobody_at_the_barrier() {
+fn a_cut_is_a_prefix_of_the_log_and_leaves_no_thread_at_the_barrier() {
     check_with(|| drop(beside(commit, |world| (0..2).for_each(|_| world.cut()))));
 }
 
