@@ -1,5 +1,5 @@
-//! Processor time of the servers (System M, section 4.1: "the total processor time consumed by each of the servers"): the
-//! transaction server's executors, the log server, the checkpoint server, the message servers.
+//! Processor time of the servers (System M, section 4.1: "the total processor time consumed by each of the servers"):
+//! the transaction server's executors, the log server, the checkpoint server, the message servers.
 //!
 //! A server's thread reads its own processor clock in laps: before it sleeps, and now and then while it does not. What
 //! other threads read is therefore less than a lap behind, and nothing is read while nothing runs. A caller's thread

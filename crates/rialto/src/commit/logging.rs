@@ -1,11 +1,12 @@
 //! [`Logging`]: what goes into the log.
 
-/// What goes into the log (System M, sections 2.1 and 4.1). The log on disk may be mixed: each packet says what it is, and
-/// a directory that was written with one of these may be opened with another.
+/// What goes into the log (System M, sections 2.1 and 4.1). The log on disk may be mixed: each packet says what it is,
+/// and a directory that was written with one of these may be opened with another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum Logging {
-    /// The changed fields, or the whole row (System M's VALUE): every commit is recovered as its level of durability says.
+    /// The changed fields, or the whole row (System M's VALUE): every commit is recovered as its level of durability
+    /// says.
     #[default]
     Value,
     /// The operation on the row (System M's AOPER): for an integer that was added to

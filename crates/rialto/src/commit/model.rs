@@ -95,8 +95,8 @@ const COMMITTERS: usize = 3;
 const COMMITS: u64 = 2;
 const SCHEDULES: usize = 3_000;
 
-/// A log of places, a table in which each committer has a row of two halves, the place of its last commit, and a catalog of two
-/// halves, the place of the last DDL.
+/// A log of places; a table in which each committer has a row of two halves, the place of its last commit; and a
+/// catalog of two halves, the place of the last DDL.
 struct World {
     in_progress: CommitsInProgress,
     definitions: Definitions,

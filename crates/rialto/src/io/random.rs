@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-/// A SplitMix64 generator: small, fast, and good enough to choose what fails next, or the ranks of a tree. Not for secrets.
+/// A SplitMix64 generator: small, fast, and good enough to choose what fails next, or the ranks of a tree. Not for
+/// secrets.
 #[derive(Debug, Clone)]
 pub struct Random {
     state: u64,

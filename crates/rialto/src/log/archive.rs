@@ -325,7 +325,7 @@ fn is_unfinished(name: &str) -> bool {
     of.is_some_and(|of| files::sequence(of).is_some() || load_file_number(of).is_some())
 }
 
-/// The checksum of the last block of a log file that ends at this position of the stream, if its blocks come to its end.
+/// The checksum of the last block of a log file that ends at this position of the stream, if its blocks reach its end.
 fn last_checksum(file: &dyn File, end: u64, seed: u64) -> Result<Option<u64>> {
     let length = file.length()?;
     let tail = length.saturating_sub(PAGE as u64).min(end).min(BLOCK_MAX as u64);

@@ -36,7 +36,8 @@
 //! - **I4** The log is a prefix: each block carries the checksum of the one before it and the position known to be
 //!   durable when it was built. The first failed write or sync stops the log for good ([`Error::Stopped`]). Every
 //!   thread that waits is told [`Error::OutcomeUnknown`]; nothing is tried again.
-//! - **I8, I9** Reading writes nothing; [`Log::open`] rewrites what was read. No byte is interpreted before its checksum.
+//! - **I8, I9** Reading writes nothing; [`Log::open`] rewrites what was read. No byte is interpreted before its
+//!   checksum is verified.
 //! - **I10** [`Log::borrow_packet`] and [`Log::reserve`] are where a commit may wait or fail; after [`Log::push`] room
 //!   in prepared files is certain. (`Log::place_alone` is promised room for some hundred commits at a time, before
 //!   their places, and does nothing where there is none. A committer that finds no room for its packet first takes back
@@ -48,14 +49,15 @@
 //! header of one page (`files.rs`). A *flush* ends at a page's end with a pad. A page that was synced is therefore
 //! never written again, and a torn write can only damage what no committer was told to be durable. After a crash of the
 //! machine:
-//!
-//! 1. *Everything durable is read back.* Its blocks are whole and chain; the ones that the crash left half written come
-//!    after them. The first of those fails its checksum, or (left over from earlier use of the file, or from a tail that
-//!    an earlier recovery gave up) does not chain: checksums are seeded with the file's sequence number, and each opening
-//!    writes a pad that counts it, durably, before any other block, so that no block of a lost tail can follow a new one.
-//! 2. *Nothing between is lost silently.* A block carries the durable position of its time: if a whole block behind the
-//!    end says that the end was durable, the missing block was damaged later, and recovery refuses to go on.
-//! 3. *What recovery saw stays.* What lies past the last proven durable position may be in the system's cache only, after
+//! 1. *Everything durable is read back.* Its blocks are whole and chain. Blocks that the crash left half written come
+//!    after them. The first of those fails its checksum, or does not chain, if it was left over from earlier use of the
+//!    file or from a tail that an earlier recovery gave up. Checksums are seeded with the file's sequence number. Each
+//!    opening writes a pad that counts the opening, durably, before any other block, so that no block of a lost tail
+//!    can follow a new one.
+//! 2. *Nothing in between is lost silently.* A block carries the durable position of its time. If a whole block behind
+//!    the end says that the end was durable, the missing block was damaged later, and recovery refuses to continue.
+//! 3. *What recovery saw stays.* What lies past the last proven durable position may be in the system's cache only,
+//!    after a failed sync even in a clean page: it is written and synced again before the log continues.
 //!    a failed sync even in a clean page: it is written and synced again before the log goes on.
 //!
 //! After the death of only the process (level 1): the ring is a shared mapping, so its bytes are still there. Blocks
@@ -281,11 +283,11 @@ pub struct LogOptions {
     pub memory_flush_interval: Duration,
     /// How long a transaction waits for a slot or for log space before it fails (I10).
     pub wait_max: Duration,
-    /// How the log files are written: each group is one write and one sync (none with [`Caching::DirectSync`]). `None`: the
-    /// fastest way, as measured ([`WritePath`]).
+    /// How the log files are written: each group is one write and one sync (none with [`Caching::DirectSync`]). `None`
+    /// stands for the fastest way, as measured ([`WritePath`]).
     pub caching: Option<Caching>,
-    /// How many groups may be on their way to the disk at the same time, 1 to 3; they complete in their order. `None`: as
-    /// measured.
+    /// How many groups may be on their way to the disk at the same time, 1 to 3; they complete in their order. `None`
+    /// stands for the measured number.
     pub writes_in_flight: Option<u32>,
     /// Which threads the log has.
     pub threads: LogThreads,

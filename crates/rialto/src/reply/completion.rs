@@ -96,7 +96,7 @@ impl State {
             State::Running(_) => None,
             _ => match std::mem::replace(self, State::Told) {
                 State::Completed(outcome) => Some(outcome),
-                _ => unreachable!("the one caller asks until he knows"),
+                _ => unreachable!("the one caller asks until it has the outcome"),
             },
         }
     }

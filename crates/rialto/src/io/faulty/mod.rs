@@ -4,9 +4,9 @@
 //!
 //! All choices come from one seed. A run of one thread with the same seed and the same calls fails in the same way.
 //!
-//! **Steps.** Each operation that changes something is a step: creating a file or a shared map, write, sync, set length,
-//! allocate, rename, remove, sync of the directory. They are numbered from 1 ([`steps`](FaultyDisk::steps)), also when
-//! they fail. Opening what exists, reads, `list` and `length` are no steps, nor is the sync of a
+//! **Steps.** Each operation that changes something is a step: creating a file or a shared map, write, sync, set
+//! length, allocate, rename, remove, sync of the directory. Steps are numbered from 1 ([`steps`](FaultyDisk::steps)),
+//! also when they fail. Opening what exists, reads, `list` and `length` are no steps, nor is the sync of a
 //! [`DirectSync`](super::Caching::DirectSync) file, which does nothing.
 //!
 //! **Machine crash** ([`crash_at`](FaultyDisk::crash_at), [`crash`](FaultyDisk::crash)). The step at which the power is
@@ -58,8 +58,8 @@
 //! trace keeps the disk as it would be if the power had been lost in that step. One run of many threads thereby gives a
 //! crash at each of its steps.
 //!
-//! Not modelled: sectors that decay by themselves ([`damage`](FaultyDisk::damage) does it on demand), a device that lies about each
-//! sync, a file system that exposes stale blocks.
+//! Not modelled: sectors that decay by themselves ([`damage`](FaultyDisk::damage) does it on demand), a device that
+//! reports success for each sync without doing it, a file system that exposes stale blocks.
 
 mod directory;
 mod file;

@@ -29,8 +29,9 @@ impl Core {
         false
     }
 
-    /// As [`Core::promise`], but first takes back what is promised to lone committers for their next packets. They may open
-    /// another allotment at any time after this, so each attempt takes it back again, and promises under the same latch.
+    /// As [`Core::promise`], but first takes back what is promised to lone committers for their next packets. They may
+    /// open another allotment at any time after this, so each attempt takes it back again, and promises under the same
+    /// latch.
     fn promise_before_others(&self, bytes: u64) -> bool {
         let mut gatherer = self.gatherer.lock();
         gatherer.close_allotment(&self.pool);
