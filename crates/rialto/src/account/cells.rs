@@ -147,7 +147,7 @@ impl Accounts {
         self.contexts[context].cell(procedure).place(spent);
     }
 
-    /// A thread waited for a ticket: so long since its transaction's place, which took so long itself.
+    /// A thread waited for a ticket: `log_wait_ns` from its transaction's place on, which came after `before_ns`.
     pub fn ticket_waited(&self, procedure: ProcedureId, log_wait_ns: u64, before_ns: u64) {
         let cell = self.tickets[thread_number() % TICKET_SETS].cell(procedure);
         Writers::Many.add(&cell.log_wait_ns, log_wait_ns);

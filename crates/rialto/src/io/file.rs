@@ -284,7 +284,7 @@ fn reserve(file: BorrowedFd<'_>, name: &str, bytes: u64) -> DiskResult<()> {
     write_zeros(file, name, bytes)
 }
 
-/// Writes zeros behind the end of a file, so that it has so many bytes and blocks for them. What lies before the end
+/// Writes zeros behind the end of a file, so that it has this many bytes and blocks for them. What lies before the end
 /// was written in the same way.
 fn write_zeros(file: BorrowedFd<'_>, name: &str, bytes: u64) -> DiskResult<()> {
     let failed = |offset: u64, error: io::Error| DiskError::new(name, offset, "allocate", error);

@@ -80,7 +80,7 @@ mod tests {
             Reluctant { bytes, random, block, interrupted: 0, short: 0 }
         }
 
-        /// How many of so many bytes a call moves: whole blocks, at least one.
+        /// How many of this many bytes a call moves: whole blocks, at least one.
         fn moves(&mut self, bytes: usize) -> Result<usize, Errno> {
             if self.random.chance(1, 3) {
                 self.interrupted += 1;

@@ -67,7 +67,7 @@ struct Inner {
     closed: bool,
     /// The last attempt to make a new file met a full disk.
     full: Option<DiskError>,
-    /// A checkpoint is being made.
+    /// A checkpoint is under way.
     room_is_left: bool,
     /// The checkpoint began after an attempt that met a full disk.
     is_behind_full: bool,
@@ -285,7 +285,7 @@ impl FileTable {
 
     /// Begins to turn a spare into a log file; `false` if it is gone, because something else has removed it.
     fn begin_over(&self, spare: &str) -> DiskResult<bool> {
-        // Renamed first: a spare that is half turned has to be recognised as unfinished.
+        // Renamed first: a spare that is being turned into a log file has to be recognised as unfinished.
         let is_there = match self.disk.rename(spare, UNFINISHED) {
             Err(error) if error.is_missing() => false,
             renamed => renamed.map(|()| true)?,

@@ -152,7 +152,7 @@ impl Gatherer {
         self.gather_drained(pool, last)
     }
 
-    /// The length of the block that would hold a packet of so many bytes alone, if nothing else has to be done first.
+    /// The length of the block that would hold a packet of this many bytes alone, if nothing else has to be done first.
     #[inline(always)]
     fn block_of_one(&self, bytes: usize, last: u64) -> Option<usize> {
         let used = HEADER + PACKET_HEADER + bytes;
@@ -169,14 +169,14 @@ impl Gatherer {
         self.ring.room().min(end - position).min(free)
     }
 
-    /// Whether the block of a lone committer's packet of so many bytes fits into the allotment.
+    /// Whether the block of a lone committer's packet of this many bytes fits into the allotment.
     #[inline(always)]
     fn fits_allotment(&self, bytes: usize) -> bool {
         let needed = (HEADER + PACKET_HEADER + bytes + SLACK).max(ROOM_MIN);
         self.ring.position() + needed as u64 <= self.allotment.end
     }
 
-    /// Opens another allotment, if a packet of so many bytes fits and `promise` promises the allotment its bytes of the
+    /// Opens another allotment, if a packet of this many bytes fits and `promise` promises the allotment its bytes of the
     /// stream: what may be filled, and the pad behind it.
     #[inline(never)]
     fn open_allotment(&mut self, pool: &PacketPool, bytes: usize, promise: impl FnOnce(u64) -> bool) -> bool {

@@ -43,7 +43,7 @@ pub(crate) struct Standing<'a> {
 }
 
 impl Line {
-    /// Takes the last place, for so many bytes.
+    /// Takes the last place, for this many bytes.
     pub fn join(&self, bytes: u64) -> Standing<'_> {
         let place = Arc::new(Place { bytes, is_given: AtomicBool::new(false), bell: Condvar::new() });
         self.places.lock().push_back(place.clone());

@@ -192,7 +192,7 @@ impl Log {
         self.reserve_record(packet, packet.bytes().len().max(bytes), &|| Ok(()))
     }
 
-    /// As [`Log::reserve`], for a record of so many bytes, which may be fewer than the packet has ([`Log::push_call`]);
+    /// As [`Log::reserve`], for a record of this many bytes, which may be fewer than the packet has ([`Log::push_call`]);
     /// gives up when `check` returns an error.
     pub(crate) fn reserve_record(
         &self,
@@ -214,7 +214,7 @@ impl Log {
         self.try_reserve_record(packet, packet.bytes().len().max(bytes))
     }
 
-    /// As [`Log::try_reserve`], for a record of so many bytes.
+    /// As [`Log::try_reserve`], for a record of this many bytes.
     pub(crate) fn try_reserve_record(&self, packet: &mut PacketSlot, length: usize) -> Result<bool> {
         let core = &*self.core;
         if length > PACKET_BYTES_MAX {

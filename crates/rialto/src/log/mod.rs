@@ -49,6 +49,7 @@
 //! header of one page (`files.rs`). A *flush* ends at a page's end with a pad. A page that was synced is therefore
 //! never written again, and a torn write can only damage what no committer was told to be durable. After a crash of the
 //! machine:
+//!
 //! 1. *Everything durable is read back.* Its blocks are whole and chain. Blocks that the crash left half written come
 //!    after them. The first of those fails its checksum, or does not chain, if it was left over from earlier use of the
 //!    file or from a tail that an earlier recovery gave up. Checksums are seeded with the file's sequence number. Each
@@ -58,12 +59,11 @@
 //!    the end says that the end was durable, the missing block was damaged later, and recovery refuses to continue.
 //! 3. *What recovery saw stays.* What lies past the last proven durable position may be in the system's cache only,
 //!    after a failed sync even in a clean page: it is written and synced again before the log continues.
-//!    a failed sync even in a clean page: it is written and synced again before the log goes on.
 //!
 //! After the death of only the process (level 1): the ring is a shared mapping, so its bytes are still there. Blocks
 //! become visible in order, by the gathered position that is advanced after them; their room is used again only when
-//! they are synced to a file. So the files' chain, continued by the ring's blocks, reaches the gathered position; if it
-//! does not, that is corruption. A ring of another boot or another database is ignored.
+//! they are synced to a file. Therefore the files' chain, continued by the ring's blocks, reaches the gathered
+//! position; if it does not, that is corruption. A ring of another boot or another database is ignored.
 //!
 //! A packet larger than a block spans several (`Part`); it counts when its last part is there. If the log ends inside a
 //! packet, the parts stay in the stream, and the pad that the opening writes says by its higher incarnation that they

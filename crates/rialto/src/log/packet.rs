@@ -313,7 +313,7 @@ impl PoolOwner {
         PoolOwner(NonNull::from(Box::leak(Box::new(PacketPool::new(slots, last)))))
     }
 
-    /// A pool with a home for each of so many borrowers, whose packets take no place.
+    /// A pool with a home for each of this many borrowers, whose packets take no place.
     pub(crate) fn of_homes(borrowers: usize) -> PoolOwner {
         PoolOwner::new((2 * borrowers).max(1), Lsn::ZERO)
     }

@@ -16,7 +16,7 @@ use crate::io::{Caching, Clock, DiskResult};
 /// Groups are counted by size in powers of two: 1, 2-3, 4-7, and so on; the last class holds all larger ones.
 pub const GROUP_SIZE_CLASSES: usize = 16;
 
-/// The class of a group of so many packets; `None` for an empty one.
+/// The class of a group of this many packets; `None` for an empty one.
 pub(crate) fn group_size_class(packets: u64) -> Option<usize> {
     packets.checked_ilog2().map(|class| (class as usize).min(GROUP_SIZE_CLASSES - 1))
 }

@@ -117,7 +117,7 @@ impl Core {
         }
     }
 
-    /// Makes the next file that so many bytes need, or waits for an attempt to make it. Returns why the attempt has
+    /// Makes the next file that this many bytes need, or waits for an attempt to make it. Returns why the attempt has
     /// failed.
     fn prepare_for(&self, bytes: u64) -> Option<String> {
         if self.threaded {

@@ -5,7 +5,7 @@ use crate::io::Caching;
 use crate::log::Archiver;
 use crate::log::files::FileTable;
 
-/// Commits packets of so many bytes in all; returns how far the log is durable then.
+/// Commits packets of this many bytes in all; returns how far the log is durable then.
 fn filled(log: &Log, bytes: usize) -> LogPosition {
     for _ in 0..bytes / 50_000 {
         let lsn = commit(log, &[7; 50_000]);

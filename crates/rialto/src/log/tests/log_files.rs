@@ -424,7 +424,7 @@ fn a_request_during_an_attempt_that_fails_gets_an_attempt_of_its_own() {
     held.end();
 }
 
-/// A table of so many files, all of one size, on a disk that can fail.
+/// A table of this many files, all of one size, on a disk that can fail.
 fn table_of(files: usize) -> (Arc<FaultyDisk>, FileTable) {
     let (disk, bytes) = (FaultyDisk::new(1), small().file_bytes);
     let options = LogOptions { first_file_bytes: bytes, ..small() };

@@ -33,7 +33,7 @@ impl Tally {
         counter.fetch_add(by, Ordering::Relaxed);
     }
 
-    /// A wake call that woke so many threads.
+    /// A wake call that woke this many threads.
     pub(super) fn wake(&self, woken: u32) {
         Tally::add(&self.wakes, 1);
         Tally::add(&self.woken, woken.into());
