@@ -305,7 +305,7 @@ fn a_creation_that_was_cut_short_can_be_done_again() {
             drop(created);
             faulty = faulty.restart();
             let disk: Arc<dyn Disk> = faulty.clone();
-            // Of another database: its identifier was drawn anew.
+            // A retry draws a new database identifier.
             let log = Log::create(&disk, DATABASE + 1, &options)
                 .unwrap_or_else(|error| panic!("step {step}: {error}"));
             drop(log);

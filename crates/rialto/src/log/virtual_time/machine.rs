@@ -25,11 +25,11 @@ fn ns(time: Duration) -> u64 {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Costs {
     pub processors: u32,
-    /// Of a wake call.
+    /// The cost of a wake call.
     pub wake: Duration,
-    /// Of a thread's resumption after a sleep.
+    /// The cost of resuming after a sleep.
     pub resume: Duration,
-    /// Of a grant of the commit lock.
+    /// The cost of a grant of the commit lock.
     pub grant: Duration,
 }
 
