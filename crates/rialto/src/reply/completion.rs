@@ -1,4 +1,4 @@
-//! [`Completion`]: where a caller finds the outcome of a call that others run.
+//! [`Completion`]: where a caller finds the outcome of a call that other threads run.
 
 use parking_lot::Mutex;
 
@@ -6,39 +6,39 @@ use super::outcome::Outcome;
 use crate::log::{Listener, Log};
 use crate::row::Value;
 
-/// What a caller waits for.
+/// The event that a caller waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Until {
     /// The call has its place, or has failed.
     Placed,
-    /// Its outcome can be told.
+    /// Its outcome may be returned.
     Durable,
 }
 
-/// What was sent and has a completion.
+/// A call that was sent and has a completion.
 pub(crate) trait Completes: Send + Sync {
     fn completion(&self) -> &Completion;
 }
 
-/// See the [module](self). One caller asks it, until he knows.
+/// See the [module](self). One caller asks it, until it has the outcome.
 pub(crate) struct Completion(Mutex<State>);
 
 enum State {
-    /// On its way; the listener to wake, if the caller waits.
+    /// The call is running; holds the listener to wake, if the caller waits.
     Running(Option<(Listener, Until)>),
     Completed(Outcome<Vec<Value>>),
-    /// The caller knows.
+    /// The caller has the outcome.
     Told,
 }
 
 impl Completion {
-    /// Of a call on its way.
+    /// For a call that is running.
     pub fn new() -> Completion {
         Completion(Mutex::new(State::Running(None)))
     }
 
-    /// It has its outcome. Who waits for its place is woken now. Who waits until it is durable sleeps on until the log
-    /// wakes him, unless it need not.
+    /// The call has its outcome. A caller that waits for its place is woken now. One that waits until it is durable
+    /// sleeps on until the log wakes it, unless there is nothing to wait for.
     pub fn complete(&self, outcome: Outcome<Vec<Value>>, log: &Log) {
         let mut state = self.0.lock();
         let State::Running(waiter) = std::mem::replace(&mut *state, State::Completed(outcome)) else {
@@ -56,18 +56,18 @@ impl Completion {
         }
     }
 
-    /// Whether it has no outcome yet.
+    /// Whether the call has no outcome yet.
     pub fn is_on_its_way(&self) -> bool {
         matches!(&*self.0.lock(), State::Running(_))
     }
 
-    /// The outcome, if there is one; it is given once.
+    /// Takes the outcome, if there is one; it can be taken once.
     pub fn take(&self) -> Option<Outcome<Vec<Value>>> {
         self.0.lock().take()
     }
 
-    /// As [`Completion::take`]; if there is none, the listener is woken when there is one, in place of a listener that was given
-    /// before.
+    /// As [`Completion::take`]; if there is no outcome yet, the listener is woken when there is one, in place of an
+    /// earlier listener.
     pub fn take_or_wake(
         &self,
         listener: impl FnOnce() -> Listener,
@@ -76,7 +76,7 @@ impl Completion {
         if let Some(outcome) = self.take() {
             return Some(outcome);
         }
-        // Wakers are foreign code, when they are cloned and dropped, too: no latch is held around them.
+        // Wakers are foreign code, also when they are cloned and dropped: no latch is held around them.
         let listener = listener();
         let mut state = self.0.lock();
         let outcome = state.take();
@@ -96,7 +96,7 @@ impl State {
             State::Running(_) => None,
             _ => match std::mem::replace(self, State::Told) {
                 State::Completed(outcome) => Some(outcome),
-                _ => unreachable!("the one caller asks until he knows"),
+                _ => unreachable!("the one caller asks until it has the outcome"),
             },
         }
     }

@@ -1,4 +1,4 @@
-//! [`Sent`]: a call that was sent and may still be on its way.
+//! [`Sent`]: a call that was sent and may still be running.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -15,17 +15,17 @@ use crate::log::Listener;
 use crate::opening::Opening;
 use crate::row::Value;
 
-/// So often a thread looks for an outcome before it sleeps.
+/// How often a thread checks for an outcome before it sleeps.
 const YIELDS: usize = 20;
 
-/// A call of a procedure on its way ([`Database::send_call`](crate::Database::send_call)): first to its place in the log, then
-/// to being durable.
+/// A call of a procedure that was sent ([`Database::send_call`](crate::Database::send_call)): it first gets its place
+/// in the log, and then becomes durable.
 ///
-/// Dropping it cancels nothing: the call runs to its end, and what it wrote is kept; only its outcome is told to nobody. A panic
-/// of a body is resumed in whoever asks for the outcome, when what the call read is durable; if it never will be, the error of
-/// the log is the outcome. It is also a `Future` of the outcome, as [`Sent::wait`] gives it,
-/// which wakes whoever polled it once, when all of it is there.
-#[must_use = "a call's outcome is known only to who asks for it"]
+/// Dropping it cancels nothing: the call runs to its end, and what it wrote is kept; only its outcome is not reported.
+/// A panic of a body is resumed in the thread that asks for the outcome, when what the call read is durable; if it
+/// never will be, the error of the log is the outcome. It is also a `Future` of the outcome, as [`Sent::wait`] returns
+/// it, which wakes the task that polled it once, when the whole outcome is there.
+#[must_use = "a call's outcome is known only to a caller that asks for it"]
 pub struct Sent {
     database: Opening,
     way: Way,
@@ -36,7 +36,7 @@ enum Way {
     /// It may still be with the executors.
     Running(Arc<dyn Completes>),
     Completed(Outcome<Vec<Value>>),
-    /// The future has given its outcome.
+    /// The future has returned its outcome.
     Told,
 }
 
@@ -59,7 +59,8 @@ impl Sent {
         }
     }
 
-    /// Lets those who run the call have the processor for a moment, before the thread sleeps and has to be woken.
+    /// Yields the processor to the threads that run the call for a moment, before this thread sleeps and has to be
+    /// woken.
     fn spin_a_while(&mut self) {
         for _ in 0..YIELDS {
             self.look();
@@ -79,12 +80,12 @@ impl Sent {
         }
     }
 
-    /// Waits until the outcome is durable, and gives what the call gave. The thread is woken at most once.
+    /// Waits until the outcome is durable, and returns what the call returned. The thread is woken at most once.
     ///
     /// # Errors
-    /// As [`Database::call`](crate::Database::call): what its bodies give, what keeps it from its place,
-    /// [`Error::OutcomeUnknown`](crate::Error::OutcomeUnknown); [`Error::Nested`](crate::Error::Nested) inside of a body, which may
-    /// hold what the call waits for.
+    /// As [`Database::call`](crate::Database::call): an error of its bodies, an error that keeps it from its place,
+    /// [`Error::OutcomeUnknown`](crate::Error::OutcomeUnknown). [`Error::Nested`](crate::Error::Nested) inside of a
+    /// body, which may hold what the call waits for.
     pub fn wait(mut self) -> Result<Vec<Value>> {
         drop(InBody::enter(self.database)?);
         self.spin_a_while();
@@ -94,10 +95,11 @@ impl Sent {
         }
     }
 
-    /// Waits until the call has its place, and gives what it gave; the ticket tells when that is durable.
+    /// Waits until the call has its place, and returns what it returned; the ticket says when that is durable.
     ///
     /// # Errors
-    /// As [`Sent::wait`], but for what may become of the log later. A failure is told when what the call read is durable.
+    /// As [`Sent::wait`], except for later failures of the log. A failure is returned when what the call read is
+    /// durable.
     pub fn wait_for_place(mut self) -> Result<(Vec<Value>, Ticket)> {
         drop(InBody::enter(self.database)?);
         self.spin_a_while();
@@ -112,7 +114,7 @@ impl Sent {
         self.take().wait_for_place()
     }
 
-    /// What became of it, which is told once.
+    /// The call's outcome, which is returned once.
     fn take(&mut self) -> Outcome<Vec<Value>> {
         match std::mem::replace(&mut self.way, Way::Told) {
             Way::Completed(outcome) => outcome,
