@@ -30,11 +30,11 @@
 //!   leases. **L14** in `local`: parts of one transaction share no exclusive span; **L15**: a wait that ends while
 //!   the table is out.
 //!
-//! Three forms, one meaning. In the central form every lock is a head. In the thin form (`LockForm::Thin`, the default)
-//! a present record is locked in its own word ([`LockManager::record_thin`]), and a table intention lies in its owner's
-//! slot; a conflict moves the lock into a head, where queue, fairness, deadlock detection and view are the same code.
-//! There absent keys and intervals are central. In the local form (`LockForm::Local`) keys and ranges of keys are locked at
-//! the executors that their datasets belong to, and tables as in the thin form.
+//! Three forms, one meaning. In the central form every lock is a head. In the thin form (`LockForm::Thin`, the
+//! default) a present record is locked in its own word ([`LockManager::record_thin`]), and a table intention lies in
+//! its owner's slot; a conflict moves the lock into a head, where queue, fairness, deadlock detection and view are
+//! the same code. There absent keys and intervals are central. In the local form (`LockForm::Local`) keys and ranges
+//! of keys are locked at the executors that their datasets belong to, and tables as in the thin form.
 //!
 //! Reading order: `mode` (the compatibility of modes), `acquire` (requests for keys and rows), `slot` (owners and how
 //! they sleep), `manager` (waits and releases), `central` (the grant path; in it `head`: one lock's holders and

@@ -10,8 +10,8 @@ use crate::store::Budget;
 /// How locks are kept while no owner waits for them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub(crate) enum LockForm {
-    /// Present records are locked in their own words ([`LockManager::record_thin`](super::LockManager::record_thin)) and table
-    /// intentions in the slots of their owners; a lock becomes a head on conflict.
+    /// Present records are locked in their own words ([`LockManager::record_thin`](super::LockManager::record_thin))
+    /// and table intentions in the slots of their owners; a lock becomes a head on conflict.
     #[default]
     Thin,
     /// Every lock is a head: the baseline of the papers.

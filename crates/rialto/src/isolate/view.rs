@@ -30,7 +30,7 @@ impl LockManager {
     /// All waits now, the longest first. Each of them is real, but they are not all read at the same instant. Waits
     /// at an executor whose lock table stays out are left out.
     pub fn waits(&self) -> Vec<LockWait> {
-        // The calling thread itself may have a lock table out, so this does not wait for one.
+        // The calling thread itself may have a lock table out, so this does not wait until it is back.
         let mut out = TablesOut::default();
         let mut waits: Vec<LockWait> =
             (0..self.lent_ever()).filter_map(|id| self.wait_of(id as u16, &mut out)).collect();

@@ -278,10 +278,10 @@ impl Head {
 
     /// Grants every waiting request that can be granted now, in order, and tells `tell` of each.
     ///
-    /// A free record is not granted to an exclusive request, or only after [`RETRIES_MAX`] retries: that request's owner is told to ask again, and the first
-    /// request that asks gets the lock. If the lock were granted to a thread that sleeps, it would be held until that
-    /// thread has a processor; with more threads than processors all threads would then wait for each other in turn
-    /// (a lock convoy).
+    /// A free record is not granted to an exclusive request, or only after [`RETRIES_MAX`] retries: that request's
+    /// owner is told to ask again, and the first request that asks gets the lock. If the lock were granted to a
+    /// thread that sleeps, it would be held until that thread has a processor; with more threads than processors all
+    /// threads would then wait for each other in turn (a lock convoy).
     ///
     /// An exception is what a deadlock's victim releases, which is granted: the victim runs again at once, and would
     /// take the lock from the owner that it was aborted for, into the same deadlock.

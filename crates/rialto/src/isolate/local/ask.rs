@@ -130,7 +130,8 @@ impl LockManager {
         }
     }
 
-    /// Whether there was a lock on exactly the span of the owner's last refused request. (Not if a leased lock table refused it.)
+    /// Whether there was a lock on exactly the span of the owner's last refused request. (Not if a leased lock table
+    /// refused it.)
     pub(crate) fn was_refused_on_same_span(&self, owner: &Owner) -> bool {
         owner.body.was_refused_on_same_span.load(Ordering::Relaxed)
     }

@@ -36,14 +36,15 @@ const OUT: u32 = 4;
 const HAD: u32 = LATCHED | ALONE | OUT;
 /// Threads sleep until they can have the table; the thread that returns it wakes them.
 const WANTED: u32 = 8;
-/// A request needs the table without readers, and there were some: no new reader is admitted until the present ones have left.
+/// A request needs the table without readers, and there were some: no new reader is admitted until the present ones
+/// have left.
 const BARRED: u32 = 16;
 /// In these states no reader is admitted.
 const CLOSED: u32 = ALONE | OUT | BARRED;
 /// Locks, or requests that wait, are entered in it.
 const ENTERED: u32 = 32;
-/// Set only beside `ENTERED`: exclusive locks, or requests that wait, may be among the entries. Without it all entries are shared locks,
-/// with which no reader conflicts.
+/// Set only beside `ENTERED`: exclusive locks, or requests that wait, may be among the entries. Without it all
+/// entries are shared locks, with which no reader conflicts.
 const WRITTEN: u32 = 64;
 /// This is the read-only executor.
 const READABLE: u32 = 128;
@@ -118,8 +119,9 @@ pub(super) struct Executor {
 /// Of every so many requests, one is sampled with its key.
 const TELLS: u64 = 16;
 
-// SAFETY: the table is reached through a `Taken` alone, and of these there is one at a time: it is made by the thread that sets one of
-// the bits of `HAD` where none was set, and they are clear again only when it is gone. Readers do not reach it.
+// SAFETY: the table is reached through a `Taken` alone, and of these there is one at a time: it is made by the thread
+// that sets one of the bits of `HAD` where none was set, and they are clear again only when it is gone. Readers do
+// not reach it.
 unsafe impl Sync for Executor {}
 
 /// Exclusive access to a lock table. [`Executor::put_back`] gives it back; a `Taken` that is forgotten leaves the
@@ -151,8 +153,8 @@ impl Deref for Taken {
 
     #[inline]
     fn deref(&self) -> &LocalLocks {
-        // SAFETY: it is the only way to the table (see `Executor`), which lies in its manager, and a manager is not dropped
-        // before its owners have ended.
+        // SAFETY: it is the only way to the table (see `Executor`), which lies in its manager, and a manager is not
+        // dropped before its owners have ended.
         unsafe { self.table.as_ref() }
     }
 }
@@ -518,7 +520,8 @@ impl Executor {
         self.notify(&sleepers);
     }
 
-    /// As [`Executor::wake`], after the last reader has left: the bar stays set, since a request that is between two tries still needs it.
+    /// As [`Executor::wake`], after the last reader has left: the bar stays set, since a request that is between two
+    /// tries still needs it.
     #[cold]
     pub fn wake_behind_reader(&self) {
         self.notify(&self.sleepers.lock());

@@ -145,8 +145,9 @@ fn retire(tables: &mut [Latch<'_>], gone: HeldLocal) {
 /// The executors' lock tables, and the routing rules that lead to them. Beyond those that there is room for there is
 /// one more, for what is only read: the read-only executor.
 ///
-/// Invariant **L11**: an owner that has been granted a span holds it at each executor that has keys of it under the rules in force. A request
-/// is refused under an executor's latch unless it was routed by these; a change of rules has all latches, and takes the locks along with the keys.
+/// Invariant **L11**: an owner that has been granted a span holds it at each executor that has keys of it under the
+/// rules in force. A request is refused under an executor's latch unless it was routed by these; a change of rules
+/// has all latches, and takes the locks along with the keys.
 #[derive(Debug)]
 pub(super) struct LocalTables {
     executors: Box<[CachePadded<Executor>]>,

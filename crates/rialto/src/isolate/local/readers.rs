@@ -6,7 +6,8 @@ use crossbeam_utils::CachePadded;
 
 use super::super::sync::{AtomicU32, AtomicU64, STRIPES};
 
-/// One of the counters. A reader's is chosen by the number of its lock owner, so concurrent readers seldom share a cache line.
+/// One of the counters. A reader's is chosen by the number of its lock owner, so concurrent readers seldom share a
+/// cache line.
 #[derive(Debug, Default)]
 struct Stripe {
     readers: AtomicU32,
@@ -14,8 +15,8 @@ struct Stripe {
     requests: AtomicU64,
 }
 
-/// The number of readers, in several counters. A reader writes to one of them; a request that needs the table without readers reads them
-/// all. The default has no counters, and never any reader.
+/// The number of readers, in several counters. A reader writes to one of them; a request that needs the table without
+/// readers reads them all. The default has no counters, and never any reader.
 #[derive(Debug, Default)]
 pub(super) struct Readers(Box<[CachePadded<Stripe>]>);
 

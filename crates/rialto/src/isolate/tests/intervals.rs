@@ -1,4 +1,4 @@
-//! Interval locks: what an interval contains, admission, waiting, release.
+//! Interval locks: the keys that an interval contains, admission, waiting, release.
 
 use std::ops::Bound::{self, Excluded, Included, Unbounded};
 use std::thread;
