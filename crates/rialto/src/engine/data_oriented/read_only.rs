@@ -1,20 +1,21 @@
-//! [`ReadOnlyPlacement`]: which indexes are only read. A policy: it is told what there was, says what to change, and does nothing itself.
+//! [`ReadOnlyPlacement`]: which indexes are only read. A policy: it gets samples and returns changes, and does
+//! nothing itself.
 
 use hashbrown::{HashMap, HashSet};
 
 use crate::ids::IndexId;
 use crate::isolate::{RecordMode, Sample};
 
-/// After so many samples what is known is forgotten.
+/// After so many samples the counts are forgotten.
 const SAMPLES_MAX: u32 = 20;
-/// So many requests have to be known of an index, none of them to write.
+/// The fewest known requests for an index, none of them exclusive, for it to count as only read.
 const KNOWN_MIN: u64 = 256;
-/// An index at the read-only executor is written if so many of the requests that are known were to write it, and these are at
-/// least one in so many of all.
+/// An index at the read-only executor counts as written if at least so many of the known requests for it were
+/// exclusive, and these are at least one in so many of all requests.
 const WRITES_MIN: u64 = 8;
 const READS_PER_WRITE: u64 = 1_000;
 
-/// What is to be done with an index.
+/// A change for one index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Move {
     /// Its keys go to the read-only executor.

@@ -110,7 +110,7 @@ fn the_log_is_hurried_when_there_is_nothing_more_to_run() {
     put(&mut message_server, 2);
     server.close();
     assert_eq!(message_server.take().expect("it was on its way").outcome(), &Ok(()));
-    assert!(began.elapsed() < Duration::from_secs(50), "somebody waited for what lingers");
+    assert!(began.elapsed() < Duration::from_secs(50), "a call waited for a packet that lingers");
 }
 
 /// What is on the queue is run, and answered, before the close has ended: nothing is waited for behind it.
@@ -153,7 +153,7 @@ fn until(what: &str, is_so: impl Fn() -> bool) {
 }
 
 #[test]
-fn responses_have_outputs_tags_and_times_and_go_to_who_asked() {
+fn responses_have_outputs_tags_and_times_and_go_to_the_requester() {
     let database = database();
     let server = start(&database, 4, 1);
     let add = server.procedure("add").unwrap();

@@ -595,7 +595,7 @@ fn a_wait_for_others_to_end_is_given_up_when_its_caller_does() {
     let gives_up = || asked.fetch_add(1, Ordering::SeqCst) == 3;
     assert!(!manager.outlast_others(&owner, Duration::MAX, gives_up), "the other one goes on");
     manager.close(&mut other);
-    assert!(manager.outlast_others(&owner, Duration::ZERO, || true), "nobody is left to be waited for");
+    assert!(manager.outlast_others(&owner, Duration::ZERO, || true), "no owner is left to be waited for");
     manager.give_back(&mut other);
     manager.end(owner);
 }

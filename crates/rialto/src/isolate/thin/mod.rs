@@ -532,7 +532,7 @@ impl LockManager {
                 );
                 before & !ThinWord::LOCK
             } else {
-                debug_assert_ne!(before & ThinWord::COUNT, 0, "released, but nobody holds it");
+                debug_assert_ne!(before & ThinWord::COUNT, 0, "released, but no owner holds it");
                 before - 1
             };
             match word.compare_exchange_weak(before, after, Ordering::Release, Ordering::Relaxed) {
