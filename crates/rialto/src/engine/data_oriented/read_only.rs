@@ -24,22 +24,24 @@ pub(super) enum Move {
     Back(IndexId),
 }
 
-/// Finds those that are only read: at the read-only executor, calls that read them are in nobody's way, and each takes one executor
-/// for all of them. One that is written after all goes back, and stays.
+/// Finds the indexes that are only read. At the read-only executor calls that read them do not conflict with each
+/// other, and each call needs one executor for all of them. An index that is written after all goes back to datasets,
+/// and stays there.
 #[derive(Debug, Default)]
 pub(super) struct ReadOnlyPlacement {
     samples: u32,
-    /// How often each index was asked for at executors, of the requests that are known, and how often in exclusive mode.
+    /// For each index, the known requests at other executors, and the exclusive ones among them.
     asked: HashMap<IndexId, (u64, u64)>,
-    /// How often each was asked for at the read-only executor in exclusive mode; and all requests there.
+    /// For each index, the known exclusive requests at the read-only executor; and the number of all requests there.
     written: HashMap<IndexId, u64>,
     read: u64,
-    /// Those that went back.
+    /// The indexes that went back.
     back: HashSet<IndexId>,
 }
 
 impl ReadOnlyPlacement {
-    /// What all executors, and the read-only one, were asked for since the last sample. Gives what to change, now and then.
+    /// Gets the requests at all executors since the last sample, and those at the read-only one. Now and then it
+    /// returns changes.
     pub fn decide(&mut self, samples: &[Sample], at_read_only: &Sample) -> Vec<Move> {
         for (index, _, mode) in samples.iter().flat_map(|sample| &sample.keys) {
             let (asked, to_write) = self.asked.entry(*index).or_default();

@@ -1,5 +1,5 @@
-//! The request queue, the hand-over and the response queues under a model checker: the same source files,
-//! compiled against shuttle's primitives and run under many schedules. A lost request or wake-up is a deadlock here, which
+//! The request queue, the hand-over and the response queues under a model checker: the same source files, compiled
+//! against shuttle's primitives and run under many schedules. A lost request or wake-up is a deadlock here, which
 //! shuttle reports; that at most one executor runs is asserted by the dispatch (D1) and by the model.
 
 use std::sync::Arc;

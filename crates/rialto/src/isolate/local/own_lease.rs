@@ -9,13 +9,14 @@
 //! the lease is *met*: the body runs again without a lease, and then its handles wait as other transactions do. The
 //! same happens if a request is refused because the lease has the table. If a transaction that ends beside the lease
 //! holds locks at these executors, another thread releases them, after the tables are back.
-//! beside the lease is released by another thread, which waits until the tables are back.
 //!
 //! What remains are waits for the log, for room in it and for checkpoints: a handle's first write and its commit,
-//! end, and are part of the time that the body takes (L15). The thread keeps its turn meanwhile ([`WaitGuard`]). If
-//! it left the turn, it would come back only after the body that took it, and that body would hold up every request
-//! at the executors that are out. A wait for a transaction of another database is treated like a wait outside of any
-//! database: it is also part of the body's time.
+//! `Database::sync`, `Ticket::wait`, `Database::checkpoint`, a backup. Neither the log nor a checkpoint waits for a
+//! body, so these waits end, and are part of the time that the body takes (L15). The thread keeps its turn meanwhile
+//! ([`WaitGuard`]). If it left the turn, it would come back only after the body that took it, and that body would hold
+//! up every request at the executors that are out. A wait for a transaction of another database is treated like a wait
+//! outside of any database: it is also part of the body's time.
+//!
 //! [`WaitGuard`]: crate::account::wait_guard::WaitGuard
 
 use std::cell::Cell;

@@ -148,7 +148,8 @@ fn queues_come_and_go_and_each_task_is_run_once() {
     shuttle::check_pct(serve, SCHEDULES, 3);
 }
 
-/// A queue is retired and used again while callers visit it: each task is run once, by its caller or on a queue, and all threads end.
+/// A queue is retired and used again while callers visit it: each task is run once, by its caller or on a queue, and
+/// all threads end.
 #[test]
 fn queues_come_and_go_beside_visitors() {
     let serve = || {
