@@ -285,7 +285,7 @@ impl<J> Dispatch<J> {
         Some(seat)
     }
 
-    /// Puts a request on the queue. All its standbys have been hired. If the queue is full, `waiter` is told when
+    /// Puts a request on a queue that has all its standbys. If the queue is full, `waiter` is told when
     /// there is room.
     pub fn put(&self, job: J, waiter: &Arc<impl Waiter + 'static>) -> Result<(), Refused<J>> {
         let mut latch = self.lock_to_put();

@@ -256,13 +256,13 @@ impl Executor {
         }
     }
 
-    /// As [`Executor::lock`]; none if the table stays away for about so long.
+    /// As [`Executor::lock`]; none if the table cannot be had within about `limit`.
     #[inline]
     pub fn lock_for(&self, limit: Duration) -> Option<Latch<'_>> {
         self.latch(How::BesideReaders, limit)
     }
 
-    /// The latch, without readers; none if the table stays away for about so long.
+    /// The latch, without readers; none if the table cannot be had within about `limit`.
     #[inline]
     pub fn lock_alone_for(&self, limit: Duration) -> Option<Latch<'_>> {
         self.latch(How::Alone, limit)
@@ -291,7 +291,7 @@ impl Executor {
         Some(Latch::of(self, table, how))
     }
 
-    /// Takes the table out; none if it stays away for about so long.
+    /// Takes the table out; none if it cannot be had within about `limit`.
     #[inline]
     pub fn take_within(&self, limit: Duration) -> Option<Taken> {
         self.enter(How::Out).or_else(|| self.wait(How::Out, limit))
@@ -402,7 +402,7 @@ impl Executor {
         state & BARRED != 0 && state & HAD == 0 && !self.readers.are_there()
     }
 
-    /// Waits until readers are admitted; false if they are not for about so long.
+    /// Waits until readers are admitted; false if they are not within about `limit`.
     #[cold]
     pub fn wait_to_read(&self, limit: Duration) -> bool {
         self.found_out.fetch_add(1, Ordering::Relaxed);

@@ -221,7 +221,7 @@ impl LocalTables {
         self.executor(executor).lock()
     }
 
-    /// The latch, for a request of this mode; none if the table stays away for about so long.
+    /// The latch, for a request of this mode; none if the table cannot be had within about `limit`.
     #[inline]
     fn lock_to_ask_for(&self, executor: u16, mode: RecordMode, limit: Duration) -> Option<Latch<'_>> {
         match mode {
@@ -230,7 +230,7 @@ impl LocalTables {
         }
     }
 
-    /// As [`LocalTables::lock`]; none if the table stays away for about so long.
+    /// As [`LocalTables::lock`]; none if the table cannot be had within about `limit`.
     pub fn lock_for(&self, executor: u16, limit: Duration) -> Option<Latch<'_>> {
         self.executor(executor).lock_for(limit)
     }
