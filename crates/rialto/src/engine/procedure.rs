@@ -235,7 +235,7 @@ impl Outputs {
 /// A procedure that has been checked.
 pub(crate) struct Registered {
     procedure: Procedure,
-    /// The arguments as columns, which know how to check values.
+    /// The arguments as columns, which check values.
     arguments: Vec<Column>,
     account: ProcedureId,
     /// The most outputs that a call has had: the next call makes room for as many.

@@ -247,7 +247,7 @@ impl LockManager {
             slot.counters.refused.add(1);
             return Err(LockError::WouldWait);
         }
-        // Before any table is waited for (L12).
+        // A table may be waited for only after this (L12).
         self.return_lease(owner);
         // A wait for the table is accounted separately.
         let since;

@@ -106,7 +106,7 @@ pub(super) struct Executor {
     looked_at: AtomicU64,
     /// How often a thread has found the table taken and has waited for it.
     found_out: AtomicU64,
-    /// Empty, but at the read-only executor.
+    /// Empty except at the read-only executor.
     readers: Readers,
     sleepers: Mutex<Sleepers>,
     back: Condvar,

@@ -84,7 +84,7 @@ const LOOK_AGAIN: Duration = Duration::from_millis(1);
 /// it found out. A change of rules waits as long.
 const RELEASE_AGAIN: Duration = Duration::from_millis(25);
 
-/// So many locks are released at an executor before others may have its latch.
+/// The most locks that are released at an executor under one hold of its latch.
 const RELEASED_AT_ONCE: usize = 256;
 
 /// A lock in a local lock table that an owner holds.
@@ -380,7 +380,7 @@ impl LockManager {
     }
 
     fn release_but_out(&self, owner: &mut Owner, limit: Duration) -> bool {
-        // Before any table is waited for (L12).
+        // A table may be waited for only after this (L12).
         self.end_lease(owner);
         let mut locals = std::mem::take(&mut owner.body.locals);
         owner.body.long_keys = 0;
