@@ -16,7 +16,8 @@ use crate::txn::core::Core;
 use crate::txn::options::TxOptions;
 use crate::txn::runs::{Run, Runs};
 
-/// Runs `body` until its transaction has its place, or has failed: then when what it read is durable.
+/// Runs `body` until its transaction has its place or has failed; after a failure it also waits until what the body
+/// read is durable.
 pub(crate) fn run<T>(
     core: &Arc<Core>,
     options: &TxOptions,
@@ -65,8 +66,8 @@ fn run_told<T, E, O: From<Error>>(
             Run::Again(rest) => take_rest(core, rest),
             Run::Failed(transaction, failure) => {
                 if matches!(failure, Failure::Panic(_)) {
-                    // What a panic carries is foreign code, which may call a procedure when it is dropped: a caller that visits
-                    // executors gives its turn up before that.
+                    // The payload of a panic is foreign code, which may call a procedure when it is dropped.
+                    // Therefore a caller that visits executors gives its turn up before that.
                     drop(WaitGuard::enter(&core.clock, Awaited::Others));
                 }
                 drop(in_body);
@@ -77,8 +78,8 @@ fn run_told<T, E, O: From<Error>>(
     }
 }
 
-/// Runs `body` as [`Database::submit_with`](crate::Database::submit_with) does, but waits for nothing after a failure, either, and keeps a panic of the
-/// body's. The caller has entered a body ([`InBody`]).
+/// Runs `body` as [`Database::submit_with`](crate::Database::submit_with) does, but does not wait after a failure
+/// either, and keeps a panic of the body. The caller has entered a body ([`InBody`]).
 pub(crate) fn run_to_completion(
     core: &Arc<Core>,
     options: &TxOptions,
