@@ -94,7 +94,7 @@ impl Segments {
     }
 
     /// Paints the segments below `end` that this copy already has as they are, except those that a latch or a hold
-    /// protects. Returns how many it painted.
+    /// protects. Returns how many this copy has already, painted or not.
     pub fn paint_clean(&self, copy: Copy, end: u32) -> u64 {
         let mut asked = 0;
         for id in (0..end).map(SegmentId).filter(|&id| !self.is_dirty(id, copy)) {
