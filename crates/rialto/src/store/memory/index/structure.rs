@@ -177,7 +177,7 @@ impl Index {
     }
 
     /// Joins the child of `parent` that covers `probe` with its right sibling, or else with its left one, and returns
-    /// the control word of the joined node. The parent has at least two children.
+    /// the control word of the joined node; `None` if neither fits. The parent has at least two children.
     #[inline(never)]
     fn merge_child(&self, parent: &mut Held<'_>, fences: Fences, probe: &Probe<'_>) -> Option<Control> {
         let control = parent.control();
