@@ -74,7 +74,8 @@ const SEAM: &[&str] = &[
 /// A module's path below the crate, "" for its root.
 type Module = String;
 
-/// The source files of the kernel that are no tests: the module of each, and its text without comments, literals and tests.
+/// The source files of the kernel that are no tests: the module of each, and its text without comments, literals and
+/// tests.
 fn sources() -> BTreeMap<Module, String> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
     let mut sources = BTreeMap::new();

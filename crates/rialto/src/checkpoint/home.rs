@@ -66,8 +66,8 @@ use crate::store::memory::segments::Copy;
 pub const HOME_FILE: &str = "home";
 /// Its name until it is complete.
 pub const NEW_HOME_FILE: &str = "home.new";
-/// The format that this program reads and writes. Since 3 the block has a digest of the images, and the catalog in the copy is
-/// that of the redo start.
+/// The format that this program reads and writes. Since 3 the block has a digest of the images, and the catalog in the
+/// copy is that of the redo start.
 pub const FORMAT_VERSION: u32 = 3;
 
 const BLOCK_BYTES: usize = 4096;

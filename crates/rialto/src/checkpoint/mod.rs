@@ -1,8 +1,8 @@
 //! Checkpoints: how the memory-resident tables are brought to disk (System M, sections 2.3, 2.5 and 3.1).
 //!
-//! Two complete backup copies of the segments are written in turn (ping-pong). A checkpoint sweeps over the segments and
-//! writes those that have changed since they were last written to the copy that is not in force; a write of the home
-//! block then puts that one in force. Recovery loads the copy in force and redoes the log from the redo start on.
+//! Two complete backup copies of the segments are written in turn (ping-pong). A checkpoint sweeps over the segments
+//! and writes those that have changed since they were last written to the copy that is not in force; a write of the
+//! home block then puts that one in force. Recovery loads the copy in force and redoes the log from the redo start on.
 //!
 //! - [`home`]: the home block, and its crash argument;
 //! - `image_run`: images of segments, several written at once;
@@ -23,8 +23,8 @@
 //!   began; the queue's head was read before that. At a transaction-consistent cut no packet is in progress: the redo
 //!   start is the cut.
 //! - The catalog in a copy is exactly that of the redo start, and the copy has segments of its tables and of no others.
-//! - **I9** Images and home blocks are checksummed; the checksum depends on the database. The home block has a digest of all
-//!   images in its copy.
+//! - **I9** Images and home blocks are checksummed; the checksum depends on the database. The home block has a digest
+//!   of all images in its copy.
 //! - A failed checkpoint changes nothing: the one in force stays, its log stays, and what was swept is dirty again.
 
 pub(crate) mod black_white;

@@ -1,7 +1,7 @@
 //! [`Readiness`]: how long a recovery from now would take, and what the checkpointer has to do about it.
 //!
-//! It knows what a recovery's parts cost on this machine ([`RecoveryRates`]), follows how fast the log grows and how fast
-//! sweeps go, and asks the policy ([`RecoveryTarget`]).
+//! It knows what a recovery's parts cost on this machine ([`RecoveryRates`]), follows how fast the log grows and how
+//! fast sweeps go, and asks the policy ([`RecoveryTarget`]).
 
 use std::time::Duration;
 

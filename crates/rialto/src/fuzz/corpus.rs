@@ -47,7 +47,8 @@ impl Corpus {
         fs::write(Corpus::path(target), self.encode())
     }
 
-    /// Replaces the inputs that are kept for what they cover: the shortest of these, at most `most`, and at most 200 KiB in all.
+    /// Replaces the inputs that are kept for what they cover by the shortest of these, at most `most`, and at most 200
+    /// KiB in all.
     pub fn cover_by(&mut self, mut inputs: Vec<Vec<u8>>, most: usize) {
         inputs.sort_unstable_by(|one, other| (one.len(), one).cmp(&(other.len(), other)));
         inputs.dedup();

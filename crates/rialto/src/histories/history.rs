@@ -114,7 +114,7 @@ impl Analysis<'_> {
                 Some(position) => position + 1,
                 None => {
                     self.wrong.push(format!(
-                        "transaction {reader} saw version {id} of key {key}, which nobody committed"
+                        "transaction {reader} saw version {id} of key {key}, which no transaction committed"
                     ));
                     return None;
                 }
@@ -312,7 +312,7 @@ pub fn check_state(
                     Some(removed) => ready.push(removed.writer),
                     None => {
                         return Err(format!(
-                            "key {key} has no row, but {:?} is in, after which nobody removed it",
+                            "key {key} has no row, but {:?} is in, after which no transaction removed it",
                             history[versions[last].writer]
                         ));
                     }

@@ -50,7 +50,7 @@ fn a_commit_held_after_its_place_keeps_its_locks_and_the_order() {
 /// I2: rows become visible together with the definitions of their transaction. Its commit is held in the middle of
 /// releasing its rows. Another transaction has one of these rows by then, and finds the table that was made with it.
 #[test]
-fn who_has_a_row_of_a_transaction_finds_the_table_that_it_made() {
+fn a_holder_of_a_transactions_row_finds_the_table_that_it_made() {
     let (db, table) = filled(FaultyDisk::new(seed()));
     let locks = &db.core().locks;
     let record = |id| record_of(&table, id).0;
@@ -168,7 +168,7 @@ fn a_panic_while_a_commit_is_applied_ends_the_process() {
     let db = Database::open_with(&directory, options()).unwrap();
     let table = db.table("t").unwrap();
     let found = db.read(|tx| Ok((tx.get(&table, 1)?.is_some(), tx.get(&table, 2)?.is_some()))).unwrap();
-    assert_eq!(found, (true, false), "what was durable is there; nobody had asked for the other one");
+    assert_eq!(found, (true, false), "what was durable is there; the other commit had no waiter");
     db.close().unwrap();
     std::fs::remove_dir_all(&directory).unwrap();
 }

@@ -316,7 +316,7 @@ fn a_straddling_transaction_is_aborted_and_runs_again() {
 /// A segment that a commit with a settled side holds white stays white until the commit lets go, however long that
 /// takes. The sweep does all the rest, and a commit that comes now waits for it.
 #[test]
-fn the_sweep_waits_for_those_who_are_white() {
+fn the_sweep_waits_for_commits_that_are_white() {
     let (_, found) = Held::sweep(tcbw(), options(), |held| {
         let segments = &held.db.core().storage.memory.segments;
         let id = record_of(&held.table, WHITE).segment();

@@ -201,7 +201,7 @@ fn a_backup_alone_is_as_consistent_as_it_says() {
 
 /// A transaction that has written, and does nothing more, holds up neither a cut nor a sweep.
 #[test]
-fn an_idle_open_transaction_is_in_nobodys_way() {
+fn an_idle_open_transaction_holds_up_neither_cut_nor_sweep() {
     for checkpoint in Checkpointing::ALL {
         let disk: Arc<dyn Disk> = MemoryDisk::new();
         let (db, table) = filled(disk.clone());

@@ -180,7 +180,7 @@ fn a_level_1_commit_is_in_the_group_after_the_one_in_flight() {
     let written = || db.metrics().log.packets;
     let packets = written();
     db.transact_with(&level_1(), |tx| tx.insert(&table, &[Value::Int4(1)])).unwrap();
-    until("nobody waits for it, and it is written", || written() > packets);
+    until("it has no waiter, and it is written", || written() > packets);
 
     let (held, open) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
     let hook = {

@@ -101,7 +101,7 @@ impl CheckpointSource for Source {
         let core = &*self.core;
         core.commits.in_progress.open_barrier(CommitBarrier::Sides);
         // The commits that have settled no side belong to the copy: it begins when they are applied.
-        if !fault_injection::is_on("paint-outlasts-nobody") {
+        if !fault_injection::is_on("paint-outlasts-no-commit") {
             core.commits.in_progress.outlast(&core.clock);
         }
         let place = core.commits.log.place();

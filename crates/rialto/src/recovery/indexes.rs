@@ -95,7 +95,8 @@ pub(super) fn memory_limit(budget: &Budget) -> Error {
     Error::MemoryLimit { used: budget.used(), limit: budget.limit() }
 }
 
-/// Cuts sorted runs at common keys: for each part its lowest possible key and its entries in each run. No part is empty.
+/// Cuts sorted runs at common keys: for each part its lowest possible key and its entries in each run. No part is
+/// empty.
 fn cut(runs: &[SortRun], parts: usize) -> Vec<(Vec<u8>, Vec<Range<usize>>)> {
     let all = runs.iter().map(|run| run.entries.len()).sum::<usize>();
     let parts = if all < PARTS_FROM { 1 } else { parts };

@@ -230,8 +230,8 @@ impl Schema {
     /// The primary key of these values, one for each of its columns.
     ///
     /// # Errors
-    /// [`Error::KeyColumns`] for another number of values, [`Error::KeyTooLong`], and as [`encode`](super::encode()) for
-    /// a value that its column does not take.
+    /// [`Error::KeyColumns`] for another number of values, [`Error::KeyTooLong`], and as [`encode`](super::encode())
+    /// for a value that its column does not take.
     pub fn encode_primary_key(&self, values: &[Value], out: &mut Key) -> Result<()> {
         values.encode_into(&self.primary_shape, out)
     }

@@ -10,8 +10,8 @@ use crate::unlikely::unlikely;
 
 /// The row that [`Transaction::modify`](super::Transaction::modify) changes: columns are read and set by their
 /// position. Setting fixed columns (numbers, dates, booleans) costs a few bytes of log; setting a variable one (text,
-/// bytes) logs the whole row. With [`Logging::Action`](crate::Logging::Action), adding to a column costs fewer bytes than
-/// setting it.
+/// bytes) logs the whole row. With [`Logging::Action`](crate::Logging::Action), adding to a column costs fewer bytes
+/// than setting it.
 ///
 /// Numbers are read where the row lies; the row is copied only for what needs all of it.
 pub struct Fields<'a> {

@@ -81,8 +81,8 @@ impl View {
     }
 }
 
-/// A part other than the one that runs in the transaction's own context. The transaction absorbs it; a part that is dropped is
-/// rolled back.
+/// A part other than the one that runs in the transaction's own context. The transaction absorbs it; a part that is
+/// dropped is rolled back.
 pub(crate) struct PartTransaction(Transaction<'static>);
 
 impl PartTransaction {

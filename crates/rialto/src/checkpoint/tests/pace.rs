@@ -5,7 +5,7 @@ use super::super::sweep::{Pace, Sweep, SweepControl};
 use super::*;
 
 #[test]
-fn the_sweep_keeps_its_pace_unless_someone_waits() {
+fn the_sweep_keeps_its_pace_unless_a_caller_waits() {
     // A caller waits for the checkpoint, or transactions for the log's room, from its third second on.
     for (urgent, pressed) in [(false, false), (true, false), (false, true)] {
         let disk = MemoryDisk::new();

@@ -106,7 +106,7 @@ fn what_cannot_be_kept_is_told_once_with_its_figures() {
 /// The user's code is told while no latch is held: it may read the metrics, which include a forecast. A thread of its
 /// own asks for the forecast, so that a held latch fails the test and does not hang it.
 #[test]
-fn a_user_who_is_told_may_ask_for_a_forecast() {
+fn code_that_is_told_may_ask_for_a_forecast() {
     let (engine, checkpointer, clock) = with_target(Duration::from_secs(1), 1e5);
     let (answers, forecast) = channel();
     let asked = checkpointer.clone();

@@ -221,7 +221,7 @@ impl Heap {
     ) -> Option<RecordRef> {
         let record = self.segments.extend(id, units, limit, claims.placeholder())?;
         let claimed = claims.claim(record.into(), self.segments.lock_word(record));
-        debug_assert!(claimed, "L8: nobody can seek a slot that is new");
+        debug_assert!(claimed, "L8: no transaction can seek a slot that is new");
         claimed.then_some(record)
     }
 

@@ -29,8 +29,8 @@ impl Region {
 
     #[inline]
     pub fn words(&self) -> &[AtomicU64] {
-        // SAFETY: the mapping is page-aligned, so many words long, zero-filled, lives as long as `self`, and every access to
-        // it goes through this slice of atomics.
+        // SAFETY: the mapping is page-aligned, so many words long, zero-filled, lives as long as `self`, and every
+        // access to it goes through this slice of atomics.
         unsafe { std::slice::from_raw_parts(self.base, self.words) }
     }
 }

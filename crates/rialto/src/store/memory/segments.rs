@@ -653,7 +653,8 @@ impl Segments {
     pub fn reclaim(&self, record: RecordRef, placeholder: &[u8]) {
         let _latched = self.latch(record.segment());
         self.word(record, 0).fetch_and(!FREE, Ordering::AcqRel);
-        // A reader without a lock that sees a byte of the placeholder also sees the version that the slot got when it was freed.
+        // A reader without a lock that sees a byte of the placeholder also sees the version that the slot got when it
+        // was freed.
         announce_write();
         self.record(record).hold_place(placeholder);
     }

@@ -55,7 +55,7 @@ fn a_slot_that_has_another_row_since_the_probe_is_not_taken_for_the_keys() {
             id.encode_into(table.schema().key_shape(WhichIndex::Primary), &mut key).unwrap();
             table.version().store.find(WhichIndex::Primary, &key).location() == Some(record)
         });
-        let heir = heir.unwrap_or_else(|| panic!("{about}: nobody took the slot"));
+        let heir = heir.unwrap_or_else(|| panic!("{about}: no row took the slot"));
         let is_unlocked = || ThinWord::is_free(core.storage.lock_word(record).load(Ordering::Relaxed));
         assert!(is_unlocked() && !table.version().store.row(record).is_absent(), "{about}");
 

@@ -52,8 +52,8 @@ struct Level<'p> {
     pending: Run,
     /// The words that the pending entries take, at the least.
     words: usize,
-    /// How many of them, from the first on, fit into one node at most. Fewer fit if the node's prefix is shorter than what
-    /// they share with the low fence.
+    /// How many of them, from the first on, fit into one node at most. Fewer fit if the node's prefix is shorter than
+    /// what they share with the low fence.
     fitting: usize,
     /// The low fence of the node to come.
     low: KeyBuf,

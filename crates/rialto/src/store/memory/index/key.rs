@@ -1,9 +1,9 @@
 //! Keys as the nodes see them: runs of big-endian words, so that comparing numbers compares the bytes.
 //!
 //! A key in a node is the node's common prefix and a *suffix*. The suffix's first eight bytes, padded with zeroes, are
-//! its *head*, which lies in the entry; the rest is its *tail*, in the node's heap: one word of six bytes and the length
-//! of the suffix, then words of eight bytes, padded with zeroes. Heads and tail words that are equal leave the order to
-//! the lengths, because the shorter suffix can then only be the longer one less some zero bytes at its end.
+//! its *head*, which lies in the entry; the rest is its *tail*, in the node's heap: one word of six bytes and the
+//! length of the suffix, then words of eight bytes, padded with zeroes. Heads and tail words that are equal leave the
+//! order to the lengths, because the shorter suffix can then only be the longer one less some zero bytes at its end.
 
 /// The longest key that an index takes, in bytes.
 pub const MAX_KEY_BYTES: usize = 1024;

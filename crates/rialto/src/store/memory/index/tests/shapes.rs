@@ -231,7 +231,7 @@ fn guard(index: &Index, range: &ScanRange<'_>, direction: Direction) -> usize {
     leaves
 }
 
-/// Whether an insert of `key` asks; it is refused if it does.
+/// Whether an insert of `key` asks `admit`, which then refuses it.
 fn asks(index: &Index, key: &[u8]) -> bool {
     match index.insert(key, 1, || Admit::Refuse).expect("enough nodes") {
         Insert::Refused => true,
@@ -257,14 +257,14 @@ fn guards_cover_a_range_whatever_the_tree_does_later() {
         };
         assert!(inside(&index));
         assert!(!asks(&index, &number(1)) && !asks(&index, &number(49_999)));
-        // Split all leaves, with consent.
+        // Splits all leaves; `admit` consents.
         for n in 0..50_000 {
             if n % 10 != 0 && n % 37 != 10_001 % 37 {
                 index.insert(&number(n), n, || Admit::Go).expect("enough nodes");
             }
         }
         assert!(inside(&index));
-        // And merge them.
+        // Merges them again.
         for n in 0..50_000 {
             index.remove(&number(n), None);
         }
@@ -308,7 +308,7 @@ fn a_panic_in_admit_leaves_the_leaf_usable() {
     assert_eq!(put(&index, b"a", 2), Ok(Insert::Done));
 }
 
-/// Whoever has a reference to it still: what is asked of it without a lock says that it is empty.
+/// For a holder of a reference, reads without a lock find a discarded index empty.
 #[test]
 fn a_discarded_index_has_no_node() {
     for size in [0u64, 1, 300, 100_000] {
