@@ -278,8 +278,8 @@ pub enum Error {
     },
     /// A log record that is longer than the room that the log can ever make for it. SQLSTATE 54000.
     #[error(
-        "log record of {length} bytes is more than the {limit} bytes that a log of {log_bytes_max} bytes (Options::log_bytes_max) \
-         has room for beside what it goes on from; split the transaction, or reopen with a higher limit"
+        "log record of {length} bytes is longer than the {limit} bytes for which a log of {log_bytes_max} bytes \
+         (Options::log_bytes_max) can make room; split the transaction, or reopen with a higher limit"
     )]
     LogTooSmall {
         /// The record's length in bytes: the length of the write set, or of the call where calls are logged.

@@ -261,7 +261,7 @@ fn forget_restore(disk: &dyn Disk) -> Result<(), OpenError> {
 fn create(disk: &Arc<dyn Disk>, options: &Options) -> Result<Found, OpenError> {
     if disk.list()?.iter().any(|name| name == RESTORING) {
         let what = format!(
-            "\"{RESTORING}\" says that a restore to this directory did not come to its end: restore to it again, or use an empty \
+            "\"{RESTORING}\" says that a restore to this directory was not completed: restore to it again, or use an empty \
              directory"
         );
         return Err(OpenError::Unsupported { what });
@@ -271,14 +271,14 @@ fn create(disk: &Arc<dyn Disk>, options: &Options) -> Result<Found, OpenError> {
         disk.list()?.into_iter().find(|name| name.starts_with("backup-") || name.starts_with("load-"));
     if let Some(name) = older {
         let what = format!(
-            "\"{name}\" is of a database, but what says which (\"{HOME_FILE}\") is missing: put it back, or use an \
+            "\"{name}\" belongs to a database, but its file \"{HOME_FILE}\" is missing: put it back, or use an \
              empty directory"
         );
         return Err(OpenError::Unsupported { what });
     }
     if !HomeFile::is_unmade(&**disk)? {
         let what = format!(
-            "\"{NEW_HOME_FILE}\" is no file that the making of a database left when it was cut short: move it away, or use an empty \
+            "\"{NEW_HOME_FILE}\" is not what an interrupted creation of a database leaves: move it away, or use an empty \
              directory"
         );
         return Err(OpenError::Unsupported { what });

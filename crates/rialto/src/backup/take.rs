@@ -289,7 +289,7 @@ impl BackupFile {
             let what = match name.as_str() {
                 BACKUP_FILE => "a backup",
                 HOME_FILE => "a database",
-                RESTORING => "a restore that did not come to its end",
+                RESTORING => "a restore that was not completed",
                 _ => continue,
             };
             let what = format!(

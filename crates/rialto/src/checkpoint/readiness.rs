@@ -248,8 +248,8 @@ impl State {
             }
             Outlook::Load => format!(
                 "warning: recovery within {within:.1} s cannot be kept: loading and indexing alone take about {:.1} s \
-                 (load {:.1} s, indexes {:.1} s, for {} MB); checkpoints keep redo short, and more does not help but a \
-                 longer time or a faster machine",
+                 (load {:.1} s, indexes {:.1} s, for {} MB); checkpoints keep redo short; beyond that only a longer \
+                 recovery_within or a faster machine helps",
                 seconds(estimate.fixed()),
                 seconds(estimate.load),
                 seconds(estimate.primary + estimate.secondary),

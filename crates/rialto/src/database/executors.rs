@@ -42,8 +42,7 @@ impl Database {
         let _in_body = InBody::enter(self.core().storage.catalog.opening())?;
         let core = self.core();
         if !self.runtime().engine.is_data_oriented() {
-            let what =
-                "a number of executors without any: open the database with Options::engine DataOriented";
+            let what = "a number of executors on the conventional engine: open the database with Options::engine DataOriented";
             return Err(Error::Unsupported { what: what.to_owned() });
         }
         let chosen = &self.runtime().bounds;
@@ -72,8 +71,7 @@ impl Database {
         let _in_body = InBody::enter(self.core().storage.catalog.opening())?;
         let runtime = self.runtime();
         let Some(queues) = &runtime.queues else {
-            let what =
-                "threads that own executors in a database that was opened without: give Executors::threads";
+            let what = "a number of threads in a database opened without threads that own executors: give Executors::threads";
             return Err(Error::Unsupported { what: what.to_owned() });
         };
         check("threads that own executors", &bounds, queues.room(), "threads_max")?;
