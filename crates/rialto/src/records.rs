@@ -11,7 +11,8 @@ use crate::row::{self, IndexRef, IntoKey, Record, Schema, WhichIndex};
 use crate::store::Table;
 use crate::txn::{Rows, Scan, ScanMode, Transaction};
 
-/// A table by the type of its rows: cheap to clone, good for as long as the table is. Get it by [`Database::records`].
+/// A table by the type of its rows. It is cheap to clone, and valid as long as the table exists. [`Database::records`]
+/// gives it.
 pub struct Records<R> {
     table: Table,
     record: PhantomData<fn() -> R>,
@@ -88,10 +89,11 @@ impl<R: Record> Records<R> {
         transaction.delete(&self.table, key)
     }
 
-    /// Calls `visit` with each record of a range, in the order of the scan's index, until it says break.
+    /// Calls `visit` with each record of a range, in the order of the scan's index, until it returns
+    /// [`Break`](std::ops::ControlFlow::Break).
     ///
     /// # Errors
-    /// As [`Transaction::scan`], and what `visit` gives.
+    /// As [`Transaction::scan`]; the error of `visit`.
     pub fn scan(
         &self,
         transaction: &mut Transaction,
@@ -116,17 +118,17 @@ impl<R: Record> Records<R> {
 }
 
 impl Database {
-    /// The table of a record type. If there is none of its name it is created, with its indexes, in a transaction of
-    /// its own.
+    /// The table of a record type. If no table has the type's name, it is created, with its indexes, in a transaction
+    /// of its own.
     ///
     /// # Errors
-    /// [`Error::SchemaMismatch`] if the table is there and its columns, primary key or indexes are not the record's;
-    /// other indexes may be there too. As [`Transaction::create_table`].
+    /// [`Error::SchemaMismatch`] if the table exists and its columns, primary key or indexes are not the record's; the
+    /// table may have other indexes too. Else as [`Transaction::create_table`].
     pub fn records<R: Record>(&self) -> Result<Records<R>> {
         let there = match self.table(R::TABLE) {
             Err(Error::NoSuchTable { .. }) => match self.transact(|tx| tx.create_table(&TableDef::of::<R>()))
             {
-                // By another thread, in the meantime.
+                // Another thread has created it meanwhile.
                 Err(Error::NameTaken { name }) => {
                     self.table(R::TABLE).map_err(|_| Error::NameTaken { name })?
                 }

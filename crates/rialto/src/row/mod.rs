@@ -1,9 +1,9 @@
 //! Rows, keys and schemas: how typed values become bytes, and bytes values.
 //!
-//! A [`Schema`] knows a table's columns and works out, once, where each lies in a row and in each index's keys. A row
-//! is one compact byte string ([`encode()`], [`RowEncoder`]) of which one field can be read ([`RowView`]) or changed
+//! A [`Schema`] knows a table's columns and computes once where each lies in a row and in each index's keys. A row is
+//! one compact byte string ([`encode()`], [`RowEncoder`]), of which one field can be read ([`RowView`]) or changed
 //! ([`FieldPatch`]) alone. A [`Key`] is bytes in the order of the values in it, made from a row or from values
-//! ([`IntoKey`]). Rust structs are rows by [`Record`]; [`Row`], [`Value`] and column names are the way for SQL and tools.
+//! ([`IntoKey`]). Rust structs are rows by [`Record`]; SQL and tools use [`Row`], [`Value`] and column names.
 //!
 //! Invariants kept here:
 //!

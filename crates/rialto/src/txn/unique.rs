@@ -1,8 +1,8 @@
 //! Reads of one row by a unique index.
 //!
-//! A row that is there needs no lock on an interval: while it is locked nobody takes its key away or gives it to another
-//! row. So the way of a row that is there is one probe of the index and one lock, as by the primary key. What is not there,
-//! or not to be told so simply, is asked for by a scan, which locks the interval (I7).
+//! A present row needs no lock on an interval: while it is locked no other transaction takes its key away or gives the
+//! key to another row. So the usual way is one probe of the index and one lock, as by the primary key. If the row is
+//! absent, or if the probe does not decide, a scan follows, which locks the interval (I7).
 
 use std::ops::{Bound, ControlFlow};
 
@@ -18,13 +18,15 @@ use crate::row::{IndexRef, IntoKey, Key, KeyShape, Row, RowView, WhichIndex};
 use crate::store::Table;
 
 impl Transaction<'_> {
-    /// Calls `look` with the row that has this key in a unique index, in place. With [`ScanMode::Update`] it is locked
-    /// exclusively at once, for a change by its primary key; its absence is locked as [`Transaction::scan`] does.
+    /// Calls `look` with the row that has this key in a unique index, in place. With [`ScanMode::Update`] the row is
+    /// locked exclusively at once, for a change by its primary key. Its absence is locked as [`Transaction::scan`]
+    /// does.
     ///
     /// # Errors
-    /// A key that does not fit the index; an index that the table does not have ([`Error::NoSuchIndex`]), or that is not unique
-    /// ([`Error::Unsupported`]); what a lock can meet. A position is that of another index when indexes were dropped: give the
-    /// index's name, or compare [`Table::schema`] after the lookup, if definitions may come between.
+    /// The error of a key that does not fit the index; [`Error::NoSuchIndex`] for an index that the table does not
+    /// have; [`Error::Unsupported`] for an index that is not unique; the errors of a lock request. A position may be that
+    /// of another index after indexes were dropped: give the index's name, or compare [`Table::schema`] after this call,
+    /// if definitions may come in between.
     pub fn look_by<T>(
         &mut self,
         table: &Table,
@@ -100,7 +102,7 @@ impl Context {
         }
         let upper = match is_key {
             true => Bound::Included(entry.clone()),
-            // Behind one with a NULL the keys have more in them.
+            // A key with a NULL is followed by the primary key.
             false => {
                 let mut end = entry.clone();
                 if end.turn_into_prefix_end() { Bound::Excluded(end) } else { Bound::Unbounded }
@@ -119,8 +121,8 @@ impl Context {
         outcome.map(|()| found)
     }
 
-    /// Locks the row that the index leads to from `entry` and reads it into `self.body`. False if there is none, or if it
-    /// takes more to tell: where locks are kept elsewhere, or this transaction may have changed the row itself.
+    /// Locks the row that the index leads to from `entry` and reads it into `self.body`. False if there is none, or if
+    /// this does not decide: where locks are kept elsewhere, or where this transaction may have changed the row itself.
     fn read_by_unique(
         &mut self,
         slot: u32,
@@ -154,7 +156,7 @@ impl Context {
         there
     }
 
-    /// Locks the row that the index leads to from `entry`. None if it leads nowhere.
+    /// Locks the row that the index leads to from `entry`. `None` if it leads nowhere.
     fn lock_entry(
         &mut self,
         slot: u32,
