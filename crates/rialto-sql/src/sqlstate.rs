@@ -193,9 +193,46 @@ pub fn of(error: &Error) -> SqlState {
     }
 }
 
+/// The message of a kernel error. Where the kernel's names an option of a Rust program, this names the setting of a session, or the
+/// option of `rialto serve`.
+fn message(error: &Error) -> String {
+    match error {
+        Error::LockTimeout { lock, waited_ms } => {
+            format!("lock time-out: {lock} was not granted within {waited_ms} ms (lock_timeout)")
+        }
+        Error::Timeout { limit_ms } => format!("transaction time-out: ran longer than {limit_ms} ms"),
+        Error::WriteSetTooLarge { length, limit } => {
+            format!("write set of {length} bytes passes the limit of {limit} bytes; split the transaction")
+        }
+        Error::MemoryLimit { used, limit } => format!(
+            "out of memory: {used} of {limit} bytes are in use (--memory-bytes); delete rows, truncate or drop a table, or \
+             restart the server with a higher limit"
+        ),
+        Error::LockMemory { limit } => format!(
+            "locks on rows take up their {limit} bytes (an eighth of --memory-bytes, at least 1 MiB): split the transaction, \
+             end other long transactions, read a table while no other transaction writes to it, which takes one lock, or \
+             restart the server with a higher limit"
+        ),
+        Error::TooManyTransactions { limit } => {
+            format!("all {limit} transaction slots are in use; finish some transactions first")
+        }
+        Error::TooManyPackets { limit } => {
+            format!("all {limit} packet slots hold commits that are not written yet; wait for some of them")
+        }
+        Error::LogTooSmall { length, limit, log_bytes_max } => format!(
+            "log record of {length} bytes is more than the {limit} bytes that a log of {log_bytes_max} bytes \
+             (--log-bytes-max) has room for; split the transaction, or restart the server with a higher limit"
+        ),
+        Error::LogFull { reason } => {
+            format!("no room for the log: {}", reason.replace("(log_bytes_max)", "(--log-bytes-max)"))
+        }
+        error => error.to_string(),
+    }
+}
+
 impl From<Error> for SqlError {
     fn from(error: Error) -> SqlError {
-        let mut answer = SqlError::new(of(&error), error.to_string());
+        let mut answer = SqlError::new(of(&error), message(&error));
         answer.detail = match &error {
             Error::DuplicateKey { key, .. } => Some(format!("Key {key} already exists.")),
             _ => None,
@@ -246,6 +283,9 @@ mod tests {
             (Error::MemoryLimit { used: 1, limit: 1 }, "53200"),
             (Error::TooManyLocks { limit: 1 }, "53200"),
             (Error::LockMemory { limit: 1 }, "53200"),
+            (Error::WriteSetTooLarge { length: 2, limit: 1 }, "54000"),
+            (Error::TooManyTransactions { limit: 1 }, "53300"),
+            (Error::TooManyPackets { limit: 1 }, "53300"),
             (Error::LogFull { reason: text() }, "53100"),
             (Error::LogTooSmall { length: 1, limit: 1, log_bytes_max: 1 }, "54000"),
             (Error::NumbersUsedUp { what: "tables", limit: 1 }, "54000"),
@@ -257,6 +297,8 @@ mod tests {
         ];
         for (error, code) in cases {
             assert_eq!(of(&error).code(), code, "{error:?}");
+            let message = SqlError::from(error).message;
+            assert!(!message.contains("::"), "a type of Rust's: {message}");
         }
         let (file, offset, what) = io();
         assert_eq!(of(&Error::Corrupt { file, offset, what }).code(), "XX001");

@@ -309,7 +309,7 @@ fn a_backup_to_a_stream_that_stands_still_ends_and_the_stream_is_refused(data: &
     let lines = running.stderr();
     let (said, code) = rest(running, lines);
     assert_eq!(code, Some(130), "{said}");
-    assert_eq!(said, "interrupted: what was written of the stream lacks its end, and is no backup\n");
+    assert_eq!(said, "interrupted: the stream has no end, and is no backup\n");
     stream.read_to_end(&mut began).expect("the rest of the pipe");
     let mut command = program(&["restore", "--from", "-", "--data", half.name()]);
     let mut restoring = spawn({
@@ -358,10 +358,7 @@ fn a_restore_that_is_interrupted_says_what_it_leaves_and_the_next_one_begins_ane
     interrupt(&restoring);
     let ended = restoring.output();
     assert_eq!(ended.status.code(), Some(130), "{}", text(&ended));
-    let left = format!(
-        "interrupted: {} holds a restore that has not come to its end (\"restore-unfinished\")",
-        target.name()
-    );
+    let left = format!("interrupted: {} holds an unfinished restore (\"restore-unfinished\")", target.name());
     assert!(stderr(&ended).starts_with(&left) && stdout(&ended).is_empty(), "{}", text(&ended));
     drop(stdin);
     // No command takes it for a database.

@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use rialto::GroupCommitDesign;
 use rialto::row::Value;
+use rialto::{Error, GroupCommitDesign};
 
 use super::block::{Block, NamedSavepoint};
 use super::setting_store::SettingStore;
@@ -107,7 +107,12 @@ impl Session {
             }
             Statement::ArchiveLog => {
                 self.refuse_in_block("ARCHIVE LOG")?;
-                self.database.archive_log()?;
+                self.database.archive_log().map_err(|error| match error {
+                    Error::Unsupported { .. } => {
+                        SqlError::unsupported("ARCHIVE LOG without the server's --archive")
+                    }
+                    error => error.into(),
+                })?;
                 self.done_for_good("ARCHIVE LOG")
             }
             Statement::Reset(name) => {
