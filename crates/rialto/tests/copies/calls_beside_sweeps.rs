@@ -1,8 +1,8 @@
 //! Values beside calls, beside a transaction-consistent black/white sweep (`Logging::Transaction`): recovery redoes the
 //! packets that the copy lacks, and no others, of whatever kind.
 //!
-//! A gate holds the sweep's writes at a place of the backup copy. A transaction that runs meanwhile, and touches only segments
-//! behind that place, is white: the copy has all of it, and its place is behind the redo start.
+//! A gate holds the sweep's writes at a place of the backup copy. A transaction that runs meanwhile, and touches only
+//! segments behind that place, is white: the copy has all of it, and its place is behind the redo start.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;

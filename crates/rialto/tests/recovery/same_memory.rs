@@ -302,7 +302,8 @@ fn what_three_of_five_side_by_side_keep_opens_again() {
     );
 }
 
-/// Redo spreads rows over more segments than they had, within the bound; the secondary index that comes last needs that room.
+/// Redo spreads rows over more segments than they had, within the bound; the secondary index that comes last needs that
+/// room.
 #[test]
 fn an_index_has_the_room_that_redo_has_spread_rows_over() {
     const ROUNDS: i32 = 140;

@@ -13,7 +13,8 @@ use super::clients::procedures;
 use super::contents::{Contents, contents};
 use super::told::{Moment, Told};
 
-/// The number of the archive's directory on the machine; that of the database is 0, and each backup has one from [`BACKUPS`] on.
+/// The number of the archive's directory on the machine; that of the database is 0, and each backup has one from
+/// [`BACKUPS`] on.
 const ARCHIVE: usize = 1;
 const BACKUPS: usize = 2;
 

@@ -1,4 +1,5 @@
-//! [`Drawer`]: draws transactions. Each operation goes to the database and to the model, and the two have to agree on its outcome.
+//! [`Drawer`]: draws transactions. Each operation goes to the database and to the model, and the two have to agree on
+//! its outcome.
 
 use std::ops::ControlFlow;
 
