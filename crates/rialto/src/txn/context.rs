@@ -82,7 +82,7 @@ pub(crate) struct Context {
     /// Where its time went, once it has its place.
     pub ledger: Ledger,
     pub reads: UnlockedReads,
-    /// What was found of keys ahead of their lookups; of this transaction, since no other may have addresses of records (L8).
+    /// What was found of keys ahead of their lookups: in this transaction, or for it just before it began.
     pub prefetched: Prefetched,
     /// What the action that runs may touch, and has locked.
     pub scope: Scope,

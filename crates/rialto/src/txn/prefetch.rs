@@ -4,7 +4,7 @@ use super::context::Context;
 use super::transaction::Transaction;
 use crate::rarely::rarely;
 use crate::row::{IntoKey, Key, WhichIndex};
-use crate::store::{Found, TOGETHER, Table};
+use crate::store::{Found, Prefetched, TOGETHER, Table};
 
 impl Transaction<'_> {
     /// Prefetches the rows with these primary keys into the processor's cache, up to 16 at a time, before the transaction uses them one by one.
@@ -42,6 +42,16 @@ impl Transaction<'_> {
         if rarely(version.is_retired()) {
             prefetched.clear();
         }
+    }
+}
+
+impl Transaction<'_> {
+    /// Has what was found of its keys before it began, and gives its own empty memory for that.
+    #[inline]
+    pub(crate) fn begin_with_found(&mut self, found: &mut Prefetched) {
+        let context = self.context();
+        debug_assert!(context.prefetched.is_empty());
+        std::mem::swap(&mut context.prefetched, found);
     }
 }
 
