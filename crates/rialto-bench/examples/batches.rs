@@ -1,22 +1,25 @@
-//! What it saves to send calls in batches (`PreparedCall::send_all`) that a client would send one by one: short calls of TATP and TPC-B in tables of a
-//! million rows and more, one thread, level 1, log and data in memory. In turns, in one process: the ratios are of neighbours.
+//! What it saves a client to send calls in batches (`PreparedCall::send_all`) in place of one by one: short calls of TATP and TPC-B, by keys drawn
+//! uniformly from large tables, one thread, level 1, log and data in memory. The ways take turns in one process; ratios are of neighbours, and
+//! what is printed of each is its median.
 //!
 //! `cargo run --release -p rialto-bench --example batches -- [ROWS] [PAIRS]`
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
+use mimalloc::MiMalloc;
 use rialto::io::{MemoryDisk, Random};
-use rialto::row::{Timestamp, Value};
+use rialto::row::Value;
 use rialto::{Checkpointing, Database, Durability, Engine, Options, PreparedCall, TxOptions};
 use rialto_bench::mix::Mix;
 use rialto_bench::tatp::{self, Name, Tatp};
 use rialto_bench::tpcb::{self, TELLERS_PER_BRANCH, Tpcb};
 use rialto_bench::versus::Interval;
 
-/// Calls between two readings of the clock.
+#[global_allocator]
+static ALLOCATOR: MiMalloc = MiMalloc;
+
+/// Calls between two readings of the clock: few, so that what else the machine runs meets few of the measurements.
 const CALLS: usize = 4_096;
-/// Such slices of each side of a pair.
-const SLICES: usize = 8;
 /// TPC-B's branches.
 const BRANCHES: u64 = 16;
 
@@ -53,14 +56,10 @@ impl Way {
 
 /// Nanoseconds a call.
 fn measure(way: Way, call: &mut PreparedCall, batch: usize, mut draw: impl FnMut() -> Vec<Value>) -> f64 {
-    let mut took = Duration::ZERO;
-    for _ in 0..SLICES {
-        let calls: Vec<_> = (0..CALLS).map(|_| draw()).collect();
-        let began = Instant::now();
-        calls.chunks(batch).for_each(|batch| way.make(call, batch));
-        took += began.elapsed();
-    }
-    took.as_nanos() as f64 / (SLICES * CALLS) as f64
+    let calls: Vec<_> = (0..CALLS).map(|_| draw()).collect();
+    let began = Instant::now();
+    calls.chunks(batch).for_each(|batch| way.make(call, batch));
+    began.elapsed().as_nanos() as f64 / CALLS as f64
 }
 
 fn compare(name: &str, call: &mut PreparedCall, pairs: usize, mut draw: impl FnMut() -> Vec<Value>) {
@@ -83,7 +82,7 @@ fn compare(name: &str, call: &mut PreparedCall, pairs: usize, mut draw: impl FnM
             Interval::of_median(&ratios).expect("there are pairs")
         };
         println!(
-            "{name:<22} {batch:>3}: submit {submit:>5.0} ns, send {send:>5.0}, send_all {send_all:>5.0}; calls in the same time, against submit {}, against send {}",
+            "{name:<20} batches of {batch:>2}: submit {submit:>5.0} ns, send {send:>5.0}, send_all {send_all:>5.0}; times as many as by submit {}, by send {}",
             ratio(0),
             ratio(1)
         );
@@ -135,7 +134,7 @@ fn run(engine: Engine, rows: u32, pairs: usize) {
 
 fn main() {
     let mut arguments = std::env::args().skip(1).map(|argument| argument.parse::<u32>().expect("a number"));
-    let (rows, pairs) = (arguments.next().unwrap_or(2_000_000), arguments.next().unwrap_or(11));
+    let (rows, pairs) = (arguments.next().unwrap_or(2_000_000), arguments.next().unwrap_or(101));
     for (name, engine) in
         [("thin locks", Engine::thin()), ("data-oriented, in place", Engine::data_oriented())]
     {

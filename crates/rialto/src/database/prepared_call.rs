@@ -145,12 +145,15 @@ impl PreparedCall {
     /// Sends several calls on their way, in this order: each as [`PreparedCall::send`] does, a transaction of its own. There is a result for
     /// each call, in their order: what keeps one from being sent, and what it comes to, concerns no other.
     ///
-    /// Where calls run on the thread that calls, the keys that their first phases name by arguments ([`Action::by_argument`](crate::Action::by_argument),
-    /// the whole key of an index) are looked up together, up to 16 keys at a time, before the calls that name them run. A lookup in a large
-    /// table waits for memory three or four times; these lookups wait at the same time. So it pays for short calls by one or two keys in tables
-    /// larger than the processor's cache, from about four calls on. Calls in small tables (an index of at most 252 leaves), and those whose
-    /// first phase has five actions or more, which looks its keys up together by itself, run as by [`PreparedCall::send`]. Threads that own
-    /// executors look nothing up ahead: to them the calls are only sent.
+    /// Where calls run on the thread that calls, each sees what those before it have done, and the keys that their first phases name by arguments
+    /// ([`Action::by_argument`](crate::Action::by_argument), the whole key of an index) are looked up together, up to 16 keys at a time, before
+    /// the calls that name them run. A lookup in a large table waits for memory three or four times; these lookups wait at the same time. It
+    /// pays for short calls by one or two keys in tables larger than the processor's cache, from about four calls on. Calls in small tables
+    /// (an index of at most 252 leaves) are sent as by [`PreparedCall::send`], and so are those whose first phase has five actions or
+    /// more, which looks its keys up together by itself.
+    ///
+    /// Threads that own executors ([`Executors::threads`](crate::Executors::threads)) run calls at the same time and in any order, as if each
+    /// was sent by [`PreparedCall::send`], and look no keys up ahead.
     ///
     /// # Errors
     /// Of each call, as [`PreparedCall::send`].

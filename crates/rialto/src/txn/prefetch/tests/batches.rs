@@ -216,7 +216,7 @@ fn each_call_of_a_batch_is_a_transaction_and_sees_those_before_it() {
     calls.extend((0..200).map(|nth| two(401 + 2 * nth, 100)));
     calls.extend((0..200).flat_map(|nth| [two(400 + 2 * nth, 900), two(400 + 2 * nth, 0)]));
     calls.extend((0..400).flat_map(|nth| [two(400 + nth, 1), two(400 + nth, 0)]));
-    for engine in ENGINES {
+    for engine in Engine::ALL {
         let by_batches_of = |batch: usize| {
             let (db, _) = filled(engine, vec![changing()]);
             let mut call = db.prepare_call("changing").unwrap();
@@ -236,6 +236,40 @@ fn each_call_of_a_batch_is_a_transaction_and_sees_those_before_it() {
             assert!(matches!(together[wrong], Ok(Err(Error::Procedure { .. }))), "{engine}: {wrong}");
         }
         assert_eq!(together[8], Err("a body's panic".to_owned()), "{engine}");
+    }
+}
+
+/// Threads that own executors run the calls in any order, but no two of these are about the same row.
+#[test]
+fn what_becomes_of_each_call_of_a_batch_is_told_at_its_position() {
+    for engine in ENGINES {
+        let (db, table) = filled(engine, vec![changing()]);
+        let mut call = db.prepare_call("changing").unwrap();
+        // What becomes of a row of each kind, if it is there, and if it is not.
+        let kinds = [0, 1, 2, 3, 200];
+        let calls: Vec<_> =
+            (0..600).map(|id| [id, kinds[id as usize / 2 % kinds.len()]].map(Value::Int4)).collect();
+        let sent = call.send_all(&calls);
+        assert_eq!(sent.len(), calls.len());
+        for (id, told) in (0..).zip(sent.into_iter().map(told)) {
+            let (kind, is_there) = (kinds[id as usize / 2 % kinds.len()], id % 2 == 0);
+            let about = format!("{engine}, kind {kind}: {id}");
+            match kind {
+                2 => assert!(matches!(told, Ok(Err(Error::Aborted { .. }))), "{about}: {told:?}"),
+                3 => assert_eq!(told, Err("a body's panic".to_owned()), "{about}"),
+                _ => {
+                    let length = if is_there { 100 } else { -1 };
+                    assert_eq!(told, Ok(Ok(vec![Value::Int4(length)])), "{about}");
+                }
+            }
+            let length = db.transact(|tx| length_of(tx, &table, id)).unwrap();
+            let expected = match kind {
+                200 => Some(200),
+                1 => None,
+                _ => is_there.then_some(100),
+            };
+            assert_eq!(length, expected, "{about}");
+        }
     }
 }
 
