@@ -59,7 +59,7 @@ impl Measured {
             ("sweep_bytes_per_txn", self.per_transaction(self.sweep_bytes() as f64).into()),
             ("sweep_copied_bytes", self.sweeps().map(|sweeps| sweeps.copied_bytes).into()),
             ("sweep_cpu_ms_per_gb", self.sweeps().map(|sweeps| sweeps.cpu_ms_per_gb).into()),
-            ("aborted_colour", self.grown(|metrics| metrics.aborted_colour).into()),
+            ("aborted_straddling", self.grown(|metrics| metrics.aborted_straddling).into()),
             ("sweep_latches", self.grown(|metrics| metrics.checkpoints.latches).into()),
             ("sweep_latch_conflicts", self.grown(|metrics| metrics.checkpoints.latch_conflicts).into()),
             ("sweep_hold_us_max", self.sweep_hold_us_max().into()),
