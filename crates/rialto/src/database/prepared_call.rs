@@ -142,24 +142,25 @@ impl PreparedCall {
         self.database.send(&self.procedure, &self.options, arguments, None)
     }
 
-    /// Sends several calls on their way, in this order: each as [`PreparedCall::send`] does, a transaction of its own. There is a result for
-    /// each call, in their order: what keeps one from being sent, and what it comes to, concerns no other.
+    /// Sends several calls on their way, in this order, each as [`PreparedCall::send`] does. Each call is a transaction
+    /// of its own and has a result of its own, at its position: an error or a panic of one call does not affect another.
     ///
-    /// Where calls run on the thread that calls, each sees what those before it have done, and the keys that their first phases name by arguments
-    /// ([`Action::by_argument`](crate::Action::by_argument), the whole key of an index) are looked up together, up to 16 keys at a time, before
-    /// the calls that name them run. A lookup in a large table waits for memory three or four times; these lookups wait at the same time. It
-    /// pays for short calls by one or two keys in tables larger than the processor's cache, from about four calls on. Calls in small tables
-    /// (an index of at most 252 leaves) are sent as by [`PreparedCall::send`], and so are those whose first phase has five actions or
-    /// more, which looks its keys up together by itself.
+    /// Where calls run on the calling thread, a call sees the effects of the calls before it. The keys that the first
+    /// phases of the calls name by arguments ([`Action::by_argument`](crate::Action::by_argument), whole keys of an
+    /// index) are looked up together, up to 16 at a time, before their calls run. A look-up in a large table waits for
+    /// main memory three or four times, and these waits overlap. This pays for short calls by one or two keys in tables
+    /// larger than the processor's cache, in batches of four or more. Keys of small tables (an index of at most 252
+    /// leaves) are not looked up before their calls, nor are the keys of a first phase of five actions or more, which
+    /// looks its own keys up together.
     ///
-    /// Threads that own executors ([`Executors::threads`](crate::Executors::threads)) run calls at the same time and in any order, as if each
-    /// was sent by [`PreparedCall::send`], and look no keys up ahead.
+    /// Threads that own executors ([`Executors::threads`](crate::Executors::threads)) run the calls at the same time
+    /// and in any order, and look up no keys before a call runs.
     ///
     /// # Errors
     /// Of each call, as [`PreparedCall::send`].
     ///
     /// # Panics
-    /// As the arguments' `as_ref` does. The calls sent before that run to their ends.
+    /// If `as_ref` of the arguments does. The calls before them have been sent.
     ///
     /// ```
     /// # use rialto::row::Value;

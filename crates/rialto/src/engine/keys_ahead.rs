@@ -1,11 +1,13 @@
 //! [`KeysAhead`]: keys of several calls, looked up together before the first of the calls runs.
 //!
-//! A client that has many calls to make has the arguments of all of them. The keys that their first phases name by arguments are known then,
-//! before any transaction begins. The keys of a *window* of calls are looked up side by side, so that the lookups wait for memory together
-//! ([`Storage::prefetch_each`]). Then the calls of the window run one by one, and the transaction of each gets what was found of its own keys.
+//! A client with several calls to make has the arguments of all of them. So the keys that their first phases name by
+//! arguments are known before any transaction begins. The keys of a *window* of calls are looked up side by side, so
+//! that their look-ups wait for memory together ([`Storage::prefetch_each`]). Then the calls of the window run one by
+//! one, and the transaction of each gets what was found of its own keys.
 //!
-//! Nothing is locked ahead, and no row is read. What was found counts for a call only if the index's leaf is unchanged when the call asks for
-//! the key ([`Prefetched`]): another call of the window may have changed it, or another thread.
+//! Nothing is locked and no row is read before the calls run. What was found counts for a call only if the index's leaf
+//! is unchanged when the call looks the key up ([`Prefetched`]): another call of the window may have changed it, or
+//! another thread.
 
 use std::sync::Arc;
 
@@ -36,8 +38,8 @@ struct KnownKey<'p> {
 }
 
 impl KeysAhead {
-    /// Looks up the keys of the first of these calls, which are the window; gives how many calls that are. All of them if no keys are to be
-    /// looked up.
+    /// Looks up the keys of a window, the first of these calls. Returns how many calls the window has; all of them if
+    /// no key is looked up.
     pub fn fetch(&mut self, storage: &Storage, procedure: &Prepared, calls: &[impl AsRef<[Value]>]) -> usize {
         self.calls.iter_mut().for_each(Prefetched::clear);
         let known = if calls.len() > 1 { known_keys(procedure) } else { SmallVec::new() };
@@ -49,11 +51,11 @@ impl KeysAhead {
             self.calls.resize_with(window, Prefetched::default);
         }
         let KeysAhead { calls: found_of, keys } = self;
-        // Of each key, the call and the action.
+        // The call and the action of each key.
         let mut named: SmallVec<[(usize, usize); TOGETHER]> = SmallVec::new();
         keys.resize_with(TOGETHER, Key::new);
         for (call, arguments) in calls[..window].iter().enumerate() {
-            // The call itself will tell what is wrong.
+            // The call itself returns the error.
             let Ok(arguments) = procedure.check(arguments.as_ref()) else { continue };
             let given = Given { arguments: &arguments, earlier: &[] };
             for (action, KnownKey { target, binding, .. }) in known.iter().enumerate() {
@@ -67,7 +69,8 @@ impl KeysAhead {
             (&version.store, binding.which, key)
         });
         storage.prefetch_each(lookups, |nth, leaf, found| found_of[named[nth].0].keep(leaf, found));
-        // The tables are not locked. A version is retired before its indexes are discarded: then their nodes may have been other indexes'.
+        // The tables are not locked. A version is retired before its indexes are discarded, whose nodes other indexes
+        // may have had by now.
         if known.iter().any(|known| known.version.is_retired()) {
             found_of.iter_mut().for_each(Prefetched::clear);
         }
@@ -87,7 +90,7 @@ fn known_keys(procedure: &Prepared) -> SmallVec<[KnownKey<'_>; PREFETCH_FROM]> {
     let Some(phase) = phase else { return SmallVec::new() };
     let known = phase.iter().zip(procedure.bindings.of_phase(0)).filter_map(|(action, binding)| {
         let (target, binding) = (action.target.as_ref()?, binding.as_ref()?);
-        // A function of the user's is asked in the call only.
+        // Functions of the user's run in the call only.
         if action.body.is_none() || action.has_functions() || !binding.is_point {
             return None;
         }
