@@ -153,3 +153,9 @@ struct Embedding;
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/data-oriented.md")]
 struct DataOriented;
+
+/// And those of the crates' own pages.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+#[doc = include_str!("../../rialto-derive/README.md")]
+struct Crates;

@@ -65,6 +65,11 @@ impl Database {
     /// Runs a registered procedure as one transaction, waits until its outcome is durable, and returns the outputs of
     /// the procedure.
     ///
+    /// # Blocking
+    /// The call may wait for locks, for each of them up to its time-out; for room in the log, up to
+    /// [`Options::log_wait_max`](crate::Options::log_wait_max); and for a checkpoint that the transaction straddles.
+    /// Then it waits until the log is durable up to the transaction's place.
+    ///
     /// # Errors
     /// [`Error::Procedure`](crate::Error::Procedure) if no procedure of this name is registered, if it takes other
     /// arguments, or if an action does what its table, identifier and mode do not allow; else as
@@ -94,6 +99,10 @@ impl Database {
     /// have many calls in progress, up to the bound named there; at the bound this waits for room. Without these
     /// threads, and for a procedure without identifiers, the call runs here before this returns, and only the wait for
     /// the log is left out.
+    ///
+    /// # Blocking
+    /// Where threads own executors the call may wait for room among the calls on their way, and for nothing else.
+    /// Elsewhere it runs the procedure, and may wait as [`Database::submit`] does.
     ///
     /// # Errors
     /// [`Error::Procedure`](crate::Error::Procedure) if there is no procedure of this name or it takes other arguments;
@@ -137,6 +146,11 @@ impl Database {
 
     /// Runs a registered procedure as [`Database::call`] does, but does not wait for the disk: the ticket tells when
     /// the outcome is durable. It waits until the call has its place; [`Database::send_call`] does not.
+    ///
+    /// # Blocking
+    /// The call may wait for locks, for each of them up to its time-out; for room in the log, up to
+    /// [`Options::log_wait_max`](crate::Options::log_wait_max); and for a checkpoint that the transaction straddles.
+    /// If the body fails it waits until what the body read is durable. It does not wait for the disk otherwise.
     ///
     /// # Errors
     /// As [`Database::call`].

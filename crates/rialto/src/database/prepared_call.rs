@@ -89,6 +89,9 @@ impl PreparedCall {
 
     /// Runs the procedure as [`Database::call`] does.
     ///
+    /// # Blocking
+    /// As [`Database::call`].
+    ///
     /// # Errors
     /// As [`Database::call`].
     #[inline]
@@ -108,6 +111,9 @@ impl PreparedCall {
     }
 
     /// Runs the procedure as [`Database::submit_call`] does.
+    ///
+    /// # Blocking
+    /// As [`Database::submit_call`].
     ///
     /// # Errors
     /// As [`Database::call`].
@@ -132,6 +138,9 @@ impl PreparedCall {
     }
 
     /// Sends a call on its way as [`Database::send_call`] does; its outputs are in [`Sent`].
+    ///
+    /// # Blocking
+    /// As [`Database::send_call`].
     ///
     /// # Errors
     /// As [`Database::send_call`].

@@ -82,6 +82,10 @@ impl Sent {
 
     /// Waits until the outcome is durable, and returns what the call returned. The thread is woken at most once.
     ///
+    /// # Blocking
+    /// The call blocks the thread until the outcome is durable. An async task awaits it instead: polling does not
+    /// block.
+    ///
     /// # Errors
     /// As [`Database::call`](crate::Database::call): an error of its bodies, an error that keeps it from its place,
     /// [`Error::OutcomeUnknown`](crate::Error::OutcomeUnknown). [`Error::Nested`](crate::Error::Nested) inside of a

@@ -116,6 +116,10 @@ impl Ticket {
 
     /// Waits until it is done.
     ///
+    /// # Blocking
+    /// The call blocks the thread until the log is durable up to the ticket's place. An async task awaits the ticket
+    /// instead: polling does not block.
+    ///
     /// # Errors
     /// [`Error::OutcomeUnknown`](crate::Error::OutcomeUnknown) if the log fails first.
     pub fn wait(mut self) -> Result<()> {

@@ -18,6 +18,11 @@ use crate::reply::{Failure, Outcome, Ticket};
 /// Reads and writes take their locks as they run and return copies. Writes stay in the transaction's own write set
 /// until it commits (I1); its own reads see them.
 ///
+/// # Blocking
+/// Each operation on rows or definitions may wait for locks, each up to the transaction's lock time-out
+/// ([`TxOptions::lock_timeout`]); with [`LockPolicy::Refuse`] it fails instead. The first write may also wait for a packet,
+/// up to [`Options::log_wait_max`](crate::Options::log_wait_max).
+///
 /// The lifetime of a handle is `'static`. Each body is lent a transaction of a lifetime of its own. No other
 /// transaction has that type, so a body ends with the transaction that it was lent.
 ///
@@ -76,6 +81,10 @@ impl Transaction<'_> {
 
     /// Commits and waits until the outcome is as durable as the transaction asked.
     ///
+    /// # Blocking
+    /// The call may wait for room in the log, for a checkpoint that the transaction straddles, and then until the log
+    /// is durable up to the transaction's place.
+    ///
     /// # Errors
     /// The errors that keep a transaction from taking its place; then it is aborted, and the error is returned when
     /// what it read is durable (I3). [`Error::OutcomeUnknown`] if the log fails before the answer.
@@ -87,6 +96,9 @@ impl Transaction<'_> {
     }
 
     /// Commits without waiting: the ticket tells when the outcome is durable. Dropping the ticket cancels nothing.
+    ///
+    /// # Blocking
+    /// As [`Transaction::commit`], without the wait for the log's durability.
     ///
     /// # Errors
     /// The errors that keep a transaction from taking its place; then it is aborted, and the error is returned when
@@ -106,6 +118,9 @@ impl Transaction<'_> {
     }
 
     /// Aborts: nothing of the transaction is kept. Waits until what it read is durable, since the caller may act on it.
+    ///
+    /// # Blocking
+    /// The call waits until what the transaction read is durable.
     ///
     /// # Errors
     /// The error of the log if it fails before that.
