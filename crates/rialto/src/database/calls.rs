@@ -11,6 +11,7 @@ use crate::error::Result;
 use crate::inside::InBody;
 use crate::reply::{Sent, Ticket};
 use crate::row::Value;
+use crate::store::Prefetched;
 use crate::txn::options::TxOptions;
 
 impl Database {
@@ -117,14 +118,16 @@ impl Database {
     /// As [`Database::send_call`].
     pub fn send_call_with(&self, options: &TxOptions, name: &str, arguments: &[Value]) -> Result<Sent> {
         let procedure = self.find_procedure(name)?;
-        self.send(&procedure, &procedure.options(options), procedure.check(arguments)?)
+        self.send(&procedure, &procedure.options(options), procedure.check(arguments)?, None)
     }
 
+    /// Sends a call on its way. If it runs here, its transaction gets what was `found` of its keys ahead.
     pub(super) fn send(
         &self,
         procedure: &Prepared,
         options: &TxOptions,
         arguments: Cow<'_, [Value]>,
+        mut found: Option<&mut Prefetched>,
     ) -> Result<Sent> {
         if let Some(queues) = self.queues_for(procedure) {
             let (options, arguments) = (options.clone(), arguments.into_owned());
@@ -133,6 +136,9 @@ impl Database {
         let _in_body = InBody::enter(self.core().storage.catalog.opening())?;
         self.core().storage.check_open()?;
         let completed = run_to_completion(self.core(), options, |transaction| {
+            if let Some(found) = found.take() {
+                transaction.begin_with_found(found);
+            }
             procedure.run_to_values(transaction, &arguments)
         });
         Ok(Sent::completed(self.core().storage.catalog.opening(), completed))

@@ -16,7 +16,8 @@ const MISSES_MAX: u32 = 16;
 /// Invariant: what [`Prefetched::find`] gives is what a descent would give at that moment. The leaf is as it was, so it still covers the key,
 /// and has the same entries and the same removal. It is a leaf of the same index: the nodes of an index that is discarded change their
 /// versions, so an index that has an unchanged leaf is kept, and no other one has its root. So nothing has to be told to what was
-/// prefetched when rows, indexes and tables change, and who uses a find checks it as it checks a descent's (L8).
+/// prefetched when rows, indexes and tables change, also before the transaction that uses a find begins. A lookup checks a find as it checks
+/// what a descent gives (L8).
 #[derive(Default)]
 pub(crate) struct Prefetched {
     /// Those behind `len` only keep the memory of their keys.
@@ -57,7 +58,7 @@ impl Prefetched {
     }
 
     /// Keeps what a prefetch has found, as long as there is room.
-    pub(super) fn keep(&mut self, ahead: &LeafAhead<'_>, found: Found) {
+    pub fn keep(&mut self, ahead: &LeafAhead<'_>, found: Found) {
         let (at, root) = (self.len, ahead.root());
         if at == KEYS_MAX {
             return;

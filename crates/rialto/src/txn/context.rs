@@ -83,8 +83,7 @@ pub(crate) struct Context {
     /// Where its time went, once it has its place.
     pub ledger: Ledger,
     pub reads: UnlockedReads,
-    /// What a prefetch has found of keys before their look-ups. It belongs to this transaction only, since no other one
-    /// may have addresses of records (L8).
+    /// What was found of keys before their look-ups: by this transaction, or for it just before it began.
     pub prefetched: Prefetched,
     /// What the running action may touch, and has locked.
     pub scope: Scope,
