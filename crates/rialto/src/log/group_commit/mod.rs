@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn a_design_heeds_the_waits_that_it_says_it_does() {
+    fn a_design_honours_the_waits_that_it_says_it_does() {
         let ms = Duration::from_millis;
         let view = View {
             forming: 1,

@@ -5,26 +5,28 @@
 //!                               (DORA, 4.1.2)  └▶ Part ─▶ queue ─┴▶ rendezvous ─▶ phase 2 … ─▶ reply to the caller
 //! ```
 //!
-//! An execution is its transaction: whoever runs it has it alone. A phase whose actions belong to one thread is run there; one
-//! whose actions belong to several is shared out, each thread's actions merged into one part, with a context, locks and a
-//! write set of its own. All parts of a phase are put on their queues at one time. Who comes last to the rendezvous point
-//! makes one transaction of them again, and goes on. A phase whose plan is serial ([`Plan`]) is run whole by one thread, the
-//! action that is the most likely to abort first; all its identifiers are locked before the first body, as ever. Actions whose
-//! result depends on the order keep the flow's order ([`in_turn`]); where a plan cannot keep it, the call runs again whole.
+//! An execution owns its transaction: the thread that runs the execution has the transaction alone. If all actions of a
+//! phase belong to one thread, the phase runs there. If they belong to several threads, the phase is split: each thread gets
+//! one part, which has the thread's actions, a context, locks and a write set of its own. All parts of a phase are put on
+//! their queues at one time. The part that comes last to the rendezvous point makes one transaction of them again, and goes
+//! on. A phase whose plan is serial ([`Plan`]) runs whole on one thread, the action that is the most likely to abort first;
+//! all its identifiers are locked before the first body. Actions whose result depends on the order keep the flow's order
+//! ([`in_turn`]); where a plan cannot keep it, the call runs again whole.
 //!
-//! Some phases **run whole**, on one thread in the flow's order: a phase with a plain closure, and every phase after a definition
-//! has changed. A call whose parts could not go on alone (two of them want one key of a unique index, or one has used up its room,
-//! [`txn::part`](crate::txn)) runs again with all phases whole. The procedure's next calls then run that phase whole, too
-//! ([`Plans`](crate::engine::data_oriented::Plans)).
+//! Some phases **run whole**, on one thread in the flow's order: a phase with a plain closure, and every phase after a
+//! definition has changed. A call whose parts could not go on alone (two of them want one key of a unique index, or one has
+//! used up its room, [`txn::part`](crate::txn)) runs again with all phases whole. The procedure's next calls then run that
+//! phase whole, too ([`Plans`](crate::engine::data_oriented::Plans)).
 //!
-//! Kept here: **one meaning**. Actions of one phase whose identifiers overlap are in one part, in their order; so is, with
-//! the transaction itself, whatever overlaps what earlier phases wrote. Outputs come in the flow's order, whichever part
-//! ended first; so
-//! are choices applied. If actions fail, the first of them in the flow gives the call's error: actions before a failed one run all
-//! the same. Those behind it are not begun, and wait for no lock any more.
-//! **Tables stay as they are** until the transaction ends: it enters the intentions of a phase itself before it shares the
-//! phase out, and its parts use those. **All that a phase names is locked before it is shared out**, by the transaction, in the
-//! order of all: parts that each asked for several keys, one after the other, were on cycles with each other.
+//! Kept here:
+//! - **One meaning.** Actions of one phase whose identifiers overlap are in one part, in their order. An action that overlaps
+//!   what earlier phases wrote stays with the transaction itself. Outputs come in the flow's order, whichever part ended
+//!   first; so are choices applied. If actions fail, the first of them in the flow gives the call's error: the actions before
+//!   it run all the same, and those behind it are not begun, and wait for no lock any more.
+//! - **Tables stay as they are** until the transaction ends. The transaction enters the intentions of a phase itself before
+//!   the phase is split, and the parts use those.
+//! - **All that a phase names is locked before it is split**, by the transaction, in the order of all. Parts that each asked
+//!   for several keys, one after the other, would form cycles with each other.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
