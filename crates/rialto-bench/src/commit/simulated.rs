@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use rialto::GroupCommitOptions;
-use rialto::log::virtual_time::{Load, Outcome, Regime, simulate};
+use rialto::log::virtual_time::{Load, LoadOutcome, Regime, simulate};
 use rialto::log::{LogStats, WRITE_TIME_CLASSES, write_time_class};
 
 use super::result::{About, Window};
@@ -21,7 +21,7 @@ const PILOT: u64 = 6;
 
 impl Window {
     /// What a run in virtual time brought.
-    pub fn of_outcome(outcome: &Outcome, regime: &Regime) -> Window {
+    pub fn of_outcome(outcome: &LoadOutcome, regime: &Regime) -> Window {
         let responses = &outcome.responses;
         let us = |time: Duration| time.as_nanos() as f64 / 1e3;
         let at = |share: f64| us(responses[((responses.len() - 1) as f64 * share) as usize]);

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use super::action::Target;
+use super::action::ActionTarget;
 use super::binding::Binding;
 use super::identifier::Given;
 use super::phase::PREFETCH_FROM;
@@ -32,7 +32,7 @@ pub(crate) struct KeysAhead {
 
 /// An action whose key follows from the arguments, in an index so large that lookups wait for memory.
 struct KnownKey<'p> {
-    target: &'p Target,
+    target: &'p ActionTarget,
     binding: &'p Binding,
     version: Arc<TableVersion>,
 }

@@ -21,7 +21,7 @@ const MISSES_MAX: u32 = 16;
 #[derive(Default)]
 pub(crate) struct Prefetched {
     /// Those behind `len` only keep the memory of their keys.
-    entries: Vec<Entry>,
+    entries: Vec<PrefetchedEntry>,
     len: usize,
     /// Behind the entry that was found last: lookups mostly have the order of the prefetch.
     next: usize,
@@ -31,7 +31,7 @@ pub(crate) struct Prefetched {
     roots: u64,
 }
 
-struct Entry {
+struct PrefetchedEntry {
     /// Of the index.
     root: u32,
     key: Key,
@@ -64,7 +64,7 @@ impl Prefetched {
             return;
         }
         if at == self.entries.len() {
-            self.entries.push(Entry { root, key: Key::new(), found });
+            self.entries.push(PrefetchedEntry { root, key: Key::new(), found });
         }
         let entry = &mut self.entries[at];
         (entry.root, entry.found) = (root, found);
@@ -104,7 +104,7 @@ impl Prefetched {
     }
 }
 
-impl Entry {
+impl PrefetchedEntry {
     #[inline(always)]
     fn is_of(&self, root: u32, key: &[u8]) -> bool {
         self.root == root && *self.key == *key

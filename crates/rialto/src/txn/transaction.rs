@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::canceller::Canceller;
 use super::context::{Choices, Context};
 use super::options::{CommitWaits, LockPolicy, TxOptions};
-use super::part::Choice;
+use super::part::ActionChoice;
 use crate::error::{Error, Result};
 use crate::log::Durability;
 use crate::log::group_commit::WAIT_MAX;
@@ -152,14 +152,14 @@ impl Transaction<'_> {
 
     /// Changes how the transaction waits for locks from now on.
     pub fn set_lock_policy(&mut self, policy: LockPolicy) {
-        self.context().choose(Choice::LockPolicy(policy));
+        self.context().choose(ActionChoice::LockPolicy(policy));
     }
 
     /// Changes how durable the transaction's commit will be.
     pub fn set_durability(&mut self, durability: Durability) {
         let context = self.context();
         let durability = context.core.commits.durability(durability);
-        context.choose(Choice::Durability(durability));
+        context.choose(ActionChoice::Durability(durability));
     }
 
     /// Changes the transaction's choices from now on, as if it had begun with these options: how durable its commit is,
@@ -175,7 +175,7 @@ impl Transaction<'_> {
         let context = self.context();
         let Choices { durability, lock_timeout, read_only, .. } = context.core.choices(options);
         context.check_read_only_choice(read_only)?;
-        context.choose(Choice::All { durability, lock_timeout, read_only, waits });
+        context.choose(ActionChoice::All { durability, lock_timeout, read_only, waits });
         Ok(())
     }
 
@@ -185,7 +185,7 @@ impl Transaction<'_> {
     pub fn set_waits(&mut self, commit_stall: Option<Duration>, willing_to_wait: Option<Duration>) {
         let bounded = |wait: Option<Duration>| wait.map(|wait| wait.min(WAIT_MAX));
         let waits = CommitWaits { stall: bounded(commit_stall), willing_to_wait: bounded(willing_to_wait) };
-        self.context().choose(Choice::Waits(waits));
+        self.context().choose(ActionChoice::Waits(waits));
     }
 
     /// How durable the transaction's commit will be.
