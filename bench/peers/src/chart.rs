@@ -322,7 +322,7 @@ pub mod tests {
     #[test]
     fn ticks_lie_inside_the_axis_at_its_digits() {
         assert_eq!(axis(20.0, 1_000.0).ticks(), [20.0, 50.0, 100.0, 200.0, 500.0, 1_000.0]);
-        assert_eq!(axis(30.0, 45.0).ticks(), []);
+        assert!(axis(30.0, 45.0).ticks().is_empty());
     }
 
     #[test]

@@ -13,7 +13,8 @@
 //! | [`recovery`] | memory, recovery after SIGKILL, the first commit |
 //! | [`readme`] | the figures of the README |
 //! | [`step`], [`size`] | loads, memory and kills in processes of their own |
-//! | [`spread`], [`text`] | medians; numbers and tables for people |
+//!
+//! Histograms, medians, tables, JSON and pictures are those of `rialto-measure`.
 //!
 //! Results go to stdout, progress and errors to stderr.
 
@@ -32,10 +33,8 @@ mod report;
 mod section;
 mod size;
 mod slice;
-mod spread;
 mod step;
 mod table;
-mod text;
 mod tpcb;
 
 use std::path::{Path, PathBuf};
@@ -43,8 +42,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use mimalloc::MiMalloc;
-
-use rialto_bench::json::Json;
+use serde_json::Value as Json;
 
 use crate::args::{Args, Command, Common, CurveArgs, ReadmeArgs, RecoveryArgs};
 use crate::curve::Curve;
@@ -81,7 +79,7 @@ impl Drop for Scratch {
 fn print(common: &Common, table: &str, json: impl FnOnce() -> Json, consistent: bool) -> bool {
     print!("{table}");
     if common.json {
-        println!("{}", json());
+        println!("{}", rialto_measure::json::line(&json()));
     }
     consistent
 }
@@ -116,8 +114,7 @@ fn write(path: &Path, text: &str) -> Result<()> {
 fn read_curve(path: &Path) -> Result<Curve> {
     let text = read(path)?;
     let line = text.lines().last().unwrap_or_default();
-    let curve = Json::parse(line).and_then(|json| Curve::parse(&json));
-    curve.map_err(|problem| {
+    serde_json::from_str(line).map_err(|problem| {
         PeerError::Usage(format!("{}: its last line is no curve: {problem}", path.display()))
     })
 }
@@ -166,7 +163,7 @@ fn run(args: &Args) -> Result<bool> {
 }
 
 fn main() -> ExitCode {
-    if let Err(error) = rialto_bench::alloc::keep_small_pages() {
+    if let Err(error) = rialto_measure::alloc::keep_small_pages() {
         eprintln!("warning: the memory figures are some 15 MB too high: {error}");
     }
     match run(&Args::parse()) {

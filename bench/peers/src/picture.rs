@@ -1,10 +1,10 @@
 //! The picture of a [`Curve`]: Rialto and the best peer, p50, p99 and p99.9.
 
-use rialto_bench::histogram::Percentiles;
+use rialto_measure::histogram::Percentiles;
+use rialto_measure::text::thousands;
 
 use crate::chart::{Axis, COLOURS, Chart, Dash, Line, Mark, Point, Shape};
 use crate::curve::{self, Curve};
-use crate::text::thousands;
 
 /// A percentile.
 type Pick = fn(&Percentiles) -> f64;

@@ -11,11 +11,9 @@ use clap::Args;
 use rialto::backup::Archive;
 use rialto::recovery::RecoveryReport;
 use rialto::{Database, Engine, Executors, Options};
-use rialto_bench::args::{DurabilityName, EngineName};
-use rialto_bench::group_commit::GroupCommitArgs;
-use rialto_bench::log_writes::LogWritesArgs;
 use rialto_server::ServeOptions;
 
+use crate::args::{DurabilityName, EngineName, GroupCommitArgs, LogWritesArgs, seconds};
 use crate::output::{fail, tell};
 
 /// Where the data is, unless told otherwise.
@@ -78,7 +76,7 @@ pub struct ServeArgs {
     #[arg(long, value_name = "2|3", default_value_t = 2, value_parser = clap::value_parser!(u32).range(2..=3))]
     backup_copies: u32,
     /// The longest time in seconds that a recovery should take: checkpoints begin when the log asks for one
-    #[arg(long, value_name = "S", value_parser = rialto_bench::args::seconds)]
+    #[arg(long, value_name = "S", value_parser = seconds)]
     recovery_within_s: Option<Duration>,
     /// The bound on the log on disk, in bytes: at half of it a checkpoint begins, at the bound transactions wait [default: 4 GiB]
     #[arg(long, value_name = "N")]
@@ -94,10 +92,10 @@ pub struct ServeArgs {
     max_connections: usize,
     /// The time in which a client has to take 256 KiB, or all that waits for it, and to send as much of a message that takes
     /// room of all connections, else its session is ended; in seconds, 0 for no limit
-    #[arg(long, value_name = "S", default_value = "60", value_parser = rialto_bench::args::seconds)]
+    #[arg(long, value_name = "S", default_value = "60", value_parser = seconds)]
     write_timeout_s: Duration,
     /// How long a client may take for its start-up packets, in seconds
-    #[arg(long, value_name = "S", default_value = "60", value_parser = rialto_bench::args::seconds)]
+    #[arg(long, value_name = "S", default_value = "60", value_parser = seconds)]
     startup_timeout_s: Duration,
 }
 

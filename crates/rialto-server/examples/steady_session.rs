@@ -7,7 +7,7 @@
 //! ```
 //!
 //! One client, on the same thread, sends what pgbench sends and takes the answers; there is no socket. What makes the
-//! figure steady is as in `rialto_bench::steady`: a fixed seed, nothing flushed by the clock, no checkpoint, level 1 on a
+//! figure steady is as in `rialto_figures::steady`: a fixed seed, nothing flushed by the clock, no checkpoint, level 1 on a
 //! memory disk (what the log's files take has gates of its own there). Each way of sending the transaction is counted in
 //! a window of its own, which begins and ends with a call that callgrind dumps its counts at. Making a request is not
 //! counted.
