@@ -127,6 +127,7 @@ fn manifests_and_paths_are_read() {
         clap.workspace = true\n[dev-dependencies]\nrialto-server = { workspace = true }\n[features]\nrialto-no = []\n";
     let found: Vec<String> = dependencies(manifest).into_iter().collect();
     assert_eq!(found, ["rialto", "rialto-server", "rialto-sql"]);
-    let code = code("use crate::{bench::X, args};\nlet a = crate::output::fail; // crate::no::No\nuse crate::Top;");
+    let code =
+        code("use crate::{bench::X, args};\nlet a = crate::output::fail; // crate::no::No\nuse crate::Top;");
     assert_eq!(behind(&code, "crate::"), ["bench", "args", "output"]);
 }

@@ -7,7 +7,8 @@
 //! | [`tatp`] | TATP (TM1): the subscribers of a mobile network, seven transactions |
 //! | [`tpcc`] | TPC-C: its nine tables, its population, its five transactions |
 //! | [`workload`] | what all have in common: [`workload::Audited`], a load on tables with a consistency condition |
-//! | [`shape`] | which workload a database holds, and of what sizes |
+//! | [`data`] | the loader: how a workload's tables are created and filled, and how existing ones are recognised |
+//! | `verify` | the verifier: rows visited, totals compared with what the clients were told, problems by kind |
 //! | [`mix`] | how often each transaction of a workload is run |
 //! | [`calls`] | a client's calls of a workload's procedures |
 //!
@@ -17,11 +18,12 @@
 
 pub mod calls;
 pub mod card;
+pub mod data;
 pub mod mix;
-pub mod shape;
 pub mod tatp;
 pub mod tpcb;
 pub mod tpcc;
+mod verify;
 pub mod workload;
 
 /// The procedures of all workloads, as which calls of theirs stand in a log.

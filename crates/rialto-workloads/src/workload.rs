@@ -5,10 +5,16 @@ use std::ops::RangeInclusive;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
+use rialto::io::Random;
 use rialto::row::Value;
 use rialto::{Result, Sent, Ticket};
 use rialto_measure::driver::{Driven, Pending};
 use rialto_measure::limits::Bank;
+
+/// The random choices of client `number`, from a run's seed.
+pub(crate) fn random_of(number: u32, seed: u64) -> Random {
+    Random::new(seed ^ (u64::from(number) + 1).wrapping_mul(0x9e6c_63d0_876a_68dd))
+}
 
 /// What a client has submitted: `N` is what it notes of a call until the answer is there.
 pub enum Submitted<N> {

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use rialto::{Database, Durability, Options};
 use rialto_measure::driver::Workload;
-use rialto_workloads::shape::ShapeError;
+use rialto_workloads::data::ShapeError;
 use rialto_workloads::tpcb::{Client as BankClient, Tpcb};
 use serde_json::{Value as Json, json};
 

@@ -7,7 +7,7 @@ use rialto_measure::RunError;
 use rialto_measure::text::say;
 use rialto_workloads::card::CardServers;
 use rialto_workloads::card::interactive::{Ended, serve};
-use rialto_workloads::shape::ShapeError;
+use rialto_workloads::data::ShapeError;
 use rialto_workloads::workload::Audited;
 
 use super::args::BenchArgs;

@@ -19,7 +19,7 @@ use rialto_measure::limits::{self, Beside, Limits};
 use rialto_measure::machine::{Machine, memory_available};
 use rialto_measure::report::{Measured, Setting, median, write_json, write_part};
 use rialto_measure::text::{say, seconds, thousands};
-use rialto_workloads::shape::ShapeError;
+use rialto_workloads::data::ShapeError;
 use rialto_workloads::workload::{Audited, Verdict};
 
 use super::args::{BenchArgs, DiskName, LoggingName, Rate};

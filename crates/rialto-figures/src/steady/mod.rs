@@ -29,7 +29,7 @@ use rialto::{
 use rialto_measure::alloc::allocations_apart;
 use rialto_measure::driver::Workload;
 use rialto_workloads::card::Name;
-use rialto_workloads::shape::ShapeError;
+use rialto_workloads::data::ShapeError;
 use rialto_workloads::tatp::{self, Name as Subscription};
 use rialto_workloads::tpcb::{self, Client, Shape, Tpcb};
 use rialto_workloads::tpcc::Name as Order;

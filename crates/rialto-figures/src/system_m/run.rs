@@ -199,8 +199,8 @@ pub fn measure(lab: &Lab, setting: &Setting, window: Duration) -> Result<Option<
     let opened = Card::open_or_load(&database, shape, Mix::default(), &mut |_| {});
     let server = TransactionServerOptions { queue: setting.queue, ..TransactionServerOptions::default() };
     let servers = CardServers::start(&database, opened, &server, 1).map_err(|error| match error {
-        rialto_workloads::shape::ShapeError::Failed(cause) => failed("loading the cards")(cause),
-        rialto_workloads::shape::ShapeError::OtherShape { found, expected } => {
+        rialto_workloads::data::ShapeError::Failed(cause) => failed("loading the cards")(cause),
+        rialto_workloads::data::ShapeError::OtherShape { found, expected } => {
             RunError::Directory(format!("{} holds {found}, expected {expected}", home.0.display()))
         }
     })?;

@@ -48,8 +48,9 @@ use self::tables::Sets;
 pub use self::tables::{ACCOUNTS, ADDRESS_BYTES, Shape};
 pub use self::verify::{Audit, Totals};
 use crate::calls::Calls;
-use crate::shape::ShapeError;
-use crate::workload::{Answer, Audited, Submitted, Verdict};
+use crate::data::{Data, ShapeError};
+use crate::verify::Totals as _;
+use crate::workload::{Answer, Audited, Submitted, Verdict, random_of};
 
 /// How often each transaction is run.
 pub type Mix = crate::mix::Mix<Name>;
@@ -92,7 +93,8 @@ impl Card {
         mix: Mix,
         progress: &mut dyn FnMut(&str),
     ) -> Result<(Card, bool), ShapeError> {
-        let (sets, there) = Sets::open_or_load(database, shape, progress)?;
+        let ([accounts, customers, hot_cards, stores], there) = shape.open_or_load(database, progress)?;
+        let sets = Sets { accounts, customers, hot_cards, stores };
         let options = Name::ALL.map(|name| TxOptions {
             procedure: Some(database.procedure_id(name.as_str())),
             read_only: name == Name::Bal,
@@ -190,7 +192,7 @@ impl Workload for Card {
     }
 
     fn client(&self, number: u32, seed: u64) -> Client {
-        let random = Random::new(seed ^ (u64::from(number) + 1).wrapping_mul(0x9e6c_63d0_876a_68dd));
+        let random = random_of(number, seed);
         Client {
             random,
             name: String::new(),

@@ -11,7 +11,7 @@ use super::flows::{self, Answer};
 use super::request::{Name, Request};
 use super::verify::Totals;
 use super::{Card, Shape};
-use crate::shape::ShapeError;
+use crate::data::ShapeError;
 use crate::workload::Wraps;
 
 /// The cards, and a transaction server for them.

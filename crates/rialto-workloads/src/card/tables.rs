@@ -12,10 +12,10 @@
 use std::fmt;
 
 use rialto::row::{Column, ColumnType, Date, Value};
-use rialto::{Database, Result, Table, TableDef};
+use rialto::{Result, Table, TableDef, Transaction};
 
 use super::request::pad;
-use crate::shape::{self, ShapeError};
+use crate::data::Data;
 
 /// The sizes of the sets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -106,11 +106,6 @@ pub(super) mod store {
     pub const HOT_USES: usize = 6;
 }
 
-/// The table of one row that says which sets these are.
-const CARD: &str = "card";
-const KIND: &str = "card";
-const TABLES: [&str; 5] = ["accounts", CARD, "customers", "hot_cards", "stores"];
-
 const NAME_BYTES: usize = 40;
 const SSN_BYTES: usize = 11;
 /// The bytes of an address.
@@ -121,42 +116,6 @@ const STORE_NAME_BYTES: usize = 30;
 const LOADED_ON: Date = Date(49 * 365);
 /// How many accounts are loaded between two words of progress.
 const PROGRESS_ROWS: u32 = 250_000;
-
-fn tables() -> [TableDef; 5] {
-    let int4 = |name| Column::new(name, ColumnType::Int4);
-    let int8 = |name| Column::new(name, ColumnType::Int8);
-    let date = |name| Column::new(name, ColumnType::Date);
-    let text = |name| Column::new(name, ColumnType::Text);
-    let account = vec![
-        int4("account"),
-        int4("credit_limit"),
-        int8("used"),
-        int8("paid"),
-        date("expires"),
-        int4("purchases"),
-        int4("lost"),
-    ];
-    let customer =
-        vec![int4("account"), int4("moves"), int4("misuses"), text("name"), text("ssn"), text("address")];
-    let hot_card = vec![int4("account"), int4("attempts"), date("reported"), text("note")];
-    let store = vec![
-        int4("store"),
-        int8("sold"),
-        int4("checks"),
-        int4("limit_checks"),
-        int4("sales"),
-        int4("declined"),
-        int4("hot_uses"),
-        text("name"),
-    ];
-    [
-        TableDef::new("accounts", account).with_primary_key(&["account"]),
-        TableDef::new("customers", customer).with_primary_key(&["account"]),
-        TableDef::new("hot_cards", hot_card).with_primary_key(&["account"]),
-        TableDef::new("stores", store).with_primary_key(&["store"]),
-        shape::table(CARD, ["scale", "accounts"]),
-    ]
-}
 
 /// The used credit that an account is loaded with, in cents.
 pub(super) fn opening_cents(account: u32) -> i64 {
@@ -221,56 +180,78 @@ pub(super) struct Sets {
     pub stores: Table,
 }
 
-impl Sets {
-    /// The sets in the database, if they are of this shape; loaded, if the database is empty. The second is whether they
-    /// were there already.
-    pub fn open_or_load(
-        database: &Database,
-        shape: Shape,
-        progress: &mut dyn FnMut(&str),
-    ) -> Result<(Sets, bool), ShapeError> {
-        let found = shape::look(database, CARD, KIND, &TABLES)?;
-        let of_sizes = |[scale, accounts]: [u32; 2]| Shape { scale, accounts };
-        let there =
-            found.or_load("a card portfolio", &shape, of_sizes, || load(database, shape, progress))?;
-        let table = |name| database.table(name);
-        let sets = Sets {
-            accounts: table("accounts")?,
-            customers: table("customers")?,
-            hot_cards: table("hot_cards")?,
-            stores: table("stores")?,
-        };
-        Ok((sets, there))
-    }
-}
+impl Data<4, 2> for Shape {
+    const NAME: &'static str = "a card portfolio";
+    const TABLE: &'static str = "card";
+    const KIND: &'static str = "card";
+    const SIZES: [&'static str; 2] = ["scale", "accounts"];
 
-/// Creates and fills all tables in one transaction: a crash leaves all of the sets or nothing.
-fn load(database: &Database, shape: Shape, progress: &mut dyn FnMut(&str)) -> Result<()> {
-    database.transact(|transaction| {
-        let [accounts, customers, hot_cards, stores, card] = tables();
-        let accounts = transaction.create_table(&accounts)?;
-        let customers = transaction.create_table(&customers)?;
-        let hot_cards = transaction.create_table(&hot_cards)?;
-        let stores = transaction.create_table(&stores)?;
-        let card = transaction.create_table(&card)?;
-        transaction.insert(&card, &shape::row(KIND, [shape.scale, shape.accounts]))?;
-        let mut lost = LostAtFirst::new(shape);
-        for account in 0..shape.accounts {
-            transaction.insert(&accounts, &account_row(account, lost.is(account)))?;
-            transaction.insert(&customers, &customer_row(account))?;
+    fn of_sizes([scale, accounts]: [u32; 2]) -> Shape {
+        Shape { scale, accounts }
+    }
+
+    fn sizes(&self) -> [u32; 2] {
+        [self.scale, self.accounts]
+    }
+
+    fn tables() -> [TableDef; 4] {
+        let int4 = |name| Column::new(name, ColumnType::Int4);
+        let int8 = |name| Column::new(name, ColumnType::Int8);
+        let date = |name| Column::new(name, ColumnType::Date);
+        let text = |name| Column::new(name, ColumnType::Text);
+        let account = vec![
+            int4("account"),
+            int4("credit_limit"),
+            int8("used"),
+            int8("paid"),
+            date("expires"),
+            int4("purchases"),
+            int4("lost"),
+        ];
+        let customer =
+            vec![int4("account"), int4("moves"), int4("misuses"), text("name"), text("ssn"), text("address")];
+        let hot_card = vec![int4("account"), int4("attempts"), date("reported"), text("note")];
+        let store = vec![
+            int4("store"),
+            int8("sold"),
+            int4("checks"),
+            int4("limit_checks"),
+            int4("sales"),
+            int4("declined"),
+            int4("hot_uses"),
+            text("name"),
+        ];
+        [
+            TableDef::new("accounts", account).with_primary_key(&["account"]),
+            TableDef::new("customers", customer).with_primary_key(&["account"]),
+            TableDef::new("hot_cards", hot_card).with_primary_key(&["account"]),
+            TableDef::new("stores", store).with_primary_key(&["store"]),
+        ]
+    }
+
+    fn fill(
+        &self,
+        transaction: &mut Transaction,
+        [accounts, customers, hot_cards, stores]: &[Table; 4],
+        progress: &mut dyn FnMut(&str),
+    ) -> Result<()> {
+        let mut lost = LostAtFirst::new(*self);
+        for account in 0..self.accounts {
+            transaction.insert(accounts, &account_row(account, lost.is(account)))?;
+            transaction.insert(customers, &customer_row(account))?;
             if (account + 1) % PROGRESS_ROWS == 0 {
-                progress(&format!("{} of {} accounts and customers loaded", account + 1, shape.accounts));
+                progress(&format!("{} of {} accounts and customers loaded", account + 1, self.accounts));
             }
         }
-        for position in 0..shape.hot_cards() {
-            let account = shape.careless(position * CARELESS_PER_HOT_CARD);
-            transaction.insert(&hot_cards, &hot_card_row(account, LOADED_ON))?;
+        for position in 0..self.hot_cards() {
+            let account = self.careless(position * CARELESS_PER_HOT_CARD);
+            transaction.insert(hot_cards, &hot_card_row(account, LOADED_ON))?;
         }
-        for store in 0..shape.stores() {
-            transaction.insert(&stores, &store_row(store))?;
+        for store in 0..self.stores() {
+            transaction.insert(stores, &store_row(store))?;
         }
         Ok(())
-    })
+    }
 }
 
 /// Tells, for accounts in order, which are loaded as lost.
@@ -305,7 +286,7 @@ mod tests {
     #[test]
     fn records_have_the_papers_sizes() {
         let bytes = |table: usize, values: &[Value]| {
-            let schema = Schema::new("t", tables()[table].columns.clone(), None, vec![]).unwrap();
+            let schema = Schema::new("t", Shape::tables()[table].columns.clone(), None, vec![]).unwrap();
             let mut row = Vec::new();
             encode(&schema, values, &mut row).unwrap();
             row.len() + HEADER_BYTES

@@ -8,13 +8,11 @@
 //! - the attempted uses of hot cards and the misuses that customers keep of former ones are those that the stores counted;
 //! - the hot cards are exactly the accounts that are marked as lost.
 
-use std::ops::ControlFlow;
-
-use rialto::row::RowView;
-use rialto::{Result, Scan, Table, Transaction};
+use rialto::{Result, Scan, Transaction};
 
 use super::request::{Request, Response};
 use super::tables::{Sets, Shape, account, customer, hot_card, opening_cents, store};
+use crate::verify::{self, Problems, Totals as _, each};
 use crate::workload::Verdict;
 
 /// What transactions add up to.
@@ -65,19 +63,9 @@ impl Totals {
             (Request::Balance { .. } | Request::Lost { .. } | Request::Found { .. }, _) => {}
         }
     }
+}
 
-    /// All of both.
-    pub fn add(&mut self, other: &Totals) {
-        for ((_, own), (_, other)) in self.each_mut().into_iter().zip(other.each()) {
-            *own += other;
-        }
-    }
-
-    /// Each with its name.
-    fn each(mut self) -> [(&'static str, i64); 9] {
-        self.each_mut().map(|(name, value)| (name, *value))
-    }
-
+impl verify::Totals<9> for Totals {
     fn each_mut(&mut self) -> [(&'static str, &mut i64); 9] {
         [
             ("checks of cards", &mut self.checks),
@@ -116,25 +104,11 @@ pub struct Audit {
     pub contradictions: u64,
 }
 
-fn each(
-    transaction: &mut Transaction,
-    table: &Table,
-    mut visit: impl FnMut(RowView<'_>) -> Result<()>,
-) -> Result<u64> {
-    let mut rows = 0;
-    transaction.scan(table, &Scan::all(), |_, row| {
-        rows += 1;
-        visit(row)?;
-        Ok(ControlFlow::Continue(()))
-    })?;
-    Ok(rows)
-}
-
 impl Sets {
     /// Reads all tables.
     pub fn audit(&self, transaction: &mut Transaction) -> Result<Audit> {
         let mut audit = Audit::default();
-        let accounts = each(transaction, &self.accounts, |row| {
+        let accounts = each(transaction, &self.accounts, &Scan::all(), |row| {
             let (number, purchases) = (row.get_i32(0)?, row.get_i32(account::PURCHASES)?);
             let (used, paid) = (row.get_i64(account::USED)?, row.get_i64(account::PAID)?);
             let used = used - opening_cents(number as u32);
@@ -150,18 +124,18 @@ impl Sets {
             }
             Ok(())
         })?;
-        let customers = each(transaction, &self.customers, |row| {
+        let customers = each(transaction, &self.customers, &Scan::all(), |row| {
             audit.totals.moves += i64::from(row.get_i32(customer::MOVES)?);
             audit.misuses += i64::from(row.get_i32(customer::MISUSES)?);
             Ok(())
         })?;
-        each(transaction, &self.hot_cards, |row| {
+        each(transaction, &self.hot_cards, &Scan::all(), |row| {
             audit.hot.push(row.get_i32(0)?);
             audit.attempts += i64::from(row.get_i32(hot_card::ATTEMPTS)?);
             Ok(())
         })?;
         audit.totals.hot_cards = audit.hot.len() as i64;
-        let stores = each(transaction, &self.stores, |row| {
+        let stores = each(transaction, &self.stores, &Scan::all(), |row| {
             let sold_cents = row.get_i64(store::SOLD)?;
             let count = |column| row.get_i32(column).map(i64::from);
             let (checks, limit_checks) = (count(store::CHECKS)?, count(store::LIMIT_CHECKS)?);
@@ -183,57 +157,45 @@ impl Sets {
 impl Audit {
     /// Judges what was found; `before` is what was there before the clients were told what `done` adds up to.
     pub fn judge(&self, shape: Shape, before: &Totals, done: &Totals) -> Verdict {
-        let mut problems = Vec::new();
-        let mut expect = |what: &str, found: i64, expected: i64| {
-            if found != expected {
-                problems.push(format!("{what}: {found}, expected {expected}"));
-            }
-        };
+        let mut problems = Problems::default();
         let totals = &self.totals;
-        expect(
+        problems.equal(
             "used credit, in cents more than at first",
             self.used_cents,
             totals.sold_cents - totals.paid_cents,
         );
-        expect("purchases of accounts, by the sales of stores", self.purchases, totals.sales);
-        expect(
+        problems.equal("purchases of accounts, by the sales of stores", self.purchases, totals.sales);
+        problems.equal(
             "attempted uses and misuses, by the stores' uses of hot cards",
             self.attempts + self.misuses,
             totals.hot_uses,
         );
-        expect("rows that contradict themselves", self.contradictions as i64, 0);
+        problems.equal("rows that contradict themselves", self.contradictions as i64, 0);
         let [accounts, customers, stores] = self.rows.map(|rows| rows as i64);
-        expect("accounts", accounts, shape.accounts.into());
-        expect("customers", customers, shape.accounts.into());
-        expect("stores", stores, shape.stores().into());
-        let mut expected = *before;
-        expected.add(done);
-        for ((what, found), (_, expected)) in totals.each().into_iter().zip(expected.each()) {
-            expect(&format!("{what}, by what the clients were told"), found, expected);
-        }
-        if self.lost != self.hot {
+        problems.equal("accounts", accounts, shape.accounts.into());
+        problems.equal("customers", customers, shape.accounts.into());
+        problems.equal("stores", stores, shape.stores().into());
+        problems.told(totals, before, done);
+        problems.expect("lost cards", self.lost == self.hot, || {
             let differs = |all: &[i32], others: &[i32]| {
                 let mut differing = all.iter().filter(|card| others.binary_search(card).is_err());
                 differing.next().map_or("none".to_owned(), ToString::to_string)
             };
-            problems.push(format!(
+            format!(
                 "{} accounts are marked as lost and {} cards are hot: marked and not hot is {}, hot and not marked {}",
                 self.lost.len(),
                 self.hot.len(),
                 differs(&self.lost, &self.hot),
                 differs(&self.hot, &self.lost)
-            ));
-        }
-        let consistent = problems.is_empty();
-        let text = match consistent {
-            true => format!(
+            )
+        });
+        problems.verdict(|| {
+            format!(
                 "used credit is what stores sold less what was paid, the {} hot cards are the accounts marked lost, their \
                  {} attempted uses are those that stores counted, and all changed by what the clients were told",
                 self.hot.len(),
                 self.attempts + self.misuses
-            ),
-            false => problems.join("; "),
-        };
-        Verdict { consistent, text }
+            )
+        })
     }
 }

@@ -49,8 +49,9 @@ pub use self::tables::{SUBSCRIBERS_PER_SCALE, Shape};
 use self::transactions::Scans;
 pub use self::verify::{Audit, Totals};
 use crate::calls::Calls;
-use crate::shape::ShapeError;
-use crate::workload::{Answer, Audited, Submitted, Verdict};
+use crate::data::ShapeError;
+use crate::verify::Totals as _;
+use crate::workload::{Answer, Audited, Submitted, Verdict, random_of};
 
 /// How often each transaction is run.
 pub type Mix = crate::mix::Mix<Name>;
@@ -157,7 +158,7 @@ impl Workload for Tatp {
     }
 
     fn client(&self, number: u32, seed: u64) -> Client {
-        let random = Random::new(seed ^ (u64::from(number) + 1).wrapping_mul(0x9e6c_63d0_876a_68dd));
+        let random = random_of(number, seed);
         let row = self.tables.subscriber_row();
         Client { random, row, scans: Scans::new(), calls: Calls::default(), done: Totals::default() }
     }

@@ -6,11 +6,11 @@
 use std::fmt;
 
 use rialto::row::{Column, ColumnType, Row, Value, ValueRef, WhichIndex};
-use rialto::{Database, Error, Result, Table, TableDef};
+use rialto::{Database, Error, Result, Table, TableDef, Transaction};
 
 use super::population::{self, Access, Facility, Family, PER_SUBSCRIBER, Subscriber};
 use super::request::{Forwarding, Number};
-use crate::shape::{self, ShapeError};
+use crate::data::{Data, ShapeError};
 
 /// The size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -84,10 +84,6 @@ pub(super) const SUBSCRIBER: &str = "subscriber";
 pub(super) const ACCESS_INFO: &str = "access_info";
 pub(super) const SPECIAL_FACILITY: &str = "special_facility";
 pub(super) const CALL_FORWARDING: &str = "call_forwarding";
-/// The table of one row that says which population this is.
-const TATP: &str = "tatp";
-const KIND: &str = "tatp";
-const TABLES: [&str; 5] = [ACCESS_INFO, CALL_FORWARDING, SPECIAL_FACILITY, SUBSCRIBER, TATP];
 
 /// The unique index of subscribers by their numbers, and its place among their indexes: it is the only one.
 pub(super) const NUMBER_INDEX: &str = "subscriber_sub_nbr";
@@ -95,46 +91,6 @@ pub(super) const BY_NUMBER: WhichIndex = WhichIndex::Secondary(0);
 
 /// How many subscribers are loaded between two words of progress.
 const PROGRESS_ROWS: i32 = 100_000;
-
-fn tables() -> [TableDef; 5] {
-    let column = |name: &str, ty| Column::new(name, ty);
-    let (int2, int4, text) = (ColumnType::Int2, ColumnType::Int4, ColumnType::Text);
-    let mut subscriber = vec![column("s_id", int4), column("sub_nbr", text)];
-    for (name, ty) in [("bit", ColumnType::Bool), ("hex", int2), ("byte2", int2)] {
-        subscriber.extend((1..=PER_SUBSCRIBER).map(|nth| Column::new(format!("{name}_{nth}"), ty)));
-    }
-    subscriber.extend(["msc_location", "vlr_location"].map(|name| column(name, ColumnType::Int8)));
-    let access = vec![
-        column("s_id", int4),
-        column("ai_type", int2),
-        column("data1", int2),
-        column("data2", int2),
-        column("data3", ColumnType::Char(3)),
-        column("data4", ColumnType::Char(5)),
-    ];
-    let facility = vec![
-        column("s_id", int4),
-        column("sf_type", int2),
-        column("is_active", ColumnType::Bool),
-        column("error_cntrl", int2),
-        column("data_a", int2),
-        column("data_b", ColumnType::Char(5)),
-    ];
-    let forwarding = vec![
-        column("s_id", int4),
-        column("sf_type", int2),
-        column("start_time", int2),
-        column("end_time", int2),
-        column("numberx", text),
-    ];
-    [
-        TableDef::new(SUBSCRIBER, subscriber).with_primary_key(&["s_id"]),
-        TableDef::new(ACCESS_INFO, access).with_primary_key(&["s_id", "ai_type"]),
-        TableDef::new(SPECIAL_FACILITY, facility).with_primary_key(&["s_id", "sf_type"]),
-        TableDef::new(CALL_FORWARDING, forwarding).with_primary_key(&["s_id", "sf_type", "start_time"]),
-        shape::table(TATP, ["subscribers", "population"]),
-    ]
-}
 
 fn text(letters: &[u8]) -> Value {
     Value::Text(letters.iter().map(|&letter| char::from(letter)).collect())
@@ -188,19 +144,10 @@ impl Tables {
         shape: Shape,
         progress: &mut dyn FnMut(&str),
     ) -> Result<(Tables, bool), ShapeError> {
-        let found = shape::look(database, TATP, KIND, &TABLES)?;
-        let sizes = |shape: Shape| Sizes { shape, population: population::VERSION };
-        let of_sizes =
-            |[subscribers, population]: [u32; 2]| Sizes { shape: Shape { subscribers }, population };
-        let there = found
-            .or_load("a TATP population", &sizes(shape), of_sizes, || load(database, shape, progress))?;
-        let table = |name| database.table(name);
-        let tables = Tables {
-            subscriber: table(SUBSCRIBER)?,
-            access_info: table(ACCESS_INFO)?,
-            special_facility: table(SPECIAL_FACILITY)?,
-            call_forwarding: table(CALL_FORWARDING)?,
-        };
+        let sizes = Sizes { shape, population: population::VERSION };
+        let ([subscriber, access_info, special_facility, call_forwarding], there) =
+            sizes.open_or_load(database, progress)?;
+        let tables = Tables { subscriber, access_info, special_facility, call_forwarding };
         if tables.subscriber.schema().index_named(NUMBER_INDEX)? != BY_NUMBER {
             let found = format!("a TATP population with another index before \"{NUMBER_INDEX}\"");
             return Err(ShapeError::OtherShape {
@@ -232,35 +179,85 @@ impl fmt::Display for Sizes {
     }
 }
 
-/// Creates and fills all tables in one transaction: a crash leaves all of the population or nothing.
-fn load(database: &Database, shape: Shape, progress: &mut dyn FnMut(&str)) -> Result<()> {
-    let count = i32::try_from(shape.subscribers).map_err(|_| {
-        Error::aborted(format!("{} subscribers are more than their identifiers", shape.subscribers))
-    })?;
-    database.transact(|transaction| {
-        let [subscriber, access_info, special_facility, call_forwarding, tatp] = tables();
-        let subscriber = transaction.create_table(&subscriber)?;
-        let access_info = transaction.create_table(&access_info)?;
-        let special_facility = transaction.create_table(&special_facility)?;
-        let call_forwarding = transaction.create_table(&call_forwarding)?;
-        let tatp = transaction.create_table(&tatp)?;
-        transaction.insert(&tatp, &shape::row(KIND, [shape.subscribers, population::VERSION]))?;
+impl Data<4, 2> for Sizes {
+    const NAME: &'static str = "a TATP population";
+    const TABLE: &'static str = "tatp";
+    const KIND: &'static str = "tatp";
+    const SIZES: [&'static str; 2] = ["subscribers", "population"];
+
+    fn of_sizes([subscribers, population]: [u32; 2]) -> Sizes {
+        Sizes { shape: Shape { subscribers }, population }
+    }
+
+    fn sizes(&self) -> [u32; 2] {
+        [self.shape.subscribers, self.population]
+    }
+
+    fn tables() -> [TableDef; 4] {
+        let column = |name: &str, ty| Column::new(name, ty);
+        let (int2, int4, text) = (ColumnType::Int2, ColumnType::Int4, ColumnType::Text);
+        let mut subscriber = vec![column("s_id", int4), column("sub_nbr", text)];
+        for (name, ty) in [("bit", ColumnType::Bool), ("hex", int2), ("byte2", int2)] {
+            subscriber.extend((1..=PER_SUBSCRIBER).map(|nth| Column::new(format!("{name}_{nth}"), ty)));
+        }
+        subscriber.extend(["msc_location", "vlr_location"].map(|name| column(name, ColumnType::Int8)));
+        let access = vec![
+            column("s_id", int4),
+            column("ai_type", int2),
+            column("data1", int2),
+            column("data2", int2),
+            column("data3", ColumnType::Char(3)),
+            column("data4", ColumnType::Char(5)),
+        ];
+        let facility = vec![
+            column("s_id", int4),
+            column("sf_type", int2),
+            column("is_active", ColumnType::Bool),
+            column("error_cntrl", int2),
+            column("data_a", int2),
+            column("data_b", ColumnType::Char(5)),
+        ];
+        let forwarding = vec![
+            column("s_id", int4),
+            column("sf_type", int2),
+            column("start_time", int2),
+            column("end_time", int2),
+            column("numberx", text),
+        ];
+        [
+            TableDef::new(SUBSCRIBER, subscriber).with_primary_key(&["s_id"]),
+            TableDef::new(ACCESS_INFO, access).with_primary_key(&["s_id", "ai_type"]),
+            TableDef::new(SPECIAL_FACILITY, facility).with_primary_key(&["s_id", "sf_type"]),
+            TableDef::new(CALL_FORWARDING, forwarding).with_primary_key(&["s_id", "sf_type", "start_time"]),
+        ]
+    }
+
+    fn fill(
+        &self,
+        transaction: &mut Transaction,
+        [subscriber, access_info, special_facility, call_forwarding]: &[Table; 4],
+        progress: &mut dyn FnMut(&str),
+    ) -> Result<()> {
+        let subscribers = self.shape.subscribers;
+        let count = i32::try_from(subscribers).map_err(|_| {
+            Error::aborted(format!("{subscribers} subscribers are more than their identifiers"))
+        })?;
         for s_id in 1..=count {
             let family = Family::of(s_id);
-            transaction.insert(&subscriber, &subscriber_row(s_id, &family.subscriber))?;
+            transaction.insert(subscriber, &subscriber_row(s_id, &family.subscriber))?;
             for access in &family.access {
-                transaction.insert(&access_info, &access_row(s_id, access))?;
+                transaction.insert(access_info, &access_row(s_id, access))?;
             }
             for facility in &family.facilities {
-                transaction.insert(&special_facility, &facility_row(s_id, facility))?;
+                transaction.insert(special_facility, &facility_row(s_id, facility))?;
             }
             for forwarding in &family.forwardings {
-                transaction.insert_borrowed(&call_forwarding, &forwarding_row(s_id, forwarding))?;
+                transaction.insert_borrowed(call_forwarding, &forwarding_row(s_id, forwarding))?;
             }
             if s_id % PROGRESS_ROWS == 0 {
                 progress(&format!("{s_id} of {count} subscribers loaded"));
             }
         }
         transaction.create_index(SUBSCRIBER, NUMBER_INDEX, &["sub_nbr"], true)
-    })
+    }
 }

@@ -8,14 +8,13 @@
 //!   the bits, data and locations by what was set less what was there before, the call forwardings by those inserted and
 //!   deleted, each by its key.
 
-use std::ops::ControlFlow;
-
 use rialto::row::RowView;
-use rialto::{Result, Scan, Table, Transaction};
+use rialto::{Result, Scan, Transaction};
 
 use super::population::{Access, Facility, Family, PER_SUBSCRIBER, Subscriber};
 use super::request::{END_TIME_MAX, LOCATION_MAX, Number, Request, Response, START_TIMES};
 use super::tables::{BY_NUMBER, Shape, Tables, access, facility, forwarding, subscriber};
+use crate::verify::{self, Problems, each};
 use crate::workload::Verdict;
 
 /// What transactions add up to.
@@ -65,19 +64,9 @@ impl Totals {
             _ => {}
         }
     }
+}
 
-    /// All of both.
-    pub fn add(&mut self, other: &Totals) {
-        for ((_, own), (_, other)) in self.each_mut().into_iter().zip(other.each()) {
-            *own += other;
-        }
-    }
-
-    /// Each with its name.
-    fn each(mut self) -> [(&'static str, i64); 5] {
-        self.each_mut().map(|(name, value)| (name, *value))
-    }
-
+impl verify::Totals<5> for Totals {
     fn each_mut(&mut self) -> [(&'static str, &mut i64); 5] {
         [
             ("first bits of subscribers", &mut self.bits),
@@ -111,16 +100,6 @@ impl Audit {
             self.first_wrong.get_or_insert_with(problem);
         }
     }
-}
-
-/// Visits all rows of a table in the order of its key.
-fn each(
-    transaction: &mut Transaction,
-    table: &Table,
-    scan: &Scan,
-    mut visit: impl FnMut(RowView<'_>) -> Result<()>,
-) -> Result<()> {
-    transaction.scan(table, scan, |_, row| visit(row).map(ControlFlow::Continue))
 }
 
 /// The rows that a table has by the population, in order: `of` a family, one or several.
@@ -278,36 +257,27 @@ impl Tables {
             audit.totals.forwardings += 1;
             audit.totals.forwarding_keys += key_number(s_id, sf_type, start_time);
             Ok(())
-        })
+        })?;
+        Ok(())
     }
 }
 
 impl Audit {
     /// Judges what was found; `before` is what was there before the clients were told what `done` adds up to.
     pub fn judge(&self, shape: Shape, before: &Totals, done: &Totals) -> Verdict {
-        let mut problems = Vec::new();
-        if self.subscribers != u64::from(shape.subscribers) {
-            problems.push(format!("subscribers: {}, expected {}", self.subscribers, shape.subscribers));
-        }
-        if let Some(first) = &self.first_wrong {
-            problems.push(format!("{} rows are not as they have to be, the first: {first}", self.wrong));
-        }
-        let mut expected = *before;
-        expected.add(done);
-        for ((what, found), (_, expected)) in self.totals.each().into_iter().zip(expected.each()) {
-            if found != expected {
-                problems.push(format!("{what}, by what the clients were told: {found}, expected {expected}"));
-            }
-        }
-        let consistent = problems.is_empty();
-        let text = match consistent {
-            true => format!(
+        let mut problems = Problems::default();
+        problems.equal("subscribers", self.subscribers as i64, shape.subscribers.into());
+        problems.expect("rows", self.wrong == 0, || {
+            let first = self.first_wrong.as_deref().unwrap_or_default();
+            format!("{} are not as they have to be, the first: {first}", self.wrong)
+        });
+        problems.told(&self.totals, before, done);
+        problems.verdict(|| {
+            format!(
                 "{} subscribers, their index, access data and {} special facilities are as they were loaded, the {} call \
                  forwardings are of them, and all changed by what the clients were told",
                 self.subscribers, self.facilities, self.totals.forwardings
-            ),
-            false => problems.join("; "),
-        };
-        Verdict { consistent, text }
+            )
+        })
     }
 }

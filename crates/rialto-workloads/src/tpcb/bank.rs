@@ -8,7 +8,7 @@ use rialto::row::{Column, ColumnType, Value};
 use rialto::{Database, Result, Table, TableDef, Transaction, TxOptions};
 
 use super::{PROCEDURE, TELLERS_PER_BRANCH, Tpcb, microseconds_since_1970};
-use crate::shape::{self, ShapeError};
+use crate::data::{Data, ShapeError};
 
 /// The bank's size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,12 +35,6 @@ impl fmt::Display for Shape {
     }
 }
 
-/// The table of one row that says which bank this is.
-const BANK: &str = "bank";
-/// What the row says besides the shape.
-const KIND: &str = "tpcb";
-const TABLES: [&str; 5] = ["accounts", BANK, "branches", "history", "tellers"];
-
 /// The fillers that make records 100 bytes long, as encoded.
 const BRANCH_FILLER_BYTES: usize = 86;
 const RECORD_FILLER_BYTES: usize = 82;
@@ -51,28 +45,69 @@ fn int4(name: &str) -> Column {
     Column::new(name, ColumnType::Int4)
 }
 
-fn tables() -> [TableDef; 5] {
-    let balance = || Column::new("balance", ColumnType::Int8);
-    let filler = || Column::new("filler", ColumnType::Text);
-    [
-        TableDef::new("branches", vec![int4("bid"), balance(), filler()]).with_primary_key(&["bid"]),
-        TableDef::new("tellers", vec![int4("tid"), int4("bid"), balance(), filler()])
-            .with_primary_key(&["tid"]),
-        TableDef::new("accounts", vec![int4("aid"), int4("bid"), balance(), filler()])
-            .with_primary_key(&["aid"]),
-        TableDef::new(
-            "history",
-            vec![
-                int4("aid"),
-                int4("tid"),
-                int4("bid"),
-                Column::new("delta", ColumnType::Int8),
-                Column::new("mtime", ColumnType::Timestamp),
-                filler(),
-            ],
-        ),
-        shape::table(BANK, ["branches", "accounts"]),
-    ]
+impl Data<4, 2> for Shape {
+    const NAME: &'static str = "a TPC-B bank";
+    const TABLE: &'static str = "bank";
+    const KIND: &'static str = "tpcb";
+    const SIZES: [&'static str; 2] = ["branches", "accounts"];
+
+    fn of_sizes([branches, accounts]: [u32; 2]) -> Shape {
+        Shape { branches, accounts }
+    }
+
+    fn sizes(&self) -> [u32; 2] {
+        [self.branches, self.accounts]
+    }
+
+    fn tables() -> [TableDef; 4] {
+        let balance = || Column::new("balance", ColumnType::Int8);
+        let filler = || Column::new("filler", ColumnType::Text);
+        [
+            TableDef::new("branches", vec![int4("bid"), balance(), filler()]).with_primary_key(&["bid"]),
+            TableDef::new("tellers", vec![int4("tid"), int4("bid"), balance(), filler()])
+                .with_primary_key(&["tid"]),
+            TableDef::new("accounts", vec![int4("aid"), int4("bid"), balance(), filler()])
+                .with_primary_key(&["aid"]),
+            TableDef::new(
+                "history",
+                vec![
+                    int4("aid"),
+                    int4("tid"),
+                    int4("bid"),
+                    Column::new("delta", ColumnType::Int8),
+                    Column::new("mtime", ColumnType::Timestamp),
+                    filler(),
+                ],
+            ),
+        ]
+    }
+
+    fn fill(
+        &self,
+        transaction: &mut Transaction,
+        [branches, tellers, accounts, _history]: &[Table; 4],
+        progress: &mut dyn FnMut(&str),
+    ) -> Result<()> {
+        let size = |size: u32| Value::Int4(size as i32);
+        let mut values = [size(0), Value::Int8(0), Value::Text("b".repeat(BRANCH_FILLER_BYTES))];
+        for branch in 0..self.branches {
+            values[0] = size(branch);
+            transaction.insert(branches, &values)?;
+        }
+        let mut record = Records::new();
+        for teller in 0..self.branches * TELLERS_PER_BRANCH {
+            record.insert(transaction, tellers, teller, teller / TELLERS_PER_BRANCH)?;
+        }
+        for branch in 0..self.branches {
+            for account in self.accounts_of(branch) {
+                record.insert(transaction, accounts, account, branch)?;
+                if (account + 1) % PROGRESS_ROWS == 0 {
+                    progress(&format!("{} of {} accounts loaded", account + 1, self.accounts));
+                }
+            }
+        }
+        Ok(())
+    }
 }
 
 impl Tpcb {
@@ -86,17 +121,14 @@ impl Tpcb {
         shape: Shape,
         progress: &mut dyn FnMut(&str),
     ) -> Result<(Tpcb, bool), ShapeError> {
-        let found = shape::look(database, BANK, KIND, &TABLES)?;
-        let of_sizes = |[branches, accounts]: [u32; 2]| Shape { branches, accounts };
-        let there = found.or_load("a TPC-B bank", &shape, of_sizes, || load(database, shape, progress))?;
-        let table = |name| database.table(name);
+        let ([branches, tellers, accounts, history], there) = shape.open_or_load(database, progress)?;
         let bank = Tpcb {
             database: database.clone(),
             shape,
-            branches: table("branches")?,
-            tellers: table("tellers")?,
-            accounts: table("accounts")?,
-            history: table("history")?,
+            branches,
+            tellers,
+            accounts,
+            history,
             options: TxOptions { procedure: Some(database.procedure_id(PROCEDURE)), ..TxOptions::default() },
             began: Instant::now(),
             began_us: microseconds_since_1970(),
@@ -104,37 +136,6 @@ impl Tpcb {
         };
         Ok((bank, there))
     }
-}
-
-/// Creates and fills all tables in one transaction: a crash leaves all of the bank or nothing.
-fn load(database: &Database, shape: Shape, progress: &mut dyn FnMut(&str)) -> Result<()> {
-    database.transact(|transaction| {
-        let [branches, tellers, accounts, history, bank] = tables();
-        let (branches, tellers) = (transaction.create_table(&branches)?, transaction.create_table(&tellers)?);
-        let accounts = transaction.create_table(&accounts)?;
-        transaction.create_table(&history)?;
-        let bank = transaction.create_table(&bank)?;
-        let size = |size: u32| Value::Int4(size as i32);
-        transaction.insert(&bank, &shape::row(KIND, [shape.branches, shape.accounts]))?;
-        let mut values = [size(0), Value::Int8(0), Value::Text("b".repeat(BRANCH_FILLER_BYTES))];
-        for branch in 0..shape.branches {
-            values[0] = size(branch);
-            transaction.insert(&branches, &values)?;
-        }
-        let mut record = Records::new();
-        for teller in 0..shape.branches * TELLERS_PER_BRANCH {
-            record.insert(transaction, &tellers, teller, teller / TELLERS_PER_BRANCH)?;
-        }
-        for branch in 0..shape.branches {
-            for account in shape.accounts_of(branch) {
-                record.insert(transaction, &accounts, account, branch)?;
-                if (account + 1) % PROGRESS_ROWS == 0 {
-                    progress(&format!("{} of {} accounts loaded", account + 1, shape.accounts));
-                }
-            }
-        }
-        Ok(())
-    })
 }
 
 /// Rows of tellers and accounts.
@@ -163,7 +164,7 @@ mod tests {
     #[test]
     fn records_have_100_bytes_and_history_rows_50() {
         let length = |table: usize, values: &[Value]| {
-            let columns = tables()[table].columns.clone();
+            let columns = Shape::tables()[table].columns.clone();
             let schema = Schema::new("t", columns, None, vec![]).unwrap();
             let mut row = Vec::new();
             encode(&schema, values, &mut row).unwrap();

@@ -29,7 +29,7 @@ pub use self::flow::procedures;
 use self::history::HistoryRow;
 pub use self::verify::Audit;
 use crate::calls::Calls;
-use crate::workload::{Answer, Audited, Submitted, Verdict};
+use crate::workload::{Answer, Audited, Submitted, Verdict, random_of};
 
 /// The name of the one transaction type.
 const PROCEDURE: &str = "tpcb";
@@ -165,7 +165,7 @@ impl Workload for Tpcb {
     }
 
     fn client(&self, number: u32, seed: u64) -> Client {
-        let random = Random::new(seed ^ (u64::from(number) + 1).wrapping_mul(0x9e6c_63d0_876a_68dd));
+        let random = random_of(number, seed);
         Client { random, row: HistoryRow::new(self.history.schema()), calls: Calls::default() }
     }
 

@@ -3,7 +3,7 @@ use rialto::{Database, Options};
 use rialto_measure::driver::Pending;
 
 use super::*;
-use crate::shape::ShapeError;
+use crate::data::ShapeError;
 
 const SHAPE: Shape = Shape { branches: 3, accounts: 100 };
 

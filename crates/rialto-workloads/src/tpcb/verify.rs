@@ -1,10 +1,11 @@
 //! The bank's consistency condition, on the real tables.
 
-use std::ops::{ControlFlow, RangeInclusive};
+use std::ops::RangeInclusive;
 
 use rialto::{Result, Scan, Table, Transaction};
 
-use super::{BALANCE, BRANCH_BALANCE, Tpcb, history};
+use super::{BALANCE, BRANCH_BALANCE, Shape, Tpcb, history};
+use crate::verify::{Problems, each};
 use crate::workload::Verdict;
 
 /// What a pass over all tables found.
@@ -61,49 +62,32 @@ impl Tpcb {
 
     /// Judges what was found; `history` is how many rows the history may have.
     pub fn judge(&self, audit: &Audit, history: RangeInclusive<u64>) -> Verdict {
-        let mut problems = Vec::new();
-        let mut expect = |holds: bool, problem: String| {
-            if !holds {
-                problems.push(problem);
-            }
-        };
+        let mut problems = Problems::default();
         for (branch, &balance) in audit.branches.iter().enumerate() {
             let (tellers, deltas) = (audit.tellers[branch], audit.history[branch]);
-            expect(
-                balance == tellers && balance == deltas,
-                format!("branch {branch} has {balance}, its tellers {tellers}, its history {deltas}"),
-            );
+            problems.expect("balances", balance == tellers && balance == deltas, || {
+                format!("branch {branch} has {balance}, its tellers {tellers}, its history {deltas}")
+            });
         }
-        let total: i128 = audit.branches.iter().sum();
-        expect(total == audit.accounts, format!("branches have {total}, accounts {}", audit.accounts));
-        let shape = self.shape;
-        expect(
-            audit.accounts_count == u64::from(shape.accounts),
-            format!("{} accounts", audit.accounts_count),
-        );
-        expect(
-            audit.tellers_count == u64::from(shape.branches) * u64::from(super::TELLERS_PER_BRANCH),
-            format!("{} tellers", audit.tellers_count),
-        );
-        expect(audit.strays == 0, format!("{} rows name a branch that there is not", audit.strays));
-        expect(
-            history.contains(&audit.history_count),
+        let (total, accounts) = (audit.branches.iter().sum::<i128>(), audit.accounts);
+        problems
+            .expect("balances", total == accounts, || format!("branches have {total}, accounts {accounts}"));
+        let Shape { branches, accounts } = self.shape;
+        problems.equal("accounts", audit.accounts_count as i64, accounts.into());
+        problems.equal("tellers", audit.tellers_count as i64, (branches * super::TELLERS_PER_BRANCH).into());
+        problems.expect("branches", audit.strays == 0, || {
+            format!("{} rows name a branch that there is not", audit.strays)
+        });
+        let rows = audit.history_count;
+        problems.expect("history", history.contains(&rows), || {
+            let (acknowledged, begun) = (history.start(), history.end());
+            format!("it has {rows} rows, expected {acknowledged} (acknowledged) to {begun} (begun)")
+        });
+        problems.verdict(|| {
             format!(
-                "the history has {} rows, expected {} (acknowledged) to {} (begun)",
-                audit.history_count,
-                history.start(),
-                history.end()
-            ),
-        );
-        let consistent = problems.is_empty();
-        let text = match consistent {
-            true => format!(
-                "balances of accounts, tellers and branches and the deltas of {} history rows all add up to {total}",
-                audit.history_count
-            ),
-            false => problems.join("; "),
-        };
-        Verdict { consistent, text }
+                "balances of accounts, tellers and branches and the deltas of {rows} history rows all add up to {total}"
+            )
+        })
     }
 }
 
@@ -115,15 +99,12 @@ fn add_up(
     sums: &mut [i128],
     strays: &mut u64,
 ) -> Result<u64> {
-    let mut rows = 0;
-    transaction.scan(table, &Scan::all(), |_, row| {
-        rows += 1;
+    each(transaction, table, &Scan::all(), |row| {
         let value = i128::from(row.get_i64(columns.1)?);
         match sums.get_mut(row.get_i32(columns.0)? as usize) {
             Some(sum) => *sum += value,
             None => *strays += 1,
         }
-        Ok(ControlFlow::Continue(()))
-    })?;
-    Ok(rows)
+        Ok(())
+    })
 }

@@ -5,10 +5,11 @@ use std::ops::RangeInclusive;
 use rialto::io::Random;
 use rialto::row::ValueRef;
 use rialto::row::ValueRef::{Int2, Int4, Int8, Null, Text, Timestamp};
-use rialto::{Database, Result, Table, Transaction};
+use rialto::{Result, Table, TableDef, Transaction};
 
 use super::random::{alphanumeric, data, digits, last_name, last_name_loaded, letters, state, within, zip};
-use super::tables::{DISTRICTS, Shape, Tables};
+use super::tables::{DISTRICTS, Shape, Tables, definitions};
+use crate::data::Data;
 use crate::tpcb::microseconds_since_1970;
 
 /// Where the random choices of a load come from: every load of one shape gives the same rows, but for their times.
@@ -20,20 +21,40 @@ const DISCOUNT_MAX: u32 = 5_000;
 const PAID_CENTS: i32 = 1_000;
 const CREDIT_LIMIT_CENTS: i64 = 5_000_000;
 
-/// Creates and fills all tables in one transaction: a crash leaves all of them or nothing.
-pub(super) fn load(database: &Database, shape: Shape, progress: &mut dyn FnMut(&str)) -> Result<()> {
-    let now_us = microseconds_since_1970();
-    database.transact(|transaction| {
-        let tables = Tables::create(transaction, &shape)?;
+impl Data<9, 3> for Shape {
+    const NAME: &'static str = "a TPC-C database";
+    const TABLE: &'static str = "tpcc";
+    const KIND: &'static str = "tpcc";
+    const SIZES: [&'static str; 3] = ["warehouses", "items", "customers"];
+
+    fn of_sizes([warehouses, items, customers]: [u32; 3]) -> Shape {
+        Shape { warehouses, items, customers }
+    }
+
+    fn sizes(&self) -> [u32; 3] {
+        [self.warehouses, self.items, self.customers]
+    }
+
+    fn tables() -> [TableDef; 9] {
+        definitions()
+    }
+
+    fn fill(
+        &self,
+        transaction: &mut Transaction,
+        tables: &[Table; 9],
+        progress: &mut dyn FnMut(&str),
+    ) -> Result<()> {
+        let (tables, now_us) = (Tables::new(tables.clone()), microseconds_since_1970());
         let random = Random::new(SEED);
-        let mut loader = Loader { transaction, shape, random, now_us, texts: Default::default() };
+        let mut loader = Loader { transaction, shape: *self, random, now_us, texts: Default::default() };
         loader.items(&tables.item)?;
-        for warehouse in places(shape.warehouses) {
+        for warehouse in places(self.warehouses) {
             loader.warehouse(&tables, warehouse)?;
-            progress(&format!("{warehouse} of {} warehouses loaded", shape.warehouses));
+            progress(&format!("{warehouse} of {} warehouses loaded", self.warehouses));
         }
         Tables::create_indexes(transaction)
-    })
+    }
 }
 
 struct Loader<'a, 'tx> {

@@ -32,7 +32,6 @@ use std::ops::RangeInclusive;
 use std::sync::Mutex;
 use std::time::Instant;
 
-use rialto::io::Random;
 use rialto::row::Value;
 use rialto::{Database, Error, Result, TxOptions};
 use rialto_measure::driver::Workload;
@@ -46,10 +45,11 @@ use self::tables::Tables;
 pub use self::tables::{CUSTOMERS, ITEMS, Shape, WAREHOUSES_MAX};
 pub use self::verify::{Audit, Done};
 use crate::calls::Calls;
+use crate::data::{Data, ShapeError};
 use crate::mix::Mix;
-use crate::shape::{self, ShapeError};
 use crate::tpcb::microseconds_since_1970;
-use crate::workload::{Answer, Audited, Submitted, Verdict};
+use crate::verify::Totals;
+use crate::workload::{Answer, Audited, Submitted, Verdict, random_of};
 
 /// The warehouses, open.
 #[derive(Debug)]
@@ -125,10 +125,7 @@ impl Tpcc {
         mix: Mix<Name>,
         progress: &mut dyn FnMut(&str),
     ) -> Result<(Tpcc, bool), ShapeError> {
-        let found = shape::look(database, tables::SHAPE, tables::KIND, &tables::NAMES)?;
-        let of_sizes = |[warehouses, items, customers]: [u32; 3]| Shape { warehouses, items, customers };
-        let there =
-            found.or_load("a TPC-C database", &shape, of_sizes, || load::load(database, shape, progress))?;
+        let (tables, there) = shape.open_or_load(database, progress)?;
         for procedure in procedures() {
             if database.registered_version(&procedure.name).is_none() {
                 database.register(procedure)?;
@@ -143,7 +140,7 @@ impl Tpcc {
             database: database.clone(),
             shape,
             mix,
-            tables: Tables::open(database)?,
+            tables: Tables::new(tables),
             options,
             began: Instant::now(),
             began_us: microseconds_since_1970(),
@@ -187,7 +184,7 @@ impl Workload for Tpcc {
     }
 
     fn client(&self, number: u32, seed: u64) -> Client {
-        let random = Random::new(seed ^ (u64::from(number) + 1).wrapping_mul(0x9e6c_63d0_876a_68dd));
+        let random = random_of(number, seed);
         let requests = Requests { shape: self.shape, random };
         Client { requests, calls: Calls::default(), done: Done::default() }
     }

@@ -9,10 +9,9 @@
 use std::fmt;
 
 use rialto::row::{Column, ColumnType, WhichIndex};
-use rialto::{Database, Result, Table, TableDef, Transaction};
+use rialto::{Result, Table, TableDef, Transaction};
 
 use super::random::LAST_NAMES;
-use crate::shape;
 
 /// The sizes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -176,23 +175,6 @@ pub(super) const BY_LAST_NAME: WhichIndex = WhichIndex::Secondary(0);
 /// The one secondary index of orders: by customer.
 pub(super) const BY_CUSTOMER: WhichIndex = WhichIndex::Secondary(0);
 
-/// The table of one row that says which sizes these are.
-pub(super) const SHAPE: &str = "tpcc";
-pub(super) const KIND: &str = "tpcc";
-/// All tables, in order.
-pub(super) const NAMES: [&str; 10] = [
-    "customer",
-    "district",
-    "history",
-    "item",
-    "new_order",
-    "order_line",
-    "orders",
-    "stock",
-    SHAPE,
-    "warehouse",
-];
-
 fn int2(name: &str) -> Column {
     Column::new(name, ColumnType::Int2)
 }
@@ -244,113 +226,10 @@ pub(super) struct Tables {
 }
 
 impl Tables {
-    /// Those of the database.
-    pub fn open(database: &Database) -> Result<Tables> {
-        let table = |name| database.table(name);
-        Ok(Tables {
-            warehouse: table("warehouse")?,
-            district: table("district")?,
-            customer: table("customer")?,
-            history: table("history")?,
-            new_order: table("new_order")?,
-            orders: table("orders")?,
-            order_line: table("order_line")?,
-            item: table("item")?,
-            stock: table("stock")?,
-        })
-    }
-
-    /// Creates them, and the table of the sizes.
-    pub fn create(transaction: &mut Transaction, shape: &Shape) -> Result<Tables> {
-        let sizes = transaction.create_table(&shape::table(SHAPE, ["warehouses", "items", "customers"]))?;
-        let row = shape::row(KIND, [shape.warehouses, shape.items, shape.customers]);
-        transaction.insert(&sizes, &row)?;
-        let mut create = |name: &str, columns: Vec<Column>, key: &[&str]| {
-            transaction.create_table(&TableDef::new(name, columns).with_primary_key(key))
-        };
-        let mut warehouse = vec![int2("w_id"), int4("w_tax"), int8("w_ytd"), text("w_name")];
-        warehouse.extend(address("w"));
-        let mut district = vec![
-            int2("d_w_id"),
-            int2("d_id"),
-            int4("d_tax"),
-            int4("d_next_o_id"),
-            int8("d_ytd"),
-            text("d_name"),
-        ];
-        district.extend(address("d"));
-        let mut customer = vec![
-            int2("c_w_id"),
-            int2("c_d_id"),
-            int4("c_id"),
-            int4("c_payment_cnt"),
-            int4("c_delivery_cnt"),
-            int8("c_balance"),
-            int8("c_ytd_payment"),
-            int8("c_credit_lim"),
-            int4("c_discount"),
-            time("c_since"),
-            text("c_first"),
-            char("c_middle", 2),
-            text("c_last"),
-        ];
-        customer.extend(address("c"));
-        customer.extend([char("c_phone", 16), char("c_credit", 2), text("c_data")]);
-        let mut stock = vec![
-            int2("s_w_id"),
-            int4("s_i_id"),
-            int4("s_quantity"),
-            int4("s_ytd"),
-            int4("s_order_cnt"),
-            int4("s_remote_cnt"),
-        ];
-        stock.extend((1..=DISTRICTS).map(|district| char(&format!("s_dist_{district:02}"), 24)));
-        stock.push(text("s_data"));
-        let orders = vec![
-            int2("o_w_id"),
-            int2("o_d_id"),
-            int4("o_id"),
-            int4("o_c_id"),
-            time("o_entry_d"),
-            Column::nullable("o_carrier_id", ColumnType::Int2),
-            int2("o_ol_cnt"),
-            int2("o_all_local"),
-        ];
-        let order_line = vec![
-            int2("ol_w_id"),
-            int2("ol_d_id"),
-            int4("ol_o_id"),
-            int2("ol_number"),
-            int4("ol_i_id"),
-            int2("ol_supply_w_id"),
-            Column::nullable("ol_delivery_d", ColumnType::Timestamp),
-            int2("ol_quantity"),
-            int4("ol_amount"),
-            char("ol_dist_info", 24),
-        ];
-        let item = vec![int4("i_id"), int4("i_im_id"), int4("i_price"), text("i_name"), text("i_data")];
-        let new_order = vec![int2("no_w_id"), int2("no_d_id"), int4("no_o_id")];
-        let history = vec![
-            int2("h_w_id"),
-            int2("h_d_id"),
-            int2("h_c_w_id"),
-            int2("h_c_d_id"),
-            int4("h_c_id"),
-            time("h_date"),
-            int4("h_amount"),
-            text("h_data"),
-        ];
-        Ok(Tables {
-            warehouse: create("warehouse", warehouse, &["w_id"])?,
-            district: create("district", district, &["d_w_id", "d_id"])?,
-            customer: create("customer", customer, &["c_w_id", "c_d_id", "c_id"])?,
-            new_order: create("new_order", new_order, &["no_w_id", "no_d_id", "no_o_id"])?,
-            orders: create("orders", orders, &["o_w_id", "o_d_id", "o_id"])?,
-            order_line: create("order_line", order_line, &["ol_w_id", "ol_d_id", "ol_o_id", "ol_number"])?,
-            item: create("item", item, &["i_id"])?,
-            stock: create("stock", stock, &["s_w_id", "s_i_id"])?,
-            history: transaction.create_table(&TableDef::new("history", history))?,
-        })
+    /// In the order of their [definitions](definitions).
+    pub fn new(tables: [Table; 9]) -> Tables {
+        let [warehouse, district, customer, new_order, orders, order_line, item, stock, history] = tables;
+        Tables { warehouse, district, customer, history, new_order, orders, order_line, item, stock }
     }
 
     /// The secondary indexes: customers by last name, in the order of their first names, and orders by customer.
@@ -360,4 +239,87 @@ impl Tables {
         // Those of one customer come in the order of the primary key: the last is the newest.
         transaction.create_index("orders", "orders_by_customer", &["o_w_id", "o_d_id", "o_c_id"], false)
     }
+}
+
+/// What the tables are, in the order of [`Tables::new`].
+pub(super) fn definitions() -> [TableDef; 9] {
+    let mut warehouse = vec![int2("w_id"), int4("w_tax"), int8("w_ytd"), text("w_name")];
+    warehouse.extend(address("w"));
+    let mut district =
+        vec![int2("d_w_id"), int2("d_id"), int4("d_tax"), int4("d_next_o_id"), int8("d_ytd"), text("d_name")];
+    district.extend(address("d"));
+    let mut customer = vec![
+        int2("c_w_id"),
+        int2("c_d_id"),
+        int4("c_id"),
+        int4("c_payment_cnt"),
+        int4("c_delivery_cnt"),
+        int8("c_balance"),
+        int8("c_ytd_payment"),
+        int8("c_credit_lim"),
+        int4("c_discount"),
+        time("c_since"),
+        text("c_first"),
+        char("c_middle", 2),
+        text("c_last"),
+    ];
+    customer.extend(address("c"));
+    customer.extend([char("c_phone", 16), char("c_credit", 2), text("c_data")]);
+    let mut stock = vec![
+        int2("s_w_id"),
+        int4("s_i_id"),
+        int4("s_quantity"),
+        int4("s_ytd"),
+        int4("s_order_cnt"),
+        int4("s_remote_cnt"),
+    ];
+    stock.extend((1..=DISTRICTS).map(|district| char(&format!("s_dist_{district:02}"), 24)));
+    stock.push(text("s_data"));
+    let orders = vec![
+        int2("o_w_id"),
+        int2("o_d_id"),
+        int4("o_id"),
+        int4("o_c_id"),
+        time("o_entry_d"),
+        Column::nullable("o_carrier_id", ColumnType::Int2),
+        int2("o_ol_cnt"),
+        int2("o_all_local"),
+    ];
+    let order_line = vec![
+        int2("ol_w_id"),
+        int2("ol_d_id"),
+        int4("ol_o_id"),
+        int2("ol_number"),
+        int4("ol_i_id"),
+        int2("ol_supply_w_id"),
+        Column::nullable("ol_delivery_d", ColumnType::Timestamp),
+        int2("ol_quantity"),
+        int4("ol_amount"),
+        char("ol_dist_info", 24),
+    ];
+    let item = vec![int4("i_id"), int4("i_im_id"), int4("i_price"), text("i_name"), text("i_data")];
+    let new_order = vec![int2("no_w_id"), int2("no_d_id"), int4("no_o_id")];
+    let history = vec![
+        int2("h_w_id"),
+        int2("h_d_id"),
+        int2("h_c_w_id"),
+        int2("h_c_d_id"),
+        int4("h_c_id"),
+        time("h_date"),
+        int4("h_amount"),
+        text("h_data"),
+    ];
+    let keyed =
+        |name: &str, columns: Vec<Column>, key: &[&str]| TableDef::new(name, columns).with_primary_key(key);
+    [
+        keyed("warehouse", warehouse, &["w_id"]),
+        keyed("district", district, &["d_w_id", "d_id"]),
+        keyed("customer", customer, &["c_w_id", "c_d_id", "c_id"]),
+        keyed("new_order", new_order, &["no_w_id", "no_d_id", "no_o_id"]),
+        keyed("orders", orders, &["o_w_id", "o_d_id", "o_id"]),
+        keyed("order_line", order_line, &["ol_w_id", "ol_d_id", "ol_o_id", "ol_number"]),
+        keyed("item", item, &["i_id"]),
+        keyed("stock", stock, &["s_w_id", "s_i_id"]),
+        TableDef::new("history", history),
+    ]
 }

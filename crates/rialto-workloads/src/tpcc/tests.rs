@@ -441,7 +441,7 @@ fn each_condition_sees_what_violates_it() {
         let row = [row, vec![Value::Int4(1), NOW, Value::Int4(0), text("")]].concat();
         transaction.insert(&tables.history, &row).map(|()| true)
     });
-    assert!(paid.contains("what the clients were told: 601 payments, expected 600"), "{paid}");
+    assert!(paid.contains("payments, by what the clients were told: 601, expected 600"), "{paid}");
     let all = damaged(|tables, transaction| {
         (1..=9).try_for_each(|number| transaction.delete(&tables.district, (1_i16, number)).map(drop))?;
         Ok(true)

@@ -8,12 +8,11 @@
 //! And what the clients were told is added up beside the run ([`Done`]): the tables must have changed by just that. The
 //! history must add up to the warehouses' W_YTD, too (clause 3.3.2.8), or what was paid could not be told.
 
-use std::ops::ControlFlow;
-
 use rialto::row::RowView;
-use rialto::{Result, Scan, Table, Transaction};
+use rialto::{Result, Scan, Transaction};
 
 use super::tables::{DISTRICTS, Shape, Tables, district, history, new_order, order, order_line, warehouse};
+use crate::verify::{Problems, Totals, each};
 use crate::workload::Verdict;
 
 /// What transactions add up to.
@@ -31,20 +30,9 @@ pub struct Done {
     pub paid_cents: i64,
 }
 
-impl Done {
-    /// All of both.
-    pub fn add(&mut self, other: &Done) {
-        let Done { orders, lines, delivered, payments, paid_cents } = other;
-        self.orders += orders;
-        self.lines += lines;
-        self.delivered += delivered;
-        self.payments += payments;
-        self.paid_cents += paid_cents;
-    }
-
-    /// Each with its name.
-    fn each(&self) -> [(&'static str, i64); 5] {
-        let Done { orders, lines, delivered, payments, paid_cents } = *self;
+impl Totals<5> for Done {
+    fn each_mut(&mut self) -> [(&'static str, &mut i64); 5] {
+        let Done { orders, lines, delivered, payments, paid_cents } = self;
         [
             ("orders entered", orders),
             ("order lines", lines),
@@ -116,14 +104,6 @@ impl Audit {
     }
 }
 
-fn each(
-    transaction: &mut Transaction,
-    table: &Table,
-    mut visit: impl FnMut(RowView<'_>) -> Result<()>,
-) -> Result<()> {
-    transaction.scan(table, &Scan::all(), |_, row| visit(row).map(ControlFlow::Continue))
-}
-
 impl Tables {
     /// Reads all that the conditions are about.
     pub fn audit(&self, transaction: &mut Transaction, shape: Shape) -> Result<Audit> {
@@ -133,14 +113,14 @@ impl Tables {
             districts: vec![OfDistrict::default(); warehouses * DISTRICTS as usize],
             ..Audit::default()
         };
-        each(transaction, &self.warehouse, |row| {
+        each(transaction, &self.warehouse, &Scan::all(), |row| {
             let ytd = row.get_i64(warehouse::YTD)?;
             if let Some(of) = audit.warehouse(row.get_i16(0)?) {
                 of.ytd = ytd;
             }
             Ok(())
         })?;
-        each(transaction, &self.district, |row| {
+        each(transaction, &self.district, &Scan::all(), |row| {
             let ytd = row.get_i64(district::YTD)?;
             if let Some(of) = audit.warehouse(row.get_i16(0)?) {
                 of.districts_ytd += ytd;
@@ -150,7 +130,7 @@ impl Tables {
             }
             Ok(())
         })?;
-        each(transaction, &self.history, |row| {
+        each(transaction, &self.history, &Scan::all(), |row| {
             let cents = i64::from(row.get_i32(history::AMOUNT)?);
             audit.done.payments += 1;
             if let Some(of) = audit.warehouse(row.get_i16(history::WAREHOUSE)?) {
@@ -158,7 +138,7 @@ impl Tables {
             }
             Ok(())
         })?;
-        each(transaction, &self.orders, |row| {
+        each(transaction, &self.orders, &Scan::all(), |row| {
             let lines = i64::from(row.get_i16(order::LINES)?);
             audit.done.delivered += i64::from(!row.is_null(order::CARRIER));
             if let Some(of) = audit.district(row, [order::WAREHOUSE, order::DISTRICT])? {
@@ -168,13 +148,13 @@ impl Tables {
             }
             Ok(())
         })?;
-        each(transaction, &self.order_line, |row| {
+        each(transaction, &self.order_line, &Scan::all(), |row| {
             if let Some(of) = audit.district(row, [order_line::WAREHOUSE, order_line::DISTRICT])? {
                 of.lines += 1;
             }
             Ok(())
         })?;
-        each(transaction, &self.new_order, |row| {
+        each(transaction, &self.new_order, &Scan::all(), |row| {
             let number = row.get_i32(new_order::ORDER)?;
             if let Some(of) = audit.district(row, [new_order::WAREHOUSE, new_order::DISTRICT])? {
                 let (first, last) = of.new_orders.unwrap_or((number, number));
@@ -187,36 +167,6 @@ impl Tables {
         audit.done.lines = audit.districts.iter().map(|of| of.lines).sum();
         audit.done.paid_cents = audit.warehouses.iter().map(|of| of.history).sum();
         Ok(audit)
-    }
-}
-
-/// The most problems of one condition that are told.
-const TOLD_MAX: usize = 3;
-
-/// Violations, by condition.
-#[derive(Default)]
-struct Problems(Vec<(String, Vec<String>)>);
-
-impl Problems {
-    fn expect(&mut self, what: &str, holds: bool, problem: impl FnOnce() -> String) {
-        if holds {
-            return;
-        }
-        match self.0.iter_mut().find(|(name, _)| name == what) {
-            Some((_, problems)) => problems.push(problem()),
-            None => self.0.push((what.to_owned(), vec![problem()])),
-        }
-    }
-
-    fn text(&self) -> String {
-        let told = self.0.iter().map(|(what, problems)| {
-            let more = match problems.len().saturating_sub(TOLD_MAX) {
-                0 => String::new(),
-                more => format!(", and {more} more"),
-            };
-            format!("{what}: {}{more}", problems[..problems.len().min(TOLD_MAX)].join(", "))
-        });
-        told.collect::<Vec<_>>().join("; ")
     }
 }
 
@@ -257,16 +207,9 @@ impl Audit {
         problems.expect("strays", self.strays == 0, || {
             format!("{} rows are of a warehouse or district that there is not", self.strays)
         });
-        let mut expected = *before;
-        expected.add(done);
-        for ((what, found), (_, expected)) in self.done.each().into_iter().zip(expected.each()) {
-            problems.expect("what the clients were told", found == expected, || {
-                format!("{found} {what}, expected {expected}")
-            });
-        }
-        let consistent = problems.0.is_empty();
-        let text = match consistent {
-            true => format!(
+        problems.told(&self.done, before, done);
+        problems.verdict(|| {
+            format!(
                 "conditions 1 to 4 hold in {} warehouses and {} districts, W_YTD is what the history says; by what the \
                  clients were told, {} orders entered, {} delivered, {} payments",
                 self.warehouses.len(),
@@ -274,9 +217,7 @@ impl Audit {
                 done.orders,
                 done.delivered,
                 done.payments
-            ),
-            false => problems.text(),
-        };
-        Verdict { consistent, text }
+            )
+        })
     }
 }
