@@ -9,7 +9,7 @@
 //! | [`bank`] | each engine's bank in a run, and whose turn it is |
 //! | [`slice`](mod@slice) | one engine's clients for some seconds |
 //! | [`section`], [`report`] | throughputs: the rounds; the table, the ratios, the JSON |
-//! | [`curve`], [`picture`], [`chart`] | latency against offered load: the open loops; what is drawn; SVG |
+//! | [`curve`], [`picture`] | latency against offered load: the open loops; what is drawn |
 //! | [`recovery`] | memory, recovery after SIGKILL, the first commit |
 //! | [`readme`] | the figures of the README |
 //! | [`step`], [`size`] | loads, memory and kills in processes of their own |
@@ -20,7 +20,6 @@
 
 mod args;
 mod bank;
-mod chart;
 mod curve;
 mod engine;
 mod error;
@@ -125,9 +124,9 @@ fn curve(args: &CurveArgs) -> Result<bool> {
         None => Curve::measure(args, &Scratch::new(&args.common)?.0)?,
     };
     if let Some(path) = &args.svg {
-        let chart = picture::draw(&curve)
+        let picture = picture::draw(&curve)
             .ok_or_else(|| PeerError::Usage("there is no point to draw (--engines, --rates)".to_owned()))?;
-        write(path, &chart.svg())?;
+        write(path, &picture.svg()?)?;
     }
     Ok(print(&args.common, &curve.table(), || curve.json(), curve.consistent()))
 }

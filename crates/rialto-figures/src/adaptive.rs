@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use rialto::log::virtual_time::{REGIMES, Regime};
 use rialto::{GroupCommitDesign, GroupCommitOptions};
-use rialto_measure::chart::{Look, Panel, Picture, Series};
+use rialto_measure::chart::{Look, Panel, Picture, Scale, Series};
 use rialto_measure::text::{row, say};
 
 use super::point::{Length, Point, run, with_stall, with_wait};
@@ -225,7 +225,7 @@ pub fn beside(lab: &Lab) -> Result<Figure, FigureError> {
         lone.join("; ")
     );
     let panel = Panel {
-        is_log: true,
+        x_scale: Scale::Doublings,
         y_from: 0.8,
         y_to: Some(1.35),
         ..Panel::new(

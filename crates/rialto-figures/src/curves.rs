@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use rialto::{GroupCommitDesign, GroupCommitOptions};
-use rialto_measure::chart::{Look, Panel, Picture, Series};
+use rialto_measure::chart::{Look, Panel, Picture, Scale, Series};
 use rialto_measure::text::row;
 
 use super::point::{Point, known, koda, machine, ms, with_stall, with_wait};
@@ -149,7 +149,7 @@ fn figure(lab: &Lab, shown: &Shown<'_>) -> Figure {
         let series =
             shown.disk.iter().enumerate().map(|(at, curve)| curve.series(at, |point| point.tps)).collect();
         panels.push(Panel {
-            is_log: true,
+            x_scale: Scale::Doublings,
             ..Panel::new("a real disk: throughput", shown.disk_what, "commits/s", series)
         });
         rows(shown.disk_what, "disk", &shown.disk, &mut rows_all);

@@ -1,7 +1,7 @@
 //! dora-11: parallel and serial plans of a transaction that aborts often.
 
 use rialto::Planning;
-use rialto_measure::chart::{Look, Panel, Picture, Series};
+use rialto_measure::chart::{Look, Panel, Picture, Scale, Series};
 use rialto_measure::text::{row, say};
 use rialto_workloads::tatp::{self, Name, Plan, update_subscriber_data};
 
@@ -140,7 +140,7 @@ fn figure(lab: &Lab, runs: &[Run]) -> Figure {
     let most = runs.iter().flat_map(|run| &run.samples).map(Sample::per_s).fold(0.0, f64::max);
     let panel = Panel::new("UpdateSubscriberData, of which 37.5% fail", "clients", "transactions/s", series);
     // Room for a legend of nine.
-    let panel = Panel { is_log: true, y_to: Some(most * 2.2), ..panel };
+    let panel = Panel { x_scale: Scale::Doublings, y_to: Some(most * 2.2), ..panel };
     let text = format!(
         "Figure 11: UpdateSubscriberData, whose two actions do not depend on each other; the one on the special facility succeeds for \
          62.5% (the specification's {}%). The parallel plan has both in one phase, the serial one the facility first and the subscriber \

@@ -1,6 +1,6 @@
 //! dora-1, dora-6, dora-8: throughput against load.
 
-use rialto_measure::chart::{Bar, Look, Panel, Picture, Series, stacked};
+use rialto_measure::chart::{Bar, Look, Panel, Picture, Scale, Series, stacked};
 use rialto_measure::profile::Symbols;
 use rialto_measure::text::row;
 use rialto_workloads::tatp;
@@ -67,7 +67,7 @@ pub fn per_cpu(lab: &Lab) -> Result<Figure, FigureError> {
         ));
     }
     let first = Panel {
-        is_log: true,
+        x_scale: Scale::Doublings,
         ..Panel::new("(a) Throughput per CPU utilization", OFFERED, "transactions/s per %", lines)
     };
     panels.insert(0, first);
@@ -102,7 +102,7 @@ pub(super) fn areas<const N: usize>(title: &str, names: [&str; N], shares: &[(f6
     shares.retain(|(_, shares)| shares.iter().sum::<f64>() > 0.0);
     shares.sort_by(|(one, _), (other, _)| one.total_cmp(other));
     let mut panel = Panel::new(title, OFFERED, "time, %", stacked(names, &shares));
-    (panel.is_log, panel.y_to) = (true, Some(145.0));
+    (panel.x_scale, panel.y_to) = (Scale::Doublings, Some(145.0));
     panel
 }
 
@@ -146,7 +146,10 @@ pub fn offered(lab: &Lab) -> Result<Figure, FigureError> {
             let points = by_offered(&curve.samples, Sample::per_s);
             Series::new(curve.system.name(), Look::Measured, colour, points)
         });
-        Panel { is_log: true, ..Panel::new(&kind.name(), OFFERED, "transactions/s", series.collect()) }
+        Panel {
+            x_scale: Scale::Doublings,
+            ..Panel::new(&kind.name(), OFFERED, "transactions/s", series.collect())
+        }
     };
     let of = |kind: Kind, system| curves.iter().find(|curve| curve.kind == kind && curve.system == system);
     let ratio = |kind: &Kind| {

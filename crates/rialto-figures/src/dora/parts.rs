@@ -218,6 +218,7 @@ mod tests {
         let local = ("rialto::isolate::local::LockManager::local", "crates/rialto/src/isolate/local/mod.rs");
         let commit = ("rialto::txn::Context::commit", "crates/rialto/src/txn/commit.rs");
         let client = ("rialto_measure::driver::client::run", "crates/rialto-measure/src/driver/client.rs");
+        let body = ("rialto_workloads::tpcb::flow::change", "crates/rialto-workloads/src/tpcb/flow.rs");
         let copy = ("__memmove_avx", "");
         let slow = ("lock_slow", "/r/parking_lot-0.12.5/src/raw_mutex.rs");
         let fast = ("lock", "/r/parking_lot-0.12.5/src/raw_mutex.rs");
@@ -261,7 +262,7 @@ mod tests {
             ),
             (vec![("run_on", "crates/rialto/src/engine/conventional.rs"), client], (Part::Engine, None)),
             (
-                vec![copy, client, ("run_on", "crates/rialto/src/engine/conventional.rs"), client],
+                vec![copy, body, ("run_on", "crates/rialto/src/engine/conventional.rs"), client],
                 (Part::Work, None),
             ),
             (vec![engine, client], (Part::Engine, None)),

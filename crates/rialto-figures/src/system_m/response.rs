@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use rialto_measure::RunError;
-use rialto_measure::chart::{Look, Panel, Picture, Series};
+use rialto_measure::chart::{Look, Panel, Picture, Scale, Series};
 use rialto_measure::confidence::{BATCHES, Confidence};
 use rialto_measure::text::{row, say};
 
@@ -81,7 +81,10 @@ pub fn by_queue(lab: &Lab) -> Result<Figure, FigureError> {
     let has_points = |series: &Series| !series.points.is_empty();
     times.retain(has_points);
     rates.retain(has_points);
-    let panel = |title, y, series| Panel { is_log: true, ..Panel::new(title, "request queue", y, series) };
+    let panel = |title, y, series| Panel {
+        x_scale: Scale::Doublings,
+        ..Panel::new(title, "request queue", y, series)
+    };
     let panels = vec![
         panel("Response time against the length of the request queue", "mean response time, ms", times),
         panel("Throughput against the length of the request queue", "transactions/s", rates),

@@ -1,8 +1,14 @@
 //! Pictures: panels of lines and points, and bars, as SVG.
 
+mod axis;
+
 use plotters::coord::Shift;
+use plotters::element::DashedPathElement;
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
+
+use self::axis::Axis;
+pub use self::axis::{Scale, Unit};
 
 /// The drawing library refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -22,6 +28,80 @@ pub enum Look {
     Area,
     /// Events: small dots without a line.
     Dots,
+    /// A line without points, up to where it leaves the picture.
+    Line(Dash),
+    /// Points without a line, filled or hollow.
+    Points(Shape, Fill),
+}
+
+/// How a line is drawn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Dash {
+    /// ———
+    Solid,
+    /// – – –
+    Dashed,
+    /// · · ·
+    Dotted,
+}
+
+impl Dash {
+    /// Of a dash, and of the space behind it; none of a solid line.
+    fn lengths(self) -> Option<(i32, i32)> {
+        match self {
+            Dash::Solid => None,
+            Dash::Dashed => Some((9, 5)),
+            Dash::Dotted => Some((2, 4)),
+        }
+    }
+}
+
+/// The shape of points.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Shape {
+    /// A circle.
+    Circle,
+    /// A triangle.
+    Triangle,
+}
+
+/// What is inside points.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fill {
+    /// Their colour.
+    Full,
+    /// White.
+    Hollow,
+}
+
+impl Fill {
+    /// What is drawn for a point, one upon the other: sizes and colours.
+    fn layers(self, colour: RGBColor) -> Vec<(i32, RGBColor)> {
+        match self {
+            Fill::Full => vec![(4, colour)],
+            Fill::Hollow => vec![(4, colour), (2, WHITE)],
+        }
+    }
+}
+
+/// Where the legend is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Corner {
+    /// Above, at the left.
+    UpperLeft,
+    /// Above, at the right.
+    UpperRight,
+}
+
+/// A line straight up at a place of the horizontal axis, with a word at its foot.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Mark {
+    /// Where.
+    pub x: f64,
+    /// Which colour it has.
+    pub colour: usize,
+    /// What it is.
+    pub label: String,
 }
 
 /// Points that belong together.
@@ -51,25 +131,47 @@ impl Series {
 pub struct Panel {
     /// Above it.
     pub title: String,
+    /// Below the title, in smaller letters; empty for none.
+    pub subtitle: String,
     /// The horizontal axis.
     pub x: String,
     /// The vertical axis; it begins at 0 unless `y_from` says otherwise.
     pub y: String,
-    /// Where the vertical axis begins.
+    /// Where the vertical axis begins; above 0 unless it is linear.
     pub y_from: f64,
     /// Where the vertical axis ends; by the points if not said.
     pub y_to: Option<f64>,
-    /// Whether each step on the horizontal axis is a doubling.
-    pub is_log: bool,
+    /// How the horizontal axis is divided.
+    pub x_scale: Scale,
+    /// How the vertical axis is divided.
+    pub y_scale: Scale,
+    /// What is on the vertical axis.
+    pub y_unit: Unit,
     /// What is drawn.
     pub series: Vec<Series>,
+    /// Places of the horizontal axis that are marked.
+    pub marks: Vec<Mark>,
+    /// Where the names of the series are.
+    pub legend: Corner,
 }
 
 impl Panel {
-    /// With a plain horizontal axis.
+    /// With linear axes.
     pub fn new(title: &str, x: &str, y: &str, series: Vec<Series>) -> Panel {
-        let (title, x, y) = (title.to_owned(), x.to_owned(), y.to_owned());
-        Panel { title, x, y, y_from: 0.0, y_to: None, is_log: false, series }
+        Panel {
+            title: title.to_owned(),
+            subtitle: String::new(),
+            x: x.to_owned(),
+            y: y.to_owned(),
+            y_from: 0.0,
+            y_to: None,
+            x_scale: Scale::Linear,
+            y_scale: Scale::Linear,
+            y_unit: Unit::Plain,
+            series,
+            marks: Vec::new(),
+            legend: Corner::UpperRight,
+        }
     }
 }
 
@@ -120,9 +222,6 @@ const FONT: (&str, i32) = ("sans-serif", 12);
 const BAR: i32 = 24;
 /// How much higher a panel is than its points, for the legend.
 const LEGEND_ROOM: f64 = 1.4;
-
-/// The most labels on a plain horizontal axis; on one of doublings they are at doublings, where there are some.
-const X_LABELS: usize = 11;
 
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 
@@ -177,23 +276,49 @@ fn range(figures: impl Iterator<Item = f64>) -> (f64, f64) {
     }
 }
 
+/// The part of a line that is not above `high`: with the point at which it leaves the picture.
+fn below(points: &[(f64, f64)], high: f64) -> Vec<(f64, f64)> {
+    let mut kept: Vec<(f64, f64)> = Vec::new();
+    let mut before: Option<(f64, f64)> = None;
+    for &(x, y) in points {
+        if let Some((x_before, y_before)) = before
+            && (y > high) != (y_before > high)
+        {
+            kept.push((x_before + (x - x_before) * (high - y_before) / (y - y_before), high));
+        }
+        if y <= high {
+            kept.push((x, y));
+        }
+        before = Some((x, y));
+    }
+    kept
+}
+
 impl Panel {
     fn draw(&self, area: &Area<'_>) -> Result<(), DrawingError> {
         let points = || self.series.iter().flat_map(|series| &series.points);
-        // On a doubling axis a step is 1.
-        let to_x = |x: f64| if self.is_log { x.max(f64::MIN_POSITIVE).log2() } else { x };
-        let (x_low, x_high) = range(points().map(|point| to_x(point.0)));
-        let (_, y_high) = range(points().map(|point| point.1));
-        let y_high = self.y_to.unwrap_or(self.y_from + (y_high - self.y_from) * LEGEND_ROOM);
+        let (x_scale, y_scale) = (self.x_scale, self.y_scale);
+        let (x_low, x_high) = range(points().map(|point| x_scale.place(point.0)));
+        let y_low = y_scale.place(self.y_from);
+        let (_, y_high) = range(points().map(|point| y_scale.place(point.1)));
+        let y_high = self.y_to.map_or(y_low + (y_high - y_low) * LEGEND_ROOM, |y_to| y_scale.place(y_to));
         let room = (x_high - x_low) * 0.04;
-        let mut chart = ChartBuilder::on(area)
-            .caption(&self.title, TITLE_FONT)
+        let (x_low, x_high) = (x_low - room, x_high + room);
+        let mut builder;
+        let inner;
+        if self.subtitle.is_empty() {
+            builder = ChartBuilder::on(area);
+            builder.caption(&self.title, TITLE_FONT);
+        } else {
+            inner = area.titled(&self.title, TITLE_FONT).and_then(|area| area.titled(&self.subtitle, FONT));
+            builder = ChartBuilder::on(inner.as_ref().map_err(failed)?);
+        }
+        let mut chart = builder
             .margin(10)
             .x_label_area_size(38)
             .y_label_area_size(58)
-            .build_cartesian_2d(x_low - room..x_high + room, self.y_from..y_high)
+            .build_cartesian_2d(Axis::new(x_scale, x_low..x_high), Axis::new(y_scale, y_low..y_high))
             .map_err(failed)?;
-        let is_log = self.is_log;
         chart
             .configure_mesh()
             .x_desc(&self.x)
@@ -201,16 +326,26 @@ impl Panel {
             .label_style(FONT)
             .axis_desc_style(FONT)
             .light_line_style(WHITE)
-            .x_labels(if is_log { ((x_high - x_low) as usize + 1).max(4) } else { X_LABELS })
-            .x_label_formatter(&|x| if is_log { doubling(x.exp2()) } else { number(*x) })
-            .y_label_formatter(&|y| number(*y))
+            .x_label_formatter(&|x| x_scale.label(*x, Unit::Plain))
+            .y_label_formatter(&|y| y_scale.label(*y, self.y_unit))
             .draw()
             .map_err(failed)?;
+        for mark in &self.marks {
+            let (x, colour) = (x_scale.place(mark.x), colour(mark.colour));
+            let line = PathElement::new([(x, y_low), (x, y_high)], colour.mix(0.6).stroke_width(1));
+            // Inside the picture near its right edge, too.
+            let side = if x > f64::midpoint(x_low, x_high) { HPos::Right } else { HPos::Left };
+            let style = FONT.into_font().color(&colour).pos(Pos::new(side, VPos::Bottom));
+            let word = Text::new(format!(" {} ", mark.label), (x, y_low), style);
+            chart.draw_series([line]).map_err(failed)?;
+            chart.draw_series([word]).map_err(failed)?;
+        }
         for series in &self.series {
             let colour = colour(series.colour);
-            let inside = |point: &&(f64, f64)| point.1 >= self.y_from && point.1 <= y_high;
-            let at: Vec<(f64, f64)> =
-                series.points.iter().filter(inside).map(|(x, y)| (to_x(*x), *y)).collect();
+            let all: Vec<(f64, f64)> =
+                series.points.iter().map(|(x, y)| (x_scale.place(*x), y_scale.place(*y))).collect();
+            let inside = |point: &&(f64, f64)| point.1 >= y_low && point.1 <= y_high;
+            let at: Vec<(f64, f64)> = all.iter().filter(inside).copied().collect();
             let drawn = match series.look {
                 Look::Measured => {
                     let line = LineSeries::new(at.iter().copied(), colour.stroke_width(2)).point_size(3);
@@ -223,10 +358,34 @@ impl Panel {
                 Look::Paper => chart
                     .draw_series(at.iter().map(|point| Circle::new(*point, 5, colour.stroke_width(2))))
                     .map_err(failed)?,
-                Look::Area => chart.draw_series(area_of(&at, self.y_from, colour)).map_err(failed)?,
+                Look::Area => chart.draw_series(area_of(&at, y_low, colour)).map_err(failed)?,
                 Look::Dots => chart
                     .draw_series(at.iter().map(|point| Circle::new(*point, 2, colour.filled())))
                     .map_err(failed)?,
+                Look::Line(dash) => {
+                    let (line, style) = (below(&all, y_high), colour.stroke_width(2));
+                    match dash.lengths() {
+                        None => chart.draw_series(LineSeries::new(line, style)),
+                        Some((size, spacing)) => {
+                            chart.draw_series(DashedLineSeries::new(line, size, spacing, style))
+                        }
+                    }
+                    .map_err(failed)?
+                }
+                Look::Points(shape, fill) => {
+                    for (size, colour) in fill.layers(colour) {
+                        match shape {
+                            Shape::Circle => chart.draw_series(
+                                at.iter().map(|point| Circle::new(*point, size, colour.filled())),
+                            ),
+                            Shape::Triangle => chart.draw_series(
+                                at.iter().map(|point| TriangleMarker::new(*point, size, colour.filled())),
+                            ),
+                        }
+                        .map_err(failed)?;
+                    }
+                    chart.draw_series(std::iter::empty::<Circle<(f64, f64), i32>>()).map_err(failed)?
+                }
             };
             if series.name.is_empty() {
                 continue;
@@ -237,6 +396,19 @@ impl Panel {
                 Look::Measured => PathElement::new([(x, y), (x + 18, y)], colour.stroke_width(3)).into_dyn(),
                 Look::Area => Rectangle::new([(x, y - 5), (x + 18, y + 5)], colour.filled()).into_dyn(),
                 Look::Dots => Circle::new((x + 9, y), 3, colour.filled()).into_dyn(),
+                Look::Line(dash) => {
+                    let (ends, style) = ([(x, y), (x + 18, y)], colour.stroke_width(2));
+                    match dash.lengths() {
+                        None => PathElement::new(ends, style).into_dyn(),
+                        Some((size, spacing)) => {
+                            DashedPathElement::new(ends, size, spacing, style).into_dyn()
+                        }
+                    }
+                }
+                Look::Points(Shape::Circle, _) => Circle::new((x + 9, y), 4, colour.filled()).into_dyn(),
+                Look::Points(Shape::Triangle, _) => {
+                    TriangleMarker::new((x + 9, y), 4, colour.filled()).into_dyn()
+                }
             });
             let words = at.iter().zip(&series.labels);
             let style = FONT.into_font().color(&colour);
@@ -251,7 +423,10 @@ impl Panel {
         }
         chart
             .configure_series_labels()
-            .position(SeriesLabelPosition::UpperRight)
+            .position(match self.legend {
+                Corner::UpperLeft => SeriesLabelPosition::UpperLeft,
+                Corner::UpperRight => SeriesLabelPosition::UpperRight,
+            })
             .background_style(WHITE.mix(0.85))
             .border_style(BLACK.mix(0.3))
             .label_font(FONT)
@@ -314,36 +489,9 @@ fn draw_bars(area: &Area<'_>, title: &str, parts: &[String], bars: &[Bar]) -> Re
     Ok(())
 }
 
-/// A number for an axis of doublings, between which there are labels, too.
-fn doubling(value: f64) -> String {
-    number(if value >= 10.0 { value.round() } else { value })
-}
-
-/// A number for an axis.
-fn number(value: f64) -> String {
-    match value.abs() {
-        size if size >= 1e6 => format!("{}M", short(value / 1e6)),
-        size if size >= 1e4 => format!("{}k", short(value / 1e3)),
-        _ => short(value),
-    }
-}
-
-/// With at most two digits behind the point, and no zeros there.
-fn short(value: f64) -> String {
-    let text = format!("{value:.2}");
-    text.trim_end_matches('0').trim_end_matches('.').to_owned()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn numbers_on_axes_are_short() {
-        let found = [0.0, 0.25, 30.0, 999.5, 12_000.0, 2_500_000.0].map(number);
-        assert_eq!(found, ["0", "0.25", "30", "999.5", "12k", "2.5M"]);
-        assert_eq!([0.5, 1.414, 90.51, 128.0].map(doubling), ["0.5", "1.41", "91", "128"]);
-    }
 
     #[test]
     fn a_picture_has_its_series_and_their_names() {
@@ -353,7 +501,7 @@ mod tests {
             Series::new("a formula", Look::Formula, 2, vec![(1.0, 9.0), (4.0, 90.0)]),
             Series::new("events", Look::Dots, 3, vec![(1.0, 3.0), (3.0, 4.0)]),
         ];
-        let panel = Panel { is_log: true, ..Panel::new("A title", "servers", "TPS", series) };
+        let panel = Panel { x_scale: Scale::Doublings, ..Panel::new("A title", "servers", "TPS", series) };
         let svg = Picture::Panels(vec![panel.clone(), panel]).svg().unwrap();
         for word in
             ["<svg", "A title", "measured", "paper", "a formula", "events", "servers", "TPS", "<circle"]
@@ -391,5 +539,45 @@ mod tests {
         for word in ["Phases", "ours", "theirs note", "start", "commit"] {
             assert!(svg.contains(word), "{word} is missing in {svg}");
         }
+    }
+
+    #[test]
+    fn a_line_ends_where_it_leaves_the_picture() {
+        assert_eq!(below(&[(0.0, 1.0), (2.0, 5.0), (3.0, 9.0)], 3.0), [(0.0, 1.0), (1.0, 3.0)]);
+        assert_eq!(below(&[(0.0, 1.0), (1.0, 2.0)], 3.0), [(0.0, 1.0), (1.0, 2.0)]);
+        assert_eq!(below(&[], 3.0), []);
+    }
+
+    #[test]
+    fn lines_points_and_marks_are_drawn_over_decades() {
+        let points = vec![(10.0, 10.0), (100.0, 100.0), (1_000.0, 5_000.0)];
+        let of = |look| Series::new("", look, 0, points.clone());
+        let panel = Panel {
+            subtitle: "of a test".to_owned(),
+            x_scale: Scale::Decades,
+            y_scale: Scale::Decades,
+            y_unit: Unit::Microseconds,
+            y_from: 10.0,
+            y_to: Some(1_000.0),
+            marks: vec![Mark { x: 100.0, colour: 1, label: "the middle".to_owned() }],
+            legend: Corner::UpperLeft,
+            ..Panel::new(
+                "A title",
+                "load",
+                "latency",
+                vec![
+                    of(Look::Line(Dash::Dotted)),
+                    of(Look::Points(Shape::Circle, Fill::Full)),
+                    of(Look::Points(Shape::Triangle, Fill::Hollow)),
+                    Series::new("p50", Look::Line(Dash::Solid), 1, Vec::new()),
+                ],
+            )
+        };
+        let svg = Picture::Panels(vec![panel]).svg().unwrap();
+        for word in ["A title", "of a test", "the middle", "p50", "500 us"] {
+            assert!(svg.contains(word), "{word} is missing in {svg}");
+        }
+        // The third point is above the picture; a hollow one is of two.
+        assert_eq!((svg.matches("<circle").count(), svg.matches("<polygon").count()), (2, 4), "{svg}");
     }
 }
