@@ -111,11 +111,11 @@ fn commands_that_serve_and_keep_data_know_nothing_of_benchmarks() {
             for used in behind(&code, "crate::") {
                 assert!(DATA_COMMANDS.contains(&used), "{} uses crate::{used}", file.display());
             }
-            // From a module of the root, `super` is the root.
-            let is_root = file.parent().is_some_and(|folder| folder.ends_with("src"));
-            let supers = if is_root { behind(&code, "super::") } else { behind(&code, "super::super::") };
-            for used in supers {
-                assert!(DATA_COMMANDS.contains(&used), "{} uses super::{used}", file.display());
+            // In the module itself `super` is the root; in a module inside of it `super::super` is.
+            let is_module = file.ends_with(format!("{module}.rs")) || file.ends_with("mod.rs");
+            let root = if is_module { "super::" } else { "super::super::" };
+            for used in behind(&code, root) {
+                assert!(DATA_COMMANDS.contains(&used), "{} uses {root}{used}", file.display());
             }
         }
     }
