@@ -11,7 +11,7 @@
 //! | [`section`], [`report`] | throughputs: the rounds; the table, the ratios, the JSON |
 //! | [`curve`], [`picture`] | latency against offered load: the open loops; what is drawn |
 //! | [`recovery`] | memory, recovery after SIGKILL, the first commit |
-//! | [`readme`] | the figures of the README |
+//! | [`performance`] | the figures of `docs/performance.md` |
 //! | [`step`], [`size`] | loads, memory and kills in processes of their own |
 //!
 //! Histograms, medians, tables, JSON and pictures are those of `rialto-measure`.
@@ -24,8 +24,8 @@ mod curve;
 mod engine;
 mod error;
 mod guarantee;
+mod performance;
 mod picture;
-mod readme;
 mod record;
 mod recovery;
 mod report;
@@ -43,7 +43,7 @@ use clap::Parser;
 use mimalloc::MiMalloc;
 use serde_json::Value as Json;
 
-use crate::args::{Args, Command, Common, CurveArgs, ReadmeArgs, RecoveryArgs};
+use crate::args::{Args, Command, Common, CurveArgs, PerformanceArgs, RecoveryArgs};
 use crate::curve::Curve;
 use crate::error::{PeerError, Result};
 use crate::recovery::Recovery;
@@ -136,12 +136,12 @@ fn recovery(args: &RecoveryArgs) -> Result<bool> {
     Ok(print(&args.common, &recovery.table(), || recovery.json(), recovery.consistent()))
 }
 
-fn readme(args: &ReadmeArgs) -> Result<bool> {
-    let figures = readme::Parts::new(&args.directory).markdown();
+fn performance(args: &PerformanceArgs) -> Result<bool> {
+    let figures = performance::Parts::new(&args.directory).markdown();
     match &args.into {
         None => print!("{figures}"),
         Some(path) => {
-            let page = readme::replaced(&read(path)?, &figures);
+            let page = performance::replaced(&read(path)?, &figures);
             let page = page.map_err(|problem| PeerError::Usage(format!("{}: {problem}", path.display())))?;
             write(path, &page)?;
         }
@@ -153,7 +153,7 @@ fn run(args: &Args) -> Result<bool> {
     match &args.command {
         Some(Command::Curve(args)) => curve(args),
         Some(Command::Recovery(args)) => recovery(args),
-        Some(Command::Readme(args)) => readme(args),
+        Some(Command::Performance(args)) => performance(args),
         None => match (args.step, &args.bank) {
             (Some(step), Some(bank)) => step::perform(args, step, bank).map(|()| true),
             _ => throughputs(args),

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use rialto::{Canceller, canary};
+use rialto::{Canceller, fault_injection};
 
 use crate::error::{Result, SqlError, SqlState};
 
@@ -44,9 +44,9 @@ impl Cancel {
     pub fn request(&self) {
         let canceller = self.canceller.lock().unwrap_or_else(PoisonError::into_inner);
         let stage = self.stage.load(Ordering::SeqCst);
-        let is_unheard = stage == READING && canary::is_back("cancel-amid-a-text-is-lost");
+        let is_unheard = stage == READING && fault_injection::is_on("cancel-amid-a-text-is-lost");
         let is_idle = (stage == IDLE || is_unheard) && self.between.load(Ordering::SeqCst) == 0;
-        if is_idle && !canary::is_back("cancel-waits-for-a-statement") {
+        if is_idle && !fault_injection::is_on("cancel-waits-for-a-statement") {
             return;
         }
         self.requested.store(true, Ordering::SeqCst);
@@ -126,7 +126,9 @@ impl Cancel {
     }
 
     fn enter(&self, stage: u8) {
-        if self.between.load(Ordering::Relaxed) == 0 && !canary::is_back("cancel-waits-for-a-statement") {
+        if self.between.load(Ordering::Relaxed) == 0
+            && !fault_injection::is_on("cancel-waits-for-a-statement")
+        {
             self.requested.store(false, Ordering::Relaxed);
         }
         self.stage.store(stage, Ordering::SeqCst);

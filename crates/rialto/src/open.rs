@@ -1,4 +1,4 @@
-//! Opening and closing a database.
+//! Opens and closes a database.
 
 mod source;
 
@@ -17,7 +17,7 @@ use crate::catalog::{Description, first_row_number};
 use crate::checkpoint::home::{HOME_FILE, HomeError, HomeFile, NEW_HOME_FILE};
 use crate::checkpoint::image_sums::ImageSums;
 use crate::checkpoint::{CheckpointOptions, CheckpointReport, Checkpointer, Checkpointing, RunLength};
-use crate::commit::{CommitPath, Definitions, InFlight, Logging};
+use crate::commit::{CommitPath, CommitsInProgress, Definitions, Logging};
 use crate::engine::data_oriented::{Bounds, Queues, ResourceManager};
 use crate::engine::replay::ByProcedures;
 use crate::engine::{CallersServers, Procedures, Runtime};
@@ -38,24 +38,24 @@ use crate::store::memory::load_file::LoadFileReader;
 use crate::store::memory::{Committed, LoadFile, MemoryStore};
 use crate::store::{Catalog, Material, Storage};
 use crate::txn::core::{Contexts, Core, TxDefaults};
-use crate::{canary, seed};
+use crate::{fault_injection, seed};
 
-/// An open database: what runs its transactions, and what ends with it.
+/// An open database: what runs its transactions, and the threads that end with it.
 pub(crate) struct Running {
     pub(super) core: Arc<Core>,
     runtime: Arc<Runtime>,
     options: Options,
-    /// On the data-oriented engine.
+    /// Present on the data-oriented engine.
     resources: Mutex<Option<ResourceManager>>,
     checkpointer: Arc<Checkpointer>,
     backups: Backups,
     recovery: Option<RecoveryReport>,
-    /// What the close came to, once there was one.
+    /// The result of the close, once the database was closed.
     pub(super) closed: Mutex<Option<Result<()>>>,
     _directory: DirectoryLock,
 }
 
-/// What a directory gives to start from.
+/// The state that an opening starts from, found in a directory or made there.
 pub(crate) struct Found {
     pub database_id: u128,
     pub memory: MemoryStore,
@@ -63,11 +63,11 @@ pub(crate) struct Found {
     pub log: Arc<Log>,
     pub home: HomeFile,
     pub loads: Vec<LoadFile>,
-    /// Of the images in the copy in force.
+    /// The digests of the images in the copy in force.
     pub sums: ImageSums,
-    /// None for a new database.
+    /// `None` for a new database.
     pub recovery: Option<RecoveryReport>,
-    /// What a recovery's parts cost.
+    /// The measured costs of a recovery's parts.
     pub recovery_rates: RecoveryRates,
 }
 
@@ -75,7 +75,8 @@ pub(crate) fn open(disk: Arc<dyn Disk>, options: Options) -> Result<Running, Ope
     if let Some(what) = options.problem() {
         return Err(OpenError::Options { what });
     }
-    // Before anything is read: what makes no sense is no reason to look for a place of the log.
+    // Procedures are checked before anything is read: one that makes no sense is an error in the options, not in the
+    // log.
     let accounts = Arc::new(Accounts::new(options.transactions_max));
     let procedures = Procedures::of(&options.procedures, &accounts);
     let procedures = procedures.map_err(|error| OpenError::Options { what: error.to_string() })?;
@@ -103,7 +104,7 @@ pub(crate) fn open(disk: Arc<dyn Disk>, options: Options) -> Result<Running, Ope
         storage: Storage::new((disk, found.database_id), found.memory, found.catalog, found.loads, opened_at),
         commits: CommitPath {
             log: found.log,
-            in_flight: Arc::new(InFlight::new(options.transactions_max)),
+            in_progress: Arc::new(CommitsInProgress::new(options.transactions_max)),
             definitions: Definitions::new(),
             accounts,
             logging: options.logging,
@@ -131,7 +132,7 @@ pub(crate) fn open(disk: Arc<dyn Disk>, options: Options) -> Result<Running, Ope
             packet_slots: options.packet_slots(),
             transactions_max: options.transactions_max,
             deadlock_retries_max: options.deadlock_retries_max,
-            colour_retry: options.colour_retry,
+            straddling_retry: options.straddling_retry,
         },
     });
     let runtime = Arc::new(Runtime {
@@ -191,7 +192,7 @@ pub(crate) fn open(disk: Arc<dyn Disk>, options: Options) -> Result<Running, Ope
     match running.start() {
         Ok(()) => Ok(running),
         Err(error) => {
-            // The threads that have begun end before another opening can have the directory.
+            // The threads that have started end before another opening can take the directory.
             running.end_work();
             let _ = running.end();
             Err(error)
@@ -199,19 +200,19 @@ pub(crate) fn open(disk: Arc<dyn Disk>, options: Options) -> Result<Running, Ope
     }
 }
 
-/// Has the archive take these of the load files.
+/// Copies the load files that `which` selects to the archive.
 fn archive_loads(core: &Core, archiver: &Archiver, which: impl Fn(&LoadFile) -> bool) -> Result<()> {
     let loads: Vec<LoadFile> = core.storage.loads.lock().clone();
     loads.iter().filter(|load| which(load)).try_for_each(|load| {
         let is_taken = match load.committed {
             Committed::At(place) => {
-                // A load that a crash takes back has its number in vain, and another load may get it.
+                // If a crash takes the load back, its number is reused, and another load may get it.
                 if place > core.commits.log.durable_position() {
                     core.commits.log.sync()?;
                 }
-                !canary::is_back("archive-without-loads")
+                !fault_injection::is_on("archive-without-loads")
             }
-            // What is left of a removal that was cut short must not replace the whole file, which the archive has then.
+            // What is left of an interrupted removal must not replace the whole file, which the archive then has.
             Committed::BeforeOrNever(_) => {
                 LoadFileReader::is_whole(&*core.storage.disk, core.storage.database_id, load.number)?
             }
@@ -247,7 +248,8 @@ pub(crate) fn log_options(options: &Options) -> LogOptions {
     }
 }
 
-/// A restore makes the home block last: one that was cut short behind that has come to its end.
+/// Removes the mark of a restore. A restore writes the home block last, so one that was interrupted after that is
+/// complete.
 fn forget_restore(disk: &dyn Disk) -> Result<(), OpenError> {
     if disk.list()?.iter().any(|name| name == RESTORING) {
         disk.remove(RESTORING)?;
@@ -259,24 +261,24 @@ fn forget_restore(disk: &dyn Disk) -> Result<(), OpenError> {
 fn create(disk: &Arc<dyn Disk>, options: &Options) -> Result<Found, OpenError> {
     if disk.list()?.iter().any(|name| name == RESTORING) {
         let what = format!(
-            "\"{RESTORING}\" says that a restore to this directory did not come to its end: restore to it again, or use an empty \
+            "\"{RESTORING}\" says that a restore to this directory was not completed: restore to it again, or use an empty \
              directory"
         );
         return Err(OpenError::Unsupported { what });
     }
-    // Of these a creation makes none, so none is left by one that was cut short.
+    // A creation makes no file of these names, so an interrupted creation leaves none.
     let older =
         disk.list()?.into_iter().find(|name| name.starts_with("backup-") || name.starts_with("load-"));
     if let Some(name) = older {
         let what = format!(
-            "\"{name}\" is of a database, but what says which (\"{HOME_FILE}\") is missing: put it back, or use an \
+            "\"{name}\" belongs to a database, but its file \"{HOME_FILE}\" is missing: put it back, or use an \
              empty directory"
         );
         return Err(OpenError::Unsupported { what });
     }
     if !HomeFile::is_unmade(&**disk)? {
         let what = format!(
-            "\"{NEW_HOME_FILE}\" is no file that the making of a database left when it was cut short: move it away, or use an empty \
+            "\"{NEW_HOME_FILE}\" is not what an interrupted creation of a database leaves: move it away, or use an empty \
              directory"
         );
         return Err(OpenError::Unsupported { what });
@@ -335,7 +337,7 @@ fn recover(disk: &Arc<dyn Disk>, options: &Options, directory: &str) -> Result<F
     }
     recovered.report.fell_back = fell_back;
     home.confirm()?;
-    // What the machine and its disk take, by the machine's clock, whatever the database's is.
+    // The machine's and its disk's times count here, whatever clock the database has.
     let recovery_rates = RecoveryRates::after(&recovered.report, &**disk);
     let database_id = home.block().database_id;
     let log = Log::open(disk, database_id, &log_options(options), recovered.log_end)?;
@@ -370,7 +372,7 @@ impl Running {
             committed: sum(|account| account.committed),
             aborted: sum(|account| account.aborted),
             aborted_deadlock: sum(|account| account.deadlocks),
-            aborted_colour: sum(|account| account.colours),
+            aborted_straddling: sum(|account| account.straddling),
             executor_requests: core.locks.requests_by_executor(),
             routing: core.locks.routing_changes(),
             plans: self.runtime.procedures.plans(),
@@ -414,8 +416,9 @@ impl Running {
         check_may_wait(self.core.storage.catalog.opening())?;
         core.storage.check_open()?;
         let mut to = Output::open(to)?;
-        // Checkpoints wait for the backup: with a log that is half full already one comes before it. Not where none is made by
-        // itself: it frees log, which an archive that these options do not name may have yet to take.
+        // Checkpoints wait for the backup, so one is made first if the log is half full already. None is made where
+        // background checkpoints are off: it would free log that an archive which these options do not name may still
+        // have to take.
         if self.checkpointer.is_on() && core.commits.log.bytes_used() > self.options.log_bytes_max / 2 {
             self.checkpointer.run_now_unless(Some(cancelled))?;
         }
@@ -449,11 +452,11 @@ impl Running {
     fn archive_durable(&self) -> Result<()> {
         let core = &self.core;
         let Some(archiver) = core.commits.log.archiver() else { return Ok(()) };
-        // The bytes first: the packets in them have places up to the one that is read next. A bulk load is known when its packet
-        // is applied.
+        // The byte position is read first: the packets up to it have places up to the place that is read next. A bulk
+        // load is known once its packet is applied.
         let position = core.commits.log.durable_bytes();
         let place = core.commits.log.place();
-        core.commits.in_flight.outlast_until(&core.clock, place, || place);
+        core.commits.in_progress.outlast_until(&core.clock, place, || place);
         archive_loads(core, archiver, |_| true)?;
         core.commits.log.archive_up_to(position)
     }
@@ -479,12 +482,12 @@ impl Running {
         }
     }
 
-    /// Makes a checkpoint, if one is due, without a thread of its own for it.
+    /// Makes a checkpoint in the calling thread if one is due.
     pub fn look_after_checkpoints(&self) {
         self.checkpointer.drive();
     }
 
-    /// Has the resource manager do this, if there is one.
+    /// Runs `work` on the resource manager, if there is one.
     pub fn with_resources(&self, work: impl FnOnce(&mut ResourceManager)) {
         if let Some(resources) = &mut *self.core.clock.lock(&self.resources) {
             work(resources);
@@ -495,11 +498,11 @@ impl Running {
         self.recovery.as_ref()
     }
 
-    /// Refuses new work, lets commits on their way finish, syncs. The first call does so, and every call gives what that came to.
-    /// [`Error::Nested`] in a body, which it may have to wait for.
+    /// Refuses new work, lets commits in progress finish, and syncs. The first call does so; every call returns the
+    /// result of the first. [`Error::Nested`] in a body, because the close may have to wait for that body.
     pub fn close(&self) -> Result<()> {
         if InBody::is_inside(self.core.storage.catalog.opening())
-            && !canary::is_back("close-waits-for-itself")
+            && !fault_injection::is_on("close-waits-for-itself")
         {
             return Err(Error::Nested);
         }
@@ -507,7 +510,7 @@ impl Running {
         if let Some(outcome) = &*closed {
             return outcome.clone();
         }
-        // For a close that panics.
+        // The result if the close panics.
         *closed = Some(Err(Error::Closed));
         let outcome = self.close_once();
         *closed = Some(outcome.clone());
@@ -535,7 +538,7 @@ impl Running {
 
     fn close_once(&self) -> Result<()> {
         self.end_work();
-        // Nothing runs any more, so this copy needs no log to be whole.
+        // No transaction runs any more, so this copy is complete without a log.
         let kept = match self.options.logging {
             Logging::Value | Logging::Action | Logging::Transaction => Ok(()),
             Logging::None => self.checkpointer.run_now().map(drop),
@@ -543,7 +546,7 @@ impl Running {
         kept.and(self.end())
     }
 
-    /// Refuses new work, and waits until there is none.
+    /// Refuses new work, and waits until the work in progress has ended.
     fn end_work(&self) {
         let core = &self.core;
         core.storage.shut();
@@ -553,8 +556,8 @@ impl Running {
         }
         drop(core.clock.lock(&self.resources).take());
         core.releases.end();
-        if !canary::is_back("close-beside-commits") {
-            core.commits.in_flight.drain(&core.clock);
+        if !fault_injection::is_on("close-beside-commits") {
+            core.commits.in_progress.drain(&core.clock);
         }
     }
 
@@ -592,13 +595,14 @@ impl Deref for Handle {
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        // `Database::close` tells the outcome; here it has no reader.
+        // `Database::close` returns the outcome; here the outcome has no reader.
         if !InBody::is_inside(self.0.core.storage.catalog.opening()) {
             let _ = self.0.close();
             return;
         }
-        // The close waits for calls that were let in, and the thread may be running one of them: another thread closes. If
-        // the system has no thread left, the database keeps its directory until the process ends, as it is still in use.
+        // The close waits for calls that were let in, and this thread may be running one of them: therefore another
+        // thread closes. If the system has no thread left, the database keeps its directory until the process ends,
+        // since it is still in use.
         self.0.core.storage.closed.store(true, Ordering::SeqCst);
         let (running, kept) = (self.0.clone(), ManuallyDrop::new(self.0.clone()));
         let closer = std::thread::Builder::new().name("rialto-close".to_owned());

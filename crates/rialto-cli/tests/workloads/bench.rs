@@ -71,7 +71,7 @@ fn the_json_object_has_the_keys_of_the_contract_and_the_run_is_consistent() {
         ("", "context_switches_per_txn"),
         ("context_switches_per_txn", "voluntary involuntary clients_voluntary clients_involuntary"),
         ("", "device_bytes_per_txn sweep_bytes_per_txn sweep_copied_bytes sweep_cpu_ms_per_gb"),
-        ("", "aborted_colour sweep_latches sweep_latch_conflicts sweep_hold_us_max latch_conflicts"),
+        ("", "aborted_straddling sweep_latches sweep_latch_conflicts sweep_hold_us_max latch_conflicts"),
         ("", "cuts cut_held_us_max snapshot_bytes_max recovery"),
         ("recovery", "seconds load indexes redo until_checkpoint within kept"),
         ("", "server_us_per_txn"),

@@ -251,7 +251,7 @@ mod tests {
             (
                 vec![
                     ("put_back", "crates/rialto/src/isolate/local/executor.rs"),
-                    ("end_stint", "crates/rialto/src/isolate/local/stint.rs"),
+                    ("end_lease", "crates/rialto/src/isolate/local/lease.rs"),
                     commit,
                 ],
                 (Part::Engine, Some(Inside::Release)),

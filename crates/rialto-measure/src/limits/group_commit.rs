@@ -1,8 +1,8 @@
 //! A bare group commit: clients take a number and sleep until it is durable; a writer writes for all who have one.
 //!
 //! The sleepers lie in two buckets, those whom the group in flight covers and those whom the next one will, so one wake
-//! call serves a group and wakes nobody else. No wake-up is lost: a client looks at the flight word, then at its bucket's
-//! epoch, then at the flight word again before it sleeps on that epoch; the writer moves the flight word on, then writes,
+//! call serves a group and wakes nobody else. No wake-up is lost: a client looks at the group word, then at its bucket's
+//! epoch, then at the group word again before it sleeps on that epoch; the writer moves the group word on, then writes,
 //! publishes, and then moves the epoch of its group's bucket.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -22,7 +22,7 @@ struct Shared {
     /// Numbers durable.
     durable: CachePadded<AtomicU64>,
     /// The last number of the group in flight, over the low 16 bits of the group's own.
-    flight: CachePadded<AtomicU64>,
+    group_word: CachePadded<AtomicU64>,
     epochs: [CachePadded<AtomicU32>; 2],
     /// Moves when a number is taken while the writer sleeps.
     work: CachePadded<AtomicU32>,
@@ -51,11 +51,11 @@ impl Shared {
             if self.over.load(Ordering::SeqCst) {
                 return false;
             }
-            let flight = self.flight.load(Ordering::SeqCst);
-            let group = if number <= flight >> 16 { flight } else { flight + 1 };
+            let group_word = self.group_word.load(Ordering::SeqCst);
+            let group = if number <= group_word >> 16 { group_word } else { group_word + 1 };
             let epoch = &self.epochs[(group & 1) as usize];
             let before = epoch.load(Ordering::SeqCst);
-            let unmoved = self.flight.load(Ordering::SeqCst) == flight;
+            let unmoved = self.group_word.load(Ordering::SeqCst) == group_word;
             if unmoved && self.durable.load(Ordering::SeqCst) < number && !self.over.load(Ordering::SeqCst) {
                 sleep(epoch, before);
             }
@@ -78,7 +78,7 @@ impl Shared {
                 continue;
             }
             group = (group + 1) & 0xffff;
-            self.flight.store(taken << 16 | group, Ordering::SeqCst);
+            self.group_word.store(taken << 16 | group, Ordering::SeqCst);
             file.write(((taken - durable) as f64 * log_bytes) as usize)?;
             self.durable.store(taken, Ordering::SeqCst);
             wake(&self.epochs[(group & 1) as usize]);

@@ -50,7 +50,7 @@ impl Measured {
             "sweep_bytes_per_txn": self.per_transaction(self.sweep_bytes() as f64),
             "sweep_copied_bytes": self.sweeps().map(|sweeps| sweeps.copied_bytes),
             "sweep_cpu_ms_per_gb": self.sweeps().map(|sweeps| sweeps.cpu_ms_per_gb),
-            "aborted_colour": self.grown(|metrics| metrics.aborted_colour),
+            "aborted_straddling": self.grown(|metrics| metrics.aborted_straddling),
             "sweep_latches": self.grown(|metrics| metrics.checkpoints.latches),
             "sweep_latch_conflicts": self.grown(|metrics| metrics.checkpoints.latch_conflicts),
             "sweep_hold_us_max": self.sweep_hold_us_max(),

@@ -22,11 +22,11 @@ impl Measured {
         let seconds = self.outcome.window.as_secs_f64();
         table.row("committed", format!("{} in {seconds:.2} s", thousands(self.outcome.committed() as f64)));
         let deadlocks = self.grown(|metrics| metrics.aborted_deadlock);
-        let colours = self.grown(|metrics| metrics.aborted_colour);
+        let straddling = self.grown(|metrics| metrics.aborted_straddling);
         table.row(
             "aborted",
             format!(
-                "{} by themselves; run again: {deadlocks} deadlock victims, {colours} for their colours",
+                "{} by themselves; run again: {deadlocks} deadlock victims, {straddling} because they straddled a sweep",
                 self.outcome.aborted_user
             ),
         );

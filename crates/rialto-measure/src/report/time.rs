@@ -74,7 +74,7 @@ impl Measured {
         };
         let (begin, end) = (find(&self.metrics.0.procedures), find(&self.metrics.1.procedures));
         let by_themselves =
-            |account: &ProcedureAccount| account.aborted - account.deadlocks - account.colours;
+            |account: &ProcedureAccount| account.aborted - account.deadlocks - account.straddling;
         Grown {
             committed: end.committed - begin.committed,
             aborted_user: by_themselves(&end) - by_themselves(&begin),
@@ -183,7 +183,7 @@ mod tests {
         assert_eq!(measured.aborted_of("p"), (0, Some(100.0)));
         assert_eq!(measured.aborted_of("another"), (0, None));
         let account = &mut measured.metrics.1.procedures[0];
-        (account.aborted, account.deadlocks, account.colours) = (27, 4, 3);
+        (account.aborted, account.deadlocks, account.straddling) = (27, 4, 3);
         assert_eq!(measured.aborted_of("p"), (20, Some(75.0)));
     }
 

@@ -1,6 +1,6 @@
 //! The extended protocol: prepared statements, portals, pipelines that end with a Sync.
 
-use rialto::canary;
+use rialto::fault_injection;
 use rialto::row::Value;
 use rialto_sql::parse::{CopyDirection, split};
 use rialto_sql::values::{binary, text};
@@ -35,7 +35,7 @@ impl<S: Stream> Connection<S> {
     }
 
     fn parse(&mut self, name: &str, sql: &str, types: &[u32]) -> Result<(), SqlError> {
-        let stays = canary::is_back("failed-parse-leaves-the-unnamed");
+        let stays = fault_injection::is_on("failed-parse-leaves-the-unnamed");
         if name.is_empty() && !stays {
             // Also if the new one fails: a Bind must not find the old one.
             self.statements.remove(b"");
@@ -140,7 +140,7 @@ impl<S: Stream> Connection<S> {
         match portal.state {
             PortalState::New => {}
             PortalState::Suspended { .. } => {
-                if !canary::is_back("portal-runs-in-a-failed-block") {
+                if !fault_injection::is_on("portal-runs-in-a-failed-block") {
                     self.session.check_not_failed()?;
                 }
                 return self.more_rows(name, max_rows);
@@ -161,7 +161,7 @@ impl<S: Stream> Connection<S> {
         portal.state = PortalState::Done;
         let params = std::mem::take(&mut portal.params);
         let formats = portal.formats.clone();
-        if canary::is_back("execute-takes-the-formats") {
+        if fault_injection::is_on("execute-takes-the-formats") {
             portal.formats = OutputFormats::TEXT;
         }
         if let Some((CopyDirection::FromStdin, _)) = prepared.copy() {

@@ -35,7 +35,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rialto::{Database, Durability, canary};
+use rialto::{Database, Durability, fault_injection};
 use rialto_sql::{Session, Severity, SqlError, SqlState, Tag, TransactionStatus};
 
 use crate::protocol::Malformed;
@@ -313,7 +313,7 @@ impl<S: Stream> Connection<S> {
     /// Does what a message asks for that is not skipped, or tells what is wrong with it.
     fn read_message(&mut self, tag: u8, message: Result<Message<'_>, SqlError>) -> io::Result<Next> {
         let is_passed_by =
-            canary::is_back("copy-outlives-its-transaction") && tag == b'Q' && message.is_err();
+            fault_injection::is_on("copy-outlives-its-transaction") && tag == b'Q' && message.is_err();
         if let Mode::CopyIn(_) = self.mode
             && !is_passed_by
         {
@@ -353,7 +353,7 @@ impl<S: Stream> Connection<S> {
     fn fail_pipeline(&mut self, error: SqlError) {
         self.in_pipeline = true;
         self.fail(error);
-        if !canary::is_back("error-does-not-skip") {
+        if !fault_injection::is_on("error-does-not-skip") {
             self.mode = Mode::SkipToSync;
         }
     }
@@ -403,8 +403,8 @@ impl<S: Stream> Connection<S> {
     fn tell_news(&mut self) {
         if let Some(savepoint) = self.session.take_closed_portals() {
             let outlives = match savepoint {
-                0 => canary::is_back("portal-outlives-its-transaction"),
-                _ => canary::is_back("portal-outlives-its-savepoint"),
+                0 => fault_injection::is_on("portal-outlives-its-transaction"),
+                _ => fault_injection::is_on("portal-outlives-its-savepoint"),
             };
             if !outlives {
                 self.portals.close_behind(savepoint);

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use hashbrown::HashMap;
-use rialto::canary;
+use rialto::fault_injection;
 use rialto::row::Value;
 use rialto_sql::{SqlError, SqlState, Tag};
 
@@ -92,7 +92,7 @@ impl Portal {
         let Some(statement) = &self.statement else { return };
         match self.formats {
             OutputFormats::TEXT => out.extend_from_slice(&statement.description),
-            _ if canary::is_back("described-as-text") => out.extend_from_slice(&statement.description),
+            _ if fault_injection::is_on("described-as-text") => out.extend_from_slice(&statement.description),
             _ => describe_rows(out, statement.prepared.as_deref(), &self.formats),
         }
     }

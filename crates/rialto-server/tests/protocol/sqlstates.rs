@@ -185,7 +185,7 @@ fn a_transaction_that_straddles_a_checkpoint_commits() {
     }
     let expected = [[Some((2 * commits).to_string())], [Some((2 * commits).to_string())]];
     assert_eq!(rows(&client.run("select b from t where a = 1 or a = 300")), expected);
-    assert_eq!(server.database.metrics().aborted_colour, 0);
+    assert_eq!(server.database.metrics().aborted_straddling, 0);
 }
 
 /// Codes that no client is told of, with the reason.

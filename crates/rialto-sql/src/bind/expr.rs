@@ -1,6 +1,6 @@
 //! Binds expressions: names, literals, conditions, operators. Function calls are in [`function`](super::function).
 
-use rialto::canary;
+use rialto::fault_injection;
 use rialto::row::{Decimal, Value};
 
 use super::function::common_type;
@@ -255,7 +255,7 @@ impl Binder<'_> {
     fn padded_text(&mut self, scope: &Scope, node: &Node, what: &str) -> Result<Expr> {
         let typed = self.typed_text(scope, node, what)?;
         Ok(match typed.sql_type {
-            SqlType::Char(Some(length)) if !canary::is_back("like-of-trimmed-chars") => {
+            SqlType::Char(Some(length)) if !fault_injection::is_on("like-of-trimmed-chars") => {
                 Expr::Padded(Box::new(typed.expr), length)
             }
             SqlType::Char(None) => each_padded(scope, typed.expr),

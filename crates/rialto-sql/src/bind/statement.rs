@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use rialto::row::{Schema, Value};
-use rialto::{Table, canary};
+use rialto::{Table, fault_injection};
 
 use super::expr::each_padded;
 use super::{Binder, OutputColumn, Scope, Typed, column_name};
@@ -276,7 +276,7 @@ fn items(binder: &mut Binder<'_>, scope: &Scope, items: &[Item]) -> Result<(Vec<
                 all_columns(binder, scope, &mut typed, &mut columns)?;
             }
         }
-        if typed.len() > RESULT_COLUMNS_MAX && !canary::is_back("columns-are-not-counted") {
+        if typed.len() > RESULT_COLUMNS_MAX && !fault_injection::is_on("columns-are-not-counted") {
             let message = format!("target lists can have at most {RESULT_COLUMNS_MAX} entries");
             return Err(SqlError::new(SqlState::TooManyColumns, message));
         }

@@ -1,6 +1,6 @@
 //! Casts between types, and values as the values of a column.
 
-use rialto::canary;
+use rialto::fault_injection;
 use rialto::row::{ColumnType, Decimal, Value};
 
 use crate::error::{Result, SqlError, SqlState};
@@ -87,7 +87,7 @@ pub fn cast(value: Value, from: SqlType, to: SqlType) -> Result<Value> {
 
 /// The first moment of a day, if moments go so far.
 fn midnight(day: i32) -> Option<i64> {
-    if canary::is_back("dates-wrap") {
+    if fault_injection::is_on("dates-wrap") {
         return Some(i64::from(day).wrapping_mul(text::MICROS_PER_DAY));
     }
     i64::from(day).checked_mul(text::MICROS_PER_DAY)
@@ -240,7 +240,7 @@ pub fn fit(value: &Value, column: ColumnType) -> Option<Fit> {
         // value of the column, and lies between two of them that are not to be told from here.
         ColumnType::Char(length) => match value {
             Value::Text(text) if text.chars().count() > usize::from(length) => Some(Fit::Nowhere),
-            Value::Text(text) if canary::is_back("char-by-index-as-text") => {
+            Value::Text(text) if fault_injection::is_on("char-by-index-as-text") => {
                 Some(Fit::Exact(cut(text.clone(), None)))
             }
             Value::Text(text) if text.ends_with(' ') => Some(Fit::Nowhere),

@@ -3,7 +3,7 @@
 //! Kept here: a node's tree is at most [`HEIGHT_MAX`] high, whatever the chain that it was written as: AND, OR and `||` of
 //! many are one node, and what is higher is refused. Places are worked out here, once for each node.
 
-use rialto::canary;
+use rialto::fault_injection;
 use sqlparser::ast::{self, BinaryOperator, Spanned, UnaryOperator};
 
 use super::limits::{HEIGHT_MAX, too_complex};
@@ -366,7 +366,7 @@ fn typed(places: &Places<'_>, node: ast::Expr, level: u16) -> Result<Node> {
             let value = literal(places, typed.value)?;
             let position = value.position;
             let is_text = matches!(value.kind, NodeKind::Text(_) | NodeKind::OtherText(_));
-            if !is_text && !canary::is_back("typed-numbers-are-not-cast") {
+            if !is_text && !fault_injection::is_on("typed-numbers-are-not-cast") {
                 let message = format!("syntax error: {} needs a string in quotes behind it", typed.data_type);
                 return Err(SqlError::new(SqlState::SyntaxError, message).at(position));
             }

@@ -8,7 +8,7 @@
 
 use std::sync::Arc;
 
-use rialto::canary;
+use rialto::fault_injection;
 use sqlparser::keywords::Keyword;
 use sqlparser::tokenizer::{Token, TokenWithSpan};
 
@@ -140,7 +140,7 @@ pub(super) fn on_a_stack_for<T: Send>(
     room: &Arc<Room>,
     parse: impl FnOnce() -> Result<T> + Send,
 ) -> Result<T> {
-    if chain <= CHAIN_IN_PLACE_MAX || canary::is_back("chains-on-any-stack") {
+    if chain <= CHAIN_IN_PLACE_MAX || fault_injection::is_on("chains-on-any-stack") {
         return parse();
     }
     if chain > CHAIN_MAX {

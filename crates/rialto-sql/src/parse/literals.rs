@@ -2,7 +2,7 @@
 //!
 //! sqlparser does not know them: where an alias may stand it would take the second string for one, and lose it.
 
-use rialto::canary;
+use rialto::fault_injection;
 use sqlparser::tokenizer::{Token, TokenWithSpan, Whitespace};
 
 use super::Places;
@@ -10,7 +10,7 @@ use crate::error::{Result, SqlError, SqlState};
 
 /// Makes one string of those that go on, with blanks where the others were, and refuses two on one line, which are no SQL.
 pub(super) fn join(places: &Places<'_>, tokens: &mut [TokenWithSpan]) -> Result<()> {
-    if canary::is_back("strings-end-with-their-line") {
+    if fault_injection::is_on("strings-end-with-their-line") {
         return Ok(());
     }
     // The last string, and whether a line has ended since.

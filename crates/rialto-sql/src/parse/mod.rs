@@ -21,7 +21,7 @@ mod weight;
 
 use std::sync::Arc;
 
-use rialto::canary;
+use rialto::fault_injection;
 use sqlparser::ast;
 use sqlparser::parser::{Parser, ParserError};
 use sqlparser::tokenizer::{Location, Token, TokenWithSpan};
@@ -185,7 +185,7 @@ impl<'a> Places<'a> {
     pub(crate) fn position(&self, location: Location) -> Option<usize> {
         let before = match location.line {
             0 => return None,
-            line if canary::is_back("places-from-the-first-line") => {
+            line if fault_injection::is_on("places-from-the-first-line") => {
                 self.text.split_inclusive('\n').take(line as usize - 1).map(|line| line.chars().count()).sum()
             }
             1 => 0,

@@ -2,7 +2,7 @@
 
 use std::cmp::Ordering;
 
-use rialto::canary;
+use rialto::fault_injection;
 use rialto::row::Value;
 
 use crate::bind::Order;
@@ -116,7 +116,7 @@ impl<'o> Sorted<'o> {
     pub(super) fn push(&mut self, keys: Vec<Value>, values: Vec<Value>) -> Result<()> {
         let taken = self.budget.take(row_bytes(&keys, &values));
         self.rows.push((keys, values));
-        if canary::is_back("sort-keeps-all-rows") {
+        if fault_injection::is_on("sort-keeps-all-rows") {
             return Ok(());
         }
         // Twice as many as are wanted are kept at most, so a row is sorted a few times in all.

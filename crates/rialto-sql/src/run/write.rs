@@ -3,7 +3,7 @@
 use std::ops::ControlFlow;
 
 use rialto::row::Value;
-use rialto::{Fields, RowKey, ScanMode, canary};
+use rialto::{Fields, RowKey, ScanMode, fault_injection};
 use smallvec::SmallVec;
 
 use super::kept::{ALLOCATION_BYTES, Budget, KeptRows, bytes_of, list_bytes};
@@ -133,7 +133,7 @@ pub fn update(run: &mut Run<'_>, plan: &UpdatePlan) -> Result<u64> {
         Found::Point(key) => {
             let Some(row) = run.tx.get_for_update(&bound.table, &key[..])? else { return Ok(0) };
             let is_hit = holds(&plan.access.rest, &row.view(), run.out.context)?;
-            if !is_hit && !canary::is_back("update-by-its-key-alone") {
+            if !is_hit && !fault_injection::is_on("update-by-its-key-alone") {
                 return Ok(0);
             }
             let changes = changes(bound, &row.view(), run.out.context)?;
@@ -143,7 +143,7 @@ pub fn update(run: &mut Run<'_>, plan: &UpdatePlan) -> Result<u64> {
             }
             return Ok(1);
         }
-        Found::Scan(scan) if canary::is_back("update-by-its-range-alone") => (scan, &[][..]),
+        Found::Scan(scan) if fault_injection::is_on("update-by-its-range-alone") => (scan, &[][..]),
         Found::Scan(scan) => (scan, &plan.access.rest[..]),
         Found::Everything => (plan::everything(ScanMode::Update), &plan.access.all[..]),
     };
@@ -235,7 +235,7 @@ pub fn delete(run: &mut Run<'_>, plan: &DeletePlan) -> Result<u64> {
             }
             let Some(row) = run.tx.get_for_update(&bound.table, &key[..])? else { return Ok(0) };
             let is_hit = holds(&plan.access.rest, &row.view(), run.out.context)?;
-            if !is_hit && !canary::is_back("delete-by-its-key-alone") {
+            if !is_hit && !fault_injection::is_on("delete-by-its-key-alone") {
                 return Ok(0);
             }
             run.tx.delete(&bound.table, &key[..])?;
@@ -244,7 +244,7 @@ pub fn delete(run: &mut Run<'_>, plan: &DeletePlan) -> Result<u64> {
             }
             return Ok(1);
         }
-        Found::Scan(scan) if canary::is_back("delete-by-its-range-alone") => (scan, &[][..]),
+        Found::Scan(scan) if fault_injection::is_on("delete-by-its-range-alone") => (scan, &[][..]),
         Found::Scan(scan) => (scan, &plan.access.rest[..]),
         Found::Everything => (plan::everything(ScanMode::Update), &plan.access.all[..]),
     };

@@ -2,7 +2,7 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use rialto::{Savepoint, Transaction, TxOptions, canary};
+use rialto::{Savepoint, Transaction, TxOptions, fault_injection};
 
 use super::setting_store::{SettingMark, SettingStore};
 use super::settings::Settings;
@@ -56,7 +56,7 @@ impl Session {
             Block::None => Ok(()),
             Block::Implicit => self.roll_back(),
             Block::Explicit => {
-                self.failed = !canary::is_back("failed-block-forgotten");
+                self.failed = !fault_injection::is_on("failed-block-forgotten");
                 // With savepoints the client may go back to one, unless the transaction is dead.
                 if self.savepoints.is_empty() || error.ends_transaction() {
                     self.end_transaction()
@@ -138,10 +138,10 @@ impl Session {
         change(&mut self.settings)?;
         self.report_settings(&before);
         let mut choices = self.choices();
-        if canary::is_back("lock-timeout-of-the-begin") {
+        if fault_injection::is_on("lock-timeout-of-the-begin") {
             choices.lock_timeout = Some(before.lock_timeout);
         }
-        if canary::is_back("reset-keeps-the-level") {
+        if fault_injection::is_on("reset-keeps-the-level") {
             choices.durability = choices.durability.or(before.durability);
         }
         if let Some(tx) = &mut self.tx {
@@ -262,7 +262,7 @@ impl Session {
         self.failed = false;
         let (settings, number) = (self.savepoints[at].settings.clone(), self.savepoints[at].number);
         self.portals_closed = Some(self.portals_closed.map_or(number, |closed| closed.min(number)));
-        if canary::is_back("savepoint-keeps-settings") {
+        if fault_injection::is_on("savepoint-keeps-settings") {
             return Ok(Tag::Word("ROLLBACK"));
         }
         self.change_settings(|store| {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use rialto::row::{Schema, Value};
-use rialto::{Database, Error, Retries, ScanMode, Table, Transaction, canary};
+use rialto::{Database, Error, Retries, ScanMode, Table, Transaction, fault_injection};
 
 use super::block::{Block, in_failed_block};
 use super::{ReadStatement, Ready, Session, Tag};
@@ -446,7 +446,7 @@ impl Session {
             };
             let params_stay = given.lifted_from.is_some() || fresh.params == prepared.params;
             let columns_stay = sink.tells_columns() || fresh.columns == prepared.columns;
-            let may_run = columns_stay && params_stay || canary::is_back("plan-changes-its-columns");
+            let may_run = columns_stay && params_stay || fault_injection::is_on("plan-changes-its-columns");
             if !may_run {
                 let message = "cached plan must not change result type";
                 return Err(SqlError::new(SqlState::FeatureNotSupported, message));
@@ -549,7 +549,7 @@ impl Session {
     /// Puts the data that have come for a COPY into the table; `last` says that nothing more comes. Its rows are the transaction's
     /// that it has begun in: without that one there is nothing that could commit them.
     pub fn run_copy(&mut self, copy: &mut CopyIn, data: &[u8], last: bool) -> Result<Option<Tag>> {
-        if canary::is_back("copy-outlives-its-transaction") {
+        if fault_injection::is_on("copy-outlives-its-transaction") {
             self.begin()?;
         }
         let Some(tx) = self.tx.as_mut().filter(|_| !self.failed) else {
@@ -577,7 +577,7 @@ fn tell_lines(prepared: &Prepared, sink: &mut dyn RowSink) -> Result<Tag> {
 
 /// Whether the error says that the statement's plan was made for a table that has changed or gone since.
 fn is_stale(error: &SqlError) -> bool {
-    !canary::is_back("stale-plans-are-errors")
+    !fault_injection::is_on("stale-plans-are-errors")
         && matches!(error.cause.as_deref(), Some(Error::TableChanged { .. } | Error::NoSuchTable { .. }))
 }
 

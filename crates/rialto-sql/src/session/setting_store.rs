@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use rialto::canary;
+use rialto::fault_injection;
 
 use super::settings::{self, Settings};
 use crate::error::Result;
@@ -148,7 +148,7 @@ impl SettingStore {
             SetValue::Text(text) => match settings::boolean(text) {
                 Some(true) => Ok(Access::ReadOnly),
                 Some(false) => Ok(Access::ReadWrite),
-                None if canary::is_back("any-word-is-off") => Ok(Access::ReadWrite),
+                None if fault_injection::is_on("any-word-is-off") => Ok(Access::ReadWrite),
                 None => Err(settings::wrong(name, text, "on or off")),
             },
         }

@@ -209,14 +209,14 @@ impl Session {
     /// opened with another design.
     fn tell_if_ignored(&mut self, name: &str) {
         let design = self.database.group_commit();
-        let heeds: fn(GroupCommitDesign) -> bool = match name {
-            "rialto.commit_stall" => GroupCommitDesign::heeds_stall,
-            "rialto.willing_to_wait" => GroupCommitDesign::heeds_willing_to_wait,
-            settings::RAISE_STALLS => GroupCommitDesign::heeds_raised_stalls,
+        let honours: fn(GroupCommitDesign) -> bool = match name {
+            "rialto.commit_stall" => GroupCommitDesign::honours_stall,
+            "rialto.willing_to_wait" => GroupCommitDesign::honours_willing_to_wait,
+            settings::RAISE_STALLS => GroupCommitDesign::honours_raised_stalls,
             _ => return,
         };
-        if !heeds(design) {
-            let others = GroupCommitDesign::ALL.into_iter().filter(|design| heeds(*design));
+        if !honours(design) {
+            let others = GroupCommitDesign::ALL.into_iter().filter(|design| honours(*design));
             let others: Vec<&str> = others.map(GroupCommitDesign::name).collect();
             self.notice(format!(
                 "{name} has no effect with the group commit design {design}; it has with {}",

@@ -1,6 +1,6 @@
 //! Values in PostgreSQL's binary forms.
 
-use rialto::canary;
+use rialto::fault_injection;
 use rialto::row::{Decimal, Value};
 
 use super::{SqlType, text};
@@ -98,14 +98,14 @@ pub fn parse(sql_type: SqlType, bytes: &[u8]) -> Result<Value> {
             // The least and the largest are PostgreSQL's infinities, which there are none of here.
             let day = day
                 .checked_add(DAYS_TO_2000)
-                .filter(|day| text::is_date(*day) || canary::is_back("binary-dates-without-bounds"));
+                .filter(|day| text::is_date(*day) || fault_injection::is_on("binary-dates-without-bounds"));
             Value::Date(day.ok_or_else(out_of_range)?)
         }
         SqlType::Timestamp | SqlType::TimestampTz => {
             let moment = i64::from_be_bytes(bytes.try_into().map_err(|_| bad())?);
-            let moment = moment
-                .checked_add(MICROS_TO_2000)
-                .filter(|moment| text::is_moment(*moment) || canary::is_back("binary-dates-without-bounds"));
+            let moment = moment.checked_add(MICROS_TO_2000).filter(|moment| {
+                text::is_moment(*moment) || fault_injection::is_on("binary-dates-without-bounds")
+            });
             Value::Timestamp(moment.ok_or_else(out_of_range)?)
         }
     })

@@ -2,7 +2,7 @@
 
 use std::io::Write as _;
 
-use rialto::canary;
+use rialto::fault_injection;
 use rialto::row::{Date, Decimal, Timestamp, Value};
 
 use super::{SqlType, binary};
@@ -221,7 +221,7 @@ fn parse_float(text: &str) -> Option<Result<f64>> {
             let mantissa = unsigned.split(['e', 'E']).next().unwrap_or_default();
             let vanishes = value == 0.0 && mantissa.bytes().any(|byte| matches!(byte, b'1'..=b'9'));
             let is_out = value.is_infinite() || vanishes;
-            if is_out && !canary::is_back("floats-overflow-to-infinity") {
+            if is_out && !fault_injection::is_on("floats-overflow-to-infinity") {
                 let shown: String = text.chars().take(40).collect();
                 let message = format!("\"{shown}\" is out of range for type double precision");
                 return Some(Err(SqlError::new(SqlState::NumberOutOfRange, message)));

@@ -393,18 +393,21 @@ fn alter_system_raises_the_stalls_of_all_sessions_until_it_is_taken_back() {
 #[test]
 fn a_wait_that_the_design_has_no_use_for_is_told() {
     let settings = [
-        ("set rialto.commit_stall = '1ms'", GroupCommitDesign::heeds_stall as fn(GroupCommitDesign) -> bool),
-        ("set rialto.willing_to_wait = '1ms'", GroupCommitDesign::heeds_willing_to_wait),
-        ("alter system set rialto.raise_stalls = '1ms'", GroupCommitDesign::heeds_raised_stalls),
+        (
+            "set rialto.commit_stall = '1ms'",
+            GroupCommitDesign::honours_stall as fn(GroupCommitDesign) -> bool,
+        ),
+        ("set rialto.willing_to_wait = '1ms'", GroupCommitDesign::honours_willing_to_wait),
+        ("alter system set rialto.raise_stalls = '1ms'", GroupCommitDesign::honours_raised_stalls),
     ];
     for design in GroupCommitDesign::ALL {
         let (_, mut session) = session_with(design);
         session.take_notices();
-        for (sql, heeds) in settings {
+        for (sql, honours) in settings {
             run(&mut session, sql);
             let told: Vec<String> =
                 session.take_notices().into_iter().map(|(_, notice)| notice.message.clone()).collect();
-            assert_eq!(told.len(), usize::from(!heeds(design)), "{design}: {sql}: {told:?}");
+            assert_eq!(told.len(), usize::from(!honours(design)), "{design}: {sql}: {told:?}");
             for words in told {
                 let names = words.contains(&format!("design {design};")) && words.contains("adaptive");
                 assert!(names && words.contains("has no effect"), "{words}");

@@ -9,17 +9,17 @@ use super::Spent;
 use super::histogram::HistogramCells;
 use super::procedure::{Names, PROCEDURES_MAX, ProcedureAccount, ProcedureId};
 use crate::io::thread_number;
-use crate::rarely::rarely;
+use crate::unlikely::unlikely;
 
-/// Sets that tickets share, over all threads that wait for them.
+/// Counter sets for tickets, which all threads that wait for tickets share.
 const TICKET_SETS: usize = 32;
 
-/// How a counter is added to.
+/// Which threads add to a counter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Writers {
-    /// One at a time: a load and a store do.
+    /// One at a time: a load and a store suffice.
     One,
-    /// Several.
+    /// Several at the same time.
     Many,
 }
 
@@ -39,16 +39,16 @@ struct Cell {
     committed: AtomicU64,
     aborted: AtomicU64,
     deadlocks: AtomicU64,
-    colours: AtomicU64,
+    straddling: AtomicU64,
     lock_wait_ns: AtomicU64,
     latch_wait_ns: AtomicU64,
     run_ns: AtomicU64,
     log_wait_ns: AtomicU64,
-    /// Response times, which are runs, of those that never waited: one cell to count instead of two.
+    /// Response times, which are also runs, of transactions that never waited: one cell to count instead of two.
     unwaited: HistogramCells,
-    /// Response times of the others.
+    /// Response times of the other transactions.
     response: HistogramCells,
-    /// Runs of the others.
+    /// Runs of the other transactions.
     run: HistogramCells,
     lock_wait: HistogramCells,
     latch_wait: HistogramCells,
@@ -80,7 +80,7 @@ impl Cell {
         total.committed += get(&self.committed);
         total.aborted += get(&self.aborted);
         total.deadlocks += get(&self.deadlocks);
-        total.colours += get(&self.colours);
+        total.straddling += get(&self.straddling);
         total.time.lock_wait_ns += get(&self.lock_wait_ns);
         total.time.latch_wait_ns += get(&self.latch_wait_ns);
         total.time.run_ns += get(&self.run_ns);
@@ -95,7 +95,7 @@ impl Cell {
     }
 }
 
-/// Cells by procedure, made when first used: most contexts are never lent, and see few procedures.
+/// Cells by procedure, made at their first use: most contexts are never lent, and see few procedures.
 #[derive(Default)]
 struct Set {
     cells: OnceLock<Box<[OnceLock<Box<Cell>>]>>,
@@ -109,7 +109,7 @@ impl Set {
     }
 }
 
-/// All accounts of a database. A context's set has one writer at a time, who it is lent to.
+/// All accounts of a database. A context's set has one writer at a time: the thread that the context is lent to.
 pub(crate) struct Accounts {
     names: Names,
     contexts: Box<[CachePadded<Set>]>,
@@ -131,7 +131,7 @@ impl Accounts {
     #[inline(always)]
     pub fn committed(&self, context: usize, procedure: ProcedureId, spent: &Spent) {
         let (cell, one) = (self.contexts[context].cell(procedure), Writers::One);
-        if rarely(spent.has_waited()) {
+        if unlikely(spent.has_waited()) {
             cell.place(spent);
             one.add(cell.response.cell(spent.response_ns), 1);
             return;
@@ -141,13 +141,13 @@ impl Accounts {
         one.add(cell.unwaited.cell(spent.response_ns), 1);
     }
 
-    /// A transaction has taken its place, and left the rest to a ticket.
+    /// A transaction has taken its place, and leaves the rest to a ticket.
     #[inline]
     pub fn left_to_ticket(&self, context: usize, procedure: ProcedureId, spent: &Spent) {
         self.contexts[context].cell(procedure).place(spent);
     }
 
-    /// Somebody waited for a ticket: so long since its transaction's place, after so long until it.
+    /// A thread waited for a ticket: `log_wait_ns` from its transaction's place on, which came after `before_ns`.
     pub fn ticket_waited(&self, procedure: ProcedureId, log_wait_ns: u64, before_ns: u64) {
         let cell = self.tickets[thread_number() % TICKET_SETS].cell(procedure);
         Writers::Many.add(&cell.log_wait_ns, log_wait_ns);
@@ -165,12 +165,13 @@ impl Accounts {
         Writers::One.add(&self.contexts[context].cell(procedure).deadlocks, 1);
     }
 
-    /// A run touched both colours of a black/white checkpoint.
-    pub fn mixed(&self, context: usize, procedure: ProcedureId) {
-        Writers::One.add(&self.contexts[context].cell(procedure).colours, 1);
+    /// A run touched both sides of a black/white checkpoint.
+    pub fn straddling(&self, context: usize, procedure: ProcedureId) {
+        Writers::One.add(&self.contexts[context].cell(procedure).straddling, 1);
     }
 
-    /// How long all transactions have run so far, in nanoseconds: one counter of each cell, where [`Accounts::read`] adds up hundreds.
+    /// How long all transactions have run so far, in nanoseconds. Adds one counter of each cell, where
+    /// [`Accounts::read`] adds hundreds.
     pub fn run_ns(&self) -> u64 {
         let named = self.names.all().len();
         let sets = self.contexts.iter().chain(&self.tickets).filter_map(|set| set.cells.get());
@@ -178,7 +179,7 @@ impl Accounts {
         cells.map(|cell| cell.run_ns.load(Ordering::Relaxed)).sum()
     }
 
-    /// The accounts that something was counted in.
+    /// The accounts in which something was counted.
     pub fn read(&self) -> Vec<ProcedureAccount> {
         let named = self.names.all().into_iter();
         let mut accounts: Vec<_> =

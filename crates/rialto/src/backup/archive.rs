@@ -1,4 +1,4 @@
-//! [`Archive`]: where log files go before they are freed.
+//! [`Archive`]: where log files are copied before they are freed.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use crate::io::{Disk, DiskResult, FileDisk};
 
-/// A place for the log of databases: a directory with one for each database in it, named by its identity. The log files there
-/// have the names and the form that they had in the data directory.
+/// A place for the log of databases. It has a directory for each database, named by the database's identity. The log
+/// files there have the names and the form that they had in the data directory.
 #[derive(Clone)]
 pub struct Archive(Place);
 
@@ -18,7 +18,7 @@ enum Place {
 }
 
 impl Archive {
-    /// In a directory, which is made if it is not there.
+    /// In a directory, which is created if it is missing.
     pub fn directory(path: impl AsRef<Path>) -> Archive {
         Archive(Place::Directory(path.as_ref().to_owned()))
     }
@@ -28,7 +28,7 @@ impl Archive {
         Archive(Place::Disk(disk))
     }
 
-    /// The directory of a database.
+    /// The directory of a database, created if it is missing.
     pub(crate) fn make(&self, database: u128) -> DiskResult<Arc<dyn Disk>> {
         match &self.0 {
             Place::Directory(path) => Ok(FileDisk::create(path.join(name_of(database)))?),

@@ -1,4 +1,4 @@
-//! How far a restore goes: to its backup, or on from there by the archived log.
+//! How far a restore goes: to its backup, or beyond it by the archived log.
 
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -28,7 +28,7 @@ pub(super) struct Reached {
     pub segments: u32,
     pub next_id: u32,
     pub packets: u64,
-    /// When the last group was gathered, in milliseconds since 1970; 0 if that is not known.
+    /// When the last group was gathered, in milliseconds since 1970; 0 if unknown.
     pub time_ms: u64,
 }
 
@@ -49,7 +49,7 @@ fn refuse<T>(what: String) -> Result<T, OpenError> {
 }
 
 impl Restore {
-    /// What the backup called `name` reaches without an archive.
+    /// How far the backup called `name` reaches without an archive.
     pub(super) fn backup_alone(&self, header: &Header, name: &str) -> Result<Reached, OpenError> {
         self.check_not_before(header, name)?;
         let beyond = match self.to {
@@ -69,7 +69,7 @@ impl Restore {
         Ok(Reached { place, segments, next_id, packets: 0, time_ms: 0 })
     }
 
-    /// Refuses what the backup itself is past.
+    /// Refuses a place or time that lies before the backup.
     fn check_not_before(&self, header: &Header, name: &str) -> Result<(), OpenError> {
         let before = match self.to {
             RestoreTo::End => false,
@@ -95,7 +95,7 @@ impl Restore {
         }
     }
 
-    /// Redoes the archived log onto the backup called `name`, in memory, and writes what has changed.
+    /// Redoes the archived log onto the backup called `name`, in memory, and writes the segments that have changed.
     pub(super) fn redo(
         &self,
         archive: &Archive,
@@ -187,7 +187,7 @@ impl Restore {
         Ok(Reached { place, segments: end, next_id: replayed.next_id, packets: replayed.packets, time_ms })
     }
 
-    /// Whether the archive reached as far as asked, and by a time no less than all that was gathered by then.
+    /// Checks that the archive reached as far as requested; for a time, that it reached every group gathered by then.
     fn check_reached(&self, archive: &Archive, header: &Header, log: LogReader) -> Result<(), OpenError> {
         let place = log.lsn();
         let reached = match self.to {

@@ -1,9 +1,9 @@
-//! Applying a write set: after its place is taken, before its locks are released (I2). Nothing here can fail (I10).
+//! Applies a write set: after its place is taken, before its locks are released (I2). Nothing here can fail (I10).
 
 use super::redo::{Operations, Patches};
 use super::tables::TableCache;
 use super::write_set::{WriteKind, WriteSet, body_of, key_of};
-use crate::canary;
+use crate::fault_injection;
 use crate::ids::Lsn;
 use crate::row::{Key, WhichIndex};
 use crate::store::{RowLocation, TableStore, TableVersion};
@@ -16,18 +16,18 @@ pub(crate) struct Applying<'a> {
     pub writes: &'a WriteSet,
     pub packet: &'a [u8],
     pub tables: &'a TableCache,
-    /// The number of the transaction's context: heaps count by it.
+    /// The number of the transaction's context, by which heaps keep their counts.
     pub number: usize,
-    /// It has definitions, which become visible when its rows are there.
+    /// Whether the transaction has definitions, which become visible after its rows.
     pub defines: bool,
 }
 
 impl Applying<'_> {
-    /// Applies all of them at this place.
+    /// Applies all writes at this place.
     #[inline(always)]
     pub fn apply(&self, lsn: Lsn) {
         for (position, write) in self.writes.writes().iter().enumerate() {
-            canary::pause(64);
+            fault_injection::pause(64);
             if write.is_plain_patch() {
                 let store = &self.tables.at(write.slot).store;
                 apply_patch(store, write.record, write.row_at, body_of(write, self.packet), lsn);
@@ -37,7 +37,7 @@ impl Applying<'_> {
         }
     }
 
-    /// Applies a write that no later one supersedes, with those before it to the same row.
+    /// Applies a write that no later one supersedes, together with the earlier writes to the same row.
     #[inline(never)]
     fn apply_write(&self, position: u32, lsn: Lsn) {
         let (packet, write) = (self.packet, self.writes.get(position));
@@ -47,7 +47,7 @@ impl Applying<'_> {
                 store.put(write.record, body_of(write, packet), lsn);
                 store.count_rows(self.number, 1);
             }
-            // The row stays in its slot, and its keys as they are.
+            // The row stays in its slot, and its keys do not change.
             WriteKind::Put if !write.rekeys && write.previous.is_none() && write.moved_to.is_none() => {
                 store.put(write.record, body_of(write, packet), lsn);
             }
@@ -61,7 +61,7 @@ impl Applying<'_> {
         }
     }
 
-    /// Applies what all of a transaction's writes to one row come to, the newest of them at `last`: the row in its
+    /// Applies the result of all of a transaction's writes to one row, the newest of them at `last`: the row in its
     /// last slot, and entries exactly for the keys that it has in the end.
     #[inline(never)]
     fn apply_row(&self, last: u32, lsn: Lsn) {
@@ -89,20 +89,21 @@ impl Applying<'_> {
             {
                 continue;
             }
-            // By identifier: DDL in between may have moved the index's position, or dropped it.
+            // By identifier: DDL in between may have moved the index's position, or dropped the index.
             let id = then.index_id(add.index);
             if let Some(position) = table.schema.indexes().iter().position(|index| index.id == id) {
                 entries.push((position, Key::from(self.writes.key_of_add(add))));
             }
         }
-        // An index that the transaction created meanwhile was built with the row as it was then. Into all others the operations
-        // have put its entries, and noted them. Nobody else changes a table that has an index created.
+        // An index that the transaction created meanwhile was built with the row as it was then. The operations have
+        // put the row's entries into all other indexes, and noted them. No other transaction changes a table while an
+        // index of it is created.
         if self.defines && !table.schema.indexes().is_empty() {
             self.keys_meanwhile(last, table, &key, &mut entries);
         }
 
         let mut kept = Vec::new();
-        let target = write.lands_in();
+        let target = write.final_location();
         if stays {
             store.put(target, &body, lsn);
             secondary_keys(table, &body, &key, &mut kept);
@@ -124,7 +125,7 @@ impl Applying<'_> {
         store.count_rows(self.number, i64::from(stays) - i64::from(was_there));
     }
 
-    /// The keys that a row had after each of the transaction's writes to it but the last.
+    /// The keys that a row had after each of the transaction's writes to it except the last.
     fn keys_meanwhile(&self, last: u32, table: &TableVersion, key: &Key, entries: &mut Vec<Entry>) {
         let mut base = |record, body: &mut Vec<u8>| table.store.read(record, body);
         let mut body = Vec::new();
@@ -135,12 +136,13 @@ impl Applying<'_> {
         }
     }
 
-    /// The slots that a row has had in this transaction, the first one first, and whether it was in the tables before.
+    /// The slots that a row has had in this transaction, the first one first, and whether the row was in the tables
+    /// before.
     fn places(&self, last: u32) -> (Vec<RowLocation>, bool) {
         let (mut places, mut fresh) = (Vec::new(), false);
         for position in self.writes.chain(last) {
             let at = self.writes.get(position);
-            for place in [at.lands_in(), at.record] {
+            for place in [at.final_location(), at.record] {
                 if !places.contains(&place) {
                     places.push(place);
                 }
@@ -152,7 +154,7 @@ impl Applying<'_> {
     }
 }
 
-/// Changes fields of a row: what most writes are.
+/// Changes fields of a row, as most writes do.
 #[inline(always)]
 fn apply_patch(store: &TableStore, record: RowLocation, row_at: u8, patches: &[u8], lsn: Lsn) {
     let ranges = Patches::of(patches).ranges();

@@ -1,11 +1,12 @@
-//! Both gates under a model checker: `gate.rs` and `definitions.rs` a second time, their every step scheduled by shuttle.
+//! Both barriers under a model checker: `in_progress.rs` and `definitions.rs` are compiled a second time, and shuttle
+//! schedules each of their steps.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use shuttle::thread;
 
-/// `super::sync` as the model sees it.
+/// `super::sync`, for the model.
 mod sync {
     use std::ops::{Deref, DerefMut};
 
@@ -14,7 +15,7 @@ mod sync {
     /// parking_lot's interface.
     pub(super) struct Mutex<T>(shuttle::sync::Mutex<T>);
 
-    /// None only while its holder waits.
+    /// `None` only while its holder waits.
     pub(super) struct MutexGuard<'a, T>(Option<shuttle::sync::MutexGuard<'a, T>>);
 
     const HELD: &str = "a guard holds the latch";
@@ -76,15 +77,15 @@ mod sync {
 }
 
 #[allow(dead_code, clippy::duplicate_mod, reason = "the model uses a part of it, with other atomics")]
-#[path = "gate.rs"]
-mod gate;
+#[path = "in_progress.rs"]
+mod in_progress;
 
 #[allow(dead_code, clippy::duplicate_mod, reason = "the model uses a part of it, with another mutex")]
 #[path = "definitions.rs"]
 mod definitions;
 
 use definitions::Definitions;
-use gate::{Gate, InFlight};
+use in_progress::{CommitBarrier, CommitsInProgress};
 use sync::{AtomicU64, Clock};
 
 use crate::ids::Lsn;
@@ -94,15 +95,15 @@ const COMMITTERS: usize = 3;
 const COMMITS: u64 = 2;
 const SCHEDULES: usize = 3_000;
 
-/// A log of places, a table in which each committer has a row of two halves, the place of its last commit, and a catalog of two
-/// halves, the place of the last DDL.
+/// A log of places; a table in which each committer has a row of two halves, the place of its last commit; and a
+/// catalog of two halves, the place of the last DDL.
 struct World {
-    in_flight: InFlight,
+    in_progress: CommitsInProgress,
     definitions: Definitions,
     head: AtomicU64,
     halves: Vec<[AtomicU64; 2]>,
     catalog: [AtomicU64; 2],
-    /// By place: whose it is.
+    /// By place: the committer that took it.
     owners: Vec<AtomicU64>,
     /// By place: whether it is DDL's.
     defines: Vec<AtomicBool>,
@@ -112,7 +113,7 @@ impl World {
     fn new() -> World {
         let places = COMMITTERS * COMMITS as usize + 1;
         World {
-            in_flight: InFlight::new(COMMITTERS),
+            in_progress: CommitsInProgress::new(COMMITTERS),
             definitions: Definitions::new(),
             head: AtomicU64::new(0),
             halves: (0..COMMITTERS).map(|_| [AtomicU64::new(0), AtomicU64::new(0)]).collect(),
@@ -126,20 +127,20 @@ impl World {
         Lsn(self.head.load(Ordering::SeqCst))
     }
 
-    /// As `Context::commit` takes a place, with DDL or without: having passed no gate while it waits at one.
+    /// As `Context::commit` takes a place, with DDL or without: while it waits at one barrier, it has passed no other.
     fn take_place(&self, committer: usize, defines: bool) -> u64 {
         loop {
             while defines && !self.definitions.try_enter() {
                 self.definitions.wait(&Clock, FOR_EVER);
             }
-            if self.in_flight.enter(committer, self.place()) != Gate::Closed {
+            if self.in_progress.enter(committer, self.place()) != CommitBarrier::Closed {
                 break;
             }
-            self.in_flight.leave(committer);
+            self.in_progress.leave(committer);
             if defines {
                 self.definitions.leave();
             }
-            self.in_flight.wait_at_gate(&Clock, FOR_EVER);
+            self.in_progress.wait_at_barrier(&Clock, FOR_EVER);
         }
         let place = self.head.fetch_add(1, Ordering::SeqCst) + 1;
         self.owners[place as usize].store(committer as u64, Ordering::SeqCst);
@@ -152,7 +153,7 @@ impl World {
         for half in &self.halves[committer] {
             half.store(place, Ordering::SeqCst);
         }
-        self.in_flight.leave(committer);
+        self.in_progress.leave(committer);
     }
 
     /// As `Context::commit` does it with DDL.
@@ -162,31 +163,31 @@ impl World {
         for half in self.halves[committer].iter().chain(&self.catalog) {
             half.store(place, Ordering::SeqCst);
         }
-        self.in_flight.leave(committer);
+        self.in_progress.leave(committer);
         self.definitions.leave();
     }
 
-    /// As `Checkpointer::checkpoint` begins: a copy of the catalog, and then the redo start, by a cut if one is made. Gives the
-    /// redo start and the copy.
+    /// As `Checkpointer::checkpoint` begins: a copy of the catalog, and then the redo start, by a cut if one is made.
+    /// Returns the redo start and the copy.
     fn begin_with_catalog(&self, cuts: bool) -> (Lsn, [u64; 2]) {
         self.definitions.hold(&Clock);
         let catalog = || self.catalog.each_ref().map(|half| half.load(Ordering::SeqCst));
-        let held = self.in_flight.outlast_until(&Clock, Lsn(catalog()[1]), || self.place());
+        let held = self.in_progress.outlast_until(&Clock, Lsn(catalog()[1]), || self.place());
         let copied = catalog();
         let start = if cuts {
-            self.in_flight.close_gate();
-            self.in_flight.drain(&Clock);
+            self.in_progress.close_barrier();
+            self.in_progress.drain(&Clock);
             let cut = self.place().next();
-            self.in_flight.open_gate(Gate::Snapshots);
+            self.in_progress.open_barrier(CommitBarrier::Snapshots);
             cut
         } else {
-            self.in_flight.oldest(self.place())
+            self.in_progress.oldest(self.place())
         };
         self.definitions.release();
         (start.max(held), copied)
     }
 
-    /// The last place at or before `to` that is each committer's.
+    /// For each committer, its last place at or before `to`.
     fn last_places(&self, to: Lsn) -> Vec<u64> {
         let last = |committer: usize| {
             let mine = |&place: &u64| self.owners[place as usize].load(Ordering::SeqCst) == committer as u64;
@@ -196,8 +197,8 @@ impl World {
     }
 
     fn cut(&self) {
-        self.in_flight.close_gate();
-        self.in_flight.drain(&Clock);
+        self.in_progress.close_barrier();
+        self.in_progress.drain(&Clock);
         let cut = self.place();
         let expected = self.last_places(cut);
         for (halves, place) in self.halves.iter().zip(expected) {
@@ -205,12 +206,12 @@ impl World {
             assert_eq!(found, [place; 2], "the state at the cut is the log's prefix up to {cut:?}");
         }
         assert_eq!(self.place(), cut, "no commit takes its place while a cut is being made");
-        self.in_flight.open_gate(Gate::Snapshots);
+        self.in_progress.open_barrier(CommitBarrier::Snapshots);
     }
 
-    /// What a fuzzy sweep begins with: places before its redo start are applied whole.
+    /// What a fuzzy sweep begins with: all places before its redo start are wholly applied.
     fn begin_fuzzy(&self) {
-        let start = self.in_flight.oldest(self.place());
+        let start = self.in_progress.oldest(self.place());
         for (committer, place) in self.last_places(Lsn(start.0 - 1)).into_iter().enumerate() {
             for half in &self.halves[committer] {
                 let found = half.load(Ordering::SeqCst);
@@ -225,7 +226,8 @@ fn check_with(scenario: fn()) {
     shuttle::check_pct(scenario, SCHEDULES, 3);
 }
 
-/// Runs the committers beside a checkpointer, each `work` so often; the world when all are done, and what the checkpointer gave.
+/// Runs the committers beside a checkpointer, each `work` so often; returns the world at the end, and what the
+/// checkpointer returned.
 fn beside<T>(
     work: impl Fn(&World, usize, u64) + Copy + Send + 'static,
     checkpointer: impl FnOnce(&World) -> T,
@@ -240,7 +242,7 @@ fn beside<T>(
     for committer in committers {
         committer.join().expect("it does not panic");
     }
-    assert_eq!(world.place().0, COMMITTERS as u64 * COMMITS, "nobody is left at a gate");
+    assert_eq!(world.place().0, COMMITTERS as u64 * COMMITS, "no thread is left at a barrier");
     (world, given)
 }
 
@@ -249,7 +251,7 @@ fn commit(world: &World, committer: usize, _: u64) {
 }
 
 #[test]
-fn a_cut_is_a_prefix_of_the_log_and_leaves_nobody_at_the_gate() {
+fn a_cut_is_a_prefix_of_the_log_and_leaves_no_thread_at_the_barrier() {
     check_with(|| drop(beside(commit, |world| (0..2).for_each(|_| world.cut()))));
 }
 
@@ -258,7 +260,7 @@ fn what_is_before_a_redo_start_is_applied_whole() {
     check_with(|| drop(beside(commit, |world| (0..3).for_each(|_| world.begin_fuzzy()))));
 }
 
-/// Two of the committers commit DDL, and something else beside it.
+/// Two of the committers commit DDL, and other commits beside it.
 fn catalogs_beside_ddl(cuts: bool) {
     let work = |world: &World, committer: usize, nth: u64| match committer < 2 && committer as u64 + nth > 0 {
         true => world.define(committer),

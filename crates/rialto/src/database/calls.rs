@@ -1,11 +1,11 @@
-//! Procedures, and calls of them.
+//! Registered procedures, and calls of them.
 
 use std::borrow::Cow;
 use std::sync::Arc;
 
 use super::Database;
 use crate::engine::data_oriented::{Queues, Way, send, way};
-use crate::engine::run::run_to_landing;
+use crate::engine::run::run_to_completion;
 use crate::engine::{Prepared, Procedure, Registered};
 use crate::error::Result;
 use crate::inside::InBody;
@@ -14,22 +14,23 @@ use crate::row::Value;
 use crate::txn::options::TxOptions;
 
 impl Database {
-    /// Registers a procedure until the database is closed; in place of one of the same name and a lower version, if
-    /// there is one.
+    /// Registers a procedure until the database is closed. It replaces a procedure of the same name and a lower
+    /// version.
     ///
     /// # Errors
-    /// [`Error::Procedure`](crate::Error::Procedure) if its flow makes no sense, or one of its name and no lower version is registered.
+    /// [`Error::Procedure`](crate::Error::Procedure) if its flow makes no sense, or if a procedure of its name and of
+    /// no lower version is registered.
     pub fn register(&self, procedure: Procedure) -> Result<()> {
         self.runtime().procedures.register(procedure, &self.core().commits.accounts)
     }
 
-    /// The queues of the threads that run calls of a procedure, if it is not to run where it is called.
+    /// The queues of the threads that run calls of this procedure; `None` if a call of it runs where it is called.
     #[inline]
     pub(super) fn queues_for(&self, procedure: &Registered) -> Option<&Arc<Queues>> {
         self.runtime().queues.as_ref().filter(|_| procedure.travels(self.core()))
     }
 
-    /// Where a call runs whose caller waits for it.
+    /// Where a call runs if its caller waits for it.
     #[inline]
     pub(super) fn way(&self, procedure: &Prepared, arguments: &[Value]) -> Result<Way<'_>> {
         match self.queues_for(procedure) {
@@ -55,16 +56,18 @@ impl Database {
         self.runtime().procedures.find(name, &self.core().storage.catalog)
     }
 
-    /// The version of this procedure that is registered; none if none is.
+    /// The version of this procedure that is registered; `None` without one.
     pub fn registered_version(&self, name: &str) -> Option<u32> {
         self.runtime().procedures.get(name).map(|registered| registered.procedure().version)
     }
 
-    /// Runs a registered procedure as one transaction, waits until its outcome is durable, and gives what it gave.
+    /// Runs a registered procedure as one transaction, waits until its outcome is durable, and returns the outputs of
+    /// the procedure.
     ///
     /// # Errors
-    /// [`Error::Procedure`](crate::Error::Procedure) if there is none of this name, if it takes other arguments, or if an action does what its
-    /// table, identifier and mode do not allow; as [`Database::transact`].
+    /// [`Error::Procedure`](crate::Error::Procedure) if no procedure of this name is registered, if it takes other
+    /// arguments, or if an action does what its table, identifier and mode do not allow; else as
+    /// [`Database::transact`].
     pub fn call(&self, name: &str, arguments: &[Value]) -> Result<Vec<Value>> {
         self.call_with(&TxOptions::default(), name, arguments)
     }
@@ -85,14 +88,16 @@ impl Database {
         })
     }
 
-    /// Sends a call of a registered procedure on its way, and waits for nothing that becomes of it: [`Sent`] tells. Where
-    /// threads own executors ([`Executors::threads`](crate::Executors::threads)) they run it, so that a client
-    /// can have many calls under way, up to the bound named there, at which this waits for room. Where there are none, and
-    /// for a procedure without identifiers, it runs here, before this returns, and only the log is not waited for.
+    /// Sends a call of a registered procedure on its way without waiting for its outcome, which [`Sent`] gives. Where
+    /// threads own executors ([`Executors::threads`](crate::Executors::threads)), they run the call. So a client can
+    /// have many calls in progress, up to the bound named there; at the bound this waits for room. Without these
+    /// threads, and for a procedure without identifiers, the call runs here before this returns, and only the wait for
+    /// the log is left out.
     ///
     /// # Errors
-    /// [`Error::Procedure`](crate::Error::Procedure) if there is no procedure of this name or it takes other arguments; [`Error::Nested`](crate::Error::Nested) inside of a
-    /// body; [`Error::Closed`](crate::Error::Closed). What becomes of the call, [`Sent`] tells.
+    /// [`Error::Procedure`](crate::Error::Procedure) if there is no procedure of this name or it takes other arguments;
+    /// [`Error::Nested`](crate::Error::Nested) inside a body; [`Error::Closed`](crate::Error::Closed). Errors of the
+    /// call itself are in [`Sent`].
     pub fn send_call(&self, name: &str, arguments: &[Value]) -> Result<Sent> {
         self.send_call_with(&TxOptions::default(), name, arguments)
     }
@@ -118,10 +123,10 @@ impl Database {
         }
         let _in_body = InBody::enter(self.core().storage.catalog.opening())?;
         self.core().storage.check_open()?;
-        let landed = run_to_landing(self.core(), options, |transaction| {
+        let completed = run_to_completion(self.core(), options, |transaction| {
             procedure.run_to_values(transaction, &arguments)
         });
-        Ok(Sent::landed(self.core().storage.catalog.opening(), landed))
+        Ok(Sent::completed(self.core().storage.catalog.opening(), completed))
     }
 
     /// Runs a registered procedure as [`Database::call`] does, but does not wait for the disk: the ticket tells when

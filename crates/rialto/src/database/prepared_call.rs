@@ -1,4 +1,4 @@
-//! [`PreparedCall`]: a procedure found once, for a caller who calls it often.
+//! [`PreparedCall`]: a procedure that is looked up once, for a caller that calls it often.
 
 use std::fmt;
 
@@ -10,11 +10,11 @@ use crate::reply::{Sent, Ticket};
 use crate::row::Value;
 use crate::txn::{Transaction, TxOptions};
 
-/// A registered procedure with its options, for one caller at a time: the name is looked up once, and what a call gives is
-/// put into memory that the next call uses again.
+/// A registered procedure with its options, for one caller at a time. The name is looked up once, and the outputs of a
+/// call lie in memory that the next call uses again.
 ///
-/// A [`Database::call`] does the same at the price of a look into the map of names and of a vector. When a higher version of
-/// the procedure has been registered, the next call is of that one.
+/// A [`Database::call`] does the same at the price of a look-up in the map of names and of a vector. Once a higher
+/// version of the procedure has been registered, the next call runs that version.
 ///
 /// ```
 /// # use rialto::row::{Column, ColumnType, Value};
@@ -46,23 +46,23 @@ use crate::txn::{Transaction, TxOptions};
 pub struct PreparedCall {
     database: Database,
     procedure: Prepared,
-    /// As they were given.
+    /// The options as the caller gave them.
     given: TxOptions,
-    /// As the procedure has them.
+    /// The same, with the procedure's account and choices.
     options: TxOptions,
     outputs: Outputs,
 }
 
 impl Database {
-    /// Finds a registered procedure, to call it often.
+    /// Looks up a registered procedure that the caller wants to call often.
     ///
     /// # Errors
-    /// [`Error::Procedure`](crate::Error::Procedure) if there is none of this name.
+    /// [`Error::Procedure`](crate::Error::Procedure) if no procedure of this name is registered.
     pub fn prepare_call(&self, name: &str) -> Result<PreparedCall> {
         self.prepare_call_with(&TxOptions::default(), name)
     }
 
-    /// As [`Database::prepare_call`], with the options of all its calls.
+    /// As [`Database::prepare_call`], with the options for all of its calls.
     ///
     /// # Errors
     /// As [`Database::prepare_call`].
@@ -123,7 +123,7 @@ impl PreparedCall {
         Ok((self.outputs.values(), ticket))
     }
 
-    /// Sends a call on its way as [`Database::send_call`] does; what it gives is [`Sent`]'s.
+    /// Sends a call on its way as [`Database::send_call`] does; its outputs are in [`Sent`].
     ///
     /// # Errors
     /// As [`Database::send_call`].
@@ -134,7 +134,7 @@ impl PreparedCall {
         self.database.send(&self.procedure, &self.options, arguments)
     }
 
-    /// To the version that is registered by now, and to the tables as they are by now.
+    /// Moves on to the version that is registered by now, and to the tables as they are by now.
     #[inline]
     fn follow(&mut self) -> Result<()> {
         if self.procedure.is_superseded() {

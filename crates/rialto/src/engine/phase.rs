@@ -97,9 +97,9 @@ impl<'a> BoundAction<'a> {
 
     /// Uses its table under the intentions of the executors that the transaction has for itself, if the action is bound to it as it is.
     #[inline]
-    pub fn use_in_stint(&mut self, context: &mut Context) -> bool {
+    pub fn use_under_lease(&mut self, context: &mut Context) -> bool {
         match self {
-            BoundAction::OnTable(action) => action.use_in_stint(context),
+            BoundAction::OnTable(action) => action.use_under_lease(context),
             BoundAction::Plain(_) | BoundAction::Late(_) => false,
         }
     }
@@ -124,7 +124,7 @@ impl<'a> BoundAction<'a> {
     }
 }
 
-/// Runs an action whose turn it is in its phase, with all that is to be done for it. It gets no stint: the phase has plain closures.
+/// Runs an action whose turn it is in its phase, with all that is to be done for it. It gets no lease: the phase has plain closures.
 #[cold]
 fn run_late(
     action: &Action,

@@ -1,4 +1,4 @@
-//! What every disk does alike: one suite, run on each.
+//! What all disks have in common: one suite, run on each.
 
 use std::io::ErrorKind;
 use std::sync::Arc;
@@ -180,7 +180,7 @@ fn maps_are_found_again(disk: &dyn Disk) {
     assert_eq!(disk.list().unwrap(), Vec::<String>::new());
 }
 
-/// Of a disk that is this directory.
+/// For a disk that is this directory.
 fn maps_are_found_through_links(disk: &dyn Disk, directory: &std::path::Path) {
     let elsewhere = directory.join("elsewhere");
     std::fs::create_dir(&elsewhere).unwrap();
@@ -242,7 +242,7 @@ fn file_disk_conforms() {
 
 #[test]
 fn file_disk_conforms_without_direct_access() {
-    // The file system in memory of most machines, which older kernels open only buffered.
+    // The memory file system of most machines, which older kernels open only buffered.
     let shm = std::path::Path::new("/dev/shm");
     if shm.is_dir() {
         let scratch = Scratch(shm.join(format!("rialto-io-{}", std::process::id())));

@@ -8,8 +8,8 @@ const PAGE_BYTES: usize = 4096;
 
 type Page = [u8; PAGE_BYTES];
 
-/// A file's bytes as shared pages; a page that is all zeros may be absent. Cloning an image, and copying pages from one
-/// image to another, shares them; a write copies a page only while it is shared.
+/// A file's bytes as shared pages; a page that is all zeros may be absent. Clones share pages, and so do images between
+/// which pages were copied. A write copies a page only while it is shared.
 ///
 /// Bytes of present pages behind the length are zero.
 #[derive(Debug, Clone, Default)]
@@ -23,7 +23,7 @@ impl Image {
         self.length
     }
 
-    /// Fills `buffer` from `offset`; false if the image ends before.
+    /// Fills `buffer` from `offset`; `false` if the image ends before the buffer is full.
     pub(super) fn read(&self, buffer: &mut [u8], offset: u64) -> bool {
         if offset.checked_add(buffer.len() as u64).is_none_or(|end| end > self.length) {
             return false;
@@ -48,7 +48,7 @@ impl Image {
         for (page, within, part) in pieces(offset, bytes.len()) {
             let from = &bytes[part];
             match &mut self.pages[page] {
-                // Zeros onto zeros: log files are preallocated, zeroed, and mostly never touched in a test.
+                // Zeros onto zeros: log files are preallocated, zeroed, and in a test mostly never touched.
                 None if is_zero(from) => {}
                 Some(old) => Arc::make_mut(old)[within..within + from.len()].copy_from_slice(from),
                 empty => {
@@ -107,7 +107,7 @@ impl Image {
         }
     }
 
-    /// Takes over the pages of `from` that `offset..offset + length` touches, as far as both images reach.
+    /// Takes the pages of `from` that `offset..offset + length` touches, as far as both images reach.
     pub(super) fn share(&mut self, from: &Image, offset: u64, length: usize) {
         for (page, ..) in pieces(offset, length) {
             if let (Some(to), Some(from)) = (self.pages.get_mut(page), from.pages.get(page)) {

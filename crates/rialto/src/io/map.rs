@@ -1,5 +1,5 @@
 #![allow(unsafe_code)]
-//! Memory that outlives a process: a mapped file, or its stand-in for disks that live in memory.
+//! Memory that outlives a process: a mapped file, or its stand-in for disks in memory.
 
 use std::fmt;
 use std::io;
@@ -73,13 +73,13 @@ impl SharedMap {
         unsafe { std::slice::from_raw_parts(self.as_ptr().cast::<AtomicU64>(), self.region.bytes / 8) }
     }
 
-    /// The first byte. Valid for reads and writes of `len()` bytes while any clone lives; who writes which byte when is
-    /// the user's to order, and no Rust reference to plain bytes may exist while another thread can write them.
+    /// The first byte. Valid for reads and writes of `len()` bytes while any clone lives. The user orders the accesses
+    /// to each byte, and no Rust reference to plain bytes may exist while another thread can write them.
     pub fn as_ptr(&self) -> *mut u8 {
         self.region.start.as_ptr()
     }
 
-    /// A private copy of the map, word by word, without those of its pages that `keep` refuses: what a crashed machine
+    /// A private copy of the map, word by word, with zeros for the pages that `keep` refuses: what a crashed machine
     /// may find of a map.
     pub(super) fn survivor(&self, mut keep: impl FnMut() -> bool) -> io::Result<SharedMap> {
         const PAGE_WORDS: usize = 512;

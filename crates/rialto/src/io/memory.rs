@@ -11,8 +11,8 @@ use super::disk::{LOCK_FILE, assert_aligned, check_map, check_name};
 use super::image::Image;
 use super::{Caching, DirectoryLock, Disk, DiskError, DiskResult, File, Open, Random, SharedMap};
 
-/// A data directory in memory. It lives as long as a reference to it: a database that is opened on the same `MemoryDisk`
-/// again finds all that the last one wrote. A sync does nothing; nothing is ever lost.
+/// A data directory in memory. It lives as long as a reference to it: a database that is opened on the same
+/// `MemoryDisk` again finds all that the previous one wrote. A sync does nothing; nothing is ever lost.
 #[derive(Debug)]
 pub struct MemoryDisk {
     entries: Mutex<BTreeMap<String, Entry>>,

@@ -1,4 +1,4 @@
-//! What the lock manager counts: per owner, by its one writer; summed when asked.
+//! The counts of the lock manager: each owner writes its own, and they are summed when they are read.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -1,7 +1,7 @@
 //! The commit lock of KODA's Commit-Lock Design: one lock, exclusive or shared, granted in the order of the requests.
 //!
-//! An exclusive one is granted to one requester at a time, with a wake call for each: the serial procession that the paper
-//! measures. Shared requests that follow each other are granted in unison, with one wake call.
+//! An exclusive request is granted to one requester at a time, with a wake call for each: the serial procession that
+//! the paper measures. Shared requests that follow each other are granted in unison, with one wake call.
 //!
 //! Each requester sleeps on the word of its run (a run is one exclusive request, or shared ones in a row), and the word
 //! is changed before its sleepers are woken, so no grant is lost.
@@ -24,16 +24,16 @@ struct Run<F> {
 
 #[derive(Debug)]
 struct Queue<F> {
-    /// How many hold the lock, and how.
+    /// How many threads hold the lock, and in which mode.
     holders: u32,
     mode: LockMode,
     runs: VecDeque<Run<F>>,
-    /// Words that nobody sleeps on.
+    /// Words without sleepers.
     spare: Vec<Arc<F>>,
 }
 
 impl<F: Futex> Queue<F> {
-    /// Whoever gives back a word last makes it spare.
+    /// The last thread that gives back a word makes it spare.
     fn give_back(&mut self, mut word: Arc<F>) {
         if Arc::get_mut(&mut word).is_some() {
             word.exchange(GRANTED, WAITS);
@@ -54,7 +54,7 @@ pub(crate) struct CommitLock<M: Machine> {
 #[derive(Debug)]
 pub(crate) struct Held<'a, M: Machine> {
     lock: &'a CommitLock<M>,
-    /// What the holder slept on, if it did.
+    /// The word that the holder slept on, if it slept.
     word: Option<Arc<M::Futex>>,
 }
 
@@ -73,7 +73,7 @@ impl<M: Machine> CommitLock<M> {
         self.wakes.load(Ordering::Relaxed)
     }
 
-    /// Threads that they woke.
+    /// Threads that these calls woke.
     pub(crate) fn woken(&self) -> u64 {
         self.woken.load(Ordering::Relaxed)
     }
@@ -90,7 +90,7 @@ impl<M: Machine> CommitLock<M> {
         Held { lock: self, word }
     }
 
-    /// Takes the lock, or queues for it: then the word to sleep on.
+    /// Takes the lock, or queues for it and returns the word to sleep on.
     fn enqueue(&self, machine: &M, mode: LockMode) -> Option<Arc<M::Futex>> {
         let mut queue = self.queue.lock();
         let shared = mode == LockMode::Shared;

@@ -1,9 +1,10 @@
-//! Syncs of log files that overlap, where several groups may be in flight.
+//! Overlapping syncs of log files, where several groups may be in flight.
 //!
-//! A failed sync loses what it covers, and an operating system may report that once for an open file: to one of the callers that
-//! are in `fdatasync` at that time. So of a sync that succeeds while another one is under way it is not known yet what it is worth.
-//! Invariant: **a sync counts only when every sync that began before its end has reported, and none has ever failed.** A sync
-//! that begins later reports on later writes, or on what is durable by then.
+//! A failed sync loses what it covers. An operating system may report that once for an open file: to one of the callers
+//! that are in `fdatasync` at that time. Therefore a sync that succeeds while another one is under way does not yet
+//! prove that its writes are durable. Invariant: **a sync counts only when every sync that began before its end has
+//! reported, and none has ever failed.** A sync that begins later reports on later writes, or on what is durable by
+//! then.
 
 use parking_lot::{Condvar, Mutex};
 use smallvec::SmallVec;
@@ -19,10 +20,10 @@ pub(super) struct OverlappingSyncs {
 
 #[derive(Debug, Default)]
 struct State {
-    /// How many have begun; each has its number by that.
+    /// How many have begun; that also numbers them.
     begun: u64,
     under_way: SmallVec<[u64; 4]>,
-    /// The first one.
+    /// The first failure.
     failure: Option<DiskError>,
 }
 
@@ -38,7 +39,7 @@ impl State {
         self.failure = self.failure.take().or(failure);
     }
 
-    /// What a sync is worth at whose end so many had begun, once that is known.
+    /// The outcome of a sync at whose end so many syncs had begun, once it is known.
     fn verdict(&self, begun: u64) -> Option<DiskResult<()>> {
         match &self.failure {
             Some(failure) => Some(Err(failure.clone())),
@@ -65,7 +66,7 @@ impl OverlappingSyncs {
     }
 }
 
-/// Reports when it is dropped. A sync that has no outcome (it panicked) has failed.
+/// Reports when it is dropped. A sync without an outcome (it panicked) has failed.
 struct Report<'a> {
     syncs: &'a OverlappingSyncs,
     file: &'a dyn File,

@@ -1,4 +1,4 @@
-//! Writing groups: from the ring into the log files. What makes packets durable at level 3.
+//! Writes groups from the ring into the log files, which makes packets durable at level 3.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,13 +10,13 @@ use super::overlap::OverlappingSyncs;
 use super::ring::{RingDrainer, RingPiece};
 use super::turn::Waits;
 use super::write_path::WritePath;
-use crate::canary;
+use crate::fault_injection;
 use crate::io::{Caching, Clock, DiskResult};
 
 /// Groups are counted by size in powers of two: 1, 2-3, 4-7, and so on; the last class holds all larger ones.
 pub const GROUP_SIZE_CLASSES: usize = 16;
 
-/// The class of a group of so many packets; `None` for an empty one.
+/// The class of a group of this many packets; `None` for an empty one.
 pub(crate) fn group_size_class(packets: u64) -> Option<usize> {
     packets.checked_ilog2().map(|class| (class as usize).min(GROUP_SIZE_CLASSES - 1))
 }
@@ -31,7 +31,8 @@ pub fn write_time_class(took: Duration) -> usize {
     (us.ilog2() as usize).min(WRITE_TIME_CLASSES - 1)
 }
 
-/// Counters of the log; each has one writer at a time (whose group lands), but for those of calls.
+/// Counters of the log. Each has one writer at a time, the thread whose group completes; those of calls may have
+/// several.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
     groups: AtomicU64,
@@ -68,7 +69,7 @@ pub struct LogStats {
 }
 
 impl LogStats {
-    /// What came since an earlier look.
+    /// What was counted since an earlier reading.
     #[must_use]
     pub fn since(&self, earlier: &LogStats) -> LogStats {
         LogStats {
@@ -114,12 +115,12 @@ impl Counters {
     }
 }
 
-/// Cuts groups out of the ring, one after the other; the holder of the writer word has it.
+/// Cuts groups out of the ring, one after the other. The holder of the writer word uses it.
 #[derive(Debug)]
 pub(crate) struct GroupWriter {
     ring: RingDrainer,
     files: Arc<FileTable>,
-    /// The file that the next group begins in, or behind.
+    /// The file that the next group begins in, or at whose end it begins.
     file: Arc<LogFile>,
     caching: Caching,
     syncs: Option<Arc<OverlappingSyncs>>,
@@ -129,12 +130,12 @@ pub(crate) struct GroupWriter {
 
 /// A group on its way to the disk.
 #[derive(Debug)]
-pub(crate) struct Flight {
+pub(crate) struct GroupWrite {
     piece: RingPiece,
     files: Arc<FileTable>,
     file: Arc<LogFile>,
     caching: Caching,
-    /// Where syncs of several groups may overlap.
+    /// Shared by groups whose syncs may overlap.
     syncs: Option<Arc<OverlappingSyncs>>,
     packets: u64,
     counters: Arc<Counters>,
@@ -154,19 +155,19 @@ impl GroupWriter {
         GroupWriter { ring, files, file, caching, syncs, lsn, counters }
     }
 
-    /// The position up to which the log is on its way, or durable.
+    /// The position up to which the log is on its way to the disk, or durable.
     pub(crate) fn position(&self) -> u64 {
         self.ring.position()
     }
 
-    /// The last packet that is on its way, or durable.
+    /// The last packet that is on its way to the disk, or durable.
     pub(crate) fn lsn(&self) -> u64 {
         self.lsn
     }
 
-    /// The group up to a page-aligned position, which holds whole packets up to `lsn`.
-    pub(crate) fn take(&mut self, to: u64, lsn: u64) -> Flight {
-        let flight = Flight {
+    /// Takes the group up to a page-aligned position, which holds whole packets up to `lsn`.
+    pub(crate) fn take(&mut self, to: u64, lsn: u64) -> GroupWrite {
+        let group = GroupWrite {
             piece: self.ring.take(to),
             files: self.files.clone(),
             file: self.file.clone(),
@@ -176,14 +177,14 @@ impl GroupWriter {
             counters: self.counters.clone(),
         };
         while to > self.file.end() {
-            self.file = flight.next_file(self.file.end());
+            self.file = group.next_file(self.file.end());
         }
         self.lsn = lsn;
-        flight
+        group
     }
 }
 
-impl Flight {
+impl GroupWrite {
     fn next_file(&self, position: u64) -> Arc<LogFile> {
         self.files.at(position).expect("I10: what was gathered has its log file prepared")
     }
@@ -193,7 +194,7 @@ impl Flight {
         self.piece.from() == self.piece.to()
     }
 
-    /// Writes it and syncs; how long it took, which is zero only if there was nothing to write.
+    /// Writes the group and syncs it. Returns how long that took, which is zero only if there was nothing to write.
     pub(crate) fn write(&mut self, clock: &Clock) -> DiskResult<Duration> {
         if self.is_empty() {
             return Ok(Duration::ZERO);
@@ -202,7 +203,7 @@ impl Flight {
         let (mut from, to) = (self.piece.from(), self.piece.to());
         while from < to {
             if from == self.file.end() {
-                // Of a file that this group only ends at nothing has to be synced.
+                // A group that begins at the end of a file has written nothing to that file, which needs no sync.
                 if from > self.piece.from() {
                     self.sync()?;
                 }
@@ -222,7 +223,7 @@ impl Flight {
             return Ok(());
         }
         self.counters.syncs.fetch_add(1, Ordering::Relaxed);
-        if canary::is_back("log-without-sync") {
+        if fault_injection::is_on("log-without-sync") {
             return Ok(());
         }
         let file = &*self.file.file;
@@ -230,11 +231,11 @@ impl Flight {
             Some(syncs) => syncs.sync(file),
             None => file.sync(),
         };
-        if canary::is_back("failed-sync-counts") { Ok(()) } else { synced }
+        if fault_injection::is_on("failed-sync-counts") { Ok(()) } else { synced }
     }
 
-    /// It is durable, as all groups before it.
-    pub(crate) fn land(self, took: Duration) {
+    /// The group is durable, and so are all groups before it.
+    pub(crate) fn complete(self, took: Duration) {
         if !self.is_empty() {
             self.counters.count_group(self.packets);
             Counters::add(&self.counters.bytes, self.piece.to() - self.piece.from());

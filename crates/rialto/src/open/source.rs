@@ -1,4 +1,4 @@
-//! [`Source`]: what a checkpointer takes from an open database.
+//! [`Source`]: an open database as a checkpointer sees it.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -6,11 +6,11 @@ use std::time::{Duration, Instant};
 use hashbrown::HashSet;
 use parking_lot::Mutex;
 
-use crate::canary;
 use crate::checkpoint::home::HomeBlock;
 use crate::checkpoint::{CheckpointSource, Consistency, Cut, Defined};
-use crate::commit::{Gate, InFlight};
+use crate::commit::{CommitBarrier, CommitsInProgress};
 use crate::error::Result;
+use crate::fault_injection;
 use crate::foreign::{self, Progress};
 use crate::ids::{HeapId, Lsn};
 use crate::log::{Durability, LogNeeded, LogPoint, Patience};
@@ -18,19 +18,19 @@ use crate::open::archive_loads;
 use crate::store::memory::{LoadFile, Segments};
 use crate::txn::core::Core;
 
-/// The gate, closed for a cut; opened when dropped.
-pub(super) struct ClosedGate<'a>(&'a InFlight);
+/// The closed commit barrier of a cut; dropping it opens the barrier.
+pub(super) struct ClosedBarrier<'a>(&'a CommitsInProgress);
 
-impl ClosedGate<'_> {
-    fn close(in_flight: &InFlight) -> ClosedGate<'_> {
-        in_flight.close_gate();
-        ClosedGate(in_flight)
+impl ClosedBarrier<'_> {
+    fn close(in_progress: &CommitsInProgress) -> ClosedBarrier<'_> {
+        in_progress.close_barrier();
+        ClosedBarrier(in_progress)
     }
 }
 
-impl Drop for ClosedGate<'_> {
+impl Drop for ClosedBarrier<'_> {
     fn drop(&mut self) {
-        self.0.open_gate(Gate::Snapshots);
+        self.0.open_barrier(CommitBarrier::Snapshots);
     }
 }
 
@@ -42,8 +42,8 @@ pub(super) struct Source {
 }
 
 impl Source {
-    /// Cuts, while the gate keeps commits from their places.
-    fn cut_behind_the_gate(
+    /// Makes the cut while the barrier keeps commits from their places.
+    fn cut_behind_the_barrier(
         &self,
         consistency: Consistency,
         heaps: &Arc<HashSet<HeapId>>,
@@ -51,13 +51,14 @@ impl Source {
     ) -> Cut {
         let core = &*self.core;
         let redo_start = match consistency {
-            Consistency::Action => core.commits.in_flight.oldest(core.commits.log.place()),
+            Consistency::Action => core.commits.in_progress.oldest(core.commits.log.place()),
             Consistency::Transaction => {
-                if !canary::is_back("cut-beside-commits") {
-                    core.commits.in_flight.drain(&core.clock);
+                if !fault_injection::is_on("cut-beside-commits") {
+                    core.commits.in_progress.drain(&core.clock);
                 }
-                // Exactly: what has a place is applied, and nothing else takes one. (Who looks at the gate just now may
-                // still say that it is in flight, behind an earlier place.)
+                // The place is exact: every commit that has a place is applied, and no other one takes a place. (A
+                // commit that looks at the barrier at this moment may still be listed as in progress, behind an earlier
+                // place.)
                 core.commits.log.place().next()
             }
         };
@@ -72,41 +73,41 @@ impl CheckpointSource for Source {
     }
 
     fn redo_start(&self) -> Lsn {
-        // The head first: a packet that is pushed after this is not older.
+        // The log's head is read first: a packet that is pushed after this is not older.
         let place = self.core.commits.log.place();
-        self.core.commits.in_flight.oldest(place)
+        self.core.commits.in_progress.oldest(place)
     }
 
     fn cut(&self, consistency: Consistency, heaps: &Arc<HashSet<HeapId>>) -> Cut {
-        // Only measured, here and below, and so by the machine's clock.
+        // This is only measured, here and below, and therefore by the machine's clock.
         let began = Instant::now();
-        let _closed = ClosedGate::close(&self.core.commits.in_flight);
-        self.cut_behind_the_gate(consistency, heaps, began)
+        let _closed = ClosedBarrier::close(&self.core.commits.in_progress);
+        self.cut_behind_the_barrier(consistency, heaps, began)
     }
 
     fn cut_at_a_point(&self, heaps: &Arc<HashSet<HeapId>>) -> Result<(Cut, LogPoint)> {
-        // Most of what is queued goes before commits are kept waiting.
+        // Most of what is queued is gathered here, before commits are kept waiting.
         self.core.commits.log.point()?;
         let began = Instant::now();
-        let _closed = ClosedGate::close(&self.core.commits.in_flight);
-        self.core.commits.in_flight.drain(&self.core.clock);
+        let _closed = ClosedBarrier::close(&self.core.commits.in_progress);
+        self.core.commits.in_progress.drain(&self.core.clock);
         let point = self.core.commits.log.point()?;
-        let cut = self.cut_behind_the_gate(Consistency::Transaction, heaps, began);
+        let cut = self.cut_behind_the_barrier(Consistency::Transaction, heaps, began);
         debug_assert_eq!(cut.redo_start, point.lsn.next(), "no commit takes a place meanwhile");
         Ok((cut, point))
     }
 
     fn paint(&self, consistency: Consistency) -> Cut {
         let core = &*self.core;
-        core.commits.in_flight.open_gate(Gate::Colours);
-        // Those who have settled no colour are in the copy: it begins when they are applied.
-        if !canary::is_back("paint-outlasts-nobody") {
-            core.commits.in_flight.outlast(&core.clock);
+        core.commits.in_progress.open_barrier(CommitBarrier::Sides);
+        // The commits that have settled no side belong to the copy: it begins when they are applied.
+        if !fault_injection::is_on("paint-outlasts-no-commit") {
+            core.commits.in_progress.outlast(&core.clock);
         }
         let place = core.commits.log.place();
         let redo_start = match consistency {
-            Consistency::Action => core.commits.in_flight.oldest(place),
-            // All that has a place by now is white, or applied already: so the copy has it whole.
+            Consistency::Action => core.commits.in_progress.oldest(place),
+            // Every commit that has a place by now is white, or applied already: the copy has it whole.
             Consistency::Transaction => place.next(),
         };
         core.storage.memory.segments.painting().set_black_from(place.next());
@@ -116,9 +117,10 @@ impl CheckpointSource for Source {
     fn hold_definitions(&self) -> Defined {
         let core = &*self.core;
         core.commits.definitions.hold(&core.clock);
-        // No DDL is on its way. Where the last one has passed commits that are still being applied, those are waited for.
+        // No DDL is in progress. If the last DDL has passed commits that are still being applied, this waits for them.
         let last = core.storage.catalog.changed_at();
-        let redo_start = core.commits.in_flight.outlast_until(&core.clock, last, || core.commits.log.place());
+        let redo_start =
+            core.commits.in_progress.outlast_until(&core.clock, last, || core.commits.log.place());
         let heaps: HashSet<HeapId> =
             core.storage.catalog.all().iter().map(|table| table.version().store.heap()).collect();
         Defined { redo_start, heaps: Arc::new(heaps) }
@@ -130,7 +132,7 @@ impl CheckpointSource for Source {
 
     fn forget_cut(&self) {
         self.core.storage.memory.segments.forget_cut();
-        self.core.commits.in_flight.open_gate(Gate::Open);
+        self.core.commits.in_progress.open_barrier(CommitBarrier::Open);
     }
 
     fn place(&self) -> Lsn {
@@ -142,7 +144,7 @@ impl CheckpointSource for Source {
     }
 
     fn wait_durable(&self, lsn: Lsn) -> Result<()> {
-        // A checkpoint has no place whose outcome could be unknown: it says why the log stopped.
+        // A checkpoint has no place whose outcome could be unknown: its error says why the log stopped.
         self.core
             .commits
             .log
@@ -151,8 +153,8 @@ impl CheckpointSource for Source {
     }
 
     fn free_log_but(&self, needed: LogNeeded) -> Result<bool> {
-        // The archive has the load files before the log that names them. While it takes nothing, nothing goes; what is wrong
-        // with it is in the metrics.
+        // The archive takes load files before the log that names them. While it takes nothing, no file is freed; the
+        // reason is in the metrics.
         if let Some(archiver) = self.core.commits.log.archiver()
             && archiver
                 .note(archive_loads(&self.core, archiver, |load| !load.is_needed_from(needed.from)))

@@ -1,4 +1,4 @@
-//! Redoing an archived log onto a restored backup.
+//! Redoes an archived log on a restored backup.
 
 use hashbrown::HashSet;
 
@@ -10,22 +10,22 @@ use crate::ids::HeapId;
 use crate::io::Disk;
 use crate::log::LogReader;
 
-/// What a replay came to.
+/// The result of a replay.
 pub(crate) struct Replayed {
-    /// An identifier that nothing has, nor has any above it.
+    /// An identifier that nothing has; nor does anything have a higher one.
     pub next_id: u32,
     /// Packets redone.
     pub packets: u64,
-    /// The storage of the tables that there are.
+    /// The storage of the existing tables.
     pub heaps: HashSet<HeapId>,
 }
 
 impl Recovery<'_> {
-    /// Loads the copy that `home` names, and redoes what the reader gives, of the database of this identity, whose load files
-    /// lie on the disk. The segments that have changed are dirty for the copy.
+    /// Loads the copy that `home` names, and redoes the log that the reader gives. The log is of the database of this
+    /// identity, whose load files lie on the disk. The segments that have changed are dirty for the copy.
     ///
     /// # Errors
-    /// As [`Recovery::run`]; [`Error::Unsupported`] if the log lacks what commits wrote.
+    /// As [`Recovery::run`]; [`Error::Unsupported`] if the log lacks the writes of commits.
     pub fn replay(
         &self,
         home: &HomeBlock,

@@ -2,7 +2,7 @@
 
 use super::TableStore;
 use super::memory::index::{Found, LeafAhead};
-use crate::canary;
+use crate::fault_injection;
 use crate::row::{Key, WhichIndex};
 
 /// Keys behind so many are prefetched only.
@@ -85,7 +85,7 @@ impl Prefetched {
         let at = if self.entries[at].is_of(root, key) { at } else { self.search(root, key)? };
         (self.next, self.misses) = (at + 1, 0);
         let found = &self.entries[at].found;
-        (canary::is_back("prefetched-leaf-unchecked") || index.unchanged(&found.leaf)).then_some(found)
+        (fault_injection::is_on("prefetched-leaf-unchecked") || index.unchanged(&found.leaf)).then_some(found)
     }
 
     /// Where the key is, if not next. The last one comes first: it is asked for again where one lookup has not sufficed.

@@ -9,9 +9,9 @@ use crate::commit::redo;
 use crate::commit::write_set::{Effect, Place, Target, Write, WriteKind};
 use crate::error::Result;
 use crate::isolate::RecordMode;
-use crate::rarely::rarely;
 use crate::row::{FieldPatch, Key, WhichIndex};
 use crate::store::{ROW_NUMBER_BYTES, RowLocation};
+use crate::unlikely::unlikely;
 
 /// Whether a field was added to.
 fn has_sum(patches: &[FieldPatch]) -> bool {
@@ -30,7 +30,7 @@ impl Context {
         self.change_target(target, record, body_known, edit)
     }
 
-    /// The row whose key is in `self.key`, locked: where it is, and whether it is in `self.body` already.
+    /// The row whose key is in `self.key`, locked: its location, and whether it is in `self.body` already.
     #[inline(never)]
     pub(super) fn target_of(&mut self, slot: u32) -> Result<Option<(Target, RowLocation, bool)>> {
         self.stay_at_key(slot, Touch::Write)?;
@@ -42,7 +42,7 @@ impl Context {
         Ok(Some((target, self.record_of(target.place), own)))
     }
 
-    /// Changes a row that is locked and lies in `record`, or is in `self.body` already as it is now.
+    /// Changes a locked row that lies in `record`, or that is in `self.body` in its present state.
     #[inline(always)]
     pub(super) fn change_target(
         &mut self,
@@ -55,10 +55,10 @@ impl Context {
         let mut fields = Fields::new(tables.at(target.slot), record, body, body_known, patches);
         edit(&mut fields)?;
         match fields.end() {
-            Edited::Fields if rarely(patches.is_empty()) => Ok(true),
+            Edited::Fields if unlikely(patches.is_empty()) => Ok(true),
             Edited::Fields => {
                 let previous = match target.place {
-                    Place::Own(_) if rarely(self.is_patched_often(target.place)) => {
+                    Place::Own(_) if unlikely(self.is_patched_often(target.place)) => {
                         return self.change_any(target, Edited::Fields).map(|()| true);
                     }
                     Place::Own(position) => Some(position),
@@ -73,8 +73,8 @@ impl Context {
         }
     }
 
-    /// The end of the usual change, which needs nothing but its redo record: that of the fields in `self.patches`, of a row
-    /// that lies in `record`, and that this write of the transaction's own changed before.
+    /// The end of the usual change, which needs only its redo record. The record has the fields in `self.patches`, for
+    /// a row that lies in `record`; `previous` is the transaction's own earlier write of this row.
     #[inline(never)]
     fn enter_patches(&mut self, slot: u32, previous: Option<u32>, record: RowLocation) -> Result<()> {
         let place = previous.map_or(Place::Stored(record), Place::Own);
@@ -85,13 +85,13 @@ impl Context {
         };
         let (table, packet) = (tables.at(slot), packet.bytes_mut());
         let before = packet.len();
-        let (kind, placed) = if rarely(operations && has_sum(patches)) {
+        let (kind, placed) = if unlikely(operations && has_sum(patches)) {
             (WriteKind::Operate, redo::write_operations(packet, table.id, key, patches))
         } else {
             (WriteKind::Patch, redo::write_usual_patch(packet, table.id, key, patches))
         };
         let length = packet.len();
-        if rarely(length > room) {
+        if unlikely(length > room) {
             packet.truncate(before);
             return Err(self.too_large(length));
         }
@@ -100,14 +100,14 @@ impl Context {
     }
 
     /// Whether increments of the row at this place are logged as such: in action logging, as the transaction's first
-    /// write to a row. (Later ones are values, so that redo may do them again; and beside DDL all are, since a row of a
-    /// bulk load has the packet's own place before any operation on it is redone.)
+    /// write to a row. (Later ones are logged as values, so that redo may do them again. Beside DDL all are logged as
+    /// values, since a row of a bulk load has the packet's own place before any operation on it is redone.)
     #[inline]
     fn logs_operations(&self, place: Place) -> bool {
         self.choices.operations && matches!(place, Place::Stored(_)) && self.ddl.is_none()
     }
 
-    /// Whether the transaction has patched the row, which is in `self.body`, so often that it is to be written whole.
+    /// Whether the transaction has patched the row, which is in `self.body`, so often that it is now written whole.
     fn is_patched_often(&self, place: Place) -> bool {
         match place {
             Place::Own(position) => self.writes.is_patched_often(position, self.body.len()),
@@ -115,11 +115,11 @@ impl Context {
         }
     }
 
-    /// A change that may move keys, or is written whole.
+    /// A change that may move keys, or that is written whole.
     #[inline(never)]
     fn change_any(&mut self, target: Target, edited: Edited) -> Result<()> {
         let mut old = std::mem::take(&mut self.other_body);
-        // What keys in secondary indexes the row gives up.
+        // The keys in secondary indexes that the row gives up.
         if !self.tables.at(target.slot).schema.indexes().is_empty() {
             self.read_place_into(target.slot, target.place, &mut old);
         }
@@ -183,8 +183,9 @@ impl Context {
         })
     }
 
-    /// Locks the unique keys that the changed row gives up, so that nobody takes them before the commit; where keys are
-    /// locked by themselves, all that it gives up, so that nobody who reads an index alone has one that is about to go.
+    /// Locks the unique keys that the changed row gives up, so that no other transaction takes them before the commit.
+    /// Where keys are locked by themselves it locks all keys that the row gives up, so that a transaction which reads
+    /// an index alone never sees a key that is about to go.
     fn lock_given_up_keys(&mut self, slot: u32, old: &[u8]) -> Result<()> {
         let (by_key, mut key) = (self.locks_secondary_keys(slot), Key::new());
         for position in 0..self.tables.at(slot).schema.indexes().len() {
@@ -197,7 +198,7 @@ impl Context {
         Ok(())
     }
 
-    /// The same of a row that goes.
+    /// The same for a row that is deleted.
     fn lock_keys_of_gone(&mut self, slot: u32, old: &[u8]) -> Result<()> {
         let by_key = self.locks_secondary_keys(slot);
         for position in 0..self.tables.at(slot).schema.indexes().len() {
@@ -229,8 +230,8 @@ impl Context {
         self.insert_body(slot)
     }
 
-    /// Gives the row in `self.body` a hidden number of its own, if it may go into a load that has the row that it replaces, too:
-    /// a load that was begun before the table had a primary key is redone by these numbers.
+    /// Gives the row in `self.body` a new hidden number if it may go into the same load as the row that it replaces: a
+    /// load that began before the table had a primary key is redone by these numbers.
     fn renumber_for_load(&mut self, slot: u32) {
         let Context { ddl: Some(_), tables, numbers, body, .. } = self else { return };
         if tables.at(slot).numbered {

@@ -1,20 +1,21 @@
-//! Inserts, and the index entries of rows that change: before the commit, so that applying them needs no memory (I10).
+//! Inserts, and the index entries of changed rows. Both are made before the commit, so that applying it needs no memory
+//! (I10).
 
 use std::time::Duration;
 
 use super::context::Context;
 use super::seek::{RowLocking, SlotClaims};
-use crate::canary;
 use crate::commit::redo;
 use crate::commit::write_set::{Effect, Place, Target, Write, WriteKind};
 use crate::error::{Error, Result};
+use crate::fault_injection;
 use crate::ids::{IndexId, Lsn};
 use crate::isolate::{Admission, LockManager, LockTarget, Owner, RecordMode};
-use crate::rarely::rarely;
 use crate::row::{Key, WhichIndex};
 use crate::store::{Admit, Entered, Followed, RowLocation, TableStore, Vacancy};
+use crate::unlikely::unlikely;
 
-/// How long a transaction at the memory bound waits for the others that may seek records in a segment to end.
+/// How long a transaction at the memory bound waits for the end of the transactions that may seek records in a segment.
 const OUTLAST_MAX: Duration = Duration::from_millis(10);
 
 impl Context {
@@ -25,7 +26,7 @@ impl Context {
         body.clear();
         if tables.at(slot).numbered {
             row_number = numbers.take(|| {
-                let share = core.locks.numbers_of_stint(owner, tables.at(slot).primary_id);
+                let share = core.locks.numbers_of_lease(owner, tables.at(slot).primary_id);
                 tables.next_row_number(slot, share)
             });
             body.extend_from_slice(&row_number.to_le_bytes());
@@ -35,7 +36,7 @@ impl Context {
         self.step(|context| context.insert_body(slot))
     }
 
-    /// Locks the key in `self.key`, which is to be inserted, and finds the row that has it already.
+    /// Locks the key in `self.key`, which is about to be inserted, and finds the row that has it already, if any.
     #[inline]
     fn seek_new(&mut self, slot: u32) -> Result<Place> {
         let table = self.tables.at(slot);
@@ -52,18 +53,18 @@ impl Context {
     /// Inserts the body in `self.body` under the key in `self.key`.
     pub(super) fn insert_body(&mut self, slot: u32) -> Result<()> {
         self.stay_at_row(slot)?;
-        let absences = self.colours.absences();
+        let absences = self.side.absences();
         let place = self.seek_new(slot)?;
         match place {
             Place::Absent(_) if self.ddl.is_some() && self.inserts_directly(slot) => self.insert_direct(slot),
             Place::Absent(vacancy) => {
                 self.insert_new(slot, vacancy)?;
-                self.colours.forget_absences_after(absences);
+                self.side.forget_absences_after(absences);
                 Ok(())
             }
             Place::Own(position) if self.writes.get(position).kind == WriteKind::Delete => {
                 self.check_unique(slot, None)?;
-                let record = self.writes.get(position).lands_in();
+                let record = self.writes.get(position).final_location();
                 let moved_to = self.reserve_move(slot, record, self.body.len())?;
                 let effect = Effect { moved_to, rekeys: true, ..Effect::of(WriteKind::Put, record) };
                 self.push_put(Target { slot, place }, effect);
@@ -73,7 +74,8 @@ impl Context {
         }
     }
 
-    /// The same, for a row that is nowhere yet, and whose key has its place in the primary index there, as far as that is known.
+    /// The same for a row that has no slot yet; `vacancy` is the insert position of its key in the primary index, as
+    /// far as it is known.
     #[inline]
     fn insert_new(&mut self, slot: u32, vacancy: Option<Vacancy>) -> Result<()> {
         let indexed = !self.tables.at(slot).schema.indexes().is_empty();
@@ -97,7 +99,7 @@ impl Context {
         let placed = redo::write_put(packet, table.id, key, table.numbered, body);
         let effect = Effect { fresh: true, ..Effect::of(WriteKind::Put, record) };
         writes.push(Write::new(table, Target { slot, place: Place::Absent(None) }, effect, placed), packet);
-        // The primary entry, which the write takes back if the transaction aborts.
+        // The entry in the primary index, which the write takes back if the transaction aborts.
         let admit = || admission(&core.locks, owner, table.primary_id, key);
         let inserted = match &vacancy {
             Some(vacancy) => table.store.enter_at(vacancy, key, record, admit),
@@ -126,7 +128,7 @@ impl Context {
         self.reserve_near(slot, record, length).map(Some)
     }
 
-    /// A slot for a body that is to leave the one where the row lies.
+    /// A slot for a body that has to leave the slot where the row lies.
     pub(super) fn reserve_near(
         &mut self,
         slot: u32,
@@ -152,8 +154,8 @@ impl Context {
         }
     }
 
-    /// Puts an entry into an index before the commit. Waits while another transaction has read an interval that the
-    /// key falls into.
+    /// Puts an entry into an index before the commit. Waits while another transaction has read an interval that the key
+    /// falls into.
     fn add_entry(&mut self, slot: u32, which: WhichIndex, key: &Key, record: RowLocation) -> Result<()> {
         let mut since = None;
         loop {
@@ -167,7 +169,8 @@ impl Context {
             };
             match entered {
                 Entered::Done => {}
-                // Of the same row, or of one of ours that gives the key up: uniqueness has been checked.
+                // An entry of the same row, or of another row of this transaction that gives the key up: uniqueness has
+                // been checked.
                 Entered::Exists(there) if there == record => return Ok(()),
                 Entered::Exists(there) => {
                     self.tables.at(slot).store.repoint(which, key, there, record);
@@ -186,8 +189,8 @@ impl Context {
         }
     }
 
-    /// Notes an entry that was put into an index. An error if the transaction's entries take too much: the entry goes when the
-    /// operation is taken back.
+    /// Notes an entry that was put into an index. It is an error if the transaction's entries take too much memory; the
+    /// entry is removed when the operation is taken back.
     pub(super) fn note_entry(
         &mut self,
         slot: u32,
@@ -198,10 +201,10 @@ impl Context {
     ) -> Result<()> {
         self.writes.add(slot, which, key, record, replaced);
         let bytes = self.writes.entry_bytes();
-        if rarely(bytes > self.room_for_entries) { Err(self.too_many_entries(bytes)) } else { Ok(()) }
+        if unlikely(bytes > self.room_for_entries) { Err(self.too_many_entries(bytes)) } else { Ok(()) }
     }
 
-    /// The same step, where the index has had no node to give.
+    /// The same step, after the index found no free node.
     #[cold]
     fn entered_at_bound(
         &mut self,
@@ -217,8 +220,8 @@ impl Context {
         })
     }
 
-    /// A slot of the table's storage, which has just had none to give: once all tables have given up what they do not need; an
-    /// error if none has anything.
+    /// A slot of the table's storage, which found none free, after all tables have given up what they do not need; an
+    /// error if no table has anything to give.
     #[cold]
     pub(super) fn slot_at_bound(
         &mut self,
@@ -228,10 +231,10 @@ impl Context {
         self.at_bound(Some(slot), |context| context.with_claims(slot, &ask))
     }
 
-    /// Tries again what has failed for memory, at this table or none, as long as there is more memory than the attempt before had,
-    /// or tables give segments back; and once more then, since others may have made room meanwhile.
+    /// Tries again what has failed for memory, as long as there is more memory than before the last attempt, or tables
+    /// give segments back. Then it tries once more, since other transactions may have made room meanwhile.
     ///
-    /// An attempt that fails frees the index nodes that it has taken, which can then be given back: that is no more than it began
+    /// A failed attempt frees the index nodes that it has taken, which can then be given back: not more than it began
     /// with. It empties no segments. So there is a last attempt.
     #[cold]
     pub(super) fn at_bound<T>(
@@ -253,13 +256,14 @@ impl Context {
         }
     }
 
-    /// The bytes that are left of the memory bound.
+    /// The free bytes of the memory bound.
     fn free_bytes(&self) -> u64 {
         self.core.storage.budget().free()
     }
 
-    /// Gives back the segments of all tables in which there is no row any more, unless others may still seek what was there
-    /// (L8), and says how many there were. It waits for these a little, once for all tables, and they stay in use meanwhile.
+    /// Gives back the segments of all tables that hold no row, unless other transactions may still seek what was there
+    /// (L8), and returns how many there were. It waits for these transactions a little, once for all tables; the
+    /// segments stay in use meanwhile.
     #[cold]
     fn give_back_empty(&mut self, slot: Option<u32>) -> Result<u64> {
         let empty = self.core.storage.empty_segments(slot.map(|slot| self.tables.at(slot)));
@@ -269,7 +273,7 @@ impl Context {
         Ok(empty.give_back())
     }
 
-    /// Waits a little until nobody can seek a record that no index leads to any more. False: somebody still may.
+    /// Waits a little until no transaction can seek a record that no index leads to any more. False: one still may.
     fn outlast_seekers(&self) -> Result<bool> {
         let locks = &self.core.locks;
         let outlasts = !locks.keeps_locks_in_records()
@@ -278,12 +282,13 @@ impl Context {
         Ok(outlasts)
     }
 
-    /// Whether a key that comes into a secondary index or goes is locked there: what others read of one is a span of keys.
+    /// Whether a key that comes into a secondary index or goes is locked there, because other transactions read an
+    /// index alone by spans of its keys.
     pub(super) fn locks_secondary_keys(&self, slot: u32) -> bool {
         self.core.locks.keeps_keys_at_executors() && !self.is_covered(slot, RecordMode::Exclusive)
     }
 
-    /// Adds the entries of the row in `self.body` to the secondary indexes, but for keys that `old` has too.
+    /// Adds the entries of the row in `self.body` to the secondary indexes, except keys that `old` has too.
     pub(super) fn add_secondary_entries(
         &mut self,
         slot: u32,
@@ -319,7 +324,7 @@ impl Context {
         old_key != *key
     }
 
-    /// Locks the unique keys that the row in `self.body` comes to have, and checks that no other row has them.
+    /// Locks the unique keys that the row in `self.body` newly has, and checks that no other row has them.
     pub(super) fn check_unique(&mut self, slot: u32, old: Option<&[u8]>) -> Result<()> {
         let mut key = Key::new();
         for position in 0..self.tables.at(slot).schema.indexes().len() {
@@ -328,7 +333,7 @@ impl Context {
             {
                 continue;
             }
-            if !canary::is_back("unique-key-not-locked") {
+            if !fault_injection::is_on("unique-key-not-locked") {
                 self.lock_secondary_key(slot, position, &key)?;
             }
             if self.is_taken(slot, position, &key) {
@@ -344,14 +349,13 @@ impl Context {
     }
 
     /// Whether a row other than the one in `self.key` has this key in a unique index. The key is locked, or no other
-    /// transaction sees the
-    /// table.
+    /// transaction sees the table.
     pub(super) fn is_taken(&mut self, slot: u32, position: usize, key: &Key) -> bool {
         let table = self.tables.at(slot);
         let mut body = Vec::new();
         let Followed { record, lsn, removal, mut there } =
             table.read_by_entry(WhichIndex::Secondary(position), key, &mut body);
-        // Whose entry it is: of a slot without a row the body is the primary key.
+        // The primary key of the entry's row. In a slot without a row the body is the primary key.
         let mut primary = Key::new();
         match there {
             true => {
@@ -371,12 +375,12 @@ impl Context {
             table.schema.index_key_of_row(position, row, &primary, &mut has);
             taken = has == *key && primary != self.key;
         }
-        if self.colours.noted {
+        if self.side.noted {
             let index = self.tables.at(slot).index_id(WhichIndex::Secondary(position));
             match record {
-                // It is not locked, but that its row has the key is.
-                Some(record) if taken => self.colours.note_record(record),
-                _ => self.colours.note_absence(index, removal),
+                // The row itself is not locked, but the fact that it has this key is.
+                Some(record) if taken => self.side.note_record(record),
+                _ => self.side.note_absence(index, removal),
             }
         }
         self.depend(match own {
@@ -408,7 +412,8 @@ mod tests {
         Database::open_on(MemoryDisk::new(), options).unwrap()
     }
 
-    /// Others may have made room since the attempt before, though there is no more memory and no table has any to give.
+    /// Other transactions may have made room since the last attempt, though there is no more memory and no table has
+    /// any to give.
     #[test]
     fn what_fails_at_the_bound_is_tried_once_more_and_no_more() {
         let db = open();
@@ -431,7 +436,7 @@ mod tests {
     #[test]
     fn what_fails_at_the_bound_is_tried_again_for_as_long_as_there_is_more_memory() {
         const ROUNDS: usize = 5;
-        /// As tables draw memory.
+        /// The bytes that tables draw at a time.
         const CHUNK: u64 = 64 << 10;
         let db = open();
         let budget = db.core().storage.budget();

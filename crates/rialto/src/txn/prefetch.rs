@@ -2,9 +2,9 @@
 
 use super::context::Context;
 use super::transaction::Transaction;
-use crate::rarely::rarely;
 use crate::row::{IntoKey, Key, WhichIndex};
 use crate::store::{Found, TOGETHER, Table};
+use crate::unlikely::unlikely;
 
 impl Transaction<'_> {
     /// Prefetches the rows with these primary keys into the processor's cache, up to 16 at a time, before the transaction uses them one by one.
@@ -39,7 +39,7 @@ impl Transaction<'_> {
         }
         together(&encoded[..count]);
         // The table is not locked. A version is retired before its indexes are discarded: then their nodes may have been other indexes'.
-        if rarely(version.is_retired()) {
+        if unlikely(version.is_retired()) {
             prefetched.clear();
         }
     }
@@ -60,7 +60,7 @@ impl Context {
     pub fn look_up(&mut self, slot: u32, which: WhichIndex, entry: Option<&[u8]>) -> Found {
         let Context { tables, key, prefetched, .. } = self;
         let (store, key) = (&tables.at(slot).store, entry.unwrap_or(key));
-        if rarely(!prefetched.is_empty())
+        if unlikely(!prefetched.is_empty())
             && let Some(found) = prefetched.find(store, which, key)
         {
             return *found;

@@ -78,7 +78,7 @@ fn counter(db: &Database, key: i32) -> i64 {
     db.transact(|tx| tx.look(&table, key, |row| row.get_i64(1))).unwrap().unwrap().unwrap()
 }
 
-/// A handle that has the row of a key, so that a call on it flies until the handle is gone.
+/// A handle that has the row of a key, so that a call on it runs until the handle is gone.
 fn holder(db: &Database, key: i32) -> Transaction<'static> {
     let table = db.table("counters").unwrap();
     let mut handle = db.begin().unwrap();
@@ -251,7 +251,7 @@ fn a_client_has_many_calls_on_their_way() {
     });
 }
 
-/// A call that flies is none that its caller waits for, and it wakes him once: when its outcome is durable.
+/// A call that was sent is none that its caller waits for, and it wakes him once: when its outcome is durable.
 #[test]
 fn sending_waits_for_nothing_and_the_caller_is_woken_once() {
     in_time(LIMIT, || {

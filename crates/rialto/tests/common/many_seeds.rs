@@ -19,7 +19,7 @@ pub fn for_a_while_by(threads: usize, run: impl Fn(u64) + Sync) -> (u64, u64) {
 pub fn for_a_while_until_by(threads: usize, run: impl Fn(u64) -> bool + Sync) -> (u64, u64) {
     let first = Random::seed_from_environment();
     println!("RIALTO_SEED={first}");
-    rialto::canary::have_pauses();
+    rialto::fault_injection::have_pauses();
     let (began, time) = (Instant::now(), Random::test_time_from_environment());
     let (next, has_failed) = (AtomicU64::new(0), AtomicBool::new(false));
     let work = || {

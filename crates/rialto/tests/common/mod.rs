@@ -1,6 +1,6 @@
 //! Shared by the test programs. `calls` are random calls of one procedure; `engines` are what a test runs on; `hooked` and `gated` are
 //! disks that stop a test's database at one moment; `quiet` and `archives` are databases on which nothing happens by itself; `seeds` runs
-//! random tests. The kernel's own tests include it, too (`src/traps/`, `src/histories/`).
+//! random tests. The kernel's own tests include it, too (`src/interleavings/`, `src/histories/`).
 
 #![allow(dead_code, reason = "each test program uses its part")]
 

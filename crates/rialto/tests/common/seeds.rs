@@ -27,7 +27,7 @@ pub fn for_a_while(mut run: impl FnMut(u64)) -> (u64, u64) {
 pub fn for_a_while_until(mut run: impl FnMut(u64) -> bool) -> (u64, u64) {
     let first = Random::seed_from_environment();
     println!("RIALTO_SEED={first}");
-    rialto::canary::have_pauses();
+    rialto::fault_injection::have_pauses();
     let (began, time, mut seeds) = (Instant::now(), Random::test_time_from_environment(), 0);
     loop {
         // The first is the one that a failure names.

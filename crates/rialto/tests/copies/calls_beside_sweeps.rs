@@ -140,7 +140,7 @@ fn beside_a_sweep(disk: &GatedDisk, things: &mut Things, work: impl FnOnce(&mut 
         disk.gate.set(u64::MAX);
         sweep.join().unwrap().unwrap()
     });
-    assert_eq!(db.metrics().aborted_colour, 0, "the test's own premise: all of it is white");
+    assert_eq!(db.metrics().aborted_straddling, 0, "the test's own premise: all of it is white");
 }
 
 /// What the database holds, by each index, in which no row is twice.

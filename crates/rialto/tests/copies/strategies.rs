@@ -5,7 +5,7 @@
 //! A transaction moves money between two accounts, whose rows grow and shrink and so move, counts itself in its thread's
 //! counter, and leaves a row with its number, while it removes an older one. So half of one breaks a sum or a list. It is a
 //! closure, a handle, or a call of a registered procedure, which is logged as what the opening says: values, actions, calls. It
-//! is also a flow of two phases, of which a client has several on their way: with local locks they run in place, or fly between
+//! is also a flow of two phases, of which a client has several on their way: with local locks they run in place, or are sent between
 //! threads that own executors and come and go.
 
 use std::ops::ControlFlow;
@@ -16,8 +16,8 @@ use std::time::{Duration, Instant};
 use rialto::io::{FaultKind, FaultyDisk, Random};
 use rialto::row::{Column, ColumnType, Value};
 use rialto::{
-    Action, Arguments, COLOUR_RETRIES_MAX, Checkpointing, Database, Durability, Engine, Error, Executors,
-    Flow, HandOver, Logging, Options, Outputs, Procedure, Result, Scan, Table, TableDef, Transaction,
+    Action, Arguments, Checkpointing, Database, Durability, Engine, Error, Executors, Flow, HandOver,
+    Logging, Options, Outputs, Procedure, Result, STRADDLING_RETRIES_MAX, Scan, Table, TableDef, Transaction,
     TxOptions,
 };
 
@@ -224,7 +224,7 @@ fn run(db: &Database, tables: &Tables, thread: usize, promises: &Promises, seed:
     let mut n = promises.answered.load(Ordering::SeqCst);
     while !stop.load(Ordering::SeqCst) {
         if random.chance(1, 3) {
-            match fly(db, thread, promises, &mut random, n) {
+            match call_on_threads(db, thread, promises, &mut random, n) {
                 Some(done) => n += done,
                 None => return,
             }
@@ -276,7 +276,13 @@ fn run(db: &Database, tables: &Tables, thread: usize, promises: &Promises, seed:
 
 /// Has some calls on their way at a time, after `n` transactions of this thread; how many were answered. None if the database
 /// ends.
-fn fly(db: &Database, thread: usize, promises: &Promises, random: &mut Random, n: i64) -> Option<i64> {
+fn call_on_threads(
+    db: &Database,
+    thread: usize,
+    promises: &Promises,
+    random: &mut Random,
+    n: i64,
+) -> Option<i64> {
     let calls = 1 + random.below(6) as i64;
     promises.tried.store(n + calls, Ordering::SeqCst);
     let name = *pick(random, &["flow", "flow of values"]);
@@ -366,7 +372,7 @@ fn options(random: &mut Random) -> Options {
         sweep_bytes_per_s: *pick(random, &[Some(0), Some(2 << 20), Some(50 << 20), None]),
         spool: random.chance(1, 2),
         snapshot_bytes_max: *pick(random, &[None, Some(3 << 16)]),
-        colour_retry: Duration::from_micros(random.below(2_000)),
+        straddling_retry: Duration::from_micros(random.below(2_000)),
         backup_copies: *pick(random, &[2, 3]),
         engine: *pick(random, &[Engine::thin(), Engine::central(), executors.into()]),
         deadlock_retries_max: 100_000,
@@ -385,7 +391,7 @@ fn pick<'a, T>(random: &mut Random, all: &'a [T]) -> &'a T {
 fn strategies_that_change_under_load_lose_nothing_and_starve_nobody() {
     let base = Random::seed_from_environment();
     let until = Instant::now() + Random::test_time_from_environment();
-    let (mut rounds, mut transactions, mut checkpoints, mut failed, mut mixed, mut calls) =
+    let (mut rounds, mut transactions, mut checkpoints, mut failed, mut straddling, mut calls) =
         (0, 0, 0, 0, 0, 0);
     while rounds < 3 || Instant::now() < until || checkpoints <= rounds && rounds < 50 {
         let seed = base.wrapping_add(rounds);
@@ -450,11 +456,14 @@ fn strategies_that_change_under_load_lose_nothing_and_starve_nobody() {
             let metrics = db.metrics();
             checkpoints += metrics.checkpoints.completed;
             failed += metrics.checkpoints.failed;
-            mixed += metrics.aborted_colour;
+            straddling += metrics.aborted_straddling;
             let victims = metrics.aborted_deadlock as u32;
             for promises in &promises {
                 let runs = promises.runs_max.load(Ordering::SeqCst);
-                assert!(runs <= COLOUR_RETRIES_MAX + 1 + victims, "{about}: {runs} runs of one transaction");
+                assert!(
+                    runs <= STRADDLING_RETRIES_MAX + 1 + victims,
+                    "{about}: {runs} runs of one transaction"
+                );
             }
             match end {
                 0 | 1 => drop(db),
@@ -488,7 +497,7 @@ fn strategies_that_change_under_load_lose_nothing_and_starve_nobody() {
     assert!(checkpoints > rounds, "the test's own premise");
     println!(
         "tally: strategies under load, {rounds} seeds, {transactions} transactions, {checkpoints} checkpoints, {failed} \
-         failed, {mixed} mixed, {calls} calls replayed, RIALTO_SEED={base}"
+         failed, {straddling} straddling, {calls} calls replayed, RIALTO_SEED={base}"
     );
 }
 
@@ -532,13 +541,13 @@ fn a_slow_sweep_takes_what_commits_wait_for_at_once() {
         })
         .unwrap();
     }
-    // Not before: what a sweep does not meet has no colour.
+    // Not before: what a sweep does not meet has no side.
     db.set_checkpoint(Checkpointing::TransactionBlackWhite).unwrap();
     let (done, finished) = std::sync::mpsc::channel();
     let client = db.clone();
     std::thread::spawn(move || {
         let mut step = 0;
-        while client.metrics().aborted_colour < 5 {
+        while client.metrics().aborted_straddling < 5 {
             step += 1;
             let (one, other) = (step % 7, ROWS - 1 - step * 11 % (ROWS / 2));
             client

@@ -161,7 +161,7 @@ enum Answer {
 const IT_IS_THERE: &str = "it is there";
 
 /// Registers a procedure that panics if it finds the change.
-fn register_look(db: &Database, table: &Table, case: &Resting) {
+fn register_probe(db: &Database, table: &Table, case: &Resting) {
     let (look, table) = (case.look, table.clone());
     let body = move |tx: &mut Transaction, _: &Arguments<'_>, _: &mut Outputs| match look(tx, &table)? {
         true => panic!("{IT_IS_THERE}"),
@@ -226,12 +226,12 @@ fn answer(db: &Database, table: &Table, case: &Resting, answer: Answer) -> Resul
             })
         }),
         Answer::SentPanic => {
-            register_look(db, table, case);
+            register_probe(db, table, case);
             let sent = db.send_call_with(&options, "look", &[])?;
             caught(|| sent.wait().map(drop))
         }
         Answer::ServedPanic => {
-            register_look(db, table, case);
+            register_probe(db, table, case);
             let server = TransactionServer::start(db, &TransactionServerOptions::default())?;
             let mut message_server = server.message_server();
             let mut request = message_server.request(&server.procedure("look")?);

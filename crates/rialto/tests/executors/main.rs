@@ -4,8 +4,8 @@ mod aside;
 #[path = "../common/mod.rs"]
 mod common;
 mod ends_beside_bodies;
+mod executions;
 mod executors;
-mod flights;
 mod parts_at_bounds;
 mod routing;
 mod slow_bodies;

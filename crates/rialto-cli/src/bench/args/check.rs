@@ -159,15 +159,15 @@ impl BenchArgs {
                 ));
             }
         }
-        if self.colour_retry_us.is_some()
+        if self.straddling_retry_us.is_some()
             && !matches!(self.checkpoint, CheckpointName::Acbw | CheckpointName::Tcbw)
         {
             return usage(
-                "--colour-retry-us applies to black/white checkpoints alone; available: --checkpoint acbw, tcbw".to_owned(),
+                "--straddling-retry-us applies to black/white checkpoints alone; available: --checkpoint acbw, tcbw".to_owned(),
             );
         }
-        if let Some(us) = self.colour_retry_us.filter(|&us| us > 60_000_000) {
-            return usage(format!("--colour-retry-us {us}: expected at most 60000000"));
+        if let Some(us) = self.straddling_retry_us.filter(|&us| us > 60_000_000) {
+            return usage(format!("--straddling-retry-us {us}: expected at most 60000000"));
         }
         Ok(())
     }

@@ -83,7 +83,7 @@ pub struct BenchArgs {
     /// Clients; each is a thread
     #[arg(long, value_name = "N", default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub clients: u32,
-    /// Transactions that each client keeps outstanding: 1 blocks, more use tickets, and with --executor-threads calls that fly
+    /// Transactions that each client keeps outstanding: 1 blocks, more use tickets, and with --executor-threads calls that executor threads run
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=50_000))]
     pub in_flight: u32,
     /// Open loop: this many transactions a second, or percent of a peak that is measured first; latencies count from
@@ -173,9 +173,9 @@ pub struct BenchArgs {
     /// How many backup copies of the tables are kept: with three, a damaged one can always be done without
     #[arg(long, value_name = "2|3", default_value_t = 2, value_parser = clap::value_parser!(u32).range(2..=3))]
     pub backup_copies: u32,
-    /// With --checkpoint acbw or tcbw: how long a transaction waits that touched both colours, before it runs again
+    /// With --checkpoint acbw or tcbw: how long a transaction waits that straddled a sweep, before it runs again
     #[arg(long, value_name = "US")]
-    pub colour_retry_us: Option<u64>,
+    pub straddling_retry_us: Option<u64>,
     /// Where log files are copied to before a checkpoint frees them, and the rest at the end
     #[arg(long, value_name = "DIR")]
     pub archive: Option<PathBuf>,
@@ -416,7 +416,9 @@ impl BenchArgs {
             checkpoint: self.checkpoint.into(),
             spool: self.spool,
             backup_copies: self.backup_copies,
-            colour_retry: self.colour_retry_us.map_or(defaults.colour_retry, Duration::from_micros),
+            straddling_retry: self
+                .straddling_retry_us
+                .map_or(defaults.straddling_retry, Duration::from_micros),
             archive: self.archive.as_ref().map(Archive::directory),
             checkpoint_interval: self.checkpoint_interval_s.unwrap_or(defaults.checkpoint_interval),
             recovery_within: self.recovery_within_s,

@@ -1,4 +1,4 @@
-//! [`Plans`]: how a procedure's phases are run on threads that own executors, and what tells how they should be.
+//! [`Plans`]: how a procedure's phases run on threads that own executors, and the counts that decide it.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -9,34 +9,34 @@ use super::planner::{Counted, Plan, Planner};
 use crate::engine::flow::Flow;
 use crate::error::Error;
 
-/// Threads whose numbers differ by a multiple of this count in the same cells; of two that do so at one time one count may
-/// be lost, which a rate bears.
+/// Threads whose numbers differ by a multiple of this share their cells. If two of them count at one time, one count
+/// may be lost, which a rate tolerates.
 const SETS: usize = 16;
 
-/// How many calls run a phase whole after one whose parts could not go on alone. If all calls are such, few run twice; if few are,
-/// few run whole.
+/// How many calls run a phase whole after a call whose parts could not go on alone. If all calls are such, few of
+/// them run twice; if few are, few run whole.
 const WHOLE_CALLS: u32 = 63;
 
 /// Counters of an action or a phase.
 #[derive(Debug, Default)]
 struct Cell {
     runs: AtomicU64,
-    /// Runs of an action that aborted, or of a phase that ran in parts.
+    /// Runs of an action that aborted, or of a phase in parts.
     of_these: AtomicU64,
 }
 
-/// No two threads' cells share a line of the cache.
+/// The cells of two threads never share a cache line.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 struct Line([Cell; 4]);
 
-/// Where one thread counts: one cell for each phase, then one for each action.
+/// The cells of one thread: one for each phase, then one for each action.
 #[derive(Debug, Default)]
 struct Set(OnceLock<Box<[Line]>>);
 
-/// The plan of each phase of a flow, and counts of how its actions end. Each thread counts in lines of its own; the resource
-/// manager adds them up, asks the [`Planner`] of each phase, and puts the plan into a word that is written when it
-/// changes.
+/// The plan of each phase of a flow, and counts of how its actions end. Each thread counts in cache lines of its own.
+/// The resource manager adds these up, asks the [`Planner`] of each phase, and stores the plan in a word that is
+/// written only when the plan changes.
 #[derive(Debug)]
 pub(crate) struct Plans {
     phases: Box<[Phase]>,
@@ -50,7 +50,7 @@ struct Phase {
     plan: AtomicU64,
     /// How many of the next calls run the phase whole.
     whole: AtomicU32,
-    /// Where its actions' cells begin.
+    /// The first cell of its actions.
     first: usize,
     actions: usize,
 }
@@ -72,18 +72,18 @@ fn cell(set: &[Line], at: usize) -> &Cell {
 }
 
 impl PhaseCounts<'_> {
-    /// The phase is begun, as a whole.
+    /// Counts a phase that is begun as a whole.
     pub fn begun(&self) {
         add_one(&cell(self.set, self.phase).runs);
     }
 
-    /// The phase is begun, in parts.
+    /// Counts a phase that is begun in parts.
     pub fn begun_in_parts(&self) {
         self.begun();
         add_one(&cell(self.set, self.phase).of_these);
     }
 
-    /// The action at this position has run.
+    /// Counts a run of the action at this position.
     #[inline]
     pub fn ran(&self, position: u16, error: Option<&Error>) {
         let cell = cell(self.set, self.first + usize::from(position));
@@ -94,7 +94,7 @@ impl PhaseCounts<'_> {
     }
 }
 
-/// Whether it tells of the action, and not of what others did or of the database's state.
+/// Whether the error says something about the action, not about other transactions or the state of the database.
 fn is_abort(error: &Error) -> bool {
     !matches!(
         error,
@@ -109,7 +109,7 @@ fn is_abort(error: &Error) -> bool {
 }
 
 impl Plans {
-    /// For a flow, all of whose phases are run in parallel at first.
+    /// For a flow. All its phases run in parallel at first.
     pub fn new(flow: &Flow) -> Plans {
         let mut cells = flow.phases().len();
         let phase = |actions: &Vec<_>| {
@@ -137,7 +137,7 @@ impl Plans {
         }
     }
 
-    /// The parts of a call could not go on alone: the next calls run the phase whole.
+    /// Notes that the parts of a call could not go on alone: the next calls run the phase whole.
     pub fn run_whole(&self, phase: usize) {
         self.phases[phase].whole.store(WHOLE_CALLS, Ordering::Relaxed);
     }
@@ -163,7 +163,7 @@ impl Plans {
         PhaseCounts { set, phase, first: self.phases[phase].first }
     }
 
-    /// What was counted of each phase so far.
+    /// The counts of each phase so far.
     fn counted(&self) -> Vec<Counted> {
         let mut counted: Vec<Counted> = self.phases.iter().map(|phase| Counted::of(phase.actions)).collect();
         for set in self.sets.iter().filter_map(|set| set.0.get()) {
@@ -181,7 +181,7 @@ impl Plans {
         counted
     }
 
-    /// Has the plans follow what was counted.
+    /// Adapts the plans to the counts.
     pub fn adapt(&self) {
         let mut planners = self.planners.lock();
         for ((phase, planner), counted) in self.phases.iter().zip(planners.iter_mut()).zip(self.counted()) {
@@ -191,7 +191,7 @@ impl Plans {
         }
     }
 
-    /// The plan of each phase, and what was counted of it, in the flow's order.
+    /// The plan and the counts of each phase, in the flow's order.
     pub(in crate::engine) fn read(&self) -> impl Iterator<Item = (Plan, Counted)> {
         self.counted().into_iter().enumerate().map(|(at, counted)| (self.plan(at), counted))
     }

@@ -1,5 +1,4 @@
-//! [`ResourceManager`]: keeps routing rules and plans in step with how tables grow, with what is asked for and with what
-//! aborts.
+//! [`ResourceManager`]: adapts routing rules and plans to the growth of tables, to the requests and to aborts.
 
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -9,10 +8,10 @@ use hashbrown::HashMap;
 use parking_lot::{Condvar, Mutex};
 
 use super::datasets::of_equal_size;
-use super::headcount::{Headcount, Step, Wish};
-use super::loads::Loads;
-use super::numbers::resize;
-use super::readers::{Move, Readers};
+use super::read_only::{Move, ReadOnlyPlacement};
+use super::rebalancing::Rebalancing;
+use super::scaling::resize;
+use super::scaling_policy::{Adjustment, ScalingPolicy, Step};
 use crate::engine::Runtime;
 use crate::ids::IndexId;
 use crate::io::Moment;
@@ -20,25 +19,27 @@ use crate::isolate::RoutingRule;
 use crate::row::{Key, WhichIndex};
 use crate::txn::core::Core;
 
-/// How often it looks at the tables.
+/// The interval of its looks at the tables.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
-/// After so many looks it thinks about how many executors and threads there should be.
-const LOOKS_A_THOUGHT: u32 = 10;
+/// How many samples it takes between two decisions about the numbers of executors and threads.
+const SAMPLES_PER_DECISION: u32 = 10;
 /// An index of fewer entries is one dataset.
 const ENTRIES_MIN: u64 = 2;
-/// An index that was shared out by hand is taken to have as many at least, and one of fewer may shrink as it likes.
+/// An index that was divided by hand is taken to have at least so many entries. One with fewer may shrink without a
+/// new division.
 const ENTRIES_BY_HAND: u64 = 500;
-/// By so many keys an executor, where there are as many, an index is divided.
+/// The number of marks by which an index is divided, for each executor, if it has as many keys.
 const MARKS_PER_EXECUTOR: usize = 8;
 
-/// Shares each index's keys out over the executors in about equal datasets, again whenever the index has doubled, or fallen to
-/// a quarter; and in datasets that are asked for about equally often, when one executor has become busier than the others (the
-/// DORA paper's resource manager, section 4.1.2). Within its bounds it chooses how many executors there are, and how many
-/// threads own them. It has the plans of procedures follow how often their actions abort. It ends when it is dropped.
+/// Divides each index's keys among the executors into about equal datasets, and again whenever the index has doubled
+/// or has fallen to a quarter. When one executor has become busier than the others, it divides an index into datasets
+/// with about equally many requests (the DORA paper's resource manager, section 4.1.2). Within its bounds it chooses
+/// how many executors there are and how many threads own them. It adapts the plans of procedures to how often their
+/// actions abort. It ends when it is dropped.
 pub(crate) enum ResourceManager {
     /// On a thread of its own.
     OnThread { _thread: ManagerThread },
-    /// Where its caller has it look.
+    /// Without a thread: it runs when its caller drives it.
     Driven(Box<Managing>),
 }
 
@@ -49,12 +50,12 @@ pub(crate) struct ManagerThread {
 
 #[cfg(test)]
 thread_local! {
-    /// The system has no thread left for a resource manager that this thread begins.
+    /// For tests: the system has no thread left for a resource manager that this thread begins.
     pub(crate) static HAS_NO_THREAD: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
 }
 
 impl ResourceManager {
-    /// Begins.
+    /// Starts it.
     ///
     /// # Errors
     /// If the system has no thread left.
@@ -70,31 +71,31 @@ impl ResourceManager {
             let (stop, ended) = &*told;
             let mut stop = stop.lock();
             while !*stop {
-                // By the machine's clock: where the database's is a virtual one, the manager is driven.
+                // By the machine's clock: if the database's clock is virtual, the manager is driven.
                 ended.wait_for(&mut stop, LOOK_EVERY);
                 if !*stop {
-                    manager.look();
+                    manager.run_once();
                 }
             }
         })?;
         Ok(ResourceManager::OnThread { _thread: ManagerThread { stop, thread: Some(thread) } })
     }
 
-    /// Begins without a thread.
+    /// Starts it without a thread.
     pub fn driven(runtime: Arc<Runtime>) -> ResourceManager {
         ResourceManager::Driven(Box::new(Managing::new(runtime)))
     }
 
-    /// Looks at the tables and at what is asked for now, unless it has a thread for that.
-    pub fn look(&mut self) {
+    /// Looks at the tables and at the requests now, unless it has a thread for that.
+    pub fn run_once(&mut self) {
         match self {
             ResourceManager::OnThread { .. } => {}
-            // What it counts by looks is meant for such looks.
+            // What it counts in samples relies on samples at this interval.
             ResourceManager::Driven(manager) => {
                 let now = manager.runtime.core.clock.now();
                 if now - manager.looked >= LOOK_EVERY {
                     manager.looked = now;
-                    manager.look();
+                    manager.run_once();
                 }
             }
         }
@@ -106,58 +107,66 @@ impl Drop for ManagerThread {
         *self.stop.0.lock() = true;
         self.stop.1.notify_one();
         if let Some(thread) = self.thread.take() {
-            // It has panicked: its rules stay as they are, which is slow at the worst.
+            // If the thread has panicked, the rules stay as they are, which is slow at the worst.
             let _ = thread.join();
         }
     }
 }
 
-/// What the manager knows.
+/// The state of the manager.
 pub(crate) struct Managing {
     runtime: Arc<Runtime>,
     sizes: Sizes,
-    loads: Loads,
-    readers: Readers,
-    /// When it looked last, of a driven one.
+    rebalancing: Rebalancing,
+    read_only: ReadOnlyPlacement,
+    /// The time of its last look, for a driven one.
     looked: Moment,
-    /// How many executors these are for.
+    /// The number of executors that the policies are set up for.
     executors: usize,
-    staff: Staff,
+    scaler: Scaler,
 }
 
 impl Managing {
     fn new(runtime: Arc<Runtime>) -> Managing {
         let core = &runtime.core;
-        let (executors, staff) = (core.locks.executors_in_use(), Staff::new(core));
+        let (executors, scaler) = (core.locks.executors_in_use(), Scaler::new(core));
         let looked = core.clock.now();
-        let (mut sizes, readers) = (Sizes::default(), Readers::default());
-        // The datasets that exist already are shared out before the first transaction comes.
-        sizes.look(core);
-        Managing { runtime, sizes, loads: Loads::new(executors), readers, looked, executors, staff }
+        let (mut sizes, read_only) = (Sizes::default(), ReadOnlyPlacement::default());
+        // Datasets that exist already are assigned before the first transaction comes.
+        sizes.observe(core);
+        Managing {
+            runtime,
+            sizes,
+            rebalancing: Rebalancing::new(executors),
+            read_only,
+            looked,
+            executors,
+            scaler,
+        }
     }
 
-    fn look(&mut self) {
+    fn run_once(&mut self) {
         let (runtime, core) = (&self.runtime, &self.runtime.core);
         core.releases.release_all();
         core.locks.forget_rules_of_dropped();
-        let looks = core.locks.look_at_executors();
-        if looks.len() != self.executors {
-            // All is shared out anew.
-            self.executors = looks.len();
+        let samples = core.locks.sample_executors();
+        if samples.len() != self.executors {
+            // All datasets are assigned again.
+            self.executors = samples.len();
             self.sizes = Sizes { anew: true, ..Sizes::default() };
-            self.loads = Loads::new(self.executors);
+            self.rebalancing = Rebalancing::new(self.executors);
         }
-        self.sizes.look(core);
-        self.staff.look(runtime, looks.iter().map(|look| look.requests).sum());
-        for change in self.readers.look(&looks, &core.locks.look_at_readers()) {
+        self.sizes.observe(core);
+        self.scaler.decide(runtime, samples.iter().map(|sample| sample.requests).sum());
+        for change in self.read_only.decide(&samples, &core.locks.sample_read_only()) {
             match change {
-                Move::ToReaders(index) if core.locks.is_hashed(index) => {}
-                Move::ToReaders(index) => core.locks.give_to_readers(index),
+                Move::ToReadOnly(index) if core.locks.is_hashed(index) => {}
+                Move::ToReadOnly(index) => core.locks.place_read_only(index),
                 Move::Back(index) => self.sizes.share_out_anew(core, index),
             }
         }
-        for (index, rule) in self.loads.look(looks) {
-            if !core.locks.is_hashed(index) && !core.locks.is_for_readers(index) {
+        for (index, rule) in self.rebalancing.decide(samples) {
+            if !core.locks.is_hashed(index) && !core.locks.is_read_only(index) {
                 core.locks.route(index, Some(rule));
             }
         }
@@ -167,15 +176,15 @@ impl Managing {
     }
 }
 
-/// How many executors and threads there should be.
-struct Staff {
-    executors: Headcount,
-    threads: Headcount,
-    /// No more threads than these by itself: the processors that there are.
+/// The policies for the numbers of executors and threads.
+struct Scaler {
+    executors: ScalingPolicy,
+    threads: ScalingPolicy,
+    /// It chooses at most as many threads as there are processors.
     cores: usize,
-    /// Since the numbers were last thought about: looks, requests, tasks on queues, queues at which somebody ran; and how often
-    /// lock tables had been found out until then.
-    looks: u32,
+    /// Since the last decision: samples, requests, tasks on queues, and queues at which a thread ran; and how often
+    /// lock tables had been found out before.
+    samples: u32,
     requests: u64,
     queued: usize,
     busy: usize,
@@ -183,13 +192,13 @@ struct Staff {
     found_out: u64,
 }
 
-impl Staff {
-    fn new(core: &Core) -> Staff {
-        Staff {
-            executors: Headcount::new(Step::Twofold),
-            threads: Headcount::new(Step::One),
+impl Scaler {
+    fn new(core: &Core) -> Scaler {
+        Scaler {
+            executors: ScalingPolicy::new(Step::Twofold),
+            threads: ScalingPolicy::new(Step::One),
             cores: std::thread::available_parallelism().map_or(1, usize::from),
-            looks: 0,
+            samples: 0,
             requests: 0,
             queued: 0,
             busy: 0,
@@ -198,57 +207,58 @@ impl Staff {
         }
     }
 
-    fn look(&mut self, runtime: &Arc<Runtime>, requests: u64) {
+    fn decide(&mut self, runtime: &Arc<Runtime>, requests: u64) {
         let core = &runtime.core;
-        self.looks += 1;
+        self.samples += 1;
         self.requests += requests;
         for (queued, is_busy) in runtime.queues.iter().flat_map(|queues| queues.loads()) {
             self.queues += 1;
             self.queued += queued;
             self.busy += usize::from(is_busy);
         }
-        if self.looks < LOOKS_A_THOUGHT {
+        if self.samples < SAMPLES_PER_DECISION {
             return;
         }
         let found_out = core.locks.found_out();
-        let wish = Wish::of_executors(self.requests, found_out - self.found_out);
+        let adjustment = Adjustment::of_executors(self.requests, found_out - self.found_out);
         {
             let bounds = runtime.bounds.executors(&core.clock);
-            if let Some(executors) = self.executors.look(core.locks.executors_in_use(), &bounds, wish) {
+            if let Some(executors) = self.executors.decide(core.locks.executors_in_use(), &bounds, adjustment)
+            {
                 core.locks.set_executors(executors);
             }
         }
         if let Some(queues) = &runtime.queues {
             let share = |count: usize| count as f64 / self.queues.max(1) as f64;
-            let wish = Wish::of_threads(queues.len(), share(self.queued), share(self.busy));
+            let adjustment = Adjustment::of_threads(queues.len(), share(self.queued), share(self.busy));
             let bounds = runtime.bounds.threads();
             let most = (*bounds.end()).min(self.cores).max(*bounds.start());
-            if let Some(threads) = self.threads.look(queues.len(), &(*bounds.start()..=most), wish) {
-                // Without a thread for it, or at the end, it stays as it is.
+            if let Some(threads) = self.threads.decide(queues.len(), &(*bounds.start()..=most), adjustment) {
+                // If there is no thread for it, or at the end, the number stays as it is.
                 let _ = resize(runtime, threads);
             }
         }
-        (self.looks, self.requests, self.queued, self.busy, self.queues) = (0, 0, 0, 0, 0);
+        (self.samples, self.requests, self.queued, self.busy, self.queues) = (0, 0, 0, 0, 0);
         self.found_out = found_out;
     }
 }
 
-/// How many entries each index had when its keys were shared out.
+/// How many entries each index had when its keys were divided.
 #[derive(Default)]
 struct Sizes {
     entries: HashMap<IndexId, u64>,
-    /// All are shared out anew, whatever rules they have.
+    /// All indexes are to be divided again, whatever rules they have.
     anew: bool,
 }
 
 impl Sizes {
-    /// Forgets how an index was shared out, and does so at the next look.
+    /// Forgets how an index was divided, and divides it at the next look.
     fn share_out_anew(&mut self, core: &Core, index: IndexId) {
         self.entries.remove(&index);
         core.locks.route(index, None);
     }
 
-    fn look(&mut self, core: &Core) {
+    fn observe(&mut self, core: &Core) {
         let executors = core.locks.executors_in_use();
         let mut there = HashMap::new();
         for table in core.storage.catalog.all() {
@@ -268,14 +278,15 @@ impl Sizes {
                 }
                 let by_hand = core.locks.entries_by_hand(id).filter(|_| !self.anew);
                 let before = match by_hand {
-                    // A small table keeps that.
+                    // A small table keeps a rule that was set by hand.
                     Some(entries) => entries.max(ENTRIES_BY_HAND),
                     None => self.entries.get(&id).copied().unwrap_or(ENTRIES_MIN / 2),
                 };
                 let has_shrunk = before > ENTRIES_BY_HAND && entries <= before / 4;
-                // A hash deals new keys out as it did the old ones, and readers share all.
+                // A hash assigns new keys as it did old ones, and at the read-only executor there is nothing to
+                // divide.
                 if core.locks.is_hashed(id)
-                    || core.locks.is_for_readers(id)
+                    || core.locks.is_read_only(id)
                     || entries < before * 2 && !has_shrunk
                 {
                     there.insert(id, before);
@@ -288,7 +299,7 @@ impl Sizes {
                 there.insert(id, entries);
             }
         }
-        // Those that are gone are forgotten.
+        // Indexes that are gone are forgotten.
         (self.entries, self.anew) = (there, false);
     }
 }
@@ -319,7 +330,7 @@ mod tests {
                 assert!(began.elapsed() < Duration::from_secs(60), "its keys are not shared out");
                 std::thread::sleep(Duration::from_millis(5));
             }
-            // They are looked at in no order: after another whole look.
+            // Indexes are looked at in no order, so wait for one more complete look.
             std::thread::sleep(2 * LOOK_EVERY);
         };
         let fill = |table, to: i32| {
@@ -337,7 +348,7 @@ mod tests {
         }
         until(&|| executors("by_size") >= 8);
         assert_eq!(executors("by_hand"), 2);
-        // Once more, when it has been shared out by its size: of a larger one twice as many entries count.
+        // It is divided again after it has been divided by its size: then a doubled number of entries counts.
         [64, 128, 256, 512, 1_024, 2_048].into_iter().for_each(|to| fill(&by_hand, to));
         until(&|| executors("by_hand") == 8);
         let insert = |mut ids: std::ops::Range<i32>| {
@@ -393,7 +404,7 @@ mod tests {
             db.transact(|tx| (0..5_000).try_for_each(|id| tx.insert(table, &[Value::Int4(id)]))).unwrap();
         }
         let began = Instant::now();
-        // They are looked at in no order: after another whole look.
+        // Indexes are looked at in no order, so wait for one more complete look.
         for _ in 0..2 {
             while db.executors_of("ranges", WhichIndex::Primary).unwrap() < 8 {
                 assert!(began.elapsed() < Duration::from_secs(60), "its keys are not shared out");

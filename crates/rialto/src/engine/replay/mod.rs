@@ -1,26 +1,28 @@
-//! [`ParallelReplay`]: the calls in the log, run again (System M's TOPER), several at a time where they do not conflict.
+//! [`ParallelReplay`]: the calls in the log, run again (System M's TOPER), several at a time where they do not
+//! conflict.
 //!
-//! Recovery goes over from redo to replay at the first call that it meets: the tables get all of their indexes and a
-//! catalog, and procedures run on them as ever, by transactions with locks, which are applied at the places that the log
-//! has them at. From then on packets of values are put into the same tables, secondary indexes included, each when all
-//! before it is done. DDL and bulk loads are redone then as ever, and the tables that they have changed get their secondary
-//! indexes anew.
+//! Recovery changes from redo to replay at the first call that it meets. The tables get all of their indexes and a
+//! catalog, and procedures run on them as usual, by transactions with locks, which are applied at their places in the
+//! log. From then on packets of values are applied to the same tables, secondary indexes included, each when
+//! everything before it is done. DDL and bulk loads are then redone as usual, and the tables that they have changed
+//! get their secondary indexes anew.
 //!
-//! Each worker has a thread, beside the reader's. A worker runs its calls in the order of the log. A call runs when those are
-//! done that it has to wait for ([`Conflicts`]); it is given to the worker of the last of these, where it waits for nobody
-//! ([`Assignment`]). The first call of all that is not done waits for none, and is the first of its worker's, so somebody
-//! always goes on.
+//! Each worker has a thread, beside the reader's. A worker runs its calls in the order of the log. A call runs when
+//! the calls are done that it has to wait for ([`Conflicts`]). It is given to the worker of the last of these, where
+//! it need not wait for that one ([`Assignment`]). The first call that is not done waits for none, and is the first
+//! of its worker, so there is always a worker that goes on.
 //!
-//! Kept here:
+//! Invariants kept here:
 //!
-//! - **The outcome is that of the calls one after the other** in the order of the log. A call that comes to something else than it
-//!   did, a panic included, is an error that names its place, procedure and arguments, and nothing is written (I8); but if an
-//!   operation gave it an error of the moment, as at the memory bound, then that error is the outcome of the attempt, whatever the
-//!   body made of it.
-//! - **A call finds what it found then**: its bodies run marked as bodies ([`InBody`]), so what is [`Error::Nested`] in any other run is
-//!   so here.
-//! - **Each worker finds its context free**: locks are of a form in which a transaction never ends with locks that it cannot release.
-//! - **What the calls on their way take is bounded** in bytes, too: they lie outside the memory of the tables.
+//! - **The outcome is that of the calls one after the other** in the order of the log. If a call has another outcome
+//!   than it had then, a panic included, that is an error that names its place, procedure and arguments, and nothing
+//!   is written (I8). But if an operation gave the call an error of the moment, as at the memory bound, then that
+//!   error is the outcome of the attempt, whatever the body made of it.
+//! - **A call finds what it found then**: its bodies run marked as bodies ([`InBody`]), so what is [`Error::Nested`]
+//!   in any other run is so here.
+//! - **Each worker finds its context free**: locks are of a form in which a transaction never ends with locks that it
+//!   cannot release.
+//! - **The memory of calls in progress is bounded**: it lies outside the memory of the tables.
 
 mod conflicts;
 mod turns;
@@ -40,7 +42,7 @@ use self::conflicts::{Before, Conflicts};
 use self::turns::{Assignment, Turns, WINDOW};
 use super::{Outputs, Prepared, Procedure, Registered, conventional};
 use crate::account::Accounts;
-use crate::commit::{CommitPath, Definitions, InFlight, Logging};
+use crate::commit::{CommitPath, CommitsInProgress, Definitions, Logging};
 use crate::error::{Error, Result};
 use crate::foreign::{Panic, catch};
 use crate::ids::{Lsn, TableId};
@@ -56,13 +58,13 @@ use crate::txn::calls::{Call, NumberSource, Numbers, checksum_of};
 use crate::txn::core::{Contexts, Core, TxDefaults};
 use crate::txn::options::TxOptions;
 
-/// Calls that are handed to the workers at once.
+/// How many calls are handed to the workers at once.
 const BATCH: u64 = 64;
 
-/// The most bytes of calls on their way, however few calls these are, beside one call that alone takes more.
+/// The most bytes of calls in progress. A call that alone takes more may run alone.
 const BYTES_MAX: usize = 8 << 20;
 
-/// How long the reader sleeps before it looks again.
+/// How long the reader sleeps before it checks again.
 const READER_SLEEPS: Duration = Duration::from_micros(50);
 
 /// Runs calls again by these procedures.
@@ -77,7 +79,7 @@ impl Replayer for ByProcedures<'_> {
 /// A call that is to be run.
 struct Item {
     call: u64,
-    /// What it takes ([`Call::bytes`]).
+    /// The bytes that it takes ([`Call::bytes`]).
     bytes: usize,
     before: Before,
     lsn: Lsn,
@@ -87,19 +89,19 @@ struct Item {
     checksum: u32,
 }
 
-/// What the workers know of each other.
+/// What the workers and the reader share.
 struct Shared {
     core: Arc<Core>,
     turns: Turns,
-    /// What the calls on their way take: those that are handed over, or are about to be, and are not done.
+    /// The bytes of calls in progress: calls that are handed over, or are about to be, and are not done.
     bytes: AtomicUsize,
     failed: AtomicBool,
     failure: Mutex<Option<Error>>,
 }
 
-/// The replay of calls, begun.
+/// A replay of calls that has begun.
 struct ParallelReplay {
-    /// Those that calls are run by: of each name all versions that were given, because a log has calls of several.
+    /// The procedures, with all versions of each name that were given, because a log has calls of several.
     procedures: HashMap<String, Vec<Prepared>>,
     core: Arc<Core>,
     shared: Arc<Shared>,
@@ -107,17 +109,17 @@ struct ParallelReplay {
     senders: Vec<Sender<Vec<Item>>>,
     threads: Vec<JoinHandle<()>>,
     assignment: Assignment,
-    /// Calls that are handed over together, to each worker.
+    /// For each worker, the calls that are handed over together.
     batches: Vec<Vec<Item>>,
     /// The tables, by their identifiers.
     versions: HashMap<TableId, Arc<TableVersion>>,
-    /// The highest hidden row number that was put.
+    /// The highest hidden row number that was applied.
     highest_number: u64,
-    /// Calls.
+    /// The number of calls.
     calls: u64,
 }
 
-/// The error for a call that does not come to what it came to then.
+/// The error for a call that has another outcome than it had then.
 #[cold]
 fn other_outcome(lsn: Lsn, procedure: &Registered, arguments: &[Value], what: String) -> Error {
     let printed: Vec<_> = arguments.iter().map(Value::to_string).collect();
@@ -128,7 +130,8 @@ fn other_outcome(lsn: Lsn, procedure: &Registered, arguments: &[Value], what: St
 impl ParallelReplay {
     /// Begins with these tables.
     fn begin(given: &[Procedure], setup: &Setup, tables: Vec<Arc<TableVersion>>) -> Result<ParallelReplay> {
-        // One reads the log and finds the conflicts. That is work, too: one worker more on two cores brought nothing.
+        // One thread reads the log and finds the conflicts. That is work, too: one worker more on two cores gained
+        // nothing.
         let workers = setup.threads.saturating_sub(1).max(1);
         let packet_slots = 4 * workers;
         let log_options = LogOptions {
@@ -142,7 +145,7 @@ impl ParallelReplay {
             ..LogOptions::default()
         };
         let disk: Arc<dyn Disk> = MemoryDisk::new();
-        // Nothing is logged; transactions write their packets in its slots.
+        // Nothing is logged; transactions write their packets in the slots of this log.
         let log = Log::create(&disk, setup.database_id, &log_options)?;
         let catalog = Catalog::new(0);
         let mut versions = HashMap::new();
@@ -158,7 +161,7 @@ impl ParallelReplay {
             storage: setup.storage(disk, catalog),
             commits: CommitPath {
                 log,
-                in_flight: Arc::new(InFlight::new(workers)),
+                in_progress: Arc::new(CommitsInProgress::new(workers)),
                 definitions: Definitions::new(),
                 accounts,
                 logging: Logging::Value,
@@ -166,11 +169,12 @@ impl ParallelReplay {
                 checks_determinism: false,
             },
             locks: LockManager::new(LockOptions {
-                // Each worker has one context, which has to come back with its locks released: with local locks a transaction that ends
-                // while another worker's body has its lock table out would owe them. The conflicts order the calls, whatever the form.
+                // Each worker has one context, which has to come back with its locks released. With local locks, a
+                // transaction that ends while another worker's body has its lock table out would keep locks. The
+                // conflicts order the calls, whatever the form of locks.
                 form: LockForm::Thin,
                 owners_max: workers,
-                // What was one lock on many keys when a call committed may be a lock on each of them here.
+                // One lock on many keys, when a call committed, may be a lock on each of them here.
                 locks_max: usize::MAX,
                 ..LockOptions::default()
             }),
@@ -178,7 +182,7 @@ impl ParallelReplay {
             part_contexts: Contexts::new(0),
             part_packets: PoolOwner::of_homes(0),
             releases: Arc::default(),
-            // A replay decides nothing by time.
+            // A replay makes no decision by the time.
             clock: Clock::System,
             defaults: TxDefaults {
                 durability: Durability::Memory,
@@ -186,9 +190,9 @@ impl ParallelReplay {
                 write_set_bytes_max: 1 << 29,
                 packet_slots,
                 transactions_max: workers,
-                // A worker has its calls in turn, and nothing is copied meanwhile.
+                // A worker runs its calls one after the other, and nothing is copied meanwhile.
                 deadlock_retries_max: 0,
-                colour_retry: Duration::ZERO,
+                straddling_retry: Duration::ZERO,
             },
         });
         let shared = Arc::new(Shared {
@@ -257,11 +261,11 @@ impl ParallelReplay {
         Ok(procedure.clone())
     }
 
-    /// Hands over what there is, to all workers: a call's predecessors are then with them, too.
+    /// Hands over what there is, to all workers, so the predecessors of a call are with them, too.
     fn flush(&mut self) {
         for (sender, batch) in self.senders.iter().zip(&mut self.batches) {
             if !batch.is_empty() {
-                // It is gone only if it panicked, which the end finds out.
+                // A worker is gone only if it has panicked, which the end of the replay finds out.
                 let _ = sender.send(std::mem::take(batch));
             }
         }
@@ -271,7 +275,7 @@ impl ParallelReplay {
         self.shared.failure.lock().clone().map_or(Ok(()), Err)
     }
 
-    /// Has room for a call of so many bytes among those on their way.
+    /// Makes room for a call of so many bytes among the calls in progress.
     fn make_room(&mut self, bytes: usize) -> Result<()> {
         if !self.shared.has_room(bytes) {
             self.flush();
@@ -286,7 +290,8 @@ impl ParallelReplay {
         self.wait_until(|shared| shared.turns.are_done(call));
     }
 
-    /// As a worker waits, but out of the workers' way: it is ahead of them by what they do in milliseconds.
+    /// Waits as a worker does, but sleeps, to leave the processors to the workers: it is ahead of them by
+    /// milliseconds of work.
     fn wait_until(&self, done: impl Fn(&Shared) -> bool) {
         let backoff = Backoff::new();
         while !done(&self.shared) && !self.shared.failed.load(Ordering::Acquire) {
@@ -306,7 +311,7 @@ impl ParallelReplay {
                 panic.resume();
             }
         }
-        // Contexts hold their core.
+        // Contexts keep their core alive.
         self.core.storage.closed.store(true, Ordering::SeqCst);
         self.core.contexts.close();
     }
@@ -317,7 +322,7 @@ impl Replay for ParallelReplay {
         let procedure = self.procedure_of(lsn, &call)?;
         let bytes = call.bytes();
         let Call { numbers, arguments, checksum, .. } = call;
-        // Before anything is worked out from them.
+        // Checked before anything is computed from them.
         let checked = procedure
             .check(&arguments)
             .map_err(|failure| other_outcome(lsn, &procedure, &arguments, failure.to_string()))?;
@@ -343,7 +348,7 @@ impl Replay for ParallelReplay {
         if count.is_multiple_of(BATCH) {
             self.flush();
             self.check()?;
-            // So that the next batch finds its places in the ring.
+            // So that the next batch finds its places in the ring free.
             self.wait_for((count + BATCH).saturating_sub(WINDOW));
         }
         Ok(())
@@ -427,7 +432,7 @@ impl Shared {
         before.each.iter().all(|&call| self.turns.is_done(call)) && self.turns.are_done(before.all)
     }
 
-    /// Waits until it may run; gives up when something has failed.
+    /// Waits until a call may run; gives up when a call has failed.
     fn wait_for(&self, before: &Before) {
         let backoff = Backoff::new();
         while !self.may_run(before) && !self.failed.load(Ordering::Acquire) {
@@ -450,7 +455,7 @@ impl Shared {
     }
 }
 
-/// Lets nobody wait for a worker that has panicked.
+/// Marks the replay as failed if a worker panics, so that no thread waits for that worker.
 struct NotAlone<'a>(&'a Shared);
 
 impl Drop for NotAlone<'_> {
@@ -485,7 +490,7 @@ fn run(core: &Arc<Core>, item: Item) -> Result<()> {
     let mut outputs = Outputs::none();
     loop {
         let mut context = match core.lend() {
-            // There is one for each worker: this one's is on its way back.
+            // There is one context for each worker, and this one's is being returned.
             Err(Error::TooManyTransactions { .. }) => {
                 std::thread::yield_now();
                 continue;
@@ -506,7 +511,8 @@ fn run(core: &Arc<Core>, item: Item) -> Result<()> {
             context.apply_again(lsn);
             return Ok(());
         }
-        // An error of the moment is why it came to this, whatever the body made of it: another error, a panic, nothing.
+        // An error of the moment explains the outcome, whatever the body made of it: another error, a panic, or
+        // nothing.
         let done = match (context.of_the_moment.take(), outcome) {
             (Some(error), _) => Err(error),
             (None, Ok(done)) => done,
@@ -516,7 +522,7 @@ fn run(core: &Arc<Core>, item: Item) -> Result<()> {
             }
         };
         match done {
-            // Of locks that two calls share by the hash of their keys: it runs again.
+            // These come from locks that two calls share by the hash of their keys: the call runs again.
             Err(Error::Deadlock { .. } | Error::WouldWait { .. } | Error::LockTimeout { .. }) => {}
             Err(full @ Error::MemoryLimit { .. }) => return Err(full),
             Err(failure) => {

@@ -1,4 +1,4 @@
-//! [`ResponseQueue`]: what a message server takes its responses from, and what it sleeps on.
+//! [`ResponseQueue`]: the queue from which a message server takes its responses, and on which it sleeps.
 
 use std::collections::VecDeque;
 
@@ -18,15 +18,15 @@ pub(in crate::engine) enum Awaited {
 
 struct Inbox<R> {
     responses: VecDeque<R>,
-    /// There was room since [`ResponseQueue::forget_room`].
+    /// There has been room since [`ResponseQueue::forget_room`].
     has_room: bool,
-    /// What its server sleeps for, if it sleeps.
+    /// What its message server sleeps for, if it sleeps.
     awaited: Option<Awaited>,
-    /// Its server has gone.
+    /// Its message server has gone.
     is_closed: bool,
 }
 
-/// Of one message server; others put into it.
+/// The responses for one message server. Other threads put them here.
 pub(in crate::engine) struct ResponseQueue<R> {
     inbox: Mutex<Inbox<R>>,
     bell: Condvar,
@@ -41,7 +41,7 @@ impl<R> Inbox<R> {
         }
     }
 
-    /// Whether its server sleeps for what is there now.
+    /// Whether its message server sleeps and what it sleeps for is there now.
     fn is_to_wake(&mut self) -> bool {
         let is_there = self.awaited.is_some_and(|awaited| self.has(awaited));
         if is_there {
@@ -71,8 +71,8 @@ impl<R> ResponseQueue<R> {
         Ok(())
     }
 
-    /// Its server goes: gives what is there, and takes nothing more. A response keeps the queue that it lies in, so neither
-    /// would ever go otherwise.
+    /// Closes the queue, because its message server goes, and returns what is in it. A response keeps its queue
+    /// alive, so otherwise neither would ever be freed.
     pub fn close(&self) -> VecDeque<R> {
         let mut inbox = self.inbox.lock();
         inbox.is_closed = true;
@@ -84,12 +84,12 @@ impl<R> ResponseQueue<R> {
         self.inbox.lock().responses.pop_front()
     }
 
-    /// To be called before the look that may find the queue full: room from then on counts.
+    /// To be called before the check that may find the queue full: room from then on counts.
     pub fn forget_room(&self) {
         self.inbox.lock().has_room = false;
     }
 
-    /// Sleeps until it is there. `nap` is called first if it is not, without the latch.
+    /// Sleeps until what is awaited is there. If it is not, `nap` is called first, without the latch.
     pub fn wait(&self, awaited: Awaited, nap: impl FnOnce()) {
         if self.inbox.lock().has(awaited) {
             return;

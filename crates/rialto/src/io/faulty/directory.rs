@@ -1,4 +1,4 @@
-//! The faulty disk's names: those the running system sees, those on the device, and the changes between them.
+//! The faulty disk's names: those that the running system sees, those on the device, and the changes between them.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -16,7 +16,7 @@ pub(super) struct Directory {
     current: Names,
     durable: Names,
     unsynced: Vec<DirectoryChange>,
-    /// A sync has failed: no later one succeeds.
+    /// A sync has failed, so no later one succeeds.
     aborted: bool,
 }
 
@@ -29,8 +29,8 @@ pub(super) enum DirectoryChange {
 }
 
 impl DirectoryChange {
-    /// Applies the change where it makes sense: a creation needs a free name, the others need their file there. Not so
-    /// when an earlier change that it builds on was lost.
+    /// Applies the change if it is possible: a creation needs a free name, the others need their file under its name.
+    /// It is not possible if an earlier change that it builds on was lost.
     fn apply(&self, names: &mut Names) {
         let is =
             |names: &Names, name: &str, node| names.get(name).is_some_and(|found| Arc::ptr_eq(found, node));
@@ -82,7 +82,7 @@ impl Directory {
         self.unsynced.push(change);
     }
 
-    /// Makes the current names durable; false if an earlier sync has failed.
+    /// Makes the current names durable; `false` if an earlier sync has failed.
     pub(super) fn sync(&mut self) -> bool {
         if !self.aborted {
             for change in self.unsynced.drain(..) {
@@ -92,12 +92,12 @@ impl Directory {
         !self.aborted
     }
 
-    /// From now on nothing becomes durable any more.
+    /// From now on nothing becomes durable.
     pub(super) fn abort(&mut self) {
         self.aborted = true;
     }
 
-    /// What a crashed machine finds: each file as its own survivor.
+    /// What a crashed machine finds; each file is its own survivor.
     pub(super) fn survivor(&self, random: &mut Random) -> Directory {
         let mut names = self.durable.clone();
         let fate = Fate::choose(random, self.unsynced.len());
@@ -113,7 +113,8 @@ impl Directory {
         Directory { current: names.clone(), durable: names, unsynced: Vec::new(), aborted: false }
     }
 
-    /// What the next process of the same machine finds: the same files, as copies, so that this directory stays as it is.
+    /// What the next process of the same machine finds: the same files, as copies, so that this directory stays
+    /// unchanged.
     pub(super) fn cloned(&self) -> Directory {
         let mut copies: HashMap<*const Node, Arc<Node>> = HashMap::new();
         let mut copy = |node: &Arc<Node>| {

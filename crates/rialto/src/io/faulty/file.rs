@@ -13,7 +13,8 @@ use super::inode::{Node, SECTOR_BYTES};
 use super::stray::{Stray, any_part};
 use super::{FaultKind, State, Step, eio, enospc};
 
-/// A handle of the disk that it was opened on: it is down when that disk is, and stays so after a restart.
+/// A handle belongs to the disk on which it was opened: it is down when that disk is down, and stays so after a
+/// restart.
 ///
 /// Locks: the disk's state first, then the file.
 pub(super) struct FaultyFile {
@@ -41,7 +42,7 @@ impl FaultyFile {
         Err(DiskError::new(&self.name, offset, operation, io::ErrorKind::PermissionDenied))
     }
 
-    /// A change of length: all or nothing, but for an allocation that finds the disk full.
+    /// A change of length happens wholly or not at all, except an allocation that finds the disk full.
     fn change_length(&self, bytes: u64, operation: &'static str, grows: bool) -> DiskResult<()> {
         self.check_writable(bytes, operation)?;
         self.hangs.pass(FaultKind::Write, &self.name);

@@ -1,10 +1,11 @@
-//! Calls that do not come back until they are let go.
+//! Calls that do not return until they are released.
 
 use parking_lot::{Condvar, Mutex};
 
 use super::FaultKind;
 
-/// The calls that hang, and those that will. Its lock is the disk's innermost, and a thread that hangs holds no other lock.
+/// The calls that hang, and those that are to hang. Its lock is the disk's innermost, and a thread that hangs holds no
+/// other lock.
 #[derive(Debug, Default)]
 pub(super) struct Hangs {
     waits: Mutex<Waits>,
@@ -13,9 +14,9 @@ pub(super) struct Hangs {
 
 #[derive(Debug, Default)]
 struct Waits {
-    /// Of the calls that are to hang: what they do, how the name of their file begins.
+    /// The calls that are to hang: their kind, and the beginning of their file's name.
     armed: Vec<(FaultKind, String)>,
-    /// How many do.
+    /// The number of calls that hang.
     hanging: usize,
 }
 
@@ -33,7 +34,7 @@ impl Hangs {
         self.waits.lock().hanging
     }
 
-    /// Hangs while calls of this kind on this file do.
+    /// Hangs as long as calls of this kind on this file are to hang.
     pub(super) fn pass(&self, kind: FaultKind, name: &str) {
         let mut waits = self.waits.lock();
         let hangs = |waits: &Waits| {

@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use super::super::Random;
 use super::super::image::{Image, is_zero};
 
-/// What the device writes whole or not at all.
+/// The device writes this much wholly or not at all.
 pub(super) const SECTOR_BYTES: u64 = 512;
 
 /// A file, named or not, that handles and directories share.
@@ -16,8 +16,8 @@ pub(super) type Node = Mutex<Inode>;
 
 /// A file's bytes.
 ///
-/// Invariants: `cache` is what the running system reads; `durable` is what every crash leaves at least, except where
-/// `unsynced` overlaps it; `cache` is `durable` with all of `unsynced` applied, in order.
+/// Invariants: `cache` is what the running system reads; `durable` is what every crash leaves, except where `unsynced`
+/// overlaps it; `cache` is `durable` with all of `unsynced` applied, in order.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Inode {
     cache: Image,
@@ -27,15 +27,15 @@ pub(super) struct Inode {
     reserved: u64,
 }
 
-/// A change that is not durable for certain.
+/// A change that is not certainly durable.
 #[derive(Debug, Clone)]
 enum Change {
     Write {
         offset: u64,
         bytes: Bytes,
-        /// It grew the file.
+        /// The write made the file longer.
         extends: bool,
-        /// A sync of it has failed: the page cache believes it clean, and no later sync writes it.
+        /// A sync of it has failed: the page cache takes it for clean, and no later sync writes it.
         forgotten: bool,
     },
     SetLength(u64),
@@ -93,7 +93,7 @@ impl Inode {
         self.reserved
     }
 
-    /// The blocks that a write up to `end` needs and the file does not have, in bytes.
+    /// The blocks, in bytes, that a write up to `end` needs and the file does not have.
     pub(super) fn missing_blocks(&self, end: u64) -> u64 {
         end.saturating_sub(self.reserved)
     }
@@ -116,7 +116,7 @@ impl Inode {
         }
     }
 
-    /// The same of a write of which a part is lost: there the file keeps what it has, or zeros behind its end.
+    /// The same for a write of which a part is lost: there the file keeps its bytes, or gets zeros behind its end.
     pub(super) fn write_but(&mut self, buffer: &[u8], offset: u64, lost: Range<usize>) {
         let mut bytes = buffer.to_vec();
         let from = offset + lost.start as u64;
@@ -127,7 +127,7 @@ impl Inode {
         self.write(&bytes, offset);
     }
 
-    /// Bytes that the device writes here, though they belong elsewhere.
+    /// The device writes bytes here that belong elsewhere.
     pub(super) fn land(&mut self, part: &[u8], offset: u64) {
         self.write(part, offset);
         self.sync_last();
@@ -145,14 +145,14 @@ impl Inode {
         self.reserved = self.reserved.max(length);
     }
 
-    /// What is on the device for certain.
+    /// The bytes that are certainly on the device.
     pub(super) fn durable_bytes(&self) -> Vec<u8> {
         let mut bytes = vec![0; self.durable.length() as usize];
         self.durable.read(&mut bytes, 0);
         bytes
     }
 
-    /// A synced file gets these bytes, of which none that it does not have yet is durable.
+    /// Gives a synced file these bytes. Those that it does not have yet are not durable.
     pub(super) fn become_unsynced(&mut self, bytes: &[u8]) {
         let old = self.durable_bytes();
         if bytes.len() < old.len() {
@@ -170,7 +170,7 @@ impl Inode {
         }
     }
 
-    /// A sync that succeeds: what was not forgotten is durable.
+    /// A sync that succeeds: all changes that were not forgotten are durable.
     pub(super) fn sync(&mut self) {
         if self.unsynced.iter().any(|change| matches!(change, Change::Write { forgotten: true, .. })) {
             self.settle(0);
@@ -178,7 +178,7 @@ impl Inode {
         }
         for change in self.unsynced.drain(..) {
             match change {
-                // The cache's pages are those that all changes together leave.
+                // The cache's pages hold the result of all changes together.
                 Change::Write { offset, bytes, .. } => {
                     self.durable.grow(offset + bytes.len() as u64);
                     self.durable.share(&self.cache, offset, bytes.len());
@@ -190,13 +190,14 @@ impl Inode {
         debug_assert_eq!(self.durable.length(), self.cache.length(), "a synced file has its length");
     }
 
-    /// The last write is durable, by itself (`O_DSYNC`).
+    /// The last write becomes durable, and no other change (`O_DSYNC`).
     pub(super) fn sync_last(&mut self) {
         self.settle(self.unsynced.len().saturating_sub(1));
     }
 
-    /// Makes the changes from `first` on durable, except forgotten ones; and all changes of length, because the length
-    /// lies in the inode, which is always written whole. What stays keeps no bytes that a later durable change covers.
+    /// Makes the changes from `first` on durable, except forgotten ones; also all changes of length, because the length
+    /// lies in the inode, which is always written whole. A change that stays keeps no bytes that a later durable change
+    /// covers.
     fn settle(&mut self, first: usize) {
         let mut left: Vec<Change> = Vec::new();
         for (at, change) in std::mem::take(&mut self.unsynced).into_iter().enumerate() {
@@ -237,8 +238,8 @@ impl Inode {
         }
     }
 
-    /// The page cache gives up what no sync will write any more: those bytes read as they are on the device. The file stays as
-    /// long as it is.
+    /// The page cache drops what no sync will ever write: those bytes read as they are on the device. The file keeps
+    /// its length.
     pub(super) fn revert(&mut self) {
         let left = std::mem::take(&mut self.unsynced).into_iter().filter_map(|change| match change {
             Change::Write { offset, bytes, extends, forgotten: true } => {
@@ -289,7 +290,7 @@ impl Inode {
         Inode { cache: image.clone(), durable: image, unsynced: Vec::new(), reserved }
     }
 
-    /// Changes bytes to other values; false if the file ends before.
+    /// Changes bytes to other values; `false` if the file ends before.
     pub(super) fn damage(&mut self, random: &mut Random, offset: u64, length: usize) -> bool {
         let masks: Vec<u8> = (0..length).map(|_| random.below(255) as u8 + 1).collect();
         let harm = |image: &mut Image| {
@@ -325,15 +326,15 @@ fn cut(changes: Vec<Change>, range: Range<u64>) -> Vec<Change> {
     left
 }
 
-/// How a crash treats a sequence of changes as a whole, so that the rare outcomes (all, none, a prefix) stay likely
+/// How a crash treats a sequence of changes as a whole. The rare outcomes (all, none, a prefix) thereby stay likely
 /// however long the sequence is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Fate {
     All,
     None,
-    /// Those before this one, and this one perhaps.
+    /// The changes before this one, and perhaps this one.
     Until(usize),
-    /// Each on its own.
+    /// Each change is kept or lost on its own.
     Each,
 }
 
@@ -347,7 +348,7 @@ impl Fate {
         }
     }
 
-    /// Whether the change at this place is kept whole or lost whole; `None` if it is for itself to say.
+    /// Whether the change at this place is kept whole or lost whole; `None` if that is drawn for each change.
     pub(super) fn keeps(self, at: usize) -> Option<bool> {
         match self {
             Fate::All => Some(true),
@@ -358,7 +359,7 @@ impl Fate {
     }
 }
 
-/// The parts of a write that are kept: whole sectors, chosen in one of the ways that real tears look like.
+/// The parts of a write that are kept: whole sectors, chosen in one of the ways in which real writes tear.
 fn surviving_sectors(
     random: &mut Random,
     offset: u64,

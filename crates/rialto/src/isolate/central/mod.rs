@@ -1,5 +1,5 @@
-//! The central form: every lock is a head, which has its holders and its queue. The other forms keep here what they cannot keep in place:
-//! conflicts, absent keys, intervals.
+//! The central form: every lock is a head, which has its holders and its queue. The other forms keep here what they
+//! cannot keep in place: conflicts, absent keys, intervals.
 
 pub(super) mod head;
 pub(super) mod interval;
@@ -12,11 +12,11 @@ use super::name::{HeadName, LockName, LockTarget};
 use super::slot::{GRANTED, HeldRecord, Owner, RETRY, WaitRecord, WaitsFor};
 use super::sync::{self, MutexGuard};
 use super::wait::{LockError, LockPolicy, Wait};
-use crate::rarely::rarely;
+use crate::unlikely::unlikely;
 
 impl LockManager {
     /// Locks a record's name, or strengthens the lock that the owner has on it. `key` is the key whose hash the name
-    /// holds; it is looked at only if the request has to wait, for the view of waits.
+    /// holds; it is read only if the request has to wait, for the view of waits.
     #[inline]
     pub fn record(
         &self,
@@ -30,7 +30,7 @@ impl LockManager {
         let target = || LockTarget::Record { index: name.index, key: key.to_vec() };
         let (acquired, head) = self.acquire(owner, head_name, mode.into(), wait, target)?;
         if acquired == Acquired::New {
-            if rarely(owner.body.records.len() >= self.options.locks_max) {
+            if unlikely(owner.body.records.len() >= self.options.locks_max) {
                 self.release(owner.body.id, head_name, head);
                 return Err(self.too_many());
             }
@@ -59,8 +59,8 @@ impl LockManager {
         })
     }
 
-    /// The grant path: one latch, under which `ask` is called, no wait. If the answer is to wait, the slow path asks
-    /// once more.
+    /// The grant path: one latch, under which `ask` is called, and no wait. If the answer is to wait, the slow path
+    /// asks once more.
     #[inline]
     pub(super) fn acquire_by(
         &self,
@@ -142,13 +142,14 @@ impl LockManager {
         outcome
     }
 
-    /// Withdraws a waiting request and grants those that it stood before; else says what has become of it meanwhile: a granted lock is held, so
-    /// its owner takes it. The head stays: the lock that the request waited for is still held, or asked for again (L1).
+    /// Withdraws a waiting request and grants the requests that it stood before. If the request has been answered
+    /// meanwhile, the answer counts: a granted lock is held, so its owner takes it. The head stays, because the lock
+    /// that the request waited for is still held or is asked for again (L1).
     fn withdraw(&self, owner: u16, name: HeadName, at: u32, error: LockError) -> Woke {
         let mut woken = Woken::new();
         {
             let mut heads = self.partitions[Self::partition_of(name)].lock();
-            // Set under this latch.
+            // The flags are set under this latch.
             match self.slots[usize::from(owner)].flags() {
                 flags if flags & GRANTED != 0 => return Woke::Granted,
                 flags if flags & RETRY != 0 => return Woke::Retry,
@@ -163,8 +164,8 @@ impl LockManager {
         Woke::Not(error)
     }
 
-    /// Gives one record lock back before the end: for weaker isolation levels, and where a failed operation wants to
-    /// leave no trace. Does nothing if it is not held.
+    /// Releases one record lock before the end of the transaction: for weaker isolation levels, and for a failed
+    /// operation that is to leave no trace. Does nothing if the lock is not held.
     pub fn release_early(&self, owner: &mut Owner, name: LockName) {
         let name = HeadName::record(name);
         if let Some(at) = owner.body.records.iter().rposition(|held| held.name == name) {

@@ -9,7 +9,7 @@ use crate::isolate::central::head::{Answer, HEADS_KEPT, Heads, Release, Request,
 use crate::isolate::name::HeadName;
 use crate::isolate::slot::HELD_KEPT;
 use crate::isolate::{Acquired, LockError, LockManager, LockMode, LockName, LockOptions, Owner, RecordMode};
-use crate::looks::LOOKS;
+use crate::probes::PROBES;
 use crate::seed::keys_of_one_place;
 
 const TABLE: TableId = TableId(3);
@@ -142,7 +142,7 @@ fn a_new_sharer_does_not_overtake_a_waiting_writer() {
     manager.end(late);
 }
 
-/// A head of a record, and what a request comes to.
+/// A head of a record, and what its requests are told.
 struct OfHead {
     heads: Heads,
     at: u32,
@@ -156,7 +156,7 @@ impl OfHead {
         OfHead { heads, at, told: Vec::new() }
     }
 
-    /// Whether the request is granted at once; else it waits, the owner having asked again so often.
+    /// Whether the request is granted at once. Otherwise it waits, as one that has asked again `retries` times.
     fn ask(&mut self, owner: u16, mode: LockMode, retries: u32) -> bool {
         let head = self.heads.at(self.at);
         head.come_back(owner);
@@ -169,7 +169,7 @@ impl OfHead {
         }
     }
 
-    /// Whom the release tells what.
+    /// What the release tells to which owner.
     fn release(&mut self, owner: u16) -> Vec<Told> {
         self.release_as(Release::Ordinary, owner)
     }
@@ -182,8 +182,8 @@ impl OfHead {
     }
 }
 
-/// Its first waiter is told to ask again, once, while others take the lock; it keeps its place before later requests, and is
-/// granted the lock after three tries in vain.
+/// The first waiter is told to ask again, once, while other owners take the lock. It keeps its place before later
+/// requests, and is granted the lock after three tries in vain.
 #[test]
 fn a_released_record_goes_to_the_first_request_that_asks() {
     use LockMode::Exclusive;
@@ -216,8 +216,8 @@ fn what_a_victim_releases_is_granted_to_the_first_waiter() {
     assert_eq!(head.release(2), [Told::Retry(3)]);
 }
 
-/// A victim that runs again at once does not overtake the transaction that it was aborted for, and its slot's next
-/// transaction releases its locks as others do.
+/// A victim that runs again at once does not overtake the transaction that it was aborted for. The next transaction
+/// of its slot releases its locks as others do.
 #[test]
 fn a_victim_that_runs_again_finds_its_lock_taken() {
     let manager = &*manager();
@@ -319,7 +319,7 @@ fn slots_run_out_and_come_back() {
     let mut ids: Vec<u16> = owners.iter().map(|owner| owner.id()).collect();
     ids.sort_unstable();
     assert_eq!(ids, [0, 1, 2]);
-    // Given back by another thread, a slot is still found.
+    // A slot that another thread gives back is still found.
     thread::scope(|scope| {
         scope.spawn(|| owners.into_iter().for_each(|owner| manager.end(owner)));
     });
@@ -364,12 +364,12 @@ fn keys_of_one_chain() -> Vec<[u8; 8]> {
 fn keys_that_a_client_chooses_do_not_share_a_chain() {
     let manager = manager();
     let mut owner = manager.begin().unwrap();
-    let looks = LOOKS.get();
+    let looks = PROBES.get();
     for key in keys_of_one_chain() {
         let name = manager.name(INDEX, &key);
         manager.record(&mut owner, name, &key, RecordMode::Exclusive, &refusing()).unwrap();
     }
-    let looks = LOOKS.get() - looks;
+    let looks = PROBES.get() - looks;
     assert!(looks < 2_000, "{looks} looks for 200 locks");
     manager.end(owner);
 }

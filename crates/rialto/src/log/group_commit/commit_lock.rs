@@ -1,20 +1,21 @@
-//! The Commit-Lock Design (KODA, "Group Committer"): a lock elects the committer. Packets queue while it is held; when it
-//! is released it goes to the next requester, who finds itself committed and releases it again, or writes for everybody
-//! who has come since. The procession of grants is the design's stall, and its cost.
+//! The Commit-Lock Design (KODA, "Group Committer"): a lock elects the committer. Packets queue while the lock is held.
+//! When it is released, the next requester is granted it, which is either committed by then and releases it again, or
+//! writes a group of all packets that have come since. The procession of grants is the design's stall, and its cost.
 
 use super::{Choice, GroupCommit, LockMode, View};
 
 /// The lock elects the committer.
 #[derive(Debug, Clone, Copy)]
 pub struct CommitLock {
-    /// Whether it is asked for in shared mode first, in the hope to be committed already when it is granted; whoever is
-    /// not asks again, for itself alone.
+    /// Whether the lock is requested in shared mode first: the requester may be committed already when it is granted.
+    /// If it is not, it requests the lock again, in exclusive mode.
     pub shared: bool,
 }
 
 impl GroupCommit for CommitLock {
     fn choose(&self, view: &View) -> Choice {
-        // Granted, and not committed: with the shared mode only if nobody has written since.
+        // The lock was granted and the packet is not committed. With the shared mode this only happens if no group has
+        // been written since.
         let mode = if self.shared && view.looks == 0 { LockMode::Shared } else { LockMode::Exclusive };
         Choice::Lock(mode)
     }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::error::Result;
 use crate::io::MemoryDisk;
-use crate::looks::DESCENTS;
+use crate::probes::DESCENTS;
 use crate::row::{Column, ColumnType, Value, WhichIndex};
 use crate::{
     Action, Checkpointing, Database, Engine, Flow, Options, Procedure, ScanMode, Table, TableDef,

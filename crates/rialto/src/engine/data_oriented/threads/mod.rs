@@ -1,14 +1,14 @@
 //! The data-oriented engine with threads that own executors: calls go from thread to thread.
 //!
-//! Each thread has a queue (`queues`). A `call` is put on the queue of its first action's, and becomes a `flight`, which goes from thread to
-//! thread; `placing` says which thread runs which actions of a phase, and at a `rendezvous` point they meet. A caller may `visit` a queue that is empty,
-//! and run its call itself.
+//! Each thread has a queue (`queues`). A `call` is put on the queue of its first action and becomes an `execution`,
+//! which travels from thread to thread. `assignment` says which thread runs which actions of a phase; at a
+//! `rendezvous` point the parts of a phase meet. A caller may `visit` a queue that is empty, and run its call itself.
 
+mod assignment;
 mod call;
-mod flight;
+mod execution;
 #[cfg(test)]
 mod model;
-mod placing;
 mod queues;
 mod rendezvous;
 #[cfg(test)]
@@ -18,6 +18,6 @@ mod visit;
 use crate::engine::dispatch::sync;
 
 pub(crate) use call::{Way, send, way};
-pub(in crate::engine) use flight::{Here, Task};
+pub(in crate::engine) use execution::{Here, Task};
 pub(crate) use queues::Queues;
 pub(in crate::engine) use queues::Served;

@@ -1,4 +1,4 @@
-//! A table's locks against a list of them: what overlaps, what is in the way, and what is covered.
+//! A table's locks are compared with a list of them: overlaps, conflicts, and coverage.
 
 use std::collections::BTreeSet;
 use std::ops::Bound;
@@ -9,9 +9,10 @@ use super::super::Seed;
 use super::super::locks::LocalLocks;
 use super::*;
 use crate::io::Random;
-use crate::looks::LOOKS;
+use crate::probes::PROBES;
 
-/// Keys of up to two bytes: few, so that spans overlap, and some behind whose prefixes nothing comes.
+/// Keys of up to two bytes: few, so that spans overlap. Some of them are prefixes behind whose keys no other key
+/// comes.
 fn key(random: &mut Random) -> Vec<u8> {
     (0..random.below(3)).map(|_| [0, 1, 2, 254, 255][random.below(5) as usize]).collect()
 }
@@ -33,15 +34,15 @@ fn span(random: &mut Random) -> Span {
     }
 }
 
-/// Some have bits of their own in what is known of locks, others share them.
+/// Some of these owners have bits of their own in the summaries of locks, others share bits.
 const OWNERS: [u16; 11] = [0, 1, 2, 3, 62, 63, 64, 65, 126, 190, 191];
 
-/// Two owners each run a transaction.
+/// Two owners run each transaction.
 fn leader_of(owner: u16) -> u16 {
     owner & !1
 }
 
-/// A request that waits, in a list.
+/// A waiting request, as the list has it.
 struct Listed {
     owner: u16,
     index: IndexId,
@@ -58,7 +59,7 @@ impl Listed {
     }
 }
 
-/// What a list of the locks says of a request.
+/// What the list of the locks says about a request.
 struct Plain<'a> {
     held: &'a HeldLocks,
     request: Request<'a>,
@@ -75,7 +76,7 @@ impl<'a> Plain<'a> {
         self.locks().filter(move |lock| lock.span.borrow().overlaps(span))
     }
 
-    /// The other transactions that hold what it conflicts with.
+    /// The other transactions that hold locks that conflict with it.
     fn holders_against(&self) -> BTreeSet<u16> {
         let Request { transaction, mode, .. } = self.request;
         let holders = self.overlapping().flat_map(|lock| &lock.holders);
@@ -99,7 +100,7 @@ impl<'a> Plain<'a> {
         })
     }
 
-    /// Those of some requests that wait which are in its way, and whether each waits for its transaction.
+    /// The waiting requests that conflict with it, and whether each of them waits for its transaction.
     fn ahead(&self, waiting: &'a [Listed]) -> impl Iterator<Item = (&'a Listed, bool)> {
         let Plain { held, request } = *self;
         let in_the_way = waiting.iter().filter(move |other| {
@@ -114,7 +115,7 @@ impl<'a> Plain<'a> {
         })
     }
 
-    /// What keeps it waiting: holders, requests ahead, and requests ahead for the same.
+    /// What keeps it waiting: holders, requests ahead, and equal requests ahead.
     fn blockers(&self, waiting: &'a [Listed]) -> [Vec<u16>; 3] {
         let Request { mode, span, .. } = self.request;
         let some_wait_for_it = self.ahead(waiting).any(|(_, waits_for_it)| waits_for_it);
@@ -139,14 +140,14 @@ fn a_table_finds_what_a_list_of_its_locks_has() {
     while began.elapsed() < limit {
         let mut table = LocalLocks::default();
         let (mut held, mut waiting): (Vec<(u16, u32)>, Vec<Listed>) = Default::default();
-        // Many of a few, or a few of many.
+        // Many locks of a few owners, or a few locks of many.
         let owners = 1 + random.below(OWNERS.len() as u64);
         for _ in 0..200 {
             let owner = OWNERS[random.below(owners) as usize];
             let mode = if random.chance(1, 3) { RecordMode::Exclusive } else { RecordMode::Shared };
             let index = IndexId(1 + random.below(3) as u32);
             let mut asked = Listed { owner, index, span: span(&mut random), mode };
-            // Two that wait for the same are few by chance.
+            // Equal requests are rare by chance.
             if let Some(other) = waiting.last().filter(|_| random.chance(1, 8)) {
                 (asked.index, asked.span, asked.mode) = (other.index, other.span.clone(), other.mode);
             }
@@ -228,14 +229,14 @@ fn request(span: SpanRef<'_>) -> Request<'_> {
     Request { owner: 0, transaction: 0, index, span, mode, version: 0, part: false, hash }
 }
 
-/// Numbers as good as drawn, which are always the same.
+/// Numbers that look random and are always the same.
 fn mixed(nth: u32) -> u32 {
     let mixed = (nth ^ nth >> 16).wrapping_mul(0x7feb_352d);
     let mixed = (mixed ^ mixed >> 15).wrapping_mul(0x846c_a68b);
     mixed ^ mixed >> 16
 }
 
-/// No order of spans that a client chooses is the order of the ranks, which would make a list of the tree.
+/// No order of spans that a client chooses is the order of the ranks, which would turn the tree into a list.
 #[test]
 fn spans_in_any_order_take_few_looks_each() {
     const SPANS: u32 = 4_000;
@@ -244,13 +245,13 @@ fn spans_in_any_order_take_few_looks_each() {
         [&mut |nth| nth, &mut |nth| !nth, &mut |nth| mixed(nth + 1), &mut |_| (drawn.next() >> 32) as u32];
     for (at, order) in orders.into_iter().enumerate() {
         let mut table = HeldLocks::default();
-        let looks = LOOKS.get();
+        let probes = PROBES.get();
         for nth in 0..SPANS {
             let span = Span::prefix(&order(nth).to_be_bytes());
             table.hold(request(span.borrow()));
         }
-        let looks = LOOKS.get() - looks;
-        assert!(looks < u64::from(SPANS) * 200, "order {at}: {looks} looks for {SPANS} spans");
+        let probes = PROBES.get() - probes;
+        assert!(probes < u64::from(SPANS) * 200, "order {at}: {probes} probes for {SPANS} spans");
     }
 }
 

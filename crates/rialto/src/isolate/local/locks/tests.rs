@@ -1,22 +1,22 @@
-//! How many looks at locks it takes to see for what requests wait, beside transactions that hold many; and locks whose
-//! owners could not take note of them.
+//! The number of probes at locks that it takes to find what requests wait for, beside transactions that hold many
+//! locks; and locks whose owners could not take note of them.
 
 use std::ops::Bound;
 
 use super::super::Seed;
 use super::*;
-use crate::looks::LOOKS;
+use crate::probes::PROBES;
 
-/// So many requests wait, each for all keys.
+/// The number of waiting requests, each for all keys.
 const WAITING: u16 = 40;
 
 /// The first of their owners.
 const FIRST_WAITING: u16 = 1_000;
 
-/// The owner of the transaction that holds one lock.
+/// The owner that holds one lock.
 const SMALL: u16 = 0;
 
-/// What is locked.
+/// What the transactions lock.
 #[derive(Debug, Clone, Copy)]
 enum Locked {
     Keys,
@@ -45,10 +45,10 @@ fn request(owner: u16, span: SpanRef<'_>, mode: RecordMode) -> Request<'_> {
     Request { owner, transaction, index, span, mode, version: 0, part: false, hash }
 }
 
-/// How many looks a request takes of a transaction that holds one lock, and for which all wait that wait; and how many it takes to see
-/// what these wait for. Each of the large transactions holds so many locks, among each other's; the one lock is before all of them, in
-/// their middle, or behind.
-fn looks_beside(large: &[u16], locks: u32, locked: Locked) -> [[u64; 2]; 3] {
+/// Two numbers of probes, for each waiting request: for a request of the owner of one lock, for which all waiting
+/// requests wait; and to find what the waiting requests wait for. Each of the large transactions holds so many locks,
+/// mixed with those of the others. The one lock is before all of them, in their middle, or behind.
+fn probes_beside(large: &[u16], locks: u32, locked: Locked) -> [[u64; 2]; 3] {
     let mut table = LocalLocks::default();
     let hold = |table: &mut LocalLocks, owner, nth| {
         let span = locked.nth(nth);
@@ -63,19 +63,19 @@ fn looks_beside(large: &[u16], locks: u32, locked: Locked) -> [[u64; 2]; 3] {
         table.enqueue(request(FIRST_WAITING + nth, SpanRef::all(), RecordMode::Exclusive), 0);
     }
     let more = locked.nth(locks * 4 + 4);
-    let looks = |run: &mut dyn FnMut()| {
-        // The order of keys comes to be when it pays.
+    let probes = |run: &mut dyn FnMut()| {
+        // The order of keys is made only when it pays.
         (0..20).for_each(|_| run());
-        let before = LOOKS.get();
+        let before = PROBES.get();
         run();
-        LOOKS.get() - before
+        PROBES.get() - before
     };
     [0, locks / 2, locks].map(|place| {
         let lock = hold(&mut table, SMALL, place * 4);
-        let asks = looks(&mut || {
+        let asks = probes(&mut || {
             assert!(table.is_free_for(request(SMALL, more.borrow(), RecordMode::Shared)));
         });
-        let sees = looks(&mut || {
+        let sees = probes(&mut || {
             for nth in 0..WAITING {
                 let (_, blockers) = table.blockers(FIRST_WAITING + nth).expect("it waits");
                 assert_eq!(blockers.holders, [&[SMALL], large].concat());
@@ -83,35 +83,35 @@ fn looks_beside(large: &[u16], locks: u32, locked: Locked) -> [[u64; 2]; 3] {
             table.grant_waiting(|_, _| panic!("it goes on waiting"));
         });
         table.held.release(SMALL, lock, drop);
-        [asks, sees].map(|looks| looks / u64::from(WAITING))
+        [asks, sees].map(|probes| probes / u64::from(WAITING))
     })
 }
 
 #[test]
-fn what_requests_wait_for_is_seen_in_few_looks_beside_large_transactions() {
-    // The first of these have bits of their own in what is known of locks, the last do not.
+fn what_requests_wait_for_is_seen_in_few_probes_beside_large_transactions() {
+    // The first of these transactions have bits of their own in the summaries of locks, the last do not.
     let larges: [&[u16]; 4] = [&[1], &[1, 2], &[1, 2, 3], &[100, 200]];
     for large in larges {
         for locked in [Locked::Keys, Locked::Ranges, Locked::RangesToTheEnd] {
-            let few = looks_beside(large, 8_000, locked);
-            // First: with a fault it takes very long to lock many.
+            let few = probes_beside(large, 8_000, locked);
+            // Checked first: with a fault, the larger number would take very long.
             assert!(
                 few.as_flattened().iter().all(|&few| few < 400),
-                "{few:?} looks a request that waits beside 8,000 {locked:?} of each of {large:?}"
+                "{few:?} probes a request that waits beside 8,000 {locked:?} of each of {large:?}"
             );
-            let many = looks_beside(large, 32_000, locked);
+            let many = probes_beside(large, 32_000, locked);
             for (&few, &many) in few.as_flattened().iter().zip(many.as_flattened()) {
                 // A tree may be twice as high as another one of its size.
                 assert!(
                     many < 2 * few.max(200),
-                    "{few} looks a request that waits beside 8,000 {locked:?} of each of {large:?}, {many} beside 32,000"
+                    "{few} probes a request that waits beside 8,000 {locked:?} of each of {large:?}, {many} beside 32,000"
                 );
             }
         }
     }
 }
 
-/// An owner could take note of neither of two locks: each is known by the wait that it was granted in.
+/// An owner could take note of neither of two locks. Each is known by the wait in which it was granted.
 #[test]
 fn granted_locks_are_told_apart_by_their_waits() {
     for first_is_released_first in [true, false] {

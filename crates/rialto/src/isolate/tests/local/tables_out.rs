@@ -2,15 +2,15 @@
 
 use super::*;
 
-/// L12: who would have to wait in a stint has left it before.
+/// L12: an owner that would have to wait under a lease has returned the lease before.
 #[test]
-fn a_stint_is_left_before_a_wait_and_its_spans_stay_locked() {
+fn a_lease_is_returned_before_a_wait_and_its_spans_stay_locked() {
     let manager = manager();
     let mut holder = manager.begin().unwrap();
     lock(&manager, &mut holder, SpanRef::point(b"x"), RecordMode::Exclusive).unwrap();
     let mut runner = manager.begin().unwrap();
     let spans = [(SpanRef::point(b"a").to_owned(), RecordMode::Exclusive)];
-    assert!(stint(&manager, &mut runner, &spans));
+    assert!(lease(&manager, &mut runner, &spans));
     thread::scope(|scope| {
         let waiter = scope.spawn(|| {
             let span = SpanRef::point(b"x");
@@ -18,7 +18,7 @@ fn a_stint_is_left_before_a_wait_and_its_spans_stay_locked() {
             manager.end(runner);
         });
         until_waiting(&manager, 1);
-        // Would wait for ever for a table that is out.
+        // A table that is out would be waited for without end.
         let refused = lock(&manager, &mut holder, SpanRef::point(b"a"), RecordMode::Shared);
         assert_eq!(refused, Err(LockError::WouldWait));
         lock(&manager, &mut holder, SpanRef::point(b"b"), RecordMode::Shared).unwrap();
@@ -28,12 +28,12 @@ fn a_stint_is_left_before_a_wait_and_its_spans_stay_locked() {
     assert_eq!(manager.locks_now(), 0);
 }
 
-/// A thread that asks for what a stint holds waits until the stint ends, asleep if it is long.
+/// A thread that asks for what a lease has waits until the lease ends; if the lease is long, the thread sleeps.
 #[test]
 fn a_table_that_is_out_is_waited_for() {
     let manager = manager();
     let mut runner = manager.begin().unwrap();
-    assert!(stint(&manager, &mut runner, &[(SpanRef::all().to_owned(), RecordMode::Exclusive)]));
+    assert!(lease(&manager, &mut runner, &[(SpanRef::all().to_owned(), RecordMode::Exclusive)]));
     let (ended, asked) = (std::sync::atomic::AtomicBool::new(false), AtomicU64::new(0));
     thread::scope(|scope| {
         for _ in 0..3 {
@@ -51,7 +51,7 @@ fn a_table_that_is_out_is_waited_for() {
                 manager.end(owner);
             });
         }
-        // A change of the rules delays no other thread meanwhile: a thread that asks does not wait for its latches.
+        // Meanwhile a change of the rules delays no other thread, because it holds no latch while it waits.
         scope.spawn(|| manager.route(IndexId(INDEX.0 + 1), None));
         while asked.load(Ordering::SeqCst) < 3 {
             thread::yield_now();
@@ -61,12 +61,12 @@ fn a_table_that_is_out_is_waited_for() {
     });
 }
 
-/// A request is granted, and the table goes out before the owner has taken note of it: the owner's wait has its limit all the same, and
-/// the lock is released with the owner's others.
+/// A request is granted, and the table goes out before the owner has taken note of it. The owner's wait has its limit
+/// all the same, and the lock is released with the owner's other locks.
 #[test]
 fn a_granted_lock_at_a_table_that_is_out_is_waited_for_as_long_as_for_a_lock() {
     let (span, mode) = (SpanRef::point(b"k"), RecordMode::Exclusive);
-    // Without and with a lock of its own that is strengthened.
+    // Without a lock of its own that is strengthened, and with one.
     let mut ended_late = [false; 2];
     for round in 0..5_000 {
         if ended_late == [true; 2] {
@@ -92,20 +92,20 @@ fn a_granted_lock_at_a_table_that_is_out_is_waited_for_as_long_as_for_a_lock() {
             });
             until_waiting(manager, 1);
             manager.release_all(&mut holder);
-            let goes_out = stint(manager, &mut runner, &[(SpanRef::point(b"a").to_owned(), mode)]);
+            let goes_out = lease(manager, &mut runner, &[(SpanRef::point(b"a").to_owned(), mode)]);
             if goes_out {
                 cancelled.store(true, Ordering::SeqCst);
                 manager.interrupt(id);
             }
             let outcome = tells.recv_timeout(Duration::from_secs(20));
             if goes_out {
-                manager.end_stint(&mut runner);
+                manager.end_lease(&mut runner);
             }
-            outcome.expect("its wait ends beside the stint")
+            outcome.expect("its wait ends beside the lease")
         });
         ended_late[usize::from(strengthens)] |= outcome.is_err();
         assert!(matches!(outcome, Ok(()) | Err(LockError::Cancelled)), "{outcome:?}");
-        // It goes on, and waits for another lock there.
+        // The owner goes on, and waits for another lock there.
         lock(&manager, &mut runner, SpanRef::point(b"m"), mode).unwrap();
         thread::scope(|scope| {
             let manager = &manager;
@@ -122,8 +122,8 @@ fn a_granted_lock_at_a_table_that_is_out_is_waited_for_as_long_as_for_a_lock() {
     panic!("the table never went out before its owner had taken note: {ended_late:?}");
 }
 
-/// A request has to wait for a lock. When it comes to be listed its table is out, which is waited for first. What was waited is no longer
-/// than it took.
+/// A request has to wait for a lock. Before it can be listed, its table goes out and is waited for. The time that is
+/// accounted as waited is no longer than the time that passed.
 #[test]
 fn a_wait_for_a_table_before_a_wait_for_a_lock_is_counted_once() {
     let manager = manager();
@@ -131,15 +131,15 @@ fn a_wait_for_a_table_before_a_wait_for_a_lock_is_counted_once() {
     let [mut holder, mut owner, mut runner] = [(); 3].map(|()| manager.begin().unwrap());
     let (span, mode) = (SpanRef::point(b"k"), RecordMode::Exclusive);
     lock(&manager, &mut holder, span, mode).unwrap();
-    assert!(stint(&manager, &mut runner, &[(SpanRef::point(b"a").to_owned(), mode)]));
+    assert!(lease(&manager, &mut runner, &[(SpanRef::point(b"a").to_owned(), mode)]));
     let (before, began) = (manager.waited_ns(&owner), Instant::now());
     thread::scope(|scope| {
         let ends = scope.spawn(|| {
-            // More than once: by then it is a wait, and not only a look.
+            // More than once: by then it is a wait, not only a first try.
             while manager.found_out() < 3 {
                 thread::yield_now();
             }
-            manager.end_stint(&mut runner);
+            manager.end_lease(&mut runner);
             until_waiting(&manager, 1);
             manager.release_all(&mut holder);
         });
@@ -152,10 +152,10 @@ fn a_wait_for_a_table_before_a_wait_for_a_lock_is_counted_once() {
     assert_eq!(manager.locks_now(), 0);
 }
 
-/// A span of two executors is had although one or the other table is out at each moment. And it is had of both by then: it goes
-/// along with its keys wherever they go.
+/// A span of two executors is granted although one or the other table is out at each moment. Its owner then has it at
+/// both: the lock goes along with its keys wherever they move.
 #[test]
-fn a_span_of_two_executors_is_had_beside_stints_that_always_have_one_of_them() {
+fn a_span_of_two_executors_is_leased_beside_leases_that_always_have_one_of_them() {
     let other = IndexId(INDEX.0 + 1);
     let halves = || Some(RoutingRule::new(vec![Key::from(&b"m"[..])], vec![0, 1]));
     let all_at = |executor| Some(RoutingRule::new(vec![], vec![executor]));
@@ -167,23 +167,23 @@ fn a_span_of_two_executors_is_had_beside_stints_that_always_have_one_of_them() {
         let mut owner = manager.begin().unwrap();
         thread::scope(|scope| {
             let (is_out, is_had, manager) = (&is_out, &is_had, &manager);
-            let stints = scope.spawn(move || {
+            let leases = scope.spawn(move || {
                 let mut runners = [b"a", b"z"].map(|key| (key, manager.begin().unwrap()));
                 let begin = |(key, runner): &mut (&[u8; 1], Owner)| {
                     let span = SpanRef::point(*key);
                     let wanted = Wanted { index: other, span, mode: RecordMode::Exclusive };
-                    while !manager.stint(runner, std::iter::once(wanted)) {}
+                    while !manager.lease(runner, std::iter::once(wanted)) {}
                 };
                 begin(&mut runners[0]);
                 is_out.store(true, Ordering::SeqCst);
                 while !is_had.load(Ordering::SeqCst) && began.elapsed() < Duration::from_secs(60) {
                     begin(&mut runners[1]);
-                    manager.end_stint(&mut runners[0].1);
-                    // The one that asks has time to find this table in, and the other one out.
+                    manager.end_lease(&mut runners[0].1);
+                    // The requester has time to find this table in, and the other one out.
                     thread::sleep(Duration::from_micros(200));
                     runners.reverse();
                 }
-                manager.end_stint(&mut runners[0].1);
+                manager.end_lease(&mut runners[0].1);
                 runners.into_iter().for_each(|(_, runner)| manager.end(runner));
             });
             while !is_out.load(Ordering::SeqCst) {
@@ -191,9 +191,9 @@ fn a_span_of_two_executors_is_had_beside_stints_that_always_have_one_of_them() {
             }
             manager.local(&mut owner, INDEX, SpanRef::all(), RecordMode::Exclusive, &patient()).unwrap();
             is_had.store(true, Ordering::SeqCst);
-            stints.join().unwrap();
+            leases.join().unwrap();
         });
-        assert!(began.elapsed() < Duration::from_secs(60), "it is not had before the stints end");
+        assert!(began.elapsed() < Duration::from_secs(60), "it is not had before the leases end");
         let mut stranger = manager.begin().unwrap();
         for rule in [halves(), all_at(1), all_at(2), halves()] {
             manager.route(INDEX, rule);

@@ -1,4 +1,4 @@
-//! Local locks, stints and readers.
+//! Local locks, leases and readers.
 
 use super::*;
 
@@ -6,13 +6,13 @@ use super::*;
 const SPANS: [fn() -> Span; 3] =
     [|| SpanRef::point(b"b").to_owned(), || SpanRef::point(b"e").to_owned(), || SpanRef::all().to_owned()];
 
-/// From `d` on the other executor's, or all one's.
+/// The keys from `d` on are at the other executor, or all are at one.
 fn rules() -> [Option<RoutingRule>; 3] {
     let split = |executors: [u16; 2]| Some(RoutingRule::new(vec![Key::from(&b"d"[..])], executors.to_vec()));
     [split([0, 1]), split([1, 0]), None]
 }
 
-/// L11: while datasets go to and fro, no owner is inside a span with a conflicting one, and every waiter is woken.
+/// L11: while datasets move, no two conflicting owners are inside a span, and every waiter is woken.
 #[test]
 fn locks_go_along_with_their_keys() {
     check(|| {
@@ -48,16 +48,16 @@ fn locks_go_along_with_their_keys() {
     });
 }
 
-/// L12: stints of both executors, one of each and then the other, beside locks and a move of the keys. Nobody is inside a
-/// span with an enemy, and everybody who waits for a table that is out is woken.
+/// L12: leases of both executors, one of each and then the other, beside locks and a move of the keys. No two
+/// conflicting owners are inside a span, and every thread that waits for a table that is out is woken.
 #[test]
-fn stints_and_locks_exclude_each_other() {
+fn leases_and_locks_exclude_each_other() {
     check(|| {
         let manager = manager_of(LockForm::Local, Detect::AtOnce);
         manager.route(INDEX, rules()[0].clone());
         let inside: Arc<[Inside; 2]> = Arc::default();
         let mut tasks: Vec<Task> = Vec::new();
-        // What the stint begins with, and what it is widened by.
+        // The span with which the lease begins, and the one by which it is widened.
         for (first, then) in [(2, None), (0, Some(1)), (1, Some(0))] {
             let inside = inside.clone();
             tasks.push(Box::new(move |manager: &LockManager| {
@@ -65,7 +65,7 @@ fn stints_and_locks_exclude_each_other() {
                 let mode = RecordMode::Exclusive;
                 let span = SPANS[first]();
                 let wanted = Wanted { index: INDEX, span: span.borrow(), mode };
-                let mut has = manager.stint(&mut owner, std::iter::once(wanted))
+                let mut has = manager.lease(&mut owner, std::iter::once(wanted))
                     || manager.local(&mut owner, INDEX, span.borrow(), mode, &forever()).is_ok();
                 if has && first == 2 {
                     inside.iter().for_each(|key| key.visit(mode));
@@ -88,13 +88,13 @@ fn stints_and_locks_exclude_each_other() {
     });
 }
 
-/// At the readers' executor: stints that read, one of which asks for more and one of which is left, beside one that writes, a
-/// lock to write and a move of the keys. Nobody is inside a key with an enemy, and everybody who waits is woken.
+/// At the read-only executor: leases that read, of which one is widened and one returned, beside a lease that writes,
+/// a lock to write and a move of the keys. No two conflicting owners are inside a key, and every waiter is woken.
 #[test]
 fn readers_and_writers_exclude_each_other() {
     check(|| {
         let manager = manager_of(LockForm::Local, Detect::AtOnce);
-        manager.give_to_readers(INDEX);
+        manager.place_read_only(INDEX);
         let inside: Arc<[Inside; 2]> = Arc::default();
         let mut tasks: Vec<Task> = Vec::new();
         let (read, written) = (RecordMode::Shared, RecordMode::Exclusive);
@@ -105,7 +105,7 @@ fn readers_and_writers_exclude_each_other() {
                 for (at, mode) in plan {
                     let span = SPANS[at]();
                     let wanted = Wanted { index: INDEX, span: span.borrow(), mode };
-                    if !manager.stint(&mut owner, std::iter::once(wanted)) {
+                    if !manager.lease(&mut owner, std::iter::once(wanted)) {
                         match manager.local(&mut owner, INDEX, span.borrow(), mode, &forever()) {
                             Ok(_) => {}
                             Err(LockError::Deadlock) => break,
@@ -114,7 +114,7 @@ fn readers_and_writers_exclude_each_other() {
                     }
                     inside[at].visit(mode);
                     if at == 1 {
-                        manager.leave_stint(&mut owner);
+                        manager.return_lease(&mut owner);
                         inside[at].visit(mode);
                     }
                 }
@@ -126,10 +126,10 @@ fn readers_and_writers_exclude_each_other() {
     });
 }
 
-/// L13: no owner has a table as a whole while others use it in a stint, whose executors hold the intentions, or go on after it
-/// with intentions of their own.
+/// L13: no owner has a table as a whole while others use it under a lease, whose executors hold the intentions, or go
+/// on after the lease with intentions of their own.
 #[test]
-fn a_table_used_in_a_stint_is_not_had_as_a_whole() {
+fn a_table_used_under_a_lease_is_not_held_as_a_whole() {
     const TABLE: TableId = TableId(1);
     check(|| {
         let manager = manager_of(LockForm::Local, Detect::AtOnce);
@@ -143,13 +143,13 @@ fn a_table_used_in_a_stint_is_not_had_as_a_whole() {
                 let (span, mode) = (SPANS[first](), RecordMode::Exclusive);
                 let intention = LockMode::IntentExclusive;
                 let wanted = Wanted { index: INDEX, span: span.borrow(), mode };
-                if manager.stint(&mut owner, std::iter::once(wanted))
-                    && manager.use_in_stint(&mut owner, TABLE, intention)
+                if manager.lease(&mut owner, std::iter::once(wanted))
+                    && manager.use_under_lease(&mut owner, TABLE, intention)
                 {
                     inside.visit(RecordMode::Shared);
-                    manager.leave_stint(&mut owner);
+                    manager.return_lease(&mut owner);
                 } else {
-                    manager.leave_stint(&mut owner);
+                    manager.return_lease(&mut owner);
                     manager.table(&mut owner, TABLE, intention, &forever()).unwrap();
                 }
                 inside.visit(RecordMode::Shared);
@@ -169,10 +169,10 @@ fn a_table_used_in_a_stint_is_not_had_as_a_whole() {
     });
 }
 
-/// L4: who asks for a table in a stint has left it when he asks the table's head. Who breaks a cycle has that head's latch, and
-/// waits with it for the lock tables on the cycle.
+/// L4: an owner that asks for a table under a lease has returned the lease before it asks the table's head. A thread
+/// that breaks a cycle has that head's latch while it waits for the lock tables on the cycle.
 #[test]
-fn who_asks_for_a_table_in_a_stint_is_in_nobodys_way_who_breaks_a_cycle() {
+fn a_request_for_a_table_under_a_lease_does_not_block_the_breaker_of_a_cycle() {
     const TABLE: TableId = TableId(1);
     check(|| {
         let manager = manager_of(LockForm::Local, Detect::AtOnce);
@@ -196,10 +196,10 @@ fn who_asks_for_a_table_in_a_stint_is_in_nobodys_way_who_breaks_a_cycle() {
             assert!(matches!(outcome, Ok(_) | Err(LockError::Deadlock)));
             manager.end(owner);
         };
-        let in_stint = move |manager: &LockManager| {
+        let under_lease = move |manager: &LockManager| {
             let mut owner = manager.begin().unwrap();
             let span = SPANS[1]();
-            manager.stint(
+            manager.lease(
                 &mut owner,
                 std::iter::once(Wanted { index: INDEX, span: span.borrow(), mode: RecordMode::Shared }),
             );
@@ -207,7 +207,7 @@ fn who_asks_for_a_table_in_a_stint_is_in_nobodys_way_who_breaks_a_cycle() {
             assert!(matches!(outcome, Ok(_) | Err(LockError::Deadlock)));
             manager.end(owner);
         };
-        run(&manager, vec![Box::new(one), Box::new(other), Box::new(in_stint)]);
+        run(&manager, vec![Box::new(one), Box::new(other), Box::new(under_lease)]);
     });
 }
 

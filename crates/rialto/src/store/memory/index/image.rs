@@ -1,4 +1,4 @@
-//! Nodes under construction.
+//! Nodes under construction, in private memory.
 
 use super::key::{HEAD_BYTES, KeyBuf, be_word, tail_word, tail_words};
 use super::node::{BODY_WORDS, Control, Held, LONG};
@@ -22,7 +22,7 @@ impl Image {
         image
     }
 
-    /// What a node needs to become this one.
+    /// The control word and the body of the node that this image becomes.
     pub(super) fn parts(&self) -> (Control, &[u64; BODY_WORDS]) {
         (self.control, &self.body)
     }
@@ -76,7 +76,7 @@ impl Image {
                 continue;
             }
             node.read_suffix(control, at, &mut key);
-            // An inner node's entry 0 has no key to keep.
+            // Entry 0 of an inner node has no key to keep.
             let suffix = key.as_slice().get(new..).unwrap_or(&[]);
             if !self.push(suffix, node.value(at)) {
                 return false;

@@ -16,14 +16,14 @@ use super::node::Node;
 use super::search::Share;
 use super::{Found, Index, Leaf};
 use crate::ids::Lsn;
-use crate::looks::count_descent;
+use crate::probes::count_descent;
 use crate::store::memory::prefetch::prefetch;
 
 /// A tree with fewer levels above its leaves has at most 252 leaves (1 MB), which stay in the cache.
 const LEVELS_MIN: u8 = 2;
 
 /// In tests, whose tables are small, every tree counts as large.
-const ALL_ARE_FAR: bool = cfg!(any(test, feature = "canary"));
+const ALL_ARE_FAR: bool = cfg!(any(test, feature = "fault-injection"));
 
 /// The leaf that covers a key as long as its parent is unchanged.
 pub struct LeafAhead<'k> {

@@ -1,12 +1,12 @@
-//! Ranges, one leaf at a time, in both directions.
+//! Scans of ranges, one leaf at a time, in both directions.
 //!
-//! A scan copies what it wants of one leaf, validated, and remembers the leaf's fence; it goes on at that fence, not at
-//! a neighbour's id. So splits and merges between two steps can neither hide an entry nor show it twice, and the leaves
-//! that a scan guards cover its range without a gap (invariant 2).
+//! A scan copies the entries that it wants of one leaf, validated, and remembers the leaf's fence; it goes on at that
+//! fence, not at a neighbour's id. So splits and merges between two steps can neither hide an entry nor show it twice,
+//! and the leaves that a scan guards cover its range without a gap (invariant 2).
 //!
-//! A guarding scan sees either the guard set, in the same validated reading as the entries, or sets it under the latch
-//! and then reads. Its interval is in the interval table before. So an insert into that leaf is either seen by the scan,
-//! or sees the guard, under the latch, and then the interval.
+//! A guarding scan enters its interval in the interval table first. Then it either sees the guard set, in the same
+//! validated reading as the entries, or sets it under the latch and then reads. So either the scan sees an insert into
+//! that leaf, or the insert sees the guard, under the latch, and then the interval.
 
 use super::descent::{Fences, Seek};
 use super::key::{KeyBuf, Probe};
@@ -18,7 +18,7 @@ use crate::store::RowLocation;
 use std::ops::Bound;
 use std::sync::atomic::Ordering;
 
-/// After so many readings that a writer spoiled, a scan latches the leaf.
+/// After this many readings that a writer made invalid, a scan latches the leaf.
 const OPTIMISTIC_TRIES: u32 = 8;
 
 /// The order in which a scan goes through its range.
@@ -72,13 +72,13 @@ struct Entry {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Stage {
     Begin,
-    /// Goes on at the resume key: forward with it or behind it, backward always before it.
+    /// Goes on at the resume key: forward from it or from behind it, backward always from before it.
     At,
     Behind,
     End,
 }
 
-/// What a scan has read of one leaf, and where it goes on. Belongs to one scan at a time; its buffers stay.
+/// What a scan has read of one leaf, and where it goes on. It belongs to one scan at a time; its buffers are reused.
 pub struct Batch {
     keys: Vec<u8>,
     entries: Vec<Entry>,
@@ -86,7 +86,7 @@ pub struct Batch {
     removal: Lsn,
     stage: Stage,
     limit: usize,
-    /// Whether the limit left entries of the leaf behind.
+    /// Whether the limit left some entries of the leaf unread.
     cut: bool,
     fences: Box<Fences>,
     resume: Option<Box<KeyBuf>>,
@@ -116,7 +116,7 @@ impl Batch {
         }
     }
 
-    /// Makes ready for another scan. Keeps the buffers, forgets the limit.
+    /// Prepares for another scan. Keeps the buffers, forgets the limit.
     pub fn begin(&mut self) {
         self.clear();
         self.stage = Stage::Begin;
@@ -179,7 +179,7 @@ impl Batch {
         self.removal
     }
 
-    /// Where the scan goes on, None at its end. Forward: at this key, itself included unless it is the last entry's.
+    /// Where the scan goes on; `None` at its end. Forward: at this key, itself included unless it is the last entry's.
     /// Backward: before this key.
     pub fn next_key(&self) -> Option<&[u8]> {
         let resume = self.resume.as_ref()?;
@@ -188,8 +188,8 @@ impl Batch {
 }
 
 impl Index {
-    /// Reads the entries of one leaf that lie in `range` into `batch`, in `direction`: the first leaf of the range if
-    /// the batch is new, else the next one. The range and the direction stay the same from call to call.
+    /// Reads the entries of one leaf that lie in `range` into `batch`, in `direction`: from the first leaf of the range
+    /// if the batch is new, otherwise from the next one. The range and the direction stay the same from call to call.
     ///
     /// A leaf of the range without an entry in it gives an empty batch and [`More::Yes`]. An empty range reads, and
     /// guards, the leaf that would hold its entries.
@@ -204,7 +204,7 @@ impl Index {
             batch.clear();
             return More::No;
         }
-        // The resume key is out of the batch while it is read from.
+        // The resume key is taken out of the batch while the scan reads from it.
         let resume = batch.resume.take().unwrap_or_else(|| Box::new(KeyBuf::new()));
         let mut left = *range;
         match (direction, batch.stage) {
@@ -232,7 +232,7 @@ impl Index {
         if stage == Stage::End { More::No } else { More::Yes }
     }
 
-    /// One try. None: a writer spoiled it.
+    /// One try. `None`: a writer made it invalid.
     fn try_read_leaf(
         &self,
         range: &ScanRange<'_>,
@@ -250,8 +250,9 @@ impl Index {
         };
         let leaf = self.reach(seek, 0, &mut batch.fences).expect("every tree has leaves");
         let must_guard = guard == Guard::Set && !leaf.node.control().guarded();
-        // Latched only to guard, or after enough readings in vain. The latch is had only if nothing changed since the
-        // leaf was reached; guarding leaves the version as it is, so an unlatched reading can still be validated.
+        // Latched only to guard, or after enough readings in vain. The latch is granted only if the leaf has not
+        // changed since it was reached. Guarding leaves the version as it is, so an unlatched reading can still be
+        // validated.
         let mut held = None;
         if must_guard || tries >= OPTIMISTIC_TRIES {
             let mut latched = leaf.node.upgrade(leaf.version)?;
@@ -301,7 +302,7 @@ impl Batch {
         self.cut = count < to.saturating_sub(from);
     }
 
-    /// The rank of a bound in a leaf that it may lie outside of.
+    /// The rank of a bound in a leaf; the bound may lie outside the leaf.
     fn rank(&self, leaf: &Node, control: Control, bound: &[u8], equal: Equal) -> usize {
         if bound < self.fences.low() {
             0

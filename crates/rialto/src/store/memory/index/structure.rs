@@ -1,9 +1,9 @@
-//! Splits, merges, compactions: all that moves entries between nodes.
+//! Splits, merges and compactions: everything that moves entries between nodes.
 //!
-//! Each works on the children of one parent, which it finds by a way down, latches, and searches again; so it needs to
-//! trust nothing that was read before. Latches are taken downward: parent, left child, right child. What a step needs
-//! of the levels above (room for a separator, a sibling for the parent) is done first, on its own, and then the step
-//! begins again; so each step leaves a whole tree behind.
+//! Each works on the children of one parent. It finds the parent by a descent, latches it, and searches it again, so it
+//! trusts nothing that was read before. Latches are taken downward: parent, left child, right child. What a step needs
+//! of the levels above (room for a separator, a sibling for the parent) is done first, as a step of its own, and then
+//! the step begins again. So each step leaves a whole tree behind.
 
 use super::descent::{Fences, Seek};
 use super::image::Image;
@@ -17,9 +17,10 @@ use std::sync::atomic::Ordering;
 const UNDERFULL_WORDS: usize = BODY_WORDS / 4;
 /// Two nodes join if they use at most this many words together, so that the next insert does not split them again.
 const MERGED_WORDS: usize = BODY_WORDS * 3 / 4;
-/// A node is compacted, rather than split, only if that frees at least this many words: else it would be soon again.
+/// A node is compacted, rather than split, only if that frees at least this many words: otherwise it would soon be full
+/// again.
 const COMPACT_WORDS: usize = BODY_WORDS / 8;
-/// So many consecutive keys, and the next one, show that keys come in order there.
+/// This many consecutive keys, and the next one, show that keys arrive in order there.
 const RUN: usize = 4;
 /// How far around the wanted place a split looks for a shorter separator.
 const SPLIT_WINDOW: usize = 4;
@@ -33,8 +34,8 @@ struct Division {
 }
 
 impl Index {
-    /// Frees the dead tails of a node, if that makes room for an entry with a suffix of `suffix_len` bytes and is worth
-    /// it. False, and no change, if not.
+    /// Frees the dead tails of a node, if that makes room for an entry with a suffix of `suffix_len` bytes and frees
+    /// enough. False, and no change, if not.
     pub(super) fn compact(&self, node: &mut Held<'_>, suffix_len: usize) -> bool {
         let control = node.control();
         let needed = 2 + tail_words(suffix_len);
@@ -56,7 +57,8 @@ impl Index {
         true
     }
 
-    /// Splits the node of `level` that covers `key`, unless it has fewer than three entries. Its user then tries again.
+    /// Splits the node of `level` that covers `key`, unless it has fewer than three entries. Its caller then tries
+    /// again.
     pub(super) fn split(&self, level: u8, key: &[u8]) -> Result<(), Full> {
         loop {
             let mut fences = Fences::new();
@@ -136,8 +138,8 @@ impl Index {
         Ok(true)
     }
 
-    /// Joins the node of `level` that covers `key` with a sibling, if the two fit into one; and its parents, as they
-    /// become underfull in turn. True if something was joined.
+    /// Joins the node of `level` that covers `key` with a sibling, if the two fit into one; then its parents in the
+    /// same way, as they become underfull. True if something was joined.
     pub(super) fn merge(&self, level: u8, key: &[u8]) -> bool {
         let mut merged = false;
         loop {
@@ -151,7 +153,7 @@ impl Index {
                     self.shrink(parent);
                     return true;
                 }
-                // No sibling under this parent: it has to find one for itself first.
+                // The child has no sibling under this parent: the parent has to find a sibling for itself first.
                 drop(parent);
                 if !self.merge(level + 1, key) {
                     return merged;
@@ -166,7 +168,7 @@ impl Index {
             if wants_merge(control) {
                 self.merge(level + 1, key);
             }
-            // What was joined may take the next sibling in too, one that was tried in vain when it became underfull; and
+            // The joined node may take in the next sibling too, which did not fit when it became underfull itself; and
             // it may be the root's last child.
             if joined.used() >= UNDERFULL_WORDS && control.count() > 1 {
                 return true;
@@ -174,8 +176,8 @@ impl Index {
         }
     }
 
-    /// Joins the child of `parent` that covers `probe` with its right sibling, or else its left one, and says what came
-    /// of it. The parent has two children at least.
+    /// Joins the child of `parent` that covers `probe` with its right sibling, or else with its left one, and returns
+    /// the control word of the joined node; `None` if neither fits. The parent has at least two children.
     #[inline(never)]
     fn merge_child(&self, parent: &mut Held<'_>, fences: Fences, probe: &Probe<'_>) -> Option<Control> {
         let control = parent.control();
@@ -186,8 +188,8 @@ impl Index {
             let mut left = self.lock(parent.child(first));
             let right_id = parent.child(first + 1);
             let right = self.lock(right_id);
-            // An empty leaf always goes, lest scans meet it for ever. A shorter prefix may make tails longer: if the
-            // image does not fit, the two stay apart.
+            // An empty leaf always goes, because scans would meet it for ever. A shorter prefix may make tails longer:
+            // if the image does not fit, the two stay apart.
             let one_is_empty = left.control().count() == 0 || right.control().count() == 0;
             let most = if one_is_empty { BODY_WORDS } else { MERGED_WORDS };
             if !one_is_empty && left.control().used() + right.control().used() > most {
@@ -204,7 +206,7 @@ impl Index {
         None
     }
 
-    /// Moves the entries of the root's only child into the root, as often as there is only one.
+    /// Moves the entries of the root's only child into the root, as long as there is only one.
     fn shrink(&self, mut root: Held<'_>) {
         while root.control().level() > 0 && root.control().count() == 1 {
             let child_id = root.child(0);
@@ -220,13 +222,13 @@ impl Index {
         }
     }
 
-    /// Latches a node that cannot go away: its parent is latched, or it is the root.
+    /// Latches a node that cannot be freed: its parent is latched, or it is the root.
     fn lock(&self, id: u32) -> Held<'_> {
         self.region.node(id).lock().expect("the child of a latched parent is in use")
     }
 
-    /// How many leaves there are under a node, itself included, and the words that their entries take. Nobody else uses the
-    /// index.
+    /// How many leaves there are under a node, itself included, and the words that their entries take. No other thread
+    /// uses the index.
     pub(super) fn leaf_words(&self, id: u32) -> (u64, u64) {
         let node = self.region.node(id);
         let control = node.control();
@@ -237,7 +239,7 @@ impl Index {
         children.fold((0, 0), |(leaves, words), (more, of_more)| (leaves + more, words + of_more))
     }
 
-    /// Frees a node and all below it. Nobody else uses the index.
+    /// Frees a node and all below it. No other thread uses the index.
     pub(super) fn free_under(&self, id: u32) {
         let node = self.lock(id);
         let control = node.control();
@@ -248,8 +250,8 @@ impl Index {
     }
 }
 
-/// Whether a node, after a removal, looks for a sibling to join: not after each, lest one whose siblings are too full
-/// tries in vain all the time.
+/// Whether a node, after a removal, looks for a sibling to join. It does not after each removal, because a node whose
+/// siblings are too full would try in vain all the time.
 pub(super) fn wants_merge(control: Control) -> bool {
     let count = control.count();
     control.used() < UNDERFULL_WORDS && (count.is_multiple_of(8) || count.is_power_of_two())
@@ -260,11 +262,13 @@ fn divide(node: &Held<'_>, probe: &Probe<'_>, parent_prefix: usize) -> Division 
     let control = node.control();
     let count = control.count();
     let position = node.rank(control, probe, Equal::Counted);
-    // Keys that come in order find the node's end (or begin): leave it full, and room where the next ones go.
+    // Where keys arrive in order at the node's end (or begin), the node is left full, and the room goes where the next
+    // keys go.
     let tenths = match position {
         _ if position == count => 9,
         0 => 1,
-        // One of several runs of keys that grow side by side: the keys behind it would be moved for each of its next ones.
+        // This is one of several runs of keys that grow side by side: each of its next keys would move the keys behind
+        // it.
         _ if ends_a_run(node, probe, position) => {
             return Division { at: position, separator: separator_at(node, position) };
         }
@@ -279,7 +283,7 @@ fn divide(node: &Held<'_>, probe: &Probe<'_>, parent_prefix: usize) -> Division 
     }
     let wanted = wanted.clamp(1, count - 1);
     let mut best = Division { at: wanted, separator: separator_at(node, wanted) };
-    // A separator whose suffix fits into a head costs nothing: no need to look further.
+    // A separator whose suffix fits into a head costs nothing: a shorter one saves nothing.
     if tail_words(best.separator.as_slice().len() - parent_prefix) > 0 {
         let window = wanted.saturating_sub(SPLIT_WINDOW).max(1)..(wanted + SPLIT_WINDOW + 1).min(count);
         for at in window.filter(|&at| at != wanted && count > 3 * SPLIT_WINDOW) {
@@ -292,7 +296,7 @@ fn divide(node: &Held<'_>, probe: &Probe<'_>, parent_prefix: usize) -> Division 
     best
 }
 
-/// Whether the key of an insert at `position` is the next one behind [`RUN`] consecutive keys.
+/// Whether an insert at `position` has the next key behind [`RUN`] consecutive keys.
 fn ends_a_run(node: &Held<'_>, probe: &Probe<'_>, position: usize) -> bool {
     let Some(first) = position.checked_sub(RUN) else { return false };
     let mut start = KeyBuf::new();
@@ -300,7 +304,7 @@ fn ends_a_run(node: &Held<'_>, probe: &Probe<'_>, position: usize) -> bool {
     is_behind_by(RUN as u64, start.as_slice(), probe.key)
 }
 
-/// Whether the second key is so many behind the first one: they are alike but for their last eight bytes, taken as a number.
+/// Whether the second key is `keys` behind the first: they are equal but for their last eight bytes, taken as a number.
 fn is_behind_by(keys: u64, before: &[u8], key: &[u8]) -> bool {
     let lead = key.len().saturating_sub(8);
     let number = |key: &[u8]| key[lead..].iter().fold(0, |number, &byte| number << 8 | u64::from(byte));
@@ -335,7 +339,7 @@ fn part(node: &Held<'_>, division: &Division, low: &[u8], high: Option<&[u8]>) -
     let mut from = division.at;
     let mut fits = left.push_entries(node, 0..from);
     if control.level() > 0 {
-        // The separator moves up; what it stood for becomes "everything below".
+        // The separator moves up; the entry that it belonged to becomes "everything below".
         fits &= right.push(&[], u64::from(node.child(from)));
         from += 1;
     }
@@ -344,8 +348,8 @@ fn part(node: &Held<'_>, division: &Division, low: &[u8], high: Option<&[u8]>) -
     (left, right)
 }
 
-/// Two siblings as one node with the fences `fences`, if that uses at most `most` words. `slot` is the right one's in the
-/// parent.
+/// Two siblings as one node with the fences `fences`, if that uses at most `most` words. `slot` is the right sibling's
+/// slot in the parent.
 fn join(
     left: &Held<'_>,
     right: &Held<'_>,
@@ -363,7 +367,8 @@ fn join(
     let mut from = 0;
     let mut fits = true;
     if of_left.level() > 0 {
-        // Entry 0 has no key in either: the left one's needs none, the right one's is the parent's separator.
+        // Entry 0 has no key in either sibling: the left one's needs none, the right one's key is the parent's
+        // separator.
         let mut key = KeyBuf::new();
         parent.read_key(parent.control(), slot, &mut key);
         fits = image.push(&[], u64::from(left.child(0)))

@@ -1,0 +1,656 @@
+//! [`Execution`]: a call on its way through the executors.
+//!
+//! ```text
+//!  caller ─▶ Call ─▶ queue ─▶ Execution: phase 1 ─▶ its part here ─┐                    ┌▶ place, apply, release
+//!                               (DORA, 4.1.2)  └▶ Part ─▶ queue ─┴▶ rendezvous ─▶ phase 2 … ─▶ reply to the caller
+//! ```
+//!
+//! An execution is its transaction: whoever runs it has it alone. A phase whose actions belong to one thread is run there; one
+//! whose actions belong to several is shared out, each thread's actions merged into one part, with a context, locks and a
+//! write set of its own. All parts of a phase are put on their queues at one time. Who comes last to the rendezvous point
+//! makes one transaction of them again, and goes on. A phase whose plan is serial ([`Plan`]) is run whole by one thread, the
+//! action that is the most likely to abort first; all its identifiers are locked before the first body, as ever. Actions whose
+//! result depends on the order keep the flow's order ([`in_turn`]); where a plan cannot keep it, the call runs again whole.
+//!
+//! Some phases **run whole**, on one thread in the flow's order: a phase with a plain closure, and every phase after a definition
+//! has changed. A call whose parts could not go on alone (two of them want one key of a unique index, or one has used up its room,
+//! [`txn::part`](crate::txn)) runs again with all phases whole. The procedure's next calls then run that phase whole, too
+//! ([`Plans`](crate::engine::data_oriented::Plans)).
+//!
+//! Kept here: **one meaning**. Actions of one phase whose identifiers overlap are in one part, in their order; so is, with
+//! the transaction itself, whatever overlaps what earlier phases wrote. Outputs come in the flow's order, whichever part
+//! ended first; so
+//! are choices applied. If actions fail, the first of them in the flow gives the call's error: actions before a failed one run all
+//! the same. Those behind it are not begun, and wait for no lock any more.
+//! **Tables stay as they are** until the transaction ends: it enters the intentions of a phase itself before it shares the
+//! phase out, and its parts use those. **All that a phase names is locked before it is shared out**, by the transaction, in the
+//! order of all: parts that each asked for several keys, one after the other, were on cycles with each other.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use smallvec::SmallVec;
+
+use super::assignment::{Part as Placed, in_turn, place, place_in_turn};
+use super::call::Call;
+#[cfg(test)]
+use super::queues::Bug;
+use super::queues::{Aside, Queues};
+use super::rendezvous::Rendezvous;
+use crate::engine::action::Action;
+use crate::engine::binding::Binding;
+use crate::engine::data_oriented::locking::{AtOnce, beside_lease, lock, lock_at_once, names_of};
+use crate::engine::data_oriented::planner::Plan;
+use crate::engine::data_oriented::plans::PhaseCounts;
+use crate::engine::identifier::Given;
+use crate::engine::phase::{BoundAction, BoundActions, bind, has_plain};
+use crate::engine::prepared::Prepared;
+use crate::engine::procedure::Outputs;
+use crate::engine::servers::{Envelope, Unanswered};
+use crate::engine::table_action::Identified;
+use crate::error::{Error, Result};
+use crate::fault_injection;
+use crate::foreign::{Panic, catch, run_caught};
+use crate::reply::{Failure, Outcome};
+use crate::row::Value;
+use crate::txn::Transaction;
+use crate::txn::context::Context;
+use crate::txn::core::Core;
+use crate::txn::part::PartTransaction;
+use crate::txn::runs::Runs;
+
+/// Where a task is run.
+pub(in crate::engine) struct Here<'a> {
+    pub core: &'a Arc<Core>,
+    pub queues: &'a Arc<Queues>,
+    /// The queue of the thread.
+    pub queue: usize,
+    /// If it is a transaction server's.
+    pub unanswered: Option<&'a Arc<Unanswered>>,
+}
+
+/// What there is to do for a thread that owns executors.
+pub(in crate::engine) enum Task {
+    /// Begin a call; again, if it has run before.
+    Call(Arc<Call>, Option<Box<Before>>),
+    /// Go on with one: its next phase is run here.
+    Execution(Box<Execution>),
+    /// Run a part of a phase.
+    Part(Box<Part>),
+    /// Run a request of a message server, whole; again, if it has run before.
+    Request(Box<Envelope>),
+}
+
+/// What came of earlier runs of a call, and what it was aside for.
+pub(in crate::engine) struct Before(pub(super) Runs, pub(super) Option<Aside>);
+
+/// See the [module](self).
+pub(in crate::engine) struct Execution {
+    call: Arc<Call>,
+    runs: Runs,
+    transaction: Transaction<'static>,
+    outputs: Outputs,
+    next_phase: usize,
+    /// Whether the next phase runs whole, in the flow's order. Decided once, on the thread that finds out whose the phase is.
+    is_whole: bool,
+    /// The names of what its phases have locked, for calls that have stepped aside.
+    names: SmallVec<[u64; 4]>,
+}
+
+/// What has become of a phase on a thread.
+enum Step {
+    Ran,
+    /// It belongs elsewhere.
+    Elsewhere(Elsewhere),
+    /// A lock is in its way for which the call steps aside.
+    Aside(u64),
+}
+
+/// What the parts of a phase have in common.
+struct Meeting {
+    call: Arc<Call>,
+    phase: usize,
+    /// What earlier phases gave.
+    earlier: Vec<Value>,
+    /// What is locked for its actions that have identifiers, by their positions, ascending.
+    identified: Vec<(u16, Identified)>,
+    /// The lowest position of an action that has failed so far. Actions behind it need not begin, nor wait for locks.
+    failed_at: AtomicU32,
+    parts: SmallVec<[UnderWay; 4]>,
+    rendezvous: Rendezvous<Arrival>,
+}
+
+/// Where a phase is to run, and what is locked for it.
+struct Elsewhere {
+    parts: SmallVec<[Placed; 4]>,
+    /// If there are several parts.
+    identified: Vec<(u16, Identified)>,
+}
+
+/// How far a part is, for the others.
+struct UnderWay {
+    /// The lock owner of its context.
+    owner: u16,
+    /// The position of the action that it runs; 0 before the first. It ascends.
+    action: AtomicU32,
+}
+
+/// The actions of a phase that one thread runs.
+pub(in crate::engine) struct Part {
+    meeting: Arc<Meeting>,
+    /// Which of the parts it is.
+    nth: usize,
+    /// Their positions in the phase, ascending.
+    actions: SmallVec<[u16; 8]>,
+    run: PartOf,
+}
+
+/// Whose context a part has.
+enum PartOf {
+    /// The transaction's own.
+    Execution(Box<Execution>),
+    /// One of its own.
+    Own(PartTransaction, Outputs),
+}
+
+/// A part at the rendezvous point.
+struct Arrival {
+    run: PartOf,
+    actions: SmallVec<[u16; 8]>,
+    /// How many outputs there were behind each action that has run.
+    ends: SmallVec<[usize; 8]>,
+    failure: Option<Failure>,
+}
+
+impl Task {
+    /// Runs it as far as it goes here. A panic ends the call that it is of, whose caller is told, and not the thread: the
+    /// thread owns executors, and others wait for these.
+    pub fn run(self, here: &Here<'_>) {
+        let Some(call) = self.call().cloned() else { return self.go(here) };
+        let ended = catch(|| self.go(here));
+        // The last to have the call drops it, and with it what bodies of an older version have captured.
+        run_caught(move || {
+            if let Err(panic) = ended {
+                call.lost(panic, here);
+            }
+        });
+    }
+
+    fn go(self, here: &Here<'_>) {
+        match self {
+            Task::Call(call, runs) => Execution::begin(call, runs, here),
+            Task::Execution(execution) => execution.dispatch(here, true),
+            Task::Part(part) => part.run(here),
+            Task::Request(envelope) => envelope.run(here),
+        }
+    }
+
+    /// Its call. A request has none, and answers for its panics itself.
+    fn call(&self) -> Option<&Arc<Call>> {
+        match self {
+            Task::Call(call, _) => Some(call),
+            Task::Execution(execution) => Some(&execution.call),
+            Task::Part(part) => Some(&part.meeting.call),
+            Task::Request(..) => None,
+        }
+    }
+}
+
+impl Execution {
+    fn begin(call: Arc<Call>, before: Option<Box<Before>>, here: &Here<'_>) {
+        let (runs, aside) = before.map_or((None, None), |before| (Some(before.0), before.1));
+        // What its thread waits for is counted by thread.
+        let mut runs = runs.map_or_else(Runs::new, Runs::on_this_thread);
+        if let Some(aside) = aside {
+            runs.come_back(here.core.clock.now(), here.queues.come_back(aside));
+        }
+        #[cfg(test)]
+        here.queues.panic_at(Bug::Begin);
+        match runs.begin(here.core, &call.options) {
+            Ok(transaction) => {
+                let outputs = call.procedure.new_outputs();
+                Box::new(Execution {
+                    call,
+                    runs,
+                    transaction,
+                    outputs,
+                    next_phase: 0,
+                    is_whole: false,
+                    names: SmallVec::new(),
+                })
+                .dispatch(here, false);
+            }
+            Err(error) => call.complete(Outcome::failed(Failure::Error(error), None), here),
+        }
+    }
+
+    /// Goes on; a panic of a body ends it. The next phase `is_here` if it was sent here for it.
+    fn dispatch(mut self: Box<Self>, here: &Here<'_>, mut is_here: bool) {
+        self.runs = self.runs.on_this_thread();
+        loop {
+            let call = self.call.clone();
+            if self.next_phase == call.procedure.flow().phases().len() {
+                return self.end(Ok(()), here);
+            }
+            let ended = catch(|| self.run_phase(&call, here, is_here));
+            if self.transaction.needs_whole() {
+                return self.run_whole(here);
+            }
+            match ended {
+                Ok(Ok(Step::Ran)) => self.meet_alone(),
+                Ok(Ok(Step::Aside(name))) => return self.step_aside(name, here),
+                Ok(Ok(Step::Elsewhere(elsewhere))) => {
+                    // On a queue it waits (L12).
+                    self.transaction.return_lease();
+                    return match &elsewhere.parts[..] {
+                        [part] => here.queues.put(part.queue, Task::Execution(self)),
+                        _ => self.share_out(elsewhere, here),
+                    };
+                }
+                Ok(Err(error)) => return self.end(Err(error), here),
+                Err(panic) => {
+                    self.transaction.end_turns_early();
+                    return self.end_by_panic(panic, here);
+                }
+            }
+            is_here = false;
+        }
+    }
+
+    /// The phase has been run as a whole.
+    fn meet_alone(&mut self) {
+        self.outputs.rendezvous();
+        self.next_phase += 1;
+    }
+
+    /// Runs the next phase, if all of it belongs here; else says whose it is.
+    fn run_phase(&mut self, call: &Call, here: &Here<'_>, is_here: bool) -> Result<Step> {
+        let Execution { transaction, runs, outputs, next_phase, is_whole, names, .. } = self;
+        let (procedure, arguments) = (&call.procedure, &call.arguments[..]);
+        let phase = &procedure.flow().phases()[*next_phase];
+        let bindings = procedure.bindings.of_phase(*next_phase);
+        let (context, given) = (transaction.context(), Given { arguments, earlier: outputs.earlier() });
+        let (mut positions, mut actions) = (SmallVec::<[u16; 16]>::new(), BoundActions::new());
+        beside_lease(procedure, context, |context| {
+            let part_of_it = phase.iter().enumerate();
+            let part_of_it = part_of_it.filter(|(_, action)| action.is_part_of(arguments, given.earlier));
+            // There are no more actions in a phase (`Flow::problem`).
+            positions.extend(part_of_it.map(|(at, _)| at as u16));
+            bind(procedure, actions_at(phase, bindings, &positions), context, given, &mut actions)
+        })?;
+        // In a first phase nothing has been done, and nothing need be held: others that wait for what the thread has to run next would
+        // wait behind it.
+        let runs_whole = runs.is_whole();
+        let mut lock_or_step_aside = |context: &mut Context, actions: &mut BoundActions<'_>| {
+            names.extend(names_of(actions));
+            if *next_phase > 0 {
+                return lock(procedure, context, actions, given).map(|()| None);
+            }
+            if runs.may_step_aside(context) {
+                match lock_at_once(procedure, context, actions, given)? {
+                    AtOnce::Locked => return Ok(None),
+                    AtOnce::Met(name) => return Ok(Some(name)),
+                    AtOnce::Refused => {}
+                }
+            }
+            // One time-out for its rests and for what it waits for now.
+            let limit = context.choices.lock_timeout;
+            context.choices.lock_timeout = limit.saturating_sub(runs.take_rests());
+            let locked = lock(procedure, context, actions, given);
+            context.choices.lock_timeout = limit;
+            locked.map(|()| None)
+        };
+        if !is_here {
+            let defines = context.ddl.is_some() && !fault_injection::is_on("parts-beside-definitions");
+            *is_whole = runs_whole || defines || procedure.plans().takes_whole(*next_phase);
+        }
+        let first = match procedure.plans().plan(*next_phase) {
+            Plan::Serial { first } if !*is_whole => Some(first),
+            _ => None,
+        };
+        if !is_here {
+            let one = |queue| SmallVec::from_iter([Placed { queue, actions: SmallVec::new() }]);
+            let mut parts = match &first {
+                Some(first) => {
+                    let order = in_turn(&actions, &positions, first);
+                    let in_order = order.iter().map(|&nth| &actions[usize::from(nth)]);
+                    one(place_in_turn(context, in_order, here))
+                }
+                None if *is_whole
+                    || has_plain(&actions) && !fault_injection::is_on("closures-beside-parts") =>
+                {
+                    one(place_in_turn(context, actions.iter(), here))
+                }
+                None => place(context, &actions, positions.iter().copied(), here),
+            };
+            if parts.len() > 1 {
+                // All at once, in the one order; its parts use the tables as they are under its intentions, which it keeps when
+                // they are gone.
+                if let Some(name) = lock_or_step_aside(context, &mut actions)? {
+                    return Ok(Step::Aside(name));
+                }
+                context.core.locks.return_lease(&mut context.owner);
+                parts = place(context, &actions, positions.iter().copied(), here);
+            }
+            let is_elsewhere = parts.first().is_some_and(|part| part.queue != here.queue);
+            if parts.len() > 1 || is_elsewhere {
+                let identified = if parts.len() > 1 { identified(&positions, &actions) } else { Vec::new() };
+                return Ok(Step::Elsewhere(Elsewhere { parts, identified }));
+            }
+        }
+        if let Some(name) = lock_or_step_aside(context, &mut actions)? {
+            return Ok(Step::Aside(name));
+        }
+        // By the tables as they are now that they are locked. In the flow's order no action lacks what those before it chose.
+        let order = first.map(|first| in_turn(&actions, &positions, &first));
+        let order = order.filter(|order| !order.is_sorted());
+        let counts = procedure.plans().counts(here.queue, *next_phase);
+        counts.begun();
+        let mut run = Running { procedure, transaction, arguments, outputs, counts };
+        match order {
+            None => {
+                actions.iter_mut().zip(&positions).try_for_each(|(action, &at)| run.action(action, at))?
+            }
+            Some(order) => run.in_turn(&mut actions, &positions, &order)?,
+        }
+        Ok(Step::Ran)
+    }
+
+    /// Puts the parts of the next phase on their queues; the first one has the transaction's own context.
+    fn share_out(mut self: Box<Self>, Elsewhere { mut parts, identified }: Elsewhere, here: &Here<'_>) {
+        #[cfg(test)]
+        here.queues.panic_at(Bug::ShareOut);
+        let phase = &self.call.procedure.flow().phases()[self.next_phase];
+        let writes = |part: &Placed| part.actions.iter().any(|&at| phase[usize::from(at)].writes());
+        let writes: SmallVec<[bool; 4]> = parts.iter().map(writes).collect();
+        let mut contexts = self.transaction.split(&writes);
+        if contexts.len() + 1 < parts.len() && fault_injection::is_on("parts-want-contexts") {
+            return self
+                .end(Err(Error::TooManyTransactions { limit: here.core.defaults.transactions_max }), here);
+        }
+        // The transaction itself runs the actions of parts for which there is no context, or all if it has no packet.
+        for part in parts.drain(contexts.len() + 1..).collect::<SmallVec<[Placed; 4]>>() {
+            parts[0].actions.extend(part.actions);
+            parts[0].actions.sort_unstable();
+        }
+        let counts = self.call.procedure.plans().counts(here.queue, self.next_phase);
+        if contexts.is_empty() {
+            counts.begun()
+        } else {
+            counts.begun_in_parts()
+        }
+        let owners = contexts.iter_mut().map(|part| part.transaction().lock_owner());
+        let owners = std::iter::once(self.transaction.lock_owner()).chain(owners);
+        let meeting = Arc::new(Meeting {
+            call: self.call.clone(),
+            phase: self.next_phase,
+            earlier: self.outputs.earlier().to_vec(),
+            identified,
+            failed_at: AtomicU32::new(u32::MAX),
+            parts: owners.map(|owner| UnderWay { owner, action: AtomicU32::new(0) }).collect(),
+            rendezvous: Rendezvous::new(parts.len()),
+        });
+        let outputs = || Outputs::after(meeting.earlier.clone());
+        let own = contexts.into_iter().map(|part| PartOf::Own(part, outputs()));
+        let runs = std::iter::once(PartOf::Execution(self)).chain(own);
+        let tasks = parts.into_iter().zip(runs).enumerate().map(|(nth, (Placed { queue, actions }, run))| {
+            (queue, Task::Part(Box::new(Part { meeting: meeting.clone(), nth, actions, run })))
+        });
+        here.queues.put_all(tasks.collect());
+    }
+
+    /// Restarts the call, to run whole.
+    fn run_whole(self, here: &Here<'_>) {
+        let Execution { call, mut runs, transaction, next_phase, mut names, .. } = self;
+        call.procedure.plans().run_whole(next_phase);
+        runs.end_parts(transaction);
+        here.queues.ended(&mut names);
+        here.queues.restart(here.queue, Task::Call(call, Some(Box::new(Before(runs, None)))), Duration::ZERO);
+    }
+
+    /// Lets others go first: a call that waits for its first locks on its thread would have another thread stand in, and that one the next.
+    fn step_aside(self, name: u64, here: &Here<'_>) {
+        let Execution { call, mut runs, transaction, .. } = self;
+        runs.step_aside(transaction);
+        here.queues.step_aside(here.queue, call, runs, name);
+    }
+
+    /// Has its outcome, or runs again.
+    fn end(self, outcome: Result<()>, here: &Here<'_>) {
+        let Execution { call, mut runs, transaction, outputs, mut names, .. } = self;
+        #[cfg(test)]
+        here.queues.panic_at(Bug::End);
+        let outcome = outcome.map(|()| outputs.into_values());
+        let ended = runs.end(here.core, transaction, outcome).outcome(here.core);
+        if fault_injection::is_on("executor-awaits-the-log") {
+            // Without a standby in its place.
+            while ended.as_ref().is_ok_and(|outcome| outcome.is_placed() && !outcome.is_done()) {
+                std::thread::yield_now();
+            }
+        }
+        here.queues.ended(&mut names);
+        match ended {
+            Ok(outcome) => call.complete(outcome, here),
+            Err(rest) => {
+                let again = Task::Call(call, Some(Box::new(Before(runs, None))));
+                here.queues.restart(here.queue, again, rest.unwrap_or_default());
+            }
+        }
+    }
+
+    /// A body has panicked. What the panic carries may rest on what the transaction has read (I3).
+    fn end_by_panic(self, panic: Panic, here: &Here<'_>) {
+        let Execution { call, transaction, mut names, .. } = self;
+        let outcome = transaction.failed(Failure::Panic(panic));
+        here.queues.ended(&mut names);
+        call.complete(outcome, here);
+    }
+}
+
+impl Part {
+    fn run(self, here: &Here<'_>) {
+        let Part { meeting, nth, actions, mut run } = self;
+        let mut ends = SmallVec::new();
+        let (transaction, outputs) = match &mut run {
+            PartOf::Execution(execution) => (&mut execution.transaction, &mut execution.outputs),
+            PartOf::Own(part, outputs) => (part.transaction(), outputs),
+        };
+        let outcome =
+            catch(|| run_actions(&meeting, nth, &actions, transaction, outputs, &mut ends, here.queue));
+        // Until all parts have met it may wait for any lock. A part arrives whatever happens: the others wait for it with what
+        // they hold.
+        let left = catch(|| {
+            #[cfg(test)]
+            here.queues.panic_at(Bug::PartDone);
+            transaction.return_lease();
+        });
+        let outcome = left.and(outcome);
+        let failure = match outcome {
+            Ok(Ok(())) => None,
+            Ok(Err(error)) => Some(Failure::Error(error)),
+            Err(panic) => Some(Failure::Panic(panic)),
+        };
+        let mut arrival = Arrival { run, actions, ends, failure };
+        // What needs the whole runs again, whatever the others come to.
+        let failed_at = if arrival.needs_whole() { Some(0) } else { arrival.failed_at() };
+        if let Some(position) = failed_at {
+            meeting.fail(position, here.core);
+        }
+        if let Some(arrivals) = meeting.rendezvous.arrive(arrival) {
+            meet(arrivals, here);
+        }
+    }
+}
+
+impl Meeting {
+    /// An action has failed: those behind it in the flow end their waits for locks. Their transaction ends without effect, and the
+    /// error of one before them is told.
+    fn fail(&self, position: u16, core: &Core) {
+        let position = u32::from(position);
+        // Either a part sees this before its next action, or its action is seen here.
+        self.failed_at.fetch_min(position, Ordering::SeqCst);
+        let behind = self.parts.iter().filter(|part| part.action.load(Ordering::SeqCst) > position);
+        behind.for_each(|part| core.locks.end_waits_of_part(part.owner));
+    }
+}
+
+impl Arrival {
+    /// The position of its failed action, if it has failed.
+    fn failed_at(&self) -> Option<u16> {
+        let at = self.actions.get(self.ends.len()).or(self.actions.last());
+        self.failure.as_ref().and(at.copied())
+    }
+
+    /// Whether one of its actions needs the whole transaction.
+    fn needs_whole(&mut self) -> bool {
+        match &mut self.run {
+            PartOf::Execution(execution) => execution.transaction.needs_whole(),
+            PartOf::Own(part, _) => part.transaction().needs_whole(),
+        }
+    }
+}
+
+/// Actions that are being run, on one thread.
+struct Running<'a> {
+    procedure: &'a Prepared,
+    transaction: &'a mut Transaction<'static>,
+    arguments: &'a [Value],
+    outputs: &'a mut Outputs,
+    counts: PhaseCounts<'a>,
+}
+
+impl Running<'_> {
+    /// Runs one, and counts how it ends.
+    fn action(&mut self, action: &mut BoundAction<'_>, position: u16) -> Result<()> {
+        self.transaction.begin_action(position);
+        let ended = action.run(self.procedure, self.transaction, self.arguments, self.outputs);
+        self.counts.ran(position, ended.as_ref().err());
+        ended
+    }
+
+    /// Runs them in this order; their outputs and choices stand in the flow's all the same.
+    fn in_turn(&mut self, actions: &mut [BoundAction<'_>], positions: &[u16], order: &[u16]) -> Result<()> {
+        let (mut ran, mut ends): (SmallVec<[u16; 16]>, SmallVec<[usize; 16]>) = Default::default();
+        self.transaction.begin_turns();
+        for &nth in order {
+            let position = positions[usize::from(nth)];
+            let ended = self.action(&mut actions[usize::from(nth)], position);
+            if self.transaction.needs_whole() {
+                // Whatever its body made of the error.
+                return ended;
+            }
+            if ended.is_err() {
+                self.transaction.end_split(Some(position));
+                return ended;
+            }
+            ran.push(position);
+            ends.push(self.outputs.values().len());
+        }
+        self.transaction.end_split(None);
+        let given = self.outputs.take_own(&ran, &ends);
+        give(self.outputs, given);
+        Ok(())
+    }
+}
+
+/// The actions at these positions.
+fn actions_at<'a>(
+    phase: &'a [Action],
+    bindings: &'a [Option<Binding>],
+    positions: &[u16],
+) -> impl Iterator<Item = (&'a Action, Option<&'a Binding>)> {
+    positions.iter().map(|&at| usize::from(at)).map(|at| (&phase[at], bindings[at].as_ref()))
+}
+
+/// What the identifiers of these actions are, by their positions.
+fn identified(positions: &[u16], actions: &[BoundAction<'_>]) -> Vec<(u16, Identified)> {
+    let of = |(&at, action): (&u16, &BoundAction<'_>)| action.on_table().map(|it| (at, it.identifier()));
+    positions.iter().zip(actions).filter_map(of).collect()
+}
+
+/// Puts what actions of the phase under way have given into the flow's order.
+fn give(outputs: &mut Outputs, mut given: Vec<(u16, Vec<Value>)>) {
+    given.sort_by_key(|(action, _)| *action);
+    given.into_iter().flat_map(|(_, values)| values).for_each(|value| outputs.push(value));
+}
+
+/// Runs some actions of a phase on a thread, and notes how many outputs there are behind each.
+fn run_actions(
+    meeting: &Meeting,
+    part: usize,
+    positions: &[u16],
+    transaction: &mut Transaction<'static>,
+    outputs: &mut Outputs,
+    ends: &mut SmallVec<[usize; 8]>,
+    thread: usize,
+) -> Result<()> {
+    let (procedure, arguments) = (&meeting.call.procedure, &meeting.call.arguments[..]);
+    let phase = &procedure.flow().phases()[meeting.phase];
+    let given = Given { arguments, earlier: &meeting.earlier };
+    let bindings = procedure.bindings.of_phase(meeting.phase);
+    let mut bound = BoundActions::new();
+    // The transaction has locked what they name, and their tables by intention: as these are now.
+    let context = transaction.context();
+    bind(procedure, actions_at(phase, bindings, positions), context, given, &mut bound)?;
+    for (action, position) in bound.iter_mut().zip(positions) {
+        action.intend(procedure, context, given)?;
+        let locked = meeting.identified.binary_search_by_key(position, |(at, _)| *at);
+        if let (Some(action), Ok(nth)) = (action.on_table(), locked) {
+            action.check_is(&meeting.identified[nth].1, procedure)?;
+        }
+    }
+    let counts = procedure.plans().counts(thread, meeting.phase);
+    let mut run = Running { procedure, transaction, arguments, outputs, counts };
+    for (action, &at) in bound.iter_mut().zip(positions) {
+        meeting.parts[part].action.store(u32::from(at), Ordering::SeqCst);
+        // An action before the failed one runs: it may fail, too, and then gives the error.
+        if meeting.failed_at.load(Ordering::SeqCst) < u32::from(at) {
+            break;
+        }
+        run.action(action, at)?;
+        ends.push(run.outputs.values().len());
+    }
+    Ok(())
+}
+
+/// All parts of a phase have arrived: makes one transaction of them again, and goes on with it.
+fn meet(mut arrivals: Vec<Arrival>, here: &Here<'_>) {
+    #[cfg(test)]
+    here.queues.panic_at(Bug::Meet);
+    // What comes first in the flow tells what went wrong.
+    let needs_whole = arrivals.iter_mut().any(Arrival::needs_whole);
+    let failed = arrivals.iter_mut().filter_map(|arrival| Some((arrival.failed_at()?, arrival)));
+    let first = failed.min_by_key(|(position, _)| *position);
+    let (failed_at, failure) =
+        first.map_or((None, None), |(position, arrival)| (Some(position), arrival.failure.take()));
+    let goes_on = failure.is_none() && !needs_whole;
+    // What the other panics carry is dropped last, when the transaction holds nothing any more: its destructors are foreign code.
+    let mut others = Vec::new();
+    let own = arrivals.iter().position(|arrival| matches!(arrival.run, PartOf::Execution(_)));
+    let own = arrivals.swap_remove(own.expect("one part has the transaction's own context"));
+    let PartOf::Execution(mut execution) = own.run else { unreachable!("it was just found to be") };
+    let mut given = execution.outputs.take_own(&own.actions, &own.ends);
+    for Arrival { run, actions, ends, failure } in arrivals {
+        others.extend(failure);
+        let PartOf::Own(part, mut outputs) = run else { unreachable!("only one has the execution") };
+        if goes_on {
+            execution.transaction.absorb(part);
+            given.extend(outputs.take_own(&actions, &ends));
+        } else {
+            execution.transaction.forget(part);
+        }
+    }
+    execution.transaction.end_split(failed_at);
+    match failure {
+        // An error of a part counts for nothing: the whole may succeed.
+        _ if needs_whole => execution.run_whole(here),
+        None => {
+            give(&mut execution.outputs, given);
+            execution.meet_alone();
+            execution.dispatch(here, false);
+        }
+        Some(Failure::Error(error)) => execution.end(Err(error), here),
+        Some(Failure::Panic(panic)) => execution.end_by_panic(panic, here),
+    }
+}
