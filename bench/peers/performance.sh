@@ -97,7 +97,7 @@ fi
 
 many="$(pick 1000 100)"
 part machine 0 describe
-part instructions 2 counted rialto-bench --example steady -- "$root/.ci/gates"
+part instructions 2 counted rialto-figures --example steady -- "$root/.ci/gates"
 part session 1 counted rialto-server --example steady_session -- "$root/.ci/gates.session"
 part clients-1 1 row --clients 1
 part clients-8 1 row --clients 8

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Parser, Subcommand, ValueEnum};
-use rialto_bench::tpcb::Shape;
+use rialto_workloads::tpcb::Shape;
 
 use crate::engine::EngineName;
 use crate::error::{PeerError, Result};

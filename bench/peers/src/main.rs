@@ -9,17 +9,17 @@
 //! | [`bank`] | each engine's bank in a run, and whose turn it is |
 //! | [`slice`](mod@slice) | one engine's clients for some seconds |
 //! | [`section`], [`report`] | throughputs: the rounds; the table, the ratios, the JSON |
-//! | [`curve`], [`picture`], [`chart`] | latency against offered load: the open loops; what is drawn; SVG |
+//! | [`curve`], [`picture`] | latency against offered load: the open loops; what is drawn |
 //! | [`recovery`] | memory, recovery after SIGKILL, the first commit |
 //! | [`performance`] | the figures of `docs/performance.md` |
 //! | [`step`], [`size`] | loads, memory and kills in processes of their own |
-//! | [`spread`], [`text`] | medians; numbers and tables for people |
+//!
+//! Histograms, medians, tables, JSON and pictures are those of `rialto-measure`.
 //!
 //! Results go to stdout, progress and errors to stderr.
 
 mod args;
 mod bank;
-mod chart;
 mod curve;
 mod engine;
 mod error;
@@ -32,10 +32,8 @@ mod report;
 mod section;
 mod size;
 mod slice;
-mod spread;
 mod step;
 mod table;
-mod text;
 mod tpcb;
 
 use std::path::{Path, PathBuf};
@@ -43,8 +41,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use mimalloc::MiMalloc;
-
-use rialto_bench::json::Json;
+use serde_json::Value as Json;
 
 use crate::args::{Args, Command, Common, CurveArgs, PerformanceArgs, RecoveryArgs};
 use crate::curve::Curve;
@@ -81,7 +78,7 @@ impl Drop for Scratch {
 fn print(common: &Common, table: &str, json: impl FnOnce() -> Json, consistent: bool) -> bool {
     print!("{table}");
     if common.json {
-        println!("{}", json());
+        println!("{}", rialto_measure::json::line(&json()));
     }
     consistent
 }
@@ -116,8 +113,7 @@ fn write(path: &Path, text: &str) -> Result<()> {
 fn read_curve(path: &Path) -> Result<Curve> {
     let text = read(path)?;
     let line = text.lines().last().unwrap_or_default();
-    let curve = Json::parse(line).and_then(|json| Curve::parse(&json));
-    curve.map_err(|problem| {
+    serde_json::from_str(line).map_err(|problem| {
         PeerError::Usage(format!("{}: its last line is no curve: {problem}", path.display()))
     })
 }
@@ -128,9 +124,9 @@ fn curve(args: &CurveArgs) -> Result<bool> {
         None => Curve::measure(args, &Scratch::new(&args.common)?.0)?,
     };
     if let Some(path) = &args.svg {
-        let chart = picture::draw(&curve)
+        let picture = picture::draw(&curve)
             .ok_or_else(|| PeerError::Usage("there is no point to draw (--engines, --rates)".to_owned()))?;
-        write(path, &chart.svg())?;
+        write(path, &picture.svg()?)?;
     }
     Ok(print(&args.common, &curve.table(), || curve.json(), curve.consistent()))
 }
@@ -166,7 +162,7 @@ fn run(args: &Args) -> Result<bool> {
 }
 
 fn main() -> ExitCode {
-    if let Err(error) = rialto_bench::alloc::keep_small_pages() {
+    if let Err(error) = rialto_measure::alloc::keep_small_pages() {
         eprintln!("warning: the memory figures are some 15 MB too high: {error}");
     }
     match run(&Args::parse()) {

@@ -5,9 +5,9 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use rialto_bench::json::Json;
-
-use crate::text::{thousands, time};
+use rialto_measure::json::number;
+use rialto_measure::text::{thousands, time};
+use serde_json::Value as Json;
 
 /// What stands before and behind the figures in the page.
 const MARK: &str = "<!-- figures -->";
@@ -15,19 +15,15 @@ const MARK: &str = "<!-- figures -->";
 /// The directory of `performance.sh`.
 pub struct Parts(PathBuf);
 
-fn number(json: &Json, path: &str) -> Option<f64> {
-    json.at(path).and_then(Json::number)
-}
-
 fn list<'a>(json: &'a Json, name: &str) -> &'a [Json] {
     match json.get(name) {
-        Some(Json::List(list)) => list,
+        Some(Json::Array(list)) => list,
         _ => &[],
     }
 }
 
 fn named<'a>(list: &'a [Json], member: &str, name: &str) -> Option<&'a Json> {
-    list.iter().find(|json| json.get(member) == Some(&Json::Text(name.to_owned())))
+    list.iter().find(|json| json.get(member) == Some(&Json::String(name.to_owned())))
 }
 
 /// A row of a table.
@@ -61,7 +57,7 @@ impl Parts {
 
     /// A part's last line.
     fn json(&self, part: &str) -> Option<Json> {
-        Json::parse(self.text(part)?.lines().last()?).ok()
+        serde_json::from_str(self.text(part)?.lines().last()?).ok()
     }
 
     /// All figures, as they stand between the marks.
@@ -93,7 +89,7 @@ impl Parts {
         let Some(engines) = peers.as_ref().and_then(|json| {
             let names = list(list(json, "sections").first()?, "engines").iter();
             Some(names.filter_map(|engine| match engine.get("engine") {
-                Some(Json::Text(name)) => Some(name.clone()),
+                Some(Json::String(name)) => Some(name.clone()),
                 _ => None,
             }))
         }) else {
@@ -259,10 +255,7 @@ impl Parts {
             let Some(json) = self.json(part) else { continue };
             let Some(Json::Object(ratios)) = json.get("ratio") else { continue };
             // Of the run without checkpoints over the one with them.
-            let ratio = |name: &str, end: &str| {
-                let (_, interval) = ratios.iter().find(|(figure, _)| figure == name)?;
-                number(interval, end)
-            };
+            let ratio = |name: &str, end: &str| number(ratios.get(name)?, end);
             let lost = |end: &str| {
                 or_empty(ratio("committed_per_s", end), |ratio| {
                     format!("{:.1}%", (1.0 - 1.0 / ratio) * 100.0)

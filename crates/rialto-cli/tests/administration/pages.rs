@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
 
 use crate::common::{json, run, succeeds, text};
-use rialto_bench::json::Json;
+use serde_json::Value as Json;
 
 /// Lines that README may have.
 const README_LINES_MAX: usize = 200;
