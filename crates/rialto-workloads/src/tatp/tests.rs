@@ -143,7 +143,7 @@ fn clients_that_meet_lose_nothing_and_never_deadlock() {
     assert_eq!(database.metrics().aborted_deadlock, 0, "tables are visited in one order");
 }
 
-/// Whoever finds a subscriber to change it locks it so at once: two that share it could not go on.
+/// A transaction that finds a subscriber to change it locks it so at once: two that share it could not go on.
 #[test]
 fn clients_that_change_one_subscriber_never_deadlock() {
     let database = database();
@@ -169,7 +169,7 @@ fn set(database: &Database, table: &str, key: &[Value], column: usize, value: Va
 }
 
 #[test]
-fn any_column_that_is_changed_by_nobody_is_found() {
+fn a_column_that_is_changed_outside_of_a_transaction_is_found() {
     let database = database();
     let tatp = tatp(&database, even());
     let before = tatp.audit().unwrap();
