@@ -49,7 +49,7 @@ pub(crate) fn run_own<T, E: From<Error>>(
     run_told(core, options, runs, body, why, |error| own.take().unwrap_or_else(|| E::from(error)))
 }
 
-/// `why` says what an error of the body's is to the transaction, `tell` what the transaction's last error is to the caller.
+/// `why` says what an error of the body's is to the transaction, `tell` what the error of its last run is to the caller.
 fn run_told<T, E, O: From<Error>>(
     core: &Arc<Core>,
     options: &TxOptions,
@@ -71,7 +71,9 @@ fn run_told<T, E, O: From<Error>>(
                     drop(WaitGuard::enter(&core.clock, Awaited::Others));
                 }
                 drop(in_body);
-                transaction.map_or(Ok(()), Transaction::abort)?;
+                // Of a run that did not begin, `tell` knows nothing: what a body gave in a run without effect is not told.
+                let Some(transaction) = transaction else { return failure.tell().map_err(O::from) };
+                transaction.abort()?;
                 return failure.tell().map_err(tell);
             }
         }

@@ -143,3 +143,24 @@ fn a_panic_of_a_body_goes_on_to_its_caller() {
     assert_eq!(*panic.unwrap_err().downcast::<&str>().unwrap(), "it panics");
     assert_eq!(balance(&db, &account, 1), 100);
 }
+
+/// Nothing is told of what a run without effect has read: its body's error rests on rows that do not fit together, or on rows that need
+/// not be durable. The next run does not begin, so the error is the database's.
+#[test]
+fn an_error_of_a_run_without_effect_is_not_told_if_the_next_run_does_not_begin() {
+    let (db, account) = open(Options::default());
+    let runs = Cell::new(0);
+    let told = db.try_read(|tx| -> Result<(), Refusal> {
+        runs.set(runs.get() + 1);
+        let before: i64 = tx.get(&account, 1)?.expect("it is there").read("balance")?;
+        thread::scope(|scope| {
+            let beside = scope.spawn(|| {
+                db.transact(|tx| tx.update(&account, 1, &[(1, Value::Int8(1_000))])).unwrap();
+                db.clone().close().unwrap();
+            });
+            beside.join().unwrap();
+        });
+        Err(Refusal::Overdrawn(before))
+    });
+    assert_eq!((told, runs.get()), (Err(Refusal::Database(Error::Closed)), 1));
+}
