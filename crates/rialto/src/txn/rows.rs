@@ -32,7 +32,8 @@ pub struct Rows<'t> {
 
 impl Transaction<'_> {
     /// The rows of a range in the order of an index, as the transaction sees them: [`Transaction::scan`] as an iterator. The range is
-    /// locked against rows that come into it (I7) as far as it was read, and each row that was read.
+    /// locked against rows that come into it (I7) as far as it was read, and each row that was read. More is locked at once in two cases: a
+    /// scan without bounds and limit locks the table, and executors lock the whole range.
     ///
     /// ```
     /// # use rialto::{Database, Result, Scan, Table};

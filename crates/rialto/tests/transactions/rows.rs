@@ -2,14 +2,17 @@
 //! other transactions what scans keep.
 
 use std::ops::ControlFlow;
+use std::sync::Arc;
 
 use rialto::io::{MemoryDisk, Random};
 use rialto::row::{Column, ColumnType, Row, Value, WhichIndex};
 use rialto::{
-    Database, Direction, Engine, Error, KeyBound, LockPolicy, Options, Record, Result, Scan, ScanMode, Table,
-    TableDef, Transaction, TxOptions,
+    Action, Arguments, Checkpointing, Database, Direction, Engine, Error, Flow, KeyBound, LockPolicy,
+    Logging, Options, Outputs, Procedure, Record, Result, Scan, ScanMode, Table, TableDef, Transaction,
+    TxOptions,
 };
 
+use crate::common::engines;
 use crate::common::seeds::for_a_while;
 
 /// More than an iterator reads ahead at most, several times.
@@ -17,7 +20,11 @@ const ROWS: i32 = 600;
 
 fn open(engine: Engine, has_key: bool) -> (Database, Table) {
     let options = Options { memory_bytes: 64 << 20, engine, ..Options::default() };
-    let db = Database::open_on(MemoryDisk::new(), options).unwrap();
+    open_on(MemoryDisk::new(), options, has_key)
+}
+
+fn open_on(disk: Arc<MemoryDisk>, options: Options, has_key: bool) -> (Database, Table) {
+    let db = Database::open_on(disk, options).unwrap();
     let columns = vec![
         Column::new("id", ColumnType::Int4),
         Column::new("tens", ColumnType::Int4),
@@ -295,4 +302,179 @@ fn records_are_iterated_and_found_by_the_names_of_indexes() {
     assert_eq!((def.name.as_str(), def.primary_key), ("accounts", Some(vec!["id".to_owned()])));
     let indexes: Vec<_> = def.indexes.iter().map(|index| (index.name.as_str(), index.unique)).collect();
     assert_eq!(indexes, [("accounts_branch_idx", false), ("by_email", true)]);
+}
+
+/// A reader without locks reads in parts. What changes between two of them makes it run again: it mixes no old rows with new ones.
+#[test]
+fn parts_that_are_read_ahead_without_locks_fit_together() {
+    for direction in [Direction::Forward, Direction::Backward] {
+        let (db, table) = open(Engine::thin(), true);
+        fill(&db, &table);
+        let scan = Scan { lower: KeyBound::Included(vec![Value::Int4(1)]), direction, ..Scan::all() };
+        // From a row at one end of the range to one in its middle: the sum stays.
+        let moves = || {
+            db.transact(|tx| {
+                let ends = [2, ROWS - 2].map(|id| (id, id / 10 - 5));
+                let changes = ends.into_iter().chain([(300, 300 / 10 + 10)]);
+                changes
+                    .into_iter()
+                    .try_for_each(|(id, tens)| tx.update(&table, id, &[(1, Value::Int4(tens))]).map(drop))
+            })
+        };
+        let mut runs = 0;
+        let sum = db.read(|tx| {
+            runs += 1;
+            let mut rows = tx.rows(&table, &scan)?;
+            let tens = |row: Result<Row>| row?.read::<i32>("tens");
+            let first: i32 = rows.by_ref().take(6).map(tens).sum::<Result<_>>()?;
+            if runs == 1 {
+                std::thread::scope(|scope| scope.spawn(moves).join().unwrap())?;
+            }
+            Ok(first + rows.map(tens).sum::<Result<i32>>()?)
+        });
+        assert_eq!((sum, runs), (Ok((1..ROWS).map(|id| id / 10).sum()), 2), "{direction:?}");
+    }
+}
+
+/// A range is locked at executors once, however many parts of it are read.
+#[test]
+fn parts_that_are_read_ahead_take_no_further_locks_at_executors() {
+    let (db, table) = open(Engine::data_oriented(), true);
+    fill(&db, &table);
+    for direction in [Direction::Forward, Direction::Backward] {
+        let scan = Scan { lower: KeyBound::Included(vec![Value::Int4(1)]), direction, ..Scan::all() };
+        let before = db.metrics().locks.local;
+        assert_eq!(db.transact(|tx| ids(tx.rows(&table, &scan)?)).unwrap().len(), ROWS as usize - 1);
+        assert_eq!(db.metrics().locks.local - before, 1, "{direction:?}");
+    }
+}
+
+/// Four datasets of rows by a key of two columns, with an index that begins as the key does and one that does not.
+fn datasets(engine: Engine) -> Database {
+    let options = Options { memory_bytes: 64 << 20, engine, ..Options::default() };
+    let db = Database::open_on(MemoryDisk::new(), options).unwrap();
+    let columns = vec![
+        Column::new("set", ColumnType::Int4),
+        Column::new("nth", ColumnType::Int4),
+        Column::nullable("name", ColumnType::Text),
+    ];
+    let def = TableDef::new("sets", columns)
+        .with_primary_key(&["set", "nth"])
+        .with_index("by_name", &["set", "name"], true)
+        .with_index("by_nth", &["nth"], false);
+    let table = db.transact(|tx| tx.create_table(&def)).unwrap();
+    let row = |set| move |nth| [vec![Value::Int4(set)], thing(nth).into_iter().step_by(2).collect()].concat();
+    for set in 0..4 {
+        db.transact(|tx| (0..ROWS).map(row(set)).try_for_each(|row| tx.insert(&table, &row))).unwrap();
+    }
+    db
+}
+
+/// Actions iterate the rows of their identifiers, beside the other actions of their phase.
+#[test]
+fn an_action_iterates_the_rows_of_its_identifier() {
+    for engine in engines::each(8) {
+        let db = datasets(engine);
+        for is_exclusive in [false, true] {
+            let count = |nth: usize| {
+                let body = move |tx: &mut Transaction, arguments: &Arguments<'_>, outputs: &mut Outputs| {
+                    let (table, set) = (arguments.table()?, arguments.get::<i32>(nth)?);
+                    let backward = Scan {
+                        direction: Direction::Backward,
+                        ..Scan::prefix(WhichIndex::Secondary(0), vec![Value::Int4(set)])
+                    };
+                    for rows in [
+                        tx.rows_by(table, "sets_pkey", set)?.collect::<Result<Vec<_>>>()?,
+                        tx.rows_by(table, "by_name", set)?.collect::<Result<Vec<_>>>()?,
+                        tx.rows(table, &backward)?.collect::<Result<Vec<_>>>()?,
+                    ] {
+                        outputs.push(rows.len() as i32);
+                    }
+                    let one = tx.get_by(table, "by_name", (set, "name 4"))?.expect("it is there");
+                    outputs.push(one.read::<i32>("nth")?);
+                    Ok(())
+                };
+                let action =
+                    if is_exclusive { Action::exclusive("sets", body) } else { Action::shared("sets", body) };
+                action.by_argument(nth)
+            };
+            let (name, flow) = (format!("count, {is_exclusive}"), Flow::new().phase((0..3).map(count)));
+            db.register(Procedure::new(&*name, [ColumnType::Int4; 3], flow)).unwrap();
+            let told = db.call(&name, &[0, 1, 2].map(Value::Int4)).unwrap();
+            assert_eq!(
+                told,
+                [[ROWS, ROWS, ROWS, 4]; 3].concat().into_iter().map(Value::Int4).collect::<Vec<_>>()
+            );
+        }
+    }
+}
+
+/// What is not all of an action's identifier is refused, whatever its body makes of the error.
+#[test]
+fn an_action_iterates_no_other_rows() {
+    type Read = fn(&mut Transaction, &Table) -> Result<()>;
+    let strays: [(&str, Option<&str>, Read); 9] = [
+        ("another set", None, |tx, table| tx.rows_by(table, "sets_pkey", 1).map(drop)),
+        ("all by the key", None, |tx, table| tx.rows_by(table, "sets_pkey", ()).map(drop)),
+        ("all by the name", None, |tx, table| tx.rows_by(table, "by_name", ()).map(drop)),
+        ("by another index", None, |tx, table| tx.rows_by(table, "by_nth", 0).map(drop)),
+        ("the table", None, |tx, table| tx.rows(table, &Scan::all()).map(drop)),
+        ("one of another set", None, |tx, table| tx.get_by(table, "by_name", (1, "name 4")).map(drop)),
+        ("rows by the action's index", Some("by_name"), |tx, table| {
+            tx.rows_by(table, "by_name", 0).map(drop)
+        }),
+        ("rows by the key", Some("by_name"), |tx, table| tx.rows_by(table, "sets_pkey", 0).map(drop)),
+        ("one by its index", Some("by_name"), |tx, table| {
+            tx.get_by(table, "by_name", (0, "name 4")).map(drop)
+        }),
+    ];
+    for engine in engines::each(8) {
+        let db = datasets(engine);
+        for (what, index, read) in strays {
+            let action = Action::shared("sets", move |tx, arguments, _| {
+                let _ = read(tx, arguments.table()?);
+                Ok(())
+            });
+            let action =
+                index.into_iter().fold(action, |action, index| action.on_index(index)).by_argument(0);
+            db.register(Procedure::new(what, [ColumnType::Int4], action)).unwrap();
+            let told = db.call(what, &[Value::Int4(0)]);
+            assert!(matches!(told, Err(Error::Procedure { .. })), "{engine}, {what}: {told:?}");
+        }
+    }
+}
+
+/// An iterator that meets a lock gives an error of the moment: its transaction is not logged as a call, which would not meet the lock when
+/// it runs again.
+#[test]
+fn a_call_whose_iterator_met_a_lock_is_logged_as_what_it_wrote() {
+    let options = || {
+        let count = Action::exclusive("things", |tx, arguments, outputs| {
+            tx.set_lock_policy(LockPolicy::Refuse);
+            let but_one = Scan { lower: KeyBound::Included(vec![Value::Int4(1)]), ..Scan::all() };
+            let seen = tx.rows(arguments.table()?, &but_one)?.filter(Result::is_ok).count() as i32;
+            outputs.push(seen);
+            tx.insert(arguments.table()?, &[Value::Int4(-1), Value::Int4(seen), Value::Null])
+        });
+        Options {
+            memory_bytes: 64 << 20,
+            logging: Logging::Transaction,
+            checkpoint: Checkpointing::None,
+            procedures: vec![Procedure::new("count", [], Flow::from(count)).deterministic(1)],
+            ..Options::default()
+        }
+    };
+    let disk = MemoryDisk::new();
+    let (db, table) = open_on(disk.clone(), options(), true);
+    fill(&db, &table);
+    let mut holder = db.begin().unwrap();
+    assert!(holder.update(&table, 30, &[(1, Value::Int4(1))]).unwrap());
+    let seen = db.call("count", &[]).unwrap();
+    assert_ne!(seen[0], Value::Int4(ROWS - 1), "it met the lock");
+    holder.abort().unwrap();
+    drop(db);
+    let db = Database::open_on(disk, options()).unwrap();
+    let table = db.table("things").unwrap();
+    let noted = db.read(|tx| tx.get(&table, -1)).unwrap().unwrap();
+    assert_eq!(noted.view().values()[1], seen[0]);
 }

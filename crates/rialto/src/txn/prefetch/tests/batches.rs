@@ -65,24 +65,30 @@ fn no_key_of_a_batch_is_looked_up_twice() {
     }
 }
 
-/// Arguments that do something when they are asked for the second time: as their call is sent, after its window's keys were looked up.
+/// When arguments are asked for, counted: before the keys of their window are looked up, and as their call is sent.
+const BEFORE_LOOKUPS: u32 = 1;
+const BEFORE_CALL: u32 = 2;
+
+/// Arguments that do something when they are asked for.
 struct Asked<'a> {
     values: [Value; 1],
     times: Cell<u32>,
-    before_call: &'a dyn Fn(),
+    /// At which of these times.
+    at: u32,
+    happen: &'a dyn Fn(),
 }
 
 impl<'a> Asked<'a> {
-    fn new(id: i32, before_call: &'a dyn Fn()) -> Asked<'a> {
-        Asked { values: [Value::Int4(id)], times: Cell::new(0), before_call }
+    fn new(id: i32, at: u32, happen: &'a dyn Fn()) -> Asked<'a> {
+        Asked { values: [Value::Int4(id)], times: Cell::new(0), at, happen }
     }
 }
 
 impl AsRef<[Value]> for Asked<'_> {
     fn as_ref(&self) -> &[Value] {
         self.times.set(self.times.get() + 1);
-        if self.times.get() == 2 {
-            (self.before_call)();
+        if self.times.get() == self.at {
+            (self.happen)();
         }
         &self.values
     }
@@ -122,8 +128,11 @@ fn what_another_thread_changes_between_the_lookups_and_the_calls_is_seen_by_them
                     there.set(lengths());
                 };
                 let before = |nth| -> &dyn Fn() { if nth == 0 { &happen } else { &|| () } };
-                let calls: Vec<_> =
-                    WATCHED.iter().enumerate().map(|(nth, id)| Asked::new(*id, before(nth))).collect();
+                let calls: Vec<_> = WATCHED
+                    .iter()
+                    .enumerate()
+                    .map(|(nth, id)| Asked::new(*id, BEFORE_CALL, before(nth)))
+                    .collect();
                 let seen = outcomes(call.send_all(&calls));
                 assert!(calls.iter().all(|call| call.times.get() == 2), "{about}: not looked up ahead");
                 for (nth, (before, after)) in there.get().into_iter().zip(lengths()).enumerate() {
@@ -141,27 +150,30 @@ fn what_another_thread_changes_between_the_lookups_and_the_calls_is_seen_by_them
     }
 }
 
-/// A definition replaces the table between the calls of a window: those behind it are of the new one.
+/// A definition replaces the table before the keys of a window are looked up, or between its calls: those behind it are of the new one.
 #[test]
 fn what_was_found_in_a_table_that_is_no_more_is_not_taken() {
     for engine in Engine::ALL {
-        let (db, table) = filled(engine, vec![using("read")]);
-        let columns = table.version().schema.columns().to_vec();
-        let mut call = db.prepare_call("read").unwrap();
-        let replace = || {
-            let replace = |tx: &mut Transaction| {
-                tx.drop_table("t")?;
-                let definition = TableDef::new("t", columns.clone()).with_primary_key(&["id"]);
-                let table = tx.create_table(&definition)?;
-                (0..END).filter(|id| id % 2 == 1).try_for_each(|id| tx.insert(&table, &row(id, 100)))
+        for at in [BEFORE_LOOKUPS, BEFORE_CALL] {
+            let (db, table) = filled(engine, vec![using("read")]);
+            let columns = table.version().schema.columns().to_vec();
+            let mut call = db.prepare_call("read").unwrap();
+            let replace = || {
+                let replace = |tx: &mut Transaction| {
+                    tx.drop_table("t")?;
+                    let definition = TableDef::new("t", columns.clone()).with_primary_key(&["id"]);
+                    let table = tx.create_table(&definition)?;
+                    (0..END).filter(|id| id % 2 == 1).try_for_each(|id| tx.insert(&table, &row(id, 100)))
+                };
+                aside(|| db.transact(replace).unwrap());
             };
-            aside(|| db.transact(replace).unwrap());
-        };
-        let before = |nth| -> &dyn Fn() { if nth == 8 { &replace } else { &|| () } };
-        let calls: Vec<_> = (0..16).map(|nth| Asked::new(400 + nth, before(nth))).collect();
-        for (nth, seen) in outcomes(call.send_all(&calls)).into_iter().enumerate() {
-            let there = nth % 2 == usize::from(nth >= 8);
-            assert_eq!(seen, Ok(vec![Value::Bool(there)]), "{engine}: call {nth}");
+            let before = |nth| -> &dyn Fn() { if nth == 8 { &replace } else { &|| () } };
+            let calls: Vec<_> = (0..16).map(|nth| Asked::new(400 + nth, at, before(nth))).collect();
+            for (nth, seen) in outcomes(call.send_all(&calls)).into_iter().enumerate() {
+                let is_of_new_table = at == BEFORE_LOOKUPS || nth >= 8;
+                let there = nth % 2 == usize::from(is_of_new_table);
+                assert_eq!(seen, Ok(vec![Value::Bool(there)]), "{engine}: call {nth}, replaced at {at}");
+            }
         }
     }
 }
