@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Parser, Subcommand, ValueEnum};
-use rialto_bench::tpcb::Shape;
+use rialto_workloads::tpcb::Shape;
 
 use crate::engine::EngineName;
 use crate::error::{PeerError, Result};
@@ -56,8 +56,8 @@ pub enum Command {
     Curve(CurveArgs),
     /// Memory of a row, recovery after SIGKILL, and the time from an empty directory to the first commit
     Recovery(RecoveryArgs),
-    /// The figures of the README, out of what readme.sh left
-    Readme(ReadmeArgs),
+    /// The figures of docs/performance.md, out of what performance.sh left
+    Performance(PerformanceArgs),
 }
 
 /// What all measurements take.
@@ -122,10 +122,10 @@ pub struct RecoveryArgs {
     pub rounds: u32,
 }
 
-/// `peers readme`.
+/// `peers performance`.
 #[derive(Debug, Clone, clap::Args)]
-pub struct ReadmeArgs {
-    /// The directory of readme.sh
+pub struct PerformanceArgs {
+    /// The directory of performance.sh
     #[arg(value_name = "OUT")]
     pub directory: PathBuf,
     /// Puts them between the marks of this page, instead of printing them

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use rialto::io::Random;
+use rialto_measure::text::say;
 
 use crate::args::{Common, Step};
 use crate::engine::{Engine, EngineName};
@@ -13,11 +14,6 @@ use crate::step::Job;
 
 /// The same orders in each run.
 const ORDER_SEED: u64 = 1;
-
-/// Tells how a run goes on.
-pub fn say(text: &str) {
-    eprintln!("{text}");
-}
 
 /// In which order engines take their turns: another one in each round, so that what an engine still does in the
 /// background falls on no other one alone.

@@ -6,18 +6,19 @@
 
 use std::path::Path;
 
-use rialto_bench::histogram::Percentiles;
-use rialto_bench::json::Json;
-use rialto_bench::machine::Machine;
+use rialto_measure::histogram::Percentiles;
+use rialto_measure::machine::Machine;
+use rialto_measure::spread::Spread;
+use rialto_measure::text::{aligned, row, say, thousands, time};
+use serde::{Deserialize, Serialize};
+use serde_json::Value as Json;
 
 use crate::args::CurveArgs;
-use crate::bank::{Open, Order, say};
+use crate::bank::{Open, Order};
 use crate::engine::EngineName;
 use crate::error::{PeerError, Result};
 use crate::guarantee::Guarantee;
 use crate::slice::{Offer, Slice, slice};
-use crate::spread::Spread;
-use crate::text::{aligned, machine, row, thousands, time};
 
 /// Each default load is so many times the one before.
 const STEP: f64 = std::f64::consts::SQRT_2;
@@ -27,7 +28,7 @@ const BEGIN_PER_S: f64 = 1_000.0;
 const KEPT_UP: f64 = 0.95;
 
 /// What one engine did at one load; medians.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Point {
     /// Transactions a second that were due.
     pub offered_per_s: f64,
@@ -36,6 +37,7 @@ pub struct Point {
     /// Of all that was due, the share that was done in time.
     pub kept_up: f64,
     /// From the intended start.
+    #[serde(flatten)]
     pub latency: Percentiles,
 }
 
@@ -64,7 +66,7 @@ impl Point {
 }
 
 /// One engine's.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Line {
     /// Its name.
     pub engine: String,
@@ -79,7 +81,7 @@ pub struct Line {
 }
 
 /// All engines'.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Curve {
     /// The bank.
     pub shape: String,
@@ -92,6 +94,7 @@ pub struct Curve {
     /// Slices for each figure.
     pub rounds: u32,
     /// One for each engine, Rialto's first.
+    #[serde(rename = "engines")]
     pub lines: Vec<Line>,
 }
 
@@ -202,7 +205,7 @@ impl Curve {
         }
         Ok(Curve {
             shape: common.shape()?.to_string(),
-            machine: machine(&Machine::here()),
+            machine: Machine::here().to_string(),
             clients: args.clients,
             seconds: args.seconds.as_secs_f64(),
             rounds: args.rounds,
@@ -252,94 +255,22 @@ impl Curve {
         text
     }
 
-    /// For programs, and for [`Curve::parse`].
-    pub fn json(&self) -> Json {
-        let point = |point: &Point| {
-            Json::object([
-                ("offered_per_s", point.offered_per_s.into()),
-                ("committed_per_s", point.committed_per_s.into()),
-                ("kept_up", point.kept_up.into()),
-                ("p50_us", point.latency.p50_us.into()),
-                ("p99_us", point.latency.p99_us.into()),
-                ("p999_us", point.latency.p999_us.into()),
-                ("max_us", point.latency.max_us.into()),
-            ])
-        };
-        let line = |line: &Line| {
-            Json::object([
-                ("engine", line.engine.as_str().into()),
-                ("settings", line.settings.as_str().into()),
-                ("peak_per_s", line.peak_per_s.into()),
-                ("points", Json::List(line.points.iter().map(point).collect())),
-                ("problem", line.problem.as_deref().into()),
-            ])
-        };
-        Json::object([
-            ("workload", "tpcb".into()),
-            ("shape", self.shape.as_str().into()),
-            ("machine", self.machine.as_str().into()),
-            ("clients", u64::from(self.clients).into()),
-            ("seconds", self.seconds.into()),
-            ("rounds", u64::from(self.rounds).into()),
-            ("consistent", self.consistent().into()),
-            ("engines", Json::List(self.lines.iter().map(line).collect())),
-        ])
-    }
-
-    /// Reads back what [`Curve::json`] gave.
+    /// For programs; a curve is read back from it.
     ///
-    /// # Errors
-    /// What is missing.
-    pub fn parse(json: &Json) -> std::result::Result<Curve, String> {
-        let number = |json: &Json, name: &str| {
-            json.get(name).and_then(Json::number).ok_or_else(|| format!("expected a number \"{name}\""))
-        };
-        let text = |json: &Json, name: &str| match json.get(name) {
-            Some(Json::Text(text)) => Ok(text.clone()),
-            _ => Err(format!("expected a text \"{name}\"")),
-        };
-        let list = |json: &Json, name: &str| match json.get(name) {
-            Some(Json::List(list)) => Ok(list.clone()),
-            _ => Err(format!("expected a list \"{name}\"")),
-        };
-        let point = |json: &Json| {
-            Ok(Point {
-                offered_per_s: number(json, "offered_per_s")?,
-                committed_per_s: number(json, "committed_per_s")?,
-                kept_up: number(json, "kept_up")?,
-                latency: Percentiles {
-                    p50_us: number(json, "p50_us")?,
-                    p99_us: number(json, "p99_us")?,
-                    p999_us: number(json, "p999_us")?,
-                    max_us: number(json, "max_us")?,
-                },
-            })
-        };
-        let line = |json: &Json| {
-            Ok(Line {
-                engine: text(json, "engine")?,
-                settings: text(json, "settings")?,
-                peak_per_s: number(json, "peak_per_s")?,
-                points: list(json, "points")?
-                    .iter()
-                    .map(point)
-                    .collect::<std::result::Result<_, String>>()?,
-                problem: text(json, "problem").ok(),
-            })
-        };
-        Ok(Curve {
-            shape: text(json, "shape")?,
-            machine: text(json, "machine")?,
-            clients: number(json, "clients")? as u32,
-            seconds: number(json, "seconds")?,
-            rounds: number(json, "rounds")? as u32,
-            lines: list(json, "engines")?.iter().map(line).collect::<std::result::Result<_, String>>()?,
-        })
+    /// # Panics
+    /// Never: all names are texts.
+    pub fn json(&self) -> Json {
+        let mut json = serde_json::to_value(self).expect("its names are texts");
+        json["workload"] = "tpcb".into();
+        json["consistent"] = self.consistent().into();
+        json
     }
 }
 
 #[cfg(test)]
 pub mod tests {
+    use rialto_measure::json;
+
     use super::*;
 
     /// An engine that keeps up to its peak.
@@ -416,8 +347,7 @@ pub mod tests {
     fn what_is_printed_is_read_back_and_a_problem_is_shown() {
         let mut curve = curve();
         curve.lines[1].problem = Some("accounts has 9 rows".to_owned());
-        let json = Json::parse(&curve.json().to_string()).unwrap();
-        assert_eq!(Curve::parse(&json).unwrap(), curve);
+        assert_eq!(serde_json::from_str::<Curve>(&json::line(&curve.json())).unwrap(), curve);
         assert!(!curve.consistent());
         let table = curve.table();
         assert!(table.contains("INCONSISTENT: accounts has 9 rows"), "{table}");
@@ -425,7 +355,7 @@ pub mod tests {
             table.contains("== rialto: 108,000 transactions/s") && table.contains("saturated"),
             "{table}"
         );
-        let problem = Curve::parse(&Json::object([("shape", "s".into())])).unwrap_err();
-        assert!(problem.contains("\"machine\""), "{problem}");
+        let problem = serde_json::from_str::<Curve>("{\"shape\": \"s\"}").unwrap_err().to_string();
+        assert!(problem.contains("`machine`"), "{problem}");
     }
 }

@@ -41,6 +41,9 @@ pub enum PeerError {
         /// Why.
         cause: std::io::Error,
     },
+    /// A picture could not be drawn.
+    #[error(transparent)]
+    Drawing(#[from] rialto_measure::chart::DrawingError),
     /// A file that was named could not be read or written.
     #[error("{during}: {cause}")]
     Named {

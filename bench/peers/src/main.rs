@@ -9,33 +9,31 @@
 //! | [`bank`] | each engine's bank in a run, and whose turn it is |
 //! | [`slice`](mod@slice) | one engine's clients for some seconds |
 //! | [`section`], [`report`] | throughputs: the rounds; the table, the ratios, the JSON |
-//! | [`curve`], [`picture`], [`chart`] | latency against offered load: the open loops; what is drawn; SVG |
+//! | [`curve`], [`picture`] | latency against offered load: the open loops; what is drawn |
 //! | [`recovery`] | memory, recovery after SIGKILL, the first commit |
-//! | [`readme`] | the figures of the README |
+//! | [`performance`] | the figures of `docs/performance.md` |
 //! | [`step`], [`size`] | loads, memory and kills in processes of their own |
-//! | [`spread`], [`text`] | medians; numbers and tables for people |
+//!
+//! Histograms, medians, tables, JSON and pictures are those of `rialto-measure`.
 //!
 //! Results go to stdout, progress and errors to stderr.
 
 mod args;
 mod bank;
-mod chart;
 mod curve;
 mod engine;
 mod error;
 mod guarantee;
+mod performance;
 mod picture;
-mod readme;
 mod record;
 mod recovery;
 mod report;
 mod section;
 mod size;
 mod slice;
-mod spread;
 mod step;
 mod table;
-mod text;
 mod tpcb;
 
 use std::path::{Path, PathBuf};
@@ -43,10 +41,9 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use mimalloc::MiMalloc;
+use serde_json::Value as Json;
 
-use rialto_bench::json::Json;
-
-use crate::args::{Args, Command, Common, CurveArgs, ReadmeArgs, RecoveryArgs};
+use crate::args::{Args, Command, Common, CurveArgs, PerformanceArgs, RecoveryArgs};
 use crate::curve::Curve;
 use crate::error::{PeerError, Result};
 use crate::recovery::Recovery;
@@ -81,7 +78,7 @@ impl Drop for Scratch {
 fn print(common: &Common, table: &str, json: impl FnOnce() -> Json, consistent: bool) -> bool {
     print!("{table}");
     if common.json {
-        println!("{}", json());
+        println!("{}", rialto_measure::json::line(&json()));
     }
     consistent
 }
@@ -116,8 +113,7 @@ fn write(path: &Path, text: &str) -> Result<()> {
 fn read_curve(path: &Path) -> Result<Curve> {
     let text = read(path)?;
     let line = text.lines().last().unwrap_or_default();
-    let curve = Json::parse(line).and_then(|json| Curve::parse(&json));
-    curve.map_err(|problem| {
+    serde_json::from_str(line).map_err(|problem| {
         PeerError::Usage(format!("{}: its last line is no curve: {problem}", path.display()))
     })
 }
@@ -128,9 +124,9 @@ fn curve(args: &CurveArgs) -> Result<bool> {
         None => Curve::measure(args, &Scratch::new(&args.common)?.0)?,
     };
     if let Some(path) = &args.svg {
-        let chart = picture::draw(&curve)
+        let picture = picture::draw(&curve)
             .ok_or_else(|| PeerError::Usage("there is no point to draw (--engines, --rates)".to_owned()))?;
-        write(path, &chart.svg())?;
+        write(path, &picture.svg()?)?;
     }
     Ok(print(&args.common, &curve.table(), || curve.json(), curve.consistent()))
 }
@@ -140,12 +136,12 @@ fn recovery(args: &RecoveryArgs) -> Result<bool> {
     Ok(print(&args.common, &recovery.table(), || recovery.json(), recovery.consistent()))
 }
 
-fn readme(args: &ReadmeArgs) -> Result<bool> {
-    let figures = readme::Parts::new(&args.directory).markdown();
+fn performance(args: &PerformanceArgs) -> Result<bool> {
+    let figures = performance::Parts::new(&args.directory).markdown();
     match &args.into {
         None => print!("{figures}"),
         Some(path) => {
-            let page = readme::replaced(&read(path)?, &figures);
+            let page = performance::replaced(&read(path)?, &figures);
             let page = page.map_err(|problem| PeerError::Usage(format!("{}: {problem}", path.display())))?;
             write(path, &page)?;
         }
@@ -157,7 +153,7 @@ fn run(args: &Args) -> Result<bool> {
     match &args.command {
         Some(Command::Curve(args)) => curve(args),
         Some(Command::Recovery(args)) => recovery(args),
-        Some(Command::Readme(args)) => readme(args),
+        Some(Command::Performance(args)) => performance(args),
         None => match (args.step, &args.bank) {
             (Some(step), Some(bank)) => step::perform(args, step, bank).map(|()| true),
             _ => throughputs(args),
@@ -166,7 +162,7 @@ fn run(args: &Args) -> Result<bool> {
 }
 
 fn main() -> ExitCode {
-    if let Err(error) = rialto_bench::alloc::keep_small_pages() {
+    if let Err(error) = rialto_measure::alloc::keep_small_pages() {
         eprintln!("warning: the memory figures are some 15 MB too high: {error}");
     }
     match run(&Args::parse()) {

@@ -12,19 +12,19 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use rialto::io::{AlignedBuffer, Caching, Disk, FileDisk, Open as FileOpen};
-use rialto_bench::json::Json;
-use rialto_bench::machine::Machine;
+use rialto_measure::machine::Machine;
+use rialto_measure::spread::Spread;
+use rialto_measure::text::{aligned, row, say, thousands};
 use rustix::fs::{Advice, SeekFrom, fadvise, seek};
 use rustix::io::Errno;
+use serde_json::{Value as Json, json};
 
 use crate::args::{RecoveryArgs, Step};
-use crate::bank::{Open, Order, files, say};
+use crate::bank::{Open, Order, files};
 use crate::engine::EngineName;
 use crate::error::{PeerError, Result};
 use crate::guarantee::Guarantee;
-use crate::spread::Spread;
 use crate::step::Job;
-use crate::text::{aligned, machine, row, thousands};
 use crate::tpcb::Shape;
 
 /// The smallest bank.
@@ -64,7 +64,7 @@ pub struct Recovery {
 
 impl Taken {
     fn spread(&self, path: &str) -> Option<Spread> {
-        Spread::of(self.opened.iter().filter_map(|opened| opened.at(path).and_then(Json::number)))
+        Spread::of(self.opened.iter().filter_map(|opened| rialto_measure::json::number(opened, path)))
     }
 
     fn median(&self, path: &str) -> Option<f64> {
@@ -171,7 +171,7 @@ fn newest_backup(directory: &Path) -> Option<String> {
 }
 
 fn number(json: &Json, name: &str) -> Result<f64> {
-    json.at(name).and_then(Json::number).ok_or_else(|| PeerError::Child {
+    rialto_measure::json::number(json, name).ok_or_else(|| PeerError::Child {
         during: "a step".to_owned(),
         cause: format!("it printed no number \"{name}\""),
     })
@@ -229,7 +229,7 @@ impl Recovery {
                     files(|| format!("removing {}", used.display()), fs::remove_dir_all(used))?;
                 }
                 let open_ms =
-                    taken.opened.last().and_then(|opened| opened.at("open_ms")).and_then(Json::number);
+                    taken.opened.last().and_then(|opened| opened.get("open_ms")).and_then(Json::as_f64);
                 let open_ms = open_ms.unwrap_or(f64::NAN);
                 say(&format!(
                     "  {}, round {} of {}: open in {open_ms:.0} ms",
@@ -299,7 +299,7 @@ impl Recovery {
              cache; medians (least to most)\n\n{}\n",
             self.shape,
             thousands(self.transactions as f64),
-            machine(&self.machine),
+            &self.machine.to_string(),
             self.rounds,
             aligned(&rows),
         );
@@ -369,35 +369,35 @@ impl Recovery {
         let spread = |spread: Option<Spread>| spread.map_or(Json::Null, |spread| spread.json());
         let engine = |taken: &Taken| {
             let rates = self.rates(taken);
-            Json::object([
-                ("engine", taken.engine.name().into()),
-                ("resident_bytes", taken.resident_bytes.into()),
-                ("resident_bytes_per_row", (taken.resident_bytes as f64 / self.rows()).into()),
-                ("open_ms", spread(taken.spread("open_ms"))),
-                ("commit_ms", spread(taken.spread("commit_ms"))),
-                ("kept", taken.kept().into()),
-                ("empty_to_commit_ms", spread(Spread::of(taken.fresh_ms.iter().copied()))),
-                ("load_ms", taken.median("recovery.load_ms").into()),
-                ("index_ms", taken.median("recovery.index_ms").into()),
-                ("redo_ms", taken.median("recovery.redo_ms").into()),
-                ("record_bytes_per_s", taken.load_rates().map(|[records, _]| records).into()),
-                ("disk_bytes_per_s", taken.load_rates().map(|[_, disk]| disk).into()),
-                ("predicted_ms", taken.median("recovery.predicted_ms").into()),
-                ("redo_per_s", rates.map(|[redo, _]| redo).into()),
-                ("forward_per_s", rates.map(|[_, forward]| forward).into()),
-                ("threads", taken.threads.into()),
-            ])
+            json!({
+                "engine": taken.engine.name(),
+                "resident_bytes": taken.resident_bytes,
+                "resident_bytes_per_row": (taken.resident_bytes as f64 / self.rows()),
+                "open_ms": spread(taken.spread("open_ms")),
+                "commit_ms": spread(taken.spread("commit_ms")),
+                "kept": taken.kept(),
+                "empty_to_commit_ms": spread(Spread::of(taken.fresh_ms.iter().copied())),
+                "load_ms": taken.median("recovery.load_ms"),
+                "index_ms": taken.median("recovery.index_ms"),
+                "redo_ms": taken.median("recovery.redo_ms"),
+                "record_bytes_per_s": taken.load_rates().map(|[records, _]| records),
+                "disk_bytes_per_s": taken.load_rates().map(|[_, disk]| disk),
+                "predicted_ms": taken.median("recovery.predicted_ms"),
+                "redo_per_s": rates.map(|[redo, _]| redo),
+                "forward_per_s": rates.map(|[_, forward]| forward),
+                "threads": taken.threads,
+            })
         };
-        Json::object([
-            ("workload", "tpcb".into()),
-            ("branches", u64::from(self.shape.branches).into()),
-            ("accounts", u64::from(self.shape.accounts).into()),
-            ("transactions", self.transactions.into()),
-            ("rounds", u64::from(self.rounds).into()),
-            ("machine", self.machine.json()),
-            ("consistent", self.consistent().into()),
-            ("engines", Json::List(self.engines.iter().map(engine).collect())),
-        ])
+        json!({
+            "workload": "tpcb",
+            "branches": u64::from(self.shape.branches),
+            "accounts": u64::from(self.shape.accounts),
+            "transactions": self.transactions,
+            "rounds": u64::from(self.rounds),
+            "machine": self.machine.json(),
+            "consistent": self.consistent(),
+            "engines": Json::Array(self.engines.iter().map(engine).collect()),
+        })
     }
 }
 
@@ -419,12 +419,12 @@ mod tests {
             ("redo_ms", 500.0),
             ("packets", 1_000.0),
         ];
-        Json::object([
-            ("open_ms", open_ms.into()),
-            ("commit_ms", (open_ms + 500.0).into()),
-            ("history_rows", history_rows.into()),
-            ("recovery", Json::object(parts.map(|(name, figure)| (name, figure.into())))),
-        ])
+        json!({
+            "open_ms": open_ms,
+            "commit_ms": (open_ms + 500.0),
+            "history_rows": history_rows,
+            "recovery": parts.into_iter().collect::<Json>(),
+        })
     }
 
     fn taken(engine: EngineName, history_rows: u64) -> Taken {
@@ -462,11 +462,11 @@ mod tests {
         assert!(table.contains("150 MB of records, loaded and indexed at 0.50 GB/s"), "{table}");
         assert!(table.contains("0.50 of that, 0.83 of the goal of 0.60 GB/s"), "{table}");
         assert!(table.contains("predicted 0.60 s") && table.contains("took 0.80 s: 0.75"), "{table}");
-        let json = Json::parse(&recovery.json().to_string()).unwrap();
-        assert_eq!(json.at("consistent"), Some(&Json::Bool(true)));
-        let Some(Json::List(engines)) = json.at("engines") else { panic!("{json}") };
-        assert_eq!(engines[0].at("open_ms.median").and_then(Json::number), Some(2_000.0));
-        assert_eq!(engines[0].at("redo_per_s").and_then(Json::number), Some(2_000.0));
+        let json = recovery.json();
+        assert_eq!(json.get("consistent"), Some(&Json::Bool(true)));
+        let Some(Json::Array(engines)) = json.get("engines") else { panic!("{json}") };
+        assert_eq!(engines[0].pointer("/open_ms/median").and_then(Json::as_f64), Some(2_000.0));
+        assert_eq!(engines[0].get("redo_per_s").and_then(Json::as_f64), Some(2_000.0));
     }
 
     #[test]

@@ -2,8 +2,10 @@
 
 use std::fmt::Write;
 
-use rialto_bench::json::Json;
-use rialto_bench::machine::Machine;
+use rialto_measure::machine::Machine;
+use rialto_measure::spread::Spread;
+use rialto_measure::text::{aligned, row, thousands};
+use serde_json::{Value as Json, json};
 
 use crate::args::Args;
 use crate::bank::Bank;
@@ -11,8 +13,6 @@ use crate::engine::EngineName;
 use crate::error::Result;
 use crate::section::{Cell, Section};
 use crate::slice::Slice;
-use crate::spread::Spread;
-use crate::text::{aligned, machine, row, thousands};
 use crate::tpcb::Shape;
 
 /// What a run found.
@@ -66,7 +66,7 @@ impl<'a> Report<'a> {
             "TPC-B, {}\n{}\n{} rounds of {} s for each engine and number of clients, engines alternating; medians \
              (least to most)\n",
             self.shape,
-            machine(&self.machine),
+            &self.machine.to_string(),
             self.args.rounds,
             self.args.seconds.as_secs_f64(),
         );
@@ -133,66 +133,63 @@ impl<'a> Report<'a> {
 
     /// For programs.
     pub fn json(&self) -> Json {
-        Json::object([
-            ("workload", "tpcb".into()),
-            ("branches", u64::from(self.shape.branches).into()),
-            ("accounts", u64::from(self.shape.accounts).into()),
-            ("seconds", self.args.seconds.as_secs_f64().into()),
-            ("rounds", u64::from(self.args.rounds).into()),
-            ("machine", self.machine.json()),
-            ("consistent", self.consistent().into()),
-            (
-                "sections",
-                Json::List(self.sections.iter().map(|section| self.section_json(section)).collect()),
-            ),
-        ])
+        json!({
+            "workload": "tpcb",
+            "branches": u64::from(self.shape.branches),
+            "accounts": u64::from(self.shape.accounts),
+            "seconds": self.args.seconds.as_secs_f64(),
+            "rounds": u64::from(self.args.rounds),
+            "machine": self.machine.json(),
+            "consistent": self.consistent(),
+            "sections": Json::Array(self.sections.iter().map(|section| self.section_json(section)).collect()),
+        })
     }
 
     fn section_json(&self, section: &Section) -> Json {
         let engine = |bank: &Bank| {
             let cells = section.cells.iter().filter(|cell| cell.engine == bank.engine);
-            Json::object([
-                ("engine", bank.engine.name().into()),
-                ("settings", bank.engine.settings(section.guarantee).into()),
-                ("loaded_rows", bank.loaded_rows.into()),
-                ("resident_bytes", bank.resident_bytes.into()),
-                ("loaded_disk_bytes", bank.loaded_disk_bytes.into()),
-                ("rows", bank.rows.into()),
-                ("disk_bytes", bank.disk_bytes.into()),
-                ("problem", bank.problem.as_deref().into()),
-                ("runs", Json::List(cells.map(cell_json).collect())),
-            ])
+            json!({
+                "engine": bank.engine.name(),
+                "settings": bank.engine.settings(section.guarantee),
+                "loaded_rows": bank.loaded_rows,
+                "resident_bytes": bank.resident_bytes,
+                "loaded_disk_bytes": bank.loaded_disk_bytes,
+                "rows": bank.rows,
+                "disk_bytes": bank.disk_bytes,
+                "problem": bank.problem.as_deref(),
+                "runs": Json::Array(cells.map(cell_json).collect()),
+            })
         };
         let ratios = self.args.clients.iter().filter_map(|&clients| {
             let Ratio { peer, spread } = ratio(&section.cells, clients)?;
-            Some(Json::object([
-                ("clients", u64::from(clients).into()),
-                ("best_peer", peer.name().into()),
-                ("ratio", spread.json()),
-            ]))
+            Some(json!({
+                "clients": u64::from(clients),
+                "best_peer": peer.name(),
+                "ratio": spread.json(),
+            }))
         });
-        Json::object([
-            ("guarantee", section.guarantee.name().into()),
-            ("engines", Json::List(section.banks.iter().map(engine).collect())),
-            ("ratios", Json::List(ratios.collect())),
-        ])
+        json!({
+            "guarantee": section.guarantee.name(),
+            "engines": Json::Array(section.banks.iter().map(engine).collect()),
+            "ratios": Json::Array(ratios.collect()),
+        })
     }
 }
 
 fn cell_json(cell: &Cell) -> Json {
     let slice = |slice: &Slice| {
-        Json::object([
-            ("per_s", slice.per_s.into()),
-            ("p50_us", slice.percentiles.p50_us.into()),
-            ("p99_us", slice.percentiles.p99_us.into()),
-            ("p999_us", slice.percentiles.p999_us.into()),
-        ])
+        json!({
+            "per_s": slice.per_s,
+            "p50_us": slice.percentiles.p50_us,
+            "p99_us": slice.percentiles.p99_us,
+            "p999_us": slice.percentiles.p999_us,
+        })
     };
-    Json::object([
-        ("clients", u64::from(cell.clients).into()),
-        ("per_s", per_s(cell).map_or(Json::Null, |spread| spread.json())),
-        ("slices", Json::List(cell.slices.iter().map(slice).collect())),
-    ])
+    json!({
+        "clients": u64::from(cell.clients),
+        "per_s": per_s(cell).map_or(Json::Null, |spread| spread.json()),
+        "slices": Json::Array(cell.slices.iter().map(slice).collect()),
+    })
 }
 
 fn sizes(banks: &[Bank]) -> Vec<Vec<String>> {
@@ -219,7 +216,7 @@ fn sizes(banks: &[Bank]) -> Vec<Vec<String>> {
 #[cfg(test)]
 mod tests {
     use clap::Parser;
-    use rialto_bench::histogram::Percentiles;
+    use rialto_measure::histogram::Percentiles;
 
     use super::*;
     use crate::guarantee::Guarantee;
@@ -257,11 +254,11 @@ mod tests {
         assert!(table.contains("4.00 (3.00 to 10000.00) of redb"), "{table}");
         assert!(table.contains("300 (200 to 1,000,000)"), "{table}");
         assert!(table.contains("10.0 / 20.0") && table.contains("170") && table.contains("250"), "{table}");
-        let json = Json::parse(&report.json().to_string()).unwrap();
-        assert_eq!(json.at("consistent"), Some(&Json::Bool(true)));
-        let Some(Json::List(sections)) = json.at("sections") else { panic!("{json}") };
-        let Some(Json::List(ratios)) = sections[0].at("ratios") else { panic!("{json}") };
-        assert_eq!(ratios[0].at("ratio.median").and_then(Json::number), Some(4.0));
+        let json = report.json();
+        assert_eq!(json.get("consistent"), Some(&Json::Bool(true)));
+        let Some(Json::Array(sections)) = json.get("sections") else { panic!("{json}") };
+        let Some(Json::Array(ratios)) = sections[0].get("ratios") else { panic!("{json}") };
+        assert_eq!(ratios[0].pointer("/ratio/median").and_then(Json::as_f64), Some(4.0));
 
         section.banks[1].problem = Some("accounts has 9 rows".to_owned());
         let report = Report::new(&args, vec![section]).unwrap();

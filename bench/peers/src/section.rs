@@ -2,8 +2,10 @@
 
 use std::path::Path;
 
+use rialto_measure::text::say;
+
 use crate::args::Args;
-use crate::bank::{Bank, Open, Order, say};
+use crate::bank::{Bank, Open, Order};
 use crate::engine::EngineName;
 use crate::error::Result;
 use crate::guarantee::Guarantee;

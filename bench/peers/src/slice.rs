@@ -9,9 +9,8 @@ use std::sync::Mutex;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use rialto_bench::driver::{Ended, Load, Observer, drive};
-use rialto_bench::histogram::Percentiles;
-use rialto_bench::workload::{Pending, Workload};
+use rialto_measure::driver::{Ended, Load, Observer, Pending, Workload, drive};
+use rialto_measure::histogram::Percentiles;
 
 use crate::engine::{Client, Engine};
 use crate::error::{PeerError, Result};

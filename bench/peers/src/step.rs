@@ -9,7 +9,8 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use rialto_bench::json::Json;
+use rialto_measure::json::line;
+use serde_json::{Value as Json, json};
 
 use crate::args::{Args, Step};
 use crate::engine::{Engine, EngineName};
@@ -110,7 +111,9 @@ impl Job<'_> {
         let told = child.0.stdout.take().map(|out| BufReader::new(out).read_line(&mut line));
         drop(child);
         match told {
-            Some(Ok(1..)) => Json::parse(line.trim()).map_err(|problem| self.failed(problem)),
+            Some(Ok(1..)) => {
+                serde_json::from_str(line.trim()).map_err(|problem| self.failed(problem.to_string()))
+            }
             Some(Err(error)) => Err(self.failed(error.to_string())),
             _ => Err(self.failed("it ended and printed nothing".to_owned())),
         }
@@ -166,7 +169,7 @@ fn millis(time: Duration) -> f64 {
 }
 
 fn tell_and_wait(result: &Json) -> Result<()> {
-    tell(&result.to_string())?;
+    tell(&line(result))?;
     loop {
         std::thread::park();
     }
@@ -195,7 +198,7 @@ fn work(engine: &dyn Engine, transactions: u64) -> Result<Json> {
         let workers: Vec<_> = (0..threads).map(|number| scope.spawn(move || work(number))).collect();
         workers.into_iter().try_for_each(|worker| worker.join().expect("a client does not panic"))
     })?;
-    Ok(Json::object([("threads", threads.into()), ("work_ms", millis(began.elapsed()).into())]))
+    Ok(json!({ "threads": threads, "work_ms": millis(began.elapsed()) }))
 }
 
 /// Runs one transaction; `began` is when the engine began to open.
@@ -203,10 +206,10 @@ fn first_commit(engine: &dyn Engine, began: Instant) -> Result<Json> {
     let open_ms = millis(began.elapsed());
     engine.client(1)?.transact(Instant::now())?;
     let commit_ms = millis(began.elapsed());
-    Ok(Json::object([
-        ("open_ms", open_ms.into()),
-        ("commit_ms", commit_ms.into()),
-        ("history_rows", engine.audit()?.history_rows.into()),
-        ("recovery", engine.recovery().unwrap_or(Json::Null)),
-    ]))
+    Ok(json!({
+        "open_ms": open_ms,
+        "commit_ms": commit_ms,
+        "history_rows": engine.audit()?.history_rows,
+        "recovery": engine.recovery().unwrap_or(Json::Null),
+    }))
 }

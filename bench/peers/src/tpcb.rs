@@ -5,11 +5,11 @@
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use rialto::io::Random;
-use rialto_bench::tpcb::TELLERS_PER_BRANCH;
-pub use rialto_bench::tpcb::{Movement, Shape};
+use rialto_workloads::tpcb::TELLERS_PER_BRANCH;
 
 use crate::error::Result;
 use crate::table::Table;
+pub use rialto_workloads::tpcb::{Movement, Shape};
 
 /// How many rows one transaction loads.
 const CHUNK_ROWS: usize = 10_000;

@@ -11,7 +11,7 @@ use clap::{ArgGroup, Args};
 use rialto::backup::{Archive, Backup, Restore, RestoreTo};
 use rialto::recovery::RecoveryReport;
 use rialto::row::Timestamp;
-use rialto::{BackupKind, BackupReport, Checkpointing, Database, Error, Lsn, OpenError, Options};
+use rialto::{BackupKind, BackupReport, Checkpointing, Database, Error, Lsn, OpenError, Options, Procedure};
 
 use crate::client::{self, Failure, Session, Stream};
 use crate::interrupt::{INTERRUPTED, Interrupts};
@@ -88,7 +88,7 @@ fn no_signals(error: &io::Error) -> ExitCode {
 }
 
 /// Takes a backup.
-pub fn backup(args: &BackupArgs) -> ExitCode {
+pub fn backup(args: &BackupArgs, procedures: Vec<Procedure>) -> ExitCode {
     let is_stream = args.to.as_os_str() == "-";
     let interrupts = match Interrupts::end(move || match is_stream {
         true => "interrupted: the stream has no end, and is no backup".to_owned(),
@@ -98,7 +98,7 @@ pub fn backup(args: &BackupArgs) -> ExitCode {
         Err(error) => return no_signals(&error),
     };
     match (&args.data, &args.connect, &args.socket) {
-        (Some(data), ..) => offline(args, data, &interrupts),
+        (Some(data), ..) => offline(args, procedures, data, &interrupts),
         (_, Some(address), _) => {
             let address = address.clone();
             online(args, &address.clone(), &interrupts, move || client::at_address(&address))
@@ -111,14 +111,14 @@ pub fn backup(args: &BackupArgs) -> ExitCode {
     }
 }
 
-fn offline(args: &BackupArgs, data: &Path, interrupts: &Interrupts) -> ExitCode {
+fn offline(args: &BackupArgs, procedures: Vec<Procedure>, data: &Path, interrupts: &Interrupts) -> ExitCode {
     let defaults = Options::default();
     let options = Options {
         create: false,
         checkpoint: Checkpointing::None,
         memory_bytes: args.memory_bytes.unwrap_or(defaults.memory_bytes),
         // Calls in the log can run again only by their procedures.
-        procedures: rialto_bench::procedures(),
+        procedures,
         ..defaults
     };
     let database = match Database::open_with(data, options) {
@@ -250,7 +250,7 @@ fn left_in(data: &Path) -> String {
 }
 
 /// Restores.
-pub fn restore(args: &RestoreArgs) -> ExitCode {
+pub fn restore(args: &RestoreArgs, procedures: Vec<Procedure>) -> ExitCode {
     let data = args.data.clone();
     if let Err(error) = Interrupts::end(move || left_in(&data)) {
         return no_signals(&error);
@@ -263,7 +263,7 @@ pub fn restore(args: &RestoreArgs) -> ExitCode {
     let mut plan = Restore::new(backups);
     plan.archive = args.archive.as_ref().map(Archive::directory);
     plan.memory_bytes = args.memory_bytes.unwrap_or(plan.memory_bytes);
-    plan.procedures = rialto_bench::procedures();
+    plan.procedures = procedures;
     plan.to = match (args.to_time, args.to_lsn) {
         (Some(time), _) => RestoreTo::Time(system_time(time)),
         (_, Some(place)) => RestoreTo::Place(Lsn(place)),

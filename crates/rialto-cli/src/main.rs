@@ -6,8 +6,11 @@
 // These macros panic if the output is closed.
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
+mod args;
 mod backup;
+mod bench;
 mod client;
+mod figures;
 mod interrupt;
 mod offline;
 mod output;
@@ -19,10 +22,9 @@ use clap::{Parser, Subcommand};
 use interrupt::Interrupts;
 use mimalloc::MiMalloc;
 use output::{Results, fail, tell};
-use rialto_bench::BenchArgs;
-use rialto_bench::alloc::{CountingAllocator, keep_small_pages};
-use rialto_bench::figures::FiguresArgs;
-use rialto_bench::interrupt::ask as interrupt_run;
+use rialto::Procedure;
+use rialto_measure::alloc::{CountingAllocator, keep_small_pages};
+use rialto_measure::interrupt::ask as interrupt_run;
 
 #[global_allocator]
 static ALLOCATOR: CountingAllocator<MiMalloc> = CountingAllocator::new(MiMalloc);
@@ -43,9 +45,9 @@ struct Program {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Run a workload, measure it, and verify its data
-    Bench(Box<BenchArgs>),
+    Bench(Box<bench::BenchArgs>),
     /// Run the papers' experiments: tables, pictures, and the papers' figures beside Rialto's
-    Figures(FiguresArgs),
+    Figures(figures::FiguresArgs),
     /// Serve a database to PostgreSQL clients
     Serve(serve::ServeArgs),
     /// Verify a data directory that no program has open: checksums, indexes against tables, log
@@ -58,7 +60,7 @@ enum Command {
     Restore(backup::RestoreArgs),
 }
 
-fn bench(args: &BenchArgs) -> ExitCode {
+fn run_bench(args: &bench::BenchArgs) -> ExitCode {
     let interrupts = match Interrupts::end(|| "interrupted".to_owned()) {
         Ok(interrupts) => interrupts,
         Err(error) => return fail(format_args!("waiting for Ctrl-C: {error}"), 4),
@@ -67,18 +69,23 @@ fn bench(args: &BenchArgs) -> ExitCode {
     if !args.interactive && args.regime().is_none() {
         interrupts.ask("interrupted: the run ends; once more ends the program at once", interrupt_run);
     }
-    match rialto_bench::run(args, &mut Results::new()) {
+    match bench::run(args, &mut Results::new()) {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => fail("the data is inconsistent; the table says how", 1),
         Err(error) => fail(&error, error.exit_code()),
     }
 }
 
-fn figures(args: &FiguresArgs) -> ExitCode {
-    match rialto_bench::figures::run(args, &mut Results::new()) {
+fn run_figures(args: &figures::FiguresArgs) -> ExitCode {
+    match figures::run(args, &mut Results::new()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => fail(&error, error.exit_code()),
     }
+}
+
+/// The procedures that this program knows: calls of them may stand in the log of a directory that is backed up or restored.
+fn procedures() -> Vec<Procedure> {
+    rialto_workloads::procedures()
 }
 
 fn main() -> ExitCode {
@@ -86,12 +93,12 @@ fn main() -> ExitCode {
         tell(format_args!("warning: the program takes some 15 MB more than it needs: {error}"));
     }
     match Program::parse().command {
-        Command::Bench(args) => bench(&args),
-        Command::Figures(args) => figures(&args),
+        Command::Bench(args) => run_bench(&args),
+        Command::Figures(args) => run_figures(&args),
         Command::Serve(args) => serve::serve(&args),
         Command::Check(args) => offline::run_check(&args),
         Command::Inspect(args) => offline::run_inspect(&args),
-        Command::Backup(args) => backup::backup(&args),
-        Command::Restore(args) => backup::restore(&args),
+        Command::Backup(args) => backup::backup(&args, procedures()),
+        Command::Restore(args) => backup::restore(&args, procedures()),
     }
 }

@@ -11,11 +11,9 @@ use clap::Args;
 use rialto::backup::Archive;
 use rialto::recovery::RecoveryReport;
 use rialto::{Database, Engine, Executors, Options};
-use rialto_bench::args::{DurabilityName, EngineName};
-use rialto_bench::group_commit::GroupCommitArgs;
-use rialto_bench::log_writes::LogWritesArgs;
 use rialto_server::ServeOptions;
 
+use crate::args::{DurabilityName, EngineName, GroupCommitArgs, LogWritesArgs, seconds};
 use crate::output::{cannot_open, fail, tell};
 
 /// The default data directory.
@@ -79,7 +77,7 @@ pub struct ServeArgs {
     #[arg(long, value_name = "2|3", default_value_t = 2, value_parser = clap::value_parser!(u32).range(2..=3))]
     backup_copies: u32,
     /// The longest time in seconds that a recovery should take: checkpoints begin in time for it
-    #[arg(long, value_name = "S", value_parser = rialto_bench::args::seconds)]
+    #[arg(long, value_name = "S", value_parser = seconds)]
     recovery_within_s: Option<Duration>,
     /// The bound on the log on disk, in bytes: at half of it a checkpoint begins, at the bound transactions wait
     /// [default: 4 GiB]
@@ -97,10 +95,10 @@ pub struct ServeArgs {
     max_connections: usize,
     /// The time in seconds in which a client has to read 256 KiB, or all that is waiting for it, and to send 256 KiB of
     /// a message or line of more than 1 MiB; otherwise its session is ended. 0 for no limit
-    #[arg(long, value_name = "S", default_value = "60", value_parser = rialto_bench::args::seconds)]
+    #[arg(long, value_name = "S", default_value = "60", value_parser = seconds)]
     write_timeout_s: Duration,
     /// The time in seconds that a client has for its start-up packets
-    #[arg(long, value_name = "S", default_value = "60", value_parser = rialto_bench::args::seconds)]
+    #[arg(long, value_name = "S", default_value = "60", value_parser = seconds)]
     startup_timeout_s: Duration,
 }
 

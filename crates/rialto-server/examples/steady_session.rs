@@ -7,7 +7,7 @@
 //! ```
 //!
 //! One client, on the same thread, sends what pgbench sends and takes the answers; there is no socket. The figure is
-//! steady for the same reasons as in `rialto_bench::steady`: a fixed seed, no flush by the clock, no checkpoint, level
+//! steady for the same reasons as in `rialto_figures::steady`: a fixed seed, no flush by the clock, no checkpoint, level
 //! 1 on a memory disk (the log's files have gates of their own there). Each way of sending the transaction is counted
 //! in a window of its own. A window begins and ends with a call at which callgrind dumps its counts. Making a request
 //! is not counted.

@@ -2,10 +2,8 @@
 //!
 //! `cargo run -p rialto --example derive`
 
-use std::ops::ControlFlow;
-
-use rialto::row::{Decimal, Value};
-use rialto::{Database, Record, Records, Scan};
+use rialto::row::Decimal;
+use rialto::{Database, Record, Records};
 
 #[derive(Record, Debug, Clone, PartialEq)]
 #[record(table = "accounts")]
@@ -44,15 +42,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         accounts.update(tx, &ada).map(drop)
     })?;
 
-    let mut of_branch = Vec::new();
-    db.read(|tx| {
-        of_branch.clear();
-        let scan = Scan::prefix(accounts.index("accounts_branch_idx")?, vec![Value::Int4(0)]);
-        accounts.scan(tx, &scan, |account| {
-            of_branch.push(account);
-            Ok(ControlFlow::Continue(()))
-        })
-    })?;
+    let of_branch: Vec<Account> =
+        db.read(|tx| accounts.rows_by(tx, "accounts_branch_idx", 0)?.collect::<Result<_, _>>())?;
     for account in &of_branch {
         println!("branch 0: {account:?}");
     }

@@ -1,13 +1,13 @@
-//! The rooms of the kernel, from the bottom up, and a check that each uses only rooms below it.
+//! The rooms of the kernel, from the bottom up, and a test that each uses only the rooms below it.
 //!
-//! What a file uses is read from its paths: those that begin with `crate::` or `super::`, in `use` declarations and elsewhere. Tests,
-//! and models of them, may use what they like.
+//! The test reads the paths in each file: those that begin with `crate::` or `super::`, in `use` declarations and
+//! elsewhere. Tests, and their models, may use any room.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
-/// The rooms, lowest first, with the modules that each is made of. A module that is not named at all has no room: name it.
+/// The rooms, lowest first, with the modules of each. A module that is not named here has no room: name it.
 const ROOMS: &[(&str, &[&str])] = &[
     (
         "error",
@@ -41,17 +41,19 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("database", &["database", "metrics", "open", "options", "records"]),
 ];
 
-/// Modules that may use all rooms: tests.
-const TESTS: &[&str] = &["arrows", "fuzz", "histories", "interleavings", "log::virtual_time"];
+/// Modules of tests, which may use all rooms.
+const TESTS: &[&str] =
+    &["arrows", "fuzz", "histories", "interleavings", "log::virtual_time", "row::random_tests", "type_names"];
 
-/// The modules that may know the memory-resident store: those that go through its segments. All others reach rows by
+/// The modules that may know the memory-resident store, because they work on its segments. All others reach rows by
 /// [`TableStore`](crate::store::TableStore) and [`Storage`](crate::store::Storage).
 const KNOW_MEMORY: &[&str] = &["store", "checkpoint", "recovery", "backup", "open"];
 
-/// The ways into it: by its path, and from these two.
+/// The ways into that store: by its path, and from these two types.
 const WAYS_TO_MEMORY: &[&str] = &["store::memory", ".memory()", "TableStore::memory", "storage.memory"];
 
-/// The types and functions of it that the store's root re-exports: they are a part of the seam. All others stay behind it.
+/// The types and functions of that store that the store's root re-exports as a part of the seam. All others stay behind
+/// it.
 const SEAM: &[&str] = &[
     "Admit",
     "Batch",
@@ -73,8 +75,9 @@ const SEAM: &[&str] = &[
 /// A module's path below the crate, "" for its root.
 type Module = String;
 
-/// The source files of the kernel that are no tests: the module of each, and its text without comments, literals and tests.
-fn sources() -> BTreeMap<Module, String> {
+/// The source files of the kernel that are no tests: the module of each, and its text without comments, literals and
+/// tests.
+pub(super) fn sources() -> BTreeMap<Module, String> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
     let mut sources = BTreeMap::new();
     let mut directories = vec![root.clone()];
@@ -102,7 +105,7 @@ fn sources() -> BTreeMap<Module, String> {
     sources
 }
 
-/// A text without its comments, and with literals emptied.
+/// The text without its comments, with literals emptied.
 fn code(text: &str) -> String {
     // A quotation mark as a character begins no text.
     let text = text.replace("'\"'", "' '");
@@ -128,7 +131,7 @@ fn code(text: &str) -> String {
     code
 }
 
-/// Leaves out each item behind `#[cfg(test)]` and its like.
+/// The code without the items behind `#[cfg(test)]` and similar attributes.
 fn without_tests(code: &str) -> String {
     let mut kept = String::new();
     let mut rest = code;
@@ -150,7 +153,7 @@ fn without_tests(code: &str) -> String {
     kept + rest
 }
 
-/// The paths that a module's code has, from the crate's root on: those in a tree of `use` one by one.
+/// The paths in a module's code, from the crate's root on; a tree of `use` gives each of its paths.
 fn paths(module: &str, code: &str) -> Vec<String> {
     let mut paths = Vec::new();
     for start in ["crate::", "super::"] {
@@ -173,7 +176,7 @@ fn paths(module: &str, code: &str) -> Vec<String> {
     paths
 }
 
-/// Adds the paths of a tree of `use` below a base. How much of the text it is.
+/// Adds the paths of a tree of `use` below a base. Returns how many bytes of the text the tree takes.
 fn tree(base: &str, text: &str, paths: &mut Vec<String>) -> usize {
     let is_word = |sign: char| sign.is_alphanumeric() || sign == '_';
     let mut path = base.to_owned();
@@ -195,7 +198,7 @@ fn tree(base: &str, text: &str, paths: &mut Vec<String>) -> usize {
                         return at + 1;
                     }
                     at += tree(&path, &text[at..], paths);
-                    // A new name that it gets here.
+                    // A new name that the item gets here.
                     at += text[at..].find([',', '}']).unwrap_or(0);
                 }
             }
@@ -211,7 +214,7 @@ fn is_within(module: &str, other: &str) -> bool {
     module == other || module.strip_prefix(other).is_some_and(|rest| rest.starts_with("::"))
 }
 
-/// Which room a path leads to, by the longest name of a module that it begins with.
+/// The room that a path leads to, by the longest module name that the path begins with.
 fn room_of(path: &str) -> Option<usize> {
     let rooms =
         ROOMS.iter().enumerate().flat_map(|(room, (_, modules))| modules.iter().map(move |it| (it, room)));
@@ -261,10 +264,10 @@ fn arrows_go_down() {
 /// Whether a module's code leads into the memory-resident store, by its path or by a value of the store.
 fn leads_to_memory(module: &str, code: &str) -> bool {
     let is_word = |sign: char| sign.is_alphanumeric() || sign == '_';
-    // A chain of calls may be on several lines.
+    // A chain of calls may span several lines.
     let code = code.split_whitespace().collect::<Vec<_>>().join(" ").replace(" .", ".");
     let has = |way: &str| code.match_indices(way).any(|(at, _)| !code[at + way.len()..].starts_with(is_word));
-    // Its name alone, where all names of the store are imported. `io` has a module of that name.
+    // Its name alone, where all names of the store are imported. `io` also has a module of that name.
     let has_name = code
         .match_indices("memory::")
         .any(|(at, _)| !code[..at].ends_with(|sign| is_word(sign) || sign == ':'));
@@ -287,7 +290,7 @@ fn the_memory_resident_store_is_behind_its_seam() {
     assert_eq!(names, SEAM, "what the store's root re-exports of it");
 }
 
-/// The test above is as good as what it sees.
+/// The test above is only as good as what it detects.
 #[test]
 fn each_way_into_the_memory_resident_store_is_seen() {
     for way in [

@@ -1,8 +1,9 @@
-//! [`Database`]: the way in.
+//! [`Database`]: the public handle of an open database.
 
 mod calls;
 mod drive;
 mod executors;
+mod own_errors;
 mod prepared_call;
 mod routing;
 mod transaction_server;
@@ -34,14 +35,15 @@ use crate::recovery::{OpenError, RecoveryReport};
 use crate::reply::Ticket;
 use crate::store::Table;
 use crate::txn::Transaction;
+use crate::txn::committed::Committed;
 use crate::txn::core::Core;
 use crate::txn::options::{TxOptions, check_wait};
 use crate::txn::retries::Retries;
 use crate::txn::runs::{Runs, deadlocks_allowed, start};
 use crate::unlikely::unlikely;
 
-/// A database in a directory, open. `Clone + Send + Sync`: clones are handles to the same database, which closes when
-/// the last is dropped (or by [`Database::close`]).
+/// An open database in a directory. `Clone + Send + Sync`: clones are handles to the same database, which closes when
+/// the last of them is dropped, or by [`Database::close`].
 #[derive(Clone)]
 pub struct Database {
     running: Arc<Handle>,
@@ -50,20 +52,23 @@ pub struct Database {
 /// A transaction that waits for a lock.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LockWait {
-    /// The slot of the transaction that waits.
+    /// The slot of the waiting transaction.
     pub waiter: u16,
-    /// The slots of those that hold the lock in its way.
+    /// The slots of the transactions that hold the conflicting lock.
     pub holders: Vec<u16>,
     /// What the lock is on: the table, and the key by its columns.
     pub lock: String,
-    /// The mode asked for.
+    /// The requested mode.
     pub mode: LockMode,
     /// How long it has waited.
     pub waited: Duration,
 }
 
 impl Database {
-    /// Opens the database in a directory; makes it one if there is none.
+    /// Opens the database in a directory, and creates it if there is none.
+    ///
+    /// # Blocking
+    /// The call returns when the database is recovered, which may take minutes.
     ///
     /// # Errors
     /// See [`OpenError`].
@@ -101,7 +106,10 @@ impl Database {
         self.running.core()
     }
 
-    /// Begins a transaction to be used across calls. Dropping the handle aborts.
+    /// Begins a transaction that the caller uses across calls. Dropping the handle aborts it.
+    ///
+    /// # Blocking
+    /// The call does not block.
     ///
     /// # Errors
     /// [`Error::TooManyTransactions`]; [`Error::Closed`].
@@ -117,13 +125,15 @@ impl Database {
         start(self.core(), options, None)
     }
 
-    /// Begins the next run of a transaction whose last one, a handle's, was a deadlock's victim; `retries` are those of the transaction,
-    /// before its first run [`Retries::default`]. As [`Database::transact`] does: the victim is given up, the transaction that won has some
-    /// time, and the next run is as old as the first one, so that it is not the youngest, and thereby the victim, for ever.
+    /// Begins the next run of a handle's transaction whose last run was a deadlock's victim. `retries` counts the runs
+    /// of the transaction; before its first run it is [`Retries::default`].
+    ///
+    /// As in [`Database::transact`], the victim is given up, the transaction that won gets some time, and the next run
+    /// is as old as the first one. Otherwise it would be the youngest transaction, and therefore the victim, each time.
     ///
     /// # Errors
-    /// `error`, which ended the last run, if it is no deadlock or the [`Options::deadlock_retries_max`] are used up: when what
-    /// the victim read is durable (I3). As [`Database::begin`].
+    /// `error`, which ended the last run, if it is no deadlock or if [`Options::deadlock_retries_max`] are used up. It
+    /// is returned once what the victim has read is durable (I3). Else as [`Database::begin`].
     pub fn begin_again(
         &self,
         victim: Transaction<'static>,
@@ -145,13 +155,20 @@ impl Database {
         start(core, options, Some(started))
     }
 
-    /// Runs `body` as one serializable transaction and waits until its outcome is durable. After a deadlock, or when a
-    /// black/white checkpoint was in its way, the body runs again: it may run several times, and sees
-    /// its own writes. If it fails, or panics, nothing of it is kept; its error or panic goes on when what it read is durable.
+    /// Runs `body` as one serializable transaction and waits until its outcome is durable. The body may run several
+    /// times: it runs again after a deadlock, and after a conflict with a black/white checkpoint. It sees its own
+    /// writes. If it fails or panics, nothing of it is kept; the error or the panic reaches the caller once what the
+    /// body has read is durable.
+    ///
+    /// # Blocking
+    /// The call may wait for locks, for each of them up to its time-out; for room in the log, up to
+    /// [`Options::log_wait_max`](crate::Options::log_wait_max); and for a checkpoint that the transaction straddles.
+    /// Then it waits until the log is durable up to the transaction's place. An async program uses
+    /// [`Database::submit`] and awaits the ticket, or runs this on a thread that may block.
     ///
     /// # Errors
-    /// What the body gives; what keeps the commit from taking place; [`Error::OutcomeUnknown`]; [`Error::Nested`] inside
-    /// another body on this thread.
+    /// The error of the body; what keeps the commit from taking its place; [`Error::OutcomeUnknown`]; [`Error::Nested`]
+    /// inside another body on this thread.
     pub fn transact<T>(&self, body: impl FnMut(&mut Transaction) -> Result<T>) -> Result<T> {
         self.transact_with(&TxOptions::default(), body)
     }
@@ -176,7 +193,14 @@ impl Database {
     }
 
     /// Runs `body` as [`Database::transact`] does, but does not wait for the disk: the ticket tells when the outcome is
-    /// durable. So a few threads can keep thousands of transactions in flight.
+    /// durable. Thus a few threads can keep thousands of transactions in progress.
+    ///
+    /// # Blocking
+    /// The call may wait for locks, for each of them up to its time-out; for room in the log, up to
+    /// [`Options::log_wait_max`](crate::Options::log_wait_max); and for a checkpoint that the transaction straddles.
+    /// If the body fails it waits until what the body read is durable. It does not wait for the disk otherwise. Where
+    /// an async task may not wait for locks, it runs this on a thread that may block, or with
+    /// [`LockPolicy::Refuse`](crate::LockPolicy::Refuse), and awaits the ticket.
     ///
     /// # Errors
     /// As [`Database::transact`].
@@ -193,15 +217,23 @@ impl Database {
         options: &TxOptions,
         body: impl FnMut(&mut Transaction) -> Result<T>,
     ) -> Result<(T, Ticket)> {
-        let (value, mut done) = run(self.core(), options, Runs::new(), body)?;
-        let ticket = done.ticket();
-        done.give_back(self.core());
-        Ok((value, ticket))
+        let (value, done) = run(self.core(), options, Runs::new(), body)?;
+        Ok((value, self.ticket_of(done)))
     }
 
-    /// Runs `body` as a transaction that only reads. It takes no locks on rows (with [thin locks](crate::Locks::Thin)):
-    /// if another transaction has changed what it read before it ends, it runs again, with locks. What it did then,
-    /// panics included, is forgotten.
+    fn ticket_of(&self, mut done: Committed) -> Ticket {
+        let ticket = done.ticket();
+        done.give_back(self.core());
+        ticket
+    }
+
+    /// Runs `body` as a transaction that only reads. With [thin locks](crate::Locks::Thin) it takes no locks on rows.
+    /// If another transaction changes what it has read before it ends, it runs again, with locks; the result of the
+    /// first run, a panic included, is discarded.
+    ///
+    /// # Blocking
+    /// The call waits until what it read is durable at the transaction's level. If the body runs again, it may wait
+    /// for locks.
     ///
     /// # Errors
     /// As [`Database::transact`]; [`Error::ReadOnly`] for a write.
@@ -217,18 +249,19 @@ impl Database {
         self.core().storage.catalog.table(name)
     }
 
-    /// All tables, by name; the system's, whose names begin with `rialto_`, among them.
+    /// All tables, by name, with the system tables, whose names begin with `rialto_`.
     pub fn tables(&self) -> Vec<Table> {
         self.core().storage.catalog.all()
     }
 
-    /// A number that changes when a table or an index is created, changed or dropped: for caches of plans.
+    /// A number that changes when a table or an index is created, changed or dropped. Caches of plans use it.
     pub fn catalog_version(&self) -> u64 {
         self.core().storage.catalog.version()
     }
 
-    /// Who waits for whom, right now. With local locks, who waits at an executor that a long body has in its hands is left out; so are
-    /// calls of procedures that threads run, as long as they step aside for their first locks, a quarter of their lock time-out at most.
+    /// The lock waits of this moment: which transaction waits for which. With local locks, waits at a lock table are
+    /// left out while a long body has it leased. So are calls of procedures that threads run, as long as they step
+    /// aside for their first locks, which is a quarter of their lock time-out at most.
     pub fn lock_waits(&self) -> Vec<LockWait> {
         let core = self.core();
         let waits = core.locks.waits().into_iter();
@@ -243,16 +276,20 @@ impl Database {
             .collect()
     }
 
-    /// The error that stopped the database, if one did: after a failed write or sync of its log, or a panic in one,
-    /// nothing commits any more (I4), and what was read may never be durable. Close it, and open it again to recover.
+    /// The error that stopped the database, if one did. After a failed write or sync of its log, or a panic in one, no
+    /// transaction commits any more (I4), and what transactions have read may never be durable. Close the database, and
+    /// open it again to recover.
     pub fn stopped(&self) -> Option<Error> {
         self.core().commits.log.failure()
     }
 
-    /// Makes every transaction committed so far durable on disk, at whatever level it was committed.
+    /// Makes every transaction committed so far durable on disk, whatever level it was committed at.
+    ///
+    /// # Blocking
+    /// The call waits for the log to be written and synced.
     ///
     /// # Errors
-    /// If the log has stopped; [`Error::Unsupported`] with [`Logging::None`](crate::Logging::None).
+    /// The error that stopped the log; [`Error::Unsupported`] with [`Logging::None`](crate::Logging::None).
     pub fn sync(&self) -> Result<()> {
         self.core().commits.check_logged("sync")?;
         let log = &self.core().commits.log;
@@ -263,9 +300,9 @@ impl Database {
         synced
     }
 
-    /// Waits until everything that has committed by now is durable at this level, the database's unless said: whatever any
-    /// transaction has read by now is among it. For a caller who tells what a transaction has read before that
-    /// transaction has ended (I3).
+    /// Waits until everything that has committed by now is durable at `durability`, by default the database's. Whatever
+    /// any transaction has read by now is part of it. It is for a caller that passes on what a transaction has read
+    /// before that transaction has ended (I3).
     ///
     /// # Errors
     /// [`Error::OutcomeUnknown`] if the log fails first.
@@ -282,9 +319,9 @@ impl Database {
         }
     }
 
-    /// Waits until every change of tables and indexes that has committed by now is durable at this level, the database's
-    /// unless said. For a caller who tells what [`Database::table`] found, or that it found nothing: a
-    /// [transaction](crate::Transaction::table) that looks there waits at its end instead (I3).
+    /// Waits until every change of tables and indexes that has committed by now is durable at `durability`, by default
+    /// the database's. It is for a caller that passes on what [`Database::table`] found, or that it found nothing. A
+    /// [transaction](crate::Transaction::table) that looks up a table waits at its end instead (I3).
     ///
     /// # Errors
     /// [`Error::OutcomeUnknown`] if the log fails first.
@@ -292,42 +329,50 @@ impl Database {
         self.settle_place(self.core().storage.catalog.changed_at(), durability)
     }
 
-    /// The place of the last change of tables and indexes that may be visible: while it stays the same, so does what
-    /// [`Database::settle_definitions`] has waited for.
+    /// The place of the last change of tables and indexes that may be visible. While it stays the same, a wait by
+    /// [`Database::settle_definitions`] need not be repeated.
     #[inline]
     pub fn definitions_place(&self) -> Lsn {
         self.core().storage.catalog.changed_at()
     }
 
-    /// Makes a checkpoint that begins now, and waits for it: what is committed before is recovered from the backup copy,
-    /// not from the log. A checkpoint with nothing new to write is skipped.
+    /// Makes a checkpoint that begins now, and waits for it. What committed before is then recovered from the backup
+    /// copy, not from the log. A checkpoint with nothing new to write is skipped.
+    ///
+    /// # Blocking
+    /// The call waits until the checkpoint is complete: the time to write the changed segments.
     ///
     /// # Errors
-    /// [`Error::Io`] if it cannot be written: the database goes on with the last complete one. [`Error::Stopped`] if the
-    /// log has stopped; [`Error::Closed`]; [`Error::Unsupported`] with [`Logging::None`](crate::Logging::None).
+    /// [`Error::Io`] if it cannot be written: the last complete checkpoint stays in force, and the database goes on.
+    /// [`Error::Stopped`] if the log has stopped; [`Error::Closed`]; [`Error::Unsupported`] with
+    /// [`Logging::None`](crate::Logging::None).
     pub fn checkpoint(&self) -> Result<CheckpointReport> {
         self.core().commits.check_logged("checkpoint")?;
         self.running.checkpoint()
     }
 
-    /// Takes a backup to a directory, which is made if it is not there, while transactions run: all that has committed when it
-    /// begins, and nothing that commits later. It becomes a database again by [`restore`](crate::backup::restore).
+    /// Takes a backup to a directory, which is created if it is missing, while transactions run. The backup has all
+    /// transactions that have committed when it begins, and none that commits later.
+    /// [`restore`](crate::backup::restore) makes a database of it.
     ///
-    /// It waits for a checkpoint that is being made, which hurries, and checkpoints wait for it; commits wait only for its cut
-    /// (microseconds) and, as with a copy-on-update checkpoint, when [`Options::snapshot_bytes_max`] leaves no room. It goes as
-    /// fast as the directory takes it.
+    /// A backup waits for a checkpoint that is being made, which hurries, and checkpoints wait for a backup. Commits
+    /// wait only for the backup's cut (microseconds) and, as with a copy-on-update checkpoint, while
+    /// [`Options::snapshot_bytes_max`] leaves no room. The backup goes as fast as the directory takes it.
+    ///
+    /// # Blocking
+    /// The call waits until the backup is complete.
     ///
     /// # Errors
     /// [`Error::Unsupported`] if the directory holds a backup or a database already, and with
-    /// [`Logging::None`](crate::Logging::None); [`Error::Io`] and [`Error::DiskFull`]; [`Error::LogFull`] if the log comes near
-    /// its bound before the backup is done, or a transaction waits for room in it. Nothing is taken for a backup then, and the next one has what this one would
-    /// have had.
+    /// [`Logging::None`](crate::Logging::None); [`Error::Io`] and [`Error::DiskFull`]; [`Error::LogFull`] if the log
+    /// comes near its bound before the backup is done, or if a transaction waits for room in the log. After an error
+    /// the directory does not count as a backup, and the next backup has what this one would have had.
     pub fn backup(&self, to: impl AsRef<Path>, kind: BackupKind) -> Result<BackupReport> {
         self.backup_on(FileDisk::create(to)?, kind)
     }
 
-    /// As [`Database::backup`], unless it is cancelled: it looks at `cancelled` before each segment that it copies, and not while it
-    /// waits for a checkpoint.
+    /// As [`Database::backup`], and can be cancelled: it reads `cancelled` before each segment that it copies, but not
+    /// while it waits for a checkpoint.
     ///
     /// # Errors
     /// [`Error::Cancelled`]; else as [`Database::backup`].
@@ -341,7 +386,7 @@ impl Database {
         self.running.backup(kind, Destination::Directory(FileDisk::create(to)?), cancelled)
     }
 
-    /// As [`Database::backup`], to the directory that a disk is.
+    /// As [`Database::backup`], to a disk, which is the directory of the backup.
     ///
     /// # Errors
     /// As [`Database::backup`].
@@ -350,34 +395,37 @@ impl Database {
         self.running.backup(kind, Destination::Directory(disk), &AtomicBool::new(false))
     }
 
-    /// As [`Database::backup`], to a stream. One that takes nothing any more holds up checkpoints, and commits when there is no
-    /// room for snapshots left. In its calls what would wait for the backup is [`Error::Nested`]: of this database, transactions
-    /// with a body, checkpoints and backups, a close, and the commit of a handle for which there is no room for snapshots.
+    /// As [`Database::backup`], to a stream. While the stream takes no bytes, checkpoints wait, and so do commits once
+    /// there is no room left for snapshots. A call that the stream itself makes gets [`Error::Nested`] if it would wait
+    /// for the backup: in this database a transaction with a body, a checkpoint, a backup, a close, and the commit of a
+    /// handle for which there is no room for snapshots.
     ///
     /// # Errors
-    /// As [`Database::backup`]. What was written before is of no use.
+    /// As [`Database::backup`]. The bytes written before the error are of no use.
     pub fn backup_to(&self, out: &mut dyn Write, kind: BackupKind) -> Result<BackupReport> {
         self.core().commits.check_logged("backup")?;
         self.running.backup(kind, Destination::Stream(out), &AtomicBool::new(false))
     }
 
-    /// Has the archive ([`Options::archive`]) take all that has committed so far, the log file that is being written too, so
-    /// that it can be restored to. What checkpoints free goes there without being asked for.
+    /// Copies all that has committed so far to the archive ([`Options::archive`]), with the log file that is being
+    /// written, so that a restore can reach this moment. Log files that checkpoints free go to the archive without this
+    /// call.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] without an archive; [`Error::Io`] or [`Error::DiskFull`] if that fails, or the log.
+    /// [`Error::Unsupported`] without an archive; [`Error::Io`] or [`Error::DiskFull`] if the archive cannot be
+    /// written; the error that stopped the log.
     pub fn archive_log(&self) -> Result<()> {
         self.running.archive_log()
     }
 
-    /// What recovery did when the database was opened; none if it was made then.
+    /// What recovery did when the database was opened; `None` if the opening created the database.
     pub fn recovery(&self) -> Option<&RecoveryReport> {
         self.running.recovery()
     }
 
     /// The time account of this name, for [`TxOptions::procedure`]. A registered procedure has its own already. There
-    /// are [`PROCEDURES_MAX`](crate::account::PROCEDURES_MAX); names beyond those share the account of transactions
-    /// without a name.
+    /// are [`PROCEDURES_MAX`](crate::account::PROCEDURES_MAX) accounts; names beyond these share the account of
+    /// transactions without a name.
     pub fn procedure_id(&self, name: &str) -> ProcedureId {
         self.core().commits.accounts.id(name)
     }
@@ -387,41 +435,42 @@ impl Database {
         self.running.options().group_commit.design
     }
 
-    /// Adds this to the stalls of all committers, from now on until it is told otherwise or the database is closed: an
-    /// administrator's means to ease a contention for processors, as larger groups take less of them (KODA, "Future
-    /// Work"). Zero takes it back. What it lengthens is the design's:
+    /// Adds `by` to the stalls of all committers, until another value is set or the database is closed. An
+    /// administrator uses it to relieve contention for processors, since larger groups need less processor time (KODA,
+    /// "Future Work"). Zero takes it back. Which stall it lengthens depends on the design:
     ///
-    /// - commit-stall: the stall of everybody but the first on the queue; hiber-stall: the committer's stall;
+    /// - commit-stall: the stall of every committer but the first in the queue; hiber-stall: the committer's stall;
     /// - willing-to-wait, hiber-willing-to-wait: what each transaction is willing to wait, whatever it says;
     /// - hiber: the delay from one group to the next;
-    /// - adaptive: only how long a company that is not complete is waited for. Who completes it writes at once all the
-    ///   same, and so does a lone transaction, which has no company; nobody waits longer than its transaction allows
-    ///   ([`TxOptions::commit_stall`], [`TxOptions::willing_to_wait`]);
-    /// - log-server, commit-lock, commit-lock-shared: nothing. Nobody stalls there: a committer sleeps until the log server
-    ///   has written its group, or until the lock is granted.
+    /// - adaptive: only how long a group waits for an incomplete company. The committer that completes the company
+    ///   still writes at once, and so does a lone transaction, which has no company. No committer waits longer than its
+    ///   transaction allows ([`TxOptions::commit_stall`], [`TxOptions::willing_to_wait`]);
+    /// - log-server, commit-lock, commit-lock-shared: nothing. No committer stalls there: it sleeps until the log
+    ///   server has written its group, or until the lock is granted.
     ///
     /// # Errors
-    /// [`Error::BadDefinition`] if it is more than [`WAIT_MAX`](crate::log::group_commit::WAIT_MAX).
+    /// [`Error::BadDefinition`] if `by` is more than [`WAIT_MAX`](crate::log::group_commit::WAIT_MAX).
     pub fn raise_stalls(&self, by: Duration) -> Result<()> {
         check_wait("raise_stalls", by)?;
         self.core().commits.log.raise_stalls(by);
         Ok(())
     }
 
-    /// What [`raise_stalls`](Database::raise_stalls) was last told.
+    /// The value last set by [`raise_stalls`](Database::raise_stalls).
     pub fn raised_stalls(&self) -> Duration {
         self.core().commits.log.raised_stalls()
     }
 
-    /// Has checkpoints made in another way, from the next one on; a sweep that goes on ends as it began. With
-    /// [`Checkpointing::None`] none is made in the background.
+    /// Sets the checkpointer for the next checkpoint and those after it; a sweep in progress ends as it began. With
+    /// [`Checkpointing::None`] no checkpoint is made in the background.
     ///
     /// # Errors
-    /// [`Error::Unsupported`], and the checkpoints stay as they were: where
-    /// [`Logging::refuses`](crate::Logging::refuses) it, with its reason (with [`Logging::None`](crate::Logging::None) all but
-    /// [`Checkpointing::None`], with [`Logging::Transaction`](crate::Logging::Transaction) those that are not
-    /// transaction-consistent); [`Checkpointing::None`] with [`Options::recovery_within`]. [`Error::Closed`]; [`Error::Io`] if
-    /// the thread that makes checkpoints cannot be started, after [`Checkpointing::None`].
+    /// [`Error::Unsupported`] where [`Logging::refuses`](crate::Logging::refuses) the checkpointer, with its reason:
+    /// with [`Logging::None`](crate::Logging::None) all but [`Checkpointing::None`], with
+    /// [`Logging::Transaction`](crate::Logging::Transaction) those that are not transaction-consistent; also
+    /// [`Checkpointing::None`] with [`Options::recovery_within`]. [`Error::Closed`]. [`Error::Io`], after
+    /// [`Checkpointing::None`], if the thread that makes checkpoints cannot be started. After an error the checkpointer
+    /// is as it was.
     pub fn set_checkpoint(&self, checkpoint: Checkpointing) -> Result<()> {
         self.running.set_checkpoint(checkpoint)
     }
@@ -431,18 +480,21 @@ impl Database {
         self.running.metrics()
     }
 
-    /// Closes the database for all handles: later transactions get [`Error::Closed`], open ones are aborted when they go
-    /// on, commits on their way are finished and synced. With [`Logging::None`](crate::Logging::None) a checkpoint is
-    /// made of all of them.
+    /// Closes the database for all handles. Later transactions get [`Error::Closed`]; open ones are aborted at their
+    /// next operation; commits in progress are finished and synced. With [`Logging::None`](crate::Logging::None) a
+    /// checkpoint then writes all of them.
     ///
-    /// Inside a body a close would wait for itself. It is refused there, and the database stays open; but where the last handle
-    /// goes away in a body, the database closes in the background.
+    /// Inside a body a close would wait for itself. There it is refused, and the database stays open. Where the last
+    /// handle is dropped in a body, the database closes in the background.
     ///
-    /// The first handle that closes it does so; the close of any other waits for that, and gives what it came to.
+    /// The first call closes the database; a close by any other handle waits for it and returns its result.
+    ///
+    /// # Blocking
+    /// The call waits for the open transactions' log records and the executors to end, and for the disk.
     ///
     /// # Errors
-    /// [`Error::Nested`] inside a body. If the log had stopped, or stops now; if that checkpoint cannot be written; if the archive does not take the rest of the
-    /// log, which stays in the directory.
+    /// [`Error::Nested`] inside a body; the error of the log if it had stopped or stops now; the error of that
+    /// checkpoint; an error if the archive does not take the rest of the log, which stays in the directory.
     pub fn close(self) -> Result<()> {
         self.running.close()
     }

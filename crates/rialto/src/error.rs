@@ -9,18 +9,20 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// Why an operation, or a whole transaction, did not succeed.
 ///
-/// After [`Error::Deadlock`] the transaction has to be aborted:
-/// [`Database::transact`](crate::Database::transact) does so and runs the body again. After every other error the transaction
-/// is as it was before the failed operation and may go on, holding the locks that it holds.
+/// After [`Error::Deadlock`], [`Error::Timeout`], [`Error::Stopped`] and [`Error::OutcomeUnknown`] the transaction
+/// cannot go on. [`Database::transact`](crate::Database::transact) aborts a deadlock's victim and runs its body again.
+/// After [`Error::Cancelled`] each operation fails until
+/// [`clear_cancellation`](crate::Transaction::clear_cancellation). After every other error the transaction is as it was
+/// before the failed operation and may go on, holding the locks that it holds.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// Recovery has run a call in the log again, and it has not come to the same (System M's TOPER).
+    /// Recovery has run a call in the log again, and the call came to another result (System M's TOPER).
     #[error(
         "replaying place {lsn} of the log, procedure \"{procedure}\" version {version} with ({arguments}): {what}"
     )]
     Replay {
-        /// The place.
+        /// The call's place in the log.
         lsn: Lsn,
         /// The procedure's name.
         procedure: String,
@@ -31,29 +33,29 @@ pub enum Error {
         /// What was expected and found, and what to do.
         what: String,
     },
-    /// Chosen as the victim of a deadlock. Abort and run again. SQLSTATE 40P01.
+    /// The transaction was chosen as the victim of a deadlock. Abort it and run it again. SQLSTATE 40P01.
     #[error(
         "deadlock: waiting for {waiting_for} closed a cycle; the transaction was chosen as its victim, run it again"
     )]
     Deadlock {
-        /// The lock that was asked for.
+        /// The requested lock.
         waiting_for: String,
     },
     /// A lock was not granted in time. SQLSTATE 55P03.
     #[error("lock time-out: {lock} was not granted within {waited_ms} ms (TxOptions::lock_timeout)")]
     LockTimeout {
-        /// The lock that was asked for.
+        /// The requested lock.
         lock: String,
         /// How long the transaction waited.
         waited_ms: u64,
     },
-    /// The lock is held by another transaction, and the caller asked not to wait for it.
+    /// Another transaction holds the lock, and the caller asked not to wait for it. SQLSTATE 55P03.
     #[error("the lock on {lock} is held by another transaction and the caller asked not to wait")]
     WouldWait {
-        /// The lock that was asked for.
+        /// The requested lock.
         lock: String,
     },
-    /// Cancelled from outside. SQLSTATE 57014.
+    /// The transaction was cancelled from outside. SQLSTATE 57014.
     #[error("cancelled on request")]
     Cancelled,
     /// The transaction ran longer than it may. SQLSTATE 57014.
@@ -62,7 +64,7 @@ pub enum Error {
         /// The limit that was passed.
         limit_ms: u64,
     },
-    /// A unique key is there already. SQLSTATE 23505.
+    /// The unique index has the key already. SQLSTATE 23505.
     #[error("duplicate key {key} in unique index \"{index}\" of table \"{table}\"")]
     DuplicateKey {
         /// The table's name.
@@ -110,7 +112,7 @@ pub enum Error {
         /// The value's type.
         found: String,
     },
-    /// Another number of values than the table has columns. SQLSTATE 42601.
+    /// The number of values is not the number of the table's columns. SQLSTATE 42601.
     #[error("row of {found} values for table \"{table}\", which has {expected} columns")]
     ColumnCount {
         /// The table's name.
@@ -120,7 +122,7 @@ pub enum Error {
         /// The number of values.
         found: usize,
     },
-    /// Another number of values than the index has columns. SQLSTATE 42601.
+    /// The number of values is not the number of the index's columns. SQLSTATE 42601.
     #[error("key of {found} values for index \"{index}\", whose keys are ({expected})")]
     KeyColumns {
         /// The index's name.
@@ -136,17 +138,18 @@ pub enum Error {
         /// The name that was asked for.
         table: String,
     },
-    /// A handle of another database, or of an earlier opening of this one. Nothing was done by it. SQLSTATE 55000.
+    /// The handle is of another database, or of an earlier opening of this one. The operation did nothing. SQLSTATE
+    /// 55000.
     #[error(
         "{what} is of another database, or of an earlier opening of this one: get it anew from the database that is to use it"
     )]
     ForeignHandle {
-        /// What it is a handle of.
+        /// What the handle stands for.
         what: String,
     },
-    /// The table's indexes or keys have changed since a scan of it was planned. SQLSTATE 40001.
+    /// The table's indexes or key have changed since a scan of it was planned. SQLSTATE 40001.
     #[error(
-        "table \"{table}\" has changed since the scan was planned: plan it again by the table's schema of now"
+        "table \"{table}\" has changed since the scan was planned: plan it again with the table's current schema"
     )]
     TableChanged {
         /// The table's name.
@@ -180,7 +183,7 @@ pub enum Error {
         /// What is wrong, and what was expected.
         reason: String,
     },
-    /// A Rust record whose fields do not fit the table's columns.
+    /// The fields of a Rust record do not fit the table's columns. SQLSTATE 42804.
     #[error("record \"{record}\" does not fit table \"{table}\": {reason}")]
     SchemaMismatch {
         /// The Rust type.
@@ -231,27 +234,27 @@ pub enum Error {
         /// The limit in bytes.
         limit: u64,
     },
-    /// A kind of numbers, none of which is ever given out twice, is used up. What is there stays as it is. SQLSTATE 54000.
+    /// A kind of numbers is used up, since no number is given out twice. All data stays as it is. SQLSTATE 54000.
     #[error(
         "this database has used up the {limit} numbers that it has for its {what}; copy the tables into a new database"
     )]
     NumbersUsedUp {
-        /// What has them, in words.
+        /// What is numbered, in words.
         what: &'static str,
-        /// How many there are.
+        /// How many numbers there are.
         limit: u32,
     },
-    /// The transaction holds as many locks on keys as one transaction may: on keys without a row, and on all keys where locks are
-    /// central, or executors' ([`Engine`](crate::Engine)). SQLSTATE 53200.
+    /// The transaction holds as many locks on keys as one transaction may. These are locks on absent keys, and locks on
+    /// all keys where locks are central or belong to executors ([`Engine`](crate::Engine)). SQLSTATE 53200.
     #[error("a transaction holds locks on at most {limit} keys; split the transaction")]
     TooManyLocks {
-        /// How many it may hold.
+        /// How many of these locks a transaction may hold.
         limit: usize,
     },
-    /// Long lists of locks on rows that are there take as much memory as all of them together may. SQLSTATE 53200.
+    /// The long lists of locks on rows take as much memory as all of them together may. SQLSTATE 53200.
     #[error(
         "locks on rows take up their {limit} bytes (an eighth of Options::memory_bytes, at least 1 MiB): split the transaction, end other long transactions, scan a table \
-         while nobody writes to it, which takes one lock, or reopen with a higher limit"
+         while no other transaction writes to it, which takes one lock, or reopen with a higher limit"
     )]
     LockMemory {
         /// The limit in bytes.
@@ -265,7 +268,7 @@ pub enum Error {
         /// The number of slots.
         limit: usize,
     },
-    /// So many commits are on their way to the disk that there is no packet slot for another. SQLSTATE 53300.
+    /// All packet slots are taken by commits on their way to the disk. SQLSTATE 53300.
     #[error(
         "all {limit} packet slots hold commits that are not written yet (Options::packets_max); wait for some of them, or reopen with more"
     )]
@@ -273,20 +276,20 @@ pub enum Error {
         /// The number of packet slots.
         limit: usize,
     },
-    /// A log record that the log has no room for, whatever is freed. SQLSTATE 54000.
+    /// A log record that is longer than the room that the log can ever make for it. SQLSTATE 54000.
     #[error(
-        "log record of {length} bytes is more than the {limit} bytes that a log of {log_bytes_max} bytes (Options::log_bytes_max) \
-         has room for beside what it goes on from; split the transaction, or reopen with a higher limit"
+        "log record of {length} bytes is longer than the {limit} bytes for which a log of {log_bytes_max} bytes \
+         (Options::log_bytes_max) can make room; split the transaction, or reopen with a higher limit"
     )]
     LogTooSmall {
-        /// The record's length in bytes: that of the write set, or of the call where calls are logged.
+        /// The record's length in bytes: the length of the write set, or of the call where calls are logged.
         length: usize,
-        /// The longest record that there is room for once all that can be freed is, in bytes.
+        /// The longest record that has room once everything that can be freed is freed, in bytes.
         limit: usize,
         /// The bound on the log in bytes.
         log_bytes_max: u64,
     },
-    /// There is no room left for the log. SQLSTATE 53100.
+    /// The log has no room left. SQLSTATE 53100.
     #[error("no room for the log: {reason}")]
     LogFull {
         /// What ran out, and what to do.
@@ -295,8 +298,8 @@ pub enum Error {
     /// A write in a transaction that was opened for reading. SQLSTATE 25006.
     #[error("the transaction is read-only")]
     ReadOnly,
-    /// An operation inside a body that would wait for that body: `transact`, `close` and others. Or one in a call of a backup's
-    /// stream, or in a line of progress, that would wait for that backup or checkpoint.
+    /// An operation that would wait for the code that calls it: `transact`, `close` and others inside a body; and in
+    /// the stream of a backup or a line of progress, an operation that would wait for that backup or checkpoint.
     #[error(
         "a transaction is open on this thread already: use the handle that the body was given, or Database::begin"
     )]
@@ -307,7 +310,7 @@ pub enum Error {
         /// Its name or number.
         name: String,
     },
-    /// No procedure of this name and version, or with other arguments.
+    /// No procedure of this name and version is registered, it takes other arguments, or its flow does what it may not.
     #[error("procedure \"{name}\": {reason}")]
     Procedure {
         /// The procedure's name.
@@ -318,7 +321,7 @@ pub enum Error {
     /// The body asked to abort; nothing of the transaction is kept.
     #[error("aborted: {reason}")]
     Aborted {
-        /// What the body said. A text that stands in the program is not copied: some transactions abort often.
+        /// The reason that the body gave. A static text is not copied, since some transactions abort often.
         reason: Cow<'static, str>,
     },
     /// An operation that this place does not allow, with the reason. SQLSTATE 0A000.
@@ -327,8 +330,8 @@ pub enum Error {
         /// The operation, and what to do instead.
         what: String,
     },
-    /// The database stopped after an I/O error while this transaction had its place in the log: it may or may not be
-    /// durable. Never retried (I4). SQLSTATE 08007.
+    /// The database stopped after an I/O error while this transaction had its place in the log: the transaction may or
+    /// may not be durable. It is never retried (I4). SQLSTATE 08007.
     #[error(
         "outcome unknown: the log failed after the transaction took place {lsn} in it; reopen the database to learn its outcome ({cause})"
     )]
@@ -390,9 +393,9 @@ impl Error {
         Error::Aborted { reason: reason.into() }
     }
 
-    /// Whether another run of a body with the same arguments on the same rows may go without this error: it follows from locks,
-    /// times, limits, options, handles, devices, or from a table's absence, which nothing locks. Every kind is named, so that a new
-    /// one is one or the other on purpose.
+    /// Whether another run of a body with the same arguments on the same rows may succeed. It may if the error follows
+    /// from locks, times, limits, options, handles or devices, or from a table's absence, which no lock protects. The
+    /// match names every variant, so that a new one is put on one side on purpose.
     pub(crate) fn is_of_the_moment(&self) -> bool {
         match self {
             Error::Deadlock { .. }

@@ -1,6 +1,7 @@
-//! Fault injection: bugs that are put back on purpose, to see that the suites find them (`.ci/injected-faults`, whose list says what each leaves out).
-//! Only with the feature `fault-injection`, which is off by default; without it the question is a constant, and costs nothing. So does
-//! [`pause`], where threads stand still to be met by others.
+//! Fault injection: known bugs are put back on purpose, to verify that the tests find them (`.ci/injected-faults`,
+//! whose list says what each leaves out). It needs the feature `fault-injection`, which is off by default. Without the
+//! feature [`is_on`] is a constant and costs nothing. The same holds for [`pause`], where threads stop for a while so
+//! that other threads meet them there.
 
 /// Whether this bug is put back: the variable `RIALTO_BUG` names it.
 #[inline(always)]
@@ -21,14 +22,14 @@ fn asked_for() -> &'static str {
     &BUG
 }
 
-/// From now on threads of this process stand still now and then where they [`pause`].
+/// From now on threads of this process sometimes stop where they [`pause`].
 pub fn have_pauses() {
     #[cfg(feature = "fault-injection")]
     pauses::HAS_ANY.store(true, std::sync::atomic::Ordering::Relaxed);
 }
 
-/// A place in the middle of what other threads may see half done: where [`have_pauses`] has been called, one pass in so many stands still
-/// there for up to a millisecond, and some more let other threads run.
+/// Marks a point at which other threads may see a half-done change. After [`have_pauses`], one pass in `one_in` stops
+/// there for up to a millisecond, and some more passes yield to other threads.
 #[inline(always)]
 pub(crate) fn pause(one_in: u64) {
     #[cfg(feature = "fault-injection")]
@@ -54,7 +55,7 @@ mod pauses {
         if !HAS_ANY.load(Ordering::Relaxed) {
             return;
         }
-        // Xorshift; a thread that ends has no more of them.
+        // Xorshift; a thread that is ending has no state any more.
         let drawn = STATE.try_with(|state| {
             let mut drawn = state.get();
             drawn ^= drawn << 13;

@@ -1,29 +1,29 @@
-//! [`Growing`]: tells memory that a database grows by from a transaction's own.
+//! [`Growing`]: tells the memory by which a database grows from the memory of a transaction.
 //!
-//! A transaction that finds its pools warm allocates nothing. What the thread that runs it still allocates is room for rows,
-//! for index nodes and for the log (its marks, on the memory disk its pages), which stays when it is over. Where that is done a
-//! `Growing` is held, so that an allocator that counts can count it apart.
+//! A transaction allocates nothing while its pools are warm. What its thread still allocates is room for rows, for
+//! index nodes and for the log (its marks, and on the memory disk its pages), which outlives the transaction. The code
+//! that does so holds a `Growing`, so that a counting allocator can count it separately.
 
 use std::cell::Cell;
 
 thread_local! {
-    // No destructor and no lazy start: an allocator looks at it at any time in a thread's life.
+    // It has no destructor and no lazy start, because an allocator reads it at any time in a thread's life.
     static GROWING: Cell<u32> = const { Cell::new(0) };
 }
 
-/// While it lives, what its thread allocates is growth.
+/// While it lives, what its thread allocates counts as growth.
 #[derive(Debug)]
 pub struct Growing(());
 
 impl Growing {
-    /// From here to the end of the scope.
+    /// Begins a scope of growth.
     #[must_use = "it is over when it is dropped"]
     pub fn begin() -> Growing {
         GROWING.set(GROWING.get() + 1);
         Growing(())
     }
 
-    /// Whether the calling thread holds one. Allocates nothing.
+    /// Whether the calling thread holds one. This allocates nothing.
     #[inline]
     pub fn is_held() -> bool {
         GROWING.get() > 0

@@ -1,8 +1,9 @@
-//! What a thread is inside of, and so may not wait for: a body ([`InBody`]), or foreign code amid a checkpoint or a backup
-//! ([`Amid`]).
+//! The code that a thread is inside of, and therefore must not wait for: a body ([`InBody`]), or foreign code amid a
+//! checkpoint or a backup ([`Amid`]).
 //!
-//! A body may have executors for itself, whichever database it is of, so in a body no other one begins. A stream or a line of
-//! progress keeps one database's checkpoints waiting, and bodies that may wait for these; other databases know nothing of it.
+//! A body may have executors leased, whichever database it belongs to; therefore no other body begins inside it. A
+//! stream or a line of progress holds up the checkpoints of one database, and bodies that may wait for these; other
+//! databases are not affected.
 
 use std::cell::{Cell, RefCell};
 
@@ -12,15 +13,15 @@ use crate::opening::Opening;
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Inside {
     Nothing,
-    /// Foreign code amid a checkpoint or a backup of the databases in [`AMID`], and no body in that.
+    /// Foreign code amid a checkpoint or a backup of the databases in [`AMID`], and no body inside it.
     Amid,
     Body,
 }
 
 thread_local! {
     static INSIDE: Cell<Inside> = const { Cell::new(Inside::Nothing) };
-    /// The databases that the thread runs foreign code of amid a checkpoint or a backup, the innermost last. None when this is gone,
-    /// since the thread ends.
+    /// The databases for which the thread runs foreign code amid a checkpoint or a backup, the innermost last. It
+    /// counts as empty once it is destroyed at the thread's end.
     static AMID: RefCell<Vec<Opening>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -44,7 +45,8 @@ impl InBody {
         }
     }
 
-    /// Of a body that a recovery runs again. Nothing refuses it: the thread that opens a database may be inside a body of another one.
+    /// For a body that a recovery runs again. It is never refused: the thread that opens a database may be inside a
+    /// body of another one.
     #[inline]
     pub fn of_replay() -> InBody {
         InBody { before: INSIDE.replace(Inside::Body) }
@@ -59,8 +61,8 @@ impl InBody {
         Ok(InBody { before })
     }
 
-    /// Whether the thread is inside a body, or amid a checkpoint or a backup of this database: what waits for bodies to end, or
-    /// for those, would wait for itself there.
+    /// Whether the thread is inside a body, or amid a checkpoint or a backup of this database. There an operation that
+    /// waits for bodies, for a checkpoint or for a backup would wait for itself.
     pub fn is_inside(database: Opening) -> bool {
         match INSIDE.get() {
             Inside::Nothing => false,
@@ -77,8 +79,9 @@ impl Drop for InBody {
     }
 }
 
-/// Marks the thread as running foreign code amid a checkpoint or a backup of a database, until dropped. What would wait for
-/// that one to end is [`Error::Nested`]: a body of the same database, and what asks [`check_may_wait`].
+/// Marks the thread as running foreign code amid a checkpoint or a backup of a database, until dropped. Operations that
+/// would wait for that checkpoint or backup get [`Error::Nested`]: a body of the same database, and the callers of
+/// [`check_may_wait`].
 pub(crate) struct Amid {
     before: Inside,
 }
@@ -87,7 +90,7 @@ impl Amid {
     pub fn enter(database: Opening) -> Amid {
         let _ = AMID.try_with(|databases| databases.borrow_mut().push(database));
         let before = INSIDE.get();
-        // The checkpoint may have been asked for in a body.
+        // A body may have asked for the checkpoint.
         if before == Inside::Nothing {
             INSIDE.set(Inside::Amid);
         }

@@ -1,7 +1,69 @@
-//! Rialto: a memory-resident, durable, serializable transaction processing engine.
+//! Rialto is a transaction processing engine. Tables live in memory. A commit is acknowledged when its log record is durable.
+//! Every transaction is serializable, range scans and secondary indexes included.
 //!
-//! Start at [`Database`]; a [`Transaction`] reads and writes [`Table`]s. The crate's folders are the stages of a
-//! transaction's life; ARCHITECTURE.md in the repository tells how they fit together.
+//! ```
+//! use rialto::{Database, Error, Record, Records};
+//!
+//! #[derive(Record)]
+//! #[record(table = "accounts")]
+//! struct Account {
+//!     #[record(key)]
+//!     id: i32,
+//!     balance: i64,
+//! }
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let directory = std::env::temp_dir().join(format!("rialto-front-page-{}", std::process::id()));
+//! let db = Database::open(&directory)?; // creates the database if the directory has none
+//! let accounts: Records<Account> = db.records()?; // creates the table if it is missing
+//!
+//! // One serializable transaction. The closure may run again after a deadlock.
+//! db.transact(|tx| {
+//!     accounts.insert(tx, &Account { id: 1, balance: 100 })?;
+//!     accounts.insert(tx, &Account { id: 2, balance: 100 })
+//! })?; // now both rows are on disk
+//!
+//! // `submit` does not wait for the disk: its ticket does, and is a future as well.
+//! let (balance, ticket) = db.submit(|tx| {
+//!     let mut account = accounts.get(tx, 1)?.ok_or_else(|| Error::aborted("no such account"))?;
+//!     account.balance -= 30;
+//!     accounts.update(tx, &account)?;
+//!     Ok(account.balance)
+//! })?;
+//! assert_eq!(balance, 70);
+//! ticket.wait()?;
+//!
+//! let other = db.read(|tx| accounts.get(tx, 2))?;
+//! assert_eq!(other.map(|account| account.balance), Some(100));
+//! db.close()?;
+//! # std::fs::remove_dir_all(&directory)?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! | to | begin with |
+//! |---|---|
+//! | open and close a database | [`Database::open`], [`Options`], [`Database::close`] |
+//! | make rows of a struct's values | [`Record`], [`Records`] |
+//! | define tables without a struct | [`TableDef`], [`Transaction::create_table`] |
+//! | read and write | [`Database::transact`], [`Database::read`], [`Transaction`], [`Scan`] |
+//! | keep many commits in progress | [`Database::submit`], [`Ticket`] |
+//! | choose how durable a commit is | [`Durability`], [`TxOptions`] |
+//! | call registered procedures, on either engine | [`Procedure`], [`Action`], [`Database::call`], [`Engine`] |
+//! | handle errors | [`Error`], [`OpenError`] |
+//! | back up and restore | [`Database::backup`], [`backup::Restore`] |
+//! | watch a database | [`Database::metrics`], [`Database::lock_waits`] |
+//!
+//! The folder `examples` of the crate has five programs, each run by `cargo run -p rialto --example NAME`:
+//!
+//! - `derive`: structs as rows, with indexes;
+//! - `embedded`: tables without a struct;
+//! - `tickets`: one thread keeps many commits in progress, and an async task awaits them;
+//! - `procedure`: a registered procedure of two phases;
+//! - `recovery`: a process is killed, and what it was told is durable is there afterwards.
+//!
+//! README and `docs` in the repository have the pages for users. The crate's folders are the stages of a transaction's life;
+//! ARCHITECTURE.md explains how they fit together.
 
 #![deny(unsafe_code)]
 
@@ -47,6 +109,8 @@ pub mod row;
 mod seed;
 pub mod store;
 pub mod txn;
+#[cfg(test)]
+mod type_names;
 mod unlikely;
 
 pub use account::{ProcedureAccount, ProcedureId, ServerTimes, TimeAccount, TimeHistogram};
@@ -73,11 +137,27 @@ pub use reply::{Sent, Ticket};
 pub use row::Record;
 pub use store::Table;
 pub use txn::{
-    Canceller, Direction, Fields, IndexEntry, Isolation, KeyBound, Retries, RowKey, Savepoint, Scan,
+    Canceller, Direction, Fields, IndexEntry, Isolation, KeyBound, Retries, RowKey, Rows, Savepoint, Scan,
     ScanMode, Transaction, TxOptions,
 };
 
-/// The README's examples compile.
+/// The examples of README compile.
 #[cfg(doctest)]
 #[doc = include_str!("../../../README.md")]
 struct Readme;
+
+/// So do those of the page on embedding.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/embedding.md")]
+struct Embedding;
+
+/// And those of the page on the data-oriented engine.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/data-oriented.md")]
+struct DataOriented;
+
+/// And those of the crates' own pages.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+#[doc = include_str!("../../rialto-derive/README.md")]
+struct Crates;

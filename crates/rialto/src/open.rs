@@ -1,4 +1,4 @@
-//! Opening and closing a database.
+//! Opens and closes a database.
 
 mod source;
 
@@ -35,39 +35,39 @@ use crate::recovery::{
 };
 use crate::store::Budget;
 use crate::store::memory::load_file::LoadFileReader;
-use crate::store::memory::{Committed, LoadFile, MemoryStore};
+use crate::store::memory::{LoadCommit, LoadFile, MemoryStore};
 use crate::store::{Catalog, Material, Storage};
 use crate::txn::core::{Contexts, Core, TxDefaults};
 use crate::{fault_injection, seed};
 
-/// An open database: what runs its transactions, and what ends with it.
+/// An open database: what runs its transactions, and the threads that end with it.
 pub(crate) struct Running {
     pub(super) core: Arc<Core>,
     runtime: Arc<Runtime>,
     options: Options,
-    /// On the data-oriented engine.
+    /// Present on the data-oriented engine.
     resources: Mutex<Option<ResourceManager>>,
     checkpointer: Arc<Checkpointer>,
     backups: Backups,
     recovery: Option<RecoveryReport>,
-    /// What the close came to, once there was one.
+    /// The result of the close, once the database was closed.
     pub(super) closed: Mutex<Option<Result<()>>>,
     _directory: DirectoryLock,
 }
 
-/// What a directory gives to start from.
-pub(crate) struct Found {
+/// The state that an opening starts from, found in a directory or made there.
+pub(crate) struct FoundDatabase {
     pub database_id: u128,
     pub memory: MemoryStore,
     pub catalog: Catalog,
     pub log: Arc<Log>,
     pub home: HomeFile,
     pub loads: Vec<LoadFile>,
-    /// Of the images in the copy in force.
+    /// The digests of the images in the copy in force.
     pub sums: ImageSums,
-    /// None for a new database.
+    /// `None` for a new database.
     pub recovery: Option<RecoveryReport>,
-    /// What a recovery's parts cost.
+    /// The measured costs of a recovery's parts.
     pub recovery_rates: RecoveryRates,
 }
 
@@ -75,7 +75,8 @@ pub(crate) fn open(disk: Arc<dyn Disk>, options: Options) -> Result<Running, Ope
     if let Some(what) = options.problem() {
         return Err(OpenError::Options { what });
     }
-    // Before anything is read: what makes no sense is no reason to look for a place of the log.
+    // Procedures are checked before anything is read: one that makes no sense is an error in the options, not in the
+    // log.
     let accounts = Arc::new(Accounts::new(options.transactions_max));
     let procedures = Procedures::of(&options.procedures, &accounts);
     let procedures = procedures.map_err(|error| OpenError::Options { what: error.to_string() })?;
@@ -191,7 +192,7 @@ pub(crate) fn open(disk: Arc<dyn Disk>, options: Options) -> Result<Running, Ope
     match running.start() {
         Ok(()) => Ok(running),
         Err(error) => {
-            // The threads that have begun end before another opening can have the directory.
+            // The threads that have started end before another opening can take the directory.
             running.end_work();
             let _ = running.end();
             Err(error)
@@ -199,23 +200,23 @@ pub(crate) fn open(disk: Arc<dyn Disk>, options: Options) -> Result<Running, Ope
     }
 }
 
-/// Has the archive take these of the load files.
+/// Copies the load files that `which` selects to the archive.
 fn archive_loads(core: &Core, archiver: &Archiver, which: impl Fn(&LoadFile) -> bool) -> Result<()> {
     let loads: Vec<LoadFile> = core.storage.loads.lock().clone();
     loads.iter().filter(|load| which(load)).try_for_each(|load| {
         let is_taken = match load.committed {
-            Committed::At(place) => {
-                // A load that a crash takes back has its number in vain, and another load may get it.
+            LoadCommit::At(place) => {
+                // If a crash takes the load back, its number is reused, and another load may get it.
                 if place > core.commits.log.durable_position() {
                     core.commits.log.sync()?;
                 }
                 !fault_injection::is_on("archive-without-loads")
             }
-            // What is left of a removal that was cut short must not replace the whole file, which the archive has then.
-            Committed::BeforeOrNever(_) => {
+            // What is left of an interrupted removal must not replace the whole file, which the archive then has.
+            LoadCommit::BeforeOrNever(_) => {
                 LoadFileReader::is_whole(&*core.storage.disk, core.storage.database_id, load.number)?
             }
-            Committed::Never => false,
+            LoadCommit::Never => false,
         };
         if !is_taken {
             return Ok(());
@@ -247,7 +248,8 @@ pub(crate) fn log_options(options: &Options) -> LogOptions {
     }
 }
 
-/// A restore makes the home block last: one that was cut short behind that has come to its end.
+/// Removes the mark of a restore. A restore writes the home block last, so one that was interrupted after that is
+/// complete.
 fn forget_restore(disk: &dyn Disk) -> Result<(), OpenError> {
     if disk.list()?.iter().any(|name| name == RESTORING) {
         disk.remove(RESTORING)?;
@@ -256,27 +258,27 @@ fn forget_restore(disk: &dyn Disk) -> Result<(), OpenError> {
     Ok(())
 }
 
-fn create(disk: &Arc<dyn Disk>, options: &Options) -> Result<Found, OpenError> {
+fn create(disk: &Arc<dyn Disk>, options: &Options) -> Result<FoundDatabase, OpenError> {
     if disk.list()?.iter().any(|name| name == RESTORING) {
         let what = format!(
-            "\"{RESTORING}\" says that a restore to this directory did not come to its end: restore to it again, or use an empty \
+            "\"{RESTORING}\" says that a restore to this directory was not completed: restore to it again, or use an empty \
              directory"
         );
         return Err(OpenError::Unsupported { what });
     }
-    // Of these a creation makes none, so none is left by one that was cut short.
+    // A creation makes no file of these names, so an interrupted creation leaves none.
     let older =
         disk.list()?.into_iter().find(|name| name.starts_with("backup-") || name.starts_with("load-"));
     if let Some(name) = older {
         let what = format!(
-            "\"{name}\" is of a database, but what says which (\"{HOME_FILE}\") is missing: put it back, or use an \
+            "\"{name}\" belongs to a database, but its file \"{HOME_FILE}\" is missing: put it back, or use an \
              empty directory"
         );
         return Err(OpenError::Unsupported { what });
     }
     if !HomeFile::is_unmade(&**disk)? {
         let what = format!(
-            "\"{NEW_HOME_FILE}\" is no file that the making of a database left when it was cut short: move it away, or use an empty \
+            "\"{NEW_HOME_FILE}\" is not what an interrupted creation of a database leaves: move it away, or use an empty \
              directory"
         );
         return Err(OpenError::Unsupported { what });
@@ -292,7 +294,7 @@ fn create(disk: &Arc<dyn Disk>, options: &Options) -> Result<Found, OpenError> {
     let log = Log::create(disk, database_id, &log_options(options))?;
     let next_id = catalog.next_id();
     let home = HomeFile::create(&**disk, database_id, next_id)?;
-    Ok(Found {
+    Ok(FoundDatabase {
         database_id,
         memory,
         catalog,
@@ -305,7 +307,7 @@ fn create(disk: &Arc<dyn Disk>, options: &Options) -> Result<Found, OpenError> {
     })
 }
 
-fn recover(disk: &Arc<dyn Disk>, options: &Options, directory: &str) -> Result<Found, OpenError> {
+fn recover(disk: &Arc<dyn Disk>, options: &Options, directory: &str) -> Result<FoundDatabase, OpenError> {
     let mut home = HomeFile::open(&**disk).map_err(|error| match error {
         HomeError::NewerVersion { found, supported } => {
             OpenError::NewerVersion { directory: directory.to_owned(), found, supported }
@@ -335,7 +337,7 @@ fn recover(disk: &Arc<dyn Disk>, options: &Options, directory: &str) -> Result<F
     }
     recovered.report.fell_back = fell_back;
     home.confirm()?;
-    // What the machine and its disk take, by the machine's clock, whatever the database's is.
+    // The machine's and its disk's times count here, whatever clock the database has.
     let recovery_rates = RecoveryRates::after(&recovered.report, &**disk);
     let database_id = home.block().database_id;
     let log = Log::open(disk, database_id, &log_options(options), recovered.log_end)?;
@@ -346,7 +348,7 @@ fn recover(disk: &Arc<dyn Disk>, options: &Options, directory: &str) -> Result<F
     let Recovered { loads, sums, report, .. } = recovered;
     let recovery = Some(report);
     let memory = MemoryStore { segments, nodes };
-    Ok(Found { database_id, memory, catalog, log, home, loads, sums, recovery, recovery_rates })
+    Ok(FoundDatabase { database_id, memory, catalog, log, home, loads, sums, recovery, recovery_rates })
 }
 
 impl Running {
@@ -414,8 +416,9 @@ impl Running {
         check_may_wait(self.core.storage.catalog.opening())?;
         core.storage.check_open()?;
         let mut to = Output::open(to)?;
-        // Checkpoints wait for the backup: with a log that is half full already one comes before it. Not where none is made by
-        // itself: it frees log, which an archive that these options do not name may have yet to take.
+        // Checkpoints wait for the backup, so one is made first if the log is half full already. None is made where
+        // background checkpoints are off: it would free log that an archive which these options do not name may still
+        // have to take.
         if self.checkpointer.is_on() && core.commits.log.bytes_used() > self.options.log_bytes_max / 2 {
             self.checkpointer.run_now_unless(Some(cancelled))?;
         }
@@ -449,8 +452,8 @@ impl Running {
     fn archive_durable(&self) -> Result<()> {
         let core = &self.core;
         let Some(archiver) = core.commits.log.archiver() else { return Ok(()) };
-        // The bytes first: the packets in them have places up to the one that is read next. A bulk load is known when its packet
-        // is applied.
+        // The byte position is read first: the packets up to it have places up to the place that is read next. A bulk
+        // load is known once its packet is applied.
         let position = core.commits.log.durable_bytes();
         let place = core.commits.log.place();
         core.commits.in_progress.outlast_until(&core.clock, place, || place);
@@ -479,12 +482,12 @@ impl Running {
         }
     }
 
-    /// Makes a checkpoint, if one is due, without a thread of its own for it.
+    /// Makes a checkpoint in the calling thread if one is due.
     pub fn look_after_checkpoints(&self) {
         self.checkpointer.drive();
     }
 
-    /// Has the resource manager do this, if there is one.
+    /// Runs `work` on the resource manager, if there is one.
     pub fn with_resources(&self, work: impl FnOnce(&mut ResourceManager)) {
         if let Some(resources) = &mut *self.core.clock.lock(&self.resources) {
             work(resources);
@@ -495,8 +498,8 @@ impl Running {
         self.recovery.as_ref()
     }
 
-    /// Refuses new work, lets commits on their way finish, syncs. The first call does so, and every call gives what that came to.
-    /// [`Error::Nested`] in a body, which it may have to wait for.
+    /// Refuses new work, lets commits in progress finish, and syncs. The first call does so; every call returns the
+    /// result of the first. [`Error::Nested`] in a body, because the close may have to wait for that body.
     pub fn close(&self) -> Result<()> {
         if InBody::is_inside(self.core.storage.catalog.opening())
             && !fault_injection::is_on("close-waits-for-itself")
@@ -507,7 +510,7 @@ impl Running {
         if let Some(outcome) = &*closed {
             return outcome.clone();
         }
-        // For a close that panics.
+        // The result if the close panics.
         *closed = Some(Err(Error::Closed));
         let outcome = self.close_once();
         *closed = Some(outcome.clone());
@@ -535,7 +538,7 @@ impl Running {
 
     fn close_once(&self) -> Result<()> {
         self.end_work();
-        // Nothing runs any more, so this copy needs no log to be whole.
+        // No transaction runs any more, so this copy is complete without a log.
         let kept = match self.options.logging {
             Logging::Value | Logging::Action | Logging::Transaction => Ok(()),
             Logging::None => self.checkpointer.run_now().map(drop),
@@ -543,7 +546,7 @@ impl Running {
         kept.and(self.end())
     }
 
-    /// Refuses new work, and waits until there is none.
+    /// Refuses new work, and waits until the work in progress has ended.
     fn end_work(&self) {
         let core = &self.core;
         core.storage.shut();
@@ -592,13 +595,14 @@ impl Deref for Handle {
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        // `Database::close` tells the outcome; here it has no reader.
+        // `Database::close` returns the outcome; here the outcome has no reader.
         if !InBody::is_inside(self.0.core.storage.catalog.opening()) {
             let _ = self.0.close();
             return;
         }
-        // The close waits for calls that were let in, and the thread may be running one of them: another thread closes. If
-        // the system has no thread left, the database keeps its directory until the process ends, as it is still in use.
+        // The close waits for calls that were let in, and this thread may be running one of them: therefore another
+        // thread closes. If the system has no thread left, the database keeps its directory until the process ends,
+        // since it is still in use.
         self.0.core.storage.closed.store(true, Ordering::SeqCst);
         let (running, kept) = (self.0.clone(), ManuallyDrop::new(self.0.clone()));
         let closer = std::thread::Builder::new().name("rialto-close".to_owned());

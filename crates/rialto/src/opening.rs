@@ -7,8 +7,8 @@ use crate::ids::TableId;
 
 static OPENINGS: AtomicU32 = AtomicU32::new(0);
 
-/// One opening of one database, counted in this process. Identifiers of tables mean something within one opening only:
-/// another database has the same ones, and a handle of an earlier opening leads to storage that is in use no more.
+/// One opening of one database, counted in this process. Identifiers of tables are valid within one opening only:
+/// another database has the same ones, and a handle of an earlier opening leads to storage that is no longer in use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Opening(u32);
 
@@ -18,15 +18,15 @@ impl Opening {
         Opening(OPENINGS.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// The key of a table of it.
+    /// The key of one of its tables.
     #[inline]
     pub fn key(self, id: TableId) -> TableKey {
         TableKey(u64::from(self.0) << 32 | u64::from(id.0))
     }
 }
 
-/// A table's identifier with the opening that it is of, in one word, so that one comparison finds a handle's table among those
-/// that a transaction knows and none of another opening.
+/// A table's identifier together with its opening, in one word. So one comparison finds a handle's table among those
+/// that a transaction knows, and never a table of another opening.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct TableKey(u64);
 

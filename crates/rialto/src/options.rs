@@ -1,4 +1,4 @@
-//! What a database may be opened with.
+//! [`Options`]: how a database is opened.
 
 use std::fmt;
 use std::time::Duration;
@@ -15,144 +15,166 @@ use crate::log::{Durability, GroupCommitOptions, IN_FLIGHT_MAX};
 use crate::recovery::{THREADS_MAX, threads_by_default};
 use crate::store::budget::{MEMORY_BYTES_MAX, MEMORY_BYTES_MIN, memory_bytes_by_default};
 
-/// A database's choices; [`Options::default`] suits most. A time that is longer than [`FOR_EVER`](crate::io::FOR_EVER), as
-/// [`Duration::MAX`], counts as that: what waits for it waits until something else ends the wait.
+/// The choices of a database; [`Options::default`] suits most. A time longer than [`FOR_EVER`](crate::io::FOR_EVER),
+/// such as [`Duration::MAX`], counts as `FOR_EVER`: a wait with this limit lasts until something else ends it.
 #[derive(Clone)]
 pub struct Options {
-    /// How durable "committed" is for transactions that do not choose; the disk (level 3) by default.
+    /// How durable "committed" is for transactions that do not choose a level; the disk (level 3) by default.
     pub durability: Durability,
-    /// The bound on the memory of segments and index nodes, in bytes; three quarters of the machine's by default, at most 16 TiB.
-    /// While the database is opened the indexes are built, one after the other, from lists that come on top: 24 to 48 bytes a row, and the bytes of
-    /// its key behind the eighth. Of a database full of narrow rows that is up to a third of the bound. A transaction that makes an index over
-    /// rows takes such a list from the bound. Beside it, long lists of locks on rows may take an eighth of it, or 1 MiB if that is more.
+    /// The bound on the memory of segments and index nodes, in bytes; three quarters of the machine's memory by
+    /// default, at most 16 TiB.
+    ///
+    /// Three kinds of lists are no part of the segments and nodes. At an opening the indexes are built one after the
+    /// other from lists that come on top of the bound: 24 to 48 bytes a row, and the bytes of its key behind the
+    /// eighth; with narrow rows that is up to a third of the bound. A transaction that makes an index over existing
+    /// rows takes the memory of its list from the bound. Long lists of locks on rows may take an eighth of the bound
+    /// beside it, or 1 MiB if that is more.
     pub memory_bytes: u64,
     /// What goes into the log; the changed values by default.
     pub logging: Logging,
-    /// The procedures that are registered before recovery, so that it can run calls in the log again
-    /// ([`Logging::Transaction`]); none by default. Of one name there may be several versions, because a log may have calls of
-    /// each; by its name the highest is called. [`Database::register`](crate::Database::register) adds others later.
+    /// The procedures that are registered before recovery, so that recovery can run calls in the log again
+    /// ([`Logging::Transaction`]); none by default. There may be several versions of one name, because a log may have
+    /// calls of each; a call by name runs the highest. [`Database::register`](crate::Database::register) adds others
+    /// later.
     pub procedures: Vec<Procedure>,
-    /// Whether each call of a [deterministic](crate::Procedure::deterministic) procedure runs twice and is refused, with the
-    /// first record that differs, if the two runs write or give different things: to look for mistakes, at twice the cost.
+    /// Whether each call of a [deterministic](crate::Procedure::deterministic) procedure runs twice; off by default. If
+    /// the two runs write or return different things, the call is refused with the first record that differs. This
+    /// finds mistakes in procedures, at twice the cost.
     pub check_determinism: bool,
     /// How memory is brought to disk in the background; fuzzy by default.
-    /// [`Database::set_checkpoint`](crate::Database::set_checkpoint) switches it while the database runs.
+    /// [`Database::set_checkpoint`](crate::Database::set_checkpoint) changes it while the database runs.
     pub checkpoint: Checkpointing,
-    /// The shortest time from one background checkpoint's begin to the next one's (System M's interval floor); 30 s by
-    /// default.
+    /// The shortest time from the begin of one background checkpoint to the begin of the next (System M's interval
+    /// floor); 30 s by default.
     pub checkpoint_interval: Duration,
-    /// The longest time that a recovery should take; none by default. With it, background checkpoints begin when the log to
-    /// redo asks for one, so that a recovery (load, indexes, and the redo that comes up until the checkpoint completes) is
-    /// predicted to stay within this time: more often when the log grows faster, not at all while it does not.
-    /// [`checkpoint_interval`](Options::checkpoint_interval) is then no least time between them, but the longest time that
-    /// a sweep takes. What it rests on is measured by each recovery and kept
-    /// ([`RecoveryRates`](crate::recovery::RecoveryRates)). A time that cannot be kept is told to
-    /// [`progress`](Options::progress) with the figures, and by [`Metrics::recovery`](crate::Metrics::recovery).
+    /// The longest time that a recovery should take; none by default. With it, a background checkpoint begins when the
+    /// log to redo requires one, so that a recovery is predicted to stay within this time. A recovery here is load,
+    /// indexes, and the redo that accumulates until the checkpoint completes. Checkpoints are then more frequent when
+    /// the log grows faster, and none is made while it does not grow.
+    /// [`checkpoint_interval`](Options::checkpoint_interval) is then the longest time that a sweep takes, and no longer
+    /// the shortest time between checkpoints. The prediction rests on rates that each recovery measures and keeps
+    /// ([`RecoveryRates`](crate::recovery::RecoveryRates)). If the time cannot be kept, [`progress`](Options::progress)
+    /// is told the figures, and [`Metrics::recovery`](crate::Metrics::recovery) has them.
     pub recovery_within: Option<Duration>,
-    /// How fast a background checkpoint writes segments, in bytes a second; 0 for no pause. With three quarters of
-    /// [`log_bytes_max`](Options::log_bytes_max) used it makes no pauses either. None, the default, follows the log: a sweep
-    /// takes as long as [`checkpoint_interval`](Options::checkpoint_interval), or less if the log would else come near its
-    /// bound.
+    /// How fast a background checkpoint writes segments, in bytes a second; 0 for no pauses. It makes no pauses either
+    /// once three quarters of [`log_bytes_max`](Options::log_bytes_max) are used. With `None`, the default, the sweep
+    /// follows the log: it takes as long as [`checkpoint_interval`](Options::checkpoint_interval), or less if the log
+    /// would otherwise come near its bound.
     pub sweep_bytes_per_s: Option<u64>,
-    /// Whether a checkpoint writes a copy of each segment (System M's spooling), so that the segment is latched
-    /// for as long as copying takes; yes by default. Without, it is latched through the write, and whoever would change it
-    /// waits for the disk.
+    /// Whether a checkpoint writes a copy of each segment (System M's spooling), so that the segment is latched only
+    /// while it is copied; yes by default. Without spooling the segment is latched through the write, and a commit that
+    /// changes it waits for the disk.
     pub spool: bool,
-    /// How many backup copies of the segments are kept, 2 (the default) or 3. With three the two that are complete both stay
-    /// while the next one is written, with the log that the older one needs: should the newest be damaged when the database
-    /// is opened, the older one is recovered from, always. With two that can be done as long as the next checkpoint has not
-    /// begun to overwrite the older one. May be changed from one opening to the next.
+    /// How many backup copies of the segments are kept, 2 (the default) or 3. With three, both complete copies stay
+    /// while the next one is written, with the log that the older one needs. If the newest copy is found damaged at an
+    /// opening, recovery can then always start from the older one. With two, it can do so only as long as the next
+    /// checkpoint has not begun to overwrite the older copy. The number may change from one opening to the next.
     pub backup_copies: u32,
-    /// What the snapshot copies of a copy-on-update sweep may take, in bytes, on top of
-    /// [`memory_bytes`](Options::memory_bytes); by default an eighth of those. Commits that need more wait until the sweep has
-    /// written some; one that alone needs more than this gets it, and what is in flight at an action-consistent cut is not
-    /// counted.
+    /// The bound on the snapshot copies of a copy-on-update sweep, in bytes, on top of
+    /// [`memory_bytes`](Options::memory_bytes); an eighth of `memory_bytes` by default. Commits that need more wait
+    /// until the sweep has written some. A commit that alone needs more than the bound gets it, and commits in progress
+    /// at an action-consistent cut are not counted.
     pub snapshot_bytes_max: Option<u64>,
-    /// How long a transaction waits that a black/white checkpoint has aborted before it runs again (System M's retry time);
-    /// 1 ms by default. Each time the checkpoint is told which segments were in its way and copies those next; after
-    /// [`STRADDLING_RETRIES_MAX`] times the transaction waits for that at its commit, with its locks, and is not aborted again. A handle's
-    /// transaction, which the engine cannot run again, waits at once.
+    /// How long a transaction that a black/white checkpoint has aborted waits before it runs again (System M's retry
+    /// time); 1 ms by default, at most 60 s. At each abort the checkpoint notes the segments in the transaction's way
+    /// and copies these next. After [`STRADDLING_RETRIES_MAX`] aborts the transaction is not aborted again: its commit
+    /// waits, with its locks held, until these segments are copied. The transaction of a handle, which the engine
+    /// cannot run again, waits at once.
     pub straddling_retry: Duration,
-    /// Where log files are copied to before a checkpoint frees them, and what is left of the log when the database is closed;
-    /// nowhere by default. A backup and the archive together are restored to any place or time since
+    /// Where log files are copied before a checkpoint frees them, and the rest of the log when the database is closed;
+    /// nowhere by default. A backup and the archive together can be restored to any later place or time
     /// ([`Restore`](crate::backup::Restore)). While the archive fails the log keeps its files, up to
-    /// [`log_bytes_max`](Options::log_bytes_max), and [`Metrics::archive`](crate::Metrics::archive) says why.
+    /// [`log_bytes_max`](Options::log_bytes_max), and [`Metrics::archive`](crate::Metrics::archive) gives the reason.
     pub archive: Option<Archive>,
-    /// The bound on the log on disk, in bytes; when half of it is used a checkpoint begins, and at the bound
-    /// transactions wait; 4 GiB by default, at least 1 MiB. Log files have an eighth of it, at most 64 MiB. It may be changed from
-    /// one opening to the next: files of the earlier size stay until a checkpoint frees them. What one transaction logs has to
-    /// fit beside the log file that the log ends in, pads included: up to three fifths of the bound always do.
+    /// The bound on the log on disk, in bytes; 4 GiB by default, at least 1 MiB. When half of it is used a checkpoint
+    /// begins; at the bound transactions wait. A log file has an eighth of it, at most 64 MiB. The bound may change
+    /// from one opening to the next: files of the earlier size stay until a checkpoint frees them. The log record of
+    /// one transaction has to fit beside the log file that the log ends in, pads included; up to three fifths of the
+    /// bound always do.
     pub log_bytes_max: u64,
-    /// How transactions meet threads; by default threads have transactions, which lock what they touch
-    /// ([`Engine::Conventional`]).
+    /// Which engine assigns transactions to threads; by default each transaction runs on one thread and locks what it
+    /// touches ([`Engine::Conventional`]).
     pub engine: Engine,
-    /// Who writes the log, and when; the log server by default. A design alone will do: `GroupCommitDesign::Hiber.into()`.
+    /// Which thread writes the log, and when; the log server by default. A design alone is enough:
+    /// `GroupCommitDesign::Hiber.into()`.
     pub group_commit: GroupCommitOptions,
-    /// How the log files are written; by default the way that measures fastest when the database is opened
+    /// How the log files are written; by default in the way that is measured to be the fastest at the opening
     /// ([`WritePath`](crate::log::WritePath)).
     pub log_writes: Option<Caching>,
-    /// How many groups may be on their way to the disk at the same time, 1 to 3; by default as many as measure well when
-    /// the database is opened.
+    /// How many groups may be on their way to the disk at the same time, 1 to 3; by default a number that is measured
+    /// at the opening.
     pub log_writes_in_flight: Option<u32>,
     /// How many transactions can be open at the same time; 1,024 by default, at most [`Options::TRANSACTIONS_MAX`].
     pub transactions_max: usize,
-    /// How many packets there are for transactions that write; 16,384 by default. A transaction has its packet from its first write until
-    /// it is in the log's ring, on its way to the disk. There are never fewer than two packets for each transaction that can be open
-    /// ([`Options::transactions_max`]): so open transactions wait for no packet of each other's.
+    /// The number of packets for transactions that write; 16,384 by default, 1 to 60,000. A transaction has its packet
+    /// from its first write until the packet is in the log's ring, on its way to the disk. There are never fewer than
+    /// two packets for each transaction that can be open ([`Options::transactions_max`]). Therefore no open transaction
+    /// waits for a packet of another open one.
     pub packets_max: usize,
-    /// The longest write set of one transaction, in bytes as they are logged; 64 MiB by default. Rows that are loaded into a table
-    /// that the same transaction created or truncated do not count. The keys that the transaction adds to secondary indexes may take
-    /// four times as much beside it; until the commit such a key takes its bytes and some 60 more. And so may the versions of tables that
-    /// its definitions make, one for each change of a table: some 200 bytes for each column of the table, and 400 for each index. And so may
-    /// the list of rows that are loaded while a savepoint is open: 16 bytes for each segment of 64 KiB that a load fills, and for each
-    /// row where rows do not lie one behind the other.
+    /// The longest write set of one transaction, in bytes as they are logged; 64 MiB by default, at most 512 MiB. Rows
+    /// loaded into a table that the same transaction created or truncated do not count. Three other lists of a
+    /// transaction may each take four times as much beside it:
+    ///
+    /// - the keys that it adds to secondary indexes: until the commit such a key takes its own bytes and some 60 more;
+    /// - the versions of tables that its definitions make, one for each change of a table: some 200 bytes for each
+    ///   column of the table, and 400 for each index;
+    /// - the list of rows that are loaded while a savepoint is open: 16 bytes for each segment of 64 KiB that a load
+    ///   fills, and for each row where rows are not adjacent.
     pub write_set_bytes_max: usize,
     /// The longest wait for one lock; 10 s by default.
     pub lock_timeout: Duration,
     /// How often `transact` runs a body again after deadlocks before it gives up; 100 by default.
     pub deadlock_retries_max: u32,
-    /// How long a level 1 commit may stay off the disk before its group is begun (I3); 10 ms by default.
+    /// How long a commit at level 1 may stay off the disk before its group is begun (I3); 10 ms by default.
     pub memory_flush_interval: Duration,
     /// How long a transaction waits for a packet slot or for log space before it fails; 5 s by default.
     pub log_wait_max: Duration,
     /// How many threads recovery uses; one for each core by default, at most [`Options::RECOVERY_THREADS_MAX`].
     pub recovery_threads: usize,
-    /// Told of each step of a long recovery, and when [`recovery_within`](Options::recovery_within) cannot be kept; nothing
-    /// by default. It may panic: nothing else comes of that.
+    /// Receives a line for each step of a long recovery, and one when [`recovery_within`](Options::recovery_within)
+    /// cannot be kept; none by default. It may panic: the panic is caught and has no other effect.
     pub progress: Option<Progress>,
     /// Whether a directory without a database becomes one; yes by default.
     pub create: bool,
-    /// Who does what no caller waits for; threads of the database's own by default.
+    /// Which threads do the background work; the database's own by default.
     pub background: Background,
-    /// The clock by which the database waits and decides; the machine's by default. A [virtual one](crate::io::VirtualClock) needs
-    /// [`Background::Driven`]. Under it a time-out, a deadline, the linger of a group commit, an interval or a rest passes exactly when that
-    /// clock does, an hour in no time; times in the log and in backups count from 2020. So what a database does by time replays. Of one thread
-    /// each wait moves the clock to its end ([`VirtualClock::new`](crate::io::VirtualClock::new)); several threads take turns by a
-    /// [`Scheduler`](crate::io::Scheduler). Times that are only reported may be the machine's, and so are those that a disk with a speed is
-    /// measured by.
+    /// The clock by which the database waits and decides; the machine's by default. A [virtual
+    /// clock](crate::io::VirtualClock) needs [`Background::Driven`]. Under it a time-out, a deadline, the linger of a
+    /// group commit, an interval or a rest passes exactly when that clock does, and an hour takes no time. Times in the
+    /// log and in backups count from 2020. So what a database does by time can be replayed.
+    ///
+    /// With one thread each wait moves the clock to the wait's end
+    /// ([`VirtualClock::new`](crate::io::VirtualClock::new)); several threads take turns by a
+    /// [`Scheduler`](crate::io::Scheduler). Times that are only reported may be the machine's, and so may the times by
+    /// which the speed of a disk is measured.
     pub clock: Clock,
 }
 
-/// Who does what no caller waits for ([`Options::background`]): log writes of commits at level memory, checkpoints that are due, routing
-/// rules that follow the load.
+/// Which threads do the work that no caller waits for ([`Options::background`]): log writes of commits at level memory,
+/// checkpoints that are due, and routing rules that follow the load.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Background {
     /// Threads of the database's own.
     #[default]
     Threads,
-    /// The caller, by [`Database::drive`](crate::Database::drive), which has to be called now and then. For a program, or a test, that wants to say
-    /// itself when such work is done; it should use the database from one thread at a time.
+    /// The caller, by [`Database::drive`](crate::Database::drive), which has to be called now and then. This is for a
+    /// program or a test that decides itself when background work is done. It should use the database from one thread
+    /// at a time.
     ///
-    /// A commit that waits for the disk writes its group itself, and so does a ticket when it is waited for or polled. A transaction that finds no room in the log makes the
-    /// checkpoint that makes room, unless [`Checkpointing::None`](crate::Checkpointing) says that none is made. The wakers of
-    /// tickets run in calls of `drive`, at the end of a commit that waited for the disk, and where a ticket is polled. Once it is open, such a database starts a thread only if its
-    /// last handle is dropped in a body, or a handle ends in another one's body (with [`Engine::DataOriented`]). An opening uses
-    /// [`recovery_threads`](Options::recovery_threads). [Threads that own executors](crate::Executors::threads) and transaction servers are
-    /// refused.
+    /// A commit that waits for the disk writes its group itself, and so does a ticket when it is waited for or polled.
+    /// A transaction that finds no room in the log makes the checkpoint that makes room, unless
+    /// [`Checkpointing::None`](crate::Checkpointing) is set. The wakers of tickets run in calls of `drive`, at the end
+    /// of a commit that waited for the disk, and where a ticket is polled.
     ///
-    /// One thread that does the same on a disk that does the same has it done in the same steps, if nothing is left to measurement or to the
-    /// machine's time: [`log_writes`](Options::log_writes) and [`log_writes_in_flight`](Options::log_writes_in_flight) are given, and the
-    /// [`clock`](Options::clock) is a virtual one.
+    /// Once open, this database starts a thread only if its last handle is dropped in a body, or if a handle ends in
+    /// another handle's body (with [`Engine::DataOriented`]). The opening itself uses
+    /// [`recovery_threads`](Options::recovery_threads). [Threads that own executors](crate::Executors::threads) and
+    /// transaction servers are refused.
+    ///
+    /// If one thread makes the same calls, and the disk gives the same answers, the database takes the same steps. This
+    /// requires that nothing depends on a measurement or on the machine's time: [`log_writes`](Options::log_writes) and
+    /// [`log_writes_in_flight`](Options::log_writes_in_flight) are given, and the [`clock`](Options::clock) is a
+    /// virtual one.
     Driven,
 }
 
@@ -216,10 +238,10 @@ const STRADDLING_RETRY_MAX: Duration = Duration::from_secs(60);
 /// See [`Options::parts_max`].
 const PARTS_MAX: usize = 2_048;
 
-/// The least bound on the log: files of two blocks each.
+/// The least bound on the log: it allows files of two blocks each.
 const LOG_BYTES_MIN: u64 = 1 << 20;
 
-/// What [`Options::recovery_within`] may be.
+/// The bounds of [`Options::recovery_within`].
 const RECOVERY_WITHIN_MIN: Duration = Duration::from_millis(10);
 const RECOVERY_WITHIN_MAX: Duration = Duration::from_secs(86_400);
 
@@ -234,27 +256,28 @@ impl Options {
         self.snapshot_bytes_max.unwrap_or(self.memory_bytes / 8)
     }
 
-    /// What long lists of locks on rows may take, in bytes.
+    /// The memory that long lists of locks on rows may take, in bytes.
     pub(crate) fn lock_memory(&self) -> u64 {
         (self.memory_bytes / 8).max(1 << 20)
     }
 
-    /// How many parts of phases can run at a time beside the first of each phase: as many as all admitted calls can have, up to a
-    /// bound. Beyond the bound fewer threads share a phase.
+    /// How many parts of phases can run at a time beside the first part of each phase: as many as all admitted calls
+    /// can have, up to a bound. Beyond the bound fewer threads share a phase.
     pub(crate) fn parts_max(&self) -> usize {
         let beside_its_own = self.engine.thread_bounds().end().saturating_sub(1);
         (self.transactions_max.div_ceil(2) * beside_its_own).min(PARTS_MAX)
     }
 
-    /// How many packets the log has. Invariant: **a transaction that waits for a packet waits for commits that have their place, and
-    /// not for an open transaction**, which may wait for its locks. Each context keeps at most one home, idle while its transaction
-    /// has another packet, and homes are at most half of all ([`PacketPool::home`](crate::log)); each open transaction without a
-    /// place has at most one packet. So with two for each context one is free, or of a commit that has its place.
+    /// The number of packets of the log. Invariant: **a transaction that waits for a packet waits for commits that have
+    /// their place, and not for an open transaction**, which may wait for the first one's locks. Each context keeps at
+    /// most one home packet, which is idle while its transaction has another packet, and homes are at most half of all
+    /// packets ([`PacketPool::home`](crate::log)). Each open transaction without a place has at most one packet. So
+    /// with two packets for each context one is free, or belongs to a commit that has its place.
     pub(crate) fn packet_slots(&self) -> usize {
         self.packets_max.max(2 * self.transactions_max)
     }
 
-    /// What is wrong with the options, if anything: which one, what it may be.
+    /// The first option that is out of its range, with the values that it may have; `None` if there is none.
     pub(crate) fn problem(&self) -> Option<String> {
         if let Some(problem) = self.logging.refuses(self.checkpoint) {
             return Some(problem);

@@ -1,4 +1,5 @@
-//! Probes: entries of lists, chains and trees, and descents of indexes, counted in tests: how long a search takes, without a clock.
+//! Probes: accesses to entries of lists, chains and trees, and descents of indexes, counted in tests. They show how
+//! long a search is without a clock.
 
 /// Counts a probe by this thread, in tests.
 #[inline(always)]

@@ -7,11 +7,12 @@ use std::ops::ControlFlow;
 use crate::catalog::TableDef;
 use crate::database::Database;
 use crate::error::{Error, Result};
-use crate::row::{self, Record, Schema, WhichIndex};
+use crate::row::{self, IndexRef, IntoKey, Record, Schema, WhichIndex};
 use crate::store::Table;
-use crate::txn::{Scan, Transaction};
+use crate::txn::{Rows, Scan, ScanMode, Transaction};
 
-/// A table by the type of its rows: cheap to clone, good for as long as the table is. Get it by [`Database::records`].
+/// A table by the type of its rows. It is cheap to clone, and valid as long as the table exists. [`Database::records`]
+/// gives it.
 pub struct Records<R> {
     table: Table,
     record: PhantomData<fn() -> R>,
@@ -24,6 +25,44 @@ impl<R: Record> Records<R> {
     /// As [`Transaction::get`].
     pub fn get(&self, transaction: &mut Transaction, key: R::Key) -> Result<Option<R>> {
         transaction.look(&self.table, key, R::decode)?.transpose()
+    }
+
+    /// The record that has this key in a unique index.
+    ///
+    /// # Errors
+    /// As [`Transaction::look_by`].
+    pub fn get_by(
+        &self,
+        transaction: &mut Transaction,
+        index: impl IndexRef,
+        key: impl IntoKey,
+    ) -> Result<Option<R>> {
+        transaction.look_by(&self.table, index, key, ScanMode::Share, R::decode)?.transpose()
+    }
+
+    /// The records of a range in the order of the scan's index: [`Transaction::rows`].
+    ///
+    /// # Errors
+    /// As [`Transaction::rows`].
+    pub fn rows<'t>(
+        &self,
+        transaction: &'t mut Transaction,
+        scan: &Scan,
+    ) -> Result<impl Iterator<Item = Result<R>> + use<'t, R>> {
+        Ok(decoded(transaction.rows(&self.table, scan)?))
+    }
+
+    /// The records whose key in an index has these values in its first columns: [`Transaction::rows_by`].
+    ///
+    /// # Errors
+    /// As [`Transaction::rows`].
+    pub fn rows_by<'t, I: IndexRef, K: IntoKey>(
+        &self,
+        transaction: &'t mut Transaction,
+        index: I,
+        prefix: K,
+    ) -> Result<impl Iterator<Item = Result<R>> + use<'t, R, I, K>> {
+        Ok(decoded(transaction.rows_by(&self.table, index, prefix)?))
     }
 
     /// Inserts a record.
@@ -50,10 +89,11 @@ impl<R: Record> Records<R> {
         transaction.delete(&self.table, key)
     }
 
-    /// Calls `visit` with each record of a range, in the order of the scan's index, until it says break.
+    /// Calls `visit` with each record of a range, in the order of the scan's index, until it returns
+    /// [`Break`](std::ops::ControlFlow::Break).
     ///
     /// # Errors
-    /// As [`Transaction::scan`], and what `visit` gives.
+    /// As [`Transaction::scan`]; the error of `visit`.
     pub fn scan(
         &self,
         transaction: &mut Transaction,
@@ -78,21 +118,22 @@ impl<R: Record> Records<R> {
 }
 
 impl Database {
-    /// The table of a record type. If there is none of its name it is created, with its indexes, in a transaction of
-    /// its own.
+    /// The table of a record type. If no table has the type's name, it is created, with its indexes, in a transaction
+    /// of its own.
     ///
     /// # Errors
-    /// [`Error::SchemaMismatch`] if the table is there and its columns, primary key or indexes are not the record's;
-    /// other indexes may be there too. As [`Transaction::create_table`] and [`Transaction::create_index`].
+    /// [`Error::SchemaMismatch`] if the table exists and its columns, primary key or indexes are not the record's; the
+    /// table may have other indexes too. Else as [`Transaction::create_table`].
     pub fn records<R: Record>(&self) -> Result<Records<R>> {
         let there = match self.table(R::TABLE) {
-            Err(Error::NoSuchTable { .. }) => match self.transact(create::<R>) {
-                // By another thread, in the meantime.
+            Err(Error::NoSuchTable { .. }) => match self.transact(|tx| tx.create_table(&TableDef::of::<R>()))
+            {
+                // Another thread has created it meanwhile.
                 Err(Error::NameTaken { name }) => {
                     self.table(R::TABLE).map_err(|_| Error::NameTaken { name })?
                 }
                 Err(error) => return Err(error),
-                Ok(()) => self.table(R::TABLE)?,
+                Ok(table) => table,
             },
             there => there?,
         };
@@ -101,17 +142,8 @@ impl Database {
     }
 }
 
-fn create<R: Record>(transaction: &mut Transaction) -> Result<()> {
-    let mut def = TableDef::new(R::TABLE, R::columns());
-    let key = R::primary_key();
-    if !key.is_empty() {
-        def = def.with_primary_key(&key);
-    }
-    transaction.create_table(&def)?;
-    for (name, columns, unique) in R::indexes() {
-        transaction.create_index(R::TABLE, &name, &columns, unique)?;
-    }
-    Ok(())
+fn decoded<R: Record>(rows: Rows<'_>) -> impl Iterator<Item = Result<R>> {
+    rows.map(|row| R::decode(row?.view()))
 }
 
 fn check<R: Record>(schema: &Schema) -> Result<()> {

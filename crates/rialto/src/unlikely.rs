@@ -1,8 +1,8 @@
-//! [`unlikely`]: what the compiler is told of a branch, so that the usual way keeps its registers.
+//! [`unlikely`]: tells the compiler which way of a branch is rare, so that the usual way keeps its registers.
 
 use std::hint::cold_path;
 
-/// A condition that nearly never holds: what is done then may cost what it will.
+/// A condition that almost never holds: the code behind it may be slow.
 #[inline(always)]
 pub(crate) fn unlikely(condition: bool) -> bool {
     if condition {

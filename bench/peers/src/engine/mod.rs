@@ -15,7 +15,7 @@ use std::path::Path;
 use std::time::Instant;
 
 use clap::ValueEnum;
-use rialto_bench::json::Json;
+use serde_json::Value as Json;
 
 use crate::error::{PeerError, Result};
 use crate::guarantee::Guarantee;

@@ -4,10 +4,10 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use rialto::{Database, Durability, Options};
-use rialto_bench::json::Json;
-use rialto_bench::shape::ShapeError;
-use rialto_bench::tpcb::{Client as BankClient, Tpcb};
-use rialto_bench::workload::Workload;
+use rialto_measure::driver::Workload;
+use rialto_workloads::data::ShapeError;
+use rialto_workloads::tpcb::{Client as BankClient, Tpcb};
+use serde_json::{Value as Json, json};
 
 use super::{Client, Engine};
 use crate::error::{PeerError, Result};
@@ -82,16 +82,16 @@ impl Engine for Rialto {
     fn recovery(&self) -> Option<Json> {
         let report = self.database.recovery()?;
         let millis = |time: Duration| Json::from(time.as_secs_f64() * 1e3);
-        Some(Json::object([
-            ("load_ms", millis(report.load_time)),
-            ("loaded_bytes", report.loaded_bytes.into()),
-            ("record_bytes", report.record_bytes.into()),
-            ("predicted_ms", report.predicted.map_or(Json::Null, millis)),
-            ("index_ms", millis(report.primary_time + report.secondary_time)),
-            ("redo_ms", millis(report.redo_time)),
-            ("took_ms", millis(report.took())),
-            ("packets", report.packets.into()),
-        ]))
+        Some(json!({
+            "load_ms": millis(report.load_time),
+            "loaded_bytes": report.loaded_bytes,
+            "record_bytes": report.record_bytes,
+            "predicted_ms": report.predicted.map_or(Json::Null, millis),
+            "index_ms": millis(report.primary_time + report.secondary_time),
+            "redo_ms": millis(report.redo_time),
+            "took_ms": millis(report.took()),
+            "packets": report.packets,
+        }))
     }
 
     fn close(self: Box<Self>) -> Result<()> {

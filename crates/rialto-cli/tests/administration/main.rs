@@ -6,4 +6,6 @@ mod common;
 mod interrupts;
 mod offline;
 mod online_backup;
+mod pages;
 mod serve;
+mod words;

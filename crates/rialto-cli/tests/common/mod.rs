@@ -10,7 +10,7 @@ use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 
-use rialto_bench::json::Json;
+use serde_json::Value as Json;
 
 /// A new directory's path, which is removed at the end.
 pub struct Directory(PathBuf);
@@ -71,16 +71,17 @@ pub fn succeeds(output: Output) -> Output {
 pub fn json(output: &Output) -> Json {
     let text = stdout(output);
     let line = text.lines().last().expect("some output");
-    Json::parse(line).unwrap_or_else(|problem| panic!("{problem}: {line}"))
+    serde_json::from_str(line).unwrap_or_else(|problem| panic!("{problem}: {line}"))
 }
 
 /// The value at a path, such as `outer.inner`.
 pub fn at<'a>(json: &'a Json, path: &str) -> &'a Json {
-    json.at(path).unwrap_or_else(|| panic!("{path} is missing in {json}"))
+    let found = path.split('.').try_fold(json, |value, name| value.get(name));
+    found.unwrap_or_else(|| panic!("{path} is missing in {json}"))
 }
 
 pub fn number(json: &Json, path: &str) -> f64 {
-    at(json, path).number().unwrap_or_else(|| panic!("{path} is no number in {json}"))
+    at(json, path).as_f64().unwrap_or_else(|| panic!("{path} is no number in {json}"))
 }
 
 /// Measures for this many seconds, and for twice as many each time, until `is_enough` is satisfied: a slow machine, or

@@ -3,9 +3,10 @@
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Output, Stdio};
 
-use crate::common::{Directory, at, json, measured, number, program, run, stderr, stdout, succeeds};
 use rialto::Database;
-use rialto_bench::json::Json;
+use serde_json::Value as Json;
+
+use crate::common::{Directory, at, json, measured, number, program, run, stderr, stdout, succeeds};
 
 /// Few enough accounts that clients conflict.
 const SMALL: [&str; 8] =
@@ -44,7 +45,7 @@ fn a_run_has_an_entry_for_each_transaction_and_ends_consistent() {
             |output| NAMES.into_iter().all(|name| !is_run(name) || committed(&json(output), name) > 0.0),
         );
         let json = json(&output);
-        assert_eq!((at(&json, "workload"), at(&json, "consistent")), (&"card".into(), &true.into()));
+        assert_eq!((at(&json, "workload"), at(&json, "consistent")), (&"card".into(), &Json::from(true)));
         let committed = |name: &str| committed(&json, name);
         for name in NAMES {
             assert_eq!(committed(name) > 0.0, is_run(name), "{name}, {arguments:?}: {json}");
@@ -89,7 +90,7 @@ fn servers_say_their_processor_time_their_response_time_and_its_interval() {
             },
         );
         let json = json(&output);
-        assert_eq!((at(&json, "workload"), at(&json, "consistent")), (&"card".into(), &true.into()));
+        assert_eq!((at(&json, "workload"), at(&json, "consistent")), (&"card".into(), &Json::from(true)));
         let of = |path: &str| number(&json, path);
         assert_eq!(
             (of("servers.queue"), of("servers.message_servers"), of("clients")),
@@ -132,7 +133,7 @@ fn a_directory_is_used_again_and_one_of_another_shape_is_refused() {
     assert!(stderr(&first).contains("loaded a card portfolio into"), "{}", stderr(&first));
     let second = succeeds(small(&data));
     assert!(stderr(&second).contains("using the card portfolio in"), "{}", stderr(&second));
-    assert_eq!(at(&json(&second), "consistent"), &true.into());
+    assert_eq!(at(&json(&second), "consistent"), &Json::from(true));
     for (arguments, expected) in [
         (&["card", "--accounts", "500"][..], "expected one of 500 accounts, 500 customers, 5000 stores"),
         (&["card"], "expected one of 40000 accounts, 40000 customers, 5000 stores"),
@@ -172,7 +173,7 @@ fn a_run_that_is_killed_leaves_consistent_data() {
         running.wait().expect("it ends");
         let again = succeeds(run(&with("0.3")));
         assert!(stderr(&again).contains("using the "), "{}", stderr(&again));
-        assert_eq!(at(&json(&again), "consistent"), &true.into(), "{workload}");
+        assert_eq!(at(&json(&again), "consistent"), &Json::from(true), "{workload}");
     }
 }
 
@@ -286,5 +287,5 @@ fn requests_are_answered_until_the_input_ends() {
         "{text}"
     );
     let run = succeeds(small(&["--data", directory.name(), "--seconds", "0.3", "--clients", "2"]));
-    assert_eq!(at(&json(&run), "consistent"), &true.into());
+    assert_eq!(at(&json(&run), "consistent"), &Json::from(true));
 }

@@ -2,8 +2,9 @@
 
 use std::process::Output;
 
+use serde_json::Value as Json;
+
 use crate::common::{Directory, at, json, number, run, stderr, stdout, succeeds};
-use rialto_bench::json::Json;
 
 fn commit(arguments: &[&str]) -> Output {
     let mut all = vec!["bench", "commit"];
@@ -57,7 +58,7 @@ fn every_design_commits_on_a_disk_and_the_log_is_read_back() {
         }
         assert_eq!(
             (at(&json, "workload"), at(&json, "consistent")),
-            (&"commit".into(), &true.into()),
+            (&"commit".into(), &Json::from(true)),
             "{json}"
         );
         let (committed, groups) = (number(&json, "committed"), number(&json, "log_writes"));
@@ -80,7 +81,7 @@ fn every_design_commits_on_a_disk_and_the_log_is_read_back() {
             number(&json, there);
         }
         let Json::Object(times) = at(&json, "log_write_times_us") else { panic!("{json}") };
-        let timed: f64 = times.iter().map(|(_, count)| count.number().expect("a count")).sum();
+        let timed: f64 = times.iter().map(|(_, count)| count.as_f64().expect("a count")).sum();
         assert!(timed >= 1.0, "{json}");
         let stalls = number(&json, "stall_us_per_txn") > 0.0;
         assert_eq!(
@@ -102,7 +103,7 @@ fn in_virtual_time_a_run_is_the_same_each_time_and_says_where_it_was() {
     let first = succeeds(commit(&all));
     let found = json(&first);
     assert_eq!(stdout(&first), stdout(&succeeds(commit(&all))));
-    assert_eq!(at(&found, "regime"), &"koda".into());
+    assert_eq!(at(&found, "regime"), &Json::from("koda"));
     assert!((3.5..4.5).contains(&number(&found, "seconds")), "of virtual time: {found}");
     // The paper's formula for the maximum: 50 servers x 1000 / 90 ms.
     let tps = number(&found, "committed_per_s");
@@ -167,7 +168,7 @@ fn limits_and_comparisons_are_those_of_the_other_workload() {
     let mut all = versus.to_vec();
     all.extend(["--versus", "--group-commit commit-lock", "--json"]);
     let compared = json(&succeeds(commit(&all)));
-    assert_eq!(at(&compared, "workload"), &"commit".into());
+    assert_eq!(at(&compared, "workload"), &Json::from("commit"));
     let ratio = number(&compared, "ratio.committed_per_s.median");
     assert!((1.66..2.5).contains(&ratio), "hiber over the lock: {compared}");
 }

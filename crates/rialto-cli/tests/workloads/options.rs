@@ -5,9 +5,10 @@ use std::process::{Output, Stdio};
 use std::thread;
 use std::time::Duration;
 
+use serde_json::Value as Json;
+
 use crate::common::wire::{runs, session};
 use crate::common::{Directory, Serving, json, number, program, run, stderr, stdout, succeeds, text};
-use rialto_bench::json::Json;
 
 /// A small bank in memory.
 const BANK: &str =
@@ -121,7 +122,7 @@ fn checkpoints_begin_by_themselves_so_that_a_recovery_stays_within_its_time() {
     };
     let (none, figures) = run("");
     assert_eq!(none, 0.0, "{figures}");
-    assert_eq!(figures.at("recovery.within"), Some(&Json::Null), "{figures}");
+    assert_eq!(figures.pointer("/recovery/within"), Some(&Json::Null), "{figures}");
     let many =
         (0..TRIES).map(|_| run("--recovery-within-s 0.01")).find(|(checkpoints, _)| *checkpoints > 0.0);
     let (_, figures) = many.expect("the log asks for a checkpoint");

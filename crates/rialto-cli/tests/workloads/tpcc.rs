@@ -2,6 +2,8 @@
 
 use std::process::Output;
 
+use serde_json::Value as Json;
+
 use crate::common::{Directory, at, json, number, run, stderr, stdout, succeeds};
 
 /// Not the specification's sizes: few enough rows that clients conflict.
@@ -47,7 +49,7 @@ fn a_run_has_an_entry_for_each_transaction_and_ends_consistent() {
         all.extend(arguments);
         let output = succeeds(small(&all));
         let json = json(&output);
-        assert_eq!((at(&json, "workload"), at(&json, "consistent")), (&"tpcc".into(), &true.into()));
+        assert_eq!((at(&json, "workload"), at(&json, "consistent")), (&"tpcc".into(), &Json::from(true)));
         let committed = |name: &str| number(&json, &format!("procedures.{name}.committed"));
         let has_mix = arguments[0] == "--mix";
         for name in NAMES {
@@ -79,7 +81,7 @@ fn a_directory_is_used_again_and_one_of_another_shape_is_refused() {
         let expected =
             if number == 0 { "loaded a TPC-C database into" } else { "using the TPC-C database in" };
         assert!(stderr(&output).contains(expected), "{}", stderr(&output));
-        assert_eq!(at(&json(&output), "consistent"), &true.into());
+        assert_eq!(at(&json(&output), "consistent"), &Json::from(true));
     }
     for (arguments, expected) in [
         (

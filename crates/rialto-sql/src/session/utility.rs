@@ -217,9 +217,9 @@ impl Session {
     fn tell_if_ignored(&mut self, name: &str) {
         let design = self.database.group_commit();
         let honours: fn(GroupCommitDesign) -> bool = match name {
-            "rialto.commit_stall" => GroupCommitDesign::heeds_stall,
-            "rialto.willing_to_wait" => GroupCommitDesign::heeds_willing_to_wait,
-            settings::RAISE_STALLS => GroupCommitDesign::heeds_raised_stalls,
+            "rialto.commit_stall" => GroupCommitDesign::honours_stall,
+            "rialto.willing_to_wait" => GroupCommitDesign::honours_willing_to_wait,
+            settings::RAISE_STALLS => GroupCommitDesign::honours_raised_stalls,
             _ => return,
         };
         if !honours(design) {

@@ -394,9 +394,12 @@ fn alter_system_raises_the_stalls_of_all_sessions_until_it_is_taken_back() {
 #[test]
 fn a_wait_that_the_design_has_no_use_for_is_told() {
     let settings = [
-        ("set rialto.commit_stall = '1ms'", GroupCommitDesign::heeds_stall as fn(GroupCommitDesign) -> bool),
-        ("set rialto.willing_to_wait = '1ms'", GroupCommitDesign::heeds_willing_to_wait),
-        ("alter system set rialto.raise_stalls = '1ms'", GroupCommitDesign::heeds_raised_stalls),
+        (
+            "set rialto.commit_stall = '1ms'",
+            GroupCommitDesign::honours_stall as fn(GroupCommitDesign) -> bool,
+        ),
+        ("set rialto.willing_to_wait = '1ms'", GroupCommitDesign::honours_willing_to_wait),
+        ("alter system set rialto.raise_stalls = '1ms'", GroupCommitDesign::honours_raised_stalls),
     ];
     for design in GroupCommitDesign::ALL {
         let (_, mut session) = session_with(design);

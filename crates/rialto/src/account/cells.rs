@@ -7,19 +7,19 @@ use crossbeam_utils::CachePadded;
 
 use super::Spent;
 use super::histogram::HistogramCells;
-use super::procedure::{Names, PROCEDURES_MAX, ProcedureAccount, ProcedureId};
+use super::procedure::{PROCEDURES_MAX, ProcedureAccount, ProcedureId, ProcedureNames};
 use crate::io::thread_number;
 use crate::unlikely::unlikely;
 
-/// Sets that tickets share, over all threads that wait for them.
+/// Counter sets for tickets, which all threads that wait for tickets share.
 const TICKET_SETS: usize = 32;
 
-/// How a counter is added to.
+/// Which threads add to a counter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Writers {
-    /// One at a time: a load and a store do.
+    /// One at a time: a load and a store suffice.
     One,
-    /// Several.
+    /// Several at the same time.
     Many,
 }
 
@@ -35,7 +35,7 @@ impl Writers {
 
 /// One context's counters for one procedure. Times are sums, in nanoseconds.
 #[derive(Default)]
-struct Cell {
+struct ProcedureCounters {
     committed: AtomicU64,
     aborted: AtomicU64,
     deadlocks: AtomicU64,
@@ -44,18 +44,18 @@ struct Cell {
     latch_wait_ns: AtomicU64,
     run_ns: AtomicU64,
     log_wait_ns: AtomicU64,
-    /// Response times, which are runs, of those that never waited: one cell to count instead of two.
+    /// Response times, which are also runs, of transactions that never waited: one cell to count instead of two.
     unwaited: HistogramCells,
-    /// Response times of the others.
+    /// Response times of the other transactions.
     response: HistogramCells,
-    /// Runs of the others.
+    /// Runs of the other transactions.
     run: HistogramCells,
     lock_wait: HistogramCells,
     latch_wait: HistogramCells,
     log_wait: HistogramCells,
 }
 
-impl Cell {
+impl ProcedureCounters {
     /// Counts a transaction and its parts, but not its response time.
     fn place(&self, spent: &Spent) {
         let one = Writers::One;
@@ -95,31 +95,31 @@ impl Cell {
     }
 }
 
-/// Cells by procedure, made when first used: most contexts are never lent, and see few procedures.
+/// Cells by procedure, made at their first use: most contexts are never lent, and see few procedures.
 #[derive(Default)]
-struct Set {
-    cells: OnceLock<Box<[OnceLock<Box<Cell>>]>>,
+struct CounterSet {
+    cells: OnceLock<Box<[OnceLock<Box<ProcedureCounters>>]>>,
 }
 
-impl Set {
+impl CounterSet {
     #[inline]
-    fn cell(&self, procedure: ProcedureId) -> &Cell {
+    fn cell(&self, procedure: ProcedureId) -> &ProcedureCounters {
         let cells = self.cells.get_or_init(|| (0..PROCEDURES_MAX).map(|_| OnceLock::new()).collect());
         cells[procedure.position()].get_or_init(Box::default)
     }
 }
 
-/// All accounts of a database. A context's set has one writer at a time, who it is lent to.
+/// All accounts of a database. A context's set has one writer at a time: the thread that the context is lent to.
 pub(crate) struct Accounts {
-    names: Names,
-    contexts: Box<[CachePadded<Set>]>,
-    tickets: Box<[CachePadded<Set>]>,
+    names: ProcedureNames,
+    contexts: Box<[CachePadded<CounterSet>]>,
+    tickets: Box<[CachePadded<CounterSet>]>,
 }
 
 impl Accounts {
     pub fn new(contexts: usize) -> Accounts {
         let sets = |count: usize| (0..count).map(|_| CachePadded::default()).collect();
-        Accounts { names: Names::default(), contexts: sets(contexts), tickets: sets(TICKET_SETS) }
+        Accounts { names: ProcedureNames::default(), contexts: sets(contexts), tickets: sets(TICKET_SETS) }
     }
 
     /// The account of this name.
@@ -141,13 +141,13 @@ impl Accounts {
         one.add(cell.unwaited.cell(spent.response_ns), 1);
     }
 
-    /// A transaction has taken its place, and left the rest to a ticket.
+    /// A transaction has taken its place, and leaves the rest to a ticket.
     #[inline]
     pub fn left_to_ticket(&self, context: usize, procedure: ProcedureId, spent: &Spent) {
         self.contexts[context].cell(procedure).place(spent);
     }
 
-    /// Somebody waited for a ticket: so long since its transaction's place, after so long until it.
+    /// A thread waited for a ticket: `log_wait_ns` from its transaction's place on, which came after `before_ns`.
     pub fn ticket_waited(&self, procedure: ProcedureId, log_wait_ns: u64, before_ns: u64) {
         let cell = self.tickets[thread_number() % TICKET_SETS].cell(procedure);
         Writers::Many.add(&cell.log_wait_ns, log_wait_ns);
@@ -170,7 +170,8 @@ impl Accounts {
         Writers::One.add(&self.contexts[context].cell(procedure).straddling, 1);
     }
 
-    /// How long all transactions have run so far, in nanoseconds: one counter of each cell, where [`Accounts::read`] adds up hundreds.
+    /// How long all transactions have run so far, in nanoseconds. Adds one counter of each cell, where
+    /// [`Accounts::read`] adds hundreds.
     pub fn run_ns(&self) -> u64 {
         let named = self.names.all().len();
         let sets = self.contexts.iter().chain(&self.tickets).filter_map(|set| set.cells.get());
@@ -178,7 +179,7 @@ impl Accounts {
         cells.map(|cell| cell.run_ns.load(Ordering::Relaxed)).sum()
     }
 
-    /// The accounts that something was counted in.
+    /// The accounts in which something was counted.
     pub fn read(&self) -> Vec<ProcedureAccount> {
         let named = self.names.all().into_iter();
         let mut accounts: Vec<_> =

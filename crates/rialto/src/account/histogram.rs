@@ -1,4 +1,4 @@
-//! [`TimeHistogram`]: how times are spread, in buckets that grow with them.
+//! [`TimeHistogram`]: the distribution of times, in buckets that grow with them.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -50,7 +50,8 @@ impl TimeHistogram {
         self.counts.iter().sum()
     }
 
-    /// The time that a share (0 to 1) of all are at or below: the middle of its bucket. `None` if there are none.
+    /// The time that a share (0 to 1) of all times is at or below: the middle of its bucket. `None` if there are no
+    /// times.
     pub fn quantile(&self, share: f64) -> Option<Duration> {
         let count = self.count();
         let wanted = ((count as f64 * share).ceil() as u64).clamp(1, count.max(1));
@@ -63,7 +64,7 @@ impl TimeHistogram {
         Some(Duration::from_nanos(from + (to - from) / 2))
     }
 
-    /// Those that were added since an earlier copy.
+    /// The times that were added since an earlier copy.
     #[must_use]
     pub fn since(&self, earlier: &TimeHistogram) -> TimeHistogram {
         let mut since = self.clone();
@@ -91,7 +92,7 @@ impl Default for HistogramCells {
 }
 
 impl HistogramCells {
-    /// The cell that counts such times.
+    /// The cell that counts times like this one.
     #[inline]
     pub fn cell(&self, ns: u64) -> &AtomicU64 {
         &self.0[bucket(ns)]

@@ -1,6 +1,7 @@
-//! Counts the latches that a thread holds, in debug builds, so that no thread waits with one ([`WaitGuard`](super::wait_guard::WaitGuard)).
+//! Counts the latches that a thread holds, in debug builds, so that no thread waits while it holds one
+//! ([`WaitGuard`](super::wait_guard::WaitGuard)).
 //!
-//! The kernel's own tests are left out: under their models many tasks take turns on one thread.
+//! The kernel's own tests are left out: under their models many tasks share one thread.
 
 use super::wait_guard::Awaited;
 

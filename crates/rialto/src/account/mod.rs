@@ -1,26 +1,27 @@
-//! The time account: where transactions' time went, by procedure.
+//! The time account: how transactions spent their time, by procedure.
 //!
 //! Every transaction's response time is split into parts that add up to it: queue, fetch I/O, lock wait, latch wait,
-//! run, log wait, standby wait. Clocks are read where a wait begins or ends, so a transaction that never waits costs two
-//! reads, of its begin and its end, and one that only waits for the log three; *run* is the remainder. Parts that this
-//! engine does not have (no inbox, no page, no standby) are `None`, not zero.
+//! run, log wait, standby wait. Clocks are read where a wait begins or ends. A transaction that never waits therefore
+//! costs two reads, at its begin and its end, and one that only waits for the log costs three; *run* is the remainder.
+//! Parts that this engine does not have (no inbox, no page, no standby) are `None`, not zero.
 //!
-//! - [`waits`]: what a thread has waited for, from the places deep in the kernel that know no transaction;
-//! - [`wait_guard`]: what a thread goes through before it waits for another transaction, for the log or for a checkpoint; `latches`: that it holds none
-//!   then;
+//! - [`waits`]: what a thread has waited for, counted deep in the kernel where the transaction is not known;
+//! - [`wait_guard`]: what a thread does before it waits for another transaction, for the log or for a checkpoint;
+//!   `latches`: checks that the thread holds no latch then;
 //! - [`cells`]: counters, one set for each context and procedure, with one writer each; tickets share a few more;
-//! - [`histogram`]: how the times are spread;
-//! - [`processor`]: what the servers use of processors;
-//! - [`procedure`]: the names under which accounts are kept, and what callers see.
+//! - [`histogram`]: the distribution of the times;
+//! - [`processor`]: the processor time of the servers;
+//! - [`procedure`]: the names under which accounts are kept, and the accounts as callers see them.
 //!
 //! What is counted where:
-//! - A closure ([`Database::transact`](crate::Database::transact)) is one transaction from its first run to its reply;
-//!   runs that ended as a deadlock's victim are part of it, their lock waits as lock wait, the rest as run.
-//! - A transaction behind a handle runs from `begin` to the reply of its commit, the caller's own time between calls
-//!   included, as run. Latch waits before its commit are in its run too: they are kept by thread, and a handle may move.
-//! - A ticket's transaction is counted when it takes its place, and the wait for the log when somebody waits for the
-//!   ticket (or its future), from the place on. Who only asks whether it is done keeps the time for themselves.
-//! - Transactions that abort are counted, their time is not.
+//! - A closure ([`Database::transact`](crate::Database::transact)) is one transaction from its first run to its reply.
+//!   Runs that ended as a deadlock's victim are part of it: their lock waits as lock wait, the rest as run.
+//! - A transaction behind a handle runs from `begin` to the reply of its commit; the caller's own time between calls
+//!   counts as run. Latch waits before its commit are in its run too, because they are kept by thread, and a handle may
+//!   move.
+//! - A ticket's transaction is counted when it takes its place. Its wait for the log is counted, from the place on,
+//!   when a thread waits for the ticket (or its future). If the caller only polls the ticket, that wait is not counted.
+//! - Transactions that abort are counted, but their time is not.
 
 mod cells;
 mod histogram;
@@ -42,14 +43,14 @@ use crate::io::Moment;
 pub(crate) struct Ledger {
     /// When its first run began.
     pub began: Moment,
-    /// What its thread had waited for until then.
-    pub waits: waits::Waits,
+    /// What its thread had waited for before its first run.
+    pub waits: waits::WaitSums,
     /// Lock waits of its runs, ended ones included.
     pub lock_wait_ns: u64,
 }
 
 impl Ledger {
-    /// The account at its end, after a wait for the log that began at `placed`, if there was one.
+    /// The transaction's account at its end, after a wait for the log that began at `placed`, if there was one.
     #[inline]
     pub fn spent(&self, placed: Option<Moment>, ended: Moment) -> Spent {
         let waits = waits::now().since(self.waits);
@@ -78,10 +79,10 @@ impl Spent {
         self.lock_wait_ns | self.latch_wait_ns | self.log_wait_ns != 0
     }
 
-    /// The remainder.
+    /// The remainder: the time that was not a wait.
     pub fn run_ns(&self) -> u64 {
         let waited = self.lock_wait_ns + self.latch_wait_ns + self.log_wait_ns;
-        // Waits lie in the response time, but for one: under a virtual clock a wait for a latch takes time of the machine's.
+        // Waits lie in the response time, with one exception: under a virtual clock a wait for a latch takes real time.
         self.response_ns.saturating_sub(waited)
     }
 }

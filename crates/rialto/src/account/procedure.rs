@@ -1,4 +1,4 @@
-//! The names under which accounts are kept, and what callers see of them.
+//! The names under which accounts are kept, and the accounts as callers see them.
 
 use std::time::Duration;
 
@@ -6,13 +6,13 @@ use parking_lot::RwLock;
 
 use super::histogram::TimeHistogram;
 
-/// How many accounts a database keeps, that of transactions without a name included. Names beyond it share that one.
+/// How many accounts a database keeps, including that of transactions without a name. Further names share that one.
 pub const PROCEDURES_MAX: usize = 64;
 
-/// The name of the account of transactions that name none.
+/// The name of the account of transactions without a name.
 pub const UNNAMED: &str = "(unnamed)";
 
-/// The account that a transaction's time goes to; from [`Database::procedure_id`](crate::Database::procedure_id).
+/// The account that a transaction's time goes to; [`Database::procedure_id`](crate::Database::procedure_id) returns it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct ProcedureId(u16);
 
@@ -25,12 +25,12 @@ impl ProcedureId {
 
 /// The names given so far.
 #[derive(Debug, Default)]
-pub(super) struct Names {
-    /// Those after the unnamed one.
+pub(super) struct ProcedureNames {
+    /// The names after the unnamed one.
     named: RwLock<Vec<String>>,
 }
 
-impl Names {
+impl ProcedureNames {
     pub fn id(&self, name: &str) -> ProcedureId {
         let find = |named: &[String]| {
             named.iter().position(|known| known == name).map(|position| ProcedureId(position as u16 + 1))
@@ -49,30 +49,30 @@ impl Names {
         ProcedureId(named.len() as u16)
     }
 
-    /// All, in the order of their positions.
+    /// All names, in the order of their positions.
     pub fn all(&self) -> Vec<String> {
         std::iter::once(UNNAMED.to_owned()).chain(self.named.read().iter().cloned()).collect()
     }
 }
 
-/// Where the time of some transactions went, in nanoseconds; together their response times. `None` is a part that does
-/// not apply.
+/// How some transactions spent their time, in nanoseconds; the parts add up to their response times. `None` is a part
+/// that does not apply.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TimeAccount {
-    /// In an executor's inbox: there are no executors.
+    /// In an executor's inbox; `None`, because there are no inboxes.
     pub queue_ns: Option<u64>,
-    /// For pages: all tables are in memory.
+    /// Waiting for pages; `None`, because all tables are in memory.
     pub fetch_io_ns: Option<u64>,
-    /// For locks.
+    /// Waiting for locks.
     pub lock_wait_ns: u64,
-    /// For latches of segments and index nodes.
+    /// Waiting for latches of segments and index nodes.
     pub latch_wait_ns: u64,
-    /// Running: what is left of the response time.
+    /// Running: the rest of the response time.
     pub run_ns: u64,
-    /// For the log: for room in it before the place, and for its writes after.
+    /// Waiting for the log: for room in it before the place, and for its writes after it.
     pub log_wait_ns: u64,
-    /// For a standby: there are none.
+    /// Waiting for a standby; `None`, because there are none.
     pub standby_wait_ns: Option<u64>,
 }
 
@@ -95,17 +95,17 @@ pub struct ProcedureAccount {
     pub committed: u64,
     /// Transactions aborted, runs that ended as a deadlock's victim included.
     pub aborted: u64,
-    /// Of those, the runs that a deadlock ended and that were tried again.
+    /// Those of the aborted runs that a deadlock ended and that were tried again.
     pub deadlocks: u64,
-    /// Of the aborted, the runs that a black/white checkpoint ended, because they touched both of its sides.
+    /// Those of the aborted runs that a black/white checkpoint ended, because they touched both of its sides.
     pub straddling: u64,
-    /// Where the time of those that committed went.
+    /// How the committed transactions spent their time.
     pub time: TimeAccount,
-    /// Response times of those whose end the database saw: all but tickets that nobody waited for.
+    /// Response times of the transactions whose end the database saw: all but tickets that no thread waited for.
     pub response: TimeHistogram,
-    /// Their runs, tickets included.
+    /// Runs of the committed transactions, tickets included.
     pub run: TimeHistogram,
-    /// Waits for locks of those that waited, in all of a transaction.
+    /// Lock waits of the transactions that waited for locks, each transaction's in sum.
     pub lock_wait: TimeHistogram,
     /// The same for latches.
     pub latch_wait: TimeHistogram,
@@ -119,7 +119,7 @@ mod tests {
 
     #[test]
     fn names_keep_their_accounts_and_too_many_share_one() {
-        let names = Names::default();
+        let names = ProcedureNames::default();
         let first = names.id("first");
         assert_ne!(first, ProcedureId::default());
         assert_eq!(names.id("first"), first);

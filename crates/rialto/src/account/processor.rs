@@ -1,15 +1,15 @@
-//! Processor time of the servers (System M, section 4.1: "the total processor time consumed by each of the servers"): the
-//! transaction server's executors, the log server, the checkpoint server, the message servers.
+//! Processor time of the servers (System M, section 4.1: "the total processor time consumed by each of the servers"):
+//! the transaction server's executors, the log server, the checkpoint server, the message servers.
 //!
-//! A thread that serves reads its own processor clock in laps: before it sleeps, and now and then while it does not. So
-//! what others read is behind by less than a lap, and nothing is read while nothing runs. Threads of the caller's that
-//! commit, and write the log for themselves, are no servers: their time is the caller's.
+//! A server's thread reads its own processor clock in laps: before it sleeps, and now and then while it does not. What
+//! other threads read is therefore less than a lap behind, and nothing is read while nothing runs. A caller's thread
+//! that commits, and writes the log for itself, is no server: its time is the caller's.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// What the servers have used of processors since the database was opened.
+/// The processor time that the servers have used since the database was opened.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ServerTimes {
     /// The executors of all transaction servers.
@@ -23,7 +23,7 @@ pub struct ServerTimes {
 }
 
 impl ServerTimes {
-    /// What came since an earlier look.
+    /// What was used since an earlier sample.
     #[must_use]
     pub fn since(&self, earlier: &ServerTimes) -> ServerTimes {
         ServerTimes {
@@ -34,7 +34,7 @@ impl ServerTimes {
         }
     }
 
-    /// Of all servers together.
+    /// The time of all servers together.
     pub fn total(&self) -> Duration {
         self.transaction + self.log + self.checkpoint + self.message
     }
@@ -51,7 +51,7 @@ thread_local! {
     static LAP_ENDED_NS: Cell<u64> = const { Cell::new(0) };
 }
 
-/// Begins a thread's first lap: what it has used before is no server's.
+/// Begins a thread's first lap: what the thread has used before belongs to no server.
 pub(crate) fn begin() {
     LAP_ENDED_NS.set(thread_ns());
 }
@@ -97,7 +97,7 @@ mod tests {
                 scope.spawn(|| {
                     work_for(Duration::from_millis(2));
                     begin();
-                    // Waits for its turn count nothing either, so this may be less than it seems.
+                    // Its waits for a processor count nothing either, so this may be less than it seems.
                     let before = thread_ns();
                     while thread_ns() < before + 3_000_000 {
                         work_for(Duration::from_micros(100));

@@ -1,21 +1,24 @@
-//! [`WaitGuard`]: what a thread goes through before it sleeps for something that another transaction, the log or a checkpoint has to give.
+//! [`WaitGuard`]: what a thread does before it sleeps until another transaction, the log or a checkpoint wakes it.
 //!
 //! The guard does what every such wait has to do:
-//! - *it lets others run*: an executor of a transaction server, or a thread that owns executors, gives its turn to another one until the
-//!   guard is dropped; to other threads this means nothing;
-//! - *it accounts the wait* by the database's [`Clock`], where no account is kept of it elsewhere ([`Awaited`]);
-//! - *it looks for latches*: in debug builds a thread that holds one may not wait, and panics. An executor that goes on waits for its turn, and
-//!   the thread that has the turn must need nothing that the waiting thread holds.
+//! - *it lets other executors run*: an executor of a transaction server, or a thread that owns executors, gives its
+//!   turn to another executor until the guard is dropped; for other threads this has no effect;
+//! - *it accounts the wait* by the database's [`Clock`], unless the wait is accounted elsewhere ([`Awaited`]);
+//! - *it checks for latches*: in debug builds a thread that holds one may not wait, and panics. An executor that
+//!   resumes waits for its turn, and the thread that has the turn must need nothing that the waiting thread holds.
 //!
-//! Every wait of a transaction that is not bounded by a few milliseconds goes through it; waits for the disk itself, as of `Database::sync`, do not. A wait for a latch is none of these ([`LatchWait`]): its holder
-//! holds it for a moment, and the waiter may hold others.
+//! Every wait of a transaction that is not bounded by a few milliseconds goes through the guard; waits for the disk
+//! itself, as in `Database::sync`, do not. A wait for a latch does not either ([`LatchWait`]): its holder holds it for
+//! a moment, and the waiter may hold other latches.
 //!
-//! A commit that has waited goes on without the turn, and waits for it when it has ended (`Context::leave_turn`): others
-//! do not wait for the body that has the turn, as they would for what the commit holds.
+//! A commit that has waited continues without the turn, and waits for the turn when it has ended
+//! (`Context::leave_turn`). Otherwise other transactions, which wait for what the commit holds, would also wait for the
+//! body that has the turn.
 //!
-//! **A thread that has lock tables out keeps its turn** (L12 in `isolate/local/`). It has some only while it runs a body whose transaction
-//! has an executor lease (`OwnLease`), and then it waits for no other transaction, but for the log or a checkpoint at most. These
-//! need no turn: they wait for commits, and none waits for its turn while it keeps a barrier, a place that is not applied, or the log's room.
+//! **A thread that holds leases of lock tables keeps its turn** (L12 in `isolate/local/`). It holds some only while it
+//! runs a body whose transaction has an executor lease (`OwnLease`). Then it waits for no other transaction, but at
+//! most for the log or a checkpoint. These need no turn: they wait for commits, and no commit waits for its turn while
+//! it keeps a barrier, a place that is not applied, or the log's room.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -29,24 +32,24 @@ use crate::io::{Clock, Moment};
 /// What a thread waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Awaited {
-    /// A lock or a lock table: its slot accounts the wait.
+    /// A lock or a lock table: the transaction's lock slot accounts the wait.
     Lock,
     /// The ends of other transactions, whatever they have locked.
     Others,
-    /// Nothing of its own: the guard of a commit that goes on without its turn, in which each wait has its own guard.
+    /// Nothing by itself: the guard of a commit that continues without its turn, in which each wait has its own guard.
     Commit,
     /// The log to be durable up to a place: the reply accounts the wait.
     Log,
     /// A packet slot, or room in the log.
     LogRoom,
-    /// A checkpoint: its end, or that of another one or of a backup before it begins.
+    /// A checkpoint: its end, or before it begins, the end of another checkpoint or of a backup.
     Checkpoint,
-    /// A checkpoint or a definition, at a barrier that commits pass.
+    /// At a barrier that commits pass: a checkpoint or a definition that holds it.
     Barrier,
 }
 
 impl Awaited {
-    /// Where the wait is added to, if it is not accounted elsewhere.
+    /// The sum that the wait is added to, if it is not accounted elsewhere.
     fn sum(self) -> Option<&'static LocalKey<Cell<u64>>> {
         match self {
             Awaited::Lock | Awaited::Others | Awaited::Commit | Awaited::Log | Awaited::Checkpoint => None,
@@ -56,30 +59,32 @@ impl Awaited {
     }
 }
 
-/// Who lets others run.
+/// Passes the turn between executors.
 pub(crate) trait Turns: Send + Sync {
     /// The calling executor is about to block.
     fn leave(&self);
-    /// What it waited for is there: returns when it is its turn.
+    /// The event that it waited for has happened: returns when it is its turn.
     fn come_back(&self);
 }
 
 thread_local! {
-    /// None: the thread is no executor, or is blocked already. So it is when this is gone, since the thread ends.
+    /// `None`: the thread is no executor, or is blocked already. When the thread ends and this is gone, that counts as
+    /// `None`.
     static TURNS: Cell<Option<Arc<dyn Turns>>> = const { Cell::new(None) };
-    /// Whether the thread has lock tables out.
+    /// Whether the thread holds leases of lock tables.
     static KEEPS_ITS_TURN: Cell<bool> = const { Cell::new(false) };
-    /// Whether the thread is inside of a wait that is accounted as a whole: a checkpoint that a transaction makes for its room, say.
+    /// Whether the thread is inside of a wait that is accounted as a whole, for instance a checkpoint that a
+    /// transaction makes for its room.
     static IS_ACCOUNTED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// From now on the calling thread keeps its turn while it is blocked, or does no more.
+/// From now on the calling thread keeps its turn while it is blocked, or no longer does.
 pub(crate) fn keep_turn(keeps: bool) {
     KEEPS_ITS_TURN.set(keeps);
 }
 
 fn set_turns(turns: Option<Arc<dyn Turns>>) {
-    // Gone, it is none.
+    // If it is gone, it counts as `None`.
     let _ = TURNS.try_with(|mine| mine.set(turns));
 }
 
@@ -88,8 +93,8 @@ pub(crate) fn can_take_turns() -> bool {
     TURNS.try_with(|_| ()).is_ok()
 }
 
-/// Makes the calling thread an executor, until what this gives is dropped. What the thread does afterwards, such as to close the
-/// database with the last handle, is no transaction's turn.
+/// Makes the calling thread an executor until the returned guard is dropped. What the thread does afterwards, for
+/// instance closing the database with the last handle, is not part of a transaction's turn.
 #[must_use = "the thread is an executor only as long as this lives"]
 pub(crate) fn take_turns(turns: Arc<dyn Turns>) -> TakesTurns {
     set_turns(Some(turns));
@@ -114,7 +119,7 @@ pub(crate) struct WaitGuard {
 }
 
 impl WaitGuard {
-    /// Whether the thread has a turn, which a guard would give to another executor.
+    /// Whether the thread has a turn, which a guard would pass to another executor.
     pub fn would_give_turn_away() -> bool {
         TURNS
             .try_with(|mine| {
@@ -126,7 +131,7 @@ impl WaitGuard {
             .unwrap_or_default()
     }
 
-    /// The thread is about to wait. Lets another executor run, unless the thread has lock tables out.
+    /// The thread is about to wait. Lets another executor run, unless the thread holds leases of lock tables.
     pub fn enter(clock: &Clock, what: Awaited) -> WaitGuard {
         latches::assert_none(what);
         let sum = what.sum().filter(|_| !IS_ACCOUNTED.get());
@@ -145,7 +150,8 @@ impl WaitGuard {
         WaitGuard { turns, account, is_outer }
     }
 
-    /// What the thread waited for is there: returns when it is its turn. That wait is accounted as one for a latch.
+    /// The event that the thread waited for has happened: returns when it is its turn. The wait for the turn is
+    /// accounted as one for a latch.
     pub fn end(mut self, clock: &Clock) {
         self.account = Some((clock.clone(), clock.now(), &LATCH_NS));
     }
@@ -166,7 +172,8 @@ impl Drop for WaitGuard {
     }
 }
 
-/// A wait for a latch, which others have for a moment, until this is dropped. It is measured by the machine's clock, whatever the database's is.
+/// A wait for a latch, which its holder holds for a moment, until this is dropped. It is measured by the machine's
+/// clock, whatever the database's is.
 pub(crate) struct LatchWait {
     since: Instant,
 }

@@ -1,23 +1,23 @@
-//! What a thread has waited for in places that know no transaction: latches, room in the log.
+//! What a thread has waited for in places where the transaction is not known: latches, room in the log.
 //!
-//! The sums only grow; whoever accounts for a stretch of work on one thread takes the difference of two looks.
+//! The sums only grow; code that accounts for a stretch of work on one thread takes the difference of two samples.
 
 use std::cell::Cell;
 
 /// Sums of waits, in nanoseconds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Waits {
+pub(crate) struct WaitSums {
     /// For latches of segments and index nodes, and at barriers.
     pub latch_ns: u64,
     /// For packet slots and room in the log.
     pub log_ns: u64,
 }
 
-impl Waits {
-    /// What was waited since an earlier look on the same thread.
+impl WaitSums {
+    /// What was waited since an earlier sample on the same thread.
     #[inline]
-    pub fn since(self, earlier: Waits) -> Waits {
-        Waits { latch_ns: self.latch_ns - earlier.latch_ns, log_ns: self.log_ns - earlier.log_ns }
+    pub fn since(self, earlier: WaitSums) -> WaitSums {
+        WaitSums { latch_ns: self.latch_ns - earlier.latch_ns, log_ns: self.log_ns - earlier.log_ns }
     }
 }
 
@@ -26,8 +26,8 @@ thread_local! {
     pub(super) static LOG_NS: Cell<u64> = const { Cell::new(0) };
 }
 
-/// What this thread has waited for so far.
+/// This thread's sums so far.
 #[inline]
-pub(crate) fn now() -> Waits {
-    Waits { latch_ns: LATCH_NS.get(), log_ns: LOG_NS.get() }
+pub(crate) fn now() -> WaitSums {
+    WaitSums { latch_ns: LATCH_NS.get(), log_ns: LOG_NS.get() }
 }

@@ -1,4 +1,4 @@
-//! Backups that a user takes away, and what becomes a database of them again.
+//! Backups of a running database, and the restore that makes a database of them again.
 //!
 //! ```text
 //!  running database ──cut──▶ BACKUP (take.rs) ──▶ one framed, checksummed stream (stream.rs), in a file or anywhere
@@ -9,20 +9,21 @@
 //!
 //! # What a backup holds
 //!
-//! The segments at a transaction-consistent cut, whatever the checkpoints' strategy: the state that all packets up to the
-//! cut's place make, and nothing else. So it needs no log of its own. It uses the mechanism of copy-on-update
-//! ([`Snapshots`](crate::store::memory::segments::Segments::snapshots)) with a dirty bit of its own, and touches neither
-//! backup copies nor home block. There is one cut at a time, so a backup waits for a sweep that goes on (and hurries it),
-//! and checkpoints wait for the backup.
+//! The segments at a transaction-consistent cut, whatever the checkpointer: the state that all packets up to the cut's
+//! place make, and nothing else. So a backup needs no log of its own. It uses the mechanism of copy-on-update
+//! ([`Snapshots`](crate::store::memory::segments::Segments::snapshots)) with a dirty bit of its own, and touches
+//! neither backup copies nor home block. There is one cut at a time, so a backup waits for a sweep in progress (and
+//! hurries it), and checkpoints wait for the backup.
 //!
-//! An *increment* holds the segments that have changed since the last backup: those with the dirty bit. The bits live in
-//! memory, so the first backup of an opening is always a full one, and says so.
+//! An *increment* holds the segments that have changed since the last backup: those with the dirty bit. The bits lie in
+//! memory, so the first backup of an opening is always a full one, and its report says so.
 //!
 //! # Invariants kept here
 //!
-//! - A backup that is complete is a prefix of the log that is durable (I5's clearance): its end is written after the log is
-//!   on disk up to the cut. Of one that is not complete nothing is taken for one: it has no end, in a directory no name.
-//! - A failed backup changes nothing: what it cleared is dirty again.
+//! - A complete backup is a prefix of the log that is durable (I5's clearance): its end frame is written after the log
+//!   is on disk up to the cut. An incomplete backup is never taken for a complete one: it has no end frame, and in a
+//!   directory it does not have the name of a backup.
+//! - A failed backup changes nothing: the dirty bits that it cleared are set again.
 //! - A restored directory is a database of its own: see `restore.rs` for its crash argument.
 //! - **I9** Each frame is checksummed; errors name the file, or the stream, and the offset of the frame.
 
@@ -47,28 +48,28 @@ use crate::ids::Lsn;
 use crate::io::{Caching, Disk, File, FileDisk, Open};
 use crate::recovery::OpenError;
 
-/// The file that a backup is in a directory.
+/// The name of a backup's file in a directory.
 pub const BACKUP_FILE: &str = "backup.rialto";
 const UNFINISHED: &str = "backup.unfinished";
 
 /// How much a backup holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum BackupKind {
-    /// Everything.
+    /// All segments.
     #[default]
     Full,
-    /// What has changed since the last backup of the same opening; everything if there was none.
+    /// The segments that have changed since the last backup of the same opening; all segments if there was none.
     Incremental,
 }
 
-/// A backup that was taken.
+/// The report of a backup.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BackupReport {
     /// Its identity, which an increment on it names.
     pub id: u128,
-    /// The identity of the backup that it is an increment on; none for a full one.
+    /// The identity of the backup that this increment follows; `None` for a full one.
     pub base: Option<u128>,
-    /// The last place in the log that it holds, as all before it.
+    /// The last place in the log that it holds; it holds all before it too.
     pub place: Lsn,
     /// Segments in it.
     pub segments: u64,
@@ -76,11 +77,11 @@ pub struct BackupReport {
     pub bytes: u64,
     /// How long the cut kept commits from their places.
     pub cut_held: Duration,
-    /// The most bytes of snapshot copies at a time.
+    /// The most bytes of snapshot copies at the same time.
     pub snapshot_bytes: u64,
-    /// From begin to end, waiting for a sweep included.
+    /// The time from begin to end, with the wait for a sweep.
     pub took: Duration,
-    /// Why it is full although an increment was asked for.
+    /// Why it is full although an increment was requested.
     pub why_full: Option<String>,
 }
 
@@ -106,14 +107,14 @@ impl std::fmt::Display for BackupReport {
     }
 }
 
-/// A backup that is there.
+/// An existing backup.
 pub struct Backup {
     name: String,
     from: Box<dyn Read + Send>,
 }
 
 impl Backup {
-    /// The one in a directory.
+    /// The backup in a directory.
     ///
     /// # Errors
     /// [`OpenError::Missing`] if there is no directory, or no backup in it; [`OpenError::Io`].
@@ -124,7 +125,7 @@ impl Backup {
         Backup::on(disk, &directory)
     }
 
-    /// The one on a disk, which errors call by this name.
+    /// The backup on a disk; errors call it by the name `directory`.
     ///
     /// # Errors
     /// As [`Backup::in_directory`].
@@ -139,7 +140,7 @@ impl Backup {
         Ok(Backup { name: format!("{directory}/{BACKUP_FILE}"), from: Box::new(FileReader { file, at: 0 }) })
     }
 
-    /// One that comes as a stream, which errors call by this name.
+    /// A backup that is read from a stream; errors call it by `name`.
     pub fn stream(name: &str, from: impl Read + Send + 'static) -> Backup {
         Backup { name: name.to_owned(), from: Box::new(from) }
     }

@@ -1,23 +1,23 @@
-//! Making a database of a backup.
+//! Restore: makes a database of a backup.
 //!
 //! # The crash argument
 //!
-//! A restored database has an *identity of its own*. Every image is sealed anew for it, and its log begins with a file and a
-//! pad of its own: the checksums of images, commit blocks and load files are seeded with the database's identity, a log file's
-//! header, the ring and the home block name it. So nothing that the old database wrote, before the place that was restored to
-//! or after it, ever verifies in the new one: no block of the tail that was given up can chain on, no image or load file of it
-//! be taken for the new one's. Places go on from the one restored to, so that the rows' `Lsn`s stay in their order; that the
-//! old database had other packets at these places is nothing that the new one's files could tell. The archive of the new
-//! one's log has a directory of its own.
+//! A restored database has an *identity of its own*. Every image is sealed anew for it, and its log begins with a file
+//! and a pad of its own. The checksums of images, commit blocks and load files are seeded with the database's identity;
+//! a log file's header, the ring and the home block name it. So nothing that the old database wrote, before the
+//! restored place or after it, ever verifies in the new one: no block of the abandoned tail can chain on, and no image
+//! or load file of the old database is taken for the new one's. Places go on from the restored one, so that the rows'
+//! `Lsn`s stay in their order. The new database's files cannot show that the old database had other packets at the
+//! later places. The archive of the new database's log has a directory of its own.
 //!
-//! The home block is written *last*, after all else is durable. Until then the directory is no database: a crash, or an error
-//! whose cleaning up fails too, leaves a file that says so ([`RESTORING`]), which opening refuses; a restore begins anew
-//! over it.
+//! The home block is written *last*, after everything else is durable. Until then the directory is no database: a
+//! crash, or an error whose cleaning up also fails, leaves the file [`RESTORING`], and an opening refuses a directory
+//! with this file. Another restore begins anew over it.
 //!
-//! From the moment at which the home file is durable the directory is a database, with [`RESTORING`] or without: an opening
-//! removes that file. So no error behind that moment takes anything back. An error before it does, and in the other order: the
-//! home file, which may be there already, goes first and durably, then all else, and [`RESTORING`] last. So whatever is there
-//! without [`RESTORING`] is a whole database, at any time.
+//! Once the home file is durable the directory is a database, with [`RESTORING`] or without: an opening removes that
+//! file. So an error after that moment takes nothing back. An error before it removes everything, in the other order:
+//! first the home file, which may exist already, durably, then all else, and [`RESTORING`] last. So a directory with
+//! files and without [`RESTORING`] is a whole database, at any time.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -25,7 +25,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use super::stream::{Header, StreamReader};
+use super::stream::{BackupHeader, StreamReader};
 use super::{Archive, BACKUP_FILE, Backup};
 use crate::checkpoint::home::{HOME_FILE, HomeFile, NEW_HOME_FILE, RestoredHome};
 use crate::checkpoint::image_sums::ImageSums;
@@ -42,21 +42,21 @@ use crate::store::memory::SEGMENT_BYTES;
 use crate::store::memory::image::{self, ImageHeader, backup_name, seed_of};
 use crate::store::memory::segments::{Copy, IMAGE_HEADER_BYTES};
 
-/// Says in a directory that a restore to it is not complete.
+/// The file in a directory which says that a restore to it is not complete.
 pub(crate) const RESTORING: &str = "restore-unfinished";
-/// The number of the checkpoint that a restored database begins with.
+/// The number of the first checkpoint of a restored database.
 pub(super) const FIRST_CHECKPOINT: u64 = 1;
 
 /// How far a database is restored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum RestoreTo {
-    /// To the last backup, and the end of the archived log if one is given.
+    /// To the last backup, and to the end of the archived log if an archive is given.
     #[default]
     End,
     /// Up to this place in the log.
     Place(Lsn),
-    /// Up to the last group that was on its way to the disk by this time, exact to the machine's clock and 10 ms. A time that
-    /// the log passes, and comes to again behind a clock that was set back, is refused.
+    /// Up to the last group that was on its way to the disk by this time, exact to the machine's clock and 10 ms. A
+    /// time that occurs twice in the log, because the clock was set back, is refused.
     Time(SystemTime),
 }
 
@@ -65,37 +65,37 @@ pub enum RestoreTo {
 pub struct Restore {
     /// A full backup, and the increments on it in the order in which they were taken.
     pub backups: Vec<Backup>,
-    /// The log that follows them.
+    /// The archived log that follows them.
     pub archive: Option<Archive>,
-    /// How far; to the end by default.
+    /// How far to restore; to the end by default.
     pub to: RestoreTo,
-    /// The bound on the memory that redo may take, in bytes; as [`Options`](crate::Options) has it by default. Without an archive it takes
-    /// none.
+    /// The bound on the memory that redo may take, in bytes; by default as in [`Options`](crate::Options). Without an
+    /// archive no such memory is needed.
     pub memory_bytes: u64,
-    /// How many threads redo uses; as [`Options`](crate::Options) has it by default. It uses at least one, and at most
+    /// How many threads redo uses; by default as in [`Options`](crate::Options). It uses at least one, and at most
     /// [`Options::RECOVERY_THREADS_MAX`](crate::Options::RECOVERY_THREADS_MAX).
     pub threads: usize,
-    /// The procedures whose calls an archived log may hold ([`Logging::Transaction`](crate::Logging::Transaction)), as
+    /// The procedures whose calls an archived log may have ([`Logging::Transaction`](crate::Logging::Transaction)), as
     /// [`Options::procedures`](crate::Options::procedures); none by default.
     pub procedures: Vec<Procedure>,
 }
 
-/// What a restore did.
+/// The report of a restore.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RestoreReport {
-    /// The database that was backed up.
+    /// The identity of the database that was backed up.
     pub from: u128,
-    /// The identity of the one that was made.
+    /// The identity of the restored database.
     pub database: u128,
-    /// The last place that it holds.
+    /// The last place that the restored database holds.
     pub place: Lsn,
     /// Bytes of its segments.
     pub bytes: u64,
-    /// Packets of the archived log.
+    /// Packets of the archived log that were redone.
     pub packets: u64,
-    /// When the last of them was on its way to the disk, if it says so.
+    /// When the last of them was on its way to the disk, if the log tells.
     pub time: Option<SystemTime>,
-    /// Backups that were given and not needed, because a later one is full.
+    /// Backups that were given but not needed, because a later one is full.
     pub needless: Vec<String>,
 }
 
@@ -115,7 +115,7 @@ impl fmt::Display for RestoreReport {
 }
 
 impl Restore {
-    /// Of these backups alone.
+    /// A restore of these backups alone.
     pub fn new(backups: Vec<Backup>) -> Restore {
         Restore {
             backups,
@@ -127,7 +127,7 @@ impl Restore {
         }
     }
 
-    /// Makes a database in a directory, which is made if it is not there, and otherwise has to be empty.
+    /// Makes a database in a directory, which is created if it is missing, and otherwise has to be empty.
     ///
     /// # Errors
     /// As [`restore`].
@@ -141,40 +141,41 @@ impl Restore {
 /// Makes a database of backups on an empty disk. After an error it is empty again.
 ///
 /// # Errors
-/// [`OpenError::Unsupported`] if the disk is not empty, the backups do not follow each other, the archive is of another
-/// database, does not reach as far as asked, or comes to the time asked for twice; [`OpenError::Corrupt`] with file and offset for a damaged or cut backup, a
-/// damaged or missing log file; [`OpenError::Memory`]; [`OpenError::Locked`]; [`OpenError::Io`].
+/// [`OpenError::Unsupported`] if the disk is not empty, if the backups do not follow each other, or if the archive is
+/// of another database, does not reach as far as requested, or has the requested time twice; [`OpenError::Corrupt`]
+/// with file and offset for a damaged or cut backup, and for a damaged or missing log file; [`OpenError::Memory`];
+/// [`OpenError::Locked`]; [`OpenError::Io`].
 pub fn restore(restore: Restore, to: Arc<dyn Disk>) -> Result<RestoreReport, OpenError> {
     let directory = to.describe();
     let lock = to.lock().map_err(|error| OpenError::directory(&directory, &error))?;
     make_empty(&*to, &directory)?;
     let restored = begin(&to).and_then(|mut target| restore.run(&mut target));
     if restored.is_err() {
-        // What the first error was is told; what cannot be removed is no database.
+        // The first error is returned; files that cannot be removed make no database.
         let _ = clear(&*to);
     }
     drop(lock);
     restored
 }
 
-/// Says in an empty directory, durably, that what comes is unfinished, and begins it.
-fn begin(to: &Arc<dyn Disk>) -> Result<Target, OpenError> {
+/// Marks an empty directory as unfinished, durably, and begins the restore.
+fn begin(to: &Arc<dyn Disk>) -> Result<RestoreTarget, OpenError> {
     let mark = to.open(RESTORING, Open::Create, Caching::Buffered)?;
     if !fault_injection::is_on("restore-mark-not-durable") {
         mark.sync()?;
         to.sync_directory()?;
     }
-    Ok(Target::new(to.clone())?)
+    Ok(RestoreTarget::new(to.clone())?)
 }
 
-/// Refuses a directory that holds something, but for what a restore left that did not come to its end.
+/// Refuses a directory that is not empty, except for what an interrupted restore left there, which it removes.
 fn make_empty(to: &dyn Disk, directory: &str) -> Result<(), OpenError> {
     let names = to.list()?;
     let is_unfinished =
         names.iter().any(|name| name == RESTORING) && !names.iter().any(|name| name == HOME_FILE);
     match names.iter().find(|name| !(is_unfinished && is_of_a_restore(name))) {
         None if is_unfinished => {
-            // Where a home file was removed, and not durably, it is there still.
+            // A home file whose removal was not made durable may still exist.
             to.sync_directory()?;
             Ok(clear(to)?)
         }
@@ -195,8 +196,8 @@ fn is_of_a_restore(name: &str) -> bool {
         || Log::makes(name)
 }
 
-/// Removes all that a restore makes: first what says that it is a database, and last what says that it is unfinished. Each goes
-/// durably before the next one.
+/// Removes everything that a restore makes: first the home file, which makes it a database, and last the mark that it
+/// is unfinished. Each removal is durable before the next one.
 fn clear(to: &dyn Disk) -> Result<(), Error> {
     let (home, rest): (Vec<_>, Vec<_>) = to
         .list()?
@@ -213,21 +214,21 @@ fn clear(to: &dyn Disk) -> Result<(), Error> {
     }
 }
 
-/// The database that is made.
-pub(super) struct Target {
+/// The database in the making.
+pub(super) struct RestoreTarget {
     pub disk: Arc<dyn Disk>,
     pub database: u128,
-    /// Its first backup copy, and the images in it.
+    /// Its first backup copy.
     pub copy: Arc<dyn File>,
     pub sums: ImageSums,
     buffer: AlignedBuffer,
 }
 
-impl Target {
-    fn new(disk: Arc<dyn Disk>) -> Result<Target, Error> {
+impl RestoreTarget {
+    fn new(disk: Arc<dyn Disk>) -> Result<RestoreTarget, Error> {
         let copy = disk.open(&backup_name(Copy::Ping), Open::CreateNew, Caching::Direct)?;
         let buffer = AlignedBuffer::zeroed(SEGMENT_BYTES);
-        Ok(Target { disk, database: seed::identifier(), copy, sums: ImageSums::default(), buffer })
+        Ok(RestoreTarget { disk, database: seed::identifier(), copy, sums: ImageSums::default(), buffer })
     }
 
     fn put(&mut self, number: u32, heap: Option<crate::HeapId>, bytes: &[u8]) -> Result<(), Error> {
@@ -239,12 +240,12 @@ impl Target {
         Ok(self.copy.write_at(sealed.bytes, u64::from(number) * SEGMENT_BYTES as u64)?)
     }
 
-    /// Of the images of the first so many segments.
+    /// The digest of the images of the segments below `segments`.
     pub fn digest(&self, segments: u32) -> u64 {
         self.sums.digest(Copy::Ping, segments, seed_of(self.database))
     }
 
-    /// All is there: makes it a database whose next place is the one after `place`.
+    /// Makes it a database whose next place is the one after `place`; everything else is written.
     fn finish(&self, place: Lsn, segments: u32, next_id: u32) -> Result<(), Error> {
         self.copy.sync()?;
         let options = LogOptions::of_a_log_that_is_only_made();
@@ -252,14 +253,14 @@ impl Target {
         let digest = self.digest(segments);
         let home = RestoredHome { database_id: self.database, segments, next_id, place, digest };
         HomeFile::restore(&*self.disk, &home)?;
-        // It is a database. What an error leaves to do here, the next opening does.
+        // It is a database now. If this fails, the next opening does it.
         let _ = self.disk.remove(RESTORING).and_then(|()| self.disk.sync_directory());
         Ok(())
     }
 }
 
 impl Restore {
-    fn run(mut self, target: &mut Target) -> Result<RestoreReport, OpenError> {
+    fn run(mut self, target: &mut RestoreTarget) -> Result<RestoreReport, OpenError> {
         let mut chain = Chain::default();
         for mut backup in std::mem::take(&mut self.backups) {
             chain.add(&mut backup, target)?;
@@ -290,10 +291,10 @@ impl Restore {
     }
 }
 
-/// Backups that follow each other.
+/// A sequence of backups, each following the one before.
 #[derive(Default)]
 struct Chain {
-    last: Option<(String, Header)>,
+    last: Option<(String, BackupHeader)>,
     there: HashSet<u32>,
     needless: Vec<String>,
 }
@@ -303,7 +304,7 @@ impl Chain {
         self.last.as_ref().map_or(BACKUP_FILE.to_owned(), |(name, _)| name.clone())
     }
 
-    fn add(&mut self, backup: &mut Backup, target: &mut Target) -> Result<(), OpenError> {
+    fn add(&mut self, backup: &mut Backup, target: &mut RestoreTarget) -> Result<(), OpenError> {
         let Backup { name, from } = backup;
         let mut reader = StreamReader::begin(&mut **from, name)?;
         let header = reader.header;
@@ -321,7 +322,7 @@ impl Chain {
     }
 
     /// Whether the backup follows the ones before it.
-    fn check(&self, name: &str, header: &Header) -> Result<(), OpenError> {
+    fn check(&self, name: &str, header: &BackupHeader) -> Result<(), OpenError> {
         let refuse = |what: String| Err(OpenError::Unsupported { what });
         let Some((base, base_place)) = header.base else { return Ok(()) };
         match &self.last {

@@ -1,4 +1,4 @@
-//! The form of a backup: frames, one after the other. All numbers are little endian.
+//! The format of a backup: frames, one after the other. All numbers are little endian.
 //!
 //! ```text
 //!  0       4      8        12     16       24         32
@@ -15,8 +15,8 @@
 //!  end (3), the last:      segments u64, bytes of all frames before this one u64
 //! ```
 //!
-//! The checksum of a frame covers its number and the backup's identity, so a frame that is missing, twice, or of another
-//! backup is noticed; without the end nothing is believed.
+//! The checksum of a frame covers its number and the backup's identity, so a missing frame, a repeated one, and one of
+//! another backup are detected. Without the end frame nothing is believed.
 
 use std::io::{self, Read, Write};
 
@@ -30,10 +30,10 @@ use crate::store::memory::SEGMENT_BYTES;
 use crate::store::memory::segments::{IMAGE_HEADER_BYTES, UNIT_BYTES};
 
 const MAGIC: u32 = u32::from_le_bytes(*b"RLBF");
-/// The format of backups that this program writes. Since 2 a backup has segments of the tables in its catalog only; since 3 it
-/// names its point of the log.
+/// The format of backups that this program writes. Since 2 a backup has segments only of the tables in its catalog;
+/// since 3 it names its point of the log.
 pub(super) const VERSION: u32 = 3;
-/// The oldest that it reads, too.
+/// The oldest format that this program reads.
 const VERSION_WITHOUT_POINT: u32 = 2;
 const FRAME_HEADER: usize = 32;
 const CHECKSUM: std::ops::Range<usize> = 24..32;
@@ -45,15 +45,15 @@ const BEGIN_BYTES_WITHOUT_POINT: usize = 88;
 const END_BYTES: usize = 16;
 const PAYLOAD_MAX: usize = SEGMENT_BYTES;
 
-/// What a backup says of itself.
+/// The header of a backup.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Header {
+pub(super) struct BackupHeader {
     pub database: u128,
     pub id: u128,
-    /// Of an increment: the backup that it is to be put onto, and its place.
+    /// For an increment: the backup that it follows, and that backup's place.
     pub base: Option<(u128, Lsn)>,
     pub place: Lsn,
-    /// Where the log of its database's life ended at the place, if it says so.
+    /// The point where the log of its database's life ended at the place, if the backup names it.
     pub point: Option<LogPoint>,
     /// The segments of the database: those below this number.
     pub segments: u32,
@@ -66,7 +66,7 @@ fn seed_of(id: u128) -> u64 {
     id as u64 ^ (id >> 64) as u64
 }
 
-impl Header {
+impl BackupHeader {
     fn encode(&self) -> [u8; BEGIN_BYTES] {
         let mut bytes = [0; BEGIN_BYTES];
         let (base, base_place) = self.base.unwrap_or_default();
@@ -85,7 +85,7 @@ impl Header {
         bytes
     }
 
-    fn decode(bytes: &[u8]) -> Header {
+    fn decode(bytes: &[u8]) -> BackupHeader {
         let u128_at = |at: usize| u128::from_le_bytes(bytes[at..at + 16].try_into().expect("sixteen bytes"));
         let (base, place) = (u128_at(40), Lsn(u64_at(bytes, 56)));
         let point = |bytes: &[u8]| LogPoint {
@@ -93,7 +93,7 @@ impl Header {
             position: LogPosition(u64_at(bytes, 0)),
             checksum: u64_at(bytes, 8),
         };
-        Header {
+        BackupHeader {
             database: u128_at(8),
             id: u128_at(24),
             base: (base != 0).then(|| (base, Lsn(u64_at(bytes, 80)))),
@@ -125,14 +125,14 @@ pub(super) struct StreamWriter<'a> {
 }
 
 impl<'a> StreamWriter<'a> {
-    pub fn begin(out: &'a mut dyn Write, name: &'a str, header: &Header) -> Result<StreamWriter<'a>> {
+    pub fn begin(out: &'a mut dyn Write, name: &'a str, header: &BackupHeader) -> Result<StreamWriter<'a>> {
         let mut writer = StreamWriter { out, name, seed: 0, frames: 0, segments: 0, bytes: 0 };
         writer.frame(BEGIN, &[], &header.encode())?;
         writer.seed = seed_of(header.id);
         Ok(writer)
     }
 
-    /// A segment, whose bytes lie in `bytes` behind the room of an image header.
+    /// Writes a segment, whose bytes lie in `bytes` behind the room for an image header.
     pub fn segment(&mut self, number: u32, heap: Option<HeapId>, bytes: &[u8]) -> Result<()> {
         let mut head = [0; 8];
         head[..4].copy_from_slice(&number.to_le_bytes());
@@ -167,9 +167,9 @@ impl<'a> StreamWriter<'a> {
     }
 }
 
-/// What a failed write of a backup is.
+/// The error for a failed write of a backup.
 pub(super) fn write_error(name: &str, offset: u64, error: &io::Error) -> Error {
-    // A disk's own error is inside, with the file's name in the directory.
+    // It contains the disk's own error, which has the file's name in the directory.
     if let Some(inner) = error.get_ref().and_then(|inner| inner.downcast_ref::<crate::io::DiskError>()) {
         return Error::from(inner.clone());
     }
@@ -184,7 +184,7 @@ pub(super) fn write_error(name: &str, offset: u64, error: &io::Error) -> Error {
 pub(super) struct ReadSegment<'a> {
     pub number: u32,
     pub heap: Option<HeapId>,
-    /// Its bytes from 64 on.
+    /// The segment's bytes from 64 on.
     pub bytes: &'a [u8],
 }
 
@@ -192,7 +192,7 @@ pub(super) struct ReadSegment<'a> {
 pub(super) struct StreamReader<'a> {
     from: &'a mut dyn Read,
     name: &'a str,
-    pub header: Header,
+    pub header: BackupHeader,
     seed: u64,
     frames: u64,
     segments: u64,
@@ -202,11 +202,13 @@ pub(super) struct StreamReader<'a> {
 }
 
 impl<'a> StreamReader<'a> {
+    /// Reads the first frame.
+    ///
     /// # Errors
     /// [`OpenError::Corrupt`], with the offset of the frame; [`OpenError::Unsupported`] for another format;
     /// [`OpenError::Io`].
     pub fn begin(from: &'a mut dyn Read, name: &'a str) -> Result<StreamReader<'a>, OpenError> {
-        let (header, payload) = (Header::decode(&[0; BEGIN_BYTES]), Vec::new());
+        let (header, payload) = (BackupHeader::decode(&[0; BEGIN_BYTES]), Vec::new());
         let mut reader = StreamReader { from, name, header, seed: 0, frames: 0, segments: 0, at: 0, payload };
         let kind = reader.frame()?;
         if kind != BEGIN || reader.payload.len() < 4 {
@@ -227,12 +229,12 @@ impl<'a> StreamReader<'a> {
         if reader.payload.len() != length {
             return Err(reader.corrupt(0, "the begin of the backup has another length than all have"));
         }
-        reader.header = Header::decode(&reader.payload);
+        reader.header = BackupHeader::decode(&reader.payload);
         reader.seed = seed_of(reader.header.id);
         Ok(reader)
     }
 
-    /// The next segment, or none at the end.
+    /// The next segment, or `None` at the end.
     pub fn next(&mut self) -> Result<Option<ReadSegment<'_>>, OpenError> {
         let at = self.at;
         match self.frame()? {
@@ -275,7 +277,7 @@ impl<'a> StreamReader<'a> {
         OpenError::Io(format!("read of \"{}\" at offset {} failed: {error}", self.name, self.at))
     }
 
-    /// Reads the next frame into `payload`, and gives its kind.
+    /// Reads the next frame into `payload`, and returns its kind.
     fn frame(&mut self) -> Result<u32, OpenError> {
         let mut header = [0; FRAME_HEADER];
         self.fill(0, &mut header)?;
@@ -338,7 +340,7 @@ impl<'a> StreamReader<'a> {
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) type Frame = (u32, Vec<u8>);
 
-/// The frames of a backup that is whole.
+/// The frames of a complete backup.
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) fn frames_of(mut bytes: &[u8]) -> Vec<Frame> {
     let mut frames = Vec::new();
@@ -351,7 +353,7 @@ pub(crate) fn frames_of(mut bytes: &[u8]) -> Vec<Frame> {
     frames
 }
 
-/// A backup of any frames, with their right numbers and checksums.
+/// A backup of any frames, with correct numbers and checksums.
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) fn forge(frames: &[Frame]) -> Vec<u8> {
     let mut out = Vec::new();

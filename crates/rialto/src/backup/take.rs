@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use hashbrown::HashSet;
 use parking_lot::Mutex;
 
-use super::stream::{Header, StreamWriter, write_error};
+use super::stream::{BackupHeader, StreamWriter, write_error};
 use super::{BACKUP_FILE, BackupKind, BackupReport, RESTORING, UNFINISHED};
 use crate::checkpoint::home::HOME_FILE;
 use crate::checkpoint::{CheckpointSource, Cleared, HeldDefinitions};
@@ -22,26 +22,29 @@ use crate::seed;
 use crate::store::memory::segments::{Copy, IMAGE_HEADER_BYTES, Swept};
 use crate::store::memory::{SEGMENT_BYTES, SegmentId, Segments};
 
-/// Bytes that are written at once.
+/// Bytes in one write.
 const WRITE_BYTES: usize = 1 << 20;
-/// How many segments are copied between two looks at the log.
+/// How many segments are copied between two checks of the log.
 const LOOK_EVERY: u32 = 64;
 
 /// Where a backup goes.
 pub(crate) enum Destination<'a> {
     /// To a file of its own on a disk, whose name is made durable.
     Directory(Arc<dyn Disk>),
-    /// Anywhere.
+    /// To a stream.
     Stream(&'a mut dyn Write),
 }
 
-/// A destination that is ready. Dropped behind the backup, when checkpoints need not wait any more: to remove a large file takes long.
+/// An open destination. It is dropped after the backup, when checkpoints no longer wait: removing a large file takes
+/// long.
 pub(crate) enum Output<'a> {
     File(BackupFile),
     Stream(&'a mut dyn Write),
 }
 
 impl Output<'_> {
+    /// Opens the destination.
+    ///
     /// # Errors
     /// [`Error::Unsupported`] for a directory that is no place for a backup; [`Error::Io`].
     pub fn open(to: Destination<'_>) -> Result<Output<'_>> {
@@ -58,7 +61,7 @@ pub(crate) struct Backups {
     last: Mutex<Option<(u128, Lsn)>>,
 }
 
-/// What a backup needs of an open database, none of whose checkpoints runs.
+/// What a backup needs of an open database, while none of its checkpoints runs.
 pub(crate) struct Taking<'a> {
     pub source: &'a dyn CheckpointSource,
     pub database: u128,
@@ -66,18 +69,19 @@ pub(crate) struct Taking<'a> {
     pub clock: &'a Clock,
     pub snapshot_bytes_max: u64,
     pub log_bytes_max: u64,
-    /// Told how long the cut kept commits from their places, and the most bytes of snapshot copies at a time.
+    /// Called with how long the cut kept commits from their places, and the most bytes of snapshot copies at the same
+    /// time.
     pub note_cut: &'a dyn Fn(Duration, u64),
-    /// The database is being closed.
+    /// Whether the database is being closed.
     pub is_stopped: &'a dyn Fn() -> bool,
-    /// The backup is to be given up.
+    /// Whether the backup has been cancelled.
     pub cancelled: &'a AtomicBool,
 }
 
 impl Backups {
-    /// Takes one. Nothing is swept meanwhile.
+    /// Takes a backup. No checkpoint sweeps meanwhile.
     pub fn take(&self, taking: &Taking<'_>, kind: BackupKind, to: &mut Output<'_>) -> Result<BackupReport> {
-        // Only measured, and so by the machine's clock.
+        // This is only measured, and therefore by the machine's clock.
         let began = Instant::now();
         let mut last = self.last.lock();
         let base = if kind == BackupKind::Full { None } else { *last };
@@ -89,7 +93,7 @@ impl Backups {
                 .for_each(|number| segments.set_dirty(SegmentId(number), Copy::Elsewhere));
         }
         let mut cleared = Cleared::new(segments, Copy::Elsewhere);
-        let Taken { header, segments, bytes, cut_held, snapshot_bytes } =
+        let WrittenBackup { header, segments, bytes, cut_held, snapshot_bytes } =
             taking.write(base, to, &mut cleared)?;
         cleared.keep();
         *last = Some((header.id, header.place));
@@ -107,9 +111,9 @@ impl Backups {
     }
 }
 
-/// What was written.
-struct Taken {
-    header: Header,
+/// The written part of a report.
+struct WrittenBackup {
+    header: BackupHeader,
     segments: u64,
     bytes: u64,
     cut_held: Duration,
@@ -122,7 +126,7 @@ impl Taking<'_> {
         base: Option<(u128, Lsn)>,
         to: &mut Output<'_>,
         cleared: &mut Cleared<'_>,
-    ) -> Result<Taken> {
+    ) -> Result<WrittenBackup> {
         match to {
             Output::File(out) => {
                 let name = format!("{}/{BACKUP_FILE}", out.disk.describe());
@@ -146,16 +150,16 @@ impl Taking<'_> {
         out: &mut dyn Write,
         name: &str,
         cleared: &mut Cleared<'_>,
-    ) -> Result<Taken> {
+    ) -> Result<WrittenBackup> {
         let segments = self.source.segments();
-        let uncut = Uncut(self.source);
+        let uncut = BackupCutGuard(self.source);
         segments.whiten(Copy::Elsewhere, self.snapshot_bytes_max);
-        // The catalog at the cut: a transaction-consistent one has it whole, as all else.
+        // For the catalog at the cut: a transaction-consistent cut has it whole, as it has all else.
         let held = HeldDefinitions::hold(self.source);
         let (cut, point) = self.source.cut_at_a_point(&held.defined.heaps)?;
         let heaps = &*held.defined.heaps.clone();
         drop(held);
-        let header = Header {
+        let header = BackupHeader {
             database: self.database,
             id: seed::identifier(),
             base,
@@ -171,16 +175,16 @@ impl Taking<'_> {
         drop(uncut);
         (self.note_cut)(cut.held, snapshot_bytes);
         copied?;
-        // Clearance: what is in the backup must not be lost by the database that it was taken of.
+        // Clearance: the database must not lose what is in its backup.
         if !fault_injection::is_on("backup-before-its-clearance") {
             self.source.wait_durable(header.place)?;
         }
         let (segments, bytes) = writer.end()?;
-        Ok(Taken { header, segments, bytes, cut_held: cut.held, snapshot_bytes })
+        Ok(WrittenBackup { header, segments, bytes, cut_held: cut.held, snapshot_bytes })
     }
 
-    /// The segments below `end` that the last backup lacks, as they were at the cut. Those of storage that no table had then
-    /// are free in the backup, and still dirty for the next one (`checkpoint/catalog_copy.rs`).
+    /// Copies the segments below `end` that the last backup lacks, as they were at the cut. Segments of storage that no
+    /// table had then are free in the backup, and still dirty for the next one (`checkpoint/catalog_copy.rs`).
     fn copy(
         &self,
         segments: &Segments,
@@ -215,7 +219,7 @@ impl Taking<'_> {
             if swept.is_none() {
                 swept = segments.sweep(segments.latch(id), id, Copy::Elsewhere, &mut buffer).copied();
             }
-            // The last backup may have what the cut had.
+            // The last backup may already have what the cut had.
             let Some(Swept { heap, used, latched }) = swept else {
                 cleared.forget_last();
                 continue;
@@ -233,8 +237,9 @@ impl Taking<'_> {
         Ok(())
     }
 
-    /// Checkpoints wait for the backup, so it must not go on until the log, which had so many bytes when it began, is full. Nor
-    /// while a transaction waits for more room than there is left before that: it may need nearly all of it.
+    /// Fails if the log, which had `at_begin` bytes, comes near its bound: checkpoints wait for the backup, so it must
+    /// not go on until the log is full. It also fails while a transaction waits for more room than is left before that:
+    /// the transaction may need nearly all of it.
     fn check_log(&self, at_begin: u64) -> Result<()> {
         if self.source.log_is_short() {
             let reason = "a backup keeps checkpoints waiting, and a transaction waits for the room that one would make; the \
@@ -255,17 +260,17 @@ impl Taking<'_> {
     }
 }
 
-/// Sees to it that the cut does not outlast the backup.
-struct Uncut<'a>(&'a dyn CheckpointSource);
+/// Ends the cut, so that it does not outlast the backup.
+struct BackupCutGuard<'a>(&'a dyn CheckpointSource);
 
-impl Drop for Uncut<'_> {
+impl Drop for BackupCutGuard<'_> {
     fn drop(&mut self) {
         self.0.forget_cut();
     }
 }
 
-/// A backup in a directory, under another name until it is complete: one that does not come to its end is removed. No other process
-/// writes there meanwhile.
+/// A backup in a directory. It has another name until it is complete, and an incomplete one is removed. No other
+/// process writes there meanwhile.
 pub(crate) struct BackupFile {
     disk: Arc<dyn Disk>,
     _directory: DirectoryLock,
@@ -277,13 +282,14 @@ pub(crate) struct BackupFile {
 
 impl BackupFile {
     fn create(disk: Arc<dyn Disk>) -> Result<BackupFile> {
-        // The lock comes first, so that nothing comes between it and the list. Where both refuse, the list's answer says more.
+        // The lock is taken first, so that no other process comes between it and the list. If both refuse, the list's
+        // error says more.
         let locked = disk.lock();
         for name in disk.list()? {
             let what = match name.as_str() {
                 BACKUP_FILE => "a backup",
                 HOME_FILE => "a database",
-                RESTORING => "a restore that did not come to its end",
+                RESTORING => "a restore that was not completed",
                 _ => continue,
             };
             let what = format!(
@@ -305,7 +311,7 @@ impl BackupFile {
         let file = disk.open(UNFINISHED, Open::Create, Caching::Buffered)?;
         let buffer = Vec::with_capacity(WRITE_BYTES);
         let out = BackupFile { disk, _directory: directory, file, buffer, at: 0, is_finished: false };
-        // A crash may have left one.
+        // A crash may have left an unfinished backup.
         out.file.set_length(0)?;
         Ok(out)
     }
@@ -317,7 +323,7 @@ impl BackupFile {
         Ok(())
     }
 
-    /// Makes it durable, and then gives it its name.
+    /// Makes the backup durable, and then gives it its name.
     fn finish(&mut self) -> Result<()> {
         self.write_buffer().map_err(|error| write_error(UNFINISHED, self.at, &error))?;
         self.file.sync()?;
@@ -330,7 +336,8 @@ impl BackupFile {
 impl Drop for BackupFile {
     fn drop(&mut self) {
         if !self.is_finished {
-            // It may be all that a full disk had room for. If it cannot be removed, the next backup to this directory writes over it.
+            // It may be all that a full disk had room for. If it cannot be removed, the next backup to this directory
+            // overwrites it.
             let _ = remove_in_steps(&*self.disk, UNFINISHED);
         }
     }

@@ -1,4 +1,4 @@
-//! [`Description`]: all that the system tables say about one table.
+//! [`Description`]: everything that the system tables say about one table.
 
 use super::{NewIndex, TableDef, system};
 use crate::error::{Error, Result};
@@ -11,17 +11,18 @@ pub(crate) struct Description {
     pub id: TableId,
     pub name: String,
     pub fill_percent: u8,
-    /// As the rows' layout has them: one that ADD PRIMARY KEY made NOT NULL still has its null bit.
+    /// The columns as in the rows' layout: one that ADD PRIMARY KEY made NOT NULL still has its null bit.
     pub columns: Vec<Column>,
     pub primary_id: IndexId,
     pub primary_key: Option<Vec<usize>>,
     pub indexes: Vec<IndexDef>,
     pub heap: HeapId,
-    /// Bodies begin with a hidden row number.
+    /// Whether bodies begin with a hidden row number.
     pub numbered: bool,
 }
 
-/// Refuses a table of more secondary indexes than there may be: each has memory of its own, and each row an entry in it.
+/// Refuses a table with more secondary indexes than allowed: each has memory of its own, and each row has an entry in
+/// it.
 pub(crate) fn check_index_count(table: &str, count: usize) -> Result<()> {
     if count <= INDEXES_MAX {
         return Ok(());
@@ -31,7 +32,7 @@ pub(crate) fn check_index_count(table: &str, count: usize) -> Result<()> {
 }
 
 impl Description {
-    /// What a definition comes to with identifiers from `new_id`. A definition that is refused takes none.
+    /// The description of a definition, with identifiers from `new_id`. A refused definition takes none.
     pub fn of(def: &TableDef, mut new_id: impl FnMut() -> Result<u32>) -> Result<Description> {
         if !(10..=100).contains(&def.fill_percent) {
             return Err(Error::BadDefinition {
@@ -50,7 +51,7 @@ impl Description {
             None => None,
         };
         check_index_count(&def.name, def.indexes.len())?;
-        // Until the definition is checked, its indexes have numbers by which they differ from each other.
+        // Until the definition is checked, its indexes have numbers that tell them apart.
         let index = |(number, index): (u32, &NewIndex)| {
             let columns = index.columns.iter().map(position).collect::<Result<Vec<usize>>>()?;
             Ok(IndexDef { id: IndexId(number), name: index.name.clone(), columns, unique: index.unique })

@@ -1,12 +1,13 @@
-//! The catalog: which tables there are, and what they are made of.
+//! The catalog: the tables of a database, and their definitions.
 //!
-//! What is durable of it is rows of the system tables ([`system`]), so a DDL statement is a transaction like any other.
-//! What transactions use is in memory: a [`Table`](crate::Table) handle per table, over its current version (`store/table.rs`). DDL transactions
-//! take the catalog's lock ([`CATALOG_LOCK`]) exclusively, and that of each table that they change.
+//! Its durable part is rows of the system tables ([`system`]), so a DDL statement is a transaction like any other. In
+//! memory transactions use a [`Table`](crate::Table) handle for each table, over its current version
+//! (`store/table.rs`). DDL transactions take the catalog's lock ([`CATALOG_LOCK`]) exclusively, and the lock of each
+//! table that they change.
 //!
 //! Identifiers of tables, indexes, heaps and load files come from one counter and are never reused: the home block
-//! keeps it, and redo passes each that it meets. It ends at [`system::LAST_ID`]; from then on there is no new storage, and all
-//! that is there can be used.
+//! keeps it, and redo raises it past each identifier that it meets. It ends at [`system::LAST_ID`]; from then on no new
+//! storage can be made, and all existing data can still be used.
 
 pub(crate) mod description;
 mod row_numbers;
@@ -15,12 +16,12 @@ pub(crate) mod system;
 pub(crate) use self::description::Description;
 pub(crate) use self::row_numbers::{NumberShare, NumbersAtHand, RowNumbers, first_row_number};
 use crate::ids::TableId;
-use crate::row::Column;
+use crate::row::{Column, Record};
 
-/// The lock that DDL holds while it looks at names and makes new ones.
+/// The lock that DDL holds while it looks names up and makes new ones.
 pub(crate) const CATALOG_LOCK: TableId = TableId(0);
 
-/// What a new table is to be.
+/// The definition of a new table.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TableDef {
     /// Its name, 1 to 63 bytes.
@@ -31,25 +32,36 @@ pub struct TableDef {
     pub primary_key: Option<Vec<String>>,
     /// Its secondary indexes, at most [`INDEXES_MAX`](crate::row::INDEXES_MAX).
     pub indexes: Vec<NewIndex>,
-    /// The share of each segment that inserts fill, 10 to 100; the rest is for rows that grow.
+    /// The share of each segment that inserts fill, 10 to 100 percent; the rest is for rows that grow.
     pub fill_percent: u8,
 }
 
-/// What a secondary index of a new table is to be.
+/// The definition of a secondary index of a new table.
 #[derive(Debug, Clone, PartialEq)]
 pub struct NewIndex {
     /// Its name, 1 to 63 bytes.
     pub name: String,
     /// Its columns, the most significant first.
     pub columns: Vec<String>,
-    /// Whether two rows may not have the same values in these columns; rows with a NULL among them always may.
+    /// Whether two rows must not have the same values in these columns; rows with a NULL among them always may.
     pub unique: bool,
 }
 
 impl TableDef {
-    /// A table of these columns with no key; see the fields for the rest.
+    /// A table of these columns without a key; the fields have the rest.
     pub fn new(name: impl Into<String>, columns: Vec<Column>) -> TableDef {
         TableDef { name: name.into(), columns, primary_key: None, indexes: Vec::new(), fill_percent: 100 }
+    }
+
+    /// The table of a record type: its columns, its primary key and its indexes.
+    pub fn of<R: Record>() -> TableDef {
+        let mut def = TableDef::new(R::TABLE, R::columns());
+        let key = R::primary_key();
+        if !key.is_empty() {
+            def = def.with_primary_key(&key);
+        }
+        let indexes = R::indexes().into_iter();
+        indexes.fold(def, |def, (name, columns, unique)| def.with_index(name, &columns, unique))
     }
 
     /// The same with a primary key.

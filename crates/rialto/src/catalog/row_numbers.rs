@@ -1,25 +1,25 @@
-//! Hidden row numbers: who hands them out, and what a transaction slot has at hand of them.
+//! Hidden row numbers: how they are handed out, and which of them a transaction slot has at hand.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::ids::Lsn;
 
-/// A transaction slot takes this many row numbers at a time, so that slots insert into different index leaves, and a slot that takes
-/// numbers of many executors in turn into different leaves for each of them.
+/// A transaction slot takes this many row numbers at a time. So slots insert into different index leaves, and a slot
+/// that takes numbers of several executors in turn inserts into a different leaf for each of them.
 const ROW_NUMBER_BLOCK: u64 = 1024;
 
-/// The share of an executor in the row numbers of a table: one block in so many.
+/// The share of an executor in the row numbers of a table: one block in `among`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct NumberShare {
-    /// Which executor's.
+    /// The executor that has the share.
     pub executor: u16,
     /// How many executors have a share.
     pub among: u16,
 }
 
 impl NumberShare {
-    /// The share that a number is in.
+    /// The share that a number belongs to.
     #[inline]
     pub fn of(number: u64, among: u16) -> NumberShare {
         let executor = (number / ROW_NUMBER_BLOCK % u64::from(among)) as u16;
@@ -37,7 +37,7 @@ impl NumberShare {
     }
 }
 
-/// A hidden row number above those of the rows that openings before this place have inserted, for the most part.
+/// A hidden row number above those of most rows that openings before this place have inserted.
 pub(crate) fn first_row_number(opened_at: Lsn) -> u64 {
     (opened_at.0 + 1) << 16
 }
@@ -53,12 +53,12 @@ impl RowNumbers {
         RowNumbers { next: AtomicU64::new(first) }
     }
 
-    /// No number from this one on was handed out.
+    /// The first number that was not handed out; nor was any later one.
     pub fn next(&self) -> u64 {
         self.next.load(Ordering::Relaxed)
     }
 
-    /// A block of numbers of this share, or of any: what is left of it.
+    /// A block of numbers of this share, or of any share: what is left of it.
     fn take_block(&self, share: Option<NumberShare>) -> Range<u64> {
         let mut next = self.next();
         loop {
@@ -72,23 +72,24 @@ impl RowNumbers {
     }
 }
 
-/// The numbers of a table that a transaction slot has at hand: a part of a block, and of one of each share that it was asked for.
+/// The numbers of a table that a transaction slot has at hand: the rest of a block, and the rest of one block of each
+/// share that it was asked for.
 #[derive(Debug, Default)]
 pub(crate) struct NumbersAtHand {
     any: Range<u64>,
-    /// By their executors.
+    /// One range for each executor.
     of_shares: Vec<Range<u64>>,
 }
 
 impl NumbersAtHand {
-    /// A number of this share, or of any.
+    /// A number of this share, or of any share.
     #[inline]
     pub fn take(&mut self, numbers: &RowNumbers, share: Option<NumberShare>) -> u64 {
         let block = match share {
             None => &mut self.any,
             Some(share) => {
                 if self.of_shares.len() != usize::from(share.among) {
-                    // The shares are other ones now.
+                    // The number of shares has changed.
                     self.of_shares = vec![0..0; usize::from(share.among)];
                 }
                 &mut self.of_shares[usize::from(share.executor)]

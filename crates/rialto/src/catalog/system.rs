@@ -1,4 +1,4 @@
-//! The system tables: what the catalog is on disk.
+//! The system tables: the catalog on disk.
 //!
 //! ```text
 //! rialto_tables    table_id*, name, fill_percent
@@ -7,11 +7,11 @@
 //! rialto_heaps     table_id*, heap_id, numbered
 //! ```
 //!
-//! A nullable column has a null bit in the table's rows; as a column of the primary key it takes no NULL all the same. So
-//! ADD PRIMARY KEY changes no row.
+//! A nullable column has a null bit in the table's rows. As a column of the primary key it still takes no NULL. So ADD
+//! PRIMARY KEY changes no row.
 //!
-//! An `is_primary` row in `rialto_indexes` says by which key redo records name the table's rows from its place on; without
-//! columns it stands for the hidden number.
+//! An `is_primary` row in `rialto_indexes` says by which key redo records name the table's rows from the row's place
+//! on; without columns it stands for the hidden number.
 
 use hashbrown::{HashMap, HashSet};
 
@@ -19,7 +19,7 @@ use super::description::Description;
 use crate::ids::{HeapId, IndexId, TableId};
 use crate::row::{Column, ColumnType, IndexDef, Value, primary_index_name};
 
-/// Identifiers below are the system's own.
+/// Identifiers below this one belong to the system.
 pub(crate) const FIRST_USER_ID: u32 = 64;
 
 /// The last identifier: the system tables have them as int4.
@@ -77,7 +77,7 @@ pub(crate) fn tables() -> Vec<Description> {
     ]
 }
 
-/// A row of a system table: which, its key, and all of its values.
+/// A row of a system table: the table, the row's key, and all of its values.
 pub(crate) struct SystemRow {
     pub table: TableId,
     pub key: Vec<Value>,
@@ -145,7 +145,7 @@ pub(crate) fn rows(description: &Description) -> Vec<SystemRow> {
     rows
 }
 
-/// The rows of the system tables, for reading the catalog back.
+/// The rows of the system tables, from which the catalog is read back.
 #[derive(Default)]
 pub(crate) struct SystemRows {
     tables: Vec<Vec<Value>>,
@@ -163,7 +163,7 @@ struct RowsOf<'a> {
 }
 
 impl SystemRows {
-    /// Takes rows of a system table in.
+    /// Adds rows of a system table.
     pub fn extend(&mut self, table: TableId, rows: impl IntoIterator<Item = Vec<Value>>) {
         match table {
             TABLES => self.tables.extend(rows),
@@ -174,8 +174,8 @@ impl SystemRows {
         }
     }
 
-    /// The tables that the rows describe, in the order of their identifiers. The text says which rows make no sense, or are
-    /// about no table.
+    /// The tables that the rows describe, in the order of their identifiers. The error says which rows make no sense,
+    /// or belong to no table.
     pub fn descriptions(&self) -> Result<Vec<Description>, String> {
         let mut by_table: HashMap<TableId, RowsOf<'_>> = HashMap::new();
         for row in &self.columns {
@@ -203,7 +203,7 @@ impl SystemRows {
             ));
         }
         described.sort_by_key(|description| description.id);
-        let mut taken = Taken::default();
+        let mut taken = TakenNames::default();
         described.iter().try_for_each(|description| taken.take(description))?;
         Ok(described)
     }
@@ -212,7 +212,7 @@ impl SystemRows {
 /// The table that a row of a system table is about.
 ///
 /// # Errors
-/// That it names none, in words.
+/// The row names no table; the text says so.
 pub(crate) fn table_of(system: TableId, row: &[Value]) -> Result<TableId, String> {
     let (what, at) = match system {
         TABLES => ("rialto_tables", 0),
@@ -225,18 +225,18 @@ pub(crate) fn table_of(system: TableId, row: &[Value]) -> Result<TableId, String
     id.map(TableId).ok_or_else(|| format!("the row {row:?} of {what} names no table"))
 }
 
-/// What tables have for themselves: names, and the identifiers of storage, are one table's or index's each.
+/// What each table or index has for itself: names and the identifiers of storage, none of which two may share.
 #[derive(Default)]
-pub(crate) struct Taken {
+pub(crate) struct TakenNames {
     names: HashSet<String>,
     heaps: HashSet<HeapId>,
 }
 
-impl Taken {
-    /// Takes what a table has.
+impl TakenNames {
+    /// Takes the names and identifiers of a table.
     ///
     /// # Errors
-    /// What another one has, in words.
+    /// Another table has one of them; the text says which.
     pub fn take(&mut self, description: &Description) -> Result<(), String> {
         for name in names_of(description) {
             if let Some(twice) = self.names.replace(name) {
@@ -252,7 +252,7 @@ impl Taken {
         Ok(())
     }
 
-    /// Gives back what a table had.
+    /// Gives back the names and identifiers of a table.
     pub fn give_back(&mut self, description: &Description) {
         for name in names_of(description) {
             self.names.remove(&name);

@@ -1,16 +1,17 @@
-//! Black/white checkpoints (System M, section 3.2): every segment is white when the sweep begins and painted when it is
-//! copied, and nothing that has to be whole touches both sides. What does is run again by the engine, or waits at its commit
-//! (`txn::sweep_side`); the sweep is told which segments were in its way, and takes those next.
+//! Black/white checkpoints (System M, section 3.2): every segment is white when the sweep begins and is painted black
+//! when it is copied, and nothing that has to be whole touches both sides. The engine runs a transaction that does so
+//! again, or the transaction waits at its commit (`txn::sweep_side`). The sweep is told which segments were in its way,
+//! and takes those next.
 //!
-//! Transaction-consistent, the copy is the state that the white transactions make. Their packets may have places behind the
-//! redo start, and black ones lie among them. Redo by rows finds out from the rows' places which is which. Where calls are
-//! logged, which are replayed whole, every white packet says so itself, of whatever kind
-//! ([`Packet::held_by`](crate::log::Packet)), and recovery does the black ones alone.
+//! Transaction-consistent, the copy is the state that the white transactions make. Their packets may have places behind
+//! the redo start, and black ones lie among them. Redo by rows tells them apart by the places in the rows. Where calls
+//! are logged, which are replayed whole, every white packet of any kind names its sweep
+//! ([`Packet::held_by`](crate::log::Packet)), and recovery does only the black ones.
 
 use super::sweep::{SweepPolicy, SweepView};
 use crate::store::memory::SegmentId;
 
-/// Visits the segments that it is asked for, else the white ones in order.
+/// Visits the segments that it is asked for, and otherwise the white ones in order.
 #[derive(Debug, Default)]
 pub(crate) struct BlackWhite {
     at: u32,

@@ -1,29 +1,31 @@
-//! [`CatalogCopy`]: the system tables of a backup copy, which are those of its redo start.
+//! [`CatalogCopy`]: the system tables of a backup copy, in their state at its redo start.
 //!
-//! Most of a copy is not of one moment: a fuzzy sweep copies each segment as it finds it, and redo then makes a consistent
-//! state, row by row.
-//! That takes a catalog which says, at each place in the log, what the rows there are; so the catalog itself must not be made
-//! up like this. Whatever the policy of the sweep, **the copy's catalog is exactly the one at the redo start**, and it goes on
-//! from there by nothing but the log's packets with DDL:
+//! Most of a copy is not of one moment: a fuzzy sweep copies each segment as it finds it, and redo then makes a
+//! consistent state, row by row. For that, redo needs a catalog that describes the rows at each place in the log; so
+//! the catalog itself must not be put together in this way. Whatever the policy of the sweep, **the copy's catalog is
+//! exactly the one at the redo start**, and only the log's packets with DDL move it on from there:
 //!
-//! 1. The checkpointer keeps transactions with DDL from their places ([`Definitions`](crate::commit::Definitions)), and
-//!    waits for commits that are still being applied although a DDL with a later place is. So each DDL that was applied has its
-//!    place before the redo start that is taken now, and each later one behind it. Commits without DDL go on.
-//! 2. It copies the segments of the system tables ([`CatalogCopy::take`]), into memory; and lets DDL go on.
-//! 3. The sweep writes these images first, and passes their segments by, whatever they hold meanwhile. A segment that became a
-//!    system table's since is free in the copy.
+//! 1. The checkpointer keeps transactions with DDL from their places ([`Definitions`](crate::commit::Definitions)). It
+//!    waits for commits that are still being applied although a DDL with a later place has been. So each DDL that was
+//!    applied has its place before the redo start that is taken now, and each later one behind it. Commits without DDL
+//!    go on.
+//! 2. It copies the segments of the system tables ([`CatalogCopy::take`]) into memory, and lets DDL go on.
+//! 3. The sweep writes these images first, and skips their segments, whatever they hold meanwhile. A segment that has
+//!    become a system table's since then is free in the copy.
 //!
-//! **A copy has segments of the tables in its catalog, and no others.** Those of a table that was created or truncated later, or
-//! by a transaction that may never commit, are free in it: redo makes all of their rows from the log and from load files. So
-//! recovery need not guess whose a segment is: one that no table of the catalog has is an error.
+//! **A copy has segments of the tables in its catalog, and no others.** The segments of a table that was created or
+//! truncated later, or by a transaction that may never commit, are free in it: redo makes all of their rows from the
+//! log and from load files. So recovery need not guess which table a segment belongs to: a segment of no table in the
+//! catalog is an error.
 //!
-//! What a segment holds that the copy leaves out stays dirty for it, and the next sweep to it has it.
+//! A segment that the copy leaves out stays dirty for it, and the next sweep to this copy takes it.
 //!
-//! The system tables' segments are black for a sweep that paints, and for a cut: a transaction with DDL, which is never white
-//! (`txn/sweep_side.rs`), need not wait for them, and none is kept as it was at the cut, which no sweep would take.
+//! The system tables' segments are black for a sweep that paints, and for a cut. A transaction with DDL, which is never
+//! white (`txn/sweep_side.rs`), need not wait for them, and none of them is kept as it was at the cut, since no sweep
+//! would take that.
 //!
-//! A system table keeps its segments for good (`Heap::empty_segments`): so the segments that were a system table's in step 2
-//! are still one when the sweep passes them by, and hold no rows of users.
+//! A system table keeps its segments for good (`Heap::empty_segments`). So the segments that were a system table's in
+//! step 2 still are when the sweep skips them, and hold no rows of users.
 
 use std::sync::Arc;
 
@@ -38,31 +40,31 @@ use crate::store::memory::image::{self, ImageHeader};
 use crate::store::memory::segments::{Copy, IMAGE_HEADER_BYTES};
 use crate::store::memory::{SEGMENT_BYTES, SegmentId, Segments};
 
-/// Where images go, and what they say of themselves.
+/// Where images are written, and what their headers say.
 #[derive(Clone, Copy)]
 pub(crate) struct ImageTarget<'a> {
     /// The backup copy that is written.
     pub copy: Copy,
     /// Its file, opened for direct access.
     pub file: &'a dyn File,
-    /// Of the database's images.
+    /// The seed of the database's images.
     pub seed: u64,
-    /// Of this checkpoint.
+    /// The number of this checkpoint.
     pub sequence: u64,
     pub sums: &'a ImageSums,
 }
 
-/// A segment of a system table, as it was.
+/// A segment of a system table, as it was copied.
 pub(super) struct SystemSegment {
     pub number: u32,
     pub heap: Option<HeapId>,
     pub used: usize,
-    /// Behind the image header's room.
+    /// The bytes behind the image header's room.
     bytes: Box<[u8]>,
 }
 
 impl SystemSegment {
-    /// Puts its bytes into a segment's room.
+    /// Copies its bytes into a segment's room.
     pub fn copy_to(&self, room: &mut [u8]) {
         let end = IMAGE_HEADER_BYTES + self.bytes.len();
         room[IMAGE_HEADER_BYTES..end].copy_from_slice(&self.bytes);
@@ -77,14 +79,14 @@ pub(crate) struct CatalogCopy<'a> {
     heaps: Arc<HashSet<HeapId>>,
     /// The system tables' segments.
     system: HashSet<u32>,
-    /// Those that the backup copy lacks, and that are not written yet.
+    /// Images that the backup copy lacks, and that are not written yet.
     images: Vec<SystemSegment>,
     is_complete: bool,
 }
 
 impl<'a> CatalogCopy<'a> {
-    /// Copies the system tables, none of which changes meanwhile; `heaps` is the storage of the tables that they describe.
-    /// Beyond `bytes_max` bytes of copies they are written at once: then DDL waits for the disk.
+    /// Copies the system tables, none of which changes meanwhile; `heaps` is the storage of the tables that they
+    /// describe. If the copies take more than `bytes_max` bytes they are written at once: then DDL waits for the disk.
     pub fn take(
         segments: &'a Segments,
         heaps: Arc<HashSet<HeapId>>,
@@ -139,30 +141,30 @@ impl<'a> CatalogCopy<'a> {
         self.system.iter().for_each(|&number| self.segments.paint_black(SegmentId(number)));
     }
 
-    /// The images that are to be written.
+    /// The images that are still to be written.
     pub(super) fn images(&self) -> &[SystemSegment] {
         &self.images
     }
 
-    /// Whether the segment was a system table's: the sweep passes it by.
+    /// Whether the segment was a system table's, so that the sweep skips it.
     pub(super) fn holds(&self, id: SegmentId) -> bool {
         self.system.contains(&id.0)
     }
 
-    /// Whether the copy has rows of this storage in the segments that the sweep copies. A system table's rows come from here only,
-    /// and a segment that it takes into use later has none of them.
+    /// Whether the copy has rows of this storage in the segments that the sweep copies. A system table's rows come only
+    /// from here, and a segment that it takes into use later has none of them.
     pub(super) fn describes(&self, heap: HeapId) -> bool {
         !system::is_system_heap(heap) && self.heaps.contains(&heap)
     }
 
-    /// All of the sweep is written: the copy has the system tables.
+    /// Called when the whole sweep is written: the copy has the system tables.
     pub(super) fn complete(&mut self) {
         self.is_complete = true;
     }
 }
 
 impl Drop for CatalogCopy<'_> {
-    /// The copy lacks what was not written.
+    /// Otherwise the copy lacks what was not written.
     fn drop(&mut self) {
         if !self.is_complete {
             self.system.iter().for_each(|&number| self.segments.set_dirty(SegmentId(number), self.copy));
@@ -180,7 +182,7 @@ mod tests {
 
     const USERS: HeapId = HeapId(FIRST_USER_ID);
 
-    /// Three segments of system tables, with a row of as many bytes in each, and one of a user's.
+    /// Three segments of system tables, with a row of as many bytes in each, and one segment of a user's table.
     fn filled() -> (Segments, [SegmentId; 4]) {
         let segments = Segments::reserve(Arc::new(Budget::new(1 << 20))).unwrap();
         let ids = [HeapId(1), USERS, HeapId(2), HeapId(2)].map(|heap| {
@@ -217,7 +219,7 @@ mod tests {
             let heaps = Arc::new(HashSet::from([HeapId(1), HeapId(2), USERS]));
             let mut catalog = CatalogCopy::take(&segments, heaps, bytes_max, &target).unwrap();
             let kept = numbers(&catalog);
-            // What is left to the sweep.
+            // The rest is left to the sweep.
             catalog.write(&target).unwrap();
             sums.set(Copy::Ping, ids[1].0, 0);
             (kept, bytes_of(&*file), sums.digest(Copy::Ping, 4, 0))
@@ -251,7 +253,7 @@ mod tests {
         catalog.complete();
         drop(catalog);
         assert_eq!((dirty(Copy::Pong), dirty(Copy::Ping)), ([false, true, false, false], [true; 4]));
-        // What is clean is held all the same.
+        // A clean segment is held as well.
         let catalog = CatalogCopy::take(&segments, heaps, u64::MAX, &target).unwrap();
         assert_eq!((numbers(&catalog), catalog.holds(ids[0])), (Vec::new(), true));
     }

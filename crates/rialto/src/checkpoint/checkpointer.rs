@@ -21,7 +21,7 @@ use super::image_sums::ImageSums;
 use super::options::CheckpointOptions;
 use super::readiness::{Readiness, RecoveryForecast};
 use super::report::{CheckpointReport, CheckpointStats};
-use super::source::{CheckpointSource, Cut, HeldDefinitions, LeftRoom, Uncut};
+use super::source::{CheckpointSource, Cut, CutGuard, HeldDefinitions, LeftRoom};
 use super::sweep::{Pace, Sweep, SweepControl, SweepPolicy, SweepStats};
 use crate::account::processor;
 use crate::account::wait_guard::{Awaited, WaitGuard};
@@ -35,21 +35,21 @@ use crate::store::Consistency;
 use crate::store::memory::image::{backup_name, seed_of};
 use crate::store::memory::segments::Copy;
 
-/// How often the thread looks whether a checkpoint is due.
+/// How often the thread checks whether a checkpoint is due.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
-/// How often a sweep that makes pauses looks at the log's room, for a bound on the log of 1 GiB or more; for a smaller one
-/// more often, in proportion, so that the room is not used up between two looks.
+/// How often a sweep that makes pauses checks the log's room, for a bound on the log of 1 GiB or more. For a smaller
+/// bound it checks more often, in proportion, so that the room is not used up between two checks.
 const LOOK_AT_LOG_EVERY: Duration = Duration::from_millis(250);
-/// How often at least while it keeps a recovery target: so often in the time that it may take, but not at shorter times than
-/// this.
+/// How many checks a sweep makes at least while it keeps a recovery target, in the time that it may take; but not more
+/// often than every [`LOOK_AT_LOG_MIN`].
 const LOOKS_IN_A_SWEEP: u32 = 20;
 const LOOK_AT_LOG_MIN: Duration = Duration::from_millis(5);
 /// After a failure, or while the archive fails, the least time until the next attempt.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
-/// How often a backup that waits for a checkpoint, or another backup, looks whether it is cancelled.
+/// How often a backup that waits for a checkpoint, or for another backup, checks whether it is cancelled.
 const LOOK_AT_CANCEL_EVERY: Duration = Duration::from_millis(100);
 
-/// How a sweep comes to its segments.
+/// How a sweep gets its segments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Method {
     Fuzzy,
@@ -73,46 +73,48 @@ impl Method {
 pub(crate) struct Checkpointer {
     disk: Arc<dyn Disk>,
     clock: Clock,
-    /// When it was made: its times count from then.
+    /// When it was made; its times count from then.
     opened: Moment,
     source: Arc<dyn CheckpointSource>,
     options: CheckpointOptions,
     /// Held for the length of a checkpoint.
     home: Mutex<HomeFile>,
-    /// Of the images in the copies.
+    /// The checksums of the images in the copies.
     sums: ImageSums,
-    /// Checkpoints on demand that wait for `home`, or run.
+    /// How many checkpoints on demand wait for `home`, or run.
     demands: AtomicU64,
-    /// The number of the last sweep that was begun: a failed one's is not used again.
+    /// The number of the last sweep that was begun; the number of a failed sweep is not used again.
     sweeps: AtomicU32,
     control: Arc<SweepControl>,
-    /// Transactions wait for room in the log.
+    /// Whether transactions wait for room in the log.
     room_wanted: AtomicBool,
     readiness: Readiness,
-    state: Mutex<State>,
+    state: Mutex<CheckpointerState>,
     wake: Condvar,
 }
 
 #[derive(Default)]
-struct State {
-    /// How the next one is made.
+struct CheckpointerState {
+    /// How the next checkpoint is made.
     strategy: Checkpointing,
     stats: CheckpointStats,
     redo_start: Lsn,
-    /// The log before this place was freed between checkpoints.
+    /// The place before which the log was freed between checkpoints.
     freed_before: Lsn,
-    /// When the last one began, and when it failed if it did, or when the archive kept the log that it would have freed.
+    /// When the last checkpoint began; and when one last failed, or the archive last kept the log that one would have
+    /// freed.
     began: Option<Duration>,
     failed: Option<Duration>,
     thread: Option<JoinHandle<()>>,
-    /// The copy whose file was made, while its name is not known to be durable.
+    /// The copy whose file was made while its name is not known to be durable.
     unnamed: Option<Copy>,
-    /// A checkpoint has panicked: none is made by itself any more.
+    /// Whether a checkpoint has panicked: then no checkpoint is made by itself any more.
     is_over: bool,
 }
 
 impl Checkpointer {
-    /// A checkpointer for the database of this home file, whose copy in force has these images. It has no thread yet.
+    /// A checkpointer for the database of this home file, with the checksums of the images in the copy in force. It has
+    /// no thread yet.
     pub fn new(
         disk: Arc<dyn Disk>,
         clock: Clock,
@@ -121,7 +123,7 @@ impl Checkpointer {
         options: CheckpointOptions,
     ) -> Arc<Checkpointer> {
         let options = CheckpointOptions { interval: options.interval.min(FOR_EVER), ..options };
-        let state = State { redo_start: home.block().redo_start, ..State::default() };
+        let state = CheckpointerState { redo_start: home.block().redo_start, ..CheckpointerState::default() };
         let control = Arc::new(SweepControl::default());
         let nudged = control.clone();
         source.segments().painting().when_asked(move || nudged.nudge());
@@ -148,11 +150,11 @@ impl Checkpointer {
         self.clock.now() - self.opened
     }
 
-    /// How checkpoints are made, from the next one on.
+    /// Sets how checkpoints are made, from the next one on.
     pub fn choose(&self, strategy: Checkpointing) {
         let mut state = self.state.lock();
         state.strategy = strategy;
-        // Not taken back before the sweep that goes on is over.
+        // Not taken back before the present sweep is over.
         if strategy == Checkpointing::TransactionBlackWhite {
             self.source.segments().painting().note_reads(true);
         }
@@ -187,7 +189,7 @@ impl Checkpointer {
             state.thread.take()
         };
         if let Some(thread) = thread {
-            // Its panic is a failed checkpoint: the last complete one stands.
+            // Its panic counts as a failed checkpoint: the last complete one stays in force.
             let _ = thread.join();
         }
     }
@@ -199,14 +201,15 @@ impl Checkpointer {
 
     /// The same; `cancelled` ends the wait until it can begin.
     pub fn run_now_unless(&self, cancelled: Option<&AtomicBool>) -> Result<CheckpointReport> {
-        // Transactions on their way may have to go on before.
+        // Transactions in progress may have to go on before the checkpoint can begin.
         let _waiting = WaitGuard::enter(&self.clock, Awaited::Checkpoint);
         let _demand = Demand::of(self);
         self.run(cancelled)
     }
 
-    /// Who hurried the sweep has what it asked for. Others may still wait: for a checkpoint on demand, or for room in the log. They say
-    /// so before they hurry it, so either this sees them, or they hurry it after this.
+    /// Takes back the hurry of a caller that has what it asked for. Others may still wait: for a checkpoint on demand,
+    /// or for room in the log. They announce that before they hurry the sweep, so either this sees them, or they hurry
+    /// it after this.
     fn calm(&self) {
         self.control.set_urgent(false);
         if self.demands.load(Ordering::SeqCst) > 0 || self.room_wanted.load(Ordering::SeqCst) {
@@ -214,13 +217,13 @@ impl Checkpointer {
         }
     }
 
-    /// Whether checkpoints are made by themselves, and not on demand alone.
+    /// Whether checkpoints are made by themselves, and not only on demand.
     pub fn is_on(&self) -> bool {
         self.state.lock().strategy != Checkpointing::None
     }
 
-    /// Runs `take` while no checkpoint runs and none begins; it is told how to see that the database closes. A sweep that
-    /// goes on is hurried. `cancelled` ends the wait for it, and for another that runs so.
+    /// Runs `take` while no checkpoint runs and none begins; `take` can see that the database closes. A sweep in
+    /// progress is hurried. `cancelled` ends the wait for it, and the wait for another caller of this.
     pub fn between_checkpoints<T>(
         &self,
         cancelled: &AtomicBool,
@@ -253,12 +256,12 @@ impl Checkpointer {
         }
     }
 
-    /// What checkpoints came to so far.
+    /// The sums over checkpoints so far.
     pub fn stats(&self) -> CheckpointStats {
         self.state.lock().stats.clone()
     }
 
-    /// Processor time of those who made checkpoints, of the one that goes on included.
+    /// Processor time of the threads that made checkpoints, the one in progress included.
     pub fn server_time(&self) -> Duration {
         self.control.server_time.read()
     }
@@ -272,7 +275,7 @@ impl Checkpointer {
     fn serve(&self) {
         loop {
             let mut state = self.state.lock();
-            // By the machine's clock: no thread makes checkpoints where the clock is a virtual one.
+            // By the machine's clock: no thread makes checkpoints where the clock is virtual.
             self.wake.wait_for(&mut state, LOOK_EVERY.min(self.options.interval));
             if self.control.is_stopped() {
                 return;
@@ -284,8 +287,9 @@ impl Checkpointer {
         }
     }
 
-    /// Does what is due in the caller's thread, without pauses, where no thread does. Not while another caller makes a checkpoint or keeps
-    /// others off, such as a backup, by whose stream's code this may be called.
+    /// Does what is due in the caller's thread, without pauses, where no thread does it. It does nothing while another
+    /// caller makes a checkpoint or keeps checkpoints off, such as a backup whose stream's code may be the caller of
+    /// this.
     pub(crate) fn drive(&self) {
         let is_free = self.home.try_lock().is_some();
         if is_free && !self.control.is_stopped() {
@@ -294,11 +298,11 @@ impl Checkpointer {
         }
     }
 
-    /// [`Checkpointer::look`]; false: it has panicked, and no checkpoint is made by itself any more.
+    /// As [`Checkpointer::look`]; false if it has panicked: then no checkpoint is made by itself any more.
     fn look_and_survive(&self) -> bool {
         let is_alive = catch(|| self.look()).is_ok();
         if !is_alive {
-            // The last complete checkpoint stands. It is not known how far this one came, so no other is begun.
+            // The last complete checkpoint stays in force. It is not known how far this one came, so no other is begun.
             let what = "a checkpoint panicked: none is made by itself until the database is opened again";
             let mut state = self.state.lock();
             state.stats.failure = Some(what.to_owned());
@@ -316,7 +320,8 @@ impl Checkpointer {
             }
             (state.began, state.failed, state.redo_start)
         };
-        // However long transactions wait for room: what did not work just now would keep a processor busy without a pause.
+        // However long transactions wait for room: a step that has just failed would be repeated without a pause and
+        // keep a processor busy.
         if failed.is_some_and(|failed| self.now() < failed + RETRY_AFTER) {
             return;
         }
@@ -325,12 +330,12 @@ impl Checkpointer {
             self.make_room(redo_start, room_wanted);
         }
         if self.is_due(began, redo_start) {
-            // A failure is kept in the state; the next one is tried when it is due.
+            // A failure is noted in the state; the next checkpoint is tried when it is due.
             let _ = self.run(None);
         }
     }
 
-    /// What [`State::failed`] is, now that something was tried: the moment, if it failed or was of no use.
+    /// The value of [`CheckpointerState::failed`] after an attempt: the present moment if it failed or was of no use.
     fn failed(&self, is_failure: bool) -> Option<Duration> {
         (is_failure || self.source.archive_failure().is_some()).then(|| self.now())
     }
@@ -361,7 +366,7 @@ impl Checkpointer {
             report.cpu = thread_cpu().saturating_sub(cpu_before);
             report
         });
-        // A transaction that still waits says so again.
+        // A transaction that still waits asks again.
         self.room_wanted.store(false, Ordering::SeqCst);
         self.control.server_time.lap();
         self.calm();
@@ -395,7 +400,8 @@ impl Checkpointer {
         outcome
     }
 
-    /// Counts a cut, a checkpoint's or a backup's: how long it kept commits from their places, and what was kept for it.
+    /// Counts the cut of a checkpoint or of a backup: how long it kept commits from their places, and how many bytes
+    /// were kept for it.
     pub fn note_cut(&self, held: Duration, snapshot_bytes: u64) {
         let stats = &mut self.state.lock().stats;
         stats.cuts += 1;
@@ -403,7 +409,7 @@ impl Checkpointer {
         stats.snapshot_bytes_max = stats.snapshot_bytes_max.max(snapshot_bytes);
     }
 
-    /// I5, in its order.
+    /// Makes a checkpoint, in the order of I5.
     fn checkpoint(&self, home: &mut HomeFile, began: Duration) -> Result<CheckpointReport> {
         let current = *home.block();
         let redo_start = self.source.redo_start();
@@ -418,7 +424,8 @@ impl Checkpointer {
         let next = |last: u32| last.checked_add(1);
         let last = self.sweeps.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next);
         let number = last.map_err(|limit| Error::NumbersUsedUp { what: "checkpoints", limit })? + 1;
-        // What only the older checkpoint needs goes, once that cannot be believed any more; of three, what neither needs.
+        // With two copies, what only the older checkpoint needs is freed once that checkpoint can no longer be
+        // believed; with three, what neither checkpoint needs.
         let needed = home.make_way(self.options.copies)?;
         self.free_all_but(needed)?;
         if self.options.copies == 2 && current.copy != Some(Copy::Third) {
@@ -429,7 +436,7 @@ impl Checkpointer {
         let file = self.open_copy(copy)?;
         let log_bytes = || self.source.log_bytes_used();
         let (log_begins, log_ends) = (log_bytes(), self.options.log_bytes_pressing());
-        // What the recovery target leaves for this sweep.
+        // The time that the recovery target leaves for this sweep.
         let plan = self.readiness.look(began, &*self.source, &*self.disk, current.redo_start);
         let redo_began = self.readiness.redo_clock(&*self.source);
         let log_presses = || log_bytes() > log_ends;
@@ -444,7 +451,7 @@ impl Checkpointer {
         let (segments, strategy) = (self.source.segments(), self.state.lock().strategy);
         let strategy = if strategy == Checkpointing::None { self.options.on_demand } else { strategy };
         let method = Method::of(strategy);
-        let mut uncut = Uncut { source: &*self.source, is_cut: false };
+        let mut uncut = CutGuard { source: &*self.source, is_cut: false };
         let target = ImageTarget {
             copy,
             file: &*file,
@@ -452,7 +459,8 @@ impl Checkpointer {
             sequence: home.next_sequence(),
             sums: &self.sums,
         };
-        // The catalog in the copy is the one at the redo start. As late as possible: redo is the shorter.
+        // The catalog in the copy is the one at the redo start. It is taken as late as possible, because redo is
+        // shorter then.
         let held = HeldDefinitions::hold(&*self.source);
         let heaps = &held.defined.heaps;
         let catalog = CatalogCopy::take(segments, heaps.clone(), self.options.snapshot_bytes_max, &target)?;
@@ -461,15 +469,15 @@ impl Checkpointer {
             Method::CopyOnUpdate(consistency) => {
                 uncut.is_cut = true;
                 segments.whiten(copy, self.options.snapshot_bytes_max);
-                // Before the cut: what is white at the cut is kept before it changes.
+                // Before the cut, because segments that are white at the cut are kept before they change.
                 catalog.paint();
                 let cut = self.source.cut(consistency, heaps);
-                // An entry that was made meanwhile may say an earlier place than it takes.
+                // An entry that was made meanwhile may show an earlier place than it takes.
                 Cut { redo_start: cut.redo_start.max(redo_start), ..cut }
             }
             Method::BlackWhite(consistency) => {
                 uncut.is_cut = true;
-                // The number first: who finds a white segment is held by this sweep.
+                // The number is set first: a commit that finds a white segment is held by this sweep.
                 segments.painting().begin(number, consistency);
                 segments.whiten(copy, 0);
                 let begun = self.source.paint(consistency);
@@ -526,7 +534,7 @@ impl Checkpointer {
         let busy = (now - swept_from).saturating_sub(self.control.rested() - rested_before);
         self.readiness.swept(now, &*self.source, swept.written_bytes, busy);
 
-        // Clearance: all that was applied before the sweep ended has a place by now.
+        // Clearance: everything that was applied before the sweep ended has a place by now.
         let next_id = self.source.next_id();
         let clearance = self.source.point()?;
         if !fault_injection::is_on("home-before-its-clearance") {
@@ -552,7 +560,8 @@ impl Checkpointer {
         home.publish(new)?;
         self.source.published(home.block());
         if self.options.copies > 2 || self.room_wanted.load(Ordering::SeqCst) {
-            // Now, because commits may wait for the room. What goes wrong here the next checkpoint meets, and says.
+            // Done now, because commits may wait for the room. If this fails, the next checkpoint meets the failure and
+            // reports it.
             let _ = self.free_all_but_newest(home);
         }
         let mut report = self.report(home.block().sequence, false, swept, began, cut.redo_start);
@@ -561,9 +570,10 @@ impl Checkpointer {
         Ok(report)
     }
 
-    /// Opens the file of the copy that is swept next. Invariant: **the name of a file that a home block is to name is durable.** That of a
-    /// file which an opening finds is, because the opening syncs the directory. That of a file which is made here is once the directory is
-    /// synced. If that sync fails, no later one makes up for it: the next checkpoint removes the file, and makes it anew.
+    /// Opens the file of the copy that is swept next. Invariant: **the name of a file that a home block will name is
+    /// durable.** For a file that an opening finds this holds because the opening syncs the directory. For a file that
+    /// is made here it holds once the directory is synced. If that sync fails, no later one makes up for it: the next
+    /// checkpoint removes the file and makes it anew.
     fn open_copy(&self, copy: Copy) -> DiskResult<Arc<dyn File>> {
         let name = backup_name(copy);
         if self.state.lock().unnamed == Some(copy) {
@@ -601,13 +611,13 @@ impl Checkpointer {
             cut_held: Duration::ZERO,
             snapshot_bytes: 0,
             took: self.now() - began,
-            // Known when the checkpoint is over.
+            // Known once the checkpoint is over.
             cpu: Duration::ZERO,
             redo_start,
         }
     }
 
-    /// Of three copies two are left, and no block names the third.
+    /// For a change from three copies to two: no block names the third.
     fn remove_third_copy(&self) -> Result<()> {
         let name = backup_name(Copy::Third);
         match remove_in_steps(&*self.disk, &name) {

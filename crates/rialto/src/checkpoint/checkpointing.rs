@@ -9,28 +9,30 @@ pub enum Checkpointing {
     /// Fuzzy: segments are copied as they are, one at a time (System M, section 3.1).
     #[default]
     Fuzzy,
-    /// Copy-on-update, action-consistent (System M's ACCOU, section 3.3): segments are copied as they were when the sweep
-    /// began; whoever changes one before the sweep has met it keeps a copy of it first. No write of a row is in the backup
-    /// in part.
+    /// Copy-on-update, action-consistent (System M's ACCOU, section 3.3): segments are copied as they were when the
+    /// sweep began; a transaction that changes one before the sweep has met it first keeps a copy of it. No write of a
+    /// row is in the backup in part.
     ActionCopyOnUpdate,
-    /// Copy-on-update, transaction-consistent (System M's TCCOU): likewise, and when the sweep begins no commit is applied in
-    /// part: commits wait before their place until those that have one are applied. The backup is a prefix of the log.
+    /// Copy-on-update, transaction-consistent (System M's TCCOU): as above, and no commit is applied in part when the
+    /// sweep begins: commits wait before their place until those that have one are applied. The backup is a prefix of
+    /// the log.
     TransactionCopyOnUpdate,
-    /// Black/white, action-consistent (System M's ACBW, section 3.2): segments are copied as they are and painted; no action
-    /// touches both painted and unpainted ones. An action is the change of one row, so only those that move a row to another
-    /// segment can: their transactions are run again.
+    /// Black/white, action-consistent (System M's ACBW, section 3.2): segments are copied as they are and painted, and
+    /// no action touches both painted and unpainted ones. An action is the change of one row, so only a change that
+    /// moves its row to another segment can touch both: its transaction is run again.
     ActionBlackWhite,
-    /// Black/white, transaction-consistent (System M's TCBW): no transaction that writes touches both, reads included. One
-    /// that does is aborted and run again, after [`Options::straddling_retry`](crate::Options::straddling_retry). The backup is what the transactions that touched
-    /// unpainted segments have made.
+    /// Black/white, transaction-consistent (System M's TCBW): no transaction that writes touches both painted and
+    /// unpainted segments, reads included. One that does is aborted and run again, after
+    /// [`Options::straddling_retry`](crate::Options::straddling_retry). The backup is what the transactions that
+    /// touched unpainted segments have made.
     TransactionBlackWhite,
-    /// Not in the background: the log grows up to its bound, and recovery takes as long as it does. To measure what
-    /// checkpoints cost. [`Database::checkpoint`](crate::Database::checkpoint) makes one still.
+    /// No checkpoints in the background: the log grows up to its bound, and recovery takes correspondingly long. It
+    /// serves to measure what checkpoints cost. [`Database::checkpoint`](crate::Database::checkpoint) still makes one.
     None,
 }
 
 impl Checkpointing {
-    /// All that make checkpoints.
+    /// All values that make checkpoints.
     pub const ALL: [Checkpointing; 5] = [
         Checkpointing::Fuzzy,
         Checkpointing::ActionCopyOnUpdate,
@@ -41,8 +43,9 @@ impl Checkpointing {
 }
 
 impl Logging {
-    /// Why a database that logs this way could not be recovered with checkpoints of this kind, if so. System M's paper runs
-    /// FUZZY with VALUE only; ours recovers operations beside any copy, since each row says which of them it has.
+    /// The reason if a database that logs this way could not be recovered with checkpoints of this kind. System M's
+    /// paper runs FUZZY with VALUE only; ours recovers operations beside any copy, since each row says which of them it
+    /// has.
     pub fn refuses(self, checkpoint: Checkpointing) -> Option<String> {
         match (self, checkpoint) {
             (Logging::None, Checkpointing::None) => None,
@@ -50,7 +53,7 @@ impl Logging {
                 "logging is none and checkpoint {checkpoint:?}: a copy made while transactions run is made whole by the \
                  log; expected checkpoint none (closing makes one)"
             )),
-            // A record of a value, or of an operation, says of its row alone whether the copy has it: by the row's `Lsn`.
+            // A record of a value, or of an operation, concerns one row, whose `Lsn` says whether the copy has it.
             (Logging::Value | Logging::Action, _) => None,
             // (Once tables can live on disk: black/white is refused beside them, too. A page has no side.)
             (

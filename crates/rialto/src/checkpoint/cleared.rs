@@ -1,7 +1,7 @@
-//! [`Cleared`]: the segments whose dirty bits a copy that is being made has cleared.
+//! [`Cleared`]: the segments whose dirty bits a copy in the making has cleared.
 //!
-//! **A dirty bit stays cleared only if the copy has the segment's image.** So the bits are set again when this is dropped, by an
-//! error or by a panic, unless the copy was said to be complete ([`Cleared::keep`]).
+//! **A dirty bit stays cleared only if the copy has the segment's image.** Therefore the bits are set again when this
+//! is dropped, by an error or by a panic, unless the copy was declared complete ([`Cleared::keep`]).
 
 use crate::store::memory::segments::Copy;
 use crate::store::memory::{SegmentId, Segments};
@@ -14,22 +14,22 @@ pub(crate) struct Cleared<'a> {
 }
 
 impl<'a> Cleared<'a> {
-    /// For a copy that begins.
+    /// For a copy that is beginning.
     pub fn new(segments: &'a Segments, copy: Copy) -> Cleared<'a> {
         Cleared { segments, copy, ids: Vec::new() }
     }
 
-    /// The segment's bit is about to be cleared.
+    /// Notes that the segment's bit is about to be cleared.
     pub fn note(&mut self, id: SegmentId) {
         self.ids.push(id);
     }
 
-    /// The bit of the segment that was noted last was not cleared.
+    /// Notes that the bit of the segment that was noted last was not cleared.
     pub fn forget_last(&mut self) {
         self.ids.pop();
     }
 
-    /// The copy is complete and on disk.
+    /// Keeps the bits cleared: the copy is complete and on disk.
     pub fn keep(mut self) {
         self.ids.clear();
     }

@@ -1,10 +1,10 @@
 //! Fuzzy checkpoints (System M, section 3.1): every dirty segment as it is, in order, transactions ignored.
 //!
-//! The copy is not a state that ever was. It becomes one by redo: a change that the sweep missed, because its segment
-//! was copied before, belongs to a packet that was in flight when the sweep began, or later, so redo from the oldest of
-//! those does it again; a change that the copy has already is redone to the same row, or skipped because the row's
-//! `Lsn` is higher. A record that moved between segments is in the copy twice (the loader keeps the one with the higher
-//! `Lsn`) or not at all (a move logs the whole row).
+//! The copy is not a state that ever existed. Redo makes it one: a change that the sweep missed, because its segment
+//! was copied before, belongs to a packet that was in progress when the sweep began, or to a later one; so redo from
+//! the oldest of those packets does it again. A change that the copy already has is redone to the same row, or skipped
+//! because the row's `Lsn` is higher. A record that moved between segments is in the copy twice (the loader keeps the
+//! one with the higher `Lsn`) or not at all (a move logs the whole row).
 
 use super::sweep::{SweepPolicy, SweepView};
 use crate::store::memory::SegmentId;

@@ -1,4 +1,4 @@
-//! The home block (System M, section 2.5): which backup copy counts, and where redo begins.
+//! The home block (System M, section 2.5): it names the backup copy in force and where redo begins.
 //!
 //! The file `home` holds two blocks of 4096 bytes that are written in turn. All numbers are little endian:
 //!
@@ -25,30 +25,31 @@
 //!
 //! A checkpoint takes effect by writing the block that is not the current one, and syncing it. Before it overwrites
 //! anything that this other block names (its copy; the log and load files that only it needs) it marks that block
-//! *retired*, and syncs that. So there are these states, and after a crash the rule of [`choose`] finds:
+//! *retired*, and syncs that. So these states exist, among which the rule of [`choose`] decides after a crash:
 //!
-//! - *current, older*: between checkpoints. Either can be believed: all that both name is there.
-//! - *current, torn*: the crash came while the other block was being retired or published: the current one is whole.
+//! - *current, older*: between checkpoints. Either can be believed: everything that both name exists.
+//! - *current, torn*: the crash came while the other block was being retired or published; the current one is whole.
 //! - *current, retired*: during a checkpoint.
-//! - *damaged, retired*: no crash does this. Believing the retired block would be reading a copy that is half
-//!   overwritten, so it is corruption.
+//! - *damaged, retired*: no crash causes this. Believing the retired block could mean reading a half-overwritten copy,
+//!   so it is corruption.
 //!
-//! With *three copies* a sweep goes to the one that neither block names, so nothing has to be retired: *current, older* holds
-//! during a checkpoint too, and what the older one needs of the log is kept until the next one is complete. The write that
-//! publishes it overwrites the older block: *current, torn* after a crash in its midst. Only a block of which it is not known
-//! what the disk has (its last write failed) is retired first, because it may name the copy that is swept next; and before log
-//! is freed, because it may still be the older one, which needs it. (If it is the one that could not be published, all that it
-//! needs is there: redo starts never go back.) Two copies become three by the next checkpoint's choice of its copy; three become
-//! two when it retires the older block as it always does with two.
+//! With *three copies* a sweep goes to the copy that neither block names, so nothing has to be retired: *current,
+//! older* also holds during a checkpoint, and the log that the older one needs is kept until the next checkpoint is
+//! complete. The write that publishes it overwrites the older block: a crash in its midst leaves *current, torn*. A
+//! block is retired first only if its state on disk is unknown (its last write failed), because it may name the copy
+//! that is swept next; and before log is freed, because it may still be the older one, which needs that log. (If it is
+//! the one that could not be published, everything that it needs exists: redo starts never go back.) Two copies become
+//! three when the next checkpoint chooses its copy; three become two when the next checkpoint retires the older block,
+//! as it always does with two.
 //!
 //! # A damaged copy
 //!
-//! *current, older* is also what lets an opening fall back ([`HomeFile::fall_back`]): the older block is in force as long as it
-//! is not retired, so its copy is whole, and its log and load files are there. It only has to redo more. The newer block is not
-//! overwritten by that; a crash finds both blocks again, and falls back again. The next checkpoint retires the newer block
-//! before it writes anything to the damaged copy, and takes its number.
+//! *current, older* also lets an opening fall back ([`HomeFile::fall_back`]): the older block is in force as long as it
+//! is not retired, so its copy is whole, and its log and load files exist. There is only more to redo. Falling back
+//! does not overwrite the newer block; after a crash an opening finds both blocks again, and falls back again. The next
+//! checkpoint retires the newer block before it writes anything to the damaged copy, and takes its number.
 //!
-//! The file is made under another name and renamed, so a `home` that is there was once whole.
+//! The file is made under another name and renamed, so an existing `home` was once whole.
 
 use std::sync::Arc;
 
@@ -65,8 +66,8 @@ use crate::store::memory::segments::Copy;
 pub const HOME_FILE: &str = "home";
 /// Its name until it is complete.
 pub const NEW_HOME_FILE: &str = "home.new";
-/// The format that this program reads and writes. Since 3 the block has a digest of the images, and the catalog in the copy is
-/// that of the redo start.
+/// The format that this program reads and writes. Since 3 the block has a digest of the images, and the catalog in the
+/// copy is that of the redo start.
 pub const FORMAT_VERSION: u32 = 3;
 
 const BLOCK_BYTES: usize = 4096;
@@ -77,10 +78,10 @@ const TRANSACTION_CONSISTENT: u32 = 2;
 const LOGGED: u32 = 4;
 const NAMES_HELD: u32 = 8;
 const NAMES_POINT: u32 = 16;
-/// No database lives to see this many checkpoints.
+/// A number of checkpoints that no database reaches.
 const SEQUENCE_MAX: u64 = 1 << 48;
 
-/// What a home block says.
+/// The contents of a home block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HomeBlock {
     /// The database's identity, which all of its files carry.
@@ -93,30 +94,30 @@ pub struct HomeBlock {
     pub segments: u32,
     /// The place from which the log has to be redone.
     pub redo_start: Lsn,
-    /// An identifier that nothing in the copy has, nor has any above it.
+    /// An identifier that nothing in the copy has; nor does anything there have a higher one.
     pub next_id: u32,
-    /// The number of the sweep that made the copy, failed ones counted; 0 if none did. See [`HomeBlock::holds`].
+    /// The number of the sweep that made the copy, with failed sweeps counted; 0 if none did. See [`HomeBlock::holds`].
     pub sweep: u32,
     /// The log was durable up to this place when the block was written, and the copy holds nothing of a later one.
     pub clearance: Lsn,
-    /// Where the log ended then, behind the place of clearance: no other life's goes through that point. Blocks of programs that
-    /// did not know this do not say.
+    /// The end of the log at that time, behind the place of clearance. The log of another life of the database does not
+    /// go through this point. Blocks of programs that did not know points have none.
     pub point: Option<LogPoint>,
-    /// No transaction is in the copy in part: calls can be replayed on it.
+    /// Whether no transaction is in the copy in part, so that calls can be replayed on it.
     pub transaction_consistent: bool,
-    /// The log has all that the copy has and the older checkpoint's lacks. Blocks of programs that did not know this flag do not
-    /// say so.
+    /// Whether the log has everything that this copy has and the older checkpoint's copy lacks. Blocks of programs that
+    /// did not know this flag have it unset.
     pub logged: bool,
-    /// Each packet that the copy holds says so ([`Packet::held_by`]), if any does. Beside calls, blocks of programs that did not know
-    /// this flag have it of calls alone, so not of the values before them.
+    /// Whether each packet that the copy holds names its sweep ([`Packet::held_by`]), if any does. Where calls are
+    /// logged, a block of a program that did not know this flag names the calls alone, and not the values before them.
     pub names_held: bool,
-    /// Of the images in the copy: no others are those of this checkpoint.
+    /// The digest of the images in the copy; other images are not of this checkpoint.
     pub digest: u64,
-    /// A later checkpoint may have begun to overwrite what this block names.
+    /// Whether a later checkpoint may have begun to overwrite what this block names.
     pub retired: bool,
 }
 
-/// Why the home blocks do not say where to begin.
+/// Why the home blocks do not tell where to begin.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum HomeError {
     /// A newer program wrote them.
@@ -149,14 +150,14 @@ impl From<DiskError> for HomeError {
     }
 }
 
-/// What one of the two blocks of a home file was read as.
+/// The state of one of the two blocks of a home file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum HomeSlot {
     /// Never written: zeros.
     Blank,
     /// Whole.
     Valid(HomeBlock),
-    /// Neither, and why.
+    /// Neither; the text says why.
     Damaged(String),
 }
 
@@ -169,14 +170,15 @@ fn u64_at(bytes: &[u8], at: usize) -> u64 {
 }
 
 impl HomeBlock {
-    /// Whether the copy has all that the packet at or past the redo start wrote, and [`Packet::held_by`] says so: recovery leaves
-    /// it out. Only a transaction-consistent copy has packets whole.
+    /// Whether the copy has everything that the packet, at or past the redo start, wrote, as [`Packet::held_by`] says:
+    /// recovery leaves the packet out. Only a transaction-consistent copy has packets whole.
     pub fn holds(&self, packet: &Packet<'_>) -> bool {
         self.transaction_consistent && packet.held_by.is_some_and(|sweep| sweep <= self.sweep)
     }
 
-    /// Whether the copy, with all that the log has from its redo start up to this place, is the state that a call at this place
-    /// began on. One that is not transaction-consistent has parts of packets, but of none behind its clearance.
+    /// Whether the copy, with everything that the log has from its redo start up to this place, is the state in which a
+    /// call at this place began. A copy that is not transaction-consistent has parts of packets, but of none behind its
+    /// clearance.
     pub fn fits_call(&self, lsn: Lsn) -> bool {
         self.transaction_consistent || lsn > self.clearance
     }
@@ -225,7 +227,7 @@ impl HomeBlock {
         if &block[..8] != MAGIC {
             return damaged("expected a home block, found other bytes");
         }
-        // Where the checksum and the version lie is the same in every format.
+        // The checksum and the version lie at the same offsets in every format.
         if u64_at(block, CHECKSUM_AT) != xxh3_64(&block[..CHECKSUM_AT]) {
             return damaged("the home block's checksum does not match its bytes");
         }
@@ -243,7 +245,7 @@ impl HomeBlock {
                 None => return damaged("the home block's checksum is right, but no such backup copy exists"),
             },
         };
-        // Number 0 is what a block in place of a damaged first one is retired with.
+        // A block with number 0 is written, retired, in place of a damaged first one.
         let (sequence, retired) = (u64_at(block, 32), u32_at(block, 12) & RETIRED != 0);
         if sequence == 0 && !retired || sequence > SEQUENCE_MAX {
             return damaged("the home block's checksum is right, but no checkpoint has its number");
@@ -273,7 +275,7 @@ impl HomeBlock {
     }
 }
 
-/// Makes a block of any bytes one with the right magic number and checksum. For fuzzing.
+/// Gives any bytes the magic number and the checksum of a block. For fuzzing.
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) fn forge_home_block(block: &mut [u8]) {
     block[..8].copy_from_slice(MAGIC);
@@ -342,7 +344,7 @@ pub fn read_home(disk: &dyn Disk) -> Result<([HomeSlot; 2], HomeBlock), HomeErro
     }
 }
 
-/// Of the two blocks, the older one beside the one that counts, while it is in force too.
+/// The older of the two blocks, beside the one that counts, while it is in force too.
 pub(crate) fn older_in_force(slots: &[HomeSlot; 2], current: &HomeBlock) -> Option<HomeBlock> {
     slots.iter().find_map(|slot| match slot {
         HomeSlot::Valid(block) if !block.retired && block != current => Some(*block),
@@ -372,13 +374,13 @@ pub struct HomeFile {
     file: Arc<dyn File>,
     current: usize,
     block: HomeBlock,
-    /// What is known of the other block; `Damaged` also after a write of it failed.
+    /// The known state of the other block; `Damaged` also after a write of it failed.
     other: HomeSlot,
-    /// The number of the sweep that made the copy which was fallen back from.
+    /// The number of the sweep that made the copy from which recovery fell back.
     fell_back_from: u32,
 }
 
-/// What a checkpoint that completes puts into the home block.
+/// The contents that a completed checkpoint gives the home block.
 #[derive(Debug, Clone, Copy)]
 pub struct NewHome {
     /// The copy that it completed.
@@ -401,7 +403,7 @@ pub struct NewHome {
     pub digest: u64,
 }
 
-/// What a restored database begins with.
+/// The contents of a restored database's first home block.
 #[derive(Debug, Clone, Copy)]
 pub struct RestoredHome {
     /// Its identity.
@@ -410,15 +412,15 @@ pub struct RestoredHome {
     pub segments: u32,
     /// See [`HomeBlock::next_id`].
     pub next_id: u32,
-    /// The last place that the copy holds, as all before it.
+    /// The last place that the copy holds; it holds all before it too.
     pub place: Lsn,
     /// See [`HomeBlock::digest`].
     pub digest: u64,
 }
 
 impl HomeFile {
-    /// Makes the home file of a new database: the last step of making one, because a directory with a home file is a
-    /// database. Redo begins at the first place.
+    /// Makes the home file of a new database. This is the last step of a creation, because a directory with a home file
+    /// is a database. Redo begins at the first place.
     pub fn create(disk: &dyn Disk, database_id: u128, next_id: u32) -> DiskResult<HomeFile> {
         HomeFile::make(
             disk,
@@ -441,7 +443,8 @@ impl HomeFile {
         )
     }
 
-    /// Makes that of a restored database, whose first copy holds all up to a place: as [`HomeFile::create`].
+    /// Makes the home file of a restored database, whose first copy holds everything up to a place. Else as
+    /// [`HomeFile::create`].
     pub fn restore(disk: &dyn Disk, restored: &RestoredHome) -> DiskResult<HomeFile> {
         let RestoredHome { database_id, segments, next_id, place, digest } = *restored;
         HomeFile::make(
@@ -477,8 +480,8 @@ impl HomeFile {
         Ok(HomeFile { file, current: 0, block, other: HomeSlot::Blank, fell_back_from: 0 })
     }
 
-    /// Whether there is no file under the name that a home file has until it is complete, or one that was cut short: any part of two
-    /// blocks.
+    /// Whether the name of an incomplete home file is unused, or names one whose creation was interrupted: any part of
+    /// two blocks.
     pub(crate) fn is_unmade(disk: &dyn Disk) -> DiskResult<bool> {
         let file = match disk.open(NEW_HOME_FILE, Open::ReadOnly, Caching::Buffered) {
             Err(error) if error.is_missing() => return Ok(true),
@@ -517,9 +520,9 @@ impl HomeFile {
         &self.block
     }
 
-    /// Writes the current block again, the same bytes, and syncs: for an opening, before anything rests on it. The block
-    /// may have been read from the system's cache, where a process that was killed before its sync left it; a crash of
-    /// the machine would bring the older one back. (A log would make up for that, but not after
+    /// Writes the current block again, with the same bytes, and syncs it: for an opening, before anything rests on it.
+    /// The block may have been read from the system's cache, where a process that was killed before its sync left it; a
+    /// crash of the machine would then bring the older block back. (A log would make up for that, but not after
     /// [`Logging::None`](crate::Logging::None).)
     pub fn confirm(&self) -> DiskResult<()> {
         self.write(self.current, &self.block)
@@ -530,13 +533,13 @@ impl HomeFile {
         self.file.sync()
     }
 
-    /// Marks the other block retired, durably: from here on what only it names may be overwritten.
+    /// Marks the other block retired, durably: from now on what only it names may be overwritten.
     pub fn retire_other(&mut self) -> DiskResult<()> {
         let retired = match &self.other {
             HomeSlot::Blank => return Ok(()),
             HomeSlot::Valid(block) if block.retired => return Ok(()),
             HomeSlot::Valid(block) => HomeBlock { retired: true, ..*block },
-            // Torn by a crash, or its last write failed and may have reached the disk or not.
+            // It is torn by a crash, or its last write failed and may or may not have reached the disk.
             HomeSlot::Damaged(_) => {
                 HomeBlock { retired: true, sequence: self.block.sequence - 1, ..self.block }
             }
@@ -567,19 +570,19 @@ impl HomeFile {
         }
     }
 
-    /// Believes the older block from here on, because the copy that the newer one names is damaged. Writes nothing. False if
-    /// the older one is not in force.
+    /// From now on believes the older block, because the copy that the newer one names is damaged. Writes nothing.
+    /// False if the older one is not in force.
     pub fn fall_back(&mut self) -> bool {
         let Some(older) = self.older().copied() else { return false };
         self.fell_back_from = self.block.sweep;
         self.block = older;
         self.current = 1 - self.current;
-        // It is retired before its copy is written, however many copies there are.
+        // This block is retired before its copy is written, however many copies there are.
         self.other = HomeSlot::Damaged("the backup copy that it names is damaged".to_owned());
         true
     }
 
-    /// The copy that the next checkpoint sweeps to, of two or three.
+    /// The copy that the next checkpoint sweeps to; `copies` is 2 or 3.
     pub fn next_copy(&self, copies: u32) -> Copy {
         let (current, older) = (self.block.copy, self.older().and_then(|block| block.copy));
         let first = current.map_or(0, |copy| copy.number() as usize + 1);
@@ -588,8 +591,8 @@ impl HomeFile {
         in_turn.into_iter().find(unnamed).expect("one copy more than there are that count")
     }
 
-    /// Makes sure that nothing believes what the next checkpoint, of two or three copies, overwrites. Gives the log that is
-    /// needed still.
+    /// Ensures that no opening believes what the next checkpoint overwrites; `copies` is 2 or 3. Returns the log that
+    /// is still needed.
     pub fn make_way(&mut self, copies: u32) -> DiskResult<LogNeeded> {
         let newest = self.block.log_needed();
         match self.older().map(HomeBlock::log_needed) {
@@ -603,7 +606,7 @@ impl HomeFile {
         Ok(newest)
     }
 
-    /// The number of the checkpoint that comes next.
+    /// The number of the next checkpoint.
     pub fn next_sequence(&self) -> u64 {
         self.block.sequence + 1
     }

@@ -6,11 +6,11 @@ use crate::io::{AlignedBuffer, File};
 use crate::store::memory::SEGMENT_BYTES;
 use crate::store::memory::image::{self, ImageHeader, Sealed};
 
-/// The most segments of a run: a write of one costs the system several times what its bytes cost. Writes that are longer
-/// keep the log's waiting.
+/// The most segments of a run. The write of a single segment costs the system several times what its bytes cost; a
+/// longer write keeps the log's writes waiting.
 const SEGMENTS_MAX: usize = 32;
 
-/// Images that wait to be written, each in its segment's place.
+/// Images that wait to be written, each at its segment's position.
 pub(super) struct ImageRun<'a> {
     file: &'a dyn File,
     buffer: AlignedBuffer,
@@ -21,18 +21,18 @@ pub(super) struct ImageRun<'a> {
     length: usize,
 }
 
-/// How many segments a run has at most.
+/// The bound on the segments of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RunLength {
     /// A small part of the sweep's segments, so that the pace stays even.
     Auto,
-    /// So many: small databases of tests have runs, too.
+    /// A fixed number, so that small databases of tests have runs, too.
     #[cfg(test)]
     Segments(usize),
 }
 
 impl<'a> ImageRun<'a> {
-    /// For a sweep over so many segments.
+    /// A run for a sweep over so many segments.
     pub fn new(file: &'a dyn File, length: RunLength, segments: u32) -> ImageRun<'a> {
         let longest = match length {
             RunLength::Auto => (segments as usize / 64).clamp(1, SEGMENTS_MAX),
@@ -55,17 +55,18 @@ impl<'a> ImageRun<'a> {
         if self.count == 0 {
             self.first = segment;
         }
-        // What lies between two images is written, too.
+        // The bytes between two images are written, too.
         let end = self.count * SEGMENT_BYTES;
         self.buffer[self.length..end].fill(0);
     }
 
-    /// The room of the segment that was begun.
+    /// The room of the segment that was just begun.
     pub fn room(&mut self) -> &mut [u8] {
         &mut self.buffer[self.count * SEGMENT_BYTES..][..SEGMENT_BYTES]
     }
 
-    /// The segment is in its room: makes an image of it. Gives the bytes that will be written for it, and its checksum.
+    /// Makes an image of the segment, whose bytes are in its room. Returns the bytes that will be written for it, and
+    /// its checksum.
     pub fn seal(&mut self, header: &ImageHeader, seed: u64) -> (u64, u64) {
         let Sealed { bytes, checksum } = image::seal(self.room(), header, seed);
         let image = bytes.len();
@@ -74,7 +75,7 @@ impl<'a> ImageRun<'a> {
         ((self.length - before) as u64, checksum)
     }
 
-    /// Writes what waits.
+    /// Writes the images of the run.
     pub fn write(&mut self) -> Result<()> {
         if self.count > 0 {
             if fault_injection::is_on("runs-lack-their-last-image") && self.count > 1 {

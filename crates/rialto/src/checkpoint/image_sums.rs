@@ -5,15 +5,15 @@ use xxhash_rust::xxh3::Xxh3;
 
 use crate::store::memory::segments::Copy;
 
-/// The checksums of the images in the backup copies, as they were written, or loaded.
+/// The checksums of the images in the backup copies, as they were written or loaded.
 ///
-/// An image is whole if its own checksum is right, also if it is of an earlier checkpoint: the file was put back from an older
-/// copy, or a device has lost a write. So the home block has a *digest* of the checksums of all images in its copy, those
-/// included that earlier checkpoints wrote and that have not changed since. A copy whose images have another digest is not
-/// the one that was completed.
+/// An image of an earlier checkpoint also has a correct checksum of its own: the file may have been put back from an
+/// older copy, or a device may have lost a write. Therefore the home block has a *digest* of the checksums of all
+/// images in its copy, including those that earlier checkpoints wrote and that have not changed since. A copy whose
+/// images have another digest is not the one that was completed.
 ///
-/// The copies that recovery did not load have no sums here, and all of their segments are dirty: the next sweep to one writes
-/// all of its images.
+/// The copies that recovery did not load have no checksums here, and all of their segments are dirty: the next sweep to
+/// one writes all of its images.
 #[derive(Debug, Default)]
 pub(crate) struct ImageSums {
     copies: [Mutex<Vec<Option<u64>>>; Copy::FILES.len()],
@@ -24,7 +24,7 @@ impl ImageSums {
         &self.copies[usize::from(copy.number())]
     }
 
-    /// The segment's image in the copy has this checksum.
+    /// Notes the checksum of the segment's image in the copy.
     pub fn set(&self, copy: Copy, segment: u32, checksum: u64) {
         let (mut sums, segment) = (self.of(copy).lock(), segment as usize);
         if sums.len() <= segment {

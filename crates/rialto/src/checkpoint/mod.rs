@@ -1,28 +1,30 @@
-//! Checkpoints: how the memory-resident tables come to disk (System M, sections 2.3, 2.5 and 3.1).
+//! Checkpoints: how the memory-resident tables are brought to disk (System M, sections 2.3, 2.5 and 3.1).
 //!
-//! Two complete backup copies of the segments are written in turn (ping-pong). A checkpoint sweeps over the segments and
-//! writes those that have changed since they were last written to the copy that is not in force; a write of the home
-//! block then puts that one in force. Recovery loads the copy in force and redoes the log from the redo start on.
+//! Two complete backup copies of the segments are written in turn (ping-pong). A checkpoint sweeps over the segments
+//! and writes those that have changed since they were last written to the copy that is not in force; a write of the
+//! home block then puts that one in force. Recovery loads the copy in force and redoes the log from the redo start on.
 //!
 //! - [`home`]: the home block, and its crash argument;
 //! - `image_run`: images of segments, several written at once;
-//! - [`sweep`]: the mechanism that copies segments; [`fuzzy`], [`copy_on_update`], [`black_white`]: the policies that say
-//!   which and when;
-//! - [`catalog_copy`]: the system tables of a copy, which are those of the redo start;
+//! - [`sweep`]: the mechanism that copies segments; [`fuzzy`], [`copy_on_update`], [`black_white`]: the policies that
+//!   choose which segments and when;
+//! - [`catalog_copy`]: the system tables of a copy, in their state at the redo start;
 //! - [`image_sums`]: which images each copy holds, for the digest in the home block;
-//! - [`checkpointer`]: one checkpoint in its order, and the thread that makes them; `source`: what it needs of the engine;
-//!   `recovery_target`: when one begins so that a recovery stays within a time; `readiness`: what that needs to know.
+//! - [`checkpointer`]: one checkpoint in its order, and the thread that makes them; `source`: what it needs of the
+//!   engine; `recovery_target`: when a checkpoint begins so that a recovery stays within a time; `readiness`: the
+//!   measurements that this needs.
 //!
 //! Kept here:
 //!
 //! - **I5** A checkpoint writes only to the copy that is not in force, after the home block that names that copy is
-//!   retired durably; it takes effect by one write of a home block after the copy is synced and the log is on disk up
+//!   retired durably. It takes effect by one write of a home block after the copy is synced and the log is on disk up
 //!   to a place read after the sweep ended (clearance). The log and the load files that only the retired checkpoint
-//!   needed are freed after the retirement. The redo start is at or before the oldest packet in flight when the sweep
-//!   began, the queue's head having been read first. At a transaction-consistent cut nothing is in flight: it is the cut.
+//!   needed are freed after the retirement. The redo start is at or before the oldest packet in progress when the sweep
+//!   began; the queue's head was read before that. At a transaction-consistent cut no packet is in progress: the redo
+//!   start is the cut.
 //! - The catalog in a copy is exactly that of the redo start, and the copy has segments of its tables and of no others.
-//! - **I9** Images and home blocks are checksummed; the checksum depends on the database. The home block has a digest of all
-//!   images in its copy.
+//! - **I9** Images and home blocks are checksummed; the checksum depends on the database. The home block has a digest
+//!   of all images in its copy.
 //! - A failed checkpoint changes nothing: the one in force stays, its log stays, and what was swept is dirty again.
 
 pub(crate) mod black_white;

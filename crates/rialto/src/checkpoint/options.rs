@@ -10,19 +10,21 @@ use crate::ids::Lsn;
 /// When checkpoints are made, and how fast.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct CheckpointOptions {
-    /// How one is made that is asked for while none are made in the background.
+    /// How a checkpoint on demand is made while none are made in the background.
     pub on_demand: Checkpointing,
-    /// The shortest time from one background checkpoint's begin to the next one's (System M's interval floor).
+    /// The shortest time from the begin of one background checkpoint to the begin of the next (System M's interval
+    /// floor).
     pub interval: Duration,
-    /// How fast a background sweep writes; 0 for no pause. None: it takes an interval, or less if the log fills up.
+    /// How fast a background sweep writes, in bytes a second; 0 for no pause. `None`: it takes an interval, or less if
+    /// the log fills up.
     pub sweep_bytes_per_s: Option<u64>,
-    /// The bound on the log. With half of it (of three copies, a third) behind the redo start a checkpoint begins, whatever
-    /// the interval; at three quarters in all, sweeps make no pauses, and what only the older checkpoint needs is freed at
-    /// once.
+    /// The bound on the log. With half of it behind the redo start (with three copies, a third) a checkpoint begins,
+    /// whatever the interval. With three quarters of it used in all, sweeps make no pauses, and the log that only the
+    /// older checkpoint needs is freed at once.
     pub log_bytes_max: u64,
     /// How many images are written at once.
     pub run: RunLength,
-    /// What snapshot copies may take.
+    /// The bytes that snapshot copies may take.
     pub snapshot_bytes_max: u64,
     /// Whether segments are unlatched before they are written.
     pub spool: bool,
@@ -30,21 +32,21 @@ pub(crate) struct CheckpointOptions {
     pub unlogged_behind: Option<Lsn>,
     /// How many backup copies there are, 2 or 3.
     pub copies: u32,
-    /// The longest time that a recovery should take. If there is one, checkpoints begin when it asks for one, and not when
-    /// the interval is over, which is then the longest time that a sweep takes.
+    /// The longest time that a recovery should take. If it is set, checkpoints begin when this target requires one, and
+    /// not when the interval is over; the interval is then the longest time that a sweep takes.
     pub recovery_within: Option<Duration>,
-    /// What a recovery's parts cost.
+    /// The measured costs of a recovery's parts.
     pub recovery_rates: RecoveryRates,
 }
 
 impl CheckpointOptions {
-    /// Log behind the redo start with which a checkpoint begins, whatever the interval: the copies that count, and the one
-    /// that is made, share the room.
+    /// The bytes of log behind the redo start at which a checkpoint begins, whatever the interval. The copies that
+    /// count, and the one in the making, share the log's room.
     pub fn log_bytes_due(&self) -> u64 {
         self.log_bytes_max / u64::from(self.copies)
     }
 
-    /// Log beyond which nothing waits.
+    /// The bytes of log beyond which no sweep pauses.
     pub fn log_bytes_pressing(&self) -> u64 {
         self.log_bytes_max / 4 * 3
     }

@@ -1,14 +1,14 @@
-//! [`Readiness`]: how long a recovery from now would take, and what the checkpointer is to do about it.
+//! [`Readiness`]: how long a recovery from now would take, and what the checkpointer has to do about it.
 //!
-//! It knows what a recovery's parts cost on this machine ([`RecoveryRates`]), follows how fast the log grows and how fast
-//! sweeps go, and asks the policy ([`RecoveryTarget`]).
+//! It knows what a recovery's parts cost on this machine ([`RecoveryRates`]), follows how fast the log grows and how
+//! fast sweeps go, and asks the policy ([`RecoveryTarget`]).
 
 use std::time::Duration;
 
 use hashbrown::HashMap;
 use parking_lot::Mutex;
 
-use super::recovery_target::{Growth, Outlook, Plan, RecoveryTarget, Standing};
+use super::recovery_target::{Growth, Outlook, RecoveryTarget, RecoveryTime, SweepPlan};
 use super::{CheckpointOptions, CheckpointSource};
 use crate::checkpoint::{RecoveryEstimate, RecoveryRates, RecoveryWork};
 use crate::ids::Lsn;
@@ -16,13 +16,13 @@ use crate::io::{Caching, Disk, FOR_EVER, Open};
 use crate::store::memory::SEGMENT_BYTES;
 use crate::store::memory::load_file::load_file_name;
 
-/// How fast a sweep writes without pauses, until one has shown it.
+/// How fast a sweep writes without pauses, until one is measured.
 const SWEEP_BYTES_PER_S: f64 = 200e6;
-/// What a sweep takes beside its writes: the home block, twice, and the wait for the log.
+/// The time of a sweep beside its writes: the home block, twice, and the wait for the log.
 const SWEEP_OVERHEAD: Duration = Duration::from_millis(50);
-/// Packets from one assumption of what redo of a packet takes to the next.
+/// Packets between two assumptions of the cost of redoing a packet.
 const PACKETS_PER_ASSUMPTION: u64 = 10_000;
-/// An outlook is told when it has lasted so long.
+/// An outlook is told once it has lasted this long.
 const TOLD_AFTER: Duration = Duration::from_secs(1);
 
 /// What a recovery that began now would take.
@@ -32,31 +32,31 @@ pub struct RecoveryForecast {
     pub work: RecoveryWork,
     /// How long that would take.
     pub estimate: RecoveryEstimate,
-    /// The longest that it can come to until the next checkpoint completes, if that began now.
+    /// The longest that it can become until the next checkpoint completes, if that began now.
     pub until_checkpoint: Duration,
-    /// The time that it should take at most ([`Options::recovery_within`](crate::Options::recovery_within)).
+    /// The longest time that it should take ([`Options::recovery_within`](crate::Options::recovery_within)).
     pub within: Option<Duration>,
     /// Whether it can be kept within that.
     pub outlook: Outlook,
-    /// What the parts cost.
+    /// The costs of the parts.
     pub rates: RecoveryRates,
 }
 
-/// See the module.
+/// See the [module](self).
 pub(crate) struct Readiness {
     target: Option<RecoveryTarget>,
     sweep_max: Duration,
     /// The bound on a sweep's bytes a second.
     pace: f64,
-    state: Mutex<State>,
+    state: Mutex<ReadinessState>,
 }
 
-struct State {
+struct ReadinessState {
     rates: RecoveryRates,
-    /// The last place when an assumption was made; the first one.
+    /// The last place when an assumption was made; at first the first place.
     assumed_at: Option<u64>,
     growth: Growth,
-    /// The log's position and last place when it was last looked, and the seconds of redo that had come up by then.
+    /// The log's position and last place at the last check, and the seconds of redo that had accumulated by then.
     looked: Option<(u64, u64)>,
     redo_s: f64,
     /// How fast sweeps write, and how much the last one wrote.
@@ -64,7 +64,7 @@ struct State {
     swept_bytes: Option<u64>,
     /// Bytes of load files, by number.
     loads: HashMap<u64, u64>,
-    /// The outlook, since when, and the one that was told last.
+    /// The outlook, since when it holds, and the one that was told last.
     outlook: (Outlook, Duration),
     told: Outlook,
 }
@@ -80,7 +80,7 @@ impl Readiness {
                 .sweep_bytes_per_s
                 .filter(|pace| *pace > 0)
                 .map_or(f64::INFINITY, |pace| pace as f64),
-            state: Mutex::new(State {
+            state: Mutex::new(ReadinessState {
                 rates: options.recovery_rates,
                 assumed_at: None,
                 growth: Growth::default(),
@@ -95,14 +95,15 @@ impl Readiness {
         }
     }
 
-    /// Looks how fast the log grows, and what to do for the target, if there is one; tells when it cannot be kept.
+    /// Measures how fast the log grows, and plans for the target, if there is one; tells the user when it cannot be
+    /// kept.
     pub fn look(
         &self,
         now: Duration,
         source: &dyn CheckpointSource,
         disk: &dyn Disk,
         redo_start: Lsn,
-    ) -> Option<Plan> {
+    ) -> Option<SweepPlan> {
         let mut state = self.state.lock();
         state.sample(now, source);
         state.assume(source, disk);
@@ -117,7 +118,7 @@ impl Readiness {
             state.told = plan.outlook;
             line = Some(state.words(&target, &work, &plan, self.pace));
         }
-        // Who is told may ask for a forecast.
+        // The user's code, which is told, may ask for a forecast.
         drop(state);
         if let Some(line) = line {
             source.tell(&line);
@@ -125,18 +126,19 @@ impl Readiness {
         Some(plan)
     }
 
-    /// How much of the room for redo that a plan had is used, 0 to 1, if the [`Readiness::redo_clock`] was at `began` then.
-    pub fn used(&self, plan: &Plan, began: f64, source: &dyn CheckpointSource) -> f64 {
+    /// The share, 0 to 1, of a plan's room for redo that is used, if the [`Readiness::redo_clock`] showed `began` when
+    /// the plan was made.
+    pub fn used(&self, plan: &SweepPlan, began: f64, source: &dyn CheckpointSource) -> f64 {
         let came_up = self.redo_clock(source) - began;
         came_up / plan.room.as_secs_f64().max(1e-6)
     }
 
-    /// Seconds of redo that have come up so far.
+    /// The seconds of redo that have accumulated so far.
     pub fn redo_clock(&self, source: &dyn CheckpointSource) -> f64 {
         self.state.lock().redo_clock(source)
     }
 
-    /// A sweep wrote so much, and was busy for so long.
+    /// Notes that a sweep wrote so many bytes, and was busy for so long.
     pub fn swept(&self, now: Duration, source: &dyn CheckpointSource, written_bytes: u64, busy: Duration) {
         let mut state = self.state.lock();
         state.sample(now, source);
@@ -169,15 +171,15 @@ impl Readiness {
     }
 }
 
-impl State {
+impl ReadinessState {
     fn sample(&mut self, now: Duration, source: &dyn CheckpointSource) {
         self.redo_s = self.redo_clock(source);
         self.looked = Some((source.log_position(), source.place().0));
         self.growth.sample(now, self.redo_s);
     }
 
-    /// Until a recovery has measured what redo of a packet takes, what running its transaction took stands for it, in the
-    /// record too: the next recovery may be the first.
+    /// Until a recovery has measured the cost of redoing a packet, the time that running its transaction took stands
+    /// for it, in the record too: the next recovery may be the first.
     fn assume(&mut self, source: &dyn CheckpointSource, disk: &dyn Disk) {
         let place = source.place().0;
         let assumed_at = *self.assumed_at.get_or_insert(place);
@@ -189,12 +191,12 @@ impl State {
             && self.rates.assume_packet(ns)
             && disk.has_speed()
         {
-            // It is only ever an assumption: without a record there is another.
+            // It is only an assumption: without a record another one is made.
             let _ = self.rates.record(disk);
         }
     }
 
-    /// What came up is reckoned by what it cost then.
+    /// What accumulated is counted with the costs of that time.
     fn redo_clock(&self, source: &dyn CheckpointSource) -> f64 {
         let Some((position, place)) = self.looked else { return self.redo_s };
         let bytes = source.log_position().saturating_sub(position);
@@ -211,7 +213,7 @@ impl State {
             });
         }
         RecoveryWork {
-            // What bulk loads brought is not in the copy.
+            // The rows of bulk loads are not in the copy.
             copy_bytes: bytes.saturating_sub(bulk_bytes),
             memory_bytes: bytes,
             log_bytes: source.log_bytes_since(redo_start),
@@ -226,9 +228,9 @@ impl State {
         SWEEP_OVERHEAD + Duration::from_secs_f64(bytes as f64 / rate)
     }
 
-    fn standing(&self, work: &RecoveryWork, pace: f64) -> Standing {
+    fn standing(&self, work: &RecoveryWork, pace: f64) -> RecoveryTime {
         let estimate = self.rates.estimate(work);
-        Standing {
+        RecoveryTime {
             fixed: estimate.fixed(),
             redo: estimate.redo,
             growth: self.growth.rate(),
@@ -236,7 +238,7 @@ impl State {
         }
     }
 
-    fn words(&self, target: &RecoveryTarget, work: &RecoveryWork, plan: &Plan, pace: f64) -> String {
+    fn words(&self, target: &RecoveryTarget, work: &RecoveryWork, plan: &SweepPlan, pace: f64) -> String {
         let seconds = |time: Duration| time.as_secs_f64();
         let (within, estimate) = (seconds(target.within), self.rates.estimate(work));
         let sweep_min = seconds(self.sweep_min(work, pace));
@@ -246,8 +248,8 @@ impl State {
             }
             Outlook::Load => format!(
                 "warning: recovery within {within:.1} s cannot be kept: loading and indexing alone take about {:.1} s \
-                 (load {:.1} s, indexes {:.1} s, for {} MB); checkpoints keep redo short, and more does not help but a \
-                 longer time or a faster machine",
+                 (load {:.1} s, indexes {:.1} s, for {} MB); checkpoints keep redo short; beyond that only a longer \
+                 recovery_within or a faster machine helps",
                 seconds(estimate.fixed()),
                 seconds(estimate.load),
                 seconds(estimate.primary + estimate.secondary),

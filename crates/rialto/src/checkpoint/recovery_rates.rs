@@ -1,27 +1,27 @@
-//! What a recovery takes: [`RecoveryWork`] is how much there is to do, [`RecoveryRates`] what each part of it costs on this
-//! machine and database, [`RecoveryEstimate`] the time that comes of both.
+//! The time that a recovery takes: [`RecoveryWork`] is how much there is to do, [`RecoveryRates`] the cost of each part
+//! on this machine and database, [`RecoveryEstimate`] the resulting time.
 //!
-//! The costs are measured by each recovery that has enough to do, and kept in the file `recovery-rates`, because the next
-//! process, which may die soon, has to know them. A part that was never measured is assumed
-//! ([`RecoveryRates::default`]). They hold for the machine, the number of threads and the indexes that they were measured
-//! with; when those change, the next recovery corrects them.
+//! Each recovery that has enough to do measures the costs. They are kept in the file `recovery-rates`, because the next
+//! process, which may die soon, has to know them. The cost of a part that was never measured is assumed
+//! ([`RecoveryRates::default`]). The costs hold for the machine, the number of threads and the indexes that they were
+//! measured with; when those change, the next recovery corrects them.
 //!
-//! A redo is reckoned by two costs: of reading a byte of log, and of doing a packet. Either alone would be wrong by far when
-//! groups become larger or smaller, because a lone commit's page is mostly empty.
+//! Redo has two costs: reading a byte of log, and doing a packet. Either alone would be far wrong when groups become
+//! larger or smaller, because a lone commit's page is mostly empty.
 
 use std::fmt::{self, Write as _};
 use std::time::Duration;
 
 use crate::io::{Caching, Disk, DiskResult, Open};
 
-/// The file that holds what was measured.
+/// The file of the measured costs.
 pub(crate) const RECORD: &str = "recovery-rates";
 const FIRST_LINE: &str = "recovery rates, version 1";
-/// No record is longer.
+/// The longest record, in bytes.
 const RECORD_BYTES_MAX: u64 = 4096;
-/// What is believed of how long transactions run: bodies may wait for anything.
+/// The bounds within which the measured time of a transaction is believed: bodies may wait for anything.
 const FORWARD_NS: (f64, f64) = (200.0, 20_000.0);
-/// No cost is higher: a second for a byte.
+/// The highest cost: a second for a byte.
 const COST_MAX: f64 = 1e9;
 
 /// How much a recovery has to do.
@@ -29,22 +29,22 @@ const COST_MAX: f64 = 1e9;
 pub struct RecoveryWork {
     /// Bytes of the backup copy that it loads and indexes.
     pub copy_bytes: u64,
-    /// Bytes of segments at its end: what secondary indexes are built from.
+    /// Bytes of segments at its end, from which secondary indexes are built.
     pub memory_bytes: u64,
     /// Bytes of log that it reads.
     pub log_bytes: u64,
-    /// Packets in them.
+    /// Packets in this log.
     pub packets: u64,
     /// Bytes of bulk loads that the backup copy lacks.
     pub bulk_bytes: u64,
 }
 
-/// What one part costs.
+/// The cost of one part.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Cost {
     /// Nanoseconds for a byte, or for a packet.
     pub ns: f64,
-    /// Whether a recovery measured it; else it is assumed.
+    /// Whether a recovery measured it; otherwise it is assumed.
     pub is_measured: bool,
 }
 
@@ -53,7 +53,7 @@ impl Cost {
         Cost { ns, is_measured: false }
     }
 
-    /// The next measurement. Two in a row weigh the same, so that one that was disturbed does not count alone.
+    /// Takes the next measurement. Two in a row weigh the same, so that one that was disturbed does not count alone.
     pub(crate) fn learn(&mut self, ns: f64) {
         let ns = if self.is_measured { (self.ns + ns) / 2.0 } else { ns };
         *self = Cost { ns: ns.clamp(0.0, COST_MAX), is_measured: true };
@@ -64,14 +64,14 @@ impl Cost {
     }
 }
 
-/// What the parts of a recovery cost.
+/// The costs of the parts of a recovery.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct RecoveryRates {
     /// Reading a byte of the backup copy.
     pub load: Cost,
-    /// Indexing a byte of it by primary keys.
+    /// Building the primary indexes, for each byte of it.
     pub primary: Cost,
-    /// Indexing a byte of segments by all secondary keys.
+    /// Building all secondary indexes, for each byte of segments.
     pub secondary: Cost,
     /// Reading a byte of log.
     pub log: Cost,
@@ -82,9 +82,9 @@ pub struct RecoveryRates {
 }
 
 impl Default for RecoveryRates {
-    /// What is assumed before a recovery has measured anything: the copy is read at 625 MB/s, indexed at 1.25 GB/s by primary
-    /// keys and at 2 GB/s by others; log is read at 1 GB/s, and a million packets are redone in a second; bulk loads are
-    /// redone at 100 MB/s.
+    /// The costs assumed before any measurement. The copy is read at 625 MB/s, and its indexes are built at 1.25 GB/s
+    /// by primary keys and at 2 GB/s by others. Log is read at 1 GB/s, a million packets are redone in a second, and
+    /// bulk loads are redone at 100 MB/s.
     fn default() -> RecoveryRates {
         RecoveryRates {
             load: Cost::assumed(1.6),
@@ -109,7 +109,7 @@ impl RecoveryRates {
         ]
     }
 
-    /// How long so much will take.
+    /// How long this work will take.
     pub fn estimate(&self, work: &RecoveryWork) -> RecoveryEstimate {
         RecoveryEstimate {
             load: self.load.of(work.copy_bytes),
@@ -119,13 +119,13 @@ impl RecoveryRates {
         }
     }
 
-    /// How long so much log will take.
+    /// How long redoing so much log will take.
     pub fn redo(&self, log_bytes: u64, packets: u64) -> Duration {
         self.log.of(log_bytes) + self.packet.of(packets)
     }
 
-    /// Without a measurement: what running a packet's transaction takes is about what redoing it takes. Whether that is other
-    /// by far than what was assumed before.
+    /// Without a measurement, assumes that redoing a packet takes about as long as running its transaction. Returns
+    /// whether that differs much from the assumption before.
     pub(crate) fn assume_packet(&mut self, forward_ns: f64) -> bool {
         if self.packet.is_measured {
             return false;
@@ -134,7 +134,7 @@ impl RecoveryRates {
         !(0.8..=1.25).contains(&(self.packet.ns / before.max(1.0)))
     }
 
-    /// What is recorded in a directory. A record that cannot be read is as good as none.
+    /// The rates recorded in a directory. A record that cannot be read counts as none.
     pub(crate) fn recorded(disk: &dyn Disk) -> Option<RecoveryRates> {
         let file = disk.open(RECORD, Open::ReadOnly, Caching::Buffered).ok()?;
         let length = file.length().ok().filter(|length| *length <= RECORD_BYTES_MAX)?;
@@ -143,7 +143,7 @@ impl RecoveryRates {
         RecoveryRates::parse(&String::from_utf8(bytes).ok()?)
     }
 
-    /// Records them. Not synced: what is lost is measured again.
+    /// Records the rates. The record is not synced: if it is lost, the next recovery measures again.
     pub(crate) fn record(&self, disk: &dyn Disk) -> DiskResult<()> {
         let text = self.text();
         let file = disk.open(RECORD, Open::Create, Caching::Buffered)?;
@@ -198,12 +198,12 @@ pub struct RecoveryEstimate {
 }
 
 impl RecoveryEstimate {
-    /// Loading and all indexes: what no checkpoint makes shorter.
+    /// Loading and all indexes: the part that no checkpoint makes shorter.
     pub fn fixed(&self) -> Duration {
         self.load + self.primary + self.secondary
     }
 
-    /// All of it.
+    /// The sum.
     pub fn total(&self) -> Duration {
         self.fixed() + self.redo
     }
@@ -244,7 +244,7 @@ mod tests {
         {
             assert_eq!(RecoveryRates::parse(&text.replace(from, to)), None, "{to}");
         }
-        // A shorter one in place of a longer one.
+        // A shorter record replaces a longer one.
         disk.open(RECORD, Open::Create, Caching::Buffered).unwrap().set_length(4000).unwrap();
         rates.record(&*disk).unwrap();
         assert_eq!(RecoveryRates::recorded(&*disk), Some(rates));

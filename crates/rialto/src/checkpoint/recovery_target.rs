@@ -1,8 +1,9 @@
-//! [`RecoveryTarget`]: when a sweep begins, and how long it may take, so that a recovery stays within a time. Knows no clock
-//! and does no I/O.
+//! [`RecoveryTarget`]: when a sweep begins, and how long it may take, so that a recovery stays within a time. It knows
+//! no clock and does no I/O.
 //!
-//! A recovery loads the copy, builds indexes, and redoes the log since the redo start in force. The first two are what they
-//! are (*fixed*); redo grows with the log until a checkpoint completes, and begins again at what came up during its sweep:
+//! A recovery loads the copy, builds indexes, and redoes the log since the redo start in force. The first two times are
+//! *fixed*. The time of redo grows with the log until a checkpoint completes, and begins again at what accumulated
+//! during its sweep:
 //!
 //! ```text
 //!  redo   ___________________________________ room = target - fixed
@@ -15,16 +16,17 @@
 //!   sweep  sweep   sweep
 //! ```
 //!
-//! The sweep follows the log (`Pace::Follow`): when that grows faster than it did, the sweep hurries. What no sweep can keep
-//! is said ([`Outlook`]): there the policy does what is left, it keeps redo short.
+//! The sweep follows the log (`Pace::Follow`): when the log grows faster than before, the sweep hurries. If no sweep
+//! can keep the target, the policy says so ([`Outlook`]) and still keeps redo short.
 
 use std::time::Duration;
 
-/// What of the target is planned with; the rest is for what was measured a little wrong.
+/// The share of the target that is planned with; the rest allows for errors of measurement.
 const SHARE: f64 = 0.95;
-/// The room for redo where there is none: so that a target that loading alone passes does not mean sweeps without an end.
+/// The room for redo where the target leaves none, so that a target shorter than loading does not cause sweeps without
+/// an end.
 const ROOM_MIN: f64 = 0.1;
-/// About how long it may take until the plan is looked at again.
+/// About how long it may take until the plan is checked again.
 const LOOK: Duration = Duration::from_millis(200);
 /// How long growth is remembered.
 const GROWTH_MEMORY_S: f64 = 2.0;
@@ -32,38 +34,38 @@ const GROWTH_MEMORY_S: f64 = 2.0;
 /// Whether a recovery can be kept within the time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Outlook {
-    /// It is.
+    /// It can.
     #[default]
     Kept,
-    /// Not as fast as the log grows now: sweeps at full speed, one after the other, are too slow for it.
+    /// It cannot at the present growth of the log: sweeps at full speed, one after the other, are too slow.
     Growth,
-    /// Loading and indexing alone take longer.
+    /// It cannot: loading and indexing alone take longer.
     Load,
 }
 
-/// A recovery's time, as it stands.
+/// A recovery's time at this moment.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Standing {
+pub(crate) struct RecoveryTime {
     /// Loading and indexing.
     pub fixed: Duration,
     /// Redoing the log since the redo start in force.
     pub redo: Duration,
-    /// Seconds of redo that come up in a second.
+    /// Seconds of redo that accumulate in a second.
     pub growth: f64,
-    /// What a sweep without pauses takes, about.
+    /// About how long a sweep without pauses takes.
     pub sweep_min: Duration,
 }
 
-/// What to do.
+/// What the checkpointer has to do.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Plan {
+pub(crate) struct SweepPlan {
     /// Whether a sweep begins now.
     pub begin: bool,
-    /// How long it may take.
+    /// How long the sweep may take.
     pub sweep: Duration,
-    /// Redo that may come up until it is over.
+    /// Redo that may accumulate until it is over.
     pub room: Duration,
-    /// The recovery's time when a sweep that begins now is over.
+    /// The recovery's time at the end of a sweep that begins now.
     pub until_checkpoint: Duration,
     pub outlook: Outlook,
 }
@@ -78,11 +80,11 @@ pub(crate) struct RecoveryTarget {
 }
 
 impl RecoveryTarget {
-    /// What to do as things stand.
-    pub fn plan(&self, standing: &Standing) -> Plan {
-        let Standing { fixed, redo, growth, sweep_min } = *standing;
+    /// The plan for this moment.
+    pub fn plan(&self, standing: &RecoveryTime) -> SweepPlan {
+        let RecoveryTime { fixed, redo, growth, sweep_min } = *standing;
         let room = self.within.mul_f64(SHARE).saturating_sub(fixed).max(self.within.mul_f64(ROOM_MIN));
-        // Half of it before a sweep, half during it.
+        // Half of it accumulates before a sweep, half during it.
         let sweep = match growth > 0.0 {
             true => Duration::try_from_secs_f64(room.as_secs_f64() / 2.0 / growth).unwrap_or(Duration::MAX),
             false => self.sweep_max,
@@ -96,7 +98,7 @@ impl RecoveryTarget {
         } else {
             Outlook::Kept
         };
-        Plan {
+        SweepPlan {
             begin: redo + grows(sweep + LOOK) >= room,
             sweep,
             room: room.saturating_sub(redo),
@@ -106,7 +108,7 @@ impl RecoveryTarget {
     }
 }
 
-/// How fast the log grows, in seconds of redo a second: a mean that forgets.
+/// How fast the log grows, in seconds of redo a second: a decaying mean.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Growth {
     last: Option<(Duration, f64)>,
@@ -114,7 +116,7 @@ pub(crate) struct Growth {
 }
 
 impl Growth {
-    /// At this time, so many seconds of redo have ever come up.
+    /// Notes how many seconds of redo have accumulated in all at this time.
     pub fn sample(&mut self, now: Duration, redo_s: f64) {
         if let Some((then, before)) = self.last {
             let passed = now.saturating_sub(then).as_secs_f64();
@@ -145,11 +147,11 @@ mod tests {
         within_s: f64,
         fixed_s: f64,
         sweep_min_s: f64,
-        /// Seconds of redo a second, at this time.
+        /// Seconds of redo a second at a given time.
         grows: fn(f64) -> f64,
     }
 
-    /// What came of it.
+    /// The result of a simulation.
     #[derive(Debug)]
     struct Ran {
         sweeps: u32,
@@ -163,8 +165,8 @@ mod tests {
             let duration = Duration::from_secs_f64;
             let target = RecoveryTarget { within: duration(self.within_s), sweep_max: duration(30.0) };
             let (mut growth, mut ever, mut since_start) = (Growth::default(), 0.0, 0.0);
-            // Of a sweep: its plan, when it began, redo since then, and the share that is done.
-            let mut sweep: Option<(Plan, f64, f64, f64)> = None;
+            // For a sweep: its plan, when it began, redo since then, and the share that is done.
+            let mut sweep: Option<(SweepPlan, f64, f64, f64)> = None;
             let mut ran = Ran { sweeps: 0, longest_s: 0.0, last: Outlook::Kept };
             for step in 0..(seconds / STEP_S) as u64 {
                 let now = step as f64 * STEP_S;
@@ -188,7 +190,7 @@ mod tests {
                     }
                     None => {
                         growth.sample(duration(now), ever);
-                        let plan = target.plan(&Standing {
+                        let plan = target.plan(&RecoveryTime {
                             fixed: duration(self.fixed_s),
                             redo: duration(since_start),
                             growth: growth.rate(),
@@ -235,11 +237,11 @@ mod tests {
     fn it_is_kept_while_the_log_grows_by_fits_and_starts() {
         let base = Simulated { within_s: 10.0, fixed_s: 2.0, sweep_min_s: 1.0, grows: |_| 0.0 };
         let bursts: [fn(f64) -> f64; 3] = [
-            // Ten seconds of each.
+            // Ten seconds of each rate.
             |now| if ((now / 10.0) as u64).is_multiple_of(2) { 0.02 } else { 1.0 },
-            // All at once, after a long time of nothing.
+            // All at once, after a long time without growth.
             |now| if now > 300.0 { 1.5 } else { 0.0 },
-            // Once a minute a second in which as much comes up as in the rest.
+            // One second a minute in which as much accumulates as in the rest of it.
             |now| if now % 60.0 < 1.0 { 2.0 } else { 0.03 },
         ];
         for grows in bursts {
@@ -255,7 +257,7 @@ mod tests {
         let ran = load.run(300.0, 20.0);
         assert_eq!(ran.last, Outlook::Load);
         assert!(ran.longest_s < 13.2 && ran.sweeps < 150, "{ran:?}");
-        // In each second comes up what takes longer than a second, and a sweep takes four.
+        // In each second more than a second of redo accumulates, and a sweep takes four.
         let growth = Simulated { within_s: 10.0, fixed_s: 4.0, sweep_min_s: 4.0, grows: |_| 1.2 };
         let ran = growth.run(300.0, 20.0);
         assert_eq!(ran.last, Outlook::Growth);

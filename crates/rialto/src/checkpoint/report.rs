@@ -1,4 +1,4 @@
-//! What checkpoints did: [`CheckpointReport`], [`CheckpointStats`].
+//! The results of checkpoints: [`CheckpointReport`], [`CheckpointStats`].
 
 use std::time::Duration;
 
@@ -9,14 +9,14 @@ use crate::ids::Lsn;
 pub struct CheckpointReport {
     /// Its number.
     pub sequence: u64,
-    /// Nothing had changed, so nothing was written: the last checkpoint still says it all.
+    /// Whether nothing was written because nothing had changed: the last checkpoint is still complete.
     pub skipped: bool,
     /// Segments written.
     pub segments: u64,
-    /// Segment latches that it asked for.
+    /// Segment latches that the sweep asked for.
     pub latches: u64,
-    /// Of those, the ones that it did not get at once: somebody had the segment latched, or a commit on its way held it white
-    /// (black/white).
+    /// Of these, the latches that it did not get at once: a transaction had the segment latched, or a commit in
+    /// progress held it white (black/white).
     pub busy: u64,
     /// Bytes written to the backup copy.
     pub written_bytes: u64,
@@ -24,11 +24,11 @@ pub struct CheckpointReport {
     pub copied_bytes: u64,
     /// The longest time that one segment latch was held, from when it was granted.
     pub hold_max: Duration,
-    /// How long the cut kept commits from their places; none without a cut.
+    /// How long the cut kept commits from their places; zero without a cut.
     pub cut_held: Duration,
-    /// The most bytes of snapshot copies at a time.
+    /// The most bytes of snapshot copies at the same time.
     pub snapshot_bytes: u64,
-    /// From begin to the home block.
+    /// The time from the begin to the home block.
     pub took: Duration,
     /// Processor time of the thread that made it.
     pub cpu: Duration,
@@ -36,7 +36,7 @@ pub struct CheckpointReport {
     pub redo_start: Lsn,
 }
 
-/// What a database's checkpoints came to since it was opened.
+/// Sums over the database's checkpoints since it was opened.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CheckpointStats {
     /// Checkpoints completed.
@@ -51,16 +51,16 @@ pub struct CheckpointStats {
     pub cpu: Duration,
     /// Segment latches that sweeps asked for: one a segment visited.
     pub latches: u64,
-    /// Of those, the ones that were not free (System M's lock conflicts, Table 4.2).
+    /// Of these, the latches that were not free (System M's lock conflicts, Table 4.2).
     pub latch_conflicts: u64,
-    /// The longest time that a sweep held one segment's latch: while it copied at most 64 KiB and, where images are not spooled,
-    /// wrote them.
+    /// The longest time that a sweep held one segment's latch: the time to copy at most 64 KiB and, where images are
+    /// not spooled, to write them.
     pub hold_max: Duration,
     /// Cuts made, by checkpoints and by backups.
     pub cuts: u64,
     /// The longest time that a cut kept commits from their places.
     pub cut_held_max: Duration,
-    /// The most bytes of snapshot copies at a time.
+    /// The most bytes of snapshot copies at the same time.
     pub snapshot_bytes_max: u64,
     /// The last complete one.
     pub last: Option<CheckpointReport>,

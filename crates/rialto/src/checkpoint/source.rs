@@ -15,18 +15,18 @@ use crate::store::Consistency;
 use crate::store::memory::Segments;
 use crate::store::memory::load_file::LoadFile;
 
-/// A cut that was made.
+/// The result of a cut.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Cut {
-    /// The oldest place that it may not have whole.
+    /// The oldest place that the cut may not have whole.
     pub redo_start: Lsn,
-    /// The end of the segments that it has.
+    /// The end of the segments that the cut has.
     pub end: u32,
     /// How long commits were kept from their places.
     pub held: Duration,
 }
 
-/// The tables that there are, while transactions with DDL are kept from their places.
+/// The existing tables, while transactions with DDL are kept from their places.
 #[derive(Debug)]
 pub(crate) struct Defined {
     /// All packets before this place are applied whole, and all DDL that is applied has its place before it.
@@ -39,62 +39,66 @@ pub(crate) struct Defined {
 pub(crate) trait CheckpointSource: Send + Sync {
     /// The segments to copy.
     fn segments(&self) -> &Segments;
-    /// The oldest place that may not be applied whole: the queue's head is read first, then the packets in flight (I5).
+    /// The oldest place that may not be applied whole: the queue's head is read first, then the packets in progress
+    /// (I5).
     fn redo_start(&self) -> Lsn;
-    /// Cuts, the segments being white and definitions held, while the tables have this storage: no commit takes its place
-    /// meanwhile, and for a transaction-consistent cut all that have one are applied.
+    /// Makes a cut, while the segments are white and definitions are held, at which the tables have this storage. No
+    /// commit takes its place meanwhile, and for a transaction-consistent cut all commits that have one are applied.
     fn cut(&self, consistency: Consistency, heaps: &Arc<HashSet<HeapId>>) -> Cut;
-    /// Begins a black/white sweep, the segments being white: from here on what comes to its place settles its
-    /// side, and what has come before is applied. Nobody is kept waiting.
+    /// Begins a black/white sweep, while the segments are white. From now on a commit settles its side before its
+    /// place, and every earlier commit is applied. No commit is kept waiting.
     fn paint(&self, consistency: Consistency) -> Cut;
-    /// Keeps transactions with DDL from their places, until [`CheckpointSource::release_definitions`]; others go on. Waits for
-    /// the commits that are still being applied although a DDL with a later place is.
+    /// Keeps transactions with DDL from their places, until [`CheckpointSource::release_definitions`]; others go on.
+    /// Waits for the commits that are still being applied although a DDL with a later place has been.
     fn hold_definitions(&self) -> Defined;
     /// Lets DDL go on.
     fn release_definitions(&self);
-    /// The sweep at the cut is over, or the black/white one.
+    /// Ends the sweep at the cut, or the black/white one.
     fn forget_cut(&self);
-    /// As a transaction-consistent [`CheckpointSource::cut`], and where the log ends at it.
+    /// As a transaction-consistent [`CheckpointSource::cut`]; also returns where the log ends at the cut.
     fn cut_at_a_point(&self, heaps: &Arc<HashSet<HeapId>>) -> Result<(Cut, LogPoint)>;
     /// The last place taken.
     fn place(&self) -> Lsn;
-    /// Where the log ends behind all places taken so far. It is on disk when its place is.
+    /// Where the log ends behind all places taken so far. The point is on disk when its place is.
     fn point(&self) -> Result<LogPoint>;
     /// Waits until the log is on disk up to `lsn`.
     fn wait_durable(&self, lsn: Lsn) -> Result<()>;
-    /// Frees the log that is not needed. Whether load files of before it may go too: not if an archive has not taken them.
+    /// Frees the log that is not needed. Returns whether the load files of the freed log may go too: not if an archive
+    /// has not taken them.
     fn free_log_but(&self, needed: LogNeeded) -> Result<bool>;
-    /// A checkpoint begins, or has ended: room on a disk that was full is the checkpoint's before it is the log's.
+    /// Notes that a checkpoint begins or has ended. On a disk that was full, the checkpoint takes room before the log
+    /// does.
     fn leave_room(&self, is_left: bool);
     /// About how many bytes of log follow `lsn`.
     fn log_bytes_since(&self, lsn: Lsn) -> u64;
-    /// What the log takes of its bound. Less than its bytes where files of an earlier, higher bound are in use.
+    /// How much of its bound the log uses. It is less than the log's bytes where files of an earlier, higher bound are
+    /// in use.
     fn log_bytes_used(&self) -> u64;
     /// Why the archive, if there is one, keeps log that no checkpoint needs.
     fn archive_failure(&self) -> Option<String>;
     /// Whether a transaction waits for room in the log that only a checkpoint can make.
     fn log_is_short(&self) -> bool;
-    /// A checkpoint has taken effect.
+    /// Notes that a checkpoint has taken effect.
     fn published(&self, home: &HomeBlock);
-    /// An identifier that nothing applied so far has, nor has any above it.
+    /// An identifier that nothing applied so far has; nor does anything have a higher one.
     fn next_id(&self) -> u32;
-    /// The load files that are there.
+    /// The existing load files.
     fn loads(&self) -> &Mutex<Vec<LoadFile>>;
     /// The end of the log.
     fn log_position(&self) -> u64;
-    /// What a transaction that logs has run for in the mean, shared by the threads of a recovery, in nanoseconds.
+    /// The mean time that a transaction that logs has run, divided by the threads of a recovery, in nanoseconds.
     fn forward_ns(&self) -> Option<f64>;
     /// Tells the user.
     fn tell(&self, text: &str);
 }
 
-/// Sees to it that a cut does not outlast its sweep.
-pub(super) struct Uncut<'a> {
+/// Ends the cut, so that it does not outlast its sweep.
+pub(super) struct CutGuard<'a> {
     pub source: &'a dyn CheckpointSource,
     pub is_cut: bool,
 }
 
-impl Drop for Uncut<'_> {
+impl Drop for CutGuard<'_> {
     fn drop(&mut self) {
         if self.is_cut {
             self.source.forget_cut();
@@ -102,7 +106,7 @@ impl Drop for Uncut<'_> {
     }
 }
 
-/// Room on the disk that is left to a checkpoint as long as this lives.
+/// Leaves the room on the disk to a checkpoint, as long as this lives.
 pub(super) struct LeftRoom<'a>(&'a dyn CheckpointSource);
 
 impl<'a> LeftRoom<'a> {
@@ -118,7 +122,7 @@ impl Drop for LeftRoom<'_> {
     }
 }
 
-/// Definitions that are held as long as this lives.
+/// Holds definitions, as long as this lives.
 pub(crate) struct HeldDefinitions<'a> {
     source: &'a dyn CheckpointSource,
     pub defined: Defined,

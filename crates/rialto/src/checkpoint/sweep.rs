@@ -1,4 +1,5 @@
-//! [`Sweep`]: the mechanism that copies segments to a backup copy. Which ones, in which order, a [`SweepPolicy`] says.
+//! [`Sweep`]: the mechanism that copies segments to a backup copy. A [`SweepPolicy`] chooses which segments, and in
+//! which order.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -14,21 +15,21 @@ use crate::fault_injection;
 use crate::ids::HeapId;
 use crate::io::{Clock, Moment};
 use crate::store::memory::image::ImageHeader;
-use crate::store::memory::segments::{Copy, Swept, Visit};
+use crate::store::memory::segments::{Copy, SegmentVisit, Swept};
 use crate::store::memory::{SEGMENT_BYTES, SegmentId, Segments};
 
-/// A pause is made when it has come to this much.
+/// A pause is made once it has come to this much.
 const PAUSE_MIN: Duration = Duration::from_millis(5);
-/// How often a sweep at a cut looks whether commits wait for room for snapshots, while it pauses.
+/// How often a sweep at a cut checks, while it pauses, whether commits wait for room for snapshots.
 const LOOK_AT_SNAPSHOTS_EVERY: Duration = Duration::from_millis(25);
-/// After so many bytes the copy is synced, so that no sync has much to do: the log's would wait for it.
+/// The copy is synced after this many bytes, so that no sync has much to do: a sync of the log would wait for it.
 const SYNC_EVERY: u64 = 32 << 20;
 
-/// What a policy may look at.
+/// What a policy may read.
 pub(crate) struct SweepView<'a> {
     segments: &'a Segments,
     copy: Copy,
-    /// The sweep ends before this segment: those from here on came after it began.
+    /// The sweep ends before this segment: the segments from here on were taken into use after it began.
     pub end: u32,
 }
 
@@ -38,12 +39,12 @@ impl SweepView<'_> {
         self.segments.is_dirty(SegmentId(segment), self.copy)
     }
 
-    /// Whether a sweep that made segments white has not met this one.
+    /// Whether a sweep that made segments white has not met this one yet.
     pub fn is_white(&self, segment: u32) -> bool {
         self.segments.is_white(SegmentId(segment))
     }
 
-    /// The white segment that commits asked for first. It is waited for, and no commit comes to hold it any more.
+    /// The white segment that commits asked for first. Commits wait for it, and no further commit comes to hold it.
     pub fn asked_for(&self) -> Option<SegmentId> {
         self.segments.next_asked()
     }
@@ -57,7 +58,7 @@ impl SweepView<'_> {
 
 /// Decides what a sweep copies next; does no I/O.
 pub(crate) trait SweepPolicy {
-    /// The next segment, or none when all have been visited.
+    /// The next segment, or `None` when all have been visited.
     fn next(&mut self, view: &SweepView<'_>) -> Option<SegmentId>;
 }
 
@@ -66,13 +67,13 @@ pub(crate) trait SweepPolicy {
 pub(crate) struct SweepStats {
     /// Segments that have an image in the copy now: those below this number.
     pub end: u32,
-    /// Of these images: see [`ImageSums`](super::image_sums::ImageSums).
+    /// The digest of these images: see [`ImageSums`](super::image_sums::ImageSums).
     pub digest: u64,
     /// Segments copied.
     pub segments: u64,
     /// Segment latches that it asked for.
     pub latches: u64,
-    /// Of those, the ones that it did not get at once: the segment was latched, or a commit held it white.
+    /// Of these, the latches that it did not get at once: the segment was latched, or a commit held it white.
     pub busy: u64,
     /// Bytes copied under latches.
     pub copied_bytes: u64,
@@ -86,21 +87,21 @@ pub(crate) struct SweepStats {
 pub(crate) enum Pace<'a> {
     /// Without a pause.
     Unpaced,
-    /// So many bytes written a second, and without a pause once the log presses.
+    /// So many bytes written a second, and no pauses once the log presses.
     Bytes {
         /// Not 0.
         a_second: u64,
-        /// How often it looks at the log while it pauses.
+        /// How often it checks the log while it pauses.
         look_every: Duration,
         /// Whether the log has come near its bound.
         log_presses: &'a dyn Fn() -> bool,
     },
-    /// As slowly as may be: through its segments in this time, and before the log has used up the room that it had when
-    /// the sweep began.
+    /// As slowly as possible: through its segments in this time, and before the log has used up the room that it had
+    /// when the sweep began.
     Follow {
         /// From begin to end.
         within: Duration,
-        /// How often it looks at the log while it pauses. Every look is a wake-up.
+        /// How often it checks the log while it pauses. Every check is a wake-up.
         look_every: Duration,
         /// The share of that room that is used, 0 to 1.
         log_used: &'a dyn Fn() -> f64,
@@ -112,28 +113,28 @@ pub(crate) enum Pace<'a> {
 pub(crate) struct SweepControl {
     urgent: AtomicBool,
     stop: AtomicBool,
-    /// Processor time of those who sweep.
+    /// Processor time of the threads that sweep.
     pub server_time: ProcessorTime,
-    /// Somebody asks the sweep for something.
+    /// Whether the sweep has been asked for something.
     nudged: AtomicBool,
-    /// Held between the look at these and the wait.
+    /// Held between reading these flags and the wait.
     lock: Mutex<()>,
     changed: Condvar,
     rested_ns: AtomicU64,
 }
 
 impl SweepControl {
-    /// Whether to make no more pauses: someone waits for the checkpoint, or the log needs its room.
+    /// Sets whether to make no more pauses: a caller waits for the checkpoint, or the log needs its room.
     pub fn set_urgent(&self, urgent: bool) {
         self.set(&self.urgent, urgent);
     }
 
-    /// Ends the pause that the sweep makes, if it does.
+    /// Ends the present pause of the sweep, if it pauses.
     pub fn nudge(&self) {
         self.set(&self.nudged, true);
     }
 
-    /// The database closes.
+    /// Stops the sweep, because the database closes.
     pub fn stop(&self) {
         self.set(&self.stop, true);
     }
@@ -143,7 +144,7 @@ impl SweepControl {
         self.stop.load(Ordering::SeqCst)
     }
 
-    /// Before it looks at what it was asked.
+    /// Called before the sweep reads what it was asked for.
     fn forget_nudge(&self) {
         self.nudged.store(false, Ordering::SeqCst);
     }
@@ -154,7 +155,7 @@ impl SweepControl {
         self.changed.notify_all();
     }
 
-    /// Rests for as long, or until it is told something. Whether there is a reason not to rest any more.
+    /// Rests for `time`, or until a nudge, a hurry or a stop. Returns whether there is a reason not to rest any more.
     fn rest(&self, clock: &Clock, time: Duration) -> bool {
         let is = |flag: &AtomicBool| flag.load(Ordering::SeqCst);
         let told = || is(&self.urgent) || is(&self.nudged) || self.is_stopped();
@@ -182,15 +183,15 @@ pub(crate) struct Sweep<'a> {
     pub end: u32,
     pub pace: Pace<'a>,
     pub run: RunLength,
-    /// Whether a segment's latch is given back once the segment is copied, rather than written.
+    /// Whether a segment's latch is released once the segment is copied, and not only once it is written.
     pub spool: bool,
     pub clock: &'a Clock,
     pub control: &'a SweepControl,
 }
 
 impl Sweep<'_> {
-    /// Writes the catalog's images, copies what the policy says, and syncs the copy. After an error or a panic all segments that
-    /// were to be in the copy are dirty for it again.
+    /// Writes the catalog's images, copies what the policy chooses, and syncs the copy. After an error or a panic all
+    /// segments that should have been in the copy are dirty for it again.
     pub fn run(&self, mut catalog: CatalogCopy<'_>, policy: &mut dyn SweepPolicy) -> Result<SweepStats> {
         let mut cleared = Cleared::new(self.segments, self.target.copy);
         let swept = self.sweep(&catalog, policy, &mut cleared)?;
@@ -211,7 +212,7 @@ impl Sweep<'_> {
         let mut stats = SweepStats { end: view.end, ..SweepStats::default() };
         let to_copy =
             (0..view.end).filter(|&segment| view.is_dirty(segment)).count() + catalog.images().len();
-        // All room at once, so that a full disk is met here, and writes do not make the file longer one by one.
+        // All room is taken at once, so that a full disk is met here, and writes do not extend the file one by one.
         let bytes = u64::from(view.end) * SEGMENT_BYTES as u64;
         if file.length()? < bytes {
             file.allocate(bytes)?;
@@ -231,7 +232,7 @@ impl Sweep<'_> {
                     due - self.clock.now()
                 }
                 Pace::Follow { within, log_used, .. } => {
-                    // What has become dirty since counts too.
+                    // Segments that have become dirty since then count too.
                     let done = segments as f64 / segments.max(to_copy as u64) as f64;
                     match done > log_used() {
                         true => began + within.mul_f64(done) - self.clock.now(),
@@ -252,7 +253,7 @@ impl Sweep<'_> {
         if self.segments.is_painted() {
             stats.latches += self.segments.paint_clean(copy, self.end);
         }
-        // Segments that somebody had latched: they are waited for when all others are done.
+        // Segments that were latched: the sweep waits for them after all others are done.
         let mut busy = Vec::new();
         loop {
             fault_injection::pause(64);
@@ -266,15 +267,15 @@ impl Sweep<'_> {
             if catalog.holds(id) {
                 continue;
             }
-            // Pauses lie between runs: one for each segment would cost more than copying it.
-            // Nor is a latch held through the writing of others' images.
+            // Pauses lie between runs, because one for each segment would cost more than copying it. Nor is a latch
+            // held while images of other segments are written.
             if !run.takes(id.0) || !self.spool {
                 run.write()?;
                 if stats.written_bytes >= synced + SYNC_EVERY {
                     file.sync()?;
                     synced = stats.written_bytes;
                 }
-                // Commits wait for one that was asked for.
+                // Commits wait for a segment that was asked for.
                 if !self.segments.is_called(id) {
                     pause(stats.written_bytes, stats.segments)?;
                 }
@@ -286,10 +287,10 @@ impl Sweep<'_> {
             cleared.note(id);
             let (visit, granted) = self.visit(id, waits, run.room(), &mut stats);
             let Swept { heap, used, latched } = match visit {
-                Visit::Copied(swept) => swept,
+                SegmentVisit::Copied(swept) => swept,
                 not_copied => {
                     cleared.forget_last();
-                    if matches!(not_copied, Visit::Held) {
+                    if matches!(not_copied, SegmentVisit::Held) {
                         busy.push(id);
                     }
                     continue;
@@ -298,14 +299,14 @@ impl Sweep<'_> {
             let granted = granted.filter(|_| latched.is_some());
             let (heap, used, latched) = match heap {
                 Some(heap) if !catalog.describes(heap) => {
-                    // For the copy it is free, and what it holds the copy lacks.
+                    // The copy has it as free, and lacks what it holds.
                     drop(latched);
                     self.segments.set_dirty(id, copy);
                     (None, 0, None)
                 }
                 heap => (heap, used, latched),
             };
-            // Whoever takes a free segment into use must not wait for the disk.
+            // A transaction that takes a free segment into use must not wait for the disk.
             let latched = latched.filter(|_| !self.spool && heap.is_some());
             let mut given_back = self.clock.now();
             self.seal(&mut run, id.0, (heap, used), &mut stats);
@@ -331,7 +332,7 @@ impl Sweep<'_> {
         Ok(stats)
     }
 
-    /// The segment is in the run's room: makes an image of it.
+    /// Makes an image of the segment, whose bytes are in the run's room.
     fn seal(
         &self,
         run: &mut ImageRun<'_>,
@@ -347,30 +348,30 @@ impl Sweep<'_> {
         stats.copied_bytes += used as u64;
     }
 
-    /// Copies the segment if nobody is in the way, or if the sweep `waits` for it. The second is when its latch was granted, by the
-    /// clock, if one was needed.
+    /// Copies the segment if no latch or hold is in its way, or if the sweep `waits` for it. The second value is when
+    /// its latch was granted, by the clock, if one was needed.
     fn visit<'a>(
         &'a self,
         id: SegmentId,
         waits: bool,
         room: &mut [u8],
         stats: &mut SweepStats,
-    ) -> (Visit<'a>, Option<Moment>) {
+    ) -> (SegmentVisit<'a>, Option<Moment>) {
         let segments = self.segments;
         if let Some(swept) = segments.sweep_snapshot(id, room) {
-            return (Visit::Copied(swept), None);
+            return (SegmentVisit::Copied(swept), None);
         }
         let mut sweep = |latched| {
             let granted = self.clock.now();
             (segments.sweep(latched, id, self.target.copy, room), Some(granted))
         };
         stats.latches += 1;
-        let visited = segments.try_latch(id).map_or((Visit::Held, None), &mut sweep);
-        if !matches!(visited.0, Visit::Held) {
+        let visited = segments.try_latch(id).map_or((SegmentVisit::Held, None), &mut sweep);
+        if !matches!(visited.0, SegmentVisit::Held) {
             return visited;
         }
         stats.busy += 1;
-        // What commits wait for is waited for at once.
+        // The sweep waits at once for a segment that commits wait for.
         if waits || segments.is_called(id) {
             return sweep(segments.call(id));
         }

@@ -1,4 +1,4 @@
-//! Checkpoints on faulty disks, against a model of the rows. What they are of is a stub of the [`engine`].
+//! Checkpoints on faulty disks, against a model of the rows. The engine beneath them is a stub ([`engine`]).
 
 mod copy_on_update;
 mod engine;
@@ -26,10 +26,10 @@ use crate::io::{
     Caching, Clock, Disk, DiskResult, FaultKind, FaultyDisk, File, MemoryDisk, Open, Random, VirtualClock,
 };
 use crate::log::LogPoint;
-use crate::recovery::{Progress, load};
+use crate::recovery::{RecoveryProgress, load};
 use crate::store::Budget;
 use crate::store::memory::segments::Copy;
-use crate::store::memory::{Committed, LoadFile, SEGMENT_BYTES, SegmentId, Segments, image, load_file};
+use crate::store::memory::{LoadCommit, LoadFile, SEGMENT_BYTES, SegmentId, Segments, image, load_file};
 
 const DATABASE: u128 = 0xabcd;
 const HEAP: HeapId = HeapId(70);
@@ -105,7 +105,7 @@ fn checkpoints_alternate_skip_what_is_clean_and_free_the_log_one_later() {
     assert_eq!(engine.freed_before.load(Ordering::SeqCst), 1);
     assert!(checkpointer.run_now().unwrap().skipped);
 
-    // Dirty for both copies by the change, for the second since ever.
+    // The change makes it dirty for both copies; for the second it always was.
     engine.commit(vec![(0, Some(vec![2; 100]))]);
     assert_eq!(checkpointer.run_now().unwrap().segments, all);
     assert_eq!(engine.freed_before.load(Ordering::SeqCst), 3001);
@@ -120,10 +120,10 @@ fn checkpoints_alternate_skip_what_is_clean_and_free_the_log_one_later() {
     assert_eq!(recovered.contents(), model(&log));
 }
 
-/// Each opening writes a pad. A checkpoint of the same state has a new point, so that those before it can go.
+/// Each opening writes a pad. A checkpoint of the same state has a new point, so that the pads before it can go.
 #[test]
 fn pads_of_many_openings_go_when_room_is_wanted() {
-    // Of three copies the log is kept for the older checkpoint, too.
+    // With three copies the log is kept for the older checkpoint, too.
     for (copies, skipped) in [(2, &[false, true][..]), (3, &[false, false, true])] {
         let disk = MemoryDisk::new();
         let (engine, checkpointer) = create_with(disk, CheckpointOptions { copies, ..options() }).unwrap();
@@ -138,8 +138,8 @@ fn pads_of_many_openings_go_when_room_is_wanted() {
     }
 }
 
-/// An end at some step of a run of the checkpointer on a log of its own: what was durable is there, and nothing else. (Whole databases
-/// end at each of their steps in `tests/contents/ledger/steps.rs`.)
+/// The checkpointer ends at some step of a run on a log of its own: what was durable is recovered, and nothing else.
+/// (Whole databases end at each of their steps in `tests/contents/ledger/steps.rs`.)
 #[test]
 fn a_crash_at_any_step_recovers_a_prefix_of_the_log() {
     let base = Random::seed_from_environment();
@@ -202,7 +202,7 @@ fn a_crash_at_any_step_recovers_a_prefix_of_the_log() {
             disk.crash();
             crashes += 1;
             disk = disk.restart();
-            // Of what is not proven durable, any prefix may have survived.
+            // Of the log that is not proven durable, any prefix may have survived.
             let mut log = engine.log.lock().clone();
             let durable = engine.durable.load(Ordering::SeqCst);
             log.truncate((durable + random.below(log.len() as u64 - durable + 1)) as usize);
@@ -216,7 +216,7 @@ fn a_crash_at_any_step_recovers_a_prefix_of_the_log() {
             }
             let (recovered, fell_back) = Engine::recover_either(&*disk, &log, log_freed, &mut home)
                 .unwrap_or_else(|error| panic!("RIALTO_SEED={seed}, crash at {crash_at}: {error}"));
-            // (A copy that was fallen back from before stays damaged until a checkpoint writes it.)
+            // (A copy that recovery fell back from stays damaged until a checkpoint writes it.)
             assert!(fell_back.is_some() || !damages, "RIALTO_SEED={seed}, crash at {crash_at}");
             fallen_back += u64::from(fell_back.is_some());
             engine = recovered;
@@ -240,7 +240,7 @@ fn a_crash_at_any_step_recovers_a_prefix_of_the_log() {
     );
 }
 
-/// Runs what is given before the sweep copies a segment.
+/// Calls its function before the sweep copies a segment.
 struct Between<F>(fuzzy::Fuzzy, F);
 
 impl<F: FnMut(SegmentId)> SweepPolicy for Between<F> {
@@ -264,12 +264,12 @@ fn sweep(
     sweep.run(engine.catalog(&sweep.target), &mut Between(fuzzy::Fuzzy::default(), between))
 }
 
-/// It moves by its waits alone.
+/// A clock that moves by its waits alone.
 fn still_clock() -> Clock {
     Arc::new(VirtualClock::new()).into()
 }
 
-/// A sweep to the first copy, of single images.
+/// A sweep to the first copy, in single images.
 fn sweep_of<'a>(
     engine: &'a Engine,
     file: &'a dyn File,
@@ -311,7 +311,7 @@ fn publish(disk: &dyn Disk, stats: &sweep::SweepStats, redo_start: Lsn) {
     home.publish(new).unwrap();
 }
 
-/// Rows enough for several segments.
+/// Enough rows for several segments.
 fn filled(disk: Arc<dyn Disk>) -> Arc<Engine> {
     let (engine, _) = create(disk).unwrap();
     for key in 0..60 {
@@ -348,7 +348,7 @@ fn a_record_that_moves_past_the_sweep_is_not_lost() {
     let disk = MemoryDisk::new();
     let engine = filled(disk.clone());
     let redo_start = engine.redo_start();
-    // Key 50 lies in a late segment; its new place is a slot freed in the first one, which the sweep has passed.
+    // Key 50 lies in a late segment; its new slot is a freed one in the first segment, which the sweep has passed.
     let stats = sweep(&engine, &*disk, Copy::Ping, |segment| {
         if segment == SegmentId(3) {
             engine.commit(vec![(50, None)]);
@@ -418,7 +418,7 @@ fn without_clearance_the_checkpoint_does_not_count() {
     engine.in_flight.store(lsn.0, Ordering::SeqCst);
     engine.apply(lsn, &changes[0]);
     engine.log_broken.store(true, Ordering::SeqCst);
-    // The redo start does not pass the packet in flight, so another one has to be applied for there to be work.
+    // The redo start does not pass the packet in progress, so another packet has to be applied for there to be work.
     engine.in_flight.store(0, Ordering::SeqCst);
     assert!(matches!(checkpointer.run_now(), Err(Error::Stopped { .. })));
     assert_eq!(checkpointer.stats().failed, 1);
@@ -482,8 +482,8 @@ fn a_failed_sweep_sets_its_bits_again() {
     }
 }
 
-/// The sync of the directory fails behind the creation of a copy's file. The next checkpoint finds a file of that name, but the name may be
-/// lost in a crash of the machine, so no home block may name the copy.
+/// The sync of the directory fails after the creation of a copy's file. The next checkpoint finds a file of that name,
+/// but a crash of the machine may lose the name, so no home block may name the copy.
 #[test]
 fn no_home_block_names_a_copy_whose_name_is_not_durable() {
     for seed in 1..=10 {
@@ -492,7 +492,7 @@ fn no_home_block_names_a_copy_whose_name_is_not_durable() {
         engine.commit(vec![(1, Some(vec![1; 100]))]);
         disk.fail(FaultKind::Sync, ".", 0);
         for _ in 0..3 {
-            // From the first failure on no sync of this directory succeeds.
+            // From the first failure on, no sync of this directory succeeds.
             let failed = checkpointer.run_now();
             assert!(matches!(&failed, Err(Error::Io { file, .. }) if file == "."), "seed {seed}: {failed:?}");
         }
@@ -553,7 +553,7 @@ fn a_copy_that_does_not_fit_is_a_memory_error() {
     checkpointer.run_now().unwrap();
     let home = *HomeFile::open(&*disk).unwrap().block();
     let small = Segments::reserve(Arc::new(Budget::new(3 * SEGMENT_BYTES as u64))).unwrap();
-    let loaded = load::load(&*disk, &home, &small, 1, &Progress::new(None));
+    let loaded = load::load(&*disk, &home, &small, 1, &RecoveryProgress::new(None));
     assert!(matches!(loaded, Err(Error::MemoryLimit { .. })));
 }
 
@@ -572,7 +572,7 @@ fn the_other_copy_is_dirty_after_loading() {
     let home = *HomeFile::open(&*disk).unwrap().block();
     assert_eq!((home.copy, report.segments), (Some(Copy::Pong), u64::from(engine.segments.high_water())));
     let segments = Segments::reserve(Arc::new(Budget::new(64 << 20))).unwrap();
-    let loaded = load::load(&*disk, &home, &segments, 3, &Progress::new(None)).unwrap();
+    let loaded = load::load(&*disk, &home, &segments, 3, &RecoveryProgress::new(None)).unwrap();
     assert_eq!(loaded.segments.len() as u32, home.segments - 1);
     assert_eq!(segments.heap(freed), None);
     for n in 0..home.segments {
@@ -589,9 +589,9 @@ fn load_files_go_with_the_checkpoint_that_needed_them() {
     load_file::write_load_file(&*disk, DATABASE, 80, &engine.heap).unwrap();
     load_file::write_load_file(&*disk, DATABASE, 81, &engine.heap).unwrap();
     let lsn = engine.commit(vec![(1, Some(vec![1]))]);
-    // 81 was not committed; recovery has found it.
+    // Load 81 was not committed; recovery has found its file.
     let load = |number, committed| LoadFile { number, committed };
-    engine.loads.lock().extend([load(80, Committed::At(lsn)), load(81, Committed::Never)]);
+    engine.loads.lock().extend([load(80, LoadCommit::At(lsn)), load(81, LoadCommit::Never)]);
     let there = || disk.list().unwrap().iter().filter(|name| name.starts_with("load-")).count();
     checkpointer.run_now().unwrap();
     assert_eq!((there(), engine.loads.lock().len()), (1, 1));
@@ -600,7 +600,8 @@ fn load_files_go_with_the_checkpoint_that_needed_them() {
     assert_eq!((there(), engine.loads.lock().len()), (0, 0));
 }
 
-/// Of three copies the two that count both stay, with the log that the older one needs, until the next one is complete.
+/// With three copies the two that count both stay, with the log that the older one needs, until the next one is
+/// complete.
 #[test]
 fn three_copies_always_leave_an_older_one_to_fall_back_to() {
     let disk = FaultyDisk::new(1);
@@ -638,7 +639,7 @@ fn three_copies_always_leave_an_older_one_to_fall_back_to() {
     let fell_back = fell_back.expect("backup-0 is the newest");
     assert_eq!((fell_back.file.as_str(), fell_back.offset, fell_back.longer_by), ("backup-0", 0, 1));
 
-    // Back to two: the third goes when nothing names it any more.
+    // Back to two copies: the third goes once no block names it.
     let clock = Arc::new(VirtualClock::new());
     let copies = recovered.copies(home);
     let checkpointer = Checkpointer::new(disk.clone(), clock.into(), copies, recovered.clone(), options());

@@ -1,4 +1,4 @@
-//! Applying a write set: after its place is taken, before its locks are released (I2). Nothing here can fail (I10).
+//! Applies a write set: after its place is taken, before its locks are released (I2). Nothing here can fail (I10).
 
 use super::redo::{Operations, Patches};
 use super::tables::TableCache;
@@ -9,21 +9,21 @@ use crate::row::{Key, WhichIndex};
 use crate::store::{RowLocation, TableStore, TableVersion};
 
 /// An entry of a row in a secondary index.
-type Entry = (usize, Key);
+type SecondaryEntry = (usize, Key);
 
 /// The writes of a transaction that has its place.
 pub(crate) struct Applying<'a> {
     pub writes: &'a WriteSet,
     pub packet: &'a [u8],
     pub tables: &'a TableCache,
-    /// The number of the transaction's context: heaps count by it.
+    /// The number of the transaction's context, by which heaps keep their counts.
     pub number: usize,
-    /// It has definitions, which become visible when its rows are there.
+    /// Whether the transaction has definitions, which become visible after its rows.
     pub defines: bool,
 }
 
 impl Applying<'_> {
-    /// Applies all of them at this place.
+    /// Applies all writes at this place.
     #[inline(always)]
     pub fn apply(&self, lsn: Lsn) {
         for (position, write) in self.writes.writes().iter().enumerate() {
@@ -37,7 +37,7 @@ impl Applying<'_> {
         }
     }
 
-    /// Applies a write that no later one supersedes, with those before it to the same row.
+    /// Applies a write that no later one supersedes, together with the earlier writes to the same row.
     #[inline(never)]
     fn apply_write(&self, position: u32, lsn: Lsn) {
         let (packet, write) = (self.packet, self.writes.get(position));
@@ -47,7 +47,7 @@ impl Applying<'_> {
                 store.put(write.record, body_of(write, packet), lsn);
                 store.count_rows(self.number, 1);
             }
-            // The row stays in its slot, and its keys as they are.
+            // The row stays in its slot, and its keys do not change.
             WriteKind::Put if !write.rekeys && write.previous.is_none() && write.moved_to.is_none() => {
                 store.put(write.record, body_of(write, packet), lsn);
             }
@@ -61,7 +61,7 @@ impl Applying<'_> {
         }
     }
 
-    /// Applies what all of a transaction's writes to one row come to, the newest of them at `last`: the row in its
+    /// Applies the result of all of a transaction's writes to one row, the newest of them at `last`: the row in its
     /// last slot, and entries exactly for the keys that it has in the end.
     #[inline(never)]
     fn apply_row(&self, last: u32, lsn: Lsn) {
@@ -89,14 +89,15 @@ impl Applying<'_> {
             {
                 continue;
             }
-            // By identifier: DDL in between may have moved the index's position, or dropped it.
+            // By identifier: DDL in between may have moved the index's position, or dropped the index.
             let id = then.index_id(add.index);
             if let Some(position) = table.schema.indexes().iter().position(|index| index.id == id) {
                 entries.push((position, Key::from(self.writes.key_of_add(add))));
             }
         }
-        // An index that the transaction created meanwhile was built with the row as it was then. Into all others the operations
-        // have put its entries, and noted them. Nobody else changes a table that has an index created.
+        // An index that the transaction created meanwhile was built with the row as it was then. The operations have
+        // put the row's entries into all other indexes, and noted them. No other transaction changes a table while an
+        // index of it is created.
         if self.defines && !table.schema.indexes().is_empty() {
             self.keys_meanwhile(last, table, &key, &mut entries);
         }
@@ -124,8 +125,8 @@ impl Applying<'_> {
         store.count_rows(self.number, i64::from(stays) - i64::from(was_there));
     }
 
-    /// The keys that a row had after each of the transaction's writes to it but the last.
-    fn keys_meanwhile(&self, last: u32, table: &TableVersion, key: &Key, entries: &mut Vec<Entry>) {
+    /// The keys that a row had after each of the transaction's writes to it except the last.
+    fn keys_meanwhile(&self, last: u32, table: &TableVersion, key: &Key, entries: &mut Vec<SecondaryEntry>) {
         let mut base = |record, body: &mut Vec<u8>| table.store.read(record, body);
         let mut body = Vec::new();
         for position in self.writes.chain(last).skip(1) {
@@ -135,7 +136,8 @@ impl Applying<'_> {
         }
     }
 
-    /// The slots that a row has had in this transaction, the first one first, and whether it was in the tables before.
+    /// The slots that a row has had in this transaction, the first one first, and whether the row was in the tables
+    /// before.
     fn places(&self, last: u32) -> (Vec<RowLocation>, bool) {
         let (mut places, mut fresh) = (Vec::new(), false);
         for position in self.writes.chain(last) {
@@ -152,14 +154,14 @@ impl Applying<'_> {
     }
 }
 
-/// Changes fields of a row: what most writes are.
+/// Changes fields of a row, as most writes do.
 #[inline(always)]
 fn apply_patch(store: &TableStore, record: RowLocation, row_at: u8, patches: &[u8], lsn: Lsn) {
     let ranges = Patches::of(patches).ranges();
     store.patch(record, ranges.map(|(offset, bytes)| (usize::from(row_at) + offset, bytes)), lsn);
 }
 
-fn secondary_keys(table: &TableVersion, body: &[u8], primary: &[u8], out: &mut Vec<Entry>) {
+fn secondary_keys(table: &TableVersion, body: &[u8], primary: &[u8], out: &mut Vec<SecondaryEntry>) {
     for position in 0..table.schema.indexes().len() {
         let mut key = Key::new();
         table.schema.index_key_of_row(position, &body[table.row_at()..], primary, &mut key);

@@ -1,27 +1,27 @@
-//! [`Definitions`]: the barrier before the places of transactions that change the catalog.
+//! [`Definitions`]: the barrier for transactions that change the catalog, before they take their places.
 
 use std::time::Duration;
 
 use super::sync::{Clock, Condvar, Mutex};
 
-/// Keeps transactions with DDL from their places while a checkpoint takes what it needs of the catalog, and lets no two of them
-/// be on their way. Others never come here.
+/// Keeps transactions with DDL from their places while a checkpoint takes what it needs of the catalog, and lets only
+/// one of them commit at a time. Other transactions never come here.
 ///
-/// A transaction enters before it says that it is in flight, and leaves when its writes are applied and its tables are visible.
-/// So while the barrier is held, nothing of any DDL is between its place and its visibility.
+/// A transaction enters before it counts as a commit in progress, and leaves when its writes are applied and its tables
+/// are visible. Therefore, while the barrier is held, no DDL is between its place and its visibility.
 pub(crate) struct Definitions {
-    state: Mutex<State>,
+    state: Mutex<DefinitionsState>,
     changed: Condvar,
 }
 
 #[derive(Default)]
-struct State {
-    /// A transaction with DDL is on its way.
+struct DefinitionsState {
+    /// A transaction with DDL has entered.
     on_its_way: bool,
     held: bool,
 }
 
-impl State {
+impl DefinitionsState {
     fn is_free(&self) -> bool {
         !self.held && !self.on_its_way
     }
@@ -29,11 +29,12 @@ impl State {
 
 impl Definitions {
     pub fn new() -> Definitions {
-        Definitions { state: Mutex::new(State::default()), changed: Condvar::new() }
+        Definitions { state: Mutex::new(DefinitionsState::default()), changed: Condvar::new() }
     }
 
-    /// Before the place of a transaction with DDL; false if the barrier is held, or another one is on its way. The thread then
-    /// [waits](Definitions::wait), and enters if it can when it goes on: that it may go on may take longer than the wait.
+    /// Before the place of a transaction with DDL. `false` if the barrier is held, or another such transaction has
+    /// entered: then the thread [waits](Definitions::wait), and tries again when it resumes, which may be long after
+    /// the wait has ended.
     pub fn try_enter(&self) -> bool {
         let mut state = self.state.lock();
         let is_free = state.is_free();
@@ -41,7 +42,7 @@ impl Definitions {
         is_free
     }
 
-    /// Waits while a transaction could not enter, at most so long. Does not enter.
+    /// Waits while no transaction can enter, for at most the limit. Does not enter.
     pub fn wait(&self, clock: &Clock, limit: Duration) {
         let mut state = self.state.lock();
         if !state.is_free() {
@@ -49,13 +50,13 @@ impl Definitions {
         }
     }
 
-    /// The transaction is visible, or has no place after all.
+    /// The transaction is visible, or gets no place after all.
     pub fn leave(&self) {
         self.state.lock().on_its_way = false;
         self.changed.notify_all();
     }
 
-    /// Keeps transactions with DDL from their places, once the one that is on its way is visible.
+    /// Keeps transactions with DDL from their places, once the one that has entered is visible.
     pub fn hold(&self, clock: &Clock) {
         let mut state = self.state.lock();
         while !state.is_free() {
@@ -69,7 +70,7 @@ impl Definitions {
         self.state.lock().held
     }
 
-    /// Lets them go on.
+    /// Lets them enter again.
     pub fn release(&self) {
         self.state.lock().held = false;
         self.changed.notify_all();

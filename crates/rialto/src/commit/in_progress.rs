@@ -1,4 +1,4 @@
-//! [`CommitsInProgress`]: the packets that are on their way, and the barrier that a cut closes before them.
+//! [`CommitsInProgress`]: the packets that are not applied yet, and the barrier that a cut closes to new ones.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -9,29 +9,30 @@ use super::sync::{AtomicU8, AtomicU64, Clock, Condvar, Mutex, fence};
 use crate::fault_injection;
 use crate::ids::Lsn;
 
-/// What a commit meets before its place.
+/// What a commit finds before its place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum CommitBarrier {
-    /// Nothing.
+    /// No barrier and no sweep.
     Open,
-    /// A sweep at a cut goes on: what the commit changes may have to be kept for it.
+    /// A sweep at a cut is under way: what the commit changes may have to be kept for it.
     Snapshots,
-    /// A black/white sweep goes on: the commit's side has to be settled.
+    /// A black/white sweep is under way: the commit's side has to be settled.
     Sides,
     /// A cut is being made: no commit takes its place.
     Closed,
 }
 
-/// The packets that are on their way from before their push until the last of their writes is applied (I5).
+/// The packets of commits in progress: from before their push until the last of their writes is applied (I5).
 ///
-/// Two orders hold, each by a store, a fence on both sides, and a load: a commit says where it is before it looks at the
-/// barrier, and whoever closes the barrier looks at the places afterwards. So the cut finds a commit that has passed the barrier.
+/// Two orders hold, each by a store, a fence on both sides, and a load: a commit publishes its entry before it reads
+/// the barrier, and the thread that closes the barrier reads the entries afterwards. Therefore the cut finds a commit
+/// that has passed the barrier.
 pub(crate) struct CommitsInProgress {
     /// Per context: a place at or before its packet's, or [`IDLE`].
     places: Box<[CachePadded<AtomicU64>]>,
     barrier: AtomicU8,
-    /// For those who wait at the barrier.
+    /// For the threads that wait at the barrier.
     lock: Mutex<()>,
     opened: Condvar,
 }
@@ -48,8 +49,8 @@ impl CommitsInProgress {
         }
     }
 
-    /// Says that a packet will take a place after `place`; what the barrier says then. Who finds it closed [leaves] and
-    /// [waits].
+    /// Publishes that a packet will take a place after `place`; returns the state of the barrier afterwards. A commit
+    /// that finds it closed [leaves] and [waits].
     ///
     /// [leaves]: CommitsInProgress::leave
     /// [waits]: CommitsInProgress::wait_at_barrier
@@ -61,7 +62,7 @@ impl CommitsInProgress {
         self.barrier()
     }
 
-    /// What the barrier is now.
+    /// The state of the barrier.
     #[inline]
     pub fn barrier(&self) -> CommitBarrier {
         match self.barrier.load(Ordering::Acquire) {
@@ -72,12 +73,12 @@ impl CommitsInProgress {
         }
     }
 
-    /// Says that its writes are applied.
+    /// Publishes that the commit's writes are applied.
     pub fn leave(&self, context: usize) {
         self.places[context].store(IDLE, Ordering::Release);
     }
 
-    /// The oldest place that may not be applied whole, `place` having been read from the queue's head before.
+    /// The oldest place that may not be wholly applied. `place` has been read from the queue's head before.
     pub fn oldest(&self, place: Lsn) -> Lsn {
         fence(Ordering::SeqCst);
         let oldest = self.places.iter().map(|place| place.load(Ordering::Acquire)).min().unwrap_or(IDLE);
@@ -86,8 +87,8 @@ impl CommitsInProgress {
         Lsn(oldest.min(place.0)).next()
     }
 
-    /// Waits until all up to `lsn` is applied whole; the head of the queue is what `place` gives. Gives the oldest place that may
-    /// not be.
+    /// Waits until all places up to `lsn` are wholly applied; `place` returns the head of the queue. Returns the oldest
+    /// place that may not be.
     pub fn outlast_until(&self, clock: &Clock, lsn: Lsn, place: impl Fn() -> Lsn) -> Lsn {
         let mut looks = 0;
         loop {
@@ -100,7 +101,7 @@ impl CommitsInProgress {
         }
     }
 
-    /// Waits until nothing is in flight.
+    /// Waits until no commit is in progress.
     pub fn drain(&self, clock: &Clock) {
         let mut looks = 0;
         while self.places.iter().any(|place| place.load(Ordering::SeqCst) != IDLE) {
@@ -109,8 +110,8 @@ impl CommitsInProgress {
         }
     }
 
-    /// Waits until what is in flight now is applied, or has left. What enters from here on sees the barrier as it is now, or as
-    /// it is later.
+    /// Waits until the commits that are in progress now are applied, or have left. A commit that enters from here on
+    /// sees the barrier as it is now, or as it is later.
     pub fn outlast(&self, clock: &Clock) {
         fence(Ordering::SeqCst);
         for place in &self.places {
@@ -123,20 +124,20 @@ impl CommitsInProgress {
         }
     }
 
-    /// Keeps commits from their place until it is set to something else.
+    /// Keeps commits from their places until the barrier is opened.
     pub fn close_barrier(&self) {
         self.barrier.store(CommitBarrier::Closed as u8, Ordering::SeqCst);
         fence(Ordering::SeqCst);
     }
 
-    /// Lets commits through.
+    /// Lets commits pass.
     pub fn open_barrier(&self, barrier: CommitBarrier) {
         self.barrier.store(barrier as u8, Ordering::SeqCst);
         let _lock = self.lock.lock();
         self.opened.notify_all();
     }
 
-    /// Waits until the barrier is open, at most so long.
+    /// Waits until the barrier is open, for at most the limit.
     pub fn wait_at_barrier(&self, clock: &Clock, limit: Duration) {
         let mut lock = self.lock.lock();
         if self.barrier() == CommitBarrier::Closed {

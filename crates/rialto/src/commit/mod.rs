@@ -1,6 +1,7 @@
-//! What a commit is made of, and what it goes through: its writes ([`write_set`], in the format of the log, [`redo`]) and the tables that they are in
-//! ([`tables`]), the states from its last operation to its released locks (`state`), the barriers that checkpoints close before commits (I5),
-//! and how its writes come into the tables (`apply`); which side of a black/white sweep it is on ([`sweep_side`]).
+//! The parts of a commit and its stages: its writes ([`write_set`], in the format of the log, [`redo`]) and the tables
+//! that they belong to ([`tables`]), the states from its last operation to its released locks (`state`), the barriers
+//! that checkpoints close to commits (I5), how its writes get into the tables (`apply`), and which side of a
+//! black/white sweep it is on ([`sweep_side`]).
 
 mod apply;
 mod definitions;

@@ -1,11 +1,12 @@
-//! Both barriers under a model checker: `in_progress.rs` and `definitions.rs` a second time, their every step scheduled by shuttle.
+//! Both barriers under a model checker: `in_progress.rs` and `definitions.rs` are compiled a second time, and shuttle
+//! schedules each of their steps.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use shuttle::thread;
 
-/// `super::sync` as the model sees it.
+/// `super::sync`, for the model.
 mod sync {
     use std::ops::{Deref, DerefMut};
 
@@ -14,7 +15,7 @@ mod sync {
     /// parking_lot's interface.
     pub(super) struct Mutex<T>(shuttle::sync::Mutex<T>);
 
-    /// None only while its holder waits.
+    /// `None` only while its holder waits.
     pub(super) struct MutexGuard<'a, T>(Option<shuttle::sync::MutexGuard<'a, T>>);
 
     const HELD: &str = "a guard holds the latch";
@@ -94,15 +95,15 @@ const COMMITTERS: usize = 3;
 const COMMITS: u64 = 2;
 const SCHEDULES: usize = 3_000;
 
-/// A log of places, a table in which each committer has a row of two halves, the place of its last commit, and a catalog of two
-/// halves, the place of the last DDL.
+/// A log of places; a table in which each committer has a row of two halves, the place of its last commit; and a
+/// catalog of two halves, the place of the last DDL.
 struct World {
     in_progress: CommitsInProgress,
     definitions: Definitions,
     head: AtomicU64,
     halves: Vec<[AtomicU64; 2]>,
     catalog: [AtomicU64; 2],
-    /// By place: whose it is.
+    /// By place: the committer that took it.
     owners: Vec<AtomicU64>,
     /// By place: whether it is DDL's.
     defines: Vec<AtomicBool>,
@@ -126,7 +127,7 @@ impl World {
         Lsn(self.head.load(Ordering::SeqCst))
     }
 
-    /// As `Context::commit` takes a place, with DDL or without: having passed no barrier while it waits at one.
+    /// As `Context::commit` takes a place, with DDL or without: while it waits at one barrier, it has passed no other.
     fn take_place(&self, committer: usize, defines: bool) -> u64 {
         loop {
             while defines && !self.definitions.try_enter() {
@@ -166,8 +167,8 @@ impl World {
         self.definitions.leave();
     }
 
-    /// As `Checkpointer::checkpoint` begins: a copy of the catalog, and then the redo start, by a cut if one is made. Gives the
-    /// redo start and the copy.
+    /// As `Checkpointer::checkpoint` begins: a copy of the catalog, and then the redo start, by a cut if one is made.
+    /// Returns the redo start and the copy.
     fn begin_with_catalog(&self, cuts: bool) -> (Lsn, [u64; 2]) {
         self.definitions.hold(&Clock);
         let catalog = || self.catalog.each_ref().map(|half| half.load(Ordering::SeqCst));
@@ -186,7 +187,7 @@ impl World {
         (start.max(held), copied)
     }
 
-    /// The last place at or before `to` that is each committer's.
+    /// For each committer, its last place at or before `to`.
     fn last_places(&self, to: Lsn) -> Vec<u64> {
         let last = |committer: usize| {
             let mine = |&place: &u64| self.owners[place as usize].load(Ordering::SeqCst) == committer as u64;
@@ -208,7 +209,7 @@ impl World {
         self.in_progress.open_barrier(CommitBarrier::Snapshots);
     }
 
-    /// What a fuzzy sweep begins with: places before its redo start are applied whole.
+    /// What a fuzzy sweep begins with: all places before its redo start are wholly applied.
     fn begin_fuzzy(&self) {
         let start = self.in_progress.oldest(self.place());
         for (committer, place) in self.last_places(Lsn(start.0 - 1)).into_iter().enumerate() {
@@ -225,7 +226,8 @@ fn check_with(scenario: fn()) {
     shuttle::check_pct(scenario, SCHEDULES, 3);
 }
 
-/// Runs the committers beside a checkpointer, each `work` so often; the world when all are done, and what the checkpointer gave.
+/// Runs the committers beside a checkpointer, each `work` so often; returns the world at the end, and what the
+/// checkpointer returned.
 fn beside<T>(
     work: impl Fn(&World, usize, u64) + Copy + Send + 'static,
     checkpointer: impl FnOnce(&World) -> T,
@@ -240,7 +242,7 @@ fn beside<T>(
     for committer in committers {
         committer.join().expect("it does not panic");
     }
-    assert_eq!(world.place().0, COMMITTERS as u64 * COMMITS, "nobody is left at a barrier");
+    assert_eq!(world.place().0, COMMITTERS as u64 * COMMITS, "no thread is left at a barrier");
     (world, given)
 }
 
@@ -249,7 +251,7 @@ fn commit(world: &World, committer: usize, _: u64) {
 }
 
 #[test]
-fn a_cut_is_a_prefix_of_the_log_and_leaves_nobody_at_the_barrier() {
+fn a_cut_is_a_prefix_of_the_log_and_leaves_no_thread_at_the_barrier() {
     check_with(|| drop(beside(commit, |world| (0..2).for_each(|_| world.cut()))));
 }
 
@@ -258,7 +260,7 @@ fn what_is_before_a_redo_start_is_applied_whole() {
     check_with(|| drop(beside(commit, |world| (0..3).for_each(|_| world.begin_fuzzy()))));
 }
 
-/// Two of the committers commit DDL, and something else beside it.
+/// Two of the committers commit DDL, and other commits beside it.
 fn catalogs_beside_ddl(cuts: bool) {
     let work = |world: &World, committer: usize, nth: u64| match committer < 2 && committer as u64 + nth > 0 {
         true => world.define(committer),

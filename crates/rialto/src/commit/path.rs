@@ -1,4 +1,4 @@
-//! [`CommitPath`]: what the commits of an open database go through.
+//! [`CommitPath`]: the components that the commits of an open database pass through.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,7 +13,7 @@ use crate::log::{Durability, Log, PacketKind};
 pub(crate) struct CommitPath {
     pub log: Arc<Log>,
     pub in_progress: Arc<CommitsInProgress>,
-    /// Before the places of transactions with DDL.
+    /// The barrier before the places of transactions with DDL.
     pub definitions: Definitions,
     pub accounts: Arc<Accounts>,
     pub logging: Logging,
@@ -24,33 +24,33 @@ pub(crate) struct CommitPath {
 }
 
 impl CommitPath {
-    /// The level that a commit waits for which asks for this one.
+    /// The level that a commit waits for if it asks for this one.
     pub fn durability(&self, asked: Durability) -> Durability {
         match self.logging {
             Logging::Value | Logging::Action | Logging::Transaction => asked,
-            // Nothing of it is in the log, so there is nothing to wait for.
+            // The log holds nothing of the commit, so there is nothing to wait for.
             Logging::None => Durability::Memory,
         }
     }
 
-    /// Whether calls of deterministic procedures are any different from others here.
+    /// Whether this database treats calls of deterministic procedures differently from others.
     #[inline]
     pub fn minds_calls(&self) -> bool {
         self.logging == Logging::Transaction || self.checks_determinism
     }
 
-    /// Whether a call is logged as such now.
+    /// Whether a call is logged as a call now.
     pub fn logs_calls(&self) -> bool {
         self.calls.load(Ordering::Acquire)
     }
 
-    /// A checkpoint is in force whose copy is transaction-consistent, or is not.
+    /// Notes whether the copy of the checkpoint in force is transaction-consistent.
     pub fn note_checkpoint(&self, transaction_consistent: bool) {
         let calls = transaction_consistent && self.logging == Logging::Transaction;
         self.calls.store(calls, Ordering::Release);
     }
 
-    /// What a commit's packet is, unless it is a call.
+    /// The kind of a commit's packet, unless it is a call.
     pub fn packet_kind(&self) -> PacketKind {
         match self.logging {
             Logging::Value | Logging::Action | Logging::Transaction => PacketKind::Commit,
@@ -58,12 +58,13 @@ impl CommitPath {
         }
     }
 
-    /// Whether the packets of bulk loads name their load files in the log. Otherwise nothing can need such a file, and none is written.
+    /// Whether the packets of bulk loads name their load files in the log. If not, no load file can be needed, and none
+    /// is written.
     pub fn names_load_files(&self) -> bool {
         self.packet_kind() != PacketKind::Unlogged
     }
 
-    /// Refuses what would promise that commits are on disk.
+    /// Refuses an operation that would promise that commits are on disk.
     pub fn check_logged(&self, operation: &str) -> Result<()> {
         match self.logging {
             Logging::Value | Logging::Action | Logging::Transaction => Ok(()),

@@ -11,13 +11,13 @@
 //!                                           or      offset: varint, 0x80 + length: u8, increment: zigzag varint
 //! ```
 //!
-//! The records of a packet are redone in their order, each when its packet's [`Lsn`](crate::Lsn) is not below its
-//! row's; doing all of a packet's records again gives the same rows, so redo is idempotent (I8).
+//! The records of a packet are redone in their order, each if its packet's [`Lsn`](crate::Lsn) is not below its row's.
+//! Redoing all of a packet's records again gives the same rows, so redo is idempotent (I8).
 //!
-//! An *operate* record cannot be done again. It is done only when its packet's place is *above* its row's, and a packet
-//! has at most one for a row, before all others for it: what else the transaction did to the row afterwards is logged as
-//! values. So a row at the packet's own place has the operation, whatever of the packet was redone before, and the values
-//! may be put once more. (Why that is enough beside a fuzzy copy too: [`crate::recovery`].)
+//! An *operate* record cannot be redone twice. It is redone only if its packet's place is *above* its row's. A packet
+//! has at most one for a row, before all other records for that row: later changes of the transaction to the row are
+//! logged as values. A row at the packet's own place therefore has the operation, whatever of the packet was redone
+//! before, and the values may be put once more. (Why this also suffices beside a fuzzy copy: [`crate::recovery`].)
 
 use crate::ids::TableId;
 use crate::row::{FieldChange, FieldPatch};
@@ -34,13 +34,13 @@ pub(crate) struct RedoRecord<'a> {
 /// What a redo record does.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Change<'a> {
-    /// The whole row, with its hidden row number (0 in a table without), at this key.
+    /// The whole row at this key, with its hidden row number (0 in a table without).
     Put { row_number: u64, row: &'a [u8] },
     /// Byte ranges of the row.
     Patch(Patches<'a>),
-    /// The row is gone.
+    /// The row is deleted.
     Delete,
-    /// The rows in the load file of this number and this digest, if the record has one.
+    /// The rows in the load file of this number, and of this digest, if the record has one.
     Load { file: u64, digest: Option<u64> },
     /// Operations on fields of the row.
     Operate(Operations<'a>),
@@ -53,7 +53,7 @@ const LOAD_WITHOUT_DIGEST: u8 = 4;
 pub(crate) const OPERATE: u8 = 5;
 const LOAD: u8 = 6;
 
-/// In the length of a field: an increment follows.
+/// A flag in the length of a field: an increment follows.
 const ADDS: u8 = 0x80;
 
 #[inline]
@@ -96,7 +96,7 @@ pub(crate) fn take_bytes<'a>(bytes: &mut &'a [u8], length: u64) -> Option<&'a [u
     Some(taken)
 }
 
-/// A signed number so that small ones, of either sign, are few bytes.
+/// Appends a signed number, so that small numbers of either sign take few bytes.
 #[inline]
 pub(crate) fn put_zigzag(out: &mut Vec<u8>, value: i64) {
     put_varint(out, (value << 1 ^ value >> 63) as u64);
@@ -106,7 +106,7 @@ pub(crate) fn take_zigzag(bytes: &mut &[u8]) -> Option<i64> {
     take_varint(bytes).map(|value| (value >> 1) as i64 ^ -((value & 1) as i64))
 }
 
-/// Where a record's key and body ended up in the packet.
+/// Where a record's key and body lie in the packet.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct RecordAt {
     pub key_at: u32,
@@ -155,7 +155,7 @@ pub(crate) fn write_patch(out: &mut Vec<u8>, table: TableId, key: &[u8], patches
     write_usual_patch(out, table, key, patches)
 }
 
-/// The same as a part of its caller.
+/// The same, inlined into its caller.
 #[inline(always)]
 pub(crate) fn write_usual_patch(
     out: &mut Vec<u8>,
@@ -163,7 +163,7 @@ pub(crate) fn write_usual_patch(
     key: &[u8],
     patches: &[FieldPatch],
 ) -> RecordAt {
-    // The usual one: of one field or two, the key being a number.
+    // The usual patch has one field or two, and the key is a number.
     if !unlikely(table.0 >= 0x80) {
         match (patches, key.len()) {
             ([patch], 4) if patch.offset() < 0x80 => {
@@ -181,12 +181,12 @@ pub(crate) fn write_usual_patch(
     write_patches(out, table, key, patches)
 }
 
-/// Bytes of a patch's range before its new bytes, and the most of these.
+/// Bytes of a patch's range before its new bytes, and the most new bytes of a range.
 const RANGE_HEADER: usize = 2;
 const RANGE_BYTES: usize = 16;
 
-/// Appends a patch of few fields. All that it may have is written, at places that are mostly known beforehand, and then cut:
-/// no call, one look at the room.
+/// Appends a patch of few fields. The most bytes that it may take are written, at places that are mostly known
+/// beforehand, and then cut: this makes no call, and checks the room once.
 #[inline(always)]
 fn write_few<const KEY: usize, const FIELDS: usize, const ALL: usize>(
     out: &mut Vec<u8>,
@@ -220,7 +220,7 @@ fn write_patches(out: &mut Vec<u8>, table: TableId, key: &[u8], patches: &[Field
     placed.body_at = out.len() as u32;
     put_varint(out, patches.len() as u64);
     for patch in patches {
-        // As in `write_one`: all that it may have, and then cut.
+        // As in `write_few`: the most bytes that it may take, and then cut.
         if patch.offset() < 0x80 {
             let mut record = [0; 18];
             record[..2].copy_from_slice(&[patch.offset() as u8, patch.len()]);
@@ -240,7 +240,7 @@ fn write_patches(out: &mut Vec<u8>, table: TableId, key: &[u8], patches: &[Field
     placed
 }
 
-/// Appends operations on fields: sets, and of sums what was added.
+/// Appends operations on fields: values that were set, and for sums what was added.
 pub(crate) fn write_operations(
     out: &mut Vec<u8>,
     table: TableId,
@@ -272,8 +272,8 @@ pub(crate) fn write_delete(out: &mut Vec<u8>, table: TableId, key: &[u8]) -> Rec
     begin(out, DELETE, table, key)
 }
 
-/// Appends the adoption of a load file. Its digest may be set later ([`set_load_digest`]); without one it is the record of
-/// programs that knew none.
+/// Appends the adoption of a load file. Its digest may be set later ([`set_load_digest`]). Without a digest the record
+/// is that of programs which knew none.
 pub(crate) fn write_load(out: &mut Vec<u8>, table: TableId, file: u64, digest: Option<u64>) {
     begin(out, if digest.is_some() { LOAD } else { LOAD_WITHOUT_DIGEST }, table, &[]);
     out.extend_from_slice(&file.to_le_bytes());
@@ -297,7 +297,7 @@ impl<'a> Patches<'a> {
         Patches { bytes }
     }
 
-    /// Offset in the row and new bytes.
+    /// The offset in the row and the new bytes of each range.
     #[inline(always)]
     pub fn ranges(self) -> impl Iterator<Item = Range<'a>> {
         let (count, mut rest) = match self.bytes {
@@ -305,7 +305,7 @@ impl<'a> Patches<'a> {
             bytes => take_count(bytes),
         };
         (0..count).map_while(move |_| match rest {
-            // Both below 0x80: varints of one byte.
+            // Both are below 0x80: varints of one byte.
             [offset, length, bytes @ ..]
                 if !unlikely((offset | length) >= 0x80 || bytes.len() < usize::from(*length)) =>
             {
@@ -321,7 +321,7 @@ impl<'a> Patches<'a> {
         })
     }
 
-    /// Changes `row`. False when a range passes its end.
+    /// Changes `row`. `false` if a range passes its end.
     #[must_use]
     pub fn apply(self, row: &mut [u8]) -> bool {
         self.ranges().all(|(offset, bytes)| match row.get_mut(offset..offset + bytes.len()) {
@@ -334,17 +334,17 @@ impl<'a> Patches<'a> {
     }
 }
 
-/// A byte range of a patch, its offset before its bytes.
+/// A byte range of a patch: its offset, then its bytes.
 type Range<'a> = (usize, &'a [u8]);
 
-/// A number before some bytes, and these.
+/// A number at the beginning of some bytes, and the other bytes.
 #[cold]
 fn take_count(bytes: &[u8]) -> (u64, &[u8]) {
     let mut rest = bytes;
     (take_varint(&mut rest).unwrap_or(0), rest)
 }
 
-/// The first range of some, and what is behind it.
+/// The first of some ranges, and the ranges behind it.
 #[cold]
 fn take_range(ranges: &[u8]) -> Option<(Range<'_>, &[u8])> {
     let mut rest = ranges;
@@ -364,14 +364,14 @@ impl<'a> Operations<'a> {
         Operations { bytes }
     }
 
-    /// Offset in the row, and what is done to the field there.
+    /// For each field, its offset in the row and the change.
     pub fn changes(self) -> impl Iterator<Item = (usize, FieldChange<'a>)> {
         let mut rest = self.bytes;
         let count = take_varint(&mut rest).unwrap_or(0);
         (0..count).map_while(move |_| take_operation(&mut rest))
     }
 
-    /// Changes `row`. False when a field passes its end.
+    /// Changes `row`. `false` if a field passes its end.
     #[must_use]
     pub fn apply(self, row: &mut [u8]) -> bool {
         self.changes().all(|(offset, change)| match row.get_mut(offset..offset + change.len()) {
@@ -451,7 +451,7 @@ fn take_record<'a>(bytes: &mut &'a [u8]) -> Option<RedoRecord<'a>> {
     Some(RedoRecord { table, key, change })
 }
 
-/// The records of a packet's payload; the item after a malformed record is its offset, and the last.
+/// The records of a packet's payload. A malformed record is replaced by its offset, which is the last item.
 pub(crate) fn read(payload: &[u8]) -> impl Iterator<Item = Result<RedoRecord<'_>, usize>> {
     read_with_bytes(payload).map(|item| item.map(|(record, _)| record))
 }
@@ -508,7 +508,7 @@ mod tests {
         assert_eq!((records.len(), &records[6].change), (7, &Change::Delete));
     }
 
-    /// What is written without a call for each part is what is written part by part.
+    /// What is written without a call for each part equals what is written part by part.
     #[test]
     fn the_usual_patch_is_a_patch() {
         for key in [&b"four"[..], b"eight by", b"another", b""] {

@@ -1,30 +1,31 @@
-//! The states of a commit. The step from each to the next takes its value, so that no step is left out or comes too early.
+//! The states of a commit. The step from each state to the next consumes its value, so that no step is left out or
+//! comes too early.
 //!
 //! ```text
 //!  the open transaction ─▶ Reserved ─▶ Placed ─▶ Applied ─▶ its locks go, it is answered
 //!                  may fail            cannot fail (I10)
 //! ```
 //!
-//! A commit over several nodes will have one more, `Prepared`, between the first two: it has voted, keeps its locks and what it reserved, and
-//! has its place when all have voted.
+//! A commit over several nodes will have one more state, `Prepared`, between the first two: the transaction has voted,
+//! keeps its locks and what it reserved, and gets its place when all nodes have voted.
 
 use crate::error::Error;
 use crate::ids::Lsn;
 
-/// All that can fail is done: the log has room for its packet, and it has passed the barriers of checkpoints. It counts as a commit in
-/// progress (I5).
+/// All that can fail is done: the log has room for the commit's packet, and the commit has passed the barriers of
+/// checkpoints. It counts as a commit in progress (I5).
 #[must_use = "a commit in progress keeps checkpoints waiting until it has its place"]
 pub(crate) struct Reserved {
-    /// It owes a sweep something, or definitions, until it is applied.
+    /// Whether it owes something to a sweep, or has definitions, until it is applied.
     pub owes: bool,
 }
 
-/// Why a commit has no place: nothing of it is kept.
+/// Why a commit gets no place: nothing of it is kept.
 #[derive(Debug)]
 pub(crate) enum NoPlace {
-    /// The transaction touched both what a black/white checkpoint has copied and what it has not. It is to run again.
+    /// The transaction touched both what a black/white checkpoint has copied and what it has not. It has to run again.
     Straddles,
-    /// It has failed.
+    /// The commit has failed.
     Error(Error),
 }
 
@@ -34,7 +35,7 @@ impl From<Error> for NoPlace {
     }
 }
 
-/// It has its place in the log, which cannot be taken back: it is applied, or the process ends.
+/// The commit has its place in the log, which cannot be taken back: it is applied, or the process ends.
 #[must_use = "a commit that has its place is applied"]
 pub(crate) struct Placed {
     lsn: Lsn,
@@ -43,14 +44,14 @@ pub(crate) struct Placed {
     whole: WholeOrNothing,
 }
 
-/// Its writes are in the tables, so its locks may go (I2).
+/// The commit's writes are in the tables, so its locks may be released (I2).
 #[must_use = "the locks of a commit that was applied go"]
 pub(crate) struct Applied {
     lsn: Lsn,
 }
 
 impl Reserved {
-    /// It has taken this place.
+    /// The commit has taken this place.
     #[inline(always)]
     pub fn at(self, lsn: Lsn) -> Placed {
         Placed { lsn, owes: self.owes, is_alone: false, whole: WholeOrNothing }
@@ -58,7 +59,8 @@ impl Reserved {
 }
 
 impl Placed {
-    /// Of a commit that takes its place and makes it durable at level 1 in one go, with what it has reserved, if it can.
+    /// For a commit that takes its place and makes it durable at level 1 in one step, with what it has reserved, if it
+    /// can.
     #[inline(always)]
     pub fn alone(place: impl FnOnce() -> Option<Lsn>) -> Option<Placed> {
         let whole = WholeOrNothing;
@@ -71,13 +73,13 @@ impl Placed {
         }
     }
 
-    /// Whether it owes a sweep something, or definitions, until it is applied.
+    /// Whether it owes something to a sweep, or has definitions, until it is applied.
     #[inline(always)]
     pub fn owes(&self) -> bool {
         self.owes
     }
 
-    /// Whether nothing but its own context has seen its packet.
+    /// Whether only its own context has seen its packet.
     #[inline(always)]
     pub fn is_alone(&self) -> bool {
         self.is_alone
@@ -93,16 +95,16 @@ impl Placed {
 }
 
 impl Applied {
-    /// Its place, for the answer.
+    /// The commit's place, for the answer.
     #[inline(always)]
     pub fn lsn(self) -> Lsn {
         self.lsn
     }
 }
 
-/// Held while a lone commit takes its place and while a write set is applied. A panic there (a bug of ours: nothing in it can
-/// fail, I10) leaves a place without a packet, or tables that no log prefix describes, which must be neither read nor
-/// checkpointed: the process ends, and recovery makes them whole.
+/// Held while a lone commit takes its place and while a write set is applied. A panic there (a bug of ours: nothing in
+/// it can fail, I10) leaves a place without a packet, or tables that no log prefix describes. These must be neither
+/// read nor checkpointed: the process ends, and recovery restores a consistent state.
 struct WholeOrNothing;
 
 impl WholeOrNothing {

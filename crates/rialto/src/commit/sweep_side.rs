@@ -1,39 +1,43 @@
 //! Which side of a black/white sweep a commit is on (System M, section 3.2).
 //!
-//! A sweep paints each segment black when it has copied it. So that the copy is the state after some transactions and no
-//! others, each transaction that writes is *white* (all that it read and wrote is unpainted, and stays so until it is
-//! applied: the copy has it whole) or *black* (all is painted: the copy has nothing of it). One that is *straddling* is aborted
-//! and runs again. A transaction that only reads has no side.
+//! A sweep paints each segment black when it has copied it. The copy has to be the state after some transactions and no
+//! others. Therefore each transaction that writes is *white* (all that it read and wrote is unpainted, and stays so
+//! until it is applied: the copy has it whole) or *black* (all of it is painted: the copy has nothing of it). A
+//! *straddling* transaction is aborted and runs again. A transaction that only reads has no side.
 //!
 //! **The copy is a state that could have been.** No white transaction comes after a black one in the order of their
-//! conflicts: what the black one touched was painted when its side was settled, under its locks, so a transaction
-//! that touches it afterwards is not white. That holds for records. Where a black transaction left none, or found none, there is no paint,
-//! and this stands in for it:
-//! - *it removed a row, and a later one reads that there is none*: the index's removal `Lsn` there is then of a place at
-//!   which transactions may have been black already, and the reader is not white. So it is with what DDL made or removed;
-//! - *it read that there is no row, and a later one inserts it*: when it was settled it left the index's name
-//!   ([`Painting::leave_absences`](crate::store::Painting)), and a transaction that puts an entry in there is not white.
+//! conflicts: what the black one touched was painted when its side was settled, under its locks, so a transaction that
+//! touches it afterwards is not white. That holds for records. Where a black transaction left no record, or found none,
+//! there is no paint. There these rules replace it:
+//! - *it removed a row, and a later transaction reads that there is none*: the index's removal `Lsn` there is then of a
+//!   place at which transactions may have been black already, and the reader is not white. The same holds for what DDL
+//!   created or removed;
+//! - *it read that there is no row, and a later transaction inserts it*: when the black one was settled, it recorded
+//!   that in the index ([`Painting::leave_absences`](crate::store::Painting)), and a transaction that puts an entry
+//!   into that index is not white.
 //!
-//! - *it looked into a table, and a later one changes what the table is*: DDL is never white.
+//! - *it read a table, and a later transaction changes the table's definition*: DDL is never white.
 //!
-//! All err to one side only: one that need not be is taken for straddling.
+//! All these rules err in one direction only: they may take a transaction for straddling that is not.
 //!
-//! The side is settled at the commit and not before, so an open transaction delays neither the sweep nor others. What a transaction has
-//! touched is known by its locks: in the thin form they name records; tables that it has locked as a whole it has touched
-//! wholly; in the central form each record is noted as it is read. A transaction that began before this was asked for
-//! ([`Painting::note_reads`](crate::store::Painting)) and of which not all is known is straddling.
+//! The side is settled at the commit and not before, so an open transaction delays neither the sweep nor other
+//! transactions. The segments that a transaction has touched are known from its locks: in the thin form they name
+//! records; a table that is locked as a whole counts as touched wholly; in the central form each record is noted as it
+//! is read. A transaction that began before reads were to be noted ([`Painting::note_reads`](crate::store::Painting)),
+//! and of which not all is known, is straddling.
 //!
-//! **Nobody starves.** A straddling transaction names the segments that were white, and the sweep paints those next, without a
-//! pause. Nothing that is black becomes white again while the sweep lasts, so a transaction that touches the same again is
-//! black once these are painted. One that was aborted [`STRADDLING_RETRIES_MAX`](STRADDLING_RETRIES_MAX) times, or
-//! that the engine cannot run again (a handle's), or not for little (DDL), does not abort: it waits at its commit, with its locks, until they
-//! are, which takes as many writes as segments were asked for before. The sweep waits for no lock, only for commits that
-//! have settled their side.
+//! **No transaction starves.** A straddling transaction names the segments that were white, and the sweep paints those
+//! next, without a pause. No black segment becomes white again while the sweep lasts. A transaction that touches the
+//! same segments again is therefore black once these are painted. A transaction that was aborted
+//! [`STRADDLING_RETRIES_MAX`](STRADDLING_RETRIES_MAX) times, or that the engine cannot run again (a handle's), or only
+//! at a high cost (DDL), does not abort. It waits at its commit, with its locks, until they are painted, which takes as
+//! many writes as segments were asked for before. The sweep waits for no lock, only for commits that have settled their
+//! side.
 //!
-//! *Action-consistent*, an action is the change of one row. It is made under one hold of its segment's latch, so the copy
-//! has it whole or not at all, whatever its side. Only an action that moves its row touches two segments; if they differ
-//! the copy might have the row in neither, and its transaction is run again. That is the paper's rule, for what is an action
-//! here.
+//! With *action-consistent* checkpoints, an action is the change of one row. It is made under one hold of its segment's
+//! latch, so the copy has it wholly or not at all, whatever its side. Only an action that moves its row touches two
+//! segments. If their sides differ, the copy might have the row in neither, and the transaction is run again. That is
+//! the paper's rule, applied to this notion of an action.
 
 use smallvec::SmallVec;
 
@@ -42,50 +46,50 @@ use crate::ids::{IndexId, Lsn};
 use crate::store::{Paint, RowLocation, SegmentId, Storage};
 use crate::unlikely::unlikely;
 
-/// How often a transaction is aborted for straddling ([`Options::straddling_retry`](crate::Options::straddling_retry)) before it waits at its
-/// commit instead.
+/// How often a transaction is aborted for straddling ([`Options::straddling_retry`](crate::Options::straddling_retry))
+/// before it waits at its commit instead.
 pub const STRADDLING_RETRIES_MAX: u32 = 10;
 
-/// The list of segments that were read has room for so many at first.
+/// The room of the list of touched segments at first.
 const TOUCHED_MIN: usize = 32;
 
-/// A list with room for more than so many gives it back at the end of its transaction.
+/// A list with more room than this gives its memory back at the end of its transaction.
 const TOUCHED_KEPT: usize = 4_096;
 
 /// What a transaction knows of its side.
 #[derive(Default)]
 pub(crate) struct SweepSide {
-    /// Reads are noted, as far as locks do not tell of them.
+    /// Whether reads are noted, as far as locks do not record them.
     pub noted: bool,
-    /// There may be something here that the next transaction must not have: reads were noted.
+    /// Whether this may hold something that the next transaction must not see: reads were noted.
     is_used: bool,
-    /// Segments of records read, where locks do not name these; each a few times at most.
+    /// Segments of records that were read, where locks do not name these; each a few times at most.
     pub touched: Vec<SegmentId>,
-    /// Indexes in which it has read that there is no row.
+    /// Indexes in which the transaction has read that there is no row.
     pub absent_in: SmallVec<[IndexId; 4]>,
-    /// It has done so somewhere, and forgotten where.
+    /// The transaction has read that there is no row, in an index that is not kept.
     pub absent_anywhere: bool,
-    /// The last removal that it has seen the gap of.
+    /// The last removal whose gap it has read.
     pub removal: Lsn,
     /// Segments that it holds white.
     pub held: SmallVec<[SegmentId; 16]>,
-    /// The sweep whose copy has it: it is white.
+    /// The sweep whose copy has the transaction: it is white.
     pub held_by: Option<u32>,
 }
 
-/// What settling came to.
+/// The result of settling.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Settled {
-    /// It is white or black.
+    /// The transaction is white or black.
     OneSide,
     /// It is both.
     Straddling,
-    /// The sweep waits for a segment of it, which is soon black.
+    /// The sweep waits for one of its segments, which is soon black.
     Later,
 }
 
 impl SweepSide {
-    /// For a fresh transaction.
+    /// Begins a new transaction.
     #[inline]
     pub fn begin(&mut self, noted: bool) {
         if unlikely(noted | self.is_used) {
@@ -121,8 +125,8 @@ impl SweepSide {
         self.touched.push(segment);
     }
 
-    /// Leaves each segment in the list once, and room for as many again: so the list is as long as there are segments in it, and a
-    /// read takes few steps.
+    /// Leaves each segment in the list once, and room for as many again. The list is therefore no longer than a few
+    /// times the number of its segments, and a read takes few steps.
     fn note_each_once(&mut self) {
         self.touched.sort_unstable();
         self.touched.dedup();
@@ -130,7 +134,7 @@ impl SweepSide {
         self.touched.reserve(many);
     }
 
-    /// A part of the transaction has noted these.
+    /// Takes over the notes of a part of the transaction.
     pub fn absorb(&mut self, part: &SweepSide) {
         if part.noted {
             self.is_used = true;
@@ -139,12 +143,12 @@ impl SweepSide {
             self.absent_anywhere |= part.absent_anywhere;
             self.note_removal(part.removal);
         } else if self.noted {
-            // The part began before reads were to be noted, so the notes of the whole are not complete.
+            // The part began before reads were to be noted, so the notes of the whole transaction are not complete.
             self.noted = false;
         }
     }
 
-    /// It was read that there is no row.
+    /// The transaction has read that there is no row.
     #[cold]
     pub fn note_absence(&mut self, index: IndexId, removal: Lsn) {
         self.note_removal(removal);
@@ -153,28 +157,28 @@ impl SweepSide {
         }
     }
 
-    /// The gap that this removal left, or an earlier one, was read.
+    /// The transaction has read the gap that this removal left, or an earlier one.
     #[cold]
     pub fn note_removal(&mut self, removal: Lsn) {
         self.removal = self.removal.max(removal);
     }
 
-    /// What was read may be known no more.
+    /// From now on, some of the absences that were read may not be known.
     pub fn note_anything_absent(&mut self) {
         self.absent_anywhere = self.noted;
     }
 
-    /// In how many indexes there was something absent.
+    /// The number of indexes in which a row was absent.
     pub fn absences(&self) -> usize {
         self.absent_in.len()
     }
 
-    /// What was absent after so many is there now, and tells by itself.
+    /// Rows whose absence was read after the first `before` indexes are there now, and have paint of their own.
     pub fn forget_absences_after(&mut self, before: usize) {
         self.absent_in.truncate(before);
     }
 
-    /// Settles the side of some segments together, and holds them if they are white. If the commit straddles, those that are white are held.
+    /// Settles the side of some segments together, and holds those that are white, also if the commit straddles.
     pub fn settle(&mut self, of: &Storage, segments: &[SegmentId], is_black: bool) -> Settled {
         let (before, mut black) = (self.held.len(), is_black);
         for &id in segments {
@@ -191,7 +195,7 @@ impl SweepSide {
         }
     }
 
-    /// Nothing is held white any more: the writes are applied, or will not be.
+    /// Holds no segment white any more: the writes are applied, or will not be.
     pub fn let_go(&mut self, of: &Storage) {
         self.held.drain(..).for_each(|id| of.let_go(id));
         self.held_by = None;

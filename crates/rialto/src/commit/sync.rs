@@ -1,4 +1,4 @@
-//! What `in_progress.rs` is made of; `model.rs` compiles the same source against a model checker's.
+//! The primitives of `in_progress.rs`; `model.rs` compiles the same source against a model checker's.
 
 pub(super) use parking_lot::{Condvar, Mutex};
 pub(super) use std::sync::atomic::{AtomicU8, AtomicU64, fence};

@@ -1,4 +1,5 @@
-//! The tables that a transaction slot has used, kept across transactions so that none of them counts references.
+//! The tables that a transaction slot has used. They are kept across transactions, so that a transaction counts no
+//! references.
 
 use std::sync::Arc;
 
@@ -7,25 +8,25 @@ use crate::ids::TableId;
 use crate::opening::{Opening, TableKey};
 use crate::store::TableVersion;
 
-/// A power of two; of tables whose numbers agree in the low bits, one is found at the first look.
+/// A power of two. Of tables whose numbers agree in the low bits, one is found at the first probe.
 const PLACES: usize = 16;
 
-/// Table versions by a small number. Which of them the running transaction has locked, its lock slot knows.
+/// Table versions by a small number. The transaction's lock slot knows which of them it has locked.
 pub(crate) struct TableCache {
-    /// Which handles' tables there can be.
+    /// The opening of the database that the tables of handles have to belong to.
     opening: Opening,
-    entries: Vec<Entry>,
-    /// By the low bits of the table's number: where the last one of these was put.
+    entries: Vec<TableEntry>,
+    /// By the low bits of the table's number: where the last table with these bits was put.
     places: [u32; PLACES],
 }
 
-struct Entry {
+struct TableEntry {
     key: TableKey,
     version: Arc<TableVersion>,
     numbers: NumbersAtHand,
 }
 
-/// A cache that holds more tables than this starts anew.
+/// A cache that holds more tables than this is cleared.
 const ENTRIES_MAX: usize = 256;
 
 impl TableCache {
@@ -33,7 +34,7 @@ impl TableCache {
         TableCache { opening, entries: Vec::new(), places: [0; PLACES] }
     }
 
-    /// Which handles' tables there can be.
+    /// The opening of the database that the tables of handles have to belong to.
     #[inline]
     pub fn opening(&self) -> Opening {
         self.opening
@@ -58,13 +59,13 @@ impl TableCache {
     pub fn find_key(&self, key: TableKey) -> Option<u32> {
         let place = self.places[key.id().0 as usize % PLACES];
         match self.entries.get(place as usize) {
-            // No other version of it was put in later: that would have taken its place.
+            // No other version of the table was put in later: that would have taken its place.
             Some(entry) if entry.key == key => Some(place),
             _ => self.search(key),
         }
     }
 
-    /// The same, and the version, if it is found at the first look.
+    /// The same, and the version, if it is found at the first probe.
     #[inline(always)]
     pub fn find_at_once(&self, key: TableKey) -> Option<(u32, &TableVersion)> {
         let place = self.places[key.id().0 as usize % PLACES];
@@ -91,7 +92,7 @@ impl TableCache {
         &self.entries[slot as usize].version
     }
 
-    /// Puts a version in, in place of an older one of the same table.
+    /// Puts a version in, in the place of an older one of the same table.
     pub fn put(&mut self, version: Arc<TableVersion>) -> u32 {
         match self.find(version.id) {
             Some(slot) => {
@@ -109,25 +110,26 @@ impl TableCache {
         let slot = self.entries.len() as u32;
         let key = self.opening.key(version.id);
         self.places[version.id.0 as usize % PLACES] = slot;
-        self.entries.push(Entry { key, version, numbers: NumbersAtHand::default() });
+        self.entries.push(TableEntry { key, version, numbers: NumbersAtHand::default() });
         slot
     }
 
-    /// A hidden row number of this share, or of any.
+    /// A hidden row number of this share, or of any share.
     #[inline]
     pub fn next_row_number(&mut self, slot: u32, share: Option<NumberShare>) -> u64 {
-        let Entry { version, numbers, .. } = &mut self.entries[slot as usize];
+        let TableEntry { version, numbers, .. } = &mut self.entries[slot as usize];
         numbers.take(&version.numbers, share)
     }
 
-    /// How many entries there are: a savepoint keeps the number for [`TableCache::cut_back`].
+    /// The number of entries. A savepoint keeps it for [`TableCache::cut_back`].
     pub fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// Forgets the versions among the entries behind the first `kept` ones that are retired: the transaction has made them and
-    /// taken them back. The first `kept` entries keep their places. What names an entry behind them is taken back already, so the
-    /// others there close up. A table that came into the list there stays in it: the transaction may have it locked.
+    /// Forgets the retired versions among the entries after the first `kept` ones: the transaction has made them and
+    /// taken them back. The first `kept` entries keep their places. What names a later entry is taken back already, so
+    /// the later entries that stay close up. A table that came into the list there stays in it, because the transaction
+    /// may have it locked.
     #[cold]
     pub fn cut_back(&mut self, kept: usize) {
         let mut slot = 0;

@@ -1,7 +1,7 @@
-//! The write set: what a transaction will do to the tables once it has its place (I1).
+//! The write set: the changes that a transaction will make to the tables once it has its place (I1).
 //!
-//! The redo records in the commit packet are the write set's bytes; this list says where each one lies, which record
-//! it changes and what it has reserved, so that applying it allocates nothing and cannot fail (I10).
+//! The redo records in the commit packet are the write set's bytes. This list says where each record lies, which row it
+//! changes and what it has reserved, so that applying it allocates nothing and cannot fail (I10).
 
 use hashbrown::HashTable;
 use smallvec::SmallVec;
@@ -14,31 +14,31 @@ use crate::seed;
 use crate::store::{RowLocation, TableVersion, Vacancy};
 use crate::unlikely::unlikely;
 
-/// From this many writes on, a hash table finds a transaction's own writes; below, a look at each is faster.
+/// From this many writes on, a hash table finds a transaction's own writes; with fewer, a linear search is faster.
 const LINEAR_MAX: usize = 16;
 
-/// A list with room for more than so many entries gives it back at the end of its transaction.
+/// A list with room for more entries than this gives its memory back at the end of its transaction.
 const ENTRIES_KEPT: usize = 1024;
 
-/// A transaction whose entries have longer keys in all gives their room back at its end.
+/// If the keys of a transaction's entries are longer than this in sum, their memory is given back at its end.
 const KEY_BYTES_KEPT: usize = 64 << 10;
 
-/// What the index entries of a transaction may take is so many times what its packet may become
+/// The index entries of a transaction may take this many times the bytes that its packet may take
 /// ([`Options::write_set_bytes_max`](crate::Options::write_set_bytes_max)).
 pub(crate) const ENTRIES_PER_PACKET: usize = 4;
 
-/// A hash table with so many times the room that its entries need is made anew.
+/// A hash table with this many times the room that its entries need is replaced by a new one.
 const MOSTLY_EMPTY: usize = 32;
 
-/// After so many patches of a row, one after the other, the row is written whole, so that reading it does not take a step for
-/// every change before.
+/// After this many successive patches of a row, the row is written whole, so that reading it does not take a step for
+/// every earlier change.
 const PATCHES_MIN: usize = 16;
 
-/// A longer body may have a patch more for each so many of its bytes: writing it whole then adds at most as many bytes to the
-/// packet for each patch.
+/// A longer body may have one more patch for each this many of its bytes. Writing it whole then adds at most as many
+/// bytes to the packet for each patch.
 const BODY_BYTES_PER_PATCH: usize = 16;
 
-/// What one write does to its record.
+/// What one write does to its row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum WriteKind {
     /// The whole body.
@@ -47,44 +47,44 @@ pub(crate) enum WriteKind {
     Patch,
     /// Operations on fields of the row.
     Operate,
-    /// The row goes.
+    /// The row is deleted.
     Delete,
 }
 
 /// Where the row of a locked key is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Place {
-    /// As this write of the transaction's own leaves it.
+pub(crate) enum CurrentRow {
+    /// Where this write of the same transaction leaves it.
     Own(u32),
     /// In the tables.
     Stored(RowLocation),
-    /// Nowhere; and where the primary index would have its key, as far as that was seen.
+    /// Nowhere; with the place where the primary index would have its key, if that was seen.
     Absent(Option<Vacancy>),
 }
 
 /// Where a row is before an operation changes it.
 #[derive(Clone, Copy)]
-pub(crate) struct Target {
+pub(crate) struct TargetRow {
     pub slot: u32,
-    pub place: Place,
+    pub place: CurrentRow,
 }
 
 /// What a write does to its row's slots and keys.
 #[derive(Clone, Copy)]
 pub(crate) struct Effect {
     pub kind: WriteKind,
-    /// Where the row lies when the write's turn comes.
+    /// Where the row lies when the write is applied.
     pub record: RowLocation,
     /// The slot reserved for a row that has outgrown its own.
     pub moved_to: Option<RowLocation>,
-    /// The row made this slot for itself: there was none of its key.
+    /// Whether the write made this slot for its row: there was no row with its key.
     pub fresh: bool,
-    /// Secondary keys change.
+    /// Whether secondary keys change.
     pub rekeys: bool,
 }
 
 impl Effect {
-    /// Of a write that leaves slots and keys as they are.
+    /// For a write that leaves slots and keys as they are.
     #[inline]
     pub fn of(kind: WriteKind, record: RowLocation) -> Effect {
         Effect { kind, record, moved_to: None, fresh: false, rekeys: false }
@@ -94,30 +94,30 @@ impl Effect {
 /// One write.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Write {
-    /// The rows' storage: a table that the transaction truncates has another after it.
+    /// The storage of the row. A table that the transaction truncates has another storage afterwards.
     pub heap: HeapId,
-    /// What its key is a key of: ADD PRIMARY KEY gives the table another identity.
+    /// The index whose key this write's key is: ADD PRIMARY KEY gives the table another identity.
     pub identity: IndexId,
-    /// Where the table stands in the transaction's list of tables.
+    /// The position of the table in the transaction's list of tables.
     pub slot: u32,
     pub kind: WriteKind,
-    /// The record made a placeholder for itself: there was none of its key.
+    /// Whether the write made a placeholder for its row: there was no row with its key.
     pub fresh: bool,
-    /// Its primary entry is in the index: an abort takes it out.
+    /// Whether its primary entry is in the index: an abort takes it out.
     pub entered: bool,
-    /// Secondary keys change.
+    /// Whether secondary keys change.
     pub rekeys: bool,
     /// Where in the body the row begins.
     pub row_at: u8,
-    /// How many patches lead to the row from the last write of its whole body, or from the tables; this one counts.
+    /// How many patches, this one included, lead from the last write of the whole body, or from the tables, to the row.
     pub patches: u16,
-    /// Where the row lies when this write's turn comes.
+    /// Where the row lies when this write is applied.
     pub record: RowLocation,
     /// The slot reserved for a row that has outgrown its own.
     pub moved_to: Option<RowLocation>,
     /// The transaction's last write to the same row before this one.
     pub previous: Option<u32>,
-    /// A later write goes to the same row.
+    /// Whether a later write goes to the same row.
     pub superseded: bool,
     pub placed: RecordAt,
 }
@@ -125,10 +125,10 @@ pub(crate) struct Write {
 impl Write {
     /// A write to the row that was at `target`, whose redo record lies where `placed` says.
     #[inline(always)]
-    pub fn new(table: &TableVersion, target: Target, effect: Effect, placed: RecordAt) -> Write {
+    pub fn new(table: &TableVersion, target: TargetRow, effect: Effect, placed: RecordAt) -> Write {
         let previous = match target.place {
-            Place::Own(position) => Some(position),
-            Place::Stored(_) | Place::Absent(_) => None,
+            CurrentRow::Own(position) => Some(position),
+            CurrentRow::Stored(_) | CurrentRow::Absent(_) => None,
         };
         let Effect { kind, record, moved_to, fresh, rekeys } = effect;
         Write {
@@ -149,13 +149,13 @@ impl Write {
         }
     }
 
-    /// Whether it is all that the transaction does to its row, and changes nothing but fields of it.
+    /// Whether this is the transaction's only write to its row, and changes only fields.
     #[inline(always)]
     pub fn is_plain_patch(&self) -> bool {
         self.kind == WriteKind::Patch && !self.rekeys && self.previous.is_none() && !self.superseded
     }
 
-    /// Changes the row as this write does, which is of fields.
+    /// Changes the row as this write of fields does.
     fn change(&self, packet: &[u8], row: &mut [u8]) {
         count_step();
         let bytes = body_of(self, packet);
@@ -179,23 +179,23 @@ impl Write {
     }
 }
 
-/// An index entry that an operation made or re-pointed before the commit, so that an abort can take it back.
+/// An index entry that an operation made or re-pointed before the commit; kept so that an abort can take it back.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct IndexAdd {
-    /// Where the table stands in the transaction's list of tables.
+    /// The position of the table in the transaction's list of tables.
     pub slot: u32,
     pub index: WhichIndex,
-    /// Where its key lies among the write set's keys of entries.
+    /// Where its key lies among the keys of the write set's entries.
     key_at: u32,
     key_bytes: u16,
     pub record: RowLocation,
-    /// What the entry pointed to before, if it was there.
+    /// The row that the entry pointed to before, if the entry existed.
     pub replaced: Option<RowLocation>,
-    /// How many writes there were when it was added, the one of its own row being the last.
+    /// The number of writes when the entry was added; the last of them is the write of its own row.
     pub writes: u32,
 }
 
-/// A point to come back to.
+/// A point to roll back to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Mark {
     pub writes: usize,
@@ -212,7 +212,7 @@ pub(crate) struct WriteSet {
     keys: Vec<u8>,
     /// Positions of the newest write of each row, once there are many.
     latest: HashTable<u32>,
-    /// Of the hashes in there.
+    /// The seed of its hashes.
     seed: u64,
     /// Whether any row is written twice.
     pub chained: bool,
@@ -246,7 +246,7 @@ impl WriteSet {
         self.adds.iter().inspect(|_| count_step())
     }
 
-    /// Notes an entry of the row that the last write is to.
+    /// Notes an entry of the last write's row.
     pub fn add(
         &mut self,
         slot: u32,
@@ -270,7 +270,7 @@ impl WriteSet {
         &self.keys[add.key_at as usize..][..usize::from(add.key_bytes)]
     }
 
-    /// What the entries take, in bytes.
+    /// The bytes that the entries take.
     pub fn entry_bytes(&self) -> usize {
         self.adds.len() * size_of::<IndexAdd>() + self.keys.len()
     }
@@ -289,7 +289,7 @@ impl WriteSet {
         std::iter::successors(Some(last), |&position| self.get(position).previous)
     }
 
-    /// The last write's row has its primary entry.
+    /// Notes that the last write's row has its primary entry.
     #[inline]
     pub fn note_entered(&mut self) {
         if let Some(write) = self.writes.last_mut() {
@@ -301,7 +301,7 @@ impl WriteSet {
         Mark { writes: self.writes.len(), adds: self.adds.len(), packet }
     }
 
-    /// Appends a write, whose redo record is in the packet. Its `previous` is what [`WriteSet::find`] gave.
+    /// Appends a write, whose redo record is in the packet. Its `previous` is what [`WriteSet::find`] returned.
     #[inline(always)]
     pub fn push(&mut self, mut write: Write, packet: &[u8]) {
         if let Some(previous) = write.previous {
@@ -318,13 +318,13 @@ impl WriteSet {
         }
     }
 
-    /// Whether the next change of the row of this write, whose body is so long, is to write it whole.
+    /// Whether the next change of this write's row, whose body has this length, has to write it whole.
     pub fn is_patched_often(&self, position: u32, body: usize) -> bool {
         let enough = PATCHES_MIN.max(body / BODY_BYTES_PER_PATCH).min(usize::from(u16::MAX));
         usize::from(self.get(position).patches) >= enough
     }
 
-    /// Enters the last write into the hash table; all of them, when they have just become many.
+    /// Enters the last write into the hash table; or all writes, when they have just become many.
     #[cold]
     fn note_all(&mut self, packet: &[u8]) {
         let positions = match self.writes.len() {
@@ -340,7 +340,7 @@ impl WriteSet {
     fn note(&mut self, position: u32, packet: &[u8]) {
         let (writes, seed) = (&self.writes, self.seed);
         let hash = |position: u32| hash_of(key_of(&writes[position as usize], packet), seed);
-        // By its own hash: ADD PRIMARY KEY gives a row another key than its writes before have.
+        // By the previous write's own hash: ADD PRIMARY KEY gives a row another key than its earlier writes have.
         if let Some(previous) = writes[position as usize].previous
             && let Ok(entry) = self.latest.find_entry(hash(previous), |&p| p == previous)
         {
@@ -349,10 +349,11 @@ impl WriteSet {
         self.latest.insert_unique(hash(position), position, |&position| hash(position));
     }
 
-    /// The newest write of a row, by its storage, and its key in the identity that the table has now.
+    /// The newest write of a row, found by its storage and by its key in the table's present identity.
     ///
-    /// Of a row that is there the newest write has such a key (`rename_writes`). One that was deleted before the table got that
-    /// identity has no key in it, and its old key may have the bytes of another row's: so it is not found.
+    /// The newest write of an existing row has such a key (`rename_writes`). A row that was deleted before the table
+    /// got that identity has no key in it, and its old key may have the bytes of another row's; therefore it is not
+    /// found.
     pub fn find(&self, heap: HeapId, identity: IndexId, key: &[u8], packet: &[u8]) -> Option<u32> {
         let is = |position: u32| {
             count_step();
@@ -394,15 +395,15 @@ impl WriteSet {
         self.adds[mark.adds.min(self.adds.len())..].last()
     }
 
-    /// Forgets the newest index entry, which is taken back.
+    /// Forgets the newest index entry, which has been taken back.
     pub fn pop_add(&mut self) {
         if let Some(add) = self.adds.pop() {
             self.keys.truncate(add.key_at as usize);
         }
     }
 
-    /// Takes over the writes of a part, whose redo records lie from `base` on in the packet by now, and whose tables have
-    /// other places here. They are to other rows than those here.
+    /// Takes over the writes of a part. Their redo records now lie from `base` on in the packet, and their tables have
+    /// other positions here. They write other rows than the writes here.
     pub fn absorb(
         &mut self,
         part: &mut WriteSet,
@@ -452,7 +453,7 @@ impl WriteSet {
         }
     }
 
-    /// Forgets the index entries, and gives the memory of many, or of long ones, back.
+    /// Forgets the index entries, and gives back the memory of many or long ones.
     fn forget_adds(&mut self) {
         self.adds.clear();
         self.keys.clear();
@@ -461,14 +462,14 @@ impl WriteSet {
         }
     }
 
-    /// Gives the memory of a large transaction back. The hash table has room for as many entries as the list of writes.
+    /// Gives back the memory of a large transaction. The hash table has room for as many entries as the list of writes.
     #[cold]
     fn give_up_memory(&mut self) {
         (self.writes, self.latest) = Default::default();
     }
 
-    /// Clears the hash table. That takes time for its room, so of one that is mostly empty the room is given back: it is a
-    /// larger transaction's before.
+    /// Clears the hash table. The time for that grows with its room. Therefore the room of a mostly empty table is
+    /// given back: it is that of an earlier, larger transaction.
     #[inline(never)]
     fn forget_latest(&mut self) {
         match self.latest.capacity() > MOSTLY_EMPTY * self.writes.len() {
@@ -477,8 +478,8 @@ impl WriteSet {
         }
     }
 
-    /// The body that the row has after the write at `position`: false if it is gone. `base` reads the body that the
-    /// tables hold for a record.
+    /// The body that the row has after the write at `position`; returns `false` if the row is deleted. `base` reads the
+    /// body that the tables hold for a record.
     pub fn materialize(
         &self,
         position: u32,

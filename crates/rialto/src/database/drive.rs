@@ -1,4 +1,4 @@
-//! A database without threads of its own ([`Background::Driven`]): its caller does what is due.
+//! A database without threads of its own ([`Background::Driven`]): its caller does the background work that is due.
 
 use super::Database;
 use crate::engine::data_oriented::ResourceManager;
@@ -7,16 +7,22 @@ use crate::inside::InBody;
 use crate::options::Background;
 
 impl Database {
-    /// Does what is due of a database without threads of its own ([`Background::Driven`]), in the caller's thread. It writes the log up
-    /// to the last commit, syncs it, and wakes the tickets that this was for. It makes a checkpoint if one is due
-    /// ([`Options::checkpoint_interval`](crate::Options::checkpoint_interval), [`Options::recovery_within`](crate::Options::recovery_within),
-    /// or the log's room), without pauses; so a call may take as long as a checkpoint. It makes the next log file, and has routing rules
-    /// follow the load. [`Options::memory_flush_interval`](crate::Options::memory_flush_interval) is without effect: a commit at level memory is
-    /// off the disk until the next call, or until a commit at level disk takes it along. Of a database with threads it does nothing.
+    /// Does the background work that is due in a database without threads of its own ([`Background::Driven`]), in the
+    /// caller's thread:
+    ///
+    /// - It writes the log up to the last commit, syncs it, and wakes the tickets that waited for this.
+    /// - It makes a checkpoint if one is due ([`Options::checkpoint_interval`](crate::Options::checkpoint_interval),
+    ///   [`Options::recovery_within`](crate::Options::recovery_within), or the log's room), without pauses. Therefore a
+    ///   call may take as long as a checkpoint.
+    /// - It makes the next log file, and adapts the routing rules to the load.
+    ///
+    /// [`Options::memory_flush_interval`](crate::Options::memory_flush_interval) is without effect: a commit at level
+    /// memory is not on the disk until the next call, or until a commit at level disk is written with it. For a
+    /// database with threads this does nothing.
     ///
     /// # Errors
-    /// [`Error::Nested`] inside of a body; [`Error::Closed`]; [`Error::Stopped`] if the log cannot be written. Why a checkpoint has failed
-    /// [`Database::metrics`] tells.
+    /// [`Error::Nested`] inside a body; [`Error::Closed`]; [`Error::Stopped`] if the log cannot be written. The error
+    /// of a failed checkpoint is in [`Database::metrics`].
     pub fn drive(&self) -> Result<()> {
         if self.running.options().background == Background::Threads {
             return Ok(());

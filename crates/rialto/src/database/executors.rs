@@ -1,4 +1,4 @@
-//! How many executors there are, which threads own them, and whose each dataset is.
+//! The numbers of executors and of the threads that own them, changed while the database runs.
 
 use std::ops::RangeInclusive;
 
@@ -28,22 +28,21 @@ impl Database {
         self.runtime().queues.as_ref().map_or(0, |queues| queues.len())
     }
 
-    /// Bounds the number of executors from here on, while transactions run (the DORA paper, section 4.1.2); bounds that are
-    /// equal fix it. Within them the resource manager doubles it where transactions often find an executor in somebody's
-    /// hands, and halves it where they hardly ever do. When the number changes, datasets are dealt out to the executors
-    /// that are in use, and shared out anew; locks that are held or waited for go along with their keys, and nobody waits for
-    /// it. At first the bounds are [`Executors::count`](crate::Executors::count) and
+    /// Bounds the number of executors from now on, while transactions run (the DORA paper, section 4.1.2); equal bounds
+    /// fix it. Within the bounds the resource manager doubles the number where transactions often find an executor's
+    /// lock table in use, and halves it where they hardly ever do. When the number changes, the datasets are shared out
+    /// anew among the executors in use. Locks that are held or waited for move along with their keys, and no
+    /// transaction waits for the change. At first the bounds are [`Executors::count`](crate::Executors::count) and
     /// [`Executors::count_max`](crate::Executors::count_max).
     ///
     /// # Errors
-    /// [`Error::Unsupported`] on the [conventional](crate::Engine::Conventional) engine, and if the bounds are not from 1 to the most that there is
-    /// room for; [`Error::Nested`] inside of a body, which may have executors in its hands.
+    /// [`Error::Unsupported`] on the [conventional](crate::Engine::Conventional) engine, and if the bounds are not from
+    /// 1 to the number that there is room for; [`Error::Nested`] inside a body, which may have executors leased.
     pub fn set_executors(&self, bounds: RangeInclusive<usize>) -> Result<()> {
         let _in_body = InBody::enter(self.core().storage.catalog.opening())?;
         let core = self.core();
         if !self.runtime().engine.is_data_oriented() {
-            let what =
-                "a number of executors without any: open the database with Options::engine DataOriented";
+            let what = "a number of executors on the conventional engine: open the database with Options::engine DataOriented";
             return Err(Error::Unsupported { what: what.to_owned() });
         }
         let chosen = &self.runtime().bounds;
@@ -58,22 +57,21 @@ impl Database {
         Ok(())
     }
 
-    /// Bounds the number of threads that own executors from here on, while calls are under way; bounds that are equal fix it.
-    /// Within them the resource manager has one more where tasks queue up and there is a processor for it, and one fewer where
-    /// those that are left will do. What a thread that is retired has begun it ends; what it has not goes to the others. At
-    /// first the bounds are [`Executors::threads`](crate::Executors::threads) and
+    /// Bounds the number of threads that own executors from now on, while calls are in progress; equal bounds fix it.
+    /// Within the bounds the resource manager adds a thread where tasks queue up and there is a processor for it, and
+    /// retires one where the remaining threads suffice. A retired thread ends the tasks that it has begun; its other
+    /// tasks go to the remaining threads. At first the bounds are [`Executors::threads`](crate::Executors::threads) and
     /// [`Executors::threads_max`](crate::Executors::threads_max).
     ///
     /// # Errors
-    /// [`Error::Unsupported`] if the database was opened without such threads, or if the bounds are not from 1 to the most that
-    /// there is room for; [`Error::Io`] if the system has no thread left: there are as many as it had; [`Error::Nested`] inside
-    /// of a body.
+    /// [`Error::Unsupported`] if the database was opened without such threads, or if the bounds are not from 1 to the
+    /// number that there is room for; [`Error::Io`] if the system has no thread left: then there are as many as it had;
+    /// [`Error::Nested`] inside a body.
     pub fn set_executor_threads(&self, bounds: RangeInclusive<usize>) -> Result<()> {
         let _in_body = InBody::enter(self.core().storage.catalog.opening())?;
         let runtime = self.runtime();
         let Some(queues) = &runtime.queues else {
-            let what =
-                "threads that own executors in a database that was opened without: give Executors::threads";
+            let what = "a number of threads in a database opened without threads that own executors: give Executors::threads";
             return Err(Error::Unsupported { what: what.to_owned() });
         };
         check("threads that own executors", &bounds, queues.room(), "threads_max")?;

@@ -1,4 +1,4 @@
-//! Routing rules, given by hand.
+//! Routing rules that a user sets.
 
 use std::sync::Arc;
 
@@ -10,9 +10,9 @@ use crate::row::{IntoKey, Key, Value, WhichIndex};
 use crate::store::TableVersion;
 
 impl Database {
-    /// How many executors an index's keys are shared out over now; 1 where it is only read, and so all of it belongs to the
-    /// readers' executor, and on the [conventional](crate::Engine::Conventional)
-    /// engine.
+    /// The number of executors that the keys of an index are shared out over now. It is 1 on the
+    /// [conventional](crate::Engine::Conventional) engine, and for an index that is only read, all of which belongs to
+    /// the read-only executor.
     ///
     /// # Errors
     /// [`Error::NoSuchTable`].
@@ -21,21 +21,22 @@ impl Database {
         Ok(self.core().locks.executors_of(version.index_id(index)))
     }
 
-    /// Shares an index's keys out over the executors ([`Database::executors`]) by datasets side by side (the DORA paper,
-    /// section 4.1.1): `bounds` has the values of the index's first columns at which each dataset but the first begins. They
-    /// are shared out among the executors in their order, as evenly as can be: the same part of the datasets of two indexes is
-    /// one executor's, so what is used together is best divided alike. Locks that are held or waited for go along with their
-    /// keys; nobody waits for a change.
+    /// Shares the keys of an index out over the executors ([`Database::executors`]) by datasets side by side (the DORA
+    /// paper, section 4.1.1). `bounds` has the values of the index's first columns at which each dataset but the first
+    /// begins. The datasets go to the executors in their order, as evenly as possible. So the same fraction of the
+    /// datasets of two indexes belongs to one executor, and tables that are used together are best divided alike. Locks
+    /// that are held or waited for move along with their keys; no transaction waits for the change.
     ///
-    /// Rules are not kept in the files; a database that is opened makes its own. It makes them anew as tables grow to twice the
-    /// size that they were made for, or shrink to a quarter (one by hand of fewer than 500 entries when it has come to 1,000),
-    /// and when the number of executors changes; when an executor becomes busier than the others it moves datasets; and an
-    /// index that is only read goes to the read-only executor. A rule by hand is replaced in all of these cases.
+    /// Rules are not kept in the files; an opened database makes its own. It makes a rule anew when a table has grown
+    /// to twice the size that the rule was made for, or shrunk to a quarter of it (where a user's rule was made for
+    /// fewer than 500 entries, when the table has come to 1,000), and when the number of executors changes. When an
+    /// executor becomes busier than the others, the database moves datasets, and an index that is only read goes to the
+    /// read-only executor. In all of these cases a rule that a user has set is replaced.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] on the [conventional](crate::Engine::Conventional) engine; [`Error::NoSuchTable`]; [`Error::BadDefinition`] if the
-    /// bounds do not ascend; values that do not fit the index; [`Error::Nested`] inside of a body, which may have executors in
-    /// its hands.
+    /// [`Error::Unsupported`] on the [conventional](crate::Engine::Conventional) engine; [`Error::NoSuchTable`];
+    /// [`Error::BadDefinition`] if the bounds do not ascend; the error of a value that does not fit the index;
+    /// [`Error::Nested`] inside a body, which may have executors leased.
     pub fn set_routing(&self, table: &str, index: WhichIndex, bounds: &[Vec<Value>]) -> Result<()> {
         let _in_body = InBody::enter(self.core().storage.catalog.opening())?;
         let (core, version) = (self.core(), self.routed(table, index)?);
@@ -57,14 +58,13 @@ impl Database {
         Ok(())
     }
 
-    /// Deals an index's keys out over the executors by the hash of their first so many columns: keys that have the same values
-    /// there are one executor's, whichever that is, and no skew of the values themselves makes one busier than another. An
-    /// identifier, or a scan, that does not have these columns goes to all executors. Otherwise as [`Database::set_routing`];
-    /// such a rule stays as a table grows.
+    /// Deals the keys of an index out over the executors by the hash of their first `columns` columns. Keys that have
+    /// the same values there belong to the same executor, which can be any, and no skew of the values themselves makes
+    /// one executor busier than another. An identifier or a scan without these columns goes to all executors. Else as
+    /// [`Database::set_routing`]; but such a rule stays as the table grows.
     ///
     /// # Errors
-    /// As [`Database::set_routing`]; [`Error::BadDefinition`] if the index does not have so many columns, or none is asked
-    /// for.
+    /// As [`Database::set_routing`]; [`Error::BadDefinition`] if `columns` is 0 or more than the index has.
     pub fn set_routing_by_hash(&self, table: &str, index: WhichIndex, columns: usize) -> Result<()> {
         let _in_body = InBody::enter(self.core().storage.catalog.opening())?;
         let (core, version) = (self.core(), self.routed(table, index)?);

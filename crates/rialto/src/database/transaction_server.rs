@@ -6,12 +6,13 @@ use crate::error::{Error, Result};
 use crate::options::Background;
 
 impl TransactionServer {
-    /// Starts a server of the database, which stays open until the server is closed, or it is closed itself.
+    /// Starts a transaction server of the database. The database stays open until the server is closed, or until it is
+    /// closed itself.
     ///
     /// # Errors
     /// [`Error::BadDefinition`](crate::Error::BadDefinition) for options that make no sense;
-    /// [`Error::Unsupported`](crate::Error::Unsupported) if the system has no threads left, and of a database without threads
-    /// ([`Background::Driven`](crate::Background::Driven)).
+    /// [`Error::Unsupported`](crate::Error::Unsupported) if the system has no threads left, and for a database without
+    /// threads ([`Background::Driven`](crate::Background::Driven)).
     pub fn start(database: &Database, options: &TransactionServerOptions) -> Result<TransactionServer> {
         if database.running.options().background == Background::Driven {
             let what =

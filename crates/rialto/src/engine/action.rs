@@ -10,7 +10,7 @@ use crate::isolate::RecordMode;
 use crate::row::{Schema, Value, WhichIndex};
 use crate::txn::Transaction;
 
-/// What an action does.
+/// The function of an action.
 pub(super) type Body =
     Arc<dyn Fn(&mut Transaction, &Arguments<'_>, &mut Outputs) -> Result<()> + Send + Sync>;
 
@@ -35,20 +35,21 @@ impl From<ActionMode> for RecordMode {
 /// A part of a transaction that works on one table, on the rows that its identifier names; or
 /// [on an index](Action::on_index) of the table, on the entries that it names.
 ///
-/// The identifier is the values of the table's first routing fields: the columns of its primary key, or the first columns
-/// of a table without one. An action touches only rows that have these values there; without any, it may touch the whole
-/// table. What it reads or writes elsewhere is refused with an error that names both, on every engine. It may also read
-/// by a secondary index whose key begins with the columns of its identifier. (In a table without a primary key, rows
-/// are reached by hidden numbers, which say nothing of where a row belongs: an action that has an identifier there
-/// inserts rows, or scans by an index that begins with its columns.) Two identifiers overlap if one is a prefix of the
-/// other.
+/// The identifier is the values of the table's first routing fields: the columns of its primary key, or the first
+/// columns of a table without one. An action touches only rows that have these values there; without an identifier it
+/// may touch the whole table. Other reads and writes are refused, on every engine, with an error that names them and
+/// the action. An action may also read by a secondary index whose key begins with the columns of its identifier. (In
+/// a table without a primary key, rows are reached by hidden numbers, which do not say to which identifier a row
+/// belongs: an action that has an identifier there inserts rows, or scans by an index that begins with its columns.)
+/// Two identifiers overlap if one is a prefix of the other.
 ///
-/// A flow is a template, so what some calls do and others do not, or do a number of times that their arguments say, is as
-/// many actions as there can be, each [left out](Action::when) of the calls that it is not of.
+/// A flow is a template. If some calls need an action and others do not, or if the arguments say how often it is
+/// needed, the flow has as many actions as a call can need, and each is [left out](Action::when) of calls that do not
+/// need it.
 #[derive(Clone)]
 pub struct Action {
-    pub(crate) target: Option<Target>,
-    /// None: it only locks its identifier.
+    pub(crate) target: Option<ActionTarget>,
+    /// None: the action only locks its identifier.
     pub(super) body: Option<Body>,
 }
 
@@ -69,42 +70,48 @@ impl Action {
         Action::on(table.into(), ActionMode::Exclusive, Some(Arc::new(body)))
     }
 
-    /// An action that does nothing but claim its identifier for the rest of the transaction: a later phase does what it is
-    /// claimed for. With local locks it locks its identifier with those of its own phase, so that flows that visit their tables
-    /// in one order cannot deadlock, whatever the phases are in which they come to know what to do there. An engine that
-    /// locks rows leaves it out.
+    /// An action that only claims its identifier for the rest of the transaction, for the use of a later phase. With
+    /// local locks its identifier is locked with those of its own phase. So flows that visit their tables in one
+    /// order cannot deadlock, whichever the phases are in which they find out what to do there. An engine that locks
+    /// rows leaves the action out.
     pub fn claim(table: impl Into<String>, mode: ActionMode) -> Action {
         Action::on(table.into(), mode, None)
     }
 
-    /// An action that may do anything, on any table.
+    /// The action of a plain closure, which may do anything, on any table.
     pub(super) fn anything(body: Body) -> Action {
         Action { target: None, body: Some(body) }
     }
 
     fn on(name: String, mode: ActionMode, body: Option<Body>) -> Action {
-        let target =
-            Target { name, mode, index: None, identifier: Vec::new(), condition: None, needs: Vec::new() };
+        let target = ActionTarget {
+            name,
+            mode,
+            index: None,
+            identifier: Vec::new(),
+            condition: None,
+            needs: Vec::new(),
+        };
         Action { target: Some(target), body }
     }
 
-    fn target(&mut self) -> &mut Target {
+    fn target(&mut self) -> &mut ActionTarget {
         self.target.as_mut().expect("made by Action::on")
     }
 
-    /// Makes it an action on a secondary index of the table: its identifier is the values of the index's first columns, and
-    /// it is routed, and locks, by these (DESIGN section 5: an index that does not carry the routing fields is routed by
-    /// its own key).
+    /// Makes it an action on a secondary index of the table: its identifier is the values of the index's first
+    /// columns, and it is routed, and locks, by these (DESIGN section 5: an index that does not carry the routing
+    /// fields is routed by its own key).
     ///
-    /// It reads the *entries* that its identifier names ([`Transaction::probe`], [`Transaction::entries`]): of each row that
-    /// is there and has this key, the columns of the index and of the primary key, which it gives to a later phase whose
-    /// actions are identified by them ([`Action::by_output`]). While the identifier is locked no entry comes or goes there,
-    /// so the rows found are there, have these keys, and are all that have them. The rest of a row is not to be had:
-    /// it belongs to the row's own place.
+    /// It reads the *entries* that its identifier names ([`Transaction::probe`], [`Transaction::entries`]): for each
+    /// row that exists and has this key, the columns of the index and of the primary key. It passes these to a later
+    /// phase whose actions are identified by them ([`Action::by_output`]). While the identifier is locked, no entry
+    /// is added or removed there. So the rows that were found exist, have these keys, and are all that have them. The
+    /// other columns of a row are not available: the row belongs to its own executor.
     ///
-    /// Nothing changes an index but changes of rows, so such an action changes nothing. In exclusive mode it says that a
-    /// later phase changes what it finds: an engine that locks rows locks them so at once, if the probe asks for it
-    /// ([`ScanMode::Update`](crate::ScanMode)); what is locked of the index is shared all the same.
+    /// Only changes of rows change an index, so such an action changes nothing. In exclusive mode it says that a
+    /// later phase changes the rows that it finds. An engine that locks rows then locks them exclusively at once, if
+    /// the probe asks for it ([`ScanMode::Update`](crate::ScanMode)); the locks on the index are shared all the same.
     #[must_use]
     pub fn on_index(mut self, name: impl Into<String>) -> Action {
         self.target().index = Some(name.into());
@@ -117,16 +124,16 @@ impl Action {
         self.by_part(IdentifierPart::Argument(position))
     }
 
-    /// Adds to the identifier: the next routing field has this value, worked out from the arguments, and from nothing else: it may be
-    /// asked for several times in a call, which ends with an error if it is not the same.
+    /// Adds to the identifier: the next routing field has this value, which is computed from the arguments and from
+    /// nothing else. It may be computed several times in a call; if the results differ, the call ends with an error.
     #[must_use]
     pub fn by(self, compute: fn(&[Value]) -> Value) -> Action {
         self.by_part(IdentifierPart::Computed(compute))
     }
 
-    /// Adds to the identifier: the next routing field has the value at this position of [`Outputs::earlier`], what earlier
-    /// phases gave. In a call in which they gave less it is an error, unless the action is left out of it
-    /// ([`Action::when_output`]).
+    /// Adds to the identifier: the next routing field has the value at this position of [`Outputs::earlier`], the
+    /// outputs of earlier phases. It is an error if there is no such output, unless the action is left out of the
+    /// call ([`Action::when_output`]).
     #[must_use]
     pub fn by_output(self, position: usize) -> Action {
         self.by_part(IdentifierPart::Output(position))
@@ -137,23 +144,23 @@ impl Action {
         self
     }
 
-    /// Leaves the action out of calls of which this is false: it is not routed, locks nothing, runs nothing and gives
-    /// nothing. Its identifier is not looked at then. The arguments are of their declared types, or NULL.
+    /// Leaves the action out of calls for which this is false: it is not routed, takes no locks, does not run and has
+    /// no outputs. Its identifier is not computed then. The arguments are of their declared types, or NULL.
     #[must_use]
     pub fn when(mut self, condition: fn(&[Value]) -> bool) -> Action {
         self.target().condition = Some(condition);
         self
     }
 
-    /// Leaves the action out, as [`Action::when`], of calls in which earlier phases gave no output at this position, or gave
-    /// NULL there: of those that found nothing to go on with. Of several all have to be there.
+    /// Leaves the action out, as [`Action::when`], of calls in which earlier phases have no output at this position,
+    /// or NULL there, because they found nothing. If several positions are given, all of them need an output.
     #[must_use]
     pub fn when_output(mut self, position: usize) -> Action {
         self.target().needs.push(position);
         self
     }
 
-    /// Whether it is part of a call with these arguments in which earlier phases gave these outputs.
+    /// Whether the action is part of a call with these arguments and these outputs of earlier phases.
     pub fn is_part_of(&self, arguments: &[Value], earlier: &[Value]) -> bool {
         let Some(target) = &self.target else { return true };
         target.condition.is_none_or(|condition| condition(arguments))
@@ -163,12 +170,12 @@ impl Action {
                 .all(|&position| earlier.get(position).is_some_and(|value| !value.is_null()))
     }
 
-    /// Which calls it is part of by their arguments; all, if none.
+    /// The condition on the arguments of calls that it is part of; all calls, if none.
     pub(crate) fn condition(&self) -> Option<fn(&[Value]) -> bool> {
         self.target.as_ref().and_then(|target| target.condition)
     }
 
-    /// Whether functions of the user's tell what it names, or which calls it is part of.
+    /// Whether functions of the user say what it names, or which calls it is part of.
     pub(super) fn has_functions(&self) -> bool {
         let is_computed = |part: &IdentifierPart| matches!(part, IdentifierPart::Computed(_));
         self.condition().is_some() || self.identifier().iter().any(is_computed)
@@ -179,12 +186,12 @@ impl Action {
         self.target.as_ref().map_or(&[], |target| &target.needs)
     }
 
-    /// The name of the table; none of the one action of [`Flow::of`](super::Flow::of).
+    /// The name of the table; none for the action of [`Flow::of`](super::Flow::of).
     pub fn table(&self) -> Option<&str> {
         self.target.as_ref().map(|target| target.name.as_str())
     }
 
-    /// The name of the index, of an action on one.
+    /// The name of the index, for an action on one.
     pub fn index(&self) -> Option<&str> {
         self.target.as_ref().and_then(|target| target.index.as_deref())
     }
@@ -221,21 +228,21 @@ impl fmt::Debug for Action {
     }
 }
 
-/// What an action works on.
+/// The table or index that an action works on.
 #[derive(Clone)]
-pub(crate) struct Target {
+pub(crate) struct ActionTarget {
     name: String,
     mode: ActionMode,
     /// The index that it is on, if it is not on the table itself.
     index: Option<String>,
     identifier: Vec<IdentifierPart>,
-    /// Which calls the action is part of by their arguments; all, if none.
+    /// The condition on the arguments of calls that the action is part of; all calls, if none.
     condition: Option<fn(&[Value]) -> bool>,
     /// The outputs without which it is left out.
     needs: Vec<usize>,
 }
 
-impl Target {
+impl ActionTarget {
     /// The table's name.
     pub fn name(&self) -> &str {
         &self.name
@@ -245,7 +252,8 @@ impl Target {
         self.mode
     }
 
-    /// How its identifier is locked where identifiers are: nothing writes an index but through its rows.
+    /// The mode in which its identifier is locked, where identifiers are locked. An index is only written through its
+    /// rows, so on an index the mode is shared.
     pub fn lock_mode(&self) -> RecordMode {
         if self.is_on_index() { RecordMode::Shared } else { self.mode.into() }
     }
@@ -266,7 +274,7 @@ impl Target {
         self.identifier.len()
     }
 
-    /// The index whose keys its identifier begins.
+    /// The index whose keys begin with its identifier.
     pub fn which(&self, schema: &Schema) -> Result<WhichIndex> {
         let Some(name) = &self.index else { return Ok(WhichIndex::Primary) };
         match schema.index_named(name)? {

@@ -1,9 +1,9 @@
-//! [`Binding`]: what an action works on, found once for a version of its table instead of in each call.
+//! [`Binding`]: the table and index of an action, looked up once for a version of its table instead of in each call.
 
 use std::ops::Deref;
 use std::sync::{Arc, Weak};
 
-use super::action::Target;
+use super::action::ActionTarget;
 use super::flow::Flow;
 use super::identifier::{self, Given};
 use crate::error::Result;
@@ -11,26 +11,26 @@ use crate::ids::IndexId;
 use crate::row::{Key, Schema, WhichIndex};
 use crate::store::{Catalog, Table, TableVersion};
 
-/// What an action works on by one version of its table.
+/// The table and index of an action, by one version of the table.
 #[derive(Clone)]
 pub(super) struct Binding {
     pub table: Table,
     pub which: WhichIndex,
-    /// The index, in whose keys the action's identifier is a span.
+    /// The index in whose keys the action's identifier is a span.
     pub index: IndexId,
     /// The identifier names one key.
     pub is_point: bool,
     /// The identifier is of the first columns of a table without a primary key, whose rows are locked by their numbers.
     pub by_columns: bool,
     schema: Arc<Schema>,
-    /// It is only compared. No other version gets its address as long as this counts it.
+    /// Only compared. While this counts the version, no other version gets its address.
     version: Weak<TableVersion>,
 }
 
 impl Binding {
     /// # Errors
     /// [`Error::NoSuchIndex`](crate::Error::NoSuchIndex) if the version lacks the index.
-    pub fn new(target: &Target, table: Table, version: &Arc<TableVersion>) -> Result<Binding> {
+    pub fn new(target: &ActionTarget, table: Table, version: &Arc<TableVersion>) -> Result<Binding> {
         let which = target.which(&version.schema)?;
         let shape = version.schema.key_shape(which);
         Ok(Binding {
@@ -44,26 +44,25 @@ impl Binding {
         })
     }
 
-    /// Whether it is by this version of the table.
+    /// Whether it was made for this version of the table.
     #[inline]
     pub fn is_by(&self, version: &TableVersion) -> bool {
         std::ptr::eq(self.version.as_ptr(), version)
     }
 
-    /// Whether rows of the table have keys that no other row may have, beside those of their own index.
+    /// Whether the table has unique keys besides the key that its rows are identified by.
     pub fn has_unique_keys(&self) -> bool {
         self.schema.indexes().iter().any(|index| index.unique)
     }
 
-    /// Replaces `out` by what the keys of the index begin with that the action may touch; of a table without a primary key,
-    /// by its rows' first columns.
+    /// Replaces `out` by the prefix of the index's keys that the action may touch; for a table without a primary key,
+    /// by the first columns of its rows.
     ///
-    /// # Errors
-    /// In words, what is wrong with the identifier.
+    /// # Errors What is wrong with the identifier, in words.
     #[inline]
     pub fn key_prefix(
         &self,
-        target: &Target,
+        target: &ActionTarget,
         given: Given<'_>,
         out: &mut Key,
     ) -> std::result::Result<(), String> {
@@ -79,9 +78,9 @@ impl Binding {
 
 /// The binding of an action in a call.
 pub(super) enum Bound<'a> {
-    /// Its procedure's.
+    /// The procedure's binding.
     There(&'a Binding),
-    /// Its own: there was none, or it was out of date.
+    /// Its own, because the procedure has none, or its is out of date.
     Anew(Box<Binding>),
 }
 
@@ -103,15 +102,15 @@ impl Deref for Bound<'_> {
     }
 }
 
-/// The bindings of a flow's actions in one version of the catalog. One that is out of date is noticed where its table is locked, and its
-/// action is bound anew.
+/// The bindings of a flow's actions in one version of the catalog. An action finds out that its binding is out of
+/// date when it locks its table, and is then bound again.
 pub(super) struct Bindings {
     catalog: Option<u64>,
     phases: Vec<Vec<Option<Binding>>>,
 }
 
 impl Bindings {
-    /// Of a flow that has not been called yet.
+    /// For a flow that has not been called yet.
     pub fn none(flow: &Flow) -> Bindings {
         Bindings {
             catalog: None,
@@ -120,12 +119,12 @@ impl Bindings {
     }
 
     pub fn new(flow: &Flow, catalog: &Catalog) -> Bindings {
-        // Before any table: what changes meanwhile is a version of its own.
+        // Read before any table: a change that comes meanwhile makes a further version.
         let version = catalog.version();
-        let bind = |target: &Target| {
+        let bind = |target: &ActionTarget| {
             let table = catalog.table(target.name()).ok()?;
             let version = table.version();
-            // Without its table or its index a call has the error, or another version under its lock.
+            // If the table or the index is missing, a call gets the error, or finds another version under its lock.
             Binding::new(target, table, &version).ok()
         };
         let phases = flow.phases().iter();
@@ -140,7 +139,8 @@ impl Bindings {
         self.catalog == Some(catalog.version())
     }
 
-    /// Those of the actions of a phase; none for a plain closure, and for what was not there.
+    /// The bindings of a phase's actions. There are none for a plain closure, and for tables and indexes that were
+    /// missing.
     #[inline]
     pub fn of_phase(&self, phase: usize) -> &[Option<Binding>] {
         &self.phases[phase]

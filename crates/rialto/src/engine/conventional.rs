@@ -1,10 +1,12 @@
-//! The conventional engine: thread-to-transaction. A flow's actions run in order on the thread that called.
+//! The conventional engine: thread-to-transaction. A flow's actions run in order on the calling thread.
 //!
-//! Each row is locked when an action's body comes to it, and stays locked to the end of the transaction. A phase of many actions prefetches the
-//! rows that they name before it runs the first. A rendezvous point is the step from one phase to the next.
+//! Each row is locked when an action's body touches it, and stays locked to the end of the transaction. A phase of
+//! many actions prefetches the rows that they name before it runs the first one. A rendezvous point is the step from
+//! one phase to the next.
 //!
-//! Actions of one phase run in the order in which they stand, which orders those whose identifiers overlap. The order of
-//! others is not observable: each touches only its own table, identifier and mode ([`Scope`](crate::txn::scope::Scope)).
+//! Actions of one phase run in the order in which they stand in the flow, which orders those whose identifiers
+//! overlap. The order of the others is not observable: each touches only its own table, identifier and mode
+//! ([`Scope`](crate::txn::scope::Scope)).
 
 use super::action::Action;
 use super::binding::Binding;
@@ -17,7 +19,7 @@ use crate::error::Result;
 use crate::row::Value;
 use crate::txn::Transaction;
 
-/// Runs a flow inside a transaction; `outputs` are then what it gave.
+/// Runs a flow inside a transaction. Its outputs are added to `outputs`.
 pub(crate) fn run(
     procedure: &Prepared,
     transaction: &mut Transaction,
@@ -27,7 +29,7 @@ pub(crate) fn run(
     outputs.clear();
     for (nth, phase) in procedure.flow().phases().iter().enumerate() {
         let bindings = procedure.bindings.of_phase(nth).iter().map(Option::as_ref);
-        // A claim is of identifiers only, and of nothing where rows are locked.
+        // A claim only locks identifiers, so it does nothing where rows are locked.
         let bound = phase.iter().zip(bindings).filter(|(action, _)| !action.is_claim());
         if phase.len() >= PREFETCH_FROM {
             run_large(procedure, bound, transaction, arguments, outputs)?;

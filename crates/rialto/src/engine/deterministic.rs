@@ -1,12 +1,12 @@
-//! Procedures that say of themselves that they are deterministic: how their calls get into the log, and how those are
-//! found out that are not (the debug mode, [`Options::check_determinism`](crate::Options::check_determinism)).
+//! Procedures that are declared to be deterministic: how their calls get into the log, and how wrong declarations are
+//! found (the debug mode, [`Options::check_determinism`](crate::Options::check_determinism)).
 //!
-//! A call is logged in place of the write set only if nothing but the procedure made it (no DDL, no bulk load, which are
-//! logged as values), if no operation has given its body an error of the moment (`Error::is_of_the_moment`: the body may
-//! have gone on after a lock's time-out, or at a limit that is another one when the call is run again), and if the checkpoint
-//! in force is transaction-consistent (`Core::logs_calls`). The transaction is serializable, its place agrees with every
-//! conflict (I2), so running calls again in the order of their places gives each the rows that it read, and the tables that it
-//! found by their names (`Context::table`).
+//! A call is logged in place of the write set only if three conditions hold. Nothing but the procedure made the write
+//! set (no DDL, no bulk load, which are logged as values). No operation has given its body an error of the moment
+//! (`Error::is_of_the_moment`): the body may have gone on after a lock's time-out, or at a limit that differs when
+//! the call is run again. And the checkpoint in force is transaction-consistent (`Core::logs_calls`). The transaction
+//! is serializable, and its place agrees with every conflict (I2). So if calls are run again in the order of their
+//! places, each reads the same rows, and finds the same tables by their names (`Context::table`).
 
 use super::prepared::Prepared;
 use super::procedure::Outputs;
@@ -18,7 +18,7 @@ use crate::txn::Transaction;
 use crate::txn::calls::{NumberSource, Numbers, checksum_of, write_call};
 use crate::txn::context::Context;
 
-/// Runs a deterministic procedure: once, and makes the call that the transaction is logged as; or twice, and compares.
+/// Runs a deterministic procedure: once, to make the call that the transaction is logged as; or twice, to compare.
 #[inline(never)]
 pub(super) fn run(
     procedure: &Prepared,
@@ -35,7 +35,7 @@ pub(super) fn run(
         NumberSource::Next | NumberSource::Given(..) => Numbers::new(),
     };
     let repeats = context.ddl.is_none() && context.of_the_moment.is_none();
-    // Somebody else's change may come between two runs without locks.
+    // A change of another transaction may come between two runs without locks.
     if context.core.commits.checks_determinism && repeats && !context.choices.read_only {
         run_again(procedure, transaction, arguments, outputs, &numbers)?;
     }
@@ -52,7 +52,7 @@ pub(super) fn run(
     Ok(())
 }
 
-/// Takes the first run back, with its locks kept, runs the procedure once more and compares.
+/// Undoes the first run but keeps its locks, runs the procedure once more, and compares.
 fn run_again(
     procedure: &Prepared,
     transaction: &mut Transaction,

@@ -8,15 +8,15 @@ use super::procedure::{Arguments, Outputs};
 use crate::error::Result;
 use crate::txn::Transaction;
 
-/// A phase has at most so many actions: their positions are kept in 16 bits.
+/// The most actions of a phase: their positions are kept in 16 bits.
 const ACTIONS_MAX: usize = 1 << 16;
 
 /// A transaction's template: phases of [`Action`]s, with a rendezvous point after each phase. It is made once and run
-/// many times, with other arguments.
+/// many times, with different arguments.
 ///
-/// A flow has one meaning on every engine: an action sees the writes of earlier phases, and of its own phase only those
-/// of earlier actions whose identifiers overlap its own. Those run in the order in which they stand in the flow; others
-/// of one phase may run at the same time.
+/// A flow has one meaning on every engine: an action sees the writes of earlier phases, and of its own phase only
+/// those of earlier actions whose identifiers overlap its own. Overlapping actions run in the order in which they
+/// stand in the flow; others of one phase may run at the same time.
 #[derive(Debug, Clone, Default)]
 pub struct Flow {
     phases: Vec<Vec<Action>>,
@@ -35,7 +35,7 @@ impl Flow {
         self
     }
 
-    /// The flow that a plain closure is: of one action, which may do anything.
+    /// The flow of a plain closure: one action, which may do anything.
     pub fn of(
         body: impl Fn(&mut Transaction, &Arguments<'_>, &mut Outputs) -> Result<()> + Send + Sync + 'static,
     ) -> Flow {
@@ -47,7 +47,7 @@ impl Flow {
         &self.phases
     }
 
-    /// What keeps this from being a flow of so many arguments, if anything.
+    /// What is wrong with this flow for calls with so many arguments, if anything.
     pub(crate) fn problem(&self, arguments: usize) -> Option<String> {
         if self.phases.is_empty() {
             return Some(

@@ -1,4 +1,4 @@
-//! [`IdentifierPart`]: what an action's identifier is made of, and how it becomes the beginning of a key.
+//! [`IdentifierPart`]: the parts of an action's identifier, and their encoding as a prefix of a key.
 
 use crate::error::{Error, Result};
 use crate::row::{Key, KeyPart, KeyShape, Schema, Value, WhichIndex};
@@ -10,12 +10,12 @@ pub enum IdentifierPart {
     Argument(usize),
     /// It is the output at this position of those that earlier phases gave, counted from 0.
     Output(usize),
-    /// It is worked out from the arguments.
+    /// It is computed from the arguments.
     Computed(fn(&[Value]) -> Value),
 }
 
 impl IdentifierPart {
-    /// The part, if it follows from the arguments alone.
+    /// The value of the part, if it follows from the arguments alone.
     pub(crate) fn value(self, arguments: &[Value]) -> Option<Value> {
         match self {
             IdentifierPart::Argument(position) => Some(arguments[position].clone()),
@@ -30,18 +30,17 @@ impl IdentifierPart {
     }
 }
 
-/// What a phase's actions are identified by: the call's arguments, and what earlier phases gave.
+/// The values that a phase's actions are identified by: the call's arguments, and the outputs of earlier phases.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Given<'a> {
     pub arguments: &'a [Value],
     pub earlier: &'a [Value],
 }
 
-/// Replaces `out` by what the keys of an index begin with that these parts name; of the identity of a table without a
+/// Replaces `out` by the prefix of an index's keys that these parts name; for the identity of a table without a
 /// primary key, by its first columns ([`Schema::append_column`]).
 ///
-/// # Errors
-/// In words, what is wrong with the identifier.
+/// # Errors What is wrong with the identifier, in words.
 #[inline]
 pub(super) fn encode(
     parts: &[IdentifierPart],

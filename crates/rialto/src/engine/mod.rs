@@ -1,24 +1,29 @@
 //! Engines: which thread runs which part of a transaction.
 //!
 //! - `options`: the [`Engine`] that a database is opened with;
-//! - [`flow`]: what a transaction is made of, a [`Flow`] of phases of actions, on whichever engine runs it; [`action`]: what
-//!   those are, on tables and on indexes; [`identifier`]: what each may touch, by arguments or by what earlier phases gave;
+//! - [`flow`]: the form of a transaction, a [`Flow`] of phases of actions, on every engine; [`action`]: its actions,
+//!   on tables and on indexes; [`identifier`]: what each may touch, by arguments or by outputs of earlier phases;
 //! - [`procedure`]: flows under a name, with typed arguments, and how they are run;
 //! - `run`: the loop that runs a transaction until it has its place or has failed;
-//! - `binding`, `prepared`: what the actions of a procedure work on, found once for a version of the catalog;
-//! - `phase`, `table_action`: a phase in one call: which actions there are, how each runs;
-//! - [`conventional`]: the engine that runs a flow's actions in order on the thread that calls, and locks rows;
-//! - [`data_oriented`]: the engine whose executors have the data: calls in place, threads that own executors, and what keeps routing rules;
-//! - `dispatch`: the queues of what executors run, and which thread of an executor runs;
-//! - [`servers`]: System M's transaction server: requests from a queue, one executor, standbys for when it is blocked;
-//! - [`runtime`]: what all of these share;
+//! - `binding`, `prepared`: the tables and indexes of a procedure's actions, looked up once for a version of the
+//!   catalog;
+//! - `phase`, `table_action`: a phase in one call: which actions there are, and how each runs;
+//! - `keys_ahead`: keys of several calls, looked up together before the first of the calls runs;
+//! - [`conventional`]: the engine that runs a flow's actions in order on the calling thread, and locks rows;
+//! - [`data_oriented`]: the engine whose executors have the data: calls in place, threads that own executors, and the
+//!   adaptation of routing rules;
+//! - `dispatch`: the queues of requests for executors, and which thread of an executor runs;
+//! - [`servers`]: System M's transaction server: requests from a queue, one executor, and standbys for when it is
+//!   blocked;
+//! - [`runtime`]: the state that all of these share;
 //! - `replay`: calls in the log, run again for recovery;
-//! - `deterministic`: procedures that say of themselves that they can be run again from their arguments.
+//! - `deterministic`: procedures that are declared to be repeatable from their arguments.
 //!
-//! Invariant kept here: a flow has **one meaning** on every engine. An action sees the writes of earlier phases, and of
-//! its own phase only those of earlier actions whose identifiers overlap its own. So an engine on which an action
-//! could see more refuses an action that reads or writes outside its table and identifier (`txn/scope.rs`), or writes in
-//! shared mode; and [`Outputs::earlier`] gives what earlier phases gave, never what the own phase did.
+//! Invariant kept here: a flow has **one meaning** on every engine. An action sees the writes of earlier phases, and
+//! of its own phase only those of earlier actions whose identifiers overlap its own. So an engine on which an action
+//! could see more refuses an action that reads or writes outside its table and identifier (`txn/scope.rs`), or that
+//! writes in shared mode. [`Outputs::earlier`] has the outputs of earlier phases, never those of the action's own
+//! phase.
 
 pub mod action;
 mod binding;
@@ -28,6 +33,7 @@ pub(crate) mod deterministic;
 mod dispatch;
 pub mod flow;
 pub mod identifier;
+mod keys_ahead;
 mod options;
 mod phase;
 mod planning;
@@ -43,6 +49,7 @@ pub use action::{Action, ActionMode};
 pub use data_oriented::{ActionRuns, Plan};
 pub use flow::Flow;
 pub use identifier::IdentifierPart;
+pub(crate) use keys_ahead::KeysAhead;
 pub use options::{Engine, Executors, HandOver, Locks};
 pub use planning::Planning;
 pub(crate) use prepared::Prepared;

@@ -1,4 +1,4 @@
-//! [`Engine`]: how transactions meet threads, and locks with it, as a database's options choose it.
+//! [`Engine`]: how transactions are assigned to threads, and how locks are kept, as a database's options choose it.
 
 use std::fmt;
 use std::ops::RangeInclusive;
@@ -11,27 +11,29 @@ const COUNT_MAX: usize = 4_096;
 /// The most threads that may own executors.
 const THREADS_MAX: usize = 256;
 
-/// How transactions meet threads ([`Options::engine`](crate::Options::engine)); [conventional](Engine::Conventional) with
-/// [thin locks](Locks::Thin) by default. A flow means the same on each, and a database may be opened with another than before.
+/// How transactions are assigned to threads ([`Options::engine`](crate::Options::engine));
+/// [conventional](Engine::Conventional) with [thin locks](Locks::Thin) by default. A flow means the same on each
+/// engine, and a database may be opened with another engine than before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Engine {
-    /// Threads have transactions, and a transaction locks each row that it touches.
+    /// Thread-to-transaction: a thread runs its transaction, and this locks each row that it touches.
     Conventional {
-        /// How locks are kept while no two transactions compete for them.
+        /// How locks are kept while no transactions conflict.
         locks: Locks,
     },
-    /// Executors have the data, each a share of the keys with a lock table for them, and transactions go to the executors (DORA).
+    /// Thread-to-data (DORA): executors have the data, each a share of the keys and a lock table for them, and
+    /// transactions go to the executors.
     DataOriented(Executors),
 }
 
-/// How the conventional engine keeps locks while no two transactions compete for them.
+/// How the conventional engine keeps locks while no transactions conflict.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Locks {
-    /// Present records are locked in their own words, and tables by intention in the slots of the transactions. On conflict a
-    /// lock becomes one with a queue.
+    /// Present records are locked in their own words, and tables, by intention, in the slots of the transactions. On
+    /// conflict a lock gets a queue.
     #[default]
     Thin,
-    /// Every lock has a queue, in a hash table of the lock manager's: the baseline of the papers.
+    /// Every lock has a queue, in a hash table of the lock manager: the baseline of the papers.
     Central,
 }
 
@@ -45,33 +47,36 @@ pub enum Locks {
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Executors {
-    /// Into how many lock tables the keys of each index are shared out; 64 by default, at most 4,096.
+    /// The number of lock tables among which the keys of each index are divided; 64 by default, at most 4,096.
     pub count: usize,
-    /// How many there may be later: the resource manager makes them more where transactions are in each other's way
+    /// How many executors there may be later: the resource manager adds some where transactions conflict
     /// ([`Database::set_executors`](crate::Database::set_executors)); 0, the default: no more than at first.
     pub count_max: usize,
-    /// How many threads own the executors, each as many neighbours as the next, and run what calls of procedures do with their
-    /// data; at most 256. 0, the default: the thread that calls a procedure runs the call in place, and has the executors for
-    /// itself meanwhile. Closures and handles always run on the thread that has them. With threads, at most half of
-    /// [`Options::transactions_max`](crate::Options::transactions_max) calls are on their way at a time; further callers wait.
+    /// How many threads own the executors. Each owns an equal number of neighbours, and runs the parts of procedure
+    /// calls that use their data; at most 256. 0, the default: the thread that calls a procedure runs the call in
+    /// place, and has the executors for itself meanwhile. Closures and handles always run on their own thread. With
+    /// threads, at most half of [`Options::transactions_max`](crate::Options::transactions_max) calls are in progress
+    /// at a time; further callers wait.
     pub threads: usize,
-    /// How many threads there may be later: the resource manager has more of them where tasks queue up
-    /// ([`Database::set_executor_threads`](crate::Database::set_executor_threads)); 0, the default: no more than at first.
+    /// How many threads there may be later: the resource manager adds some where tasks queue up
+    /// ([`Database::set_executor_threads`](crate::Database::set_executor_threads)); 0, the default: no more than at
+    /// first.
     pub threads_max: usize,
-    /// Whether such threads run the actions of a phase at the same time always, or one after the other where they abort
-    /// often, the default.
+    /// Whether such threads always run the actions of a phase at the same time, or one after the other where they
+    /// abort often, which is the default.
     pub planning: Planning,
-    /// Whether such threads run every call, or only those that find them at work, the default.
+    /// Whether such threads run every call, or only calls that find them busy, which is the default.
     pub hand_over: HandOver,
 }
 
-/// When a call is handed over to a thread that owns executors ([`Executors::threads`]). What is sent
-/// ([`Database::send_call`](crate::Database::send_call)) always is: its caller waits for nothing.
+/// When a call is handed over to a thread that owns executors ([`Executors::threads`]). A call that is sent
+/// ([`Database::send_call`](crate::Database::send_call)) is always handed over: its caller waits for nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum HandOver {
-    /// If the thread that owns the call's first executor is at work, or is behind. Else the caller, which waits for the call anyway, runs it
-    /// itself: that takes less than two changes of threads. What comes for the thread meanwhile waits on its queue, unless the caller has to
-    /// wait for a lock, for room in the log or for a checkpoint: then the thread goes on.
+    /// If the thread that owns the call's first executor is busy or has a backlog. Otherwise the caller, which waits
+    /// for the call anyway, runs it itself, which takes less time than two thread switches. Tasks that arrive for the
+    /// thread meanwhile wait on its queue, unless the caller has to wait for a lock, for room in the log or for a
+    /// checkpoint: then the thread goes on.
     #[default]
     IfBusy,
     /// Always, as in the DORA paper.
@@ -92,7 +97,7 @@ impl Engine {
         Engine::Conventional { locks: Locks::Central }
     }
 
-    /// The data-oriented engine with the executors that there are by default, in place.
+    /// The data-oriented engine with the default number of executors, in place.
     pub const fn data_oriented() -> Engine {
         Engine::DataOriented(Executors::by_default())
     }
@@ -110,7 +115,7 @@ impl Engine {
         matches!(self, Engine::DataOriented(_))
     }
 
-    /// How the lock manager keeps locks for it.
+    /// The form in which the lock manager keeps locks for it.
     pub(crate) fn lock_form(&self) -> LockForm {
         match self {
             Engine::Conventional { locks: Locks::Thin } => LockForm::Thin,
@@ -172,12 +177,12 @@ impl fmt::Display for Engine {
 }
 
 impl Executors {
-    /// So many executors, owned by so many threads, or in place if there are none of these; the rest by default.
+    /// So many executors, owned by so many threads, or in place if there are none; the rest by default.
     pub const fn of(count: usize, threads: usize) -> Executors {
         Executors { count, threads, ..Executors::by_default() }
     }
 
-    /// The same, whose threads are handed every call ([`HandOver::Always`]).
+    /// The same, but every call is handed over to the threads ([`HandOver::Always`]).
     pub const fn handing_over(self) -> Executors {
         Executors { hand_over: HandOver::Always, ..self }
     }
@@ -193,7 +198,7 @@ impl Executors {
         }
     }
 
-    /// What is wrong with them, if anything: which field, what it may be.
+    /// What is wrong with them, if anything: which field, and what it may be.
     pub(crate) fn problem(&self) -> Option<String> {
         let Executors { count, count_max, threads, threads_max, planning: _, hand_over: _ } = *self;
         if !(1..=COUNT_MAX).contains(&count) {

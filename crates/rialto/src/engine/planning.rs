@@ -1,13 +1,15 @@
 //! [`Planning`]: whether actions of a phase run at the same time.
 
-/// How threads that own executors ([`Executors::threads`](crate::Executors::threads)) run the actions of a phase (the DORA paper, appendix A.4). What a
-/// flow means is the same: which action of a phase tells why a call failed, when several would have, may be another. A call that its caller runs
-/// itself ([`HandOver::IfBusy`](crate::HandOver)) runs its actions in the flow's order, and is not counted.
+/// How threads that own executors ([`Executors::threads`](crate::Executors::threads)) run the actions of a phase (the
+/// DORA paper, appendix A.4). The meaning of a flow does not depend on it; only if several actions of a phase would
+/// fail, the call may fail by another one of them. A call that its caller runs itself
+/// ([`HandOver::IfBusy`](crate::HandOver)) runs its actions in the flow's order, and is not counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Planning {
-    /// By how often they abort: one after the other, the most likely to abort first, where a tenth of what is run at the same
-    /// time would be needless; at the same time again when it is less than a twentieth. What is chosen, and the counts that it
-    /// is chosen by, are in [`Metrics::plans`](crate::Metrics::plans).
+    /// Depends on how often they abort. If a tenth of the actions that run at the same time would be needless, they
+    /// run one after the other, with the most likely to abort first; at the same time again when the share is below a
+    /// twentieth. The plans, and the counts by which they are chosen, are in
+    /// [`Metrics::plans`](crate::Metrics::plans).
     #[default]
     Adaptive,
     /// At the same time.

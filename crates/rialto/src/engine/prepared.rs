@@ -1,4 +1,4 @@
-//! [`Prepared`]: a procedure as its calls have it, with what its actions work on.
+//! [`Prepared`]: a procedure as its calls use it, with the tables and indexes of its actions.
 
 use std::fmt;
 use std::ops::Deref;
@@ -41,7 +41,7 @@ impl Prepared {
         Prepared { registered, bindings }
     }
 
-    /// Keeps up with the catalog.
+    /// Brings the bindings up to date with the catalog.
     #[inline]
     pub fn follow(&mut self, catalog: &Catalog) {
         if !self.bindings.are_of(catalog) {
@@ -59,7 +59,7 @@ impl Prepared {
         Arc::ptr_eq(&self.registered, &other.registered)
     }
 
-    /// Runs the flow inside a transaction; `outputs` are then what it gave.
+    /// Runs the flow inside a transaction. Its outputs are added to `outputs`.
     #[inline]
     pub fn run(
         &self,
@@ -73,7 +73,7 @@ impl Prepared {
         self.run_here(transaction, arguments, outputs)
     }
 
-    /// Runs the flow on this thread, as the engine has it.
+    /// Runs the flow on this thread, as the engine does it.
     pub(super) fn run_here(
         &self,
         transaction: &mut Transaction,
@@ -86,7 +86,7 @@ impl Prepared {
         }
     }
 
-    /// As [`Prepared::run`], for a caller who gives the outputs away.
+    /// As [`Prepared::run`], for a caller that passes the outputs on.
     pub fn run_to_values(&self, transaction: &mut Transaction, arguments: &[Value]) -> Result<Vec<Value>> {
         let mut outputs = self.new_outputs();
         self.run(transaction, arguments, &mut outputs)?;

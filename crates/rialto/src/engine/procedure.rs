@@ -1,4 +1,4 @@
-//! [`Procedure`]: a flow with a name and typed arguments, registered in a database and called by name.
+//! [`Procedure`]: a flow with a name and typed arguments, registered in a database and called by its name.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -23,9 +23,9 @@ use crate::txn::options::TxOptions;
 
 /// A flow that can be called by name.
 ///
-/// Procedures live in the open database, not in its files: register them each time it is opened, those that a log of calls
-/// needs by [`Options::procedures`](crate::Options::procedures). A body may run several times for one call, after a
-/// deadlock; it must not keep a [`Database`](crate::Database) handle, which would keep the database open.
+/// Procedures live in the open database, not in its files: register them each time it is opened, those that a log of
+/// calls needs by [`Options::procedures`](crate::Options::procedures). A body may run several times for one call,
+/// after a deadlock; it must not keep a [`Database`](crate::Database) handle, which would keep the database open.
 #[derive(Debug, Clone)]
 pub struct Procedure {
     /// Its name.
@@ -36,7 +36,7 @@ pub struct Procedure {
     pub arguments: Vec<ColumnType>,
     /// What it does.
     pub flow: Flow,
-    /// What it writes follows from its arguments and from the rows that it reads, and from nothing else: see
+    /// What it writes follows only from its arguments and from the rows that it reads: see
     /// [`Procedure::deterministic`].
     pub deterministic: bool,
 }
@@ -64,17 +64,18 @@ impl Procedure {
         self
     }
 
-    /// The same procedure as this version, declared to be deterministic: whenever it runs on the same rows with the same
-    /// arguments, it writes the same. So no clock, no random number, no file, nothing of the process: what it needs of these
-    /// has to be an argument. With [`Logging::Transaction`](crate::Logging::Transaction) the log keeps its calls instead of
-    /// what they wrote, and recovery runs them again.
+    /// The same procedure as this version, declared to be deterministic: whenever it runs on the same rows with the
+    /// same arguments, it writes the same. So it uses no clock, no random number, no file, nothing of the process:
+    /// what it needs of these has to be an argument. With [`Logging::Transaction`](crate::Logging::Transaction) the
+    /// log keeps its calls instead of what they wrote, and recovery runs them again.
     ///
-    /// A procedure that is changed so that it writes something else has to have another version: a log holds calls of the
-    /// version that made them, and is recovered only by that. So the program that brings a new version gives
-    /// [`Options::procedures`](crate::Options::procedures) the one before it, too. (A checkpoint ends the need for it.)
-    /// By the identifiers of a flow's actions recovery finds out which calls may run at the same time: one that has an
-    /// action on an index, or one that is identified by an output from its first part on, waits for all calls that change
-    /// that table. [`Options::check_determinism`](crate::Options::check_determinism) looks for those that are not what they say.
+    /// A procedure that is changed so that it writes something else has to have another version: a log holds calls of
+    /// the version that made them, and is recovered only by that version. So a program with a new version also gives
+    /// [`Options::procedures`](crate::Options::procedures) the one before it. (After a checkpoint the old one is no
+    /// longer needed.) From the identifiers of a flow's actions recovery finds out which calls may run at the same
+    /// time. A call that has an action on an index, or one whose identifier begins with an output, waits for all
+    /// calls that change that table. [`Options::check_determinism`](crate::Options::check_determinism) finds
+    /// procedures that are wrongly declared.
     #[must_use]
     pub fn deterministic(mut self, version: u32) -> Procedure {
         (self.version, self.deterministic) = (version, true);
@@ -82,7 +83,7 @@ impl Procedure {
     }
 }
 
-/// What an action is given: the arguments of the call, and its table.
+/// What the body of an action gets: the arguments of the call, and its table.
 #[derive(Debug, Clone, Copy)]
 pub struct Arguments<'a> {
     pub(crate) procedure: &'a Registered,
@@ -144,7 +145,7 @@ impl<'a> Arguments<'a> {
     /// The table that the action works on.
     ///
     /// # Errors
-    /// [`Error::Procedure`] in the one action of [`Flow::of`], which names none.
+    /// [`Error::Procedure`] in the action of [`Flow::of`], which names no table.
     pub fn table(&self) -> Result<&'a Table> {
         self.table.ok_or_else(|| {
             let reason =
@@ -153,35 +154,36 @@ impl<'a> Arguments<'a> {
         })
     }
 
-    /// The index that the action works on: the secondary one of [`Action::on_index`](super::Action::on_index), else the
-    /// primary one.
+    /// The index that the action works on: the secondary one of [`Action::on_index`](super::Action::on_index),
+    /// otherwise the primary one.
     pub fn index(&self) -> WhichIndex {
         self.which
     }
 }
 
-/// What the actions of one run have given: what the call returns, and how later phases learn what earlier ones found.
+/// The outputs of the actions of one run: what the call returns, and how later phases get the results of earlier
+/// ones.
 ///
-/// A body is lent them, and has no others to put in their place.
+/// A body gets them by reference, and cannot put others in their place.
 #[derive(Debug)]
 pub struct Outputs {
     values: Vec<Value>,
-    /// How many of them are of earlier phases.
+    /// The number of outputs of earlier phases.
     earlier: usize,
 }
 
 impl Outputs {
-    /// Of a call that has not run.
+    /// For a call that has not run.
     pub(crate) fn none() -> Outputs {
         Outputs { values: Vec::new(), earlier: 0 }
     }
 
-    /// Gives a value. The call returns all of them in the order of the flow: phase by phase, action by action.
+    /// Adds an output. The call returns all outputs in the order of the flow: phase by phase, action by action.
     pub fn push(&mut self, value: impl Into<Value>) {
         self.values.push(value.into());
     }
 
-    /// The values that earlier phases gave. Those of the own phase are not among them, not even the action's own.
+    /// The outputs of earlier phases. Those of the action's own phase, even its own outputs, are not among them.
     pub fn earlier(&self) -> &[Value] {
         &self.values[..self.earlier]
     }
@@ -192,27 +194,27 @@ impl Outputs {
         self.earlier().get(position).and_then(|value| T::from_ref(value.borrow()))
     }
 
-    /// A phase has ended.
+    /// Ends a phase.
     pub(crate) fn rendezvous(&mut self) {
         self.earlier = self.values.len();
     }
 
-    /// All of them.
+    /// All outputs.
     pub(crate) fn values(&self) -> &[Value] {
         &self.values
     }
 
-    /// Of a part of a phase, that knows what earlier phases gave.
+    /// For a part of a phase, with the outputs of earlier phases.
     pub(crate) fn after(earlier: Vec<Value>) -> Outputs {
         Outputs { earlier: earlier.len(), values: earlier }
     }
 
-    /// All of them.
+    /// All outputs.
     pub(crate) fn into_values(self) -> Vec<Value> {
         self.values
     }
 
-    /// Takes out what the phase under way has given: by action, each of which has given what is before its end.
+    /// Takes out the outputs of the present phase, by action; `ends` is where the outputs of each action end.
     pub(crate) fn take_own(&mut self, actions: &[u16], ends: &[usize]) -> Vec<(u16, Vec<Value>)> {
         let mut own = self.values.drain(self.earlier..);
         let mut from = self.earlier;
@@ -223,30 +225,31 @@ impl Outputs {
         by_action.collect()
     }
 
-    /// Forgets what an earlier run gave; its memory stays.
+    /// Removes the outputs of an earlier run, and keeps the memory.
     pub(crate) fn clear(&mut self) {
         self.values.clear();
         self.earlier = 0;
     }
 }
 
-/// A procedure that was found to make sense.
+/// A procedure that has been checked.
 pub(crate) struct Registered {
     procedure: Procedure,
-    /// The arguments as columns, which know how to check values.
+    /// The arguments as columns, which check values.
     arguments: Vec<Column>,
     account: ProcedureId,
-    /// The most outputs that a call has given: what the next one makes room for.
+    /// The most outputs that a call has had: the next call makes room for as many.
     outputs_max: AtomicUsize,
     /// How threads that own executors run its phases.
     plans: Plans,
-    /// What its actions work on, by the newest version of the catalog that a caller has asked for.
+    /// The tables and indexes of its actions, by the newest version of the catalog that a caller has used.
     bindings: RwLock<Arc<Bindings>>,
     /// A higher version has been registered.
     superseded: AtomicBool,
-    /// Functions of the user's tell what actions of it name, or which calls they are part of.
+    /// Functions of the user say what actions of it name, or which calls they are part of.
     has_functions: bool,
-    /// A body or function of it uses further transactions, which have met its executor lease: it gets none.
+    /// A body or function of it uses further transactions, which have met its executor lease. So it gets no lease any
+    /// more.
     has_handles: AtomicBool,
 }
 
@@ -288,7 +291,7 @@ impl Registered {
     /// All versions of each name, ascending.
     ///
     /// # Errors
-    /// [`Error::Procedure`] if the flow of one makes no sense, or one is there twice.
+    /// [`Error::Procedure`] if a flow is not valid, or a version is there twice.
     pub fn all(
         procedures: &[Procedure],
         accounts: &Accounts,
@@ -313,8 +316,8 @@ impl Registered {
         TxOptions { procedure: options.procedure.or(Some(self.account)), ..options.clone() }
     }
 
-    /// Whether it goes to threads that own executors, where there are some: one of its actions says which rows it is for.
-    /// A call that is logged as such is one body, and runs where it is called.
+    /// Whether its calls go to threads that own executors, if there are any: one of its actions has an identifier. A
+    /// call that is logged as a call is one body, and runs on the thread that calls.
     pub(crate) fn travels(&self, core: &Core) -> bool {
         let mut actions = self.flow().phases().iter().flatten();
         !(self.procedure.deterministic && core.commits.minds_calls())
@@ -327,7 +330,7 @@ impl Registered {
         self.superseded.load(Ordering::Acquire)
     }
 
-    /// Room for what a call gives.
+    /// Makes room for the outputs of a call.
     pub(crate) fn new_outputs(&self) -> Outputs {
         Outputs { values: Vec::with_capacity(self.outputs_max.load(Ordering::Relaxed)), earlier: 0 }
     }
@@ -394,7 +397,7 @@ impl Registered {
         self.error(reason)
     }
 
-    /// Whether functions of the user's tell what actions of it name, or which calls they are part of.
+    /// Whether functions of the user say what actions of it name, or which calls they are part of.
     #[inline]
     pub(crate) fn has_functions(&self) -> bool {
         self.has_functions
@@ -406,32 +409,32 @@ impl Registered {
         self.has_handles.load(Ordering::Relaxed)
     }
 
-    /// From here on it has handles.
+    /// Notes that it has handles.
     pub(crate) fn note_handles(&self) {
         self.has_handles.store(true, Ordering::Relaxed);
     }
 
-    /// What a call gave: the next one makes room for as much.
+    /// Notes the outputs of a call: the next one makes room for as many.
     pub(super) fn note_outputs(&self, outputs: &Outputs) {
         if outputs.values.len() > self.outputs_max.load(Ordering::Relaxed) {
             self.outputs_max.fetch_max(outputs.values.len(), Ordering::Relaxed);
         }
     }
 
-    /// What its actions work on, by the catalog as it is.
+    /// The tables and indexes of its actions, by the present catalog.
     pub(super) fn bindings(&self, catalog: &Catalog) -> Arc<Bindings> {
         let newest = self.bindings.read().clone();
         if newest.are_of(catalog) {
             return newest;
         }
         let bindings = Arc::new(Bindings::new(self.flow(), catalog));
-        // What was there before is dropped without the latch.
+        // The bindings that were there before are dropped without the latch.
         let _before = std::mem::replace(&mut *self.bindings.write(), bindings.clone());
         bindings
     }
 }
 
-/// Whether a value that was made one of its column's type is just what it was.
+/// Whether a value was not changed when it was converted to its column's type.
 fn is_same(value: ValueRef<'_>, coerced: ValueRef<'_>) -> bool {
     match (value, coerced) {
         (ValueRef::Decimal(value), ValueRef::Decimal(coerced)) => value.scale() == coerced.scale(),
@@ -451,7 +454,7 @@ pub struct PhasePlan {
     pub plan: Plan,
     /// How often it was begun since the procedure was registered.
     pub calls: u64,
-    /// Of these calls: those whose actions ran in parts, each where its rows belong, and at the same time.
+    /// The calls whose actions ran in parts, at the same time, each on the thread that owns its rows.
     pub in_parts: u64,
     /// How often each of its actions was run, and aborted, since then; in the flow's order.
     pub actions: Vec<ActionRuns>,
@@ -464,7 +467,8 @@ pub(crate) struct Procedures {
 }
 
 impl Procedures {
-    /// Those of an opening. There may be several versions of a name, for recovery; the highest is the one that is called.
+    /// The procedures of an opening. There may be several versions of a name, for recovery; the highest is the one
+    /// that is called.
     ///
     /// # Errors
     /// As [`Registered::all`].
@@ -488,19 +492,19 @@ impl Procedures {
         }
         let before = by_name.insert(name.clone(), Arc::new(registered));
         drop(by_name);
-        // Without the latch: what its bodies have captured may come back here when it is dropped.
+        // Without the latch: values that its bodies have captured may call this when they are dropped.
         if let Some(before) = before {
             before.superseded.store(true, Ordering::Release);
         }
         Ok(())
     }
 
-    /// Has the plans of all of them follow how often their actions abort.
+    /// Adapts the plans of all procedures to how often their actions abort.
     pub fn adapt_plans(&self) {
         self.by_name.read().values().for_each(|registered| registered.plans.adapt());
     }
 
-    /// How threads that own executors run them, by name and phase; of phases that they have run.
+    /// How threads that own executors run the phases, by name and phase; only for phases that they have run.
     pub fn plans(&self) -> Vec<PhasePlan> {
         let mut plans = Vec::new();
         for (name, registered) in &*self.by_name.read() {

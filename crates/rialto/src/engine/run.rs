@@ -1,10 +1,11 @@
 //! The loop that runs a transaction until it has its place or has failed.
 
+use std::cell::Cell;
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::account::wait_guard::{Awaited, WaitGuard};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::foreign::catch;
 use crate::inside::InBody;
 use crate::reply::{Failure, Outcome};
@@ -15,34 +16,70 @@ use crate::txn::core::Core;
 use crate::txn::options::TxOptions;
 use crate::txn::runs::{Run, Runs};
 
-/// Runs `body` until its transaction has its place, or has failed: then when what it read is durable.
+/// Runs `body` until its transaction has its place or has failed; after a failure it also waits until what the body
+/// read is durable.
 pub(crate) fn run<T>(
     core: &Arc<Core>,
     options: &TxOptions,
-    mut runs: Runs,
-    mut body: impl FnMut(&mut Transaction) -> Result<T>,
+    runs: Runs,
+    body: impl FnMut(&mut Transaction) -> Result<T>,
 ) -> Result<(T, Committed)> {
+    run_told(core, options, runs, body, |_, error| error, |error| error)
+}
+
+/// As [`run`], of a body that has an error type of its own. Its error is the last run's; whether the body runs again depends on the
+/// transaction alone, not on what the body makes of the transaction's errors.
+pub(crate) fn run_own<T, E: From<Error>>(
+    core: &Arc<Core>,
+    options: &TxOptions,
+    runs: Runs,
+    mut body: impl FnMut(&mut Transaction) -> Result<T, E>,
+) -> Result<(T, Committed), E> {
+    // Of the run that has begun last.
+    let own = Cell::new(None);
+    let body = |transaction: &mut Transaction| {
+        own.set(None);
+        body(transaction)
+    };
+    let why = |transaction: &mut Transaction, error| {
+        own.set(Some(error));
+        // A victim runs again, whatever its body made of that. Any other error ends the transaction, and `own` is told for it.
+        transaction.check().err().unwrap_or(Error::Cancelled)
+    };
+    run_told(core, options, runs, body, why, |error| own.take().unwrap_or_else(|| E::from(error)))
+}
+
+/// `why` says what an error of the body's is to the transaction, `tell` what the transaction's last error is to the caller.
+fn run_told<T, E, O: From<Error>>(
+    core: &Arc<Core>,
+    options: &TxOptions,
+    mut runs: Runs,
+    mut body: impl FnMut(&mut Transaction) -> Result<T, E>,
+    why: impl Fn(&mut Transaction, E) -> Error,
+    tell: impl FnOnce(Error) -> O,
+) -> Result<(T, Committed), O> {
     let in_body = InBody::enter(core.storage.catalog.opening())?;
+    let mut body = |transaction: &mut Transaction| body(transaction).map_err(|error| why(transaction, error));
     loop {
         match run_once(core, options, &mut runs, &mut body) {
             Run::Placed(value, committed) => return Ok((value, committed)),
             Run::Again(rest) => take_rest(core, rest),
             Run::Failed(transaction, failure) => {
                 if matches!(failure, Failure::Panic(_)) {
-                    // What a panic carries is foreign code, which may call a procedure when it is dropped: a caller that visits
-                    // executors gives its turn up before that.
+                    // The payload of a panic is foreign code, which may call a procedure when it is dropped.
+                    // Therefore a caller that visits executors gives its turn up before that.
                     drop(WaitGuard::enter(&core.clock, Awaited::Others));
                 }
                 drop(in_body);
                 transaction.map_or(Ok(()), Transaction::abort)?;
-                return failure.tell();
+                return failure.tell().map_err(tell);
             }
         }
     }
 }
 
-/// Runs `body` as [`Database::submit_with`](crate::Database::submit_with) does, but waits for nothing after a failure, either, and keeps a panic of the
-/// body's. The caller has entered a body ([`InBody`]).
+/// Runs `body` as [`Database::submit_with`](crate::Database::submit_with) does, but does not wait after a failure
+/// either, and keeps a panic of the body. The caller has entered a body ([`InBody`]).
 pub(crate) fn run_to_completion(
     core: &Arc<Core>,
     options: &TxOptions,

@@ -1,4 +1,4 @@
-//! [`Runtime`]: what runs the calls of an open database.
+//! [`Runtime`]: what is needed to run the calls of an open database.
 
 use std::sync::Arc;
 
@@ -11,12 +11,12 @@ use crate::txn::core::Core;
 /// See the [module](self).
 pub(crate) struct Runtime {
     pub core: Arc<Core>,
-    /// Which engine runs them.
+    /// The engine that runs them.
     pub engine: Engine,
     pub procedures: Procedures,
-    /// What there is to do for threads that own executors; none, if the thread that calls runs a call in place.
+    /// The queues of threads that own executors; none if calls run in place.
     pub queues: Option<Arc<Queues>>,
-    /// Between which bounds the numbers of executors and of these threads are chosen.
+    /// The bounds within which the numbers of executors and of these threads are chosen.
     pub bounds: Bounds,
     /// Processor time of the servers that callers start.
     pub server_times: CallersServers,

@@ -2,7 +2,7 @@
 
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-use super::action::{ActionMode, Body, Target};
+use super::action::{ActionMode, ActionTarget, Body};
 use super::binding::{Binding, Bound};
 use super::identifier::Given;
 use super::prepared::Prepared;
@@ -18,7 +18,7 @@ use crate::txn::context::Context;
 use crate::txn::scope::Reach;
 use crate::unlikely::unlikely;
 
-/// What was locked for an action.
+/// The identifier that was locked for an action.
 #[derive(Debug)]
 pub(super) struct Identified {
     index: IndexId,
@@ -27,26 +27,26 @@ pub(super) struct Identified {
 
 /// An action on a table in a call, with its identifier.
 pub(super) struct TableAction<'a> {
-    target: &'a Target,
-    /// None of a claim.
+    target: &'a ActionTarget,
+    /// None for a claim.
     body: Option<&'a Body>,
     binding: Bound<'a>,
-    /// Where its table stands in the transaction's list of tables.
+    /// The position of its table in the transaction's list of tables.
     slot: u32,
-    /// What the keys begin with that it may touch; until it runs.
+    /// The prefix of the keys that it may touch; valid until it runs.
     pub key: Key,
 }
 
 impl<'a> TableAction<'a> {
     #[inline]
-    pub fn new(target: &'a Target, body: Option<&'a Body>, binding: Bound<'a>) -> TableAction<'a> {
+    pub fn new(target: &'a ActionTarget, body: Option<&'a Body>, binding: Bound<'a>) -> TableAction<'a> {
         TableAction { target, body, binding, slot: 0, key: Key::new() }
     }
 
-    /// One that has no binding, by its table's name.
+    /// An action without a binding, bound by its table's name.
     pub fn anew(
         procedure: &Prepared,
-        target: &'a Target,
+        target: &'a ActionTarget,
         body: Option<&'a Body>,
         context: &mut Context,
     ) -> Result<TableAction<'a>> {
@@ -54,9 +54,9 @@ impl<'a> TableAction<'a> {
         Ok(TableAction::new(target, body, Bound::anew(binding)))
     }
 
-    /// Works out its identifier for the arguments and for what earlier phases gave. The table is not locked yet, so the version of
-    /// it that the action is bound to may be retired. An error counts only by the version that holds under the lock, which is taken
-    /// then.
+    /// Computes its identifier from the arguments and the outputs of earlier phases. The table is not locked yet, so
+    /// the version of it that the action is bound to may be retired. Therefore an error only counts by the version
+    /// that holds under the lock, and the lock is then taken.
     #[inline]
     pub fn identify(&mut self, procedure: &Prepared, context: &mut Context, given: Given<'_>) -> Result<()> {
         match self.binding.key_prefix(self.target, given, &mut self.key) {
@@ -72,7 +72,7 @@ impl<'a> TableAction<'a> {
         context: &mut Context,
         given: Given<'_>,
     ) -> Result<()> {
-        // The lock may be waited for (L12).
+        // There may be a wait for the lock (L12).
         context.core.locks.return_lease(&mut context.owner);
         self.intend(procedure, context, given)?;
         self.encode(procedure, given)
@@ -83,15 +83,16 @@ impl<'a> TableAction<'a> {
         encoded.map_err(|problem| wrong_identifier(procedure, self.target, &problem))
     }
 
-    /// Locks its table by intention, and with it the version by which the identifier has to be.
+    /// Locks its table by intention, and thereby the version for which the identifier has to be computed.
     #[inline]
     pub fn intend(&mut self, procedure: &Prepared, context: &mut Context, given: Given<'_>) -> Result<()> {
         self.use_table(context)?;
         let Context { tables, depends, .. } = context;
         let version = tables.at(self.slot);
-        // I3: whatever the action comes to, though it read no row, and what is wrong with the identifier.
+        // I3: this counts whatever the action's outcome is, even if it read no row, and also for an error in the
+        // identifier.
         *depends = (*depends).max(version.floor());
-        // It stays as long as the lock.
+        // The version stays as long as the lock.
         match self.binding.is_by(version) {
             true => Ok(()),
             false => self.identify_again(procedure, context, given),
@@ -110,18 +111,21 @@ impl<'a> TableAction<'a> {
         bound.map_err(|error| wrong_identifier(procedure, self.target, &error.to_string()))
     }
 
-    /// Binds the action to its table once more, which a closure of the same phase may have changed, dropped or replaced since.
+    /// Binds the action to its table once more: a closure of the same phase may have changed, dropped or replaced the
+    /// table.
     #[cold]
     fn bind_again(&mut self, procedure: &Prepared, context: &mut Context, given: Given<'_>) -> Result<()> {
         let locked = self.identifier();
         self.binding = Bound::anew(bind_anew(procedure, self.target, context)?);
         self.use_table(context)?;
         self.identify_again(procedure, context, given)?;
-        // Another index is of a table that the transaction has made or changed itself, and so has for itself.
+        // A different index belongs to a table that the transaction has made or changed itself, and so has for
+        // itself.
         if locked.index == self.index() { self.check_is(&locked, procedure) } else { Ok(()) }
     }
 
-    /// Uses its table under the intentions of the executors that the transaction has for itself, if it is bound to it as it is.
+    /// Uses its table under the intentions of the leased executors. False if it is not bound to the present version
+    /// of the table.
     #[inline]
     pub fn use_under_lease(&mut self, context: &mut Context) -> bool {
         let Ok(slot) = context.find_table(&self.binding.table) else { return false };
@@ -131,24 +135,24 @@ impl<'a> TableAction<'a> {
             return false;
         }
         let version = tables.at(slot);
-        // I3: whatever the action comes to, though it read no row.
+        // I3: this counts whatever the action's outcome is, even if it read no row.
         *depends = (*depends).max(version.floor());
-        // A version is retired under a lock on the whole table.
+        // A version is retired only under a lock on the whole table.
         self.binding.is_by(version) && !version.is_retired()
     }
 
-    /// What calls that wait for the same identifier know it by. Others may have the same name.
+    /// The name of its identifier, for calls that wait for the same one. Other identifiers may have the same name.
     pub fn name(&self) -> u64 {
         xxh3_64_with_seed(&self.key, u64::from(self.index().0))
     }
 
-    /// What its identifier is now.
+    /// Its present identifier.
     pub fn identifier(&self) -> Identified {
         Identified { index: self.index(), key: self.key.clone() }
     }
 
-    /// An error if its identifier is not the one that was locked: a function that gives a part of it may be asked several times, and
-    /// has to give the same.
+    /// An error if its identifier is not the one that was locked: a function that computes a part of it may be called
+    /// several times, and has to return the same.
     pub fn check_is(&self, locked: &Identified, procedure: &Prepared) -> Result<()> {
         if locked.index == self.index() && locked.key == self.key {
             return Ok(());
@@ -165,7 +169,7 @@ impl<'a> TableAction<'a> {
     fn use_table(&mut self, context: &mut Context) -> Result<()> {
         loop {
             match context.use_table(&self.binding.table, intention(self.target.mode())) {
-                // It was dropped. Another table may have the name.
+                // The table was dropped. Another table may have the name.
                 Err(Error::NoSuchTable { .. }) => {
                     let mut binding = Binding::clone(&self.binding);
                     binding.table = table_of(self.target, context)?;
@@ -184,7 +188,7 @@ impl<'a> TableAction<'a> {
         self.binding.table.id()
     }
 
-    /// The index, in whose keys its identifier is a span.
+    /// The index in whose keys its identifier is a span.
     pub fn index(&self) -> IndexId {
         self.binding.index
     }
@@ -194,7 +198,7 @@ impl<'a> TableAction<'a> {
         self.target.lock_mode() == RecordMode::Exclusive
     }
 
-    /// Whether rows of its table have keys that no other row may have, beside those of their own index.
+    /// Whether its table has unique keys besides the key that its rows are identified by.
     pub fn has_unique_keys(&self) -> bool {
         self.binding.has_unique_keys()
     }
@@ -204,19 +208,20 @@ impl<'a> TableAction<'a> {
         self.binding.which
     }
 
-    /// Whether its identifier is locked, where identifiers are. One without parts is not: the action may touch the whole
-    /// table, but few of its rows, which are locked as it comes to them.
+    /// Whether its identifier is locked, where identifiers are locked. One without parts is not: the action may touch
+    /// the whole table, but touches few of its rows, which are locked one by one.
     #[inline]
     pub fn is_span(&self) -> bool {
         self.target.parts() > 0 && !self.binding.by_columns
     }
 
-    /// The one key that its identifier names, if it names one: of which index of which of the transaction's tables.
+    /// The key that its identifier names, if it names one key, with its index and the position of its table in the
+    /// transaction's list.
     pub fn point(&self) -> Option<(u32, WhichIndex, &Key)> {
         self.binding.is_point.then_some((self.slot, self.binding.which, &self.key))
     }
 
-    /// What its identifier names.
+    /// The span that its identifier names.
     #[inline]
     pub fn wanted(&self) -> Wanted<'_> {
         let is_point = self.binding.is_point;
@@ -224,7 +229,7 @@ impl<'a> TableAction<'a> {
         Wanted { index: self.index(), span, mode: self.target.lock_mode() }
     }
 
-    /// Runs it, behind the locks of its phase.
+    /// Runs it, after the locks of its phase are taken.
     #[inline]
     pub fn run(
         &mut self,
@@ -247,7 +252,7 @@ impl<'a> TableAction<'a> {
 
 /// An action whose table is in use, and whose identifier is the prefix of the transaction's scope.
 pub(super) struct InUse<'a> {
-    target: &'a Target,
+    target: &'a ActionTarget,
     body: &'a Body,
     binding: &'a Binding,
     slot: u32,
@@ -255,11 +260,12 @@ pub(super) struct InUse<'a> {
 }
 
 impl<'a> InUse<'a> {
-    /// An action of which nothing is locked but its table, on the conventional engine: its rows are locked as the body comes to them. None if
-    /// the table is not as the action is bound to it, or not as this context used it last, or the identifier is wrong.
+    /// An action for which only its table is locked, on the conventional engine: its rows are locked as the body
+    /// touches them. None if the table is not as the action is bound to it, or not as this context used it last, or
+    /// the identifier is wrong.
     #[inline(always)]
     pub fn at_once(
-        (target, body, binding): (&'a Target, &'a Body, &'a Binding),
+        (target, body, binding): (&'a ActionTarget, &'a Body, &'a Binding),
         context: &mut Context,
         given: Given<'_>,
     ) -> Option<InUse<'a>> {
@@ -269,7 +275,7 @@ impl<'a> InUse<'a> {
         if unlikely(!binding.is_by(version)) {
             return None;
         }
-        // I3: whatever the action comes to, though it read no row.
+        // I3: this counts whatever the action's outcome is, even if it read no row.
         *depends = (*depends).max(version.floor());
         binding.key_prefix(target, given, scope.prefix_mut()).ok()?;
         Some(InUse { target, body, binding, slot, is_locked: false })
@@ -301,9 +307,9 @@ impl<'a> InUse<'a> {
         let is_shared = target.mode() == ActionMode::Shared;
         let was_read_only = context.choices.read_only;
         context.choices.read_only |= is_shared;
-        // So that a write is checked as a transaction's first write is, and refused.
+        // So that a write is checked like a transaction's first write, and refused.
         let was_writing = is_shared && std::mem::take(&mut context.writing);
-        // Also where no identifier of its own is locked: other actions of its phase may have executors out.
+        // Also if no identifier of its own is locked: other actions of its phase may have executors leased.
         let lease = context.core.locks.own_lease(&context.owner);
         let done = body(transaction, &Arguments { procedure, values, table: Some(table), which }, outputs);
         let context = transaction.context();
@@ -317,7 +323,7 @@ impl<'a> InUse<'a> {
         if unlikely(lease.is_some_and(OwnLease::end)) {
             return run_without_lease(procedure, context);
         }
-        // Whatever the body made of it.
+        // Whatever the body made of the error.
         if let Some(strayed) = context.scope.end() {
             return Err(procedure.error(strayed.into()));
         }
@@ -333,28 +339,28 @@ impl<'a> InUse<'a> {
 
 /// The table of an action, by its name. The transaction's own definitions come first.
 #[cold]
-fn table_of(target: &Target, context: &mut Context) -> Result<Table> {
+fn table_of(target: &ActionTarget, context: &mut Context) -> Result<Table> {
     let ddl = context.ddl.as_ref().filter(|_| !fault_injection::is_on("dropped-table-is-written"));
     let table = match ddl.and_then(|ddl| ddl.table(target.name(), &context.core.storage.catalog)) {
         None => context.core.storage.catalog.table(target.name()),
         Some(table) => table,
     };
     if table.is_err() {
-        // I3: that there is none of this name.
+        // I3: also if there is no table of this name.
         context.depend_on_definitions();
     }
     table
 }
 
-/// Binds an action by its table's name. The table need not be locked. That the index is not there counts only by the version that holds
-/// under the lock, which is taken then.
+/// Binds an action by its table's name. The table need not be locked. That the index is missing only counts by the
+/// version that holds under the lock, which is then taken.
 #[cold]
-fn bind_anew(procedure: &Prepared, target: &Target, context: &mut Context) -> Result<Binding> {
+fn bind_anew(procedure: &Prepared, target: &ActionTarget, context: &mut Context) -> Result<Binding> {
     let mut table = table_of(target, context)?;
     if let Ok(binding) = Binding::new(target, table.clone(), &table.version()) {
         return Ok(binding);
     }
-    // The lock may be waited for (L12).
+    // There may be a wait for the lock (L12).
     context.core.locks.return_lease(&mut context.owner);
     let slot = loop {
         match context.use_table(&table, intention(target.mode())) {
@@ -368,12 +374,12 @@ fn bind_anew(procedure: &Prepared, target: &Target, context: &mut Context) -> Re
 }
 
 #[cold]
-fn wrong_identifier(procedure: &Prepared, target: &Target, problem: &str) -> Error {
+fn wrong_identifier(procedure: &Prepared, target: &ActionTarget, problem: &str) -> Error {
     procedure.error(format!("the identifier of its {}: {problem}", target.describe()))
 }
 
-/// A handle in a body, or in a function that tells what an action names, has met the executor lease of the call's transaction: that runs
-/// again, without one.
+/// Handles an executor lease that was met: a handle in a body, or in a function that says what an action names, would
+/// have had to wait beside it. The call's transaction runs again without a lease.
 #[cold]
 pub(super) fn run_without_lease(procedure: &Prepared, context: &mut Context) -> Result<()> {
     procedure.note_handles();

@@ -11,11 +11,12 @@ use crate::io::Disk;
 use crate::log::{log_file_of, recover};
 use crate::{Lsn, OpenError};
 
-/// What comes before the first block of a log file.
+/// The bytes before the first block of a log file.
 const LOG_FILE_HEADER: usize = 4096;
 
-/// Edits of the files of an archive behind a full backup: what is restored is what the database held at the place that is reached, or
-/// an error says what is wrong with the archive, and where. Or forged packets with right checksums: the database opens, or is corrupt.
+/// Edits the files of an archive behind a full backup: either the restored rows are what the database held at the place
+/// that is reached, or an error says what is wrong with the archive, and where. Or forges packets with right checksums:
+/// the database opens, or is reported as corrupt.
 pub fn archive_files(data: &[u8]) {
     let mut script = Script::of(data);
     if script.byte().is_multiple_of(2) {
@@ -47,8 +48,8 @@ pub fn archive_files(data: &[u8]) {
     }
 }
 
-/// Whether the log's last blocks are as they were written, and can be read. They prove that all before them was durable: no damage
-/// to that is the end of the log.
+/// Whether the log's last blocks are as they were written, and readable. They prove that everything before them was
+/// durable: damage to that is not the end of the log.
 fn ends_whole(files: &Files) -> bool {
     let base = base();
     let (name, whole) =
@@ -61,7 +62,7 @@ fn ends_whole(files: &Files) -> bool {
         && found[proven..] == whole[proven..]
 }
 
-/// The error names a file of the archive and an offset in it, or says what the archive lacks.
+/// Checks that the error names a file of the archive and an offset in it, or says what the archive lacks.
 fn is_about_the_archive(error: &OpenError, files: &Files, edits: &[Edit], to: RestoreTo) {
     match error {
         OpenError::Corrupt { file, offset, what } => {

@@ -17,17 +17,17 @@ use crate::{BackupKind, Database, Lsn, OpenError, Options};
 pub(super) const FULL: &str = "full";
 const INCREMENT: &str = "increment";
 
-/// What there is of a database: a full backup, an increment on it, and the archived log from the first place on.
+/// A database's backups and log: a full backup, an increment on it, and the archived log from the first place on.
 pub(super) struct Base {
     /// The streams of both backups.
     pub backups: Files,
-    /// Those of another full backup, taken earlier.
+    /// The stream of another full backup, taken earlier.
     earlier: Files,
     /// The files of the archive.
     pub archive: Files,
     /// Its files at the time of the increment.
     pub archive_before: Files,
-    /// Its files before the last transactions, whose blocks prove that all in these was durable.
+    /// Its files before the last transactions, whose blocks prove that everything in these files was durable.
     pub archive_proven: Files,
     /// The database's contents by the place of the transaction that made them.
     pub states: BTreeMap<Lsn, State>,
@@ -73,7 +73,7 @@ pub(super) fn base() -> &'static Base {
     })
 }
 
-/// A database that changes, and what it held after each transaction.
+/// A changing database, and what it held after each transaction.
 struct History {
     db: Database,
     random: Random,
@@ -92,7 +92,7 @@ impl History {
         self.commit(tables::create);
     }
 
-    /// Writes or deletes one row in each of so many transactions.
+    /// Writes or deletes one row in each of `transactions` transactions.
     fn change(&mut self, transactions: usize) {
         let table = self.db.table("things").unwrap();
         for _ in 0..transactions {
@@ -111,7 +111,7 @@ impl History {
                 }
                 (Some(_), false) => tx.delete(&table, id).map(drop),
                 (None, true) => tx.insert(&table, &row),
-                // A transaction takes a place by writing.
+                // A transaction takes a place only if it writes.
                 (None, false) => tx.insert(&table, &row).and_then(|()| tx.delete(&table, id)).map(drop),
             });
         }
@@ -150,14 +150,14 @@ pub(super) fn restore_of(
     }
 }
 
-/// What was restored.
+/// A restored database.
 pub(super) struct Restored {
     pub report: RestoreReport,
     pub disk: Arc<dyn Disk>,
 }
 
 impl Restored {
-    /// It is what the database held at the place that the restore has reached.
+    /// Checks that it has what the database held at the place that the restore has reached.
     pub fn is_as_it_was(&self, edits: &[Edit]) {
         let expected = base().states.get(&self.report.place);
         let db = Database::open_on(self.disk.clone(), options())
@@ -169,7 +169,8 @@ impl Restored {
         );
     }
 
-    /// It is a database, or an error says what is wrong with it. If it does not open, a check finds damage, too.
+    /// Checks that it is a database, or that an error says what is wrong with it. If it does not open, a check must
+    /// find damage, too.
     pub fn opens_or_is_corrupt(&self) {
         let checked = check(&self.disk, 16 << 20, 1);
         match Database::open_on(self.disk.clone(), options()) {
@@ -182,9 +183,9 @@ impl Restored {
     }
 }
 
-/// Edits of the streams of a backup and of an increment on it, or frames with right checksums that no backup has. Of an
-/// edited one, what is restored is what the database held, or an error names the backup, and where in it the damage is; a database of
-/// forged frames opens, or is corrupt.
+/// Edits the streams of a backup and of an increment on it, or forges frames with right checksums that no backup has.
+/// With an edited stream, either the restored rows are what the database held, or an error names the backup and the
+/// offset of the damage. A database of forged frames opens, or is reported as corrupt.
 pub fn backup_stream(data: &[u8]) {
     let base = base();
     let mut script = Script::of(data);
@@ -214,7 +215,8 @@ pub fn backup_stream(data: &[u8]) {
     }
 }
 
-/// Changes a frame, and seals the stream again. The end of the stream counts its bytes rightly, unless it is what was changed.
+/// Changes a frame, and seals the stream again. The end of the stream has the right number of bytes, unless the end
+/// itself was changed.
 fn forge_frame(stream: &mut Vec<u8>, script: &mut Script<'_>) {
     let mut frames = frames_of(stream);
     let (chosen, last) = (script.below(frames.len()), frames.len() - 1);
@@ -231,12 +233,12 @@ fn forge_frame(stream: &mut Vec<u8>, script: &mut Script<'_>) {
     *stream = forge(&frames);
 }
 
-/// Where the last frame begins in a stream that is whole.
+/// Where the last frame of a whole stream begins.
 fn end_of_others(stream: &[u8]) -> usize {
     u64::from_le_bytes(*stream.last_chunk::<8>().expect("a stream ends with its length")) as usize
 }
 
-/// The error names a backup and an offset in it, or says that the backups do not go together.
+/// Checks that the error names a backup and an offset in it, or says that the backups do not go together.
 fn is_about_a_backup(error: &OpenError, backups: &Files) {
     match error {
         OpenError::Corrupt { file, offset, what } => {
@@ -248,7 +250,7 @@ fn is_about_a_backup(error: &OpenError, backups: &Files) {
     }
 }
 
-/// A full backup that names no point of the log, as older programs wrote them: it goes with any log of its database.
+/// A full backup that names no point of the log, as older programs wrote it: any log of its database fits it.
 pub(super) fn without_point() -> &'static Files {
     static BACKUP: OnceLock<Files> = OnceLock::new();
     BACKUP.get_or_init(|| {

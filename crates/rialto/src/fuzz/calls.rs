@@ -1,4 +1,4 @@
-//! Calls that nobody made, under right checksums.
+//! Forged calls under right checksums.
 
 use std::sync::{Arc, OnceLock};
 
@@ -72,7 +72,8 @@ fn base() -> &'static Base {
     })
 }
 
-/// Calls of any bytes: the database opens if they happen to come to what they say, or an error says what is wrong.
+/// Calls of any bytes: the database opens if they happen to come to the results that they claim, or an error says what
+/// is wrong.
 pub fn forged_calls(data: &[u8]) {
     let mut script = Script::of(data);
     let base = base();
@@ -98,7 +99,7 @@ pub fn forged_calls(data: &[u8]) {
         ) => {}
         Err(error) => panic!("{error:?}"),
     }
-    // It runs none of them.
+    // A check runs no calls.
     let shared: Arc<dyn Disk> = disk_of(&files);
     let _ = check(&shared, 64 << 20, 1);
 }

@@ -1,7 +1,7 @@
 //! [`Corpus`]: the inputs of a target that are kept in the repository, in the file `fuzz/corpus/TARGET`.
 //!
-//! A file is a sequence of inputs. Each is a byte that says why the input is kept, its length in four bytes, the lowest first,
-//! and its bytes.
+//! A file is a sequence of inputs. Each is a byte that says why the input is kept, its length in four bytes, the lowest
+//! first, and its bytes.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -13,12 +13,13 @@ const BYTES_MAX: usize = 200 << 10;
 const COVERS: u8 = 0;
 const FAILED: u8 = 1;
 
-/// The inputs that are kept of a target.
+/// The kept inputs of a target.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct Corpus {
-    /// Those that once showed a fault. They stay for good.
+    /// Inputs that once showed a fault. They stay for good.
     pub failed: BTreeSet<Vec<u8>>,
-    /// Kept for what they cover: the shortest of a smallest set that covers all that was found, as far as the bounds go. A run of the fuzzer replaces them.
+    /// Inputs kept for what they cover: the shortest of a smallest set that covers everything found, as far as the
+    /// bounds allow. A run of the fuzzer replaces them.
     pub covering: Vec<Vec<u8>>,
 }
 
@@ -46,7 +47,8 @@ impl Corpus {
         fs::write(Corpus::path(target), self.encode())
     }
 
-    /// Replaces the inputs that are kept for what they cover: the shortest of these, at most `most`, and at most 200 KiB in all.
+    /// Replaces the inputs that are kept for what they cover by the shortest of these, at most `most`, and at most 200
+    /// KiB in all.
     pub fn cover_by(&mut self, mut inputs: Vec<Vec<u8>>, most: usize) {
         inputs.sort_unstable_by(|one, other| (one.len(), one).cmp(&(other.len(), other)));
         inputs.dedup();

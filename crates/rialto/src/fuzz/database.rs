@@ -12,9 +12,9 @@ use crate::{Database, Logging, OpenError, Options};
 /// A database with two checkpoints, a bulk load behind the second, and transactions before, between and after.
 struct Base {
     files: Files,
-    /// As they were between the checkpoints.
+    /// The files between the checkpoints.
     earlier: Files,
-    /// After each transaction, from the empty directory on.
+    /// The state after each transaction, from the empty directory on.
     states: Vec<State>,
 }
 
@@ -91,7 +91,7 @@ fn base() -> &'static Base {
     })
 }
 
-/// The error names a file and an offset in it, or says which file is missing or of another kind.
+/// Checks that the error names a file and an offset in it, or says which file is missing or of another kind.
 fn is_fine(error: &OpenError, files: &Files, edits: &[Edit]) {
     match error {
         OpenError::Corrupt { file, offset, what } => {
@@ -101,14 +101,14 @@ fn is_fine(error: &OpenError, files: &Files, edits: &[Edit]) {
             let end = length.max(base().files.get(file).map_or(4096, |bytes| bytes.len() as u64));
             assert!(*offset <= end && !what.is_empty(), "{error}: the file has {length} bytes, {edits:?}");
         }
-        // A home file that is gone, and logs or copies that are there.
+        // A home file that is gone, while logs or copies exist.
         OpenError::Unsupported { what } if !files.contains_key("home") => assert!(what.contains("home")),
         error => panic!("expected Corrupt, found {error:?}: {edits:?}"),
     }
 }
 
-/// Edits of the files of a database: it opens as it was after one of its transactions, or an error says which file is
-/// damaged, and where. Only a changed log file can make it one before the last.
+/// Edits the files of a database: it opens as it was after one of its transactions, or an error says which file is
+/// damaged, and where. Only a changed log file can lead to a transaction before the last.
 pub fn database_files(data: &[u8]) {
     let base = base();
     let mut script = Script::of(data);
@@ -133,7 +133,7 @@ pub fn database_files(data: &[u8]) {
     }
 }
 
-/// What was opened can be written to, checkpointed and opened again.
+/// Checks that the opened database can be written to, checkpointed and opened again.
 fn goes_on(db: Database, disk: &Arc<dyn Disk>, mut state: State, edits: &[Edit]) {
     let Ok(table) = db.table("things") else { return };
     let row = [Value::Int4(1_000_000), Value::Int8(5), Value::Text("after".to_owned())];

@@ -1,4 +1,4 @@
-//! Files as maps of bytes, and what may happen to them.
+//! Files as maps of bytes, and the edits of them.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -13,7 +13,7 @@ const ZEROS: [u8; PAGE] = [0; PAGE];
 /// The files of a directory.
 pub(super) type Files = BTreeMap<String, Vec<u8>>;
 
-/// All files of a disk; shared maps are left out, as another boot of the machine does.
+/// All files of a disk, without shared maps, which another boot of the machine ignores.
 pub(super) fn files_of(disk: &dyn Disk) -> Files {
     let mut files = Files::new();
     for name in disk.list().unwrap() {
@@ -41,7 +41,7 @@ pub(super) fn disk_of(files: &Files) -> Arc<MemoryDisk> {
     disk
 }
 
-/// What was done to a file.
+/// An edit of a file.
 pub(super) struct Edit {
     pub file: String,
     pub what: String,
@@ -62,7 +62,7 @@ pub(super) fn end_of_data(bytes: &[u8]) -> usize {
 }
 
 /// Changes `files` as the script says: flipped bits, zeros, copies from elsewhere, other lengths, files of an `earlier`
-/// time, missing files. Offsets prefer what is not zero.
+/// time, missing files. It prefers offsets of bytes that are not zero.
 pub(super) fn edit(files: &mut Files, earlier: &Files, script: &mut Script<'_>) -> Vec<Edit> {
     let names: Vec<String> = files.keys().cloned().collect();
     let mut done = Vec::new();
@@ -72,7 +72,7 @@ pub(super) fn edit(files: &mut Files, earlier: &Files, script: &mut Script<'_>) 
         let donor = files[&names[script.below(names.len())]].clone();
         let bytes = files.get_mut(name).expect("no name goes but by the last edit");
         let before = bytes.clone();
-        // Behind the last byte there is nothing but zeros.
+        // Behind the last byte there are only zeros.
         let used = end_of_data(bytes).max(1);
         let at = script.below(used);
         let length = 1 + script.below(1 << 14);
@@ -90,7 +90,7 @@ pub(super) fn edit(files: &mut Files, earlier: &Files, script: &mut Script<'_>) 
                 format!("zeros from {at} to {end}")
             }
             9 => {
-                // Sectors are lost whole, too.
+                // Whole sectors are lost, too.
                 let (from, end) = (at / 512 * 512, bytes.len().min((at / 512 + 1 + length % 32) * 512));
                 bytes[from.min(end)..end].fill(0);
                 format!("sectors from {from} to {end} lost")
@@ -102,7 +102,7 @@ pub(super) fn edit(files: &mut Files, earlier: &Files, script: &mut Script<'_>) 
                 format!("{length} bytes at {at} from {from} of another file")
             }
             12 => {
-                // The sectors of an earlier time: a write that never came to the disk.
+                // The sectors of an earlier time: a write that never reached the disk.
                 let from = at / 512 * 512;
                 let old = earlier.get(name).map_or(&[][..], |old| old.get(from..).unwrap_or_default());
                 let length = old.len().min((1 + length % 64) * 512).min(bytes.len().saturating_sub(from));

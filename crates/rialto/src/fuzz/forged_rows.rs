@@ -22,7 +22,7 @@ use crate::store::memory::segments::{RECORD_HEADER_BYTES, UNIT_BYTES};
 use crate::store::memory::{SEGMENT_BYTES, SegmentId, Segments};
 use crate::{Database, HeapId, Lsn, OpenError, TableDef};
 
-/// Where the rows lie that are forged.
+/// Where the forged rows lie.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Source {
     /// In puts, patches and operations.
@@ -37,7 +37,7 @@ pub(super) const SOURCES: [Source; 3] = [Source::Log, Source::Backup, Source::Lo
 struct Base {
     files: Files,
     database: u128,
-    /// Of the tables that have the rows.
+    /// The heaps of the tables that have the rows.
     heaps: Vec<HeapId>,
     /// The log's packets, from the first one, where there is no checkpoint.
     packets: Vec<Vec<u8>>,
@@ -123,8 +123,8 @@ fn base(source: Source) -> &'static Base {
     BASES[source as usize].get_or_init(|| make(source))
 }
 
-/// The files with each row of the source forged that `forge` changes: it is given the row's bytes, without a row number.
-/// In a backup copy and a load file a row can only become shorter.
+/// The files with the rows of the source forged by `forge`, which is given each row's bytes, without a row number. In a
+/// backup copy and a load file a row can only become shorter.
 pub(super) fn forged(source: Source, mut forge: impl FnMut(&mut Vec<u8>)) -> Files {
     let base = base(source);
     let mut files = base.files.clone();
@@ -158,13 +158,13 @@ pub(super) fn forged(source: Source, mut forge: impl FnMut(&mut Vec<u8>)) -> Fil
     files
 }
 
-/// Puts a log of these packets in the place of the one that is there.
+/// Replaces the log by a log of these packets.
 fn replace_log(files: &mut Files, database: u128, packets: Vec<(u8, Vec<u8>)>) {
     files.retain(|name, _| !name.starts_with("log-"));
     files.insert("log-0000000001".to_owned(), log_of(database, packets));
 }
 
-/// Has the log name load files by these digests, or by their numbers alone.
+/// Makes the log name load files by these digests, or by their numbers alone.
 fn name_loads(files: &mut Files, base: &Base, digest: impl Fn(u64) -> Option<u64>) {
     let named = |packet: &Vec<u8>| {
         let mut out = Vec::new();
@@ -190,7 +190,7 @@ pub(super) fn without_digests() -> Files {
     files
 }
 
-/// Makes the home blocks name the images that there are.
+/// Puts the digests of the present images into the home blocks.
 fn forge_digests(files: &mut Files, database: u128) {
     let shared: Arc<dyn Disk> = disk_of(files);
     let (slots, _) = read_home(&*shared).unwrap();
@@ -207,8 +207,9 @@ fn forge_digests(files: &mut Files, database: u128) {
     }
 }
 
-/// Changes rows of user tables in the puts of a packet, and the bytes of patches. Every other patch becomes operations that
-/// mean the same: each field is set, and then one of eight bytes or more is added nothing to, if that is not forged too.
+/// Changes rows of user tables in the puts of a packet, and the bytes of patches. Every other patch becomes operations
+/// with the same result: each field is set, and then zero is added to a field of eight bytes or more, unless that is
+/// forged too.
 fn forged_packet(packet: &[u8], forge: &mut impl FnMut(&mut Vec<u8>)) -> Vec<u8> {
     let mut out = Vec::new();
     for item in redo::read_with_bytes(packet) {
@@ -299,8 +300,8 @@ fn forge_image(bytes: &mut [u8], seed: u64, base: &Base, forge: &mut impl FnMut(
     bytes[..written].copy_from_slice(&image[..written]);
 }
 
-/// Opens the files: the database, with rows that are rows and indexes that lead to them, or what is corrupt, also if an older
-/// copy could stand in for it.
+/// Opens the files. Either the database opens, with valid rows and indexes that lead to them; or the error says what is
+/// corrupt, even if an older copy could stand in for it.
 pub(super) fn open(files: &Files) -> Result<(), OpenError> {
     let opened = Database::open_on(disk_of(files), options()).and_then(|db| {
         let fell_back = db.recovery().and_then(|recovery| recovery.fell_back.clone());
@@ -312,7 +313,7 @@ pub(super) fn open(files: &Files) -> Result<(), OpenError> {
     });
     let shared: Arc<dyn Disk> = disk_of(files);
     let report = check(&shared, 64 << 20, 1).unwrap();
-    // Recovery lets that be, see `Nulls::OverAnything`.
+    // Recovery accepts that, see `Nulls::OverAnything`.
     let harmless = |what: &str| what.contains("under a NULL");
     let sound =
         report.findings.iter().all(|found| found.severity != Severity::Damage || harmless(&found.what));
@@ -323,7 +324,8 @@ pub(super) fn open(files: &Files) -> Result<(), OpenError> {
     opened
 }
 
-/// Rows of any bytes under right checksums: the database opens if they happen to be rows, or an error says which is none.
+/// Rows of any bytes under right checksums: the database opens if they happen to be rows, or an error says which is
+/// none.
 pub fn forged_rows(data: &[u8]) {
     let mut script = Script::of(data);
     let source = SOURCES[script.below(3)];

@@ -1,4 +1,4 @@
-//! Home blocks and segment images with right checksums that say anything.
+//! Home blocks and segment images with right checksums and any contents.
 
 use std::sync::Arc;
 
@@ -17,8 +17,8 @@ use crate::{Error, HeapId, Lsn};
 
 const BLOCK: usize = 4096;
 
-/// Two home blocks of any contents: the one that counts is whole, not retired and the newer one; or there is an error at
-/// one of the two. Then the next checkpoint retires and publishes as always.
+/// Two home blocks of any contents: the one that counts is whole, not retired, and the newer one; or there is an error
+/// about one of the two. Then the next checkpoint retires and publishes as always.
 pub fn forged_home(data: &[u8]) {
     let mut script = Script::of(data);
     let mut bytes = Vec::new();
@@ -29,9 +29,9 @@ pub fn forged_home(data: &[u8]) {
         let contents = script.bytes(length);
         block[..contents.len()].copy_from_slice(contents);
         if way & 1 == 0 {
-            // Few values, so that the two blocks have to do with each other.
+            // Few values, so that the two blocks are related.
             block[8..32].fill(0);
-            // Mostly in the format that is read.
+            // Mostly in the format that this program reads.
             block[8] = FORMAT_VERSION as u8 - u8::from(way & 0x3f == 0x3f);
             block[12] = way >> 1 & 1;
             block[32..40].fill(0);
@@ -86,14 +86,14 @@ pub fn forged_home(data: &[u8]) {
     assert_eq!((published.sequence, published.copy), (chosen.sequence + 1, Some(copy)));
 }
 
-/// A segment image of any contents: its slots lie side by side within it, or there is an error; and so they do after
-/// what recovery does to them.
+/// A segment image of any contents: its slots are adjacent within it, or there is an error. The same holds after
+/// recovery has changed them.
 pub fn forged_image(data: &[u8]) {
     const SEED: u64 = 5;
     let mut script = Script::of(data);
     let mut bytes = vec![0; SEGMENT_BYTES];
     let used = if script.byte() < 200 { 64 + script.below(40) * 16 } else { script.number(3) as usize };
-    // Slots of some length, mostly; then any bytes onto them.
+    // Mostly slots of some length; then any bytes over them.
     let mut at = 64;
     while at < used.min(SEGMENT_BYTES - 16) && script.byte() < 240 {
         let units = 2 + script.below(8);

@@ -1,4 +1,4 @@
-//! Log files that were damaged, and log files that were forged.
+//! Damaged log files, and forged ones.
 
 use std::sync::{Arc, OnceLock};
 
@@ -41,11 +41,11 @@ fn commit(log: &Log, length: usize) -> Lsn {
 /// A log of two lives in several files.
 struct Base {
     files: Files,
-    /// As they were at the end of the first life.
+    /// The files at the end of the first life.
     earlier: Files,
     /// Packet lengths by place, from 1.
     lengths: Vec<usize>,
-    /// The blocks behind this position say that all before it was durable.
+    /// The blocks behind this position prove that everything before it was durable.
     proven: u64,
 }
 
@@ -93,7 +93,7 @@ fn read(disk: &Arc<dyn Disk>, from: u64) -> Result<(Packets, LogEnd)> {
     Ok((packets, reader.finish()?))
 }
 
-/// The error is about a log file, and about a place in it.
+/// Checks that the error is about a log file, and about a place in it.
 fn is_about_a_log_file(error: &Error, files: &Files) {
     let Error::Corrupt { file, offset, what } = error else { panic!("expected Corrupt, found {error}") };
     assert!(log_file_of(file).is_some() && !what.is_empty(), "{error}");
@@ -101,7 +101,7 @@ fn is_about_a_log_file(error: &Error, files: &Files) {
     assert!(*offset <= length.max(FILE_HEADER), "{error}: the file has {length} bytes");
 }
 
-/// The same is read again (I8), and the log goes on behind what was read.
+/// Checks that a second reading gives the same (I8), and that the log goes on behind what was read.
 fn goes_on(disk: &Arc<dyn Disk>, from: u64, packets: &Packets, end: LogEnd) {
     let (again, again_end) = read(disk, from).unwrap();
     assert_eq!((&again, again_end.position()), (packets, end.position()), "I8");
@@ -112,13 +112,13 @@ fn goes_on(disk: &Arc<dyn Disk>, from: u64, packets: &Packets, end: LogEnd) {
     drop(log);
     let (again, _) = read(disk, from).unwrap();
     let mut expected = packets.clone();
-    // A log that ends before the redo start goes on there, too; it is recovery that refuses it, by the clearance.
+    // A log that ends before the redo start goes on there, too; recovery refuses it, by the clearance.
     expected.extend((last + 1 >= from).then(|| (last + 1, packet(last + 1, 100))));
     assert!(again == expected, "what recovery saw stays");
 }
 
-/// Edits of a valid log: a prefix of its packets is read, or an error says where it is damaged. What a later whole block
-/// proves to have been durable is never left out in silence (I4).
+/// Edits a valid log: a prefix of its packets is read, or an error says where it is damaged. Nothing that a later whole
+/// block proves to have been durable is left out silently (I4).
 pub fn log_files(data: &[u8]) {
     let base = base();
     let mut script = Script::of(data);
@@ -155,8 +155,8 @@ fn only_before_proven(base: &Base, files: &Files) -> bool {
     })
 }
 
-/// Blocks with right checksums that say anything: read in order of their places, or an error; and what can be read can
-/// be gone on with.
+/// Blocks with right checksums and any contents: they are read in the order of their places, or there is an error; and
+/// a log that can be read can also go on.
 pub fn forged_log(data: &[u8]) {
     let mut script = Script::of(data);
     let mut files = Files::new();
@@ -184,7 +184,7 @@ pub fn forged_log(data: &[u8]) {
     }
 }
 
-/// The block that comes next, mostly: each number is now and then another.
+/// Mostly the block that comes next; now and then one of its numbers is another.
 fn forged_block(script: &mut Script<'_>, next: &ForgedBlock) -> Option<ForgedBlock> {
     if script.is_over() {
         return None;
@@ -240,7 +240,7 @@ fn forged_block(script: &mut Script<'_>, next: &ForgedBlock) -> Option<ForgedBlo
         block.inside = !block.inside;
     }
     if odd & 16 != 0 {
-        // An opening counts it up; nobody opens a log 2^31 times.
+        // An opening increments it; no log is opened 2^31 times.
         block.incarnation = (other(script, block.incarnation.into()) as u32) & 0x7fff_ffff;
     }
     if odd & 32 != 0 {

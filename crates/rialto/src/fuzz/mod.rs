@@ -1,13 +1,14 @@
 //! Fuzz targets: functions of arbitrary bytes that panic where a property of the kernel does not hold.
 //!
-//! Two drivers call them: the tests of this module, with bytes from a seed, for as long as `RIALTO_TEST_SECONDS` says; and the
-//! program in `fuzz/` at the root of the repository, with bytes that libFuzzer finds by what they cover. What libFuzzer has
-//! found is kept in `fuzz/corpus/` ([`Corpus`]), and the tests of this module try that, too. Only in tests and with the feature
-//! `fuzzing`. Other crates have targets of their own in the same form ([`Target`]).
+//! Two drivers call them: the tests of this module, with bytes from a seed, for as long as `RIALTO_TEST_SECONDS` says;
+//! and the program in `fuzz/` at the root of the repository, with bytes that libFuzzer finds by what they cover. The
+//! inputs that libFuzzer has found are kept in `fuzz/corpus/` ([`Corpus`]), and the tests of this module try those,
+//! too. This module is compiled only in tests and with the feature `fuzzing`. Other crates have targets of their own in
+//! the same form ([`Target`]).
 //!
-//! Two kinds of bytes are tried on files. *Edits* ([`edit`]) are what a disk or a person does to valid files: checksums
-//! break, and what is opened must be what was once committed, or an error. *Forgeries* have right checksums and senseless
-//! contents: no code may panic on them or take them for what they are not.
+//! Two kinds of bytes are tried on files. *Edits* ([`edit`]) are what a disk or an administrator does to valid files:
+//! checksums break, and an opening must give what was once committed, or an error. *Forgeries* have right checksums and
+//! senseless contents: no code may panic on them or accept them as what they are not.
 
 mod archive;
 mod backup;

@@ -3,21 +3,21 @@
 use super::script::Script;
 use crate::commit::redo::{self, Change, Operations, Patches};
 use crate::row::{FieldChange, FieldPatch};
-use crate::txn::calls::{Call, read_call, write_call};
+use crate::txn::calls::{LoggedCall, read_call, write_call};
 
-/// Reads the bytes as redo records, and as a call. What is read, written again, is read as the same; patches change only what
-/// is there; a malformed record is an offset in the bytes, and the last item.
+/// Reads the bytes as redo records, and as a call. What is read, written again, is read as the same. Patches change
+/// only existing bytes. A malformed record gives an offset in the bytes, and is the last item.
 pub fn redo_records(data: &[u8]) {
     if let Some(call) = read_call(data) {
         let mut again = Vec::new();
-        let Call { name, version, checksum, ref numbers, ref arguments } = call;
+        let LoggedCall { name, version, checksum, ref numbers, ref arguments } = call;
         write_call(&mut again, name, version, checksum, numbers, arguments);
         let read = read_call(&again).expect("what was written is read");
-        // A float may be no number, which equals nothing.
+        // A float may be NaN, which equals nothing.
         assert_eq!(format!("{read:?}"), format!("{call:?}"));
     }
     let mut script = Script::of(data);
-    // Most inputs break in the first record, so valid ones are made as well.
+    // Most inputs break in the first record, so valid records are made as well.
     let valid = if script.byte().is_multiple_of(2) { Vec::new() } else { written(&mut script) };
     let payload = [&valid[..], script.bytes(usize::MAX)].concat();
     let mut read = 0;
@@ -47,7 +47,7 @@ pub fn redo_records(data: &[u8]) {
                     }
                     Change::Load { file, digest } => {
                         redo::write_load(&mut again, record.table, *file, *digest);
-                        // A load has no key; one that is there is not looked at.
+                        // A load has no key; if one is present it is ignored.
                         assert_eq!(redo::read(&again).count(), 1);
                         continue;
                     }
@@ -85,7 +85,7 @@ fn write_patches(out: &mut Vec<u8>, record: &redo::RedoRecord<'_>, patches: Patc
         let changed = (0..length).filter(|&at| row[at] != before[at]);
         assert!(changed.into_iter().all(|at| inside[at]), "a patch changes only its own bytes");
     }
-    // As `write_patch` does, but of ranges that need not come from one row.
+    // As `write_patch` does, but with ranges that need not come from one row.
     redo::write_delete(out, record.table, record.key);
     out[0] = redo::PATCH;
     redo::put_varint(out, patches.ranges().count() as u64);
@@ -110,7 +110,7 @@ fn write_operations(out: &mut Vec<u8>, record: &redo::RedoRecord<'_>, operations
         let changed = (0..length).filter(|&at| row[at] != before[at]);
         assert!(changed.into_iter().all(|at| inside[at]), "an operation changes only its own field");
     }
-    // As `write_operations` of redo does, but of fields that need not come from one row.
+    // As redo's `write_operations` does, but with fields that need not come from one row.
     redo::write_delete(out, record.table, record.key);
     out[0] = redo::OPERATE;
     redo::put_varint(out, operations.changes().count() as u64);

@@ -30,8 +30,8 @@ fn schema() -> &'static Schema {
     })
 }
 
-/// Bytes as a row: what validates is what the encoder makes of its values, has keys, and the keys are decoded as these
-/// values. Bytes as keys: values or an error. No panic anywhere.
+/// Bytes as a row: what validates is what the encoder makes of its values; it has keys, and the keys are decoded to
+/// these values. Bytes as keys: values or an error. No panic anywhere.
 pub fn rows_and_keys(data: &[u8]) {
     let schema = schema();
     let mut script = Script::of(data);

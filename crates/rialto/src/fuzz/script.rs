@@ -7,7 +7,7 @@ pub struct Script<'d> {
 }
 
 impl<'d> Script<'d> {
-    /// From the first byte on.
+    /// A script from the first byte on.
     pub fn of(data: &'d [u8]) -> Script<'d> {
         Script { rest: data }
     }
@@ -22,7 +22,7 @@ impl<'d> Script<'d> {
         self.bytes(1).first().copied().unwrap_or(0)
     }
 
-    /// The next so many bytes as a number, at most eight, the lowest first.
+    /// The next `bytes` bytes as a number, at most eight, the lowest first.
     pub fn number(&mut self, bytes: usize) -> u64 {
         let taken = self.bytes(bytes);
         taken.iter().rev().fold(0, |number, &byte| number << 8 | u64::from(byte))
@@ -34,7 +34,7 @@ impl<'d> Script<'d> {
         self.number(bytes) as usize % bound
     }
 
-    /// The next so many bytes, fewer at the end.
+    /// The next `most` bytes, fewer at the end.
     pub fn bytes(&mut self, most: usize) -> &'d [u8] {
         let (taken, rest) = self.rest.split_at(most.min(self.rest.len()));
         self.rest = rest;

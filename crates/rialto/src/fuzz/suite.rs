@@ -5,12 +5,12 @@ use std::thread;
 
 use super::target::Target;
 
-/// The targets of a crate, which run on stacks as deep as those of the threads that run the crate's code elsewhere.
+/// The targets of a crate. They run on stacks as deep as those of the threads that run the crate's code elsewhere.
 #[derive(Debug, Clone, Copy)]
 pub struct Suite {
-    /// All of them.
+    /// All targets.
     pub targets: &'static [Target],
-    /// The bytes of the stack that each runs on.
+    /// The bytes of the stack on which each target runs.
     pub stack_bytes: usize,
 }
 
@@ -24,7 +24,7 @@ impl Suite {
         self.on_its_stack(|| target.try_seeds());
     }
 
-    /// Tries each target on the inputs that are kept of it ([`Target::try_kept`]).
+    /// Tries each target on its kept inputs ([`Target::try_kept`]).
     ///
     /// # Panics
     /// As [`Target::try_kept`].

@@ -1,4 +1,4 @@
-//! The tables of the databases that are damaged, and what is in them.
+//! The tables of the damaged databases, and their rows.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -16,7 +16,7 @@ pub(super) struct State {
     pub loaded: BTreeMap<i32, i64>,
 }
 
-/// Small, also on disk, and nothing happens by itself.
+/// Options of a small database, on disk too, without background work.
 pub(super) fn options() -> Options {
     Options {
         memory_bytes: 16 << 20,
@@ -56,7 +56,7 @@ pub(super) fn load(tx: &mut Transaction<'_>) -> Result<()> {
         .try_for_each(|(id, number)| tx.insert(&table, &[Value::Int4(id), Value::Int8(number)]))
 }
 
-/// What a database has of them. Both indexes of `things` say the same.
+/// The rows of both tables in a database. Both indexes of `things` must agree.
 pub(super) fn state_of(db: &Database) -> State {
     let mut state = State::default();
     db.read(|tx| {

@@ -7,28 +7,28 @@ use std::time::Instant;
 use super::corpus::Corpus;
 use crate::io::Random;
 
-/// A property that holds of any bytes.
+/// A property that holds for any bytes.
 #[derive(Debug, Clone, Copy)]
 pub struct Target {
-    /// Its name, and that of its corpus.
+    /// Its name, and the name of its corpus.
     pub name: &'static str,
     /// Panics if the property does not hold of these bytes.
     pub check: fn(&[u8]),
-    /// The longest input that is of use, in bytes.
+    /// The longest useful input, in bytes.
     pub longest: usize,
     /// The most inputs that its corpus has for what they cover: as many as a test tries in a second or two.
     pub kept: usize,
 }
 
 impl Target {
-    /// Tries inputs from a seed, and from those that follow it, for as long as `RIALTO_TEST_SECONDS` says. Most are made of the kept
-    /// inputs, so a seed stands for the same input as long as these stay what they are.
+    /// Tries inputs from a seed, and from the seeds that follow it, for as long as `RIALTO_TEST_SECONDS` says. Most are
+    /// made from the kept inputs, so a seed stands for the same input only as long as these do not change.
     ///
     /// # Panics
-    /// If the property does not hold. The seed that replays the failure is printed, and the input.
+    /// If the property does not hold. Prints the seed that replays the failure, and the input.
     pub fn try_seeds(&self) {
         let corpus = match Corpus::load(self.name) {
-            // A new target's.
+            // A new target has no corpus.
             Err(error) if error.kind() == ErrorKind::NotFound => Corpus::default(),
             loaded => loaded.unwrap_or_else(|error| panic!("{error}")),
         };
@@ -46,10 +46,10 @@ impl Target {
         println!("tally: fuzz {}, {inputs} inputs, RIALTO_SEED={seed}", self.name);
     }
 
-    /// Tries the inputs that are kept of it.
+    /// Tries the target's kept inputs.
     ///
     /// # Panics
-    /// If the property does not hold of one, which is printed, or if there are none.
+    /// If the property does not hold for one, which is printed, or if there are none.
     pub fn try_kept(&self) {
         let corpus = Corpus::load(self.name).unwrap_or_else(|error| panic!("{error}"));
         let inputs = || corpus.failed.iter().chain(&corpus.covering);
@@ -84,7 +84,7 @@ fn pick<'k>(random: &mut Random, kept: &[&'k [u8]]) -> &'k [u8] {
     kept[random.below(kept.len() as u64) as usize]
 }
 
-/// Changes a byte or a part, or puts other bytes in.
+/// Changes a byte or a part, or inserts other bytes.
 fn change(random: &mut Random, input: &mut Vec<u8>, kept: &[&[u8]]) {
     let mut place = || random.below(input.len() as u64 + 1) as usize;
     let (one, other, at) = (place(), place(), place());
@@ -94,7 +94,7 @@ fn change(random: &mut Random, input: &mut Vec<u8>, kept: &[&[u8]]) {
         1 if at < input.len() => input[at] = random.next() as u8,
         1 => input.push(random.next() as u8),
         2 => drop(input.drain(part)),
-        // The same once more.
+        // The same part once more.
         3 => {
             let part = input[part].to_vec();
             input.splice(at..at, part);
@@ -108,7 +108,7 @@ fn change(random: &mut Random, input: &mut Vec<u8>, kept: &[&[u8]]) {
     }
 }
 
-/// Some bytes: of few values or of all, and often much shorter than they may be.
+/// Some bytes: of few values or of all, and often much shorter than the bound.
 fn bytes(random: &mut Random, most: usize) -> Vec<u8> {
     let length = random.below(most as u64 + 1);
     let length = if random.chance(1, 2) { random.below(length + 1) } else { length };

@@ -1,4 +1,4 @@
-//! The targets on bytes from a seed and on the inputs that are kept.
+//! The targets on bytes from a seed and on the kept inputs.
 
 use super::*;
 use crate::OpenError;
@@ -64,11 +64,11 @@ fn any_bytes_are_rows_and_keys_or_an_error() {
     run("rows_and_keys");
 }
 
-/// What is done to a row's bytes.
+/// A change of a row's bytes.
 type Forge = fn(&mut Vec<u8>);
 
-/// What is done to a row of (id int4, flag bool?, sum numeric(9,2)?, code char(5), text?, bytes): one null byte, four of id,
-/// one of flag, sixteen of sum, then the ends of code, text and bytes, then their bytes.
+/// Changes of a row of (id int4, flag bool?, sum numeric(9,2)?, code char(5), text?, bytes): one null byte, four bytes
+/// of id, one of flag, sixteen of sum, then the ends of code, text and bytes, then their bytes.
 const FORGERIES: [(&str, Forge, &str); 8] = [
     ("short", |row| row.truncate(10), "10 bytes, expected at least 28"),
     ("empty", |row| row.clear(), "0 bytes, expected at least 28"),
@@ -80,8 +80,8 @@ const FORGERIES: [(&str, Forge, &str); 8] = [
     ("a NULL over bytes", |row| row[0] ^= 7, "under a NULL"),
 ];
 
-/// Under a right checksum each of these ends recovery, by an error that says in which file and where, or which table and
-/// which key.
+/// Under a right checksum each of these ends recovery with an error that names the file and the offset, or the table
+/// and the key.
 #[test]
 fn a_row_that_is_none_is_named_wherever_it_comes_from() {
     for source in forged_rows::SOURCES {
@@ -114,13 +114,13 @@ fn a_row_that_is_none_is_named_wherever_it_comes_from() {
     }
 }
 
-/// Programs that knew no digests wrote such logs.
+/// Programs that knew no digests wrote these logs.
 #[test]
 fn bulk_loads_that_the_log_names_by_number_alone_are_redone() {
     assert_eq!(forged_rows::open(&forged_rows::without_digests()), Ok(()));
 }
 
-/// A patch that leaves no row, and a row under another's key, are named as a row is that is none.
+/// A patch that leaves no row, and a row under another's key, are named as an invalid row is.
 #[test]
 fn a_record_that_makes_no_sense_is_named() {
     let mut done = false;
@@ -132,7 +132,7 @@ fn a_record_that_makes_no_sense_is_named() {
     let error = forged_rows::open(&files).expect_err("row 1 at the key of row 0").to_string();
     let expected = "\"keyed\": the row of the key (id)=(0), at its byte 0: another key than the record's";
     assert!(error.contains(expected), "{error}");
-    // Of flag, and of sum.
+    // Fields flag and sum.
     let forgeries: [(usize, Forge, &str); 3] = [
         (1, |bytes| bytes[0] = 0x88, "a bool of 136"),
         (16, |bytes| bytes.fill(0x7f), "has more than 9 digits"),

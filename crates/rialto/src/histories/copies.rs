@@ -1,6 +1,6 @@
-//! The histories of random transactions, and of random calls that executor threads run between threads, and what copies and backups that were
-//! made meanwhile hold, alone and without the log: the rows after some of the transactions, each whole, and with each all that
-//! it depends on. A fuzzy copy need not.
+//! Histories of random transactions, and of random calls whose phases executor threads share, and the copies and
+//! backups made meanwhile. Each copy, alone and without the log, must hold the rows after some of the transactions,
+//! each whole, and with each everything that it depends on. A fuzzy copy need not.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -25,7 +25,7 @@ use crate::{
     BackupKind, Checkpointing, Database, Durability, Engine, Executors, Logging, Lsn, Options, Scan,
 };
 
-/// Makes the others stop when it goes, by a panic too.
+/// Stops the other threads when it is dropped, by a panic too.
 struct Stop<'a>(&'a AtomicBool);
 
 impl Drop for Stop<'_> {
@@ -40,7 +40,7 @@ fn entry(row: &RowView) -> (i32, (u64, i32)) {
 
 /// What was found while transactions ran.
 struct Found {
-    /// All of them.
+    /// All transactions.
     history: Vec<Done>,
     /// The copies of sweeps.
     copies: Vec<(HomeBlock, State)>,
@@ -48,7 +48,7 @@ struct Found {
     backups: Vec<(Lsn, State)>,
 }
 
-/// What makes a history.
+/// How a history is made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum By {
     /// Bodies.
@@ -59,18 +59,18 @@ enum By {
     Threads,
 }
 
-/// What the clients do.
+/// The work of the clients.
 enum Work {
     Bodies(Load),
-    /// The number of the next call.
+    /// The database, and the number of the next call.
     Threads(Database, AtomicI64),
 }
 
-/// Rows have a text of fewer bytes: a segment holds a few of them, so that they lie in several, and move.
+/// Rows have a text of fewer bytes than this: a segment holds a few of them, so that they lie in several, and move.
 const FILLER: u64 = 8_000;
 
 impl Work {
-    /// With the first rows, which are the first of the history.
+    /// The work, and the first transactions of the history, which make the first rows.
     fn begin(db: &Database, by: By) -> (Work, Vec<Done>) {
         match by {
             By::Bodies | By::ForgetfulBodies => {
@@ -109,9 +109,9 @@ fn call(db: &Database, arguments: Vec<Value>) -> Done {
     Done { place, events: told::events(&arguments, outputs) }
 }
 
-/// Three threads' transactions under so many sweeps.
+/// Runs the transactions of three threads under so many sweeps.
 fn found(checkpoint: Checkpointing, sweeps: u64, seed: u64, by: By) -> Found {
-    // Sweeps begin beside commits that are half applied.
+    // With pauses, sweeps begin beside commits that are half applied.
     crate::fault_injection::have_pauses();
     let mut random = Random::new(seed);
     let (disk, swept) = HookedDisk::counting();
@@ -129,7 +129,7 @@ fn found(checkpoint: Checkpointing, sweeps: u64, seed: u64, by: By) -> Found {
         spool: random.chance(1, 2),
         backup_copies: 2 + random.below(2) as u32,
         checkpoint_interval: Duration::from_millis(1),
-        // A quick sweep makes way for the next cut, a slow one meets more commits.
+        // A quick sweep makes way for the next cut; a slow one meets more commits.
         sweep_bytes_per_s: Some((4 << 20) << random.below(5)),
         memory_flush_interval: Duration::from_millis(1),
         ..options()
@@ -149,14 +149,14 @@ fn found(checkpoint: Checkpointing, sweeps: u64, seed: u64, by: By) -> Found {
                     let mut done = Vec::new();
                     while !stop.load(Ordering::Relaxed) {
                         done.push(work.one(&mut random));
-                        // A history is checked in a time that grows with it.
+                        // The time to check a history grows with its length.
                         std::thread::sleep(Duration::from_micros(random.below(400)));
                     }
                     done
                 })
             })
             .collect();
-        // A hand that holds a segment now and then, so that commits are half applied.
+        // Holds a segment's latch now and then, so that commits are half applied.
         let (segments, held, mut chance) = (&db.core().storage.memory.segments, &stop, random.fork());
         let hand = scope.spawn(move || {
             while !held.load(Ordering::Relaxed) {
@@ -210,9 +210,9 @@ fn found(checkpoint: Checkpointing, sweeps: u64, seed: u64, by: By) -> Found {
     Found { history, copies, backups }
 }
 
-/// What is wrong with a copy as one of whole transactions.
+/// What is wrong with a copy that should hold whole transactions.
 fn wrong(history: &[Done], home: &HomeBlock, rows: &State) -> Option<String> {
-    // All before the redo start has to be in it; what is not is redone, if the log is there.
+    // The copy has to have everything before the redo start; what it lacks is redone, if the log exists.
     let inside = match check_state(history, rows, |done| done.place < home.redo_start.0) {
         Ok(inside) => inside,
         Err(error) => return Some(error),
@@ -221,7 +221,8 @@ fn wrong(history: &[Done], home: &HomeBlock, rows: &State) -> Option<String> {
     last.is_some_and(|last| last > home.clearance.0).then(|| format!("{last:?} is past the clearance"))
 }
 
-/// Each copy and each backup of a transaction-consistent kind is of whole transactions, and of all that they depend on.
+/// Each copy and each backup of a transaction-consistent kind holds whole transactions, and everything that they depend
+/// on.
 #[test]
 fn what_a_consistent_copy_holds_is_a_state_of_the_history() {
     let base = seed();
@@ -240,7 +241,7 @@ fn what_a_consistent_copy_holds_is_a_state_of_the_history() {
         let about = format!("{checkpoint:?}, {by:?}, RIALTO_SEED={seed}");
         let mut found = found(checkpoint, 4, seed, by);
         assert_eq!(check(&found.history), Ok(()), "{about}");
-        // Who only reads may see both sides of a sweep, and the copy has nothing of him.
+        // A transaction that only reads may see both sides of a sweep, and the copy has nothing of it.
         found.history.retain(Done::writes);
         let history = &found.history;
         for (home, rows) in &found.copies {
@@ -262,8 +263,9 @@ fn what_a_consistent_copy_holds_is_a_state_of_the_history() {
     );
 }
 
-/// Two threads' transactions, a black/white sweep, and a backup that begins as soon as the sweep ends, whose cut makes segments white again:
-/// what was there at the end, and what a recovery from the sweep's copy and the log finds.
+/// Runs two threads' transactions, a black/white sweep, and a backup that begins as soon as the sweep ends, whose cut
+/// makes segments white again. Returns the rows at the end, and the rows that a recovery from the sweep's copy and the
+/// log finds.
 fn before_and_after(seed: u64) -> (State, State) {
     crate::fault_injection::have_pauses();
     let mut random = Random::new(seed);
@@ -311,7 +313,7 @@ fn before_and_after(seed: u64) -> (State, State) {
     (before, found(&db))
 }
 
-/// The redo of a commit is left out only if the copy has it.
+/// The redo of a commit is left out only if the copy has the commit.
 #[test]
 fn what_commits_beside_the_end_of_a_sweep_is_there_after_a_recovery() {
     let (base, end) = (seed(), Instant::now() + Random::test_time_from_environment());
@@ -325,7 +327,7 @@ fn what_commits_beside_the_end_of_a_sweep_is_there_after_a_recovery() {
     println!("tally: recoveries from a sweep beside commits, {rounds} recoveries, RIALTO_SEED={base}");
 }
 
-/// What an action-consistent copy has of a row is what an action has left.
+/// What an action-consistent copy has of a row is what some action has left.
 #[test]
 fn what_an_action_consistent_copy_holds_are_rows_of_the_history() {
     let base = seed();
@@ -341,8 +343,8 @@ fn what_an_action_consistent_copy_holds_are_rows_of_the_history() {
     }
 }
 
-/// The checker finds what others hold: a fuzzy copy has parts of transactions, and so has one of transactions that do not say
-/// what they have read.
+/// The checker rejects other copies: a fuzzy copy has parts of transactions, and so has a copy made beside transactions
+/// that do not note what they have read.
 #[test]
 fn what_other_copies_hold_is_no_state_of_the_history() {
     let base = seed();

@@ -1,5 +1,5 @@
-//! Histories made by hand: the checker of copies and backups lets a serial one pass, and refuses each anomaly. Histories of transactions that run are in
-//! `tests/isolation/strict.rs`.
+//! Histories made by hand: the checker of copies and backups accepts a serial one and rejects each anomaly. Histories
+//! of running transactions are in `tests/isolation/strict.rs`.
 
 use super::history::{Done, Event, Predicate, check};
 

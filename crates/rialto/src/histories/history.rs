@@ -1,20 +1,20 @@
 //! Histories, and whether they are serializable.
 //!
-//! Every version of a row has a number of its own, so a read tells whose write it saw. Versions of a key follow each
-//! other in the order of their writers' places in the log. From that come Adya's edges: write-write, write-read and
-//! read-write, the last also from what a scan did not find to the write that would have made it find it (phantoms).
-//! A history is serializable if the edges make no cycle, and rows are a state of it if they are what some of its transactions
-//! leave, with each of which all are that come before it.
+//! Every version of a row has a number of its own, so a read shows whose write it saw. Versions of a key follow each
+//! other in the order of their writers' places in the log. From this follow Adya's edges: write-write, write-read and
+//! read-write. A read-write edge also leads from a scan that did not find a row to the write that would have made the
+//! scan find it (phantoms). A history is serializable if the edges make no cycle. Rows are a state of it if some of its
+//! transactions leave them, where with each of these all transactions before it belong to them, too.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
 use crate::interleavings::common::calls::KEYS;
 
-/// What a scan asked for.
+/// The predicate of a scan.
 #[derive(Debug, Clone, Copy)]
 pub enum Predicate {
-    /// Keys from the first to the second, both with it.
+    /// Keys from the first to the second, both included.
     Keys(i32, i32),
     /// Rows of this group, by the secondary index.
     Group(i32),
@@ -36,7 +36,7 @@ impl Predicate {
     }
 }
 
-/// What a transaction saw or did. `None` for a version is: no row.
+/// What a transaction saw or did. A version of `None` means no row.
 #[derive(Debug, Clone)]
 pub enum Event {
     Read {
@@ -47,7 +47,7 @@ pub enum Event {
         predicate: Predicate,
         seen: Vec<(i32, u64)>,
     },
-    /// Leaves `version` of the row in `group`, or no row, over the version that was there.
+    /// Leaves `version` of the row in `group`, or no row, over the previous version.
     Write {
         key: i32,
         over: Option<u64>,
@@ -56,10 +56,10 @@ pub enum Event {
     },
 }
 
-/// A committed transaction. A transaction writes a key once at most.
+/// A committed transaction. A transaction writes a key at most once.
 #[derive(Debug, Clone)]
 pub struct Done {
-    /// Its place in the log; of one that only read, the last place that it depends on.
+    /// Its place in the log; for a transaction that only read, the last place that it depends on.
     pub place: u64,
     pub events: Vec<Event>,
 }
@@ -80,7 +80,7 @@ struct Version {
     writer: usize,
 }
 
-/// One look at a key: the writer of what was seen, and the writer that made it stale.
+/// A read of a key: the writer of the version seen, and the writer that made it stale.
 struct Look {
     made_by: Option<usize>,
     stale_by: Option<usize>,
@@ -114,12 +114,12 @@ impl Analysis<'_> {
                 Some(position) => position + 1,
                 None => {
                     self.wrong.push(format!(
-                        "transaction {reader} saw version {id} of key {key}, which nobody committed"
+                        "transaction {reader} saw version {id} of key {key}, which no transaction committed"
                     ));
                     return None;
                 }
             },
-            // What was not found has no number: it is the last that did not match at the reader's place.
+            // An absent row has no number: it is the last version at the reader's place that did not match.
             None => {
                 let before = |version: &Version| {
                     version.writer != reader
@@ -131,7 +131,7 @@ impl Analysis<'_> {
         };
         let matches = |version: &Version| predicate.matches(key, version.group);
         let later = versions[upto..].iter().find(|version| seen.is_some() || matches(version));
-        // What was not found was ended by whoever came after the last that would have been; what came in between is nothing to
+        // An absence was ended by the first later version that would have matched; versions in between are nothing to
         // the reader.
         let made = match seen {
             Some(_) => Some(&versions[upto - 1]),
@@ -141,7 +141,7 @@ impl Analysis<'_> {
         Some(Look { made_by: made.map(by), stale_by: later.map(by) })
     }
 
-    /// What the transaction looked at before it wrote the key itself, in order.
+    /// The reads of a transaction before it wrote the key itself, in order.
     fn looks(&mut self, reader: usize) -> Vec<Look> {
         let mut own = BTreeMap::new();
         let mut looks = Vec::new();
@@ -204,7 +204,7 @@ impl Analysis<'_> {
         }
     }
 
-    /// A cycle, if there is one: whatever cannot be put into an order leads back to itself.
+    /// A cycle, if there is one: what cannot be put into an order leads back to itself.
     fn cycle(&self) -> Option<String> {
         let count = self.history.len();
         let (mut before, mut after) = (vec![Vec::new(); count], vec![Vec::new(); count]);
@@ -253,7 +253,7 @@ fn analyse(history: &[Done]) -> Analysis<'_> {
     Analysis { history, versions, edges: BTreeSet::new(), wrong: Vec::new() }
 }
 
-/// What is wrong with a history, if anything.
+/// Returns what is wrong with a history.
 pub fn check(history: &[Done]) -> Result<(), String> {
     let mut analysis = analyse(history);
     analysis.connect();
@@ -263,17 +263,18 @@ pub fn check(history: &[Done]) -> Result<(), String> {
     }
 }
 
-/// Rows that were found: of each key its version, and its group.
+/// Rows that were found: the version and the group of each key.
 pub type State = BTreeMap<i32, (u64, i32)>;
 
-/// Which of the rows are no version that anybody committed.
+/// Checks that each row is a version that a transaction committed.
 pub fn check_rows(history: &[Done], state: &State) -> Result<(), String> {
     let analysis = analyse(history);
     state.iter().try_for_each(|(&key, &(id, group))| analysis.version(key, id, group).map(drop))
 }
 
-/// Whether these rows are what some of the transactions leave: each of them is in wholly or not at all; with each, all are in
-/// that come before it in the order of their conflicts; and so are those `sure` to be. Tells which are in, at the least.
+/// Checks whether these rows are what some of the transactions leave. Each of these transactions is included wholly or
+/// not at all; with each, all that come before it in the order of conflicts are included; and so are those that are
+/// `sure` to be. Returns which have to be included at least.
 pub fn check_state(
     history: &[Done],
     state: &State,
@@ -305,12 +306,13 @@ pub fn check_state(
                 (None, None) => {}
                 (Some(last), Some((id, _))) if versions[last].id == *id => {}
                 (Some(last), None) if versions[last].group.is_none() => {}
-                // Somebody has removed it after that. Of several the first: with the others that one is in as well.
+                // A later transaction has removed the row. If there are several, it is the first: with the others this
+                // one is included as well.
                 (Some(last), None) => match versions[last..].iter().find(|later| later.group.is_none()) {
                     Some(removed) => ready.push(removed.writer),
                     None => {
                         return Err(format!(
-                            "key {key} has no row, but {:?} is in, after which nobody removed it",
+                            "key {key} has no row, but {:?} is in, after which no transaction removed it",
                             history[versions[last].writer]
                         ));
                     }

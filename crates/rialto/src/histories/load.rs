@@ -1,4 +1,4 @@
-//! Random transactions on one table, and what they saw and did.
+//! Random transactions on one table, with what they saw and did.
 
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -61,7 +61,7 @@ impl Body<'_, '_> {
         Ok(())
     }
 
-    /// Of any length, so that rows outgrow their slots and move.
+    /// A text of any length, so that rows outgrow their slots and move.
     fn filler(&mut self) -> Value {
         Value::Text("x".repeat(self.random.below(self.filler_bytes) as usize))
     }
@@ -141,13 +141,13 @@ impl Body<'_, '_> {
 pub struct Load {
     db: Database,
     table: Table,
-    /// Rows have a text of fewer bytes.
+    /// Rows have a text of fewer bytes than this.
     filler_bytes: u64,
     numbers: AtomicU64,
 }
 
 impl Load {
-    /// Makes the table, and its first rows, which are the first of the history.
+    /// Makes the table and its first rows, which are the first transaction of the history.
     pub fn new(db: Database, filler_bytes: u64) -> (Load, Done) {
         let table = db.transact(|tx| {
             let columns = vec![
@@ -178,7 +178,7 @@ impl Load {
         let (events, ticket) = self
             .db
             .submit_with(&TxOptions { read_only, ..TxOptions::default() }, |tx| {
-                // Each run has a number of its own: what another one wrote was never committed.
+                // Each run has a number of its own: what an earlier run wrote was never committed.
                 let number = self.numbers.fetch_add(1, Ordering::Relaxed);
                 let mut body = Body {
                     tx,

@@ -1,8 +1,8 @@
 //! Histories of random transactions and calls, held against the copies and backups that are made meanwhile.
 //!
-//! [`load`] runs the transactions and notes what each saw and did; [`told`] reads the same out of the answers of calls. [`history`]
-//! is the checker: whether a history is serializable, and whether some rows are a state of it; [`hand_made`] holds the checker
-//! against histories made by hand. [`copies`] is the test that brings these together.
+//! [`load`] runs the transactions and notes what each saw and did; [`told`] reads the same from the outputs of calls.
+//! [`history`] is the checker: whether a history is serializable, and whether some rows are a state of it;
+//! [`hand_made`] tests the checker with histories made by hand. [`copies`] is the test that combines these.
 
 mod copies;
 mod hand_made;

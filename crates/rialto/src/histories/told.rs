@@ -1,4 +1,4 @@
-//! What a call of `tests/common/calls.rs` says that it did.
+//! What a call of `tests/common/calls.rs` reports that it did.
 
 use super::history::{Event, Predicate};
 use crate::interleavings::common::calls::{DELETE, SCAN, STEPS, WRITE, argument};
@@ -11,7 +11,7 @@ fn int(values: &mut impl Iterator<Item = Value>) -> i32 {
     }
 }
 
-/// What a call says that it did, for the checkers: the reads of rows that it had not written, and one write a row.
+/// What a call reports that it did, for the checkers: the reads of rows that it had not written, and one write a row.
 pub fn events(arguments: &[Value], outputs: Vec<Value>) -> Vec<Event> {
     let Value::Int8(version) = arguments[0] else { panic!("{arguments:?}") };
     let version = version as u64;
@@ -57,7 +57,7 @@ pub fn events(arguments: &[Value], outputs: Vec<Value>) -> Vec<Event> {
     events
 }
 
-/// Whether a call writes no row twice and reads no row that it has written: the checkers take only such calls.
+/// Whether a call writes no row twice and reads no row that it has written: the checkers accept only these calls.
 pub fn is_plain(arguments: &[Value]) -> bool {
     let steps: Vec<(i32, i32, i32)> = arguments[1..]
         .chunks(3)

@@ -6,8 +6,9 @@ use super::*;
 use crate::store::memory::index::Admit;
 use crate::{Error, LockPolicy};
 
-/// I2: a commit has its place, and the log has it on disk, but it is not applied yet. Who wants its row waits, and comes
-/// behind it in the log; who does not goes by. A transaction that is slow before its place holds up nobody.
+/// I2: a commit has its place, and the log has it on disk, but it is not applied yet. A transaction that wants its row
+/// waits, and comes after it in the log; other transactions go on. A transaction that is slow before its place holds up
+/// no other one.
 #[test]
 fn a_commit_held_after_its_place_keeps_its_locks_and_the_order() {
     let faulty = FaultyDisk::new(seed());
@@ -46,10 +47,10 @@ fn a_commit_held_after_its_place_keeps_its_locks_and_the_order() {
     assert_eq!((n_of(&rows, 0), n_of(&rows, ROWS - 1), n_of(&rows, 9)), (12, 3, 1));
 }
 
-/// I2: rows are seen with the definitions of their transaction. Its commit is held amid the release of its rows, of which another
-/// transaction has one by then, and finds the table that was made with it.
+/// I2: rows become visible together with the definitions of their transaction. Its commit is held in the middle of
+/// releasing its rows. Another transaction has one of these rows by then, and finds the table that was made with it.
 #[test]
-fn who_has_a_row_of_a_transaction_finds_the_table_that_it_made() {
+fn a_holder_of_a_transactions_row_finds_the_table_that_it_made() {
     let (db, table) = filled(FaultyDisk::new(seed()));
     let locks = &db.core().locks;
     let record = |id| record_of(&table, id).0;
@@ -67,7 +68,7 @@ fn who_has_a_row_of_a_transaction_finds_the_table_that_it_made() {
                 Ok((n, tx.table("made").map(drop)))
             })
         };
-        // Both wait, so each row's lock is released by way of its head.
+        // Both wait, so each row's lock is released by way of its lock head.
         let first = scope.spawn(move || look(0));
         let other = scope.spawn(move || look(apart));
         until("both wait", || db.lock_waits().len() == 2);
@@ -129,7 +130,7 @@ fn a_scan_waits_for_an_insert_that_is_not_applied_yet() {
 
 const DIRECTORY: &str = "RIALTO_TRAP_DIRECTORY";
 
-/// What the child of the next test does. As a test of its own it does nothing.
+/// The child process of the next test. As a test of its own it does nothing.
 #[test]
 fn child_that_panics_while_it_applies() {
     let Ok(directory) = std::env::var(DIRECTORY) else { return };
@@ -141,15 +142,15 @@ fn child_that_panics_while_it_applies() {
     db.transact(|tx| tx.insert(&table, &[Value::Int4(1)])).unwrap();
     let mut tx = db.begin().unwrap();
     tx.insert(&table, &[Value::Int4(2)]).unwrap();
-    // A bug of ours, made here: the write set speaks of bytes that the packet does not have.
+    // A bug of the kernel, simulated here: the write set names bytes that the packet does not have.
     tx.context().packet.as_mut().unwrap().bytes_mut().truncate(1);
     let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| tx.submit()));
-    // Not reached. Nor does anything end well from here, so no panic.
+    // This is not reached. Nothing could end well from here, so there is no panic.
     std::process::exit(7);
 }
 
-/// A panic between the place and the last write leaves tables that no prefix of the log describes: nobody may go on
-/// with them, not even who catches the panic. Reopening makes them whole.
+/// A panic between the place and the last write leaves tables that no prefix of the log describes: no thread may go on
+/// with them, not even one that catches the panic. Reopening makes them whole.
 #[test]
 fn a_panic_while_a_commit_is_applied_ends_the_process() {
     let directory = std::env::temp_dir().join(format!("rialto-interleavings-{}", std::process::id()));
@@ -167,12 +168,13 @@ fn a_panic_while_a_commit_is_applied_ends_the_process() {
     let db = Database::open_with(&directory, options()).unwrap();
     let table = db.table("t").unwrap();
     let found = db.read(|tx| Ok((tx.get(&table, 1)?.is_some(), tx.get(&table, 2)?.is_some()))).unwrap();
-    assert_eq!(found, (true, false), "what was durable is there; nobody had asked for the other one");
+    assert_eq!(found, (true, false), "what was durable is there; the other commit had no waiter");
     db.close().unwrap();
     std::fs::remove_dir_all(&directory).unwrap();
 }
 
-/// What no schedule does: an entry leads to a slot that is free. A reader that met one would look for ever; it says so.
+/// A state that no schedule produces: an entry leads to a free slot. A reader that met one would search for ever;
+/// instead it reports it.
 #[test]
 #[should_panic(expected = "leads to a free slot")]
 fn an_entry_that_leads_to_a_free_slot_is_said_to_be_a_bug() {

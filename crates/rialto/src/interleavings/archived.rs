@@ -1,4 +1,4 @@
-//! A load file of an earlier opening goes while `archive_log` looks at it.
+//! A load file of an earlier opening is removed while `archive_log` reads it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,7 +16,7 @@ fn create(tx: &mut crate::Transaction, name: &str) -> crate::Result<crate::Table
     tx.create_table(&TableDef::new(name, columns))
 }
 
-/// The checkpoint archives it before that; what `archive_log` has still to read is gone, which is no error.
+/// The checkpoint archives the file before it removes it; that `archive_log` can no longer read the rest is no error.
 #[test]
 fn a_load_file_that_a_checkpoint_removes_meanwhile_is_in_the_archive() {
     let archive: Arc<dyn Disk> = MemoryDisk::new();

@@ -15,8 +15,8 @@ use crate::txn::runs::{Run, Runs};
 use crate::txn::sweep_side::{BEFORE_SETTLING, IGNORES_READS};
 use crate::{Action, Engine, Error, Executors, Logging, Procedure, STRADDLING_RETRIES_MAX};
 
-/// A sweep that stops before it writes the segment of one row, with a paint that the test knows: rows before that one are
-/// black, that one too, rows behind it are white.
+/// A sweep that stops before it writes the segment of one row, with a paint that the test knows: the row and those
+/// before it are black, rows behind it are white.
 pub(super) struct Held {
     disk: Arc<HookedDisk>,
     memory: Arc<dyn Disk>,
@@ -32,13 +32,13 @@ pub(super) const WHITE: i32 = 30;
 pub(super) const ALSO_WHITE: i32 = 40;
 
 impl Held {
-    /// Runs `test` while the sweep is held, and lets it go on when it is over. Then, or when the test has let it, the
-    /// checkpoint has to succeed. What the copy has of the table, alone, by row.
+    /// Runs `test` while the sweep is held, and lets the sweep go on when the test is over. The checkpoint has to
+    /// succeed then, or when the test has let it go on. Returns what the copy alone has of the table, by row.
     pub fn sweep(checkpoint: Checkpointing, options: Options, test: impl FnOnce(&Held)) -> (Held, Found) {
         let memory: Arc<dyn Disk> = MemoryDisk::new();
         let disk = HookedDisk::new(memory.clone());
         let (db, table) = filled_with(disk.clone(), options);
-        // All is dirty, so all is white when the sweep begins.
+        // All segments are dirty, so all are white when the sweep begins.
         db.transact(|tx| (0..ROWS).try_for_each(|id| set_n(tx, &table, id, 1))).unwrap();
         db.set_checkpoint(checkpoint).unwrap();
         let (held, open) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
@@ -70,7 +70,7 @@ impl Held {
         self.open.store(true, Ordering::SeqCst);
     }
 
-    /// Writes `n` to these rows, as a closure that runs again.
+    /// Writes `n` to these rows, in a closure that runs again.
     pub fn write(&self, rows: &[i32], n: i64) -> u32 {
         let mut runs = 0;
         self.db
@@ -87,7 +87,7 @@ impl Held {
     }
 }
 
-/// Whether one run of this transaction, which commits otherwise, straddles the sweep and is aborted.
+/// Whether one run of this transaction straddles the sweep and is aborted; otherwise it commits.
 pub(super) fn straddles(db: &Database, mut body: impl FnMut(&mut Transaction) -> Result<()>) -> bool {
     match run_once(db.core(), &level_1(), &mut Runs::new(), &mut body) {
         Run::Placed((), mut committed) => {
@@ -99,7 +99,8 @@ pub(super) fn straddles(db: &Database, mut body: impl FnMut(&mut Transaction) ->
     }
 }
 
-/// A handle's transaction cannot be run again by the engine: its commit waits until the sweep has copied what is white of it.
+/// The engine cannot run the transaction of a handle again: its commit waits until the sweep has copied the white
+/// segments that it touched.
 #[test]
 fn the_commit_of_a_handle_that_straddles_the_sweep_waits_for_it() {
     for options in engines() {
@@ -126,8 +127,9 @@ fn the_commit_of_a_handle_that_straddles_the_sweep_waits_for_it() {
     }
 }
 
-/// A handle that began before reads were noted, on an engine that keeps no locks in records: no segment of it is known, so it is on both sides
-/// as long as the sweep lasts. Its commit outlasts the sweep, even if all that it has touched is copied.
+/// A handle began before reads were noted, on an engine that keeps no locks in records. Its segments are not known, so
+/// it counts as on both sides as long as the sweep lasts. Its commit waits for the end of the sweep, even if everything
+/// that it has touched is copied.
 #[test]
 fn the_commit_of_a_handle_of_which_not_all_is_known_outlasts_the_sweep() {
     for engine in [Engine::central(), Engine::data_oriented()] {
@@ -153,11 +155,12 @@ fn the_commit_of_a_handle_of_which_not_all_is_known_outlasts_the_sweep() {
     }
 }
 
-/// What ends other waits of a commit ends this one, and the transaction leaves nothing behind: not its locks, nor its side of the sweep.
+/// This wait ends as other waits of a commit do, and the transaction leaves nothing behind: neither its locks nor its
+/// side of the sweep.
 #[test]
 fn a_handle_that_waits_for_the_sweep_can_be_cancelled_and_has_its_time_limit() {
     for options in engines() {
-        // So all of these have one context.
+        // So all of these share one context.
         let options = Options { transactions_max: 1, ..options };
         let (_, found) = Held::sweep(tcbw(), options, |held| {
             let (db, table) = (&held.db, &held.table);
@@ -179,10 +182,10 @@ fn a_handle_that_waits_for_the_sweep_can_be_cancelled_and_has_its_time_limit() {
                 let expected =
                     if timeout.is_none() { Error::Cancelled } else { Error::Timeout { limit_ms: 50 } };
                 assert_eq!(ended, Err(expected));
-                // Each is of one side, and meets no lock.
+                // Each is on one side, and meets no lock.
                 assert_eq!((held.write(&[BLACK], 2), held.write(&[WHITE], 2)), (1, 1));
             }
-            // The context of a handle that would have waited is a closure's, which does not.
+            // The context of a handle that would have waited now belongs to a closure, which does not wait.
             assert!(straddles(db, |tx| {
                 set_n(tx, table, BLACK, 5)?;
                 set_n(tx, table, WHITE, 5)
@@ -192,8 +195,9 @@ fn a_handle_that_waits_for_the_sweep_can_be_cancelled_and_has_its_time_limit() {
     }
 }
 
-/// A lock's time-out is that of each wait at a closed barrier, and not of the wait for a sweep between two of these. A commit that met a closed barrier
-/// before the sweep, and meets one behind it, would else fail at once there.
+/// The time-out of a lock applies to each wait at a closed barrier, and not to the wait for a sweep between two of
+/// these. Otherwise a commit that met a closed barrier before the sweep, and meets one after it, would fail at once
+/// there.
 #[test]
 fn a_wait_for_a_sweep_counts_for_no_time_out_of_a_closed_barrier() {
     const LIMIT: Duration = Duration::from_secs(1);
@@ -225,7 +229,7 @@ fn a_wait_for_a_sweep_counts_for_no_time_out_of_a_closed_barrier() {
     });
 }
 
-/// A handle in the body of a call, which has executors meanwhile: the sweep needs none of these.
+/// A handle in the body of a call, which has executors leased meanwhile: the sweep needs none of these.
 #[test]
 fn a_handle_in_the_body_of_a_call_waits_for_the_sweep() {
     for threads in [0, 2] {
@@ -264,7 +268,8 @@ fn engines() -> [Options; 3] {
     Engine::ALL.map(|engine| Options { engine, ..options() })
 }
 
-/// One side commits at once; both are aborted and run again; a transaction that only reads may touch both.
+/// A transaction on one side commits at once; one on both sides is aborted and runs again; one that only reads may
+/// touch both.
 #[test]
 fn a_straddling_transaction_is_aborted_and_runs_again() {
     for options in engines() {
@@ -277,7 +282,7 @@ fn a_straddling_transaction_is_aborted_and_runs_again() {
                 db.transact(|tx| Ok((tx.get(table, BLACK)?.is_some(), tx.get(table, ALSO_WHITE)?.is_some())));
             assert_eq!(both.unwrap(), (true, true), "it only reads");
             assert_eq!(held.restarts(), 0);
-            // By what it writes, and by what it reads.
+            // It straddles by what it writes, and by what it reads.
             assert!(straddles(db, |tx| {
                 set_n(tx, table, BLACK, 4)?;
                 set_n(tx, table, WHITE, 4)
@@ -290,13 +295,13 @@ fn a_straddling_transaction_is_aborted_and_runs_again() {
             std::thread::scope(|scope| {
                 let straddling = scope.spawn(|| held.write(&[ALSO_BLACK, WHITE], 5));
                 until("it is aborted", || held.restarts() > 2);
-                // Its locks are free meanwhile, sooner or later; what it asked for is called, not painted.
+                // Its locks are free meanwhile, sooner or later; the segment that it asked for is called, not painted.
                 held.go_on();
                 runs.store(straddling.join().unwrap(), Ordering::SeqCst);
             });
         });
         assert!(runs.load(Ordering::SeqCst) > 1);
-        // White transactions whole, black ones not at all; the straddling one was black in the end.
+        // The copy has white transactions whole, and black ones not at all; the straddling one was black in the end.
         let n = |id: i32| found[&id].0;
         assert_eq!((n(WHITE), n(ALSO_WHITE)), (2, 2));
         assert_eq!((n(BLACK), n(ALSO_BLACK)), (1, 1));
@@ -308,10 +313,10 @@ fn a_straddling_transaction_is_aborted_and_runs_again() {
     }
 }
 
-/// What a commit that has settled its side holds white stays white until it lets go, however long that takes: the sweep does
-/// all the rest, and who comes now waits for it.
+/// A segment that a commit with a settled side holds white stays white until the commit lets go, however long that
+/// takes. The sweep does all the rest, and a commit that comes now waits for it.
 #[test]
-fn the_sweep_waits_for_those_who_are_white() {
+fn the_sweep_waits_for_commits_that_are_white() {
     let (_, found) = Held::sweep(tcbw(), options(), |held| {
         let segments = &held.db.core().storage.memory.segments;
         let id = record_of(&held.table, WHITE).segment();
@@ -333,8 +338,8 @@ fn the_sweep_waits_for_those_who_are_white() {
     assert_eq!(found[&WHITE].0, 1, "who came when it was called is black");
 }
 
-/// A commit meets a black/white sweep at the barrier, and settles its side when that sweep has ended and a backup has made all segments white
-/// for its own cut. So no copy of a sweep has the commit, and redo must not leave it out.
+/// A commit meets a black/white sweep at the barrier, and settles its side when that sweep has ended and a backup has
+/// made all segments white for its own cut. So no copy of a sweep has the commit, and redo must not leave it out.
 #[test]
 fn a_commit_that_is_white_for_a_later_backup_is_redone() {
     for options in engines() {
@@ -370,7 +375,7 @@ fn a_commit_that_is_white_for_a_later_backup_is_redone() {
     }
 }
 
-/// However often a transaction is straddling: after so many runs it waits for the sweep with what it has.
+/// However often a transaction straddles, after a bounded number of runs it keeps what it has and waits for the sweep.
 #[test]
 fn a_straddling_transaction_is_aborted_so_often_and_no_more() {
     for options in engines() {
@@ -394,7 +399,7 @@ fn a_straddling_transaction_is_aborted_so_often_and_no_more() {
                     held.restarts() == u64::from(STRADDLING_RETRIES_MAX)
                 });
                 until("it runs once more", || runs.load(Ordering::SeqCst) == STRADDLING_RETRIES_MAX + 1);
-                // It holds its locks now, and others on one side go on.
+                // It holds its locks now, and other transactions on one side go on.
                 assert_eq!(held.write(&[ALSO_WHITE], 3), 1);
                 assert_eq!(held.write(&[ALSO_BLACK], 3), 1);
                 assert!(!straddling.is_finished(), "the sweep stands still");
@@ -421,7 +426,7 @@ fn straddling_ddl_waits() {
                     .unwrap();
                 runs
             });
-            // It has locked the table as a whole, so it is of all its segments.
+            // It has locked the whole table, so it has touched all of its segments.
             until("it has the table", || {
                 let mut tx = held.db.begin().unwrap();
                 tx.set_lock_policy(crate::isolate::LockPolicy::Refuse);
@@ -438,7 +443,7 @@ fn straddling_ddl_waits() {
     assert_eq!(db.table("t").unwrap().version().schema.indexes().len(), 2);
 }
 
-/// Two that conflict over a row that is not there: it has no segment, and yet the white one must not come after the black
+/// Two transactions conflict over an absent row. It has no segment, and yet the white one must not come after the black
 /// one.
 #[test]
 fn what_is_absent_has_a_side_too() {
@@ -481,7 +486,7 @@ fn what_is_absent_has_a_side_too() {
     }
 }
 
-/// Action-consistent, only a row that moves between the sides is in the way.
+/// Action-consistent, only a row that moves between the sides straddles.
 #[test]
 fn an_action_that_straddles_is_a_move() {
     let (held, found) = Held::sweep(Checkpointing::ActionBlackWhite, options(), |held| {
@@ -492,7 +497,7 @@ fn an_action_that_straddles_is_a_move() {
                 tx.update(&held.table, id, &longer).map(|there| assert!(there))
             })
         };
-        // What does not fit its place goes behind all others, where it is white.
+        // A row that outgrows its slot moves behind all others, where it is white.
         assert!(moves(ALSO_BLACK));
         assert!(!moves(WHITE));
         assert_eq!(held.restarts(), 1);
@@ -502,8 +507,8 @@ fn an_action_that_straddles_is_a_move() {
     assert_eq!(n_of(&rows(&held.db), BLACK), 2);
 }
 
-/// What the paint is for, and its check of reads: one thread raises a number, another copies it to a row that is always
-/// behind or equal. A copy of the database in which it is ahead is of no state that ever was.
+/// The purpose of the paint, and of checking reads: one thread raises a number, another copies it to a row that is
+/// always behind or equal. A copy of the database in which that row is ahead is a state that never existed.
 fn ahead(ignores_reads: bool, seed: u64) -> u32 {
     let (disk, swept) = HookedDisk::counting();
     let disk: Arc<dyn Disk> = disk;

@@ -1,5 +1,5 @@
-//! What a backup holds without its log: a transaction-consistent one whole transactions, an action-consistent one whole
-//! writes of rows, a fuzzy one neither.
+//! What a backup holds without its log: a transaction-consistent one holds whole transactions, an action-consistent one
+//! whole writes of rows, a fuzzy one neither.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,7 +13,7 @@ use crate::row::RowView;
 
 const PAIRS: i32 = 200;
 
-/// A row as a backup has it: its number, and how long its text is.
+/// A row in a backup: its number, and the length of its text.
 pub(super) type Found = BTreeMap<i32, (i64, usize)>;
 
 fn tables(db: &Database) -> [Table; 2] {
@@ -28,7 +28,7 @@ fn tables(db: &Database) -> [Table; 2] {
     })
 }
 
-/// How long the text is beside a number: now and then the row has to move.
+/// The length of the text beside a number: now and then the row has to move.
 fn length_at(n: i64) -> usize {
     (n * 7919 % 3_000) as usize
 }
@@ -49,7 +49,7 @@ fn write(db: &Database, tables: &[Table; 2], id: i32, n: i64, is_new: bool) {
     .unwrap();
 }
 
-/// Stops the others when it goes, by a panic too.
+/// Stops the other threads when it is dropped, by a panic too.
 struct Stop<'a>(&'a AtomicBool);
 
 impl Drop for Stop<'_> {
@@ -58,7 +58,7 @@ impl Drop for Stop<'_> {
     }
 }
 
-/// The rows of these tables in the copy that is in force on the disk, alone.
+/// The rows of these tables in the copy in force on the disk, alone.
 pub(super) fn backup_alone<const TABLES: usize>(
     disk: &Arc<dyn Disk>,
     names: [&str; TABLES],
@@ -75,13 +75,14 @@ pub(super) fn backup_alone<const TABLES: usize>(
     })
 }
 
-/// What `read` makes of the rows of these tables in the copy that is in force on the disk, alone; and the block that names it.
+/// The result of `read` on the rows of these tables in the copy in force on the disk, alone; and the block that names
+/// it.
 pub(crate) fn copy_alone<R, const TABLES: usize>(
     disk: &Arc<dyn Disk>,
     names: [&str; TABLES],
     read: impl Fn(&RowView) -> R,
 ) -> (HomeBlock, [Vec<R>; TABLES]) {
-    // Between two looks at its blocks they may change.
+    // The blocks may change between two readings.
     let home = || HomeFile::open(&**disk).ok().map(|home| *home.block());
     let (block, tables, segments) = loop {
         let Some(before) = home() else { continue };
@@ -110,7 +111,8 @@ pub(crate) fn copy_alone<R, const TABLES: usize>(
     (block, rows)
 }
 
-/// Of some backups that are made while others write: how many lack a whole transaction, and how many a whole row.
+/// Counts damage in some backups that are made while other threads write: how many lack a whole transaction, and how
+/// many a whole row.
 fn damages(checkpoint: Checkpointing, seed: u64) -> [u32; 2] {
     let (disk, swept) = HookedDisk::counting();
     let disk: Arc<dyn Disk> = disk;
@@ -136,7 +138,7 @@ fn damages(checkpoint: Checkpointing, seed: u64) -> [u32; 2] {
                 }
             });
         }
-        // More of them where the writing threads come to little beside a sweep.
+        // More backups are made where the writing threads get little done beside a sweep.
         let (began, is_met) = (Instant::now(), |damages: [u32; 2]| match checkpoint {
             Checkpointing::Fuzzy => damages.iter().all(|&found| found > 0),
             Checkpointing::TransactionBlackWhite => db.metrics().aborted_straddling > 0,
@@ -158,7 +160,7 @@ fn damages(checkpoint: Checkpointing, seed: u64) -> [u32; 2] {
     let metrics = db.metrics();
     let stats = &metrics.checkpoints;
     match checkpoint {
-        // Where commits come first to every segment, a sweep finds snapshots only and takes no latch.
+        // Where commits reach every segment first, a sweep finds only snapshots and takes no latch.
         Checkpointing::ActionCopyOnUpdate | Checkpointing::TransactionCopyOnUpdate => {
             assert!(stats.cuts >= 6 && stats.snapshot_bytes_max > 0, "{stats:?}");
         }
@@ -197,9 +199,9 @@ fn a_backup_alone_is_as_consistent_as_it_says() {
     assert!(transactions > 0 && rows > 0, "the test's own premise: {transactions}, {rows}");
 }
 
-/// A transaction that has written, and does nothing more, holds back neither a cut nor a sweep.
+/// A transaction that has written, and does nothing more, holds up neither a cut nor a sweep.
 #[test]
-fn an_idle_open_transaction_is_in_nobodys_way() {
+fn an_idle_open_transaction_holds_up_neither_cut_nor_sweep() {
     for checkpoint in Checkpointing::ALL {
         let disk: Arc<dyn Disk> = MemoryDisk::new();
         let (db, table) = filled(disk.clone());

@@ -1,4 +1,4 @@
-//! A row that an index entry leads to, and that nobody has locked, goes elsewhere as soon as it has been looked at.
+//! A row that an index entry leads to, and that is not locked, moves elsewhere as soon as it has been read.
 
 use super::*;
 use crate::io::MemoryDisk;
@@ -9,8 +9,8 @@ fn row(id: i32, code: i64, length: usize) -> [Value; 3] {
     [Value::Int4(id), Value::Int8(code), text(length)]
 }
 
-/// An error of a duplicate depends on the row that has the key (I3), although that moves and another row comes to its place
-/// before the error is made of it: what there is to know of the row is read in one look.
+/// The error for a duplicate depends on the row that has the key (I3), even if that row moves and another row comes to
+/// its slot before the error is made: everything that is needed of the row is read at once.
 #[test]
 fn a_duplicate_depends_on_the_row_that_was_seen_wherever_it_is_by_then() {
     const TAKEN: i32 = 3;

@@ -1,4 +1,5 @@
-//! Memory that runs out while a checkpoint copies the catalog: the segments that it has taken for the system tables' stay theirs.
+//! Memory runs out while a checkpoint copies the catalog: the segments that the checkpoint counts as the system tables'
+//! remain theirs.
 
 use std::sync::Arc;
 
@@ -25,7 +26,7 @@ fn system_segments(db: &Database) -> Vec<u32> {
     (0..segments.high_water()).filter(is_systems).collect()
 }
 
-/// Fills the table until there is no memory; the next row's number.
+/// Fills the table until there is no memory; returns the next row's number.
 fn fill(db: &Database, table: &Table, from: i32) -> i32 {
     for id in from.. {
         match db.transact_with(&level_1(), |tx| tx.insert(table, &row(id))) {
@@ -37,14 +38,14 @@ fn fill(db: &Database, table: &Table, from: i32) -> i32 {
     unreachable!("memory has a bound")
 }
 
-/// Between the copy of the catalog and the redo start a transaction with DDL looks for room, in system tables that have empty
-/// segments; and others commit rows where they find some. The sweep passes the system tables' segments by, and redo begins
-/// behind those rows.
+/// Between the copy of the catalog and the redo start a transaction with DDL looks for room, while system tables have
+/// empty segments; and other transactions commit rows where they find room. The sweep skips the system tables'
+/// segments, and redo begins behind those rows.
 #[test]
 fn what_is_committed_while_the_catalog_is_copied_is_in_the_copy() {
     let faulty = FaultyDisk::new(seed());
     let disk = HookedDisk::new(faulty.clone());
-    // Each image is written when it is copied, so that the hook comes between the copies and the redo start.
+    // Each image is written when it is copied, so that the hook runs between the copies and the redo start.
     let options = Options { memory_bytes: 8 << 20, snapshot_bytes_max: Some(0), ..options() };
     let (db, table) = filled_with(disk.clone(), options.clone());
     for name in ["a", "b", "c"] {
@@ -63,7 +64,7 @@ fn what_is_committed_while_the_catalog_is_copied_is_in_the_copy() {
             let comes = file.starts_with("backup") && about == About::Write(sweep::at(last));
             if comes && ddl.lock().is_none() {
                 assert!(db.core().commits.definitions.is_held(), "the test's own premise");
-                // Rows that fit into no slot of those that are free. It takes room before it waits for the checkpoint.
+                // Rows that fit into no free slot. The transaction takes room before it waits for the checkpoint.
                 let define = {
                     let db = db.clone();
                     move || db.transact(|tx| tx.create_table(&wide("d", 1600, 60)).map(drop))

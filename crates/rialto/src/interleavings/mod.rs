@@ -1,7 +1,7 @@
-//! Directed interleaving tests of the whole engine, one for each case that the design names: a commit or a sweep is held at one
-//! moment, and the others go on. What has to be held lies inside the kernel (a segment's latch stops an apply half way,
-//! a hook of the disk stops a sweep between two segments), so these tests do too. Those that a disk alone can set up are in
-//! `tests/durability/interleavings.rs`.
+//! Directed interleaving tests of the whole engine, one for each case that the design names: a commit or a sweep is
+//! held at one moment, and the other threads go on. The point to be held lies inside the kernel (a segment's latch
+//! stops an apply half way, a hook of the disk stops a sweep between two segments), so these tests do too. Tests that a
+//! disk alone can set up are in `tests/durability/interleavings.rs`.
 
 mod apply;
 mod archived;
@@ -30,7 +30,7 @@ use crate::{
     TxOptions,
 };
 
-/// Nothing happens here by itself: no checkpoint, and no write of what only level 1 waits for.
+/// Options without background work: no checkpoint, and no write of commits at level 1 that have no waiter.
 pub(crate) fn options() -> Options {
     Options {
         memory_bytes: 64 << 20,
@@ -50,8 +50,8 @@ fn text(length: usize) -> Value {
     Value::Text("x".repeat(length))
 }
 
-/// Rows that fill several segments, eight to each, with room in the last one, all in both backup copies: so each segment
-/// is clean. Row 0 is a little longer than the others.
+/// Rows that fill several segments, eight to each, with room in the last one, all in both backup copies: so each
+/// segment is clean. Row 0 is a little longer than the others.
 const ROWS: i32 = 42;
 
 fn filled(disk: Arc<dyn Disk>) -> (Database, Table) {
@@ -85,7 +85,7 @@ fn filled_with(disk: Arc<dyn Disk>, options: Options) -> (Database, Table) {
     (db, table)
 }
 
-/// Something for the next checkpoint to do.
+/// Gives the next checkpoint something to do.
 fn tick(db: &Database) {
     let table = db.table("tick").unwrap();
     db.transact(|tx| tx.insert(&table, &[Value::Int4(1)])).unwrap();
@@ -108,12 +108,12 @@ fn level_1() -> TxOptions {
     TxOptions { durability: Some(Durability::Memory), ..TxOptions::default() }
 }
 
-/// Commits without waiting for anything, and without asking the log server for anything.
+/// Commits without waiting, and without a request to the log server.
 fn commit(db: &Database, body: impl FnMut(&mut Transaction) -> Result<()>) -> Lsn {
     db.submit_with(&level_1(), body).unwrap().1.lsn()
 }
 
-/// `(id, n, length of text)` of all rows, by the primary key, after a look that the secondary index says the same.
+/// `(id, n, length of text)` of all rows, by the primary key, after a check that the secondary index agrees.
 fn rows(db: &Database) -> Vec<(i32, i64, usize)> {
     let table = db.table("t").unwrap();
     let read = |which| {
@@ -141,7 +141,7 @@ fn n_of(rows: &[(i32, i64, usize)], id: i32) -> i64 {
     rows.iter().find(|row| row.0 == id).expect("the row is there").1
 }
 
-/// The machine crashes now; the database on what the disk then holds.
+/// Crashes the machine; returns the database that opens on what the disk then holds.
 fn crashed(faulty: &FaultyDisk, db: Database) -> (Arc<FaultyDisk>, Database) {
     faulty.crash();
     drop(db);
@@ -150,12 +150,12 @@ fn crashed(faulty: &FaultyDisk, db: Database) -> (Arc<FaultyDisk>, Database) {
     (disk, db)
 }
 
-/// Waits for what another thread is sure to do; the limit is there only so that a broken engine fails the test.
+/// Waits for what another thread is sure to do; the limit only makes a broken engine fail the test.
 fn until(what: &str, happened: impl FnMut() -> bool) {
     until_while(what, happened, || ());
 }
 
-/// As [`until`], for what takes many steps: the limit counts from the last one, so that a slow machine does not fail the test.
+/// As [`until`], for many steps: the limit counts from the last step, so that a slow machine does not fail the test.
 fn until_while<S: PartialEq>(
     what: &str,
     mut happened: impl FnMut() -> bool,
@@ -179,7 +179,7 @@ pub(crate) fn until_checkpoint(db: &Database, swept: &AtomicU64) {
     until_while("a checkpoint is complete", || completed() > before, || swept.load(Ordering::Relaxed));
 }
 
-/// The rows whose `n` is this.
+/// The rows with this `n`.
 fn with_n(n: i64) -> Scan {
     let bound = || KeyBound::Included(vec![Value::Int8(n)]);
     Scan { index: WhichIndex::Secondary(0), lower: bound(), upper: bound(), ..Scan::all() }

@@ -1,5 +1,5 @@
-//! Action logging beside fuzzy sweeps: an increment is in a row once, wherever the sweep has met the row and whatever else
-//! the transaction did to it. (The argument is in [`crate::recovery`].)
+//! Action logging beside fuzzy sweeps: a recovered row has each increment once, wherever the sweep has met the row and
+//! whatever else the transaction did to it. (The argument is in [`crate::recovery`].)
 
 use super::sweep::moved_past;
 use super::*;
@@ -15,13 +15,13 @@ fn add(tx: &mut Transaction, table: &Table, id: i32, delta: i64) -> Result<()> {
     Ok(())
 }
 
-/// All that a transaction can do to a row beside an increment of it.
+/// Everything that a transaction can do to a row beside an increment of it.
 fn mixtures(tx: &mut Transaction, table: &Table, from: i32) -> Result<()> {
     add(tx, table, from, 5)?;
-    // Twice.
+    // Two increments.
     add(tx, table, from + 1, 5)?;
     add(tx, table, from + 1, 6)?;
-    // With a value before, after, and around.
+    // With a value set before, after, and around them.
     set_n(tx, table, from + 2, 100)?;
     add(tx, table, from + 2, 1)?;
     add(tx, table, from + 3, 1)?;
@@ -36,7 +36,7 @@ fn mixtures(tx: &mut Transaction, table: &Table, from: i32) -> Result<()> {
     assert!(tx.delete(table, from + 6)?);
     tx.insert(table, &[Value::Int4(from + 6), Value::Int8(40), text(7_600)])?;
     add(tx, table, from + 6, 2)?;
-    // With another field in the same operation, and with one that makes the row move.
+    // With another field in the same operation, and with a field that makes the row move.
     assert!(tx.modify(table, from + 7, |fields| {
         fields.add(1, 3)?;
         fields.add(1, 4)?;
@@ -45,15 +45,15 @@ fn mixtures(tx: &mut Transaction, table: &Table, from: i32) -> Result<()> {
     add(tx, table, from + 8, 1)?;
     tx.update(table, from + 8, &[(2, text(8_900))]).map(drop)?;
     add(tx, table, from + 8, 1)?;
-    // Taken back.
+    // Taken back to a savepoint.
     let savepoint = tx.savepoint();
     add(tx, table, from + 9, 1_000)?;
     tx.rollback_to(&savepoint)?;
     add(tx, table, from + 9, 1)
 }
 
-/// A commit that is half applied keeps the redo start before transactions that the copy has whole: redo meets rows of their
-/// own places, and of later ones.
+/// A half-applied commit keeps the redo start before transactions that the copy has whole: redo meets rows with their
+/// own places, and with later ones.
 #[test]
 fn increments_that_the_copy_has_are_not_done_again() {
     let faulty = FaultyDisk::new(seed());
@@ -108,14 +108,14 @@ fn increments_are_redone_from_the_log_alone() {
     assert_eq!(rows(&Database::open_on(disk, single).unwrap()), expected);
 }
 
-/// A row that is added to moves past the sweep, so that the copy has it twice, or nowhere.
+/// A row is added to and moves past the sweep, so that the copy has it twice, or nowhere.
 #[test]
 fn a_row_that_moves_past_the_sweep_between_increments_has_each_once() {
     for forward in [false, true] {
         let change = |tx: &mut Transaction, table: &Table, id| add(tx, table, id, 1);
         let moves = |db: &Database, table: &Table, row: i32| {
             commit(db, |tx| add(tx, table, row, 10));
-            // Longer than its slot, and than what is left of its segment.
+            // The text is longer than the row's slot, and than the rest of its segment.
             commit(db, |tx| {
                 add(tx, table, row, 100)?;
                 tx.update(table, row, &[(2, text(8_900))]).map(drop)

@@ -1,5 +1,5 @@
-//! Calls that executor threads run on both sides of a black/white sweep that is held: each part of a phase notes in a context of
-//! its own what it has read, and what it made of it has the side of all of it.
+//! Calls that executor threads run on both sides of a held black/white sweep: each part of a phase notes what it has
+//! read in a context of its own, and what it writes has the side of everything that the parts have touched.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
@@ -11,13 +11,13 @@ use crate::isolate::RoutingRule;
 use crate::row::{ColumnType, IntoKey, Key};
 use crate::{Action, Arguments, Executors, Flow, Outputs, Procedure, Sent};
 
-/// Beside [`BLACK`] and [`WHITE`] a row on the same side on the other thread.
+/// Beside [`BLACK`] and [`WHITE`], for each a row on the same side whose key belongs to the other thread.
 const BLACK_TOO: i32 = 12;
 const WHITE_TOO: i32 = 28;
-/// There is no such row; its key is the thread's of [`WHITE`].
+/// There is no row of this key; the key belongs to the thread of [`WHITE`].
 const ABSENT: i32 = 1_000;
 
-/// What a call does to a row: gives it a number, or reads it.
+/// What a call does to a row: it sets the row's number, or reads the row.
 type Visit = (i32, Option<i64>);
 
 fn visit<const AT: usize>(
@@ -36,7 +36,7 @@ fn visit<const AT: usize>(
     Ok(())
 }
 
-/// A call that visits two rows at the same time, each on the thread that owns its key: the second one is a part's.
+/// A call that visits two rows at the same time, each on the thread that owns its key; the second visit is a part's.
 fn send(db: &Database, visits: [Visit; 2]) -> Sent {
     let arguments = visits.map(|(id, n)| [Value::Int4(id), n.map_or(Value::Null, Value::Int8)]);
     db.send_call_with(&level_1(), "visits", arguments.as_flattened()).unwrap()
@@ -51,13 +51,14 @@ fn end(sent: Sent) {
     );
 }
 
-/// Runs `test` while a sweep is held, and gives what the copy has, alone. `bug`: what parts have read has no side.
+/// Runs `test` while a sweep is held, and returns what the copy alone has. With `bug`, what parts have read has no
+/// side.
 fn sweep(bug: bool, test: impl FnOnce(&Held)) -> Found {
     let options = Options { engine: Executors::of(4, 2).handing_over().into(), ..options() };
     let (_, found) = Held::sweep(tcbw(), options, |held| {
         let db = &held.db;
-        // The first two executors are the one thread's, the others the other's. Neighbouring datasets are of different threads,
-        // and so are the first one and the last.
+        // The first two executors belong to one thread, the others to the other one. Neighbouring datasets belong to
+        // different threads, and so do the first and the last.
         let version = db.table("t").unwrap().version();
         let bounds = [10, 20, 30].map(|bound: i32| {
             let mut key = Key::new();
@@ -78,8 +79,8 @@ fn sweep(bug: bool, test: impl FnOnce(&Held)) -> Found {
     found
 }
 
-/// Somebody changes a black row, and then a call comes that is on both sides: whether it was found to be, and what the copy
-/// has.
+/// A transaction changes a black row, and then a call comes that is on both sides. Returns whether the call was found
+/// to straddle, and what the copy has.
 fn of_both(visits: [Visit; 2], bug: bool) -> (bool, Found) {
     let mut straddles = false;
     let found = sweep(bug, |held| {
@@ -104,7 +105,7 @@ fn a_call_on_one_side_in_all_its_parts_commits_beside_the_sweep() {
     assert_eq!([WHITE, WHITE_TOO, BLACK, BLACK_TOO].map(|id| found[&id].0), [2, 2, 1, 1]);
 }
 
-/// Whichever part it is that was on the other side, and whether it read or wrote there.
+/// It straddles whichever part was on the other side, and whether that part read or wrote there.
 #[test]
 fn a_call_straddles_whichever_part_was_on_the_other_side() {
     for visits in [
@@ -118,7 +119,7 @@ fn a_call_straddles_whichever_part_was_on_the_other_side() {
         assert!(straddles, "{visits:?}");
         assert_eq!((found[&BLACK].0, found[&WHITE].0), (1, 1), "{visits:?}: it is black in the end");
     }
-    // The copy has what was made of the black row, and not that row.
+    // The copy has what was made from the black row, but not the black row.
     let (straddles, found) = of_both([(WHITE, Some(2)), (BLACK, None)], true);
     assert!(!straddles, "the test's own premise: a part's reads have no side");
     assert_eq!(
@@ -128,7 +129,8 @@ fn a_call_straddles_whichever_part_was_on_the_other_side() {
     );
 }
 
-/// A part has read that there is no row: where a black one removed it, and, black itself, where somebody inserts it then.
+/// A part has read that there is no row, where a black transaction removed it; or a black part has read so, and then
+/// another transaction inserts the row.
 #[test]
 fn what_a_part_has_not_found_has_a_side_too() {
     for bug in [false, true] {

@@ -1,5 +1,5 @@
-//! DDL in the middle of a sweep: the copy in force then has the catalog of before it, and each segment from before it or after
-//! it, and redo begins before it.
+//! DDL in the middle of a sweep: the copy in force then has the catalog from before the DDL, each segment as it was
+//! before it or after it, and redo begins before it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -11,15 +11,15 @@ use super::*;
 
 #[derive(Debug, Clone, Copy)]
 enum Ddl {
-    /// Another heap, and rows in it one by one.
+    /// Another heap, with rows inserted one by one.
     Truncate,
     /// Another heap, loaded in the same transaction.
     TruncateAndLoad,
-    /// Another identity: redo records of before name rows by number, later ones by key.
+    /// Another identity: earlier redo records name rows by number, later ones by key.
     AddPrimaryKey,
-    /// The same name, another table.
+    /// The same name for another table.
     DropAndCreate,
-    /// An index that redo records of before do not know.
+    /// An index that earlier redo records do not know.
     CreateIndex,
 }
 
@@ -43,8 +43,8 @@ fn row(id: i32, n: i64) -> [Value; 3] {
     [Value::Int4(id), Value::Int8(n), text(6_000)]
 }
 
-/// Every row with `id % 3 == 1` gets another `n` and a longer text, every one with `id % 3 == 2` goes; by identity, so
-/// that it works with and without a key.
+/// Gives every row with `id % 3 == 1` another `n` and a longer text, and deletes every row with `id % 3 == 2`; by
+/// identity, so that it works with and without a key.
 fn churn(tx: &mut Transaction, table: &Table, n: i64) -> Result<()> {
     let mut keys = Vec::new();
     tx.scan(table, &Scan::all(), |key, row| {
@@ -61,7 +61,7 @@ fn churn(tx: &mut Transaction, table: &Table, n: i64) -> Result<()> {
     Ok(())
 }
 
-/// Work before the DDL, the DDL, and work after it. All of it from the redo start on.
+/// Work before the DDL, the DDL, and work after it, all of it after the redo start.
 fn script(db: &Database, kind: Ddl) {
     let table = db.table("t").unwrap();
     db.transact(|tx| (20..26).try_for_each(|id| tx.insert(&table, &row(id, 2)))).unwrap();
@@ -85,7 +85,7 @@ fn script(db: &Database, kind: Ddl) {
     db.transact(|tx| churn(tx, &table, 6)).unwrap();
 }
 
-/// All rows with their number of bytes, in the order of the primary key or of their numbers, and by each index.
+/// All rows with the length of their text, in the order of the primary key or of their numbers, and by each index.
 fn contents(db: &Database) -> Vec<Vec<(i32, i64, usize)>> {
     let table = db.table("t").unwrap();
     let indexes = table.schema().indexes().len();
@@ -120,7 +120,7 @@ fn ddl_at(kind: Ddl, moment: usize) -> bool {
     let disk = HookedDisk::new(faulty.clone());
     let db = Database::open_on(disk.clone(), options()).unwrap();
     let table = db.transact(|tx| tx.create_table(&def(kind))).unwrap();
-    // Not by a load, so that nothing is left to a load file.
+    // Inserted without a bulk load, so that nothing is left to a load file.
     for id in 0..20 {
         db.transact_with(&level_1(), |tx| tx.insert(&table, &row(id, 1))).unwrap();
     }
@@ -143,7 +143,7 @@ fn ddl_at(kind: Ddl, moment: usize) -> bool {
     let (disk, db) = crashed(&faulty, db);
     assert_eq!(db.recovery().unwrap().redo_start, report.redo_start, "{about}");
     assert_eq!(contents(&db), expected, "{about}");
-    // And it goes on: another checkpoint of what was recovered, and another crash.
+    // The database goes on: another checkpoint of what was recovered, and another crash.
     let table = db.table("t").unwrap();
     db.transact(|tx| tx.insert(&table, &row(1000, 7))).unwrap();
     db.checkpoint().unwrap();
@@ -153,8 +153,8 @@ fn ddl_at(kind: Ddl, moment: usize) -> bool {
     true
 }
 
-/// A commit that began before the DDL is still being applied when a checkpoint begins: the checkpoint waits for it, so that its
-/// redo start lies behind the DDL, and the copy's catalog is that of the redo start.
+/// A commit that began before the DDL is still being applied when a checkpoint begins. The checkpoint waits for it, so
+/// that its redo start lies behind the DDL, and the copy's catalog is that of the redo start.
 fn ddl_behind_a_commit_on_its_way(kind: Ddl) {
     let about = format!("{kind:?} behind a commit that is on its way");
     let faulty = FaultyDisk::new(seed());
@@ -176,7 +176,7 @@ fn ddl_behind_a_commit_on_its_way(kind: Ddl) {
                 let _latched = db.core().storage.memory.segments.latch(segment);
                 latched.store(true, Ordering::SeqCst);
                 until("the checkpoint keeps DDL back", || db.core().commits.definitions.is_held());
-                // It waits for the commit now, or comes to that.
+                // The checkpoint waits for the commit now, or is about to.
                 std::thread::sleep(Duration::from_millis(2));
             }
         });

@@ -1,4 +1,4 @@
-//! Sweeps that meet commits half way.
+//! Sweeps that meet half-applied commits.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -13,8 +13,8 @@ use crate::io::FaultKind;
 use crate::store::memory::segments::Copy;
 use crate::store::memory::{SEGMENT_BYTES, SegmentId};
 
-/// I5, the redo start: a commit has its place and is half applied for as long as the whole checkpoint takes. The half
-/// that is not applied is in no segment that the sweep copies, so only redo from the commit's own place has it.
+/// I5, the redo start: a commit has its place and stays half applied during a whole checkpoint. The half that is not
+/// applied is in no segment that the sweep copies, so only redo from the commit's own place has it.
 #[test]
 fn a_commit_that_is_half_applied_through_a_whole_checkpoint_is_redone() {
     let faulty = FaultyDisk::new(seed());
@@ -102,8 +102,9 @@ pub(super) fn at(segment: SegmentId) -> u64 {
     u64::from(segment.0) * SEGMENT_BYTES as u64
 }
 
-/// A row that `moves` while the sweep is between its old place and its new one: from behind to before the sweep, so that the
-/// copy has it nowhere, or `forward`, so that the copy has it twice. All rows are changed by `change` before.
+/// A row that `moves` while the sweep is between its old slot and its new one: from behind the sweep to before it, so
+/// that the copy has the row nowhere, or `forward`, so that the copy has it twice. Before that, `change` changes all
+/// rows.
 pub(super) fn moved_past(
     forward: bool,
     options: Options,
@@ -113,7 +114,7 @@ pub(super) fn moved_past(
     let faulty = FaultyDisk::new(seed());
     let disk = HookedDisk::new(faulty.clone());
     let (db, table) = filled_with(disk.clone(), options);
-    // All is dirty; where there is room for a longer row is before the sweep, or behind all others.
+    // All segments are dirty. Room for a longer row is before the sweep, or behind all others.
     let row = if forward { 1 } else { 30 };
     db.transact(|tx| {
         if !forward {
@@ -153,7 +154,7 @@ fn a_row_that_moves_past_the_sweep_is_there_once() {
     for forward in [false, true] {
         let change = |tx: &mut Transaction, table: &Table, id| set_n(tx, table, id, 1);
         let moves = |db: &Database, table: &Table, row: i32| {
-            // Longer than its slot, and than what is left of its segment.
+            // The text is longer than the row's slot, and than the rest of its segment.
             commit(db, |tx| tx.update(table, row, &[(1, Value::Int8(2)), (2, text(8_900))]).map(drop));
         };
         let (faulty, db, ..) = moved_past(forward, options(), change, moves);
@@ -163,8 +164,9 @@ fn a_row_that_moves_past_the_sweep_is_there_once() {
     }
 }
 
-/// I3's bound: what only level 1 waited for is on disk within the flush interval and two group writes, the one in
-/// execution and its own. Counted, not timed: the group in flight is held up, and nobody else asks for a write.
+/// I3's bound: a commit at level 1 without a waiter is on disk within the flush interval and two group writes, the one
+/// in progress and its own. This is counted, not timed: the group in progress is held up, and no other thread asks for
+/// a write.
 #[test]
 fn a_level_1_commit_is_in_the_group_after_the_one_in_flight() {
     let faulty = FaultyDisk::new(seed());
@@ -174,11 +176,11 @@ fn a_level_1_commit_is_in_the_group_after_the_one_in_flight() {
     let table = db
         .transact(|tx| tx.create_table(&TableDef::new("t", vec![Column::new("n", ColumnType::Int4)])))
         .unwrap();
-    // No gate yet: the bound itself.
+    // The disk does not hold yet: this is the bound itself.
     let written = || db.metrics().log.packets;
     let packets = written();
     db.transact_with(&level_1(), |tx| tx.insert(&table, &[Value::Int4(1)])).unwrap();
-    until("nobody waits for it, and it is written", || written() > packets);
+    until("it has no waiter, and it is written", || written() > packets);
 
     let (held, open) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
     let hook = {
@@ -186,7 +188,7 @@ fn a_level_1_commit_is_in_the_group_after_the_one_in_flight() {
         move |file: &str, about: About| {
             if file.starts_with("log-0") && matches!(about, About::Write(_)) {
                 held.fetch_add(1, Ordering::SeqCst);
-                until("the gate opens", || open.load(Ordering::SeqCst));
+                until("the disk goes on", || open.load(Ordering::SeqCst));
             }
         }
     };
@@ -209,8 +211,8 @@ fn a_level_1_commit_is_in_the_group_after_the_one_in_flight() {
     assert_eq!(db.read(|tx| tx.count(&table)).unwrap(), 9);
 }
 
-/// I5: a bit that a sweep has cleared is set again when the sweep ends by a panic, as by an error: else the next copy, which takes
-/// effect, would lack what the panic kept from being written.
+/// I5: a dirty bit that a sweep has cleared is set again when the sweep ends by a panic, as by an error. Otherwise the
+/// next copy, which takes effect, would lack what the panic kept from being written.
 #[test]
 fn a_panic_amid_a_sweep_loses_no_change() {
     let strategies = [

@@ -1,4 +1,4 @@
-//! Time as the kernel sees it: the machine's, or one that a test moves.
+//! Time as the kernel sees it: the machine's clock, or one that a test moves.
 
 use std::ops::{Add, Sub};
 use std::sync::Arc;
@@ -10,8 +10,8 @@ use rustix::time::{ClockId, clock_gettime};
 
 use super::VirtualClock;
 
-/// A reading of a monotone clock in nanoseconds, the machine's if nothing else is said: what [`Instant`] is, but one number, so that
-/// taking it and comparing it cost a few instructions.
+/// A reading of a monotone clock in nanoseconds; the machine's clock unless another is named. It is what [`Instant`]
+/// is, but one number, so that taking it and comparing it cost a few instructions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Moment {
     pub(super) ns: u64,
@@ -40,7 +40,7 @@ impl Moment {
 impl Add<Duration> for Moment {
     type Output = Moment;
 
-    /// The moment so much later. A time of more than [`FOR_EVER`] counts as that.
+    /// The moment that much later. A time of more than [`FOR_EVER`] counts as that.
     fn add(self, time: Duration) -> Moment {
         Moment { ns: self.ns.saturating_add(time.min(FOR_EVER).as_nanos() as u64) }
     }
@@ -56,32 +56,32 @@ impl Sub for Moment {
 }
 
 impl From<Instant> for Moment {
-    /// The same moment, but for the time that this takes.
+    /// The same moment, except for the time that the conversion takes.
     fn from(instant: Instant) -> Moment {
         let elapsed = instant.elapsed();
         Moment { ns: Moment::now().ns.saturating_sub(elapsed.as_nanos() as u64) }
     }
 }
 
-/// A time that never passes: a hundred years. A longer one that a user asks for counts as this where it comes in, because clocks
-/// end: to add [`Duration::MAX`] to a moment is a panic, to add this is not.
+/// A time that never passes: a hundred years. A longer time that a user gives is replaced by this one where it is
+/// accepted, because clocks end: adding [`Duration::MAX`] to a moment panics, adding this does not.
 pub const FOR_EVER: Duration = Duration::from_secs(100 * 365 * 86_400);
 
-/// What a sleeping thread may wake up too late by: this much of a sleep is spent looking at the clock instead, so that
+/// How much too late a sleeping thread may wake up. This much of a sleep is spent polling the clock instead, so that
 /// the service times of fast simulated disks come out right.
 const WAKE_MARGIN: Duration = Duration::from_micros(60);
 
 /// When the calendar of virtual clocks begins, in seconds since 1970: 2020-01-01.
 const CALENDAR_BEGINS: u64 = 1_577_836_800;
 
-/// A clock that the kernel takes its decisions by, and sleeps by: time-outs, deadlines, intervals, rests. What it only measures, such as
-/// the waits in the accounts, it may measure by the machine's clock in any case.
+/// The clock for the kernel's decisions and sleeps: time-outs, deadlines, intervals, rests. Times that it only
+/// measures, such as the waits in the accounts, it may measure by the machine's clock in any case.
 #[derive(Debug, Clone, Default)]
 pub enum Clock {
-    /// The machine's. Its readings are those of [`Moment::now`].
+    /// The machine's clock. Its readings are those of [`Moment::now`].
     #[default]
     System,
-    /// One that stands still until it is moved.
+    /// A clock that stands still until it is moved.
     Virtual(Arc<VirtualClock>),
 }
 
@@ -95,8 +95,8 @@ impl Clock {
         }
     }
 
-    /// Milliseconds since 1970. Coarse: some ms behind, for the price of a load. All that is compared with the times in the log takes it from
-    /// here, so that what comes later has no earlier time.
+    /// Milliseconds since 1970. Coarse: some ms behind, for the cost of a load. Every time that is compared with the
+    /// times in the log is taken from here, so that a later event never has an earlier time.
     #[inline(always)]
     pub(crate) fn calendar_ms(&self) -> u64 {
         match self {
@@ -108,7 +108,7 @@ impl Clock {
         }
     }
 
-    /// Returns when at least `time` has passed. Spends processor time on ending exactly.
+    /// Returns when at least `time` has passed. Polls at the end, which uses processor time, to return exactly then.
     pub fn sleep(&self, time: Duration) {
         if let Clock::Virtual(_) = self {
             return self.rest(time);
@@ -135,7 +135,8 @@ impl Clock {
         }
     }
 
-    /// Waits on the condition variable, about so long at most if there is a limit. May return early: the caller looks again.
+    /// Waits on the condition variable, for about the limit at most, if there is one. May return early: the caller
+    /// looks again.
     pub(crate) fn wait<T>(&self, changed: &Condvar, guard: &mut MutexGuard<'_, T>, limit: Option<Duration>) {
         match (self, limit) {
             (Clock::System, None) => changed.wait(guard),
@@ -146,7 +147,7 @@ impl Clock {
         }
     }
 
-    /// As [`Clock::wait`], until a moment; false: it has come.
+    /// As [`Clock::wait`], until a moment; `false` if the moment has come.
     pub(crate) fn wait_until<T>(
         &self,
         changed: &Condvar,
@@ -160,8 +161,8 @@ impl Clock {
         !left.is_zero()
     }
 
-    /// Locks a mutex that is held across waits on this clock. A thread that slept on it would keep its turn under a
-    /// [`Scheduler`](super::Scheduler), and the holder could not go on.
+    /// Locks a mutex that is held across waits on this clock. Under a [`Scheduler`](super::Scheduler) a thread that
+    /// slept on the mutex would keep its turn, and the holder could not continue.
     pub(crate) fn lock<'m, T>(&self, mutex: &'m Mutex<T>) -> MutexGuard<'m, T> {
         match self {
             Clock::System => mutex.lock(),
@@ -174,7 +175,7 @@ impl Clock {
         }
     }
 
-    /// As [`Clock::wait`], where `sleep` is what sleeps, at most so long if there is a limit.
+    /// As [`Clock::wait`], where `sleep` does the sleeping, for at most its argument if there is one.
     pub(crate) fn wait_by(&self, limit: Option<Duration>, sleep: impl FnOnce(Option<Duration>)) {
         match self {
             Clock::System => sleep(limit),
@@ -184,7 +185,7 @@ impl Clock {
         }
     }
 
-    /// Lets other threads run for a moment: what the caller waits for takes no time.
+    /// Lets other threads run for a moment. For a caller that waits for something that takes no time.
     pub(crate) fn look_later(&self, looks: u32) {
         match (self, looks) {
             (Clock::System, ..20) => thread::yield_now(),

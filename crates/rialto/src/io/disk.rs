@@ -1,4 +1,4 @@
-//! The seam: what the kernel asks of a disk, and what it may rely on.
+//! The seam: the kernel's interface to a disk, and what it may rely on.
 
 use std::any::Any;
 use std::fmt::{self, Debug};
@@ -46,16 +46,16 @@ pub enum Caching {
     /// next [`File::sync`].
     Direct,
     /// Past both caches (`O_DIRECT|O_DSYNC`): a write is durable when [`File::write_at`] returns, its length included,
-    /// and so is a change of length. So [`File::sync`] has nothing left to do and does nothing.
+    /// and so is a change of length. Therefore [`File::sync`] does nothing.
     DirectSync,
 }
 
 /// A data directory: a flat set of named files, its lock, and the memory beside it that outlives a process.
 ///
-/// What survives a crash of the machine: a file's bytes and length that were there when a [`File::sync`] of it began
-/// that returned `Ok`; the names as they were when a [`sync_directory`](Disk::sync_directory) began that returned `Ok`.
-/// Of everything else any part may be lost or kept, except that a rename is never half done. Syncing a new file does not
-/// make its name durable. After a failed sync nothing that it covered may be believed, even if a later sync succeeds
+/// What survives a crash of the machine: a file's bytes and length as they were when a [`File::sync`] of it began that
+/// returned `Ok`, and the names as they were when a [`sync_directory`](Disk::sync_directory) began that returned `Ok`.
+/// Of everything else any part may be lost or kept, except that a rename is never half done. Syncing a new file does
+/// not make its name durable. After a failed sync nothing that it covered may be trusted, even if a later sync succeeds
 /// (I4).
 ///
 /// Names are plain file names: no `/`, not empty, not `.`, `..` or [`LOCK_FILE`].
@@ -66,7 +66,7 @@ pub trait Disk: Send + Sync + Debug {
     /// The names of all files and shared maps in the directory, sorted.
     fn list(&self) -> DiskResult<Vec<String>>;
 
-    /// Gives a file another name, atomically, in the place of a file that has it already. Open handles stay with their
+    /// Gives a file another name, atomically, and replaces a file that has that name. Open handles stay with their
     /// file. Durable after [`sync_directory`](Disk::sync_directory). Not for shared maps.
     fn rename(&self, from: &str, to: &str) -> DiskResult<()>;
 
@@ -77,7 +77,7 @@ pub trait Disk: Send + Sync + Debug {
     fn sync_directory(&self) -> DiskResult<()>;
 
     /// Takes the directory for this process until the guard is dropped, or the process ends in any way. An error of
-    /// kind `WouldBlock` ([`DiskError::is_locked`]) if it is taken, by this process included.
+    /// kind `WouldBlock` ([`DiskError::is_locked`]) if another process, or this one, holds it.
     fn lock(&self) -> DiskResult<DirectoryLock>;
 
     /// Memory of `bytes` bytes, a positive multiple of 8, that outlives the process but not necessarily the machine
@@ -86,15 +86,15 @@ pub trait Disk: Send + Sync + Debug {
     /// reserved here, so that a full disk is an error now and not a `SIGBUS` later.
     fn map_shared(&self, name: &str, bytes: usize) -> DiskResult<SharedMap>;
 
-    /// The size of the shared map of this name, or `None` if there is none: so that one whose configured size has
-    /// changed can be read before it is made anew.
+    /// The size of the shared map of this name, or `None` if there is none. A map whose configured size has changed can
+    /// thereby be read before it is created anew.
     fn shared_bytes(&self, name: &str) -> DiskResult<Option<usize>>;
 
-    /// A number that is another after each start of the machine: contents of shared maps are valid only under the boot
-    /// that wrote them.
+    /// A number that changes with each start of the machine: contents of shared maps are valid only under the boot that
+    /// wrote them.
     fn boot(&self) -> u128;
 
-    /// Whether the times of its calls say anything: not for disks that are memory.
+    /// Whether the times of its calls are meaningful: not for disks that are memory.
     fn has_speed(&self) -> bool {
         true
     }
@@ -147,7 +147,7 @@ impl Debug for DirectoryLock {
     }
 }
 
-/// Refuses what is not a plain file name.
+/// Refuses a name that is not a plain file name.
 pub(super) fn check_name(name: &str, operation: &'static str) -> DiskResult<()> {
     if name.is_empty() || name == "." || name == ".." || name == LOCK_FILE || name.contains(['/', '\0']) {
         let cause = "expected a plain file name: not empty, without \"/\", not \".\", \"..\" or \"lock\"";
@@ -166,7 +166,7 @@ pub(super) fn check_map(name: &str, bytes: usize) -> DiskResult<()> {
     Ok(())
 }
 
-/// In debug builds, asserts what direct access needs, on every disk, so that a caller's mistake shows on each.
+/// In debug builds, asserts what direct access requires, on every disk, so that a caller's mistake shows on each.
 #[inline]
 pub(super) fn assert_aligned(caching: Caching, buffer: &[u8], offset: u64) {
     if cfg!(debug_assertions) && caching != Caching::Buffered {

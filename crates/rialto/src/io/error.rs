@@ -1,4 +1,4 @@
-//! What a disk answers when it fails: the file, the place, the operation and the system's own error.
+//! The error of a failed disk operation: the file, the place, the operation and the system's own error.
 
 use std::io;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ pub type DiskResult<T> = Result<T, DiskError>;
 
 /// A disk operation that failed.
 ///
-/// Cheap to clone, because an error of the log is sticky (I4) and told to every transaction that waits.
+/// Cheap to clone, because an error of the log is sticky (I4) and returned to every transaction that waits.
 #[derive(Debug, Clone, thiserror::Error)]
 #[error("{operation} of \"{file}\" at offset {offset} failed: {source}")]
 pub struct DiskError {
@@ -16,7 +16,7 @@ pub struct DiskError {
     pub file: String,
     /// The byte offset; 0 where the operation has none.
     pub offset: u64,
-    /// What was being done, as a noun: `read`, `write`, `sync`, `open`, …
+    /// The operation that failed, as a noun: `read`, `write`, `sync`, `open`, …
     pub operation: &'static str,
     /// The operating system's error.
     pub source: Arc<io::Error>,

@@ -10,7 +10,7 @@ use rustix::fs::{AtFlags, FallocateFlags, FileType, FlockOperation, IFlags, Mode
 use rustix::io::{Errno, retry_on_intr};
 
 use super::disk::{DIRECTORY, LOCK_FILE, assert_aligned, check_map, check_name};
-use super::transfer::{Cut, read_all, write_all};
+use super::transfer::{PartialTransfer, read_all, write_all};
 use super::{
     AlignedBuffer, BUFFER_ALIGNMENT, Caching, DirectoryLock, Disk, DiskError, DiskResult, File, Open, Random,
     SharedMap,
@@ -27,7 +27,7 @@ pub struct FileDisk {
 }
 
 impl FileDisk {
-    /// Opens the directory, making it (and those above it) if it is missing.
+    /// Opens the directory; creates it, and the directories above it, if they are missing.
     pub fn create(path: impl AsRef<Path>) -> DiskResult<Arc<FileDisk>> {
         let path = path.as_ref();
         make_directories(path)
@@ -50,20 +50,20 @@ impl FileDisk {
         &self.path
     }
 
-    /// Locks the file `lock` and then the directory. The guards are dropped the other way round, as fields are: so a process that gets the
-    /// file finds the directory free.
+    /// Locks the file `lock` and then the directory. The guards are dropped in the opposite order, as fields are: a
+    /// process that gets the file therefore finds the directory free.
     fn lock_files(&self) -> DiskResult<(Option<Locked>, Locked)> {
         let file = self
             .open_at(LOCK_FILE, OFlags::RDWR | OFlags::CREATE)
             .map_err(|error| DiskError::new(LOCK_FILE, 0, "open", error))?;
         let file = Locked::lock(file).map_err(|error| DiskError::new(LOCK_FILE, 0, "lock", error))?;
-        // The directory, too: a lock file can be removed while it is locked.
+        // The directory is locked, too, because a lock file can be removed while it is locked.
         let directory = self
             .open_at(".", OFlags::RDONLY | OFlags::DIRECTORY)
             .map_err(|error| DiskError::new(DIRECTORY, 0, "open", error))?;
         match Locked::lock(directory) {
             Err(error @ Errno::WOULDBLOCK) => Err(DiskError::new(DIRECTORY, 0, "lock", error)),
-            // There are file systems that lock files alone.
+            // Some file systems only lock files.
             directory => Ok((directory.ok(), file)),
         }
     }
@@ -76,8 +76,9 @@ impl FileDisk {
 
 /// An open file that is locked until this is dropped.
 ///
-/// The lock is the open file's, not the process's: the kernel releases it when the last descriptor is closed, however processes end. A
-/// child has a copy of each descriptor from its fork on, so the guard does not only close its own: it unlocks the file.
+/// The lock belongs to the open file, not to the process: the kernel releases it when the last descriptor is closed,
+/// however processes end. A child has a copy of each descriptor from its fork on. Therefore the guard does not only
+/// close its own descriptor: it unlocks the file.
 #[derive(Debug)]
 struct Locked(OwnedFd);
 
@@ -90,13 +91,14 @@ impl Locked {
 
 impl Drop for Locked {
     fn drop(&mut self) {
-        // If this fails, the lock goes with the last descriptor.
+        // If this fails, the lock is released with the last descriptor.
         let _ = rustix::fs::flock(&self.0, FlockOperation::Unlock);
     }
 }
 
-/// Makes the directory and each missing one above it, and makes their entries durable: also that of the deepest one that is there, because
-/// an earlier attempt may have made it and then failed, or been killed, before its entry was durable.
+/// Creates the directory and each missing one above it, and makes their entries durable. This includes the entry of the
+/// deepest existing one: an earlier attempt may have created it and then failed, or been killed, before that entry was
+/// durable.
 fn make_directories(path: &Path) -> io::Result<()> {
     let is_there = path.is_dir();
     let parent = match path.parent() {
@@ -107,13 +109,14 @@ fn make_directories(path: &Path) -> io::Result<()> {
     };
     if is_there {
         return match fs::File::open(parent).and_then(|parent| parent.sync_all()) {
-            // No attempt makes a directory in one that it cannot read, or that is read-only. Some file systems know no sync of a directory.
+            // No attempt creates a directory in one that it cannot read, or that is read-only. Some file systems cannot
+            // sync a directory.
             Err(error) if is_of_others(error.kind()) => Ok(()),
             synced => synced,
         };
     }
     make_directories(parent)?;
-    // Opened first: where that is refused, nothing is made.
+    // Opened first: if that is refused, no directory is created.
     let above = fs::File::open(parent)?;
     match fs::create_dir(path) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists && path.is_dir() => {}
@@ -122,14 +125,15 @@ fn make_directories(path: &Path) -> io::Result<()> {
     above.sync_all()
 }
 
-/// Whether the sync of a directory fails so where a parent of the data directory is the business of others.
+/// Whether the sync of a directory fails in a way that shows that a parent of the data directory is not this database's
+/// to sync.
 fn is_of_others(error: io::ErrorKind) -> bool {
     use io::ErrorKind::{InvalidInput, PermissionDenied, ReadOnlyFilesystem};
     matches!(error, InvalidInput | PermissionDenied | ReadOnlyFilesystem)
 }
 
-/// The kernel's identifier of this boot. Where it cannot be read, a number that no other process will answer, so that
-/// no shared map of an earlier process is believed.
+/// The kernel's identifier of this boot. Where it cannot be read, a number that no other process gets, so that no
+/// shared map of an earlier process is trusted.
 fn boot_of_machine() -> u128 {
     let text = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     u128::from_str_radix(&text.trim().replace('-', ""), 16).unwrap_or_else(|_| {
@@ -153,7 +157,7 @@ impl Disk for FileDisk {
         let direct = if caching == Caching::Buffered { OFlags::empty() } else { OFlags::DIRECT };
         let file = match self.open_at(name, access | sync | direct) {
             Err(Errno::INVAL) if caching != Caching::Buffered => {
-                // The file system knows no direct access. The refused call may have created the file already.
+                // The file system has no direct access. The refused call may have created the file already.
                 let again = if open == Open::CreateNew { OFlags::RDWR | OFlags::CREATE } else { access };
                 self.open_at(name, again | sync)
             }
@@ -171,7 +175,8 @@ impl Disk for FileDisk {
             let Ok(name) = entry.file_name().to_str() else { continue };
             let is_file = match entry.file_type() {
                 FileType::RegularFile => true,
-                // What opening it would find. A link that leads nowhere is listed, for it is no absence: opening it says why.
+                // The type that opening the name would find. A link that leads nowhere is listed, because the name
+                // exists: opening it reports the cause.
                 FileType::Unknown | FileType::Symlink => {
                     rustix::fs::statat(&self.directory, name, AtFlags::empty())
                         .map_or(true, |stat| FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile)
@@ -225,10 +230,11 @@ impl Disk for FileDisk {
         if found != Some(bytes) {
             write_in_place(file.as_fd());
         }
-        // Also for a map that exists: whoever made it may have been killed before its blocks were reserved.
+        // Also for a map that exists: the process that created it may have been killed before its blocks were reserved.
         if let Err(error) = reserve(file.as_fd(), name, bytes as u64) {
             if found != Some(bytes) {
-                // What a full disk has given so far is of no use; whether it can be given back changes nothing here.
+                // The part of the blocks that a full disk had is of no use. Whether it can be removed makes no
+                // difference here.
                 let _ = self.remove(name);
             }
             return Err(error);
@@ -238,7 +244,7 @@ impl Disk for FileDisk {
 
     fn shared_bytes(&self, name: &str) -> DiskResult<Option<usize>> {
         check_name(name, "map")?;
-        // Through a link, as it is opened.
+        // Follows a link, as opening does.
         match rustix::fs::statat(&self.directory, name, AtFlags::empty()) {
             Ok(stat) => Ok(Some(stat.st_size as usize)),
             Err(Errno::NOENT) => Ok(None),
@@ -255,16 +261,16 @@ impl Disk for FileDisk {
     }
 }
 
-/// Asks the file system to write a file without blocks where those lie that it has, if it would else write each page elsewhere (btrfs):
-/// there a page of a map that is written once more needs a new block, and a full disk is a `SIGBUS`.
+/// Asks the file system to overwrite the file's blocks in place, if it would otherwise write each page elsewhere
+/// (btrfs): there a page of a map that is written again needs a new block, and a full disk is a `SIGBUS`.
 fn write_in_place(file: BorrowedFd<'_>) {
-    // Where that is unknown, or no question, nothing is lost.
+    // Nothing is lost if the file system does not know the flag, or has no need of it.
     if let Ok(flags) = rustix::fs::ioctl_getflags(file) {
         let _ = rustix::fs::ioctl_setflags(file, flags | IFlags::NOCOW);
     }
 }
 
-/// Reserves blocks for the first `bytes` bytes; the file grows to that if it is shorter.
+/// Reserves blocks for the first `bytes` bytes; the file grows to that length if it is shorter.
 fn reserve(file: BorrowedFd<'_>, name: &str, bytes: u64) -> DiskResult<()> {
     let failed = |offset: u64, error: io::Error| DiskError::new(name, offset, "allocate", error);
     if bytes == 0 {
@@ -278,15 +284,16 @@ fn reserve(file: BorrowedFd<'_>, name: &str, bytes: u64) -> DiskResult<()> {
     write_zeros(file, name, bytes)
 }
 
-/// Writes zeros behind the end of a file, so that it has so many bytes and blocks for them. What lies before the end was written in the
-/// same way.
+/// Writes zeros behind the end of a file, so that it has this many bytes and blocks for them. What lies before the end
+/// was written in the same way.
 fn write_zeros(file: BorrowedFd<'_>, name: &str, bytes: u64) -> DiskResult<()> {
     let failed = |offset: u64, error: io::Error| DiskError::new(name, offset, "allocate", error);
     let mut from = rustix::fs::fstat(file).map_err(|error| failed(0, error.into()))?.st_size as u64;
     let flags = rustix::fs::fcntl_getfl(file).map_err(|error| failed(0, error.into()))?;
     let whole = from.next_multiple_of(BUFFER_ALIGNMENT as u64);
     if flags.contains(OFlags::DIRECT) && from < whole && from < bytes {
-        // A full disk has cut an earlier attempt off within a block, which the file has. Direct access writes whole ones.
+        // A full disk has cut off an earlier attempt within a block, which the file owns. Direct access writes whole
+        // blocks.
         let lengthened = retry_on_intr(|| rustix::fs::ftruncate(file, whole));
         lengthened.map_err(|error| failed(from, error.into()))?;
         from = whole;
@@ -313,14 +320,16 @@ impl OsFile {
         DiskError::new(&self.name, offset, operation, error)
     }
 
-    /// `DirectSync` makes writes durable, not changes of length: those are synced here, so that `sync` stays empty.
+    /// `DirectSync` makes writes durable, but not changes of length: those are synced here, so that `sync` has nothing
+    /// to do.
     fn sync_length(&self) -> DiskResult<()> {
         if self.caching == Caching::DirectSync { self.fdatasync() } else { Ok(()) }
     }
 
     fn fdatasync(&self) -> DiskResult<()> {
-        // Also with O_DIRECT: that passes the page cache, not the cache of the device. A sync that a signal has interrupted has not
-        // failed: nothing that it was to write counts as written, and no error of the device was told by it.
+        // Also with O_DIRECT, which bypasses the page cache, but not the device's cache. A sync that a signal
+        // interrupted has not failed: nothing that it was to write counts as written, and it consumed no error of the
+        // device.
         retry_on_intr(|| rustix::fs::fdatasync(&self.file)).map_err(|error| self.failed(0, "sync", error))
     }
 }
@@ -334,7 +343,7 @@ impl File for OsFile {
         assert_aligned(self.caching, buffer, offset);
         let block = (self.caching != Caching::Buffered).then_some(BUFFER_ALIGNMENT);
         let read = |rest: &mut [u8], done: usize| rustix::io::pread(&self.file, rest, offset + done as u64);
-        read_all(buffer, block, read).map_err(|Cut { done, error }| {
+        read_all(buffer, block, read).map_err(|PartialTransfer { done, error }| {
             let is_end = error.kind() == io::ErrorKind::UnexpectedEof;
             self.failed(if is_end { offset } else { offset + done as u64 }, "read", error)
         })
@@ -371,12 +380,12 @@ mod tests {
     use std::process::Command;
     use std::sync::atomic::Ordering;
 
-    use super::super::conformance::Scratch;
+    use super::super::conformance::ScratchDirectory;
     use super::*;
 
     const CHILD: &str = "RIALTO_IO_TEST_CHILD";
 
-    /// Not a test by itself: the process that the next test starts and that kills itself.
+    /// Not a test by itself: the process that the next test starts, and that kills itself.
     #[test]
     fn child_that_is_killed() {
         let Ok(path) = std::env::var(CHILD) else { return };
@@ -391,7 +400,7 @@ mod tests {
 
     #[test]
     fn a_shared_map_outlives_sigkill_and_the_lock_does_not() {
-        let scratch = Scratch::new("sigkill");
+        let scratch = ScratchDirectory::new("sigkill");
         let disk = FileDisk::create(&scratch.0).unwrap();
         let status = Command::new(std::env::current_exe().unwrap())
             .args(["--exact", "io::file::tests::child_that_is_killed"])
@@ -411,7 +420,7 @@ mod tests {
     #[test]
     fn a_map_has_its_blocks_before_it_is_used() {
         use std::os::unix::fs::MetadataExt;
-        let scratch = Scratch::new("blocks");
+        let scratch = ScratchDirectory::new("blocks");
         let disk = FileDisk::create(&scratch.0).unwrap();
         let _map = disk.map_shared("ring", 1 << 20).unwrap();
         let blocks = fs::metadata(scratch.0.join("ring")).unwrap().blocks();
@@ -420,7 +429,7 @@ mod tests {
 
     #[test]
     fn zeros_are_written_behind_an_end_within_a_block() {
-        let scratch = Scratch::new("zeros");
+        let scratch = ScratchDirectory::new("zeros");
         let disk = FileDisk::create(&scratch.0).unwrap();
         for flags in [OFlags::empty(), OFlags::DIRECT] {
             fs::write(scratch.0.join("f"), [7; 5_000]).unwrap();
@@ -439,7 +448,7 @@ mod tests {
 
     #[test]
     fn a_missing_directory_is_named() {
-        let scratch = Scratch::new("missing");
+        let scratch = ScratchDirectory::new("missing");
         let error = FileDisk::open(&scratch.0).unwrap_err();
         assert!(error.is_missing() && error.to_string().contains("rialto-io-missing"), "{error}");
         FileDisk::create(&scratch.0).unwrap();
@@ -452,7 +461,7 @@ mod tests {
 
     #[test]
     fn a_link_is_listed_as_what_opening_it_would_find() {
-        let scratch = Scratch::new("links");
+        let scratch = ScratchDirectory::new("links");
         let disk = FileDisk::create(&scratch.0).unwrap();
         fs::create_dir(scratch.0.join("folder")).unwrap();
         fs::write(scratch.0.join("folder/file"), "file").unwrap();
@@ -466,7 +475,7 @@ mod tests {
 
     #[test]
     fn a_directory_whose_lock_file_is_removed_stays_locked() {
-        let scratch = Scratch::new("unlinked");
+        let scratch = ScratchDirectory::new("unlinked");
         let disk = FileDisk::create(&scratch.0).unwrap();
         let lock = disk.lock().unwrap();
         fs::remove_file(scratch.0.join(LOCK_FILE)).unwrap();
@@ -478,8 +487,8 @@ mod tests {
 
     /// A child process has copies of its parent's descriptors from its fork on.
     #[test]
-    fn a_lock_ends_with_its_guard_whoever_has_copies_of_the_descriptors() {
-        let scratch = Scratch::new("copies");
+    fn a_lock_ends_with_its_guard_although_a_child_has_copied_descriptors() {
+        let scratch = ScratchDirectory::new("copies");
         let disk = FileDisk::create(&scratch.0).unwrap();
         let lock = disk.lock_files().unwrap();
         let (directory, file) = &lock;
@@ -494,7 +503,7 @@ mod tests {
     #[cfg(debug_assertions)]
     #[should_panic(expected = "direct access needs multiples of 4096")]
     fn direct_access_asks_for_alignment() {
-        let scratch = Scratch::new("alignment");
+        let scratch = ScratchDirectory::new("alignment");
         let disk = FileDisk::create(&scratch.0).unwrap();
         let _ = disk.open("f", Open::Create, Caching::Direct).unwrap().write_at(&[0; 100], 0);
     }

@@ -8,22 +8,22 @@ const PAGE_BYTES: usize = 4096;
 
 type Page = [u8; PAGE_BYTES];
 
-/// A file's bytes as shared pages; a page that is all zeros may be absent. Cloning an image, and copying pages from one
-/// image to another, shares them; a write copies a page only while it is shared.
+/// A file's bytes as shared pages; a page that is all zeros may be absent. Clones share pages, and so do images between
+/// which pages were copied. A write copies a page only while it is shared.
 ///
 /// Bytes of present pages behind the length are zero.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Image {
+pub(super) struct FileImage {
     pages: Vec<Option<Arc<Page>>>,
     length: u64,
 }
 
-impl Image {
+impl FileImage {
     pub(super) fn length(&self) -> u64 {
         self.length
     }
 
-    /// Fills `buffer` from `offset`; false if the image ends before.
+    /// Fills `buffer` from `offset`; `false` if the image ends before the buffer is full.
     pub(super) fn read(&self, buffer: &mut [u8], offset: u64) -> bool {
         if offset.checked_add(buffer.len() as u64).is_none_or(|end| end > self.length) {
             return false;
@@ -48,7 +48,7 @@ impl Image {
         for (page, within, part) in pieces(offset, bytes.len()) {
             let from = &bytes[part];
             match &mut self.pages[page] {
-                // Zeros onto zeros: log files are preallocated, zeroed, and mostly never touched in a test.
+                // Zeros onto zeros: log files are preallocated, zeroed, and in a test mostly never touched.
                 None if is_zero(from) => {}
                 Some(old) => Arc::make_mut(old)[within..within + from.len()].copy_from_slice(from),
                 empty => {
@@ -107,8 +107,8 @@ impl Image {
         }
     }
 
-    /// Takes over the pages of `from` that `offset..offset + length` touches, as far as both images reach.
-    pub(super) fn share(&mut self, from: &Image, offset: u64, length: usize) {
+    /// Takes the pages of `from` that `offset..offset + length` touches, as far as both images reach.
+    pub(super) fn share(&mut self, from: &FileImage, offset: u64, length: usize) {
         for (page, ..) in pieces(offset, length) {
             if let (Some(to), Some(from)) = (self.pages.get_mut(page), from.pages.get(page)) {
                 to.clone_from(from);
@@ -143,7 +143,7 @@ pub(super) fn is_zero(bytes: &[u8]) -> bool {
 mod tests {
     use super::*;
 
-    fn contents(image: &Image) -> Vec<u8> {
+    fn contents(image: &FileImage) -> Vec<u8> {
         let mut bytes = vec![1; image.length() as usize];
         assert!(image.read(&mut bytes, 0));
         bytes
@@ -152,7 +152,7 @@ mod tests {
     #[test]
     fn behaves_like_a_vector_of_bytes() {
         let mut random = super::super::Random::new(7);
-        let mut image = Image::default();
+        let mut image = FileImage::default();
         let mut model: Vec<u8> = Vec::new();
         for round in 0..2000 {
             let offset = random.below(20_000) as usize;
@@ -186,7 +186,7 @@ mod tests {
 
     #[test]
     fn a_clone_does_not_see_later_writes() {
-        let mut image = Image::default();
+        let mut image = FileImage::default();
         image.write(&[5; 10_000], 0);
         let before = image.clone();
         image.write(&[6; 10], 4090);
@@ -198,7 +198,7 @@ mod tests {
 
     #[test]
     fn zeros_cost_no_pages() {
-        let mut image = Image::default();
+        let mut image = FileImage::default();
         image.write(&vec![0; 1 << 20], 100);
         image.grow(1 << 22);
         assert!(image.pages.iter().all(Option::is_none));

@@ -1,5 +1,5 @@
 #![allow(unsafe_code)]
-//! Memory that outlives a process: a mapped file, or its stand-in for disks that live in memory.
+//! Memory that outlives a process: a mapped file, or its stand-in for disks in memory.
 
 use std::fmt;
 use std::io;
@@ -16,10 +16,10 @@ use rustix::mm::{MapFlags, ProtFlags};
 /// Clones share the memory; it is unmapped when the last one is dropped.
 #[derive(Clone)]
 pub struct SharedMap {
-    region: Arc<Region>,
+    region: Arc<MappedRegion>,
 }
 
-struct Region {
+struct MappedRegion {
     start: NonNull<u8>,
     bytes: usize,
 }
@@ -57,7 +57,7 @@ impl SharedMap {
 
     fn new(start: *mut u8, bytes: usize) -> SharedMap {
         let start = NonNull::new(start).expect("mmap answers an address or an error");
-        SharedMap { region: Arc::new(Region { start, bytes }) }
+        SharedMap { region: Arc::new(MappedRegion { start, bytes }) }
     }
 
     /// The size in bytes, as it was asked for.
@@ -73,13 +73,13 @@ impl SharedMap {
         unsafe { std::slice::from_raw_parts(self.as_ptr().cast::<AtomicU64>(), self.region.bytes / 8) }
     }
 
-    /// The first byte. Valid for reads and writes of `len()` bytes while any clone lives; who writes which byte when is
-    /// the user's to order, and no Rust reference to plain bytes may exist while another thread can write them.
+    /// The first byte. Valid for reads and writes of `len()` bytes while any clone lives. The user orders the accesses
+    /// to each byte, and no Rust reference to plain bytes may exist while another thread can write them.
     pub fn as_ptr(&self) -> *mut u8 {
         self.region.start.as_ptr()
     }
 
-    /// A private copy of the map, word by word, without those of its pages that `keep` refuses: what a crashed machine
+    /// A private copy of the map, word by word, with zeros for the pages that `keep` refuses: what a crashed machine
     /// may find of a map.
     pub(super) fn survivor(&self, mut keep: impl FnMut() -> bool) -> io::Result<SharedMap> {
         const PAGE_WORDS: usize = 512;
@@ -96,7 +96,7 @@ impl SharedMap {
     }
 }
 
-impl Drop for Region {
+impl Drop for MappedRegion {
     fn drop(&mut self) {
         // SAFETY: the region was mapped with this address and size, and its last user is gone.
         let unmapped = unsafe { rustix::mm::munmap(self.start.as_ptr().cast(), self.bytes) };
@@ -105,9 +105,9 @@ impl Drop for Region {
 }
 
 // SAFETY: the region is plain memory without ties to a thread; access to it is by atomics or by the user's own order.
-unsafe impl Send for Region {}
+unsafe impl Send for MappedRegion {}
 // SAFETY: as for Send; a shared reference gives out only atomics and a raw pointer.
-unsafe impl Sync for Region {}
+unsafe impl Sync for MappedRegion {}
 
 impl fmt::Debug for SharedMap {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -1,8 +1,8 @@
 //! Disks and clocks: the seam between the kernel and the machine.
 //!
 //! [`Disk`] is a data directory, [`File`] an open file in it, [`SharedMap`] memory beside it that outlives the process,
-//! [`Clock`] the time. The kernel does all its I/O through them, so that any disk can stand in for any other, and tables
-//! and log can be placed on different ones. [`Disk`]'s own page says what survives a crash.
+//! [`Clock`] the time. The kernel does all its I/O through them, so that any disk can replace any other, and tables and
+//! log can be placed on different disks. [`Disk`]'s own page says what survives a crash.
 //!
 //! | disk | its bytes are | for | survives |
 //! |---|---|---|---|

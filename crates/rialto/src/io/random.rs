@@ -1,8 +1,9 @@
-//! The one source of chance in the kernel's simulations and tests: a seed in, the same choices out.
+//! The only source of chance in the kernel's simulations and tests: the same seed gives the same choices.
 
 use std::time::Duration;
 
-/// A SplitMix64 generator: small, fast, and good enough to choose what fails next, or the ranks of a tree. Not for secrets.
+/// A SplitMix64 generator: small, fast, and good enough to choose what fails next, or the ranks of a tree. Not for
+/// secrets.
 #[derive(Debug, Clone)]
 pub struct Random {
     state: u64,
@@ -27,7 +28,7 @@ impl Random {
         }
     }
 
-    /// How long a randomised test goes on: `RIALTO_TEST_SECONDS`, 2 if it is not set.
+    /// How long a randomised test runs: `RIALTO_TEST_SECONDS` seconds, 2 if it is not set.
     pub fn test_time_from_environment() -> Duration {
         let text = std::env::var("RIALTO_TEST_SECONDS").unwrap_or_else(|_| "2".to_owned());
         let seconds = text.trim().parse().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
@@ -62,7 +63,7 @@ impl Random {
         }
     }
 
-    /// Another generator, independent of what this one does next.
+    /// Another generator, independent of this one's later output.
     pub fn fork(&mut self) -> Random {
         Random::new(self.next())
     }

@@ -1,29 +1,29 @@
-//! [`remove_in_steps`]: how a large file goes without holding up everybody else's writes.
+//! [`remove_in_steps`]: removes a large file without delaying all other writes.
 
 use std::thread;
 use std::time::Duration;
 
 use super::{Caching, Disk, DiskResult, Open};
 
-/// A step's bytes. Few in tests, so that theirs have steps.
+/// Bytes of a step. Few in tests, so that their files are removed in steps, too.
 const STEP: u64 = if cfg!(test) { 16 << 10 } else { 4 << 20 };
-/// Between two steps the device serves others.
+/// The pause between two steps, in which the device serves other requests.
 const REST: Duration = if cfg!(test) { Duration::ZERO } else { Duration::from_millis(5) };
 
-/// Removes a file: cuts it shorter, step by step, and then takes its name away.
+/// Removes a file: cuts it shorter, step by step, and then removes its name.
 ///
 /// Where a file system discards blocks as they become free, the device may do nothing else meanwhile: 64 MB in one go
 /// held up every write for 11 to 22 ms, 256 MB for 18 to 45 ms; in steps, one write in a thousand for 1 to 2 ms.
 ///
-/// A crash may leave the file cut, under its name and under any name that it had since the directory was last synced. So
-/// that name has to be synced, and whoever meets a file of that name must not mind its length.
+/// A crash may leave the file cut, under its name and under any name that it had since the directory was last synced.
+/// Therefore that name has to be synced first, and code that opens a file of that name must accept any length.
 pub(crate) fn remove_in_steps(disk: &dyn Disk, name: &str) -> DiskResult<()> {
     let file = disk.open(name, Open::Existing, Caching::Buffered)?;
     let mut length = file.length()?;
     while length > STEP {
         length = (length - 1) / STEP * STEP;
         file.set_length(length)?;
-        // By the machine's clock: nothing is decided by it.
+        // By the machine's clock: no decision depends on it.
         thread::sleep(REST);
     }
     drop(file);

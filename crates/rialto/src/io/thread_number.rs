@@ -1,4 +1,5 @@
-//! The number of a thread: which share it uses of what lies apart for each of some threads, such as pools and free lists.
+//! The number of a thread. It selects the thread's share of structures that are divided among threads, such as pools
+//! and free lists.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -9,7 +10,7 @@ thread_local! {
     static NUMBER: Cell<usize> = const { Cell::new(NONE) };
 }
 
-/// The calling thread's number: threads have them in the order in which they first come here.
+/// The calling thread's number. Threads are numbered in the order of their first calls.
 #[inline]
 pub(crate) fn thread_number() -> usize {
     static THREADS: AtomicUsize = AtomicUsize::new(0);
@@ -19,8 +20,9 @@ pub(crate) fn thread_number() -> usize {
     NUMBER.get()
 }
 
-/// Gives the calling thread another number. For runs of several threads that are to replay, under a [`Scheduler`](super::Scheduler): where a
-/// thread's rows lie, and which contexts and lock slots it has, follow from its number. The largest number there is stands for the one below it.
+/// Gives the calling thread another number. For runs of several threads that are to be replayed under a
+/// [`Scheduler`](super::Scheduler): where a thread's rows lie, and which contexts and lock slots it has, follow from
+/// its number. The largest possible number stands for the one below it.
 pub fn number_thread(number: usize) {
     NUMBER.set(number.min(NONE - 1));
 }

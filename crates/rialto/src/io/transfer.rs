@@ -1,4 +1,5 @@
-//! Reads and writes of all bytes of a buffer, by system calls that may be interrupted (`EINTR`) or move fewer bytes than asked for.
+//! Reads and writes of whole buffers, by system calls that may be interrupted (`EINTR`) or move fewer bytes than asked
+//! for.
 
 use std::io;
 
@@ -6,49 +7,49 @@ use rustix::io::Errno;
 
 /// A transfer that failed, and how many of its bytes had been moved before.
 #[derive(Debug)]
-pub(super) struct Cut {
+pub(super) struct PartialTransfer {
     pub(super) done: usize,
     pub(super) error: io::Error,
 }
 
-/// Fills a buffer by `read`, which is given what is left of the buffer and how much was read before. An `UnexpectedEof` error if the
-/// file ends before. A read of a file opened for direct access that stops within a block of `block` bytes counts as its end: a read of
-/// the rest would not be aligned.
+/// Fills a buffer by `read`, which is given the rest of the buffer and the number of bytes read before. An
+/// `UnexpectedEof` error if the file ends before. In a file opened for direct access, a read that stops within a block
+/// of `block` bytes counts as the file's end: a read of the rest would not be aligned.
 pub(super) fn read_all(
     buffer: &mut [u8],
     block: Option<usize>,
     mut read: impl FnMut(&mut [u8], usize) -> Result<usize, Errno>,
-) -> Result<(), Cut> {
+) -> Result<(), PartialTransfer> {
     let mut done = 0;
     while done < buffer.len() {
         let bytes = match read(&mut buffer[done..], done) {
             Err(Errno::INTR) => continue,
-            Err(error) => return Err(Cut { done, error: error.into() }),
+            Err(error) => return Err(PartialTransfer { done, error: error.into() }),
             Ok(bytes) => bytes,
         };
         done += bytes;
         let is_within_block = block.is_some_and(|block| !done.is_multiple_of(block));
         if bytes == 0 || done < buffer.len() && is_within_block {
-            return Err(Cut { done, error: io::ErrorKind::UnexpectedEof.into() });
+            return Err(PartialTransfer { done, error: io::ErrorKind::UnexpectedEof.into() });
         }
     }
     Ok(())
 }
 
-/// Writes `length` bytes by `write`, which is told how many were written before. A `WriteZero` error if it writes none and gives no
-/// error: another try could go on like that for ever.
+/// Writes `length` bytes by `write`, which is given the number of bytes written before. A `WriteZero` error if it
+/// writes none and returns no error: repeated attempts might never end.
 pub(super) fn write_all(
     length: usize,
     mut write: impl FnMut(usize) -> Result<usize, Errno>,
-) -> Result<(), Cut> {
+) -> Result<(), PartialTransfer> {
     let mut done = 0;
     while done < length {
         match write(done) {
             Err(Errno::INTR) => {}
-            Err(error) => return Err(Cut { done, error: error.into() }),
+            Err(error) => return Err(PartialTransfer { done, error: error.into() }),
             Ok(0) => {
                 let what = format!("the system wrote none of {} bytes, without an error", length - done);
-                return Err(Cut { done, error: io::Error::new(io::ErrorKind::WriteZero, what) });
+                return Err(PartialTransfer { done, error: io::Error::new(io::ErrorKind::WriteZero, what) });
             }
             Ok(bytes) => done += bytes,
         }
@@ -63,7 +64,7 @@ mod tests {
 
     const BLOCK: usize = 4096;
 
-    /// A file as a system shows it that interrupts calls and moves as few bytes as it likes.
+    /// A file of a system that interrupts calls and moves as few bytes as it likes.
     struct Reluctant {
         bytes: Vec<u8>,
         random: Random,
@@ -79,7 +80,7 @@ mod tests {
             Reluctant { bytes, random, block, interrupted: 0, short: 0 }
         }
 
-        /// How many of so many bytes a call moves: whole blocks, one at least.
+        /// How many of this many bytes a call moves: whole blocks, at least one.
         fn moves(&mut self, bytes: usize) -> Result<usize, Errno> {
             if self.random.chance(1, 3) {
                 self.interrupted += 1;

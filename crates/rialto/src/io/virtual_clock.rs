@@ -9,44 +9,44 @@ use parking_lot::{Condvar, MutexGuard};
 
 use super::Moment;
 
-/// Runs the threads of a virtual clock, as a rule one at a time.
+/// Runs the threads of a virtual clock, usually one at a time.
 pub trait Scheduler: Send + Sync {
-    /// The calling thread waits for what another thread does, or until a moment. Returns when it is to look again, which may be before
-    /// either.
+    /// The calling thread waits for another thread's action, or until a moment. Returns when it is to look again, which
+    /// may be before either.
     ///
-    /// The thread has locked nothing that another thread sleeps for, unless it waits for a [simulated disk](super::SimulatedDisk) on this clock: with that let one thread
-    /// run. Where all threads wait, the scheduler has to [move](VirtualClock::advance_to) the clock to the
-    /// first of these moments.
+    /// The thread holds no lock that another thread sleeps for, unless it waits for a [simulated
+    /// disk](super::SimulatedDisk) on this clock: run only one thread with such a disk. If all threads wait, the
+    /// scheduler has to [move](VirtualClock::advance_to) the clock to the first of these moments.
     fn wait(&self, clock: &VirtualClock, until: Option<Moment>);
 }
 
-/// A clock that stands still until it is moved. How a thread waits on it is chosen where it is made.
+/// A clock that stands still until it is moved. How a thread waits on it is chosen at its creation.
 #[derive(Debug)]
 pub struct VirtualClock {
     now_ns: AtomicU64,
-    waits: Waits,
+    waits: WaitMode,
 }
 
 /// How a thread waits.
-enum Waits {
-    /// Its wait moves the clock.
+enum WaitMode {
+    /// A thread's wait moves the clock.
     MoveIt,
-    /// It sleeps until another thread moves the clock, or ends its wait.
+    /// A thread sleeps until another thread moves the clock, or ends its wait.
     Sleep,
     Scheduled(Arc<dyn Scheduler>),
 }
 
-impl fmt::Debug for Waits {
+impl fmt::Debug for WaitMode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Waits::MoveIt => "MoveIt",
-            Waits::Sleep => "Sleep",
-            Waits::Scheduled(_) => "Scheduled",
+            WaitMode::MoveIt => "MoveIt",
+            WaitMode::Sleep => "Sleep",
+            WaitMode::Scheduled(_) => "Scheduled",
         })
     }
 }
 
-/// How often a thread looks that sleeps on a virtual clock: nothing wakes it when the clock is moved.
+/// How often a thread that sleeps on a virtual clock looks at it: nothing wakes the thread when the clock is moved.
 const LOOK_EVERY: Duration = Duration::from_millis(1);
 
 impl Default for VirtualClock {
@@ -56,24 +56,26 @@ impl Default for VirtualClock {
 }
 
 impl VirtualClock {
-    /// A clock at zero for one thread: when the thread waits, the clock moves to the end of the wait, since nothing else could end it.
+    /// A clock at zero for one thread: when the thread waits, the clock moves to the end of the wait, because nothing
+    /// else could end it.
     ///
     /// Threads that wait at the same time wait in parallel: the clock moves to the latest of their ends.
     pub fn new() -> VirtualClock {
-        VirtualClock { now_ns: AtomicU64::new(0), waits: Waits::MoveIt }
+        VirtualClock { now_ns: AtomicU64::new(0), waits: WaitMode::MoveIt }
     }
 
-    /// A clock at zero that only [`advance`](VirtualClock::advance) moves: a wait ends when another thread ends it or moves the clock.
+    /// A clock at zero that only [`advance`](VirtualClock::advance) moves: a wait ends when another thread ends it or
+    /// moves the clock.
     pub fn moved_by_hand() -> VirtualClock {
-        VirtualClock { waits: Waits::Sleep, ..VirtualClock::new() }
+        VirtualClock { waits: WaitMode::Sleep, ..VirtualClock::new() }
     }
 
-    /// A clock at zero whose threads a scheduler runs.
+    /// A clock at zero whose threads run under a scheduler.
     pub fn scheduled(by: Arc<dyn Scheduler>) -> VirtualClock {
-        VirtualClock { waits: Waits::Scheduled(by), ..VirtualClock::new() }
+        VirtualClock { waits: WaitMode::Scheduled(by), ..VirtualClock::new() }
     }
 
-    /// What it says now.
+    /// The clock's present reading.
     pub(super) fn moment(&self) -> Moment {
         Moment { ns: self.now_ns.load(Ordering::Acquire) }
     }
@@ -97,19 +99,19 @@ impl VirtualClock {
     /// As [`Clock::wait`](super::Clock), until a moment if there is one.
     pub(super) fn wait_on<T>(&self, changed: &Condvar, guard: &mut MutexGuard<'_, T>, until: Option<Moment>) {
         match &self.waits {
-            // It looks while others have their turns, which need what it has locked.
-            Waits::Scheduled(scheduler) => MutexGuard::unlocked(guard, || scheduler.wait(self, until)),
+            // It waits while other threads have their turns, which need what it has locked.
+            WaitMode::Scheduled(scheduler) => MutexGuard::unlocked(guard, || scheduler.wait(self, until)),
             _ => self.wait(until, |limit| _ = changed.wait_for(guard, limit)),
         }
     }
 
-    /// The calling thread waits; `sleep` sleeps until what it waits for is there, or for so long.
+    /// The calling thread waits; `sleep` sleeps until what it waits for has happened, or for so long.
     pub(super) fn wait(&self, until: Option<Moment>, sleep: impl FnOnce(Duration)) {
         match (&self.waits, until) {
-            (Waits::MoveIt, Some(until)) => self.advance_to(until),
+            (WaitMode::MoveIt, Some(until)) => self.advance_to(until),
             // Another thread has to end the wait.
-            (Waits::MoveIt | Waits::Sleep, _) => sleep(LOOK_EVERY),
-            (Waits::Scheduled(scheduler), until) => scheduler.wait(self, until),
+            (WaitMode::MoveIt | WaitMode::Sleep, _) => sleep(LOOK_EVERY),
+            (WaitMode::Scheduled(scheduler), until) => scheduler.wait(self, until),
         }
     }
 }

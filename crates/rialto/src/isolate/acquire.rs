@@ -1,4 +1,4 @@
-//! Keys, rows and ranges are locked here, whichever form locks have. Tables: [`LockManager::table`].
+//! Locks on keys, rows and ranges, whichever form locks have. Tables: [`LockManager::table`].
 
 use std::ops::Bound;
 
@@ -11,7 +11,8 @@ use super::wait::{LockError, Wait};
 use crate::ids::IndexId;
 
 impl LockManager {
-    /// Locks a key of an index, whether there is a row of it or not: at the executors that it belongs to, or by its name.
+    /// Locks a key of an index, whether there is a row of it or not: at the executors that it belongs to, or by its
+    /// name.
     #[inline]
     pub fn key(
         &self,
@@ -27,8 +28,8 @@ impl LockManager {
         }
     }
 
-    /// Locks a row that is there: in its word, `at` being that and the row's number, or, where its store has none, by the name of `key`.
-    /// The caller then checks that it still is the row of `key` (L8).
+    /// Locks a row that is present: in its word, where `at` is the word and the row's number, or, if its store has no
+    /// words, by the name of `key`. The caller then checks that it is still the row of `key` (L8).
     #[inline]
     pub fn row(
         &self,
@@ -44,7 +45,7 @@ impl LockManager {
         }
     }
 
-    /// Locks a range of an index's keys, shared: which keys are in it stays as it is.
+    /// Locks a range of an index's keys, shared: the set of keys that exist in it does not change.
     pub fn range(
         &self,
         owner: &mut Owner,
@@ -58,19 +59,19 @@ impl LockManager {
         }
         match Span::between(lower, upper) {
             Some(span) => self.local(owner, index, span.borrow(), RecordMode::Shared, wait)?,
-            // There are no keys in it.
+            // The range contains no key.
             None => Acquired::Held,
         };
         Ok(RangeLock::Keys)
     }
 }
 
-/// What a lock on a range of keys is on.
+/// What a lock on a range of keys protects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RangeLock {
-    /// All keys in it, present or not: so the rows are locked, too, if the keys are those that rows are locked by.
+    /// All keys in the range, present or not. If rows are locked by these keys, the rows are locked, too.
     Keys,
-    /// The keys that may come into it, and no row: the scan guards each leaf before it reads it, and an insert into a guarded leaf asks
-    /// [`LockManager::admits`].
+    /// The keys that may be inserted into the range, and no row. The scan guards each leaf before it reads it, and an
+    /// insert into a guarded leaf asks [`LockManager::admits`].
     Gaps,
 }

@@ -1,15 +1,16 @@
-//! Deadlock detection: a walk of the waits-for graph by a waiter whose wait takes long.
+//! Deadlock detection: a waiter whose wait takes long walks the waits-for graph.
 //!
-//! The graph is read latch by latch, so what it shows may never have been true at one moment. A cycle that it shows is
-//! therefore read again under all of its latches at once before anybody is sacrificed: then it is a deadlock, because
-//! nobody on it can leave its queue without one of those latches.
+//! The walk reads the graph latch by latch, so what it sees may never have been true at one moment. Before an owner
+//! is chosen as the victim of a cycle, the cycle is therefore read again under all of its latches at once. If it is
+//! still there, it is a deadlock, because no owner on it can leave its queue without one of these latches.
 //!
-//! The lock table of an executor may be out for as long as a body runs. The walk does not wait for it: an owner that waits there has no
-//! edges in this walk, and a later walk reads them. So a long body keeps no deadlock elsewhere from being found. Nor from being broken:
-//! a victim that holds locks at an executor whose table is out releases its others at once (L15).
+//! The lock table of an executor may be out for as long as a body runs. The walk does not wait for it: an owner that
+//! waits there has no edges in this walk, and a later walk reads them. So a long body does not delay the detection of
+//! deadlocks elsewhere. Neither does it delay their end: a victim that holds locks at an executor whose table is out
+//! releases its other locks at once (L15).
 //!
-//! A transaction may have several owners for a while, each of which runs a part of a phase. Whoever waits for one of them
-//! waits for all, since its locks are held until all of them have met.
+//! A transaction may have several owners for a while, each of which runs a part of a phase. A request that waits for
+//! one of them waits for all, since its locks are held until all of them have met.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -19,14 +20,14 @@ use smallvec::SmallVec;
 
 use super::central::head::{Blockers, Heads};
 use super::central::interval::{IntervalTable, Intervals};
-use super::local::Latch;
+use super::local::LockTableGuard;
 use super::manager::LockManager;
 use super::mode::LockMode;
 use super::name::HeadName;
 use super::slot::WaitsFor;
 use super::sync::MutexGuard;
 
-/// Whom to sacrifice to a deadlock.
+/// Which transaction of a deadlock is the victim.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum VictimPolicy {
     /// The transaction that began last.
@@ -36,41 +37,42 @@ pub enum VictimPolicy {
     FewestLocks,
 }
 
-/// An owner on the path of the walk, with those who keep it waiting.
-struct Step {
+/// An owner on the path of the walk, with the owners that keep it waiting.
+struct WalkStep {
     owner: u16,
     waits_for: WaitsFor,
     blockers: Vec<u16>,
-    /// Others who do, and whose own blockers are all among these.
+    /// Further owners that keep it waiting, and whose own blockers are all among `blockers`.
     alike: Vec<u16>,
     next: usize,
 }
 
-/// Whose turn it is to look for a deadlock.
+/// Which waiters search for deadlocks.
 #[derive(Debug, Default)]
 pub(super) struct Searches {
-    /// Somebody looks.
+    /// A thread is searching.
     searching: bool,
-    /// Those that he is to look for as well.
+    /// The owners for which that thread is to search as well.
     asked: Vec<u16>,
 }
 
-/// A look waits for an executor's lock table that is out for so long, a few times.
+/// How long a walk waits for an executor's lock table that is out, a few times over.
 const TABLE_WITHIN: Duration = Duration::from_millis(1);
 
-/// The executors whose lock tables one look has found out: it does not wait for any of them twice.
+/// The executors whose lock tables one walk has found out: it does not wait for any of them twice.
 #[derive(Debug, Default)]
 pub(super) struct TablesOut(SmallVec<[u16; 4]>);
 
 impl TablesOut {
-    /// The latch of an executor, whose requests are all of owners that wait (L15); none if its table stays out.
-    fn latch<'a>(&mut self, manager: &'a LockManager, executor: u16) -> Option<Latch<'a>> {
+    /// The latch of an executor, after requests whose owners have left their waits (L15) are dropped; none if its
+    /// table stays out.
+    fn latch<'a>(&mut self, manager: &'a LockManager, executor: u16) -> Option<LockTableGuard<'a>> {
         if self.0.contains(&executor) {
             return None;
         }
         match manager.local.lock_for(executor, TABLE_WITHIN) {
             Some(mut latch) => {
-                manager.see_to_those_who_left(&mut latch);
+                manager.drop_left_waits(&mut latch);
                 Some(latch)
             }
             None => {
@@ -81,9 +83,9 @@ impl TablesOut {
     }
 }
 
-/// The owners of one transaction, for one look: those that run parts of phases, by the owner that stands for the transaction.
+/// The owners of each transaction that runs in parts, by the owner that stands for it. Kept for one walk.
 ///
-/// Read once, when the look first asks: a part that comes later is found by a later look.
+/// Read once, when the walk first needs it: a part that begins later is found by a later walk.
 #[derive(Debug, Default)]
 struct Companies(Option<HashMap<u16, SmallVec<[u16; 4]>>>);
 
@@ -99,12 +101,12 @@ impl Companies {
     }
 }
 
-/// So many searches one waiter does for others, then he sees to his own wait again.
+/// A waiter does at most so many searches for others, and then goes on with its own wait.
 const SEARCHES_FOR_OTHERS: usize = 8;
 
 impl LockManager {
-    /// Who keeps `owner` waiting for `waits_for`, and the mode it asks for; `None`: it no longer waits for that, or the lock table
-    /// that says so is out.
+    /// The owners that keep `owner` waiting for `waits_for`, and the mode that it asks for; `None`: it no longer
+    /// waits for that, or the lock table that says so is out.
     pub(super) fn blockers(
         &self,
         owner: u16,
@@ -125,7 +127,7 @@ impl LockManager {
         }
     }
 
-    /// Who keeps `owner` waiting for the lock of `name`, whose partition's latch is held.
+    /// The owners that keep `owner` waiting for the lock of `name`. The caller holds the latch of its partition.
     fn blockers_at(&self, heads: &Heads, owner: u16, name: HeadName) -> Option<(LockMode, Blockers)> {
         let (mode, mut blockers) = heads.get(heads.find(name)?).blockers(owner)?;
         if blockers.anonymous
@@ -133,7 +135,8 @@ impl LockManager {
         {
             for (other, slot) in self.slots[..self.lent_ever()].iter().enumerate() {
                 let other = other as u16;
-                // A list may still name a record that its owner is just giving back; but that owner does not wait.
+                // The list of another owner may still name a record that this owner is just releasing; but that owner
+                // does not wait.
                 if other != owner && !blockers.holders.contains(&other) && slot.thin.contains(record) {
                     blockers.holders.push(other);
                 }
@@ -142,12 +145,12 @@ impl LockManager {
         Some((mode, blockers))
     }
 
-    /// Looks for cycles through `start` and makes one owner on each the victim. One wait can close several.
+    /// Searches for cycles through `start` and makes one owner of each the victim. One wait can close several cycles.
     pub(super) fn find_deadlock(&self, start: u16) {
         {
             let mut searches = self.detector.lock();
             if searches.searching {
-                // Nobody waits for his turn: he could be granted what he waits for meanwhile.
+                // A waiter does not wait for the search: its own request could be granted meanwhile.
                 if !searches.asked.contains(&start) {
                     searches.asked.push(start);
                 }
@@ -157,7 +160,7 @@ impl LockManager {
         }
         let (mut start, mut for_others) = (start, 0);
         loop {
-            // A victim's edges do not count any more, so that neither this loop nor the next look breaks a cycle twice.
+            // A victim's edges do not count any more, so neither this loop nor the next search breaks a cycle twice.
             while let Some(cycle) = self.find_cycle(start)
                 && let Some(victim) = self.sacrifice(&cycle)
             {
@@ -202,17 +205,17 @@ impl LockManager {
         None
     }
 
-    /// The owner that stands for the transaction of this one.
+    /// The owner that stands for the transaction of `owner`.
     fn leader_of(&self, owner: u16) -> u16 {
         self.slots[usize::from(owner)].leader().unwrap_or(owner)
     }
 
-    /// Whether they are of one transaction.
+    /// Whether both owners are of one transaction.
     fn are_one(&self, one: u16, other: u16) -> bool {
         one == other || self.leader_of(one) == self.leader_of(other)
     }
 
-    /// The owners that run parts of a phase, by the owner that stands for their transaction.
+    /// The owners that run parts of phases, by the owner that stands for their transaction.
     fn companies(&self) -> HashMap<u16, SmallVec<[u16; 4]>> {
         let mut companies: HashMap<u16, SmallVec<[u16; 4]>> = HashMap::new();
         if self.followers.load(Ordering::Acquire) > 0 {
@@ -225,23 +228,25 @@ impl LockManager {
         companies
     }
 
-    /// `owner` and those who keep it waiting, all owners of their transactions; `None`: it does not wait, or will not for
-    /// long, or waits where the lock table is out.
-    fn step(&self, owner: u16, out: &mut TablesOut, companies: &mut Companies) -> Option<Step> {
+    /// `owner` and the owners that keep it waiting, with all owners of their transactions. `None`: it does not wait,
+    /// or is about to stop, or waits at an executor whose lock table is out.
+    fn step(&self, owner: u16, out: &mut TablesOut, companies: &mut Companies) -> Option<WalkStep> {
         let slot = &self.slots[usize::from(owner)];
         let waits_for = slot.wait_record()?.waits_for;
         let (_, Blockers { holders, ahead, alike, .. }) = self.blockers(owner, &waits_for, out)?;
-        // What those wait for who ask for the same is among these; what the rest of their transactions waits for may not be.
+        // The blockers of a request for the same lock are all among these. Those of the rest of its transaction may
+        // not be, so these count.
         let mut blockers = Vec::new();
         for blocker in holders.into_iter().chain(ahead) {
             blockers.push(blocker);
             blockers.extend(companies.others(self, blocker));
         }
         alike.iter().for_each(|&other| blockers.extend(companies.others(self, other)));
-        (slot.flags() == 0).then_some(Step { owner, waits_for, blockers, alike, next: 0 })
+        (slot.flags() == 0).then_some(WalkStep { owner, waits_for, blockers, alike, next: 0 })
     }
 
-    /// Reads the cycle again under all its latches; if it is there, marks and returns its victim. None, too, if a lock table is out.
+    /// Reads the cycle again under all its latches. If it is there, marks and returns its victim. None also if a lock
+    /// table is out.
     fn sacrifice(&self, cycle: &[(u16, WaitsFor)]) -> Option<u16> {
         let mut latches = Latches::take(self, cycle)?;
         for (at, (owner, waits_for)) in cycle.iter().enumerate() {
@@ -268,7 +273,7 @@ impl LockManager {
 struct Latches<'a> {
     heads: Vec<(usize, MutexGuard<'a, Heads>)>,
     intervals: Vec<(usize, MutexGuard<'a, Intervals>)>,
-    locals: Vec<(usize, Latch<'a>)>,
+    locals: Vec<(usize, LockTableGuard<'a>)>,
 }
 
 impl<'a> Latches<'a> {
@@ -290,7 +295,7 @@ impl<'a> Latches<'a> {
         }
         let table_in = |executor: u16| {
             let mut latch = manager.local.lock_if_in(executor)?;
-            manager.see_to_those_who_left(&mut latch);
+            manager.drop_left_waits(&mut latch);
             Some(latch)
         };
         Some(Latches {
@@ -300,8 +305,8 @@ impl<'a> Latches<'a> {
         })
     }
 
-    /// Whether `owner` waits for `waits_for` and `other`, or another owner of its transaction, is among those who keep it
-    /// waiting.
+    /// Whether `owner` waits for `waits_for`, and `other` or another owner of its transaction is among the owners
+    /// that keep it waiting.
     fn blocked_by(&mut self, manager: &LockManager, owner: u16, waits_for: &WaitsFor, other: u16) -> bool {
         let is_in = |blockers: &[u16]| blockers.iter().any(|&blocker| manager.are_one(blocker, other));
         let is_among = |(_, Blockers { holders, ahead, alike, .. }): (_, Blockers)| {

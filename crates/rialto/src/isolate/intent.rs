@@ -1,19 +1,20 @@
-//! The thin form of table intentions: a cell in the owner's slot, beside a word that says whether anybody wants a table
-//! as a whole.
+//! The thin form of table intentions: a cell in the owner's slot, beside a word that says whether a transaction wants
+//! a table as a whole.
 //!
-//! Invariant **L10**: an intention in a cell, idle or not, and a granted S, SIX or X of another owner on the same table
-//! never exist together. An owner enters its intention as pending, looks at the table's word, and confirms it only if
-//! the word is 0. Who wants the table raises the word first and then, under the latch of the table's head, moves every
-//! confirmed intention into the head and strikes every pending and every idle one out. Whichever comes second sees the
-//! other.
+//! Invariant **L10**: an intention in a cell, idle or not, and a granted S, SIX or X of another owner on the same
+//! table never exist together. An owner enters its intention as pending, reads the table's word, and confirms the
+//! intention only if the word is 0. A request for the whole table raises the word first. Then, under the latch of the
+//! table's head, it moves every confirmed intention into the head and strikes out every pending and every idle one.
+//! Whichever of the two comes second sees the other.
 //!
-//! Intentions are sticky: a released one stays in its cell as idle, and the slot's next transaction takes it up again by
-//! one exchange, without a look at the table's word. An idle intention holds nothing and keeps nobody waiting.
+//! Intentions are sticky: a released one stays in its cell as idle, and the slot's next transaction takes it up again
+//! by one exchange, without reading the table's word. An idle intention holds nothing and makes no request wait.
 //!
-//! Invariant **L13**: in a [lease](super::local) the executors hold the intentions, for good (DESIGN section 5): an owner who
-//! has a lock table out, and *then* sees the table's word at 0, enters none. Who wants the table raises the word, waits for each
-//! executor's lock table to be in once, and only then moves intentions into the head. Either he was seen, or he waits until
-//! the lease is over or its intentions are in their cells, where they go before the lock tables are put back.
+//! Invariant **L13**: under a [lease](super::local) the executors hold the intentions, permanently (DESIGN section
+//! 5): an owner that has a lock table out, and *then* reads the table's word as 0, enters none. A request for the
+//! whole table raises the word, waits until each executor's lock table has been in once, and only then moves
+//! intentions into the head. So either the owner of the lease sees the word raised, or the request waits until the
+//! lease is over or its intentions are in their cells. They are entered there before the lock tables are put back.
 
 use std::cell::Cell;
 use std::sync::atomic::Ordering;
@@ -21,7 +22,7 @@ use std::sync::atomic::Ordering;
 use crossbeam_utils::CachePadded;
 
 use super::central::head::{Head, Heads};
-use super::manager::{LockManager, Woken};
+use super::manager::{LockManager, WokenOwners};
 use super::mode::{Acquired, LockMode};
 use super::name::{HeadName, LockTarget};
 use super::slot::{HeldTable, Lent, Owner, TableForm};
@@ -29,8 +30,8 @@ use super::sync::{AtomicU32, AtomicU64};
 use super::wait::{LockError, Wait};
 use crate::ids::TableId;
 
-/// A power of two. A table's intention lies in the cell of its number's low bits; of two tables of one transaction that
-/// fall together the second one's goes to a head.
+/// A power of two. A table's intention lies in the cell of its number's low bits. If two tables of one transaction
+/// share a cell, the second intention goes to a head.
 const CELLS: usize = 16;
 /// A power of two; tables whose numbers agree in the low bits share a word.
 const WANTED_WORDS: usize = 64;
@@ -39,11 +40,11 @@ const WANTED_WORDS: usize = 64;
 const EMPTY: u64 = 0;
 const SHARED: u64 = 1;
 const EXCLUSIVE: u64 = 2;
-/// Entered, not confirmed: not held yet.
+/// Entered and not confirmed, so not held yet.
 const PENDING: u64 = 3;
 /// Intent shared is held, intent exclusive is not confirmed.
 const RAISING: u64 = 4;
-/// Released: nobody's, for the slot's next transaction.
+/// Released: held by no transaction, for the slot's next one to take up.
 const IDLE: u64 = 5;
 const STATE_BITS: u32 = 3;
 const STATE: u64 = (1 << STATE_BITS) - 1;
@@ -64,7 +65,8 @@ impl Intents {
         table.0 as usize % CELLS
     }
 
-    /// Changes a cell from one entry to another; false: somebody moved it into the head, or struck it out.
+    /// Changes a cell from one entry to another; false: another thread moved the intention into the head, or struck
+    /// it out.
     #[inline]
     fn change(&self, at: usize, from: u64, to: u64) -> bool {
         self.cells[at].compare_exchange(from, to, Ordering::SeqCst, Ordering::SeqCst).is_ok()
@@ -77,7 +79,7 @@ impl Intents {
         self.change(Self::place(table), entry(table, state_of(held.mode)), entry(table, IDLE))
     }
 
-    /// Moves an intention for `table`, if there is one, into the table's head; under its latch.
+    /// Moves an intention for `table`, if there is one, into the table's head. The caller holds the head's latch.
     fn inflate(&self, owner: u16, table: TableId, head: &mut Head) {
         let cell = &self.cells[Self::place(table)];
         let mut found = cell.load(Ordering::SeqCst);
@@ -97,7 +99,7 @@ impl Intents {
     }
 }
 
-/// For each table, how many requests for the whole of it are granted or wait.
+/// For each table, how many requests for the whole table are granted or wait.
 #[derive(Debug)]
 pub(super) struct WantedTables {
     words: Box<[CachePadded<AtomicU32>]>,
@@ -115,7 +117,7 @@ impl WantedTables {
     }
 }
 
-/// What a cell says of a confirmed intention.
+/// The state in the cell of a confirmed intention.
 fn state_of(mode: LockMode) -> u64 {
     if mode == LockMode::IntentShared { SHARED } else { EXCLUSIVE }
 }
@@ -126,7 +128,7 @@ fn is_free(found: u64) -> bool {
 }
 
 impl Lent<'_> {
-    /// As [`LockManager::intend_again`], of an owner who has no lease, for an intention.
+    /// As [`LockManager::intend_again`], for an intention of an owner without a lease.
     #[inline(always)]
     pub fn intend_again(self, owner: &mut Owner, table: TableId, mode: LockMode) -> bool {
         debug_assert!(!mode.is_whole() && !owner.body.lease.is_on());
@@ -144,8 +146,9 @@ impl Lent<'_> {
 }
 
 impl LockManager {
-    /// Uses a table under a lease, whose executors hold the intention. False, and nothing done: it is to be entered as others
-    /// are, out of the lease; somebody wants the table, or another one's intention would be in its cell.
+    /// Uses a table under a lease, whose executors hold the intention. False, with nothing done, if a request wants
+    /// the whole table, or if the cell has another table's intention: the intention is to be entered as without a
+    /// lease.
     #[inline]
     pub fn use_under_lease(&self, owner: &mut Owner, table: TableId, mode: LockMode) -> bool {
         debug_assert!(!mode.is_whole());
@@ -174,12 +177,12 @@ impl LockManager {
         true
     }
 
-    /// Enters the intentions that the executors of a lease have held so far. The lock tables are out still (L13).
+    /// Enters the intentions that the executors of a lease have held so far. The lock tables are still out (L13).
     pub(super) fn enter_intents_of_lease(&self, owner: &mut Owner) {
         let intents = &self.slots[usize::from(owner.body.id)].intents;
         for held in owner.body.tables.iter_mut().filter(|held| held.form == TableForm::Leased) {
             let (at, entry) = (Intents::place(held.table), entry(held.table, state_of(held.mode)));
-            // Only idle ones are struck out meanwhile.
+            // Other threads only strike out idle intentions meanwhile.
             let before = intents.cells[at].swap(entry, Ordering::SeqCst);
             debug_assert!(is_free(before), "the cell was free, and only its owner fills it");
             held.form = TableForm::Intent;
@@ -210,13 +213,13 @@ impl LockManager {
     }
 
     /// Whether the owner's cell has this intention, or a stronger one: held already, or left idle by an earlier
-    /// transaction of this slot and taken up now. No cell has any in the central form.
+    /// transaction of this slot and taken up now. In the central form no cell has any.
     #[inline]
     pub fn intend_again(&self, owner: &mut Owner, table: TableId, mode: LockMode) -> bool {
         !mode.is_whole() && !owner.body.lease.is_on() && self.lent(owner).intend_again(owner, table, mode)
     }
 
-    /// Enters or raises a thin intention; `None`: not possible now, or somebody wants the table.
+    /// Enters or raises a thin intention; `None`: not possible now, or a request wants the whole table.
     fn intend(
         &self,
         owner: &mut Owner,
@@ -225,7 +228,7 @@ impl LockManager {
         held: Option<usize>,
     ) -> Option<Acquired> {
         let (intents, at) = (&self.slot(owner).intents, Intents::place(table));
-        // The cell is kept for one that the executors hold.
+        // The cell is reserved for an intention that the executors hold.
         let is_kept = |held: &HeldTable| held.form == TableForm::Leased && Intents::place(held.table) == at;
         if owner.body.tables.iter().any(is_kept) {
             return None;
@@ -258,7 +261,8 @@ impl LockManager {
         Some(acquired)
     }
 
-    /// Asks the table's head, with this owner's intention in it, or everybody's if the whole table is asked for.
+    /// Asks the table's head. First moves this owner's intention into it, or the intentions of all owners if the
+    /// whole table is requested.
     fn table_inflated(
         &self,
         owner: &mut Owner,
@@ -267,7 +271,7 @@ impl LockManager {
         wait: &Wait<'_>,
         held: Option<usize>,
     ) -> Result<Acquired, LockError> {
-        // Lock tables that are out come behind the head's latch (L4).
+        // Lock tables that are out come after the head's latch in the order of latches (L4).
         self.return_lease(owner);
         let id = owner.id();
         let name = HeadName::table(table);
@@ -313,10 +317,10 @@ impl LockManager {
         }
     }
 
-    /// Releases a table lock that was an intention and is in the head by now, or counts in the table's word.
+    /// Releases a table lock that was an intention and is in the head by now, or one that counts in the table's word.
     pub(super) fn release_thin_table(&self, id: u16, held: &HeldTable) {
         let name = HeadName::table(held.table);
-        let mut woken = Woken::new();
+        let mut woken = WokenOwners::new();
         {
             let mut heads = self.partitions[Self::partition_of(name)].lock();
             let at = heads.find(name).expect("an intention that is not in its cell is in the head");

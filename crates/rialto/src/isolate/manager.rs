@@ -7,7 +7,7 @@ use crossbeam_utils::CachePadded;
 use smallvec::SmallVec;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-use super::central::head::{Head, Heads, Told};
+use super::central::head::{Head, Heads, WaitOutcome};
 use super::central::interval::IntervalTable;
 use super::counters::LockCounters;
 use super::deadlock::Searches;
@@ -17,7 +17,8 @@ use super::mode::{Acquired, LockMode};
 use super::name::{HeadName, LockName, LockTarget};
 use super::options::{LockForm, LockOptions};
 use super::slot::{
-    Body, FreeSlots, GRANTED, HELD_KEPT, HeldTable, Lent, Owner, RETRY, Slot, TableForm, VICTIM, WaitRecord,
+    FreeSlots, GRANTED, HELD_KEPT, HeldTable, Lent, Owner, RETRY, Slot, SlotBody, TableForm, VICTIM,
+    WaitRecord,
 };
 use super::sync::{AtomicBool, AtomicU32, Mutex, spin_a_while};
 use super::wait::{LockError, Wait};
@@ -29,41 +30,41 @@ use crate::seed;
 /// The number of partitions of the hash of lock heads.
 const PARTITIONS: usize = 256;
 
-/// The longest time between two looks for a deadlock by one waiter.
+/// The longest time between two searches for a deadlock by one waiter.
 const CHECK_INTERVAL_MAX: Duration = Duration::from_millis(100);
 
 /// The longest single sleep when nothing bounds the wait.
 const SLEEP_MAX: Duration = Duration::from_secs(1);
 
 /// Owners to be woken once no latch is held.
-pub(super) type Woken = SmallVec<[u16; 16]>;
+pub(super) type WokenOwners = SmallVec<[u16; 16]>;
 
-/// Grants locks to owners. See the [module](super) for what it promises.
+/// Grants locks to owners. See the [module](super) for its invariants.
 #[derive(Debug)]
 pub struct LockManager {
     pub(super) partitions: Box<[CachePadded<Mutex<Heads>>]>,
     pub(super) intervals: IntervalTable,
     /// The executors' lock tables, in the local form.
     pub(super) local: LocalTables,
-    /// Which tables somebody wants as a whole.
+    /// The tables that are requested as a whole.
     pub(super) wanted: WantedTables,
     pub(super) slots: Box<[CachePadded<Slot>]>,
-    /// How many owners run a part of another one's transaction.
+    /// How many owners run a part of another owner's transaction.
     pub(super) followers: AtomicU32,
-    /// One look for a deadlock at a time.
+    /// One search for a deadlock at a time.
     pub(super) detector: Mutex<Searches>,
     pub(super) options: LockOptions,
     free: FreeSlots,
     shutdown: AtomicBool,
     born: Moment,
-    /// Of the hashes of keys.
+    /// The seed of the hashes of keys.
     seed: u64,
 }
 
 /// How a sleep ended.
 pub(super) enum Woke {
     Granted,
-    /// The lock was free, and is to be asked for again.
+    /// The lock was free, and the request is to be made again.
     Retry,
     Not(LockError),
 }
@@ -109,7 +110,7 @@ impl LockManager {
         LockName { index, hash: xxh3_64_with_seed(key, self.seed) }
     }
 
-    /// Now, by the clock of its options.
+    /// The present moment, by the clock of its options.
     pub(super) fn now(&self) -> Moment {
         self.options.clock.now()
     }
@@ -136,14 +137,14 @@ impl LockManager {
         self.free.take()
     }
 
-    /// Gives a closed slot back, and leaves a handle of none.
+    /// Gives a closed slot back, and leaves a handle without a slot.
     pub fn give_back(&self, owner: &mut Owner) {
         debug_assert!(self.slot(owner).lending().is_none(), "owner {} is open", owner.id());
         self.free.give(std::mem::replace(owner, Owner::of_none()));
     }
 
-    /// Opens the slot for a transaction that began at `started`. One that runs again after a deadlock passes the start
-    /// of its first run, so that it grows older and is not the youngest, and thereby the victim, for ever.
+    /// Opens the slot for a transaction that began at `started`. A transaction that runs again after a deadlock
+    /// passes the start of its first run, so that it does not stay the youngest, and thereby the victim, for ever.
     #[inline]
     pub fn open(&self, owner: &mut Owner, started: Moment) {
         owner.body.started = started;
@@ -182,8 +183,9 @@ impl LockManager {
         self.options.form == LockForm::Thin
     }
 
-    /// Waits up to `limit`, unless the caller `gives_up`, until every other owner that there is now has ended; false: one has
-    /// not. After that nobody has the address of a record that no index led to when the wait began, unless he holds it.
+    /// Waits until every other owner that exists now has ended, up to `limit` or until the caller `gives_up`; false:
+    /// one has not ended. After that, a record that no index led to when the wait began is known by its address only
+    /// to an owner that holds it.
     pub fn outlast_others(&self, owner: &Owner, limit: Duration, gives_up: impl Fn() -> bool) -> bool {
         fence(Ordering::SeqCst);
         let others = self.slots[..self.lent_ever()].iter().enumerate();
@@ -191,7 +193,7 @@ impl LockManager {
         let mut open: Vec<_> =
             others.filter_map(|(id, slot)| slot.lending().map(|lending| (id, lending))).collect();
         let since = self.now();
-        // Some of them may be other executors' that wait for their turn.
+        // Some of them may run on other executors' threads and wait for their turn.
         let _waiting = WaitGuard::enter(&self.options.clock, Awaited::Others);
         loop {
             open.retain(|&(id, lending)| self.slots[id].lending() == Some(lending));
@@ -247,7 +249,7 @@ impl LockManager {
         Ok(acquired)
     }
 
-    /// Enters a granted table lock into the owner's list; `held` is its place there, if it has one.
+    /// Enters a granted table lock into the owner's list; `held` is its position there, if it has one.
     pub(super) fn note_table(
         &self,
         owner: &mut Owner,
@@ -266,18 +268,19 @@ impl LockManager {
             None => owner.body.tables.push(HeldTable { table, mode, form, wanted: false }),
         }
         if held.is_some() {
-            // New ones are counted when they are released, all at once.
+            // New locks are counted when they are released, all at once.
             self.slot(owner).counters.higher.add(1);
         }
     }
 
-    /// What a request comes to whose owner has all the locks that it may have.
+    /// The error of a request whose owner has all the locks that it may have.
     #[cold]
     pub(super) fn too_many(&self) -> LockError {
         LockError::TooMany { limit: self.options.locks_max }
     }
 
-    /// Announces a wait, with what the detector may ask of the waiter. Before it he returns his lease (L12).
+    /// Returns the owner's lease (L12), then announces the wait and what the deadlock detector needs to know of the
+    /// waiter.
     pub(super) fn begin_wait(&self, owner: &mut Owner, record: WaitRecord) {
         self.return_lease(owner);
         let started_ns = owner.body.started.ns_since(self.born);
@@ -301,18 +304,18 @@ impl LockManager {
         }
     }
 
-    pub(super) fn mark_granted(&self, owner: u16, woken: &mut Woken) {
+    pub(super) fn mark_granted(&self, owner: u16, woken: &mut WokenOwners) {
         self.slots[usize::from(owner)].set_granted();
         woken.push(owner);
     }
 
-    /// Grants the requests that waited for what `owner` has released, and marks what the head tells their owners.
+    /// Grants the requests that waited for what `owner` has released, and sets their owners' flags as the head says.
     #[inline]
-    pub(super) fn grant_waiting(&self, head: &mut Head, owner: u16, woken: &mut Woken) {
+    pub(super) fn grant_waiting(&self, head: &mut Head, owner: u16, woken: &mut WokenOwners) {
         let by = self.slots[usize::from(owner)].release();
         head.grant_waiting(by, |told| match told {
-            Told::Granted(owner) => self.mark_granted(owner, woken),
-            Told::Retry(owner) => {
+            WaitOutcome::Granted(owner) => self.mark_granted(owner, woken),
+            WaitOutcome::Retry(owner) => {
                 self.slots[usize::from(owner)].set_retry();
                 woken.push(owner);
             }
@@ -320,13 +323,13 @@ impl LockManager {
     }
 
     #[inline]
-    pub(super) fn wake(&self, woken: &Woken) {
+    pub(super) fn wake(&self, woken: &WokenOwners) {
         for &owner in woken {
             self.slots[usize::from(owner)].notify();
         }
     }
 
-    /// Why a request is to wait no longer, if it is.
+    /// The error with which a request has to stop waiting, if it has to.
     pub(super) fn why_not_wait(&self, wait: &Wait<'_>) -> Option<LockError> {
         if self.is_shut_down() {
             return Some(LockError::Shutdown);
@@ -342,7 +345,7 @@ impl LockManager {
         wait.deadline.is_some_and(|limit| now >= limit).then_some(LockError::Deadline { waited })
     }
 
-    /// Sleeps until the slot's wait is over, looking for deadlocks now and then.
+    /// Sleeps until the slot's wait is over, and searches for deadlocks now and then.
     pub(super) fn sleep(&self, id: u16, wait: &Wait<'_>) -> Woke {
         let slot = &self.slots[usize::from(id)];
         spin_a_while(|| slot.flags() != 0);
@@ -367,7 +370,7 @@ impl LockManager {
                 return Woke::Not(error);
             }
             let now = self.now();
-            // A look takes a while, too.
+            // A search takes a while, too.
             waiting.get_or_insert_with(|| WaitGuard::enter(&self.options.clock, Awaited::Lock));
             if now >= next_check {
                 self.find_deadlock(id);
@@ -391,11 +394,11 @@ impl LockManager {
         }
     }
 
-    /// Makes a waiting owner, and those that run parts of its transaction, look at their `cancelled` flag. Call it after
-    /// setting the flag; harmless at any time.
+    /// Makes a waiting owner, and the owners that run parts of its transaction, check their `cancelled` flag. Call it
+    /// after setting the flag; harmless at any time.
     pub fn interrupt(&self, owner: u16) {
         self.slots[usize::from(owner)].notify();
-        // A part that comes to follow later sees the flag before it sleeps.
+        // A part that begins later sees the flag before it sleeps.
         fence(Ordering::SeqCst);
         if self.followers.load(Ordering::Acquire) > 0 {
             let slots = self.slots[..self.lent_ever()].iter();
@@ -403,13 +406,13 @@ impl LockManager {
         }
     }
 
-    /// Ends the wait of an owner that runs a part of a transaction, and its later waits until the parts are over, with
-    /// [`LockError::Cancelled`]: another part has failed.
+    /// Ends the wait of an owner that runs a part of a transaction, and its later waits until the parts are over,
+    /// with [`LockError::Cancelled`], because another part has failed.
     pub fn end_waits_of_part(&self, part: u16) {
         self.slots[usize::from(part)].give_up(true);
     }
 
-    /// Ends all waits, now and later, with [`LockError::Shutdown`].
+    /// Ends all present and later waits with [`LockError::Shutdown`].
     pub fn shut_down(&self) {
         self.shutdown.store(true, Ordering::Release);
         self.slots.iter().for_each(|slot| slot.notify());
@@ -419,7 +422,8 @@ impl LockManager {
         self.shutdown.load(Ordering::Acquire)
     }
 
-    /// Releases everything and wakes those who are granted by it. After the transaction has its place (I2), or aborts.
+    /// Releases everything and wakes the owners that this grants a lock. Called after the transaction has its place
+    /// (I2), or when it aborts.
     pub fn release_all(&self, owner: &mut Owner) {
         self.release_all_of(self.slot(owner), owner);
     }
@@ -457,7 +461,7 @@ impl LockManager {
 
     /// Releases the locks on records by name, and the intervals.
     #[inline(never)]
-    fn release_named(&self, body: &mut Body) {
+    fn release_named(&self, body: &mut SlotBody) {
         for held in body.records.drain(..) {
             self.release(body.id, held.name, held.head);
         }
@@ -465,7 +469,7 @@ impl LockManager {
             body.records = Vec::new();
         }
         for index in body.intervals.drain(..) {
-            let mut woken = Woken::new();
+            let mut woken = WokenOwners::new();
             self.intervals.release(body.id, index, |granted| self.mark_granted(granted, &mut woken));
             self.wake(&woken);
         }
@@ -480,19 +484,19 @@ impl LockManager {
         }
     }
 
-    /// How long transactions of this owner's slot have waited for locks, this one and those before it.
+    /// How long transactions of this owner's slot, including earlier ones, have waited for locks.
     pub fn waited_ns(&self, owner: &Owner) -> u64 {
         self.slots[usize::from(owner.body.id)].counters.wait_ns.get()
     }
 
-    /// What was counted since the manager was made.
+    /// The counts since the manager was made.
     pub fn counters(&self) -> LockCounters {
         let mut total = LockCounters::default();
         self.slots[..self.lent_ever()].iter().for_each(|slot| slot.counters.sum_into(&mut total));
         total
     }
 
-    /// The slots from here on were never lent.
+    /// Slots from this number on were never lent.
     pub(super) fn lent_ever(&self) -> usize {
         self.free.lent_ever()
     }

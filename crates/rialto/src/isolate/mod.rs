@@ -1,41 +1,45 @@
-//! Locks: what keeps transactions apart (DESIGN section 5, "Locks" and "Central lock manager").
+//! Locks keep concurrent transactions apart (DESIGN section 5, "Locks" and "Central lock manager").
 //!
 //! A [`LockManager`] lends [`Owner`]s (transaction slots) and grants them locks on
 //!
 //! - **tables**, with intention modes ([`LockMode`]),
 //! - **records by name** ([`LockName`]: index and key hash), present or not, because the name is locked before the
 //!   index is probed; a hash collision costs a false conflict, never a missed one,
-//! - **intervals of keys**, shared only: "which keys exist in here stays as it is".
+//! - **intervals of keys**, shared only: the set of keys that exist in the interval does not change.
 //!
 //! Invariants kept here:
 //!
-//! - **L1** A request is granted exactly when it is compatible with every lock that others hold and with every request
+//! - **L1** A request is granted exactly when it is compatible with every lock of other owners and with every request
 //!   ahead of it; an upgrade waits for holders only and stands before all new requests. The waits-for graph is the
-//!   negation of this rule, so it can neither miss a deadlock nor invent one. (For spans: `local`.) A record that is free is granted to
-//!   the first request that asks, though others wait: one of them has then been told to ask again, and the others wait for it, readers too.
-//! - **L2** A request leaves its queue under its partition's latch only: granted, or told to ask again, by the thread that made room, or withdrawn by its
-//!   own owner, who then grants those that it stood before. (If an executor's table is out: L15.)
+//!   negation of this rule, so it can neither miss a deadlock nor invent one. (For spans: `local`.) An exception: a
+//!   record that is free is granted to the first request that asks, even if others wait for it. One of the waiters
+//!   has then been told to ask again, and the others, readers included, wait for that one.
+//! - **L2** A request leaves its queue under its partition's latch only. The thread that made room grants it or tells
+//!   it to ask again, or its own owner withdraws it and then grants the requests that it stood before. (If an
+//!   executor's table is out: L15.)
 //! - **L3** A wake-up is a hint. The truth is the slot's state word, written under the partition's latch; a stale
 //!   wake-up of a reused slot is harmless.
-//! - **L4** Nobody holds two partition latches at once, but for the deadlock detector, which takes them in ascending
-//!   order, heads before intervals before executors, and for who looks at several executors or changes what leads to them,
-//!   in ascending order too. A slot's latches are innermost.
+//! - **L4** No thread holds two partition latches at once, with two exceptions: the deadlock detector, which takes
+//!   those of heads before those of intervals before those of executors, and a thread that reads several executors or
+//!   changes the routing rules. Both take latches in ascending order. A slot's latches are innermost.
 //! - **L5** All locks are held to the end ([`LockManager::release_all`], [`LockManager::release_all_thin`]), after the
 //!   transaction has its place in the log (I2).
 //! - **L6** in `interval`: no phantom. **L7** to **L9** in `thin`: a record's word and its head agree. **L10** in
-//!   `intent`: an intention and a whole-table lock agree. **L11** in `local`: a span is held wherever its keys are; **L12**:
-//!   an owner under a lease waits for no other one. **L13** in `intent`: executors hold its intentions. **L14** in
-//!   `local`: parts of one transaction share no exclusive span; **L15**: a wait that ends while the table is out.
+//!   `intent`: an intention and a whole-table lock agree. **L11** in `local`: a span is held wherever its keys are;
+//!   **L12**: an owner under a lease waits for no other owner. **L13** in `intent`: executors hold the intentions of
+//!   leases. **L14** in `local`: parts of one transaction share no exclusive span; **L15**: a wait that ends while
+//!   the table is out.
 //!
-//! Three forms, one meaning. In the central form every lock is a head. In the thin form (`LockForm::Thin`, the default)
-//! a present record is locked in its own word ([`LockManager::record_thin`]), and a table intention lies in its owner's
-//! slot; a conflict moves the lock into a head, where queue, fairness, deadlock detection and view are the same code.
-//! There absent keys and intervals are central. In the local form (`LockForm::Local`) keys and ranges of keys are locked at
-//! the executors that their datasets belong to, and tables as in the thin form.
+//! Three forms, one meaning. In the central form every lock is a head. In the thin form (`LockForm::Thin`, the
+//! default) a present record is locked in its own word ([`LockManager::record_thin`]), and a table intention lies in
+//! its owner's slot; a conflict moves the lock into a head, where queue, fairness, deadlock detection and view are
+//! the same code. There absent keys and intervals are central. In the local form (`LockForm::Local`) keys and ranges
+//! of keys are locked at the executors that their datasets belong to, and tables as in the thin form.
 //!
-//! Reading order: `mode` (the compatibility of modes), `acquire` (what is asked for), `slot` (owners and how they sleep), `manager` (waits and
-//! releases), `central` (the grant path; in it `head`: one lock's holders and queue, and the partition's hash of heads; and `interval`),
-//! `deadlock`, `view`, then `thin` and `intent`, and `local`.
+//! Reading order: `mode` (the compatibility of modes), `acquire` (requests for keys and rows), `slot` (owners and how
+//! they sleep), `manager` (waits and releases), `central` (the grant path; in it `head`: one lock's holders and
+//! queue, and the partition's hash of heads; and `interval`), `deadlock`, `view`, then `thin` and `intent`, and
+//! `local`.
 
 mod acquire;
 mod central;
@@ -68,5 +72,5 @@ pub(crate) use options::LockForm;
 pub use options::LockOptions;
 pub use slot::{Lent, Owner};
 pub use thin::{LockWords, ThinWord};
-pub use view::LockWait;
+pub use view::OwnerWait;
 pub use wait::{LockError, LockPolicy, Wait};

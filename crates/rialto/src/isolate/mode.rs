@@ -1,13 +1,13 @@
-//! Lock modes: which of them get along, and what two of them held by one owner amount to.
+//! Lock modes: which of them are compatible, and what two of them held by one owner amount to.
 
 use std::fmt;
 
 /// The mode of a record lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum RecordMode {
-    /// Others may read the record (or its absence), nobody may change it.
+    /// Other transactions may read the record (or its absence), none may change it.
     Shared,
-    /// Nobody else may read or change the record.
+    /// No other transaction may read or change the record.
     Exclusive,
 }
 
@@ -50,7 +50,7 @@ const S: ModeSet = 4;
 const SIX: ModeSet = 8;
 const X: ModeSet = 16;
 
-/// For each mode, the modes of other owners that it cannot stand beside.
+/// For each mode, the modes of other owners that it conflicts with.
 const CONFLICTS: [ModeSet; MODES] = [X, S + SIX + X, IX + SIX + X, IX + S + SIX + X, IS + IX + S + SIX + X];
 
 impl LockMode {
@@ -80,7 +80,7 @@ impl LockMode {
         CONFLICTS[self as usize]
     }
 
-    /// The weakest mode that allows what either allows.
+    /// The weakest mode that allows what either of the two allows.
     pub const fn join(self, other: LockMode) -> LockMode {
         use LockMode::{Exclusive, IntentExclusive, IntentShared, Shared, SharedIntentExclusive};
         match (self, other) {

@@ -1,4 +1,4 @@
-//! Names: what a lock is on.
+//! Names: the subjects of locks.
 
 use std::fmt;
 
@@ -18,7 +18,7 @@ pub struct LockName {
     pub hash: u64,
 }
 
-/// What a transaction waits for, as the view of waits tells it.
+/// The subject of a wait, as the view of waits shows it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum LockTarget {
     /// A table.
@@ -30,7 +30,7 @@ pub enum LockTarget {
         /// The key's bytes in that index.
         key: Vec<u8>,
     },
-    /// To insert a key into an interval that another transaction has read.
+    /// The insertion of a key into an interval that another transaction has read.
     Interval {
         /// The index.
         index: IndexId,
@@ -40,7 +40,7 @@ pub enum LockTarget {
 }
 
 impl LockTarget {
-    /// What it is, by the names of tables and the values of keys.
+    /// The target in words, with the names of tables and the values of keys.
     pub(crate) fn in_words(&self, catalog: &Catalog) -> String {
         let keyed = |index: IndexId, key: &[u8], what: &str| match catalog.index_by_id(index) {
             Some((table, which)) => {
@@ -77,7 +77,7 @@ impl fmt::Display for LockTarget {
 /// A lock head's full name: tables and records share one hash of heads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct HeadName {
-    /// The index's number; the table's with bit 32 set; bit 33 alone for a record by its address.
+    /// The index's number; or the table's with bit 32 set; or bit 33 alone, for a record by its address.
     space: u64,
     hash: u64,
 }
@@ -99,7 +99,7 @@ impl HeadName {
         HeadName { space: 1 << 33, hash: record }
     }
 
-    /// Whether it is a table's.
+    /// Whether it is the name of a table.
     pub(super) fn is_table(self) -> bool {
         self.space & 1 << 32 != 0
     }

@@ -1,4 +1,4 @@
-//! Transaction slots: who owns locks, how an owner sleeps and is woken, and how slots are lent.
+//! Transaction slots: owners of locks, how an owner sleeps and is woken, and how slots are lent.
 
 use std::sync::atomic::{AtomicBool, Ordering, fence};
 use std::time::Duration;
@@ -30,16 +30,16 @@ pub(super) const RETRY: u64 = 8;
 const WAIT: u64 = 16;
 const FLAGS: u64 = WAIT - 1;
 
-/// What a waiting request waits for, as the detector needs it.
+/// The subject of a waiting request, as the detector needs it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum WaitsFor {
     Head(HeadName),
     Interval(IndexId, Vec<u8>),
-    /// At this executor.
+    /// A span at this executor.
     Local(u16),
 }
 
-/// A wait, as others may see it.
+/// A wait, as other threads see it.
 #[derive(Debug, Clone)]
 pub(super) struct WaitRecord {
     pub(super) waits_for: WaitsFor,
@@ -47,7 +47,7 @@ pub(super) struct WaitRecord {
     pub(super) since: Moment,
 }
 
-/// The part of a transaction slot that others see.
+/// The part of a transaction slot that other threads read.
 #[derive(Debug, Default)]
 pub(super) struct Slot {
     /// The number of waits and the current one's flags. Written by the owner when a wait begins; flags are set under
@@ -57,13 +57,14 @@ pub(super) struct Slot {
     started_ns: AtomicU64,
     /// Odd while a transaction has the slot.
     lendings: AtomicU64,
-    /// Which of them was a deadlock's victim last.
+    /// The last lending whose transaction was a deadlock's victim.
     victim_in: AtomicU64,
     /// How many locks the owner held when its wait began.
     held: AtomicU32,
-    /// The owner, plus one, that this one runs a part of a phase for; 0: for itself.
+    /// The leader's number plus one, if the owner runs a part of a phase for another one; else 0.
     leader: AtomicU32,
-    /// Not 0: the owner runs a part of a phase, and an action before those that it has still to run has failed.
+    /// Not 0: the owner runs a part of a phase, and an action has failed that comes before those that the owner has
+    /// still to run.
     gives_up: AtomicU32,
     parker: Mutex<()>,
     wake: Condvar,
@@ -75,12 +76,12 @@ pub(super) struct Slot {
     pub(super) intents: Intents,
 }
 
-/// The slot that is lent to an owner, at hand for several steps.
+/// The slot that is lent to an owner, kept at hand for several steps.
 #[derive(Clone, Copy)]
 pub struct Lent<'a>(pub(super) &'a Slot);
 
 impl Slot {
-    /// Runs a part of this owner's transaction from here on; none: its own.
+    /// Sets the owner whose transaction this one runs a part of; none: its own.
     pub(super) fn follow(&self, leader: Option<u16>) {
         self.leader.store(leader.map_or(0, |leader| u32::from(leader) + 1), Ordering::Release);
     }
@@ -90,7 +91,7 @@ impl Slot {
         self.leader.load(Ordering::Acquire).checked_sub(1).map(|leader| leader as u16)
     }
 
-    /// Decides whether the owner waits for locks, and wakes it if it does and is not to.
+    /// Sets whether the owner gives up waits for locks. If it does, wakes it.
     pub(super) fn give_up(&self, gives_up: bool) {
         self.gives_up.store(u32::from(gives_up), Ordering::SeqCst);
         if gives_up {
@@ -98,12 +99,12 @@ impl Slot {
         }
     }
 
-    /// Whether the owner waits for no lock any more.
+    /// Whether the owner gives up waits for locks.
     pub(super) fn gives_up(&self) -> bool {
         self.gives_up.load(Ordering::Acquire) != 0
     }
 
-    /// Announces a wait; after this, and not before, a request may be queued.
+    /// Announces a wait. A request may be queued only after this.
     pub(super) fn begin_wait(&self, record: WaitRecord, held: usize, started_ns: u64) {
         self.held.store(held as u32, Ordering::Relaxed);
         self.started_ns.store(started_ns, Ordering::Relaxed);
@@ -127,12 +128,13 @@ impl Slot {
         self.state.fetch_or(GRANTED, Ordering::AcqRel);
     }
 
-    /// Tells the sleeper to ask again. Under the latch of the partition where it waits, whose queue its request has left.
+    /// Tells the sleeper to ask again. Under the latch of the partition where it waits; its request has left the
+    /// queue there.
     pub(super) fn set_retry(&self) {
         self.state.fetch_or(RETRY, Ordering::AcqRel);
     }
 
-    /// The number of the wait that has begun last.
+    /// The number of the wait that began last.
     pub(super) fn wait_number(&self) -> u64 {
         self.state.load(Ordering::Relaxed) / WAIT
     }
@@ -149,7 +151,7 @@ impl Slot {
         state / WAIT != wait || state & LEFT != 0
     }
 
-    /// The owner leaves its wait, without the latch of the partition. False: it has been granted what it waits for.
+    /// Leaves the owner's wait, without the latch of the partition. False: the request has been granted.
     pub(super) fn leave_wait(&self) -> bool {
         let leave = |state| (state & GRANTED == 0).then_some(state | LEFT);
         self.state.fetch_update(Ordering::AcqRel, Ordering::Acquire, leave).is_ok()
@@ -167,14 +169,14 @@ impl Slot {
         self.state.load(Ordering::Acquire) & FLAGS
     }
 
-    /// Wakes the sleeper, if there is one, to look at its state.
+    /// Wakes the sleeper, if there is one, so that it checks its state.
     pub(super) fn notify(&self) {
-        // The latch makes sure that a sleeper that looked before the flag was set is asleep by now, not about to be.
+        // The latch makes sure that a sleeper that checked before the flag was set is asleep by now, not about to be.
         drop(self.parker.lock());
         self.wake.notify_one();
     }
 
-    /// Sleeps for `limit`, or less, unless `over` says under the parker's latch that there is no need to.
+    /// Sleeps for `limit` or less, unless `over` says, under the parker's latch, that the wait is over.
     pub(super) fn sleep(&self, clock: &Clock, limit: Duration, over: impl FnOnce() -> bool) {
         let guard = self.parker.lock();
         if !over() {
@@ -182,18 +184,18 @@ impl Slot {
         }
     }
 
-    /// The slot is lent. Whoever sees that it was not does so before the owner reads anything.
+    /// Notes that the slot is lent. A thread that sees it as not lent has looked before the owner reads anything.
     pub(super) fn lend(&self) {
         self.lendings.store(self.lendings.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
         fence(Ordering::SeqCst);
     }
 
-    /// The transaction that has the slot is a deadlock's victim.
+    /// Notes that the transaction that has the slot is a deadlock's victim.
     pub(super) fn note_victim(&self) {
         self.victim_in.store(self.lendings.load(Ordering::Relaxed), Ordering::Relaxed);
     }
 
-    /// As what the transaction that has the slot releases its locks.
+    /// The kind of release when the transaction that has the slot releases its locks.
     pub(super) fn release(&self) -> Release {
         match self.victim_in.load(Ordering::Relaxed) == self.lendings.load(Ordering::Relaxed) {
             true => Release::Victim,
@@ -201,12 +203,12 @@ impl Slot {
         }
     }
 
-    /// The slot is given back.
+    /// Notes that the slot is given back.
     pub(super) fn take_back(&self) {
         self.lendings.store(self.lendings.load(Ordering::Relaxed) + 1, Ordering::Release);
     }
 
-    /// Which lending this is, if the slot is lent.
+    /// The number of the present lending, if the slot is lent.
     pub(super) fn lending(&self) -> Option<u64> {
         let lendings = self.lendings.load(Ordering::Acquire);
         (lendings % 2 == 1).then_some(lendings)
@@ -221,7 +223,7 @@ impl Slot {
     }
 }
 
-/// An owner's list of locks that had room for more than so many gives it back at the end of its transaction.
+/// An owner's list of locks with room for more than this gives its memory back at the end of the transaction.
 pub(super) const HELD_KEPT: usize = 1024;
 
 /// A lock on a record's name that an owner holds.
@@ -238,7 +240,7 @@ pub(super) struct HeldTable {
     pub(super) table: TableId,
     pub(super) mode: LockMode,
     pub(super) form: TableForm,
-    /// Whether this owner's request is counted in the table's "exclusive wanted" word.
+    /// Whether this owner's request is counted in the table's word ([`WantedTables`](super::intent::WantedTables)).
     pub(super) wanted: bool,
 }
 
@@ -247,57 +249,57 @@ pub(super) struct HeldTable {
 pub(super) enum TableForm {
     /// In the head of this number.
     Head(u32),
-    /// In its cell of the slot's intentions; somebody may have moved it into a head since.
+    /// In its cell of the slot's intentions; another thread may have moved it into a head since.
     Intent,
-    /// An intention that the executors of the owner's lease hold for him (L13).
+    /// An intention that the executors of the owner's lease hold for it (L13).
     Leased,
-    /// Its leader's, who keeps it longer than this owner runs a part of his transaction.
+    /// The leader's. The leader holds the lock longer than this owner runs a part of its transaction.
     Leaders,
 }
 
-/// What the owner alone sees: the locks that it holds. The buffers are reused from transaction to transaction.
+/// What only the owner reads: the locks that it holds. The buffers are reused from transaction to transaction.
 #[derive(Debug)]
-pub(super) struct Body {
+pub(super) struct SlotBody {
     pub(super) id: u16,
-    /// The owner that stands for its transaction: itself, unless it runs a part of a phase for another one.
+    /// The owner that stands for the transaction: itself, unless it runs a part of a phase for another one.
     pub(super) transaction: u16,
-    /// Its transaction runs in parts now, with other owners beside this one.
+    /// The transaction runs in parts now, with further owners.
     pub(super) shares: bool,
-    /// When the transaction, or the first run of it, began.
+    /// When the transaction's first run began.
     pub(super) started: Moment,
     pub(super) records: Vec<HeldRecord>,
     pub(super) tables: Vec<HeldTable>,
     /// Whether one of them may be for more than an intention.
     pub(super) whole: bool,
-    /// The length of its list of thin locks.
+    /// The length of the list of thin locks.
     pub(super) thin: usize,
-    /// That list, after its first chunk.
+    /// The chunks of that list after the first.
     pub(super) thin_chunks: Chunks,
-    /// Where that list names a record, once it is longer than its first chunk.
+    /// The index of that list by record, once it is longer than its first chunk.
     pub(super) thin_index: ThinIndex,
-    /// The indexes in which it holds intervals.
+    /// The indexes in which the owner holds intervals.
     pub(super) intervals: Vec<IndexId>,
-    /// What it holds at executors.
+    /// The locks at executors.
     pub(super) locals: SmallVec<[HeldLocal; 8]>,
-    /// How many locks more these count as, for their long keys.
+    /// The number of further locks that these count as, because of long keys.
     pub(super) long_keys: usize,
     /// Whether there was a lock on exactly the span of the last request that was not granted at once.
     pub(super) was_refused_on_same_span: AtomicBool,
-    /// The executors that it has for itself.
+    /// The executors that the owner has for itself.
     pub(super) lease: ExecutorLease,
-    /// The routing rules as it knows them.
+    /// The owner's copy of the routing rules.
     pub(super) rules: Rules,
 }
 
-/// A transaction slot, for one transaction ([`LockManager::begin`](super::LockManager::begin) to
-/// [`end`](super::LockManager::end)), or taken once for many, one after the other
-/// ([`take`](super::LockManager::take), [`open`](super::LockManager::open) and [`close`](super::LockManager::close) for
-/// each, [`give_back`](super::LockManager::give_back)).
+/// A transaction slot. It is lent for one transaction ([`LockManager::begin`](super::LockManager::begin) to
+/// [`end`](super::LockManager::end)), or for many, one after the other: [`take`](super::LockManager::take), then for
+/// each transaction [`open`](super::LockManager::open) and [`close`](super::LockManager::close), and at last
+/// [`give_back`](super::LockManager::give_back).
 ///
-/// One that is dropped keeps its locks until the manager itself goes.
+/// An owner that is dropped keeps its locks until the manager itself goes.
 #[derive(Debug)]
 pub struct Owner {
-    pub(super) body: Body,
+    pub(super) body: SlotBody,
 }
 
 impl Owner {
@@ -305,7 +307,7 @@ impl Owner {
         let (records, tables, intervals) = (Vec::new(), Vec::new(), Vec::new());
         let started = Moment::now();
         Owner {
-            body: Body {
+            body: SlotBody {
                 id,
                 transaction: id,
                 shares: false,
@@ -326,19 +328,20 @@ impl Owner {
         }
     }
 
-    /// A handle of no slot, which may only be dropped.
+    /// A handle without a slot, which may only be dropped.
     pub(super) fn of_none() -> Owner {
         Owner::new(u16::MAX)
     }
 
-    /// Takes the slot, and all that it holds; what is left is a handle of no slot, that says when the transaction began.
+    /// Takes the slot and all that it holds. A handle without a slot is left, which still tells when the transaction
+    /// began.
     pub fn take(&mut self) -> Owner {
         let mut rest = Owner::of_none();
         rest.body.started = self.body.started;
         std::mem::replace(self, rest)
     }
 
-    /// Whether it is a handle of a slot.
+    /// Whether the handle has a slot.
     pub fn has_slot(&self) -> bool {
         self.body.id != u16::MAX
     }
@@ -348,7 +351,7 @@ impl Owner {
         self.body.id
     }
 
-    /// Whether it holds anything in an executor's lock table.
+    /// Whether it holds locks in an executor's lock table.
     #[inline]
     pub fn holds_at_executors(&self) -> bool {
         !self.body.locals.is_empty()
@@ -360,7 +363,7 @@ impl Owner {
         self.body.lease.is_on()
     }
 
-    /// When its transaction, or the first run of it, began.
+    /// When the transaction's first run began.
     pub fn started(&self) -> Moment {
         self.body.started
     }
@@ -376,7 +379,7 @@ impl Owner {
         self.body.whole
     }
 
-    /// The number of the owner that stands for its transaction: its own, unless it runs a part of a phase.
+    /// The number of the owner that stands for the transaction: its own, unless it runs a part of a phase.
     pub fn transaction(&self) -> u16 {
         self.body.transaction
     }
@@ -393,7 +396,7 @@ impl Owner {
         tables.iter().filter(|held| held.mode.is_whole()).map(|held| held.table)
     }
 
-    /// Whether it holds what is not a record in its place: a key by its name, or an interval.
+    /// Whether it holds locks on other things than present records: on a key by its name, or on an interval.
     pub fn holds_names(&self) -> bool {
         !self.body.records.is_empty() || !self.body.intervals.is_empty() || !self.body.locals.is_empty()
     }
@@ -409,8 +412,8 @@ impl Owner {
     }
 }
 
-/// The slots that are not lent, in shards: a thread takes from and gives to its own, so that beginning and ending a
-/// transaction touches no line that other threads write.
+/// The slots that are not lent, in shards. A thread takes slots from its own shard and gives them back there, so that
+/// the beginning and the end of a transaction touch no cache line that other threads write.
 #[derive(Debug)]
 pub(super) struct FreeSlots {
     shards: Box<[CachePadded<Mutex<Vec<Owner>>>]>,
@@ -419,7 +422,7 @@ pub(super) struct FreeSlots {
     owners_max: u32,
 }
 
-/// The number of shards: threads beyond it share.
+/// The number of shards. More threads than that share them.
 const SHARDS: usize = 32;
 
 impl FreeSlots {

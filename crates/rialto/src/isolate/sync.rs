@@ -1,5 +1,5 @@
-//! The synchronisation primitives that the lock manager is built from, behind one door: the model tests compile the
-//! same sources against another `sync`, whose primitives a model checker schedules.
+//! The synchronisation primitives that the lock manager uses, behind one interface: the model tests compile the same
+//! sources against another `sync`, whose primitives are scheduled by a model checker.
 
 use std::time::Duration;
 
@@ -11,8 +11,8 @@ pub(super) use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, fence};
 /// The number of cache lines over which a contended counter is spread.
 pub(super) const STRIPES: usize = 64;
 
-/// Looks a few times whether a wait is over before the waiter falls asleep: for about as long as a short transaction
-/// that runs on another core holds a lock, which is less than falling asleep and being woken takes.
+/// Checks a few times whether a wait is over before the waiter falls asleep. This takes about as long as a short
+/// transaction that runs on another core holds a lock, which is less than falling asleep and being woken takes.
 pub(super) fn spin_a_while(is_over: impl Fn() -> bool) {
     for _ in 0..64 {
         if is_over() {
@@ -22,8 +22,8 @@ pub(super) fn spin_a_while(is_over: impl Fn() -> bool) {
     }
 }
 
-/// Lets others run, until a wait is over, for about as long as falling asleep and being woken takes: for what is held by
-/// somebody who waits for nothing himself, and so runs, or would if a core were free.
+/// Lets other threads run until a wait is over, for about as long as falling asleep and being woken takes. It is for
+/// locks whose holder waits for nothing, so that it runs, or would run if a core were free.
 pub(super) fn give_way(is_over: impl Fn() -> bool) {
     for _ in 0..100 {
         if is_over() {
@@ -43,7 +43,7 @@ pub(super) fn lock_across_waits<'m, T>(clock: &Clock, mutex: &'m Mutex<T>) -> Mu
 pub(super) struct Condvar(parking_lot::Condvar);
 
 impl Condvar {
-    /// Sleeps until notified or until `limit` has passed, maybe less.
+    /// Sleeps until notified, at most for `limit`, perhaps less.
     pub(super) fn wait_for<'a, T>(
         &self,
         clock: &Clock,

@@ -1,4 +1,4 @@
-//! The view of who waits for whom.
+//! The view of waits for locks.
 
 use std::time::Duration;
 
@@ -10,34 +10,35 @@ use super::slot::WaitsFor;
 
 /// One transaction's wait, as it was at a moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct LockWait {
-    /// Who waits: an [`Owner::id`](super::Owner::id).
+pub struct OwnerWait {
+    /// The owner that waits: an [`Owner::id`](super::Owner::id).
     pub waiter: u16,
-    /// The owners that hold the lock in a mode that keeps it waiting; of a transaction in parts, the one that stands for it.
+    /// The owners that hold the lock in a mode that conflicts with the request. For a transaction in parts, the owner
+    /// that stands for it.
     pub holders: Vec<u16>,
-    /// Who asked before, in a mode that keeps it waiting.
+    /// The owners of conflicting requests ahead of it.
     pub ahead: Vec<u16>,
-    /// What for.
+    /// What it waits for.
     pub target: LockTarget,
     /// The mode that it will have; for an interval, exclusive.
     pub mode: LockMode,
-    /// For how long so far.
+    /// How long it has waited so far.
     pub waited: Duration,
 }
 
 impl LockManager {
-    /// Everybody who waits now, the longest wait first. Each wait is a true one, but they are not all read at the same
-    /// instant; those at an executor whose lock table stays out are left out.
-    pub fn waits(&self) -> Vec<LockWait> {
-        // The caller's thread may have one out itself.
+    /// All waits now, the longest first. Each of them is real, but they are not all read at the same instant. Waits
+    /// at an executor whose lock table stays out are left out.
+    pub fn waits(&self) -> Vec<OwnerWait> {
+        // The calling thread itself may have a lock table out, so this does not wait until it is back.
         let mut out = TablesOut::default();
-        let mut waits: Vec<LockWait> =
+        let mut waits: Vec<OwnerWait> =
             (0..self.lent_ever()).filter_map(|id| self.wait_of(id as u16, &mut out)).collect();
         waits.sort_by_key(|wait| std::cmp::Reverse(wait.waited));
         waits
     }
 
-    fn wait_of(&self, waiter: u16, out: &mut TablesOut) -> Option<LockWait> {
+    fn wait_of(&self, waiter: u16, out: &mut TablesOut) -> Option<OwnerWait> {
         let record = self.slots[usize::from(waiter)].wait_record()?;
         let (mode, blockers) = self.blockers(waiter, &record.waits_for, out)?;
         let waited = self.now() - record.since;
@@ -45,7 +46,7 @@ impl LockManager {
             WaitsFor::Head(_) | WaitsFor::Local(_) => mode,
             WaitsFor::Interval(..) => LockMode::Exclusive,
         };
-        Some(LockWait {
+        Some(OwnerWait {
             waiter,
             holders: blockers.holders,
             ahead: blockers.ahead.into_iter().chain(blockers.alike).collect(),

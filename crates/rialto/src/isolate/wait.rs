@@ -1,4 +1,4 @@
-//! How a caller wants to wait, and how a wait can end without the lock.
+//! How a request waits, and how a wait can end without the lock.
 
 use std::cell::Cell;
 use std::sync::atomic::AtomicBool;
@@ -16,15 +16,15 @@ pub enum LockPolicy {
     Refuse,
 }
 
-/// How one request waits. None of it is looked at unless the request has to wait.
+/// How one request waits. This is read only if the request has to wait.
 ///
-/// A request may come to several waits: it is turned away and asks again, or waits for a lock table and then for the lock. All
-/// of them are one wait for [`Wait::timeout`], which counts from the first: [`Wait::since`].
+/// A request may have to wait several times: it is turned away and asks again, or waits for a lock table and then for
+/// the lock. For [`Wait::timeout`] all these waits are one, which counts from the first: [`Wait::since`].
 #[derive(Debug, Clone)]
 pub struct Wait<'a> {
-    /// Wait at all?
+    /// Whether to wait at all.
     pub policy: LockPolicy,
-    /// When its first wait began, by the manager's clock, if it has come to one.
+    /// When its first wait began, by the manager's clock, if there was one.
     pub since: Cell<Option<Moment>>,
     /// The longest that all its waits together may take.
     pub timeout: Option<Duration>,
@@ -43,7 +43,7 @@ impl Wait<'_> {
     }
 }
 
-/// Why a lock was not granted. The locks held before are held still.
+/// Why a lock was not granted. Locks that the owner held before are still held.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum LockError {
     /// The wait closed a cycle and this owner is its victim: release everything and run again.
@@ -73,16 +73,17 @@ pub enum LockError {
     /// Another part of the same transaction holds it exclusively (L14).
     #[error("another part of the same transaction holds the lock; run the transaction as a whole")]
     Split,
-    /// The owner has all the locks that it may have ([`LockOptions::locks_max`](super::LockOptions::locks_max)).
+    /// The owner has as many locks as it may have ([`LockOptions::locks_max`](super::LockOptions::locks_max)).
     #[error("a transaction holds at most {limit} locks; split it, or lock the table as a whole")]
     TooMany {
-        /// How many it may have.
+        /// The most that it may have.
         limit: usize,
     },
-    /// The list of the owner's thin locks is long, and there is no memory for more ([`LockOptions::memory`](super::LockOptions::memory)).
+    /// The list of the owner's thin locks is long, and there is no memory for more
+    /// ([`LockOptions::memory`](super::LockOptions::memory)).
     #[error("the lists of locks take up their {limit} bytes; split the transaction")]
     NoMemory {
-        /// What they may take.
+        /// The most bytes that they may take.
         limit: u64,
     },
     /// The lock manager is shutting down.

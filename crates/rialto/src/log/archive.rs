@@ -1,25 +1,26 @@
-//! [`Archiver`]: copies of log files that outlive their use.
+//! [`Archiver`]: copies log files to an archive before the log frees them.
 //!
-//! A file is copied under another name, synced, renamed, and its name is made durable, before it is freed; so at any time
-//! each byte of the log is in the directory, in the archive, or in both. A file that was not full when it was copied is copied
-//! again. While the archive fails the log keeps its files, up to its bound.
+//! A file is copied under another name, synced, renamed, and its name is made durable, before it is freed; therefore at
+//! any time each byte of the log is in the directory, in the archive, or in both. A file that was not full when it was
+//! copied is copied again. While the archive fails, the log keeps its files, up to its bound.
 //!
-//! The archive never goes back: a copy of a log file is replaced only by one that holds at least as much. So what a call of
-//! `archive_log` was told to be in the archive stays there, whichever other calls read an earlier durable position and come to
-//! copy later (`State::up_to`).
+//! The archive never goes back: a copy of a log file is replaced only by one that holds at least as much. What a call
+//! of `archive_log` reported to be in the archive therefore stays there, also if other calls read an earlier durable
+//! position and come to copy later (`ArchiveState::up_to`).
 //!
-//! Nor does it across openings: a copy of a log file, or of a load file, is replaced only by one that begins with it, byte for
-//! byte (`Archiver::check_goes_on`). Two lives of one database, from a directory that was copied while closed, have the same
-//! identity and the same names of files. The archive keeps the files of the life that it has; the other one is refused, and keeps
-//! its log.
+//! Nor does it go back across openings: a copy of a log file, or of a load file, is replaced only by one that begins
+//! with it, byte for byte (`Archiver::check_goes_on`). Two lives of one database, from a directory that was copied
+//! while closed, have the same identity and the same file names. The archive keeps the files of the life that it has;
+//! the other life is refused, and keeps its log.
 //!
-//! Before the first log file the archiver looks at the one before it, which the database may have freed: if the archive has all of
-//! that, its last block has to be the one that the log names as its predecessor (`Archiver::check_follows`). An archive that lacks
-//! a part in between has a gap, which a restore names, and does not tell whose its log is.
+//! Before it copies its first log file, the archiver looks at the file before that, which the database may have freed:
+//! if the archive has all of it, its last block has to be the one that the log names as its predecessor
+//! (`Archiver::check_follows`). An archive that lacks a part in between has a gap, which a restore names, and cannot
+//! tell whose log it has.
 //!
-//! An archiver has its directory to itself: it locks the directory before it looks at what is there, and holds the lock until the
-//! database closes. So a copy under its other name (`NAME.unfinished`) has one writer, and one that is there when the lock is taken
-//! was cut short: it is removed, as after an error.
+//! An archiver has its directory to itself: it locks the directory before it looks at the contents, and holds the lock
+//! until the database closes. A copy under its other name (`NAME.unfinished`) has therefore one writer. One that is
+//! there when the lock is taken was cut short, and is removed, as after an error.
 
 use std::sync::Arc;
 
@@ -37,17 +38,17 @@ use crate::store::{load_file_name, load_file_number};
 use crate::{Error, Result};
 
 const PIECE: usize = 1 << 20;
-/// How the names of copies end that are not complete.
+/// The suffix of copies that are not complete.
 const UNFINISHED: &str = ".unfinished";
 
-/// What an archive has taken since the database was opened.
+/// What an archive has received since the database was opened.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ArchiveStats {
-    /// Log files, whole ones.
+    /// Whole log files.
     pub files: u64,
     /// Bytes of files.
     pub bytes: u64,
-    /// Why it took nothing the last time; the log is kept meanwhile.
+    /// Why the last copy failed; the log is kept meanwhile.
     pub failure: Option<String>,
 }
 
@@ -58,14 +59,14 @@ pub(crate) struct Archiver {
     to: Arc<dyn Disk>,
     database: u128,
     /// Held while a file is copied.
-    state: Mutex<State>,
-    /// Apart: a reader of the figures must not wait for a copy.
+    state: Mutex<ArchiveState>,
+    /// Apart from the state, because a reader of the figures must not wait for a copy.
     stats: Mutex<ArchiveStats>,
 }
 
 #[derive(Debug, Default)]
-struct State {
-    /// Of the archive's directory, once something was to be copied.
+struct ArchiveState {
+    /// The lock of the archive's directory, once something was to be copied.
     directory: Option<DirectoryLock>,
     /// The database is closed: nothing is copied any more.
     closed: bool,
@@ -73,9 +74,9 @@ struct State {
     done: u64,
     /// The archive has the log up to this position of the stream, if not more.
     up_to: u64,
-    /// The oldest log file here was found to follow on the one before it in the archive.
+    /// Whether the oldest log file here was found to follow on the one before it in the archive.
     follows: bool,
-    /// The archive's log was found to be the beginning of this one.
+    /// Whether the archive's log was found to be the beginning of this one.
     is_ours: bool,
     loads: HashSet<u64>,
 }
@@ -89,7 +90,7 @@ impl Archiver {
         self.stats.lock().clone()
     }
 
-    /// Copies whole log files, oldest first. Gives the number of the last that is in the archive, or one before it.
+    /// Copies whole log files, oldest first. Returns the number of the last one in the archive, or of one before it.
     pub(super) fn take(&self, files: &[Arc<LogFile>]) -> u64 {
         let mut state = self.state.lock();
         let done = state.done;
@@ -105,8 +106,8 @@ impl Archiver {
         state.done
     }
 
-    /// Copies log files as far as they were durable when the caller read the durable position. Another caller may have read a
-    /// later one and been here first: then the archive has all that this one asks for.
+    /// Copies log files as far as they were durable when the caller read the durable position. Another caller may have
+    /// read a later position and copied first: then the archive has all that this one asks for.
     pub(super) fn take_up_to(&self, files: &[Arc<LogFile>], durable: u64) -> Result<()> {
         let mut state = self.state.lock();
         if durable < state.up_to {
@@ -121,7 +122,7 @@ impl Archiver {
         Ok(())
     }
 
-    /// Refuses an archive that has another life's log, before anything else goes there. These are all log files that begin
+    /// Refuses an archive that has another life's log, before any file goes there. `files` are all log files that begin
     /// before the durable position.
     pub(super) fn check_is_ours(&self, files: &[Arc<LogFile>], durable: u64) -> Result<()> {
         let mut state = self.state.lock();
@@ -131,7 +132,7 @@ impl Archiver {
             let check = |file: &Arc<LogFile>| {
                 self.check_goes_on(&files::name(file.sequence), bytes_until(file, durable))
             };
-            // What is copied already may be freed by now, and has shown the same.
+            // A file that is copied already may be freed by now, and has shown the same.
             let done = state.done;
             self.note(files.iter().filter(|file| file.sequence > done).try_for_each(check))?;
             state.is_ours = true;
@@ -159,7 +160,7 @@ impl Archiver {
     }
 
     /// Makes sure that the archive's directory is this archiver's alone.
-    fn hold(&self, state: &mut State) -> Result<()> {
+    fn hold(&self, state: &mut ArchiveState) -> Result<()> {
         if state.directory.is_some() {
             return Ok(());
         }
@@ -184,21 +185,21 @@ impl Archiver {
         Ok(())
     }
 
-    /// Nothing more is copied, not by a call that has begun before either: another process may archive there.
+    /// Ends all copying, also of calls that have begun before: another process may archive there.
     pub(crate) fn close(&self) {
         let mut state = self.state.lock();
         (state.directory, state.closed) = (None, true);
     }
 
-    /// Keeps what the last attempt came to for the metrics.
+    /// Keeps the outcome of the last attempt for the metrics.
     pub(crate) fn note<T>(&self, outcome: Result<T>) -> Result<T> {
         self.stats.lock().failure = outcome.as_ref().err().map(Error::to_string);
         outcome
     }
 
-    /// Refuses an archive whose log ends, at the end of a file, with another block than the one that the oldest of these files names
-    /// as its predecessor.
-    fn check_follows(&self, state: &mut State, files: &[Arc<LogFile>]) -> Result<()> {
+    /// Refuses an archive whose log ends, at the end of a file, with another block than the one that the oldest of
+    /// these files names as its predecessor.
+    fn check_follows(&self, state: &mut ArchiveState, files: &[Arc<LogFile>]) -> Result<()> {
         let Some(oldest) = files.first().filter(|_| !state.follows) else { return Ok(()) };
         let (before, name) = (files::name(oldest.sequence.saturating_sub(1)), files::name(oldest.sequence));
         let another_life = |differs: String| {
@@ -237,15 +238,16 @@ impl Archiver {
         Ok(())
     }
 
-    /// Copies the first `bytes` bytes of a log file. What lies behind them is of no use, but every log file has its length.
+    /// Copies the first `bytes` bytes of a log file. The bytes behind them are of no use, but every log file has its
+    /// full length.
     fn copy_log(&self, file: &LogFile, bytes: u64) -> Result<()> {
         let name = files::name(file.sequence);
         self.check_goes_on(&name, bytes)?;
         self.copy(&name, bytes, PAGE as u64 + file.capacity)
     }
 
-    /// Whether a copy of the first `bytes` bytes of a file begins with what the archive has under its name: with all of it but
-    /// the zeros that it ends with.
+    /// Whether a copy of the first `bytes` bytes of a file begins with the archive's file of that name, without the
+    /// zeros at the end of the latter.
     fn check_goes_on(&self, name: &str, bytes: u64) -> Result<()> {
         let has = match self.to.open(name, Open::ReadOnly, Caching::Buffered) {
             Err(error) if error.is_missing() => return Ok(()),
@@ -287,7 +289,8 @@ impl Archiver {
         let unfinished = format!("{name}{UNFINISHED}");
         let copied = self.copy_under(&unfinished, name, bytes, length);
         if copied.is_err() {
-            // What there is of it may be all that a full disk had room for. If it cannot be removed, the next lock's holder does.
+            // A full disk may have held only a part of the copy. If that cannot be removed, the next holder of the lock
+            // removes it.
             let _ = remove_in_steps(&*self.to, &unfinished);
         }
         copied
@@ -316,13 +319,13 @@ impl Archiver {
     }
 }
 
-/// Whether a copy has this name until it is complete.
+/// Whether a copy that is not complete has this name.
 fn is_unfinished(name: &str) -> bool {
     let of = name.strip_suffix(UNFINISHED);
     of.is_some_and(|of| files::sequence(of).is_some() || load_file_number(of).is_some())
 }
 
-/// The checksum of the last block of a log file that ends at this position of the stream, if its blocks come to its end.
+/// The checksum of the last block of a log file that ends at this position of the stream, if its blocks reach its end.
 fn last_checksum(file: &dyn File, end: u64, seed: u64) -> Result<Option<u64>> {
     let length = file.length()?;
     let tail = length.saturating_sub(PAGE as u64).min(end).min(BLOCK_MAX as u64);

@@ -18,22 +18,21 @@
 //!  Pad payload:    zeros
 //! ```
 //!
-//!  The time is when the block was gathered, in milliseconds since 1970, 0 for pads and in format 2: its low 32 bits at 60,
-//!  the others in bits 1 to 15 of the flags. A restore to a point in time goes by it, nothing else.
+//! The time is when the block was gathered, in milliseconds since 1970; 0 for pads and in format 2. Its low 32 bits are
+//! at 60, the others in bits 1 to 15 of the flags. Only a restore to a point in time uses it.
 //!
-//! *A pad's checksum covers its header only: the reader knows what follows, and compares it. So a lone commit, most of
-//! whose page is a pad, does not pay for hashing zeros.
+//! *A pad's checksum covers its header only: the reader knows what follows, and compares it. Therefore a lone commit,
+//! most of whose page is a pad, does not pay for hashing zeros.
 //!
 //! # The commit list
 //!
-//! A block says which transactions it commits: those with the places from its first `Lsn` on, as many as packets end in it.
-//! That is KODA's commit list ("Group Commit"), in two numbers instead of a list, because places are dense (I2) and a
-//! transaction has no other identifier in the log. A list of the transactions that were active beside it, which recovery
-//! would need to take back what they had written, is needless: under I1 nothing of an uncommitted transaction is anywhere
-//! but in its own write set, so what is not in a block never happened. KODA hands out the next transactions' identifiers
-//! with each group, to spare them a shared counter at their start; here there is no such counter to spare: an open
-//! transaction is known by its slot, and the place that names it for good is handed out by the same compare-and-swap that
-//! queues its packet.
+//! A block says which transactions it commits: the places from its first `Lsn` on, as many as packets end in it. That
+//! is KODA's commit list ("Group Commit"), in two numbers instead of a list, because places are dense (I2) and a
+//! transaction has no other identifier in the log. The block needs no list of the active transactions, by which
+//! recovery would undo what they had written: under I1 an uncommitted transaction's writes are nowhere but in its own
+//! write set, so what is not in a block never happened. KODA hands out the next transactions' identifiers with each
+//! group, to spare them a shared counter at their start. Here there is no such counter: an open transaction is known by
+//! its slot, and its final identifier, the place, is handed out by the same compare-and-swap that queues its packet.
 //!
 //! The checksum is seeded with the database's id and the log file's sequence number, so a block that was left behind in
 //! a reused file, or that belongs to another database, never verifies.
@@ -51,9 +50,9 @@ pub(crate) const BLOCK_MAX: usize = 64 << 10;
 pub(crate) const PART_HEADER: usize = 16;
 /// Bytes before a packet in a group.
 pub(crate) const PACKET_HEADER: usize = 4;
-/// Room below which only a pad is written: what follows fits better behind it.
+/// With less room than this only a pad is written; the next packet goes behind it.
 pub(crate) const ROOM_MIN: usize = 512;
-/// The most zeros that end a block: fewer than fit a header never remain before a page's end.
+/// The most zeros that end a block: the rest of a page is never too short for a header.
 pub(crate) const SLACK: usize = HEADER;
 
 pub(crate) const MAGIC: u32 = u32::from_le_bytes(*b"RLBK");
@@ -66,15 +65,15 @@ const _: () = assert!(BLOCK_MAX < 1 << 24, "a packet's length in a group has 24 
 pub(crate) enum BlockKind {
     /// Whole packets.
     Group = 1,
-    /// A part of one packet that is too large for the block it began in.
+    /// A part of one packet that is too large for the block in which it began.
     Part = 2,
-    /// Nothing: fills a page, or the room before the end of a file, or marks an opening of the log.
+    /// Nothing: it fills a page, or the room before the end of a file, or marks an opening of the log.
     Pad = 3,
 }
 
 /// A block's header, without its checksum and length.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Header {
+pub(crate) struct BlockHeader {
     pub(crate) kind: BlockKind,
     /// A part's packet kind; 0 otherwise.
     pub(crate) packet_kind: u8,
@@ -83,14 +82,15 @@ pub(crate) struct Header {
     /// Whole packets that end here.
     pub(crate) packets: u32,
     pub(crate) position: u64,
-    /// The place of the first packet here (of the one this is a part of; of the next one, if none is).
+    /// The place of the first packet in the block. For a part, the place of its packet; in a block without packets, the
+    /// next place.
     pub(crate) first_lsn: u64,
-    /// The position that was known to be durable.
+    /// The position that was known to be durable when the block was built.
     pub(crate) durable: u64,
     /// The checksum of the block before this one.
     pub(crate) previous: u64,
     pub(crate) incarnation: u32,
-    /// When it was gathered, in milliseconds since 1970; 0 if it does not say.
+    /// When it was gathered, in milliseconds since 1970; 0 if the block does not say.
     pub(crate) time_ms: u64,
 }
 
@@ -111,15 +111,15 @@ pub(crate) fn closed_length(position: u64, used: usize) -> usize {
     if to_page < HEADER { length + to_page } else { length }
 }
 
-/// Writes header and checksum of the block that fills `block`, whose payload is there already; returns the checksum.
+/// Writes header and checksum of the block that fills `block`, whose payload is already there; returns the checksum.
 #[inline(always)]
-pub(crate) fn seal(block: &mut [u8], header: &Header, seed: u64) -> u64 {
+pub(crate) fn seal(block: &mut [u8], header: &BlockHeader, seed: u64) -> u64 {
     seal_as(block, header.kind as u8, header, seed)
 }
 
-/// As [`seal`], with any byte for the block's kind: forged blocks have others, too.
+/// As [`seal`], with any byte for the block's kind: forged blocks may have a kind that does not exist.
 #[inline(always)]
-pub(super) fn seal_as(block: &mut [u8], kind: u8, header: &Header, seed: u64) -> u64 {
+pub(super) fn seal_as(block: &mut [u8], kind: u8, header: &BlockHeader, seed: u64) -> u64 {
     debug_assert!(block.len() >= HEADER && block.len().is_multiple_of(8));
     block[8..12].copy_from_slice(&MAGIC.to_le_bytes());
     block[12] = kind;
@@ -154,7 +154,7 @@ pub(crate) fn u64_at(bytes: &[u8], at: usize) -> u64 {
     u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"))
 }
 
-/// The length that the unchecked header at the start of `bytes` claims, if the rest of it could be a block at
+/// The length that the unchecked header at the start of `bytes` claims, if the rest of the header could be a block's at
 /// `position` with `room` bytes left for it.
 pub(crate) fn claimed_length(bytes: &[u8], position: u64, room: u64) -> Option<usize> {
     if bytes.len() < HEADER || u32_at(bytes, 8) != MAGIC || u64_at(bytes, 24) != position {
@@ -165,7 +165,7 @@ pub(crate) fn claimed_length(bytes: &[u8], position: u64, room: u64) -> Option<u
 }
 
 /// Reads a whole block: its header and checksum, or `None` if the checksum does not verify.
-pub(crate) fn verify(block: &[u8], seed: u64) -> Option<(Header, u64)> {
+pub(crate) fn verify(block: &[u8], seed: u64) -> Option<(BlockHeader, u64)> {
     let checksum = u64_at(block, 0);
     if xxh3_64_with_seed(hashed(block, block[12]), seed) != checksum {
         return None;
@@ -176,12 +176,12 @@ pub(crate) fn verify(block: &[u8], seed: u64) -> Option<(Header, u64)> {
         3 if block[HEADER..].iter().all(|byte| *byte == 0) => BlockKind::Pad,
         _ => return None,
     };
-    // Places count from 1, and the last one is `Lsn::MAX`; a log that says more was never written.
+    // Places count from 1, and the last one is `Lsn::MAX`; no log wrote a block that says more.
     let (first_lsn, packets) = (u64_at(block, 32), u32_at(block, 20));
     if first_lsn == 0 || first_lsn > Lsn::MAX.0 - u64::from(packets) {
         return None;
     }
-    let header = Header {
+    let header = BlockHeader {
         kind,
         packet_kind: block[13],
         inside: block[14] & 1 != 0,
@@ -201,8 +201,8 @@ pub(crate) fn verify(block: &[u8], seed: u64) -> Option<(Header, u64)> {
 mod tests {
     use super::*;
 
-    fn header(position: u64) -> Header {
-        Header {
+    fn header(position: u64) -> BlockHeader {
+        BlockHeader {
             kind: BlockKind::Group,
             packet_kind: 0,
             inside: false,
@@ -228,7 +228,7 @@ mod tests {
         assert_eq!(verify(&block, seed(6, 1)), None, "another database");
         every_byte_is_covered(&block);
         let mut pad = vec![0; 128];
-        seal(&mut pad, &Header { kind: BlockKind::Pad, ..header(8192) }, seed(5, 1));
+        seal(&mut pad, &BlockHeader { kind: BlockKind::Pad, ..header(8192) }, seed(5, 1));
         every_byte_is_covered(&pad);
     }
 

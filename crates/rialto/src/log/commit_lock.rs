@@ -1,7 +1,7 @@
 //! The commit lock of KODA's Commit-Lock Design: one lock, exclusive or shared, granted in the order of the requests.
 //!
-//! An exclusive one is granted to one requester at a time, with a wake call for each: the serial procession that the paper
-//! measures. Shared requests that follow each other are granted in unison, with one wake call.
+//! An exclusive request is granted to one requester at a time, with a wake call for each: the serial procession that
+//! the paper measures. Shared requests that follow each other are granted in unison, with one wake call.
 //!
 //! Each requester sleeps on the word of its run (a run is one exclusive request, or shared ones in a row), and the word
 //! is changed before its sleepers are woken, so no grant is lost.
@@ -10,30 +10,30 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use super::sync::{AtomicU64, Futex, Machine, Mutex, Ordering};
-use crate::log::group_commit::LockMode;
+use crate::log::group_commit::CommitLockMode;
 
 const WAITS: u32 = 0;
 const GRANTED: u32 = 1;
 
 #[derive(Debug)]
-struct Run<F> {
-    mode: LockMode,
+struct RequestRun<F> {
+    mode: CommitLockMode,
     requests: u32,
     word: Arc<F>,
 }
 
 #[derive(Debug)]
 struct Queue<F> {
-    /// How many hold the lock, and how.
+    /// How many threads hold the lock, and in which mode.
     holders: u32,
-    mode: LockMode,
-    runs: VecDeque<Run<F>>,
-    /// Words that nobody sleeps on.
+    mode: CommitLockMode,
+    runs: VecDeque<RequestRun<F>>,
+    /// Words without sleepers.
     spare: Vec<Arc<F>>,
 }
 
 impl<F: Futex> Queue<F> {
-    /// Whoever gives back a word last makes it spare.
+    /// The last thread that gives back a word makes it spare.
     fn give_back(&mut self, mut word: Arc<F>) {
         if Arc::get_mut(&mut word).is_some() {
             word.exchange(GRANTED, WAITS);
@@ -52,9 +52,9 @@ pub(crate) struct CommitLock<M: Machine> {
 
 /// The commit lock, held until it is dropped.
 #[derive(Debug)]
-pub(crate) struct Held<'a, M: Machine> {
+pub(crate) struct CommitLockGuard<'a, M: Machine> {
     lock: &'a CommitLock<M>,
-    /// What the holder slept on, if it did.
+    /// The word that the holder slept on, if it slept.
     word: Option<Arc<M::Futex>>,
 }
 
@@ -62,7 +62,7 @@ impl<M: Machine> CommitLock<M> {
     pub(crate) fn new() -> CommitLock<M> {
         let (runs, spare) = (VecDeque::new(), Vec::new());
         CommitLock {
-            queue: Mutex::new(Queue { holders: 0, mode: LockMode::Shared, runs, spare }),
+            queue: Mutex::new(Queue { holders: 0, mode: CommitLockMode::Shared, runs, spare }),
             wakes: AtomicU64::new(0),
             woken: AtomicU64::new(0),
         }
@@ -73,13 +73,13 @@ impl<M: Machine> CommitLock<M> {
         self.wakes.load(Ordering::Relaxed)
     }
 
-    /// Threads that they woke.
+    /// Threads that these calls woke.
     pub(crate) fn woken(&self) -> u64 {
         self.woken.load(Ordering::Relaxed)
     }
 
     /// Waits until the lock is granted.
-    pub(crate) fn request(&self, machine: &M, mode: LockMode) -> Held<'_, M> {
+    pub(crate) fn request(&self, machine: &M, mode: CommitLockMode) -> CommitLockGuard<'_, M> {
         let word = self.enqueue(machine, mode);
         if let Some(word) = &word {
             while word.load() == WAITS {
@@ -87,24 +87,25 @@ impl<M: Machine> CommitLock<M> {
             }
         }
         machine.granted();
-        Held { lock: self, word }
+        CommitLockGuard { lock: self, word }
     }
 
-    /// Takes the lock, or queues for it: then the word to sleep on.
-    fn enqueue(&self, machine: &M, mode: LockMode) -> Option<Arc<M::Futex>> {
+    /// Takes the lock, or queues for it and returns the word to sleep on.
+    fn enqueue(&self, machine: &M, mode: CommitLockMode) -> Option<Arc<M::Futex>> {
         let mut queue = self.queue.lock();
-        let shared = mode == LockMode::Shared;
-        if queue.runs.is_empty() && (queue.holders == 0 || shared && queue.mode == LockMode::Shared) {
+        let shared = mode == CommitLockMode::Shared;
+        if queue.runs.is_empty() && (queue.holders == 0 || shared && queue.mode == CommitLockMode::Shared) {
             queue.holders += 1;
             queue.mode = mode;
             return None;
         }
-        if let Some(last) = queue.runs.back_mut().filter(|last| shared && last.mode == LockMode::Shared) {
+        if let Some(last) = queue.runs.back_mut().filter(|last| shared && last.mode == CommitLockMode::Shared)
+        {
             last.requests += 1;
             return Some(last.word.clone());
         }
         let word = queue.spare.pop().unwrap_or_else(|| Arc::new(machine.futex(WAITS)));
-        queue.runs.push_back(Run { mode, requests: 1, word: word.clone() });
+        queue.runs.push_back(RequestRun { mode, requests: 1, word: word.clone() });
         Some(word)
     }
 
@@ -126,7 +127,7 @@ impl<M: Machine> CommitLock<M> {
     }
 }
 
-impl<M: Machine> Drop for Held<'_, M> {
+impl<M: Machine> Drop for CommitLockGuard<'_, M> {
     fn drop(&mut self) {
         self.lock.release(self.word.take());
     }

@@ -1,8 +1,9 @@
-//! How much log there is, without reading all of it: for what a user is told before it is redone.
+//! How much log there is, without reading all of it: tells the user how long redo will be, before it begins.
 //!
-//! Behind the log's end no bytes make a block of its stream, because a block says its own position: a reused file's are of
-//! an earlier one. So the end is found in the last file that has a block by halving: is there one in these 64 KiB, which no
-//! block is longer than? The answer is an estimate, it verifies no checksum; only reading finds out where the log ends.
+//! Behind the log's end no bytes make a block of its stream, because a block says its own position and a reused file's
+//! blocks have earlier positions. The end is therefore found in the last file that has a block, by bisection: does a
+//! block begin in these 64 KiB, which no block is longer than? The answer is an estimate, because no checksum is
+//! verified; only reading finds out where the log ends.
 
 use super::block::{self, BLOCK_MAX, HEADER, u32_at, u64_at};
 use super::log_file::LogFileHeader;
@@ -10,7 +11,7 @@ use super::reader::LogReader;
 use crate::io::File;
 use crate::{Lsn, Result};
 
-/// How much a reader has to read, about.
+/// About how much a reader has to read.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct LogExtent {
     /// Bytes, from the beginning of the file that holds the redo start.
@@ -20,7 +21,7 @@ pub(crate) struct LogExtent {
 }
 
 impl LogReader {
-    /// What there is to read, before anything is.
+    /// Estimates what there is to read, before anything is read.
     pub(crate) fn extent(&self) -> Result<LogExtent> {
         let files = self.files_to_read();
         let start = files[0].start;
@@ -41,7 +42,7 @@ impl LogReader {
 fn end_of(header: &LogFileHeader, file: &dyn File) -> Result<(u64, u64)> {
     let mut bytes = vec![0; BLOCK_MAX + HEADER];
     let mut last = (header.start, 0);
-    // Blocks lie before `low`; none does from `high` on.
+    // Blocks begin before `low`; none begins from `high` on.
     let (mut low, mut high) = (0, header.capacity.div_ceil(BLOCK_MAX as u64));
     while low < high {
         let middle = (low + high) / 2;
@@ -53,7 +54,7 @@ fn end_of(header: &LogFileHeader, file: &dyn File) -> Result<(u64, u64)> {
     Ok(last)
 }
 
-/// The last block of those that seem to begin in the 64 KiB from here on: its end, its last place.
+/// The end and the last place of the last block that seems to begin in the 64 KiB from here on.
 fn last_block(
     header: &LogFileHeader,
     file: &dyn File,
@@ -73,7 +74,7 @@ pub(super) fn last_claimed(bytes: &[u8], from: u64, end: u64) -> Option<(u64, u6
         let length = block::claimed_length(&bytes[at..], position, end - position)?;
         let header = &bytes[at..at + HEADER];
         let (first, packets) = (u64_at(header, 32), u64::from(u32_at(header, 20)));
-        // No block has places beyond the last one: these bytes are none.
+        // No block has places beyond the last one: these bytes are no block.
         let next = first.checked_add(packets).filter(|&next| next <= Lsn::MAX.0)?;
         Some((position + length as u64, next.saturating_sub(1)))
     })

@@ -1,4 +1,5 @@
-//! The log files: made and zeroed before they are needed, used in turn, and used again when a checkpoint frees them.
+//! The log files: they are created and zeroed before they are needed, filled in turn, and used again when a checkpoint
+//! frees them.
 //!
 //! ```text
 //!  log-0000000007
@@ -10,9 +11,9 @@
 //! ```
 //!
 //! A file gets its final name only after its header, and zeros for its whole length, are synced; then the directory is
-//! synced; and only then may a commit rely on its room (I10). Files are made in order of their sequence numbers and freed
-//! from the oldest on, so from a redo start on no number is missing. The zeros are written, not only reserved: a write
-//! into a reserved but unwritten extent changes the file's metadata, which each sync would have to write too.
+//! synced; and only then may a commit rely on its room (I10). Files are made in the order of their sequence numbers and
+//! freed from the oldest on, so from a redo start on no number is missing. The zeros are written, not only reserved: a
+//! write into a reserved but unwritten extent changes the file's metadata, which each sync would have to write too.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -30,7 +31,8 @@ use crate::{Error, Lsn, Result};
 pub(super) const UNFINISHED: &str = "log-unfinished";
 const SPARE: &str = "log-spare-";
 const ZEROS: usize = 1 << 20;
-/// A file on a full disk has at most this part of the bytes of any other, or as many as there is room for, but not fewer than these.
+/// On a full disk a file may be shorter. Each attempt takes at most this part of the bytes of any other file, or what
+/// there is room for; it never takes fewer bytes than these.
 const SHORT: u64 = 16;
 const SHORT_BYTES_MIN: u64 = 4 * PAGE as u64;
 
@@ -55,21 +57,21 @@ fn number(digits: &str) -> Option<u64> {
 
 #[derive(Debug, Default)]
 struct Inner {
-    /// Oldest first, without gaps; the ones behind the gatherer's are prepared.
+    /// Oldest first, without gaps. The files behind the gatherer's are prepared.
     files: VecDeque<Arc<LogFile>>,
     spares: Vec<String>,
-    /// Spares that were worth keeping the last time: about what the log uses between two checkpoints.
+    /// The number of spares that were kept the last time: about what the log uses between two checkpoints.
     kept_max: usize,
     /// The stream position that has to be covered by prepared files.
     wanted: u64,
     closed: bool,
     /// The last attempt to make a new file met a full disk.
     full: Option<DiskError>,
-    /// A checkpoint is being made.
+    /// A checkpoint is under way.
     room_is_left: bool,
-    /// It began behind an attempt that met a full disk.
+    /// The checkpoint began after an attempt that met a full disk.
     is_behind_full: bool,
-    /// Such a checkpoint has ended, and left no spare.
+    /// The last checkpoint of this kind has ended, and left no spare.
     may_be_short: bool,
     /// Attempts to prepare a file: how many were begun, and the number of the last that has ended.
     begun: u64,
@@ -78,10 +80,10 @@ struct Inner {
     problem: Option<String>,
 }
 
-/// An ask for room: what attempts to prepare a file come after it.
+/// A request for room: attempts to prepare a file are counted from it.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Asked {
-    /// Attempts that were begun before.
+pub(crate) struct RoomRequest {
+    /// Attempts that were begun before the request.
     begun: u64,
 }
 
@@ -98,19 +100,20 @@ pub(crate) struct FileTable {
     inner: Mutex<Inner>,
     /// The preparer sleeps on this.
     asked: Condvar,
-    /// Those that wait for its attempts sleep on this.
+    /// Threads that wait for the preparer's attempts sleep on this.
     changed: Condvar,
-    /// One preparation at a time.
+    /// Held during a preparation, so that there is one at a time.
     preparing: Mutex<()>,
     prepared: AtomicU64,
-    /// Where the gatherer asks for the next file.
+    /// The gatherer's position at which it asks for the next file.
     threshold: AtomicU64,
-    /// Takes copies of the files that are freed, if there is an archive.
+    /// Copies the files that are freed to the archive, if there is one.
     archiver: OnceLock<Archiver>,
 }
 
 impl FileTable {
-    /// A table of these files, oldest first; other log files and left-overs in the directory become spares or go.
+    /// A table of these files, oldest first. Other log files and left-overs in the directory become spares or are
+    /// removed.
     pub(crate) fn new(
         disk: Arc<dyn Disk>,
         database: u128,
@@ -148,7 +151,7 @@ impl FileTable {
             if stray || is_spare(&found) && inner.spares.len() >= self.spares_max {
                 self.disk.remove(&found)?;
             } else if is_spare(&found) {
-                // Under another bound files have another size.
+                // Under another bound, files have another size.
                 match self.is_of_our_size(&found)? {
                     true => inner.spares.push(found),
                     false => self.disk.remove(&found)?,
@@ -163,14 +166,14 @@ impl FileTable {
         Ok(length == PAGE as u64 + self.file_bytes)
     }
 
-    /// What the files count against the bound. One of an earlier, higher bound counts as one of this bound's: the log has to go
-    /// on behind it, before it can be freed.
+    /// What the files count against the bound. A file made under an earlier, higher bound counts as one of this
+    /// bound's: before it can be freed, the log has to continue behind it.
     fn counted(&self, inner: &Inner) -> u64 {
         inner.files.iter().map(|file| file.capacity.min(self.file_bytes)).sum()
     }
 
-    /// What the log up to this position takes of the bound. What a file of an earlier, higher bound holds beyond a file of this
-    /// bound takes nothing, as in [`FileTable::counted`].
+    /// What the log up to this position takes of the bound. What a file made under an earlier, higher bound holds
+    /// beyond this bound's file size takes nothing, as in [`FileTable::counted`].
     pub(crate) fn used(&self, position: u64) -> u64 {
         let inner = self.inner.lock();
         let filled = |file: &LogFile| position.saturating_sub(file.start).min(file.capacity);
@@ -182,7 +185,7 @@ impl FileTable {
         self.bytes_max
     }
 
-    /// The most that can be promised to one packet, once all is freed but the file that the log ends in.
+    /// The most that can be promised to one packet, once all files are freed but the one that the log ends in.
     pub(crate) fn most_for_one(&self) -> u64 {
         let beside_the_last = (self.bytes_max / self.file_bytes).saturating_sub(1).max(1);
         beside_the_last.saturating_mul(self.file_bytes)
@@ -205,21 +208,21 @@ impl FileTable {
         position >= self.threshold.load(Ordering::Relaxed)
     }
 
-    /// The file that holds the position (the one behind it, at a boundary), if it is prepared.
+    /// The file that holds the position, if it is prepared; at a boundary, the file behind it.
     pub(crate) fn at(&self, position: u64) -> Option<Arc<LogFile>> {
         let inner = self.inner.lock();
         inner.files.iter().rev().find(|file| (file.start..file.end()).contains(&position)).cloned()
     }
 
-    /// Makes the next log file, from a spare one if there is one. On a full disk it is a short one, if no checkpoint can free another:
-    /// the file that the log ends in is never freed, so the log has to go on behind it.
+    /// Makes the next log file, from a spare if there is one. On a full disk it makes a short file if no checkpoint can
+    /// free another: the file that the log ends in is never freed, so the log has to continue behind it.
     pub(crate) fn prepare(&self) -> Result<()> {
         let may_be_short = self.inner.lock().may_be_short;
         self.prepare_within(self.bytes_max, may_be_short)
     }
 
-    /// As [`FileTable::prepare`], beyond the bound if need be, and short on a full disk: a log that cannot be opened has no checkpoint
-    /// to make room.
+    /// As [`FileTable::prepare`], but beyond the bound if need be, and short on a full disk: a log that cannot be
+    /// opened has no checkpoint to make room.
     pub(crate) fn prepare_to_open(&self) -> Result<()> {
         self.prepare_within(u64::MAX, true)
     }
@@ -241,7 +244,8 @@ impl FileTable {
         let spare = spare.filter(|_| capacity == self.file_bytes);
         let made = self.make(sequence, start, capacity, spare, may_be_short);
         if made.is_err() {
-            // What a full disk has given so far is of no use; whether it can be given back changes nothing here.
+            // The part of a file that a full disk had room for is of no use. Whether it can be removed makes no
+            // difference here.
             let _ = remove_in_steps(&*self.disk, UNFINISHED);
         }
         let file = made?;
@@ -251,7 +255,7 @@ impl FileTable {
         Ok(())
     }
 
-    /// Makes a log file of the spare, or anew.
+    /// Makes a log file from the spare, or a new one.
     fn make(
         &self,
         sequence: u64,
@@ -279,9 +283,9 @@ impl FileTable {
         Ok(Arc::new(LogFile::open(&*self.disk, &name, self.database, self.caching)?))
     }
 
-    /// Begins to make a spare over; false if it is gone, because something else has removed it.
+    /// Begins to turn a spare into a log file; `false` if it is gone, because something else has removed it.
     fn begin_over(&self, spare: &str) -> DiskResult<bool> {
-        // Renamed first: a file that is being made over has to be recognised as unfinished.
+        // Renamed first: a spare that is being turned into a log file has to be recognised as unfinished.
         let is_there = match self.disk.rename(spare, UNFINISHED) {
             Err(error) if error.is_missing() => false,
             renamed => renamed.map(|()| true)?,
@@ -290,8 +294,8 @@ impl FileTable {
         Ok(is_there)
     }
 
-    /// Takes room on the disk for a new file, unless a checkpoint is to have it first ([`FileTable::leave_room`]). How many bytes of the
-    /// stream it holds: fewer on a full disk, if it may be short.
+    /// Takes room on the disk for a new file, unless a checkpoint is to have it first ([`FileTable::leave_room`]).
+    /// Returns how many bytes of the stream the file holds: fewer on a full disk, if it may be short.
     fn make_anew(&self, capacity: u64, may_be_short: bool) -> Result<u64> {
         let (is_left, full) = {
             let inner = self.inner.lock();
@@ -312,7 +316,7 @@ impl FileTable {
         if error.is_full() && may_be_short {
             let mut short = (capacity / SHORT).next_multiple_of(PAGE as u64).max(SHORT_BYTES_MIN);
             while (SHORT_BYTES_MIN..capacity).contains(&short) {
-                // Whether it can be given back shows when the short one is made.
+                // Whether the room can be given back shows when the short file is made.
                 let _ = remove_in_steps(&*self.disk, UNFINISHED);
                 match self.make_zeros(short) {
                     Err(error) if error.is_full() => short = (short / 2).next_multiple_of(PAGE as u64),
@@ -323,8 +327,9 @@ impl FileTable {
         Err(error.into())
     }
 
-    /// A checkpoint begins, or has ended. Invariant: **from an attempt that met a full disk to the end of the next checkpoint that
-    /// begins behind it, no attempt takes room that the checkpoint may need**, even for a moment: it is what frees log.
+    /// A checkpoint begins, or has ended. Invariant: **from an attempt that met a full disk to the end of the next
+    /// checkpoint that begins after it, no attempt takes room that the checkpoint may need**, even for a moment,
+    /// because the checkpoint is what frees log.
     pub(crate) fn leave_room(&self, is_left: bool) {
         let full = {
             let mut inner = self.inner.lock();
@@ -337,7 +342,7 @@ impl FileTable {
             inner.full.is_some()
         };
         if is_left && full {
-            // An attempt that has begun gives back what it has.
+            // An attempt that has begun gives back the room that it has taken.
             drop(self.preparing.lock());
         }
     }
@@ -347,7 +352,7 @@ impl FileTable {
             Err(error) if !error.is_missing() => return Err(error),
             _ => {}
         }
-        // Past the system's cache: what that writes back is throttled, and with it whatever else is not direct, such as
+        // Past the system's cache: its write-back is throttled, and with it everything else that is not direct, such as
         // the inode that a commit's sync may have to write.
         let file = self.disk.open(UNFINISHED, Open::CreateNew, Caching::Direct)?;
         let bytes = PAGE as u64 + capacity;
@@ -358,7 +363,7 @@ impl FileTable {
             let length = (bytes - at).min(zeros.len() as u64);
             file.write_at(&zeros[..length as usize], at)?;
             at += length;
-            // In small helpings, so that a commit's own sync never has to wait for all of it.
+            // In small pieces, so that a commit's own sync never has to wait for the whole file.
             if at.is_multiple_of(8 << 20) {
                 file.sync()?;
             }
@@ -367,20 +372,21 @@ impl FileTable {
     }
 
     /// Asks the preparer for room up to `position`, and for the next file if the last one is half full.
-    pub(crate) fn want(&self, position: u64) -> Asked {
+    pub(crate) fn want(&self, position: u64) -> RoomRequest {
         let mut inner = self.inner.lock();
         inner.wanted = inner.wanted.max(position);
-        // Not again before the preparer has answered.
+        // No further request until the preparer has answered.
         self.threshold.store(u64::MAX, Ordering::Relaxed);
         self.asked.notify_one();
-        Asked { begun: inner.begun }
+        RoomRequest { begun: inner.begun }
     }
 
-    /// Sleeps until there is another file, or an attempt that was begun after this ask has failed, or for a short while. Gives
-    /// why that attempt failed. What went wrong before may have been put right since: a checkpoint may have freed files.
-    pub(crate) fn wait_for_attempt(&self, asked: Asked, most: Duration) -> Option<String> {
+    /// Sleeps until there is another file, or an attempt that was begun after the request `asked` has failed, or for a
+    /// short while. Returns why that attempt failed. An earlier failure does not count, because its cause may be gone:
+    /// a checkpoint may have freed files.
+    pub(crate) fn wait_for_attempt(&self, asked: RoomRequest, most: Duration) -> Option<String> {
         let mut inner = self.inner.lock();
-        // By the machine's clock: the preparer is a thread of a log that has threads.
+        // By the real clock: the preparer is a thread of a log that has threads.
         let (until, ended) = (Instant::now() + most, inner.ended);
         let is_answered = |inner: &Inner| {
             inner.ended > asked.begun || inner.ended > ended && inner.problem.is_none() || inner.closed
@@ -393,8 +399,7 @@ impl FileTable {
         if inner.ended > asked.begun { inner.problem.clone() } else { None }
     }
 
-    /// The preparer thread's loop.
-    /// `made` is told after each file.
+    /// The preparer thread's loop. Calls `made` after each file.
     pub(crate) fn serve(&self, made: impl Fn()) {
         let mut inner = self.inner.lock();
         while !inner.closed {
@@ -414,8 +419,8 @@ impl FileTable {
                 error => error.to_string(),
             });
             self.changed.notify_all();
-            // After a failure nothing is lost yet: commits go on in the room that is there. The next attempt comes when one needs
-            // more, or has asked for more since this one began.
+            // After a failure nothing is lost yet: commits continue in the room that there is. The next attempt begins
+            // when a commit needs more, or at once if one has asked for more since this attempt began.
             if inner.problem.is_none() {
                 inner.wanted = inner.wanted.max(wanted);
             }
@@ -431,12 +436,13 @@ impl FileTable {
 
     /// Frees the files that hold only packets before `lsn` and lie before the durable position.
     ///
-    /// As many as are freed are kept as spares, or one less than the last time if that is more: about so many will be needed
-    /// before the next ones are freed, and a file that is made over costs one page, a new one zeros for its whole length,
-    /// blocks that the device has to find, and others that it has to give up. The spares and the log together stay within the
-    /// bound of the log, as far as `spare_files_max` allows. The rest is removed in steps.
+    /// As many files as are freed are kept as spares, or one less than the last time if that is more. About as many
+    /// will be needed before the next ones are freed. A spare costs one page when it is used again. A new file costs
+    /// zeros for its whole length, blocks that the device has to find, and others that it has to give up. The spares
+    /// and the log together stay within the bound of the log, as far as `spare_files_max` allows. The other freed files
+    /// are removed in steps.
     ///
-    /// With an archive, files that it has not taken stay.
+    /// With an archive, files that the archive does not have yet stay.
     pub(crate) fn free_before(&self, lsn: Lsn, durable: u64) -> Result<u64> {
         let last = match self.archiver() {
             Some(archiver) => archiver.take(&self.freeable(lsn, durable)),
@@ -464,7 +470,7 @@ impl FileTable {
             let files: u64 = inner.files.iter().map(|file| file.capacity).sum();
             (inner.kept_max.max(self.spares_max), files + inner.spares.len() as u64 * self.file_bytes)
         };
-        // The thread that prepares files waits meanwhile, so that no spare goes.
+        // The thread that prepares files waits meanwhile, so it takes no spare.
         let before = self.inner.lock().spares.len();
         let (count, mut kept) = (freed.len() as u64, Vec::new());
         for (old, spare, capacity) in freed {
@@ -478,13 +484,13 @@ impl FileTable {
                 surplus.push(spare);
             }
         }
-        // From here on no crash brings back a file under the name that it had in the log: it may be cut, or used again. After an error
-        // that is not known, and those that were renamed wait for the next opening.
+        // From here on no crash brings back a file under the name that it had in the log: it may be cut, or used again.
+        // After an error here that is not certain, and the renamed files wait for the next opening.
         self.disk.sync_directory()?;
         {
             let mut inner = self.inner.lock();
             inner.spares.extend(kept);
-            // What was kept for a busier time.
+            // Spares that were kept for a busier time.
             let too_many = inner.spares.len().saturating_sub(kept_max);
             surplus.extend(inner.spares.drain(..too_many));
         }
@@ -506,9 +512,9 @@ impl FileTable {
             .collect()
     }
 
-    /// From here on no file is freed that the archive has not taken.
+    /// From here on no file is freed that the archive does not have.
     pub(crate) fn archive_to(&self, archiver: Archiver) {
-        // There is one archive for an opening.
+        // An opening has one archive.
         let _ = self.archiver.set(archiver);
     }
 
@@ -516,7 +522,7 @@ impl FileTable {
         self.archiver.get()
     }
 
-    /// Has the archive take all that is durable, the file that is being written as far as it is.
+    /// Has the archive copy all that is durable, of the file that is being written its durable part.
     pub(crate) fn archive_all(&self, durable: u64) -> Result<()> {
         let Some(archiver) = self.archiver() else { return Ok(()) };
         archiver.take_up_to(&self.before(durable), durable)

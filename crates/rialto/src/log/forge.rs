@@ -1,13 +1,13 @@
-//! Log files that no log wrote: right checksums, and blocks that say anything. For fuzzing.
+//! Log files that no log wrote: their checksums are right, and their blocks may say anything. For fuzzing.
 
-use super::block::{self, BlockKind, HEADER, Header};
+use super::block::{self, BlockHeader, BlockKind, HEADER};
 use super::{PAGE, files};
 use crate::log::log_file;
 
-/// What a forged block says; its position, and the checksum of the block before it, are always right.
+/// What a forged block says. Its position and the checksum of the block before it are always right.
 #[derive(Debug, Clone)]
 pub(crate) struct ForgedBlock {
-    /// As in [`BlockKind`]; any other is no kind.
+    /// As in [`BlockKind`]; any other byte is no kind.
     pub kind: u8,
     pub packet_kind: u8,
     pub inside: bool,
@@ -17,7 +17,7 @@ pub(crate) struct ForgedBlock {
     pub durable: u64,
     pub incarnation: u32,
     pub payload: Vec<u8>,
-    /// Bytes that parts have brought of a packet so far.
+    /// Bytes of a packet that its parts have brought so far.
     pub part_before: u32,
 }
 
@@ -26,8 +26,8 @@ pub(crate) fn log_file_of(name: &str) -> Option<u64> {
     files::sequence(name)
 }
 
-/// A first log file of `capacity` stream bytes with the blocks that `forge` makes of what would rightly come next. Its
-/// header says `claimed`: where it starts and how much it holds.
+/// A first log file of `capacity` stream bytes. `forge` is given what would rightly come next, and makes the blocks
+/// from that. The header says `claimed`: where the file starts and how much it holds.
 pub(crate) fn forge_log_file(
     database: u128,
     capacity: usize,
@@ -57,7 +57,7 @@ pub(crate) fn forge_log_file(
         }
         let bytes = &mut file[PAGE + at..PAGE + at + length];
         bytes[HEADER..HEADER + forged.payload.len()].copy_from_slice(&forged.payload);
-        let header = Header {
+        let header = BlockHeader {
             kind: BlockKind::Pad,
             packet_kind: forged.packet_kind,
             inside: forged.inside,

@@ -1,4 +1,4 @@
-//! [`Freed`]: what threads that wait for a packet slot sleep on.
+//! [`Freed`]: the condition that threads wait for which need a packet slot.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -6,12 +6,12 @@ use parking_lot::{Condvar, Mutex};
 
 use crate::io::{Clock, Moment};
 
-/// Tells threads that wait for a packet slot that there may be one: packets were gathered, or the log takes no more. It costs one load
-/// while no thread waits.
+/// Tells threads that wait for a packet slot that there may be one: packets were gathered, or the log takes no more. It
+/// costs one load while no thread waits.
 #[derive(Debug, Default)]
 pub(crate) struct Freed {
     waiting: AtomicU32,
-    /// How often it was told, while a thread waited.
+    /// How often it was told while a thread waited.
     told: Mutex<u64>,
     changed: Condvar,
 }
@@ -23,7 +23,7 @@ pub(crate) struct Waiter<'a> {
 }
 
 impl Freed {
-    /// There may be slots for so many.
+    /// There may be slots for this many threads.
     #[inline]
     pub fn tell(&self, slots: u64) {
         if self.waiting.load(Ordering::SeqCst) > 0 {
@@ -39,7 +39,7 @@ impl Freed {
         }
     }
 
-    /// The thread waits: what is told from here on ends its next sleep.
+    /// The thread waits from now on: what is told from here on ends its next sleep.
     pub fn join(&self) -> Waiter<'_> {
         self.waiting.fetch_add(1, Ordering::SeqCst);
         Waiter { freed: self, seen: *self.told.lock() }
@@ -47,7 +47,8 @@ impl Freed {
 }
 
 impl Waiter<'_> {
-    /// Sleeps until something is told that was not before this thread joined, or before its last sleep ended; or until `until`.
+    /// Sleeps until `until`, or until something is told that was not told before this thread joined or before its last
+    /// sleep ended.
     pub fn sleep(&mut self, clock: &Clock, until: Moment) {
         let mut told = self.freed.told.lock();
         while *told == self.seen && clock.wait_until(&self.freed.changed, &mut told, until) {}

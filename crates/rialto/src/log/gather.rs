@@ -1,9 +1,11 @@
-//! Gathering: from the commit queue into commit blocks in the ring. The one copy of a packet, and what makes it durable
-//! at level 1.
+//! Gathering: moves packets from the commit queue into commit blocks in the ring. This is the only copy of a packet,
+//! and makes it durable at level 1.
 
 use std::sync::Arc;
 
-use super::block::{self, BLOCK_MAX, BlockKind, HEADER, Header, PACKET_HEADER, PART_HEADER, ROOM_MIN, SLACK};
+use super::block::{
+    self, BLOCK_MAX, BlockHeader, BlockKind, HEADER, PACKET_HEADER, PART_HEADER, ROOM_MIN, SLACK,
+};
 use super::files::FileTable;
 use super::log_file::LogFile;
 use super::packet::{Drained, DrainedPacket, PacketPool};
@@ -14,12 +16,12 @@ use crate::ids::Lsn;
 use crate::io::Clock;
 use crate::unlikely::unlikely;
 
-/// Ring room that is kept for the pad that ends a flush.
+/// Ring room that is reserved for the pad that ends a flush.
 const SEAL_BYTES: u64 = 2 * PAGE as u64;
-/// The smallest ring in which every block finds room once what lies in it is flushed.
+/// The smallest ring in which every block finds room once the ring's contents are flushed.
 pub(crate) const RING_MIN: usize = 4 * BLOCK_MAX;
 
-/// The most stream bytes that a packet of this length can take, all pads that it may bring about included (I10).
+/// The most stream bytes that a packet of this length can take, with all pads that it may cause (I10).
 pub(crate) fn cost(length: usize) -> u64 {
     let parts = (length / (BLOCK_MAX / 2) + 2) as u64;
     let per_block = (HEADER + SLACK + PART_HEADER + ROOM_MIN + HEADER) as u64 + SEAL_BYTES;
@@ -48,7 +50,7 @@ pub(crate) enum Gathered {
     GroupFull,
 }
 
-/// The gatherer's state; whoever holds its lock gathers.
+/// The gatherer's state; the holder of its latch gathers.
 pub(crate) struct Gatherer {
     ring: RingFiller,
     files: Arc<FileTable>,
@@ -68,21 +70,22 @@ pub(crate) struct Gatherer {
     clock: Clock,
 }
 
-/// What lone committers may fill without another look: it lies in one log file and in one piece of the ring, is free, and is
-/// promised to them as a packet's bytes are to it.
+/// What lone committers may fill without checking again: it lies in one log file and in one piece of the ring, is free,
+/// and is promised to them as a packet's bytes are promised to the packet.
 #[derive(Debug, Clone, Copy, Default)]
 struct Allotment {
     /// Its end, a position in the stream.
     end: u64,
-    /// What is promised for it.
+    /// Stream bytes promised for it.
     promised: u64,
 }
 
-/// Bytes of an allotment, at most: blocks of some hundred commits. Until it is opened anew others have so much less room.
+/// Bytes of an allotment, at most: blocks of some hundred commits. As long as it is open, other committers have so much
+/// less room.
 const ALLOTMENT_BYTES: u64 = 32 << 10;
 
 impl Gatherer {
-    /// A gatherer that goes on at the ring's position.
+    /// A gatherer that continues at the ring's position.
     pub(crate) fn new(
         ring: RingFiller,
         files: Arc<FileTable>,
@@ -119,7 +122,7 @@ impl Gatherer {
         self.ring.position()
     }
 
-    /// Where the last block ends that ends with a whole packet, or is a pad outside of a packet.
+    /// The end of the last block that ends with a whole packet, or is a pad outside of a packet.
     pub(crate) fn point(&self) -> LogPoint {
         if self.in_parts > 0 { self.before_parts } else { self.end() }
     }
@@ -129,7 +132,7 @@ impl Gatherer {
         LogPoint { lsn: Lsn(self.lsn), position: LogPosition(self.position()), checksum: self.checksum }
     }
 
-    /// Moves what is queued at this moment, and what an earlier call left over, into the ring: packets up to the place
+    /// Moves into the ring what an earlier call left over and what is queued at this moment: packets up to the place
     /// `last`, which ends the group.
     #[inline]
     pub(crate) fn gather(&mut self, pool: &PacketPool, last: u64) -> Gathered {
@@ -139,7 +142,7 @@ impl Gatherer {
         match pool.drain(&mut self.drained) {
             Drained::Nothing => return Gathered::All,
             Drained::Appended => {}
-            // The lone committer's way, which he pays for by himself.
+            // The lone committer's way: its commit pays for nothing but its own packet.
             Drained::One(packet) => match self.block_of_one(packet.bytes().len(), last) {
                 Some(length) => {
                     self.build_one(packet, length, pool);
@@ -151,7 +154,7 @@ impl Gatherer {
         self.gather_drained(pool, last)
     }
 
-    /// The length of the block that would hold a packet of so many bytes alone, if nothing has to be done before.
+    /// The length of the block that would hold a packet of this many bytes alone, if nothing else has to be done first.
     #[inline(always)]
     fn block_of_one(&self, bytes: usize, last: u64) -> Option<usize> {
         let used = HEADER + PACKET_HEADER + bytes;
@@ -160,7 +163,7 @@ impl Gatherer {
         (!unlikely(!fits)).then(|| block::closed_length(self.ring.position(), used))
     }
 
-    /// The bytes from here on that are free in one piece of the ring, and lie in the same log file.
+    /// The bytes from here on that are free in one piece of the ring and lie in the current log file.
     #[inline(always)]
     fn open_bytes(&self) -> u64 {
         let (position, end) = (self.ring.position(), self.file.end());
@@ -168,15 +171,15 @@ impl Gatherer {
         self.ring.room().min(end - position).min(free)
     }
 
-    /// Whether a lone committer's block of a packet of so many bytes fits into the allotment.
+    /// Whether the block of a lone committer's packet of this many bytes fits into the allotment.
     #[inline(always)]
     fn fits_allotment(&self, bytes: usize) -> bool {
         let needed = (HEADER + PACKET_HEADER + bytes + SLACK).max(ROOM_MIN);
         self.ring.position() + needed as u64 <= self.allotment.end
     }
 
-    /// Opens another allotment, if a packet of so many bytes fits and `promise` promises it its bytes of the stream: what may be
-    /// filled, and the pad behind it.
+    /// Opens another allotment, if a packet of this many bytes fits and `promise` promises the allotment its bytes of the
+    /// stream: what may be filled, and the pad behind it.
     #[inline(never)]
     fn open_allotment(&mut self, pool: &PacketPool, bytes: usize, promise: impl FnOnce(u64) -> bool) -> bool {
         self.close_allotment(pool);
@@ -191,7 +194,7 @@ impl Gatherer {
         true
     }
 
-    /// Takes back what is promised for the allotment: when it is used up, or others have no room.
+    /// Takes back what is promised for the allotment: it is used up, or other committers have no room.
     pub(crate) fn close_allotment(&mut self, pool: &PacketPool) {
         // After the position has advanced: a reserver that sees the smaller sum sees the later position too.
         pool.promised().fetch_sub(std::mem::take(&mut self.allotment).promised, Ordering::SeqCst);
@@ -209,8 +212,8 @@ impl Gatherer {
         self.look_at_files();
     }
 
-    /// Places a packet that nobody else sees and gathers it, if that can be done at once: nothing is queued, and its block
-    /// fits where the last one ends, its bytes promised. Its place, if so.
+    /// Places a packet that no other thread sees, and gathers it, if that can be done at once: nothing is queued, and
+    /// the packet's block fits where the last one ends, with its bytes promised. Returns its place, if so.
     #[inline(always)]
     pub(crate) fn place_alone(
         &mut self,
@@ -226,7 +229,7 @@ impl Gatherer {
             return None;
         }
         let length = block::closed_length(self.ring.position(), HEADER + PACKET_HEADER + bytes.len());
-        // I2: all places up to this one are gathered, if none is queued.
+        // I2: if none is queued, all places up to this one are gathered.
         let lsn = pool.place_alone(Lsn(self.lsn))?;
         self.put_one(bytes, kind, length);
         Some(lsn)
@@ -236,10 +239,10 @@ impl Gatherer {
     #[inline(always)]
     fn put_one(&mut self, bytes: &[u8], kind: u8, length: usize) {
         debug_assert!(self.in_parts == 0, "parts are of a packet that is drained");
-        let header = Header { packets: 1, inside: false, ..self.header(BlockKind::Group) };
+        let header = BlockHeader { packets: 1, inside: false, ..self.header(BlockKind::Group) };
         let seed = self.file.seed;
         let block = self.ring.window(length);
-        // Zeroes first: at most what the packet leaves of the last word, nearly always.
+        // Zeroes first: nearly always they are at most the rest of the packet's last word.
         let used = HEADER + PACKET_HEADER + bytes.len();
         match length - used {
             0..8 => block[length - 8..].copy_from_slice(&[0; 8]),
@@ -253,8 +256,8 @@ impl Gatherer {
         self.lsn += 1;
     }
 
-    /// What an earlier call left over comes first, and then what is queued now: each at most once, so that nobody gathers
-    /// for the others for ever.
+    /// What an earlier call left over comes first, and then what is queued now. Each is gathered at most once, so that
+    /// no thread gathers for others without end.
     #[inline(never)]
     fn gather_all(&mut self, pool: &PacketPool, last: u64) -> Gathered {
         match self.gather_drained(pool, last) {
@@ -266,7 +269,7 @@ impl Gatherer {
         }
     }
 
-    /// Moves what is drained into the ring.
+    /// Moves the drained packets into the ring.
     #[inline(never)]
     fn gather_drained(&mut self, pool: &PacketPool, last: u64) -> Gathered {
         debug_assert!(
@@ -294,7 +297,7 @@ impl Gatherer {
         all
     }
 
-    /// Has the next log file prepared when it is time.
+    /// Has the next log file prepared when it is due.
     #[inline(always)]
     pub(crate) fn look_at_files(&self) {
         if unlikely(self.files.is_due(self.ring.position())) {
@@ -303,9 +306,9 @@ impl Gatherer {
     }
 
     #[inline(always)]
-    fn header(&self, kind: BlockKind) -> Header {
+    fn header(&self, kind: BlockKind) -> BlockHeader {
         let time_ms = if kind == BlockKind::Pad { 0 } else { self.clock.calendar_ms() };
-        Header {
+        BlockHeader {
             kind,
             packet_kind: 0,
             inside: self.in_parts > 0,
@@ -319,7 +322,7 @@ impl Gatherer {
         }
     }
 
-    fn close_block(&mut self, header: &Header, length: usize) {
+    fn close_block(&mut self, header: &BlockHeader, length: usize) {
         let seed = self.file.seed;
         self.checksum = block::seal(self.ring.window(length), header, seed);
         self.ring.fill(length);
@@ -331,7 +334,7 @@ impl Gatherer {
         self.close_block(&header, length);
     }
 
-    /// Builds one block of the packets that come next; `false` if the ring has no room for it.
+    /// Builds one block of the next packets; `false` if the ring has no room for it.
     fn build_block(&mut self, last: u64, promised: &mut u64) -> bool {
         let position = self.ring.position();
         if position == self.file.end() {

@@ -1,6 +1,6 @@
-//! What a creation of a log that was cut short may have left: a new log is made over that, and over nothing else.
+//! What a creation of a log that was cut short may have left. A new log is created over that, and over nothing else.
 //!
-//! The home block is written last, so nothing of a user's is in any of these:
+//! The home block is written last, so none of these files holds a user's data:
 //!
 //! | file | what a creation leaves of it |
 //! |---|---|
@@ -9,8 +9,8 @@
 //! | `log-writes` | the record of a measurement, or any part of it: it is not synced |
 //! | `log-tail` | the ring's header, or any part of it, and zeros: no packet was gathered |
 //!
-//! Another file of one of these names, or of any name that a log's files have, is of a database whose home file is missing, or
-//! of something else.
+//! Another file of one of these names, or of any name that a log's files have, belongs to a database whose home file is
+//! missing, or to something else.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -27,10 +27,10 @@ use crate::{Error, Result};
 /// Bytes that are read at once.
 const PIECE: usize = 1 << 20;
 
-/// Removes it.
+/// Removes what such a creation left.
 ///
 /// # Errors
-/// [`Error::Unsupported`], which names a file of a log's name that no creation left: then nothing is removed.
+/// [`Error::Unsupported`], naming a file with a log's name that no creation left: then nothing is removed.
 pub(super) fn remove(disk: &dyn Disk) -> Result<()> {
     let is_of_log = |name: &str| {
         [UNFINISHED, RING_NAME, RECORD].contains(&name)
@@ -48,7 +48,7 @@ pub(super) fn remove(disk: &dyn Disk) -> Result<()> {
             return Err(Error::Unsupported { what });
         }
     }
-    // A record stands for itself: it counts if it is whole.
+    // A record is checked by itself: it counts if it is whole.
     names.iter().filter(|name| *name != RECORD).try_for_each(|name| Ok(disk.remove(name)?))
 }
 
@@ -71,7 +71,7 @@ fn is_left_over(disk: &dyn Disk, name: &str) -> DiskResult<bool> {
     }
 }
 
-/// The file, and its first page; zeros where it has none.
+/// The file, and its first page, with zeros where it is shorter.
 fn open(disk: &dyn Disk, name: &str) -> DiskResult<(Arc<dyn File>, AlignedBuffer)> {
     let file = disk.open(name, Open::ReadOnly, Caching::Buffered)?;
     let mut first = AlignedBuffer::zeroed(PAGE);
@@ -94,7 +94,7 @@ fn is_zero(file: &dyn File, from: u64) -> DiskResult<bool> {
     Ok(true)
 }
 
-/// Whether bytes begin as those of `whole` do, as far as they were written.
+/// Whether bytes begin as `whole` does, as far as they were written.
 pub(crate) fn is_begun(bytes: &[u8], whole: &[u8]) -> bool {
     let written = bytes.iter().rposition(|&byte| byte != 0).map_or(0, |last| last + 1);
     whole.starts_with(&bytes[..written])

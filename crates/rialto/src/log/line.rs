@@ -8,24 +8,24 @@ use parking_lot::{Condvar, Mutex};
 
 use crate::io::{Clock, Moment};
 
-/// The transactions that wait for room, in the order in which they came. Invariant: **however many wait, one of them works for the
-/// room**, the first one; the others sleep until they are given theirs, come to be the first, or have waited for as long as they may.
-/// Waits for room take no processor and no latch from the checkpoint that makes it.
+/// The transactions that wait for room, in the order in which they came. Invariant: **however many wait, only the first
+/// one works for the room**. The others sleep until they are given room, become the first, or have waited for as long
+/// as they may. Therefore waits for room take no processor and no latch from the checkpoint that makes the room.
 #[derive(Debug, Default)]
 pub(crate) struct Line {
-    places: Mutex<VecDeque<Arc<Place>>>,
+    places: Mutex<VecDeque<Arc<PlaceInLine>>>,
 }
 
 /// A transaction's place in the line.
 #[derive(Debug)]
-pub(crate) struct Place {
+pub(crate) struct PlaceInLine {
     bytes: u64,
-    /// Changes with the latch of the line held.
+    /// Changed only with the latch of the line held.
     is_given: AtomicBool,
     bell: Condvar,
 }
 
-impl Place {
+impl PlaceInLine {
     pub fn is_given(&self) -> bool {
         self.is_given.load(Ordering::Acquire)
     }
@@ -37,28 +37,28 @@ impl Place {
 }
 
 /// A transaction stands in the line until this is dropped.
-pub(crate) struct Standing<'a> {
+pub(crate) struct LineGuard<'a> {
     line: &'a Line,
-    place: Arc<Place>,
+    place: Arc<PlaceInLine>,
 }
 
 impl Line {
-    /// Takes the last place, for so many bytes.
-    pub fn join(&self, bytes: u64) -> Standing<'_> {
-        let place = Arc::new(Place { bytes, is_given: AtomicBool::new(false), bell: Condvar::new() });
+    /// Takes the last place, for this many bytes.
+    pub fn join(&self, bytes: u64) -> LineGuard<'_> {
+        let place = Arc::new(PlaceInLine { bytes, is_given: AtomicBool::new(false), bell: Condvar::new() });
         self.places.lock().push_back(place.clone());
-        Standing { line: self, place }
+        LineGuard { line: self, place }
     }
 
-    /// How many stand in it.
+    /// The number of transactions in the line.
     #[cfg(test)]
     pub fn len(&self) -> usize {
         self.places.lock().len()
     }
 
-    /// Gives room to those for whom `promise` finds some, in their order. A place that needs more than there is holds up none that
-    /// needs less. They are to be [woken](Place::wake), without a latch.
-    pub fn give(&self, mut promise: impl FnMut(u64) -> bool) -> Vec<Arc<Place>> {
+    /// Gives room to the transactions for which `promise` finds some, in their order. A transaction that needs more
+    /// than there is holds up none that needs less. The caller [wakes](PlaceInLine::wake) them, without a latch.
+    pub fn give(&self, mut promise: impl FnMut(u64) -> bool) -> Vec<Arc<PlaceInLine>> {
         let (mut given, mut refused) = (Vec::new(), u64::MAX);
         self.places.lock().retain(|place| {
             let is_given = place.bytes < refused && promise(place.bytes);
@@ -74,12 +74,12 @@ impl Line {
     }
 }
 
-impl Standing<'_> {
+impl LineGuard<'_> {
     pub fn is_given(&self) -> bool {
         self.place.is_given()
     }
 
-    /// Sleeps until this is given room or is the first, or `until` has come: then it is false.
+    /// Sleeps until this is given room or is the first; returns `false` if `until` has come before.
     pub fn come_forward(&self, clock: &Clock, until: Moment) -> bool {
         let mut places = self.line.places.lock();
         while !self.is_given() && !places.front().is_some_and(|first| Arc::ptr_eq(first, &self.place)) {
@@ -90,7 +90,7 @@ impl Standing<'_> {
         true
     }
 
-    /// Leaves the line; whether this was given room. The one that is the first then comes forward.
+    /// Leaves the line; returns whether this was given room. The next first one then comes forward.
     pub fn leave(&self) -> bool {
         let mut places = self.line.places.lock();
         places.retain(|place| !Arc::ptr_eq(place, &self.place));
@@ -101,7 +101,7 @@ impl Standing<'_> {
     }
 }
 
-impl Drop for Standing<'_> {
+impl Drop for LineGuard<'_> {
     fn drop(&mut self) {
         self.leave();
     }
@@ -132,11 +132,11 @@ mod tests {
         assert_eq!(given(&line, 12), [5, 6]);
         assert_eq!(given(&line, 12), [7]);
         assert!(given(&line, 12).is_empty());
-        assert_eq!(all.each_ref().map(Standing::leave), [true, false, true, true]);
-        assert!(given(&line, 99).is_empty(), "who has left is given nothing");
+        assert_eq!(all.each_ref().map(LineGuard::leave), [true, false, true, true]);
+        assert!(given(&line, 99).is_empty(), "a transaction that has left is given nothing");
     }
 
-    /// One that goes away, with room or without, leaves nobody asleep behind it.
+    /// A transaction that leaves, with room or without, leaves no other one asleep behind it.
     #[test]
     fn the_first_one_comes_forward() {
         let line = Line::default();

@@ -1,4 +1,4 @@
-//! The log itself: what the engine calls.
+//! [`Log`]: the log's interface to the engine.
 
 mod core;
 mod room;
@@ -17,10 +17,10 @@ use super::freed::Freed;
 use super::gather::{Gathered, cost, longest_within};
 use super::line::Line;
 use super::open::Parts;
-use super::packet::{HomeSlot, PacketSlot, PoolOwner};
+use super::packet::{PacketHome, PacketSlot, PoolOwner};
 use super::sync::System;
 use super::turn::Writer;
-use super::wakers::{Listener, Listeners, Registered, WakerThreads};
+use super::wakers::{Listener, Listeners, RegisteredListener, WakerThreads};
 use super::write_path::WritePath;
 use super::writer::LogStats;
 use super::{
@@ -30,30 +30,31 @@ use super::{
 use crate::account::processor::ProcessorTime;
 use crate::account::wait_guard::{Awaited, WaitGuard};
 use crate::io::{Clock, FOR_EVER};
-use crate::log::log::core::Core;
+use crate::log::log::core::LogCore;
 use crate::unlikely::unlikely;
 use crate::{Error, Lsn, Result, fault_injection};
 
-/// How often a thread that waits for a slot, or for room, asks whether it gives up.
+/// How often a thread that waits for a slot, or for room, checks whether it gives up.
 const ASK_EVERY: Duration = Duration::from_millis(10);
-/// How often a transaction that needs the gatherer looks whether it is free, or has gathered for it, before it falls asleep.
+/// How often a transaction that needs the gatherer checks whether it is free, or has gathered for it, before it falls
+/// asleep.
 const LOOKS_AT_GATHERER: u32 = 128;
 
-/// Logs with fewer packet slots give none of them away for good.
+/// Logs with fewer packet slots have no homes.
 const SLOTS_WITH_HOMES: usize = 8_192;
 
-/// What a log that is full calls to have files freed, by a checkpoint that it makes itself if it is told that it may; why none will be, if that is
-/// known.
+/// Called by a full log to have files freed, by a checkpoint that it makes itself if the argument says that it may.
+/// Returns why none will be freed, if that is known.
 pub(crate) type WhenFull = Box<dyn Fn(bool) -> Option<String> + Send + Sync>;
 
 /// The log of a database.
 ///
 /// A transaction [borrows](Log::borrow_packet) a slot, writes its packet into it, [reserves](Log::reserve) room,
-/// [pushes](Log::push) (its place, I2), applies, [gives the slot back](Log::applied), and then either
-/// [waits](Log::wait) or [leaves](Log::leave) the packet to the log server. Every push is followed by one of the two:
-/// that is what bounds how long a commit that nobody waits for stays off the disk (I3).
+/// [pushes](Log::push) (which gives it its place, I2), applies, [gives the slot back](Log::applied), and then either
+/// [waits](Log::wait) or [leaves](Log::leave) the packet to the log server. Each push has to be followed by one of the
+/// two, which bounds how long a commit without a waiter stays off the disk (I3).
 pub struct Log {
-    pub(super) core: Arc<Core>,
+    pub(super) core: Arc<LogCore>,
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
@@ -61,7 +62,7 @@ impl Log {
     pub(super) fn start(parts: Parts, options: &LogOptions) -> Result<Arc<Log>> {
         let position = parts.gatherer.position();
         let lsn = parts.gatherer.lsn();
-        let core = Arc::new(Core {
+        let core = Arc::new(LogCore {
             pool: PoolOwner::new(options.packet_slots, Lsn(lsn)),
             writer: Writer::new(
                 System::new(&options.clock),
@@ -119,7 +120,7 @@ impl Log {
         Ok(())
     }
 
-    /// As [`Log::borrow_packet`], without waiting; none if all are taken.
+    /// As [`Log::borrow_packet`], without waiting; `None` if all slots are taken.
     #[inline]
     pub fn try_borrow_packet(&self) -> Result<Option<PacketSlot>> {
         self.core.check_open()?;
@@ -128,8 +129,8 @@ impl Log {
 
     /// A slot for a transaction's packet, its buffer empty.
     ///
-    /// Waits for one at most [`LogOptions::wait_max`]; then, holding nothing, [`Error::TooManyPackets`] (I10).
-    /// [`Error::Stopped`] and [`Error::Closed`] if the log takes no more.
+    /// Waits for one for at most [`LogOptions::wait_max`]; then fails with [`Error::TooManyPackets`], holding nothing
+    /// (I10). Fails with [`Error::Stopped`] or [`Error::Closed`] if the log takes no more packets.
     #[inline(always)]
     pub fn borrow_packet(&self) -> Result<PacketSlot> {
         match self.try_borrow_packet()? {
@@ -138,10 +139,11 @@ impl Log {
         }
     }
 
-    /// As [`Log::try_borrow_packet`], the home if it is free. One is made where there are slots for many.
+    /// As [`Log::try_borrow_packet`], but borrows the home if it is free. Makes a home if there is none and the log has
+    /// slots for many.
     #[inline(always)]
-    pub(crate) fn try_borrow_packet_at(&self, home: &mut Option<HomeSlot>) -> Result<Option<PacketSlot>> {
-        match home.as_mut().and_then(HomeSlot::borrow) {
+    pub(crate) fn try_borrow_packet_at(&self, home: &mut Option<PacketHome>) -> Result<Option<PacketSlot>> {
+        match home.as_mut().and_then(PacketHome::borrow) {
             Some(slot) => {
                 self.core.check_open()?;
                 Ok(Some(slot))
@@ -151,14 +153,14 @@ impl Log {
     }
 
     #[inline(never)]
-    fn try_borrow_beside(&self, home: &mut Option<HomeSlot>) -> Result<Option<PacketSlot>> {
+    fn try_borrow_beside(&self, home: &mut Option<PacketHome>) -> Result<Option<PacketSlot>> {
         if home.is_none() && self.core.packet_slots >= SLOTS_WITH_HOMES {
             *home = self.core.pool.home();
         }
         self.try_borrow_packet()
     }
 
-    /// As [`Log::borrow_packet`], where there was none; gives up when `check` gives an error.
+    /// As [`Log::borrow_packet`], when no slot was free; gives up when `check` returns an error.
     #[cold]
     pub(crate) fn wait_for_packet(&self, check: impl Fn() -> Result<()>) -> Result<PacketSlot> {
         let core = &*self.core;
@@ -167,7 +169,7 @@ impl Log {
         let until = clock.now() + core.wait_max;
         let mut waiter = core.freed.join();
         loop {
-            // Slots may only wait for being gathered.
+            // Slots may be taken only because their packets are not gathered yet.
             if core.gather_now() == Gathered::RingFull {
                 core.ask_or_write();
             }
@@ -185,13 +187,13 @@ impl Log {
     }
 
     /// Reserves log space for the packet as it is now, or for one of `bytes` bytes if that is more (I10): one addition
-    /// to a shared word. Waits for room at most [`LogOptions::wait_max`], then [`Error::LogFull`].
+    /// to a shared word. Waits for room for at most [`LogOptions::wait_max`], then fails with [`Error::LogFull`].
     pub fn reserve(&self, packet: &mut PacketSlot, bytes: usize) -> Result<()> {
         self.reserve_record(packet, packet.bytes().len().max(bytes), &|| Ok(()))
     }
 
-    /// As [`Log::reserve`], for a record of so many bytes, which may be less than the packet has ([`Log::push_call`]); gives up when
-    /// `check` gives an error.
+    /// As [`Log::reserve`], for a record of this many bytes, which may be fewer than the packet has ([`Log::push_call`]);
+    /// gives up when `check` returns an error.
     pub(crate) fn reserve_record(
         &self,
         packet: &mut PacketSlot,
@@ -207,12 +209,12 @@ impl Log {
         Ok(())
     }
 
-    /// As [`Log::reserve`], without waiting; false if there is no room now.
+    /// As [`Log::reserve`], without waiting; `false` if there is no room now.
     pub fn try_reserve(&self, packet: &mut PacketSlot, bytes: usize) -> Result<bool> {
         self.try_reserve_record(packet, packet.bytes().len().max(bytes))
     }
 
-    /// As [`Log::try_reserve`], for a record of so many bytes.
+    /// As [`Log::try_reserve`], for a record of this many bytes.
     pub(crate) fn try_reserve_record(&self, packet: &mut PacketSlot, length: usize) -> Result<bool> {
         let core = &*self.core;
         if length > PACKET_BYTES_MAX {
@@ -222,7 +224,7 @@ impl Log {
         let (needed, had) = (cost(length + HELD_BY_BYTES), packet.promised());
         let most = core.files.most_for_one();
         if needed > most {
-            // No checkpoint makes room for it.
+            // No checkpoint can make room for this record.
             let (limit, log_bytes_max) = (longest_within(most) - HELD_BY_BYTES, core.files.bytes_max());
             return Err(Error::LogTooSmall { length, limit, log_bytes_max });
         }
@@ -233,7 +235,7 @@ impl Log {
         Ok(there)
     }
 
-    /// As [`Log::try_reserve_record`]; false if there is more to it than one addition.
+    /// As [`Log::try_reserve_record`]; `false` if it takes more than one addition.
     #[inline(always)]
     pub(crate) fn reserves_at_once(&self, packet: &mut PacketSlot, length: usize) -> bool {
         let core = &*self.core;
@@ -248,27 +250,28 @@ impl Log {
         there
     }
 
-    /// Whether it takes packets: it has neither stopped nor been closed.
+    /// Whether the log takes packets: it has neither stopped nor been closed.
     #[inline(always)]
     pub(crate) fn is_open(&self) -> bool {
         !self.core.writer.stopped() && !self.core.closed.load(Ordering::Relaxed)
     }
 
-    /// What its waits and times are taken from.
+    /// The clock for the log's waits and times.
     pub(crate) fn clock(&self) -> &Clock {
         self.core.clock()
     }
 
-    /// An error unless it takes packets.
+    /// An error if the log takes no packets.
     pub(crate) fn check_open(&self) -> Result<()> {
         self.core.check_open()
     }
 
-    /// Takes the next place and makes the packet durable at level 1, in one go: what [`Log::push`] and the gathering of a lone
-    /// committer's packet come to, without a queue between them. For packets with nothing reserved. None, and nothing is done,
-    /// where others are at it too, or there is more to it: reserve and push then.
+    /// Takes the next place and makes the packet durable at level 1, in one step: it does what [`Log::push`] and the
+    /// gathering of a lone committer's packet do, without a queue between them. For packets with nothing reserved.
+    /// Returns `None` without any effect if other committers are queued or gather, or if the log needs more work first:
+    /// reserve and push then.
     ///
-    /// The packet has no place of its own to be [applied](Log::applied) by: it stays the owner's.
+    /// The packet slot gets no place that would have to be [applied](Log::applied): it stays the owner's.
     #[inline(never)]
     pub(crate) fn place_alone(&self, packet: &PacketSlot, kind: PacketKind) -> Option<Lsn> {
         let core = &*self.core;
@@ -282,18 +285,18 @@ impl Log {
         gatherer.look_at_files();
         drop(gatherer);
         if unlikely(core.listeners.wait_for(Durability::Memory)) {
-            // Not by this thread: its commit has its place, and is not applied yet (W1).
+            // Their listeners do not run on this thread: its commit has its place, and is not applied yet (W1).
             core.hand_over_listeners(Durability::Memory);
         }
         core.writer.ask_soon();
         Some(lsn)
     }
 
-    /// Takes the next place in the log order (I2). Cannot fail: the caller has reserved what it takes, panics otherwise.
+    /// Takes the next place in the log order (I2). Cannot fail: the caller has reserved the room, or this panics.
     ///
     /// After it, apply, give the slot back with [`Log::applied`], then [`Log::wait`] or [`Log::leave`].
     pub fn push(&self, packet: &mut PacketSlot, kind: PacketKind) -> Lsn {
-        // Of one that is not logged only its place is.
+        // The log holds only the place of a packet that is not logged.
         let length = if kind == PacketKind::Unlogged { 0 } else { packet.bytes().len() };
         self.check_reserved(packet, length);
         packet.push(kind)
@@ -307,8 +310,8 @@ impl Log {
         debug_assert!(std::ptr::eq(packet.pool(), &*self.core.pool), "the packet belongs to another log");
     }
 
-    /// As [`Log::push`], for a packet that the backup copy of this sweep holds ([`Packet::held_by`]): the number goes behind
-    /// the packet's bytes, for which [`Log::reserve`] keeps room.
+    /// As [`Log::push`], for a packet that the backup copy of this sweep holds ([`Packet::held_by`]): the number is
+    /// appended to the packet's bytes; [`Log::reserve`] includes room for it.
     ///
     /// [`Packet::held_by`]: super::Packet::held_by
     pub fn push_held(&self, packet: &mut PacketSlot, kind: PacketKind, sweep: u32) -> Lsn {
@@ -316,7 +319,7 @@ impl Log {
         packet.push_held(kind, sweep)
     }
 
-    /// As [`Log::push`], for a call: of the packet's bytes only those from `from` on go into the log. With a sweep, as
+    /// As [`Log::push`], for a call: only the packet's bytes from `from` on go into the log. With a sweep, as
     /// [`Log::push_held`].
     pub(crate) fn push_call(&self, packet: &mut PacketSlot, from: u32, held_by: Option<u32>) -> Lsn {
         self.check_reserved(packet, packet.bytes().len() - from as usize + HELD_BY_BYTES);
@@ -329,18 +332,19 @@ impl Log {
         packet.applied();
     }
 
-    /// Waits until every place up to `lsn` is as durable as asked; may write the log itself.
+    /// Waits until every place up to `lsn` is durable at this level; may write the log itself.
     ///
     /// [`Error::OutcomeUnknown`] if the log stopped before (I4).
     pub fn wait(&self, lsn: Lsn, durability: Durability, patience: &Patience) -> Result<()> {
         self.core.wait(lsn, durability, patience)
     }
 
-    /// Leaves the packet with this place, which nobody waits for yet, to the log server. [`Durability::Disk`]: it is on disk when
-    /// it has lingered ([`GroupCommitOptions::linger`](super::GroupCommitOptions)), at once in other designs than the log
-    /// server's. [`Durability::Memory`]: within [`LogOptions::memory_flush_interval`] and the time of two group writes; in the
-    /// shared memory it is when this returns, unless the ring is full. Does no I/O where the log has threads. In the designs that elect a committer the log
-    /// server is the stand-in for all packets left to it together; it stalls as the design is set, and knows of no
+    /// Leaves the packet with this place, which no thread waits for yet, to the log server. With [`Durability::Disk`]
+    /// it is on disk after its linger ([`GroupCommitOptions::linger`](super::GroupCommitOptions)); in designs other
+    /// than the log server's, at once. With [`Durability::Memory`] it is on disk within
+    /// [`LogOptions::memory_flush_interval`] and the time of two group writes; it is in the shared memory when this
+    /// returns, unless the ring is full. Does no I/O where the log has threads. In the designs that elect a committer,
+    /// the log server is the stand-in for all packets left to it together; it stalls as the design is set, and knows no
     /// transaction's own [`Patience`].
     pub fn leave(&self, lsn: Lsn, durability: Durability) {
         let core = &*self.core;
@@ -352,46 +356,47 @@ impl Log {
             Durability::Disk if core.writer.durable() >= lsn.0 => {}
             Durability::Disk if fault_injection::is_on("left-tickets-unasked") => {}
             Durability::Disk if core.threaded => core.writer.ask_unhurried(),
-            // Until a ticket is waited for or polled, or the log is driven.
+            // Nothing is requested until a ticket is waited for or polled, or the log is driven.
             Durability::Disk if core.driven => {}
             Durability::Disk => core.ask_or_write(),
         }
     }
 
-    /// Whether every place up to `lsn` is as durable as asked; an error if it never will be.
+    /// Whether every place up to `lsn` is durable at this level; an error if it never will be.
     pub fn is_done(&self, lsn: Lsn, durability: Durability) -> Option<Result<()>> {
         self.core.is_done(lsn, durability)
     }
 
-    /// Whether every place up to `lsn` is as durable as asked: the quick answer of [`Log::is_done`].
+    /// Whether every place up to `lsn` is durable at this level: the quick answer of [`Log::is_done`].
     #[inline]
     pub fn has_reached(&self, lsn: Lsn, durability: Durability) -> bool {
         self.core.has_reached(lsn, durability)
     }
 
-    /// As [`Log::has_reached`], after gathering what is queued if that is all it takes. Never sleeps.
+    /// As [`Log::has_reached`], but gathers what is queued if that suffices. Never sleeps.
     #[inline(always)]
     pub(crate) fn reaches(&self, lsn: Lsn, durability: Durability) -> bool {
         self.has_reached(lsn, durability) || durability == Durability::Memory && self.core.gathers(lsn)
     }
 
-    /// Has `waker` woken when [`Log::is_done`] answers: for a caller that waits, so that the packet is written at once. Returns
-    /// the answer if it is there already; the waker is then not kept.
+    /// Has `waker` woken when [`Log::is_done`] answers. For a caller that waits, so that the packet is written at once.
+    /// Returns the answer if it is there already; the waker is then not kept.
     ///
-    /// The waker is run by a thread of the log's for such, which holds nothing: it may panic, or use the log. While it sleeps
-    /// the wakers after it wait.
+    /// The waker is run by a thread of the log that runs only wakers and holds nothing: the waker may panic, or use the
+    /// log. While it sleeps, the wakers after it wait.
     pub fn register_waker(&self, lsn: Lsn, durability: Durability, waker: &Waker) -> Option<Result<()>> {
         self.register(lsn, durability, || Listener::foreign(waker), &mut None, false)
     }
 
-    /// As [`Log::register_waker`], for any listener, which takes the place of the one that was registered, if one was. The packet
-    /// `lingers` if the caller has other things to do meanwhile, and [hurries](Log::hurry) the log when it has none.
+    /// As [`Log::register_waker`], for any listener, which replaces the one that was registered, if one was. The packet
+    /// `lingers` if the caller has other work meanwhile; the caller then [hurries](Log::hurry) the log when it has
+    /// none.
     pub(crate) fn register(
         &self,
         lsn: Lsn,
         durability: Durability,
         listener: impl FnOnce() -> Listener,
-        registered: &mut Option<Registered>,
+        registered: &mut Option<RegisteredListener>,
         lingers: bool,
     ) -> Option<Result<()>> {
         let core = &*self.core;
@@ -401,13 +406,13 @@ impl Log {
         match *registered {
             Some(earlier) => {
                 if !core.listeners.replace(durability, earlier, listener()) {
-                    // It is being woken: the place is durable, or the log has stopped.
+                    // The registered listener is being woken: the place is durable, or the log has stopped.
                     return core.is_done(lsn, durability);
                 }
             }
             None => *registered = Some(core.listeners.add(lsn, durability, listener())),
         }
-        // A thread that advances a position from here on sees that it waits; what was advanced before, this one sees.
+        // A thread that advances a position from here on sees this listener; this thread sees what was advanced before.
         if core.is_done(lsn, durability).is_some() {
             core.hand_over_listeners(durability);
         } else if durability == Durability::Disk && !lingers {
@@ -419,7 +424,8 @@ impl Log {
         None
     }
 
-    /// Has a listener woken when the place is durable, which may be at once. The packet may linger as in [`Log::register`].
+    /// Has a listener woken when the place is durable, which may be at once. The packet may linger as in
+    /// [`Log::register`].
     pub(crate) fn wake_when_done(&self, lsn: Lsn, durability: Durability, listener: Listener, lingers: bool) {
         let mut listener = Some(listener);
         let given = || listener.take().expect("it is registered once");
@@ -430,13 +436,13 @@ impl Log {
         }
     }
 
-    /// Has a listener woken now, a foreign one by the thread for such (W1 in `wakers.rs`).
+    /// Has a listener woken now; a foreign one by the thread for foreign ones (W1 in `wakers.rs`).
     pub(crate) fn wake(&self, listener: Listener) {
         self.core.waker_threads.wake(listener);
         self.core.waker_threads.wake_here();
     }
 
-    /// If a listener waits for the disk, what was left to the log server is written at once.
+    /// If a listener waits for the disk, has what was left to the log server written at once.
     pub(crate) fn hurry(&self) {
         if self.core.listeners.wait_for(Durability::Disk)
             && self.core.writer.durable() < self.core.pool.place().0
@@ -450,8 +456,8 @@ impl Log {
         self.core.pool.place()
     }
 
-    /// Where the log ends behind all places taken so far, which are gathered first, and maybe some more. It is durable when its place
-    /// is. The call does not wait for commits that come after it, however many they are.
+    /// Where the log ends behind all places taken so far, which are gathered first, and perhaps some more. The point is
+    /// durable when its place is. The call does not wait for commits that come after it, however many they are.
     ///
     /// [`Error::Stopped`] if the log has stopped.
     pub(crate) fn point(&self) -> Result<LogPoint> {
@@ -469,7 +475,7 @@ impl Log {
             if point.lsn >= taken {
                 return Ok(point);
             }
-            // The ring has no room for the rest until a group is written.
+            // The ring has no room for the remaining packets until a group is written.
             core.sync()?;
         }
     }
@@ -489,14 +495,14 @@ impl Log {
         LogPosition(self.core.ring.released())
     }
 
-    /// Of a log that is driven: wakes those whose places have been reached. For a caller that holds nothing.
+    /// For a log that is driven: wakes the listeners whose places have been reached. The caller holds nothing.
     pub(crate) fn wake_listeners(&self) {
         if self.core.driven {
             self.core.waker_threads.wake_here();
         }
     }
 
-    /// Of a log that is driven: has the next file ready, if it is due. What goes wrong the commit tells that needs it.
+    /// For a log that is driven: prepares the next file, if it is due. The commit that needs the file reports an error.
     pub(crate) fn prepare_next_file(&self) {
         if self.core.files.is_due(self.core.ring.filled()) {
             let _ = self.core.files.prepare();
@@ -508,44 +514,45 @@ impl Log {
         self.core.sync()
     }
 
-    /// Frees the log files that hold only packets before `lsn`, for reuse; how many. For the checkpointer, once no
-    /// complete checkpoint needs them (I5).
+    /// Frees the log files that hold only packets before `lsn`, for reuse; returns how many. For the checkpointer, once
+    /// no complete checkpoint needs them (I5).
     pub fn free_before(&self, lsn: Lsn) -> Result<u64> {
         self.free_all_but(LogNeeded { from: lsn, position: LogPosition(u64::MAX) })
     }
 
-    /// As [`Log::free_before`]; the file that holds the position stays, too.
+    /// As [`Log::free_before`]; the file that holds `needed.position` stays, too.
     pub(crate) fn free_all_but(&self, needed: LogNeeded) -> Result<u64> {
         self.core.check_open()?;
-        // A file that begins at the position says what the block before has as its checksum.
+        // The file that begins at the position says in its first block which checksum the block before it has.
         let last = self.core.ring.released().min(needed.position.0.saturating_add(1));
         let freed = self.core.files.free_before(needed.from, last)?;
         self.core.marks.lock().forget_before(self.core.files.extent().0);
         Ok(freed)
     }
 
-    /// A checkpoint begins, or has ended: room on a disk that was full is the checkpoint's before it is the log's.
+    /// A checkpoint begins, or has ended: on a disk that was full, room goes to the checkpoint before it goes to the
+    /// log.
     pub(crate) fn leave_room(&self, is_left: bool) {
         self.core.files.leave_room(is_left);
     }
 
-    /// What to call, now and then, while a transaction waits for room.
+    /// Sets what a transaction that waits for room calls now and then.
     pub(crate) fn when_full(&self, when_full: WhenFull) {
         // A log has one checkpointer.
         let _ = self.core.when_full.set(when_full);
     }
 
-    /// Has what is freed copied to an archive first.
+    /// Has files copied to an archive before they are freed.
     pub(crate) fn archive_to(&self, archiver: Archiver) {
         self.core.files.archive_to(archiver);
     }
 
-    /// What copies files to the archive, if there is one.
+    /// The archiver, if there is an archive.
     pub(crate) fn archiver(&self) -> Option<&Archiver> {
         self.core.files.archiver()
     }
 
-    /// Has the archive take all before a durable position.
+    /// Has the archive copy all before a durable position.
     pub(crate) fn archive_up_to(&self, position: LogPosition) -> Result<()> {
         self.core.files.archive_all(position.0)
     }
@@ -555,8 +562,8 @@ impl Log {
         self.core.files.check_archive(self.durable_bytes().0)
     }
 
-    /// About how many bytes of log follow this place: what redo from there would read. Exact to 256 KiB and
-    /// the groups in flight.
+    /// About how many bytes of log follow this place, which redo from there would read. Exact to 256 KiB and the groups
+    /// in flight.
     pub fn bytes_since(&self, lsn: Lsn) -> u64 {
         let marked = self.core.marks.lock().position_of(lsn);
         let from = marked.unwrap_or_else(|| self.core.files.extent().0);
@@ -598,13 +605,13 @@ impl Log {
         self.core.server_time.read() + self.core.waker_threads.time()
     }
 
-    /// Adds to the stalls of all committers from now on, in place of what was added before; zero for nothing. Designs
-    /// that do not stall stay as they are.
+    /// Adds `by` to the stalls of all committers from now on, in place of what was added before; zero adds nothing.
+    /// Designs that do not stall stay as they are.
     pub fn raise_stalls(&self, by: Duration) {
         self.core.writer.raise_stalls(by);
     }
 
-    /// What [`Log::raise_stalls`] was last told.
+    /// What [`Log::raise_stalls`] added last.
     pub fn raised_stalls(&self) -> Duration {
         self.core.writer.raised_stalls()
     }
@@ -615,7 +622,7 @@ impl Log {
         self.core.pool.promised().load(Ordering::SeqCst)
     }
 
-    /// All packets that there are.
+    /// Borrows all free packet slots.
     #[cfg(test)]
     pub(crate) fn borrow_all_packets(&self) -> Vec<PacketSlot> {
         std::iter::from_fn(|| self.core.pool.borrow()).collect()
@@ -632,8 +639,8 @@ impl Log {
         self.core.writer.stopped().then(|| self.core.stop_error())
     }
 
-    /// Makes everything durable and ends the log's threads. What it answers is the last sync's outcome. Later
-    /// reservations get [`Error::Closed`].
+    /// Makes everything durable and ends the log's threads. Returns the outcome of the last sync. Later reservations
+    /// get [`Error::Closed`].
     pub fn close(&self) -> Result<()> {
         self.core.closed.store(true, Ordering::SeqCst);
         self.core.freed.tell(u64::MAX);
@@ -652,7 +659,7 @@ impl Log {
 
 impl Drop for Log {
     fn drop(&mut self) {
-        // Whoever needs to know how it ends calls `close`.
+        // A caller that needs to know the outcome calls `close`.
         let _ = self.close();
     }
 }

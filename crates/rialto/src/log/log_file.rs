@@ -15,11 +15,11 @@ use crate::{Error, Lsn, Result};
 pub(super) const MAGIC: u64 = u64::from_le_bytes(*b"RIALTOLG");
 /// The version of the log format that this program writes.
 pub(crate) const FORMAT: u32 = 3;
-/// The oldest that it reads, too: blocks that do not say when they were gathered.
+/// The oldest version that it reads. Its blocks do not say when they were gathered.
 const FORMAT_WITHOUT_TIMES: u32 = 2;
 /// "The file's first packet is not known yet."
 const UNKNOWN: u64 = u64::MAX;
-/// No log comes to this position.
+/// No log reaches this position.
 const POSITION_MAX: u64 = 1 << 62;
 
 /// The first page of a log file.
@@ -111,16 +111,16 @@ impl LogFileHeader {
     }
 }
 
-/// A log file that was found in a directory. It is not open: an archive has any number of them.
+/// A log file that was found in a directory. It is not open, because an archive may have any number of files.
 #[derive(Debug)]
 pub(crate) struct FoundFile {
     pub(crate) header: LogFileHeader,
-    /// The first packet that begins in it, as far as that is known.
+    /// The first packet that begins in it, if that is known.
     pub(crate) first: Option<Lsn>,
 }
 
 impl FoundFile {
-    /// Opens it to be read: its directory may be one that nothing can be written to.
+    /// Opens it to be read only: its directory may be one that cannot be written to.
     pub(crate) fn open(&self, disk: &dyn Disk) -> DiskResult<Arc<dyn File>> {
         disk.open(&name(self.sequence), Open::ReadOnly, Caching::Buffered)
     }

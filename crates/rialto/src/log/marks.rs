@@ -1,28 +1,29 @@
-//! [`Marks`]: where in the stream the packets behind some places begin. What tells how much log a redo would read.
+//! [`Marks`]: where in the stream the packets after some places begin. They tell how much log a redo would read.
 
 use crate::Lsn;
 use crate::growth::Growing;
 
-/// Stream bytes from one mark to the next, at the least.
+/// The fewest stream bytes from one mark to the next.
 const MARK_BYTES: u64 = 256 << 10;
 
-/// Places and positions, both in order: behind a place no packet begins before its position.
+/// Places and positions, both ascending: no packet after a place begins before the position.
 #[derive(Debug, Default)]
 pub(super) struct Marks(Vec<(Lsn, u64)>);
 
 impl Marks {
-    /// The stream is at `position` behind the packet at `lsn`. Noted only if the last mark is not near.
+    /// The stream is at `position` behind the packet at `lsn`. Noted unless the last mark is near.
     pub(super) fn add(&mut self, lsn: Lsn, position: u64) {
         self.add_apart(lsn, position, MARK_BYTES);
     }
 
-    /// As [`Marks::add`] where a file begins, noted however near the last mark is: so files can be freed one by one.
+    /// As [`Marks::add`], where a file begins. Noted however near the last mark is, so that files can be freed one by
+    /// one.
     pub(super) fn add_file(&mut self, lsn: Lsn, position: u64) {
         self.add_apart(lsn, position, 0);
     }
 
     fn add_apart(&mut self, lsn: Lsn, position: u64, apart: u64) {
-        // Groups are in flight together, and one behind this one may have been marked already. Its mark does for both.
+        // Several groups are in flight, and a later one may have been marked already. Its mark serves both.
         let from_last = self.0.last().map_or(Some(u64::MAX), |last| position.checked_sub(last.1));
         if from_last.is_some_and(|bytes| bytes >= apart) {
             let _growing = Growing::begin();
@@ -47,7 +48,7 @@ impl Marks {
 mod tests {
     use super::*;
 
-    /// Groups that are in flight together are marked in whatever order their writers come to it.
+    /// The writers of groups that are in flight together mark them in any order.
     #[test]
     fn marks_of_groups_in_flight_together_stay_in_order() {
         // The second group is marked first; the third, as large as a mark is wide, by its writer in time.

@@ -1,7 +1,7 @@
-//! The log: what makes a commit durable, and in which order commits happened.
+//! The log: it makes commits durable, and keeps the order in which they happened.
 //!
-//! The log knows nothing of tables. A *packet* is the bytes of one transaction, with a kind; its *place* ([`Lsn`]) is its
-//! number in the log order. The way of a packet:
+//! The log knows nothing of tables. A *packet* is the bytes of one transaction, with a kind; its *place* ([`Lsn`]) is
+//! its number in the log order. The way of a packet:
 //!
 //! ```text
 //!  borrow a slot ─▶ write the packet ─▶ reserve room ─▶ PUSH: the place ─▶ apply, release locks ─▶ wait or leave
@@ -14,67 +14,73 @@
 //!                          after a crash: RECOVER, then OPEN (reader.rs, open.rs)
 //! ```
 //!
-//! # Who does it, and when
+//! # Which thread does it, and when
 //!
-//! Gathering has a short lock, writing a group has the *writer word* (`turn.rs`). A level 1 committer gathers for itself. If it
-//! finds the lock free and nothing queued, it reserves, takes its place and builds its block in one go, before it applies
-//! (`Log::place_alone`): a push and a drain in one compare-and-swap. Then its slot has never been anybody else's, and stays its
-//! context's for the next transaction.
-//! Who writes a group is the group commit design's choice (`group_commit/`); the mechanism only sees to it that no packet
-//! is left behind.
+//! Gathering has a short latch; writing a group has the *writer word* (`turn.rs`). A level 1 committer gathers for
+//! itself. If it finds the latch free and the queue empty, it reserves room, takes its place and builds its block at
+//! once, before it applies (`Log::place_alone`): one compare-and-swap serves as push and drain. No other thread has
+//! then seen its slot, which stays its context's for the next transaction.
+//!
+//! Which thread writes a group is the group commit design's choice (`group_commit/`); the mechanism only sees to it
+//! that no packet is left behind.
 //!
 //! # Invariants kept here
 //!
 //! - **I2** Taking a place is one compare-and-swap that links the packet and numbers it, densely (`queue.rs`). A slot is
 //!   used again only after gather and apply (`packet.rs`).
 //! - **I3** [`Log::wait`] answers when the durable position, of the level asked for, has passed the place. A level 1
-//!   commit is in the ring when it is answered; the log server starts to write it to disk no later than
-//!   [`LogOptions::memory_flush_interval`] after that, behind at most one group that is being written: so it stays off the
-//!   disk for at most that interval and two group writes. Because the log is a prefix in both levels, one number per
-//!   level is all there is to know.
+//!   commit is in the ring when it is answered. The log server starts to write it to disk no later than
+//!   [`LogOptions::memory_flush_interval`] after that, behind at most one group that is being written; therefore it
+//!   stays off the disk for at most that interval and two group writes. Because the log is a prefix at both levels, one
+//!   number per level describes what is durable.
 //! - **I4** The log is a prefix: each block carries the checksum of the one before it and the position known to be
-//!   durable when it was built. The first failed write or sync stops the log for good ([`Error::Stopped`]), everybody
-//!   who waits is told [`Error::OutcomeUnknown`]; nothing is tried again.
-//! - **I8, I9** Reading writes nothing; [`Log::open`] rewrites what was read. No byte is interpreted before its checksum.
-//! - **I10** [`Log::borrow_packet`] and [`Log::reserve`] are where a commit may wait or fail; after [`Log::push`] room in
-//!   prepared files is certain. (`Log::place_alone` promises room for some hundred commits at a time, before their places, and
-//!   does nothing where there is none; who has no room for another packet takes the rest of it back first.) A full ring makes
-//!   commits slower, never fail.
+//!   durable when it was built. The first failed write or sync stops the log for good ([`Error::Stopped`]). Every
+//!   thread that waits is told [`Error::OutcomeUnknown`]; nothing is tried again.
+//! - **I8, I9** Reading writes nothing; [`Log::open`] rewrites what was read. No byte is interpreted before its
+//!   checksum is verified.
+//! - **I10** [`Log::borrow_packet`] and [`Log::reserve`] are where a commit may wait or fail; after [`Log::push`] room
+//!   in prepared files is certain. (`Log::place_alone` is promised room for some hundred commits at a time, before
+//!   their places, and does nothing where there is none. A committer that finds no room for its packet first takes back
+//!   what is left of such a promise.) A full ring makes commits slower; it never makes them fail.
 //!
 //! # The crash argument
 //!
-//! The stream is a sequence of blocks without gaps (layout: `block.rs`); a log file holds a stretch of it behind a header
-//! of one page (`files.rs`). A *flush* ends at a page's end with a pad, so a page that was synced is never written again,
-//! and a torn write can only damage what nobody was told to be durable. After a crash of the machine:
+//! The stream is a sequence of blocks without gaps (layout: `block.rs`); a log file holds a stretch of it behind a
+//! header of one page (`files.rs`). A *flush* ends at a page's end with a pad. A page that was synced is therefore
+//! never written again, and a torn write can only damage what no committer was told to be durable. After a crash of the
+//! machine:
 //!
-//! 1. *Everything durable is read back.* Its blocks are whole and chain; the ones that the crash left half written come
-//!    after them. The first of those fails its checksum, or (left over from earlier use of the file, or from a tail that
-//!    an earlier recovery gave up) does not chain: checksums are seeded with the file's sequence number, and each opening
-//!    writes a pad that counts it, durably, before any other block, so that no block of a lost tail can follow a new one.
-//! 2. *Nothing between is lost silently.* A block carries the durable position of its time: if a whole block behind the
-//!    end says that the end was durable, the missing block was damaged later, and recovery refuses to go on.
-//! 3. *What recovery saw stays.* What lies past the last proven durable position may be in the system's cache only, after
-//!    a failed sync even in a clean page: it is written and synced again before the log goes on.
+//! 1. *Everything durable is read back.* Its blocks are whole and chain. Blocks that the crash left half written come
+//!    after them. The first of those fails its checksum, or does not chain, if it was left over from earlier use of the
+//!    file or from a tail that an earlier recovery gave up. Checksums are seeded with the file's sequence number. Each
+//!    opening writes a pad that counts the opening, durably, before any other block, so that no block of a lost tail
+//!    can follow a new one.
+//! 2. *Nothing in between is lost silently.* A block carries the durable position of its time. If a whole block behind
+//!    the end says that the end was durable, the missing block was damaged later, and recovery refuses to continue.
+//! 3. *What recovery saw stays.* What lies past the last proven durable position may be in the system's cache only,
+//!    after a failed sync even in a clean page: it is written and synced again before the log continues.
 //!
 //! After the death of only the process (level 1): the ring is a shared mapping, so its bytes are still there. Blocks
 //! become visible in order, by the gathered position that is advanced after them; their room is used again only when
-//! they are synced to a file. So the files' chain, continued by the ring's blocks, reaches the gathered position; if it
-//! does not, that is corruption. A ring of another boot or another database is ignored.
+//! they are synced to a file. Therefore the files' chain, continued by the ring's blocks, reaches the gathered
+//! position; if it does not, that is corruption. A ring of another boot or another database is ignored.
 //!
-//! A packet larger than a block spans several (`Part`); it counts when its last part is there. If the log ends inside one,
-//! its parts stay in the stream, and the opening's pad, which has a higher incarnation, says that they are void.
+//! A packet larger than a block spans several (`Part`); it counts when its last part is there. If the log ends inside a
+//! packet, the parts stay in the stream, and the pad that the opening writes says by its higher incarnation that they
+//! are void.
 //!
 //! # The rest of the log's life
 //!
-//! The first file is small, later ones are zeroed in the background when half of the last is used. [`Log::free_before`] renames
-//! freed files to spares, which become later files without being zeroed again; it keeps as many as the log has lately used
-//! between two calls. On a full disk a file may be shorter than others. [`LogOptions::bytes_max`] bounds them all; near it, reservations wait for a checkpoint and then fail with
+//! The first file is small. Later files are zeroed in the background when half of the last one is used.
+//! [`Log::free_before`] renames freed files to spares, which become later files without being zeroed again. It keeps as
+//! many spares as the log has lately used files between two calls. On a full disk a file may be shorter than others.
+//! [`LogOptions::bytes_max`] bounds all files together; near it, reservations wait for a checkpoint and then fail with
 //! [`Error::LogFull`], before the place.
 //!
 //! [`PacketKind::Prepare`] and [`PacketKind::Decide`] are reserved for two-phase commit between the nodes of a cluster;
 //! the log carries them like any other. Of a [`PacketKind::Unlogged`] it carries the place alone, so that places stay
-//! dense (I4) and a recovery can tell what is missing. Of a [`PacketKind::Call`] it carries the end: before it lies the
-//! write set, which its owner applies.
+//! dense (I4) and a recovery can tell what is missing. Of a [`PacketKind::Call`] it carries only the last bytes, the
+//! call; the bytes before them are the write set, which the packet's owner applies.
 //!
 //! [`Error::Stopped`]: crate::Error::Stopped
 //! [`Error::OutcomeUnknown`]: crate::Error::OutcomeUnknown
@@ -125,13 +131,13 @@ pub use group_commit::{GroupCommitDesign, GroupCommitOptions};
 pub(crate) use left_over::is_begun;
 pub use log::Log;
 pub use packet::PacketSlot;
-pub(crate) use packet::{HomeSlot, PoolOwner};
+pub(crate) use packet::{PacketHome, PoolOwner};
 pub(crate) use reader::witness::Witness;
 pub use reader::{LogEnd, LogReader, Packet, recover};
-pub(crate) use reader::{Until, read_archive, recover_through};
+pub(crate) use reader::{ReadUntil, read_archive, recover_through};
 pub(crate) use turn::IN_FLIGHT_MAX;
 pub use turn::Waits;
-pub(crate) use wakers::{Listener, Listens, Registered};
+pub(crate) use wakers::{Listener, Listens, RegisteredListener};
 pub use write_path::WritePath;
 pub use writer::{GROUP_SIZE_CLASSES, LogStats, WRITE_TIME_CLASSES, write_time_class};
 
@@ -139,10 +145,11 @@ use crate::Lsn;
 use crate::fault_injection;
 use crate::io::{Caching, Clock, Moment};
 
-/// Bytes of a page of the log: what a flush is a multiple of.
+/// Bytes of a page of the log; a flush is a multiple of it.
 pub(crate) const PAGE: usize = 4096;
 
-/// In a packet's kind byte: its last [`HELD_BY_BYTES`] bytes say which sweep holds it ([`Packet::held_by`]).
+/// A flag in a packet's kind byte: the packet's last [`HELD_BY_BYTES`] bytes say which sweep holds it
+/// ([`Packet::held_by`]).
 pub(crate) const HELD_BY: u8 = 0x80;
 pub(crate) const HELD_BY_BYTES: usize = 4;
 
@@ -153,16 +160,16 @@ pub const PACKET_BYTES_MAX: usize = 1 << 30;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct LogPosition(pub u64);
 
-/// Where one block ends and the next begins. The checksum of a block covers that of the block before it, so two logs that go
-/// through one point are the same log up to there: this tells the lives of a database apart that began as copies of one
-/// directory.
+/// Where one block ends and the next begins. The checksum of a block covers that of the block before it; therefore two
+/// logs that go through one point are the same log up to there. Databases that began as copies of one directory are
+/// told apart by this.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LogPoint {
     /// The last packet that ends before it.
     pub lsn: Lsn,
-    /// Where in the stream it is.
+    /// Its position in the stream.
     pub position: LogPosition,
-    /// Of the block that ends there; 0 at the beginning of a log.
+    /// The checksum of the block that ends there; 0 at the beginning of a log.
     pub checksum: u64,
 }
 
@@ -184,12 +191,12 @@ impl std::fmt::Display for LogPoint {
     }
 }
 
-/// The log that is needed still.
+/// The part of the log that is still needed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LogNeeded {
     /// Packets from this place on.
     pub from: Lsn,
-    /// What tells whether it goes through a [`LogPoint`] at this position.
+    /// The block that ends at this position, which tells whether the log goes through a [`LogPoint`] there.
     pub position: LogPosition,
 }
 
@@ -205,11 +212,11 @@ pub enum Durability {
 /// What a transaction says about how long its commit may stall.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Patience {
-    /// When it began; when it came to its commit if that is not known.
+    /// When the transaction began; `None` stands for the beginning of its commit.
     pub began: Option<Moment>,
-    /// Its stall, in the designs that stall for a set time; the design's unless set.
+    /// Its stall, in the designs that stall for a set time; `None` stands for the design's.
     pub stall: Option<Duration>,
-    /// How long it may take in all, in the designs that ask for that; the design's unless set.
+    /// How long it may take in all, in the designs that ask for that; `None` stands for the design's.
     pub willing_to_wait: Option<Duration>,
 }
 
@@ -224,7 +231,7 @@ pub enum PacketKind {
     Decide = 3,
     /// A commit of which only the place is kept: what it wrote is not in the log.
     Unlogged = 4,
-    /// A commit by what made it: a procedure's name, version and arguments, to be run again.
+    /// A commit of which the log holds the call: a procedure's name, version and arguments, to be run again.
     Call = 5,
 }
 
@@ -241,22 +248,24 @@ impl PacketKind {
     }
 }
 
-/// Who does what no committer does.
+/// Which threads do the work that no committer does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum LogThreads {
-    /// Four threads: the log server, one that prepares files, one that runs the wakers of tickets, and one that hands on what
-    /// the engine itself waits for.
+    /// Four threads: the log server, one that prepares files, one that runs the wakers of tickets, and one that runs
+    /// the engine's own listeners.
     Background,
-    /// None: every caller does all work itself, and the bound of I3 holds only for those who wait.
+    /// No threads: every caller does all work itself, and the bound of I3 holds only for commits that a caller waits
+    /// for.
     None,
-    /// None, as well. Listeners are woken only where a caller that holds nothing says so ([`Log::wake_listeners`]).
+    /// No threads, either. Listeners are woken only where a caller that holds nothing says so
+    /// ([`Log::wake_listeners`]).
     Driven,
 }
 
 /// How a log is set up. Times beyond [`FOR_EVER`](crate::io::FOR_EVER) count as that.
 #[derive(Debug, Clone)]
 pub struct LogOptions {
-    /// Who writes groups, and when.
+    /// Which thread writes groups, and when.
     pub group_commit: GroupCommitOptions,
     /// Stream bytes of the first log file; a multiple of 4096.
     pub first_file_bytes: u64,
@@ -270,42 +279,42 @@ pub struct LogOptions {
     pub ring_bytes: usize,
     /// How many transactions can have a packet at the same time.
     pub packet_slots: usize,
-    /// How long a level 1 commit may stay off the disk before a group that holds it is begun (I3).
+    /// How long a level 1 commit may stay off the disk before the write of a group that holds it begins (I3).
     pub memory_flush_interval: Duration,
     /// How long a transaction waits for a slot or for log space before it fails (I10).
     pub wait_max: Duration,
-    /// How the log files are written: each group is one write and one sync (none with [`Caching::DirectSync`]). `None`: the
-    /// fastest way, as measured ([`WritePath`]).
+    /// How the log files are written: each group is one write and one sync (none with [`Caching::DirectSync`]). `None`
+    /// stands for the fastest way, as measured ([`WritePath`]).
     pub caching: Option<Caching>,
-    /// How many groups may be on their way to the disk at the same time, 1 to 3; they complete in their order. `None`: as
-    /// measured.
+    /// How many groups may be on their way to the disk at the same time, 1 to 3; they complete in their order. `None`
+    /// stands for the measured number.
     pub writes_in_flight: Option<u32>,
-    /// Whether the log has its threads.
+    /// Which threads the log has.
     pub threads: LogThreads,
-    /// What its waits and times are taken from; a virtual one goes with a log without threads.
+    /// The clock for its waits and times; a virtual one needs a log without threads.
     pub clock: Clock,
 }
 
 impl LogOptions {
-    /// The most packet slots.
+    /// The largest number of packet slots.
     pub const PACKET_SLOTS_MAX: usize = queue::SLOTS_MAX - 1;
 
-    /// The bytes of a log file under this bound on all of them: at most an eighth. Files are freed as wholes, and the one that
-    /// the log ends in never is; so of the bound at most a quarter is out of use.
+    /// The bytes of a log file under this bound on all of them: at most an eighth of it. Files are freed as wholes, and
+    /// the file that the log ends in is never freed; therefore at most a quarter of the bound is out of use.
     pub(crate) fn file_bytes_under(bytes_max: u64) -> u64 {
         let page = PAGE as u64;
         let bytes_max = if fault_injection::is_on("log-files-of-one-size") { u64::MAX } else { bytes_max };
         (bytes_max / 8 / page * page).min(LogOptions::default().file_bytes)
     }
 
-    /// The bytes of the ring under this bound on all log files: no more than they may have.
+    /// The bytes of the ring under this bound on all log files: no more than the bound.
     pub(crate) fn ring_bytes_under(bytes_max: u64) -> usize {
         let most = LogOptions::default().ring_bytes;
         let bytes_max = usize::try_from(bytes_max).unwrap_or(most);
         (bytes_max / PAGE * PAGE).clamp(gather::RING_MIN, most)
     }
 
-    /// For a log that is made and closed, without a packet.
+    /// For a log that is created and closed, without a packet.
     pub(crate) fn of_a_log_that_is_only_made() -> LogOptions {
         LogOptions {
             ring_bytes: gather::RING_MIN,

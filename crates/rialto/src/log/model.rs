@@ -10,7 +10,7 @@ use shuttle::thread;
 
 use super::group_commit::{Adaptive, GroupCommitDesign, GroupCommitOptions};
 
-/// `super::sync` as the model sees it.
+/// `super::sync`, for the model.
 mod sync {
     pub(crate) use shuttle::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -31,7 +31,7 @@ mod sync {
         }
     }
 
-    /// Time passes when somebody sleeps for a while.
+    /// Time passes only in sleeps with a time limit.
     #[derive(Debug, Clone, Default)]
     pub(crate) struct Modelled {
         now_ns: std::sync::Arc<std::sync::atomic::AtomicU64>,
@@ -79,8 +79,8 @@ mod sync {
             self.word.compare_exchange(old, new, Ordering::SeqCst, Ordering::SeqCst).is_ok()
         }
 
-        /// A sleep with a time limit may end at any time, when so much has passed; one without, or with a very long one,
-        /// ends only by a wake.
+        /// A sleep with a time limit may end at any time; then that much time has passed. A sleep without one, or with
+        /// a very long one, ends only by a wake call.
         fn wait(&self, expected: u32, limit: Option<Duration>) {
             let lock = self.lock.lock();
             if self.load() != expected {
@@ -120,7 +120,7 @@ use turn::{Committer, Turn, Waited, Writer};
 
 /// Schedules tried per model of the queue.
 const SCHEDULES: usize = 3000;
-/// The shortest of the sleeps that do not end by themselves.
+/// The shortest time limit of a sleep that does not end by itself.
 const FOR_EVER: Duration = Duration::from_secs(30);
 /// Schedules tried per model and design.
 const DESIGN_SCHEDULES: usize = 400;
@@ -137,7 +137,7 @@ impl Links for Slots {
     }
 }
 
-/// Whoever drains also takes some places alone, without the queue.
+/// The thread that drains also takes some places alone, without the queue.
 #[test]
 fn places_are_dense_and_drained_in_order() {
     const PUSHERS: u32 = 3;
@@ -196,7 +196,7 @@ struct World {
     writes: AtomicU64,
     fails_at: u64,
     group_max: u64,
-    /// Whether somebody drains, how many groups are in flight, and how far they have completed, as the model knows it.
+    /// Whether a thread drains, how many groups are in flight, and how far they have completed, counted by the model.
     draining: AtomicU32,
     pending: AtomicU32,
     in_flight: u32,
@@ -218,7 +218,7 @@ struct Case {
     closes_early: bool,
     /// What each committer says about its own waits.
     own: [Own; COMMITTERS],
-    /// Whether somebody raises all stalls, and lowers them, meanwhile.
+    /// Whether a thread raises all stalls and lowers them again meanwhile.
     raises: bool,
 }
 
@@ -245,7 +245,7 @@ impl Own {
     }
 }
 
-/// Every design, with settings of its own where it has some, and a bound for its groups; and with committers that have
+/// Every design, with settings of its own where it has some, and a bound for its groups; also with committers that have
 /// waits of their own while all stalls are raised and lowered.
 fn cases() -> Vec<Case> {
     let (short, long) = (Some(Duration::from_micros(10)), Some(Duration::from_millis(10)));
@@ -338,7 +338,7 @@ impl World {
         self.pending.fetch_sub(1, Ordering::SeqCst);
         turn.release(|| self.place());
         if target < place {
-            // As the log does: what the group left behind may be nobody's but the stand-in's.
+            // As the log does: the packets that the group left behind may have no waiter but the stand-in.
             self.writer.ask_now();
         }
     }
@@ -408,7 +408,8 @@ fn committers_and_server(case: Case) {
     }
 }
 
-/// A lost wake-up, a committer asleep behind a full queue, one that nobody is bound to write: all are deadlocks here.
+/// A lost wake-up, a committer asleep behind a full queue, a packet that no thread is bound to write: all show as
+/// deadlocks.
 #[test]
 fn no_committer_sleeps_for_ever() {
     for case in cases() {
@@ -419,18 +420,19 @@ fn no_committer_sleeps_for_ever() {
 }
 
 #[test]
-fn what_nobody_waits_for_is_written() {
+fn packets_without_waiters_are_written() {
     for case in cases() {
         eprintln!("{case}");
         let case = Case { tickets: true, ..case };
-        // A nap of the log server, somebody else's group and a ticket in between take some luck to meet.
+        // It takes many schedules until a sleep of the log server, another thread's group and a ticket in between
+        // coincide.
         let schedules = if case.company > 0 { 10 * DESIGN_SCHEDULES } else { DESIGN_SCHEDULES };
         shuttle::check_random(move || committers_and_server(case), schedules);
     }
 }
 
 #[test]
-fn a_failed_write_releases_everybody() {
+fn a_failed_write_releases_every_committer() {
     for (case, fails_at) in cases().into_iter().flat_map(|case| [(case, 1), (case, 2)]) {
         eprintln!("{case}");
         let case = Case { fails_at, ..case };
@@ -447,7 +449,7 @@ fn committers_write_for_themselves_once_the_log_server_is_gone() {
     }
 }
 
-/// Packets would linger for ever, but that somebody comes who waits: alone, in company, or by asking.
+/// Packets would linger for ever without a thread that waits: alone, together with another, or by a request.
 fn waited_for_after_a_linger(case: Case) {
     let world = World::new(&case);
     let server = thread::spawn({
@@ -480,7 +482,7 @@ fn waited_for_after_a_linger(case: Case) {
 }
 
 #[test]
-fn who_waits_ends_a_linger() {
+fn a_waiter_ends_a_linger() {
     for in_flight in [1, 2] {
         let options = GroupCommitOptions { linger: Some(FOR_EVER), ..GroupCommitDesign::LogServer.into() };
         let case = cases().into_iter().find(|case| !case.raises).expect("there are some");
@@ -489,8 +491,8 @@ fn who_waits_ends_a_linger() {
     }
 }
 
-/// Some whose waits are short beside one who would sleep for ever: they must not rely on that one. Where the committer's
-/// stall is everybody's (hiber-stall) they do.
+/// Committers whose waits are short, beside one that would sleep for ever: they must not rely on that one. In
+/// hiber-stall, where the elected committer stalls for all, they do rely on it.
 fn hasty_beside_a_patient_one(case: Case) {
     let world = World::new(&case);
     let server = thread::spawn({
@@ -502,7 +504,7 @@ fn hasty_beside_a_patient_one(case: Case) {
         thread::spawn(move || _ = world.commit(own))
     };
     let patient = commits(Own::of(60_000_000));
-    // One commit each: a later one would take along who was left behind.
+    // One commit each: a later one would take along a packet that was left behind.
     let hasty = [0, 0, 500].map(|us| commits(Own::of(us)));
     hasty.into_iter().for_each(|hasty| hasty.join().unwrap());
     assert!(!world.writer.stopped() && world.writer.durable() >= 3);
@@ -514,12 +516,12 @@ fn hasty_beside_a_patient_one(case: Case) {
 
 #[test]
 fn a_transaction_whose_wait_is_over_is_not_left_behind() {
-    let heeded = [
+    let honoured = [
         GroupCommitDesign::CommitStall,
         GroupCommitDesign::WillingToWait,
         GroupCommitDesign::HiberWillingToWait,
     ];
-    for case in cases().into_iter().filter(|case| heeded.contains(&case.options.design) && case.raises) {
+    for case in cases().into_iter().filter(|case| honoured.contains(&case.options.design) && case.raises) {
         let case = Case { raises: false, ..case };
         eprintln!("{case}");
         shuttle::check_random(move || hasty_beside_a_patient_one(case), 5 * DESIGN_SCHEDULES);

@@ -1,8 +1,8 @@
-//! Making a log, and going on with a recovered one.
+//! Creates a log, and continues a recovered one.
 
 use std::sync::Arc;
 
-use super::block::{self, BlockKind, HEADER, Header};
+use super::block::{self, BlockHeader, BlockKind, HEADER};
 use super::files::{self, FileTable};
 use super::gather::{Gatherer, RING_MIN};
 use super::left_over;
@@ -18,7 +18,7 @@ use crate::fault_injection;
 use crate::io::{AlignedBuffer, Caching, Clock, Disk, Open};
 use crate::{Error, Lsn, Result};
 
-/// What a log is made of.
+/// The parts of a log.
 pub(super) struct Parts {
     pub(super) gatherer: Gatherer,
     pub(super) group_writer: GroupWriter,
@@ -71,7 +71,7 @@ impl LogOptions {
 }
 
 impl Log {
-    /// Makes the log of a new database.
+    /// Creates the log of a new database.
     ///
     /// # Errors
     /// As [`Log::create_at`].
@@ -79,12 +79,14 @@ impl Log {
         Log::create_at(disk, database, options, Lsn::ZERO)
     }
 
-    /// Makes a log whose next place is the one after `place`, for a database that begins with all that others had up to it.
+    /// Creates a log whose next place is the one after `place`, for a database that begins with the contents of others
+    /// up to that place.
     ///
     /// What a creation that was cut short left behind is replaced.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] if the directory holds anything else under the name of a file of a log: nothing is changed in it.
+    /// [`Error::Unsupported`] if the directory holds anything else under the name of a log's file: then nothing in it
+    /// is changed.
     pub fn create_at(
         disk: &Arc<dyn Disk>,
         database: u128,
@@ -106,10 +108,10 @@ impl Log {
         [files::UNFINISHED, RING_NAME].contains(&name) || files::sequence(name) == Some(1)
     }
 
-    /// Goes on behind a recovered log (see [`recover`](super::recover)).
+    /// Continues behind a recovered log (see [`recover`](super::recover)).
     ///
-    /// First it rewrites the tail past the last position that was proven to be durable, behind it a pad that counts this
-    /// opening, and syncs (I4): what was read from a cache may never have reached the disk.
+    /// First it rewrites the tail past the last position that was proven to be durable, and behind it a pad that counts
+    /// this opening, and syncs both (I4): what was read from a cache may never have reached the disk.
     pub fn open(disk: &Arc<dyn Disk>, database: u128, options: &LogOptions, end: LogEnd) -> Result<Arc<Log>> {
         options.check()?;
         let LogEnd { files, position, lsn, checksum, incarnation, tail_start, tail, marks } = end;
@@ -122,7 +124,7 @@ impl Log {
         let table = Arc::new(FileTable::new(disk.clone(), database, options, caching, files)?);
         // A file that an earlier process named just before it was killed is there, but its name may not be durable.
         disk.sync_directory()?;
-        // The pad below may fill the last file; a log that does has the next one (`reader.rs`).
+        // The pad below may fill the last file. If it does, the log has the next file (`reader.rs`).
         let page_end = (position + 1).next_multiple_of(PAGE as u64);
         while table.at(page_end).is_none() {
             table.prepare_to_open()?;
@@ -140,7 +142,7 @@ impl Log {
         let last = file(position);
         let mut rewritten = AlignedBuffer::zeroed((page_end - tail_start) as usize);
         rewritten[..tail.len()].copy_from_slice(&tail);
-        let header = Header {
+        let header = BlockHeader {
             kind: BlockKind::Pad,
             packet_kind: 0,
             inside: false,

@@ -1,9 +1,10 @@
-//! Syncs of log files that overlap, where several groups may be in flight.
+//! Overlapping syncs of log files, where several groups may be in flight.
 //!
-//! A failed sync loses what it covers, and an operating system may report that once for an open file: to one of the callers that
-//! are in `fdatasync` at that time. So of a sync that succeeds while another one is under way it is not known yet what it is worth.
-//! Invariant: **a sync counts only when every sync that began before its end has reported, and none has ever failed.** A sync
-//! that begins later reports on later writes, or on what is durable by then.
+//! A failed sync loses what it covers. An operating system may report that once for an open file: to one of the callers
+//! that are in `fdatasync` at that time. Therefore a sync that succeeds while another one is under way does not yet
+//! prove that its writes are durable. Invariant: **a sync counts only when every sync that began before its end has
+//! reported, and none has ever failed.** A sync that begins later reports on later writes, or on what is durable by
+//! then.
 
 use parking_lot::{Condvar, Mutex};
 use smallvec::SmallVec;
@@ -13,20 +14,20 @@ use crate::io::{DiskError, DiskResult, File};
 /// The syncs of a log's files.
 #[derive(Debug, Default)]
 pub(super) struct OverlappingSyncs {
-    state: Mutex<State>,
+    state: Mutex<OverlapState>,
     reported: Condvar,
 }
 
 #[derive(Debug, Default)]
-struct State {
-    /// How many have begun; each has its number by that.
+struct OverlapState {
+    /// How many have begun; that also numbers them.
     begun: u64,
     under_way: SmallVec<[u64; 4]>,
-    /// The first one.
+    /// The first failure.
     failure: Option<DiskError>,
 }
 
-impl State {
+impl OverlapState {
     fn begin(&mut self) -> u64 {
         self.begun += 1;
         self.under_way.push(self.begun);
@@ -38,7 +39,7 @@ impl State {
         self.failure = self.failure.take().or(failure);
     }
 
-    /// What a sync is worth at whose end so many had begun, once that is known.
+    /// The outcome of a sync at whose end so many syncs had begun, once it is known.
     fn verdict(&self, begun: u64) -> Option<DiskResult<()>> {
         match &self.failure {
             Some(failure) => Some(Err(failure.clone())),
@@ -65,7 +66,7 @@ impl OverlappingSyncs {
     }
 }
 
-/// Reports when it is dropped. A sync that has no outcome (it panicked) has failed.
+/// Reports when it is dropped. A sync without an outcome (it panicked) has failed.
 struct Report<'a> {
     syncs: &'a OverlappingSyncs,
     file: &'a dyn File,
@@ -93,7 +94,7 @@ mod tests {
 
     #[test]
     fn a_sync_counts_when_those_that_began_before_its_end_have_reported() {
-        let mut state = State::default();
+        let mut state = OverlapState::default();
         let (first, second) = (state.begin(), state.begin());
         state.report(first, None);
         let end = state.begun;
@@ -110,7 +111,7 @@ mod tests {
 
     #[test]
     fn after_a_failure_none_counts() {
-        let mut state = State::default();
+        let mut state = OverlapState::default();
         let (first, second) = (state.begin(), state.begin());
         state.report(first, None);
         state.report(second, failure());

@@ -2,7 +2,7 @@
 //! The packet pool: a fixed number of slots in which transactions write their packets, and the commit queue that links
 //! them.
 //!
-//! Who may touch a slot's bytes, by its phase:
+//! What each side may do with a slot's bytes, by the slot's phase:
 //!
 //! | phase | the owner (a [`PacketSlot`]) | the gatherer (a [`DrainedPacket`]) |
 //! |---|---|---|
@@ -12,11 +12,12 @@
 //! | gathered | reads | – |
 //! | applied | – | reads |
 //!
-//! A slot is free again after gather *and* apply (I2); whoever comes second frees it. Slots never move and are never
-//! returned to the allocator while anybody may touch one, so a slot number is all that the queue has to carry.
+//! A slot is free again after gather *and* apply (I2); the later of the two frees it. Slots never move, and are never
+//! returned to the allocator while a thread may touch one; therefore the queue only has to carry a slot number.
 //!
-//! A free slot lies in a list, or it is somebody's *home* ([`HomeSlot`]): kept for one borrower, who finds it free again
-//! whenever his last packet has been gathered and applied. So who commits one transaction after the other touches no list.
+//! A free slot lies in a list, or it is a *home* ([`PacketHome`]): kept for one borrower, which finds it free again as
+//! soon as its last packet has been gathered and applied. Therefore a thread that commits one transaction after the
+//! other touches no list.
 
 use std::cell::UnsafeCell;
 use std::fmt;
@@ -43,39 +44,39 @@ const HOME: u8 = 16;
 /// A buffer that grew past this is given back to the allocator when its slot is freed.
 const KEPT_BYTES: usize = 64 << 10;
 
-/// Free lists; a thread borrows from its own as long as that has a slot, so threads touch each other's lines only when
-/// one runs dry.
+/// Free lists. A thread borrows from its own list as long as that has a slot, so threads touch each other's cache lines
+/// only when a list runs dry.
 const STRIPES: usize = 32;
 
 #[repr(align(64))]
-struct Slot {
+struct PooledSlot {
     bytes: UnsafeCell<Vec<u8>>,
     lsn: AtomicU64,
     /// Stream bytes that were reserved for the packet.
     promised: AtomicU64,
     next: AtomicU32,
     next_free: AtomicU32,
-    /// Where in a call's bytes that begins which goes into the log.
+    /// Where in its bytes the part of a call begins that goes into the log.
     logged_from: AtomicU32,
     phase: AtomicU8,
     kind: AtomicU8,
     stripe: u8,
 }
 
-const _: () = assert!(size_of::<Slot>() == 64);
+const _: () = assert!(size_of::<PooledSlot>() == 64);
 
 /// All packet slots of a log, its commit queue, and the log space promised to packets that are not gathered yet.
 pub(crate) struct PacketPool {
-    slots: Box<[Slot]>,
+    slots: Box<[PooledSlot]>,
     /// Per stripe, the first free slot plus one, under a count of changes that keeps a stale head from matching.
     free: Box<[CachePadded<AtomicU64>]>,
-    /// How many slots are homes: at most half of all, so that there are always some for everybody.
+    /// How many slots are homes: at most half of all, so that some slots are always left for the other threads.
     homes: AtomicUsize,
     queue: CachePadded<CommitQueue>,
     promised: CachePadded<AtomicU64>,
 }
 
-// SAFETY: all of a slot is atomic but its bytes, and who may touch those when is ordered by the phases (see above).
+// SAFETY: all of a slot is atomic but its bytes; the phases order the accesses to these (see above).
 unsafe impl Sync for PacketPool {}
 // SAFETY: nothing in it belongs to a thread.
 unsafe impl Send for PacketPool {}
@@ -96,7 +97,7 @@ impl PacketPool {
             (1..SLOTS_MAX).contains(&slots),
             "a log has between 1 and {SLOTS_MAX} packet slots, not {slots}"
         );
-        let slot = |number: usize| Slot {
+        let slot = |number: usize| PooledSlot {
             bytes: UnsafeCell::new(Vec::new()),
             lsn: AtomicU64::new(0),
             promised: AtomicU64::new(0),
@@ -169,8 +170,8 @@ impl PacketPool {
         PacketSlot { pool: NonNull::from(self), slot: NonNull::from(slot), number, placed: Lsn::ZERO }
     }
 
-    /// A slot to be kept by one borrower; `None` if there is none free, or half of all are homes.
-    pub(crate) fn home(&self) -> Option<HomeSlot> {
+    /// A slot to be kept by one borrower; `None` if no slot is free, or half of all are homes.
+    pub(crate) fn home(&self) -> Option<PacketHome> {
         let may_be = |homes: usize| (homes < self.slots.len() / 2).then_some(homes + 1);
         self.homes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, may_be).ok()?;
         let mine = thread_number() % STRIPES;
@@ -180,7 +181,7 @@ impl PacketPool {
         };
         let slot = &self.slots[number as usize];
         slot.phase.store(FREE | HOME, Ordering::Relaxed);
-        Some(HomeSlot { pool: NonNull::from(self), slot: NonNull::from(slot), number })
+        Some(PacketHome { pool: NonNull::from(self), slot: NonNull::from(slot), number })
     }
 
     #[cold]
@@ -191,14 +192,15 @@ impl PacketPool {
     #[inline]
     fn release(&self, number: u32) {
         let slot = &self.slots[number as usize];
-        // SAFETY: the caller was the last who could touch the slot: it gave up a borrowed slot, or its flag was the
+        // SAFETY: no other thread can touch the slot any more: its borrower gave it up, or the caller's flag was the
         // second of gathered and applied.
         let bytes = unsafe { &mut *slot.bytes.get() };
         bytes.clear();
         if bytes.capacity() > KEPT_BYTES {
             *bytes = Vec::new();
         }
-        // The last touch, unless it lies in a list now: its home's borrower may have it at once, or give the home up.
+        // The last access, unless the slot goes to a list now: a home's borrower may take it at once, or give the home
+        // up.
         if slot.phase.fetch_and(HOME, Ordering::AcqRel) & HOME == 0 {
             self.push_free(number);
         }
@@ -224,7 +226,7 @@ impl PacketPool {
         self.queue.place()
     }
 
-    /// Takes the place behind `last` for a packet that is gathered here and now, if nothing is queued.
+    /// Takes the place behind `last`, if nothing is queued, for a packet that is gathered at once.
     #[inline(always)]
     pub(crate) fn place_alone(&self, last: Lsn) -> Option<Lsn> {
         self.queue.place_alone(last)
@@ -263,7 +265,7 @@ impl PacketPool {
         into[start..].reverse();
     }
 
-    /// Appends all queued packets, oldest first; returns how many.
+    /// Appends all queued packets, oldest first; returns their number.
     pub(crate) fn drain_all(&self, into: &mut Vec<DrainedPacket>) -> usize {
         let start = into.len();
         if let Drained::One(packet) = self.drain(into) {
@@ -273,7 +275,8 @@ impl PacketPool {
     }
 
     fn all_free(&self) -> bool {
-        // Counts what lies in the lists, not phases: a slot's way into its list is the last touch of whoever frees it.
+        // Counts the slots in the lists, not the phases: a thread that frees a slot touches it last when it puts it
+        // into its list.
         let listed: usize = (0..STRIPES)
             .map(|stripe| {
                 let mut link = self.free[stripe].load(Ordering::Acquire) as u32;
@@ -295,8 +298,8 @@ impl fmt::Debug for PacketPool {
     }
 }
 
-/// Owns a pool. If a slot is still lent out when it is dropped, the pool is left in memory rather than freed under it,
-/// so that a slot needs no count of references per transaction.
+/// Owns a pool. If a slot is still lent out when the owner is dropped, the pool is left in memory rather than freed.
+/// Therefore a slot needs no reference count for each transaction.
 #[derive(Debug)]
 pub(crate) struct PoolOwner(NonNull<PacketPool>);
 
@@ -310,7 +313,7 @@ impl PoolOwner {
         PoolOwner(NonNull::from(Box::leak(Box::new(PacketPool::new(slots, last)))))
     }
 
-    /// With a home for each of so many borrowers, whose packets take no place.
+    /// A pool with a home for each of this many borrowers, whose packets take no place.
     pub(crate) fn of_homes(borrowers: usize) -> PoolOwner {
         PoolOwner::new((2 * borrowers).max(1), Lsn::ZERO)
     }
@@ -331,26 +334,26 @@ impl Drop for PoolOwner {
         self.drain_all(&mut queued);
         queued.into_iter().for_each(DrainedPacket::gathered);
         if self.all_free() {
-            // SAFETY: it came from a box, every slot lies in a free list, so nobody holds a slot or is about to touch
-            // one, and slots are lent only through this owner.
+            // SAFETY: it came from a box. Every slot lies in a free list, so no thread holds a slot or is about to
+            // touch one, and slots are lent only through this owner.
             drop(unsafe { Box::from_raw(self.0.as_ptr()) });
         }
     }
 }
 
-/// A slot that is kept for one borrower. Dropped, it is anybody's again.
-pub(crate) struct HomeSlot {
+/// A slot that is kept for one borrower. When this is dropped, any thread may borrow the slot again.
+pub(crate) struct PacketHome {
     pool: NonNull<PacketPool>,
-    slot: NonNull<Slot>,
+    slot: NonNull<PooledSlot>,
     number: u32,
 }
 
 // SAFETY: as for PacketSlot; of the slot it touches the phase only, which is atomic.
-unsafe impl Send for HomeSlot {}
+unsafe impl Send for PacketHome {}
 // SAFETY: as for Send.
-unsafe impl Sync for HomeSlot {}
+unsafe impl Sync for PacketHome {}
 
-impl HomeSlot {
+impl PacketHome {
     fn phase(&self) -> &AtomicU8 {
         // SAFETY: slots never move, and the pool is not freed while one is a home: it lies in no list (PoolOwner).
         unsafe { &self.slot.as_ref().phase }
@@ -365,7 +368,7 @@ impl HomeSlot {
     /// Borrows it; `None` while its last packet is not gathered and applied.
     #[inline(always)]
     pub(crate) fn borrow(&mut self) -> Option<PacketSlot> {
-        // Nobody but this borrower takes it from here to anywhere else.
+        // No other thread changes the phase from here on: only this borrower takes a home that is free.
         if self.phase().load(Ordering::Acquire) != FREE | HOME {
             return None;
         }
@@ -375,12 +378,12 @@ impl HomeSlot {
     }
 }
 
-impl Drop for HomeSlot {
+impl Drop for PacketHome {
     fn drop(&mut self) {
-        // SAFETY: as in phase(): it is in no list yet.
+        // SAFETY: as in phase(): the slot is in no list yet.
         let pool = unsafe { self.pool.as_ref() };
         pool.homes.fetch_sub(1, Ordering::Relaxed);
-        // Whoever frees it later puts it into a list. After this the pool may be gone.
+        // If the slot is not free, the thread that frees it later puts it into a list. After this the pool may be gone.
         if self.phase().fetch_and(!HOME, Ordering::AcqRel) == FREE | HOME {
             pool.push_free(self.number);
         }
@@ -388,17 +391,17 @@ impl Drop for HomeSlot {
 }
 
 /// A packet slot, lent to a transaction: write the packet into it, [push](super::Log::push) it, apply, and hand it to
-/// [`Log::applied`](super::Log::applied). Dropped without a place, it goes back as it came.
+/// [`Log::applied`](super::Log::applied). A slot that is dropped without a place goes back unused.
 pub struct PacketSlot {
     pool: NonNull<PacketPool>,
-    slot: NonNull<Slot>,
+    slot: NonNull<PooledSlot>,
     number: u32,
     placed: Lsn,
 }
 
-// SAFETY: the slot is used by one owner at a time, whichever thread that is on; the pool is Sync.
+// SAFETY: the slot is used by one owner at a time, on whichever thread; the pool is Sync.
 unsafe impl Send for PacketSlot {}
-// SAFETY: a shared reference only reads the bytes, which nobody writes meanwhile: writing needs `&mut`, or the slot
+// SAFETY: a shared reference only reads the bytes. No thread writes them meanwhile: writing needs `&mut`, or the slot
 // freed, and it is not freed while this exists.
 unsafe impl Sync for PacketSlot {}
 
@@ -409,7 +412,7 @@ impl PacketSlot {
     }
 
     #[inline]
-    fn slot(&self) -> &Slot {
+    fn slot(&self) -> &PooledSlot {
         // SAFETY: slots never move, and the pool is not freed while one is lent out (PoolOwner).
         unsafe { self.slot.as_ref() }
     }
@@ -417,7 +420,7 @@ impl PacketSlot {
     /// The packet.
     #[inline]
     pub fn bytes(&self) -> &[u8] {
-        // SAFETY: until the owner's apply is done nobody writes the bytes but the owner, through `&mut self`.
+        // SAFETY: until the owner's apply is done only the owner writes the bytes, through `&mut self`.
         unsafe { &*self.slot().bytes.get() }
     }
 
@@ -448,13 +451,13 @@ impl PacketSlot {
         self.push_as(kind as u8)
     }
 
-    /// The same, and says which sweep holds the packet, behind its bytes.
+    /// The same, for a packet that a sweep holds; the sweep's number is appended to its bytes.
     pub(crate) fn push_held(&mut self, kind: PacketKind, sweep: u32) -> Lsn {
         self.bytes_mut().extend_from_slice(&sweep.to_le_bytes());
         self.push_as(kind as u8 | HELD_BY)
     }
 
-    /// Takes a place as a call: of the bytes only those from `from` on go into the log.
+    /// Takes a place as a call: only the bytes from `from` on go into the log.
     pub(crate) fn push_call(&mut self, from: u32, held_by: Option<u32>) -> Lsn {
         self.slot().logged_from.store(from, Ordering::Relaxed);
         match held_by {
@@ -477,7 +480,7 @@ impl PacketSlot {
 }
 
 impl PacketSlot {
-    /// Forgets its bytes, as its next borrower would find it. It has no place.
+    /// Clears the slot's bytes, as for another borrower. The slot has no place.
     #[inline(always)]
     pub(crate) fn reuse(&mut self) {
         debug_assert!(self.promised() == 0);
@@ -488,7 +491,7 @@ impl PacketSlot {
         }
     }
 
-    /// Gives it back, applied. It has its place.
+    /// Gives the slot back, applied. It has its place.
     #[inline(always)]
     pub(crate) fn applied(self) {
         debug_assert!(self.placed != Lsn::ZERO);
@@ -526,20 +529,20 @@ impl fmt::Debug for PacketSlot {
 /// What was in the queue.
 pub(crate) enum Drained {
     Nothing,
-    /// One packet: a lone committer's.
+    /// One packet.
     One(DrainedPacket),
-    /// More, which were appended, oldest first.
+    /// Several, which were appended, oldest first.
     Appended,
 }
 
 /// A packet that was drained from the queue and is not gathered yet.
 pub(crate) struct DrainedPacket {
     pool: NonNull<PacketPool>,
-    slot: NonNull<Slot>,
+    slot: NonNull<PooledSlot>,
     number: u32,
 }
 
-// SAFETY: as for PacketSlot: it reads what nobody writes until it is consumed.
+// SAFETY: as for PacketSlot: it reads bytes that no thread writes until it is consumed.
 unsafe impl Send for DrainedPacket {}
 
 impl DrainedPacket {
@@ -548,7 +551,7 @@ impl DrainedPacket {
         unsafe { self.pool.as_ref() }
     }
 
-    fn slot(&self) -> &Slot {
+    fn slot(&self) -> &PooledSlot {
         // SAFETY: as for `pool`: slots lie in the pool and never move.
         unsafe { self.slot.as_ref() }
     }
@@ -561,7 +564,7 @@ impl DrainedPacket {
         self.slot().kind.load(Ordering::Relaxed)
     }
 
-    /// What goes into the log.
+    /// The bytes that go into the log.
     pub(crate) fn bytes(&self) -> &[u8] {
         const UNLOGGED: u8 = PacketKind::Unlogged as u8;
         const CALL: u8 = PacketKind::Call as u8;

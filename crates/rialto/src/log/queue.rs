@@ -1,5 +1,5 @@
-//! The commit queue: a lock-free stack of packet slots whose head is one word, so that to link a packet and to number
-//! it is one atomic step (I2).
+//! The commit queue: a lock-free stack of packet slots. Its head is one word, therefore linking a packet and numbering
+//! it are one atomic step (I2).
 
 use super::sync::{AtomicU32, AtomicU64, Ordering};
 use crate::ids::Lsn;
@@ -10,7 +10,7 @@ pub(crate) const NO_SLOT: u32 = u32::MAX;
 /// Slot numbers stay below this, so that slot + 1 fits in the head word's low 16 bits.
 pub(crate) const SLOTS_MAX: usize = 0xfffe;
 
-/// Where the queue finds the two words that it keeps in each slot.
+/// Gives the queue the two words that it keeps in each slot.
 pub(crate) trait Links {
     /// The slot that was pushed before this one, or [`NO_SLOT`].
     fn next(&self, slot: u32) -> &AtomicU32;
@@ -20,11 +20,13 @@ pub(crate) trait Links {
 
 /// The head word: the last place taken (48 bits) over the newest queued slot plus one (16 bits; 0 is "none").
 ///
-/// Who may touch what: a slot's links belong to its owner until the compare-and-swap that publishes it, and from then
-/// on are only read, by whoever drained it. The head never returns to an old value, because its `Lsn` only grows: a
-/// compare-and-swap that succeeds saw the true head.
-/// Who may gather, and has gathered all up to the head's place, can number a packet of his own without linking it, as long as no
-/// slot is queued ([`CommitQueue::place_alone`]): nobody else would ever drain it.
+/// Which thread may touch what: a slot's links belong to its owner until the compare-and-swap that publishes the slot.
+/// From then on they are only read, by the thread that drained it. The head never returns to an old value, because its
+/// `Lsn` only grows: a compare-and-swap that succeeds saw the true head.
+///
+/// The holder of the gatherer, once it has gathered all places up to the head's, can number a packet of its own without
+/// linking it, as long as no slot is queued ([`CommitQueue::place_alone`]): no other thread would ever drain that
+/// packet.
 #[derive(Debug)]
 pub(crate) struct CommitQueue {
     head: AtomicU64,
@@ -62,8 +64,8 @@ impl CommitQueue {
         }
     }
 
-    /// Takes the place behind `last` for a packet that its owner gathers himself, if that is free and nothing is queued: a push
-    /// and a drain in one step. For whoever may gather, all up to `last` being gathered.
+    /// Takes the place behind `last`, if it is free and nothing is queued, for a packet that its owner gathers itself:
+    /// a push and a drain in one step. For the holder of the gatherer, once all places up to `last` are gathered.
     #[inline(always)]
     pub(crate) fn place_alone(&self, last: Lsn) -> Option<Lsn> {
         let lsn = last.next();
@@ -73,7 +75,7 @@ impl CommitQueue {
         placed.is_ok().then_some(lsn)
     }
 
-    /// Takes all that is queued: the newest slot, whose links lead to the oldest; `None` if nothing is.
+    /// Takes all that is queued. Returns the newest slot, whose links lead to the oldest; `None` if nothing is queued.
     pub(crate) fn drain(&self) -> Option<u32> {
         let mut head = self.head.load(Ordering::SeqCst);
         loop {

@@ -1,21 +1,23 @@
 //! Reading the log back: from a redo start to its end (I4, I8, I9).
 //!
-//! The log ends at the first block that does not chain: whose checksum fails, or that does not carry the checksum of
-//! the block before it, or another place than the next. That is a crash's work, unless a later block says that it was
-//! written when the missing one was durable already: then it is corruption, and an error that names file and offset.
+//! The log ends at the first block that does not chain: its checksum fails, or it does not carry the checksum of the
+//! block before it, or its place is not the next one. A crash leaves such an end. If a later block says that it was
+//! written when the missing one was already durable, the missing block was damaged: that is an error, which names file
+//! and offset.
 //!
 //! Bytes are interpreted only after their checksum has been verified, and nothing is written here: reading a log any
 //! number of times gives the same.
 //!
-//! A [`Witness`] is a file that was written beside the log and says where the log's chain was by then. A log of the same database
-//! that does not go through that point is of another life of it, and refused before a packet behind the point is given.
+//! A [`Witness`] is a file that was written beside the log and names a point of the log's chain at that time. A log of
+//! the same database that does not go through that point belongs to another life of it. It is refused before a packet
+//! behind the point is returned.
 
 pub(super) mod witness;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::block::{self, BLOCK_MAX, BlockKind, HEADER, Header, PACKET_HEADER, PART_HEADER, u32_at};
+use super::block::{self, BLOCK_MAX, BlockHeader, BlockKind, HEADER, PACKET_HEADER, PART_HEADER, u32_at};
 use super::log_file::{FoundFile, LogFileHeader};
 use super::marks::Marks;
 use super::ring::{RING_NAME, RingTail};
@@ -35,13 +37,14 @@ pub struct Packet<'a> {
     pub kind: PacketKind,
     /// What its transaction wrote.
     pub bytes: &'a [u8],
-    /// The number of the sweep whose backup copy holds all of it although it has its place past the redo start: that of a
-    /// transaction that was white throughout a black/white sweep. With [`Logging::Transaction`](crate::Logging::Transaction)
-    /// every such packet carries it, of whatever kind; with other logging none does, because redo by rows does not need it.
+    /// The number of the sweep whose backup copy holds the whole packet although its place is past the redo start: the
+    /// packet of a transaction that was white throughout a black/white sweep. With
+    /// [`Logging::Transaction`](crate::Logging::Transaction) every such packet carries it, of whatever kind; with other
+    /// logging none does, because redo by rows does not need it.
     pub held_by: Option<u32>,
 }
 
-/// Where a log ends, and what it takes to go on there: for [`Log::open`](super::Log::open).
+/// Where a log ends, and what [`Log::open`](super::Log::open) needs to continue there.
 #[derive(Debug)]
 pub struct LogEnd {
     pub(super) files: Vec<FoundFile>,
@@ -75,7 +78,7 @@ impl LogEnd {
         Lsn(self.lsn)
     }
 
-    /// The end of the stream.
+    /// The position at the end of the stream.
     pub fn position(&self) -> LogPosition {
         LogPosition(self.position)
     }
@@ -100,23 +103,24 @@ pub struct LogReader {
     files: Vec<FoundFile>,
     /// The file that holds `position`.
     at: usize,
-    /// That file, once something was read of it. No other is open meanwhile: a log may have more files than a process may open.
+    /// That file, once something was read of it. No other file is open meanwhile: a log may have more files than a
+    /// process may open.
     pub(super) open: Option<Arc<dyn File>>,
     from: Lsn,
     ring: Option<RingTail>,
-    /// It is an archive's, and is read so far.
-    archive: Option<Until>,
-    /// What says through which point the log goes, until it is found to.
+    /// For an archive: how far it is read.
+    archive: Option<ReadUntil>,
+    /// The point that the log has to go through; `None` once it was found to.
     witness: Option<Witness>,
-    /// It was not read to its end.
+    /// Whether reading stopped before the log's end.
     stopped: bool,
-    /// When the last block that says so was gathered.
+    /// When the last block was gathered, of those that say so.
     time_ms: u64,
-    /// The block behind the last one that chained.
+    /// The position behind the last block that chained.
     position: u64,
     /// `None` until the first block has been read.
     checksum: Option<u64>,
-    /// The last whole packet.
+    /// The last whole packet's place.
     lsn: u64,
     incarnation: u32,
     proven: u64,
@@ -124,15 +128,15 @@ pub struct LogReader {
     marks: Marks,
     /// The block being read, its header, and where its next packet begins.
     block: Vec<u8>,
-    header: Option<Header>,
+    header: Option<BlockHeader>,
     cursor: usize,
     left: u32,
-    /// The parts of a large packet so far.
+    /// The bytes of a large packet's parts so far.
     parts: Vec<u8>,
     parts_length: Option<usize>,
     window: Vec<u8>,
     window_start: u64,
-    /// What reading windows took.
+    /// Time spent reading windows.
     read_time: Duration,
     ended: bool,
 }
@@ -144,7 +148,7 @@ pub fn recover(disk: &Arc<dyn Disk>, database: u128, from: Lsn) -> Result<LogRea
     recover_through(disk, database, from, None)
 }
 
-/// As [`recover`], of a log that goes through a point, which is not before the packet before `from`.
+/// As [`recover`], of a log that has to go through a point, which is not before the packet before `from`.
 pub(crate) fn recover_through(
     disk: &Arc<dyn Disk>,
     database: u128,
@@ -154,8 +158,8 @@ pub(crate) fn recover_through(
     read(disk, database, from, witness, None)
 }
 
-/// Opens the archived log of a database: packets from place `from` up to some end. It may end anywhere, but lacks nothing in
-/// between.
+/// Opens the archived log of a database: packets from place `from` up to some end. The archive may end anywhere, but
+/// lacks nothing in between.
 ///
 /// Errors: as [`recover`]; [`Error::Unsupported`] for the log of another life than the witness's.
 pub(crate) fn read_archive(
@@ -163,20 +167,20 @@ pub(crate) fn read_archive(
     database: u128,
     from: Lsn,
     witness: Option<Witness>,
-    until: Until,
+    until: ReadUntil,
 ) -> Result<LogReader> {
     read(disk, database, from, witness, Some(until))
 }
 
 /// How far an archived log is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Until {
+pub(crate) enum ReadUntil {
     /// To its end.
     End,
     /// Up to the packet at this place.
     Place(Lsn),
-    /// Up to the last block that was gathered by this time, in milliseconds since 1970, before the first one that was not. What
-    /// lies before the redo start is read whatever its time.
+    /// Up to the last block that was gathered by this time, in milliseconds since 1970, and that lies before the first
+    /// block gathered later. What lies before the redo start is read whatever its time.
     Time(u64),
 }
 
@@ -185,7 +189,7 @@ fn read(
     database: u128,
     from: Lsn,
     witness: Option<Witness>,
-    archive: Option<Until>,
+    archive: Option<ReadUntil>,
 ) -> Result<LogReader> {
     let mut files = Vec::new();
     for name in disk.list()? {
@@ -197,7 +201,7 @@ fn read(
         }
     }
     files.sort_by_key(|(file, _)| file.sequence);
-    // What lies between the point and the first packet behind it, pads, may fill the rest of a file.
+    // The pads between the point and the first packet behind it may fill the rest of a file.
     let point = witness.as_ref().map_or(u64::MAX, |witness| witness.point.position.0);
     let is_start =
         |(file, _): &(FoundFile, _)| file.start <= point && file.first.is_some_and(|first| first <= from);
@@ -235,7 +239,7 @@ fn read(
             return Err(Error::Corrupt { file: files::name(pair[0].sequence + 1), offset: 0, what });
         }
     }
-    // What lies before a gap was being freed when the machine stopped.
+    // The files before a gap were being freed when the machine stopped.
     let contiguous = (0..at).rev().take_while(|&i| files[i].sequence + 1 == files[i + 1].sequence).count();
     let files: Vec<FoundFile> = files.into_iter().skip(at - contiguous).collect();
     let position = files[contiguous].start;
@@ -276,8 +280,8 @@ fn read(
     })
 }
 
-/// The header of a file's first block, if that verifies.
-pub(super) fn first_block(header: &LogFileHeader, file: &dyn File) -> Result<Option<Header>> {
+/// The header of a file's first block, if the block verifies.
+pub(super) fn first_block(header: &LogFileHeader, file: &dyn File) -> Result<Option<BlockHeader>> {
     let mut claim = [0; HEADER];
     file.read_at(&mut claim, PAGE as u64)?;
     let Some(length) = block::claimed_length(&claim, header.start, header.capacity.min(BLOCK_MAX as u64))
@@ -289,8 +293,8 @@ pub(super) fn first_block(header: &LogFileHeader, file: &dyn File) -> Result<Opt
     Ok(block::verify(&block, header.seed).map(|(header, _)| header))
 }
 
-/// The first packet that begins in the file whose first block this is.
-fn first_place(first: &Header) -> Lsn {
+/// The first packet that begins in the file that begins with this block.
+fn first_place(first: &BlockHeader) -> Lsn {
     Lsn(first.first_lsn + u64::from(first.inside))
 }
 
@@ -299,7 +303,7 @@ impl LogReader {
     pub fn next_packet(&mut self) -> Result<Option<Packet<'_>>> {
         loop {
             let further = u64::from(fault_injection::is_on("restore-past-its-place"));
-            if matches!(self.archive, Some(Until::Place(last)) if self.lsn >= last.0 + further) {
+            if matches!(self.archive, Some(ReadUntil::Place(last)) if self.lsn >= last.0 + further) {
                 self.stopped = true;
                 return Ok(None);
             }
@@ -336,7 +340,7 @@ impl LogReader {
         }
     }
 
-    /// The log's end, once [`LogReader::next_packet`] has answered `None`; reads on to it if it has not.
+    /// The log's end. Reads on to it if [`LogReader::next_packet`] has not yet answered `None`.
     pub fn finish(mut self) -> Result<LogEnd> {
         self.from = Lsn::MAX;
         while self.next_packet()?.is_some() {}
@@ -357,11 +361,11 @@ impl LogReader {
         self.stopped
     }
 
-    /// The last place behind the end of what is read that was gathered by the time at which reading has stopped, if there is one:
-    /// the clock was set back. What cannot be read any more is as if it were not there.
+    /// The last place behind the end of reading whose block was gathered by the time at which reading has stopped, if
+    /// there is one: then the clock was set back. Blocks that can no longer be read are ignored.
     pub(crate) fn find_again(mut self) -> Option<Lsn> {
-        let Some(Until::Time(last)) = self.archive.filter(|_| self.stopped) else { return None };
-        (self.archive, self.ended) = (Some(Until::End), false);
+        let Some(ReadUntil::Time(last)) = self.archive.filter(|_| self.stopped) else { return None };
+        (self.archive, self.ended) = (Some(ReadUntil::End), false);
         let mut again = None;
         while let Ok(true) = self.next_block() {
             self.lsn += u64::from(std::mem::take(&mut self.left));
@@ -372,12 +376,12 @@ impl LogReader {
         again
     }
 
-    /// Whether the log was found to be the witness's.
+    /// Whether the log was found to go through the witness's point.
     pub(crate) fn is_witnessed(&self) -> bool {
         self.witness.is_none()
     }
 
-    /// When the last block that was read was gathered, in milliseconds since 1970; 0 if none said so.
+    /// When the last block that was read was gathered, in milliseconds since 1970; 0 if no block said so.
     pub(crate) fn time_ms(&self) -> u64 {
         self.time_ms
     }
@@ -392,12 +396,12 @@ impl LogReader {
         self.position
     }
 
-    /// What reading the files took so far.
+    /// The time that reading the files took so far.
     pub(crate) fn read_time(&self) -> Duration {
         self.read_time
     }
 
-    /// The file that is being read, and those behind it.
+    /// The file that is being read, and the files behind it.
     pub(super) fn files_to_read(&self) -> &[FoundFile] {
         &self.files[self.at..]
     }
@@ -406,8 +410,8 @@ impl LogReader {
         &*self.disk
     }
 
-    /// Where the log ends that an earlier process of the same boot left in the ring, and the last place there (0 if that
-    /// cannot be seen).
+    /// Where the log ends that an earlier process of the same boot left in the ring, and the last place there (0 if
+    /// that cannot be seen).
     pub(super) fn end_of_ring(&self) -> Option<(u64, u64)> {
         let ring = self.ring.as_ref()?;
         let end = ring.gathered();
@@ -430,8 +434,8 @@ impl LogReader {
         Err(self.malformed(&header, "the length of a packet"))
     }
 
-    /// An error for a block whose checksum is right and whose contents are not: our own bug, or a forgery.
-    fn malformed(&self, header: &Header, what: &str) -> Error {
+    /// An error for a block whose checksum is right and whose contents are wrong: our own bug, or a forgery.
+    fn malformed(&self, header: &BlockHeader, what: &str) -> Error {
         let what = format!("the block's checksum is right, but {what} makes no sense");
         match self.files.iter().find(|file| (file.start..file.end()).contains(&header.position)) {
             Some(file) => Error::Corrupt {
@@ -486,15 +490,15 @@ impl LogReader {
         }
     }
 
-    /// Whether this block brings something that is read, and was gathered after the time up to which it is. What lies before
-    /// that counts for nothing: the clock may have been set back since.
-    fn is_too_late(&self, header: &Header) -> bool {
+    /// Whether this block brings something that is to be read, and was gathered after the time up to which the archive
+    /// is read. A block before the redo start does not count: the clock may have been set back since.
+    fn is_too_late(&self, header: &BlockHeader) -> bool {
         let end = header.first_lsn.saturating_add(header.packets.max(1).into());
-        matches!(self.archive, Some(Until::Time(last)) if header.time_ms > last && end > self.from.0)
+        matches!(self.archive, Some(ReadUntil::Time(last)) if header.time_ms > last && end > self.from.0)
     }
 
-    /// Whether these bytes begin with the block that comes next.
-    fn check(&self, bytes: &[u8], room: u64, seed: u64) -> Option<(Header, u64, usize)> {
+    /// Whether these bytes begin with the next block.
+    fn check(&self, bytes: &[u8], room: u64, seed: u64) -> Option<(BlockHeader, u64, usize)> {
         let length = block::claimed_length(bytes, self.position, room.min(bytes.len() as u64))?;
         let (header, checksum) = block::verify(&bytes[..length], seed)?;
         let chains = self.checksum.is_none_or(|previous| previous == header.previous)
@@ -503,19 +507,19 @@ impl LogReader {
         chains.then_some((header, checksum, length))
     }
 
-    fn take_block(&mut self, header: Header, checksum: u64) -> Result<()> {
+    fn take_block(&mut self, header: BlockHeader, checksum: u64) -> Result<()> {
         if header.durable > header.position || !header.durable.is_multiple_of(PAGE as u64) {
             return Err(self.malformed(&header, "its durable position"));
         }
         let begins_inside = self.checksum.is_none() && header.inside;
         let file = &mut self.files[self.at];
         if header.position == file.start {
-            // A file whose first block lies in the ring alone has no place as long as only the file was looked at. Nothing before
-            // a file without one would ever be freed.
+            // As long as only the file was looked at, a file whose first block lies in the ring alone has no first
+            // place. No file before one without a first place would ever be freed.
             file.first = Some(first_place(&header));
         }
         if header.incarnation > self.incarnation {
-            // A packet whose last part was not written before that opening does not count.
+            // The packet does not count: its last part was not written before that opening.
             self.parts_length = None;
         }
         if header.inside {
@@ -548,7 +552,7 @@ impl LogReader {
         Ok(())
     }
 
-    fn take_part(&mut self, header: &Header, begins_inside: bool) -> Result<()> {
+    fn take_part(&mut self, header: &BlockHeader, begins_inside: bool) -> Result<()> {
         if self.block.len() < HEADER + PART_HEADER {
             return Err(self.malformed(header, "the length of a part"));
         }
@@ -558,7 +562,7 @@ impl LogReader {
             return Err(self.malformed(header, "the length of a packet in parts"));
         }
         if begins_inside {
-            // The packet began in an earlier file, before the redo start: its place counts, its bytes are not wanted.
+            // The packet began in an earlier file, before the redo start: its place counts, its bytes are not needed.
             self.parts = vec![0; before];
             self.parts_length = Some(whole);
         } else if before == 0 {
@@ -582,7 +586,7 @@ impl LogReader {
         Ok(())
     }
 
-    /// Has at least a block's bytes from `position` on in the window, as far as the file goes.
+    /// Fills the window with at least a block's bytes from `position` on, as far as the file goes.
     fn fill_window(&mut self) -> Result<()> {
         let file = &self.files[self.at];
         let end = self.window_start + self.window.len() as u64;
@@ -604,7 +608,7 @@ impl LogReader {
         Ok(())
     }
 
-    /// I4: is what ends here the log, or does something that comes later need what is missing?
+    /// I4: checks that the log ends here, and that no later block depends on a missing one.
     fn check_end(&self) -> Result<()> {
         if fault_injection::is_on("log-ends-at-damage") {
             return Ok(());
@@ -623,8 +627,8 @@ impl LogReader {
             )));
         }
         if self.archive.is_none() && self.position == file.end() && self.at + 1 == self.files.len() {
-            // Room for a commit is promised in files that are there, more of it than the commit takes, and an opening
-            // makes the next file before its pad fills this one: so the next one was there.
+            // A commit is promised room in files that exist, and more of it than the commit takes; an opening makes the
+            // next file before its pad fills this one. Therefore the next file existed.
             let what =
                 format!("the log file is missing: \"{}\" is full to its end", files::name(file.sequence));
             return Err(Error::Corrupt { file: files::name(file.sequence + 1), offset: 0, what });

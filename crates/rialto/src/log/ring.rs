@@ -1,6 +1,6 @@
 #![allow(unsafe_code)]
-//! The log tail in shared memory: the gatherer builds blocks in it, which makes them durable at level 1; the writer
-//! writes them to the log files from it, which makes them durable at level 3, and only then is their room used again.
+//! The log tail in shared memory. The gatherer builds blocks in it, which makes them durable at level 1. The writer
+//! writes them from it to the log files, which makes them durable at level 3; only then is their room used again.
 //!
 //! ```text
 //!  0       8      24       40      48        56         4096                     4096 + ring bytes
@@ -10,8 +10,8 @@
 //!  +-------+------+--------+-------+---------+---- … ---+--------------------------+
 //! ```
 //!
-//! The gathered position is advanced after the bytes before it are complete, so a killed process leaves a chain of whole
-//! blocks up to it. Contents count only under the boot and the database that wrote them.
+//! The gathered position is advanced after the bytes before it are complete, so a killed process leaves a chain of
+//! whole blocks up to it. The contents are valid only under the boot and the database that wrote them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -28,14 +28,14 @@ pub(super) const MAGIC: u64 = u64::from_le_bytes(*b"RIALTOT1");
 const GATHERED: usize = 6;
 pub(super) const HEADER_WORDS: usize = GATHERED + 1;
 
-/// The shared state of the two ends.
+/// The state that the gatherer's and the writer's end share.
 #[derive(Debug)]
 struct Ring {
     map: SharedMap,
     bytes: u64,
-    /// All before it is complete: the gatherer's end.
+    /// The gatherer's end: every byte before it is complete.
     filled: AtomicU64,
-    /// All before it is durable on disk, and its room may be written again: the writer's end.
+    /// The writer's end: every byte before it is durable on disk, and its room may be written again.
     released: AtomicU64,
 }
 
@@ -49,7 +49,7 @@ pub(crate) fn start(
     assert!(bytes.is_multiple_of(PAGE) && position.is_multiple_of(PAGE as u64));
     let map = disk.map_shared(RING_NAME, PAGE + bytes)?;
     let words = map.as_words();
-    // Invalid while its header changes: a process killed here leaves a ring that is ignored, and nothing is in it.
+    // Invalid while the header changes: a ring of a process that is killed here is ignored, and nothing is in it.
     words[0].store(0, Ordering::SeqCst);
     let boot = disk.boot();
     let header =
@@ -74,15 +74,15 @@ impl Ring {
     }
 }
 
-/// The gatherer's end: the only one who writes the ring's bytes.
+/// The gatherer's end: the only one that writes the ring's bytes.
 #[derive(Debug)]
 pub(crate) struct RingFiller {
     ring: Arc<Ring>,
-    /// What it has filled up to, which only it changes.
+    /// Up to where it has filled the ring; only it changes that.
     position: u64,
-    /// Where in the ring that is.
+    /// Where in the ring that position lies.
     offset: u64,
-    /// Up to here it was seen to be free, and to lie before the ring's end.
+    /// Up to here the ring was seen to be free, in one piece.
     open_until: u64,
 }
 
@@ -102,7 +102,7 @@ impl RingFiller {
         self.ring.released.load(Ordering::Acquire)
     }
 
-    /// Bytes that may be filled before something is released.
+    /// Bytes that may be filled before more is released.
     #[inline(always)]
     pub(crate) fn free(&self) -> u64 {
         self.durable() + self.ring.bytes - self.position()
@@ -114,7 +114,7 @@ impl RingFiller {
         self.ring.bytes - self.offset
     }
 
-    /// The next `length` bytes, to be filled.
+    /// The next `length` bytes, to be filled in.
     #[inline(always)]
     pub(crate) fn window(&mut self, length: usize) -> &mut [u8] {
         let end = self.position + length as u64;
@@ -124,12 +124,13 @@ impl RingFiller {
         }
         // SAFETY: header page and ring lie in the map, and `open_until` keeps the range inside the ring.
         let start = unsafe { self.ring.map.as_ptr().add(PAGE + self.offset as usize) };
-        // SAFETY: the range lies between filled and released + bytes, which only grows: the drainer reads only before filled and at or
-        // past released, readers of an earlier life are gone, and this is the only filler, borrowed mutably.
+        // SAFETY: the range lies between filled and released + bytes, which only grows: the drainer reads only before
+        // filled and at or past released, readers of an earlier process are gone, and this is the only filler, borrowed
+        // mutably.
         unsafe { std::slice::from_raw_parts_mut(start, length) }
     }
 
-    /// The next `length` bytes, which lay in a [window](RingFiller::window), are complete.
+    /// The next `length` bytes, which lay in a [window](RingFiller::window), are complete now.
     #[inline(always)]
     pub(crate) fn fill(&mut self, length: usize) {
         self.position += length as u64;
@@ -142,7 +143,7 @@ impl RingFiller {
     }
 }
 
-/// The writer's end: what is filled is taken piece by piece.
+/// The writer's end: it takes what is filled, piece by piece.
 #[derive(Debug)]
 pub(crate) struct RingDrainer {
     ring: Arc<Ring>,
@@ -151,7 +152,7 @@ pub(crate) struct RingDrainer {
 }
 
 impl RingDrainer {
-    /// The position up to which it is taken.
+    /// The position up to which the ring is taken.
     pub(crate) fn position(&self) -> u64 {
         self.taken
     }
@@ -185,12 +186,12 @@ impl RingPiece {
     pub(crate) fn bytes(&self, from: u64, to: u64) -> &[u8] {
         assert!(self.from <= from && from <= to && to <= self.to);
         let length = (to - from).min(self.ring.bytes - from % self.ring.bytes) as usize;
-        // SAFETY: the range lies between released and filled: the filler does not write there until this piece is
-        // released, which consumes it, and those before it are released first.
+        // SAFETY: the range lies between released and filled. The filler does not write there until this piece is
+        // released, which consumes it, and the pieces before it are released first.
         unsafe { std::slice::from_raw_parts(self.ring.address(from, length), length) }
     }
 
-    /// It is durable on disk, as all before it.
+    /// The piece is durable on disk, and so are all before it.
     pub(crate) fn release(self) {
         assert_eq!(
             self.ring.released.load(Ordering::Relaxed),
@@ -201,7 +202,7 @@ impl RingPiece {
     }
 }
 
-/// Both positions, for whoever asks.
+/// Reads both positions, for any thread.
 #[derive(Debug)]
 pub(crate) struct RingView {
     ring: Arc<Ring>,
@@ -226,8 +227,9 @@ pub(crate) struct RingTail {
 }
 
 impl RingTail {
-    /// `None` if there is no ring, or one of another boot or database: of those a machine that lost its power may have kept any part, and
-    /// any length. One of this boot that has been cut is an error: commits that were answered may be missing.
+    /// `None` if there is no ring, or one of another boot or database: after a loss of power a ring of another boot may
+    /// have lost any part of its contents, and have any length. A ring of this boot that has been cut is an error:
+    /// commits that were answered may be missing.
     pub(crate) fn find(disk: &dyn Disk, database: u128) -> Result<Option<RingTail>> {
         let Some(size) = disk.shared_bytes(RING_NAME)?.filter(|size| *size > 0) else { return Ok(None) };
         let of_no_ring = |which: String| {
@@ -255,12 +257,12 @@ impl RingTail {
         Ok(ours.then(|| RingTail { bytes, gathered: words[GATHERED], map }))
     }
 
-    /// All before this position was durable at level 1.
+    /// The position before which everything was durable at level 1.
     pub(crate) fn gathered(&self) -> u64 {
         self.gathered
     }
 
-    /// Copies out the bytes at an 8-aligned position, as far as they may be there.
+    /// Copies out the bytes from an 8-aligned position on, as far as the ring may hold them.
     pub(crate) fn read(&self, position: u64, most: usize) -> Vec<u8> {
         let room = self.bytes - position % self.bytes;
         let length = (self.gathered.saturating_sub(position)).min(room).min(most as u64) as usize / 8;

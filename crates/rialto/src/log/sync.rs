@@ -1,6 +1,6 @@
-//! What the queue and the turn are built on: atomics, a word to sleep on, a clock. One place, so that the tests can put
-//! a model checker's in their stead (`model.rs` compiles the same source against shuttle), and a [`Machine`] of its own
-//! kind for virtual time (`virtual_time/`).
+//! The primitives of the queue and the turn: atomics, a word to sleep on, a clock. They are in one place so that tests
+//! can replace them by a model checker's (`model.rs` compiles the same source against shuttle), and virtual time by a
+//! [`Machine`] of its own (`virtual_time/`).
 
 use std::fmt::Debug;
 use std::time::Duration;
@@ -23,14 +23,14 @@ pub(crate) trait Futex: Debug + Send + Sync {
     /// Returns whether the word was `old` and is now `new`.
     fn exchange(&self, old: u32, new: u32) -> bool;
 
-    /// Sleeps while the word is `expected`, at most for `limit`; may also return early.
+    /// Sleeps while the word is `expected`, for at most `limit`; may also return early.
     fn wait(&self, expected: u32, limit: Option<Duration>);
 
-    /// Wakes every sleeper with one call; how many it woke, 0 where the machine cannot tell.
+    /// Wakes every sleeper with one call. Returns how many it woke, or 0 where the machine cannot tell.
     fn wake_all(&self) -> u32;
 }
 
-/// Where committers run: what time it is there, and how they sleep.
+/// Where committers run: its clock, and how threads sleep there.
 pub(crate) trait Machine: Debug + Send + Sync {
     type Futex: Futex;
 
@@ -39,12 +39,12 @@ pub(crate) trait Machine: Debug + Send + Sync {
     /// The time since an arbitrary origin.
     fn now(&self) -> Duration;
 
-    /// A request for the commit lock was granted; called by who got it, holding it. A machine whose grants are dear takes
-    /// its time here.
+    /// A request for the commit lock was granted; called by the thread that was granted it, which holds it. A machine
+    /// on which grants are expensive spends their time here.
     fn granted(&self) {}
 }
 
-/// This machine.
+/// The real machine.
 #[derive(Debug)]
 pub(crate) struct System {
     pub(crate) clock: Clock,
@@ -56,7 +56,7 @@ impl System {
         System { clock: clock.clone(), origin: clock.now() }
     }
 
-    /// A moment, as [`Machine::now`] would have told it; zero if it was before the origin.
+    /// A moment, as [`Machine::now`] would have returned it; zero if it was before the origin.
     pub(crate) fn at(&self, moment: Moment) -> Duration {
         Duration::from_nanos(moment.ns_since(self.origin))
     }

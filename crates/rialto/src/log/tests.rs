@@ -1,4 +1,4 @@
-//! The log as a whole.
+//! Tests of the log as a whole.
 
 mod archive;
 mod crash;
@@ -81,7 +81,7 @@ fn commits_are_read_back_in_order_and_the_log_goes_on() {
     }
 }
 
-/// Flips a byte of a file in the page cache and on the device alike.
+/// Flips a byte of a file, both in the page cache and on the device.
 fn flip(disk: &Arc<dyn Disk>, name: &str, offset: u64) {
     let file = disk.open(name, Open::Existing, Caching::Buffered).unwrap();
     let mut byte = [0];
@@ -100,7 +100,7 @@ fn recovery_error(disk: &Arc<dyn Disk>, from: u64) -> Error {
     }
 }
 
-/// A log with three blocks in one group behind a first durable packet; the offset of the middle one.
+/// A log with three blocks in one group behind a first durable packet. Returns the offset of the middle block.
 fn three_blocks_in_one_group(disk: &Arc<dyn Disk>) -> u64 {
     let log = Log::create(disk, DATABASE, &alone()).unwrap();
     let first = commit(&log, b"first");
@@ -170,10 +170,10 @@ fn a_stale_block_behind_a_torn_one_never_comes_back() {
     // The ring of the same boot still has the block, so the process's death alone loses nothing.
     assert_eq!(read_all(&disk, 1).0.len(), 4);
     disk.remove(ring::RING_NAME).unwrap();
-    // Without it the log ends before the torn block: nothing says that it was durable.
+    // Without the ring the log ends before the torn block: nothing says that the block was durable.
     let (packets, end) = read_all(&disk, 1);
     assert_eq!(packets.len(), 2);
-    // The same packets again, so that the new blocks lie where the stale one is next in line.
+    // The same packets again, so that the new blocks end where the stale block begins.
     let log = Log::open(&disk, DATABASE, &alone(), end).unwrap();
     assert_eq!(log.place(), Lsn(2));
     drop(log);
@@ -278,7 +278,7 @@ fn without_a_free_slot_a_transaction_waits_and_then_fails_at_its_start() {
     assert_eq!(cancelled, Error::Cancelled);
     drop(held);
     for _ in 0..10 {
-        // Nobody waits for these: borrowing gathers them to get their slots back.
+        // These packets have no waiter: borrowing gathers them to get their slots back.
         commit(&log, b"unattended");
     }
     log.sync().unwrap();

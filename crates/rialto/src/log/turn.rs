@@ -1,38 +1,45 @@
-//! Whose turn it is to write the log, and how everybody else sleeps and wakes: a synchroniser with no I/O in it.
+//! Which thread writes the log next, and how the threads that wait for it sleep and wake: a synchroniser with no I/O in
+//! it.
 //!
-//! It knows the *writer word* (free or held, and how many groups are in flight), the *durable position* (every place up to
-//! it is durable), the *group word* (up to which place the newest group reaches that is being written), the *elected* committer
-//! of the group that forms, and the log server's *request* word. The write itself is whatever the holder of a [`Turn`] does;
-//! what a committer does meanwhile is the group commit design's choice.
+//! Its state:
 //!
-//! A turn has two halves. From [`Writer::try_take`] to [`Turn::begin`] it holds the writer word, alone, and drains; from
-//! then on its group is in flight, others may be too (up to a bound, one by default), and the groups *complete* in the order in
-//! which they were drained ([`Turn::publish`], I4), whichever is on the disk first.
+//! - the *writer word*: whether it is held, and how many groups are in flight;
+//! - the *durable position*: every place up to it is durable;
+//! - the *group word*: the place up to which the newest group reaches that is being written;
+//! - the *elected* committer, which will write the group that forms;
+//! - the log server's *request* word.
 //!
-//! Who sleeps where, and who wakes them:
+//! The holder of a [`Turn`] writes a group. What a committer does meanwhile is the group commit design's choice.
+//!
+//! A turn has two halves. From [`Writer::try_take`] to [`Turn::begin`] it holds the writer word, alone, and drains the
+//! queue. From then on its group is in flight, and other groups may be too, up to a bound (one by default). Groups
+//! *complete* in the order in which they were drained ([`Turn::publish`], I4), whichever is on the disk first.
+//!
+//! Where a committer sleeps, and until when:
 //!
 //! | a committer | sleeps | until |
 //! |---|---|---|
-//! | whom a group serves | in the group's bucket | the group has completed: one wake call serves it and wakes nobody else |
-//! | elected, or its own wait is over, while another group is written | on the committer word | the writer word is free |
-//! | that stalls, in the designs where everybody wakes himself | on the stall word | its time is over |
-//! | that has asked for the commit lock | in the lock's queue (`commit_lock.rs`) | it is granted |
-//! | whose group is on the disk before another one in front of it | on the completion word | that one has completed |
+//! | that a group serves | in the group's bucket | the group has completed: one wake call wakes this bucket, and no other |
+//! | that is elected, or whose own wait is over, while another group is written | on the committer word | the writer word is free |
+//! | that stalls, in the designs where each thread wakes itself | on the stall word | its time is over |
+//! | that has asked for the commit lock | in the lock's queue (`commit_lock.rs`) | the lock is granted |
+//! | whose group is on the disk before an earlier group | on the completion word | the earlier group has completed |
 //!
 //! No wake-up is lost, because of these orders (all operations on these words are sequentially consistent):
 //!
-//! - A committer's packet is queued before it waits. A writer drains after it took the writer word.
-//! - A committer counts itself as a sleeper, then looks at the durable position, the group word, the writer word and the
-//!   elected committer, then sleeps. A writer publishes the durable position, then frees the writer word, then looks for
-//!   sleepers. So either the committer sees what was published, or the writer sees the sleeper.
-//! - A committer sleeps without a time limit only if somebody else is bound to write its packet: its group is in flight, or
-//!   the writer word cannot be taken, or another one is elected, or (where the log server is nobody's stand-in) the log
-//!   server has been asked for. The elected one never sleeps in a bucket without a time limit; it sleeps on the committer
-//!   word only while the writer word cannot be taken. Whoever gives it back wakes it, and looks again: if somebody sleeps
-//!   whom no group covers and nobody is elected, it asks the log server, or wakes them to elect one.
-//! - An election is over when a group covers the elected one's place: nothing has to be taken back. A committer whose own
-//!   wait is over takes it over from one who stalls for longer; who relied on that one is written no later, and that one's
-//!   sleep ends by itself.
+//! - A committer's packet is queued before the committer waits. A writer drains after it took the writer word.
+//! - A committer counts itself as a sleeper, then reads the durable position, the group word, the writer word and the
+//!   elected committer, then sleeps. A writer publishes the durable position, then frees the writer word, then looks
+//!   for sleepers. Therefore either the committer sees what was published, or the writer sees the sleeper.
+//! - A committer sleeps without a time limit only if another thread is bound to write its packet: its group is in
+//!   flight, or the writer word cannot be taken, or another committer is elected, or (in the designs whose groups the
+//!   log server writes) the log server has been asked for. The elected committer never sleeps in a bucket without a
+//!   time limit; it sleeps on the committer word only while the writer word cannot be taken. The thread that gives the
+//!   word back wakes it, and then looks again: if committers sleep that no group covers, and none is elected, it asks
+//!   the log server for a group, or wakes them to elect one.
+//! - An election is over when a group covers the elected committer's place: nothing has to be taken back. A committer
+//!   whose own wait is over takes over the election from one that stalls for longer. The committers that relied on that
+//!   one are written no later than before, and its own sleep ends by itself.
 
 use std::time::Duration;
 
@@ -43,7 +50,7 @@ use self::waits::{Author, Tally};
 use super::commit_lock::CommitLock;
 use super::sync::{AtomicU32, AtomicU64, Futex, Machine, Ordering};
 use crate::fault_injection;
-use crate::log::group_commit::{Choice, GroupCommit, GroupCommitter, LockMode, View, Written};
+use crate::log::group_commit::{Choice, CommitLockMode, GroupCommit, GroupCommitter, View, Written};
 
 // By their paths, because the model checker includes this file a second time.
 #[path = "turn/bucket.rs"]
@@ -55,11 +62,11 @@ mod log_server;
 #[path = "turn/waits.rs"]
 mod waits;
 
-/// The writer word: whether somebody holds it, and over that how many groups are in flight.
+/// The writer word: the lowest bit says whether it is held, the bits above it count the groups in flight.
 const HELD: u32 = 1;
 const IN_FLIGHT: u32 = 2;
 
-/// Groups in flight at the same time, at most: with the group that forms, one for each bucket.
+/// The most groups in flight at the same time. Together with the group that forms, there is one for each bucket.
 pub(crate) const IN_FLIGHT_MAX: u32 = BUCKETS as u32 - 1;
 const BUCKETS: usize = 4;
 
@@ -72,12 +79,12 @@ pub(crate) enum Waited {
     Stopped,
 }
 
-/// Somebody who waits for a place to be durable.
+/// A thread that waits for a place to be durable.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Committer {
     /// The place.
     pub(crate) lsn: u64,
-    /// Whether it is the stand-in, who waits for packets that nobody else waits for.
+    /// Whether it is the stand-in: the log server, for packets that no other thread waits for.
     pub(crate) stand_in: bool,
     /// When the transaction began, on the machine's clock.
     pub(crate) started: Option<Duration>,
@@ -85,53 +92,55 @@ pub(crate) struct Committer {
     pub(crate) stall: Option<Duration>,
     /// How long the transaction may take in all, if it says so.
     pub(crate) willing_to_wait: Option<Duration>,
-    /// Of the stand-in: what bounds its stalls.
+    /// For the stand-in: what bounds its stalls.
     pub(crate) level_1: Option<Level1Bound>,
 }
 
 impl Committer {
-    /// Whoever waits for those who do not wait themselves.
+    /// The log server, for packets without a waiter up to this place.
     pub(crate) fn stand_in(lsn: u64) -> Committer {
         Committer { lsn, stand_in: true, started: None, stall: None, willing_to_wait: None, level_1: None }
     }
 }
 
-/// The writer word and all who wait for it.
+/// The writer word, and the words that the threads which wait for it sleep on.
 #[derive(Debug)]
 #[repr(align(128))]
 pub(crate) struct Writer<M: Machine> {
     durable: AtomicU64,
-    /// The place up to which the group in flight (or the last one) reaches, over the low 16 bits of its number.
+    /// The place up to which the group in flight (or the last one) reaches, above the low 16 bits of the group's
+    /// number.
     group_word: AtomicU64,
-    /// The place of the committer who will write the group that forms; nobody's once the group word has reached it.
+    /// The place of the committer that will write the group that forms; void once the group word has reached it.
     elected: AtomicU64,
     stopped: AtomicU32,
     word: AtomicU32,
     /// How many groups may be in flight.
     in_flight_max: u32,
-    /// By the low bits of a group's number: how far it reaches, and its sleepers.
+    /// By the low bits of a group's number: up to which place it reaches, and its sleepers.
     targets: [AtomicU64; BUCKETS],
     buckets: [Bucket<M::Futex>; BUCKETS],
-    /// The number of the last group that has completed, and where others wait for their turn to complete.
+    /// The number of the last group that has completed, and where the writers of later groups wait to complete theirs.
     completed: AtomicU64,
     completing: Bucket<M::Futex>,
     committer: Bucket<M::Futex>,
     stalling: Bucket<M::Futex>,
     request: M::Futex,
     server_asleep: AtomicU32,
-    /// Not 0: since the writer word was taken last something has become durable at level 1, which is to be on disk within the
-    /// interval.
+    /// Not 0: since the writer word was last taken, a packet has become durable at level 1, and is to be on disk within
+    /// the interval.
     owes_level_1: AtomicU32,
     lock: CommitLock<M>,
     design: Box<dyn GroupCommit>,
-    /// As the design has it.
+    /// The design's.
     linger: Duration,
     /// A log write's time, smoothed, in nanoseconds.
     write_ns: AtomicU64,
-    /// When the last group was done, on the machine's clock, in nanoseconds.
+    /// When the last group completed, on the machine's clock, in nanoseconds.
     freed_ns: AtomicU64,
-    /// When the elected committer begins at the latest, as it said when it went to sleep: the machine's clock in
-    /// nanoseconds over the low 16 bits of its place, so that nobody takes for the new one's what the last one said.
+    /// When the elected committer begins at the latest, as it announced before it slept: the machine's clock in
+    /// nanoseconds, above the low 16 bits of its place. By these bits an earlier committer's announcement is not taken
+    /// for the elected one's.
     begins: AtomicU64,
     /// What an administrator adds to every stall, in nanoseconds.
     raised_ns: AtomicU64,
@@ -176,7 +185,7 @@ impl<M: Machine> Writer<M> {
         }
     }
 
-    /// Where the committers run.
+    /// The machine that the committers run on.
     pub(crate) fn machine(&self) -> &M {
         &self.machine
     }
@@ -197,17 +206,17 @@ impl<M: Machine> Writer<M> {
         Waits { wakes: waits.wakes + self.lock.wakes(), woken: waits.woken + self.lock.woken(), ..waits }
     }
 
-    /// Adds to every stall from now on, in place of what was added before.
+    /// Adds `by` to every stall from now on, in place of what was added before.
     pub(crate) fn raise_stalls(&self, by: Duration) {
         self.raised_ns.store(by.as_nanos() as u64, Ordering::Relaxed);
     }
 
-    /// What was added last.
+    /// What [`Writer::raise_stalls`] added last.
     pub(crate) fn raised_stalls(&self) -> Duration {
         Duration::from_nanos(self.raised_ns.load(Ordering::Relaxed))
     }
 
-    /// Whether the writer word cannot be taken: somebody holds it, or as many groups are in flight as may be.
+    /// Whether the writer word cannot be taken: it is held, or the most groups are in flight.
     fn is_busy(&self) -> bool {
         self.is_taken(self.word.load(Ordering::SeqCst))
     }
@@ -218,12 +227,13 @@ impl<M: Machine> Writer<M> {
 
     /// Takes the writer word if it can be taken.
     pub(crate) fn try_take(&self) -> Option<Turn<'_, M>> {
-        // The plain load keeps the line shared while somebody else holds the word.
+        // The plain load keeps the cache line shared while another thread holds the word.
         let mut word = self.word.load(Ordering::SeqCst);
         while !self.is_taken(word) {
             match self.word.compare_exchange(word, word | HELD, Ordering::SeqCst, Ordering::SeqCst) {
                 Ok(_) => {
-                    // Before the group is gathered: what is owed from here on may miss it.
+                    // Before the group is gathered: a packet that becomes durable at level 1 from here on may miss the
+                    // group.
                     if self.owes_level_1.load(Ordering::SeqCst) != 0 {
                         self.owes_level_1.store(0, Ordering::SeqCst);
                     }
@@ -235,14 +245,14 @@ impl<M: Machine> Writer<M> {
         None
     }
 
-    /// Takes the writer word, sleeping while others hold it.
+    /// Takes the writer word; sleeps while it cannot be taken.
     pub(crate) fn take(&self, place: impl Fn() -> u64) -> Turn<'_, M> {
         loop {
             if let Some(turn) = self.try_take() {
                 return turn;
             }
-            // Past the group word, so that the sleeper is in the bucket of the next group, and short, because the word may
-            // be freed without one.
+            // A place past the group word is in the bucket of the next group. The sleep is short, because the word may
+            // be freed without a wake-up of that bucket.
             let group_word = self.group_word.load(Ordering::SeqCst);
             self.sleep(place().saturating_add(1), group_word, Some(Duration::from_millis(1)));
         }
@@ -268,20 +278,20 @@ impl<M: Machine> Writer<M> {
                 return Waited::Stopped;
             }
             if committer.stand_in && self.is_closed() {
-                // The close waits for the log server.
+                // A close waits for the log server, so this does not sleep.
                 let turn = self.take(&place);
                 write(turn.by(author));
                 continue;
             }
-            // What is chosen holds until the next group begins: groups may be bounded, and whom it relies on may be in one
-            // that leaves this committer out.
+            // The choice holds until the next group begins: groups may be bounded, and the committer that this one
+            // relies on may be in a group that leaves this one out.
             let group_word = self.group_word.load(Ordering::SeqCst);
             let view = self.view(committer, looks, &mut arrived, &place);
             looks += 1;
             let choice = match self.design.choose(&view) {
-                // Once closed there is no log server to leave anything to.
+                // Once the log is closed, there is no log server to leave anything to.
                 Choice::LeaveToServer if self.request.load() == request::CLOSED => Choice::Write,
-                // The others rely on the elected one.
+                // The others rely on the elected committer, so it may not sleep without a time limit.
                 Choice::Sleep(None) if view.elected => Choice::Write,
                 choice => choice,
             };
@@ -314,7 +324,7 @@ impl<M: Machine> Writer<M> {
                 Choice::Stall(time) => self.stall(time, left),
                 Choice::Lock(mode) => {
                     let held = self.lock.request(&self.machine, mode);
-                    if mode == LockMode::Exclusive && self.durable() < lsn && !self.stopped() {
+                    if mode == CommitLockMode::Exclusive && self.durable() < lsn && !self.stopped() {
                         let turn = self.take(&place);
                         write(turn.by(author));
                     }
@@ -332,7 +342,7 @@ impl<M: Machine> Writer<M> {
         place: impl Fn() -> u64,
     ) -> View {
         let elected = !self.has_server() && self.elect(committer.lsn);
-        // Once for both: a stall that is raised just now must not meet a time that was not read.
+        // Read once for both uses: a stall that is raised just now must not meet a time that was not read.
         let raised = self.raised_stalls();
         let timed = self.design.reads_clock() || !raised.is_zero();
         let now = if timed { self.machine.now() } else { Duration::ZERO };
@@ -361,12 +371,12 @@ impl<M: Machine> Writer<M> {
         }
     }
 
-    /// Whether the design is told the time: if it asks for it, and while an administrator has raised the stalls.
+    /// Whether the design is given the time: it asks for it, or an administrator has raised the stalls.
     fn is_timed(&self) -> bool {
         self.design.reads_clock() || self.raised_ns.load(Ordering::Relaxed) != 0
     }
 
-    /// Whether the log server writes what committers leave to it, rather than being one of them.
+    /// Whether the log server writes what committers leave to it. In the other designs it is one of the committers.
     fn has_server(&self) -> bool {
         self.design.committer() == GroupCommitter::LogServer
     }
@@ -375,39 +385,41 @@ impl<M: Machine> Writer<M> {
         self.buckets.iter().map(|bucket| bucket.sleepers.load(Ordering::SeqCst)).sum()
     }
 
-    /// Sleeps until the group that covers `lsn` is done, or until there may be something else to do. Does not if a group has
-    /// begun since the group word was read.
+    /// Sleeps until the group that covers `lsn` has completed, or until there may be something else to do. Returns at
+    /// once if a group has begun since the group word was read.
     fn sleep(&self, lsn: u64, group_word: u64, limit: Option<Duration>) {
         self.sleep_within(lsn, group_word, limit, None);
     }
 
-    /// As [`Writer::sleep`]; the stand-in, who has to look again when so much time is `left`, or the log closes.
+    /// As [`Writer::sleep`]. With `left`, for the stand-in: it sleeps no longer than that, and not past the close of
+    /// the log.
     fn sleep_within(&self, lsn: u64, group_word: u64, limit: Option<Duration>, left: Option<Duration>) {
         let began = limit.map(|_| self.machine.now());
         let longest = limit.into_iter().chain(left).min();
         self.buckets[self.bucket_of(lsn, group_word)].sleep(longest, || {
-            // No group has begun since, so what the bucket was found by still holds, or the place is durable.
+            // As long as no group has begun since, the bucket is the right one, or the place is durable.
             let right_bucket = self.group_word.load(Ordering::SeqCst) == group_word;
-            let somebody_writes = limit.is_some()
+            let is_bound_to_be_written = limit.is_some()
                 || lsn <= group_word >> 16
                 || self.is_busy()
                 || self.elected().is_some_and(|elected| elected != lsn)
                 || self.has_server() && matches!(self.request.load(), request::NOW | request::BLOCKED);
             let must_end = self.stopped() || left.is_some() && self.is_closed();
-            right_bucket && somebody_writes && self.durable() < lsn && !must_end
+            right_bucket && is_bound_to_be_written && self.durable() < lsn && !must_end
         });
         if let (Some(began), Some(limit)) = (began, limit) {
             self.count_stall(began, limit);
         }
     }
 
-    /// The bucket of the group that covers a place, or will, as of a group word.
+    /// The bucket of the group that covers a place, or will cover it, as of a group word.
     fn bucket_of(&self, lsn: u64, group_word: u64) -> usize {
         let newest = group_word & 0xffff;
         if lsn > group_word >> 16 {
             return bucket(newest + 1);
         }
-        // The oldest group in flight that reaches it. One that has completed does not: the place would be durable.
+        // The oldest group in flight that reaches the place. A completed one cannot reach it: the place would be
+        // durable.
         let completed = self.completed.load(Ordering::SeqCst);
         let in_flight = newest.wrapping_sub(completed) & 0xffff;
         let oldest = (1..=in_flight.min(u64::from(IN_FLIGHT_MAX)))
@@ -416,12 +428,12 @@ impl<M: Machine> Writer<M> {
         bucket(oldest.unwrap_or(newest))
     }
 
-    /// Sleeps until the writer word is free: its elected committer does.
+    /// Sleeps until the writer word is free. For the elected committer, and for one that goes first.
     fn sleep_as_committer(&self, lsn: u64) {
         self.committer.sleep(None, || self.is_busy() && self.durable() < lsn && !self.stopped());
     }
 
-    /// Sleeps until its time is over, the wake-up call is its own; the stand-in as in [`Writer::sleep_within`].
+    /// Sleeps for `time`: the committer wakes itself. The stand-in sleeps as in [`Writer::sleep_within`].
     fn stall(&self, time: Duration, left: Option<Duration>) {
         let began = self.machine.now();
         let longest = left.map_or(time, |left| left.min(time));
@@ -433,7 +445,7 @@ impl<M: Machine> Writer<M> {
         self.tally.stall(self.machine.now().saturating_sub(began), limit);
     }
 
-    /// Stops the log: nobody sleeps any longer, every later wait ends at once.
+    /// Stops the log: wakes every sleeper, and every later wait ends at once.
     pub(crate) fn stop(&self) {
         self.stopped.store(1, Ordering::SeqCst);
         for bucket in self.buckets.iter().chain([&self.committer, &self.stalling, &self.completing]) {
@@ -442,19 +454,19 @@ impl<M: Machine> Writer<M> {
         }
     }
 
-    /// Wakes who sleeps there, and counts that.
+    /// Wakes the sleepers of a bucket, and counts the wake call.
     fn wake(&self, bucket: &Bucket<M::Futex>) {
         if let Some(woken) = bucket.wake() {
             self.tally.wake(woken);
         }
     }
 
-    /// The writer word was given back: the elected committer may be waiting for it.
+    /// The writer word was given back: wakes the elected committer, if it waits for the word.
     fn committer_may_go_on(&self) {
         self.wake(&self.committer);
     }
 
-    /// Whoever gives back the writer word looks after those whom no group covers yet.
+    /// For a thread that gives back the writer word: sees to the packets that no group covers yet.
     fn look_again(&self, place: impl Fn() -> u64) {
         let group_word = self.group_word.load(Ordering::SeqCst);
         let next = &self.buckets[bucket((group_word & 0xffff) + 1)];
@@ -471,7 +483,7 @@ impl<M: Machine> Writer<M> {
             if self.has_server() && self.request.load() != request::CLOSED {
                 self.ask_now();
             } else {
-                // They elect one.
+                // The sleepers elect one of themselves.
                 self.wake(next);
             }
         }
@@ -482,7 +494,7 @@ fn bucket(number: u64) -> usize {
     number as usize % BUCKETS
 }
 
-/// The writer word, held, and then a group in flight. It has to be given back by [`Turn::release`]; a dropped one (a
+/// The writer word, held, and then a group in flight. [`Turn::release`] gives it back; a turn that is dropped (by a
 /// panic) stops the log.
 #[derive(Debug)]
 pub(crate) struct Turn<'a, M: Machine> {
@@ -498,8 +510,8 @@ impl<M: Machine> Turn<'_, M> {
         self
     }
 
-    /// The group is drained: it reaches up to `target`, and is in flight from here on. The writer word is free for the next
-    /// one, if there may be more in flight.
+    /// The group is drained: it reaches up to `target`, and is in flight from here on. If more groups may be in flight,
+    /// the writer word is free for the next one.
     pub(crate) fn begin(&mut self, target: u64, place: impl Fn() -> u64) {
         let writer = self.writer;
         let number = writer.group_word.load(Ordering::SeqCst).wrapping_add(1) & 0xffff;
@@ -514,9 +526,9 @@ impl<M: Machine> Turn<'_, M> {
         }
     }
 
-    /// The group is on disk, and its write took this long. Waits until those before it have completed, completes it, and
-    /// publishes that every place up to `durable` is durable; does none of that, and returns `false`, if one before it
-    /// failed.
+    /// The group is on disk, and its write took `took`. Waits until the groups before it have completed, then completes
+    /// it and publishes that every place up to `durable` is durable. If a group before it failed, does none of that and
+    /// returns `false`.
     pub(crate) fn publish(
         &self,
         durable: u64,
@@ -544,7 +556,7 @@ impl<M: Machine> Turn<'_, M> {
         let before = writer.durable();
         debug_assert!(durable >= before);
         if !took.is_zero() {
-            // Before anybody is answered who then looks at the counts.
+            // Before any committer is answered, which may then read the counts.
             writer.tally.group(self.author);
         }
         writer.durable.store(durable, Ordering::SeqCst);
@@ -568,8 +580,9 @@ impl<M: Machine> Turn<'_, M> {
         true
     }
 
-    /// Gives back the writer word, or the group's room in flight; wakes those whom the group served and the next committer,
-    /// and looks again so that no packet is left behind. `place` tells the last place taken.
+    /// Gives back the writer word, or the group's share of the groups in flight. Wakes the committers that the group
+    /// served and the next committer, and looks again so that no packet is left behind. `place` returns the last place
+    /// taken.
     pub(crate) fn release(self, place: impl Fn() -> u64) {
         let (writer, group) = (self.writer, self.group);
         std::mem::forget(self);

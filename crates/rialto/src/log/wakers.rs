@@ -1,24 +1,27 @@
-//! [`Listener`]: what is woken when a place is durable; [`Listeners`]: those that wait; [`WakerThreads`]: where they are woken.
+//! [`Listener`]: it is woken when a place is durable; [`Listeners`]: those that wait; [`WakerThreads`]: where they are
+//! woken.
 //!
-//! A waker that a user registers is foreign code, and so are its clone and its drop: it may panic, sleep, commit, wait for the
-//! log, take a lock that the thread which commits has, or drop the last handle of the database. Kept here:
+//! A waker that a user registers is foreign code, and so are its clone and its drop: it may panic, sleep, commit, wait
+//! for the log, take a lock that the committing thread holds, or drop the last handle of the database. Kept here:
 //!
-//! - **W1** A foreign waker is cloned by the thread that registers it, before any latch is taken, and is run and dropped by
-//!   the waker thread, which holds nothing. A thread that advances the log's position, between the place and the apply of a
-//!   commit or with the writer's turn, only hands it over.
-//! - **W2** A panic of a waker is caught: the next one is run all the same. One that sleeps delays the other foreign wakers,
-//!   and nothing else: no commit, no response, no close waits for the waker thread, nor for anything behind which a foreign
-//!   waker may run.
+//! - **W1** A foreign waker is cloned by the thread that registers it, before any latch is taken. It is run and dropped
+//!   by the waker thread, which holds nothing. A thread that advances the log's position, between the place and the
+//!   apply of a commit or with the writer's turn, only hands the waker over.
+//! - **W2** A panic of a waker is caught: the next one is run all the same. A waker that sleeps delays the other
+//!   foreign wakers, and nothing else: no commit, no response and no close waits for the waker thread, nor for anything
+//!   behind which a foreign waker may run.
 //! - **W3** Each listener is woken once, when its place is durable or the log has stopped.
-//! - **W4** A ticket registers one listener, however often it is polled and by whom: the newest waker takes the older one's place.
+//! - **W4** A ticket registers one listener, however often it is polled and by whichever tasks: the newest waker takes
+//!   the older one's place.
 //!
 //! Listeners of the engine's own (the responses of transaction servers, the bells of threads that sleep for a call) are
-//! short and wait for nothing. The log server runs them itself as soon as it has given its turn back. Every other thread hands
-//! them over to a thread that runs the engine's own listeners only: behind a foreign one they would wait for it (W2), and a
-//! committer between its place and its apply must not run them.
+//! short and wait for nothing. The log server runs them itself as soon as it has given its turn back. Every other
+//! thread hands them over to a thread that runs only the engine's own listeners: behind a foreign one they would wait
+//! for it (W2), and a committer between its place and its apply must not run them.
 //!
-//! A log without threads runs all of them in its callers' threads: a driven one where a caller that holds nothing says so
-//! ([`Log::wake_listeners`](super::Log::wake_listeners)), another behind each group. There a waker that sleeps delays its thread (W2).
+//! A log without threads runs all of them in its callers' threads: a driven log where a caller that holds nothing says
+//! so ([`Log::wake_listeners`](super::Log::wake_listeners)), any other log behind each group. There a waker that sleeps
+//! delays its thread (W2).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -33,16 +36,16 @@ use crate::account::processor::ProcessorTime;
 use crate::fault_injection;
 use crate::foreign::run_caught;
 
-/// What waits for the log in memory of its own. Its wake is short, and waits for nothing.
+/// What waits for the log in memory of its own. Its `wake` is short, and waits for nothing.
 pub(crate) trait Listens: Send {
     fn wake(self: Box<Self>);
 }
 
 /// What is woken.
 pub(crate) enum Listener {
-    /// A waker of the engine's, that is short and waits for nothing.
+    /// A waker of the engine's own, which is short and waits for nothing.
     Own(Waker),
-    /// As this, in memory of its own.
+    /// The same, in memory of its own.
     Boxed(Box<dyn Listens>),
     /// A user's waker.
     Foreign(Waker),
@@ -66,7 +69,7 @@ impl Listener {
     }
 }
 
-struct Waiting {
+struct WaitingListener {
     number: u64,
     lsn: Lsn,
     listener: Listener,
@@ -74,17 +77,17 @@ struct Waiting {
 
 /// A listener that was registered, by its number among those of its level.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Registered(u64);
+pub(crate) struct RegisteredListener(u64);
 
 /// Listeners that wait, by level of durability.
 #[derive(Default)]
 pub(super) struct Listeners {
-    levels: [Level; 2],
+    levels: [DurabilityLevel; 2],
 }
 
 #[derive(Default)]
-struct Level {
-    /// How many wait, for threads that advance the position: read without the latch.
+struct DurabilityLevel {
+    /// How many wait; threads that advance the position read it without the latch.
     count: AtomicUsize,
     waiting: Mutex<InOrder>,
 }
@@ -94,14 +97,14 @@ struct InOrder {
     /// How many have been added.
     added: u64,
     /// By their numbers.
-    listeners: Vec<Waiting>,
+    listeners: Vec<WaitingListener>,
 }
 
-/// What has been taken off, to be woken by the thread that took it.
-pub(super) type Woken = SmallVec<[Listener; 4]>;
+/// Listeners that were taken off, to be woken by the thread that took them.
+pub(super) type WokenListeners = SmallVec<[Listener; 4]>;
 
 impl Listeners {
-    fn level(&self, durability: Durability) -> &Level {
+    fn level(&self, durability: Durability) -> &DurabilityLevel {
         &self.levels[durability as usize]
     }
 
@@ -112,21 +115,21 @@ impl Listeners {
     }
 
     /// Adds one.
-    pub(super) fn add(&self, lsn: Lsn, durability: Durability, listener: Listener) -> Registered {
+    pub(super) fn add(&self, lsn: Lsn, durability: Durability, listener: Listener) -> RegisteredListener {
         let level = self.level(durability);
         let mut waiting = level.waiting.lock();
         waiting.added += 1;
         let number = waiting.added;
         level.count.fetch_add(1, Ordering::SeqCst);
-        waiting.listeners.push(Waiting { number, lsn, listener });
-        Registered(number)
+        waiting.listeners.push(WaitingListener { number, lsn, listener });
+        RegisteredListener(number)
     }
 
-    /// Puts this one in the place of one that was added, if that still waits.
+    /// Puts this listener in the place of one that was added, if that one still waits.
     pub(super) fn replace(
         &self,
         durability: Durability,
-        earlier: Registered,
+        earlier: RegisteredListener,
         mut listener: Listener,
     ) -> bool {
         let mut waiting = self.level(durability).waiting.lock();
@@ -140,18 +143,18 @@ impl Listeners {
         found.is_ok()
     }
 
-    /// Takes off those whose places `have_passed`. Foreign ones go to their thread; the engine's own are the caller's to run, or
-    /// to hand over.
+    /// Takes off the listeners whose places `have_passed`. Foreign ones go to their thread; the caller runs the
+    /// engine's own ones, or hands them over.
     pub(super) fn take(
         &self,
         durability: Durability,
         has_passed: impl Fn(Lsn) -> bool,
         threads: &WakerThreads,
-    ) -> Woken {
-        let (mut own, level) = (Woken::new(), self.level(durability));
+    ) -> WokenListeners {
+        let (mut own, level) = (WokenListeners::new(), self.level(durability));
         let mut waiting = level.waiting.lock();
         let passed = waiting.listeners.extract_if(.., |waiting| has_passed(waiting.lsn));
-        let foreign = passed.filter_map(|Waiting { listener, .. }| {
+        let foreign = passed.filter_map(|WaitingListener { listener, .. }| {
             level.count.fetch_sub(1, Ordering::SeqCst);
             match listener {
                 Listener::Foreign(_) if !fault_injection::is_on("wakers-on-the-committer") => Some(listener),
@@ -166,13 +169,13 @@ impl Listeners {
     }
 }
 
-/// Runs listeners of the engine's own that [`Listeners::take`] gave. For a thread that holds nothing.
-pub(super) fn run_all(own: Woken) {
+/// Runs listeners of the engine's own that [`Listeners::take`] returned. For a thread that holds nothing.
+pub(super) fn run_all(own: WokenListeners) {
     own.into_iter().for_each(Listener::run);
 }
 
-/// The threads that wake what others hand over, one for each origin (W2). Where the log has no threads, the thread that hands
-/// listeners over wakes them.
+/// The threads that wake what others hand over, one for each origin (W2). In a log without threads, the thread that
+/// hands listeners over wakes them.
 #[derive(Default)]
 pub(super) struct WakerThreads {
     own: Arc<WakerThread>,
@@ -183,13 +186,13 @@ impl WakerThreads {
     /// The name of the thread that runs the engine's own listeners, and of the one that runs foreign ones.
     const NAMES: [&str; 2] = ["rialto-replies", "rialto-wakers"];
 
-    /// Starts the threads; the name of the one that could not be started.
+    /// Starts the threads; on failure returns the name of the one that could not be started.
     pub(super) fn start(&self) -> Result<(), (&'static str, std::io::Error)> {
         let threads = WakerThreads::NAMES.into_iter().zip([&self.own, &self.foreign]);
         threads.into_iter().try_for_each(|(name, thread)| thread.start(name).map_err(|error| (name, error)))
     }
 
-    /// Has this one woken now: a foreign one by its thread, one of the engine's own here.
+    /// Has this listener woken now: a foreign one by its thread, one of the engine's own by the caller.
     pub(super) fn wake(&self, listener: Listener) {
         match listener {
             Listener::Foreign(_) => self.foreign.hand_over(std::iter::once(listener)),
@@ -197,8 +200,8 @@ impl WakerThreads {
         }
     }
 
-    /// Has listeners of the engine's own woken that [`Listeners::take`] gave.
-    pub(super) fn hand_over_own(&self, own: Woken) {
+    /// Has the engine's own listeners that [`Listeners::take`] returned woken by their thread.
+    pub(super) fn hand_over_own(&self, own: WokenListeners) {
         self.own.hand_over(own.into_iter());
     }
 
@@ -224,7 +227,7 @@ impl WakerThreads {
 #[derive(Default)]
 struct WakerThread {
     handed: Mutex<Handed>,
-    /// Whether the thread is there; changed under the latch, but for its start.
+    /// Whether the thread exists. Changed under the latch, except at its start.
     runs: AtomicBool,
     changed: Condvar,
     time: ProcessorTime,
@@ -239,7 +242,8 @@ struct Handed {
 }
 
 impl WakerThread {
-    /// Starts the thread. Nothing waits for its end: a waker that sleeps must not keep a database from being closed.
+    /// Starts the thread. Nothing waits for its end, so that a waker that sleeps does not keep a database from being
+    /// closed.
     fn start(self: &Arc<WakerThread>, name: &str) -> std::io::Result<()> {
         let thread = self.clone();
         self.runs.store(true, Ordering::SeqCst);

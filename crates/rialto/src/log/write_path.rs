@@ -1,23 +1,26 @@
-//! How log files are written: through the system's cache or past it, with a sync of its own or in the write; and how many
-//! groups at a time. What is fastest differs between devices and file systems, so it is measured when a log is opened,
-//! unless it was told or has been measured under the same boot, and recorded in the file `log-writes`.
+//! How log files are written: through the system's cache or past it, with a separate sync or a synchronous write, and
+//! how many groups at a time. Which way is fastest differs between devices and file systems. Therefore it is measured
+//! when a log is opened, unless it is given by an option or has been measured under the same boot, and recorded in the
+//! file `log-writes`.
 //!
 //! | way | a group | why nothing durable is lost in a crash |
 //! |---|---|---|
-//! | [`Caching::Direct`] | `O_DIRECT` write, `fdatasync` | the write is on the device, perhaps in its cache; the sync empties that; the durable position moves behind the sync |
-//! | [`Caching::DirectSync`] | `O_DIRECT` write with `O_DSYNC` | the write returns when the device has it for good (FUA, or a flush behind it); the position moves behind the write |
-//! | [`Caching::Buffered`] | write, `fdatasync` | the sync writes the cached pages and empties the device's cache; after a failed one the page may look clean and be lost, so the log stops for good (I4), and what a recovery read from the cache is written again (`open.rs`) |
+//! | [`Caching::Direct`] | `O_DIRECT` write, `fdatasync` | the write is on the device, perhaps in its cache; the sync flushes that; the durable position moves after the sync |
+//! | [`Caching::DirectSync`] | `O_DIRECT` write with `O_DSYNC` | the write returns when the device holds it durably (FUA, or a flush after it); the position moves after the write |
+//! | [`Caching::Buffered`] | write, `fdatasync` | the sync writes the cached pages and flushes the device's cache; after a failed sync the page may look clean and be lost, so the log stops for good (I4), and what a recovery read from the cache is written again (`open.rs`) |
 //!
-//! The same in all three: files are zeroed and synced before they are used, so no write changes their metadata; a group
-//! begins on a page that no durable group lies on, so a torn write damages only what nobody was told to be durable; blocks
-//! that a crash left behind the end do not chain. The crash tests draw one of the three for each life of a log.
+//! The same holds in all three. Files are zeroed and synced before they are used, so no write changes their metadata. A
+//! group begins on a page that no durable group lies on, so a torn write damages only what no committer was told to be
+//! durable. Blocks that a crash left behind the end do not chain. The crash tests draw one of the three for each life
+//! of a log.
 //!
-//! **Several groups in flight**: a group may reach the disk before the one in front of it, but it completes behind it
-//! (`turn.rs`): the durable position, the answers, and the ring's room wait for all groups before. After a crash a hole ends
-//! the log (I4). The group behind the hole was answered to nobody, and the durable position that its blocks carry is not
-//! past the hole, so it is not taken for damage; the next opening's pad, written into the hole, changes the chain, so it
-//! never comes back. If a group fails, none behind it completes: the log has stopped. Nor does one in front of it whose sync overlaps
-//! the failed one (`overlap.rs`): a failed sync may have lost what that group wrote, and be the only one that is told.
+//! **Several groups in flight**: a group may reach the disk before the group in front of it, but it completes after
+//! that one (`turn.rs`): the durable position, the answers and the ring's room wait for all groups before. After a
+//! crash a hole ends the log (I4). No commit of the group behind the hole was answered. The durable position in that
+//! group's blocks is not past the hole, so the hole is not taken for damage. The next opening writes its pad into the
+//! hole, which changes the chain, so the group never comes back. If a group fails, no group behind it completes: the
+//! log has stopped. Nor does a group in front of it complete whose sync overlaps the failed one (`overlap.rs`): a
+//! failed sync may have lost what that group wrote, and be the only sync that reports it.
 
 use std::fmt::Write as _;
 use std::sync::Barrier;
@@ -29,29 +32,29 @@ use super::log_file::LogFileHeader;
 use super::{PAGE, files};
 use crate::io::{AlignedBuffer, Caching, Disk, DiskResult, File, Open};
 
-/// The file that holds what was measured.
+/// The file that records what was measured.
 pub(crate) const RECORD: &str = "log-writes";
 /// What a record begins with.
 const BOOT: &str = "boot ";
-/// Bytes written in a measurement: a lone transaction's group, and one of some hundreds.
+/// The lengths of the writes of a measurement: a lone transaction's group, and a group of some hundreds.
 const LENGTHS: [usize; 2] = [PAGE, 16 * PAGE];
-/// Where in the file it writes, from the end: what no log has used yet.
+/// The measured writes go to this many bytes at the end of the file, which no log has used yet.
 const AREA: u64 = 16 * PAGE as u64;
-/// Writes of each way and length, at least and at most.
+/// Writes for each way and length: the fewest and the most.
 const ROUNDS: [usize; 2] = [3, 9];
-/// No round begins after this time: whoever opens a database waits for it.
+/// No round begins after this time, because the opening of the database waits for it.
 const BUDGET: Duration = Duration::from_millis(2);
-/// Another way than the usual one has to be this much faster, in percent: a measurement this short is not exact.
+/// Another way than the usual one has to be faster by this many percent, because so short a measurement is not exact.
 const BETTER_PERCENT: u64 = 10;
 
-/// Two groups are in flight if each of two writes at the same time takes at most this much longer than one alone, in
-/// percent (the device works on both at once), and one alone takes this long. On a disk of 90 us two in flight make
-/// groups smaller and spare nobody anything: 8 to 32 clients commit the same with the log server, 2 to 25% less with hiber
-/// and adaptive (`rialto bench commit --log-writes-in-flight 2`, two cores).
+/// Two groups are in flight if each of two writes at the same time takes at most this many percent longer than one
+/// alone (then the device works on both at once), and one alone takes this long. On a disk of 90 us, two groups in
+/// flight make the groups smaller and gain nothing: 8 to 32 clients commit as much as before with the log server, and 2
+/// to 25% less with hiber and adaptive (`rialto bench commit --log-writes-in-flight 2`, two cores).
 const TOGETHER_PERCENT: u64 = 30;
 const LONG_NS: u64 = 500_000;
 
-/// What the record says of a measurement that was of no interest.
+/// In a record: a measurement that was not made, because it would not matter.
 const NOT_MEASURED: &str = "not measured";
 
 /// The ways, the usual one first.
@@ -63,22 +66,22 @@ const WAYS: [(&str, Caching); 3] =
 pub struct WritePath {
     /// The way.
     pub caching: Caching,
-    /// How many groups may be on their way at the same time; they complete in their order.
+    /// How many groups may be on their way to the disk at the same time; they complete in their order.
     pub in_flight: u32,
-    /// What a write of 4 KiB and one of 64 KiB, each made durable, took together, in nanoseconds, with
-    /// [`Caching::Direct`], [`Caching::DirectSync`] and [`Caching::Buffered`]: medians. `None` where the way was given, or
-    /// could not be measured.
+    /// The medians of a write of 4 KiB and one of 64 KiB, each made durable, added up, in nanoseconds, with
+    /// [`Caching::Direct`], [`Caching::DirectSync`] and [`Caching::Buffered`]. `None` where the way was given, or could
+    /// not be measured.
     pub measured_ns: Option<[u64; 3]>,
-    /// What a write of 4 KiB past the cache took when two threads wrote at the same time, in nanoseconds; `None` also where
-    /// one alone is too short for it to matter.
+    /// What a write of 4 KiB past the cache took when two threads wrote at the same time, in nanoseconds. `None` also
+    /// where one write alone is too short for it to matter.
     pub together_ns: Option<u64>,
 }
 
 /// What was measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Measured {
+struct MeasuredWrites {
     ways_ns: [u64; 3],
-    /// A write of 4 KiB alone, and one of two at the same time, if that was looked at.
+    /// A write of 4 KiB alone; below, one of two at the same time, if that was measured.
     alone_ns: u64,
     together_ns: Option<u64>,
 }
@@ -90,8 +93,8 @@ impl Default for WritePath {
 }
 
 impl WritePath {
-    fn fastest(measured: Measured) -> WritePath {
-        let Measured { ways_ns, alone_ns, together_ns } = measured;
+    fn fastest(measured: MeasuredWrites) -> WritePath {
+        let MeasuredWrites { ways_ns, alone_ns, together_ns } = measured;
         let best = (1..WAYS.len()).min_by_key(|&way| ways_ns[way]).expect("there are others");
         let better = ways_ns[best] * 100 < ways_ns[0] * (100 - BETTER_PERCENT);
         let bound_ns = alone_ns * (100 + TOGETHER_PERCENT);
@@ -104,8 +107,8 @@ impl WritePath {
         }
     }
 
-    /// The way for a log whose last file is `last`, used up to `position`. Whatever cannot be measured or recorded, on a full disk
-    /// for instance, a later opening measures: it is for speed alone, and no reason not to open.
+    /// The way for a log whose last file is `last`, used up to `position`. What cannot be measured or recorded, for
+    /// instance on a full disk, is left to a later opening: it only affects speed, and is no reason not to open.
     pub(super) fn choose(
         disk: &dyn Disk,
         told: (Option<Caching>, Option<u32>),
@@ -127,7 +130,8 @@ impl WritePath {
         if let Some(recorded) = read(disk).and_then(|text| parse(&text, disk.boot())) {
             return WritePath::fastest(recorded);
         }
-        // A short last file has no such area, and one that is nearly full none that is free: a later opening finds room.
+        // A short last file has no such area, and one that is nearly full has none that is free: a later opening finds
+        // room.
         if position.max(last.start) + AREA > last.end() {
             return WritePath::default();
         }
@@ -136,15 +140,15 @@ impl WritePath {
         WritePath::fastest(measured)
     }
 
-    /// What is recorded in a directory, for people.
+    /// The text of a directory's record, for people.
     pub(crate) fn recorded(disk: &dyn Disk) -> Option<String> {
         read(disk).map(|text| text.lines().skip(1).collect::<Vec<_>>().join(", "))
     }
 }
 
-/// Medians of the ways in turn, over zeros that are there already. By the machine's clock, whatever the database's is: the times of the
-/// disk, which a later opening goes by, too.
-fn measure(disk: &dyn Disk, last: &LogFileHeader) -> DiskResult<Measured> {
+/// The medians of the ways, measured in turn over existing zeros. By the real clock, also for a database with a virtual
+/// one: these are times of the disk, which a later opening uses, too.
+fn measure(disk: &dyn Disk, last: &LogFileHeader) -> DiskResult<MeasuredWrites> {
     let began = Instant::now();
     let name = files::name(last.sequence);
     let offset = last.offset(last.end() - AREA);
@@ -163,7 +167,7 @@ fn measure(disk: &dyn Disk, last: &LogFileHeader) -> DiskResult<Measured> {
                 let started = Instant::now();
                 file.write_at(&zeros[..length], offset)?;
                 file.sync()?;
-                // The first round finds caches and paths cold.
+                // The first round finds cold caches and paths.
                 if round > 0 {
                     times.push(started.elapsed().as_nanos() as u64);
                 }
@@ -172,9 +176,9 @@ fn measure(disk: &dyn Disk, last: &LogFileHeader) -> DiskResult<Measured> {
     }
     let medians = times.map(|way| way.map(median));
     let (ways_ns, alone_ns) = (medians.map(|way| way.iter().sum()), medians[0][0]);
-    // Of no interest where a write is short.
+    // It does not matter where a write is short.
     let together_ns = if alone_ns >= LONG_NS { Some(together(&*open[0], offset, &zeros)?) } else { None };
-    Ok(Measured { ways_ns, alone_ns, together_ns })
+    Ok(MeasuredWrites { ways_ns, alone_ns, together_ns })
 }
 
 /// The median of writes of a page that two threads make at the same time.
@@ -185,7 +189,7 @@ fn together(file: &dyn File, offset: u64, zeros: &AlignedBuffer) -> DiskResult<u
     let write = |lane: u64| {
         let mut times = Vec::new();
         loop {
-            // Looked at by both before either can begin the next round.
+            // Both threads read it before either can begin the next round.
             begin.wait();
             if over.load(Ordering::SeqCst) {
                 return Ok(times);
@@ -198,7 +202,7 @@ fn together(file: &dyn File, offset: u64, zeros: &AlignedBuffer) -> DiskResult<u
             if lane == 0 && (times.len() > ROUNDS[1] || times.len() > ROUNDS[0] && began.elapsed() > BUDGET) {
                 over.store(true, Ordering::SeqCst);
             }
-            // Either way the other one is told, and comes to its end.
+            // The other thread is told in either case, and ends.
             if let Err(error) = done {
                 over.store(true, Ordering::SeqCst);
                 begin.wait();
@@ -220,8 +224,8 @@ fn median(mut times: Vec<u64>) -> u64 {
     times[times.len() / 2]
 }
 
-fn format_record(measured: Measured, boot: u128) -> String {
-    let Measured { ways_ns, alone_ns, together_ns } = measured;
+fn format_record(measured: MeasuredWrites, boot: u128) -> String {
+    let MeasuredWrites { ways_ns, alone_ns, together_ns } = measured;
     let ways = WAYS.iter().zip(ways_ns).map(|((name, _), ns)| (*name, Some(ns)));
     let mut text = format!("{BOOT}{boot:032x}\n");
     for (name, ns) in ways.chain([("4 KiB alone", Some(alone_ns)), ("4 KiB, two at a time", together_ns)]) {
@@ -234,8 +238,8 @@ fn format_record(measured: Measured, boot: u128) -> String {
     text
 }
 
-/// What was measured under this boot.
-fn parse(text: &str, boot: u128) -> Option<Measured> {
+/// What the record says was measured under this boot.
+fn parse(text: &str, boot: u128) -> Option<MeasuredWrites> {
     let mut lines = text.lines();
     if lines.next()? != format!("{BOOT}{boot:032x}") || !text.ends_with('\n') {
         return None;
@@ -248,10 +252,10 @@ fn parse(text: &str, boot: u128) -> Option<Measured> {
         NOT_MEASURED => None,
         measured => Some(ns(measured)?),
     };
-    Some(Measured { ways_ns, alone_ns, together_ns })
+    Some(MeasuredWrites { ways_ns, alone_ns, together_ns })
 }
 
-/// A record that cannot be read is as good as none.
+/// A record that cannot be read counts as none.
 fn read(disk: &dyn Disk) -> Option<String> {
     let file = disk.open(RECORD, Open::ReadOnly, Caching::Buffered).ok()?;
     let length = file.length().ok().filter(|length| *length < PAGE as u64)?;
@@ -260,7 +264,7 @@ fn read(disk: &dyn Disk) -> Option<String> {
     String::from_utf8(bytes).ok()
 }
 
-/// Whether the file of that name is a record, of which any part may be lost.
+/// Whether the file of that name is a record, any part of which may be lost.
 pub(super) fn is_record(disk: &dyn Disk) -> DiskResult<bool> {
     let file = disk.open(RECORD, Open::ReadOnly, Caching::Buffered)?;
     let mut begin = [0; BOOT.len()];
@@ -285,8 +289,8 @@ mod tests {
     use crate::io::{Clock, FaultKind, FaultyDisk, MemoryDisk, SimulatedDisk};
     use crate::log::{Log, LogOptions};
 
-    fn measured(ways_ns: [u64; 3], alone_ns: u64, together_ns: Option<u64>) -> Measured {
-        Measured { ways_ns, alone_ns, together_ns }
+    fn measured(ways_ns: [u64; 3], alone_ns: u64, together_ns: Option<u64>) -> MeasuredWrites {
+        MeasuredWrites { ways_ns, alone_ns, together_ns }
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Writing groups: from the ring into the log files. What makes packets durable at level 3.
+//! Writes groups from the ring into the log files, which makes packets durable at level 3.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,7 +16,7 @@ use crate::io::{Caching, Clock, DiskResult};
 /// Groups are counted by size in powers of two: 1, 2-3, 4-7, and so on; the last class holds all larger ones.
 pub const GROUP_SIZE_CLASSES: usize = 16;
 
-/// The class of a group of so many packets; `None` for an empty one.
+/// The class of a group of this many packets; `None` for an empty one.
 pub(crate) fn group_size_class(packets: u64) -> Option<usize> {
     packets.checked_ilog2().map(|class| (class as usize).min(GROUP_SIZE_CLASSES - 1))
 }
@@ -31,7 +31,8 @@ pub fn write_time_class(took: Duration) -> usize {
     (us.ilog2() as usize).min(WRITE_TIME_CLASSES - 1)
 }
 
-/// Counters of the log; each has one writer at a time (whose group completes), but for those of calls.
+/// Counters of the log. Each has one writer at a time, the thread whose group completes; those of calls may have
+/// several.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
     groups: AtomicU64,
@@ -68,7 +69,7 @@ pub struct LogStats {
 }
 
 impl LogStats {
-    /// What came since an earlier look.
+    /// What was counted since an earlier reading.
     #[must_use]
     pub fn since(&self, earlier: &LogStats) -> LogStats {
         LogStats {
@@ -114,12 +115,12 @@ impl Counters {
     }
 }
 
-/// Cuts groups out of the ring, one after the other; the holder of the writer word has it.
+/// Cuts groups out of the ring, one after the other. The holder of the writer word uses it.
 #[derive(Debug)]
 pub(crate) struct GroupWriter {
     ring: RingDrainer,
     files: Arc<FileTable>,
-    /// The file that the next group begins in, or behind.
+    /// The file that the next group begins in, or at whose end it begins.
     file: Arc<LogFile>,
     caching: Caching,
     syncs: Option<Arc<OverlappingSyncs>>,
@@ -134,7 +135,7 @@ pub(crate) struct GroupWrite {
     files: Arc<FileTable>,
     file: Arc<LogFile>,
     caching: Caching,
-    /// Where syncs of several groups may overlap.
+    /// Shared by groups whose syncs may overlap.
     syncs: Option<Arc<OverlappingSyncs>>,
     packets: u64,
     counters: Arc<Counters>,
@@ -154,17 +155,17 @@ impl GroupWriter {
         GroupWriter { ring, files, file, caching, syncs, lsn, counters }
     }
 
-    /// The position up to which the log is on its way, or durable.
+    /// The position up to which the log is on its way to the disk, or durable.
     pub(crate) fn position(&self) -> u64 {
         self.ring.position()
     }
 
-    /// The last packet that is on its way, or durable.
+    /// The last packet that is on its way to the disk, or durable.
     pub(crate) fn lsn(&self) -> u64 {
         self.lsn
     }
 
-    /// The group up to a page-aligned position, which holds whole packets up to `lsn`.
+    /// Takes the group up to a page-aligned position, which holds whole packets up to `lsn`.
     pub(crate) fn take(&mut self, to: u64, lsn: u64) -> GroupWrite {
         let group = GroupWrite {
             piece: self.ring.take(to),
@@ -193,7 +194,7 @@ impl GroupWrite {
         self.piece.from() == self.piece.to()
     }
 
-    /// Writes it and syncs; how long it took, which is zero only if there was nothing to write.
+    /// Writes the group and syncs it. Returns how long that took, which is zero only if there was nothing to write.
     pub(crate) fn write(&mut self, clock: &Clock) -> DiskResult<Duration> {
         if self.is_empty() {
             return Ok(Duration::ZERO);
@@ -202,7 +203,7 @@ impl GroupWrite {
         let (mut from, to) = (self.piece.from(), self.piece.to());
         while from < to {
             if from == self.file.end() {
-                // Of a file that this group only ends at nothing has to be synced.
+                // A group that begins at the end of a file has written nothing to that file, which needs no sync.
                 if from > self.piece.from() {
                     self.sync()?;
                 }
@@ -233,7 +234,7 @@ impl GroupWrite {
         if fault_injection::is_on("failed-sync-counts") { Ok(()) } else { synced }
     }
 
-    /// It is durable, as all groups before it.
+    /// The group is durable, and so are all groups before it.
     pub(crate) fn complete(self, took: Duration) {
         if !self.is_empty() {
             self.counters.count_group(self.packets);

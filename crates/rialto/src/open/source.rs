@@ -1,4 +1,4 @@
-//! [`Source`]: what a checkpointer takes from an open database.
+//! [`Source`]: an open database as a checkpointer sees it.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -18,7 +18,7 @@ use crate::open::archive_loads;
 use crate::store::memory::{LoadFile, Segments};
 use crate::txn::core::Core;
 
-/// The barrier, closed for a cut; opened when dropped.
+/// The closed commit barrier of a cut; dropping it opens the barrier.
 pub(super) struct ClosedBarrier<'a>(&'a CommitsInProgress);
 
 impl ClosedBarrier<'_> {
@@ -42,7 +42,7 @@ pub(super) struct Source {
 }
 
 impl Source {
-    /// Cuts, while the barrier keeps commits from their places.
+    /// Makes the cut while the barrier keeps commits from their places.
     fn cut_behind_the_barrier(
         &self,
         consistency: Consistency,
@@ -56,8 +56,9 @@ impl Source {
                 if !fault_injection::is_on("cut-beside-commits") {
                     core.commits.in_progress.drain(&core.clock);
                 }
-                // Exactly: what has a place is applied, and nothing else takes one. (Who looks at the barrier just now may
-                // still say that it is in flight, behind an earlier place.)
+                // The place is exact: every commit that has a place is applied, and no other one takes a place. (A
+                // commit that looks at the barrier at this moment may still be listed as in progress, behind an earlier
+                // place.)
                 core.commits.log.place().next()
             }
         };
@@ -72,20 +73,20 @@ impl CheckpointSource for Source {
     }
 
     fn redo_start(&self) -> Lsn {
-        // The head first: a packet that is pushed after this is not older.
+        // The log's head is read first: a packet that is pushed after this is not older.
         let place = self.core.commits.log.place();
         self.core.commits.in_progress.oldest(place)
     }
 
     fn cut(&self, consistency: Consistency, heaps: &Arc<HashSet<HeapId>>) -> Cut {
-        // Only measured, here and below, and so by the machine's clock.
+        // This is only measured, here and below, and therefore by the machine's clock.
         let began = Instant::now();
         let _closed = ClosedBarrier::close(&self.core.commits.in_progress);
         self.cut_behind_the_barrier(consistency, heaps, began)
     }
 
     fn cut_at_a_point(&self, heaps: &Arc<HashSet<HeapId>>) -> Result<(Cut, LogPoint)> {
-        // Most of what is queued goes before commits are kept waiting.
+        // Most of what is queued is gathered here, before commits are kept waiting.
         self.core.commits.log.point()?;
         let began = Instant::now();
         let _closed = ClosedBarrier::close(&self.core.commits.in_progress);
@@ -99,14 +100,14 @@ impl CheckpointSource for Source {
     fn paint(&self, consistency: Consistency) -> Cut {
         let core = &*self.core;
         core.commits.in_progress.open_barrier(CommitBarrier::Sides);
-        // Those who have settled no side are in the copy: it begins when they are applied.
-        if !fault_injection::is_on("paint-outlasts-nobody") {
+        // The commits that have settled no side belong to the copy: it begins when they are applied.
+        if !fault_injection::is_on("paint-outlasts-no-commit") {
             core.commits.in_progress.outlast(&core.clock);
         }
         let place = core.commits.log.place();
         let redo_start = match consistency {
             Consistency::Action => core.commits.in_progress.oldest(place),
-            // All that has a place by now is white, or applied already: so the copy has it whole.
+            // Every commit that has a place by now is white, or applied already: the copy has it whole.
             Consistency::Transaction => place.next(),
         };
         core.storage.memory.segments.painting().set_black_from(place.next());
@@ -116,7 +117,7 @@ impl CheckpointSource for Source {
     fn hold_definitions(&self) -> Defined {
         let core = &*self.core;
         core.commits.definitions.hold(&core.clock);
-        // No DDL is on its way. Where the last one has passed commits that are still being applied, those are waited for.
+        // No DDL is in progress. If the last DDL has passed commits that are still being applied, this waits for them.
         let last = core.storage.catalog.changed_at();
         let redo_start =
             core.commits.in_progress.outlast_until(&core.clock, last, || core.commits.log.place());
@@ -143,7 +144,7 @@ impl CheckpointSource for Source {
     }
 
     fn wait_durable(&self, lsn: Lsn) -> Result<()> {
-        // A checkpoint has no place whose outcome could be unknown: it says why the log stopped.
+        // A checkpoint has no place whose outcome could be unknown: its error says why the log stopped.
         self.core
             .commits
             .log
@@ -152,8 +153,8 @@ impl CheckpointSource for Source {
     }
 
     fn free_log_but(&self, needed: LogNeeded) -> Result<bool> {
-        // The archive has the load files before the log that names them. While it takes nothing, nothing goes; what is wrong
-        // with it is in the metrics.
+        // The archive takes load files before the log that names them. While it takes nothing, no file is freed; the
+        // reason is in the metrics.
         if let Some(archiver) = self.core.commits.log.archiver()
             && archiver
                 .note(archive_loads(&self.core, archiver, |load| !load.is_needed_from(needed.from)))

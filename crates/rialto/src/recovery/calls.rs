@@ -1,5 +1,5 @@
-//! Where redo meets calls: it goes over to a [`Replay`], and back for what only redo can do. What runs procedures is given to
-//! recovery ([`Replayer`]): an engine does, which lies above it (`engine/replay`).
+//! Calls during redo: redo hands them to a [`Replay`], and takes over what only redo can do. What runs procedures is
+//! given to recovery ([`Replayer`]), because engines lie above it (`engine/replay`).
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -19,25 +19,25 @@ use crate::row::{Key, WhichIndex};
 use crate::store::memory::MemoryStore;
 use crate::store::memory::index::{Admit, Insert};
 use crate::store::{Catalog, Storage, TableParts, TableVersion};
-use crate::txn::calls::{Call, read_call};
+use crate::txn::calls::{LoggedCall, read_call};
 
-/// What becomes of the calls in a log.
+/// What recovery does with the calls in a log.
 #[derive(Clone, Copy)]
 pub(crate) enum Calls<'a> {
-    /// They are run again by this.
+    /// This runs them again.
     Replayed(&'a dyn Replayer),
-    /// Nothing, by a program that has no procedures: the tables stay as they were before the first one that would have to
-    /// be run, and the rest of the log is only read.
+    /// They are not run, because the program has no procedures: the tables stay as they were before the first call that
+    /// would have to be run, and the rest of the log is only read.
     Left,
 }
 
 /// What runs calls again.
 pub(crate) trait Replayer: Sync {
-    /// Begins to, with these tables.
+    /// Begins to run calls, on these tables.
     fn begin(&self, setup: &Setup, tables: Vec<Arc<TableVersion>>) -> Result<Box<dyn Replay>>;
 }
 
-/// What a replay goes on in.
+/// What a replay works in.
 pub(crate) struct Setup {
     pub memory: MemoryStore,
     pub database_id: u128,
@@ -51,61 +51,61 @@ impl Setup {
     }
 }
 
-/// A replay of calls that has begun. Its errors are those of calls.
+/// A replay of calls in progress. Its errors are those of calls.
 pub(crate) trait Replay {
-    /// Has the call at this place run.
+    /// Runs the call at this place, now or later.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] for one that no procedure fits; the error of a call before.
-    fn call(&mut self, lsn: Lsn, call: Call<'_>) -> Result<()>;
+    /// [`Error::Unsupported`] for a call that no procedure fits; the error of an earlier call.
+    fn call(&mut self, lsn: Lsn, call: LoggedCall<'_>) -> Result<()>;
 
     /// Waits until all calls so far are done.
     fn barrier(&mut self) -> Result<()>;
 
-    /// The table of this identifier; it is there.
+    /// The table of this identifier, which exists.
     fn version(&self, table: TableId) -> &Arc<TableVersion>;
 
-    /// These tables are gone; all calls so far are done.
+    /// Removes tables; all calls so far are done.
     fn take_out(&mut self, tables: &mut dyn Iterator<Item = TableId>);
 
-    /// Gives the secondary indexes of a table back, which will be built anew or are gone; all calls so far are done.
+    /// Gives back the secondary indexes of a table, which will be built anew or are gone; all calls so far are done.
     fn give_up_indexes(&self, table: TableId);
 
-    /// A table is there from here on, or is another version.
+    /// Adds a table, or replaces it by another version.
     fn put_in(&mut self, version: TableVersion);
 
-    /// The tables are others; all calls so far are done.
+    /// Forgets what was found of the tables, because they have changed; all calls so far are done.
     fn forget_identifiers(&mut self);
 
-    /// A packet of values has put a row of this number.
+    /// Notes that a packet of values has put a row of this number.
     fn note_row_number(&mut self, number: u64);
 
-    /// Calls so far.
+    /// The number of calls so far.
     fn calls(&self) -> u64;
 
-    /// Ends it, when all calls are done.
-    fn end(self: Box<Self>) -> Result<Replayed>;
+    /// Ends the replay when all calls are done.
+    fn end(self: Box<Self>) -> Result<ReplayedTables>;
 }
 
-/// Tables that a replay has ended with.
-pub(crate) struct Replayed {
+/// The tables at the end of a replay.
+pub(crate) struct ReplayedTables {
     versions: HashMap<TableId, Arc<TableVersion>>,
     /// The highest hidden row number that was put.
     highest_number: u64,
 }
 
-impl Replayed {
-    pub fn new(versions: HashMap<TableId, Arc<TableVersion>>, highest_number: u64) -> Replayed {
-        Replayed { versions, highest_number }
+impl ReplayedTables {
+    pub fn new(versions: HashMap<TableId, Arc<TableVersion>>, highest_number: u64) -> ReplayedTables {
+        ReplayedTables { versions, highest_number }
     }
 
-    /// Gives the secondary indexes' nodes back.
+    /// Gives back the nodes of the secondary indexes.
     pub fn give_up_indexes(&self) {
         let stores = self.versions.values().map(|version| version.store.memory());
         stores.flat_map(|memory| &memory.secondaries).for_each(|index| index.discard());
     }
 
-    /// The table with all of its indexes, for transactions to come.
+    /// The table with all of its indexes, for coming transactions.
     pub(super) fn table(&self, table: &RedoTable, first_row_number: u64) -> Option<TableVersion> {
         let parts = self.versions.get(&table.description.id)?.parts();
         let first = first_row_number.max(self.highest_number + 1).max(parts.numbers.next());
@@ -118,7 +118,7 @@ impl Replayed {
 }
 
 impl Redo<'_> {
-    /// What comes of a packet that is a call, or comes after one. False if redo is to do it as ever.
+    /// Handles a packet that is a call, or comes after one. False if redo has to do it in the usual way.
     pub(super) fn beside_calls(&mut self, packet: &Packet<'_>, workers: &mut Workers<'_>) -> Result<bool> {
         if let Some((_, left)) = &mut self.left {
             *left += 1;
@@ -142,7 +142,8 @@ impl Redo<'_> {
         }
     }
 
-    /// Reads the load files that a packet names, for what is wrong with them: without the tables there is nowhere to put their rows.
+    /// Reads the load files that a packet names, and reports what is wrong with them: without the tables there is
+    /// nowhere to put their rows.
     fn verify_load_files(&mut self, packet: &Packet<'_>) -> Result<()> {
         for record in redo::read(packet.bytes) {
             let record = record.map_err(|offset| no_record(packet.lsn, offset))?;
@@ -153,8 +154,9 @@ impl Redo<'_> {
         Ok(())
     }
 
-    /// Gives the replay the tables of which a packet amid calls has changed rows or definitions, with their secondary indexes built
-    /// anew. All others go on as they are: what a definition among calls costs does not depend on their size.
+    /// Gives the replay the tables of which a packet amid calls has changed rows or definitions, with their secondary
+    /// indexes built anew. All others stay as they are: the cost of a definition among calls does not depend on their
+    /// size.
     pub(super) fn go_on_with_calls(&mut self, lsn: Lsn, workers: &mut Workers<'_>) -> Result<()> {
         let changed = std::mem::take(&mut self.changed);
         let Some(replay) = &mut self.replay else { return Ok(()) };
@@ -188,8 +190,8 @@ impl Redo<'_> {
         replay.call(lsn, call)
     }
 
-    /// Refuses a call that the copy holds behind values of which nothing says whether it holds them too. These are redone, and of a
-    /// row that they put and the call has deleted nothing says that it is not to come back.
+    /// Refuses a call that the copy holds behind values that may or may not be in the copy. These values are redone,
+    /// and if they put a row that the call has deleted, nothing shows that the row must not come back.
     pub(super) fn check_held(&self, packet: &Packet<'_>) -> Result<()> {
         let home = &self.start.home;
         if home.names_held || packet.kind != PacketKind::Call || (self.records == 0 && !self.has_left_values)
@@ -218,8 +220,8 @@ impl Redo<'_> {
         replayer.begin(&setup, tables)
     }
 
-    /// Ends the replay of calls, if one goes on, when all of them are done.
-    pub(super) fn end_replay(&mut self) -> Result<Option<Replayed>> {
+    /// Ends the replay of calls, if one is in progress, when all of them are done.
+    pub(super) fn end_replay(&mut self) -> Result<Option<ReplayedTables>> {
         let Some(replay) = self.replay.take() else { return Ok(None) };
         self.replayed += replay.calls();
         replay.end().map(Some)
@@ -230,20 +232,20 @@ impl Redo<'_> {
         self.replay.as_mut().map_or(Ok(()), |replay| replay.barrier())
     }
 
-    /// Calls run so far.
+    /// The number of calls run so far.
     pub fn calls_replayed(&self) -> u64 {
         self.replayed + self.replay.as_ref().map_or(0, |replay| replay.calls())
     }
 
-    /// Redoes a packet of values amid calls: in the primary index as ever, and in the secondary ones, which are there.
+    /// Redoes a packet of values amid calls: in the primary index as usual, and in the secondary indexes, which exist.
     fn values(&mut self, packet: &Packet<'_>) -> Result<()> {
         let (lsn, at) = (packet.lsn, self.at(packet.lsn));
         let replay = self.replay.as_mut().expect("it goes on");
         replay.barrier()?;
         let records: Vec<_> = redo::read(packet.bytes).map_while(Result::ok).collect();
         self.records += records.len() as u64;
-        // Of each row that the packet writes, all entries go, and those that it has in the end are put: whatever keys the
-        // rows have exchanged.
+        // For each row that the packet writes, all its entries are removed, and those that it has in the end are put,
+        // whatever keys the rows have exchanged.
         let mut rows: Vec<(&Arc<RedoTable>, &[u8])> = Vec::new();
         let mut seen: HashSet<(TableId, &[u8])> = HashSet::new();
         for record in &records {
@@ -308,8 +310,8 @@ fn is_plain(packet: &Packet<'_>) -> bool {
     })
 }
 
-/// The error for a call that cannot be run again, and what of it.
-pub(crate) fn unsupported(lsn: Lsn, call: &Call<'_>, what: &str) -> Error {
+/// The error for a call that cannot be run again, with the reason.
+pub(crate) fn unsupported(lsn: Lsn, call: &LoggedCall<'_>, what: &str) -> Error {
     let what = format!(
         "place {lsn} of the log is a call of procedure \"{}\" version {} (Logging::Transaction), {what}",
         call.name, call.version
@@ -321,7 +323,7 @@ pub(crate) fn unsupported(lsn: Lsn, call: &Call<'_>, what: &str) -> Error {
 ///
 /// # Errors
 /// [`Error::Corrupt`].
-fn call_in(lsn: Lsn, bytes: &[u8]) -> Result<Call<'_>> {
+fn call_in(lsn: Lsn, bytes: &[u8]) -> Result<LoggedCall<'_>> {
     read_call(bytes).ok_or_else(|| Error::Corrupt {
         file: format!("the log, place {lsn}"),
         offset: 0,
@@ -330,7 +332,7 @@ fn call_in(lsn: Lsn, bytes: &[u8]) -> Result<Call<'_>> {
 }
 
 /// The error for a call that the copy in force does not fit.
-fn no_copy(lsn: Lsn, call: &Call<'_>, checkpoint: u64) -> Error {
+fn no_copy(lsn: Lsn, call: &LoggedCall<'_>, checkpoint: u64) -> Error {
     let what = format!(
         "but the copy of checkpoint {checkpoint}, which redo begins with, is not transaction-consistent and can have a part of \
          it: it cannot be run again on that; restore a backup"
@@ -338,8 +340,8 @@ fn no_copy(lsn: Lsn, call: &Call<'_>, checkpoint: u64) -> Error {
     unsupported(lsn, call, &what)
 }
 
-/// The error for a call that the copy in force has, with values before it of which nothing says whether it has them.
-fn not_named(lsn: Lsn, call: &Call<'_>, checkpoint: u64) -> Error {
+/// The error for a call that the copy in force has, behind values that may or may not be in the copy.
+fn not_named(lsn: Lsn, call: &LoggedCall<'_>, checkpoint: u64) -> Error {
     let what = format!(
         "which the copy of checkpoint {checkpoint} has, made by an earlier Rialto that did not note which values before it are in the \
          copy, too: rows that the call deleted could come back. Restore a backup; or open the database with the Rialto that wrote \

@@ -1,4 +1,4 @@
-//! What the system tables say.
+//! The contents of the system tables.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use hashbrown::HashMap;
 
 use super::table::RedoTable;
 use crate::catalog::Description;
-use crate::catalog::system::{FIRST_USER_ID, HEAPS, INDEXES, SystemRows, TABLES, Taken, table_of};
+use crate::catalog::system::{FIRST_USER_ID, HEAPS, INDEXES, SystemRows, TABLES, TakenNames, table_of};
 use crate::error::{Error, Result};
 use crate::ids::{Lsn, TableId};
 use crate::row::{RowView, Value};
@@ -64,18 +64,18 @@ pub(super) fn highest_id(table: TableId, row: RowView<'_>) -> u32 {
     columns.iter().filter_map(id).max().unwrap_or(0)
 }
 
-/// An identifier that this load's file does not have, nor has any above it.
+/// An identifier higher than this load file's number.
 pub(super) fn after_load(number: u64) -> u32 {
     u32::try_from(number).unwrap_or(u32::MAX).saturating_add(1)
 }
 
-/// The tables that the system tables describe: all of them, and nothing else is in there.
+/// The tables that the system tables describe. Every row there must belong to one of them.
 ///
-/// The system tables of a backup copy are those of the redo start (`checkpoint/catalog_copy.rs`), and redo brings them from
-/// one DDL statement to the next; so what they say makes sense at each of these moments, or is damaged.
+/// The system tables of a backup copy are those of the redo start (`checkpoint/catalog_copy.rs`), and redo brings them
+/// from one DDL statement to the next. So their contents make sense at each of these moments, or are damaged.
 ///
 /// # Errors
-/// [`Error::Corrupt`] at `read_from`, naming what makes no sense.
+/// [`Error::Corrupt`] at `read_from`, naming the row that makes no sense.
 pub(super) fn tables(system: &[Arc<RedoTable>], read_from: &str) -> Result<Vec<Description>> {
     let mut all = SystemRows::default();
     for table in system {
@@ -89,11 +89,12 @@ pub(super) fn tables(system: &[Arc<RedoTable>], read_from: &str) -> Result<Vec<D
     all.descriptions().map_err(|what| damaged(read_from, what))
 }
 
-/// A row of a system table: which, and its key.
+/// A row of a system table: the table, and the row's key.
 type RowId = (TableId, Box<[u8]>);
 
-/// What the system tables say while redo changes them. It is what [`tables`] would say at each moment, but only the tables are
-/// described anew whose rows have changed: how long a DDL statement takes to be redone does not depend on the number of tables.
+/// The contents of the system tables while redo changes them. It always equals the result of [`tables`], but describes
+/// anew only the tables whose rows have changed: the time to redo a DDL statement does not depend on the number of
+/// tables.
 #[derive(Default)]
 pub(super) struct Described {
     /// The rows about each table.
@@ -101,13 +102,13 @@ pub(super) struct Described {
     /// The table that each row is about.
     about: HashMap<RowId, TableId>,
     tables: HashMap<TableId, Description>,
-    taken: Taken,
+    taken: TakenNames,
     /// The tables some of whose rows have changed since they were described.
     touched: BTreeSet<TableId>,
 }
 
 impl Described {
-    /// Of the system tables as they are. No table is described yet: all that there are have changed.
+    /// The system tables as they are. No table is described yet: all of them count as changed.
     ///
     /// # Errors
     /// As [`tables`].
@@ -121,7 +122,7 @@ impl Described {
         Ok(described)
     }
 
-    /// The row of this key in a system table was changed.
+    /// Notes that the row of this key in a system table was changed.
     ///
     /// # Errors
     /// As [`tables`].
@@ -153,7 +154,8 @@ impl Described {
         !self.touched.is_empty()
     }
 
-    /// The tables that are described otherwise than the last time, each as it is described; those that are gone first.
+    /// The tables whose description has changed since the last time, each with its description; tables that are gone
+    /// come first.
     ///
     /// # Errors
     /// As [`tables`].
@@ -176,7 +178,7 @@ impl Described {
                 changes.push((id, described));
             }
         }
-        // A name may go from one to the other.
+        // A name may go from one table to the other.
         for (id, _) in &changes {
             if let Some(before) = self.tables.remove(id) {
                 self.taken.give_back(&before);
@@ -192,10 +194,10 @@ impl Described {
         Ok(changes)
     }
 
-    /// Whether the tables that were described are those that the system tables describe, all read anew.
+    /// Checks that the described tables are those that the system tables describe when all are read anew.
     ///
     /// # Errors
-    /// As [`tables`]; [`Error::Corrupt`] if they are not.
+    /// As [`tables`]; [`Error::Corrupt`] if they differ.
     pub fn check(&self, system: &[Arc<RedoTable>], read_from: &str) -> Result<()> {
         let all = tables(system, read_from)?;
         if all.len() != self.tables.len() || all.iter().any(|one| self.tables.get(&one.id) != Some(one)) {
@@ -207,7 +209,7 @@ impl Described {
     }
 }
 
-/// Where a packet of the log stands, for errors.
+/// Where a packet lies in the log, for errors.
 pub(super) fn in_log(lsn: Lsn) -> String {
     format!("the log, place {lsn}")
 }

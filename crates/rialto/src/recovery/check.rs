@@ -1,7 +1,8 @@
-//! `rialto check`: verifies a database's files offline. Reads only.
+//! `rialto check`: verifies a database's files offline. It only reads.
 //!
-//! In order: the home blocks; every image of the backup copies in force, and of the other ones; then a recovery in memory,
-//! which reads the log as far as it chains; and of what it gives, every index by its structure and against the rows.
+//! It checks in this order: the home blocks; every image of the backup copies in force, and of the other ones; then a
+//! recovery in memory, which reads the log as far as it chains; and every recovered index by its structure and against
+//! the rows.
 
 use std::fmt;
 use std::sync::Arc;
@@ -22,7 +23,7 @@ use crate::store::memory::image::backup_name;
 use crate::store::memory::index::Index;
 use crate::store::memory::load_file::load_file_name;
 use crate::store::memory::segments::Copy;
-use crate::store::memory::{Committed, RecordRef, SEGMENT_BYTES};
+use crate::store::memory::{LoadCommit, RecordRef, SEGMENT_BYTES};
 
 /// Whether a finding is damage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,23 +34,23 @@ pub enum Severity {
     Damage,
 }
 
-/// One thing that a check found.
+/// One finding of a check.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finding {
     /// Whether it is damage.
     pub severity: Severity,
-    /// What, naming the file and the offset.
+    /// The finding, with the file and the offset.
     pub what: String,
 }
 
-/// What a check found.
+/// The result of a check.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CheckReport {
-    /// In the order in which they were found.
+    /// The findings, in the order in which they were made.
     pub findings: Vec<Finding>,
-    /// What was verified, for people.
+    /// What was verified, in words.
     pub verified: Vec<String>,
-    /// The recovery in memory, if it came to its end.
+    /// The recovery in memory, if it was completed.
     pub recovery: Option<RecoveryReport>,
 }
 
@@ -81,12 +82,12 @@ impl fmt::Display for CheckReport {
     }
 }
 
-/// Verifies the database on a disk, with at most `memory_bytes` of memory for its tables. Nobody may have it open.
+/// Verifies the database on a disk, with at most `memory_bytes` of memory for its tables. No process may have it open.
 ///
 /// # Errors
-/// [`HomeError::NewerVersion`], [`HomeError::OlderVersion`], and [`HomeError::Failed`] if there is no database, or one that
-/// another program wrote, or if it does not fit into the memory ([`Error::MemoryLimit`]) or into the address space that the system
-/// gives ([`Error::Io`]). All else is in the report.
+/// [`HomeError::NewerVersion`], [`HomeError::OlderVersion`]; [`HomeError::Failed`] if there is no database, if another
+/// program wrote it, if it does not fit into the memory ([`Error::MemoryLimit`]), or if the system gives not enough
+/// address space ([`Error::Io`]). Everything else is in the report.
 pub fn check(disk: &Arc<dyn Disk>, memory_bytes: u64, threads: usize) -> Result<CheckReport, HomeError> {
     let mut report = CheckReport::default();
     if !HomeFile::exists(&**disk)? {
@@ -144,7 +145,7 @@ pub fn check(disk: &Arc<dyn Disk>, memory_bytes: u64, threads: usize) -> Result<
     }
     match recover(disk, &Start::newest(&home), memory_bytes, threads) {
         Ok(recovered) => check_recovered(recovered, &home, &mut report),
-        // Whole, but not for this program, or not for this machine: nothing is damaged.
+        // The files are whole, but not for this program, or not for this machine: nothing is damaged.
         Err(error) if matches!(error, Error::Unsupported { .. }) || is_of_the_machine(&error) => {
             return Err(HomeError::Failed(error));
         }
@@ -153,8 +154,9 @@ pub fn check(disk: &Arc<dyn Disk>, memory_bytes: u64, threads: usize) -> Result<
     Ok(report)
 }
 
-/// Every image of a copy that a home block in force names, and whether they are those that its checkpoint completed. An opening
-/// reads the newest; where the older one alone is damaged, the database is sound, and the next checkpoint writes that copy anew.
+/// Checks every image of a copy that a home block in force names, and that they are the images that its checkpoint
+/// completed. An opening reads the newest copy; if only the older one is damaged, the database is sound, and the next
+/// checkpoint writes that copy anew.
 fn check_copy(disk: &dyn Disk, home: &HomeBlock, copy: Copy, is_newest: bool, report: &mut CheckReport) {
     let found = |error: Error, report: &mut CheckReport| {
         match is_newest {
@@ -192,7 +194,7 @@ fn check_copy(disk: &dyn Disk, home: &HomeBlock, copy: Copy, is_newest: bool, re
     ));
 }
 
-/// The copy that is not in force may be half overwritten: what is wrong with it is no damage.
+/// Checks a copy that is not in force. It may be half overwritten: errors in it are no damage.
 fn check_other_copy(disk: &dyn Disk, home: &HomeBlock, copy: Copy, report: &mut CheckReport) {
     let any = HomeBlock { sequence: u64::MAX, ..*home };
     let (mut images, mut wrong) = (0u32, 0u32);
@@ -214,7 +216,7 @@ fn check_other_copy(disk: &dyn Disk, home: &HomeBlock, copy: Copy, report: &mut 
     report.verified.push(format!("\"{}\" (not in force): {images} images", backup_name(copy)));
 }
 
-/// The images that should be in a copy, by their number; those that the file holds if that is not known.
+/// The images that should be in a copy, by their number; if that number is unknown, those that the file holds.
 fn each_image(
     disk: &dyn Disk,
     copy: Copy,
@@ -235,7 +237,7 @@ fn each_image(
     Ok(())
 }
 
-/// Recovers in memory, as an opening does, but for calls.
+/// Recovers in memory, as an opening does, but without running calls.
 pub(super) fn recover(
     disk: &Arc<dyn Disk>,
     start: &Start,
@@ -262,12 +264,12 @@ fn check_recovered(recovered: Recovered, home: &HomeBlock, report: &mut CheckRep
     for load in &recovered.loads {
         let (name, start) = (load_file_name(load.number), home.redo_start);
         match load.committed {
-            Committed::At(_) => {}
-            Committed::BeforeOrNever(_) => report.note(format!(
+            LoadCommit::At(_) => {}
+            LoadCommit::BeforeOrNever(_) => report.note(format!(
                 "\"{name}\" is of a bulk load from before the redo start {start}: it goes when neither an older checkpoint \
                  nor the archive needs it"
             )),
-            Committed::Never => {
+            LoadCommit::Never => {
                 report.note(format!("\"{name}\" is not needed: the next checkpoint removes it"));
             }
         }
@@ -278,7 +280,7 @@ fn check_recovered(recovered: Recovered, home: &HomeBlock, report: &mut CheckRep
     report.recovery = Some(recovered.report);
 }
 
-/// Every row against each index, and each index by its structure.
+/// Checks every row against each index, and each index by its structure.
 fn check_table(table: &TableVersion, report: &mut CheckReport) {
     let mut rows = 0;
     let mut wrong = Vec::new();

@@ -1,26 +1,28 @@
-//! Compaction: the rows of a table's segments that are not full move together into fresh ones.
+//! Compaction: the rows of a table's sparse segments move together into fresh ones.
 //!
-//! Which segment a row lies in is not logged. Transactions that ran side by side filled segments of their own, and when the rows of
-//! one were deleted, its segments became free; redo puts the rows of all of them in turn into the same segments, and none becomes
-//! free. So a recovery may need more segments than the database had, up to twice as many and more, for rows that fit into its memory.
+//! The log does not say in which segment a row lies. Transactions that ran side by side filled segments of their own;
+//! when the rows of one were deleted, its segments became free. Redo puts the rows of all of them in turn into the same
+//! segments, and none becomes free. So a recovery may need more segments than the database had, up to twice as many and
+//! more, for rows that fit into its memory.
 //!
-//! A row that moves keeps its place ([`Lsn`](crate::ids::Lsn)), by which redo tells whether it has a change already. Both segments count
-//! as changed, so the next sweep of either copy writes them.
+//! A row that moves keeps its place ([`Lsn`](crate::ids::Lsn)), by which redo tells whether it already has a change.
+//! Both segments count as changed, so the next sweep of either copy writes them.
 
 use super::table::RedoTable;
 use crate::row::Key;
 use crate::store::memory::segments::UNITS_PER_SEGMENT;
 use crate::store::memory::{RecordRef, SEGMENT_BYTES, SegmentId, Unclaimed};
 
-/// Segments are left as they are if their rows take so many eighths of what inserts fill.
+/// A segment is left as it is if its rows take this many eighths of what inserts fill.
 const FULL_EIGHTHS: u64 = 7;
 
-/// A compaction may take so many segments beyond what there is room for: it gives back those that it empties one after the other.
+/// A compaction may take this many segments beyond the room that there is, because it gives back the segments that it
+/// empties one after the other.
 const AHEAD: u64 = 4;
 
 impl RedoTable {
-    /// Compacts the table; gives the number of segments that this has freed, less those that it has taken. Nobody else uses the table
-    /// meanwhile, and no index but the primary one leads to its rows.
+    /// Compacts the table. Returns the number of segments that this has freed, less those that it has taken. No other
+    /// thread uses the table meanwhile, and only the primary index leads to its rows.
     pub fn compact(&self) -> u64 {
         let before = self.heap.owned().len();
         let sparse = self.sparse_segments();
@@ -54,7 +56,7 @@ impl RedoTable {
 
     fn rows_in(&self, id: SegmentId) -> impl Iterator<Item = RecordRef> {
         let segments = self.heap.segments();
-        // Redo and the load have been through these slots.
+        // Redo and the load have validated these slots.
         segments.slots(id).map_while(Result::ok).filter(|&slot| !segments.is_absent(slot))
     }
 
@@ -62,7 +64,7 @@ impl RedoTable {
         self.rows_in(id).map(|row| self.heap.segments().units(row) as u64).sum()
     }
 
-    /// False: there is no room left for one of them.
+    /// Moves the rows of a segment out. False: there is no room left for one of them.
     fn move_rows_out(&self, id: SegmentId, key: &mut Key) -> bool {
         let (segments, mut body) = (self.heap.segments(), Vec::new());
         for row in self.rows_in(id) {
@@ -89,8 +91,8 @@ mod tests {
     use crate::recovery::table::{At, Scratch};
     use crate::recovery::tests::one_table;
 
-    /// Rows of many lengths, of which most are deleted; then all that is left is where the index says, at its place, and fits in
-    /// fewer segments, which take new rows.
+    /// Rows of many lengths, most of which are deleted. Then all remaining rows are where the index says, at their
+    /// places, and lie in fewer segments, which take new rows.
     #[test]
     fn rows_that_move_are_found_at_their_places() {
         let seed = Random::seed_from_environment();

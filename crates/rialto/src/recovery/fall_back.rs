@@ -1,17 +1,19 @@
 //! [`FellBack`]: a damaged newest backup copy, and the older one that stands in for it.
 //!
-//! The older copy and the log from its redo start make the newest copy's state, if that log has all that the newest copy has. It
-//! has not if the newest checkpoint is that of a close with logging none: what the transactions before the close wrote is in its
-//! copy alone. So a checkpoint says in its home block whether the log has all of it ([`HomeBlock::logged`]).
+//! The older copy and the log from its redo start make the newest copy's state, if that log has everything that the
+//! newest copy has. It does not if the newest checkpoint is that of a close with logging none: only its copy has the
+//! writes of the transactions before the close. So a checkpoint's home block says whether the log has everything that
+//! its copy has ([`HomeBlock::logged`]).
 //!
-//! A block of a program that did not know this flag says nothing. A close with logging none is the only checkpoint of its
-//! opening, so the packet before its redo start has only a place ([`PacketKind::Unlogged`](crate::log::PacketKind)). The older
-//! checkpoint does not stand in for one whose block does not say that it is logged if that packet is unlogged. (Before a block
-//! without the flag that can be a false alarm: the writes may have been lost before the checkpoint, if that was the first thing
-//! that was done after the loss.)
+//! A block of a program that did not know this flag does not say so. A close with logging none makes the only
+//! checkpoint of its opening, so the packet before its redo start is unlogged: it has only a place
+//! ([`PacketKind::Unlogged`](crate::log::PacketKind)). Therefore the older checkpoint does not stand in for a newest
+//! one whose block does not say that it is logged if that packet is unlogged. (Before a block without the flag this can
+//! be a false alarm: the writes may have been lost before the checkpoint, if that was the first action after the loss.)
 //!
-//! All other unlogged packets before the newest redo start are of processes that did not close the database: no copy has their
-//! writes. The opening after the loss has told of it, so one that falls back does not tell again.
+//! All other unlogged packets before the newest redo start are of processes that did not close the database: no copy
+//! has their writes. The opening after the loss has reported it, so an opening that falls back does not report it
+//! again.
 
 use std::fmt;
 
@@ -21,8 +23,8 @@ use crate::ids::Lsn;
 use crate::log::Witness;
 use crate::store::memory::image::backup_name;
 
-/// A recovery from the older checkpoint, because the backup copy of the newest is damaged. As text: what a user is warned
-/// of.
+/// A recovery from the older checkpoint, because the backup copy of the newest is damaged. Its text is a warning for
+/// the user.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FellBack {
     /// The checkpoint whose copy is damaged.
@@ -35,11 +37,11 @@ pub struct FellBack {
     pub what: String,
     /// The checkpoint that was recovered from.
     pub older: u64,
-    /// The file of its copy; none if it is that of a new database, which has all in its log.
+    /// The file of its copy; `None` if it is the checkpoint of a new database, all of which is in the log.
     pub older_file: Option<String>,
     /// Where redo began.
     pub redo_start: Lsn,
-    /// How many packets more were redone than from the newest copy.
+    /// How many more packets were redone than from the newest copy.
     pub longer_by: u64,
 }
 
@@ -59,7 +61,7 @@ impl fmt::Display for FellBack {
     }
 }
 
-/// What is wrong with the copy that the block names, if that is what the error is about: its place, and the text.
+/// The offset and the text of the damage, if the error is about the copy that the block names.
 fn damage_of_copy(error: &Error, block: &HomeBlock) -> Option<(u64, String)> {
     let name = backup_name(block.copy?);
     match error {
@@ -81,34 +83,36 @@ pub(crate) struct Start {
 }
 
 impl Start {
-    /// From the newest checkpoint.
+    /// A start from the newest checkpoint.
     pub fn newest(home: &HomeBlock) -> Start {
         Start { home: *home, instead_of: None }
     }
 
-    /// From an older one, in place of the newest.
+    /// A start from an older checkpoint, in place of the newest.
     pub fn older(home: &HomeBlock, newest: &HomeBlock) -> Start {
         Start { home: *home, instead_of: Some(*newest) }
     }
 
-    /// How far the log has to reach. The newest block proves how far it was durable, whatever became of its copy (I4).
+    /// How far the log has to reach. The newest block proves how far it was durable, whatever happened to its copy
+    /// (I4).
     pub fn clearance(&self) -> Lsn {
         self.instead_of.map_or(self.home.clearance, |newest| newest.clearance.max(self.home.clearance))
     }
 
-    /// Through which point the log goes: the newest block's, which is behind the older one's, if that says so.
+    /// The point that the log goes through: the newest block's, which lies behind the older one's, if that block names
+    /// one.
     pub fn witness(&self) -> Option<Witness> {
         let point = self.instead_of.and_then(|newest| newest.point).or(self.home.point)?;
         Some(Witness { name: HOME_FILE.to_owned(), point })
     }
 
-    /// Whether an opening from the newest checkpoint would find that the writes of the packet at this place, which has none, are
-    /// lost.
+    /// Whether an opening from the newest checkpoint would report that the writes of the unlogged packet at this place
+    /// are lost.
     pub fn tells_of_loss(&self, lsn: Lsn) -> bool {
         self.instead_of.is_none_or(|newest| lsn >= newest.redo_start)
     }
 
-    /// Refuses a packet without the writes of its transaction, if those are in the damaged copy.
+    /// Refuses an unlogged packet whose writes are in the damaged copy.
     pub fn check_unlogged(&self, lsn: Lsn) -> Result<()> {
         match self.instead_of {
             Some(newest) if !newest.logged && newest.redo_start == lsn.next() => {
@@ -125,12 +129,12 @@ impl Start {
     }
 }
 
-/// Recovers with `run` from the newest checkpoint; if its backup copy is damaged, from the older one, as long as that is in
-/// force. `run` begins anew each time. An opening, `check` and `inspect` all recover so.
+/// Recovers with `run` from the newest checkpoint; if its backup copy is damaged, from the older one, as long as that
+/// is in force. `run` begins anew each time. An opening, `check` and `inspect` all recover in this way.
 ///
 /// # Errors
-/// What `run` gives; if both copies are damaged, one that names both; if the older one is refused, one that says why it was
-/// fallen back to.
+/// The error of `run`. If both copies are damaged, the error names both; if the older one is refused, the error says
+/// why recovery fell back to it.
 pub(crate) fn recover_either<T>(
     newest: &HomeBlock,
     older: Option<&HomeBlock>,

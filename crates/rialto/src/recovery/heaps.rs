@@ -1,4 +1,4 @@
-//! [`Heaps`]: the storage of the tables that are redone. What one table gives up is another one's room.
+//! [`Heaps`]: the storage of the tables during redo. The segments that one table gives up are room for the others.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,17 +15,18 @@ use crate::store::Budget;
 use crate::store::memory::SEGMENT_BYTES;
 use crate::store::memory::index::NodePool;
 
-/// Tables are compacted again on the way as long as each compaction frees one in so many of the segments in use.
+/// During redo tables are compacted again as long as each compaction frees at least one in this many of the segments in
+/// use.
 const COMPACTION_FREES: u64 = 64;
 
-/// The storage of the users' tables that there are.
+/// The storage of the existing users' tables.
 pub(super) struct Heaps {
     tables: Mutex<HashMap<HeapId, Arc<RedoTable>>>,
-    /// The last compaction on the way was worth its cost.
+    /// Whether the last compaction during redo was worth its cost.
     gains: AtomicBool,
     /// See [`Heaps::let_rows_move`].
     rows_may_move: AtomicBool,
-    /// Of all indexes.
+    /// The nodes of all indexes.
     nodes: Arc<NodePool>,
 }
 
@@ -36,7 +37,7 @@ thread_local! {
 }
 
 impl Heaps {
-    /// No tables yet, which so many threads will redo. Rows of tables that one thread redoes may move.
+    /// No tables yet; `threads` threads will redo them. Rows of tables that one thread redoes may move.
     pub fn new(nodes: Arc<NodePool>, threads: usize) -> Heaps {
         Heaps {
             tables: Mutex::default(),
@@ -46,25 +47,25 @@ impl Heaps {
         }
     }
 
-    /// From here on this is the table with its storage.
+    /// Adds a table with its storage, or replaces it.
     pub fn add(&self, table: &Arc<RedoTable>) {
         self.tables.lock().insert(table.heap.id(), table.clone());
     }
 
-    /// The table is gone: its storage is emptied.
+    /// Removes a table: its storage is emptied.
     pub fn remove(&self, table: &RedoTable) {
         self.tables.lock().remove(&table.heap.id());
         table.heap.clear();
     }
 
-    /// Whether rows may move: not where transactions use the tables, which have secondary indexes then.
+    /// Sets whether rows may move. They may not where transactions use the tables, which then have secondary indexes.
     pub fn let_rows_move(&self, may_move: bool) {
         self.rows_may_move.store(may_move, Ordering::Relaxed);
     }
 
-    /// Compacts the tables, if rows may move; whether that frees anything.
+    /// Compacts the tables, if rows may move. Returns whether that frees anything.
     fn compact(&self) -> bool {
-        // It would free the empty ones, too.
+        // The injected fault must keep the empty segments, which a compaction would free.
         let keeps_empty = fault_injection::is_on("redo-keeps-empty-segments");
         if keeps_empty || !self.rows_may_move.load(Ordering::Relaxed) {
             return false;
@@ -76,13 +77,13 @@ impl Heaps {
         freed > 0
     }
 
-    /// The same on the way, as long as it is worth its cost: each goes through all tables.
+    /// The same during redo, as long as it is worth its cost: each compaction visits all tables.
     fn compact_again(&self) -> bool {
         self.gains.load(Ordering::Relaxed) && self.compact()
     }
 
-    /// Gives back what rows do not need, before secondary indexes and other tables take it: rows are moved together where memory is
-    /// short.
+    /// Gives back what rows do not need, before secondary indexes and other tables take it. Rows are moved together
+    /// where memory is short.
     pub fn make_room(&self, budget: &Budget) {
         self.give_back_empty();
         if budget.used() > budget.limit() / 2 {
@@ -90,8 +91,8 @@ impl Heaps {
         }
     }
 
-    /// Gives the segments back in which there is no row any more, and index nodes if they make a segment; during redo no
-    /// transaction looks for their slots. False if there are none.
+    /// Gives back the segments that hold no row, and index nodes if they make up a segment. During redo no transaction
+    /// seeks their slots. False if there are none.
     pub fn give_back_empty(&self) -> bool {
         if fault_injection::is_on("redo-keeps-empty-segments") {
             return false;
@@ -102,14 +103,14 @@ impl Heaps {
         self.nodes.give_back_free(SEGMENT_BYTES as u64) > 0 || segments > 0
     }
 
-    /// Gives the index nodes back that no index uses.
+    /// Gives back free index nodes.
     pub fn give_back_nodes(&self) {
         self.nodes.give_back_free(0);
     }
 
-    /// Redoes one record of a packet, and once more when memory has run out and something could be given back, and once more when rows
-    /// could be moved together. An attempt that fails has changed nothing. Only so often: what is given back after that is the
-    /// segment that the record took itself.
+    /// Redoes one record of a packet. If memory runs out it tries once more after giving back empty segments, and once
+    /// more after moving rows together. A failed attempt has changed nothing. There are no more attempts: what could be
+    /// given back after that is only the segment that the record itself took.
     pub fn redo(
         &self,
         table: &RedoTable,
@@ -120,7 +121,7 @@ impl Heaps {
         self.retry(|| table.redo(at, record, scratch))
     }
 
-    /// Does what may come to the memory bound; as [`Heaps::redo`].
+    /// Runs an attempt that may reach the memory bound; as [`Heaps::redo`].
     pub fn retry<T>(&self, mut attempt: impl FnMut() -> Result<T>) -> Result<T> {
         let ways: [fn(&Heaps) -> bool; 2] = [Heaps::give_back_empty, Heaps::compact_again];
         let mut done = attempt();

@@ -1,7 +1,7 @@
-//! Building indexes from the rows in segments, with several threads.
+//! Builds indexes from the rows in segments, with several threads.
 //!
-//! Each thread collects the entries of the segments that it visits and sorts them. Then each builds a part of the index:
-//! it merges what all runs have between two keys.
+//! Each thread collects the entries of the segments that it visits and sorts them. Then each builds a part of the
+//! index: it merges the entries of all runs between two keys.
 
 use std::cmp::Ordering::{self as Order, Equal};
 use std::ops::Range;
@@ -12,24 +12,24 @@ use parking_lot::Mutex;
 
 use crate::error::{Error, Result};
 use crate::store::Budget;
-use crate::store::memory::index::{Entry, Full, Index, Merge, NodePool, Part, SortRun, Take, order};
+use crate::store::memory::index::{Entry, Full, Index, IndexPart, Merge, NodePool, SortRun, Take, order};
 use crate::store::memory::{RecordRef, SegmentId};
 
 /// Indexes with fewer entries are built by one thread.
 const PARTS_FROM: usize = 10_000;
-/// Entries of each run that are looked at, for each part, to find where the parts begin.
+/// Entries of each run that are sampled, for each part, to find where the parts begin.
 const SAMPLES: usize = 64;
 
-/// What a thread does with a segment: its own number, the segment, the run that it adds entries to.
-pub(super) type Visit<'a> = dyn Fn(usize, SegmentId, &mut SortRun) -> Result<()> + Sync + 'a;
+/// What a thread does with a segment. It gets the thread's number, the segment, and the run to which it adds entries.
+pub(super) type SegmentVisitor<'a> = dyn Fn(usize, SegmentId, &mut SortRun) -> Result<()> + Sync + 'a;
 
-/// Has threads visit the segments, each with a number of its own, and collect entries; gives a sorted run of each. `told`
-/// hears how many are begun, on this thread.
+/// Has threads, each with a number of its own, visit the segments and collect entries; returns a sorted run of each.
+/// `told` is called on this thread with how many segments are begun.
 pub(super) fn collect(
     threads: usize,
     segments: &[SegmentId],
     told: &dyn Fn(usize),
-    visit: &Visit<'_>,
+    visit: &SegmentVisitor<'_>,
 ) -> Result<Vec<SortRun>> {
     let next = AtomicUsize::new(0);
     let error = Mutex::new(None);
@@ -60,10 +60,11 @@ pub(super) fn collect(
     error.into_inner().map_or(Ok(runs), Err)
 }
 
-/// Of two entries with this key, whether the first record is kept, or an error; the thread's number before.
+/// For two entries with this key: whether the first record is kept, or an error. The first argument is the thread's
+/// number.
 pub(super) type KeepFirst<'a> = dyn Fn(usize, &[u8], RecordRef, RecordRef) -> Result<bool> + Sync + 'a;
 
-/// Builds an index of sorted runs, with so many threads, and gives the number of its entries.
+/// Builds an index of sorted runs, with `threads` threads, and returns the number of its entries.
 pub(super) fn build(
     nodes: &Arc<NodePool>,
     budget: &Budget,
@@ -80,7 +81,7 @@ pub(super) fn build(
             count.fetch_add(entries.put(take)?, Ordering::Relaxed);
             Ok(())
         };
-        Part { low, fill }
+        IndexPart { low, fill }
     };
     let parts = cut(runs, threads).into_iter().enumerate().map(part).collect();
     match Index::build_parts(nodes.clone(), parts) {
@@ -94,7 +95,8 @@ pub(super) fn memory_limit(budget: &Budget) -> Error {
     Error::MemoryLimit { used: budget.used(), limit: budget.limit() }
 }
 
-/// Cuts sorted runs at common keys: for each part its lowest possible key and its entries in each run. No part is empty.
+/// Cuts sorted runs at common keys: for each part its lowest possible key and its entries in each run. No part is
+/// empty.
 fn cut(runs: &[SortRun], parts: usize) -> Vec<(Vec<u8>, Vec<Range<usize>>)> {
     let all = runs.iter().map(|run| run.entries.len()).sum::<usize>();
     let parts = if all < PARTS_FROM { 1 } else { parts };
@@ -128,7 +130,7 @@ fn cut(runs: &[SortRun], parts: usize) -> Vec<(Vec<u8>, Vec<Range<usize>>)> {
 }
 
 enum MergeError {
-    /// No more nodes.
+    /// No index node is free.
     Full,
     Failed(Error),
 }
@@ -139,7 +141,7 @@ impl From<Full> for MergeError {
     }
 }
 
-/// Stretches of sorted runs as one, and what becomes of entries with one key.
+/// Parts of sorted runs in one order, with the decision about entries with equal keys.
 struct Entries<'a> {
     merge: Merge<'a>,
     thread: usize,
@@ -147,7 +149,7 @@ struct Entries<'a> {
 }
 
 impl Entries<'_> {
-    /// Puts the entries into the index in order, one for each key; how many they were.
+    /// Puts the entries into the index in order, one for each key. Returns how many they were.
     fn put(&mut self, take: &mut Take<'_>) -> Result<u64, MergeError> {
         let (mut key, mut count) = (Vec::new(), 0);
         let Some(mut held) = self.merge.next() else { return Ok(0) };
@@ -208,7 +210,7 @@ mod tests {
         assert_eq!(failing.err(), Some(Error::Closed));
     }
 
-    /// Keys of all lengths, many of which begin alike, end in zeros, or are another's beginning.
+    /// Keys of all lengths, many of which share a prefix, end in zeros, or are a prefix of another.
     #[test]
     fn any_keys_come_out_in_order_whatever_the_parts() {
         let mut random = Random::new(Random::seed_from_environment());
@@ -224,7 +226,7 @@ mod tests {
                 model.entry(key).or_insert(record);
             }
             let mut runs: Vec<SortRun> = (0..threads).map(|_| SortRun::default()).collect();
-            // One run has none, if there are several.
+            // One run is empty, if there are several.
             let into = threads.max(2) as u64 - 1;
             model.iter().for_each(|(key, &record)| runs[random.below(into) as usize].push(key, record));
             runs.iter_mut().for_each(|run| {
@@ -238,7 +240,7 @@ mod tests {
             let (index, count) = build(&nodes, &budget, threads, &runs, &never).unwrap();
             assert_eq!((index.check(), count), (Ok(30_000), 30_000));
             assert!(model.iter().all(|(key, &record)| index.get(key).value == Some(record)));
-            // What comes between and before finds its place, too.
+            // Keys between the present ones and before them find their place, too.
             for _ in 0..20_000 {
                 let key: Vec<u8> = (0..random.below(12)).map(|_| random.below(letters) as u8).collect();
                 let there = model.contains_key(&key);

@@ -1,7 +1,7 @@
-//! `rialto inspect`: what is in a directory, for people. Reads only.
+//! `rialto inspect`: describes a directory in words. It only reads.
 //!
-//! How long a recovery takes is predicted from what the directory says of itself: how much there is to load and to redo, and
-//! how fast earlier recoveries of it went. Beside it stands what the recovery took that inspect itself makes, in memory.
+//! How long a recovery takes is predicted from the directory: how much there is to load and to redo, and how fast
+//! earlier recoveries were. Beside it stands how long the recovery took that inspect itself makes in memory.
 
 use std::fmt::Write;
 use std::sync::Arc;
@@ -16,11 +16,11 @@ use crate::io::{Caching, Disk, Open};
 use crate::log::WritePath;
 use crate::store::memory::image::backup_name;
 
-/// Describes the files of a database, and with a recovery in `memory_bytes` of memory its log and tables. Nobody may
+/// Describes the files of a database and, by a recovery in `memory_bytes` of memory, its log and tables. No process may
 /// have it open.
 ///
 /// # Errors
-/// As [`read_home`]. What keeps it from being recovered is part of the text.
+/// As [`read_home`]. An error of the recovery is part of the text.
 pub fn inspect(disk: &Arc<dyn Disk>, memory_bytes: u64, threads: usize) -> Result<String, HomeError> {
     let mut out = String::new();
     let mut line = |text: String| {
@@ -35,7 +35,7 @@ pub fn inspect(disk: &Arc<dyn Disk>, memory_bytes: u64, threads: usize) -> Resul
     }
     line("files".to_owned());
     for name in disk.list()? {
-        // A shared map is not a file; its size is asked for in another way.
+        // A shared map is not a file; its size is found in another way.
         let bytes = match disk.open(&name, Open::ReadOnly, Caching::Buffered).and_then(|file| file.length()) {
             Ok(bytes) => bytes,
             Err(_) => disk.shared_bytes(&name)?.map_or(0, |bytes| bytes as u64),
@@ -45,7 +45,7 @@ pub fn inspect(disk: &Arc<dyn Disk>, memory_bytes: u64, threads: usize) -> Resul
     if let Some(measured) = WritePath::recorded(&**disk) {
         line(format!("log writes {measured}"));
     }
-    // What is wrong with the log is told below.
+    // What is wrong with the log is reported below.
     if let Ok(work) = work(disk, &home) {
         let rates = RecoveryRates::recorded(&**disk).unwrap_or_default();
         line(format!("recovery   predicted: {}", rates.estimate(&work)));

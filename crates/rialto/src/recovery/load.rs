@@ -1,13 +1,14 @@
 //! Loading the backup copy in force into the segments, in parallel.
 //!
-//! Sweeps write past the system's cache, so it has nothing of the copy: reading through it would only copy once more.
+//! Sweeps write past the system's cache, so nothing of the copy is in the cache: reading through it would only add a
+//! copy.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 
-use super::progress::{Progress, Step};
+use super::progress::{RecoveryProgress, Step};
 use crate::checkpoint::home::{HOME_FILE, HomeBlock};
 use crate::checkpoint::image_sums::ImageSums;
 use crate::error::{Error, Result};
@@ -20,24 +21,24 @@ use crate::store::memory::{SEGMENT_BYTES, SegmentId, Segments};
 
 /// Segments that a thread reads at a time: few enough to stay in its core's cache until they are checked and in place.
 const CHUNK: usize = 16;
-/// Threads for each that a recovery may use: while one waits for the disk another one checks and copies.
+/// Threads for each one that a recovery may use: while one waits for the disk another one checks and copies.
 const THREADS_EACH: usize = 2;
 
-/// What was loaded.
+/// The result of loading.
 #[derive(Debug, Default)]
 pub(crate) struct Loaded {
-    /// The segments in use and their heaps, in order of their numbers.
+    /// The segments in use and their heaps, in the order of their numbers.
     pub segments: Vec<(SegmentId, HeapId)>,
     /// Bytes read.
     pub bytes: u64,
     /// Bytes of records in them.
     pub record_bytes: u64,
-    /// Of the images.
+    /// The checksums of the images.
     pub sums: ImageSums,
 }
 
-/// Fills the segments from the copy that `home` names, each checked; they are clean for that copy and dirty for the
-/// other. Lock bits are still as they were when the copy was made.
+/// Fills the segments from the copy that `home` names, and checks each. They are clean for that copy and dirty for the
+/// others. Lock bits are still as they were when the copy was made.
 ///
 /// # Errors
 /// [`Error::Corrupt`] with file and offset; [`Error::Io`]; [`Error::MemoryLimit`].
@@ -46,13 +47,13 @@ pub(crate) fn load(
     home: &HomeBlock,
     segments: &Segments,
     threads: usize,
-    progress: &Progress<'_>,
+    progress: &RecoveryProgress<'_>,
 ) -> Result<Loaded> {
     let Some(copy) = home.copy else { return Ok(Loaded::default()) };
     let mut file = open_copy(disk, copy, Caching::Direct)?;
     let length = file.length()?;
     if !length.is_multiple_of(BUFFER_ALIGNMENT as u64) {
-        // It was cut short: what is left of its last page cannot be read directly.
+        // The file was cut short: the rest of its last page cannot be read directly.
         file = open_copy(disk, copy, Caching::Buffered)?;
     }
     progress.begin(Step::Load, length.min(copy_bytes(home)));
@@ -87,10 +88,11 @@ pub(crate) fn load(
     Ok(Loaded { segments: found, bytes, record_bytes, sums })
 }
 
-/// Whether the images of a copy, all of which are whole, are those that its checkpoint completed.
+/// Checks that the images of a copy, all of which are whole, are those that its checkpoint completed.
 ///
-/// If not, files of different times lie in the directory, or the device has lost writes. That is not damage of one file, for
-/// which the older checkpoint would stand in by itself: a person has to say which of the files to believe.
+/// If not, files of different times lie in the directory, or the device has lost writes. That is not damage of one
+/// file, for which the older checkpoint would stand in by itself: an administrator has to decide which of the files to
+/// believe.
 pub(crate) fn check_digest(home: &HomeBlock, copy: Copy, sums: &ImageSums) -> Result<()> {
     let found = sums.digest(copy, home.segments, seed_of(home.database_id));
     if found == home.digest || fault_injection::is_on("copy-not-tied-to-home") {
@@ -114,7 +116,7 @@ pub(crate) fn copy_bytes(home: &HomeBlock) -> u64 {
 
 /// The segments that have an image in the backup copy that a home block names, as far as its file reaches.
 pub(crate) fn segments_there(disk: &dyn Disk, home: &HomeBlock) -> u32 {
-    // What is wrong with the file is found when it is loaded.
+    // Errors of the file are found when it is loaded.
     let length = home.copy.and_then(|copy| open_copy(disk, copy, Caching::Buffered).ok()?.length().ok());
     let images = length.unwrap_or(0).div_ceil(SEGMENT_BYTES as u64);
     u64::from(home.segments).min(images) as u32
@@ -144,12 +146,12 @@ struct Loader<'a> {
     failed: AtomicBool,
     found: Mutex<Vec<(SegmentId, HeapId)>>,
     sums: ImageSums,
-    /// Of several, the one of the lowest segment, so that a damaged file gives the same answer each time.
+    /// The error of the lowest segment, so that a damaged file gives the same answer each time.
     error: Mutex<Option<(usize, Error)>>,
 }
 
 impl Loader<'_> {
-    fn work(&self, progress: Option<&Progress<'_>>) {
+    fn work(&self, progress: Option<&RecoveryProgress<'_>>) {
         let count = self.home.segments as usize;
         let mut buffer = AlignedBuffer::zeroed(CHUNK.min(count.max(1)) * SEGMENT_BYTES);
         let mut found = Vec::new();

@@ -9,78 +9,82 @@
 //!
 //! # The redo rule
 //!
-//! The copy is fuzzy: each of its records is as some packet left it, of any place up to the clearance. Redo goes through
-//! the log from the redo start in order. A record whose `Lsn` is higher than the packet's is left alone: the copy has
-//! a later state of it. A put inserts or replaces; a patch or a delete of an absent row does nothing: a later packet
-//! removed the row, or moved it, and a move logs it whole. So whatever state the copy has each row in, after the
-//! packet that last wrote it the row is right; and redoing any of it again changes nothing (I8).
+//! The copy is fuzzy: each of its records is as some packet left it, of any place up to the clearance. Redo goes
+//! through the log from the redo start in order. A record whose `Lsn` is higher than the packet's is left alone: the
+//! copy has a later state of it. A put inserts or replaces. A patch or a delete of an absent row does nothing: a later
+//! packet removed the row, or moved it, and a move logs it whole. So whatever state of a row the copy has, the row is
+//! right after the packet that last wrote it; and redoing any of it again changes nothing (I8).
 //!
-//! The copy holds nothing of a packet past its clearance. So once the clearance is redone all rows are as they were at that
-//! place, and from there on each row that a packet changes is there: an absent one is an error. Only where commits were never
-//! logged ([`Logging::None`](crate::Logging::None)) this is not known any more.
+//! The copy holds nothing of a packet past its clearance. So once the clearance is redone all rows are as they were at
+//! that place, and from there on each row that a packet changes exists: an absent one is an error. This holds unless
+//! commits were never logged ([`Logging::None`](crate::Logging::None)).
 //!
 //! # Operations, beside a fuzzy copy too
 //!
-//! The paper runs action logging (AOPER) with action-consistent copies only: its records carry no place, so nothing says
-//! whether a fuzzy copy has an action or half of one. Ours recovers from any copy, because a row says it by its `Lsn`:
+//! The paper runs action logging (AOPER) with action-consistent copies only: its records carry no place, so nothing
+//! shows whether a fuzzy copy has an action or half of one. Ours recovers from any copy, because a row's `Lsn` shows
+//! it:
 //!
-//! - *A row's image is whole.* All that a packet does to a row is applied under one hold of its segment's latch, which
-//!   the sweep takes to copy it. So an image with `Lsn` w holds all of packet w's work on the row, and of no later one.
+//! - *A row's image is whole.* All changes of a packet to a row are applied under one hold of its segment's latch,
+//!   which the sweep takes to copy the segment. So an image with `Lsn` w holds all of packet w's work on the row, and
+//!   nothing of a later one.
 //! - *An operation is done once.* It is redone only on an image of a lower `Lsn`, and sets the row's `Lsn` to its own
-//!   place under the same hold. It is its packet's first record for the row; what the same packet did to the row
-//!   afterwards is logged as values, so where w is the packet's own place the operation is skipped and the values are put
+//!   place under the same hold. It is its packet's first record for the row; later changes of the row by the same
+//!   packet are logged as values. So where w is the packet's own place the operation is skipped, and the values are put
 //!   over what they were anyway (`commit/redo.rs`).
-//! - *It is done on the state that it was done on.* Every packet before the redo start was applied whole before the sweep
-//!   began, so an image lacks only packets that redo comes by, in log order: those with places from w on. If a row's
-//!   slots were copied at different moments, because it moved or went and came back, then
-//!   *twice*: the loader keeps the image with the higher `Lsn`; that is one image, and the rule above holds for it; or
-//!   *not at all*: then it moved, or was inserted, during the sweep, in a packet that redo comes by and that has the
-//!   row whole. Before that packet redo does nothing to the absent row, and from it on the row is right. An image of a
-//!   row that went during the sweep is brought up to its delete and then goes.
-//! - *Nothing puts a row at a place that it has not reached*, but a bulk load of the operation's own transaction: beside DDL
-//!   everything is logged as values (`txn/change.rs`).
+//! - *It is done on the state that it was done on before.* Every packet before the redo start was applied whole before
+//!   the sweep began, so an image lacks only packets that redo meets, in log order: those with places from w on. If a
+//!   row's slots were copied at different moments, because it moved, or went and came back, the copy has the row
+//!   *twice* or *not at all*. *Twice*: the loader keeps the image with the higher `Lsn`; that is one image, and the
+//!   rule above holds for it. *Not at all*: then the row moved, or was inserted, during the sweep, in a packet that
+//!   redo meets and that has the row whole. Before that packet redo does nothing to the absent row, and from it on the
+//!   row is right. An image of a row that went during the sweep is brought up to its delete and then goes.
+//! - *Nothing puts a row at a place that it has not reached*, except a bulk load of the operation's own transaction:
+//!   beside DDL everything is logged as values (`txn/change.rs`).
 //!
 //! # A damaged copy
 //!
-//! If the copy that the newest home block names is damaged, the older one is recovered from, while its block is in force and
-//! the log has all that the damaged copy has ([`fall_back`]): it is another start of the same redo.
+//! If the copy that the newest home block names is damaged, recovery starts from the older one, while its block is in
+//! force and the log has everything that the damaged copy has ([`fall_back`]): it is another start of the same redo.
 //!
 //! # Calls
 //!
-//! A call of a procedure (System M's TOPER) has no rows that could say whether the copy holds it. So it is replayed only on
-//! a copy that is transaction-consistent, which the home block says, and from the cut on; or, on any copy, behind its clearance: up to
-//! there redo makes it whole ([`HomeBlock::fits_call`]). The cut of copy-on-update is
-//! exactly the redo start. A black/white sweep has no such place: each packet that its copy holds says so
-//! ([`Packet::held_by`](crate::log::Packet)), and is left out.
+//! A call of a procedure (System M's TOPER) has no rows that could show whether the copy holds it. Therefore it is
+//! replayed only in two cases: on a copy that is transaction-consistent, as the home block says, from the cut on; or,
+//! on any copy, behind its clearance, because up to there redo makes the copy whole ([`HomeBlock::fits_call`]). The cut
+//! of copy-on-update is exactly the redo start. A black/white sweep has no such place: each packet that its copy holds
+//! names the sweep ([`Packet::held_by`](crate::log::Packet)), and is left out.
 //!
-//! Where calls are logged, this goes for packets of values, too: **recovery does exactly the packets that the copy lacks**, in
-//! their order. To redo a packet that the copy has would bring its rows back to an earlier state, since a row that is absent
-//! has no `Lsn` that says otherwise. In a log of values a later packet, which is redone as well, makes that good; but a call that
-//! the copy has is not run again. A log may hold values,
-//! operations and calls of many openings; what counts is whether the copy in force fits the packets from its redo start
-//! on. It does: calls are logged only while a transaction-consistent checkpoint is in force, and a checkpoint of another kind,
-//! after the database was opened with other logging, has its redo start behind all calls before it, and its clearance before all calls
-//! after it. Should a log hold a call that its copy does not fit, recovery refuses it. ([`calls`]; `engine/replay` runs them, `engine/deterministic.rs` for what is logged as a
-//! call.)
+//! Where calls are logged, this applies to packets of values, too: **recovery does exactly the packets that the copy
+//! lacks**, in their order. Redoing a packet that the copy has would bring its rows back to an earlier state, since an
+//! absent row has no `Lsn` that forbids it. In a log of values a later packet, which is redone as well, corrects that;
+//! but a call that the copy has is not run again.
 //!
-//! # Tables come and go meanwhile
+//! A log may hold values, operations and calls of many openings; what counts is whether the copy in force fits the
+//! packets from its redo start on. It does: calls are logged only while a transaction-consistent checkpoint is in
+//! force. A checkpoint of another kind, after the database was opened with other logging, has its redo start behind all
+//! calls before it, and its clearance before all calls after it. If a log holds a call that its copy does not fit,
+//! recovery refuses it. (See [`calls`]; `engine/replay` runs the calls, and `engine/deterministic.rs` says what is
+//! logged as a call.)
 //!
-//! The catalog is rows of system tables, so at each place in the log these say which tables there are, which heap each has and
-//! by which key its redo records name rows. A copy's system tables are exactly those of its redo start, whatever made the copy,
-//! and all its segments are of tables that they describe (`checkpoint/catalog_copy.rs`). From there on the log's DDL moves the
-//! catalog on: after a packet's records for the system tables are redone, and before anything else is, [`redo`] brings the
-//! tables in line with them. Such a packet is a barrier.
+//! # Tables that change during redo
 //!
-//! So **nothing is left out that cannot be explained**. Rows of the system tables that make no sense together, a segment
-//! without a table, a redo record or a load file for a table that is not there at its place, a change of a catalog row that is
-//! not there: each is an error that names it.
+//! The catalog is rows of system tables. So at each place in the log these rows say which tables exist, which heap each
+//! has, and by which key its redo records name rows. A copy's system tables are exactly those of its redo start,
+//! whatever made the copy, and all its segments belong to tables that they describe (`checkpoint/catalog_copy.rs`).
+//! From there on the log's DDL moves the catalog on: after a packet's records for the system tables are redone, and
+//! before anything else is, [`redo`] brings the tables in line with them. A packet with DDL is a barrier.
+//!
+//! So **nothing is left out that cannot be explained**. Each of these is an error that names it: rows of the system
+//! tables that make no sense together, a segment without a table, a redo record or a load file for a table that does
+//! not exist at its place, and a change of a catalog row that does not exist.
 //!
 //! # How long it takes
 //!
-//! The parts are measured ([`RecoveryReport`]); what they cost is kept in the directory ([`RecoveryRates`]), so that the next
-//! recovery can be predicted, by `rialto inspect`, by a running database, and while it goes on (`progress.rs`).
+//! The parts are measured ([`RecoveryReport`]). Their costs are kept in the directory ([`RecoveryRates`]), so that
+//! `rialto inspect`, a running database, and a recovery in progress (`progress.rs`) can predict the time of a recovery.
 //!
-//! Kept here: **I4** (the log must reach the clearance of the checkpoint in force), **I8** (recovery writes nothing but
+//! Kept here: **I4** (the log must reach the clearance of the checkpoint in force), **I8** (recovery writes only to
 //! memory), **I9** (nothing is interpreted before its checksum has been verified; errors name file and offset).
 
 pub(crate) mod calls;
@@ -109,7 +113,7 @@ pub(crate) use self::calls::Calls;
 pub use self::fall_back::FellBack;
 pub(crate) use self::fall_back::{Start, recover_either};
 pub use self::open_error::OpenError;
-pub(crate) use self::progress::Progress;
+pub(crate) use self::progress::RecoveryProgress;
 use self::progress::{Step, Tell, coarse};
 use self::redo::Redo;
 pub(crate) use self::within_memory::{
@@ -126,12 +130,12 @@ use crate::log::{self, LogEnd};
 use crate::store::TableVersion;
 use crate::store::memory::index::NodePool;
 use crate::store::memory::load_file::load_file_number;
-use crate::store::memory::{Committed, LoadFile, SEGMENT_BYTES, Segments};
+use crate::store::memory::{LoadCommit, LoadFile, SEGMENT_BYTES, Segments};
 
-/// What a recovery did.
+/// The report of a recovery.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RecoveryReport {
-    /// The checkpoint that it began with.
+    /// The checkpoint from which it started.
     pub checkpoint: u64,
     /// Where redo began.
     pub redo_start: Lsn,
@@ -145,22 +149,24 @@ pub struct RecoveryReport {
     pub packets: u64,
     /// Redo records in them, rows of load files included.
     pub records: u64,
-    /// Of the packets, calls of procedures, which were run again ([`Logging::Transaction`](crate::Logging::Transaction)).
+    /// Of these packets, the calls of procedures, which were run again
+    /// ([`Logging::Transaction`](crate::Logging::Transaction)).
     pub calls: u64,
-    /// Where the tables were left as they were, and how many packets of the log were only read from there on: at a call of
-    /// a procedure, by a program that has none (`rialto check`). Never in an open database.
+    /// The place at which the tables were left as they were, and how many packets of the log were only read from there
+    /// on. This is at a call of a procedure, in a program that has no procedures (`rialto check`), and never in an open
+    /// database.
     pub left: Option<(Lsn, u64)>,
-    /// The procedures that the packets from there on are calls of, by name and version: those that the directory needs until a
+    /// The procedures that the packets from there on call, by name and version: the directory needs them until the next
     /// checkpoint.
     pub needs: Vec<(String, u32)>,
-    /// Commits whose writes were never logged ([`Logging::None`](crate::Logging::None)), by a process that did not close
-    /// the database: they are lost. Users should be told ([`RecoveryReport::warnings`]).
+    /// Commits whose writes were never logged ([`Logging::None`](crate::Logging::None)), by a process that did not
+    /// close the database: they are lost. Users should be told ([`RecoveryReport::warnings`]).
     pub unlogged: u64,
-    /// The older backup copy stood in for the newest, which is damaged. Users should be told.
+    /// Present if the older backup copy stood in for the newest, which is damaged. Users should be told.
     pub fell_back: Option<FellBack>,
-    /// User tables.
+    /// The number of users' tables.
     pub tables: u64,
-    /// Rows in them.
+    /// The number of rows in them.
     pub rows: u64,
     /// Reading the backup copy.
     pub load_time: Duration,
@@ -172,20 +178,20 @@ pub struct RecoveryReport {
     pub secondary_time: Duration,
     /// Bytes of log, from the beginning of the file that held the redo start.
     pub log_bytes: u64,
-    /// Of redoing it, the time in which it was read.
+    /// The part of `redo_time` in which the log was read.
     pub read_time: Duration,
     /// Bytes of load files redone.
     pub bulk_bytes: u64,
-    /// Of redoing the log, the time that these took.
+    /// The part of `redo_time` that load files took.
     pub bulk_time: Duration,
     /// Bytes of segments in use at its end.
     pub memory_bytes: u64,
-    /// How long it was predicted to take, if that was asked: on a disk that is memory times say nothing.
+    /// How long it was predicted to take. Unset on a disk in memory, whose times mean nothing.
     pub predicted: Option<Duration>,
 }
 
 impl RecoveryReport {
-    /// What is lost, for people, if something is.
+    /// What is lost, in words, if something is.
     pub fn loss(&self) -> Option<String> {
         (self.unlogged > 0).then(|| {
             format!(
@@ -196,13 +202,13 @@ impl RecoveryReport {
         })
     }
 
-    /// What a user should be told of the database that was opened, a line each: the damaged copy that an older one has stood in
-    /// for, and what is lost.
+    /// What a user should be told of the opened database, one line each: the damaged copy for which an older one has
+    /// stood in, and what is lost.
     pub fn warnings(&self) -> Vec<String> {
         self.fell_back.iter().map(ToString::to_string).chain(self.loss()).collect()
     }
 
-    /// Which part of the log is not in the tables, for people, if there is one.
+    /// Which part of the log is not in the tables, in words, if any is.
     pub fn left_at_calls(&self) -> Option<String> {
         self.left.map(|(from, packets)| {
             let needs = self.needs.iter().map(|(name, version)| format!("\"{name}\" version {version}"));
@@ -225,7 +231,7 @@ impl RecoveryReport {
         }
     }
 
-    /// What was done, in one line for people.
+    /// What was done, in one line of text.
     pub fn summary(&self) -> String {
         format!(
             "recovered in {}: loaded {} in {}, indexed in {}, redid {} transactions in {}",
@@ -238,22 +244,22 @@ impl RecoveryReport {
         )
     }
 
-    /// All of it.
+    /// The sum of the parts.
     pub fn took(&self) -> Duration {
         self.parts().total()
     }
 }
 
-/// Waits for a thread of a scope, and passes on its panic. At its end a scope waits by itself, but by means that
-/// ThreadSanitizer does not see inside std (`.ci/sanitize`); it sees a join.
+/// Waits for a thread of a scope, and passes on its panic. A scope also waits at its end, but by means inside std that
+/// ThreadSanitizer does not see (`.ci/sanitize`); it sees a join.
 fn join<T>(thread: std::thread::ScopedJoinHandle<'_, T>) {
     if let Err(panic) = thread.join() {
         std::panic::resume_unwind(panic);
     }
 }
 
-/// What a recovery has to do, by the sizes of the files and what lies at the log's ends. About: only reading all of
-/// the log tells where it ends.
+/// The work of a recovery, from the sizes of the files and the ends of the log. It is an estimate: only reading all of
+/// the log shows where it ends.
 fn work(disk: &Arc<dyn Disk>, home: &HomeBlock) -> Result<RecoveryWork> {
     let extent = log::recover(disk, home.database_id, home.redo_start)?.extent()?;
     let (copy_bytes, bulk_bytes) = (load::copy_bytes(home), bulk_bytes(disk, home)?);
@@ -266,8 +272,9 @@ fn work(disk: &Arc<dyn Disk>, home: &HomeBlock) -> Result<RecoveryWork> {
     })
 }
 
-/// Bytes of the load files that were begun after the copy, so that redo needs them. Others that are there are in the copy,
-/// and wait for their removal. (About: one that was begun before the copy and committed after it is not counted.)
+/// Bytes of the load files that were begun after the copy, so that redo needs them. The other load files are in the
+/// copy, and wait for their removal. (An estimate: a load that was begun before the copy and committed after it is not
+/// counted.)
 fn bulk_bytes(disk: &Arc<dyn Disk>, home: &HomeBlock) -> Result<u64> {
     let mut bytes = 0;
     let is_needed =
@@ -281,25 +288,25 @@ fn bulk_bytes(disk: &Arc<dyn Disk>, home: &HomeBlock) -> Result<u64> {
 /// Where and how to recover.
 pub(crate) struct Recovery<'a> {
     pub disk: &'a Arc<dyn Disk>,
-    /// Empty.
+    /// Empty segments.
     pub segments: &'a Arc<Segments>,
     pub nodes: &'a Arc<NodePool>,
     pub threads: usize,
-    /// What becomes of calls of procedures in the log.
+    /// What recovery does with calls of procedures in the log.
     pub calls: Calls<'a>,
-    /// Told of the steps of a long recovery.
+    /// Receives lines about the steps of a long recovery.
     pub tell: Option<Tell<'a>>,
 }
 
-/// A database in memory, as its files say.
+/// A database in memory, as its files describe it.
 pub(crate) struct Recovered {
-    /// All tables, the system's among them.
+    /// All tables, with the system tables.
     pub tables: Vec<Arc<TableVersion>>,
-    /// An identifier that was never used, nor was any above it.
+    /// An identifier that was never used; nor was a higher one.
     pub next_id: u32,
     /// The load files in the directory.
     pub loads: Vec<LoadFile>,
-    /// Of the images in the copy.
+    /// The checksums of the images in the copy.
     pub sums: ImageSums,
     /// For [`Log::open`](crate::log::Log::open).
     pub log_end: LogEnd,
@@ -313,7 +320,7 @@ impl Recovery<'_> {
     /// [`Error::Corrupt`] with file and offset; [`Error::Io`]; [`Error::MemoryLimit`].
     pub fn run(&self, start: &Start) -> Result<Recovered> {
         let home = &start.home;
-        let progress = Progress::new(self.tell);
+        let progress = RecoveryProgress::new(self.tell);
         let threads = self.threads.max(1);
         let mut report = RecoveryReport {
             checkpoint: home.sequence,
@@ -373,7 +380,8 @@ impl Recovery<'_> {
 
         let began = Instant::now();
         let loads = self.loads(&redo.loads, home)?;
-        // A load that was not committed has left its file: another load of its number would lose its own with it.
+        // A load that was not committed has left its file: if another load got its number, removing this file would
+        // remove that load's own.
         let unused = loads.iter().map(|load| catalog::after_load(load.number)).max();
         let next_id = redo.next_id.max(unused.unwrap_or(0));
         let tables = redo.finish(log_end.lsn())?;
@@ -386,8 +394,8 @@ impl Recovery<'_> {
         Ok(Recovered { tables, next_id, loads, sums, log_end, report })
     }
 
-    /// The load files that are there, with what is known of those that redo did not come by: a load that was begun after the
-    /// checkpoint would have its packet behind the redo start.
+    /// The existing load files. A load whose packet redo did not meet was begun before the checkpoint, or never
+    /// committed: a load that was begun after it would have its packet behind the redo start.
     fn loads(&self, redone: &[LoadFile], home: &HomeBlock) -> Result<Vec<LoadFile>> {
         let numbers = self.disk.list()?.into_iter().filter_map(|name| load_file_number(&name));
         let load = |number| {
@@ -397,8 +405,8 @@ impl Recovery<'_> {
                 committed: match number < u64::from(home.next_id)
                     && !fault_injection::is_on("load-goes-before-its-copy")
                 {
-                    true => Committed::BeforeOrNever(home.redo_start),
-                    false => Committed::Never,
+                    true => LoadCommit::BeforeOrNever(home.redo_start),
+                    false => LoadCommit::Never,
                 },
             })
         };
@@ -410,7 +418,7 @@ impl Recovery<'_> {
 impl Recovery<'_> {
     /// The tables of the copy in force alone, as if the log ended before its redo start.
     pub fn without_log(&self, home: &HomeBlock) -> Result<Vec<Arc<TableVersion>>> {
-        let progress = Progress::new(None);
+        let progress = RecoveryProgress::new(None);
         let loaded = load::load(&**self.disk, home, self.segments, self.threads, &progress)?;
         Redo::new(self, &Start::newest(home), loaded, &progress)?
             .finish(Lsn(home.redo_start.0.saturating_sub(1)))

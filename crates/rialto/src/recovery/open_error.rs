@@ -38,7 +38,7 @@ pub enum OpenError {
         /// The newest version that can be read.
         supported: u32,
     },
-    /// A file, or the directory, is not there.
+    /// A file, or the directory, does not exist.
     #[error("{what} is missing in \"{directory}\"")]
     Missing {
         /// The directory.
@@ -53,13 +53,13 @@ pub enum OpenError {
         /// Which file, what it is, and what to do.
         what: String,
     },
-    /// An option that makes no sense.
+    /// An option out of its range.
     #[error("bad option: {what}")]
     Options {
-        /// Which, and what it may be.
+        /// Which option, and what it may be.
         what: String,
     },
-    /// What is there does not fit into the memory that the options allow.
+    /// The database does not fit into the memory that the options allow.
     #[error("the database does not fit into Options::memory_bytes ({limit} bytes): open it with more")]
     Memory {
         /// The limit in bytes.
@@ -75,9 +75,9 @@ pub enum OpenError {
         /// What was expected and found.
         what: String,
     },
-    /// A call in the log came to something else than it did when it committed
-    /// ([`Logging::Transaction`](crate::Logging::Transaction)). Nothing was written: with the procedure that made the call
-    /// the directory can be opened.
+    /// A call in the log came to another result than when it committed
+    /// ([`Logging::Transaction`](crate::Logging::Transaction)). Nothing was written: with the procedure that made the
+    /// call the directory can be opened.
     #[error("{what}")]
     Replay {
         /// The place, the procedure, its arguments, and what was found.
@@ -89,7 +89,7 @@ pub enum OpenError {
 }
 
 impl OpenError {
-    /// The program's exit code for it: 1 corrupt, 2 usage, 3 directory unusable, 4 I/O.
+    /// The program's exit code for this error: 1 corrupt, 2 usage, 3 directory unusable, 4 I/O.
     pub fn exit_code(&self) -> u8 {
         match self {
             OpenError::Corrupt { .. } | OpenError::Replay { .. } => 1,
@@ -129,7 +129,7 @@ impl From<Error> for OpenError {
 
 impl From<DiskError> for OpenError {
     fn from(error: DiskError) -> OpenError {
-        // Which says what helps where the disk is full.
+        // That error says what helps where the disk is full.
         Error::from(error).into()
     }
 }

@@ -1,11 +1,12 @@
-//! Telling a user how a long recovery goes on: how much of a step is done, and about how long all of it will take yet.
+//! Lines that tell a user how a long recovery goes on: how much of a step is done, and about how long the rest will
+//! take.
 //!
-//! What has to be done is known before it is begun: the bytes of the backup copy by its home block, those of the log by its
-//! files ([`LogReader::extent`](crate::log::LogReader::extent)). The time left of a step is what its own speed says, once it
-//! has one; that of the steps to come is what they are expected to take ([`RecoveryRates`](super::RecoveryRates)).
+//! The work is known before it begins: the bytes of the backup copy from its home block, the bytes of the log from its
+//! files ([`LogReader::extent`](crate::log::LogReader::extent)). The time left of a step follows from its own speed,
+//! once it has one; the time of the later steps is their expected time ([`RecoveryRates`](super::RecoveryRates)).
 //!
-//! A recovery of less than a second says nothing. Of each step there are at most as many lines as there are tenths of it,
-//! and at least a second lies between two lines; so a user has them for minutes or hours without a flood.
+//! A recovery of less than a second tells nothing. A step has at most one line for each tenth of it, and at least a
+//! second lies between two lines; so a recovery of minutes or hours is told without a flood of lines.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -15,9 +16,9 @@ use parking_lot::Mutex;
 use crate::foreign::run_caught;
 use crate::store::memory::SEGMENT_BYTES;
 
-/// The least time from one line to the next.
+/// The least time between two lines.
 const EVERY: Duration = Duration::from_secs(1);
-/// What a step has to have done before its own speed counts.
+/// The share of a step that has to be done before its own speed counts.
 const OWN_SPEED_FROM: f64 = 0.02;
 
 /// The parts of a recovery, in their order.
@@ -46,16 +47,16 @@ impl Step {
     }
 }
 
-/// Which lines there are, and what they say; knows no clock and no terminal.
+/// Decides which lines there are, and their text; it knows no clock and no terminal.
 #[derive(Debug)]
 struct Lines {
     /// How long each step is expected to take.
     expected: [Duration; Step::COUNT],
     step: Step,
     step_began: Duration,
-    /// What the step has to do; 0 if that is not known.
+    /// The work of the step; 0 if it is unknown.
     total: u64,
-    /// When the last line was said, and what it had: its step, and how many tenths of it.
+    /// When the last line was told, and its step and tenths.
     last: Duration,
     last_at: Option<(Step, u64)>,
     said: u64,
@@ -78,7 +79,7 @@ impl Lines {
         (self.step, self.step_began, self.total) = (step, now, total);
     }
 
-    /// The line for so much of the step, if there is one.
+    /// The line for `done` of the step, if one is due.
     fn at(&mut self, now: Duration, done: u64, of: impl FnOnce(u64, u64) -> String) -> Option<String> {
         if now < self.last + EVERY || self.total == 0 {
             return None;
@@ -112,7 +113,7 @@ impl Lines {
     }
 }
 
-/// A time as people say it.
+/// A time in round figures.
 pub(super) fn coarse(time: Duration) -> String {
     let seconds = time.as_secs_f64();
     if seconds < 9.95 {
@@ -126,7 +127,7 @@ pub(super) fn coarse(time: Duration) -> String {
     }
 }
 
-/// Bytes as people say them.
+/// Bytes in round figures.
 pub(super) fn bytes(bytes: u64) -> String {
     if bytes < 1_000_000 {
         format!("{:.0} kB", bytes as f64 / 1e3)
@@ -137,25 +138,30 @@ pub(super) fn bytes(bytes: u64) -> String {
     }
 }
 
-/// Who is told.
+/// The code that receives the lines.
 pub(crate) type Tell<'a> = &'a (dyn Fn(&str) + Sync);
 
-/// Says the lines as a recovery goes on. A panic of the code that is told ends its line, and not the recovery.
-pub(crate) struct Progress<'a> {
+/// Tells the lines of a recovery in progress. A panic of the code that is told ends its line, and not the recovery.
+pub(crate) struct RecoveryProgress<'a> {
     tell: Option<Tell<'a>>,
     began: Instant,
     lines: Mutex<Lines>,
-    /// What earlier calls for this step have done.
+    /// What earlier calls have done for this step.
     before: AtomicU64,
 }
 
-impl<'a> Progress<'a> {
-    /// Lines go to `tell`, if there is one.
-    pub fn new(tell: Option<Tell<'a>>) -> Progress<'a> {
-        Progress { tell, began: Instant::now(), lines: Mutex::new(Lines::new()), before: AtomicU64::new(0) }
+impl<'a> RecoveryProgress<'a> {
+    /// Lines go to `tell`, if it is given.
+    pub fn new(tell: Option<Tell<'a>>) -> RecoveryProgress<'a> {
+        RecoveryProgress {
+            tell,
+            began: Instant::now(),
+            lines: Mutex::new(Lines::new()),
+            before: AtomicU64::new(0),
+        }
     }
 
-    /// Whether anybody is told.
+    /// Whether the lines go anywhere.
     pub fn is_told(&self) -> bool {
         self.tell.is_some()
     }
@@ -165,20 +171,20 @@ impl<'a> Progress<'a> {
         self.lines.lock().expected[step as usize] = time;
     }
 
-    /// A step begins, which has so much to do.
+    /// Begins a step with so much work.
     pub fn begin(&self, step: Step, total: u64) {
         self.before.store(0, Ordering::Relaxed);
         self.lines.lock().begin(self.began.elapsed(), step, total);
     }
 
-    /// So many segments of a table are indexed. Says nothing while the log is redone.
+    /// Notes that so many segments of a table are indexed. Tells nothing while the log is redone.
     pub fn indexed(&self, segments: usize) {
         if self.is_indexing() {
             self.at(self.before.load(Ordering::Relaxed) + (segments * SEGMENT_BYTES) as u64);
         }
     }
 
-    /// All segments of a table are, that many.
+    /// Notes that all segments of a table, `segments` of them, are indexed.
     pub fn indexed_all(&self, segments: usize) {
         if self.is_indexing() {
             self.before.fetch_add((segments * SEGMENT_BYTES) as u64, Ordering::Relaxed);
@@ -189,12 +195,13 @@ impl<'a> Progress<'a> {
         self.is_told() && self.lines.lock().step != Step::Redo
     }
 
-    /// So much of the step is done. Call it not much more often than something worth a system call happens.
+    /// Notes how much of the step is done. Each call may cost a system call, so do not call it much more often than
+    /// that is worth.
     pub fn at(&self, done: u64) {
         self.at_of(done, |_, total| bytes(total));
     }
 
-    /// As [`Progress::at`], with other words for what there is to do, of what is done and all.
+    /// As [`RecoveryProgress::at`]; `of` puts what is done and the whole into words.
     pub fn at_of(&self, done: u64, of: impl FnOnce(u64, u64) -> String) {
         let Some(tell) = self.tell else { return };
         let line = self.lines.lock().at(self.began.elapsed(), done, of);
@@ -203,7 +210,7 @@ impl<'a> Progress<'a> {
         }
     }
 
-    /// The last line, if there was one before it.
+    /// Tells the last line, if there was one before it.
     pub fn end(&self, line: impl FnOnce() -> String) {
         if let Some(tell) = self.tell
             && self.lines.lock().said > 0

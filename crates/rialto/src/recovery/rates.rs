@@ -1,4 +1,4 @@
-//! What a recovery measures of [`RecoveryRates`], and what an estimate by them rests on.
+//! What a recovery measures for [`RecoveryRates`], and what an estimate by them rests on.
 
 use std::time::Duration;
 
@@ -8,19 +8,19 @@ use crate::checkpoint::recovery_rates::Cost;
 use crate::checkpoint::{RecoveryRates, RecoveryWork};
 use crate::io::Disk;
 
-/// What takes less time than this says nothing of the speed.
+/// A part that takes less time than this does not show its speed.
 const TIME_MIN: Duration = Duration::from_millis(50);
-/// Fewer packets than this say nothing of the speed.
+/// Fewer packets than this do not show their speed.
 const PACKETS_MIN: u64 = 10_000;
 
 impl RecoveryRates {
-    /// Takes over what a recovery measured. Whether it measured anything.
+    /// Takes over what a recovery measured. Returns whether it measured anything.
     pub fn learn(&mut self, report: &RecoveryReport) -> bool {
         let before = *self;
         let a_byte = |time: Duration, bytes: u64| time.as_nanos() as f64 / bytes.max(1) as f64;
         if report.load_time >= TIME_MIN {
             self.load.learn(a_byte(report.load_time, report.loaded_bytes));
-            // However short: it is so for so many bytes.
+            // However short this is, it took so long for so many bytes.
             self.primary.learn(a_byte(report.primary_time, report.loaded_bytes));
         }
         if report.load_time + report.redo_time >= TIME_MIN && report.memory_bytes > 0 {
@@ -38,8 +38,8 @@ impl RecoveryRates {
         *self != before
     }
 
-    /// What is known after a recovery, recorded if that has measured anything. On a disk that is memory times say nothing; on
-    /// one that takes no record, a full one for instance, the next recovery measures again.
+    /// The rates after a recovery, recorded if it has measured anything. On a disk in memory times mean nothing. If the
+    /// record cannot be written, for instance because the disk is full, the next recovery measures again.
     pub(crate) fn after(report: &RecoveryReport, disk: &dyn Disk) -> RecoveryRates {
         let mut rates = RecoveryRates::recorded(disk).unwrap_or_default();
         if disk.has_speed() && rates.learn(report) {
@@ -49,7 +49,7 @@ impl RecoveryRates {
     }
 }
 
-/// What an estimate rests on, for people: how much there is to do, and how fast each part goes.
+/// What an estimate rests on, in words: how much there is to do, and how fast each part is.
 pub(super) fn explain(work: &RecoveryWork, rates: &RecoveryRates) -> Vec<String> {
     let how = |cost: Cost| if cost.is_measured { "measured" } else { "assumed, not measured yet" };
     let per_second = |cost: Cost| match cost.ns {
@@ -121,7 +121,7 @@ mod tests {
         assert_eq!(estimate.to_string(), "1.860 s: load 0.400 s, indexes 0.160 s, redo 1.300 s");
         // Lone commits: three times the bytes for each packet.
         assert_eq!(rates.redo(30_000_000, 20_000), Duration::from_millis(1_300));
-        // Another one that was twice as slow counts half.
+        // Another recovery that was twice as slow counts half.
         let slower = RecoveryReport { load_time: report().load_time * 2, ..report() };
         assert!(rates.learn(&slower));
         assert_eq!((rates.load.ns, rates.primary.ns), (600.0, 100.0));
@@ -140,7 +140,7 @@ mod tests {
         };
         assert!(!rates.learn(&RecoveryReport { bulk_time: Duration::ZERO, ..none }));
         assert_eq!(rates, RecoveryRates::default());
-        // Few packets, that something else held up.
+        // Few packets, which something else held up.
         let few = RecoveryReport { packets: 100, ..report() };
         assert!(rates.learn(&few));
         assert!(!rates.packet.is_measured && !rates.log.is_measured && rates.load.is_measured);

@@ -1,9 +1,9 @@
-//! [`Redo`]: the log's packets onto the tables, in parallel by key, with the catalog kept in step.
+//! [`Redo`]: redoes the log's packets on the tables, in parallel by key, with the catalog kept in step.
 //!
-//! The reader parses packets and hands their records out in batches: a record's table and key say which worker gets
-//! it, so all records of a row are redone by one thread in their order. Records for the system tables are redone by the
-//! reader itself. Before them it waits until the workers have caught up (a *barrier*), and after them it brings the tables in
-//! line with what the system tables say then, before it goes on.
+//! The reader parses packets and hands their records out in batches. A record's table and key determine its worker, so
+//! one thread redoes all records of a row in their order. The reader itself redoes records for the system tables.
+//! Before them it waits until the workers have caught up (a *barrier*); after them it brings the tables in line with
+//! the system tables before it goes on.
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
@@ -19,7 +19,7 @@ use super::calls::{Calls, Replay};
 use super::catalog::{self, Described, is_system, senseless};
 use super::heaps::Heaps;
 use super::load::Loaded;
-use super::progress::{Progress, Step, bytes};
+use super::progress::{RecoveryProgress, Step, bytes};
 use super::table::{At, Builder, RedoTable, Scratch};
 use super::{Recovery, Start};
 use crate::catalog::{Description, first_row_number};
@@ -33,42 +33,43 @@ use crate::row::{self, Key, Nulls};
 use crate::store::TableVersion;
 use crate::store::memory::image::backup_name;
 use crate::store::memory::load_file::LoadFileReader;
-use crate::store::memory::{Committed, LoadFile, SEGMENT_BYTES, SegmentId};
+use crate::store::memory::{LoadCommit, LoadFile, SEGMENT_BYTES, SegmentId};
 
 /// Bytes of a batch.
 const BATCH_BYTES: usize = 64 << 10;
-/// How it goes on is told, if it is time, after so many packets or rows of a load file.
+/// Progress is told, if it is due, after this many packets or rows of a load file.
 const TELL_EVERY: u64 = 1024;
-/// Batches on their way to one worker.
+/// The most batches on their way to one worker.
 const BATCHES_MAX: usize = 8;
 
-/// The tables, and the log on its way onto them.
+/// The tables, and the redo of the log on them.
 pub(super) struct Redo<'a> {
     disk: &'a dyn Disk,
     pub(super) database_id: u128,
     pub(super) builder: Builder<'a>,
-    /// What becomes of calls.
+    /// What recovery does with calls.
     pub(super) calls: Calls<'a>,
-    /// What the copy has.
+    /// The state of the copy.
     pub(super) start: Start,
-    /// The replay of calls, while it goes on.
+    /// The replay of calls, while one is in progress.
     pub(super) replay: Option<Box<dyn Replay>>,
-    /// Calls that replays have run.
+    /// Calls that earlier replays have run.
     pub replayed: u64,
-    /// Where recovery was left at a call, and how many packets were left from there on.
+    /// The place of the call at which recovery stopped changing the tables, and how many packets were left from there
+    /// on.
     pub left: Option<(Lsn, u64)>,
-    /// Whether values were left there.
+    /// Whether values were left there, too.
     pub has_left_values: bool,
-    /// Of the calls from there on: the procedures, by name and version.
+    /// The procedures of the calls from there on, by name and version.
     pub needs: BTreeSet<(String, u32)>,
-    progress: &'a Progress<'a>,
-    /// Bytes of log read when it was last looked.
+    progress: &'a RecoveryProgress<'a>,
+    /// Bytes of log that had been read at the last check.
     log_read: u64,
     pub(super) system: Vec<Arc<RedoTable>>,
-    pub(super) tables: Tables,
-    /// Of these tables.
+    pub(super) tables: RedoTables,
+    /// The storage of these tables.
     pub(super) heaps: Arc<Heaps>,
-    /// What the system tables say of them.
+    /// The tables as the system tables describe them.
     described: Described,
     /// While calls are replayed: the tables of which this packet has changed rows or definitions.
     pub(super) changed: BTreeSet<TableId>,
@@ -76,11 +77,11 @@ pub(super) struct Redo<'a> {
     pub loads: Vec<LoadFile>,
     pub packets: u64,
     pub records: u64,
-    /// Packets of which only the place is there.
+    /// Packets that have only a place.
     pub unlogged: u64,
-    /// Of those, the ones that a user has yet to be told of.
+    /// Of these, the ones that a user has not been told of.
     pub lost: u64,
-    /// Bytes of load files redone, and what that took.
+    /// Bytes of load files redone, and the time that took.
     pub bulk_bytes: u64,
     pub bulk_time: Duration,
 }
@@ -91,7 +92,7 @@ impl<'a> Redo<'a> {
         recovery: &Recovery<'a>,
         start: &Start,
         loaded: Loaded,
-        progress: &'a Progress<'a>,
+        progress: &'a RecoveryProgress<'a>,
     ) -> Result<Redo<'a>> {
         let home = &start.home;
         let builder = Builder {
@@ -161,7 +162,7 @@ impl<'a> Redo<'a> {
         })
     }
 
-    /// The log names load files of this database on another disk.
+    /// Sets another disk for the load files that the log names; they are of this database.
     pub fn loads_from(&mut self, disk: &'a dyn Disk, database_id: u128) {
         (self.disk, self.database_id) = (disk, database_id);
     }
@@ -176,7 +177,7 @@ impl<'a> Redo<'a> {
                     let (sender, receiver) = sync_channel(BATCHES_MAX);
                     let (error, heaps) = (&error, &*heaps);
                     threads.push(scope.spawn(move || serve(thread, &receiver, heaps, error)));
-                    Worker { sender, batch: Batch::default() }
+                    Worker { sender, batch: RedoBatch::default() }
                 })
                 .collect();
             let redone = self.packets_of(reader, Workers { workers, error: &error });
@@ -227,8 +228,8 @@ impl<'a> Redo<'a> {
             self.records += 1;
             if is_system(record.table) {
                 if !self.described.is_touched() {
-                    // No worker gets anything from here until the tables are in line. What these records find room in may have
-                    // been left just before, and what comes before them needs room, too.
+                    // No worker gets a record from here on until the tables are in line. These records may find room in
+                    // what the records just before have left, and those need room, too.
                     workers.barrier()?;
                 }
                 self.system_record(lsn, &record)?;
@@ -296,11 +297,11 @@ impl<'a> Redo<'a> {
     /// The load file that a record of the packet at this place names.
     pub(super) fn load_file(&mut self, lsn: Lsn, number: u64, digest: Option<u64>) -> Result<LoadFileReader> {
         self.next_id = self.next_id.max(catalog::after_load(number));
-        self.loads.push(LoadFile { number, committed: Committed::At(lsn) });
+        self.loads.push(LoadFile { number, committed: LoadCommit::At(lsn) });
         LoadFileReader::open(self.disk, self.database_id, number, digest)
     }
 
-    /// The rows of a load file, as puts.
+    /// Redoes the rows of a load file, as puts.
     fn load(
         &mut self,
         lsn: Lsn,
@@ -335,9 +336,9 @@ impl<'a> Redo<'a> {
         Ok(())
     }
 
-    /// Makes the tables those that the system tables describe after a DDL statement of the packet at this place. Only the tables that
-    /// are described otherwise are looked at. Storage that a table gets here is empty: a backup copy has segments of the tables in
-    /// its own catalog only.
+    /// Brings the tables in line with what the system tables describe after a DDL statement of the packet at this
+    /// place. Only tables whose description has changed are visited. Storage that a table gets here is empty: a backup
+    /// copy has segments only of the tables in its own catalog.
     fn bring_in_line(&mut self, lsn: Lsn) -> Result<()> {
         for (id, description) in self.described.changes(&catalog::in_log(lsn))? {
             self.changed.insert(id);
@@ -376,7 +377,7 @@ impl<'a> Redo<'a> {
         self.described.check(&self.system, "the log's end")?;
         let budget = self.builder.segments.budget();
         let replayed = replayed.filter(|replayed| {
-            // Rows that have been spread over too many segments move, and all indexes on them are built anew.
+            // Rows that lie in too many segments are moved together, and all indexes on them are built anew.
             let fits = budget.used() <= budget.limit() || self.builder.threads > 1;
             if !fits {
                 replayed.give_up_indexes();
@@ -404,8 +405,9 @@ impl<'a> Redo<'a> {
         Ok(finished)
     }
 
-    /// The tables with the room for rows that there was: index nodes that redo has needed on its way are given back, and where
-    /// memory is short the primary indexes, the largest tables' first, are made as small as those of transactions.
+    /// Returns the tables with as much room for rows as there was: index nodes that redo needed on its way are given
+    /// back. Where memory is short the primary indexes, those of the largest tables first, are made as small as
+    /// transactions had them.
     fn make_room(&self, mut tables: Vec<TableVersion>) -> Result<Vec<Arc<TableVersion>>> {
         let budget = self.builder.segments.budget();
         tables.sort_unstable_by_key(|table| Reverse(table.store.rows()));
@@ -420,40 +422,40 @@ impl<'a> Redo<'a> {
 }
 
 /// The tables during redo.
-pub(super) type Tables = HashMap<TableId, Arc<RedoTable>>;
+pub(super) type RedoTables = HashMap<TableId, Arc<RedoTable>>;
 
-/// The table that a record of the packet at this place is for. Its transaction had the table locked, and a DDL that comes after
-/// it in the log came after it; so the table is there.
-pub(super) fn table_at(tables: &Tables, lsn: Lsn, id: TableId) -> Result<&Arc<RedoTable>> {
+/// The table that a record of the packet at this place is for. Its transaction had the table locked, so a DDL that
+/// comes after it in the log also came after it in time; therefore the table exists.
+pub(super) fn table_at(tables: &RedoTables, lsn: Lsn, id: TableId) -> Result<&Arc<RedoTable>> {
     tables.get(&id).ok_or_else(|| {
         let what = format!("a redo record for table {}, and at this place there is no such table", id.0);
         Error::Corrupt { file: format!("the log, place {lsn}"), offset: 0, what }
     })
 }
 
-/// What is at this offset of the packet at this place is no redo record.
+/// The error for bytes that are no redo record, at this offset of the packet at this place.
 pub(super) fn no_record(lsn: Lsn, offset: usize) -> Error {
     let what =
         "expected a redo record; the packet's checksum is right, but the record makes no sense".to_owned();
     Error::Corrupt { file: format!("the log, place {lsn}"), offset: offset as u64, what }
 }
 
-/// Records for one worker: their bytes, and of each its table, its packet and where it ends.
+/// Records for one worker: their bytes, and for each its table, its packet and where it ends.
 #[derive(Default)]
-struct Batch {
+struct RedoBatch {
     bytes: Vec<u8>,
     records: Vec<(Arc<RedoTable>, At, usize)>,
 }
 
 enum Message {
-    Batch(Batch),
-    /// Answer when all before is done.
+    Batch(RedoBatch),
+    /// Answer when everything before this is done.
     Barrier(SyncSender<()>),
 }
 
 struct Worker {
     sender: SyncSender<Message>,
-    batch: Batch,
+    batch: RedoBatch,
 }
 
 /// The reader's end of the workers.
@@ -480,7 +482,7 @@ impl Workers<'_> {
         self.error.lock().clone().map_or(Ok(()), Err)
     }
 
-    /// Waits until the workers have done all they were given.
+    /// Waits until the workers have done everything that they were given.
     pub fn barrier(&mut self) -> Result<()> {
         let (sender, receiver) = sync_channel(self.workers.len());
         for worker in &mut self.workers {
@@ -500,7 +502,7 @@ impl Worker {
     }
 
     fn send(&self, message: Message) {
-        // It is gone only if it panicked, which the scope passes on.
+        // The worker is gone only if it panicked, and the scope passes that on.
         let _ = self.sender.send(message);
     }
 }
@@ -525,7 +527,7 @@ fn serve(thread: usize, receiver: &Receiver<Message>, heaps: &Heaps, error: &Mut
     }
 }
 
-fn redo_batch(batch: &Batch, scratch: &mut Scratch, heaps: &Heaps) -> Result<()> {
+fn redo_batch(batch: &RedoBatch, scratch: &mut Scratch, heaps: &Heaps) -> Result<()> {
     let mut from = 0;
     for (table, at, end) in &batch.records {
         for record in redo::read(&batch.bytes[from..*end]) {

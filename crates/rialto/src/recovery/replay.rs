@@ -1,31 +1,31 @@
-//! Redoing an archived log onto a restored backup.
+//! Redoes an archived log on a restored backup.
 
 use hashbrown::HashSet;
 
 use super::redo::Redo;
-use super::{Progress, Recovery, Start, load};
+use super::{Recovery, RecoveryProgress, Start, load};
 use crate::checkpoint::home::HomeBlock;
 use crate::error::{Error, Result};
 use crate::ids::HeapId;
 use crate::io::Disk;
 use crate::log::LogReader;
 
-/// What a replay came to.
+/// The result of a replay.
 pub(crate) struct Replayed {
-    /// An identifier that nothing has, nor has any above it.
+    /// An identifier that nothing has; nor does anything have a higher one.
     pub next_id: u32,
     /// Packets redone.
     pub packets: u64,
-    /// The storage of the tables that there are.
+    /// The storage of the existing tables.
     pub heaps: HashSet<HeapId>,
 }
 
 impl Recovery<'_> {
-    /// Loads the copy that `home` names, and redoes what the reader gives, of the database of this identity, whose load files
-    /// lie on the disk. The segments that have changed are dirty for the copy.
+    /// Loads the copy that `home` names, and redoes the log that the reader gives. The log is of the database of this
+    /// identity, whose load files lie on the disk. The segments that have changed are dirty for the copy.
     ///
     /// # Errors
-    /// As [`Recovery::run`]; [`Error::Unsupported`] if the log lacks what commits wrote.
+    /// As [`Recovery::run`]; [`Error::Unsupported`] if the log lacks the writes of commits.
     pub fn replay(
         &self,
         home: &HomeBlock,
@@ -33,7 +33,7 @@ impl Recovery<'_> {
         database: u128,
         reader: &mut LogReader,
     ) -> Result<Replayed> {
-        let progress = Progress::new(self.tell);
+        let progress = RecoveryProgress::new(self.tell);
         let loaded = load::load(&**self.disk, home, self.segments, self.threads.max(1), &progress)?;
         let mut redo = Redo::new(self, &Start::newest(home), loaded, &progress)?;
         redo.loads_from(loads, database);

@@ -1,11 +1,11 @@
-//! [`RedoTable`]: a table while the log is redone: its rows, and the one index by which redo records name them.
+//! [`RedoTable`]: a table during redo: its rows, and the one index by which redo records name them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::catalog::senseless;
-use super::indexes::{self, Visit, memory_limit};
-use super::progress::Progress;
+use super::indexes::{self, SegmentVisitor, memory_limit};
+use super::progress::RecoveryProgress;
 use crate::catalog::{Description, RowNumbers};
 use crate::commit::redo::{Change, RedoRecord};
 use crate::error::{Error, Result};
@@ -25,7 +25,7 @@ pub(super) struct RedoTable {
     pub description: Description,
     pub schema: Schema,
     pub heap: Arc<Heap>,
-    /// By the identity that the next packets' redo records use.
+    /// By the identity that the redo records of the next packets use.
     pub primary: Arc<Index>,
 }
 
@@ -37,10 +37,10 @@ pub(super) struct Builder<'a> {
     pub threads: usize,
     /// The backup copy that was loaded.
     pub copy: Option<Copy>,
-    pub progress: &'a Progress<'a>,
+    pub progress: &'a RecoveryProgress<'a>,
 }
 
-/// Buffers of one thread that redoes.
+/// Buffers of one redoing thread.
 #[derive(Default)]
 pub(super) struct Scratch {
     /// The thread's number.
@@ -56,12 +56,12 @@ impl Scratch {
     }
 }
 
-/// The packet that a record which is redone is of.
+/// The packet of a record that is being redone.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct At {
     /// Its place.
     pub lsn: Lsn,
-    /// The rows that it changes are there: the tables are as they were at its place.
+    /// Whether the rows that it changes exist, because the tables are as they were at its place.
     pub finds_rows: bool,
 }
 
@@ -73,14 +73,15 @@ thread_local! {
 
 /// Whether a heap knows its free slots.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum FreeSlots {
-    /// Its segments were just loaded: it knows none.
+enum KnownFreeSlots {
+    /// No: its segments were just loaded.
     New,
-    /// All are on its list.
+    /// Yes: all are on its list.
     Listed,
 }
 
-/// A primary index whose leaves are less full is built anew where memory is short: a bulk load fills nine tenths.
+/// Where memory is short, a primary index whose leaves are less full than this is built anew: a bulk load fills nine
+/// tenths.
 const REPACKED_BELOW_PERCENT: u64 = 85;
 
 const ROW_NUMBER_BYTES: usize = 8;
@@ -101,7 +102,7 @@ impl Builder<'_> {
         for &id in segments {
             heap.adopt_segment(id);
         }
-        let primary = self.index_rows(&description, &schema, &heap, FreeSlots::New)?;
+        let primary = self.index_rows(&description, &schema, &heap, KnownFreeSlots::New)?;
         Ok(RedoTable { description, schema, heap, primary: Arc::new(primary) })
     }
 
@@ -110,24 +111,24 @@ impl Builder<'_> {
         let schema = description.schema()?;
         let rows = old.heap.rows() as i64;
         old.heap.count_rows(0, -rows);
-        let primary = self.index_rows(&description, &schema, &old.heap, FreeSlots::Listed)?;
+        let primary = self.index_rows(&description, &schema, &old.heap, KnownFreeSlots::Listed)?;
         Ok(RedoTable { description, schema, heap: old.heap.clone(), primary: Arc::new(primary) })
     }
 
-    /// As [`indexes::collect`], telling how it goes on.
-    fn collect(&self, segments: &[SegmentId], visit: &Visit<'_>) -> Result<Vec<SortRun>> {
+    /// As [`indexes::collect`], with its progress told.
+    fn collect(&self, segments: &[SegmentId], visit: &SegmentVisitor<'_>) -> Result<Vec<SortRun>> {
         let runs = indexes::collect(self.threads, segments, &|begun| self.progress.indexed(begun), visit);
         self.progress.indexed_all(segments.len());
         runs
     }
 
-    /// Indexes and counts the rows in a heap's segments, and frees the slots without one.
+    /// Indexes and counts the rows in a heap's segments, and frees the slots without a row.
     fn index_rows(
         &self,
         description: &Description,
         schema: &Schema,
         heap: &Heap,
-        free: FreeSlots,
+        free: KnownFreeSlots,
     ) -> Result<Index> {
         let segments = self.segments;
         let numbered = description.numbered;
@@ -136,15 +137,15 @@ impl Builder<'_> {
             for slot in segments.slots(id) {
                 let slot = slot.map_err(|what| damaged(schema, what))?;
                 if !segments.settle_after_load(slot) {
-                    if free == FreeSlots::New {
+                    if free == KnownFreeSlots::New {
                         heap.adopt_free(thread, slot);
                     }
                     continue;
                 }
                 segments.read(slot, &mut body);
                 let row = body.get(row_at(numbered)..).unwrap_or_default();
-                // What a transaction of which a part is redone again has left is looked at as it was put.
-                let nulls = if free == FreeSlots::New { Nulls::OverZeros } else { Nulls::OverAnything };
+                // The rows of a transaction of which a part is redone again are checked as they were put.
+                let nulls = if free == KnownFreeSlots::New { Nulls::OverZeros } else { Nulls::OverAnything };
                 if let Some((at, what)) = row::damage(schema, row, nulls) {
                     let what = format!("the row of {} bytes, at its byte {at}: {what}", row.len());
                     return Err(self.damaged_row(schema, slot, free, what));
@@ -168,10 +169,10 @@ impl Builder<'_> {
         Ok(index)
     }
 
-    /// The error for a row that is none of its table's, under a right checksum.
-    fn damaged_row(&self, schema: &Schema, slot: RecordRef, free: FreeSlots, what: String) -> Error {
+    /// The error for a row that does not fit its table, under a right checksum.
+    fn damaged_row(&self, schema: &Schema, slot: RecordRef, free: KnownFreeSlots, what: String) -> Error {
         let unit = slot.0 % UNITS_PER_SEGMENT;
-        match self.copy.filter(|_| free == FreeSlots::New) {
+        match self.copy.filter(|_| free == KnownFreeSlots::New) {
             Some(copy) => Error::Corrupt {
                 file: backup_name(copy),
                 offset: u64::from(slot.segment().0) * SEGMENT_BYTES as u64 + unit * UNIT_BYTES as u64,
@@ -200,7 +201,7 @@ impl Builder<'_> {
                     if key.len() > MAX_KEY_BYTES {
                         let name = &schema.indexes()[position].name;
                         let what = format!("a key of {} bytes of index \"{name}\"", key.len());
-                        return Err(self.damaged_row(schema, record, FreeSlots::Listed, what));
+                        return Err(self.damaged_row(schema, record, KnownFreeSlots::Listed, what));
                     }
                     run.push(&key, record.0);
                     Ok(())
@@ -214,7 +215,7 @@ impl Builder<'_> {
             secondaries.push(Arc::new(index));
         }
         if numbered && schema.primary_key().is_none() {
-            // The number is the key.
+            // The row number is the key.
             highest.store(last_row_number(primary), Ordering::Relaxed);
         } else if numbered {
             self.collect(&owned, &|_, id, _| {
@@ -237,8 +238,8 @@ impl Builder<'_> {
         }))
     }
 
-    /// The table with its primary index built anew, if that makes it much smaller: its leaves are as the order of redo and what
-    /// was deleted have left them. No transaction uses the table yet.
+    /// Returns the table with its primary index built anew, if that makes the index much smaller: the order of redo and
+    /// deletes have left its leaves less full. No transaction uses the table yet.
     pub fn repack(&self, version: TableVersion) -> Result<TableVersion> {
         let MemoryTable { heap, primary: old, secondaries, .. } = version.store.memory();
         if old.fill_percent() >= REPACKED_BELOW_PERCENT {
@@ -252,7 +253,7 @@ impl Builder<'_> {
                 break;
             }
         }
-        // Its nodes are those of the new one.
+        // Its nodes become the new one's.
         old.discard();
         let never = |_: usize, _: &[u8], _, _| unreachable!("a key is in an index once");
         let (primary, _) = indexes::build(self.nodes, self.segments.budget(), self.threads, &[run], &never)?;
@@ -303,7 +304,7 @@ fn twice(schema: &Schema, position: usize, key: &[u8]) -> Error {
 }
 
 impl RedoTable {
-    /// How often [`Builder::finish`] goes through the table's rows.
+    /// How often [`Builder::finish`] visits the table's rows.
     pub fn visits(&self) -> usize {
         let numbers = self.description.numbered && self.schema.primary_key().is_some();
         self.schema.indexes().len() + usize::from(numbers)
@@ -323,7 +324,7 @@ impl RedoTable {
         self.schema.primary_key_of_row(&body[row_at(numbered)..], row_number(numbered, body), key);
     }
 
-    /// The row of this key: where it lies, and its keys in the secondary indexes.
+    /// The row of this key: its location, and its keys in the secondary indexes.
     pub fn secondary_keys(&self, key: &[u8]) -> Option<(RecordRef, Vec<Key>)> {
         let record = RecordRef(self.primary.get(key).value?);
         let mut body = Vec::new();
@@ -337,7 +338,8 @@ impl RedoTable {
         Some((record, keys.collect()))
     }
 
-    /// Redoes one record of a packet, whose table this is. False if the row is of a later place already, or has gone at one.
+    /// Redoes one record of a packet, which is for this table. False if the row already has a later place, or has gone
+    /// at one.
     pub fn redo(&self, at: At, record: &RedoRecord<'_>, scratch: &mut Scratch) -> Result<bool> {
         let lsn = at.lsn;
         let segments = self.heap.segments();
@@ -346,7 +348,7 @@ impl RedoTable {
             return Err(senseless(self, lsn, "its key is too long"));
         }
         let found = self.primary.get(key).value.map(RecordRef);
-        // Values are put again where the row is at this place already; an operation is not done twice.
+        // Values are put again where the row has this place already; an operation is not done twice.
         let newest_to_change = match record.change {
             Change::Operate(_) => Lsn(lsn.0.saturating_sub(1)),
             _ => lsn,
@@ -425,7 +427,7 @@ impl RedoTable {
         Ok(true)
     }
 
-    /// Whether the body in `scratch` is still a row with this key after `change`.
+    /// Checks that the body in `scratch` is still a row with this key after `change`.
     fn check_changed(
         &self,
         lsn: Lsn,
@@ -455,7 +457,7 @@ impl RedoTable {
         senseless(self, lsn, &format!("the row of the key {key}, at its byte {at}: {what}"))
     }
 
-    /// Puts the body in `scratch` at `key`, where `found` is now.
+    /// Puts the body in `scratch` at `key`, whose present slot is `found`.
     fn put(&self, lsn: Lsn, key: &[u8], found: Option<RecordRef>, scratch: &Scratch) -> Result<()> {
         let segments = self.heap.segments();
         let body = &scratch.body;
@@ -466,7 +468,7 @@ impl RedoTable {
             return Ok(());
         }
         let full = || memory_limit(segments.budget());
-        // As transactions do: a row that grows stays in its segment if it can, in the share that inserts leave free.
+        // As with transactions, a row that grows stays in its segment if it can, in the share that inserts leave free.
         let record = match found {
             Some(found) => self.heap.allocate_near(scratch.thread, body.len(), found, &mut Unclaimed),
             None => self.heap.allocate(scratch.thread, body.len(), &mut Unclaimed),

@@ -1,4 +1,4 @@
-//! Recoveries at the memory bound, and redo records of rows that are not there.
+//! Recoveries at the memory bound, and redo records of absent rows.
 
 use std::sync::Arc;
 use std::sync::mpsc::channel;
@@ -32,7 +32,7 @@ fn text(length: usize) -> Value {
     Value::Text("x".repeat(length))
 }
 
-/// Recovers by one thread and without a reserve.
+/// Recovers with one thread and without a reserve.
 fn recover_within(disk: &Arc<dyn Disk>, memory_bytes: u64, calls: Calls<'_>) -> Result<Recovered> {
     let home = crate::checkpoint::home::read_home(&**disk).map(|(_, home)| home).unwrap();
     let (segments, nodes) = memory(memory_bytes, 0, load::segments_there(&**disk, &home)).unwrap();
@@ -40,7 +40,7 @@ fn recover_within(disk: &Arc<dyn Disk>, memory_bytes: u64, calls: Calls<'_>) -> 
     recovery.run(&Start::newest(&home))
 }
 
-/// Rows of the system tables that come when users' tables have all the memory, and rows in none of it.
+/// Rows of the system tables arrive when users' tables have all the memory, and none of it holds rows.
 #[test]
 fn a_definition_finds_room_in_a_recovery_as_it_did() {
     let disk = MemoryDisk::new();
@@ -61,7 +61,7 @@ fn a_definition_finds_room_in_a_recovery_as_it_did() {
     assert_eq!(recovered.report.tables, 3);
 }
 
-/// How many rows of the system tables a recovery reads, of a log with so many definitions beside so many tables.
+/// How many rows of the system tables a recovery reads, from a log with so many definitions beside so many tables.
 fn system_rows_read(tables: usize, definitions: usize) -> u64 {
     let disk = MemoryDisk::new();
     let db = Database::open_on(disk.clone(), Options { memory_bytes: 64 << 20, ..options() }).unwrap();
@@ -87,14 +87,14 @@ fn system_rows_read(tables: usize, definitions: usize) -> u64 {
     ROWS_READ.get() - before
 }
 
-/// What the redo of a definition takes does not depend on the number of tables.
+/// The redo of a definition does not depend on the number of tables.
 #[test]
 fn the_redo_of_a_definition_reads_the_rows_that_it_changes() {
     let of_ten = |tables| system_rows_read(tables, 20) - system_rows_read(tables, 10);
     assert_eq!(of_ten(10), of_ten(40));
 }
 
-/// Puts a row into a table: (id, length). Deletes a row of it: (id).
+/// Procedures that put a row into a table: (id, length), and delete a row of it: (id).
 fn procedures() -> Vec<Procedure> {
     let put = Flow::of(|tx, arguments, _| {
         let (table, length) = (tx.table("t")?, arguments.get::<i32>(1)? as usize);
@@ -110,7 +110,7 @@ fn procedures() -> Vec<Procedure> {
     ]
 }
 
-/// Calls fill the memory and empty it again, and then rows come by values into another table.
+/// Calls fill the memory and empty it again, and then rows arrive by values in another table.
 #[test]
 fn values_amid_calls_find_room_in_a_recovery_as_they_did() {
     let disk = MemoryDisk::new();
@@ -131,7 +131,7 @@ fn values_amid_calls_find_room_in_a_recovery_as_they_did() {
     assert_eq!((report.calls, report.rows), (2 * rows as u64, rows as u64 / 2));
 }
 
-/// Calls and definitions in turn: each definition costs its own table, whatever else there is.
+/// Calls and definitions in turn: each definition costs its own table, whatever else exists.
 #[test]
 fn definitions_among_calls_cost_their_own_tables() {
     let built = |pairs: i32| {
@@ -171,14 +171,14 @@ pub(super) struct OneTable {
     schema: Schema,
 }
 
-/// In a table that is filled to a tenth, a row of more than a tenth of a segment has it for itself.
+/// A table that is filled to a tenth: a row of more than a tenth of a segment has a segment to itself.
 pub(super) fn one_table(memory_bytes: u64, fill_percent: u8) -> OneTable {
     let (segments, nodes) = memory(memory_bytes, 0, 0).unwrap();
     let mut ids = 100..;
     let def = TableDef { fill_percent, ..definition("t", ColumnType::Text) };
     let description = Description::of(&def, || Ok(ids.next().unwrap())).unwrap();
     let schema = description.schema().unwrap();
-    let progress = Progress::new(None);
+    let progress = RecoveryProgress::new(None);
     let builder = Builder { segments: &segments, nodes: &nodes, threads: 1, copy: None, progress: &progress };
     OneTable { table: Arc::new(builder.build(description, &[]).unwrap()), nodes, schema }
 }
@@ -192,7 +192,7 @@ impl OneTable {
         (row, primary)
     }
 
-    /// The record that puts a row of this key, and a text of so many bytes.
+    /// The record that puts a row of this key with a text of so many bytes.
     pub fn put(&self, key: &str, length: usize) -> Vec<u8> {
         let (row, primary) = self.row(key, length);
         let mut bytes = Vec::new();
@@ -209,7 +209,7 @@ fn what_a_record_took_itself_is_no_room_for_it() {
     let heaps = Heaps::new(one.nodes.clone(), 2);
     heaps.add(&one.table);
     let budget = one.table.heap.segments().budget().clone();
-    // All that is left, and all nodes that are paid for.
+    // Takes all remaining memory, and all nodes that are paid for.
     (0..64).rev().for_each(|power| while budget.free() >> power > 0 && budget.take(1 << power) {});
     let nodes: Vec<_> = std::iter::from_fn(|| Index::new(one.nodes.clone()).ok()).collect();
     let (sender, ended) = channel();
@@ -243,7 +243,7 @@ fn a_change_of_a_row_that_is_not_there_is_an_error_where_all_rows_are() {
     assert!(error.contains("\"t\"") && error.contains("gone") && error.contains("is not there"), "{error}");
 }
 
-/// The rows that packets change are there once the clearance is redone, unless commits were never logged.
+/// The rows that packets change exist once the clearance is redone, unless commits were never logged.
 #[test]
 fn rows_are_there_behind_the_clearance() {
     let disk = MemoryDisk::new();
@@ -264,7 +264,7 @@ fn rows_are_there_behind_the_clearance() {
         calls: Calls::Left,
         tell: None,
     };
-    let progress = Progress::new(None);
+    let progress = RecoveryProgress::new(None);
     let loaded = load::load(&*disk, &home, &segments, 1, &progress).unwrap();
     let mut redo = Redo::new(&recovery, &Start::newest(&home), loaded, &progress).unwrap();
     let found = |redo: &Redo<'_>| [home.clearance, home.clearance.next()].map(|lsn| redo.at(lsn).finds_rows);
@@ -274,7 +274,7 @@ fn rows_are_there_behind_the_clearance() {
     assert_eq!(found(&redo), [false, false]);
 }
 
-/// The memory that each attempt has, in the order of the attempts, and the threads; each fails with this error.
+/// The memory of each attempt, in the order of the attempts, and the threads; each attempt fails with this error.
 fn attempts(error: &Error) -> (Vec<(usize, u64)>, u64) {
     let disk = MemoryDisk::new();
     let db = Database::open_on(disk.clone(), options()).unwrap();
@@ -300,7 +300,7 @@ fn a_recovery_at_the_bound_is_tried_by_one_thread_and_then_with_more_room() {
     assert_eq!(attempts(&Error::Closed).0, [(3, MEMORY)], "another error is not for want of memory");
 }
 
-/// With the room of the second attempt, and with that of the third, of which only the second's may be kept.
+/// With the room of the second attempt, and with that of the third, of which the database may keep only the second's.
 #[test]
 fn what_a_recovery_may_keep_is_a_quarter_beyond_the_bound() {
     let disk = MemoryDisk::new();

@@ -19,13 +19,14 @@ pub(crate) fn threads_by_default() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from).min(THREADS_MAX)
 }
 
-/// What a recovery by one thread may keep beyond the bound, as a part of it.
+/// The share of the bound that a recovery by one thread may keep beyond it: one in this many.
 const RESERVE: u64 = 4;
 
 /// What errors name in place of a file where the system gives no address space.
 const ADDRESS_SPACE: &str = "memory";
 
-/// Whether the machine is why a recovery failed, and not what is in the files: the memory that it may take, or address space.
+/// Whether a recovery failed because of the machine, and not because of the files: the memory that it may take, or
+/// address space.
 pub(crate) fn is_of_the_machine(error: &Error) -> bool {
     match error {
         Error::MemoryLimit { .. } => true,
@@ -34,24 +35,26 @@ pub(crate) fn is_of_the_machine(error: &Error) -> bool {
     }
 }
 
-/// What one attempt at a recovery has.
+/// The resources of one attempt at a recovery.
 pub(crate) struct Room {
     pub threads: usize,
     pub segments: Arc<Segments>,
     pub nodes: Arc<NodePool>,
 }
 
-/// Runs a recovery of this home block with so many threads and no reserve; if that comes to the memory bound, again with one
-/// thread and a reserve, and then with room for the rows of the copy on top. Each attempt begins anew.
+/// Runs a recovery of this home block with `threads` threads and no reserve. If that reaches the memory bound, runs it
+/// again with one thread and a reserve, and then with room for the rows of the copy on top. Each attempt begins anew.
 ///
-/// A database opens again with the memory that it was used with. Several threads can need more than the transactions did: one of
-/// them redoes later inserts while another has yet to come to earlier deletes. One thread redoes the packets in their order: at
-/// each place the tables have the rows that they had then, without placeholders and secondary indexes, and what the copy has of
-/// later places: it is fuzzy, so it may have rows that were inserted while it was made beside those that were deleted, at most as
-/// many as fit into it. And rows may share segments in another way, which is not logged. The reserve is for these; where it does not
-/// suffice, the one thread moves the rows of sparse segments together ([`compact`](super::compact)). At its end a recovery gives back
-/// the segments that have become empty, and has to be within its bound and a quarter of it again. The database may keep that: it lends
-/// nothing more until less than its bound is in use.
+/// A database opens again with the memory that it was used with. Several threads can need more than the transactions
+/// did, because one of them redoes later inserts while another has not yet come to earlier deletes. One thread redoes
+/// the packets in their order: at each place the tables have the rows that they had then, without placeholders and
+/// secondary indexes, and what the copy has of later places. The copy is fuzzy, so it may have rows that were inserted
+/// while it was made beside rows that were deleted, at most as many as fit into it. Also, rows may share segments in
+/// another way, which is not logged. The reserve is for these cases; where it does not suffice, the one thread moves
+/// the rows of sparse segments together ([`compact`](super::compact)).
+///
+/// At its end a recovery gives back the segments that have become empty, and has to be within its bound plus a quarter
+/// of it. The database may keep that: it lends nothing more until less than its bound is in use.
 pub(crate) fn within_memory<T>(
     (disk, home): (&dyn Disk, &HomeBlock),
     threads: usize,
@@ -71,7 +74,8 @@ pub(crate) fn within_memory<T>(
             _ => Ok(done),
         }
     };
-    // The next one only if the bound kept it from the end: with more room less of it is used again, and more is left in use.
+    // The next attempt is made only if the bound kept this one from its end: with more room less of it is reused, and
+    // more is left in use.
     let (kept, later_rows) = (memory_bytes / RESERVE, load::copy_bytes(home).min(memory_bytes));
     let mut done = try_with(threads, 0, 0);
     let mut had = None;
@@ -87,7 +91,8 @@ pub(crate) fn within_memory<T>(
     done
 }
 
-/// Memory for the tables of a database within a bound, and a reserve beyond it. There are numbers for at least so many segments.
+/// Memory for the tables of a database within a bound, and a reserve beyond it. It has numbers for at least
+/// `segments_min` segments.
 pub(crate) fn memory(
     memory_bytes: u64,
     reserve: u64,

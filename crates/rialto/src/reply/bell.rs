@@ -1,4 +1,4 @@
-//! [`Bell`]: what a thread sleeps by in one wait for a future.
+//! [`Bell`]: a thread sleeps on it while it waits for a future.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -6,7 +6,8 @@ use std::task::{Poll, Wake, Waker};
 
 use parking_lot::{Condvar, Mutex};
 
-/// What a thread sleeps by in one wait for a future. Not its park token, which is its owner's.
+/// A thread sleeps on it during one wait for a future. It is not the thread's park token, which belongs to the thread's
+/// owner.
 #[derive(Default)]
 pub(super) struct Bell {
     rung: Mutex<bool>,
@@ -25,17 +26,17 @@ impl Wake for Bell {
 }
 
 thread_local! {
-    /// For the thread's next wait. None while a wait has it.
+    /// Kept for the thread's next wait; `None` while a wait uses it.
     static BELL: Cell<Option<(Arc<Bell>, Waker)>> = const { Cell::new(None) };
 }
 
 impl Bell {
-    /// Asks until there is an answer, and sleeps until woken in between.
+    /// Polls until there is an answer; sleeps until woken in between.
     ///
-    /// A ring is for one wait. `ask` may drop a waker of the user's, whose destructor may wait for another call: that inner wait finds no
-    /// bell here, and has one of its own.
+    /// A ring of the bell belongs to one wait. `ask` may drop a user's waker, whose destructor may wait for another
+    /// call: that inner wait finds no bell here, and makes one of its own.
     pub fn block_on<T>(mut ask: impl FnMut(&Waker) -> Poll<T>) -> T {
-        // In a thread that ends the bell may be gone.
+        // In a thread that ends, the bell may be gone.
         let kept = BELL.try_with(Cell::take).ok().flatten();
         let (bell, waker) = kept.unwrap_or_else(Bell::with_waker);
         let answer = bell.sleep(&waker, &mut ask);

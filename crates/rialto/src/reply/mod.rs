@@ -1,10 +1,10 @@
-//! Replies: how what became of a transaction reaches its caller, once the log is durable up to its place (I3).
+//! Replies: how the outcome of a transaction reaches its caller, once the log is durable up to its place (I3).
 //!
 //! - `ticket`: the promise that the log will be durable up to a place;
-//! - `outcome`: what a transaction gave, or how it failed, behind the ticket that says when it may be told;
-//! - `completion`: where a caller finds the outcome of a call that others run, and by which it is woken;
+//! - `outcome`: a transaction's result or its failure, with the ticket that says when it may be returned;
+//! - `completion`: where a caller finds the outcome of a call that other threads run, and which wakes the caller;
 //! - [`sent`]: a call that was sent, for its caller;
-//! - `bell`: what a thread sleeps by in one wait for a future.
+//! - `bell`: a thread sleeps on it while it waits for a future.
 //!
 //! Wakers are foreign code: they are cloned, woken and dropped with nothing held.
 

@@ -1,4 +1,4 @@
-//! [`Sent`]: a call that was sent and may still be on its way.
+//! [`Sent`]: a call that was sent and may still be running.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -15,121 +15,127 @@ use crate::log::Listener;
 use crate::opening::Opening;
 use crate::row::Value;
 
-/// So often a thread looks for an outcome before it sleeps.
+/// How often a thread checks for an outcome before it sleeps.
 const YIELDS: usize = 20;
 
-/// A call of a procedure on its way ([`Database::send_call`](crate::Database::send_call)): first to its place in the log, then
-/// to being durable.
+/// A call of a procedure that was sent ([`Database::send_call`](crate::Database::send_call)): it first gets its place
+/// in the log, and then becomes durable.
 ///
-/// Dropping it cancels nothing: the call runs to its end, and what it wrote is kept; only its outcome is told to nobody. A panic
-/// of a body is resumed in whoever asks for the outcome, when what the call read is durable; if it never will be, the error of
-/// the log is the outcome. It is also a `Future` of the outcome, as [`Sent::wait`] gives it,
-/// which wakes whoever polled it once, when all of it is there.
-#[must_use = "a call's outcome is known only to who asks for it"]
+/// Dropping it cancels nothing: the call runs to its end, and what it wrote is kept; only its outcome is not reported.
+/// A panic of a body is resumed in the thread that asks for the outcome, when what the call read is durable; if it
+/// never will be, the error of the log is the outcome. It is also a `Future` of the outcome, as [`Sent::wait`] returns
+/// it, which wakes the task that polled it once, when the whole outcome is there.
+#[must_use = "a call's outcome is known only to a caller that asks for it"]
 pub struct Sent {
     database: Opening,
-    way: Way,
+    way: SentState,
 }
 
 /// How far the call has come, as its caller knows.
-enum Way {
+enum SentState {
     /// It may still be with the executors.
     Running(Arc<dyn Completes>),
     Completed(Outcome<Vec<Value>>),
-    /// The future has given its outcome.
+    /// The future has returned its outcome.
     Told,
 }
 
 impl Sent {
     pub(crate) fn running(database: Opening, call: Arc<dyn Completes>) -> Sent {
-        Sent { database, way: Way::Running(call) }
+        Sent { database, way: SentState::Running(call) }
     }
 
     pub(crate) fn completed(database: Opening, outcome: Outcome<Vec<Value>>) -> Sent {
-        Sent { database, way: Way::Completed(outcome) }
+        Sent { database, way: SentState::Completed(outcome) }
     }
 
     /// Whether [`Sent::wait`] would return at once.
     pub fn is_done(&mut self) -> bool {
         self.look();
         match &self.way {
-            Way::Running(_) => false,
-            Way::Completed(outcome) => outcome.is_done(),
-            Way::Told => true,
+            SentState::Running(_) => false,
+            SentState::Completed(outcome) => outcome.is_done(),
+            SentState::Told => true,
         }
     }
 
-    /// Lets those who run the call have the processor for a moment, before the thread sleeps and has to be woken.
+    /// Yields the processor to the threads that run the call for a moment, before this thread sleeps and has to be
+    /// woken.
     fn spin_a_while(&mut self) {
         for _ in 0..YIELDS {
             self.look();
             match self.way {
-                Way::Running(_) => std::thread::yield_now(),
-                Way::Completed(_) | Way::Told => return,
+                SentState::Running(_) => std::thread::yield_now(),
+                SentState::Completed(_) | SentState::Told => return,
             }
         }
     }
 
     /// Takes the outcome, if there is one.
     fn look(&mut self) {
-        if let Way::Running(call) = &self.way
+        if let SentState::Running(call) = &self.way
             && let Some(outcome) = call.completion().take()
         {
-            self.way = Way::Completed(outcome);
+            self.way = SentState::Completed(outcome);
         }
     }
 
-    /// Waits until the outcome is durable, and gives what the call gave. The thread is woken at most once.
+    /// Waits until the outcome is durable, and returns what the call returned. The thread is woken at most once.
+    ///
+    /// # Blocking
+    /// The call blocks the thread until the outcome is durable. An async task awaits it instead: polling does not
+    /// block.
     ///
     /// # Errors
-    /// As [`Database::call`](crate::Database::call): what its bodies give, what keeps it from its place,
-    /// [`Error::OutcomeUnknown`](crate::Error::OutcomeUnknown); [`Error::Nested`](crate::Error::Nested) inside of a body, which may
-    /// hold what the call waits for.
+    /// As [`Database::call`](crate::Database::call): an error of its bodies, an error that keeps it from its place,
+    /// [`Error::OutcomeUnknown`](crate::Error::OutcomeUnknown). [`Error::Nested`](crate::Error::Nested) inside of a
+    /// body, which may hold what the call waits for.
     pub fn wait(mut self) -> Result<Vec<Value>> {
         drop(InBody::enter(self.database)?);
         self.spin_a_while();
         match self.way {
-            Way::Running(_) => Bell::block_on(|waker| self.poll_by(|| Listener::own(waker))),
-            Way::Completed(_) | Way::Told => self.take().wait(),
+            SentState::Running(_) => Bell::block_on(|waker| self.poll_by(|| Listener::own(waker))),
+            SentState::Completed(_) | SentState::Told => self.take().wait(),
         }
     }
 
-    /// Waits until the call has its place, and gives what it gave; the ticket tells when that is durable.
+    /// Waits until the call has its place, and returns what it returned; the ticket says when that is durable.
     ///
     /// # Errors
-    /// As [`Sent::wait`], but for what may become of the log later. A failure is told when what the call read is durable.
+    /// As [`Sent::wait`], except for later failures of the log. A failure is returned when what the call read is
+    /// durable.
     pub fn wait_for_place(mut self) -> Result<(Vec<Value>, Ticket)> {
         drop(InBody::enter(self.database)?);
         self.spin_a_while();
-        if let Way::Running(call) = &self.way {
+        if let SentState::Running(call) = &self.way {
             let ask = |waker: &_| match call.completion().take_or_wake(|| Listener::own(waker), Until::Placed)
             {
                 Some(outcome) => Poll::Ready(outcome),
                 None => Poll::Pending,
             };
-            self.way = Way::Completed(Bell::block_on(ask));
+            self.way = SentState::Completed(Bell::block_on(ask));
         }
         self.take().wait_for_place()
     }
 
-    /// What became of it, which is told once.
+    /// The call's outcome, which is returned once.
     fn take(&mut self) -> Outcome<Vec<Value>> {
-        match std::mem::replace(&mut self.way, Way::Told) {
-            Way::Completed(outcome) => outcome,
+        match std::mem::replace(&mut self.way, SentState::Told) {
+            SentState::Completed(outcome) => outcome,
             _ => panic!("a call that was sent was asked for its outcome again after it had given it"),
         }
     }
 
     /// The outcome, if it is there; if it is not, the listener is woken when it is.
     fn poll_by(&mut self, listener: impl Fn() -> Listener) -> Poll<Result<Vec<Value>>> {
-        if let Way::Running(call) = &self.way {
+        if let SentState::Running(call) = &self.way {
             match call.completion().take_or_wake(&listener, Until::Durable) {
-                Some(outcome) => self.way = Way::Completed(outcome),
+                Some(outcome) => self.way = SentState::Completed(outcome),
                 None => return Poll::Pending,
             }
         }
         let durable = match &mut self.way {
-            Way::Completed(outcome) => outcome.poll_by(listener),
+            SentState::Completed(outcome) => outcome.poll_by(listener),
             _ => Poll::Ready(Ok(())),
         };
         durable.map(|durable| self.take().tell(durable))
@@ -147,10 +153,10 @@ impl Future for Sent {
 impl std::fmt::Debug for Sent {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match &self.way {
-            Way::Running(_) => "Sent(on its way)",
-            Way::Completed(outcome) if outcome.is_placed() => "Sent(placed)",
-            Way::Completed(_) => "Sent(failed)",
-            Way::Told => "Sent(told)",
+            SentState::Running(_) => "Sent(on its way)",
+            SentState::Completed(outcome) if outcome.is_placed() => "Sent(placed)",
+            SentState::Completed(_) => "Sent(failed)",
+            SentState::Told => "Sent(told)",
         })
     }
 }

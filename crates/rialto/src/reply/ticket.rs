@@ -1,4 +1,4 @@
-//! [`Ticket`]: an outcome that will be durable.
+//! [`Ticket`]: the promise that an outcome will be durable.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -10,9 +10,10 @@ use crate::error::Result;
 use crate::fault_injection;
 use crate::ids::Lsn;
 use crate::io::Moment;
-use crate::log::{Durability, Listener, Log, Patience, Registered};
+use crate::log::{Durability, Listener, Log, Patience, RegisteredListener};
 
-/// A database's log and accounts behind a count of their own: one for each context, so that tickets of different threads count apart.
+/// A shared handle to a database's log and accounts. Each context has one with a reference count of its own, so that
+/// tickets of different threads do not share a count.
 #[derive(Clone)]
 pub(crate) struct LogLease(Arc<Leased>);
 
@@ -31,10 +32,11 @@ impl LogLease {
     }
 }
 
-/// A transaction's outcome on its way to being durable: done when the log is durable up to its place, at its level.
+/// A transaction's outcome that is not yet durable: it is done when the log is durable up to its place, at its level.
 ///
-/// Dropping a ticket cancels nothing. A ticket is also a `Future`. While nobody waits for it, by [`Ticket::wait`] or by polling the
-/// future, it may linger ([`GroupCommitOptions::linger`](crate::GroupCommitOptions)), so that a group of many is written at once.
+/// Dropping a ticket cancels nothing. A ticket is also a `Future`. As long as no thread waits for it, by
+/// [`Ticket::wait`] or by polling the future, it may linger
+/// ([`GroupCommitOptions::linger`](crate::GroupCommitOptions)), so that a group of many is written at once.
 #[must_use = "a transaction's outcome is known only when its ticket is done"]
 pub struct Ticket {
     lease: LogLease,
@@ -42,19 +44,19 @@ pub struct Ticket {
     durability: Durability,
     patience: Patience,
     account: Option<TicketAccount>,
-    /// Whether somebody was told to wait.
+    /// Whether a caller was told to wait.
     waited: bool,
-    /// The one listener that the log has of it, once it was polled.
-    registered: Option<Registered>,
+    /// The one listener that the log has for it, once it was polled.
+    registered: Option<RegisteredListener>,
 }
 
-/// What the time account of a ticket's transaction still lacks its end for.
+/// What a ticket's transaction has in its time account so far; the end of the wait is missing.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct TicketAccount {
     pub procedure: ProcedureId,
     /// When the transaction had its place.
     pub placed: Moment,
-    /// How long it had taken until then.
+    /// How long the transaction had taken until then.
     pub before_ns: u64,
 }
 
@@ -73,19 +75,19 @@ impl Ticket {
         self.durability
     }
 
-    /// Somebody waits for it.
+    /// Notes that a caller waits for it.
     pub(crate) fn note_waiter(&mut self) {
         self.waited = true;
     }
 
-    /// It is done: if somebody was told to wait, that wait has ended.
+    /// It is done: if a caller was told to wait, that wait has ended.
     pub(crate) fn end_wait(&mut self) {
         if self.waited {
             self.account_wait();
         }
     }
 
-    /// Somebody has waited, until now.
+    /// A caller has waited, until now: accounts that.
     fn account_wait(&mut self) {
         if let Some(TicketAccount { procedure, placed, before_ns }) = self.account.take() {
             let waited_ns = self.lease.log().clock().now().ns_since(placed);
@@ -93,7 +95,7 @@ impl Ticket {
         }
     }
 
-    /// The outcome, if it is there; if it is not, the listener is woken when it is.
+    /// The outcome, if it is there; if not, the listener is woken when it is.
     pub(crate) fn poll_by(&mut self, listener: impl FnOnce() -> Listener) -> Poll<Result<()>> {
         match self.lease.log().register(self.lsn, self.durability, listener, &mut self.registered, false) {
             Some(outcome) => {
@@ -107,12 +109,16 @@ impl Ticket {
         }
     }
 
-    /// The place that the log has to be durable up to: the transaction's own, or of what it read.
+    /// The place that the log has to be durable up to: the transaction's own, or the newest that it read.
     pub fn lsn(&self) -> Lsn {
         self.lsn
     }
 
     /// Waits until it is done.
+    ///
+    /// # Blocking
+    /// The call blocks the thread until the log is durable up to the ticket's place. An async task awaits the ticket
+    /// instead: polling does not block.
     ///
     /// # Errors
     /// [`Error::OutcomeUnknown`](crate::Error::OutcomeUnknown) if the log fails first.
@@ -125,7 +131,7 @@ impl Ticket {
         outcome
     }
 
-    /// Whether it is done; the outcome if it is. To ask hurries nothing.
+    /// The outcome, if it is done. Asking does not hurry the log.
     pub fn poll_done(&self) -> Option<Result<()>> {
         if fault_injection::is_on("ticket-done-at-its-place") {
             return Some(Ok(()));

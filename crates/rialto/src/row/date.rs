@@ -18,7 +18,7 @@ pub struct Date(pub i32);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Timestamp(pub i64);
 
-/// Text that is no date or no timestamp, or one outside the type's range.
+/// Text that is no date or timestamp, or that is outside the type's range.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("\"{text}\" is no {expected}")]
 pub struct ParseDateError {
@@ -59,7 +59,7 @@ fn days_of(year: i64, month: u32, day: u32) -> Option<i64> {
 fn ymd_of(days: i64) -> (i64, u32, u32) {
     let days = days + EPOCH;
     let (cycle, mut rest) = (days.div_euclid(DAYS_PER_400_YEARS), days.rem_euclid(DAYS_PER_400_YEARS));
-    // Each of the three steps has a longer last part: the leap day of its last year lies at its very end.
+    // Each of the three steps has a longer last part, since the leap day of its last year is its very last day.
     let century = (rest / 36_524).min(3);
     rest -= century * 36_524;
     let four_years = (rest / 1_461).min(24);
@@ -104,8 +104,8 @@ fn number(text: &str) -> Option<u32> {
     (!text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())).then(|| text.parse().ok())?
 }
 
-/// A year has at least three digits: PostgreSQL takes one of two for one of this century or the last, or for a day or a
-/// month, as it is set up, and never for one of the first century.
+/// A year has at least three digits. PostgreSQL takes a year of two digits for one of this century or the last, or for
+/// a day or a month, depending on its settings, and never for one of the first century.
 fn parse_day(text: &str, before_christ: bool) -> Option<i64> {
     let mut parts = text.splitn(3, '-');
     let year = parts.next().filter(|digits| digits.len() >= 3)?;
@@ -159,7 +159,7 @@ impl FromStr for Timestamp {
         let (day, time) = moment.split_once([' ', 'T']).unwrap_or((moment, "00:00"));
         parse_day(day, before_christ)
             .zip(parse_time(time.trim()))
-            // Wide, because the first day's midnight lies before the first moment.
+            // Computed in a wider type, because the first day's midnight lies before the first moment.
             .and_then(|(days, micros)| {
                 i64::try_from(i128::from(days) * i128::from(MICROS_PER_DAY) + i128::from(micros)).ok()
             })

@@ -29,7 +29,7 @@ pub struct Decimal {
     scale: u8,
 }
 
-/// Text that is no number, or a number of more than 38 digits.
+/// Text that is no number, or that is a number of more than 38 digits.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("\"{text}\" is no decimal number of at most 38 digits")]
 pub struct ParseDecimalError {
@@ -111,7 +111,7 @@ impl Decimal {
 
     /// The nearest float.
     pub fn to_f64(self) -> f64 {
-        // Through text: dividing two rounded floats would round twice more.
+        // Converted through text: dividing two rounded floats would round twice more.
         self.to_string().parse().unwrap_or(f64::NAN)
     }
 
@@ -151,7 +151,7 @@ impl Ord for Decimal {
         if self.scale == other.scale {
             return self.unscaled.cmp(&other.unscaled);
         }
-        // Bringing both to one scale could overflow, so the whole parts are compared first; what is left of each is
+        // Bringing both to one scale could overflow, so the whole parts are compared first. The fraction of each is
         // below one and fits 38 digits at any scale.
         let split = |number: &Decimal| {
             let one = POWERS_OF_TEN[usize::from(number.scale)];

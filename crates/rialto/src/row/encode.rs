@@ -5,13 +5,13 @@ use crate::{Error, Result};
 
 /// Appends the row of these values, one for each column in order, to `out`.
 ///
-/// An integer may be of any width that its value fits, and stand for a decimal or a float; a decimal may have another
-/// scale if no digit is lost; blanks at the end of a char(n) do not count.
+/// An integer may have any width that its value fits, and may stand for a decimal or a float. A decimal may have
+/// another scale if no digit is lost. Trailing blanks of a char(n) do not count.
 ///
 /// # Errors
 /// [`Error::ColumnCount`], [`Error::NotNull`], [`Error::OutOfRange`], [`Error::StringTooLong`],
-/// [`Error::TypeMismatch`], [`Error::RowTooLong`], and [`Error::KeyTooLong`] if a key of the row is, or could become
-/// so by changes to its fixed columns alone. After an error `out` is as it was.
+/// [`Error::TypeMismatch`], [`Error::RowTooLong`], and [`Error::KeyTooLong`] if a key of the row is too long, or could
+/// become so by changes to the row's fixed columns alone. After an error `out` is unchanged.
 pub fn encode(schema: &Schema, values: &[Value], out: &mut Vec<u8>) -> Result<()> {
     if values.len() != schema.columns().len() {
         return Err(wrong_count(schema, values.len()));
@@ -39,19 +39,19 @@ fn wrong_count(schema: &Schema, found: usize) -> Error {
     Error::ColumnCount { table: schema.table().to_owned(), expected: schema.columns().len(), found }
 }
 
-/// Makes a row column by column, without a [`Value`] for each. Dropped unfinished it leaves `out` as it was.
+/// Makes a row column by column, without a [`Value`] for each. If it is dropped unfinished, `out` is unchanged.
 pub struct RowEncoder<'a> {
     schema: &'a Schema,
     out: &'a mut Vec<u8>,
     start: usize,
     next: usize,
-    /// The row's length, also where that passes the limit and nothing more is written.
+    /// The row's length. It also counts bytes beyond the limit, where nothing more is written.
     length: usize,
     finished: bool,
 }
 
 impl<'a> RowEncoder<'a> {
-    /// Begins a row behind what `out` holds.
+    /// Begins a row behind the present contents of `out`.
     #[inline]
     pub fn new(schema: &'a Schema, out: &'a mut Vec<u8>) -> RowEncoder<'a> {
         let start = out.len();
@@ -59,7 +59,7 @@ impl<'a> RowEncoder<'a> {
         RowEncoder { schema, out, start, next: 0, length: schema.body_at, finished: false }
     }
 
-    /// The next column's value.
+    /// Appends the next column's value.
     ///
     /// # Errors
     /// As [`encode`].
@@ -68,7 +68,7 @@ impl<'a> RowEncoder<'a> {
         self.put_here(value)
     }
 
-    /// As [`put`](RowEncoder::put), where a call for each column would be felt.
+    /// As [`put`](RowEncoder::put), inlined, for callers to which a call for each column would cost much.
     #[inline(always)]
     fn put_here(&mut self, value: ValueRef<'_>) -> Result<()> {
         let schema = self.schema;
@@ -77,7 +77,7 @@ impl<'a> RowEncoder<'a> {
         };
         let slot = schema.slot(self.next);
         self.next += 1;
-        // Integers of just their columns' types, which most columns are: nothing is left to check.
+        // Integers of exactly their columns' types, which most columns are, need no check.
         match (column.ty, value) {
             (ColumnType::Int4, ValueRef::Int4(value)) => return self.put_plain(slot, value.to_le_bytes()),
             (ColumnType::Int2, ValueRef::Int2(value)) => return self.put_plain(slot, value.to_le_bytes()),
@@ -154,7 +154,7 @@ fn write_fixed_or_null(row: &mut [u8], slot: FieldSlot, value: ValueRef<'_>) {
     }
 }
 
-/// The stored bytes of a fixed value; none of another.
+/// The stored bytes of a fixed value; none for a variable one.
 #[inline]
 pub(super) fn fixed_bytes(value: ValueRef<'_>) -> ([u8; 16], usize) {
     fn padded<const N: usize>(bytes: [u8; N]) -> ([u8; 16], usize) {

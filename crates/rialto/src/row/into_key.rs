@@ -5,7 +5,7 @@ use super::key_shape::KeyShape;
 use super::{ColumnType, Date, Decimal, Timestamp, Value, ValueRef};
 use crate::{Error, Result};
 
-/// What can be a key: one value, or a tuple or slice of them in the order of the key's columns.
+/// A type that can be a key: one value, or a tuple or slice of values in the order of the key's columns.
 ///
 /// A `u64` is the row number of a table without a primary key, and an int8 elsewhere; `()` is the prefix of all keys.
 #[diagnostic::on_unimplemented(
@@ -14,7 +14,7 @@ use crate::{Error, Result};
             Option of one of them, tuples of up to 6 of them, and &[Value]"
 )]
 pub trait IntoKey {
-    /// The number of columns that this is the key of.
+    /// The number of columns that the key has values for.
     fn parts(&self) -> usize;
 
     /// Appends the bytes of all parts. There are at most as many as `shape` has columns, unless `shape` is a row
@@ -40,10 +40,10 @@ pub trait IntoKey {
         shape.check_length(out)
     }
 
-    /// Replaces `out` by what all keys begin with whose first columns have these values.
+    /// Replaces `out` by the common prefix of all keys whose first columns have these values.
     ///
     /// # Errors
-    /// As [`IntoKey::encode_into`]; fewer values are not an error.
+    /// As [`IntoKey::encode_into`], except that fewer values are not an error.
     #[inline]
     fn encode_prefix_into(&self, shape: &KeyShape, out: &mut Key) -> Result<()> {
         let columns = if shape.is_row_number() { 1 } else { shape.columns.len() };
@@ -79,7 +79,7 @@ pub trait KeyPart {
     }
 }
 
-/// By value a row number is an integer that is not negative.
+/// As a value a row number is an integer that is not negative.
 #[cold]
 fn row_number(shape: &KeyShape, value: ValueRef<'_>, out: &mut Key) -> Result<()> {
     let number = match value {
@@ -103,7 +103,7 @@ fn row_number(shape: &KeyShape, value: ValueRef<'_>, out: &mut Key) -> Result<()
     Ok(())
 }
 
-/// The integer types' own way: no check is left when the column is of just this type.
+/// The shorter way for integers: no check is left when the column has exactly this type.
 macro_rules! integer_key_part {
     ($type:ty, $variant:ident, $bytes:path) => {
         impl KeyPart for $type {
@@ -132,7 +132,7 @@ integer_key_part!(i32, Int4, key::int4);
 integer_key_part!(i64, Int8, key::int8);
 
 impl KeyPart for u64 {
-    /// Above `i64::MAX` as a decimal, which no int8 column takes.
+    /// A number above `i64::MAX` is a decimal, which no int8 column takes.
     fn part_ref(&self) -> ValueRef<'_> {
         match i64::try_from(*self) {
             Ok(value) => ValueRef::Int8(value),

@@ -9,7 +9,7 @@
 //! | text, char(n), bytes       | 0 as 1 1, 1 as 1 2, then a 0 at the end; char(n) without trailing blanks       |
 //! | nullable                   | 1 before a value, 2 for NULL: NULLs last                                       |
 //!
-//! No value's bytes are a prefix of another's, so values can be put one behind the other.
+//! No value's bytes are a prefix of another's, so values can be concatenated.
 
 use std::borrow::Borrow;
 use std::cmp::Ordering;
@@ -19,13 +19,13 @@ use std::ops::Deref;
 
 use super::{Column, ColumnType, Decimal, Value, ValueRef};
 
-/// Before the bytes of a nullable column's value.
+/// Precedes the bytes of a nullable column's value.
 const PRESENT: u8 = 1;
-/// In place of them.
+/// Stands in their place for NULL.
 pub(super) const NULL: u8 = 2;
 /// Ends text and bytes.
 pub(super) const END: u8 = 0;
-/// Stands, followed by the byte plus one, for a byte 0 or 1.
+/// Followed by the byte plus one, stands for a byte 0 or 1.
 const ESCAPE: u8 = 1;
 /// Up to this precision a decimal fits 8 bytes.
 const SHORT_DECIMAL_DIGITS: u8 = 18;
@@ -51,13 +51,13 @@ impl Key {
         Key { len: 0, inline: [0; INLINE_BYTES], spill: None }
     }
 
-    /// What it takes beside its own place, in bytes.
+    /// The bytes that it takes on the heap.
     #[inline]
     pub fn allocated_bytes(&self) -> usize {
         self.spill.as_ref().map_or(0, |spill| size_of::<Vec<u8>>() + spill.capacity())
     }
 
-    /// Empties the key; what it has allocated it keeps.
+    /// Empties the key and keeps its allocation.
     #[inline]
     pub fn clear(&mut self) {
         self.len = 0;
@@ -96,8 +96,8 @@ impl Key {
         self.extend_from_slice(&[byte]);
     }
 
-    /// Turns this key into the least one that is above every key that it is a prefix of. `false`, and empty, if there
-    /// is none: then the range has no upper end.
+    /// Turns this key into the least key that is above every key that it is a prefix of. If there is none, returns
+    /// `false` and leaves the key empty: then the range has no upper end.
     pub fn turn_into_prefix_end(&mut self) -> bool {
         let Some(last) = self.iter().rposition(|byte| *byte < u8::MAX) else {
             self.clear();
@@ -161,7 +161,7 @@ impl Ord for Key {
     }
 }
 
-/// As a byte slice's, which [`Borrow`] needs.
+/// Hashes as a byte slice does, which [`Borrow`] requires.
 impl Hash for Key {
     fn hash<H: Hasher>(&self, state: &mut H) {
         (**self).hash(state);
@@ -225,7 +225,7 @@ const fn int16(value: i128) -> [u8; 16] {
 fn float8(value: f64) -> [u8; 8] {
     let value = if value.is_nan() { f64::NAN.abs() } else { value + 0.0 };
     let bits = value.to_bits() as i64;
-    // A negative float's bits grow with its distance from zero; flipping them all turns their order round.
+    // A negative float's bits grow with its distance from zero; flipping all of them reverses their order.
     let ordered = if bits < 0 { !bits } else { bits ^ i64::MIN };
     ordered.to_be_bytes()
 }
@@ -281,7 +281,7 @@ fn decimal_bytes(ty: ColumnType) -> usize {
     }
 }
 
-/// The fewest and the most bytes that a value of the column takes in a key, the prefix of a nullable one included.
+/// The fewest and the most bytes that a value of the column takes in a key, with the prefix of a nullable column.
 pub(super) fn bytes_of_column(column: &Column) -> (usize, Option<usize>) {
     let prefix = usize::from(column.nullable);
     match (column.ty, column.ty.fixed_bytes()) {

@@ -5,14 +5,14 @@ use super::view::{self, RowView};
 use super::{Column, FieldSlot, IndexDef, IntoKey, KEY_BYTES_MAX, Schema, Value, ValueRef, WhichIndex};
 use crate::{Error, Result};
 
-/// What makes keys of an index differ.
+/// The kinds of keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+enum ShapeKind {
     /// The hidden row number of a table without a primary key: 8 bytes, big endian.
     RowNumber,
     /// The columns, none of them NULL.
     Primary,
-    /// The columns; if one of them is NULL, then the primary key behind them, since NULLs are distinct.
+    /// The columns; if one of them is NULL, also the primary key behind them, since NULLs are distinct.
     Unique,
     /// The columns and the primary key behind them.
     NonUnique,
@@ -31,7 +31,7 @@ pub(super) struct KeyColumn {
 pub struct KeyShape {
     table: String,
     name: String,
-    kind: Kind,
+    kind: ShapeKind,
     pub(super) columns: Box<[KeyColumn]>,
     bytes_min: usize,
     bytes_max: Option<usize>,
@@ -50,7 +50,7 @@ impl KeyShape {
     pub(super) fn of_row_number(table: &str) -> KeyShape {
         let name = format!("{table} (row number)");
         let (table, columns) = (table.to_owned(), Box::default());
-        KeyShape { table, name, kind: Kind::RowNumber, columns, bytes_min: 8, bytes_max: Some(8) }
+        KeyShape { table, name, kind: ShapeKind::RowNumber, columns, bytes_min: 8, bytes_max: Some(8) }
     }
 
     pub(super) fn of_primary_key(
@@ -60,7 +60,7 @@ impl KeyShape {
         columns: &[Column],
         slots: &[FieldSlot],
     ) -> KeyShape {
-        KeyShape::of_columns(table, name, Kind::Primary, key, columns, slots)
+        KeyShape::of_columns(table, name, ShapeKind::Primary, key, columns, slots)
     }
 
     pub(super) fn of_index(
@@ -69,14 +69,14 @@ impl KeyShape {
         columns: &[Column],
         slots: &[FieldSlot],
     ) -> KeyShape {
-        let kind = if index.unique { Kind::Unique } else { Kind::NonUnique };
+        let kind = if index.unique { ShapeKind::Unique } else { ShapeKind::NonUnique };
         KeyShape::of_columns(table, index.name.clone(), kind, &index.columns, columns, slots)
     }
 
     fn of_columns(
         table: &str,
         name: String,
-        kind: Kind,
+        kind: ShapeKind,
         key: &[usize],
         columns: &[Column],
         slots: &[FieldSlot],
@@ -91,7 +91,7 @@ impl KeyShape {
         KeyShape { table: table.to_owned(), name, kind, columns, bytes_min, bytes_max }
     }
 
-    /// What it takes in memory, in bytes, about.
+    /// About how many bytes it takes in memory.
     pub(super) fn bytes(&self) -> usize {
         let columns = self.columns.iter().map(|column| size_of::<KeyColumn>() + column.column.name.len());
         size_of::<KeyShape>() + self.table.len() + self.name.len() + columns.sum::<usize>()
@@ -115,12 +115,12 @@ impl KeyShape {
     /// Whether the key is the hidden row number of a table without a primary key.
     #[inline]
     pub fn is_row_number(&self) -> bool {
-        self.kind == Kind::RowNumber
+        self.kind == ShapeKind::RowNumber
     }
 
     /// Whether no two rows have the same values in the columns, unless one of them is NULL.
     pub fn is_unique(&self) -> bool {
-        self.kind != Kind::NonUnique
+        self.kind != ShapeKind::NonUnique
     }
 
     /// The fewest bytes that the columns take.
@@ -136,9 +136,9 @@ impl KeyShape {
     /// Whether some of the index's keys end in the primary key.
     pub(super) fn may_append_primary_key(&self) -> bool {
         match self.kind {
-            Kind::RowNumber | Kind::Primary => false,
-            Kind::Unique => self.columns.iter().any(|column| column.column.nullable),
-            Kind::NonUnique => true,
+            ShapeKind::RowNumber | ShapeKind::Primary => false,
+            ShapeKind::Unique => self.columns.iter().any(|column| column.column.nullable),
+            ShapeKind::NonUnique => true,
         }
     }
 
@@ -213,14 +213,14 @@ impl KeyShape {
     }
 }
 
-/// Keys. All of these replace what `out` held; `row` is a row of this schema.
+/// Keys. Each method replaces the contents of `out`; `row` is a row of this schema.
 impl Schema {
-    /// The primary key of a row; of a table without one, its row number (which is not looked at otherwise).
+    /// The primary key of a row; for a table without one, `row_number`, which is ignored otherwise.
     #[inline]
     pub fn primary_key_of_row(&self, row: &[u8], row_number: u64, out: &mut Key) {
         out.clear();
         match self.primary_shape.kind {
-            Kind::RowNumber => out.extend_from_slice(&row_number.to_be_bytes()),
+            ShapeKind::RowNumber => out.extend_from_slice(&row_number.to_be_bytes()),
             _ => {
                 self.primary_shape.append_row(row, self, out);
             }
@@ -230,33 +230,33 @@ impl Schema {
     /// The primary key of these values, one for each of its columns.
     ///
     /// # Errors
-    /// [`Error::KeyColumns`] for another number of values, [`Error::KeyTooLong`], and as [`encode`](super::encode()) for
-    /// a value that its column does not take.
+    /// [`Error::KeyColumns`] for another number of values, [`Error::KeyTooLong`], and as [`encode`](super::encode())
+    /// for a value that its column does not take.
     pub fn encode_primary_key(&self, values: &[Value], out: &mut Key) -> Result<()> {
         values.encode_into(&self.primary_shape, out)
     }
 
-    /// What all primary keys begin with whose first columns have these values.
+    /// The common prefix of all primary keys whose first columns have these values.
     ///
     /// # Errors
-    /// As [`Schema::encode_primary_key`]; fewer values are not an error.
+    /// As [`Schema::encode_primary_key`], except that fewer values are not an error.
     pub fn encode_primary_prefix(&self, values: &[Value], out: &mut Key) -> Result<()> {
         values.encode_prefix_into(&self.primary_shape, out)
     }
 
-    /// The key of a row in the secondary index at this position in [`Schema::indexes`]: the index's columns, then, if
-    /// the index is not unique or one of them is NULL, `primary_key`, the row's own.
+    /// The key of a row in the secondary index at this position in [`Schema::indexes`]: the index's columns; then
+    /// `primary_key`, the row's own, if the index is not unique or one of its columns is NULL.
     pub fn index_key_of_row(&self, index: usize, row: &[u8], primary_key: &[u8], out: &mut Key) {
         out.clear();
         let shape = &self.index_shapes[index];
         let any_null = shape.append_row(row, self, out);
-        if any_null || shape.kind == Kind::NonUnique {
+        if any_null || shape.kind == ShapeKind::NonUnique {
             out.extend_from_slice(primary_key);
         }
     }
 
-    /// What all keys of a secondary index begin with whose first columns have these values. With all columns of a
-    /// unique index, none of them NULL, it is the key.
+    /// The common prefix of all keys of a secondary index whose first columns have these values. With values for all
+    /// columns of a unique index, none of them NULL, it is the key.
     ///
     /// # Errors
     /// As [`Schema::encode_primary_prefix`].
@@ -277,8 +277,8 @@ impl Schema {
         })
     }
 
-    /// A key or a prefix of one for messages, by column: `(branch, id)=(3, 7)`. Bytes that are no key are printed as
-    /// bytes.
+    /// A key or a prefix of one in text, by column, for messages: `(branch, id)=(3, 7)`. Bytes that are no key are
+    /// printed as bytes.
     pub fn print_key(&self, index: WhichIndex, key: &[u8]) -> String {
         let mut text = format!("({})=(", self.print_columns(index));
         match self.key_shape(index).decode(key) {
@@ -301,7 +301,7 @@ impl Schema {
     }
 
     /// Whether a change of `len` bytes at `offset` of a row's fixed part can change the row's key in an index. It may
-    /// say yes for a key that stays (null bits share bytes), never no for one that changes.
+    /// say yes for a key that stays the same (null bits share bytes), but never no for one that changes.
     pub fn patch_touches_key(&self, index: WhichIndex, offset: u16, len: u8) -> bool {
         let patch = usize::from(offset)..usize::from(offset) + usize::from(len);
         let overlaps = |from: usize, len: usize| from < patch.end && patch.start < from + len;
@@ -311,8 +311,8 @@ impl Schema {
         })
     }
 
-    /// Whether two rows have the same primary key as far as its fixed columns go, and no NULL there. Bytes that differ can be one
-    /// key: 0 and -0 are, and all NaNs.
+    /// Whether two rows have the same primary key as far as its fixed columns tell, without a NULL there. Different
+    /// bytes can be one key: 0 and -0, and all NaNs.
     pub(crate) fn same_key_fields(&self, row: &[u8], other: &[u8]) -> bool {
         let encoded = |KeyColumn { column, position, slot }: &KeyColumn, row: &[u8]| {
             let mut out = Key::new();
@@ -327,7 +327,7 @@ impl Schema {
         })
     }
 
-    /// Whether a byte at this offset of a row's fixed part, or one behind it, can be of a key.
+    /// Whether a byte at this offset of a row's fixed part, or a later one, can belong to a key.
     #[inline]
     pub(crate) fn may_be_of_keys(&self, offset: usize) -> bool {
         offset < usize::from(self.keys_end)
@@ -341,8 +341,8 @@ impl Schema {
                     .any(|position| self.patch_touches_key(WhichIndex::Secondary(position), offset, len)))
     }
 
-    /// An error if a key of this row is too long, or could become so by changes to its fixed columns alone: so that
-    /// such a change cannot fail later.
+    /// An error if a key of this row is too long, or could become so by changes to its fixed columns alone. So such a
+    /// change cannot fail later.
     pub(crate) fn check_key_lengths(&self, row: &[u8]) -> Result<()> {
         if !self.keys_can_be_too_long {
             return Ok(());

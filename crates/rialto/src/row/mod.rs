@@ -1,9 +1,9 @@
 //! Rows, keys and schemas: how typed values become bytes, and bytes values.
 //!
-//! A [`Schema`] knows a table's columns and works out, once, where each lies in a row and in each index's keys. A row
-//! is one compact byte string ([`encode()`], [`RowEncoder`]) of which one field can be read ([`RowView`]) or changed
+//! A [`Schema`] knows a table's columns and computes once where each lies in a row and in each index's keys. A row is
+//! one compact byte string ([`encode()`], [`RowEncoder`]), of which one field can be read ([`RowView`]) or changed
 //! ([`FieldPatch`]) alone. A [`Key`] is bytes in the order of the values in it, made from a row or from values
-//! ([`IntoKey`]). Rust structs are rows by [`Record`]; [`Row`], [`Value`] and column names are the way for SQL and tools.
+//! ([`IntoKey`]). Rust structs are rows by [`Record`]; SQL and tools use [`Row`], [`Value`] and column names.
 //!
 //! Invariants kept here:
 //!
@@ -19,6 +19,7 @@
 mod date;
 mod decimal;
 mod encode;
+mod index_ref;
 mod into_key;
 mod key;
 mod key_shape;
@@ -39,6 +40,7 @@ pub use date::{Date, ParseDateError, Timestamp};
 pub use decimal::{DECIMAL_DIGITS_MAX, Decimal, ParseDecimalError};
 pub(crate) use encode::encode_borrowed;
 pub use encode::{RowEncoder, encode};
+pub use index_ref::IndexRef;
 pub use into_key::{IntoKey, KeyPart};
 pub use key::Key;
 pub use key_shape::KeyShape;

@@ -18,7 +18,8 @@ pub struct Row {
 }
 
 impl Row {
-    /// The row of these bytes, which are known to be one (see [`RowView`]): nothing looks before the row is inserted.
+    /// The row of these bytes, which the caller knows to be a row (see [`RowView`]): they are not checked before the
+    /// row is inserted.
     pub fn new(schema: Arc<Schema>, bytes: Vec<u8>) -> Row {
         Row { schema, bytes, checked: false }
     }
@@ -50,13 +51,14 @@ impl Row {
         &self.schema
     }
 
-    /// Makes this the row with these bytes, which are known to be a row of `schema`, as in [`Row::new`]; keeps the memory.
+    /// Makes this the row of these bytes, which the caller knows to be a row of `schema`, as in [`Row::new`]. Keeps the
+    /// memory.
     pub fn replace(&mut self, schema: &Arc<Schema>, bytes: &[u8]) {
         self.replace_by_stored(schema, bytes);
         self.checked = false;
     }
 
-    /// Makes this the row with these bytes, which were read from a table of this schema; keeps the memory.
+    /// Makes this the row of these bytes, which were read from a table of this schema. Keeps the memory.
     #[inline]
     pub(crate) fn replace_by_stored(&mut self, schema: &Arc<Schema>, bytes: &[u8]) {
         self.checked = true;
@@ -101,10 +103,10 @@ impl Row {
         self.view().values()
     }
 
-    /// Sets a column. A number, date or boolean is put in place; a row whose text changes is encoded anew.
+    /// Sets a column. A number, date or boolean is set in place; a row whose text changes is encoded anew.
     ///
     /// # Errors
-    /// As [`encode()`], and then the row is as it was; [`Error::NoSuchColumn`](crate::Error::NoSuchColumn).
+    /// As [`encode()`]; then the row is unchanged. [`Error::NoSuchColumn`](crate::Error::NoSuchColumn).
     #[inline(always)]
     pub fn set(&mut self, column: impl ColumnRef, value: &impl Field) -> Result<()> {
         let column = column.position(&self.schema)?;

@@ -1,4 +1,4 @@
-//! [`FieldPatch`]: a change to a fixed column as bytes to be put at an offset of the row, or as what is added to it.
+//! [`FieldPatch`]: a change of a fixed column, as bytes at an offset of the row, or as an addition.
 
 use smallvec::SmallVec;
 
@@ -7,23 +7,23 @@ use super::view::{corrupt, end_at, variable_at};
 use super::{ROW_BYTES_MAX, Schema, Value, ValueRef};
 use crate::{Error, Result};
 
-/// Bytes to be put at an offset of a row. A change of one field is one of these, or two if it comes to be NULL or
-/// ceases to be. Applied to the row that it was made from, it gives the row that encoding the new values gives.
+/// Bytes to be put at an offset of a row. A change of one field is one patch, or two if the field becomes NULL or
+/// ceases to be NULL. Applied to the row that it was made from, it gives the row that encoding the new values gives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FieldPatch {
     offset: u16,
     len: u8,
-    /// An integer that was added to: what was added lies behind the new bytes, in the last eight.
+    /// Whether an integer was added to; then the addend lies behind the new bytes, in the last eight.
     adds: bool,
     bytes: [u8; 16],
 }
 
-/// What an operation does to a field: what action logging logs of it.
+/// What an operation does to a field, as action logging logs it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FieldChange<'a> {
-    /// It has these bytes from then on.
+    /// The field gets these bytes.
     Set(&'a [u8]),
-    /// It is an integer of so many bytes, and grows by this.
+    /// The field is an integer of `length` bytes, and grows by `delta`.
     Add { length: u8, delta: i64 },
 }
 
@@ -37,7 +37,7 @@ impl FieldChange<'_> {
         }
     }
 
-    /// Changes the field. An integer that passes its end (none does, unless the log was forged) wraps around.
+    /// Changes the field. An integer that passes its range (only in a forged log) wraps around.
     #[inline]
     pub fn apply(&self, field: &mut [u8]) {
         match self {
@@ -64,7 +64,7 @@ impl FieldPatch {
         FieldPatch { offset, len: bytes.len() as u8, adds: false, bytes: all }
     }
 
-    /// An integer's new bytes, at most eight, and what was added to it.
+    /// The patch of an integer's new bytes, at most eight, and its addend.
     #[inline]
     pub(crate) fn of_sum(offset: u16, bytes: &[u8], delta: i64) -> FieldPatch {
         let mut all = [0; 16];
@@ -73,13 +73,13 @@ impl FieldPatch {
         FieldPatch { offset, len: bytes.len() as u8, adds: true, bytes: all }
     }
 
-    /// What was added, if that is how the field came to its new bytes.
+    /// The addend, if the field came to its new bytes by an addition.
     #[inline]
     pub(crate) fn delta(&self) -> Option<i64> {
         self.adds.then(|| i64::from_le_bytes(*self.bytes.last_chunk().expect("sixteen bytes")))
     }
 
-    /// The field as it becomes by this patch after an earlier one of the same bytes.
+    /// This patch after an earlier one of the same bytes, as one patch.
     #[inline]
     pub(crate) fn after(self, earlier: &FieldPatch) -> FieldPatch {
         match (earlier.delta(), self.delta()) {
@@ -90,7 +90,7 @@ impl FieldPatch {
         }
     }
 
-    /// As an operation.
+    /// The patch as an operation.
     #[inline]
     pub(crate) fn change(&self) -> FieldChange<'_> {
         match self.delta() {
@@ -118,7 +118,7 @@ impl FieldPatch {
         &self.bytes[..usize::from(self.len)]
     }
 
-    /// The new bytes, and as many others as make up the most that there can be.
+    /// The new bytes, padded to the most that there can be.
     #[inline]
     pub(crate) fn all_bytes(&self) -> &[u8; 16] {
         &self.bytes
@@ -139,7 +139,7 @@ impl Schema {
     /// Sets a fixed column of a row in place.
     ///
     /// # Errors
-    /// As [`Schema::patch_field`]; then the row is as it was.
+    /// As [`Schema::patch_field`]; then the row is unchanged.
     pub fn write_fixed(&self, row: &mut [u8], column: usize, value: &Value) -> Result<()> {
         let mut patches = FieldPatches::new();
         self.patch_field(row, column, value.borrow(), &mut patches)?;
@@ -147,11 +147,11 @@ impl Schema {
         Ok(())
     }
 
-    /// Sets a variable column of the row that is all of `body` from `row_at` on, in place. False if it has this value already.
-    /// Not for a schema whose keys [can be too long](Schema::check_key_lengths).
+    /// Sets a variable column in place, in the row that fills `body` from `row_at` on. False if the column has this
+    /// value already. Not for a schema whose keys [can be too long](Schema::check_key_lengths).
     ///
     /// # Errors
-    /// As [`encode`](super::encode()) for the value, and for a row that is too long; then the row is as it was.
+    /// As [`encode`](super::encode()) for the value, and for a row that is too long; then the row is unchanged.
     pub(crate) fn write_variable(
         &self,
         body: &mut Vec<u8>,
@@ -195,8 +195,8 @@ impl Schema {
         Ok(true)
     }
 
-    /// Appends to `out` what sets a fixed column of `row` to a value. Nothing is appended for the null bits if they
-    /// stay as they are, nor for the value if it stays NULL.
+    /// Appends to `out` the patches that set a fixed column of `row` to a value. No patch is appended for the null bits
+    /// if they stay the same, nor for the value if it stays NULL.
     ///
     /// # Errors
     /// As [`encode`](super::encode()) for the value; [`Error::Unsupported`] for a variable column.
@@ -219,7 +219,7 @@ impl Schema {
         let (is_null, was_null) = (matches!(value, ValueRef::Null), slot.is_null(row));
         if let (Some(bit), true) = (slot.null_bit, is_null != was_null) {
             let at = bit / 8;
-            // An earlier patch of this change may hold the byte already.
+            // An earlier patch of this change may contain the byte already.
             let earlier = out.iter_mut().find(|patch| patch.offset == at && patch.len == 1);
             match earlier {
                 Some(patch) => patch.bytes[0] ^= 1 << (bit % 8),
@@ -233,8 +233,8 @@ impl Schema {
         Ok(())
     }
 
-    /// Replaces `out` by what makes `new` of `old`, both rows of this schema; `false`, and nothing, if a variable
-    /// column differs, so that the whole row has to be written.
+    /// Replaces `out` by the patches that make `new` of `old`, both rows of this schema. If a variable column differs
+    /// it returns `false` and no patches: the whole row has to be written.
     pub fn diff(&self, old: &[u8], new: &[u8], out: &mut FieldPatches) -> bool {
         out.clear();
         if old.len() != new.len() || old[self.ends_at..] != new[self.ends_at..] {
@@ -258,8 +258,8 @@ impl Schema {
     /// Changes a row by a patch that was read back from a log.
     ///
     /// # Errors
-    /// [`Error::Corrupt`] if it does not lie in the fixed part of the row. (That the values make sense is
-    /// [`RowView::validate`](super::RowView::validate)'s to say.)
+    /// [`Error::Corrupt`] if the patch does not lie in the fixed part of the row.
+    /// ([`RowView::validate`](super::RowView::validate) checks that the values make sense.)
     pub fn apply_patch(&self, row: &mut [u8], offset: u16, bytes: &[u8]) -> Result<()> {
         let end = usize::from(offset) + bytes.len();
         if end > self.ends_at || row.len() < self.body_at {
@@ -274,7 +274,7 @@ impl Schema {
         Ok(())
     }
 
-    /// Whether a row of these bytes ends where its last variable column does: a cheap check of its length.
+    /// A cheap check of a row's length: whether its bytes end where its last variable column does.
     pub fn has_row_length(&self, row: &[u8]) -> bool {
         row.len() >= self.body_at
             && row.len()

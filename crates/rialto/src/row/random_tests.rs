@@ -15,13 +15,13 @@ use crate::{Error, IndexId};
 
 type Outcome = Result<(), TestCaseError>;
 
-/// Runs a property on random inputs until the time is over.
+/// Checks a property on random inputs until the time is over.
 fn check<S: Strategy>(strategy: S, property: impl Fn(S::Value) -> Outcome)
 where
     S::Value: Debug,
 {
     let seed = Random::seed_from_environment();
-    // The properties are one suite, which its tests share.
+    // The properties are one suite, whose tests share the time.
     let limit = Random::test_time_from_environment() / 8;
     let start = Instant::now();
     for round in 0u64.. {
@@ -57,7 +57,7 @@ fn any_type() -> impl Strategy<Value = ColumnType> {
     ]
 }
 
-/// Short texts of few characters, so that prefixes and equal ones are common.
+/// Short texts of few characters, so that prefixes and equal texts are common.
 fn any_text(length: usize) -> impl Strategy<Value = String> {
     let character = prop::sample::select(vec!['\0', '\u{1}', '\u{2}', ' ', 'a', 'b', 'ß', '€', '\u{10ffff}']);
     prop_oneof![
@@ -152,7 +152,7 @@ fn any_table() -> impl Strategy<Value = Table> {
             let count = columns.len();
             let first = first.index(count);
             let picked = |bit: usize| picks >> bit & 1 == 1;
-            // The key begins at a random column and takes a random choice of those behind it.
+            // The key begins at a random column and takes a random choice of the columns behind it.
             let around = (0..count).map(|at| (first + at) % count);
             let key: Vec<usize> = around.clone().filter(|at| !columns[*at].nullable && picked(*at)).collect();
             let index: Vec<usize> = around.filter(|at| *at == first || picked(at + 32)).collect();
@@ -160,7 +160,7 @@ fn any_table() -> impl Strategy<Value = Table> {
             let key = Some(key).filter(|key| !key.is_empty());
             let schema = Arc::new(Schema::new("t", columns, key, vec![index]).unwrap());
             let row: Vec<_> = types.iter().map(|(ty, nullable)| any_value(*ty, *nullable)).collect();
-            // Rows that share many fields meet the later columns of a key.
+            // Rows that share many fields make comparisons reach the later columns of a key.
             let same = prop::collection::vec(any::<bool>(), count);
             (row.clone(), row, same).prop_map(move |(first, mut second, same)| {
                 for (at, same) in same.into_iter().enumerate() {
@@ -333,7 +333,7 @@ fn patched_rows_are_encoded_rows() {
             schema.apply_patch(&mut from_log, patch.offset(), patch.bytes()).unwrap();
         }
         prop_assert_eq!(&from_log, &expected);
-        // Rows that differ in the bytes of a variable column are no matter of patches.
+        // Patches are not about rows that differ in the bytes of a variable column.
         let other = table.encode(1);
         let same_bytes = |at: &usize| {
             RowView::new(schema, &expected).variable(*at) == RowView::new(schema, &other).variable(*at)
@@ -408,7 +408,7 @@ fn damaged_rows_are_errors_or_other_rows() {
     check((any_table(), prop::collection::vec(any_mutation(), 1..4)), |(table, mutations)| {
         let bytes = mutated(table.encode(0), mutations);
         match RowView::validate(&table.schema, &bytes) {
-            // What passes is what the encoder makes of its own values: there is no second encoding.
+            // Bytes that pass are what the encoder makes of their values: there is no second encoding.
             Ok(view) => prop_assert_eq!(&encoded(&table.schema, &view.values()), &bytes),
             Err(Error::Corrupt { file, what, .. }) => {
                 prop_assert!(file == "row of table t" && !what.is_empty())
@@ -455,7 +455,7 @@ fn typed_keys_are_keys_of_values() {
         key.encode_into(shape, &mut typed).unwrap();
         schema.encode_primary_key(&values, &mut by_value).unwrap();
         prop_assert_eq!(&typed, &by_value);
-        // Any integer type, as long as the value fits; and an error, never another key, if it does not.
+        // Any integer type works if the value fits; otherwise it is an error, and never another key.
         let wide = (key.0, i64::from(key.1), key.2.as_str(), i64::from(key.3), key.4);
         wide.encode_into(shape, &mut typed).unwrap();
         prop_assert_eq!(&typed, &by_value);

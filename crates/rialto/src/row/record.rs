@@ -35,7 +35,7 @@ use crate::{Error, IndexId, Result};
 /// }
 /// ```
 ///
-/// A decimal's digits have to be given, and only a string is a char(n):
+/// A decimal's digits have to be given, and only a string can be a char(n):
 ///
 /// ```compile_fail,E0277
 /// #[derive(rialto::row::Record)]
@@ -55,7 +55,7 @@ pub trait Record: Sized {
     /// The name of the table, unless the caller gives another.
     const TABLE: &'static str;
 
-    /// The primary key: the key field's type, or a tuple of them; `u64`, the row number, if there is none.
+    /// The primary key: the key field's type, or a tuple of several; `u64`, the row number, if there is none.
     type Key: IntoKey;
 
     /// The columns, one for each field.
@@ -158,7 +158,7 @@ pub fn fits<R: Record>(schema: &Schema) -> Result<()> {
     Ok(())
 }
 
-/// A Rust type that a column's values are read and written as.
+/// A Rust type as which a column's values are read and written.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is no column type",
     note = "columns are bool, i16, i32, i64, f64, Decimal, String, Vec<u8>, [u8; N], Date, Timestamp, and Option of \
@@ -173,7 +173,7 @@ pub trait Field: Sized {
     /// The value, borrowed.
     fn to_ref(&self) -> ValueRef<'_>;
 
-    /// The value as this type; `None` if it is of another, or NULL. A narrower integer is widened.
+    /// The value as this type; `None` if it has another type, or is NULL. A narrower integer is widened.
     fn from_ref(value: ValueRef<'_>) -> Option<Self>;
 }
 

@@ -1,5 +1,5 @@
-//! Routing fields: the columns by whose values rows belong to executors (the DORA paper, section 4.1.1). They are those of
-//! the primary key; of a table without one, its columns in their order.
+//! Routing fields: the columns by whose values rows belong to executors (the DORA paper, section 4.1.1). They are the
+//! columns of the primary key; in a table without one, all columns in their order.
 
 use super::key::{self, Key};
 use super::key_shape::{KeyColumn, KeyShape};
@@ -7,7 +7,7 @@ use super::{Column, ColumnType, RowView, Schema, ValueRef, WhichIndex};
 use crate::{Error, Result};
 
 impl Column {
-    /// Appends a value of this column of a table as keys have it: values that are one key have the same bytes.
+    /// Appends a value of this column in the form of keys: values that are equal as keys have the same bytes.
     ///
     /// # Errors
     /// As [`encode`](super::encode()) for a value that the column does not take.
@@ -18,8 +18,8 @@ impl Column {
 }
 
 impl Schema {
-    /// Whether the keys of an index begin with the first so many routing fields: then all rows that have some values there
-    /// lie side by side in it.
+    /// Whether the keys of an index begin with the first `count` routing fields: then all rows with the same values
+    /// there are adjacent in it.
     pub(crate) fn begins_with_routing_fields(&self, index: WhichIndex, count: usize) -> bool {
         let shape = self.key_shape(index);
         let positions = shape.columns.iter().map(|column| Some(column.position));
@@ -27,11 +27,11 @@ impl Schema {
         count <= positions.len() && positions.take(count).eq((0..count).map(field))
     }
 
-    /// Appends a value of the table's `nth` column as keys have it.
+    /// Appends a value of the table's `nth` column in the form of keys.
     ///
     /// # Errors
-    /// [`Error::KeyColumns`] if there are not so many columns; as [`encode`](super::encode()) for a value that the column
-    /// does not take.
+    /// [`Error::KeyColumns`] if the table has not so many columns; as [`encode`](super::encode()) for a value that the
+    /// column does not take.
     pub(crate) fn append_column(&self, nth: usize, value: ValueRef<'_>, out: &mut Key) -> Result<()> {
         let Some(column) = self.columns().get(nth) else {
             let columns = self.columns().iter().map(|column| format!("{} {}", column.name, column.ty));
@@ -42,7 +42,7 @@ impl Schema {
         column.append_to_key(self.table(), value, out)
     }
 
-    /// Replaces `out` by the first so many columns of a row, as [`Schema::append_column`] makes them.
+    /// Replaces `out` by the first `count` columns of a row, as [`Schema::append_column`] makes them.
     pub(crate) fn first_columns_of_row(&self, row: &[u8], count: usize, out: &mut Key) {
         out.clear();
         let view = RowView::new(self, row);
@@ -51,7 +51,7 @@ impl Schema {
         }
     }
 
-    /// Those columns for messages, by name: `(account, day)=(7, 3)`.
+    /// These columns in text, by name, for messages: `(account, day)=(7, 3)`.
     pub(crate) fn print_first_columns(&self, mut bytes: &[u8]) -> String {
         let (mut names, mut values) = (Vec::new(), Vec::new());
         for column in self.columns() {
@@ -66,19 +66,19 @@ impl Schema {
     }
 }
 
-/// How long the first columns of an index's keys are, which are told from their bytes.
+/// The length of the first columns of an index's keys, found from their bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LeadingColumns(Box<[Width]>);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Width {
     nullable: bool,
-    /// None: up to the end mark.
+    /// `None`: up to the end mark.
     bytes: Option<usize>,
 }
 
 impl LeadingColumns {
-    /// How many bytes of a key they take; `None` of one that ends before they do.
+    /// How many bytes of a key these columns take; `None` if the key ends before they do.
     #[inline]
     pub fn len_in(&self, key: &[u8]) -> Option<usize> {
         let mut at = 0;
@@ -99,7 +99,7 @@ impl LeadingColumns {
 }
 
 impl KeyShape {
-    /// The first so many columns. None if there are not so many, or none is asked for.
+    /// The first `count` columns; `None` if `count` is 0 or more than there are.
     pub fn leading(&self, count: usize) -> Option<LeadingColumns> {
         if self.is_row_number() {
             return (count == 1).then(|| LeadingColumns([Width { nullable: false, bytes: Some(8) }].into()));
@@ -115,7 +115,7 @@ impl KeyShape {
         Some(LeadingColumns(widths.collect()))
     }
 
-    /// Whether so many values are all of a key, which no second row can have.
+    /// Whether this many values are a whole key, which no second row can have.
     pub(crate) fn is_whole_key(&self, parts: usize) -> bool {
         self.is_unique() && parts > 0 && parts == self.columns.len() && !self.may_append_primary_key()
     }

@@ -17,7 +17,8 @@ pub const INDEX_COLUMNS_MAX: usize = 32;
 
 const PRIMARY_SUFFIX: &str = "_pkey";
 
-/// The name of a table's primary index. It is the table's from its beginning, also while it has no primary key.
+/// The name of a table's primary index. It belongs to the table from its creation, even while the table has no primary
+/// key.
 pub(crate) fn primary_index_name(table: &str) -> String {
     format!("{table}{PRIMARY_SUFFIX}")
 }
@@ -59,7 +60,7 @@ pub struct IndexDef {
     pub name: String,
     /// The positions of its columns in the table, the most significant first.
     pub columns: Vec<usize>,
-    /// Whether two rows may not have the same values in these columns; rows with a NULL among them always may.
+    /// Whether two rows must not have the same values in these columns; rows with a NULL among them always may.
     pub unique: bool,
 }
 
@@ -76,7 +77,7 @@ pub enum WhichIndex {
 /// Where a column lies in a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FieldSlot {
-    /// Of a fixed column: the offset of its value. Of a variable one: the offset of its `u16` end offset.
+    /// For a fixed column: the offset of its value. For a variable one: the offset of its `u16` end offset.
     pub offset: u16,
     /// The bytes of a fixed column's value; 0 for a variable one.
     pub len: u8,
@@ -112,8 +113,8 @@ impl FieldSlot {
 /// 0                                              ends_at                  body_at
 /// ```
 ///
-/// A NULL is a set bit over zero bytes (no bytes, if variable), so equal values are equal rows, and end offsets count
-/// from the row's start. Fixed columns never move: a change to one is a few bytes at a known offset.
+/// A NULL is a set bit over zero bytes (over no bytes in a variable column), so equal values are equal rows. End
+/// offsets count from the row's start. Fixed columns never move: a change to one is a few bytes at a known offset.
 #[derive(Clone, Debug)]
 pub struct Schema {
     table: String,
@@ -123,7 +124,7 @@ pub struct Schema {
     primary_key: Option<Vec<usize>>,
     indexes: Vec<IndexDef>,
     pub(super) null_bits: usize,
-    /// The columns whose bytes may be none of a value: all but plain numbers.
+    /// The columns in which some bytes are no value: all but plain numbers.
     pub(super) picky: Box<[u16]>,
     pub(super) ends_at: usize,
     pub(super) body_at: usize,
@@ -139,9 +140,9 @@ impl Schema {
     /// Works out a table's layout. Without a `primary_key` a row's identity is a hidden `u64` row number.
     ///
     /// # Errors
-    /// [`Error::BadDefinition`], naming what is wrong: a name that is empty, too long or used twice, no column or more
-    /// than 1600, a type whose parameters make no sense, a key that names an absent column, one column twice or a
-    /// nullable column (primary key only), or a key that is always longer than [`KEY_BYTES_MAX`].
+    /// [`Error::BadDefinition`], naming what is wrong: a name that is empty, too long or used twice; no column or more
+    /// than 1600; a type whose parameters make no sense; a key that names an absent column, one column twice or a
+    /// nullable column (primary key only); or a key that is always longer than [`KEY_BYTES_MAX`].
     pub fn new(
         table_name: impl Into<String>,
         columns: Vec<Column>,
@@ -158,11 +159,11 @@ impl Schema {
         Schema::stored(table, columns, primary_key, indexes)
     }
 
-    /// A table whose rows have a null bit for each nullable one of these columns, those of the primary key included:
-    /// they were nullable when the rows' layout was fixed, and take no NULL since they are in the key.
+    /// A table whose rows have a null bit for each nullable one of these columns, including columns of the primary key:
+    /// these were nullable when the rows' layout was fixed, and take no NULL since they are in the key.
     ///
     /// # Errors
-    /// As [`Schema::new`], but for nullable columns in the primary key.
+    /// As [`Schema::new`], except for nullable columns in the primary key.
     pub(crate) fn stored(
         table: String,
         mut columns: Vec<Column>,
@@ -228,7 +229,7 @@ impl Schema {
         Schema::stored(self.table.clone(), self.stored_columns(), self.primary_key.clone(), indexes)
     }
 
-    /// The columns as the rows' layout has them: nullable are those with a null bit.
+    /// The columns as in the rows' layout: the nullable ones are those with a null bit.
     pub(crate) fn stored_columns(&self) -> Vec<Column> {
         let mut columns = self.columns.clone();
         for (column, slot) in columns.iter_mut().zip(&self.slots) {
@@ -237,9 +238,10 @@ impl Schema {
         columns
     }
 
-    /// What it takes in memory, in bytes, about.
+    /// About how many bytes it takes in memory.
     pub fn bytes(&self) -> usize {
-        // Of each column a place in `positions`, too, which is twice as large as what it holds, and the name once more.
+        // Each column also has an entry in `positions`, which is allocated twice as large as its contents, and its name
+        // once more.
         let places = size_of::<Column>() + size_of::<FieldSlot>() + 2 * size_of::<(String, usize)>();
         let columns: usize = self.columns.iter().map(|column| places + 2 * column.name.len()).sum();
         let index = |index: &IndexDef| {
@@ -278,7 +280,8 @@ impl Schema {
         }
     }
 
-    /// As [`Schema::key_shape`], of an index that a caller names by its position, and that the table may not have, or not any more.
+    /// As [`Schema::key_shape`], for an index that a caller names by its position: the table may not have it, or no
+    /// longer have it.
     ///
     /// # Errors
     /// [`Error::NoSuchIndex`].
@@ -345,7 +348,7 @@ impl Schema {
         Some(self.slots[column]).filter(|slot| slot.len > 0)
     }
 
-    /// The bytes of a row before those of its variable columns: every row has at least these.
+    /// The bytes of a row before those of its variable columns. Every row has at least these.
     pub fn row_bytes_min(&self) -> usize {
         self.body_at
     }

@@ -269,7 +269,7 @@ fn a_key_that_ends_in_a_row_number_has_room_for_it() {
     for (unique, column) in
         [(false, Column::new("line", ColumnType::Text)), (true, Column::nullable("line", ColumnType::Text))]
     {
-        // In a unique index it is there for a NULL only, which a fixed column beside may become.
+        // In a unique index the row number is present only beside a NULL, which a fixed column may become.
         let columns = vec![column, Column::nullable("n", ColumnType::Int4)];
         let schema = Schema::new("log", columns, None, vec![index("by_line", vec![0, 1], unique)]).unwrap();
         let of_length = |length: usize| row(&schema, &["x".repeat(length).into(), Value::Int4(1)]);

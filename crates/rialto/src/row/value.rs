@@ -1,4 +1,4 @@
-//! [`ColumnType`], [`Value`] and its borrowed form [`ValueRef`], and how a value becomes one of its column's type.
+//! [`ColumnType`], [`Value`] and its borrowed form [`ValueRef`], and the conversion of a value to its column's type.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -18,7 +18,7 @@ pub enum ColumnType {
     Int4,
     /// A signed integer of 8 bytes.
     Int8,
-    /// A float of 8 bytes. In keys -0 equals 0, and NaN equals NaN and follows everything else.
+    /// A float of 8 bytes. In keys -0 equals 0, and NaN equals NaN and comes after everything else.
     Float8,
     /// An exact number.
     Decimal {
@@ -29,8 +29,8 @@ pub enum ColumnType {
     },
     /// UTF-8 text.
     Text,
-    /// UTF-8 text of at most so many characters. Trailing blanks do not count: they are not stored, not compared, and
-    /// put back by [`RowView::get`](super::RowView::get).
+    /// UTF-8 text of at most so many characters. Trailing blanks do not count: they are not stored and not compared,
+    /// and [`RowView::get`](super::RowView::get) adds them again.
     Char(u16),
     /// Bytes.
     Bytes,
@@ -53,7 +53,7 @@ impl ColumnType {
         }
     }
 
-    /// What is wrong with the type's parameters, if anything.
+    /// The error in the type's parameters, if there is one.
     pub(super) fn problem(self) -> Option<String> {
         match self {
             ColumnType::Char(0) => Some("char(0) holds nothing: give a length of at least 1".into()),
@@ -121,31 +121,31 @@ impl FromStr for ColumnType {
 
 /// A value of any column, owned.
 ///
-/// Two values are equal if they are of one variant and equal there as keys are: NaN equals NaN, 0 equals -0, 1.5
-/// equals 1.50, NULL equals NULL. [`Value::compare`] is SQL's comparison.
+/// Two values are equal if they have the same variant and are equal as keys: NaN equals NaN, 0 equals -0, 1.5 equals
+/// 1.50, NULL equals NULL. [`Value::compare`] is SQL's comparison.
 #[derive(Clone, Debug)]
 pub enum Value {
-    /// No value.
+    /// NULL.
     Null,
-    /// Of a bool column.
+    /// A value of a bool column.
     Bool(bool),
-    /// Of an int2 column.
+    /// A value of an int2 column.
     Int2(i16),
-    /// Of an int4 column.
+    /// A value of an int4 column.
     Int4(i32),
-    /// Of an int8 column.
+    /// A value of an int8 column.
     Int8(i64),
-    /// Of a float8 column.
+    /// A value of a float8 column.
     Float8(f64),
-    /// Of a decimal column.
+    /// A value of a decimal column.
     Decimal(Decimal),
-    /// Of a text or a char(n) column.
+    /// A value of a text or a char(n) column.
     Text(String),
-    /// Of a bytes column.
+    /// A value of a bytes column.
     Bytes(Vec<u8>),
-    /// Of a date column: days since 1970-01-01.
+    /// A value of a date column: days since 1970-01-01.
     Date(i32),
-    /// Of a timestamp column: microseconds since 1970-01-01 00:00 UTC.
+    /// A value of a timestamp column: microseconds since 1970-01-01 00:00 UTC.
     Timestamp(i64),
 }
 
@@ -244,7 +244,7 @@ impl<'a> ValueRef<'a> {
         }
     }
 
-    /// The type of the columns that take the value as it is, at its own fixed length.
+    /// The type of the columns that take the value without a conversion, at its own fixed length.
     #[inline]
     pub(super) fn plain_type(self) -> Option<ColumnType> {
         match self {
@@ -332,7 +332,7 @@ impl<'a> ValueRef<'a> {
         }
     }
 
-    /// Whether it is one of this type just as it is, of one with a single form for each value.
+    /// Whether the value has exactly this type, and the type has a single form for each value.
     #[inline]
     pub(crate) fn is_plainly(self, ty: ColumnType) -> bool {
         matches!(
@@ -349,8 +349,8 @@ impl<'a> ValueRef<'a> {
         )
     }
 
-    /// The value as one of `column`'s type: integers at its width, decimals at its scale, char(n) without trailing
-    /// blanks. An integer also becomes a decimal or a float; nothing is ever rounded or cut.
+    /// The value converted to `column`'s type: integers at its width, decimals at its scale, char(n) without trailing
+    /// blanks. An integer also becomes a decimal or a float. Nothing is ever rounded or cut.
     ///
     /// # Errors
     /// [`Error::NotNull`], [`Error::OutOfRange`], [`Error::StringTooLong`], [`Error::TypeMismatch`].

@@ -6,10 +6,10 @@ use super::decimal::Decimal;
 use super::{Column, ColumnType, Date, Field, FieldSlot, ROW_BYTES_MAX, Schema, Value, ValueRef};
 use crate::{Error, Result, fault_injection};
 
-/// A row of a table, borrowed. Each field is read alone; nothing else of the row is looked at.
+/// A row of a table, borrowed. Each field is read alone, without reading the rest of the row.
 ///
 /// The bytes must be a row of the schema: what [`encode`](super::encode()) made, or what [`RowView::validate`] passed.
-/// Of other bytes the getters return errors or wrong values, or panic; they do nothing worse.
+/// With other bytes the getters return errors or wrong values, or panic, and do nothing worse.
 #[derive(Clone, Copy)]
 pub struct RowView<'a> {
     schema: &'a Schema,
@@ -17,7 +17,7 @@ pub struct RowView<'a> {
 }
 
 impl<'a> RowView<'a> {
-    /// Views bytes that are known to be a row of this schema.
+    /// Views bytes that the caller knows to be a row of this schema.
     #[inline]
     pub fn new(schema: &'a Schema, bytes: &'a [u8]) -> RowView<'a> {
         debug_assert!(
@@ -32,8 +32,8 @@ impl<'a> RowView<'a> {
     /// Checks bytes of any origin and views them. Never panics.
     ///
     /// # Errors
-    /// [`Error::Corrupt`] with the offset in the row and what was expected there; its `file` names the table, and a
-    /// caller who knows the file puts that in its place.
+    /// [`Error::Corrupt`] with the offset in the row and what was expected there. Its `file` names the table; a caller
+    /// that knows the file replaces it.
     pub fn validate(schema: &'a Schema, bytes: &'a [u8]) -> Result<RowView<'a>> {
         let view = RowView::of_layout(schema, bytes)?;
         schema.check_key_lengths(bytes).map_err(|error| corrupt(schema, 0, error.to_string()))?;
@@ -47,11 +47,13 @@ impl<'a> RowView<'a> {
         }
     }
 
-    /// As [`RowView::validate`], for a row that was encoded for an earlier version of the table: of a row that was good then
-    /// an index made since may ask shorter keys, and a primary key made since no NULL.
+    /// As [`RowView::validate`], for a row that was encoded for an earlier version of the table. A row that was valid
+    /// then may violate a later definition: a new index may require shorter keys, and a new primary key may forbid a
+    /// NULL.
     ///
     /// # Errors
-    /// [`Error::NotNull`], [`Error::KeyTooLong`]; [`Error::Corrupt`] for bytes that are no row of the table at all.
+    /// [`Error::NotNull`], [`Error::KeyTooLong`]; [`Error::Corrupt`] for bytes that are no row of the table in any
+    /// version.
     pub(crate) fn validate_new(schema: &'a Schema, bytes: &'a [u8]) -> Result<RowView<'a>> {
         let null = |&&column: &&usize| bytes.len() >= schema.body_at && schema.slot(column).is_null(bytes);
         if let Some(&column) = schema.primary_key().unwrap_or_default().iter().find(null) {
@@ -317,17 +319,17 @@ pub(super) fn corrupt(schema: &Schema, offset: usize, what: String) -> Error {
     Error::Corrupt { file: format!("row of table {}", schema.table()), offset: offset as u64, what }
 }
 
-/// What may lie under a NULL.
+/// Which bytes may lie under a NULL.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Nulls {
-    /// Zeros in a fixed column, and nothing in another one.
+    /// Zeros in a fixed column, and no bytes in a variable one.
     OverZeros,
-    /// Anything: redo of one record may leave old bytes here, which a later record of the same packet overwrites.
+    /// Any bytes: redo of one record may leave old bytes here, which a later record of the same packet overwrites.
     OverAnything,
 }
 
-/// The first place where the bytes are not a row of the schema, and what is wrong there. Of other bytes no key can be
-/// made, and no value read.
+/// The first place where the bytes are not a row of the schema, and what is wrong there. From such bytes no key can be
+/// made and no value read.
 pub(crate) fn damage(schema: &Schema, row: &[u8], nulls: Nulls) -> Option<(usize, String)> {
     if row.len() < schema.body_at {
         return Some((row.len(), format!("{} bytes, expected at least {}", row.len(), schema.body_at)));
@@ -359,7 +361,7 @@ pub(crate) fn damage(schema: &Schema, row: &[u8], nulls: Nulls) -> Option<(usize
     };
     let nulls_end = schema.null_bits.div_ceil(8);
     let found = if row[..nulls_end].iter().all(|byte| *byte == 0) {
-        // Most rows: without a NULL any bytes are a number.
+        // The case of most rows: without a NULL any bytes are a number.
         schema.picky.iter().find_map(|position| look(usize::from(*position)))
     } else if !schema.null_bits.is_multiple_of(8) && row[nulls_end - 1] >> (schema.null_bits % 8) != 0 {
         let what = format!("null bits beyond the {} nullable columns", schema.null_bits);
@@ -400,7 +402,7 @@ fn value_damage(column: &Column, bytes: &[u8]) -> Option<String> {
         ColumnType::Char(limit) => match std::str::from_utf8(bytes) {
             Err(error) => Some(error.to_string()),
             Ok(text) if text.ends_with(' ') => Some("trailing blanks in a char(n)".to_owned()),
-            // No more characters than bytes.
+            // There are no more characters than bytes.
             Ok(text) if text.len() > usize::from(limit) => {
                 let length = text.chars().count();
                 (length > usize::from(limit))

@@ -4,7 +4,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The least memory that a database can work with, in bytes.
 pub(crate) const MEMORY_BYTES_MIN: u64 = 4 << 20;
-/// The most that it has numbers for at a reasonable cost: 16 bytes for each segment of 64 KiB that there can be.
+/// The most memory whose segments are numbered at a reasonable cost: 16 bytes for each segment of 64 KiB that there can
+/// be.
 pub(crate) const MEMORY_BYTES_MAX: u64 = 1 << 44;
 
 /// Three quarters of the machine's memory.
@@ -14,10 +15,11 @@ pub(crate) fn memory_bytes_by_default() -> u64 {
     (there / 4 * 3).min(MEMORY_BYTES_MAX)
 }
 
-/// A bound on bytes that several parts take from, in chunks large enough that its counter is rarely touched.
+/// A bound on bytes that several parts share. They take from it in chunks large enough that its counter is rarely
+/// touched.
 ///
-/// Invariant: nothing is taken that would make `used` pass `limit` and what there is of a reserve, whatever threads do; bytes are
-/// given back only by the part that took them.
+/// Invariant: no take makes `used` pass `limit` plus the reserve, whatever threads do. Bytes are given back only by the
+/// part that took them.
 #[derive(Debug)]
 pub struct Budget {
     limit: u64,
@@ -37,17 +39,17 @@ impl Budget {
         Budget { limit, reserve: AtomicU64::new(reserve), used: AtomicU64::new(0) }
     }
 
-    /// From here on nothing is lent beyond the limit. What is taken already stays.
+    /// From now on nothing is lent beyond the limit. What is taken already stays.
     pub fn end_reserve(&self) {
         self.reserve.store(0, Ordering::Relaxed);
     }
 
-    /// So many bytes more may be taken beyond the limit, until [`Budget::take_off_reserve`].
+    /// Allows so many more bytes beyond the limit, until [`Budget::take_off_reserve`].
     pub fn add_reserve(&self, bytes: u64) {
         self.reserve.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// What was added goes from the reserve; what is taken of it stays.
+    /// Takes added bytes off the reserve; what is taken of them stays.
     pub fn take_off_reserve(&self, bytes: u64) {
         self.reserve.fetch_sub(bytes, Ordering::Relaxed);
     }

@@ -1,4 +1,4 @@
-//! [`Catalog`]: which tables an open database has.
+//! [`Catalog`]: the tables of an open database.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -14,14 +14,14 @@ use crate::ids::{IndexId, Lsn, TableId};
 use crate::opening::Opening;
 use crate::row::WhichIndex;
 
-/// The tables that are committed.
+/// The committed tables.
 pub(crate) struct Catalog {
-    /// Which handles are of it.
+    /// The opening whose handles belong to it.
     opening: Opening,
     tables: RwLock<Tables>,
     /// Counts changes, for plan caches.
     version: AtomicU64,
-    /// The place of the last DDL: what a name that is not there depends on (I3).
+    /// The place of the last DDL: what the absence of a name depends on (I3).
     changed_at: AtomicU64,
     pub(super) next_id: AtomicU32,
 }
@@ -35,12 +35,12 @@ struct Tables {
 }
 
 impl Tables {
-    /// Makes the names of a version's indexes known.
+    /// Enters the names of a version's indexes.
     fn add_indexes(&mut self, version: &TableVersion) {
         self.by_index.extend(version.schema.index_names().map(|name| (name.to_owned(), version.id)));
     }
 
-    /// Forgets the names of a version's indexes, but for one that belongs to another table by now.
+    /// Removes the names of a version's indexes, except a name that belongs to another table by now.
     fn remove_indexes(&mut self, version: &TableVersion) {
         for name in version.schema.index_names() {
             if self.by_index.get(name) == Some(&version.id) {
@@ -50,7 +50,7 @@ impl Tables {
     }
 }
 
-/// A change of what tables there are.
+/// A change of the set of tables.
 pub(crate) enum CatalogChange<'a> {
     /// A table is put in, or a new version of it.
     Put(&'a Arc<TableVersion>),
@@ -69,13 +69,13 @@ impl Catalog {
         }
     }
 
-    /// Which handles are of it.
+    /// The opening whose handles belong to it.
     #[inline]
     pub fn opening(&self) -> Opening {
         self.opening
     }
 
-    /// A handle of a version that a transaction has made.
+    /// A handle of a version that a transaction has made and not committed.
     pub fn handle(&self, version: Arc<TableVersion>) -> Table {
         Table::new(self.opening, version)
     }
@@ -83,7 +83,7 @@ impl Catalog {
     /// A new identifier, of a table, an index, a heap or a load file.
     ///
     /// # Errors
-    /// [`Error::NumbersUsedUp`], for good.
+    /// [`Error::NumbersUsedUp`]: no later call succeeds either.
     pub fn new_id(&self) -> Result<u32> {
         let next = |id: u32| (id <= system::LAST_ID).then(|| id + 1);
         self.next_id.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next).map_err(|_| {
@@ -92,7 +92,7 @@ impl Catalog {
         })
     }
 
-    /// The identifier that comes next; what the home block keeps.
+    /// The next identifier, which the home block keeps.
     pub fn next_id(&self) -> u32 {
         self.next_id.load(Ordering::Relaxed)
     }
@@ -107,12 +107,12 @@ impl Catalog {
         self.version.load(Ordering::Acquire)
     }
 
-    /// Says that the DDL of this place comes: before any of it is visible.
+    /// Notes that the DDL of this place is coming. It is called before any of that DDL is visible.
     pub fn note_change(&self, lsn: Lsn) {
         self.changed_at.fetch_max(lsn.0, Ordering::SeqCst);
     }
 
-    /// The place of the last DDL. Read it after the look at the names that depends on it.
+    /// The place of the last DDL. Read it after the look-up of the names that depends on it.
     pub fn changed_at(&self) -> Lsn {
         Lsn(self.changed_at.load(Ordering::SeqCst))
     }
@@ -126,7 +126,7 @@ impl Catalog {
         self.tables.read().by_id.get(&id).cloned()
     }
 
-    /// All tables by name, the system's among them.
+    /// All tables by name, with the system tables.
     pub fn all(&self) -> Vec<Table> {
         let mut tables: Vec<Table> = self.tables.read().by_id.values().cloned().collect();
         tables.sort_by_key(Table::name);
@@ -151,8 +151,9 @@ impl Catalog {
         self.change([CatalogChange::Put(&version)]);
     }
 
-    /// Makes changes, in this order, visible all at once: a name that a transaction takes from one table and gives to another is
-    /// never absent in between, and a table's handles never have a version that another change here replaces.
+    /// Makes changes, in this order, visible all at once. A name that a transaction takes from one table and gives to
+    /// another is never absent in between, and the handles of a table never have a version that another change here
+    /// replaces.
     pub fn change<'a>(&self, changes: impl IntoIterator<Item = CatalogChange<'a>>) {
         let mut tables = self.tables.write();
         let mut newest: HashMap<TableId, (Table, &Arc<TableVersion>)> = HashMap::new();

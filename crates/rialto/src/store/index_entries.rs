@@ -1,5 +1,6 @@
-//! [`IndexEntries`]: the entries of an index over rows that are there, on their way into it. They are collected and sorted run by run, then
-//! merged into the index. The runs lie in memory of the bound ([`Options::memory_bytes`](crate::Options::memory_bytes)).
+//! [`IndexEntries`]: the entries of a new index over existing rows. They are collected and sorted run by run, and then
+//! merged into the index. The runs take their memory from the bound
+//! ([`Options::memory_bytes`](crate::Options::memory_bytes)).
 
 use std::sync::Arc;
 
@@ -9,31 +10,31 @@ use super::{Budget, RowLocation, Storage};
 use crate::error::{Error, Result};
 use crate::row::Key;
 
-/// A run of so many bytes is sorted at once, in a few milliseconds.
+/// A run of this many bytes is sorted at once, in a few milliseconds.
 const RUN_BYTES: usize = 1 << 20;
 
-/// So many bytes are drawn from the memory bound at a time.
+/// The bytes that are drawn from the memory bound at a time.
 const DRAWN_BYTES: u64 = 64 << 10;
 
-/// So many entries are put into the index before the next look whether the caller may go on.
+/// The entries that are put into the index between two checks whether the caller may go on.
 pub(crate) const PUT_AT_ONCE: usize = 1 << 12;
 
-/// The entries of an index to be.
+/// The entries of an index that is being made.
 pub(crate) struct IndexEntries {
-    /// Each is sorted.
+    /// The sorted runs.
     runs: Vec<SortRun>,
-    /// The one that is collected.
+    /// The run that is being collected.
     run: SortRun,
-    /// What they take, all runs included.
+    /// The bytes that the entries of all runs take.
     bytes: u64,
-    /// What was drawn for them from the bound.
+    /// The bytes that were drawn from the bound.
     drawn: u64,
     budget: Arc<Budget>,
 }
 
 impl Drop for IndexEntries {
     fn drop(&mut self) {
-        // Their memory first.
+        // The memory of the runs goes before its bytes are given back.
         self.runs = Vec::new();
         self.run = SortRun::default();
         self.budget.give(self.drawn);
@@ -44,7 +45,7 @@ impl Drop for IndexEntries {
 pub(crate) enum NotBuilt {
     /// The memory bound is reached.
     Full,
-    /// A key that two rows have.
+    /// Two rows have this key.
     Twice(Key),
     /// The caller may not go on.
     Stopped(Error),
@@ -62,12 +63,12 @@ impl IndexEntries {
         IndexEntries { runs: Vec::new(), run: SortRun::default(), bytes: 0, drawn: 0, budget }
     }
 
-    /// Whether the run is to be [ended](IndexEntries::end_run) before an entry with a key of so many bytes.
+    /// Whether the run has to be [ended](IndexEntries::end_run) before an entry with a key of so many bytes.
     pub fn is_run_full(&self, key_bytes: usize) -> bool {
         self.run.bytes() + SortRun::bytes_of_entry(key_bytes) > RUN_BYTES
     }
 
-    /// The run is complete: it takes milliseconds.
+    /// Ends the run and sorts it, which takes milliseconds.
     pub fn end_run(&mut self) {
         let mut run = std::mem::take(&mut self.run);
         run.sort();
@@ -75,7 +76,7 @@ impl IndexEntries {
         self.runs.push(run);
     }
 
-    /// Whether memory is to be [drawn](IndexEntries::draw) for one more entry.
+    /// Whether memory has to be [drawn](IndexEntries::draw) for one more entry.
     pub fn needs_memory(&self, key_bytes: usize) -> bool {
         self.bytes + SortRun::bytes_of_entry(key_bytes) as u64 > self.drawn
     }
@@ -87,13 +88,13 @@ impl IndexEntries {
         has_drawn
     }
 
-    /// Adds an entry, for which there is memory.
+    /// Adds an entry, for which memory was drawn.
     pub fn push(&mut self, key: &[u8], location: RowLocation) {
         self.bytes += SortRun::bytes_of_entry(key.len()) as u64;
         self.run.push(key, location.number());
     }
 
-    /// Builds the index of all entries, whose last run is ended. `go_on` is asked now and then.
+    /// Builds the index of all entries; the last run is ended. `go_on` is asked from time to time.
     pub fn build(
         &self,
         storage: &Storage,
@@ -103,7 +104,7 @@ impl IndexEntries {
         Ok(IndexStorage(Arc::new(built)))
     }
 
-    /// Puts them into an index, in the order of their keys.
+    /// Puts the entries into an index, in the order of their keys.
     pub fn put(
         &self,
         go_on: impl Fn() -> Result<()>,
@@ -125,7 +126,7 @@ impl IndexEntries {
         Ok(())
     }
 
-    /// How many runs there are, and what their entries take, in bytes.
+    /// The number of runs, and the bytes that their entries take.
     #[cfg(test)]
     pub fn size(&self) -> (usize, u64) {
         (self.runs.len(), self.runs.iter().map(|run| run.bytes() as u64).sum())

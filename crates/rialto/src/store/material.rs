@@ -1,4 +1,4 @@
-//! [`Material`]: what tables are built from, as their descriptions say.
+//! [`Material`]: what a table is built from, together with its description.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -18,7 +18,7 @@ pub(crate) struct Material<'a> {
 }
 
 impl Description {
-    /// The description of a table that is there.
+    /// The description of an existing table.
     pub fn of_version(version: &TableVersion) -> Description {
         Description {
             id: version.id,

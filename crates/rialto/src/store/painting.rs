@@ -1,11 +1,11 @@
-//! [`Painting`]: a black/white sweep, as commits see it (System M, section 3.2).
+//! [`Painting`]: the state of a black/white sweep that commits see (System M, section 3.2).
 //!
-//! The sweep paints each segment black when it has copied it; all are white when it begins. Which side a commit has is
-//! settled before its place (`txn::sweep_side`), and this is what the two sides tell each other beside the segments' own paint:
-//! the sweep's number, the segments that it is asked to paint next, and what black transactions leave behind for those
-//! who come later where there is no record to leave it with.
+//! All segments are white when the sweep begins, and the sweep paints each one black when it has copied it. The side of
+//! a commit is settled before its place (`txn::sweep_side`). `Painting` is what commits and the sweep tell each other
+//! beside the segments' own paint: the sweep's number, the segments that it is asked to paint next, and the absences
+//! that black transactions have read, which no record can hold for later commits.
 //!
-//! Nothing here is looked at while no such sweep goes on.
+//! While no black/white sweep is in progress, no commit reads any of this.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -21,7 +21,7 @@ use crate::fault_injection;
 use crate::ids::{IndexId, Lsn};
 use crate::io::Clock;
 
-/// What is whole in a backup copy, without its log.
+/// What is whole in a backup copy on its own, without the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Consistency {
     /// Every write of a row.
@@ -33,45 +33,45 @@ pub enum Consistency {
 /// The side of a segment, as a commit found it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Paint {
-    /// The sweep has not copied it yet, and does not while the commit holds it.
+    /// The sweep has not copied the segment yet, and does not while the commit holds it.
     White,
-    /// The sweep has met it.
+    /// The sweep has copied it.
     Black,
-    /// It is about to be painted.
+    /// The sweep waits to paint it.
     Called,
 }
 
 /// The state of a black/white sweep that is not in the segments.
 pub struct Painting {
-    /// The number of the sweep that goes on; 0 if none does.
+    /// The number of the sweep in progress; 0 if there is none.
     sweep: AtomicU32,
     by_transaction: AtomicBool,
-    /// The first place that a black transaction may have; [`Lsn::MAX`] while nothing is black.
+    /// The first place that a black transaction may have; [`Lsn::MAX`] while there is none.
     black_from: AtomicU64,
     /// Whether transactions that begin now note what they read.
     noted: AtomicBool,
-    asked: Mutex<Asked>,
-    /// Whether segments are asked for, or the sweep is to hurry.
+    asked: Mutex<PaintRequests>,
+    /// Whether commits have asked for segments, or for a sweep that hurries.
     pressed: AtomicBool,
-    /// Commits that wait for the sweep.
+    /// The number of commits that wait for the sweep.
     waiting: AtomicU32,
-    /// Segments were painted, or the sweep is over.
+    /// Notified when segments were painted, or when the sweep is over.
     changed: Condvar,
     absences: Mutex<Absences>,
     nudge: OnceLock<Box<dyn Fn() + Send + Sync>>,
 }
 
 #[derive(Default)]
-struct Asked {
-    /// A sweep goes on.
+struct PaintRequests {
+    /// Whether a sweep is in progress.
     going: bool,
     hurry: bool,
-    /// In the order in which they were asked for, each once.
+    /// Each once, in the order in which they were asked for.
     segments: VecDeque<SegmentId>,
     queued: HashSet<SegmentId>,
 }
 
-/// Where black transactions of this sweep have read that there is no row.
+/// The indexes in which black transactions of this sweep have read that there is no row.
 #[derive(Default)]
 struct Absences {
     indexes: HashSet<IndexId>,
@@ -94,12 +94,13 @@ impl Painting {
         }
     }
 
-    /// Calls this when the sweep is asked for something, so that it ends its pause. The first caller is heard.
+    /// Calls `nudge` when the sweep is asked for something, so that the sweep ends its pause. Only the first caller's
+    /// `nudge` is kept.
     pub fn when_asked(&self, nudge: impl Fn() + Send + Sync + 'static) {
         let _ = self.nudge.set(Box::new(nudge));
     }
 
-    /// A sweep of this number begins. Before any segment is white for it.
+    /// Begins the sweep of this number, before any segment is white for it.
     pub fn begin(&self, sweep: u32, consistency: Consistency) {
         self.black_from.store(Lsn::MAX.0, Ordering::Relaxed);
         self.by_transaction.store(consistency == Consistency::Transaction, Ordering::Relaxed);
@@ -108,15 +109,15 @@ impl Painting {
         self.sweep.store(sweep, Ordering::Release);
     }
 
-    /// From here on segments are painted: no packet with a place before this one is black.
+    /// From now on segments are painted: no packet with a place before this one is black.
     pub fn set_black_from(&self, place: Lsn) {
         self.black_from.store(place.0, Ordering::Release);
     }
 
-    /// The sweep is over, well or not.
+    /// Ends the sweep, successful or not.
     pub(super) fn end(&self) {
         let mut asked = self.asked.lock();
-        *asked = Asked::default();
+        *asked = PaintRequests::default();
         self.pressed.store(false, Ordering::SeqCst);
         if !fault_injection::is_on("white-for-a-sweep-that-is-over") {
             self.sweep.store(0, Ordering::Release);
@@ -124,15 +125,16 @@ impl Painting {
         self.changed.notify_all();
     }
 
-    /// The number of the black/white sweep that goes on, if one does. A commit asks for it once it holds white segments. If a sweep goes on,
-    /// they are white for that sweep, which cannot end while they are held: its copy will have the commit. If none does, they are white for
-    /// the cut of a backup or of another checkpoint, which began after the sweep that the commit met at the barrier had ended: no black/white
-    /// copy will have it.
+    /// The number of the black/white sweep in progress, if there is one. A commit asks for it once it holds white
+    /// segments. If a sweep is in progress, they are white for that sweep, which cannot end while they are held: its
+    /// copy will have the commit. If there is none, they are white for the cut of a backup or of another checkpoint,
+    /// which began after the sweep that the commit met at the barrier had ended: no black/white copy will have the
+    /// commit.
     pub fn sweep(&self) -> Option<u32> {
         Some(self.sweep.load(Ordering::Acquire)).filter(|sweep| *sweep > 0)
     }
 
-    /// What has to be on one side in it.
+    /// What has to be on one side in this sweep.
     pub fn consistency(&self) -> Consistency {
         match self.by_transaction.load(Ordering::Relaxed) {
             true => Consistency::Transaction,
@@ -140,12 +142,12 @@ impl Painting {
         }
     }
 
-    /// Whether what has this place may be black.
+    /// Whether a writer with this place may be black.
     pub fn may_be_black(&self, place: Lsn) -> bool {
         place.0 >= self.black_from.load(Ordering::Acquire)
     }
 
-    /// Has transactions note what they read, from their beginning on, or not any more.
+    /// Makes transactions that begin from now on note what they read, or stops that.
     pub fn note_reads(&self, noted: bool) {
         self.noted.store(noted, Ordering::SeqCst);
     }
@@ -156,7 +158,8 @@ impl Painting {
         self.noted.load(Ordering::Relaxed)
     }
 
-    /// A black transaction has read that there is no row, in these indexes, or nobody knows where.
+    /// A black transaction has read that there is no row in these indexes, or in indexes that are not known
+    /// (`anywhere`).
     pub fn leave_absences(&self, indexes: &[IndexId], anywhere: bool) {
         if !indexes.is_empty() || anywhere {
             let mut absences = self.absences.lock();
@@ -165,20 +168,20 @@ impl Painting {
         }
     }
 
-    /// Whether a black transaction may have read that there is no row where an entry comes into the index.
+    /// Whether a black transaction may have read that there is no row at an entry that comes into the index.
     pub fn has_absence(&self, index: IndexId) -> bool {
         let absences = self.absences.lock();
         absences.anywhere || absences.indexes.contains(&index)
     }
 
-    /// Asks the sweep to paint these segments next. Those that it is asked for already keep their turns, so a transaction that
-    /// waits may ask again and again.
+    /// Asks the sweep to paint these segments next. Segments that are asked for already keep their turns, so that a
+    /// waiting transaction may ask again and again.
     pub fn ask(&self, segments: &[SegmentId]) {
         let mut asked = self.asked.lock();
         if !asked.going {
             return;
         }
-        let Asked { segments: queue, queued, .. } = &mut *asked;
+        let PaintRequests { segments: queue, queued, .. } = &mut *asked;
         let before = queue.len();
         queue.extend(segments.iter().filter(|&&id| queued.insert(id)));
         if queue.len() > before {
@@ -195,7 +198,7 @@ impl Painting {
         }
     }
 
-    fn press(&self, asked: parking_lot::MutexGuard<'_, Asked>) {
+    fn press(&self, asked: parking_lot::MutexGuard<'_, PaintRequests>) {
         self.pressed.store(true, Ordering::SeqCst);
         drop(asked);
         if let Some(nudge) = self.nudge.get() {
@@ -208,7 +211,7 @@ impl Painting {
         self.pressed.load(Ordering::SeqCst)
     }
 
-    /// The segment that was asked for first.
+    /// The first of the segments that were asked for.
     pub(super) fn next_asked(&self) -> Option<SegmentId> {
         if !self.is_pressed() {
             return None;
@@ -224,7 +227,7 @@ impl Painting {
         next
     }
 
-    /// A segment is painted.
+    /// Notes that a segment is painted.
     pub(super) fn painted(&self) {
         if self.waiting.load(Ordering::SeqCst) > 0 {
             let _asked = self.asked.lock();
@@ -232,7 +235,7 @@ impl Painting {
         }
     }
 
-    /// Waits until a segment is painted or the sweep is over, at most so long.
+    /// Waits until a segment is painted or the sweep is over, at most `limit`.
     pub fn wait(&self, clock: &Clock, limit: Duration) {
         let mut asked = self.asked.lock();
         if asked.going {
@@ -253,7 +256,7 @@ impl fmt::Debug for Painting {
 mod tests {
     use super::*;
 
-    /// A definition that waits for a sweep asks at each look for all segments of its table that are left.
+    /// A definition that waits for a sweep asks, at each check, for all segments of its table that are left.
     #[test]
     fn a_segment_that_is_asked_for_again_and_again_is_queued_once() {
         let painting = Painting::new();
@@ -262,7 +265,7 @@ mod tests {
         (0..10).for_each(|_| painting.ask(&segments));
         painting.ask(&[SegmentId(4)]);
         assert_eq!(painting.asked.lock().segments, [3, 1, 2, 4].map(SegmentId));
-        // One that has had its turn has another one.
+        // A segment that has had its turn can get another one.
         assert_eq!(painting.next_asked(), Some(SegmentId(3)));
         painting.ask(&segments);
         let left: Vec<_> = std::iter::from_fn(|| painting.next_asked()).collect();

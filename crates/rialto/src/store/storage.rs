@@ -1,4 +1,4 @@
-//! [`Storage`]: the tables of an open database, and the directory that they are kept in.
+//! [`Storage`]: the tables of an open database, and the directory that holds them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -8,7 +8,7 @@ use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 use smallvec::SmallVec;
 
 use super::memory::{
-    Committed, EmptySegments, Heap, LoadFile, LoadMark, LoadedRows, MemoryStore, RecordRef, SEGMENT_BYTES,
+    EmptySegments, Heap, LoadCommit, LoadFile, LoadMark, LoadedRows, MemoryStore, RecordRef, SEGMENT_BYTES,
     SegmentId, load_file, same_version,
 };
 use super::{Budget, Catalog, Material, Paint, Painting, RowLocation, SeenRow, TableVersion};
@@ -21,15 +21,15 @@ use crate::io::{Clock, Disk};
 pub(crate) struct Storage {
     pub disk: Arc<dyn Disk>,
     pub database_id: u128,
-    /// What memory-resident tables lie in: for sweeps and recoveries. Others use the methods here, and those of a
+    /// The memory of memory-resident tables, for sweeps and recoveries. All others use the methods here and those of
     /// [`TableStore`](super::TableStore).
     pub memory: MemoryStore,
     pub catalog: Catalog,
-    /// Load files that redo would need.
+    /// The load files that redo would need.
     pub loads: Arc<Mutex<Vec<LoadFile>>>,
     /// Held by transactions that write or remove load files ([`Storage::pass_to_load_files`]).
     load_passes: RwLock<()>,
-    /// The first place of this opening: hidden row numbers begin anew behind those of earlier ones.
+    /// The first place of this opening: hidden row numbers begin behind those of earlier openings.
     pub opened_at: Lsn,
     pub closed: AtomicBool,
 }
@@ -42,8 +42,9 @@ impl EmptyStorage {
         self.0.is_empty()
     }
 
-    /// Gives those back that were empty all the time since they were found, and says how many. In between the caller has waited until
-    /// no transaction seeks a row by a location from before ([`Heap::give_back`]).
+    /// Gives back the segments that were empty all the time since they were found, and returns how many. Between the
+    /// two calls the caller has waited until no transaction seeks a row by a location from before
+    /// ([`Heap::give_back`]).
     pub fn give_back(&self) -> u64 {
         self.0.iter().map(|(heap, empty)| heap.give_back(empty)).sum()
     }
@@ -71,9 +72,10 @@ impl Storage {
         !self.closed.load(Ordering::SeqCst)
     }
 
-    /// What a transaction holds while it writes or removes load files. Invariant: **a transaction touches load files only while
-    /// its opening has the directory**, so the number of a file that it names is no other load's. A close waits for the passes
-    /// that are out; after it there are none ([`Error::Closed`]), and a file that is left is recovery's.
+    /// The pass that a transaction holds while it writes or removes load files. Invariant: **a transaction touches load
+    /// files only while its opening has the directory**, so the number of a file that it names belongs to no other
+    /// load. A close waits for the passes that are held; after it no pass is given ([`Error::Closed`]), and a file that
+    /// is left is removed by recovery.
     pub fn pass_to_load_files(&self) -> Result<RwLockReadGuard<'_, ()>> {
         let pass = self.load_passes.read();
         self.check_open()?;
@@ -86,19 +88,19 @@ impl Storage {
         drop(self.load_passes.write());
     }
 
-    /// The load files of these numbers were named by the commit at this place.
+    /// Notes that the commit at this place names the load files of these numbers.
     pub fn note_load_files(&self, numbers: impl Iterator<Item = u64>, lsn: Lsn) {
-        let committed = Committed::At(lsn);
+        let committed = LoadCommit::At(lsn);
         self.loads.lock().extend(numbers.map(|number| LoadFile { number, committed }));
     }
 
-    /// Removes a load file that nothing names. If that fails, recovery removes it; it may not be there at all.
+    /// Removes a load file that no packet names. If that fails, recovery removes it. The file may be missing.
     pub fn remove_load_file(&self, number: u64) {
         let _ = self.disk.remove(&load_file::load_file_name(number));
     }
 
-    /// A hidden row number above those of the rows that earlier openings have inserted, for the most part; recovery begins above all
-    /// rows that there are.
+    /// A hidden row number above those of most rows that earlier openings have inserted; recovery begins above all
+    /// existing rows.
     pub fn first_row_number(&self) -> u64 {
         first_row_number(self.opened_at)
     }
@@ -108,24 +110,24 @@ impl Storage {
         Material { memory: &self.memory, first_row_number: self.first_row_number() }
     }
 
-    /// The bound on memory that all tables draw on.
+    /// The memory bound that all tables draw on.
     pub fn budget(&self) -> &Arc<Budget> {
         self.memory.segments.budget()
     }
 
-    /// The error for reaching it.
+    /// The error for reaching the memory bound.
     pub fn memory_limit(&self) -> Error {
         let budget = self.budget();
         Error::MemoryLimit { used: budget.used(), limit: budget.limit() }
     }
 
-    /// Gives index nodes back that no index uses, if they make a segment.
+    /// Gives free index nodes back if they make up a segment.
     pub fn give_back_nodes(&self) {
         self.memory.nodes.give_back_free(SEGMENT_BYTES as u64);
     }
 
-    /// The segments of all tables in which there is no row any more, and of one that only its transaction sees. For when memory runs
-    /// out: it looks at every row.
+    /// The segments of all committed tables that hold no row, and those of one table that only its transaction sees. It
+    /// looks at every slot, and is therefore only called when memory runs out.
     #[cold]
     pub fn empty_segments(&self, own: Option<&TableVersion>) -> EmptyStorage {
         let mut heaps = self.catalog.heaps();
@@ -141,20 +143,21 @@ impl Storage {
         EmptyStorage(found.filter(|(_, empty)| !empty.is_empty()).collect())
     }
 
-    /// The word of a row that is locked in it ([`TableStore::lock_word`](super::TableStore::lock_word)).
+    /// The lock word of a row that is locked in its record ([`TableStore::lock_word`](super::TableStore::lock_word)).
     #[inline(always)]
     pub fn lock_word(&self, location: RowLocation) -> &AtomicU64 {
         self.memory.segments.lock_word(location.into())
     }
 
-    /// Whether a row is as it was seen, and its lock word, which `is_exclusive` reads, has no exclusive lock.
+    /// Whether a row is unchanged since it was seen, and `is_exclusive` finds no exclusive lock in its lock word.
     #[inline]
     pub fn is_as_seen(&self, seen: &SeenRow, is_exclusive: impl Fn(u64) -> bool) -> bool {
         let now = self.memory.segments.record(seen.location.into()).word_after();
         same_version(seen.word, now) && !is_exclusive(now)
     }
 
-    /// Forgets the loaded rows behind the mark and gives them to `take_back`, the newest first, each with the place of its table.
+    /// Forgets the loaded rows behind the mark and gives them to `take_back`, the newest first, each with the place of
+    /// its table.
     pub fn take_back_loaded(
         &self,
         rows: &mut LoadedRows,
@@ -166,15 +169,15 @@ impl Storage {
     }
 }
 
-/// What commits and sweeps have to do with each other.
+/// What commits and sweeps tell each other.
 impl Storage {
-    /// What a black/white sweep and commits tell each other.
+    /// The state of a black/white sweep that commits see.
     #[inline]
     pub fn painting(&self) -> &Painting {
         self.memory.segments.painting()
     }
 
-    /// The segment's side, held if it is white.
+    /// The segment's side; a white segment is held from then on.
     pub fn hold_white(&self, segment: SegmentId) -> Paint {
         self.memory.segments.hold_white(segment)
     }
@@ -184,7 +187,7 @@ impl Storage {
         self.memory.segments.let_go(segment);
     }
 
-    /// How many copies a commit that changes these rows may have to make first, for a sweep at a cut.
+    /// The most copies that a commit of changes to these rows has to make first, for a sweep at a cut.
     pub fn copies_owed(&self, locations: impl Iterator<Item = RowLocation>) -> usize {
         let segments = &self.memory.segments;
         let owed = locations.map(RowLocation::segment).filter(|&id| segments.is_to_be_kept(id));
@@ -194,17 +197,17 @@ impl Storage {
         owed.into_iter().filter(|&id| segments.is_in_cut(id)).count()
     }
 
-    /// Promises so many copies, if there is room for them.
+    /// Promises room for so many copies; false if there is no room now.
     pub fn promise_copies(&self, copies: usize) -> bool {
         self.memory.segments.snapshots().promise(copies)
     }
 
-    /// So many promised copies are made, or were not needed.
+    /// Ends the promise of so many copies: they are made, or were not needed.
     pub fn keep_promise(&self, copies: usize) {
         self.memory.segments.snapshots().keep_promise(copies);
     }
 
-    /// Waits until there may be room for copies, at most so long.
+    /// Waits until there may be room for copies, at most `limit`.
     pub fn wait_for_copies(&self, clock: &Clock, limit: Duration) {
         self.memory.segments.snapshots().wait(clock, limit);
     }

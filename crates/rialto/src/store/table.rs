@@ -1,4 +1,4 @@
-//! A table as transactions see it: one immutable version, replaced by DDL.
+//! A table as transactions see it: one immutable version, which DDL replaces.
 
 use std::fmt;
 use std::ops::Deref;
@@ -18,12 +18,12 @@ pub(crate) const ROW_NUMBER_BYTES: usize = 8;
 
 /// One version of a table: its [parts](TableParts), which never change, and whether it is still in force.
 ///
-/// A version is used only under a lock on its table, and DDL replaces versions only under an exclusive one; so a version
-/// that is not retired when it is looked at under the lock stays good until the lock is released.
+/// A version is used only under a lock on its table, and DDL replaces versions only under an exclusive lock. So a
+/// version that is found in force under the lock stays in force until the lock is released.
 pub(crate) struct TableVersion {
     parts: TableParts,
     retired: AtomicBool,
-    /// Leads to the version in force, once this one is taken back.
+    /// Leads to the version in force once this version is taken back.
     link: Arc<Link>,
 }
 
@@ -36,18 +36,18 @@ impl Deref for TableVersion {
     }
 }
 
-/// What leads from a version that was taken back to the one in force: from link to link, each of the version that the one before had
-/// replaced. It keeps no version alive, and leads on when the versions in between are gone.
+/// Leads from a version that was taken back to the version in force: from link to link, each of the version that the
+/// previous one had replaced. It keeps no version alive, and still works when the versions in between are gone.
 #[derive(Default)]
 struct Link {
-    /// The version whose link this is, once another one was taken back to it.
+    /// The version of this link, once another version was taken back to it.
     version: OnceLock<Weak<TableVersion>>,
-    /// If that one was taken back, too: the link of the version that it replaced.
+    /// The link of the version that this one replaced, once this version was taken back, too.
     before: OnceLock<Arc<Link>>,
 }
 
 impl Drop for Link {
-    /// One link after the other, however many there are: not each from the end of the one before.
+    /// Drops the links of a chain in a loop, however many there are; a recursive drop could overflow the stack.
     fn drop(&mut self) {
         let mut before = self.before.take();
         while let Some(mut link) = before.and_then(Arc::into_inner) {
@@ -56,32 +56,33 @@ impl Drop for Link {
     }
 }
 
-/// What all versions of one table share: where the committed one is. A version leads to no other one but by this, or, when it was
-/// taken back, by its [`Link`]; neither keeps one alive. So a holder of a table has one version at most,
-/// whatever has become of the table since.
+/// What all versions of one table share: where the committed version is. A version leads to another version only by
+/// this, or, once it was taken back, by its [`Link`]; neither keeps a version alive. So a holder of a table keeps one
+/// version at most, whatever has become of the table since.
 #[derive(Debug, Default)]
 pub(crate) struct Lineage {
     committed: RwLock<Weak<TableVersion>>,
 }
 
-/// What a version of a table is made of. The next version is built from a changed copy.
+/// The parts of a version. The next version is built from a changed copy.
 #[derive(Clone)]
 pub(crate) struct TableParts {
     pub id: TableId,
     pub schema: Arc<Schema>,
-    /// The identity's index: of the primary key, or of the hidden row number.
+    /// The index of the rows' identity: of the primary key, or of the hidden row number.
     pub primary_id: IndexId,
-    /// Whether bodies begin with a hidden row number: true for good in a table that was created without a key.
+    /// Whether bodies begin with a hidden row number. This is true for good in a table that was created without a key.
     pub numbered: bool,
     /// The share of each segment that inserts fill.
     pub fill_percent: u8,
     /// Where its rows and index entries lie.
     pub store: TableStore,
     pub numbers: Arc<RowNumbers>,
-    /// Whatever is read of the table, absence included, depends on this place at least (I3): that of the last DDL that
-    /// made it what it is. The rows of a bulk load do not carry it, and an emptied table has no leaf that could.
+    /// The least place that any read of the table depends on, the read of an absence included (I3): the place of the
+    /// last DDL that made the table what it is. The rows of a bulk load do not carry it, and an emptied table has no
+    /// leaf that could.
     pub floor: Arc<AtomicU64>,
-    /// Of the table's versions.
+    /// Shared by the table's versions.
     pub lineage: Arc<Lineage>,
 }
 
@@ -89,17 +90,17 @@ pub(crate) struct TableParts {
 pub(crate) struct Followed {
     /// Where the row lies; none if there is no such entry.
     pub record: Option<RowLocation>,
-    /// What whoever has read the row depends on (I3).
+    /// What a reader of the row depends on (I3).
     pub lsn: Lsn,
     /// The place of the last removal beside the entry.
     pub removal: Lsn,
-    /// Whether there is a row; else what was read is the primary key that is being inserted.
+    /// Whether there is a row. If not, the body is the primary key that is being inserted.
     pub there: bool,
 }
 
 #[cfg(test)]
 thread_local! {
-    /// What happens when this thread has followed its next entry, and the latch is free again.
+    /// Called when this thread has followed its next entry and released the latch.
     pub(crate) static AFTER_FOLLOWING: std::cell::Cell<Option<Box<dyn FnOnce()>>> = const { std::cell::Cell::new(None) };
 }
 
@@ -118,7 +119,7 @@ impl TableVersion {
         self.schema.table()
     }
 
-    /// What it takes in memory beside its storage, in bytes, about.
+    /// About how many bytes of memory the version takes beside its storage.
     pub fn bytes(&self) -> usize {
         size_of::<TableVersion>() + self.schema.indexes().len() * size_of::<Arc<()>>() + self.schema.bytes()
     }
@@ -128,7 +129,7 @@ impl TableVersion {
         if self.numbered { ROW_NUMBER_BYTES } else { 0 }
     }
 
-    /// The row number of a record whose body is `body`; 0 in a table without.
+    /// The row number of the record whose body is `body`; 0 in a table without row numbers.
     pub fn row_number(&self, body: &[u8]) -> u64 {
         if self.numbered {
             u64::from_le_bytes(body[..ROW_NUMBER_BYTES].try_into().expect("eight bytes"))
@@ -137,7 +138,8 @@ impl TableVersion {
         }
     }
 
-    /// Reads the body that an index entry leads to, of a row that is not locked: all that is to be known of it.
+    /// Reads the body that an index entry leads to, of a row that is not locked: everything that the caller needs of
+    /// it.
     pub fn read_by_entry(&self, which: WhichIndex, entry: &[u8], body: &mut Vec<u8>) -> Followed {
         let mut followed = self.store.follow(which, entry, body);
         if followed.record.is_some() {
@@ -172,7 +174,7 @@ impl TableVersion {
         self.retired.store(true, Ordering::Release);
     }
 
-    /// Retires a version that a transaction has made, in favour of the one that it replaced.
+    /// Retires a version that a transaction has made, in favour of the version that it replaced.
     pub fn take_back(&self, before: &Arc<TableVersion>) {
         before.link.version.get_or_init(|| Arc::downgrade(before));
         let first = self.link.before.set(before.link.clone()).is_ok();
@@ -180,8 +182,9 @@ impl TableVersion {
         self.retire();
     }
 
-    /// The version in force in place of this one, which may be retired: of one that was taken back the nearest one before it that was
-    /// not, if that is in force, which its transaction may have made as well; else the committed one. Itself if the table is no more.
+    /// The version in force in place of this one, which may be retired. For a version that was taken back it is the
+    /// nearest earlier version that was not taken back, if that one is in force, which its transaction may have made as
+    /// well; otherwise it is the committed version. If the table exists no more it is this version itself.
     fn in_force(self: Arc<TableVersion>) -> Arc<TableVersion> {
         if !self.is_retired() {
             return self;
@@ -194,15 +197,16 @@ impl TableVersion {
         kept.or_else(|| self.lineage.committed.read().upgrade()).unwrap_or(self)
     }
 
-    /// Makes this the table's committed version, which handles to a retired one go over to.
+    /// Makes this the table's committed version, to which the handles of retired versions move on.
     pub(super) fn become_committed(self: &Arc<TableVersion>) {
         *self.lineage.committed.write() = Arc::downgrade(self);
     }
 }
 
-/// A table, by handle: cheap to clone, good across DDL by others. Operations on it use the table's current version.
+/// A table, by handle. It is cheap to clone, and stays valid when other transactions change the table by DDL.
+/// Operations on it use the table's current version.
 ///
-/// It is good until its database is closed: transactions of another database, or of a later opening, refuse it
+/// It is valid until its database is closed: transactions of another database, or of a later opening, refuse it
 /// ([`Error::ForeignHandle`](crate::Error::ForeignHandle)).
 #[derive(Clone)]
 pub struct Table {
@@ -220,7 +224,8 @@ impl Table {
         Table { inner: Arc::new(TableHandle { key, current: RwLock::new(version) }) }
     }
 
-    /// The table's version as last committed (of a handle from a transaction's own DDL: as the transaction made it).
+    /// The table's version as last committed. For a handle from a transaction's own DDL it is the version that this
+    /// transaction made.
     pub(crate) fn version(&self) -> Arc<TableVersion> {
         let seen = self.inner.current.read().clone();
         if !seen.is_retired() {
@@ -228,7 +233,7 @@ impl Table {
         }
         let in_force = seen.clone().in_force();
         let mut current = self.inner.current.write();
-        // The catalog's own handle, which keeps the committed version, has a later one by now if there is one.
+        // The catalog's own handle keeps the committed version, and has moved on to a later one if there is one.
         if Arc::ptr_eq(&current, &seen) {
             *current = in_force.clone();
         }
@@ -244,7 +249,7 @@ impl Table {
         self.inner.key.id()
     }
 
-    /// The same, with the opening that the handle is of.
+    /// The same, with the opening of the handle.
     #[inline(always)]
     pub(crate) fn key(&self) -> TableKey {
         self.inner.key
@@ -260,7 +265,7 @@ impl Table {
         self.version().schema.clone()
     }
 
-    /// Rows in the table; those of transactions that are committing right now may be counted or not.
+    /// The number of rows. Rows of transactions that are committing may be counted or not.
     pub fn rows_estimate(&self) -> u64 {
         self.version().store.rows()
     }

@@ -14,19 +14,19 @@ use crate::io::Disk;
 use crate::row::{FieldChange, WhichIndex};
 use crate::unlikely::unlikely;
 
-/// The storage of one table: its rows, and the entries of its indexes. A copy is of the same storage.
+/// The storage of one table: its rows, and the entries of its indexes. A copy refers to the same storage.
 #[derive(Clone)]
 pub(crate) struct TableStore {
     memory: MemoryTable,
 }
 
-/// What came of putting an entry into an index.
+/// The result of putting an entry into an index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Entered {
     Done,
     /// The key leads to this row already; nothing changed.
     Exists(RowLocation),
-    /// A lock on an interval does not admit it; nothing changed.
+    /// A lock on an interval forbids the entry; nothing changed.
     Refused,
 }
 
@@ -41,16 +41,16 @@ impl From<Insert> for Entered {
     }
 }
 
-/// A row as it was read without a lock: what tells later whether it has changed.
+/// A row that was read without a lock, with what tells later whether it has changed.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct SeenRow {
     pub(super) location: RowLocation,
     pub(super) word: u64,
 }
 
-/// What came of reading a row without a lock.
+/// The result of reading a row without a lock.
 pub(crate) enum Unlocked {
-    /// The row was read, which this place has written.
+    /// The row was read; this is the place of its last writer.
     Read(SeenRow, Lsn),
     /// The row is changing, or its entry leads elsewhere by now.
     Changing,
@@ -58,7 +58,7 @@ pub(crate) enum Unlocked {
     Locked,
 }
 
-/// An index that is built, for a table that has none in its place.
+/// A built index that no table has in place yet.
 #[derive(Clone)]
 pub(crate) struct IndexStorage(pub(super) Arc<Index>);
 
@@ -77,25 +77,25 @@ impl TableStore {
         self.memory.index(which).get(key)
     }
 
-    /// The same in the primary index, as a part of the caller.
+    /// The same in the primary index, inlined into the caller.
     #[inline(always)]
     pub fn find_in_line(&self, key: &[u8]) -> Found {
         self.memory.primary.get_in_line(key)
     }
 
-    /// Whether nothing has come into the leaf of an index, or gone from it, since it was read.
+    /// Whether no entry has come into the leaf of an index, or gone from it, since the leaf was read.
     #[inline(always)]
     pub fn unchanged(&self, which: WhichIndex, leaf: &Leaf) -> bool {
         self.memory.index(which).unchanged(leaf)
     }
 
-    /// Whether a key leads to this row still, as it did when the leaf was read.
+    /// Whether a key still leads to this row, as it did when the leaf was read.
     #[inline]
     pub fn leads_still(&self, which: WhichIndex, key: &[u8], location: RowLocation, leaf: &Leaf) -> bool {
         self.unchanged(which, leaf) || self.find(which, key).location() == Some(location)
     }
 
-    /// Reads the next leaf of a range, as [`Index::read_leaf`] has it.
+    /// Reads the next leaf of a range ([`Index::read_leaf`]).
     #[inline]
     pub fn read_leaf(
         &self,
@@ -124,7 +124,8 @@ impl TableStore {
     }
 }
 
-/// Rows. What is `inline(always)` here and above is a part of a read without a lock, which takes 5% more instructions else.
+/// Rows. The `inline(always)` here and above belong to a read without a lock, which takes 5% more instructions without
+/// them.
 impl TableStore {
     /// The row where it lies.
     #[inline(always)]
@@ -132,7 +133,7 @@ impl TableStore {
         self.memory.segments().record(location.into())
     }
 
-    /// The word that the row's lock is kept in. None: the row is locked by its name.
+    /// The word that holds the row's lock. `None`: the row is locked by its name.
     #[inline(always)]
     pub fn lock_word(&self, location: RowLocation) -> Option<&AtomicU64> {
         Some(self.memory.segments().lock_word(location.into()))
@@ -144,8 +145,8 @@ impl TableStore {
         self.memory.segments().read(location.into(), body);
     }
 
-    /// Copies the body of a row that an index has led to, as its leaf was read, and that may be locked by others: `is_exclusive` tells
-    /// of its lock word.
+    /// Copies the body of a row that an index has led to when its leaf was read, and that other transactions may have
+    /// locked; `is_exclusive` reads its lock word.
     #[inline(always)]
     pub fn read_unlocked(
         &self,
@@ -159,7 +160,8 @@ impl TableStore {
         if unlikely(is_exclusive(word)) {
             return Unlocked::Locked;
         }
-        // The word was this row's if the index led here after it was loaded, and is so still if it is as seen.
+        // The word was this row's if the index still led here after the word was loaded. It still is this row's if it
+        // is unchanged.
         if unlikely(!self.unchanged(which, leaf) || row.is_absent()) {
             return Unlocked::Changing;
         }
@@ -178,7 +180,7 @@ impl TableStore {
         self.memory.segments().prefetch_head(location.into());
     }
 
-    /// Whether lookups in the index wait for memory, so that it pays to prefetch what they lead to.
+    /// Whether look-ups in the index wait for memory, so that prefetching what they lead to pays.
     #[inline]
     pub fn is_far(&self, which: WhichIndex) -> bool {
         self.memory.index(which).is_far()
@@ -187,13 +189,14 @@ impl TableStore {
 
 /// What operations do before the commit: placeholders (I1).
 impl TableStore {
-    /// A slot for a body of `length` bytes, which holds no row yet. None at the memory bound. `hint` tells threads apart.
+    /// A slot for a body of `length` bytes, which holds no row yet. `None` at the memory bound. `hint` tells threads
+    /// apart.
     #[inline]
     pub fn reserve(&self, hint: usize, length: usize, claims: &mut impl Claims) -> Option<RowLocation> {
         self.memory.heap.allocate(hint, length, claims).map(RowLocation::from)
     }
 
-    /// The same for a row that has outgrown its slot: as near to that as there is room.
+    /// The same for a row that has outgrown its slot: as near to the slot as there is room.
     pub fn reserve_near(
         &self,
         hint: usize,
@@ -210,8 +213,8 @@ impl TableStore {
         self.memory.heap.release(hint, location.into());
     }
 
-    /// Puts an entry into an index, if the key is absent; `admit` decides under the leaf's latch if the leaf is guarded. None at the
-    /// memory bound.
+    /// Puts an entry into an index if the key is absent. If the leaf is guarded, `admit` decides under the leaf's
+    /// latch. `None` at the memory bound.
     #[inline]
     pub fn enter(
         &self,
@@ -223,7 +226,7 @@ impl TableStore {
         self.memory.index(which).insert(key, location.number(), admit).ok().map(Entered::from)
     }
 
-    /// The same of a key that a lookup in the primary index has not found.
+    /// The same for a key that a look-up in the primary index has not found.
     #[inline]
     pub fn enter_at(
         &self,
@@ -235,18 +238,18 @@ impl TableStore {
         self.memory.primary.insert_at(vacancy, key, location.number(), admit).ok().map(Entered::from)
     }
 
-    /// Points an entry from one slot to another. False, and no change, if it does not lead to the first.
+    /// Points an entry from one slot to another. False, and no change, if it does not lead to the first slot.
     pub fn repoint(&self, which: WhichIndex, key: &[u8], from: RowLocation, to: RowLocation) -> bool {
         self.memory.index(which).replace(key, from.number(), to.number())
     }
 
-    /// Takes back an entry that was put in for a row that does not come.
+    /// Removes an entry that was put in for a row that does not come.
     pub fn take_back(&self, which: WhichIndex, key: &[u8]) {
         self.memory.index(which).remove(key, None);
     }
 }
 
-/// What a commit does once it has its place. Nothing of it can fail (I10).
+/// What a commit does once it has its place. None of it can fail (I10).
 impl TableStore {
     /// Puts a whole body into a slot that has room for it.
     #[inline]
@@ -275,7 +278,7 @@ impl TableStore {
         self.memory.segments().operate(location.into(), changes, lsn);
     }
 
-    /// Points the entry of the row that has had these slots to the last one. An entry that another row has taken over stays.
+    /// Points the entry of the row that has had these slots to `to`. An entry that another row has taken over stays.
     pub fn repoint_own(&self, which: WhichIndex, key: &[u8], slots: &[RowLocation], to: RowLocation) {
         if let Some(now) = self.find(which, key).location()
             && now != to
@@ -285,8 +288,8 @@ impl TableStore {
         }
     }
 
-    /// Removes the entry of the row that has had these slots, at this place, or by an abort at none. An entry that another row has taken
-    /// over stays.
+    /// Removes the entry of the row that has had these slots, at this place, or without a place by an abort. An entry
+    /// that another row has taken over stays.
     pub fn remove_own(&self, which: WhichIndex, key: &[u8], slots: &[RowLocation], lsn: Option<Lsn>) {
         if self.find(which, key).location().is_some_and(|now| slots.contains(&now)) {
             self.memory.index(which).remove(key, lsn);
@@ -306,7 +309,7 @@ impl TableStore {
         TableStore { memory }
     }
 
-    /// Of a table in memory: for sweeps and recoveries, which go through its segments.
+    /// The table in memory, for sweeps and recoveries, which work on its segments.
     pub fn memory(&self) -> &MemoryTable {
         &self.memory
     }
@@ -317,7 +320,7 @@ impl TableStore {
         self.memory.heap.id()
     }
 
-    /// Rows in the table, exact while nothing changes it.
+    /// The number of rows, exact while nothing changes the table.
     pub fn rows(&self) -> u64 {
         self.memory.heap.rows()
     }
@@ -337,7 +340,7 @@ impl TableStore {
         IndexStorage(self.memory.secondaries.remove(position))
     }
 
-    /// Puts an index in the place of another, and gives that.
+    /// Puts an index in the place of another one, and returns the replaced one.
     pub fn replace_index(&mut self, which: WhichIndex, built: IndexStorage) -> IndexStorage {
         IndexStorage(std::mem::replace(self.memory.index_mut(which), built.0))
     }
@@ -347,24 +350,25 @@ impl TableStore {
         Arc::ptr_eq(&self.memory.primary, &other.memory.primary)
     }
 
-    /// Gives the memory of an index back, which is used no more.
+    /// Gives back the memory of an index that is no longer used.
     pub fn discard_index(&self, which: WhichIndex) {
         self.memory.index(which).discard();
     }
 
-    /// Writes all rows to the load file of this number, durably, and gives its digest. No other thread changes them meanwhile.
+    /// Writes all rows to the load file of this number, durably, and returns its digest. No other thread changes the
+    /// rows meanwhile.
     pub fn write_load_file(&self, disk: &dyn Disk, database_id: u128, number: u64) -> Result<u64> {
         Ok(load_file::write_load_file(disk, database_id, number, &self.memory.heap)?)
     }
 
-    /// Notes a row that was loaded into the table that stands here in a transaction's list.
+    /// Notes a row that was loaded into the table at place `table` of a transaction's list.
     pub fn note_loaded(&self, rows: &mut LoadedRows, table: u32, location: RowLocation) {
         rows.push(table, location.into(), self.memory.segments().units(location.into()));
     }
 }
 
 impl StoragePart {
-    /// All that a version of a table lies in.
+    /// All parts of storage of a table's version.
     pub fn all_of(version: &TableVersion) -> Vec<StoragePart> {
         let rows = StoragePart::Rows(version.store.clone());
         let index = |which| {
@@ -377,7 +381,7 @@ impl StoragePart {
             .collect()
     }
 
-    /// The index that it is the storage of.
+    /// The index whose storage this is.
     pub fn index(&self) -> Option<IndexId> {
         match self {
             StoragePart::Rows(_) => None,

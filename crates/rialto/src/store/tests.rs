@@ -1,5 +1,5 @@
-//! What is kept of versions that DDL has replaced or taken back: no more than there are holders, whatever number of them there were,
-//! and none of their segments and index nodes.
+//! What is kept of versions that DDL has replaced or taken back: at most one version for each holder, whatever number
+//! of them there were, and none of their segments and index nodes.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
@@ -13,7 +13,7 @@ use crate::{
 };
 
 const ROUNDS: usize = 1_000;
-/// Contexts that have used the tables and lie idle.
+/// Contexts that have used the tables and are idle.
 const IDLE: usize = 4;
 
 fn open() -> Database {
@@ -35,14 +35,14 @@ fn fill(tx: &mut Transaction, table: &Table) -> Result<()> {
     (0..3).try_for_each(|id| tx.insert(table, &[Value::Int4(id), Value::Int4(-id)]))
 }
 
-/// Has several contexts use a table, and leaves them idle: the calling thread goes on with one of them.
+/// Has several contexts use a table and leaves them idle; the calling thread goes on with one of them.
 fn use_in_contexts(db: &Database, table: &Table) {
     let mut used: Vec<_> = (0..IDLE).map(|_| db.begin().unwrap()).collect();
     used.iter_mut().for_each(|tx| drop(tx.get(table, 0).unwrap()));
     used.into_iter().for_each(|tx| tx.commit().unwrap());
 }
 
-/// What tables have of memory.
+/// The memory that tables have taken.
 fn taken(db: &Database) -> (u64, u64) {
     let core = db.core();
     let segments: usize = core.storage.catalog.heaps().iter().map(|heap| heap.owned().len()).sum();
@@ -51,8 +51,9 @@ fn taken(db: &Database) -> (u64, u64) {
     (core.storage.memory.nodes.nodes_in_use(), others)
 }
 
-/// Runs rounds of DDL, each of which shows the versions that it has made; says how many versions are alive at the end, and sees that
-/// the tables have no more of memory than at the beginning, to a leaf or segment of the system tables.
+/// Runs rounds of DDL, each of which shows the versions that it has made. Returns how many versions are alive at the
+/// end, and checks that the tables have taken no more memory than at the beginning, except for a leaf or a segment of
+/// the system tables.
 fn alive_after(db: &Database, mut round: impl FnMut(&mut dyn FnMut(&Table))) -> usize {
     let mut made: Vec<Weak<TableVersion>> = Vec::new();
     let mut run = |rounds| {
@@ -128,14 +129,14 @@ fn tables_that_come_and_go_leave_a_version_for_each_holder() {
         transact(&db, |tx| tx.drop_table("t"));
     });
     assert!(alive <= 10, "{alive} versions");
-    // Who has a handle still is told.
+    // The holder of a handle gets an error.
     for table in kept {
         let read = db.read(|tx| tx.get(&table, 1));
         assert_eq!(read.unwrap_err(), Error::NoSuchTable { table: "t".to_owned() });
     }
 }
 
-/// Of tables, indexes and truncations that are taken back with their transaction, or with a savepoint, nothing stays.
+/// Tables, indexes and truncations that are taken back with their transaction, or with a savepoint, leave nothing.
 #[test]
 fn what_is_taken_back_leaves_nothing() {
     let db = open();
@@ -203,7 +204,8 @@ fn a_refused_definition_takes_no_identifier() {
     assert_eq!(db.core().storage.catalog.next_id(), before);
 }
 
-/// Uses up the identifiers from `next` on: each statement succeeds or is refused, and the database opens with all that was made.
+/// Uses up the identifiers from `next` on: each statement succeeds or is refused, and the database opens with
+/// everything that was made.
 fn uses_up_identifiers(next: u32) {
     const ROWS: i32 = 1_000;
     let options =
@@ -212,7 +214,7 @@ fn uses_up_identifiers(next: u32) {
     let db = Database::open_on(disk.clone(), options()).unwrap();
     transact(&db, create_unkeyed);
     db.core().storage.catalog.next_id.store(next, Ordering::Relaxed);
-    // It takes three, and its rows would be a bulk load.
+    // A table takes three identifiers, and its rows would be a bulk load.
     let last = db.transact(|tx| {
         let table = create(tx, "last")?;
         (0..ROWS).try_for_each(|id| tx.insert(&table, &[Value::Int4(id), Value::Int4(id)]))

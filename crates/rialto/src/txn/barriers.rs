@@ -1,4 +1,5 @@
-//! What a commit passes before its place: the barriers of checkpoints and of definitions, and what it promises a sweep there.
+//! What a commit passes before its place: the barriers of checkpoints and of definitions, and its promises to a sweep
+//! there.
 
 use std::time::Duration;
 
@@ -10,15 +11,15 @@ use crate::error::{Error, Result};
 use crate::inside::check_may_wait;
 use crate::io::Moment;
 
-/// How often a commit looks again that waits at a barrier, for room for snapshots, or for definitions.
+/// How often a commit checks again while it waits at a barrier, for room for snapshots, or for definitions.
 const BARRIER_POLL: Duration = Duration::from_millis(10);
-/// How often a commit looks again that waits for a black/white sweep to paint some segments.
+/// How often a commit checks again while it waits for a black/white sweep to paint some segments.
 const SWEEP_POLL: Duration = Duration::from_millis(2);
 
 impl Context {
-    /// Passes the barrier before the place. What the commit may have to keep for a sweep at a cut is promised to it (I10), what
-    /// it is white on for a black/white sweep it holds. Gives whether there is any of both, for [`Context::leave_barrier`]. After
-    /// an error it is not in flight.
+    /// Passes the barrier before the place. The copies that the commit may have to keep for a sweep at a cut are
+    /// promised to it (I10); for a black/white sweep it holds the segments on which it is white. Returns whether it has
+    /// any promise or hold, for [`Context::leave_barrier`]. After an error the commit is no longer in progress.
     #[inline(always)]
     pub(super) fn pass_barrier(&mut self) -> Result<bool, NoPlace> {
         let owes = match self.core.commits.in_progress.enter(self.number, self.core.commits.log.place()) {
@@ -33,8 +34,8 @@ impl Context {
         Ok(owes)
     }
 
-    /// Passes the barrier that checkpoints hold while they take what they need of the catalog. After the log's room is reserved,
-    /// which may take a checkpoint, and with no executor's locks in hand.
+    /// Passes the barrier that checkpoints hold while they copy the catalog. It is called after the log's room is
+    /// reserved, which may take a checkpoint, and while no executor is leased.
     #[cold]
     pub(super) fn enter_definitions(&mut self) -> Result<()> {
         let mut since = None;
@@ -47,7 +48,7 @@ impl Context {
         Ok(())
     }
 
-    /// As [`Context::wait_at_barrier`], for what other transactions do: no longer than for a lock of theirs.
+    /// As [`Context::wait_at_barrier`], for other transactions; it takes no longer than a wait for a lock may take.
     fn wait_for_others(&mut self, since: &mut Option<Moment>, wait: impl FnOnce(&Context)) -> Result<()> {
         let now = self.core.clock.now();
         let waited = now - *since.get_or_insert(now);
@@ -62,8 +63,8 @@ impl Context {
         })
     }
 
-    /// Waits at a barrier, after which every barrier is to be passed anew. Invariant: **a thread that waits at a barrier has passed none.** What
-    /// closes a barrier waits for those that have passed it.
+    /// Waits at a barrier, after which the commit passes every barrier anew. Invariant: **a thread that waits at a
+    /// barrier has passed none.** A thread that closes a barrier waits for the commits that have passed it.
     #[cold]
     fn wait_at_barrier(&mut self, wait: impl FnOnce(&Context)) -> Result<()> {
         self.core.commits.in_progress.leave(self.number);
@@ -75,7 +76,7 @@ impl Context {
         self.check_open()
     }
 
-    /// The DDL is visible, or has no place after all.
+    /// Ends the pass: the DDL is visible, or gets no place.
     #[cold]
     pub(super) fn leave_definitions(&mut self) {
         if std::mem::take(&mut self.defines) {
@@ -83,7 +84,7 @@ impl Context {
         }
     }
 
-    /// Gives back what the commit had of a sweep, and of the barrier before DDL, on its way.
+    /// Gives back the commit's promises and holds, and the pass of the barrier before DDL.
     #[cold]
     pub(super) fn leave_barrier(&mut self) {
         self.leave_definitions();
@@ -94,7 +95,7 @@ impl Context {
     #[cold]
     fn pass_barrier_slowly(&mut self, mut barrier: CommitBarrier) -> Result<bool, NoPlace> {
         self.core.locks.return_lease(&mut self.owner);
-        // Of each wait at a closed barrier: that for a sweep in between has no time-out.
+        // The begin of each wait at a closed barrier; a wait for a sweep in between has no time-out.
         let mut since = None;
         loop {
             match barrier {
@@ -140,7 +141,7 @@ impl Context {
         }
     }
 
-    /// Refuses a commit that a sweep would wait for, if it were to wait for the sweep.
+    /// Refuses a commit that would wait for a sweep which itself waits for this thread.
     fn check_may_wait_for_sweep(&mut self) -> Result<()> {
         check_may_wait(self.core.storage.catalog.opening()).inspect_err(|_| {
             self.core.commits.in_progress.leave(self.number);
@@ -148,7 +149,7 @@ impl Context {
         })
     }
 
-    /// How many copies the commit may have to make before it changes its rows.
+    /// The most copies that the commit has to make before it changes its rows.
     fn copies_owed(&self) -> usize {
         let locations = self.writes.writes().iter().flat_map(|write| [write.record, write.final_location()]);
         self.core.storage.copies_owed(locations)

@@ -1,5 +1,5 @@
-//! Building an index over the rows that a table has, for CREATE INDEX and ADD PRIMARY KEY: as the transaction sees them. The entries go
-//! by [`IndexEntries`]. Between any two short steps the statement hears cancel and time-out.
+//! Builds an index over the existing rows of a table, for CREATE INDEX and ADD PRIMARY KEY, as the transaction sees
+//! them. The entries go through [`IndexEntries`]. Between short steps the statement checks for a cancel and a time-out.
 
 use super::context::Context;
 use crate::error::Result;
@@ -10,8 +10,8 @@ use crate::store::{Batch, Direction, Guard, IndexEntries, IndexStorage, More, No
 pub(super) type KeyOf<'a> = dyn Fn(&[u8], &[u8], &mut Key) + 'a;
 
 impl Context {
-    /// Builds an index over all rows of a table that this transaction has to itself, as it sees them, after a check of
-    /// each. The inner error is a key that two rows have.
+    /// Builds an index over all rows of a table that this transaction has locked exclusively, as it sees them, after a
+    /// check of each row. The inner error is a key that two rows have.
     pub(super) fn build_index(
         &mut self,
         slot: u32,
@@ -86,10 +86,10 @@ mod tests {
     use crate::store::PUT_AT_ONCE;
     use crate::{Checkpointing, Database, Error, Logging, Options, Table, TableDef, Transaction};
 
-    /// More than two runs have room for.
+    /// More rows than two runs have room for.
     const ROWS: i32 = 120_000;
 
-    /// A database with a table of rows whose column n is in no order; each value of n is there once.
+    /// A database with a table of rows whose column n is in no order; each value of n occurs once.
     fn open(memory_bytes: u64) -> (Database, Table) {
         let (checkpoint, logging) = (Checkpointing::None, Logging::None);
         let options = Options { memory_bytes, checkpoint, logging, ..Options::default() };
@@ -133,7 +133,7 @@ mod tests {
         assert_eq!(by_n.check(), Ok(ROWS as u64));
         db.transact(|tx| tx.update(&table, 7, &[(1, Value::Int4(ROWS))])).unwrap();
         db.transact(|tx| tx.create_index("t", "again", &["n"], true)).unwrap();
-        // Two rows with one key, which are in different runs.
+        // Two rows with one key, in different runs.
         db.transact(|tx| {
             tx.drop_index("by_n")?;
             tx.drop_index("again")?;
@@ -145,7 +145,7 @@ mod tests {
         assert!(matches!(&twice, Err(Error::DuplicateKey { key: at, .. }) if at.contains(&key)), "{twice:?}");
     }
 
-    /// The entries of an index to be take their memory from the bound, and give it back.
+    /// The entries of an index that is being made take their memory from the bound, and give it back.
     #[test]
     fn an_index_is_built_within_the_memory_bound() {
         let (db, table) = open(32 << 20);
@@ -163,7 +163,7 @@ mod tests {
         drop(entries);
         assert_eq!(budget.used(), before);
         tx.abort().unwrap();
-        // Less is left than the entries take.
+        // Less memory is left than the entries take.
         let kept = (0..).take_while(|_| budget.free() > taken / 2 && budget.take(64 << 10)).count();
         let used = budget.used();
         let refused = db.transact(|tx| tx.create_index("t", "by_n", &["n"], true));

@@ -1,7 +1,7 @@
-//! Bulk loads: rows straight into a table that nobody else sees yet.
+//! Bulk loads: rows go straight into a table that no other transaction sees yet.
 //!
-//! A table that the transaction created or truncated has storage of its own, so after some rows into it, further ones
-//! go there at once: not into the packet, but into a load file that is synced before the packet is pushed and that a
+//! A table that the transaction created or truncated has storage of its own. After some rows into it, further rows go
+//! there at once. They are not in the packet, but in a load file that is synced before the packet is pushed, and that a
 //! record of the packet names.
 
 use super::context::Context;
@@ -13,17 +13,17 @@ use crate::ids::Lsn;
 use crate::row::{Key, WhichIndex};
 use crate::store::{Admit, Entered, RowLocation, TableStore};
 
-/// Rows that go into a private table by the packet before a bulk load begins.
+/// The rows that go into a private table by the packet before a bulk load begins.
 const ROWS_BEFORE_LOAD: usize = 256;
 
 /// The runs of loaded rows of one transaction take at most this many times the bytes of the longest write set.
 const RUNS_PER_PACKET: usize = 4;
 
 /// The load into one table.
-pub(super) struct Load {
+pub(super) struct TableLoad {
     pub store: TableStore,
     pub file: u64,
-    /// Where its record begins and ends in the packet.
+    /// Where the load's record begins and ends in the packet.
     pub packet_at: usize,
     pub packet_end: usize,
 }
@@ -41,19 +41,20 @@ impl Context {
             return false;
         }
         let (store, id) = (table.store.clone(), table.id);
-        // Without a number for its file there is no load: the rows go on by the packet.
+        // Without a number for its file there is no load: the rows continue to go by the packet.
         let Ok(file) = self.core.storage.catalog.new_id().map(u64::from) else { return false };
         let packet = self.packet.as_mut().expect("borrowed by check_write").bytes_mut();
         let packet_at = packet.len();
-        // The file is written at the commit, and has its digest then.
+        // The file is written at the commit, which also sets its digest here.
         redo::write_load(packet, id, file, Some(0));
         let packet_end = packet.len();
-        self.ddl().add_load(Load { store, file, packet_at, packet_end });
+        self.ddl().add_load(TableLoad { store, file, packet_at, packet_end });
         true
     }
 
-    /// Puts the row in `self.body`, whose absent key is in `self.key`, straight into the table. Rolling back to a mark does not
-    /// take it back, so this is the last of an operation's steps, and what the operation has put into the packet fits by then.
+    /// Puts the row in `self.body`, whose absent key is in `self.key`, straight into the table. Rolling back to a mark
+    /// does not take this back. Therefore it is the last step of an operation, and everything that the operation has
+    /// put into the packet fits by then.
     pub fn insert_direct(&mut self, slot: u32) -> Result<()> {
         let written = self.packet_bytes().len();
         if written > self.room {
@@ -73,7 +74,8 @@ impl Context {
         store.count_rows(self.number, 1);
         let mark = self.mark();
         if let Err(error) = self.enter_direct(slot, record) {
-            // First the entries that it has taken over from other rows of this transaction: these have them again.
+            // First the entries that this row has taken over go back to the other rows of this transaction that had
+            // them.
             self.roll_back_to(&mark);
             self.take_back_direct(slot, record);
             return Err(error);
@@ -85,7 +87,7 @@ impl Context {
         Ok(())
     }
 
-    /// Whether the runs of loaded rows leave room for one more. Without an open savepoint there are none.
+    /// Whether the runs of loaded rows leave room for one more. Without an open savepoint there are no runs.
     fn check_room_for_runs(&mut self) -> Result<()> {
         let limit = RUNS_PER_PACKET * self.core.defaults.write_set_bytes_max;
         match self.ddl().loaded_rows.bytes() {
@@ -94,9 +96,9 @@ impl Context {
         }
     }
 
-    /// Puts the row in `self.body` into all indexes of the table, which no other transaction sees: so no key needs a lock,
-    /// and an entry
-    /// that is there already is of one of this transaction's rows, which has the key still, or has given it up.
+    /// Puts the row in `self.body` into all indexes of the table, which no other transaction sees. Therefore no key
+    /// needs a lock, and an existing entry belongs to one of this transaction's rows, which still has the key or has
+    /// given it up.
     fn enter_direct(&mut self, slot: u32, record: RowLocation) -> Result<()> {
         let mut key = self.key.clone();
         let entered = self.insert_entry(slot, WhichIndex::Primary, &key, record)?;
@@ -128,7 +130,7 @@ impl Context {
         insert(self).map_or_else(|| self.at_bound(Some(slot), insert), Ok)
     }
 
-    /// Writes and syncs the load files that the packet names, and completes their names by their digests.
+    /// Writes and syncs the load files that the packet names, and puts their digests into the packet.
     pub fn prepare_ddl(&mut self) -> Result<()> {
         let Context { core, ddl: Some(ddl), packet: Some(packet), .. } = self else { return Ok(()) };
         if !core.commits.names_load_files() {
@@ -143,8 +145,8 @@ impl Context {
         Ok(())
     }
 
-    /// Takes back a loaded row, which may be in some of its indexes only. Entries that it has taken over from other rows, or that
-    /// others have from it, have been given back.
+    /// Takes back a loaded row, which may be in only some of its indexes. Entries that it took over from other rows, or
+    /// that others took over from it, have been given back.
     pub(super) fn take_back_direct(&mut self, slot: u32, record: RowLocation) {
         let mut body = Vec::new();
         let table = self.tables.at(slot);

@@ -1,13 +1,13 @@
-//! Calls in the log (System M's TOPER): a transaction as the procedure, version and arguments that made it.
+//! Calls in the log (System M's TOPER): a transaction logged as the procedure, version and arguments that made it.
 //!
 //! ```text
 //! call   name length: varint, name   version: varint   checksum: u32   row numbers: count varint, zigzag differences
 //!        arguments: count varint, each  kind: u8, then by kind
 //! ```
 //!
-//! The checksum is of the write set's bytes, as [`Logging::Value`](crate::Logging::Value) would have logged them: they
-//! follow from the arguments and the tables, if the procedure is what it says. What does not follow from these is which
-//! hidden row numbers the transaction was given, in tables without a primary key; so the call carries them.
+//! The checksum covers the write set's bytes as [`Logging::Value`](crate::Logging::Value) would have logged them. They
+//! follow from the arguments and the tables if the procedure is deterministic. The hidden row numbers that the
+//! transaction was given, in tables without a primary key, do not follow from these; therefore the call carries them.
 
 use smallvec::SmallVec;
 use xxhash_rust::xxh3::xxh3_64;
@@ -20,7 +20,7 @@ pub(crate) type Numbers = SmallVec<[u64; 4]>;
 
 /// A call, read back.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Call<'a> {
+pub(crate) struct LoggedCall<'a> {
     pub name: &'a str,
     pub version: u32,
     /// Of the write set ([`checksum_of`]).
@@ -30,8 +30,8 @@ pub(crate) struct Call<'a> {
     pub arguments: Vec<Value>,
 }
 
-impl Call<'_> {
-    /// What it takes in memory, about.
+impl LoggedCall<'_> {
+    /// About how many bytes it takes in memory.
     pub fn bytes(&self) -> usize {
         let of_value = |value: &Value| match value {
             Value::Text(text) => text.len(),
@@ -148,8 +148,8 @@ pub(crate) fn write_call(
     arguments.iter().for_each(|argument| write_value(out, argument));
 }
 
-/// Reads a call, the whole of these bytes.
-pub(crate) fn read_call(mut bytes: &[u8]) -> Option<Call<'_>> {
+/// Reads a call that fills these bytes exactly.
+pub(crate) fn read_call(mut bytes: &[u8]) -> Option<LoggedCall<'_>> {
     let rest = &mut bytes;
     let length = take_varint(rest)?;
     let name = str::from_utf8(take_bytes(rest, length)?).ok()?;
@@ -166,23 +166,23 @@ pub(crate) fn read_call(mut bytes: &[u8]) -> Option<Call<'_>> {
     for _ in 0..count {
         arguments.push(take_value(rest)?);
     }
-    rest.is_empty().then_some(Call { name, version, checksum, numbers, arguments })
+    rest.is_empty().then_some(LoggedCall { name, version, checksum, numbers, arguments })
 }
 
-/// Where a transaction's hidden row numbers come from.
+/// The source of a transaction's hidden row numbers.
 #[derive(Debug, Default)]
 pub(crate) enum NumberSource {
-    /// The table's next ones.
+    /// The table's next numbers.
     #[default]
     Next,
-    /// The same, and they are noted: the transaction may be logged as a call.
+    /// The same, and they are noted, because the transaction may be logged as a call.
     Noted(Numbers),
-    /// These, from the position on: the transaction runs again. When they are used up, the next ones.
+    /// These, from the position on, because the transaction runs again. When they are used up, the table's next ones.
     Given(Numbers, usize),
 }
 
 impl NumberSource {
-    /// A row number; `next` gives the table's next one.
+    /// The next row number; `next` gives the table's next one.
     #[inline]
     pub fn take(&mut self, next: impl FnOnce() -> u64) -> u64 {
         match self {
@@ -235,8 +235,13 @@ mod tests {
         write_call(&mut out, "debit", 300, 0xdead_beef, &[u64::MAX, 5, 6, 1 << 40], &arguments());
         let call = read_call(&out).unwrap();
         let numbers = Numbers::from_slice(&[u64::MAX, 5, 6, 1 << 40]);
-        let expected =
-            Call { name: "debit", version: 300, checksum: 0xdead_beef, numbers, arguments: arguments() };
+        let expected = LoggedCall {
+            name: "debit",
+            version: 300,
+            checksum: 0xdead_beef,
+            numbers,
+            arguments: arguments(),
+        };
         assert_eq!(call, expected);
     }
 

@@ -5,8 +5,9 @@ use std::sync::Arc;
 use super::cancellation::Cancellation;
 use crate::txn::core::Core;
 
-/// Cancels a transaction from another thread: all that it does from then on, however often it runs again after a deadlock,
-/// unless the transaction itself goes on ([`Transaction::clear_cancellation`](crate::Transaction::clear_cancellation)).
+/// Cancels a transaction from another thread. All its later operations fail, however often it runs again after a
+/// deadlock, unless the transaction itself goes on
+/// ([`Transaction::clear_cancellation`](crate::Transaction::clear_cancellation)).
 #[derive(Clone)]
 pub struct Canceller {
     pub(super) cancellation: Arc<Cancellation>,

@@ -6,7 +6,7 @@ use super::context::Context;
 use super::fields::{Edited, Fields};
 use super::scope::Touch;
 use crate::commit::redo;
-use crate::commit::write_set::{Effect, Place, Target, Write, WriteKind};
+use crate::commit::write_set::{CurrentRow, Effect, TargetRow, Write, WriteKind};
 use crate::error::Result;
 use crate::isolate::RecordMode;
 use crate::row::{FieldPatch, Key, WhichIndex};
@@ -30,23 +30,23 @@ impl Context {
         self.change_target(target, record, body_known, edit)
     }
 
-    /// The row whose key is in `self.key`, locked: where it is, and whether it is in `self.body` already.
+    /// The row whose key is in `self.key`, locked: its location, and whether it is in `self.body` already.
     #[inline(never)]
-    pub(super) fn target_of(&mut self, slot: u32) -> Result<Option<(Target, RowLocation, bool)>> {
+    pub(super) fn target_of(&mut self, slot: u32) -> Result<Option<(TargetRow, RowLocation, bool)>> {
         self.stay_at_key(slot, Touch::Write)?;
         if let Some(record) = self.seek_free(slot, RecordMode::Exclusive) {
-            return Ok(Some((Target { slot, place: Place::Stored(record) }, record, false)));
+            return Ok(Some((TargetRow { slot, place: CurrentRow::Stored(record) }, record, false)));
         }
         let Some(target) = self.target(slot)? else { return Ok(None) };
-        let own = matches!(target.place, Place::Own(_)) && self.read_place(slot, target.place);
+        let own = matches!(target.place, CurrentRow::Own(_)) && self.read_place(slot, target.place);
         Ok(Some((target, self.record_of(target.place), own)))
     }
 
-    /// Changes a row that is locked and lies in `record`, or is in `self.body` already as it is now.
+    /// Changes a locked row that lies in `record`, or that is in `self.body` in its present state.
     #[inline(always)]
     pub(super) fn change_target(
         &mut self,
-        target: Target,
+        target: TargetRow,
         record: RowLocation,
         body_known: bool,
         edit: impl FnOnce(&mut Fields<'_>) -> Result<()>,
@@ -58,11 +58,11 @@ impl Context {
             Edited::Fields if unlikely(patches.is_empty()) => Ok(true),
             Edited::Fields => {
                 let previous = match target.place {
-                    Place::Own(_) if unlikely(self.is_patched_often(target.place)) => {
+                    CurrentRow::Own(_) if unlikely(self.is_patched_often(target.place)) => {
                         return self.change_any(target, Edited::Fields).map(|()| true);
                     }
-                    Place::Own(position) => Some(position),
-                    Place::Stored(_) | Place::Absent(_) => None,
+                    CurrentRow::Own(position) => Some(position),
+                    CurrentRow::Stored(_) | CurrentRow::Absent(_) => None,
                 };
                 self.enter_patches(target.slot, previous, record).map(|()| true)
             }
@@ -73,11 +73,11 @@ impl Context {
         }
     }
 
-    /// The end of the usual change, which needs nothing but its redo record: that of the fields in `self.patches`, of a row
-    /// that lies in `record`, and that this write of the transaction's own changed before.
+    /// The end of the usual change, which needs only its redo record. The record has the fields in `self.patches`, for
+    /// a row that lies in `record`; `previous` is the transaction's own earlier write of this row.
     #[inline(never)]
     fn enter_patches(&mut self, slot: u32, previous: Option<u32>, record: RowLocation) -> Result<()> {
-        let place = previous.map_or(Place::Stored(record), Place::Own);
+        let place = previous.map_or(CurrentRow::Stored(record), CurrentRow::Own);
         let operations = self.logs_operations(place);
         let room = self.room;
         let Context { tables, packet: Some(packet), writes, key, patches, .. } = self else {
@@ -95,31 +95,31 @@ impl Context {
             packet.truncate(before);
             return Err(self.too_large(length));
         }
-        writes.push(Write::new(table, Target { slot, place }, Effect::of(kind, record), placed), packet);
+        writes.push(Write::new(table, TargetRow { slot, place }, Effect::of(kind, record), placed), packet);
         Ok(())
     }
 
     /// Whether increments of the row at this place are logged as such: in action logging, as the transaction's first
-    /// write to a row. (Later ones are values, so that redo may do them again; and beside DDL all are, since a row of a
-    /// bulk load has the packet's own place before any operation on it is redone.)
+    /// write to a row. (Later ones are logged as values, so that redo may do them again. Beside DDL all are logged as
+    /// values, since a row of a bulk load has the packet's own place before any operation on it is redone.)
     #[inline]
-    fn logs_operations(&self, place: Place) -> bool {
-        self.choices.operations && matches!(place, Place::Stored(_)) && self.ddl.is_none()
+    fn logs_operations(&self, place: CurrentRow) -> bool {
+        self.choices.operations && matches!(place, CurrentRow::Stored(_)) && self.ddl.is_none()
     }
 
-    /// Whether the transaction has patched the row, which is in `self.body`, so often that it is to be written whole.
-    fn is_patched_often(&self, place: Place) -> bool {
+    /// Whether the transaction has patched the row, which is in `self.body`, so often that it is now written whole.
+    fn is_patched_often(&self, place: CurrentRow) -> bool {
         match place {
-            Place::Own(position) => self.writes.is_patched_often(position, self.body.len()),
-            Place::Stored(_) | Place::Absent(_) => false,
+            CurrentRow::Own(position) => self.writes.is_patched_often(position, self.body.len()),
+            CurrentRow::Stored(_) | CurrentRow::Absent(_) => false,
         }
     }
 
-    /// A change that may move keys, or is written whole.
+    /// A change that may move keys, or that is written whole.
     #[inline(never)]
-    fn change_any(&mut self, target: Target, edited: Edited) -> Result<()> {
+    fn change_any(&mut self, target: TargetRow, edited: Edited) -> Result<()> {
         let mut old = std::mem::take(&mut self.other_body);
-        // What keys in secondary indexes the row gives up.
+        // The keys in secondary indexes that the row gives up.
         if !self.tables.at(target.slot).schema.indexes().is_empty() {
             self.read_place_into(target.slot, target.place, &mut old);
         }
@@ -128,7 +128,7 @@ impl Context {
         changed
     }
 
-    fn push_change(&mut self, target: Target, old: &[u8], edited: Edited) -> Result<()> {
+    fn push_change(&mut self, target: TargetRow, old: &[u8], edited: Edited) -> Result<()> {
         let slot = target.slot;
         if self.key_changes(slot, edited) {
             return self.move_key(target);
@@ -183,8 +183,9 @@ impl Context {
         })
     }
 
-    /// Locks the unique keys that the changed row gives up, so that nobody takes them before the commit; where keys are
-    /// locked by themselves, all that it gives up, so that nobody who reads an index alone has one that is about to go.
+    /// Locks the unique keys that the changed row gives up, so that no other transaction takes them before the commit.
+    /// Where keys are locked by themselves it locks all keys that the row gives up, so that a transaction which reads
+    /// an index alone never sees a key that is about to go.
     fn lock_given_up_keys(&mut self, slot: u32, old: &[u8]) -> Result<()> {
         let (by_key, mut key) = (self.locks_secondary_keys(slot), Key::new());
         for position in 0..self.tables.at(slot).schema.indexes().len() {
@@ -197,7 +198,7 @@ impl Context {
         Ok(())
     }
 
-    /// The same of a row that goes.
+    /// The same for a row that is deleted.
     fn lock_keys_of_gone(&mut self, slot: u32, old: &[u8]) -> Result<()> {
         let by_key = self.locks_secondary_keys(slot);
         for position in 0..self.tables.at(slot).schema.indexes().len() {
@@ -215,7 +216,7 @@ impl Context {
     }
 
     /// A change of the primary key is a delete and an insert.
-    fn move_key(&mut self, target: Target) -> Result<()> {
+    fn move_key(&mut self, target: TargetRow) -> Result<()> {
         let slot = target.slot;
         let body = std::mem::take(&mut self.body);
         let deleted = self.read_place(slot, target.place);
@@ -229,8 +230,8 @@ impl Context {
         self.insert_body(slot)
     }
 
-    /// Gives the row in `self.body` a hidden number of its own, if it may go into a load that has the row that it replaces, too:
-    /// a load that was begun before the table had a primary key is redone by these numbers.
+    /// Gives the row in `self.body` a new hidden number if it may go into the same load as the row that it replaces: a
+    /// load that began before the table had a primary key is redone by these numbers.
     fn renumber_for_load(&mut self, slot: u32) {
         let Context { ddl: Some(_), tables, numbers, body, .. } = self else { return };
         if tables.at(slot).numbered {
@@ -240,7 +241,7 @@ impl Context {
     }
 
     /// Pushes a delete of the row in `self.body`, whose key is in `self.key`.
-    fn push_delete(&mut self, target: Target) -> Result<()> {
+    fn push_delete(&mut self, target: TargetRow) -> Result<()> {
         if !self.tables.at(target.slot).schema.indexes().is_empty() {
             let body = std::mem::take(&mut self.body);
             let locked = self.lock_keys_of_gone(target.slot, &body);

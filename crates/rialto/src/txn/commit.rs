@@ -12,7 +12,7 @@ use crate::log::{Durability, PacketKind};
 use crate::unlikely::unlikely;
 
 impl Context {
-    /// Takes the place in the log, applies, releases (I2). Gives what the reply has to wait for.
+    /// Takes the place in the log, applies, and releases (I2). Returns the place that the reply has to wait for.
     pub fn commit(&mut self) -> Result<Lsn, NoPlace> {
         let lsn = match self.place_and_apply() {
             Ok(applied) => applied.map_or(self.depends, Applied::lsn),
@@ -23,14 +23,14 @@ impl Context {
         };
         self.finish();
         if unlikely(self.blocked.is_some()) {
-            // I3: the thread comes to ask for it when it has its turn.
+            // I3: the thread asks for this write when it has its turn again.
             self.core.commits.log.leave(lsn, self.choices.durability);
             self.await_turn();
         }
         Ok(lsn)
     }
 
-    /// None: there was nothing to be placed.
+    /// `None`: there was nothing to log.
     #[inline(always)]
     fn place_and_apply(&mut self) -> Result<Option<Applied>, NoPlace> {
         self.prepare()?;
@@ -59,15 +59,15 @@ impl Context {
         Ok(Some(applied))
     }
 
-    /// The commit is about to wait. Invariant: **a commit that has waited goes on without its executor's turn until it has ended.** So its
-    /// locks, its room in the log and the barriers that it has passed are kept from others for as long as the commit takes, and not for
-    /// as long as the body that happens to have the turn.
+    /// Called before the commit waits. Invariant: **a commit that has waited goes on without its executor's turn until
+    /// it has ended.** So it keeps its locks, its room in the log and its passed barriers from other transactions for
+    /// as long as the commit takes, and not for as long as the body that happens to have the turn.
     #[cold]
     pub(super) fn leave_turn(&mut self) {
         self.blocked.get_or_insert_with(|| WaitGuard::enter(&self.core.clock, Awaited::Commit));
     }
 
-    /// The commit has ended.
+    /// Called when the commit has ended: waits for the turn again.
     #[cold]
     pub(super) fn await_turn(&mut self) {
         if let Some(blocked) = self.blocked.take() {
@@ -95,16 +95,16 @@ impl Context {
     fn publish_ddl(&mut self, lsn: Lsn) {
         if let Some(ddl) = self.ddl.take() {
             ddl.publish(self, lsn);
-            // I2: the rows come with the definitions, so no lock goes before these are visible. Locks on records in storage that
-            // goes have to go before it.
+            // I2: the rows become visible with the definitions, so no lock is released before the definitions are
+            // visible. Locks on records in storage that goes have to be released before it goes.
             let owner = &mut self.owner;
             self.core.locks.release_records(owner, &self.core.storage);
             ddl.discard_replaced(self);
         }
     }
 
-    /// Takes the place of a commit at level 1 and makes it durable there in one go, if no other commit is at it. In progress from
-    /// before it (I5), if so.
+    /// If no other commit is at the log, takes the place of a commit at level 1 and makes it durable there in one step.
+    /// Such a commit is in progress from before its place (I5).
     #[inline(always)]
     fn place_alone(&mut self) -> Option<Placed> {
         let Context { core, packet: Some(packet), ddl: None, call_from: 0, number, choices, .. } = self
@@ -129,7 +129,7 @@ impl Context {
         placed
     }
 
-    /// Takes the place of a commit in the queue, after all that can fail there.
+    /// Takes the place of a commit in the queue, after every step that can fail.
     #[inline(never)]
     fn place_among_others(&mut self) -> Result<Placed, NoPlace> {
         let reserved = self.reserve()?;
@@ -149,7 +149,7 @@ impl Context {
         if unlikely(self.ddl.is_some()) {
             self.enter_definitions()?;
         }
-        // I5: in flight from before its push until the last of its writes is applied.
+        // I5: in progress from before its push until the last of its writes is applied.
         match self.pass_barrier() {
             Ok(owes) => Ok(Reserved { owes: owes | self.defines }),
             Err(error) => {
@@ -159,7 +159,7 @@ impl Context {
         }
     }
 
-    /// Keeps the packet, which only this context has seen, for the next transaction, if it is the home slot's.
+    /// Keeps the packet for the next transaction if it is the home slot's; only this context has seen it.
     #[inline(always)]
     fn keep_packet(&mut self) {
         match &mut self.packet {
@@ -171,8 +171,8 @@ impl Context {
         }
     }
 
-    /// Whether there is no DDL either that has come to something: it may have been refused, or rolled back to a savepoint.
-    /// Then it is forgotten.
+    /// Whether there is no effective DDL either: a definition may have been refused, or rolled back to a savepoint. Its
+    /// state is then dropped.
     #[inline(always)]
     fn logs_nothing(&mut self) -> bool {
         self.ddl.is_none() || self.discards_ddl()
@@ -187,7 +187,7 @@ impl Context {
         nothing
     }
 
-    /// Takes the place of the packet. A commit that owes a sweep nothing is held by none.
+    /// Pushes the packet and takes its place. A commit that owes a sweep nothing is held by no sweep.
     #[inline(always)]
     fn push(&mut self, owes: bool) -> Lsn {
         if unlikely(owes || self.call_from != 0) {
@@ -199,10 +199,10 @@ impl Context {
         core.commits.log.push(packet, core.commits.packet_kind())
     }
 
-    /// The same of a call, and of all that may lie beside calls in the log. Recovery leaves out the packets that the backup copy
-    /// holds ([`Packet::held_by`]): all of them where calls are logged, since a row that a held packet has put must not come
-    /// back after the held call that has deleted it. (Without calls, values and operations are redone row by row, as the rows'
-    /// places say.)
+    /// The same for a call, and for every packet that may lie beside calls in the log. Recovery leaves out the packets
+    /// that the backup copy holds ([`Packet::held_by`]). Where calls are logged it leaves out all of them, since a row
+    /// that a held packet has put must not come back after the held call that has deleted it. (Without calls, values
+    /// and operations are redone row by row, as the places in the rows tell.)
     ///
     /// [`Packet::held_by`]: crate::log::Packet::held_by
     #[cold]
@@ -218,8 +218,8 @@ impl Context {
         }
     }
 
-    /// Applies the write set of a call that runs again, at the place that the call has in the log. A panic there ends the recovery, and not
-    /// the process.
+    /// Applies the write set of a call that runs again, at the place that the call has in the log. A panic there ends
+    /// the recovery, and not the process.
     pub fn apply_again(&mut self, lsn: Lsn) {
         if self.writing {
             self.apply(lsn);
@@ -227,7 +227,7 @@ impl Context {
         self.finish_unapplied();
     }
 
-    /// Everything that can fail, done before the place (I10).
+    /// Does everything that can fail before the place (I10).
     #[inline(always)]
     fn prepare(&mut self) -> Result<()> {
         self.check()?;
@@ -245,7 +245,7 @@ impl Context {
     #[inline(always)]
     fn reserve_room(&mut self) -> Result<()> {
         let Context { core, packet: Some(packet), call_from, .. } = self else { return Ok(()) };
-        // Of a call what comes before it stays here.
+        // If the transaction is logged as a call, the bytes before the call stay here.
         let length = packet.bytes().len() - *call_from as usize;
         let is_there =
             fault_injection::is_on("no-room-in-the-log") || core.commits.log.reserves_at_once(packet, length);

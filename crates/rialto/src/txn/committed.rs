@@ -1,4 +1,4 @@
-//! [`Committed`]: a transaction that has its place, and waits for the log.
+//! [`Committed`]: a transaction that has its place and waits for the log.
 
 use super::context::Context;
 use super::core::Core;
@@ -12,15 +12,15 @@ use crate::inside::InBody;
 use crate::reply::{Ticket, TicketAccount};
 use crate::unlikely::unlikely;
 
-/// A transaction that has its place: its context is kept for the wait. Without one it has ended: nobody has to wait for it, and
-/// it is accounted for ([`Runs::to_reply`]).
+/// A transaction that has its place. Its context is kept for the wait. Without a context it has ended: no wait is
+/// needed, and it is accounted for ([`Runs::to_reply`]).
 pub(crate) struct Committed {
     context: Option<Box<Context>>,
     lsn: Lsn,
 }
 
 impl Committed {
-    /// Whether nobody has to wait for it.
+    /// Whether no wait is needed.
     #[inline(always)]
     pub(crate) fn has_ended(&self) -> bool {
         self.context.is_none()
@@ -51,7 +51,7 @@ impl Committed {
         outcome
     }
 
-    /// Waits until the outcome is durable, and ends it.
+    /// Waits until the outcome is durable, and ends the transaction.
     #[inline(never)]
     pub(crate) fn reply(mut self, core: &Core) -> Result<()> {
         self.wait_here()?;
@@ -59,7 +59,7 @@ impl Committed {
         Ok(())
     }
 
-    /// Gives the context back, as a drop does, without a count of references.
+    /// Returns the context as a drop does, without changing a count of references.
     #[inline(always)]
     pub(crate) fn give_back(mut self, core: &Core) {
         if let Some(context) = self.context.take() {
@@ -68,7 +68,7 @@ impl Committed {
         std::mem::forget(self);
     }
 
-    /// What tells when the outcome is durable, in place of a wait here.
+    /// A ticket that tells when the outcome is durable, instead of a wait here.
     pub(crate) fn ticket(&mut self) -> Ticket {
         let context = self.context.as_ref().expect("until dropped");
         let (durability, procedure) = (context.choices.durability, context.choices.procedure);
@@ -90,12 +90,13 @@ impl Drop for Committed {
 }
 
 impl Transaction<'_> {
-    /// Commits the last of some runs; without any, the transaction of a handle, whose account begins here but for its time.
+    /// Commits the last of some runs; without runs it commits the transaction of a handle, whose account begins here
+    /// but for its time.
     #[inline(never)]
     pub(crate) fn take_place(&mut self, by: Option<(&Runs, &Core)>) -> Result<Committed, NoPlace> {
         let context = self.context.as_mut().expect("the transaction is open");
         let before = by.is_none().then(waits::now);
-        // A handle's transaction cannot be run again from here, so it waits in place of that.
+        // The transaction of a handle cannot be run again from here; therefore it waits.
         context.waits_for_sweep = by.is_none_or(|(runs, _)| runs.waits_for_sweep());
         let lsn = context.commit()?;
         let ledger = match (by, before) {
@@ -124,7 +125,7 @@ impl Transaction<'_> {
         Ok(Committed { context: self.context.take(), lsn })
     }
 
-    /// As [`Transaction::take_place`], by a handle.
+    /// As [`Transaction::take_place`], for a handle.
     pub(crate) fn take_place_once(&mut self) -> Result<Committed> {
         self.take_place(None).map_err(|none| match none {
             NoPlace::Error(error) => error,
@@ -132,7 +133,7 @@ impl Transaction<'_> {
         })
     }
 
-    /// Counts a run that a deadlock ended and that will be tried again; how long it waited for locks.
+    /// Counts a run that a deadlock ended and that will be tried again. Returns how long it waited for locks.
     pub(crate) fn give_up(&mut self) -> u64 {
         let context = self.context.as_mut().expect("the transaction is open");
         context.abort();

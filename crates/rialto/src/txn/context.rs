@@ -9,14 +9,14 @@ use super::cancellation::Cancellation;
 use super::core::{Core, Lease};
 use super::ddl_state::DdlState;
 use super::options::{CommitWaits, LockPolicy, TxOptions};
-use super::part::View;
+use super::part::PartView;
 use super::releases::Debt;
 use super::savepoint::SavepointState;
 use super::scan::ScanScratch;
 use super::scope::Scope;
 use super::unlocked::UnlockedReads;
 use crate::account::wait_guard::WaitGuard;
-use crate::account::waits::Waits;
+use crate::account::waits::WaitSums;
 use crate::account::{Ledger, ProcedureId};
 use crate::commit::sweep_side::SweepSide;
 use crate::commit::tables::TableCache;
@@ -26,7 +26,7 @@ use crate::fault_injection;
 use crate::ids::Lsn;
 use crate::io::{FOR_EVER, Moment};
 use crate::isolate::{LockError, LockTarget, Owner, Wait};
-use crate::log::{Durability, HomeSlot, PacketSlot, Patience};
+use crate::log::{Durability, PacketHome, PacketSlot, Patience};
 use crate::reply::LogLease;
 use crate::row::{FieldPatch, Key};
 use crate::store::Prefetched;
@@ -34,28 +34,29 @@ use crate::unlikely::unlikely;
 
 /// A transaction's working state, lent from a pool with its memory, lock slot and table cache.
 pub(crate) struct Context {
-    /// The packet slot that is kept for it, a part's among those of parts. Before the core, and so dropped before it.
-    pub(super) home: Option<HomeSlot>,
-    /// The transaction's packet; before it writes, that of the home slot, empty, if the last transaction had it to itself to the
-    /// end.
+    /// The home slot of its packet; for a part's context, a slot among those of parts. It stands before the core, and
+    /// is therefore dropped before it.
+    pub(super) home: Option<PacketHome>,
+    /// The transaction's packet. Before the transaction writes, this is the home slot's packet, empty, if the last
+    /// transaction kept it to its end.
     pub packet: Option<PacketSlot>,
     pub core: Arc<Core>,
-    /// The same, behind a count that only this context's transactions and their tickets touch.
+    /// The same core, behind a count that only this context's transactions and their tickets touch.
     pub lease: Lease,
     /// For its tickets.
     pub log: LogLease,
-    /// This context's number, below [`Options::transactions_max`](crate::Options::transactions_max); of a part's, among those
-    /// of parts.
+    /// This context's number, below [`Options::transactions_max`](crate::Options::transactions_max); for a part's
+    /// context, its number among those of parts.
     pub number: usize,
-    /// The lock slot; none, while it is in the debt.
+    /// The lock slot; none while `debt` has it.
     pub owner: Owner,
     /// Whether a transaction is in it.
     pub open: bool,
-    /// Its transaction has ended, but holds locks at executors, which another thread releases.
+    /// Set when its transaction has ended but holds locks at executors, which another thread releases.
     pub debt: Option<Arc<Debt>>,
-    /// It was refused a lock that it asked for.
+    /// Whether it was refused a lock.
     pub(super) was_refused: bool,
-    /// Whether it writes: it was seen that it may, and its packet is there.
+    /// Whether it writes: it may write, and it has its packet.
     pub writing: bool,
     pub writes: WriteSet,
     pub tables: TableCache,
@@ -70,61 +71,64 @@ pub(crate) struct Context {
     pub key: Key,
     pub body: Vec<u8>,
     pub other_body: Vec<u8>,
-    /// Scratch: what changes of a row.
+    /// Scratch: the changes of a row.
     pub patches: Vec<FieldPatch>,
-    /// Scratch, once there was a scan.
+    /// Scratch, present after the first scan.
     pub scan_scratch: Option<Box<ScanScratch>>,
     pub began: Moment,
-    /// What the transaction has waited for locks, once it has ended.
+    /// How long the transaction has waited for locks, once it has ended.
     pub lock_wait_ns: u64,
-    /// What its slot had counted of waits when the last transaction ended.
+    /// The waits that its slot had counted when the last transaction ended.
     pub(super) waited_before_ns: u64,
     /// Where its time went, once it has its place.
     pub ledger: Ledger,
     pub reads: UnlockedReads,
-    /// What was found of keys ahead of their lookups; of this transaction, since no other may have addresses of records (L8).
+    /// What was found of keys before their look-ups: by this transaction, or for it just before it began.
     pub prefetched: Prefetched,
-    /// What the action that runs may touch, and has locked.
+    /// What the running action may touch, and has locked.
     pub scope: Scope,
     /// Its side of a black/white sweep.
     pub side: SweepSide,
-    /// What it has of its transaction while that runs in parts.
-    pub view: View,
-    /// Whether it is one of those for parts.
+    /// What it knows of its transaction while that runs in parts.
+    pub view: PartView,
+    /// Whether it is a context for parts.
     pub(super) is_for_parts: bool,
-    /// Parts that it has absorbed, and that hold locks for it until it ends: the lock tables were out when the parts met.
+    /// Parts that it has absorbed and that hold locks for it until it ends, because the lock tables were leased when
+    /// the parts met.
     #[allow(clippy::vec_box, reason = "contexts are lent in their boxes")]
     pub(super) kept_parts: Vec<Box<Context>>,
-    /// How long the packet may become.
+    /// The longest that the packet may become, in bytes.
     pub room: usize,
-    /// What the write set's index entries may take.
+    /// The bytes that the write set's index entries may take.
     pub room_for_entries: usize,
     /// Snapshots that its commit was promised room for.
     pub promised: usize,
-    /// Its commit has waited, and goes on without its executor's turn.
+    /// Set when its commit has waited, and goes on without its executor's turn.
     pub(super) blocked: Option<WaitGuard>,
-    /// Its commit has passed the barrier of [`Definitions`](crate::commit::Definitions), and keeps others there.
+    /// Whether its commit has passed the barrier of [`Definitions`](crate::commit::Definitions), and keeps others
+    /// there.
     pub(super) defines: bool,
     /// Where hidden row numbers come from.
     pub numbers: NumberSource,
-    /// Where in the packet the call begins that the transaction is logged as; 0 if it is logged as its write set.
+    /// Where in the packet the call begins as which the transaction is logged; 0 if it is logged as its write set.
     pub call_from: u32,
-    /// The first error that an operation has given and that another run on the same rows may not give. Of a deterministic
-    /// procedure's call, which says when that begins.
+    /// The first error of an operation that another run on the same rows may not get. It is kept for the call of a
+    /// deterministic procedure, which sets when that begins.
     pub of_the_moment: Option<Error>,
-    /// DDL has made the table cache out of date.
+    /// Whether DDL has made the table cache out of date.
     pub forget_tables: bool,
-    /// Chosen as a deadlock's victim: nothing but an abort is left.
+    /// The error of a doomed transaction, such as a deadlock's victim: nothing but an abort is left.
     doomed: Option<Error>,
-    /// It runs again because another transaction of its thread has met its executor lease, whatever the number of its deadlocks.
+    /// Whether it runs again because another transaction of its thread has met its executor lease; such runs do not
+    /// count as deadlocks.
     pub met_lease: bool,
-    /// Its commit waits for a black/white sweep that it straddles, and is not aborted.
+    /// Whether its commit waits for a black/white sweep that it straddles, and is not aborted.
     pub waits_for_sweep: bool,
     limit: Option<TimeLimit>,
     pub(super) waits: CommitWaits,
-    /// Whether it has a limit, is doomed, or has written and may write no more.
+    /// Whether it has a limit, is doomed, or has written and may no longer write.
     has_limits: bool,
-    /// Whether it has a limit, waits of its own, or is doomed.
+    /// Whether it has a limit, waits of its own for its commit, or is doomed.
     has_times: bool,
 }
 
@@ -136,7 +140,7 @@ pub(crate) struct Choices {
     pub read_only: bool,
     pub lock_wait: LockPolicy,
     pub procedure: ProcedureId,
-    /// Increments are logged as such ([`Logging::Action`](crate::Logging::Action)).
+    /// Whether increments are logged as such ([`Logging::Action`](crate::Logging::Action)).
     pub operations: bool,
 }
 
@@ -183,12 +187,12 @@ impl Context {
             began,
             lock_wait_ns: 0,
             waited_before_ns,
-            ledger: Ledger { began, waits: Waits::default(), lock_wait_ns: 0 },
+            ledger: Ledger { began, waits: WaitSums::default(), lock_wait_ns: 0 },
             reads: UnlockedReads::default(),
             prefetched: Prefetched::default(),
             scope: Scope::default(),
             side: SweepSide::default(),
-            view: View::default(),
+            view: PartView::default(),
             is_for_parts: false,
             kept_parts: Vec::new(),
             room,
@@ -210,8 +214,8 @@ impl Context {
         })
     }
 
-    /// Makes the context, which was lent just now, a fresh transaction's. One that runs again after a deadlock says when it
-    /// first `started`.
+    /// Makes the context, which was just lent, a fresh transaction's. A transaction that runs again after a deadlock
+    /// passes when it first `started`.
     #[inline(always)]
     pub fn begin(&mut self, options: &TxOptions, started: Option<Moment>) -> Result<()> {
         if unlikely(options.has_times() || self.has_times) {
@@ -236,11 +240,11 @@ impl Context {
         Ok(())
     }
 
-    /// What [`Context::begin`] does of times and of what an earlier transaction has left of them.
+    /// The part of [`Context::begin`] for times, and for what an earlier transaction has left of them.
     #[cold]
     fn begin_with_times(&mut self, options: &TxOptions, started: Option<Moment>) -> Result<()> {
         let waits = options.waits()?;
-        // All its runs have one limit.
+        // All runs of a transaction share one limit.
         let now = self.core.clock.now();
         let spent = started.map_or(Duration::ZERO, |started| now - started);
         let limit = options.timeout.map(|timeout| TimeLimit {
@@ -269,19 +273,19 @@ impl Context {
         Patience { began: Some(self.began), stall, willing_to_wait }
     }
 
-    /// Whether it runs a deterministic procedure, and is logged as a call unless something else says no.
+    /// Whether it runs a deterministic procedure, and is logged as a call unless something else forbids it.
     #[inline]
     pub fn may_be_a_call(&self) -> bool {
         self.ddl.is_none() && !matches!(self.numbers, NumberSource::Next)
     }
 
-    /// What every operation checks first.
+    /// The check that every operation begins with.
     #[inline]
     pub fn check(&self) -> Result<()> {
         if unlikely(self.is_hindered()) { self.check_slowly() } else { Ok(()) }
     }
 
-    /// Whether there is something to be checked.
+    /// Whether anything has to be checked.
     #[inline]
     pub fn is_hindered(&self) -> bool {
         self.has_limits || self.cancellation.is_asked()
@@ -303,14 +307,14 @@ impl Context {
         }
     }
 
-    /// Whether the transaction may go on to its place: for each look of what waits on the way there.
+    /// Whether the transaction may go on to its place. Each wait on the way there checks this repeatedly.
     pub(super) fn check_open(&self) -> Result<()> {
         self.core.storage.check_open()?;
         self.check()
     }
 
     pub(super) fn set_waits(&mut self, waits: CommitWaits) {
-        // The next transaction of the context begins without them.
+        // The next transaction of the context begins without these waits.
         (self.waits, self.has_times) = (waits, true);
     }
 
@@ -322,7 +326,7 @@ impl Context {
         self.has_limits = self.limit.is_some() || self.doomed.is_some() || gives_up;
     }
 
-    /// Ends an action in shared mode: whether the transaction may write is the transaction's choice again.
+    /// Ends an action in shared mode: the transaction's own choice decides again whether it may write.
     pub fn end_shared_action(&mut self) {
         let read_only = self.scope.is_read_only_after();
         self.choices.read_only = read_only;
@@ -331,23 +335,23 @@ impl Context {
         }
     }
 
-    /// An operation gives this error to its body.
+    /// Notes an error that an operation gives to its body.
     #[cold]
     pub(super) fn note_error(&mut self, error: &Error) {
         if !error.is_of_the_moment() {
-            // I3: it may rest on what a definition made of a table, and on no row.
+            // I3: the error may rest on what a definition made of a table, and on no row.
             self.depend_on_definitions();
         } else if self.of_the_moment.is_none() {
             self.of_the_moment = Some(error.clone());
         }
     }
 
-    /// Leaves nothing but an abort.
+    /// Dooms the transaction: nothing but an abort is left.
     pub fn doom(&mut self, error: Error) {
         (self.doomed, self.has_limits, self.has_times) = (Some(error), true, true);
     }
 
-    /// Is doomed if a part of it is.
+    /// Dooms the transaction if a part of it is doomed.
     pub fn share_doom(&mut self, part: &mut Context) {
         if self.doomed.is_none()
             && let Some(error) = part.doomed.take()
@@ -360,20 +364,20 @@ impl Context {
         Error::Timeout { limit_ms: self.limit.map_or(0, |limit| limit.timeout.as_millis() as u64) }
     }
 
-    /// What every write checks first; sees to a packet for the first.
+    /// The check that every write begins with; the first write also takes a packet.
     #[inline(always)]
     pub fn check_write(&mut self) -> Result<()> {
         if unlikely(self.writing || !self.begin_to_write()) { self.check_write_slowly() } else { Ok(()) }
     }
 
-    /// Begins with the packet that is kept for the context, if it is free and there is nothing to be checked.
+    /// Begins with the packet that is kept for the context, if it is free and nothing has to be checked.
     #[inline(always)]
     fn begin_to_write(&mut self) -> bool {
         if unlikely(self.is_hindered() || self.choices.read_only || !self.core.commits.log.is_open()) {
             return false;
         }
         if unlikely(self.packet.is_none()) {
-            self.packet = self.home.as_mut().and_then(HomeSlot::borrow);
+            self.packet = self.home.as_mut().and_then(PacketHome::borrow);
         }
         self.writing = self.packet.is_some();
         self.writing
@@ -405,7 +409,7 @@ impl Context {
         Ok(())
     }
 
-    /// Has a packet from here on, if one is free, for a transaction whose parts will write.
+    /// Takes a packet, if one is free, for a transaction whose parts will write.
     pub(super) fn reserve_packet(&mut self) -> Result<()> {
         if self.packet.is_none() {
             let packet = self.core.commits.log.try_borrow_packet_at(&mut self.home)?;
@@ -415,21 +419,21 @@ impl Context {
         Ok(())
     }
 
-    /// Has a packet from here on, for a part that will write: its own, always free when it begins.
+    /// Takes the packet of a part that will write: its own, which is always free when the part begins.
     pub(super) fn take_part_packet(&mut self) {
         let pool = &self.core.part_packets;
         let home = self.home.get_or_insert_with(|| pool.home().expect("there is one for each part"));
         self.packet = Some(home.borrow().expect("the part before has given it back"));
     }
 
-    /// Gives a packet back that was reserved, if nothing was written.
+    /// Gives back a reserved packet if nothing was written.
     pub(super) fn give_up_reserved_packet(&mut self) {
         if !self.writing && self.packet_bytes().is_empty() {
             self.packet = None;
         }
     }
 
-    /// Runs a lock request, keeps its waiting time and puts the lock's name into its error.
+    /// Runs a lock request, adds its waiting time, and puts the lock's name into its error.
     #[inline]
     pub fn lock<T>(
         &mut self,
@@ -439,8 +443,8 @@ impl Context {
         self.lock_since(&mut None, request, target)
     }
 
-    /// The same of an operation that may have to ask again, for the same lock or for another one: `since` is when the first of
-    /// its requests began to wait, so that all of them have one time-out.
+    /// The same for an operation that may have to ask again, for the same lock or for another one. `since` is when the
+    /// first of its requests began to wait, so that all of them share one time-out.
     #[inline]
     pub fn lock_since<T>(
         &mut self,
@@ -470,7 +474,7 @@ impl Context {
         error: LockError,
         target: impl FnOnce(&TableCache, &Key) -> LockTarget,
     ) -> Error {
-        // The next transaction of the context begins without.
+        // The next transaction of the context begins without it.
         (self.was_refused, self.has_times) = (true, true);
         let lock = || target(&self.tables, &self.key).in_words(&self.core.storage.catalog);
         match error {
@@ -495,7 +499,7 @@ impl Context {
         }
     }
 
-    /// The transaction has read something that this place wrote (I3).
+    /// Notes that the transaction has read something that this place wrote (I3).
     #[inline]
     pub fn depend(&mut self, lsn: Lsn) {
         if !fault_injection::is_on("reads-not-waited-for") {
@@ -503,7 +507,8 @@ impl Context {
         }
     }
 
-    /// The transaction has come to what rests on definitions, the last of which may be one of them (I3).
+    /// Notes that the transaction has found something that rests on definitions, the last of which may be one of them
+    /// (I3).
     #[cold]
     pub fn depend_on_definitions(&mut self) {
         let changed_at = self.core.storage.catalog.changed_at();
@@ -515,7 +520,7 @@ impl Context {
         self.packet.as_ref().map_or(&[], |packet| packet.bytes())
     }
 
-    /// Where the transaction stands now.
+    /// The present position in the write set and the packet.
     #[inline]
     pub fn mark(&self) -> Mark {
         self.writes.mark(self.packet_bytes().len())

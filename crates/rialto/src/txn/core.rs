@@ -22,7 +22,7 @@ use crate::reply::{LogLease, Ticket};
 use crate::store::Storage;
 use crate::unlikely::unlikely;
 
-/// A core behind a count of its own: one for each context, so that tickets of different threads count apart.
+/// A core behind a count of its own, one for each context, so that tickets of different threads touch different counts.
 #[derive(Clone)]
 pub(crate) struct Lease(Arc<LeasedCore>);
 
@@ -52,27 +52,27 @@ pub(crate) struct Core {
     pub commits: CommitPath,
     pub locks: LockManager,
     pub contexts: Contexts,
-    /// For parts of transactions that threads run at the same time.
+    /// Contexts for the parts of transactions, which threads run at the same time.
     pub part_contexts: Contexts,
-    /// A home for each of these.
+    /// A home packet for each of these contexts.
     pub part_packets: PoolOwner,
-    /// Of transactions that have ended where their locks could not be released.
+    /// Debts of transactions that have ended where their locks could not be released.
     pub releases: Arc<Releases>,
-    /// What transactions wait by, and what their times are taken from.
+    /// The clock by which transactions wait and measure their times.
     pub clock: Clock,
     pub defaults: TxDefaults,
 }
 
-/// What transactions have that ask for nothing else, and how much they may have.
+/// The defaults and bounds of transactions.
 pub(crate) struct TxDefaults {
     pub durability: Durability,
     pub lock_timeout: Duration,
     pub write_set_bytes_max: usize,
     pub packet_slots: usize,
     pub transactions_max: usize,
-    /// How often a victim of deadlocks runs again.
+    /// How often a deadlock's victim runs again.
     pub deadlock_retries_max: u32,
-    /// How long a transaction rests before it runs again for straddling.
+    /// How long a transaction that straddled a checkpoint rests before it runs again.
     pub straddling_retry: Duration,
 }
 
@@ -88,8 +88,8 @@ impl Core {
         }
     }
 
-    /// Done when all that has its place by now is as durable as the options ask: for what was read of that, where it is not known
-    /// what was.
+    /// A ticket that is done when everything that has its place by now is as durable as the options ask. It is for a
+    /// caller that does not know what exactly was read.
     pub fn settle_all(&self, options: &TxOptions) -> Ticket {
         let durability = self.choices(options).durability;
         let lease = LogLease::new(&self.commits.log, &self.commits.accounts);
@@ -103,24 +103,24 @@ impl Core {
     }
 }
 
-/// Pools of contexts; threads keep to their own pool while it has one.
+/// Pools of contexts; a thread keeps to its own pool while that has one.
 ///
-/// Kept here: a thread gets none only if it has found every pool empty, and was told of none that came back while it looked.
+/// Invariant: a request fails only if it has found every pool empty, and no context came back meanwhile.
 pub(crate) struct Contexts {
     pools: Box<[CachePadded<Pool>]>,
     made: AtomicUsize,
     max: usize,
-    /// How many threads look for a context in all pools, and whether the pools were [`CLOSED`]. A thread that gives one back
-    /// reads it.
+    /// How many threads look for a context in all pools, and whether the pools were [`CLOSED`]. A thread that returns a
+    /// context reads this.
     looking: AtomicUsize,
-    /// How many came back while some thread was looking.
+    /// How many contexts came back while some thread was looking.
     came_back: AtomicUsize,
     /// A bug that tests put back: what parts of transactions have read has no side.
     #[cfg(test)]
     pub forgets_parts: AtomicBool,
 }
 
-/// The context that came back last lies apart: it is taken and put by one exchange.
+/// The context that came back last has a place of its own: one exchange takes it or puts it.
 #[allow(clippy::vec_box, reason = "contexts are lent in their boxes")]
 #[derive(Default)]
 struct Pool {
@@ -184,13 +184,13 @@ impl Contexts {
         self.look_everywhere(take).ok_or(Error::TooManyTransactions { limit: self.max })
     }
 
-    /// Takes a context from one of the pools.
+    /// Takes a context from any of the pools.
     fn look_everywhere(&self, mut take: impl FnMut(usize) -> Option<Box<Context>>) -> Option<Box<Context>> {
         self.looking.fetch_add(1, Ordering::SeqCst);
         let found = loop {
             let before = self.came_back.load(Ordering::SeqCst);
             let found = (0..POOLS).find_map(&mut take);
-            // One that came back meanwhile may lie where this has looked before.
+            // A context that came back meanwhile may lie where this has looked before.
             if found.is_some() || self.came_back.load(Ordering::SeqCst) == before {
                 break found;
             }
@@ -205,7 +205,8 @@ impl Contexts {
             return Debt::settle(context);
         }
         self.pools[thread_number() % POOLS].put(context);
-        // Either this sees that a thread looks for a context, or that one sees the context. So with a close: contexts hold their core.
+        // Either this thread sees that another one looks for a context, or the other one sees the context. The same
+        // holds for a close: contexts hold their core.
         if unlikely(self.looking.load(Ordering::SeqCst) != 0) {
             self.tell_of_one();
         }
@@ -219,7 +220,7 @@ impl Contexts {
         }
     }
 
-    /// Drops all contexts that are not lent, and those that come back later.
+    /// Drops all contexts that are not lent, and from now on those that come back.
     pub fn close(&self) {
         self.looking.fetch_or(CLOSED, Ordering::SeqCst);
         self.drop_all();
@@ -240,7 +241,7 @@ mod tests {
     use crate::Database;
     use crate::io::MemoryDisk;
 
-    /// The only context comes back to a pool that has been looked at already.
+    /// The only context comes back to a pool that was found empty already.
     #[test]
     fn a_context_that_comes_back_while_one_is_looked_for_is_found() {
         let options = crate::Options { transactions_max: 1, ..Default::default() };

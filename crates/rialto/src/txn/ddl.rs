@@ -1,8 +1,9 @@
 //! DDL inside a transaction.
 //!
-//! What a DDL statement does to the tables on disk is rows of system tables, written like any others. Beside them, a
-//! [`DdlState`] keeps the new table versions, which only this transaction uses until it commits: it holds the catalog's
-//! lock and each changed table's exclusively. Rows into a table that it made may be a `bulk_load`.
+//! The effect of a DDL statement on the tables on disk is rows of system tables, which are written like any others.
+//! Beside these rows a [`DdlState`] keeps the new table versions. Only this transaction uses them until it commits: it
+//! holds the catalog's lock and each changed table's lock exclusively. Rows into a table that it made may be a
+//! `bulk_load`.
 
 use std::sync::Arc;
 
@@ -16,16 +17,16 @@ use crate::catalog::description::{Description, check_index_count};
 use crate::catalog::system::{self, SystemRow};
 use crate::catalog::{CATALOG_LOCK, TableDef};
 use crate::commit::redo;
-use crate::commit::write_set::{Place, Write, WriteKind};
+use crate::commit::write_set::{CurrentRow, Write, WriteKind};
 use crate::error::{Error, Result};
 use crate::ids::{HeapId, IndexId, TableId};
 use crate::isolate::{LockMode, LockTarget};
 use crate::row::{IndexDef, IntoKey, Key, WhichIndex, encode, primary_index_name, table_of_primary_index};
 use crate::store::{StoragePart, Table, TableParts, TableVersion};
 
-/// What a transaction may keep of the tables that it defines is so many times what its packet may become
-/// ([`Options::write_set_bytes_max`](crate::Options::write_set_bytes_max)): each change of a table keeps a version of its own until the
-/// transaction has ended, which writes and savepoints name.
+/// The versions of tables that a transaction defines may take this many times the bytes that its packet may
+/// ([`Options::write_set_bytes_max`](crate::Options::write_set_bytes_max)). Each change of a table keeps a version of
+/// its own until the transaction has ended, because writes and savepoints name it.
 const VERSIONS_PER_PACKET: usize = 4;
 
 impl Context {
@@ -33,7 +34,7 @@ impl Context {
         self.ddl.get_or_insert_default()
     }
 
-    /// Begins a DDL statement: one transaction at a time.
+    /// Begins a DDL statement. One transaction at a time can be past this.
     fn begin_ddl(&mut self) -> Result<()> {
         self.stay_off_definitions()?;
         self.check_write()?;
@@ -43,7 +44,7 @@ impl Context {
             },
             |_, _| LockTarget::Table(CATALOG_LOCK),
         )?;
-        // What a statement that fails says of the catalog.
+        // The place on which the error of a failed statement depends.
         let changed_at = self.core.storage.catalog.changed_at();
         self.depend(changed_at);
         self.ddl();
@@ -69,7 +70,7 @@ impl Context {
         result
     }
 
-    /// Whether what the transaction has defined leaves room for one more definition. A first one always has room.
+    /// Whether the transaction's definitions leave room for one more. A first definition always has room.
     fn check_room_for_versions(&mut self) -> Result<()> {
         let limit = VERSIONS_PER_PACKET * self.core.defaults.write_set_bytes_max;
         match self.ddl().bytes() {
@@ -78,10 +79,10 @@ impl Context {
         }
     }
 
-    /// Takes DDL back to a savepoint. The writes since are taken back already.
+    /// Takes DDL back to a savepoint. The writes since then are taken back already.
     pub fn roll_back_ddl(&mut self, state: &SavepointState) {
         let Some(mut ddl) = self.ddl.take() else { return };
-        // Even if this panics, the context has to forget the versions of tables that it has used.
+        // Set first: even if this panics, the context has to forget the versions of tables that it has used.
         self.forget_tables = true;
         let core = self.core.clone();
         let take_back = |slot, record| self.take_back_direct(slot, record);
@@ -91,13 +92,13 @@ impl Context {
             ddl.pop().expect("longer than the mark").take_back(self);
         }
         if has_changed {
-            // Writes, index entries and loaded rows since the savepoint are taken back: nothing names a version from behind it.
+            // Writes, index entries and loaded rows since the savepoint are taken back: nothing names a later version.
             self.tables.cut_back(state.tables);
         }
         self.ddl = Some(ddl);
     }
 
-    /// Takes a table for a change of its definition.
+    /// Locks a table to change its definition.
     fn take_table(&mut self, name: &str) -> Result<u32> {
         let table = match self.made_table(name) {
             Some(table) => table?,
@@ -110,7 +111,7 @@ impl Context {
         self.use_table(&table, LockMode::Exclusive)
     }
 
-    /// The same of a handle's table: another one that has its name by now is not meant.
+    /// The same for a handle's table; another table that has its name by now is not meant.
     fn take_table_of(&mut self, handle: &Table) -> Result<u32> {
         self.check_handle(handle)?;
         let name = handle.name();
@@ -118,7 +119,7 @@ impl Context {
         if self.tables.id(slot) == handle.id() { Ok(slot) } else { Err(Error::NoSuchTable { table: name }) }
     }
 
-    /// What this transaction's own statements say about a name, if they say anything.
+    /// The answer of this transaction's own statements about a name, if they have one.
     fn made_table(&mut self, name: &str) -> Option<Result<Table>> {
         let Context { core, ddl, .. } = self;
         ddl.get_or_insert_default().table(name, &core.storage.catalog)
@@ -156,8 +157,8 @@ impl Context {
         }
     }
 
-    /// Tables, secondary indexes and primary indexes share one space of names. A table without a primary key has the name of
-    /// its primary index, too, so that it can be given one.
+    /// Tables, secondary indexes and primary indexes share one space of names. A table without a primary key also
+    /// reserves the name of its primary index, so that it can be given one.
     fn check_name_is_free(&mut self, name: &str) -> Result<()> {
         let taken = self.has_table(name)
             || self.find_index(name).is_some()
@@ -182,8 +183,8 @@ impl Context {
         self.check_name_is_free(&def.name)?;
         let primary = primary_index_name(&def.name);
         self.check_name_is_free(&primary)?;
-        // Table and indexes are one version: were each index added to the version before, a table of many would cost the square
-        // of their number.
+        // Table and indexes are made as one version: if each index were added to the version before, a table with many
+        // indexes would cost the square of their number.
         let mut names: HashSet<&str> = HashSet::from([def.name.as_str(), &primary]);
         for index in &def.indexes {
             self.check_name_is_free(&index.name)?;
@@ -263,7 +264,7 @@ impl Context {
             indexes.push(index.clone());
             old.schema.with_indexes(indexes).map(Arc::new)
         };
-        // It takes its identifier once it is built: an index that is refused takes none.
+        // The index takes its identifier once it is built: a refused index takes none.
         let mut index = IndexDef { id: IndexId(0), name: name.to_owned(), columns: positions, unique };
         let schema = with(&index)?;
         let position = old.schema.indexes().len();
@@ -341,7 +342,7 @@ impl Context {
         let mut created = vec![StoragePart::Index(description.primary_id, built.clone())];
         let before = parts.store.replace_index(WhichIndex::Primary, built);
         let mut replaced = vec![StoragePart::Index(old.primary_id, before)];
-        // Entries of a non-unique index end in the primary key, which is another now.
+        // Entries of a non-unique index end in the primary key, which has changed.
         for position in 0..schema.indexes().len() {
             let secondary = self.build_index(slot, &|_| Ok(()), &|row: &[u8], _: &[u8], key: &mut Key| {
                 let mut primary = Key::new();
@@ -358,9 +359,9 @@ impl Context {
         self.rename_writes(self.tables.find(description.id).expect("just replaced"))
     }
 
-    /// Writes the rows that this transaction has put into a table once more, by the key that it has now: so they are
-    /// found by it, and recovery, which has their earlier records by row number, changes to it with the table. Each gets
-    /// a slot of its own: a placeholder names its key, and a roll back has to find the old one as it was.
+    /// Writes the rows that this transaction has put into a table once more, by their new key. So they are found by it,
+    /// and recovery, which has their earlier records by row number, switches to it together with the table. Each row
+    /// gets a slot of its own: a placeholder names its key, and a rollback has to find the old one unchanged.
     fn rename_writes(&mut self, slot: u32) -> Result<()> {
         let table = self.tables.shared(slot).clone();
         let (mut body, mut key, mut entry) = (Vec::new(), Key::new(), Key::new());
@@ -368,7 +369,7 @@ impl Context {
             let write = *self.writes.get(position);
             if write.heap != table.store.heap()
                 || write.superseded
-                || !self.read_place_into(slot, Place::Own(position), &mut body)
+                || !self.read_place_into(slot, CurrentRow::Own(position), &mut body)
             {
                 continue;
             }
@@ -412,11 +413,12 @@ impl Context {
 }
 
 impl Transaction<'_> {
-    /// Begins to change definitions, as each of the operations below does by itself: those of other transactions wait from here on until
-    /// this one has ended. So what it finds of names and tables stays so: to be called before a look on which a definition rests.
+    /// Begins to change definitions, as each of the operations below does by itself. From now on definitions of other
+    /// transactions wait until this one has ended, and what it finds of names and tables stays so. Call it before a
+    /// look-up on which a definition rests.
     ///
     /// # Errors
-    /// [`Error::ReadOnly`]; what a lock can meet.
+    /// [`Error::ReadOnly`]; the errors of a lock request.
     pub fn lock_definitions(&mut self) -> Result<()> {
         self.operate(Context::begin_ddl)
     }
@@ -424,9 +426,10 @@ impl Transaction<'_> {
     /// Creates a table.
     ///
     /// # Errors
-    /// [`Error::NameTaken`]; [`Error::BadDefinition`]; [`Error::WriteSetTooLarge`], also if the definitions of this transaction have
-    /// left no room for one more ([`Options::write_set_bytes_max`](crate::Options::write_set_bytes_max)), as with those below;
-    /// [`Error::MemoryLimit`]; what a lock can meet.
+    /// [`Error::NameTaken`]; [`Error::BadDefinition`]; [`Error::WriteSetTooLarge`], also if the definitions of this
+    /// transaction have left no room for one more
+    /// ([`Options::write_set_bytes_max`](crate::Options::write_set_bytes_max)), as with the operations below;
+    /// [`Error::MemoryLimit`]; the errors of a lock request.
     pub fn create_table(&mut self, def: &TableDef) -> Result<Table> {
         self.operate(|context| context.ddl_step(|context| context.create_table(def)))
     }
@@ -434,7 +437,7 @@ impl Transaction<'_> {
     /// Drops a table with its rows and indexes.
     ///
     /// # Errors
-    /// [`Error::NoSuchTable`]; what a lock can meet.
+    /// [`Error::NoSuchTable`]; the errors of a lock request.
     pub fn drop_table(&mut self, name: &str) -> Result<()> {
         self.operate(|context| context.ddl_step(|context| context.drop_table(name)))
     }
@@ -442,15 +445,15 @@ impl Transaction<'_> {
     /// Removes all rows of a table, in time that does not depend on their number.
     ///
     /// # Errors
-    /// [`Error::NoSuchTable`], also if another table has its name by now; what a lock can meet.
+    /// [`Error::NoSuchTable`], also if another table has its name by now; the errors of a lock request.
     pub fn truncate(&mut self, table: &Table) -> Result<()> {
         self.operate(|context| context.ddl_step(|context| context.truncate(table)))
     }
 
-    /// Creates a secondary index over the rows that are there.
+    /// Creates a secondary index over the existing rows.
     ///
     /// # Errors
-    /// [`Error::NameTaken`]; [`Error::NoSuchTable`]; [`Error::NoSuchColumn`]; [`Error::DuplicateKey`] if it is to be
+    /// [`Error::NameTaken`]; [`Error::NoSuchTable`]; [`Error::NoSuchColumn`]; [`Error::DuplicateKey`] if the index is
     /// unique and two rows have one key; [`Error::KeyTooLong`]; [`Error::MemoryLimit`].
     pub fn create_index(&mut self, table: &str, name: &str, columns: &[&str], unique: bool) -> Result<()> {
         self.operate(|context| context.ddl_step(|context| context.create_index(table, name, columns, unique)))
@@ -459,17 +462,18 @@ impl Transaction<'_> {
     /// Drops a secondary index.
     ///
     /// # Errors
-    /// [`Error::NoSuchIndex`]; [`Error::Unsupported`] for a primary key.
+    /// [`Error::NoSuchIndex`]; [`Error::Unsupported`] for the index of a primary key.
     pub fn drop_index(&mut self, name: &str) -> Result<()> {
         self.operate(|context| context.ddl_step(|context| context.drop_index(name)))
     }
 
-    /// Gives a table without a primary key one. Its columns take no NULL from then on. Rows that this transaction has
-    /// written count twice for [`Options::write_set_bytes_max`](crate::Options::write_set_bytes_max), but for bulk loads.
+    /// Gives a primary key to a table without one. Its columns take no NULL from then on. Rows that this transaction
+    /// has written, except by bulk loads, count twice for
+    /// [`Options::write_set_bytes_max`](crate::Options::write_set_bytes_max).
     ///
     /// # Errors
-    /// [`Error::BadDefinition`] if it has one; [`Error::NotNull`] if a row has a NULL there; [`Error::DuplicateKey`];
-    /// [`Error::KeyTooLong`]; [`Error::WriteSetTooLarge`]; [`Error::MemoryLimit`].
+    /// [`Error::BadDefinition`] if the table has a primary key; [`Error::NotNull`] if a row has a NULL in one of the
+    /// columns; [`Error::DuplicateKey`]; [`Error::KeyTooLong`]; [`Error::WriteSetTooLarge`]; [`Error::MemoryLimit`].
     pub fn add_primary_key(&mut self, table: &str, columns: &[&str]) -> Result<()> {
         self.operate(|context| context.ddl_step(|context| context.add_primary_key(table, columns)))
     }

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use hashbrown::hash_map::Entry;
 use hashbrown::{HashMap, HashSet};
 
-use super::bulk_load::Load;
+use super::bulk_load::TableLoad;
 use super::context::Context;
 use crate::commit::write_set::WriteSet;
 use crate::error::{Error, Result};
@@ -19,27 +19,27 @@ use crate::store::{Catalog, CatalogChange, LoadedRows, StoragePart, Table, Table
 #[derive(Default)]
 pub(crate) struct DdlState {
     changes: Vec<DdlChange>,
-    /// What they keep in memory beside the tables' storage, about.
+    /// About how many bytes the changes keep in memory beside the tables' storage.
     bytes: usize,
-    /// For each name of a table, and for each table, the changes that are about it, the oldest first.
+    /// For each name of a table, and for each table, its changes, the oldest first.
     by_name: HashMap<String, Vec<usize>>,
     by_table: HashMap<TableId, Vec<usize>>,
     /// The indexes that the tables of the changes have now, primary ones included, by name.
     by_index: HashMap<String, TableId>,
     /// The tables that the changes drop.
     dropped: HashSet<TableId>,
-    /// The storage that the changes make, which nobody else can see.
+    /// The storage that the changes make, which no other transaction sees.
     private: HashSet<HeapId>,
-    /// In the order of their records in the packet.
-    loads: Vec<Load>,
-    /// The storage that they load.
+    /// Loads in the order of their records in the packet.
+    loads: Vec<TableLoad>,
+    /// The storage of these loads.
     loaded: HashSet<HeapId>,
     pub(super) write_counts: WriteCounts,
     pub(super) loaded_rows: LoadedRows,
 }
 
-/// How many of a transaction's writes are to rows in each storage. It counts the first `counted` writes, and looks at each
-/// write once.
+/// How many of a transaction's writes are to rows in each storage. It covers the first `counted` writes, and visits
+/// each write once.
 #[derive(Default)]
 pub(super) struct WriteCounts {
     counted: usize,
@@ -57,7 +57,7 @@ impl WriteCounts {
         self.by_heap.get(&heap).copied().unwrap_or_default()
     }
 
-    /// The last write, to a row in this storage, is taken back: so many are left.
+    /// Notes that the last write, to a row in this storage, is taken back; `left` writes remain.
     pub fn take_back(&mut self, heap: HeapId, left: usize) {
         if left < self.counted {
             self.counted = left;
@@ -71,22 +71,22 @@ impl WriteCounts {
     }
 }
 
-/// What a statement has done to one table.
+/// The effect of a statement on one table.
 pub(super) enum DdlChange {
     Create(Arc<TableVersion>),
     Replace {
         old: Arc<TableVersion>,
         new: Arc<TableVersion>,
-        /// Storage that goes when this commits.
+        /// Storage that is discarded when this commits.
         replaced: Vec<StoragePart>,
-        /// Storage that goes when this is taken back.
+        /// Storage that is discarded when this is taken back.
         created: Vec<StoragePart>,
     },
     Drop(Arc<TableVersion>),
 }
 
-/// Gives the memory of storage back. The index of an identifier may be there still, in other storage: a table keeps the identifiers
-/// of its indexes when it is emptied.
+/// Gives the memory of storage back. An index of the same identifier may still exist in other storage: a table keeps
+/// the identifiers of its indexes when it is emptied.
 fn discard(part: &StoragePart, context: &Context) {
     part.discard();
     if let Some(id) = part.index() {
@@ -94,8 +94,8 @@ fn discard(part: &StoragePart, context: &Context) {
     }
 }
 
-/// The same of storage that a committed change replaces by that of the table's `next` version, if there is one: what is
-/// known of its index goes, too, unless that version has it.
+/// The same for storage that a committed change replaces by the storage of the table's `next` version, if there is one.
+/// What the locks know of its index goes too, unless that version has the index.
 fn retire(part: &StoragePart, next: Option<&TableVersion>, context: &Context) {
     discard(part, context);
     if let Some(id) = part.index()
@@ -106,7 +106,7 @@ fn retire(part: &StoragePart, next: Option<&TableVersion>, context: &Context) {
 }
 
 impl DdlChange {
-    /// The version of the table before it, and the one after it.
+    /// The version of the table before the change, and the one after it.
     fn versions(&self) -> (Option<&Arc<TableVersion>>, Option<&Arc<TableVersion>>) {
         match self {
             DdlChange::Create(new) => (None, Some(new)),
@@ -115,13 +115,13 @@ impl DdlChange {
         }
     }
 
-    /// The table as the change leaves it, or as the change has dropped it.
+    /// The table's version after the change; for a dropped table, its last one.
     fn version(&self) -> &Arc<TableVersion> {
         let (old, new) = self.versions();
         new.or(old).expect("a change is about a table")
     }
 
-    /// What it is to the catalog.
+    /// The change as the catalog sees it.
     fn in_catalog(&self) -> CatalogChange<'_> {
         match self {
             DdlChange::Create(version) | DdlChange::Replace { new: version, .. } => {
@@ -131,8 +131,8 @@ impl DdlChange {
         }
     }
 
-    /// What it keeps in memory until its transaction has ended, beside storage, in bytes, about. The version that a dropped table had
-    /// is the catalog's, or of a change before.
+    /// About how many bytes it keeps in memory, beside storage, until its transaction has ended. The version of a
+    /// dropped table belongs to the catalog, or to an earlier change.
     fn bytes(&self) -> usize {
         let kept = match self {
             DdlChange::Create(new) => new.bytes(),
@@ -144,7 +144,7 @@ impl DdlChange {
         size_of::<DdlChange>() + kept
     }
 
-    /// The storage that it makes for the table's rows, if it makes some.
+    /// The storage that it makes for the table's rows, if any.
     fn made_heap(&self) -> Option<HeapId> {
         match self {
             DdlChange::Create(version) => Some(version.store.heap()),
@@ -156,7 +156,8 @@ impl DdlChange {
         }
     }
 
-    /// Takes the change back. It waits for no lock table: routing rules are of indexes that a commit has made known, which stay.
+    /// Takes the change back. It waits for no lock table: routing rules belong to indexes that a commit has made known,
+    /// and these stay.
     pub(super) fn take_back(&self, context: &Context) {
         match self {
             DdlChange::Create(version) => {
@@ -177,7 +178,7 @@ impl DdlState {
         self.changes.len()
     }
 
-    /// What the changes keep in memory beside the tables' storage, in bytes, about.
+    /// About how many bytes the changes keep in memory beside the tables' storage.
     pub(super) fn bytes(&self) -> usize {
         self.bytes
     }
@@ -197,7 +198,7 @@ impl DdlState {
         self.changes.push(change);
     }
 
-    /// The indexes of one version of a table are no more, those of the other are there.
+    /// Removes the index names of one version of a table and enters those of the other.
     fn change_indexes(&mut self, gone: Option<&Arc<TableVersion>>, there: Option<&Arc<TableVersion>>) {
         if let Some(version) = gone {
             for name in version.schema.index_names() {
@@ -225,19 +226,19 @@ impl DdlState {
         forget_newest(&mut self.by_name, version.name());
         forget_newest(&mut self.by_table, &version.id);
         let (old, new) = change.versions();
-        // A version that was committed is the catalog's to know.
+        // A version that was committed is found in the catalog.
         let old = old.filter(|old| self.is_about(old.id));
         self.change_indexes(new, old);
         Some(change)
     }
 
     /// The loads, in the order of their records in the packet.
-    pub(super) fn loads(&self) -> &[Load] {
+    pub(super) fn loads(&self) -> &[TableLoad] {
         &self.loads
     }
 
-    /// Notes a load, whose record is the last one in the packet.
-    pub(super) fn add_load(&mut self, load: Load) {
+    /// Notes a load, whose record is the last in the packet.
+    pub(super) fn add_load(&mut self, load: TableLoad) {
         self.loaded.insert(load.store.heap());
         self.loads.push(load);
     }
@@ -247,8 +248,8 @@ impl DdlState {
         self.loaded.contains(&heap)
     }
 
-    /// Forgets the loads whose records lie from here on in the packet, which ends here now: the next row begins another load.
-    /// Their rows are taken back, or never came.
+    /// Forgets the loads whose records lie behind the packet's present end: the next row begins another load. Their
+    /// rows are taken back, or never came.
     pub fn forget_loads(&mut self, packet_end: usize) {
         while let Some(load) = self.loads.pop_if(|load| load.packet_at >= packet_end) {
             self.loaded.remove(&load.store.heap());
@@ -264,7 +265,7 @@ impl DdlState {
         self.changes.iter().rev().inspect(|_| count_probe())
     }
 
-    /// What this transaction's DDL says about a name, if it says anything.
+    /// The answer of this transaction's DDL about a name, if it has one.
     pub fn table(&self, name: &str, catalog: &Catalog) -> Option<Result<Table>> {
         count_probe();
         Some(match self.changes[*self.by_name.get(name)?.last()?].versions().1 {
@@ -294,7 +295,7 @@ impl DdlState {
         })
     }
 
-    /// The storage of all tables that it is about, before and after.
+    /// The storage of all tables that the changes are about, before and after.
     pub(super) fn stores(&self) -> impl Iterator<Item = &TableStore> {
         self.changes
             .iter()
@@ -305,18 +306,18 @@ impl DdlState {
             .flatten()
     }
 
-    /// Whether nobody else can see this heap.
+    /// Whether no other transaction sees this heap.
     pub(super) fn is_private(&self, heap: HeapId) -> bool {
         self.private.contains(&heap)
     }
 
-    /// Makes the DDL visible; the writes are applied, and the locks are held.
+    /// Makes the DDL visible; the writes are applied, and the locks are still held.
     pub fn publish(&self, context: &mut Context, lsn: Lsn) {
         context.core.storage.catalog.note_change(lsn);
         if context.core.commits.names_load_files() {
             context.core.storage.note_load_files(self.loads.iter().map(|load| load.file), lsn);
         }
-        // I3: what is there or absent in an index built anew rests on this place.
+        // I3: what is present or absent in a newly built index rests on this place.
         for version in self.made() {
             version.floor.fetch_max(lsn.0, Ordering::Relaxed);
         }
@@ -330,7 +331,7 @@ impl DdlState {
         context.forget_tables = true;
     }
 
-    /// Gives back the storage that the DDL, which is visible, has replaced. No record in there is locked any more.
+    /// Gives back the storage that the visible DDL has replaced. No record in there is locked any more.
     pub fn discard_replaced(self, context: &Context) {
         for change in &self.changes {
             match change {
@@ -357,7 +358,7 @@ impl DdlState {
     }
 }
 
-/// The newest change is no longer about this.
+/// Removes the newest change from the list of this name or table.
 fn forget_newest<K, Q>(changes: &mut HashMap<K, Vec<usize>>, about: &Q)
 where
     K: std::hash::Hash + Eq + std::borrow::Borrow<Q>,

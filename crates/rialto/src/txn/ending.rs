@@ -1,4 +1,4 @@
-//! How a transaction ends, with its place or without effect: what it holds goes back.
+//! The end of a transaction, with its place or without effect: everything that it holds goes back.
 
 use super::calls::NumberSource;
 use super::context::Context;
@@ -16,7 +16,7 @@ impl Context {
         }
         if let Some(ddl) = self.ddl.take() {
             self.core.locks.return_lease(&mut self.owner);
-            // The index entries of rows in tables that go away need no taking back one by one, but do no harm.
+            // The index entries of rows in dropped tables need not be taken back one by one, but it does no harm.
             self.roll_back_to(&Mark { writes: 0, adds: 0, packet: 0 });
             ddl.discard(self);
         } else {
@@ -25,7 +25,7 @@ impl Context {
         if self.open && !self.reads.runs_again() {
             self.core.commits.accounts.aborted(self.number, self.choices.procedure);
         }
-        // Whether it writes is not to be known here: a panic in a shared action leaves that as it is in the action.
+        // `writing` does not tell here: a panic in a shared action leaves it as it is in the action.
         self.packet = None;
         self.finish_unapplied();
         if unlikely(self.blocked.is_some()) {
@@ -33,7 +33,7 @@ impl Context {
         }
     }
 
-    /// Ends a run that has done nothing but ask for locks. It is to run again, and counts as no abort.
+    /// Ends a run that has only asked for locks. It will run again, and does not count as an abort.
     pub(super) fn end_undone(&mut self) {
         debug_assert!(self.writes.is_empty() && self.ddl.is_none());
         self.packet = None;
@@ -46,7 +46,7 @@ impl Context {
         self.finish();
     }
 
-    /// Gives the packet of a transaction back that has no place.
+    /// Gives back the packet of a transaction without a place.
     #[inline(always)]
     pub(super) fn drop_packet(&mut self) {
         if unlikely(self.writing) {
@@ -54,7 +54,7 @@ impl Context {
         }
     }
 
-    /// Releases the locks and what else the transaction held. Its packet is gone already, or empty.
+    /// Releases the locks and everything else that the transaction held. Its packet is gone already, or empty.
     #[inline(always)]
     pub(super) fn finish(&mut self) {
         debug_assert!(self.packet_bytes().is_empty());
@@ -83,16 +83,18 @@ impl Context {
         }
     }
 
-    /// These may wait for lock tables, so the transaction's own go back before (L12).
+    /// Ends the kept parts. They may wait for lock tables, so the transaction's own lease ends before (L12).
     #[cold]
     fn end_kept_parts(&mut self) {
         self.core.locks.end_lease(&mut self.owner);
         std::mem::take(&mut self.kept_parts).into_iter().for_each(Context::end_part);
     }
 
-    /// Releases what the transaction holds at executors, if it need not wait for a lock table for that: not beside an executor lease of its
-    /// thread, and not for long (L15), least of all if it was refused a lock, of which its caller is to be told in time. Nor does a
-    /// thread wait that would give its turn away for that: it would come back to it only when the next body has ended.
+    /// Releases what the transaction holds at executors, if that needs no wait for a lock table, or a short one.
+    /// Returns whether anything is left. It does not wait beside an executor lease of its thread, and not for long
+    /// (L15); not at all if the transaction was refused a lock, because its caller has to be told in time. Nor does a
+    /// thread wait that would give its turn away for the wait: it would get the turn back only when the next body has
+    /// ended.
     fn is_held_up(&mut self) -> bool {
         let Context { core, owner, .. } = self;
         if core.locks.is_beside_own_lease(owner.id()) {
@@ -122,7 +124,7 @@ impl Context {
         self.note_waits(waited_ns);
     }
 
-    /// The transaction has waited for locks for as long as its slot's waits in all have grown to this.
+    /// Notes how long the transaction has waited for locks: its slot's waits have grown to `waited_ns` in all.
     #[inline(always)]
     fn note_waits(&mut self, waited_ns: u64) {
         self.lock_wait_ns = waited_ns - std::mem::replace(&mut self.waited_before_ns, waited_ns);

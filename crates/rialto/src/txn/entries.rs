@@ -1,9 +1,9 @@
-//! Reads of an index alone: which rows have a key, and not what else is in them.
+//! Reads of an index alone: which rows have a key, without the rest of the rows.
 //!
-//! Where keys of indexes are locked by themselves (local locks), an entry's key is: whoever gives a row a key, or takes it
-//! away, has it exclusively to the end. So while a span of keys is locked, all entries in it are of rows that are there and
-//! have them (I1), whoever changes those rows otherwise; and rows need no locks. With the other forms a row that has a key
-//! is locked itself, as a scan does.
+//! With local locks, the keys of secondary indexes are locked by themselves, and an entry is protected by the lock on
+//! its key: a transaction that gives a row a key, or takes it away, holds the key exclusively to its end. So while a
+//! span of keys is locked, all entries in it belong to committed rows with these keys (I1), however else those rows are
+//! changed; and rows need no locks. With the other forms a row that has a key is locked itself, as a scan does.
 
 use std::ops::ControlFlow;
 
@@ -11,12 +11,12 @@ use super::context::Context;
 use super::read::{RowKey, view};
 use super::scan::{Reads, Scan, ScanMode};
 use super::transaction::Transaction;
-use crate::commit::write_set::Place;
+use crate::commit::write_set::CurrentRow;
 use crate::error::{Error, Result};
 use crate::row::{ColumnRef, Field, IntoKey, RowView, Value, WhichIndex};
 use crate::store::{Followed, Table};
 
-/// A row's entry in an index: what its key there says, and what the row is identified by.
+/// A row's entry in an index: the columns of its key there, and the row's identity.
 #[derive(Debug, Clone, Copy)]
 pub struct IndexEntry<'a> {
     row: RowView<'a>,
@@ -44,19 +44,19 @@ impl<'a> IndexEntry<'a> {
         self.carried(column).and_then(|position| self.row.read(position))
     }
 
-    /// The value of an int2 column of these. Errors as [`IndexEntry::read`]; so do all `get_` methods below.
+    /// The value of an int2 column of the entry. Errors as [`IndexEntry::read`]; so do all `get_` methods below.
     #[inline]
     pub fn get_i16(&self, column: usize) -> Result<i16> {
         self.carried(column).and_then(|position| self.row.get_i16(position))
     }
 
-    /// Of an int4 column.
+    /// The value of an int4 column.
     #[inline]
     pub fn get_i32(&self, column: usize) -> Result<i32> {
         self.carried(column).and_then(|position| self.row.get_i32(position))
     }
 
-    /// Of an int8 column.
+    /// The value of an int8 column.
     #[inline]
     pub fn get_i64(&self, column: usize) -> Result<i64> {
         self.carried(column).and_then(|position| self.row.get_i64(position))
@@ -91,7 +91,8 @@ impl<'a> IndexEntry<'a> {
 
 impl Transaction<'_> {
     /// Calls `look` with the entry of the row that has this key in a unique index. With [`ScanMode::Update`] the row is
-    /// locked exclusively at once, where rows are locked with it, for a change by its primary key. Absence is locked, too.
+    /// locked exclusively at once, for a change by its primary key, where the form of locks locks rows with it. Absence
+    /// is locked, too.
     ///
     /// # Errors
     /// As [`Transaction::look_by`].
@@ -107,8 +108,9 @@ impl Transaction<'_> {
         self.operate(|context| context.find_by_unique(table, index, key, (mode, Reads::Entries), look))
     }
 
-    /// Visits the entries in a range of an index, in its order, as the transaction sees them: of [`Transaction::scan`] what an
-    /// action on an index may read. The range is locked against entries that come into it or go (I7).
+    /// Visits the entries in a range of an index, in its order, as the transaction sees them. This is the part of
+    /// [`Transaction::scan`] that an action on an index may use. The range is locked against entries that come into it
+    /// or go (I7).
     ///
     /// # Errors
     /// As [`Transaction::scan`].
@@ -125,8 +127,8 @@ impl Transaction<'_> {
 }
 
 impl Context {
-    /// Reads the row of an entry, whose key is locked and whose row is not, into `body`, as far as the entry is concerned;
-    /// its primary key into `self.key`. False if there is none.
+    /// Reads the row of an entry, whose key is locked and whose row is not, into `body`, as far as the entry is
+    /// concerned; its primary key into `self.key`. False if there is none.
     pub(super) fn row_of_locked_entry(
         &mut self,
         slot: u32,
@@ -150,16 +152,17 @@ impl Context {
         }
         self.key_of_body(slot, there, body);
         match self.find_own(slot) {
-            // Of a row that this transaction writes, an entry may be of a key that it has no more, or has not yet.
+            // If this transaction writes the row, the entry may have a key that the row no longer has, or does not have
+            // yet.
             Some(own) => {
-                self.read_place_into(slot, Place::Own(own), body)
+                self.read_place_into(slot, CurrentRow::Own(own), body)
                     && self.row_has_key(slot, which, entry, body)
             }
             None => there,
         }
     }
 
-    /// What `look` says of a row.
+    /// The result of `look` on a row.
     #[inline]
     pub(super) fn look_at<T>(&self, slot: u32, body: &[u8], look: impl FnOnce(RowView<'_>) -> T) -> T {
         look(view(self.tables.at(slot), body))

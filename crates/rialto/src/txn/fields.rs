@@ -10,8 +10,8 @@ use crate::unlikely::unlikely;
 
 /// The row that [`Transaction::modify`](super::Transaction::modify) changes: columns are read and set by their
 /// position. Setting fixed columns (numbers, dates, booleans) costs a few bytes of log; setting a variable one (text,
-/// bytes) logs the whole row. With [`Logging::Action`](crate::Logging::Action), adding to a column costs fewer bytes than
-/// setting it.
+/// bytes) logs the whole row. With [`Logging::Action`](crate::Logging::Action), adding to a column costs fewer bytes
+/// than setting it.
 ///
 /// Numbers are read where the row lies; the row is copied only for what needs all of it.
 pub struct Fields<'a> {
@@ -19,18 +19,18 @@ pub struct Fields<'a> {
     /// The row as it was before the changes, locked.
     record: RowLocation,
     words: BodyWords<'a>,
-    /// The body as it will be, once something has asked for all of it.
+    /// The body with all changes, once something has asked for all of it.
     body: OnceCell<&'a mut Vec<u8>>,
-    /// Memory for it, until then.
+    /// Memory for the body, until then.
     spare: Cell<Option<&'a mut Vec<u8>>>,
-    /// What has changed, while the row keeps its shape.
+    /// The changes, while the row keeps its shape.
     patches: &'a mut Vec<FieldPatch>,
-    /// Where in the row all of it lies.
+    /// The range of the row in which all changes lie.
     changed: Changed,
     whole: bool,
 }
 
-/// Bytes of the row's fixed part.
+/// A range of bytes of the row's fixed part.
 #[derive(Clone, Copy)]
 struct Changed {
     start: usize,
@@ -41,20 +41,20 @@ impl Changed {
     const NOTHING: Changed = Changed { start: usize::MAX, end: 0 };
 }
 
-/// What [`Fields`] have come to.
+/// The result of the changes to [`Fields`].
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Edited {
-    /// The patches, or nothing if there are none.
+    /// The patches; there may be none.
     Fields,
-    /// The same, and one of them is in a key, or may be.
+    /// The patches, one of which is in a key, or may be.
     Keys,
-    /// A row that has to be written whole.
+    /// The row has to be written whole.
     Whole,
 }
 
 impl<'a> Fields<'a> {
-    /// The fields of a row. It lies in `record` as it is, or, if `body_known`, `body` has its body already; else `body`
-    /// is memory.
+    /// The fields of a row. The row lies unchanged in `record`; if `body_known`, `body` already has its body, otherwise
+    /// `body` is only memory.
     #[inline]
     pub(crate) fn new(
         table: &'a TableVersion,
@@ -81,7 +81,7 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// What has changed, beside the patches. The body has become what it is to be, unless fields are all.
+    /// What has changed, beside the patches. Unless only fields have changed, the body is complete.
     #[inline]
     pub(crate) fn end(&self) -> Edited {
         let edited = match self.whole {
@@ -119,12 +119,12 @@ impl<'a> Fields<'a> {
         })
     }
 
-    /// The row as it is now, changes included.
+    /// The row with its changes.
     pub fn row(&self) -> RowView<'_> {
         RowView::new(&self.table.schema, &self.body()[self.table.row_at()..])
     }
 
-    /// Bytes of the row's fixed part as they are now.
+    /// Bytes of the row's fixed part, with its changes.
     #[inline(always)]
     fn bytes<const N: usize>(&self, at: usize) -> [u8; N] {
         if unlikely(self.has_changed(at, N)) {
@@ -133,13 +133,13 @@ impl<'a> Fields<'a> {
         self.stored(at)
     }
 
-    /// The same as they were before.
+    /// The same bytes before the changes.
     #[inline(always)]
     fn stored<const N: usize>(&self, at: usize) -> [u8; N] {
         self.words.field(self.table.row_at() + at)
     }
 
-    /// Whether one of so many bytes of the row may have changed, or the body is there.
+    /// Whether any of `len` bytes of the row at `at` may have changed, or the body has been made.
     #[inline(always)]
     fn has_changed(&self, at: usize, len: usize) -> bool {
         self.body.get().is_some() || at < self.changed.end && self.changed.start < at + len
@@ -267,7 +267,7 @@ impl<'a> Fields<'a> {
         self.add_i64_again(column, delta)
     }
 
-    /// The same to one that may have changed.
+    /// The same for a column that may have changed.
     #[inline(never)]
     fn add_i64_again(&mut self, column: usize, delta: i64) -> Result<i64> {
         if let Some(at) = self.plain_at(column, ColumnType::Int8)
@@ -296,7 +296,7 @@ impl<'a> Fields<'a> {
         self.add_i32_again(column, delta)
     }
 
-    /// The same to one that may have changed.
+    /// The same for a column that may have changed.
     #[inline(never)]
     fn add_i32_again(&mut self, column: usize, delta: i32) -> Result<i32> {
         if let Some(at) = self.plain_at(column, ColumnType::Int4)
@@ -311,9 +311,9 @@ impl<'a> Fields<'a> {
         Ok(sum)
     }
 
-    /// Adds to a column of any integer type (int2, int4, int8) and gives the sum. With
-    /// [`Logging::Action`](crate::Logging::Action) what is logged of it is the increment, here as in
-    /// [`add_i64`](Fields::add_i64) and [`add_i32`](Fields::add_i32): fewer bytes than the sum.
+    /// Adds to a column of any integer type (int2, int4, int8) and returns the sum. With
+    /// [`Logging::Action`](crate::Logging::Action) the increment is logged, here as in [`add_i64`](Fields::add_i64) and
+    /// [`add_i32`](Fields::add_i32): fewer bytes than the sum.
     ///
     /// # Errors
     /// If the column is of another type or NULL, or the sum is out of range.
@@ -382,7 +382,7 @@ impl<'a> Fields<'a> {
         self.changed = Changed { start: start.min(at), end: end.max(at + len) };
     }
 
-    /// The same where there may be an earlier patch of the same bytes, or the body is there.
+    /// The same where there may be an earlier patch of the same bytes, or the body has been made.
     #[inline(never)]
     fn put_patch_again(&mut self, patch: FieldPatch) {
         self.note(patch);
@@ -391,7 +391,7 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// Adds a patch, in place of an earlier one of the same bytes.
+    /// Adds a patch, or replaces an earlier patch of the same bytes.
     fn note(&mut self, patch: FieldPatch) {
         let same = |other: &&mut FieldPatch| other.offset() == patch.offset() && other.len() == patch.len();
         match self.patches.iter_mut().find(same) {
@@ -431,7 +431,7 @@ impl<'a> Fields<'a> {
         Ok(())
     }
 
-    /// Sets all columns to those of an encoded row of the table; logs those that differ.
+    /// Sets all columns to those of an encoded row of the table, and logs those that differ.
     pub(crate) fn replace(&mut self, row: &[u8]) {
         let mut patches = FieldPatches::new();
         match self.schema().diff(self.row().bytes(), row, &mut patches) {

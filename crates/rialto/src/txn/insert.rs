@@ -1,11 +1,12 @@
-//! Inserts, and the index entries of rows that change: before the commit, so that applying them needs no memory (I10).
+//! Inserts, and the index entries of changed rows. Both are made before the commit, so that applying it needs no memory
+//! (I10).
 
 use std::time::Duration;
 
 use super::context::Context;
 use super::seek::{RowLocking, SlotClaims};
 use crate::commit::redo;
-use crate::commit::write_set::{Effect, Place, Target, Write, WriteKind};
+use crate::commit::write_set::{CurrentRow, Effect, TargetRow, Write, WriteKind};
 use crate::error::{Error, Result};
 use crate::fault_injection;
 use crate::ids::{IndexId, Lsn};
@@ -14,7 +15,7 @@ use crate::row::{Key, WhichIndex};
 use crate::store::{Admit, Entered, Followed, RowLocation, TableStore, Vacancy};
 use crate::unlikely::unlikely;
 
-/// How long a transaction at the memory bound waits for the others that may seek records in a segment to end.
+/// How long a transaction at the memory bound waits for the end of the transactions that may seek records in a segment.
 const OUTLAST_MAX: Duration = Duration::from_millis(10);
 
 impl Context {
@@ -35,9 +36,9 @@ impl Context {
         self.step(|context| context.insert_body(slot))
     }
 
-    /// Locks the key in `self.key`, which is to be inserted, and finds the row that has it already.
+    /// Locks the key in `self.key`, which is about to be inserted, and finds the row that has it already, if any.
     #[inline]
-    fn seek_new(&mut self, slot: u32) -> Result<Place> {
+    fn seek_new(&mut self, slot: u32) -> Result<CurrentRow> {
         let table = self.tables.at(slot);
         if table.schema.primary_key().is_some() {
             return self.seek(slot, RecordMode::Exclusive);
@@ -46,7 +47,7 @@ impl Context {
         if self.row_locking(slot, RecordMode::Exclusive) == RowLocking::ByName {
             self.lock_name(slot, RecordMode::Exclusive)?;
         }
-        Ok(Place::Absent(None))
+        Ok(CurrentRow::Absent(None))
     }
 
     /// Inserts the body in `self.body` under the key in `self.key`.
@@ -55,25 +56,30 @@ impl Context {
         let absences = self.side.absences();
         let place = self.seek_new(slot)?;
         match place {
-            Place::Absent(_) if self.ddl.is_some() && self.inserts_directly(slot) => self.insert_direct(slot),
-            Place::Absent(vacancy) => {
+            CurrentRow::Absent(_) if self.ddl.is_some() && self.inserts_directly(slot) => {
+                self.insert_direct(slot)
+            }
+            CurrentRow::Absent(vacancy) => {
                 self.insert_new(slot, vacancy)?;
                 self.side.forget_absences_after(absences);
                 Ok(())
             }
-            Place::Own(position) if self.writes.get(position).kind == WriteKind::Delete => {
+            CurrentRow::Own(position) if self.writes.get(position).kind == WriteKind::Delete => {
                 self.check_unique(slot, None)?;
                 let record = self.writes.get(position).final_location();
                 let moved_to = self.reserve_move(slot, record, self.body.len())?;
                 let effect = Effect { moved_to, rekeys: true, ..Effect::of(WriteKind::Put, record) };
-                self.push_put(Target { slot, place }, effect);
+                self.push_put(TargetRow { slot, place }, effect);
                 self.add_secondary_entries(slot, None, record)
             }
-            Place::Own(_) | Place::Stored(_) => Err(self.duplicate(slot, WhichIndex::Primary, &self.key)),
+            CurrentRow::Own(_) | CurrentRow::Stored(_) => {
+                Err(self.duplicate(slot, WhichIndex::Primary, &self.key))
+            }
         }
     }
 
-    /// The same, for a row that is nowhere yet, and whose key has its place in the primary index there, as far as that is known.
+    /// The same for a row that has no slot yet; `vacancy` is the insert position of its key in the primary index, as
+    /// far as it is known.
     #[inline]
     fn insert_new(&mut self, slot: u32, vacancy: Option<Vacancy>) -> Result<()> {
         let indexed = !self.tables.at(slot).schema.indexes().is_empty();
@@ -96,8 +102,11 @@ impl Context {
         let (table, packet) = (tables.at(slot), packet.bytes_mut());
         let placed = redo::write_put(packet, table.id, key, table.numbered, body);
         let effect = Effect { fresh: true, ..Effect::of(WriteKind::Put, record) };
-        writes.push(Write::new(table, Target { slot, place: Place::Absent(None) }, effect, placed), packet);
-        // The primary entry, which the write takes back if the transaction aborts.
+        writes.push(
+            Write::new(table, TargetRow { slot, place: CurrentRow::Absent(None) }, effect, placed),
+            packet,
+        );
+        // The entry in the primary index, which the write takes back if the transaction aborts.
         let admit = || admission(&core.locks, owner, table.primary_id, key);
         let inserted = match &vacancy {
             Some(vacancy) => table.store.enter_at(vacancy, key, record, admit),
@@ -126,7 +135,7 @@ impl Context {
         self.reserve_near(slot, record, length).map(Some)
     }
 
-    /// A slot for a body that is to leave the one where the row lies.
+    /// A slot for a body that has to leave the slot where the row lies.
     pub(super) fn reserve_near(
         &mut self,
         slot: u32,
@@ -152,8 +161,8 @@ impl Context {
         }
     }
 
-    /// Puts an entry into an index before the commit. Waits while another transaction has read an interval that the
-    /// key falls into.
+    /// Puts an entry into an index before the commit. Waits while another transaction has read an interval that the key
+    /// falls into.
     fn add_entry(&mut self, slot: u32, which: WhichIndex, key: &Key, record: RowLocation) -> Result<()> {
         let mut since = None;
         loop {
@@ -167,7 +176,8 @@ impl Context {
             };
             match entered {
                 Entered::Done => {}
-                // Of the same row, or of one of ours that gives the key up: uniqueness has been checked.
+                // An entry of the same row, or of another row of this transaction that gives the key up: uniqueness has
+                // been checked.
                 Entered::Exists(there) if there == record => return Ok(()),
                 Entered::Exists(there) => {
                     self.tables.at(slot).store.repoint(which, key, there, record);
@@ -186,8 +196,8 @@ impl Context {
         }
     }
 
-    /// Notes an entry that was put into an index. An error if the transaction's entries take too much: the entry goes when the
-    /// operation is taken back.
+    /// Notes an entry that was put into an index. It is an error if the transaction's entries take too much memory; the
+    /// entry is removed when the operation is taken back.
     pub(super) fn note_entry(
         &mut self,
         slot: u32,
@@ -201,7 +211,7 @@ impl Context {
         if unlikely(bytes > self.room_for_entries) { Err(self.too_many_entries(bytes)) } else { Ok(()) }
     }
 
-    /// The same step, where the index has had no node to give.
+    /// The same step, after the index found no free node.
     #[cold]
     fn entered_at_bound(
         &mut self,
@@ -217,8 +227,8 @@ impl Context {
         })
     }
 
-    /// A slot of the table's storage, which has just had none to give: once all tables have given up what they do not need; an
-    /// error if none has anything.
+    /// A slot of the table's storage, which found none free, after all tables have given up what they do not need; an
+    /// error if no table has anything to give.
     #[cold]
     pub(super) fn slot_at_bound(
         &mut self,
@@ -228,10 +238,10 @@ impl Context {
         self.at_bound(Some(slot), |context| context.with_claims(slot, &ask))
     }
 
-    /// Tries again what has failed for memory, at this table or none, as long as there is more memory than the attempt before had,
-    /// or tables give segments back; and once more then, since others may have made room meanwhile.
+    /// Tries again what has failed for memory, as long as there is more memory than before the last attempt, or tables
+    /// give segments back. Then it tries once more, since other transactions may have made room meanwhile.
     ///
-    /// An attempt that fails frees the index nodes that it has taken, which can then be given back: that is no more than it began
+    /// A failed attempt frees the index nodes that it has taken, which can then be given back: not more than it began
     /// with. It empties no segments. So there is a last attempt.
     #[cold]
     pub(super) fn at_bound<T>(
@@ -253,13 +263,14 @@ impl Context {
         }
     }
 
-    /// The bytes that are left of the memory bound.
+    /// The free bytes of the memory bound.
     fn free_bytes(&self) -> u64 {
         self.core.storage.budget().free()
     }
 
-    /// Gives back the segments of all tables in which there is no row any more, unless others may still seek what was there
-    /// (L8), and says how many there were. It waits for these a little, once for all tables, and they stay in use meanwhile.
+    /// Gives back the segments of all tables that hold no row, unless other transactions may still seek what was there
+    /// (L8), and returns how many there were. It waits for these transactions a little, once for all tables; the
+    /// segments stay in use meanwhile.
     #[cold]
     fn give_back_empty(&mut self, slot: Option<u32>) -> Result<u64> {
         let empty = self.core.storage.empty_segments(slot.map(|slot| self.tables.at(slot)));
@@ -269,7 +280,7 @@ impl Context {
         Ok(empty.give_back())
     }
 
-    /// Waits a little until nobody can seek a record that no index leads to any more. False: somebody still may.
+    /// Waits a little until no transaction can seek a record that no index leads to any more. False: one still may.
     fn outlast_seekers(&self) -> Result<bool> {
         let locks = &self.core.locks;
         let outlasts = !locks.keeps_locks_in_records()
@@ -278,12 +289,13 @@ impl Context {
         Ok(outlasts)
     }
 
-    /// Whether a key that comes into a secondary index or goes is locked there: what others read of one is a span of keys.
+    /// Whether a key that comes into a secondary index or goes is locked there, because other transactions read an
+    /// index alone by spans of its keys.
     pub(super) fn locks_secondary_keys(&self, slot: u32) -> bool {
         self.core.locks.keeps_keys_at_executors() && !self.is_covered(slot, RecordMode::Exclusive)
     }
 
-    /// Adds the entries of the row in `self.body` to the secondary indexes, but for keys that `old` has too.
+    /// Adds the entries of the row in `self.body` to the secondary indexes, except keys that `old` has too.
     pub(super) fn add_secondary_entries(
         &mut self,
         slot: u32,
@@ -319,7 +331,7 @@ impl Context {
         old_key != *key
     }
 
-    /// Locks the unique keys that the row in `self.body` comes to have, and checks that no other row has them.
+    /// Locks the unique keys that the row in `self.body` newly has, and checks that no other row has them.
     pub(super) fn check_unique(&mut self, slot: u32, old: Option<&[u8]>) -> Result<()> {
         let mut key = Key::new();
         for position in 0..self.tables.at(slot).schema.indexes().len() {
@@ -344,14 +356,13 @@ impl Context {
     }
 
     /// Whether a row other than the one in `self.key` has this key in a unique index. The key is locked, or no other
-    /// transaction sees the
-    /// table.
+    /// transaction sees the table.
     pub(super) fn is_taken(&mut self, slot: u32, position: usize, key: &Key) -> bool {
         let table = self.tables.at(slot);
         let mut body = Vec::new();
         let Followed { record, lsn, removal, mut there } =
             table.read_by_entry(WhichIndex::Secondary(position), key, &mut body);
-        // Whose entry it is: of a slot without a row the body is the primary key.
+        // The primary key of the entry's row. In a slot without a row the body is the primary key.
         let mut primary = Key::new();
         match there {
             true => {
@@ -363,7 +374,7 @@ impl Context {
         let (heap, identity) = (table.store.heap(), table.primary_id);
         let own = record.and_then(|_| self.writes.find(heap, identity, &primary, self.packet_bytes()));
         if let Some(own) = own {
-            there = self.read_place_into(slot, Place::Own(own), &mut body);
+            there = self.read_place_into(slot, CurrentRow::Own(own), &mut body);
         }
         let mut taken = false;
         if there {
@@ -374,7 +385,7 @@ impl Context {
         if self.side.noted {
             let index = self.tables.at(slot).index_id(WhichIndex::Secondary(position));
             match record {
-                // It is not locked, but that its row has the key is.
+                // The row itself is not locked, but the fact that it has this key is.
                 Some(record) if taken => self.side.note_record(record),
                 _ => self.side.note_absence(index, removal),
             }
@@ -408,7 +419,8 @@ mod tests {
         Database::open_on(MemoryDisk::new(), options).unwrap()
     }
 
-    /// Others may have made room since the attempt before, though there is no more memory and no table has any to give.
+    /// Other transactions may have made room since the last attempt, though there is no more memory and no table has
+    /// any to give.
     #[test]
     fn what_fails_at_the_bound_is_tried_once_more_and_no_more() {
         let db = open();
@@ -431,7 +443,7 @@ mod tests {
     #[test]
     fn what_fails_at_the_bound_is_tried_again_for_as_long_as_there_is_more_memory() {
         const ROUNDS: usize = 5;
-        /// As tables draw memory.
+        /// The bytes that tables draw at a time.
         const CHUNK: u64 = 64 << 10;
         let db = open();
         let budget = db.core().storage.budget();

@@ -1,25 +1,26 @@
 //! Transactions: from `begin` to a place in the log, and to the tables.
 //!
-//! - [`transaction`]: the handle; [`context`]: what it works with; `savepoint`: points to roll back to;
-//! - `commit`: from the last operation to the released locks, with `barriers`, what it passes before its place; `ending`: what every end has;
+//! - [`transaction`]: the handle; [`context`]: its working state; `savepoint`: points to roll back to;
+//! - `commit`: from the last operation to the released locks; `barriers`: what a commit passes before its place;
+//!   `ending`: what every end of a transaction does;
 //! - `seek`: locking a key and finding its row; `unlocked`: reading without locks; `read`, [`scan`], `unique`, `write`
-//!   with `insert` and `change`, [`fields`]: what a body does;
-//! - `ddl`: definitions; `build_index`: indexes over rows that are there; `ddl_state`: the tables that definitions have made, until
-//!   the commit; `bulk_load`: rows into those;
+//!   with `insert` and `change`, [`fields`]: the operations of a body;
+//! - `ddl`: definitions; `build_index`: indexes over existing rows; `ddl_state`: the tables that definitions have made,
+//!   until the commit; `bulk_load`: rows into those;
 //! - `entries`: reads of an index alone; `scope`: what an action may touch at all;
 //! - `prefetch`: rows whose keys are known ahead, prefetched into the processor's cache together;
 //! - `part`: what actions of one phase do at the same time, until they meet;
 //! - `sweep_side`: which side of a black/white sweep a commit is on;
-//! - `calls`: a transaction as the call that made it.
+//! - `calls`: a transaction logged as the call that made it.
 //!
 //! Kept here:
 //! - **I1** an operation changes nothing that another transaction can see but placeholders: slots and index entries
-//!   without a row, which everybody who meets one waits for;
+//!   without a row. Another transaction that meets a placeholder waits for its transaction;
 //! - **I2** `Context::commit` takes the place, then applies all, then releases all;
 //! - **I3** everything read raises `Context::depends`, which replies wait for;
-//! - **I7** two-phase locks on records, on absent keys by name, and on the intervals of scans (with local locks on spans);
-//!   `unlocked` for those who only read;
-//! - **I10** operations reserve slots and index entries, the commit the log space before its place.
+//! - **I7** two-phase locks on records, on absent keys by name, and on the intervals of scans (with local locks on
+//!   spans); `unlocked` for transactions that only read;
+//! - **I10** operations reserve slots and index entries; the commit reserves the log space before its place.
 
 mod barriers;
 mod build_index;
@@ -46,6 +47,7 @@ mod prefetch;
 mod read;
 pub(crate) mod releases;
 pub(crate) mod retries;
+mod rows;
 pub(crate) mod runs;
 mod savepoint;
 pub mod scan;
@@ -64,6 +66,7 @@ pub use fields::Fields;
 pub use options::{Isolation, TxOptions};
 pub use read::RowKey;
 pub use retries::Retries;
+pub use rows::Rows;
 pub use savepoint::Savepoint;
 pub use scan::{Direction, KeyBound, Scan, ScanMode};
 pub use transaction::Transaction;

@@ -1,4 +1,5 @@
-//! A transaction's cancellation under a model checker: `cancellation.rs` a second time, its every step scheduled by shuttle.
+//! A transaction's cancellation under a model checker: `cancellation.rs` is compiled a second time, and shuttle
+//! schedules its every step.
 
 /// `super::sync` as the model sees it.
 mod sync {
@@ -14,7 +15,7 @@ use shuttle::thread;
 
 const SCHEDULES: usize = 1_000;
 
-/// The last canceller of a transaction asks and goes just as the context begins its next transaction.
+/// The last canceller of a transaction sets the flag and goes just as the context begins its next transaction.
 #[test]
 fn a_canceller_ends_no_transaction_but_its_own() {
     let run = || {

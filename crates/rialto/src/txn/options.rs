@@ -1,4 +1,4 @@
-//! What a transaction may choose for itself.
+//! The choices of one transaction.
 
 use std::time::Duration;
 
@@ -26,43 +26,43 @@ pub struct TxOptions {
     pub isolation: Isolation,
     /// The longest wait for one lock; [`Options::lock_timeout`](crate::Options::lock_timeout) unless set.
     pub lock_timeout: Option<Duration>,
-    /// The longest that the transaction may take until its commit; unbounded unless set, and beyond
+    /// The longest time from the begin of the transaction to its commit; unbounded unless set, and if longer than
     /// [`FOR_EVER`](crate::io::FOR_EVER).
     pub timeout: Option<Duration>,
-    /// Whose time account it goes to; that of transactions without a name unless set.
+    /// The time account that the transaction is added to; the account of transactions without a name unless set.
     pub procedure: Option<ProcedureId>,
-    /// Refuse writes.
+    /// Whether writes are refused.
     pub read_only: bool,
-    /// How long the transaction stalls at its commit so that others join its group, where the group commit design stalls
-    /// (commit-stall, hiber-stall), and at most how long where the design decides (adaptive); the design's unless set. In
-    /// hiber-stall it is the committer's stall that the whole group has. The other designs take no notice of it
-    /// ([`GroupCommitDesign::heeds_stall`](crate::GroupCommitDesign::heeds_stall)).
+    /// How long the transaction stalls at its commit so that others join its group, where the group commit design
+    /// stalls (commit-stall, hiber-stall), and at most how long where the design decides (adaptive); the design's own
+    /// stall unless set. In hiber-stall the whole group has the committer's stall. The other designs ignore it
+    /// ([`GroupCommitDesign::honours_stall`](crate::GroupCommitDesign::honours_stall)).
     ///
-    /// It is the stall of a thread that waits for the commit, in [`Database::transact`](crate::Database::transact) and the
-    /// like, or in [`Ticket::wait`](crate::Ticket::wait). A ticket that nobody waits for is left to a stand-in, which
-    /// serves all of them together and knows the design's settings only
-    /// ([`GroupCommitOptions`](crate::GroupCommitOptions)): it may write sooner, and where those settings are longer,
-    /// later than this. What a ticket's own wait cannot do is hold the stand-in back.
+    /// It is the stall of a thread that waits for the commit, in [`Database::transact`](crate::Database::transact) and
+    /// similar calls, or in [`Ticket::wait`](crate::Ticket::wait). A ticket without a waiter is left to a stand-in
+    /// thread, which serves all such tickets together and knows only the design's settings
+    /// ([`GroupCommitOptions`](crate::GroupCommitOptions)). It may write earlier than this stall, and later where those
+    /// settings are longer. A later wait for the ticket cannot hold the stand-in back.
     pub commit_stall: Option<Duration>,
-    /// How long the transaction is willing to take in all, its log write included, given that this makes groups larger
-    /// (KODA's Willing-to-Wait Design): in willing-to-wait it takes at least that long, in hiber-willing-to-wait and
-    /// adaptive it stalls no longer than that. [`GroupCommitOptions`](crate::GroupCommitOptions)' unless set. The other
-    /// designs take no notice of it
-    /// ([`GroupCommitDesign::heeds_willing_to_wait`](crate::GroupCommitDesign::heeds_willing_to_wait)); and as for
-    /// [`commit_stall`](TxOptions::commit_stall), a ticket's counts from when somebody waits for it.
+    /// How long the transaction is willing to take in all, its log write included, so that groups become larger (KODA's
+    /// Willing-to-Wait Design). In willing-to-wait it takes at least that long; in hiber-willing-to-wait and adaptive
+    /// it stalls no longer than that. [`GroupCommitOptions`](crate::GroupCommitOptions)' value unless set. The other
+    /// designs ignore it
+    /// ([`GroupCommitDesign::honours_willing_to_wait`](crate::GroupCommitDesign::honours_willing_to_wait)). As with
+    /// [`commit_stall`](TxOptions::commit_stall), a ticket's time counts from the begin of the wait for it.
     pub willing_to_wait: Option<Duration>,
-    /// Wait for locks (the default), or answer [`Error::WouldWait`](crate::Error::WouldWait).
+    /// Whether a lock request waits (the default), or fails with [`Error::WouldWait`](crate::Error::WouldWait).
     pub lock_wait: LockPolicy,
 }
 
 impl TxOptions {
-    /// Whether it says anything of the times that most transactions say nothing of.
+    /// Whether any of the times is set that most transactions leave unset.
     #[inline(always)]
     pub(crate) fn has_times(&self) -> bool {
         self.timeout.is_some() || self.commit_stall.is_some() || self.willing_to_wait.is_some()
     }
 
-    /// What it says of waits at the commit. Refuses those that make no sense.
+    /// Its waits at the commit; an error for waits that are too long.
     pub(crate) fn waits(&self) -> Result<CommitWaits> {
         for (name, wait) in [("commit_stall", self.commit_stall), ("willing_to_wait", self.willing_to_wait)] {
             if let Some(wait) = wait {
@@ -73,7 +73,7 @@ impl TxOptions {
     }
 }
 
-/// What a transaction says of waits at its commit.
+/// The waits of a transaction at its commit.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct CommitWaits {
     /// [`TxOptions::commit_stall`].

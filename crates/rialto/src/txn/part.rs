@@ -1,27 +1,28 @@
-//! Parts of a transaction: what actions of one phase do at the same time, each in a context of its own, until they meet.
+//! Parts of a transaction: the actions of one phase that run at the same time, each part in a context of its own, until
+//! they meet.
 //!
-//! A part is a **view of one transaction**. Its own context has only what it needs to run beside the other parts: a lock owner,
-//! the packet and write set of this phase, scratch memory. Everything else is the transaction's and exists once:
-//! - *Choices* of actions (durability, waits, lock policy, whether to write) are noted with the action's position. When the parts meet they
-//!   are applied to the transaction in the flow's order ([`Choice`]). The same is done where one thread runs the actions in
-//!   another
-//!   order than the flow's. A choice that changes whether the transaction may write binds the actions behind it, so it needs
-//!   the whole.
+//! A part is a **view of one transaction**. Its own context has only what it needs to run beside the other parts: a
+//! lock owner, the packet and write set of this phase, scratch memory. Everything else is the transaction's and exists
+//! once:
+//! - *Choices* of actions (durability, waits, lock policy, whether to write) are noted with the action's position. When
+//!   the parts meet, the choices are applied to the transaction in the flow's order ([`ActionChoice`]). The same is done
+//!   where one thread runs the actions in another order than the flow's. A choice that changes whether the transaction
+//!   may write binds the actions behind it, so it needs the whole transaction.
 //! - *Cancellation* is one flag. A [`Canceller`](super::Canceller) made in any part sets it.
 //! - *Time limits* are one deadline. A doomed part dooms the transaction.
 //! - *Room for writes* is divided: the shares of all parts add up to what the transaction has left.
-//! - *Packets* that go into the log are the transactions', one for each that writes, the part that runs in the transaction's own
-//!   context included: it is reserved before the transaction is split. What the other parts write is added to it when they meet. Each
-//!   of them has a packet that is kept for its context (`Core::part_packets`). So no part waits for a packet, and parts that wait for
-//!   locks keep none from a transaction that they wait for.
-//! - *Tables* are locked by the transaction before it is split, so their versions stay as they are. Only plain closures change
-//!   definitions. A phase with a closure, and every phase after a definition has changed, runs whole.
-//! - *Keys of unique indexes* are claimed by their locks. Two parts never hold the same key, and a part never holds a key that the
-//!   transaction claimed in an earlier phase (L14 in [`lock::local`](crate::isolate)).
+//! - *Packets* that go into the log are the transactions': one for each transaction that writes, reserved before the
+//!   transaction is split, also for the part that runs in the transaction's own context. What the other parts write is
+//!   added to it when they meet. Each other part has a packet that is kept for its context (`Core::part_packets`). So
+//!   no part waits for a packet, and parts that wait for locks keep no packet from a transaction that they wait for.
+//! - *Tables* are locked by the transaction before it is split, so their versions stay the same. Only plain closures
+//!   change definitions. A phase with a closure, and every phase after a definition has changed, runs whole.
+//! - *Keys of unique indexes* are claimed by their locks. Two parts never hold the same key, and a part never holds a
+//!   key that the transaction claimed in an earlier phase (L14 in [`lock::local`](crate::isolate)).
 //!
-//! **The whole transaction does what a part cannot do alone.** If two parts want one unique key, or a part has used up its share of
-//! room, the part is doomed, whatever its body makes of the error ([`Context::need_whole`]). The call then runs again with every
-//! phase whole, one action after the other, as on any other engine.
+//! **The whole transaction does what a part cannot do alone.** If two parts want one unique key, or a part has used up
+//! its share of room, the part is doomed, whatever its body does with the error ([`Context::need_whole`]). The call
+//! then runs again with every phase whole, one action after the other, as on any other engine.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -37,9 +38,9 @@ use crate::error::{Error, Result};
 use crate::fault_injection;
 use crate::log::Durability;
 
-/// What an action chooses for its transaction.
+/// A choice that an action makes for its transaction.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Choice {
+pub(crate) enum ActionChoice {
     LockPolicy(LockPolicy),
     Durability(Durability),
     Waits(CommitWaits),
@@ -54,20 +55,20 @@ pub(crate) enum Choice {
 
 /// What a context knows of its transaction while that runs in parts.
 #[derive(Default)]
-pub(crate) struct View {
+pub(crate) struct PartView {
     is_on: bool,
-    /// The position in its phase of the action that runs.
+    /// The position of the running action in its phase.
     action: u16,
-    /// What actions of this part have chosen.
-    chosen: SmallVec<[(u16, Choice); 2]>,
-    /// The transaction's choices before the phase. While they are there, or in a part, choices are noted.
+    /// The choices of this part's actions.
+    chosen: SmallVec<[(u16, ActionChoice); 2]>,
+    /// The transaction's choices before the phase. While this is set, and in a part, choices are noted.
     before: Option<(Choices, CommitWaits)>,
     needs_whole: bool,
     /// The context's own cancellation flag, while the part uses the transaction's.
     flag: Option<Arc<Cancellation>>,
 }
 
-impl View {
+impl PartView {
     /// Whether the transaction runs in parts.
     pub fn is_part(&self) -> bool {
         self.is_on
@@ -80,8 +81,8 @@ impl View {
     }
 }
 
-/// A part other than the one that runs in the transaction's own context. The transaction absorbs it; a part that is dropped is
-/// rolled back.
+/// A part other than the one that runs in the transaction's own context. The transaction absorbs it; a part that is
+/// dropped is rolled back.
 pub(crate) struct PartTransaction(Transaction<'static>);
 
 impl PartTransaction {
@@ -106,15 +107,17 @@ impl Transaction<'_> {
         context.core.locks.return_lease(&mut context.owner);
     }
 
-    /// The owner of its locks, of a part's those of the part.
+    /// The owner of its locks; for a part the part's own.
     pub(crate) fn lock_owner(&mut self) -> u16 {
         self.context().owner.id()
     }
 
-    /// Splits the transaction into parts, each of which `writes` or only reads, and returns all but the first, which its own context
-    /// runs. They are fewer if contexts for parts run out; the first one does what is left over. If that is all, or some write and there is
-    /// no packet for the transaction, there are no parts: the transaction runs the phase whole, and waits for a packet as ever. It has
-    /// locked its tables and given up its executor lease. A wait for a part's lock is a wait for the transaction.
+    /// Splits the transaction into parts, each of which `writes` or only reads, and returns all but the first, which
+    /// runs in the transaction's own context. If contexts for parts run out there are fewer parts; the first one does
+    /// the remaining actions. If only the first part is left, or if a part writes and there is no packet for the
+    /// transaction, there are no parts: the transaction runs the phase whole, and waits for a packet as usual. The
+    /// transaction has locked its tables and given up its executor lease. A wait for a part's lock is a wait for the
+    /// transaction.
     pub(crate) fn split(&mut self, writes: &[bool]) -> SmallVec<[PartTransaction; 4]> {
         let whole = self.context();
         let mut others = SmallVec::new();
@@ -135,18 +138,18 @@ impl Transaction<'_> {
         });
         (whole.room, whole.room_for_entries) = (written + share, entries + share_of_entries);
         let before = Some((whole.choices, whole.waits));
-        whole.view = View { is_on: true, before, ..View::default() };
+        whole.view = PartView { is_on: true, before, ..PartView::default() };
         others
     }
 
-    /// The actions of a phase are about to run one after the other in another order than the flow's. [`Transaction::end_split`]
-    /// ends it, as it ends parts.
+    /// Called before the actions of a phase run one after the other in another order than the flow's.
+    /// [`Transaction::end_split`] ends this, as it ends parts.
     pub(crate) fn begin_turns(&mut self) {
         let whole = self.context();
-        whole.view = View { before: Some((whole.choices, whole.waits)), ..View::default() };
+        whole.view = PartView { before: Some((whole.choices, whole.waits)), ..PartView::default() };
     }
 
-    /// Ends the turns, if there are any, that a panic of the action that runs has cut short.
+    /// Ends the turns, if there are any, after a panic of the running action.
     pub(crate) fn end_turns_early(&mut self) {
         let view = &self.context().view;
         if view.is_out_of_order() {
@@ -155,7 +158,7 @@ impl Transaction<'_> {
         }
     }
 
-    /// The action at this position of its phase begins.
+    /// Notes that the action at this position of its phase begins.
     pub(crate) fn begin_action(&mut self, position: u16) {
         self.context().view.action = position;
     }
@@ -165,7 +168,7 @@ impl Transaction<'_> {
         self.context().view.needs_whole
     }
 
-    /// Takes over all that a part has done and holds.
+    /// Takes over everything that a part has done and holds.
     pub(crate) fn absorb(&mut self, mut part: PartTransaction) {
         let mut part = part.0.context.take().expect("a part is open until it is absorbed");
         let whole = self.context();
@@ -189,11 +192,11 @@ impl Transaction<'_> {
         whole.depend(part.depends);
     }
 
-    /// Ends the split, after all parts were absorbed or forgotten, or the turns: applies the actions' choices in the flow's order.
-    /// Choices behind the position of a failed action do not count, as if those actions had not run.
+    /// Ends the split, after all parts were absorbed or forgotten, or ends the turns: applies the actions' choices in
+    /// the flow's order. Choices behind the position of a failed action do not count, as if those actions had not run.
     pub(crate) fn end_split(&mut self, failed_at: Option<u16>) {
         let whole = self.context();
-        let View { mut chosen, before, .. } = whole.end_view();
+        let PartView { mut chosen, before, .. } = whole.end_view();
         whole.give_up_reserved_packet();
         if chosen.is_empty() {
             return;
@@ -208,7 +211,8 @@ impl Transaction<'_> {
 }
 
 impl Context {
-    /// Begins a part of this transaction, with its packet if it writes. It uses tables under the transaction's locks.
+    /// Begins a part of this transaction, with its packet if it writes. The part uses tables under the transaction's
+    /// locks.
     fn begin_part(&mut self, writes: bool) -> Result<PartTransaction> {
         let core = self.lease.core();
         let mut part = core.part_contexts.lend(core)?;
@@ -221,7 +225,7 @@ impl Context {
             false => self.cancellation.clone(),
         };
         let flag = std::mem::replace(&mut part.cancellation, shared);
-        part.view = View { is_on: true, flag: Some(flag), ..View::default() };
+        part.view = PartView { is_on: true, flag: Some(flag), ..PartView::default() };
         self.core.locks.follow(&mut part.owner, &mut self.owner);
         if writes {
             part.take_part_packet();
@@ -229,11 +233,11 @@ impl Context {
         Ok(PartTransaction(Transaction::of(part)))
     }
 
-    /// Ends a part that was rolled back, or of a transaction that has ended, or that has handed over its locks; returns its context to
-    /// the pool.
+    /// Ends a part that was rolled back, whose transaction has ended, or that has handed over its locks. Returns its
+    /// context to the pool.
     pub(super) fn end_part(mut self: Box<Self>) {
         self.packet = None;
-        // Its transaction is over when it comes to be released by another thread.
+        // When another thread comes to release it, its transaction is over.
         self.core.locks.part_from_leader(&mut self.owner);
         self.finish();
         let view = std::mem::take(&mut self.view);
@@ -243,24 +247,25 @@ impl Context {
         self.give_back();
     }
 
-    /// Forgets the view, and gives the context the whole room again.
-    pub fn end_view(&mut self) -> View {
+    /// Forgets the view, and gives the context its whole room again.
+    pub fn end_view(&mut self) -> PartView {
         self.room = self.core.defaults.write_set_bytes_max;
         self.room_for_entries = ENTRIES_PER_PACKET * self.room;
         self.core.locks.end_parts(&mut self.owner);
         std::mem::take(&mut self.view)
     }
 
-    /// Makes a choice: for good, or until the phase is over where its actions run out of the flow's order.
-    pub(super) fn choose(&mut self, choice: Choice) {
+    /// Makes a choice: for good, or noted until the end of the phase where its actions run out of the flow's order.
+    pub(super) fn choose(&mut self, choice: ActionChoice) {
         if self.view.is_out_of_order() {
             self.view.chosen.push((self.view.action, choice));
         }
         self.take_choice(choice);
     }
 
-    /// A choice of whether the transaction may write binds the actions behind it in the flow. Where these may have run before
-    /// it, or run beside it, it is the whole transaction's to make: an error then. One that may write locks what it reads.
+    /// A choice of whether the transaction may write binds the actions behind it in the flow. Where these may have run
+    /// before it, or run beside it, only the whole transaction can make it: then this is an error. An action that may
+    /// write locks what it reads.
     pub(super) fn check_read_only_choice(&mut self, read_only: bool) -> Result<()> {
         if !read_only && self.reads.is_active() {
             self.read_locked()?;
@@ -271,12 +276,12 @@ impl Context {
         Err(self.need_whole("an action has chosen whether its transaction may write".to_owned()))
     }
 
-    fn take_choice(&mut self, choice: Choice) {
+    fn take_choice(&mut self, choice: ActionChoice) {
         match choice {
-            Choice::LockPolicy(policy) => self.choices.lock_wait = policy,
-            Choice::Durability(durability) => self.choices.durability = durability,
-            Choice::Waits(waits) => self.set_waits(waits),
-            Choice::All { durability, lock_timeout, read_only, waits } => {
+            ActionChoice::LockPolicy(policy) => self.choices.lock_wait = policy,
+            ActionChoice::Durability(durability) => self.choices.durability = durability,
+            ActionChoice::Waits(waits) => self.set_waits(waits),
+            ActionChoice::All { durability, lock_timeout, read_only, waits } => {
                 (self.choices.durability, self.choices.lock_timeout) = (durability, lock_timeout);
                 self.set_waits(waits);
                 self.set_read_only(read_only);
@@ -284,13 +289,14 @@ impl Context {
         }
     }
 
-    /// The error of a write set that has become too long. A part, which has only a share of the room, needs the whole instead.
+    /// The error of a write set that has become too long. A part, which has only a share of the room, needs the whole
+    /// transaction instead.
     #[cold]
     pub(super) fn too_large(&mut self, length: usize) -> Error {
         self.above(length, self.core.defaults.write_set_bytes_max)
     }
 
-    /// The same of a write set whose index entries have come to take so many bytes.
+    /// The same for a write set whose index entries have come to take so many bytes.
     #[cold]
     pub(super) fn too_many_entries(&mut self, length: usize) -> Error {
         self.above(length, ENTRIES_PER_PACKET * self.core.defaults.write_set_bytes_max)
@@ -303,7 +309,7 @@ impl Context {
         }
     }
 
-    /// Dooms a part: the transaction has to run again as a whole, in the flow's order.
+    /// Dooms a part: the transaction has to run again whole, in the flow's order.
     #[cold]
     pub(super) fn need_whole(&mut self, why: String) -> Error {
         debug_assert!(self.view.is_out_of_order(), "only a part needs the whole: {why}");
@@ -360,7 +366,7 @@ mod tests {
         Database::open_on(MemoryDisk::new(), options).unwrap()
     }
 
-    /// What a body made of it does not matter: a victim ends without effect.
+    /// It does not matter what the body did with the error: a victim ends without effect.
     #[test]
     fn a_part_that_is_a_victim_dooms_its_transaction() {
         let db = open(2, Options::default());
@@ -373,7 +379,7 @@ mod tests {
         assert_eq!(transaction.commit(), Err(victim));
     }
 
-    /// What the index entries of all parts may take together is what those of one transaction may.
+    /// The index entries of all parts together may take as much as those of one transaction.
     #[test]
     fn parts_share_the_room_for_index_entries() {
         let db = open(3, Options { write_set_bytes_max: 3_000, ..Options::default() });
@@ -403,7 +409,7 @@ mod tests {
         }
     }
 
-    /// So that a transaction that was a victim does not have the youngest parts again.
+    /// This keeps a transaction that was a victim from having the youngest parts again.
     #[test]
     fn a_part_is_as_old_as_the_first_run_of_its_transaction() {
         let db = open(2, Options::default());

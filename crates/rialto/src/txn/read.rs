@@ -6,7 +6,7 @@ use super::context::Context;
 use super::scope::Touch;
 use super::transaction::Transaction;
 use crate::catalog::CATALOG_LOCK;
-use crate::commit::write_set::Place;
+use crate::commit::write_set::CurrentRow;
 use crate::error::{Error, Result};
 use crate::fault_injection;
 use crate::isolate::{LockMode, LockTarget, RecordMode};
@@ -20,20 +20,20 @@ use crate::unlikely::unlikely;
 pub struct RowKey(pub(crate) Key);
 
 impl RowKey {
-    /// What it takes beside its own place, in bytes: a long key is allocated.
+    /// The bytes that it takes on the heap: a long key is allocated.
     #[inline]
     pub fn allocated_bytes(&self) -> usize {
         self.0.allocated_bytes()
     }
 }
 
-/// The mode that stands for both.
+/// The mode that covers both.
 fn join(held: Option<LockMode>, wanted: LockMode) -> LockMode {
     held.map_or(wanted, |held| held.join(wanted))
 }
 
 impl Context {
-    /// Locks the table and gives its place in the cache, with the version that holds under that lock.
+    /// Locks the table and returns its place in the cache, with the version that is in force under that lock.
     #[inline(always)]
     pub fn use_table(&mut self, table: &Table, mode: LockMode) -> Result<u32> {
         match self.use_again(table.key(), mode) {
@@ -45,8 +45,8 @@ impl Context {
         }
     }
 
-    /// The place of a table that the transaction has locked already, or locks again as this slot's last one did. None:
-    /// there is more to it.
+    /// The place of a table that the transaction has locked already, or locks again as the last transaction of this
+    /// slot did. `None`: take the long way.
     #[inline(always)]
     pub fn use_again(&mut self, table: TableKey, mode: LockMode) -> Option<u32> {
         let Context { core, tables, owner, ddl: None, .. } = self else { return None };
@@ -56,7 +56,7 @@ impl Context {
         (held && !tables.at(slot).is_retired()).then_some(slot)
     }
 
-    /// The place of the table that the running action is on, if it is this one: its intention is held.
+    /// The place of the table that the running action is on, if this is the table: its intention lock is held.
     #[inline(never)]
     fn used_by_action(&self, table: TableKey, mode: LockMode) -> Option<u32> {
         match mode {
@@ -66,7 +66,7 @@ impl Context {
         }
     }
 
-    /// The place of a table in the cache, whatever version of it is there. It is not locked.
+    /// The place of a table in the cache, in whatever version. It is not locked.
     #[inline]
     pub fn find_table(&mut self, table: &Table) -> Result<u32> {
         match self.tables.find_key(table.key()) {
@@ -75,8 +75,8 @@ impl Context {
         }
     }
 
-    /// Puts a table into the cache, if its handle is of this opening: the storage that another one leads to is none of this
-    /// database's, or is in use no more.
+    /// Puts a table into the cache, if its handle is of this opening: the storage that another handle leads to is not
+    /// this database's, or is no longer in use.
     #[cold]
     fn get_to_know(&mut self, table: &Table) -> Result<u32> {
         self.check_handle(table)?;
@@ -93,7 +93,8 @@ impl Context {
 
     /// The table of this name, the transaction's own DDL included.
     ///
-    /// I7: a table's absence is locked as a whole, by the catalog's lock, since a definition may make the table at any time else.
+    /// I7: a table's absence is locked by the catalog's lock as a whole, since otherwise a definition could make the
+    /// table at any time.
     fn table(&mut self, name: &str) -> Result<Table> {
         loop {
             let found = self.table_unlocked(name);
@@ -102,14 +103,15 @@ impl Context {
                 return found;
             }
             self.lock_catalog(name)?;
-            // A definition that was waited for may have made it.
+            // The definition that this waited for may have made it.
         }
     }
 
-    /// As [`Context::table`], whose absence is not locked.
+    /// As [`Context::table`], but a table's absence is not locked.
     ///
-    /// A call finds the same tables, in the same versions, at its place in the log: a table that it has found is locked by
-    /// intention until then, and a table's absence is an error of the moment ([`Error::is_of_the_moment`]).
+    /// A call that runs again finds the same tables, in the same versions, at its place in the log: a table that it has
+    /// found is locked by intention until then, and a table's absence is an error of the moment
+    /// ([`Error::is_of_the_moment`]).
     fn table_unlocked(&mut self, name: &str) -> Result<Table> {
         if let Some(ddl) = &self.ddl
             && let Some(answer) = ddl.table(name, &self.core.storage.catalog)
@@ -123,7 +125,7 @@ impl Context {
             {
                 self.check()?;
                 match self.use_table(table, LockMode::IntentShared) {
-                    // It was dropped while its lock was waited for. Another table may have the name.
+                    // The table was dropped while this waited for its lock. Another table may have the name by now.
                     Err(Error::NoSuchTable { .. }) => continue,
                     used => drop(used?),
                 }
@@ -140,8 +142,8 @@ impl Context {
         }
     }
 
-    /// Keeps definitions of other transactions from being committed until this one has ended, because there is no table of this
-    /// name. One that has read without locks cannot.
+    /// Keeps definitions of other transactions from committing until this one has ended, because there is no table of
+    /// this name. A transaction that has read without locks cannot do so.
     #[cold]
     fn lock_catalog(&mut self, name: &str) -> Result<()> {
         self.check()?;
@@ -194,22 +196,22 @@ impl Context {
     }
 
     /// Reads the body at a place into `self.body`. False if there is none.
-    pub fn read_place(&mut self, slot: u32, place: Place) -> bool {
+    pub fn read_place(&mut self, slot: u32, place: CurrentRow) -> bool {
         let mut body = std::mem::take(&mut self.body);
         let there = self.read_place_into(slot, place, &mut body);
         self.body = body;
         there
     }
 
-    pub fn read_place_into(&self, slot: u32, place: Place, body: &mut Vec<u8>) -> bool {
+    pub fn read_place_into(&self, slot: u32, place: CurrentRow, body: &mut Vec<u8>) -> bool {
         let table = self.tables.at(slot);
         match place {
-            Place::Absent(_) => false,
-            Place::Stored(record) => {
+            CurrentRow::Absent(_) => false,
+            CurrentRow::Stored(record) => {
                 table.store.read(record, body);
                 true
             }
-            Place::Own(position) => {
+            CurrentRow::Own(position) => {
                 let mut base = |record, body: &mut Vec<u8>| table.store.read(record, body);
                 self.writes.materialize(position, self.packet_bytes(), table.row_at(), body, &mut base)
             }
@@ -249,7 +251,7 @@ impl Context {
         self.get_slowly(table, key, mode)
     }
 
-    /// The usual way to the row of the key in `self.key` that is read under a lock; false: go the long way.
+    /// The usual way to the row of the key in `self.key`, read under a lock; false: take the long way.
     #[inline(never)]
     fn reach_and_read(&mut self, slot: u32) -> bool {
         let Some(record) = self.reach_key(slot, RecordMode::Shared) else { return false };
@@ -257,7 +259,7 @@ impl Context {
         true
     }
 
-    /// The same of one that is read without a lock. Whoever reads so keeps locks in the thin form.
+    /// The same for a row that is read without a lock. A transaction that reads so keeps its locks in the thin form.
     #[inline(never)]
     fn reach_unlocked(&mut self, slot: u32) -> bool {
         if unlikely(!self.prefetched.is_empty()) {
@@ -272,7 +274,7 @@ impl Context {
     fn read_found(&mut self, slot: u32, found: &Found) -> bool {
         let Context { tables, depends, reads, body, .. } = self;
         let is_read = reads.read_found(tables.at(slot), found, depends, body).is_some();
-        // The row that was read last was there a moment ago.
+        // The row that was just read was present then.
         is_read && (self.reads.is_first() || self.look_again().is_ok())
     }
 
@@ -312,19 +314,21 @@ pub(crate) fn view<'a>(table: &'a TableVersion, body: &'a [u8]) -> RowView<'a> {
 }
 
 impl Transaction<'_> {
-    /// The table of this name, the transaction's own DDL included. The table is not locked before it is used, except in a call of a
-    /// deterministic procedure that may be logged as a call. A table's absence is locked: after [`Error::NoSuchTable`] the definitions of
-    /// other transactions wait until this one has ended. Of two that both find no table and then make it, one is a deadlock's victim: call
-    /// [`Transaction::lock_definitions`] before the look.
+    /// The table of this name, the transaction's own DDL included. The table is not locked before it is used, except in
+    /// a call of a deterministic procedure that may be logged as a call. A table's absence is locked: after
+    /// [`Error::NoSuchTable`] the definitions of other transactions wait until this one has ended. If two transactions
+    /// both find no table and then create it, one is a deadlock's victim: call [`Transaction::lock_definitions`] before
+    /// the look-up.
     ///
     /// # Errors
-    /// [`Error::NoSuchTable`]; what a lock can meet.
+    /// [`Error::NoSuchTable`]; the errors of a lock request.
     pub fn table(&mut self, name: &str) -> Result<Table> {
         self.operate(|context| context.table(name))
     }
 
-    /// As [`Transaction::table`], but a table's absence is not locked, and nothing is waited for: for a transaction that ends by the error.
-    /// One that goes on may see rows as the transaction has left them that made the table meanwhile.
+    /// As [`Transaction::table`], but a table's absence is not locked, and nothing is waited for. It is for a
+    /// transaction that ends with the error. One that goes on may see rows of a transaction that made the table
+    /// meanwhile.
     ///
     /// # Errors
     /// As [`Transaction::table`].
@@ -335,7 +339,7 @@ impl Transaction<'_> {
     /// A copy of the row with this primary key.
     ///
     /// # Errors
-    /// A key that does not fit the table, and what a lock can meet.
+    /// The error of a key that does not fit the table; the errors of a lock request.
     pub fn get(&mut self, table: &Table, key: impl IntoKey) -> Result<Option<Row>> {
         self.operate(|context| {
             let found = context.get(table, &key, RecordMode::Shared)?;
@@ -354,8 +358,8 @@ impl Transaction<'_> {
         })
     }
 
-    /// As [`Transaction::get`] into a row that is there already: no allocation once it is large enough. False, and
-    /// `row` as it was, if there is no such row.
+    /// As [`Transaction::get`], into an existing `row`, without an allocation once that is large enough. False, with
+    /// `row` unchanged, if there is no row of this key.
     ///
     /// # Errors
     /// As [`Transaction::get`].
@@ -390,7 +394,7 @@ impl Transaction<'_> {
     /// A copy of the row with this identity.
     ///
     /// # Errors
-    /// What a lock can meet.
+    /// The errors of a lock request.
     pub fn get_at(&mut self, table: &Table, key: &RowKey) -> Result<Option<Row>> {
         self.operate(|context| {
             let slot = context.use_for(table, RecordMode::Shared)?;
@@ -403,7 +407,7 @@ impl Transaction<'_> {
     /// Counts the rows of a table, which it locks against changes.
     ///
     /// # Errors
-    /// What a lock can meet.
+    /// The errors of a lock request.
     pub fn count(&mut self, table: &Table) -> Result<u64> {
         let mut rows = 0;
         self.scan(table, &super::scan::Scan::all(), |_, _| {

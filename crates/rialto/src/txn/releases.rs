@@ -1,19 +1,22 @@
 //! [`Releases`]: locks that a transaction's own thread cannot release.
 //!
-//! A transaction by a handle may end in the body of another transaction, which has lock tables of executors out until the body
-//! has ended (`isolate/local/own_lease.rs`). Any transaction may end while another thread's body has tables out (L15 in
-//! `isolate/local/mod.rs`). Another thread releases what such a transaction holds at executors; it waits until the tables are
-//! back.
+//! A transaction by a handle may end in the body of another transaction, which has lock tables of executors leased
+//! until the body has ended (`isolate/local/own_lease.rs`). Any transaction may end while another thread's body has
+//! lock tables leased (L15 in `isolate/local/mod.rs`). Then another thread releases what the ended transaction holds at
+//! executors, as soon as the tables are returned.
 //!
 //! Kept here:
 //!
-//! - **Whatever is owed is released**, while the database is open, from the moment that its transaction has ended: what the transaction's
-//!   own thread waits for then, such as the log or its turn, keeps no lock. Each debt has a thread of its own; if the system has no
-//!   thread left, the debt is on a list, and the resource manager releases the locks when it finds the tables in.
-//! - **A context is lent again when it has its lock slot back.** The slot goes with the locks: they are entered under its number.
-//! - **No thread of these outlives a close**, which waits for them but not for a table: from the close on nothing waits for a lock.
-//! - **No context of these outlives a close.** What is still owed then, or comes to be owed later in a body that goes on, is dropped
-//!   with its locks held, and its lock slot is not lent again.
+//! - **Every debt is paid** while the database is open: the locks are released from the moment that the transaction has
+//!   ended. What the transaction's own thread then waits for, such as the log or its turn, keeps no lock. Each debt has
+//!   a thread of its own; if the system has no thread left, the debt is on a list, and the resource manager releases
+//!   the locks when it finds the tables returned.
+//! - **A context is lent again when it has its lock slot back.** The slot goes with the locks, because they are entered
+//!   under its number.
+//! - **No such thread outlives a close.** The close waits for these threads, but not for a table: from the close on no
+//!   thread waits for a lock.
+//! - **No such context outlives a close.** A debt that is left then, or that arises later in a body that goes on, is
+//!   dropped with its locks held, and its lock slot is not lent again.
 
 use std::sync::Arc;
 #[cfg(test)]
@@ -28,43 +31,43 @@ use crate::txn::core::Core;
 /// The lock slot of a transaction that has ended, with what it holds at executors.
 pub(crate) struct Debt {
     core: Arc<Core>,
-    state: Mutex<State>,
+    state: Mutex<DebtState>,
 }
 
-struct State {
-    /// The slot; none while a thread is at it, and when the context has it back.
+struct DebtState {
+    /// The slot; none while a thread is releasing it, and once the context has it back.
     owner: Option<Owner>,
-    /// The slot holds nothing any more.
+    /// Whether the slot holds nothing any more.
     is_paid: bool,
-    /// The transaction's context, once it is not used otherwise any more.
+    /// The transaction's context, once it is in no other use.
     context: Option<Box<Context>>,
 }
 
-/// For how long a lock table is waited for.
+/// How long to wait for a lock table.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Patience {
+enum TableWait {
     /// As long as a short transaction takes.
     Short,
-    /// Some times as long.
+    /// Several times as long.
     Long,
 }
 
 impl Debt {
-    /// Has the locks of a slot released by another thread than this one, as soon as the tables are back.
+    /// Has another thread release the locks of a slot, as soon as the tables are returned.
     pub fn incur(core: Arc<Core>, owner: Owner) -> Arc<Debt> {
-        let state = State { owner: Some(owner), is_paid: false, context: None };
+        let state = DebtState { owner: Some(owner), is_paid: false, context: None };
         let debt = Arc::new(Debt { core, state: Mutex::new(state) });
         debt.core.releases.add(&debt);
         debt
     }
 
-    /// Releases the locks whose tables are in, or come back in time. True: there is nothing left to do.
-    fn pay(&self, patience: Patience) -> bool {
+    /// Releases the locks whose tables are free, or are returned in time. True: nothing is left to do.
+    fn pay(&self, patience: TableWait) -> bool {
         let Some(mut owner) = self.state.lock().owner.take() else { return true };
         let locks = &self.core.locks;
         let is_paid = match patience {
-            Patience::Short => locks.release_at_once(&mut owner),
-            Patience::Long => locks.release_in_time(&mut owner),
+            TableWait::Short => locks.release_at_once(&mut owner),
+            TableWait::Long => locks.release_in_time(&mut owner),
         };
         if is_paid {
             locks.finish(&mut owner, &self.core.storage);
@@ -81,8 +84,8 @@ impl Debt {
         is_paid
     }
 
-    /// The context of the transaction goes to its pool as soon as it has its slot back. If nobody pays the debt, since the database has
-    /// closed, both are dropped here.
+    /// Returns the context of the transaction to its pool as soon as it has its slot back. If no thread pays the debt,
+    /// because the database has closed, both are dropped here.
     pub fn settle(mut context: Box<Context>) {
         let debt = context.debt.take().expect("it has a debt");
         let mut state = debt.state.lock();
@@ -100,7 +103,7 @@ impl Debt {
 #[derive(Default)]
 pub(crate) struct Releases {
     owed: Mutex<Owed>,
-    /// The last thread has ended.
+    /// Notified when the last thread has ended.
     ended: Condvar,
     #[cfg(test)]
     faults: Faults,
@@ -108,30 +111,30 @@ pub(crate) struct Releases {
 
 #[derive(Default)]
 struct Owed {
-    /// Those that no thread could be started for.
+    /// Debts for which no thread could be started.
     debts: Vec<Arc<Debt>>,
     /// Threads that were started, or are about to be.
     threads: usize,
-    /// The database has closed.
+    /// Whether the database has closed.
     is_closed: bool,
 }
 
-/// What tests put in.
+/// Faults that tests inject.
 #[cfg(test)]
 #[derive(Default)]
 struct Faults {
-    /// The system has no thread left.
+    /// Whether the system has no thread left.
     has_no_threads: AtomicBool,
     /// How often that was found.
     found: AtomicUsize,
-    /// A thread comes to its release late.
+    /// Whether a thread comes to its release late.
     is_slow: AtomicBool,
 }
 
-/// A thread that releases, until it ends.
-struct Running(Arc<Releases>);
+/// Counts a thread that releases, until it ends.
+struct ReleaseThread(Arc<Releases>);
 
-impl Drop for Running {
+impl Drop for ReleaseThread {
     fn drop(&mut self) {
         let mut owed = self.0.owed.lock();
         owed.threads -= 1;
@@ -146,7 +149,7 @@ impl Releases {
         if !self.begin_thread() {
             return;
         }
-        let (running, of_thread) = (Running(self.clone()), debt.clone());
+        let (running, of_thread) = (ReleaseThread(self.clone()), debt.clone());
         if !self.start(move || running.0.release_in_time(&of_thread)) {
             let mut owed = self.owed.lock();
             if !owed.is_closed {
@@ -164,7 +167,7 @@ impl Releases {
         !owed.is_closed
     }
 
-    /// Whether there was a thread left to run it.
+    /// Starts a thread for `run`; false if the system had none left.
     fn start(&self, run: impl FnOnce() + Send + 'static) -> bool {
         #[cfg(test)]
         if self.faults.has_no_threads.load(Ordering::SeqCst) {
@@ -174,25 +177,25 @@ impl Releases {
         std::thread::Builder::new().name("rialto-release".to_owned()).spawn(run).is_ok()
     }
 
-    /// Releases what is owed as soon as the tables are back, unless the database closes before.
+    /// Pays a debt as soon as the tables are returned, unless the database closes before.
     fn release_in_time(&self, debt: &Debt) {
         #[cfg(test)]
         if self.faults.is_slow.load(Ordering::SeqCst) {
             std::thread::sleep(std::time::Duration::from_millis(300));
         }
-        while !debt.pay(Patience::Long) {
+        while !debt.pay(TableWait::Long) {
             if self.owed.lock().is_closed {
                 return;
             }
         }
     }
 
-    /// Releases what is owed without a thread of its own, on a thread that has no lock tables out. What lies where a table stays
-    /// out is owed still.
+    /// Pays debts without a thread of their own, on a thread that has no lock tables leased. Locks in a table that
+    /// stays leased are still owed.
     pub fn release_all(&self) {
         let debts = std::mem::take(&mut self.owed.lock().debts);
         for debt in debts {
-            if debt.pay(Patience::Short) {
+            if debt.pay(TableWait::Short) {
                 continue;
             }
             let mut owed = self.owed.lock();
@@ -202,7 +205,7 @@ impl Releases {
         }
     }
 
-    /// Releases what can be released, forgets the rest, and waits for the threads that are at it. The database closes.
+    /// For the close: releases what can be released, forgets the rest, and waits for the releasing threads.
     pub fn end(&self) {
         self.release_all();
         let mut owed = self.owed.lock();
@@ -239,7 +242,7 @@ mod tests {
         let options = Options {
             memory_bytes: 64 << 20,
             checkpoint: Checkpointing::None,
-            // All keys are of one executor.
+            // All keys belong to one executor.
             engine: Executors::of(1, 0).into(),
             lock_timeout: Duration::from_secs(60),
             ..Options::default()
@@ -261,7 +264,7 @@ mod tests {
         (db, releases, handle)
     }
 
-    /// Registers a procedure whose body, which runs beside its lock tables, does this with the handle.
+    /// Registers a procedure whose body runs with its lock tables leased and calls this with the handle.
     fn register(
         db: &Database,
         handle: Transaction<'static>,
@@ -298,7 +301,7 @@ mod tests {
         assert_eq!((owed.debts.len(), owed.threads), (0, 0));
     }
 
-    /// A body goes on when its database has closed, and a handle ends in it.
+    /// A body goes on after its database has closed, and a handle ends in it.
     #[test]
     fn what_is_owed_after_a_close_is_kept_by_nothing() {
         for has_no_threads in [false, true] {
@@ -311,7 +314,7 @@ mod tests {
                 begins.send(()).unwrap();
                 has_closed.lock().recv_timeout(PATIENCE).unwrap();
                 drop(handle);
-                // Its lock tables are out still.
+                // Its lock tables are still leased.
                 let owed = beside.owed.lock();
                 assert_eq!((owed.debts.len(), owed.threads), (0, 0));
                 Ok(())

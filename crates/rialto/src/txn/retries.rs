@@ -1,13 +1,15 @@
-//! [`Retries`]: when a transaction whose run had no effect runs again. The one policy for closures, calls, servers' requests, and handles.
+//! [`Retries`]: when a transaction whose run had no effect runs again. It is the one policy for closures, calls,
+//! servers' requests, and handles.
 
 use std::time::Duration;
 
 use crate::commit::sweep_side::STRADDLING_RETRIES_MAX;
 
-/// So many deadlocks are followed by the next run at once; each later rest is twice the one before, up to about 50 ms.
+/// After this many deadlocks the next run begins at once; each later rest is twice the one before, up to about 50 ms.
 const AT_ONCE: u32 = 4;
 
-/// How often a transaction has run without effect so far. For handles: see [`Database::begin_again`](crate::Database::begin_again).
+/// How many runs of a transaction have had no effect so far. For handles: see
+/// [`Database::begin_again`](crate::Database::begin_again).
 #[derive(Debug, Clone, Default)]
 pub struct Retries {
     deadlocks: u32,
@@ -15,8 +17,8 @@ pub struct Retries {
 }
 
 impl Retries {
-    /// After a run that was a deadlock's victim: the rest before the next run, of zero at least, so that the transaction that won has
-    /// some time; none if there were `max` before it.
+    /// After a run that was a deadlock's victim: the rest before the next run, which may be zero, so that the
+    /// transaction that won gets some time. `None` if there were `max` such runs before.
     pub(crate) fn after_deadlock(&mut self, max: u32) -> Option<Duration> {
         if self.deadlocks >= max {
             return None;
@@ -29,7 +31,7 @@ impl Retries {
         Some(rest)
     }
 
-    /// A run straddled a black/white checkpoint, and was aborted for it.
+    /// Notes a run that straddled a black/white checkpoint and was aborted for it.
     pub(crate) fn after_straddling(&mut self) {
         self.straddles += 1;
     }

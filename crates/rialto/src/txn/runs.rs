@@ -16,27 +16,28 @@ use crate::error::{Error, Result};
 use crate::io::Moment;
 use crate::reply::{Failure, Outcome};
 
-/// How long a run is aside that nobody calls: the lock that it met may be that of a transaction that calls nobody.
+/// How long a run stays aside without a call that wakes it: the lock that it met may belong to a transaction that calls
+/// no run.
 pub(crate) const ASIDE: Duration = Duration::from_millis(5);
-/// After so many of these its transaction waits in line.
+/// After this many rests without a call the transaction waits in line.
 const ASIDE_IN_VAIN_MAX: u32 = 2;
-/// And after so many in all: others may come before it whenever it is called.
+/// The same after this many rests in all, since each time it is called another run may come before it.
 const ASIDES_MAX: u32 = 64;
 
 /// How one run of a transaction ended.
 pub(crate) enum Run<T> {
     /// It has its place.
     Placed(T, Committed),
-    /// Without effect, so that others can go on: it is to run again, at once or after a rest (of zero: when others have
-    /// had their turn).
+    /// It had no effect, so that others can go on. The transaction is to run again, at once or after a rest (a rest of
+    /// zero: after others have had their turn).
     Again(Option<Duration>),
-    /// The transaction is still open: what it read has to be settled before its error, or what a panic of its body carries, is told
-    /// (I3). None: it did not begin.
+    /// The transaction is still open: what it read has to be durable before its error, or the payload of its body's
+    /// panic, is told (I3). `None`: it did not begin.
     Failed(Option<Transaction<'static>>, Failure),
 }
 
 impl<T> Run<T> {
-    /// What became of the transaction, if this run was its last; else the rest before the next one.
+    /// The transaction's outcome, if this run was its last; otherwise the rest before the next one.
     pub(crate) fn outcome(self, core: &Core) -> std::result::Result<Outcome<T>, Option<Duration>> {
         match self {
             Run::Placed(value, mut committed) => {
@@ -54,34 +55,37 @@ impl<T> Run<T> {
 /// How a run reaches what it reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Stage {
-    /// Without locks; all that was read is looked at again at the end. If anything has changed the transaction runs again, in the next stage.
+    /// Without locks; at the end everything that was read is checked again. If anything has changed the transaction
+    /// runs again, in the next stage.
     Optimistic,
     /// Under locks, which are held to the end.
     Locked,
 }
 
-/// What the runs of one transaction have in common.
+/// What the runs of one transaction share.
 pub(crate) struct Runs {
     retries: Retries,
-    /// That of the run that has begun last.
+    /// The stage of the run that began last.
     stage: Option<Stage>,
-    /// How many runs only asked for locks, and stepped aside; and how many of these rested to the end, without a call that woke them.
+    /// How many runs only asked for locks and stepped aside; and how many of these rested to the end, without a call
+    /// that woke them.
     asides: u32,
     in_vain: u32,
-    /// Since when it is aside, if it is, and how long its rests took that count for the time-out of the wait in line behind them.
+    /// When the run stepped aside, if it is aside; and how much of its rests counts for the time-out of the wait in
+    /// line after them.
     aside_since: Option<Moment>,
     rests: Duration,
-    /// When the first began.
+    /// When the first run began.
     pub(super) started: Option<Moment>,
-    /// What their thread had waited for before.
-    pub(super) waits: waits::Waits,
-    /// How long those that ended without effect waited for locks.
+    /// The waits of their thread before the first run.
+    pub(super) waits: waits::WaitSums,
+    /// How long the runs without effect waited for locks.
     pub(super) lock_wait_ns: u64,
-    /// Whether the parts of a run could not go on alone. The runs after it have none.
+    /// Whether the parts of a run could not go on alone; the later runs have no parts.
     whole: bool,
-    /// Whether whoever runs them waits for the outcome at once, and so the last run may end with it.
+    /// Whether their caller waits for the outcome at once, so that the last run may end with it.
     pub(super) replies: bool,
-    /// That of the runs so far, if there is a canceller of them.
+    /// The cancellation of the runs so far, if they have a canceller.
     cancellation: Option<Arc<Cancellation>>,
 }
 
@@ -104,12 +108,13 @@ impl Runs {
         }
     }
 
-    /// Those of a caller who waits for the outcome.
+    /// Runs of a caller that waits for the outcome.
     pub fn to_reply() -> Runs {
         Runs { replies: true, ..Runs::new() }
     }
 
-    /// Whether its run has read without locks, and what it read has changed since: an error or a panic may come of that.
+    /// Whether the run has read without locks and what it read has changed since: this may be the cause of an error or
+    /// a panic.
     pub(crate) fn is_spoiled(&self, transaction: &mut Transaction<'static>) -> bool {
         self.stage == Some(Stage::Optimistic) && transaction.context().is_spoiled()
     }
@@ -119,12 +124,12 @@ impl Runs {
         self.retries.waits_for_sweep()
     }
 
-    /// Whether the run is to have no parts.
+    /// Whether the run has to be without parts.
     pub(crate) fn is_whole(&self) -> bool {
         self.whole
     }
 
-    /// Ends a run without effect whose parts could not go on alone.
+    /// Ends, without effect, a run whose parts could not go on alone.
     pub(crate) fn end_parts(&mut self, mut transaction: Transaction<'static>) {
         let context = transaction.context();
         context.abort();
@@ -133,8 +138,8 @@ impl Runs {
         self.note_canceller(context);
     }
 
-    /// Whether a run that has done nothing yet may step aside for a lock, in place of a wait for it in line: its lock policy is to wait,
-    /// it was called after its rests so far but for one, and its time-out leaves time for another.
+    /// Whether a run that has done nothing yet may step aside for a lock, instead of waiting in line: its lock policy
+    /// is to wait, at most one of its rests so far ended without a call, and its time-out leaves time for another rest.
     pub(crate) fn may_step_aside(&self, context: &Context) -> bool {
         context.choices.lock_wait == LockPolicy::Wait
             && self.in_vain < ASIDE_IN_VAIN_MAX
@@ -142,7 +147,7 @@ impl Runs {
             && self.rests + ASIDE <= context.choices.lock_timeout / 4
     }
 
-    /// Ends a run that has done nothing but ask for locks. What it is aside for counts as a wait for a lock.
+    /// Ends a run that has only asked for locks. Its time aside counts as a wait for a lock.
     pub(crate) fn step_aside(&mut self, mut transaction: Transaction<'static>) {
         let context = transaction.context();
         let now = context.core.clock.now();
@@ -152,7 +157,7 @@ impl Runs {
         (self.asides, self.aside_since) = (self.asides + 1, Some(now));
     }
 
-    /// The next run begins after a rest aside; whether somebody called it.
+    /// Begins the next run after a rest aside; `was_called` says whether a call woke it.
     pub(crate) fn come_back(&mut self, now: Moment, was_called: bool) {
         let Some(since) = self.aside_since.take() else { return };
         let rested = now - since;
@@ -161,19 +166,19 @@ impl Runs {
         self.in_vain += u32::from(!was_called);
     }
 
-    /// How long it has rested aside so far; it asks in line now.
+    /// How long it has rested aside so far; it waits in line now.
     pub(crate) fn take_rests(&mut self) -> Duration {
         std::mem::take(&mut self.rests)
     }
 
-    /// A run ends that is not the last: its canceller cancels the next one too, if it has not done so already.
+    /// For a run that is not the last: its canceller cancels the next run too, if it has not done so already.
     fn note_canceller(&mut self, context: &Context) {
         if context.cancellation.is_used() {
             self.cancellation = Some(context.cancellation.clone());
         }
     }
 
-    /// The transaction runs again after a rest.
+    /// Ends a run after which the transaction runs again, after a rest.
     pub(crate) fn again<T>(
         &mut self,
         mut transaction: Transaction<'static>,
@@ -217,7 +222,7 @@ impl Runs {
         let error = match outcome {
             Ok(value) => match transaction.take_place(Some((self, core))) {
                 Ok(committed) => {
-                    // Its context has gone over.
+                    // Its context is in `Committed` now.
                     std::mem::forget(transaction);
                     return Run::Placed(value, committed);
                 }
@@ -231,7 +236,7 @@ impl Runs {
             },
             Err(error) => error,
         };
-        // A victim says nothing of what it read: it runs again.
+        // A victim reveals nothing of what it read: it runs again.
         if matches!(error, Error::Deadlock { .. })
             && let Some(rest) = self.retries.after_deadlock(deadlocks_allowed(core, &mut transaction))
         {
@@ -241,14 +246,14 @@ impl Runs {
         Run::Failed(Some(transaction), Failure::Error(error))
     }
 
-    /// The next run may be on another thread than those before it: their waits for latches are forgotten.
+    /// For a next run that may be on another thread than those before it: their waits for latches are forgotten.
     pub(crate) fn on_this_thread(self) -> Runs {
         Runs { waits: waits::now(), ..self }
     }
 }
 
-/// How often the transaction may be a deadlock's victim: one that was refused a leased lock table has no part in what it lost to, and
-/// may be one any number of times.
+/// How often the transaction may be a deadlock's victim. A victim that was refused a leased lock table takes no part in
+/// what it lost to, and may be a victim any number of times.
 pub(crate) fn deadlocks_allowed(core: &Core, victim: &mut Transaction<'static>) -> u32 {
     if victim.context().met_lease { u32::MAX } else { core.defaults.deadlock_retries_max }
 }

@@ -13,15 +13,15 @@ use crate::store::{LoadMark, LoadedRows};
 pub(crate) struct SavepointState {
     pub id: u64,
     pub mark: Mark,
-    /// How many entries the list of tables has.
+    /// The length of the list of tables.
     pub tables: usize,
     pub ddl_changes: usize,
     pub loaded_rows: LoadMark,
 }
 
-/// A point in a transaction to which it can be rolled back. Good until the transaction ends, or the savepoint or one
-/// before it is released or rolled back; one that an action of a flow makes is good in that action only, and none of before is
-/// good there.
+/// A point in a transaction to which it can be rolled back. It is valid until the transaction ends, or until the
+/// savepoint or an earlier one is released or rolled back. A savepoint that an action of a flow makes is valid in that
+/// action only, and no earlier one is valid there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Savepoint {
     opening: Opening,
@@ -29,7 +29,7 @@ pub struct Savepoint {
 }
 
 impl Context {
-    /// Takes writes, their index entries and their slots back, down to `mark`.
+    /// Takes back writes, their index entries and their slots, down to `mark`.
     pub fn roll_back_to(&mut self, mark: &Mark) {
         while let Some(add) = self.writes.last_add(mark) {
             let (store, key) = (&self.tables.at(add.slot).store, self.writes.key_of_add(add));
@@ -65,7 +65,7 @@ impl Context {
         }
     }
 
-    /// Forgets the savepoints from this position on. Without a savepoint no loaded row is taken back by itself.
+    /// Forgets the savepoints from this position on. Without a savepoint no loaded row has to be taken back by itself.
     pub fn forget_savepoints(&mut self, position: usize) {
         self.savepoints.truncate(position);
         if let Some(ddl) = &mut self.ddl
@@ -82,7 +82,7 @@ impl Transaction<'_> {
         let context = self.context();
         context.savepoint_counter += 1;
         let state = SavepointState {
-            // No other context has it, a part's neither.
+            // No other context has it, not even a part's.
             id: context.savepoint_counter << 16 | u64::from(context.owner.id()),
             mark: context.mark(),
             tables: context.tables.len(),

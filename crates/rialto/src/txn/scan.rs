@@ -8,30 +8,30 @@ use super::read::{RowKey, view};
 use super::scope::Touch;
 use super::seek::{Probe, RowLocking};
 use super::transaction::Transaction;
-use crate::commit::write_set::Place;
+use crate::commit::write_set::CurrentRow;
 use crate::error::{Error, Result};
 use crate::fault_injection;
 use crate::ids::Lsn;
 use crate::isolate::{LockMode, LockPolicy, LockTarget, RangeLock, RecordMode, Span};
-use crate::row::{IntoKey, Key, RowView, Schema, Value, WhichIndex};
+use crate::row::{IndexRef, IntoKey, Key, RowView, Schema, Value, WhichIndex};
 pub use crate::store::Direction;
 use crate::store::{Batch, Followed, Guard, Leaf, More, RowLocation, ScanRange, Table, TableVersion};
 
-/// Each time that a scan has locked so many more rows one by one, it asks for the table instead.
-const ESCALATE_ROWS: u64 = 4_096;
-/// A scan prefetches so many rows ahead.
+/// Each time that a scan has locked this many more rows one by one, it asks for a lock on the table instead.
+pub(super) const ESCALATE_ROWS: u64 = 4_096;
+/// How many rows ahead a scan prefetches.
 const PREFETCHED_ROWS: usize = 4;
 
-/// One end of a scan. The values are of the index's columns, or of the first of them: all keys with that prefix are
-/// then on the same side.
+/// One end of a scan. The values are those of the index's columns, or of the first of them: then all keys with that
+/// prefix are on the same side.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub enum KeyBound {
-    /// To the end of the index.
+    /// No bound: to the end of the index.
     #[default]
     Unbounded,
-    /// With the keys that begin with these values.
+    /// The range has the keys that begin with these values.
     Included(Vec<Value>),
-    /// Without them.
+    /// The range ends before the keys that begin with these values.
     Excluded(Vec<Value>),
 }
 
@@ -41,7 +41,7 @@ pub enum ScanMode {
     /// Reads them.
     #[default]
     Share,
-    /// Reads them to change them: locks them exclusively at once.
+    /// Reads them to change them: locks each exclusively at once.
     Update,
 }
 
@@ -54,7 +54,7 @@ pub struct Scan {
     pub lower: KeyBound,
     /// Where it ends.
     pub upper: KeyBound,
-    /// From the lower end, or from the upper.
+    /// Whether it begins at the lower end or at the upper one.
     pub direction: Direction,
     /// What is done with the rows.
     pub mode: ScanMode,
@@ -62,22 +62,22 @@ pub struct Scan {
     pub limit: Option<u64>,
 }
 
-/// What of the rows a scan reads.
+/// What a scan reads of the rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Reads {
     Rows,
-    /// What an [`IndexEntry`](super::IndexEntry) has.
+    /// The columns that an [`IndexEntry`](super::IndexEntry) has.
     Entries,
 }
 
 /// How a scan locks the rows that entries lead to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum RowLocks {
-    /// Each by itself.
+    /// Each row by itself.
     Each,
-    /// They are in a span that is locked.
+    /// The rows are in a span that is locked.
     Spanned,
-    /// Not at all: the keys of the entries are locked, and no more is asked for.
+    /// No row: the keys of the entries are locked, and the scan reads no more than these.
     None,
 }
 
@@ -115,7 +115,7 @@ impl Scan {
     }
 }
 
-/// The range as bytes. None if it is empty because nothing comes after its lower end.
+/// The range as bytes. `None` if it is empty because nothing comes after its lower end.
 fn byte_range(table: &TableVersion, scan: &Scan) -> Result<Option<(Bound<Key>, Bound<Key>)>> {
     let shape = table.schema.find_key_shape(scan.index)?;
     let prefix = |values: &Vec<Value>| {
@@ -152,7 +152,7 @@ fn as_bytes(bound: &Bound<Key>) -> Bound<&[u8]> {
     }
 }
 
-/// What a wait for a range is told by.
+/// The key by which a wait for a range is described.
 fn first_key(lower: Bound<&[u8]>) -> Vec<u8> {
     match lower {
         Bound::Unbounded => Vec::new(),
@@ -161,23 +161,24 @@ fn first_key(lower: Bound<&[u8]>) -> Vec<u8> {
 }
 
 impl Context {
-    fn lock_for_scan(&mut self, table: &Table, scan: &Scan) -> Result<u32> {
-        let (intent, whole) = match scan.mode {
+    fn lock_for_scan(&mut self, table: &Table, mode: ScanMode, is_whole: bool) -> Result<u32> {
+        let (intent, whole) = match mode {
             ScanMode::Share => (LockMode::IntentShared, LockMode::Shared),
             ScanMode::Update => (LockMode::IntentExclusive, LockMode::Exclusive),
         };
-        match scan.mode {
+        match mode {
             ScanMode::Share => self.check()?,
             ScanMode::Update => self.check_write()?,
         }
-        // A whole scan by an action with an identifier strays, and is refused below. So it does not lock the whole table, where it would
-        // wait for other transactions, and for the other parts of its own.
-        let is_whole = scan.is_whole() && !self.scope.has_identifier();
+        // A whole scan by an action with an identifier strays, and is refused below. Therefore it does not lock the
+        // whole table, where it would wait for other transactions, and for the other parts of its own.
+        let is_whole = is_whole && !self.scope.has_identifier();
         self.use_table(table, if is_whole { whole } else { intent })
     }
 
-    /// Reads the row that an index entry leads to into `body`, its key, locked, in `self.key`. False if the entry is no
-    /// row's, which is then noted as what the answer depends on. `record` is what the scan read in `leaf`.
+    /// Reads the row that an index entry leads to into `body`, its key, locked, into `self.key`. False if the entry
+    /// leads to no row; then the answer depends on what made it so, which is noted. `record` is what the scan read in
+    /// `leaf`.
     fn row_of_entry(
         &mut self,
         slot: u32,
@@ -218,7 +219,7 @@ impl Context {
                 }
             }
         }
-        let mut there = matches!(self.stored(slot, record), Place::Stored(_));
+        let mut there = matches!(self.stored(slot, record), CurrentRow::Stored(_));
         self.tables.at(slot).store.read(record, body);
         if which != WhichIndex::Primary {
             self.key_of_body(slot, there, body);
@@ -226,9 +227,10 @@ impl Context {
         if self.writes.is_empty() {
             return Ok(there);
         }
-        // Of a row that this transaction writes, an entry may be of a key that it has no more, or has not yet.
+        // If this transaction writes the row, the entry may have a key that the row no longer has, or does not have
+        // yet.
         if let Some(own) = self.find_own(slot) {
-            there = self.read_place_into(slot, Place::Own(own), body)
+            there = self.read_place_into(slot, CurrentRow::Own(own), body)
                 && (fault_injection::is_on("own-entry-taken-for-its-row")
                     || self.row_has_key(slot, which, entry, body));
         }
@@ -257,8 +259,9 @@ impl Context {
             if self.read_place_into(slot, place, body) && self.row_has_key(slot, which, entry, body) {
                 return Ok(true);
             }
-            // The entry was followed before the lock was there: it may have gone since, or lead to another row. The
-            // same answer twice, the second time under the lock: its row, which has another key in the end, is ours.
+            // The entry was followed before the lock was held: it may have gone since, or lead to another row. If the
+            // same answer comes twice, the second time under the lock, the entry's row is one that this transaction has
+            // changed, and it now has another key.
             if refused.as_ref().is_some_and(|(before, key)| *before == record && *key == self.key) {
                 return Ok(false);
             }
@@ -266,9 +269,9 @@ impl Context {
         }
     }
 
-    /// Puts the primary key of the row that a secondary entry leads to into `self.key`, and gives its record. The row is
-    /// not locked; the caller looks again under its lock. None if the entry is gone (I3: by a removal that the answer
-    /// then depends on).
+    /// Puts the primary key of the row that a secondary entry leads to into `self.key`, and returns its record. The row
+    /// is not locked; the caller looks it up again under its lock. `None` if the entry is gone (I3: the answer then
+    /// depends on the removal).
     fn find_primary_key(&mut self, slot: u32, which: WhichIndex, entry: &[u8]) -> Option<RowLocation> {
         let table = self.tables.at(slot);
         let Followed { record, removal, there, .. } = table.read_by_entry(which, entry, &mut self.body);
@@ -282,7 +285,7 @@ impl Context {
         record
     }
 
-    /// Puts the primary key of the row in `body` into `self.key`; of a slot that holds no row yet, `body` is the key.
+    /// Puts the primary key of the row in `body` into `self.key`. In a slot that holds no row yet, `body` is the key.
     pub(super) fn key_of_body(&mut self, slot: u32, there: bool, body: &[u8]) {
         if there {
             let table = self.tables.at(slot);
@@ -312,11 +315,11 @@ impl Transaction<'_> {
     /// rows that come into it (I7), and each row that is visited.
     ///
     /// `visit` gets each row with its identity, and says whether to go on. Do not change the index's columns of rows
-    /// that are still to come: collect identities first.
+    /// that are still to come: collect their identities first.
     ///
     /// # Errors
-    /// Bounds that do not fit the index, an index that the table does not have ([`Error::NoSuchIndex`]), what a lock can meet, and what
-    /// `visit` gives.
+    /// The error of bounds that do not fit the index; [`Error::NoSuchIndex`] for an index that the table does not have;
+    /// the errors of a lock request; the error of `visit`.
     pub fn scan(
         &mut self,
         table: &Table,
@@ -326,12 +329,13 @@ impl Transaction<'_> {
         self.operate(|context| context.scan_with_scratch(table, None, scan, Reads::Rows, &mut visit))
     }
 
-    /// As [`Transaction::scan`], with a scan that was planned for this schema, as [`Table::schema`] gave it. A scan names
-    /// its index by position, which another schema of the table may give to another index: so the schema is compared
-    /// under the table's lock, before anything is read by the scan.
+    /// As [`Transaction::scan`], with a scan that was planned for this schema, as [`Table::schema`] returned it. A scan
+    /// names its index by position, and in another schema of the table another index may have this position. Therefore
+    /// the schema is compared under the table's lock, before the scan reads anything.
     ///
     /// # Errors
-    /// As [`Transaction::scan`]; [`Error::TableChanged`] if the table has another schema by now. Nothing was visited then.
+    /// As [`Transaction::scan`]; [`Error::TableChanged`] if the table has another schema by now. Then nothing was
+    /// visited.
     pub fn scan_planned(
         &mut self,
         table: &Table,
@@ -343,7 +347,7 @@ impl Transaction<'_> {
     }
 }
 
-/// A scan by the bytes of its bounds.
+/// A scan with its bounds as bytes.
 pub(super) struct ByteScan {
     pub index: WhichIndex,
     pub bounds: (Bound<Key>, Bound<Key>),
@@ -351,9 +355,11 @@ pub(super) struct ByteScan {
     pub mode: RecordMode,
     pub reads: Reads,
     pub limit: Option<u64>,
+    /// How many rows earlier parts of the scan have given since it asked for the table, or began.
+    pub before: u64,
 }
 
-/// Memory of scans, kept from one to the next.
+/// Memory of scans, reused from one to the next.
 #[derive(Default)]
 pub(crate) struct ScanScratch {
     batch: Batch,
@@ -385,32 +391,82 @@ impl Context {
         scratch: &mut ScanScratch,
         visit: &mut impl FnMut(&RowKey, RowView<'_>) -> Result<ControlFlow<()>>,
     ) -> Result<()> {
-        if self.scope.is_on() {
-            self.stay_in_table(table, Touch::Read)?;
+        match self.begin_scan(table, planned, scan, reads)? {
+            Some((slot, range)) if range.limit != Some(0) => self.scan_bytes(slot, &range, scratch, visit),
+            _ => Ok(()),
         }
-        let slot = self.lock_for_scan(table, scan)?;
-        // I3: also an answer without a row tells of the table's definition.
-        let floor = self.tables.at(slot).floor();
-        self.depend(floor);
+    }
+
+    /// Locks the table for a scan and gives the range as bytes. None: nothing is in it.
+    pub(super) fn begin_scan(
+        &mut self,
+        table: &Table,
+        planned: Option<&Arc<Schema>>,
+        scan: &Scan,
+        reads: Reads,
+    ) -> Result<Option<(u32, ByteScan)>> {
+        let slot = self.use_for_scan(table, scan.mode, scan.is_whole())?;
         let is_other = planned.is_some_and(|planned| !Arc::ptr_eq(planned, &self.tables.at(slot).schema));
         if is_other && !fault_injection::is_on("plan-of-an-older-definition") {
             return Err(Error::TableChanged { table: table.name() });
         }
-        let Some(bounds) = byte_range(self.tables.at(slot), scan)? else {
-            return Ok(());
-        };
-        if self.scope.is_on() {
-            self.stay_in_range(slot, scan.index, (&bounds.0, &bounds.1), reads == Reads::Entries)?;
-        }
-        if scan.limit == Some(0) {
-            return Ok(());
-        }
+        let Some(bounds) = byte_range(self.tables.at(slot), scan)? else { return Ok(None) };
         let Scan { index, direction, limit, .. } = *scan;
-        let range = ByteScan { index, bounds, direction, mode: scan.mode.record_mode(), reads, limit };
-        self.scan_bytes(slot, &range, scratch, visit)
+        let range =
+            ByteScan { index, bounds, direction, mode: scan.mode.record_mode(), reads, limit, before: 0 };
+        self.stay_in_scan(slot, &range)?;
+        Ok(Some((slot, range)))
     }
 
-    /// The same, of a table that is locked for it.
+    /// As [`Context::begin_scan`], of the rows whose key in an index begins with `prefix`.
+    pub(super) fn begin_scan_by(
+        &mut self,
+        table: &Table,
+        index: impl IndexRef,
+        prefix: impl IntoKey,
+    ) -> Result<(u32, ByteScan)> {
+        let slot = self.use_for_scan(table, ScanMode::Share, false)?;
+        let schema = &self.tables.at(slot).schema;
+        let index = index.find(schema)?;
+        let mut lower = Key::new();
+        prefix.encode_prefix_into(schema.find_key_shape(index)?, &mut lower)?;
+        let mut upper = lower.clone();
+        let upper = if upper.turn_into_prefix_end() { Bound::Excluded(upper) } else { Bound::Unbounded };
+        let range = ByteScan {
+            index,
+            bounds: (Bound::Included(lower), upper),
+            direction: Direction::Forward,
+            mode: RecordMode::Shared,
+            reads: Reads::Rows,
+            limit: None,
+            before: 0,
+        };
+        self.stay_in_scan(slot, &range)?;
+        Ok((slot, range))
+    }
+
+    fn use_for_scan(&mut self, table: &Table, mode: ScanMode, is_whole: bool) -> Result<u32> {
+        if self.scope.is_on() {
+            self.stay_in_table(table, Touch::Read)?;
+        }
+        let slot = self.lock_for_scan(table, mode, is_whole)?;
+        // I3: an answer without a row also depends on the table's definition.
+        let floor = self.tables.at(slot).floor();
+        self.depend(floor);
+        Ok(slot)
+    }
+
+    fn stay_in_scan(&mut self, slot: u32, range: &ByteScan) -> Result<()> {
+        match self.scope.is_on() {
+            true => {
+                let (lower, upper) = &range.bounds;
+                self.stay_in_range(slot, range.index, (lower, upper), range.reads == Reads::Entries)
+            }
+            false => Ok(()),
+        }
+    }
+
+    /// The same for a table that is locked already.
     pub(super) fn scan_bytes(
         &mut self,
         slot: u32,
@@ -462,10 +518,10 @@ impl Context {
             batch.limit(usize::try_from(limit).unwrap_or(usize::MAX));
         }
         let range = ScanRange { low: as_bytes(lower), high: as_bytes(upper) };
-        let (mut rows, mut escalates_at) = (0, ESCALATE_ROWS);
+        let (mut rows, mut escalates_at) = (0, ESCALATE_ROWS.saturating_sub(scan.before));
         loop {
-            // Between two leaves: under a lock on the table a row is read where its entry leads, without a second look, so no
-            // entry may be older than that lock.
+            // Done between two leaves: under a lock on the table a row is read where its entry leads, without a second
+            // look-up, so no entry may be older than that lock.
             if rows >= escalates_at && locks == RowLocks::Each {
                 escalates_at = rows + ESCALATE_ROWS;
                 self.escalate(slot, mode)?;
@@ -507,7 +563,7 @@ impl Context {
 }
 
 impl Context {
-    /// The transaction has seen the gap that this removal left (I3), or an earlier one.
+    /// Notes that the transaction has seen the gap that this removal left (I3), or an earlier one.
     pub(super) fn depend_on_removal(&mut self, removal: Lsn) {
         self.depend(removal);
         if self.side.noted {
@@ -515,9 +571,9 @@ impl Context {
         }
     }
 
-    /// Locks the table instead of further rows, if it is free at once. Escalation only saves locks, so it neither waits nor
-    /// fails: where others use the table, the scan goes on row by row. Nor does a part of a phase escalate: its locks on tables
-    /// end with it, and its transaction's intention would be in its way.
+    /// Locks the table instead of further rows, if that lock is free at once. Escalation only saves locks, so it
+    /// neither waits nor fails: where other transactions use the table, the scan goes on row by row. A part of a phase
+    /// does not escalate either: its locks on tables end with it, and its transaction's intention lock would conflict.
     fn escalate(&mut self, slot: u32, mode: RecordMode) -> Result<()> {
         let part_asks = self.owner.is_part() && fault_injection::is_on("part-asks-for-the-table");
         if self.owner.is_part() && !part_asks {

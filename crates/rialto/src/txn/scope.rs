@@ -1,6 +1,6 @@
-//! [`Scope`]: what the action that runs may touch. Every operation asks for itself, so that a flow means the same on each
-//! engine: what lies elsewhere is refused with an error that names the action and what it strayed to. Where the identifier is
-//! locked, none of what it names needs a lock of its own.
+//! [`Scope`]: what the running action may touch. Every operation checks this, so that a flow means the same on each
+//! engine: an access elsewhere is refused with an error that names the action and what it strayed to. Where the
+//! action's identifier is locked, what it names needs no lock of its own.
 
 use std::ops::Bound;
 
@@ -12,41 +12,41 @@ use crate::opening::TableKey;
 use crate::row::{Key, WhichIndex};
 use crate::store::Table;
 
-/// What is done with what is touched.
+/// What an operation does with what it touches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Touch {
     Read,
     Write,
 }
 
-/// What an action is on.
+/// What an action works on.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Reach {
     pub table: TableKey,
-    /// Where the table stands in the transaction's list of tables.
+    /// The table's place in the transaction's list of tables.
     pub slot: u32,
-    /// Whether it writes; the table is locked by such an intention.
+    /// Whether the action writes; the table is locked by the intention for this.
     pub mode: RecordMode,
     pub which: WhichIndex,
-    /// How many values its identifier has.
+    /// The number of values in its identifier.
     pub parts: usize,
-    /// These are of the first columns of a table without a primary key.
+    /// Whether these are values of the first columns of a table without a primary key.
     pub by_columns: bool,
-    /// How its identifier is locked; none: it is not.
+    /// The mode in which its identifier is locked; `None` if it is not.
     pub locked: Option<RecordMode>,
-    /// How many savepoints there were when it began, which are none of its own.
+    /// How many savepoints there were when it began; these are not its own.
     pub savepoints: usize,
     /// Whether the transaction is read-only after the action.
     pub read_only: bool,
 }
 
-/// See the [module's documentation](self). Off, anything may be touched.
+/// See the [module's documentation](self). While it is off, anything may be touched.
 #[derive(Debug, Default)]
 pub(crate) struct Scope {
     on: Option<Reach>,
-    /// What its keys begin with.
+    /// The prefix of the keys that the action may touch.
     prefix: Key,
-    /// What the action has strayed to first, in words.
+    /// What the action strayed to first, in words.
     strayed: Option<Box<str>>,
 }
 
@@ -56,12 +56,12 @@ impl Scope {
         self.on.is_some()
     }
 
-    /// Whether an action runs that has an identifier.
+    /// Whether the running action, if any, has an identifier.
     pub fn has_identifier(&self) -> bool {
         self.on.is_some_and(|reach| reach.parts > 0)
     }
 
-    /// Whether the row of this key of the table's identity may be touched, without saying why not.
+    /// Whether the row of this key of the table's identity may be touched; it does not say why not.
     #[inline(always)]
     pub fn has_key(&self, table: TableId, key: &Key) -> bool {
         match &self.on {
@@ -75,26 +75,26 @@ impl Scope {
         }
     }
 
-    /// What the keys of the next action begin with, to be set before it begins.
+    /// The prefix of the next action's keys, to be set before it begins.
     #[inline]
     pub fn prefix_mut(&mut self) -> &mut Key {
         &mut self.prefix
     }
 
-    /// An action begins.
+    /// Begins an action.
     #[inline]
     pub fn begin(&mut self, reach: Reach) {
         self.on = Some(reach);
     }
 
-    /// The place of a table that the action is on, whose intention is of this mode or a stronger one.
+    /// The place of the table, if the action is on it and has an intention lock of this mode or a stronger one.
     #[inline(always)]
     pub fn slot_of(&self, table: TableKey, mode: RecordMode) -> Option<u32> {
         let reach = self.on.as_ref()?;
         (reach.table == table && suffices(reach.mode, mode)).then_some(reach.slot)
     }
 
-    /// Whether the action is on the table at this place, with such an intention or a stronger one.
+    /// Whether the action is on the table at this place, with an intention lock of this mode or a stronger one.
     #[inline(always)]
     pub fn is_at(&self, slot: u32, mode: RecordMode) -> bool {
         self.on.as_ref().is_some_and(|reach| reach.slot == slot && suffices(reach.mode, mode))
@@ -126,32 +126,32 @@ impl Scope {
         })
     }
 
-    /// Notes a choice of whether the transaction may write. Returns whether it is read-only now: so is a shared action, whatever
-    /// it chooses.
+    /// Notes a choice of whether the transaction may write. Returns whether it is read-only now: a shared action is
+    /// read-only, whatever it chooses.
     pub fn set_read_only(&mut self, read_only: bool) -> bool {
         let Some(reach) = &mut self.on else { return read_only };
         reach.read_only = read_only;
         read_only || reach.mode == RecordMode::Shared
     }
 
-    /// Whether the transaction is read-only after the action that runs.
+    /// Whether the transaction is read-only after the running action.
     pub fn is_read_only_after(&self) -> bool {
         self.on.is_some_and(|reach| reach.read_only)
     }
 
-    /// How many savepoints were made before the action that runs.
+    /// How many savepoints were made before the running action.
     pub fn savepoints_before(&self) -> usize {
         self.on.map_or(0, |reach| reach.savepoints)
     }
 
-    /// It has ended. What it has strayed to, whatever it made of the error.
+    /// Ends the action. Returns what it strayed to, even if its body ignored the error.
     #[inline]
     pub fn end(&mut self) -> Option<Box<str>> {
         self.on = None;
         self.strayed.take()
     }
 
-    /// Whether all keys between these bounds begin as the identifier's do.
+    /// Whether all keys between these bounds begin as the identifier's keys do.
     fn has(&self, lower: &Bound<Key>, upper: &Bound<Key>) -> bool {
         if self.prefix.is_empty() {
             return true;
@@ -162,7 +162,7 @@ impl Scope {
         };
         let ends = match upper {
             Bound::Included(key) | Bound::Excluded(key) if key.starts_with(&self.prefix) => true,
-            // The end of those that begin with it.
+            // The end of the keys that begin with the prefix.
             Bound::Excluded(key) => {
                 let mut end = self.prefix.clone();
                 end.turn_into_prefix_end() && *key == end
@@ -181,7 +181,7 @@ impl Context {
         if self.scope.is_on() { self.check_key(slot, touch) } else { Ok(()) }
     }
 
-    /// The same of the row in `self.body`, which is to be inserted.
+    /// The same for the row in `self.body`, which is about to be inserted.
     #[inline(always)]
     pub fn stay_at_row(&mut self, slot: u32) -> Result<()> {
         if self.scope.is_on() { self.check_row(slot) } else { Ok(()) }
@@ -224,7 +224,7 @@ impl Context {
         self.stray(format!("wrote a row {row}, which its identifier does not begin"))
     }
 
-    /// An error unless the table may be touched at all; before anything of it is locked.
+    /// An error unless the table may be touched at all. It is checked before anything of the table is locked.
     pub fn stay_in_table(&mut self, table: &Table, touch: Touch) -> Result<()> {
         match self.scope.on {
             Some(reach) if reach.table != table.key() => {
@@ -235,7 +235,7 @@ impl Context {
         }
     }
 
-    /// An error unless the rows, or the `entries` only, that have these keys in an index may be touched.
+    /// An error unless the rows, or only the `entries`, with these keys in an index may be touched.
     pub fn stay_in_range(
         &mut self,
         slot: u32,
@@ -269,7 +269,7 @@ impl Context {
         ))
     }
 
-    /// An error if an action runs: definitions are a plain closure's.
+    /// An error if an action runs: only a plain closure changes definitions.
     pub fn stay_off_definitions(&mut self) -> Result<()> {
         match self.scope.is_on() {
             false => Ok(()),
@@ -321,7 +321,7 @@ fn suffices(held: RecordMode, asked: RecordMode) -> bool {
     held == RecordMode::Exclusive || asked == RecordMode::Shared
 }
 
-/// Why an action on an index may not have rows.
+/// Why an action on an index may not read rows.
 const ENTRIES_ONLY: &str = "but an action on an index reads its entries (Transaction::probe, Transaction::entries): read \
                             rows in an action of a later phase, identified by what this one gives (Action::by_output)";
 

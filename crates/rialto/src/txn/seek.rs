@@ -1,8 +1,8 @@
 //! Locking a key and finding its row.
 //!
-//! In the central form the key's name is locked, then its row is looked for: what is found is locked. In the thin form
-//! the row is looked for first and locked in its own word, then the index is asked whether it still leads there
-//! (`isolate/thin.rs`, L8); only a key that leads nowhere is locked by name.
+//! In the central form the key's name is locked first, then its row is looked up: a row that is found is locked by
+//! then. In the thin form the row is looked up first and locked in its own word, then the index is checked to still
+//! lead there (`isolate/thin.rs`, L8); only a key that leads nowhere is locked by name.
 
 use std::ops::{Bound, ControlFlow};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::context::Context;
 use super::scan::{ByteScan, Reads, ScanScratch};
 use super::scope::Scope;
-use crate::commit::write_set::Place;
+use crate::commit::write_set::CurrentRow;
 use crate::error::{Error, Result};
 use crate::fault_injection;
 use crate::ids::{IndexId, Lsn};
@@ -24,10 +24,10 @@ use crate::store::{Claims, Direction, Found, Leaf, RowLocation, Storage, TableSt
 use crate::txn::core::Core;
 use crate::unlikely::unlikely;
 
-/// How a transaction locks a row that is there.
+/// How a transaction locks an existing row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RowLocking {
-    /// Not at all: it has the whole table.
+    /// Not at all: it has locked the whole table.
     Covered,
     /// In the row's word.
     InPlace,
@@ -35,10 +35,10 @@ pub(crate) enum RowLocking {
     ByName,
 }
 
-/// Where an index led to.
+/// Where an index leads to.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Probe {
-    /// To this record, which is locked now.
+    /// To this record, which is now locked.
     Present(RowLocation),
     /// Nowhere, as of this reading of the leaf.
     Absent { vacancy: Vacancy, removal: Lsn },
@@ -56,7 +56,7 @@ pub(crate) struct SlotClaims<'a> {
     owner: &'a mut Owner,
     /// The primary key that is being inserted.
     key: &'a Key,
-    /// How a slot is claimed: locked, or, under a lock on the whole table, only looked at.
+    /// How a slot is claimed: locked, or, under a lock on the whole table, only checked.
     lock: bool,
 }
 
@@ -76,7 +76,7 @@ impl Claims for SlotClaims<'_> {
 }
 
 impl Context {
-    /// Whether the lock on the table makes locks on its records needless.
+    /// Whether the lock on the table covers locks on its records.
     #[inline]
     pub fn is_covered(&self, slot: u32, mode: RecordMode) -> bool {
         let owner = &self.owner;
@@ -108,7 +108,7 @@ impl Context {
         self.row_locking(slot, RecordMode::Exclusive) == RowLocking::InPlace
     }
 
-    /// Sees to room for one more claim on a slot of the table.
+    /// Ensures room for one more claim on a slot of the table.
     #[inline]
     pub fn make_room_for_claim(&mut self, slot: u32) -> Result<()> {
         if unlikely(self.locks_slots(slot) && !self.core.locks.make_room_for_one(&mut self.owner)) {
@@ -117,8 +117,9 @@ impl Context {
         Ok(())
     }
 
-    /// Runs `work` with the table's storage, what tells this transaction's slots apart in it, and the claims that the
-    /// transaction makes on them, for the row of the key in `self.key`. There is [room](Context::make_room_for_claim) for a claim.
+    /// Runs `work` for the row of the key in `self.key`, with the table's storage, a hint that tells this transaction's
+    /// slots apart in it, and the claims that the transaction makes on slots. There is
+    /// [room](Context::make_room_for_claim) for a claim.
     #[inline]
     pub fn with_claims<T>(
         &mut self,
@@ -131,16 +132,16 @@ impl Context {
         work(&tables.at(slot).store, *number, &mut claims)
     }
 
-    /// The usual way to a row by its primary key, in one piece: the table as the last transaction used it, a lock that nobody
-    /// competes for, in the row's own word. The key is in `self.key` then. None: go the long way from its beginning, which
-    /// may find a part of this done, and tells what is wrong if something is.
+    /// The usual way to a row by its primary key, in one piece: the table in the version that the last transaction
+    /// used, and an uncontended lock in the row's own word. The key is in `self.key` then. `None`: take the long way
+    /// from its beginning; it may find some of these steps done, and it reports the error if there is one.
     #[inline(always)]
     pub fn reach_to_change(&mut self, table: TableKey, key: &impl IntoKey) -> Option<(u32, RowLocation)> {
         let slot = self.encode_at_once(table, key)?;
         self.reach_key_to_change(slot).map(|record| (slot, record))
     }
 
-    /// The key of a table that is found at the first look, in `self.key`.
+    /// Encodes the key into `self.key` and returns the table's place, if the table is found at the first look-up.
     #[inline(always)]
     pub fn encode_at_once(&mut self, table: TableKey, key: &impl IntoKey) -> Option<u32> {
         let (slot, version) = self.tables.find_at_once(table)?;
@@ -153,7 +154,7 @@ impl Context {
         self.reach_key(slot, RecordMode::Exclusive)
     }
 
-    /// The way to the row of the key in `self.key`.
+    /// The usual way to the row of the key in `self.key`.
     #[inline(always)]
     pub fn reach_key(&mut self, slot: u32, mode: RecordMode) -> Option<RowLocation> {
         if unlikely(!self.core.locks.keeps_locks_in_records()) {
@@ -169,7 +170,7 @@ impl Context {
         let (table, lent) = (tables.at(slot), core.locks.lent(owner));
         let found = approach(table, lent, owner, key, scope, mode)?;
         let record = lock_found(core, lent, owner, table, depends, &found, mode)?;
-        // A record that this transaction writes is not free: it has locked it exclusively.
+        // A record that this transaction writes is not free: the transaction has locked it exclusively.
         debug_assert!(self.find_own(slot).is_none());
         Some(record)
     }
@@ -193,13 +194,13 @@ impl Context {
         lock_found(core, lent, owner, table, depends, found, mode)
     }
 
-    /// Whether the usual way is not to be gone.
+    /// Whether the usual way must not be taken.
     #[inline(always)]
     fn has_other_ways(&self) -> bool {
         self.is_hindered() || self.ddl.is_some() || self.owner.holds_whole()
     }
 
-    /// The way to the row of the key in `self.key`, in the thin form, up to its lock: what the index says.
+    /// The usual way to the row of the key in `self.key`, in the thin form, up to its lock: what the index says.
     #[inline(always)]
     pub fn approach(&mut self, slot: u32, mode: RecordMode) -> Option<Found> {
         if unlikely(self.has_other_ways()) {
@@ -244,9 +245,9 @@ impl Context {
         Some(record)
     }
 
-    /// The way of a lock that nobody competes for: locks the row of the key in `self.key` of the table's identity in its
-    /// own word. None, and nothing done, if there is no row, if somebody locks it (this transaction maybe), or where
-    /// locks are kept elsewhere: then [`Context::seek`] tells.
+    /// The way to an uncontended lock: locks the row of the key in `self.key` of the table's identity in its own word.
+    /// `None`, with no effect, if there is no row, if the row is locked (maybe by this transaction), or where locks are
+    /// kept elsewhere: then [`Context::seek`] decides.
     #[inline(always)]
     pub fn seek_free(&mut self, slot: u32, mode: RecordMode) -> Option<RowLocation> {
         if self.row_locking(slot, mode) != RowLocking::InPlace {
@@ -262,31 +263,32 @@ impl Context {
         let Context { core, tables, owner, depends, .. } = self;
         let lent = core.locks.lent(owner);
         let record = lock_found(core, lent, owner, tables.at(slot), depends, found, mode)?;
-        // A record that this transaction writes is not free: it has locked it exclusively.
+        // A record that this transaction writes is not free: the transaction has locked it exclusively.
         debug_assert!(self.find_own(slot).is_none());
         Some(record)
     }
 
     /// Locks the key in `self.key` of the table's identity and finds its row. Notes what the answer depends on.
     #[inline(never)]
-    pub fn seek(&mut self, slot: u32, mode: RecordMode) -> Result<Place> {
+    pub fn seek(&mut self, slot: u32, mode: RecordMode) -> Result<CurrentRow> {
         let place = self.seek_key(slot, mode)?;
-        if unlikely(matches!(place, Place::Absent(_))) && self.keeps_number_absent(slot)? {
+        if unlikely(matches!(place, CurrentRow::Absent(_))) && self.keeps_number_absent(slot)? {
             return self.seek_key(slot, mode);
         }
         Ok(place)
     }
 
     #[inline(always)]
-    fn seek_key(&mut self, slot: u32, mode: RecordMode) -> Result<Place> {
+    fn seek_key(&mut self, slot: u32, mode: RecordMode) -> Result<CurrentRow> {
         match self.row_locking(slot, mode) {
             RowLocking::InPlace => self.seek_thin(slot, mode),
             RowLocking::Covered | RowLocking::ByName => self.seek_slowly(slot, mode),
         }
     }
 
-    /// In the thin form, locks the absence of the hidden row number in `self.key` as a scan locks a range (I7): an insert does not ask for
-    /// the name of a new number, so a lock on the name does not stop it. False: the lock on the name suffices.
+    /// In the thin form, locks the absence of the hidden row number in `self.key` as a scan locks a range (I7). An
+    /// insert does not ask for the lock on the name of a new number, so that lock does not stop it. False: the lock on
+    /// the name suffices.
     #[cold]
     fn keeps_number_absent(&mut self, slot: u32) -> Result<bool> {
         let has_key = self.tables.at(slot).schema.primary_key().is_some();
@@ -296,18 +298,19 @@ impl Context {
         let key = self.key.clone();
         let bounds = (Bound::Included(key.clone()), Bound::Included(key.clone()));
         let (index, direction, mode) = (WhichIndex::Primary, Direction::Forward, RecordMode::Shared);
-        let range = ByteScan { index, bounds, direction, mode, reads: Reads::Rows, limit: Some(1) };
+        let range =
+            ByteScan { index, bounds, direction, mode, reads: Reads::Rows, limit: Some(1), before: 0 };
         let scanned = self
             .scan_bytes(slot, &range, &mut ScanScratch::default(), &mut |_, _| Ok(ControlFlow::Break(())));
         self.key = key;
         scanned.map(|()| true)
     }
 
-    /// In the central form and the local one, or under a lock on the table.
-    fn seek_slowly(&mut self, slot: u32, mode: RecordMode) -> Result<Place> {
+    /// The same in the central form and the local one, or under a lock on the table.
+    fn seek_slowly(&mut self, slot: u32, mode: RecordMode) -> Result<CurrentRow> {
         // What this transaction writes it has locked exclusively.
         if let Some(position) = self.find_own(slot) {
-            return Ok(Place::Own(position));
+            return Ok(CurrentRow::Own(position));
         }
         if !self.is_covered(slot, mode) && !self.scope.has_locked(slot, &self.key, mode) {
             self.lock_name(slot, mode)?;
@@ -315,10 +318,10 @@ impl Context {
         Ok(self.find(slot))
     }
 
-    fn seek_thin(&mut self, slot: u32, mode: RecordMode) -> Result<Place> {
+    fn seek_thin(&mut self, slot: u32, mode: RecordMode) -> Result<CurrentRow> {
         let found = self.look_up(slot, WhichIndex::Primary, None);
         if let Some(position) = self.find_own(slot) {
-            return Ok(Place::Own(position));
+            return Ok(CurrentRow::Own(position));
         }
         let mut since = None;
         let Some(record) = found.location() else {
@@ -333,14 +336,14 @@ impl Context {
         }
     }
 
-    /// Locks a key by name that was absent. If it is there by now, its record is locked too.
+    /// Locks by name a key that was absent. If it is present by now, its record is locked too.
     fn seek_absent(
         &mut self,
         slot: u32,
         (vacancy, removal): (Vacancy, Lsn),
         mode: RecordMode,
         since: &mut Option<Moment>,
-    ) -> Result<Place> {
+    ) -> Result<CurrentRow> {
         self.lock_name_since(slot, mode, since)?;
         if self.tables.at(slot).store.unchanged(WhichIndex::Primary, &vacancy.leaf) {
             return Ok(self.absent(slot, vacancy, removal));
@@ -351,7 +354,7 @@ impl Context {
         }
     }
 
-    /// Locks the key in `self.key` by name, which holds whether there is a row of it or not.
+    /// Locks the key in `self.key` by name. The lock holds whether there is a row of this key or not.
     pub fn lock_name(&mut self, slot: u32, mode: RecordMode) -> Result<()> {
         self.lock_name_since(slot, mode, &mut None)
     }
@@ -365,7 +368,7 @@ impl Context {
         )
     }
 
-    /// Locks what an action's identifier names of an index, present or not.
+    /// Locks the keys of an index that an action's identifier names, present or not.
     pub fn lock_identifier(&mut self, index: IndexId, span: SpanRef<'_>, mode: RecordMode) -> Result<()> {
         self.lock(
             |core, owner, _, _, wait| core.locks.local(owner, index, span, mode, wait).map(drop),
@@ -381,8 +384,8 @@ impl Context {
         )
     }
 
-    /// Locks the record that an index leads to from `entry` (`None`: the key in `self.key`), `known` being what a scan
-    /// has just read there. Under the lock the index still leads to the record.
+    /// Locks the record that an index leads to from `entry` (`None`: the key in `self.key`); `known` is what a scan has
+    /// just read there. Under the lock the index still leads to the record.
     pub fn lock_present(
         &mut self,
         slot: u32,
@@ -394,7 +397,7 @@ impl Context {
         self.lock_present_since(slot, (which, entry), known, mode, &mut None)
     }
 
-    /// The same, by an operation whose waits began then.
+    /// The same for an operation whose waits began at `since`.
     fn lock_present_since(
         &mut self,
         slot: u32,
@@ -455,15 +458,15 @@ impl Context {
         )
     }
 
-    /// Where the row of the key in `self.key` is, which is locked.
-    pub fn locate(&mut self, slot: u32) -> Place {
+    /// The place of the row of the key in `self.key`, which is locked.
+    pub fn locate(&mut self, slot: u32) -> CurrentRow {
         match self.find_own(slot) {
-            Some(position) => Place::Own(position),
+            Some(position) => CurrentRow::Own(position),
             None => self.find(slot),
         }
     }
 
-    fn find(&mut self, slot: u32) -> Place {
+    fn find(&mut self, slot: u32) -> CurrentRow {
         let found = self.look_up(slot, WhichIndex::Primary, None);
         match found.location() {
             Some(record) => self.stored(slot, record),
@@ -471,34 +474,34 @@ impl Context {
         }
     }
 
-    fn absent(&mut self, slot: u32, vacancy: Vacancy, removal: Lsn) -> Place {
+    fn absent(&mut self, slot: u32, vacancy: Vacancy, removal: Lsn) -> CurrentRow {
         let floor = self.tables.at(slot).floor();
         self.depend(removal.max(floor));
         if self.side.noted {
             self.side.note_absence(self.tables.at(slot).primary_id, removal);
         }
-        Place::Absent(Some(vacancy))
+        CurrentRow::Absent(Some(vacancy))
     }
 
     /// The place of a record that is locked.
     #[inline]
-    pub fn stored(&mut self, slot: u32, record: RowLocation) -> Place {
+    pub fn stored(&mut self, slot: u32, record: RowLocation) -> CurrentRow {
         let table = self.tables.at(slot);
         let row = table.store.row(record);
         if row.is_absent() {
             self.side.note_anything_absent();
-            return Place::Absent(None);
+            return CurrentRow::Absent(None);
         }
         let lsn = row.lsn().max(table.floor());
         self.depend(lsn);
-        // In the thin form the lock tells.
+        // In the thin form the lock itself tells.
         if self.side.noted && !self.core.locks.keeps_locks_in_records() {
             self.side.note_record(record);
         }
-        Place::Stored(record)
+        CurrentRow::Stored(record)
     }
 
-    /// The newest write of this transaction's own to the row of the key in `self.key`.
+    /// This transaction's own newest write to the row of the key in `self.key`.
     #[inline]
     pub fn find_own(&self, slot: u32) -> Option<u32> {
         if self.writes.is_empty() {
@@ -509,7 +512,8 @@ impl Context {
     }
 }
 
-/// What the table's identity says of a key, once the intention on the table is held. None: go the long way.
+/// What the table's identity index says about a key, once the intention lock on the table is held. `None`: take the
+/// long way.
 #[inline(always)]
 fn approach(
     table: &TableVersion,
@@ -525,7 +529,7 @@ fn approach(
     }
 }
 
-/// Takes the intention on a table. False: go the long way.
+/// Takes the intention lock on a table. False: take the long way.
 #[inline(always)]
 fn may_approach(
     table: &TableVersion,
@@ -544,7 +548,7 @@ fn may_approach(
     !unlikely(!intends || table.is_retired() || !scope.has_key(table.id, key))
 }
 
-/// Locks what a probe of the table's identity has found, if nobody has locked it; notes what the answer depends on.
+/// Locks what a probe of the table's identity has found, if it is not locked; notes what the answer depends on.
 #[inline(always)]
 fn lock_found(
     core: &Core,
@@ -561,7 +565,7 @@ fn lock_found(
         return None;
     }
     // L8: between the probe and the lock the row may have gone, and its slot to another row, whose commit has ended.
-    // Then the slot is free and not absent, and nothing but the leaf tells.
+    // Then the slot is unlocked and not absent, and only the leaf tells.
     let leads_there = fault_injection::is_on("no-recheck-behind-lock")
         || table.store.unchanged(WhichIndex::Primary, &found.leaf);
     if unlikely(!leads_there || row.is_absent()) {

@@ -1,4 +1,5 @@
-//! How a commit settles its side of a black/white sweep, of what its transaction has touched ([`SweepSide`](crate::commit::sweep_side)).
+//! How a commit settles its side of a black/white sweep over all that its transaction has touched
+//! ([`SweepSide`](crate::commit::sweep_side)).
 
 use smallvec::SmallVec;
 
@@ -12,7 +13,7 @@ use crate::store::{Consistency, RowLocation, SegmentId};
 thread_local! {
     /// A bug for this thread's commits: what they have read has no side.
     pub(crate) static IGNORES_READS: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
-    /// What happens when this thread's next commit has met a black/white sweep at the barrier, and has settled nothing yet.
+    /// Called when this thread's next commit has met a black/white sweep at the barrier, before it settles anything.
     pub(crate) static BEFORE_SETTLING: std::cell::Cell<Option<Box<dyn FnOnce()>>> = const { std::cell::Cell::new(None) };
 }
 
@@ -24,13 +25,13 @@ fn ignores_reads() -> bool {
 }
 
 impl Context {
-    /// Settles the transaction's side: it is on its way, and has no place yet. Unless it is on one side it holds nothing
-    /// afterwards.
+    /// Settles the transaction's side. The commit is in progress and has no place yet. Unless it is on one side it
+    /// holds nothing afterwards.
     #[cold]
     pub fn settle_side(&mut self) -> Settled {
         #[cfg(test)]
         BEFORE_SETTLING.take().into_iter().for_each(|happens| happens());
-        // Other commits, and the end of the sweep, come in between.
+        // Other commits, and the end of the sweep, may come in between.
         fault_injection::pause(4);
         debug_assert!(self.side.held.is_empty() && self.side.held_by.is_none());
         let settled = match self.core.storage.painting().consistency() {
@@ -46,14 +47,14 @@ impl Context {
         settled
     }
 
-    /// Nothing is held white any more: the writes are applied, or will not be.
+    /// Ends all holds: the writes are applied, or will not be.
     pub fn end_side(&mut self) {
         let Context { core, side, .. } = self;
         side.let_go(&core.storage);
     }
 
-    /// The sweep whose copy will have all that the transaction writes, its place being behind the redo start of that sweep's
-    /// checkpoint.
+    /// The sweep whose copy will have everything that the transaction writes, because its place is behind the redo
+    /// start of that sweep's checkpoint.
     pub fn held_by(&self) -> Option<u32> {
         self.side.held_by
     }
@@ -72,17 +73,17 @@ impl Context {
 
     fn settle_transaction(&mut self) -> Settled {
         let painting = self.core.storage.painting();
-        // What a part keeps is locked by names, too.
+        // A part that is kept also has locks by name.
         let has_no_names =
             !self.owner.holds_names() && !self.owner.holds_whole() && self.kept_parts.is_empty();
         let knows_all = self.side.noted || has_no_names;
         if !knows_all && !self.core.locks.keeps_locks_in_records() {
-            // Not even its records are known: it has to begin anew, or outlast the sweep.
+            // Not even its records are known: it has to begin anew, or wait for the end of the sweep.
             painting.hurry();
             return Settled::Straddling;
         }
-        // What it saw or made may come after what a black one did.
-        // DDL may come after what left no trace at all, a look into an empty table.
+        // What it saw or made may come after what a black transaction did. DDL may come after a read that left no trace
+        // at all, such as a look into an empty table.
         let follows = !knows_all
             || self.ddl.is_some()
             || painting.may_be_black(self.side.removal)
@@ -102,7 +103,7 @@ impl Context {
         settled
     }
 
-    /// The segments of all that the transaction has read and written, each once.
+    /// The segments of everything that the transaction has read and written, each once.
     fn segments_touched(&self) -> SmallVec<[SegmentId; 32]> {
         let mut segments: SmallVec<[SegmentId; 32]> = SmallVec::new();
         let writes = self.writes.writes().iter().flat_map(|write| [write.record, write.final_location()]);

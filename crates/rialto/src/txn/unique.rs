@@ -1,8 +1,8 @@
 //! Reads of one row by a unique index.
 //!
-//! A row that is there needs no lock on an interval: while it is locked nobody takes its key away or gives it to another
-//! row. So the way of a row that is there is one probe of the index and one lock, as by the primary key. What is not there,
-//! or not to be told so simply, is asked for by a scan, which locks the interval (I7).
+//! A present row needs no lock on an interval: while it is locked no other transaction takes its key away or gives the
+//! key to another row. So the usual way is one probe of the index and one lock, as by the primary key. If the row is
+//! absent, or if the probe does not decide, a scan follows, which locks the interval (I7).
 
 use std::ops::{Bound, ControlFlow};
 
@@ -11,36 +11,59 @@ use super::scan::{ByteScan, Direction, Reads, ScanMode};
 use super::scope::Touch;
 use super::seek::{Probe, RowLocking};
 use super::transaction::Transaction;
-use crate::commit::write_set::Place;
+use crate::commit::write_set::CurrentRow;
 use crate::error::{Error, Result};
 use crate::isolate::{RecordMode, SpanRef};
-use crate::row::{IntoKey, Key, KeyShape, RowView, WhichIndex};
+use crate::row::{IndexRef, IntoKey, Key, KeyShape, Row, RowView, WhichIndex};
 use crate::store::Table;
 
 impl Transaction<'_> {
-    /// Calls `look` with the row that has this key in a unique index, in place. With [`ScanMode::Update`] it is locked
-    /// exclusively at once, for a change by its primary key; its absence is locked as [`Transaction::scan`] does.
+    /// Calls `look` with the row that has this key in a unique index, in place. With [`ScanMode::Update`] the row is
+    /// locked exclusively at once, for a change by its primary key. Its absence is locked as [`Transaction::scan`]
+    /// does.
     ///
     /// # Errors
-    /// A key that does not fit the index; an index that the table does not have ([`Error::NoSuchIndex`]), or that is not unique
-    /// ([`Error::Unsupported`]); what a lock can meet. An index is named by its position, which another one has when indexes were
-    /// dropped: compare [`Table::schema`] behind the look if definitions may come between.
+    /// The error of a key that does not fit the index; [`Error::NoSuchIndex`] for an index that the table does not
+    /// have; [`Error::Unsupported`] for an index that is not unique; the errors of a lock request. A position may be that
+    /// of another index after indexes were dropped: give the index's name, or compare [`Table::schema`] after this call,
+    /// if definitions may come in between.
     pub fn look_by<T>(
         &mut self,
         table: &Table,
-        index: WhichIndex,
+        index: impl IndexRef,
         key: impl IntoKey,
         mode: ScanMode,
         look: impl FnOnce(RowView<'_>) -> T,
     ) -> Result<Option<T>> {
         self.operate(|context| context.find_by_unique(table, index, key, (mode, Reads::Rows), look))
     }
+
+    /// A copy of the row that has this key in a unique index: [`Transaction::get`] by another key than the primary one.
+    ///
+    /// ```
+    /// # use rialto::{Database, Result, Table, row::Row};
+    /// fn by_email(db: &Database, accounts: &Table, email: &str) -> Result<Option<Row>> {
+    ///     db.read(|tx| tx.get_by(accounts, "accounts_email", email))
+    /// }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Transaction::look_by`]. By an index that is not unique [`Transaction::rows_by`] finds rows.
+    pub fn get_by(&mut self, table: &Table, index: impl IndexRef, key: impl IntoKey) -> Result<Option<Row>> {
+        let how = (ScanMode::Share, Reads::Rows);
+        self.operate(|context| {
+            let found = context.find_by_unique(table, index, key, how, |row| row.bytes().to_vec())?;
+            let Some(bytes) = found else { return Ok(None) };
+            let slot = context.use_for(table, RecordMode::Shared)?;
+            Ok(Some(Row::stored(context.tables.at(slot).schema.clone(), bytes)))
+        })
+    }
 }
 
 #[cold]
 fn not_unique(shape: &KeyShape) -> Error {
     let what = format!(
-        "looking for one row by \"{}\", an index that is not unique: use Transaction::scan",
+        "looking for one row by \"{}\", an index that is not unique: use Transaction::rows_by",
         shape.name()
     );
     Error::Unsupported { what }
@@ -51,7 +74,7 @@ impl Context {
     pub(super) fn find_by_unique<T>(
         &mut self,
         table: &Table,
-        index: WhichIndex,
+        index: impl IndexRef,
         key: impl IntoKey,
         (mode, reads): (ScanMode, Reads),
         look: impl FnOnce(RowView<'_>) -> T,
@@ -63,7 +86,8 @@ impl Context {
         let slot = self.use_for(table, mode)?;
         let mut entry = Key::new();
         let schema = &self.tables.at(slot).schema;
-        let shape = schema.find_key_shape(index)?;
+        let index = index.find(schema)?;
+        let shape = schema.key_shape(index);
         key.encode_into(shape, &mut entry)?;
         if !shape.is_unique() {
             return Err(not_unique(shape));
@@ -78,14 +102,15 @@ impl Context {
         }
         let upper = match is_key {
             true => Bound::Included(entry.clone()),
-            // Behind one with a NULL the keys have more in them.
+            // A key with a NULL is followed by the primary key.
             false => {
                 let mut end = entry.clone();
                 if end.turn_into_prefix_end() { Bound::Excluded(end) } else { Bound::Unbounded }
             }
         };
         let bounds = (Bound::Included(entry), upper);
-        let scan = ByteScan { index, bounds, direction: Direction::Forward, mode, reads, limit: Some(1) };
+        let scan =
+            ByteScan { index, bounds, direction: Direction::Forward, mode, reads, limit: Some(1), before: 0 };
         let (mut look, mut found) = (Some(look), None);
         let mut scratch = self.scan_scratch.take().unwrap_or_default();
         let outcome = self.scan_bytes(slot, &scan, &mut scratch, &mut |_, row| {
@@ -96,8 +121,8 @@ impl Context {
         outcome.map(|()| found)
     }
 
-    /// Locks the row that the index leads to from `entry` and reads it into `self.body`. False if there is none, or if it
-    /// takes more to tell: where locks are kept elsewhere, or this transaction may have changed the row itself.
+    /// Locks the row that the index leads to from `entry` and reads it into `self.body`. False if there is none, or if
+    /// this does not decide: where locks are kept elsewhere, or where this transaction may have changed the row itself.
     fn read_by_unique(
         &mut self,
         slot: u32,
@@ -122,7 +147,7 @@ impl Context {
             false => self.lock_entry(slot, which, entry, mode).map(|probe| match probe {
                 Some(Probe::Present(record)) => {
                     let place = self.stored(slot, record);
-                    !matches!(place, Place::Absent(_)) && self.read_place_into(slot, place, &mut body)
+                    !matches!(place, CurrentRow::Absent(_)) && self.read_place_into(slot, place, &mut body)
                 }
                 Some(Probe::Absent { .. }) | None => false,
             }),
@@ -131,7 +156,7 @@ impl Context {
         there
     }
 
-    /// Locks the row that the index leads to from `entry`. None if it leads nowhere.
+    /// Locks the row that the index leads to from `entry`. `None` if it leads nowhere.
     fn lock_entry(
         &mut self,
         slot: u32,

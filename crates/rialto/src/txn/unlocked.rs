@@ -1,17 +1,18 @@
 //! Reading without locks, for transactions that only read (DESIGN section 5, "Locks").
 //!
-//! A reader notes each record's word and each leaf that it relies on, and looks at all of them again: a word must have
-//! the same version, and be locked exclusively by nobody, both when the record is read and at the end; a leaf must be
-//! as it was. This is as good as locks (I7), since a writer holds its exclusive locks from before its place until it has
-//! applied everything:
+//! A reader notes each record's word and each leaf that it relies on, and checks all of them again. A word must have
+//! the same version, and no exclusive lock, both when the record is read and at the end; a leaf must be unchanged. This
+//! is as good as locks (I7), since a writer holds its exclusive locks from before its place until it has applied
+//! everything:
 //!
-//! - what was read was committed, and all of it was there at one moment, the end of the last read;
+//! - what was read was committed, and all of it was present at one moment, the end of the last read;
 //! - a writer of which a part was seen (a record, or a removal from an index) had either applied all of itself by that
-//!   moment, or still held its locks when the words were looked at again.
+//!   moment, or still held its locks when the words were checked again.
 //!
-//! Readers write nothing that others share. A reader that finds itself spoiled runs again, with locks. So that a body
-//! does not go on with what does not fit together, everything is looked at again after each of the first reads, and
-//! later each time that their number has doubled. One that chooses to write is no reader any more ([`Context::read_locked`]).
+//! Readers write nothing that others share. A reader that finds itself spoiled runs again, with locks. All reads are
+//! checked again after each of the first reads, and later each time that their number has doubled, so that a body does
+//! not go on for long with reads that do not fit together. A reader that chooses to write is no longer a reader
+//! ([`Context::read_locked`]).
 
 use super::context::Context;
 use crate::error::{Error, Result};
@@ -21,10 +22,10 @@ use crate::isolate::ThinWord;
 use crate::row::WhichIndex;
 use crate::store::{Found, Leaf, RowLocation, SeenRow, TableVersion, Unlocked};
 
-/// Up to so many reads all are looked at again after each.
+/// Up to this many reads, all are checked again after each.
 const LOOKED_AT_EACH: usize = 8;
 
-/// A transaction that reads more goes on with locks.
+/// A transaction with more reads goes on with locks.
 const READS_MAX: usize = 4_096;
 
 /// How often a record that changes while it is read is read again.
@@ -36,7 +37,7 @@ pub(crate) struct UnlockedReads {
     active: bool,
     spoiled: bool,
     records: Vec<SeenRow>,
-    /// Leaves of the indexes of tables, which stand in the transaction's list of tables.
+    /// Leaves of the indexes of tables; the number is the table's place in the transaction's list of tables.
     leaves: Vec<(u32, WhichIndex, Leaf)>,
 }
 
@@ -47,14 +48,14 @@ impl UnlockedReads {
         self.active
     }
 
-    /// Whether it has read no more than one row.
+    /// Whether it has read one row and no leaf.
     #[inline]
     pub fn is_first(&self) -> bool {
         self.records.len() == 1 && self.leaves.is_empty()
     }
 
-    /// Reads the row that a probe has found into `body`, and notes it. None, and nothing noted, where somebody has it locked or
-    /// changes it.
+    /// Reads the row that a probe has found into `body`, and notes it. `None`, and nothing noted, where another
+    /// transaction has it locked or changes it.
     #[inline(always)]
     pub fn read_found(
         &mut self,
@@ -88,8 +89,9 @@ impl Context {
         reads.leaves.clear();
     }
 
-    /// From here on the transaction locks what it reads, so that it may write: its place agrees with what it has read (I2), and what
-    /// only looks at the end say is so at the last look, which is before the place. One that has read without locks runs again.
+    /// From now on the transaction locks what it reads, so that it may write: its place has to agree with what it has
+    /// read (I2), and reads that are only checked at the end are valid as of the last check, which comes before the
+    /// place. A transaction that has read without locks runs again.
     pub fn read_locked(&mut self) -> Result<()> {
         let reads = &mut self.reads;
         if reads.spoiled || !reads.records.is_empty() || !reads.leaves.is_empty() {
@@ -99,8 +101,8 @@ impl Context {
         Ok(())
     }
 
-    /// Whether another transaction has changed what this one has read without locks, so that it has to run again. To be
-    /// asked at the end, whatever the end is.
+    /// Whether another transaction has changed what this one has read without locks, so that it has to run again. It is
+    /// asked at the end, however the transaction ends.
     pub fn is_spoiled(&mut self) -> bool {
         if self.reads.active && !self.reads.spoiled {
             self.reads.spoiled = !self.reads_hold();

@@ -1,5 +1,6 @@
-//! What an operation that writes begins and ends with, and the operations themselves, by [`Transaction`]. Inserts go on in
-//! `insert`, changes and deletes in `change`: into the write set, with all that applying them will need (I10).
+//! The begin and the end of operations that write, and the operations themselves, as methods of [`Transaction`].
+//! Inserts go on in `insert`, changes and deletes in `change`: into the write set, with everything that applying them
+//! will need (I10).
 
 use std::hint::cold_path;
 use std::sync::Arc;
@@ -10,7 +11,7 @@ use super::read::RowKey;
 use super::scope::Touch;
 use super::transaction::Transaction;
 use crate::commit::redo;
-use crate::commit::write_set::{Effect, Mark, Place, Target, Write, WriteKind};
+use crate::commit::write_set::{CurrentRow, Effect, Mark, TargetRow, Write, WriteKind};
 use crate::error::{Error, Result};
 use crate::isolate::{LockMode, RecordMode};
 use crate::row::{IntoKey, Row, RowView, Schema, Value, ValueRef, WhichIndex, encode, encode_borrowed};
@@ -18,7 +19,7 @@ use crate::store::{RowLocation, Table};
 use crate::unlikely::unlikely;
 
 impl Context {
-    /// Locks the table for writes and gives its place in the list of tables.
+    /// Locks the table for writes and returns its place in the list of tables.
     #[inline(always)]
     fn use_for_write(&mut self, table: &Table) -> Result<u32> {
         if !self.writing || self.is_hindered() {
@@ -40,25 +41,25 @@ impl Context {
         self.use_table(table, LockMode::IntentExclusive)
     }
 
-    /// Locks the row of the key in `self.key` exclusively. None if there is no such row.
+    /// Locks the row of the key in `self.key` exclusively. `None` if there is no row of this key.
     #[inline]
-    pub(super) fn target(&mut self, slot: u32) -> Result<Option<Target>> {
+    pub(super) fn target(&mut self, slot: u32) -> Result<Option<TargetRow>> {
         let place = self.seek(slot, RecordMode::Exclusive)?;
         let there = match place {
-            Place::Stored(_) => true,
-            Place::Own(position) => self.writes.get(position).kind != WriteKind::Delete,
-            Place::Absent(_) => false,
+            CurrentRow::Stored(_) => true,
+            CurrentRow::Own(position) => self.writes.get(position).kind != WriteKind::Delete,
+            CurrentRow::Absent(_) => false,
         };
-        Ok(there.then_some(Target { slot, place }))
+        Ok(there.then_some(TargetRow { slot, place }))
     }
 
     /// Where the row of a target lies.
     #[inline]
-    pub(super) fn record_of(&self, place: Place) -> RowLocation {
+    pub(super) fn record_of(&self, place: CurrentRow) -> RowLocation {
         match place {
-            Place::Own(position) => self.writes.get(position).final_location(),
-            Place::Stored(record) => record,
-            Place::Absent(_) => unreachable!("a target is there"),
+            CurrentRow::Own(position) => self.writes.get(position).final_location(),
+            CurrentRow::Stored(record) => record,
+            CurrentRow::Absent(_) => unreachable!("a target is there"),
         }
     }
 
@@ -76,7 +77,7 @@ impl Context {
         }
     }
 
-    /// Takes an operation back that failed, or made the write set too large.
+    /// Takes back an operation that failed, or that made the write set too large.
     #[cold]
     fn take_step_back(&mut self, mark: &Mark, outcome: Result<()>) -> Result<()> {
         let length = self.packet_bytes().len();
@@ -88,13 +89,13 @@ impl Context {
 
     /// Enters a write, whose redo record is in the packet.
     #[inline]
-    pub(super) fn push_write(&mut self, target: Target, effect: Effect, placed: redo::RecordAt) {
+    pub(super) fn push_write(&mut self, target: TargetRow, effect: Effect, placed: redo::RecordAt) {
         let write = Write::new(self.tables.at(target.slot), target, effect, placed);
         self.writes.push(write, self.packet.as_ref().map_or(&[], |packet| packet.bytes()));
     }
 
     /// Pushes a write of the whole body in `self.body`.
-    pub(super) fn push_put(&mut self, target: Target, effect: Effect) {
+    pub(super) fn push_put(&mut self, target: TargetRow, effect: Effect) {
         let table = self.tables.at(target.slot);
         let packet = self.packet.as_mut().expect("borrowed by check_write").bytes_mut();
         let placed = redo::write_put(packet, table.id, &self.key, table.numbered, &self.body);
@@ -103,20 +104,20 @@ impl Context {
 
     /// Pushes a write of the fields in `self.patches`.
     #[inline]
-    pub(super) fn push_patch(&mut self, target: Target, effect: Effect) {
+    pub(super) fn push_patch(&mut self, target: TargetRow, effect: Effect) {
         let table = self.tables.at(target.slot).id;
         let packet = self.packet.as_mut().expect("borrowed by check_write").bytes_mut();
         let placed = redo::write_patch(packet, table, &self.key, &self.patches);
         self.push_write(target, effect, placed);
     }
 
-    /// The long way to a row that is to be changed; as [`Context::target_of`].
+    /// The long way to a row that is about to be changed; as [`Context::target_of`].
     #[inline(never)]
     fn find_target(
         &mut self,
         table: &Table,
         key: &impl IntoKey,
-    ) -> Result<Option<(Target, RowLocation, bool)>> {
+    ) -> Result<Option<(TargetRow, RowLocation, bool)>> {
         let slot = self.use_for_write(table)?;
         self.encode_key(slot, key)?;
         self.target_of(slot)
@@ -141,14 +142,14 @@ impl Transaction<'_> {
     /// Inserts a row of these values, one for each column.
     ///
     /// # Errors
-    /// [`Error::DuplicateKey`]; values that their columns do not take; rows and keys that are too long;
-    /// [`Error::MemoryLimit`]; [`Error::WriteSetTooLarge`]; what a lock can meet. The transaction can go on, except
-    /// after those of locks.
+    /// [`Error::DuplicateKey`]; the errors of values that their columns do not take, and of rows and keys that are too
+    /// long; [`Error::MemoryLimit`]; [`Error::WriteSetTooLarge`]; the errors of a lock request. After all but the
+    /// errors of locks the transaction can go on.
     pub fn insert(&mut self, table: &Table, values: &[Value]) -> Result<()> {
         self.insert_with(table, |schema, row| encode(schema, values, row))
     }
 
-    /// As [`Transaction::insert`], of borrowed values: no allocation for a text.
+    /// As [`Transaction::insert`], with borrowed values: no allocation for a text.
     ///
     /// # Errors
     /// As [`Transaction::insert`].
@@ -173,7 +174,7 @@ impl Transaction<'_> {
         })
     }
 
-    /// Replaces the row that has the primary key of the row that `encode` appends by that. False if there is none.
+    /// Replaces the row that has the same primary key as the row that `encode` appends. False if there is none.
     pub(crate) fn replace_with(
         &mut self,
         table: &Table,
@@ -210,8 +211,8 @@ impl Transaction<'_> {
     }
 
     /// Inserts a row of the table: one that was read from it, or made by [`Row::from_values`] with its
-    /// [schema](Table::schema). One row can be [set](Row::set) and inserted again and again, without an allocation. A row of
-    /// another table, or made of bytes by [`Row::new`] or [`Row::replace`], is checked first.
+    /// [schema](Table::schema). One row can be [set](Row::set) and inserted again and again, without an allocation. A
+    /// row of another table, or made from bytes by [`Row::new`] or [`Row::replace`], is checked first.
     ///
     /// # Errors
     /// As [`Transaction::insert`]; [`Error::Corrupt`] for bytes that are no row of the table.
@@ -227,8 +228,9 @@ impl Transaction<'_> {
         })
     }
 
-    /// Locks a table by intention, as its first write does, before there is anything to write. What is to come was planned for this
-    /// schema, as [`Table::schema`] gave it: no definition of another transaction changes it from here on.
+    /// Takes the intention lock on a table, as its first write does, before there is anything to write. The coming
+    /// writes were planned for this schema, as [`Table::schema`] returned it: from now on no definition of another
+    /// transaction changes it.
     ///
     /// # Errors
     /// As [`Transaction::insert`]; [`Error::TableChanged`] if the table has another schema by now.
@@ -270,7 +272,7 @@ impl Transaction<'_> {
     /// fails, nothing is changed.
     ///
     /// # Errors
-    /// As [`Transaction::insert`], and what `edit` gives.
+    /// As [`Transaction::insert`]; the error of `edit`.
     pub fn modify(
         &mut self,
         table: &Table,
@@ -285,9 +287,11 @@ impl Transaction<'_> {
                 false => context.reach_to_change(table.key(), &key),
                 true => None,
             };
-            // The edit is named once, so that it is a part of this function.
+            // The edit is named once, so that it is compiled into this function.
             let (target, record, body_known) = match reached {
-                Some((slot, record)) => (Target { slot, place: Place::Stored(record) }, record, false),
+                Some((slot, record)) => {
+                    (TargetRow { slot, place: CurrentRow::Stored(record) }, record, false)
+                }
                 None => {
                     cold_path();
                     match context.find_target(table, &key)? {
@@ -303,7 +307,7 @@ impl Transaction<'_> {
     /// Deletes the row with this primary key. False if there is none.
     ///
     /// # Errors
-    /// What a lock can meet; [`Error::WriteSetTooLarge`].
+    /// The errors of a lock request; [`Error::WriteSetTooLarge`].
     pub fn delete(&mut self, table: &Table, key: impl IntoKey) -> Result<bool> {
         self.operate(|context| {
             let slot = context.use_for_write(table)?;
@@ -312,7 +316,7 @@ impl Transaction<'_> {
         })
     }
 
-    /// As [`Transaction::update`], by identity.
+    /// As [`Transaction::update`], by the row's identity.
     ///
     /// # Errors
     /// As [`Transaction::update`].
@@ -320,7 +324,7 @@ impl Transaction<'_> {
         self.modify_at(table, key, |fields| set_all(fields, changes))
     }
 
-    /// As [`Transaction::modify`], by identity.
+    /// As [`Transaction::modify`], by the row's identity.
     ///
     /// # Errors
     /// As [`Transaction::modify`].
@@ -337,7 +341,7 @@ impl Transaction<'_> {
         })
     }
 
-    /// As [`Transaction::delete`], by identity.
+    /// As [`Transaction::delete`], by the row's identity.
     ///
     /// # Errors
     /// As [`Transaction::delete`].

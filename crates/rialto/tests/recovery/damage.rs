@@ -516,7 +516,7 @@ fn a_missing_home_file_never_makes_a_new_database_over_an_old_one() {
     assert_eq!(
         refused(disk.clone()),
         (
-            "\"backup-0\" is of a database, but what says which (\"home\") is missing: put it back, or use an empty \
+            "\"backup-0\" belongs to a database, but its file \"home\" is missing: put it back, or use an empty \
              directory"
                 .to_owned(),
             3

@@ -1,10 +1,10 @@
-//! [`Demand`]: a checkpoint that is waited for, and so hurries.
+//! [`Demand`]: a checkpoint that a caller waits for, and which therefore hurries.
 
 use std::sync::atomic::Ordering;
 
 use crate::checkpoint::Checkpointer;
 
-/// A caller waits for a checkpoint, or for one to be over: until this is dropped, sweeps make no pauses.
+/// A caller waits for a checkpoint, or for the end of one: until this is dropped, sweeps make no pauses.
 pub(super) struct Demand<'a>(&'a Checkpointer);
 
 impl Demand<'_> {

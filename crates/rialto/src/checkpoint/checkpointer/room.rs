@@ -1,4 +1,4 @@
-//! Room in the log: a checkpoint that transactions wait for, and what checkpoints let go.
+//! Room in the log: checkpoints that transactions wait for, and the log that checkpoints free.
 
 use std::sync::atomic::Ordering;
 
@@ -11,8 +11,8 @@ use crate::log::{LogNeeded, LogPoint};
 use crate::store::memory::load_file::load_file_name;
 
 impl Checkpointer {
-    /// A transaction waits for room in the log: a checkpoint that is being made makes no pauses, and the next one begins at
-    /// once, whatever is due. Gives why none will make room, if that is known.
+    /// Called when a transaction waits for room in the log: a checkpoint in progress makes no pauses, and the next one
+    /// begins at once, whatever is due. Returns the reason if it is known that none will make room.
     pub fn want_room(&self) -> Option<String> {
         let is_new = !self.room_wanted.swap(true, Ordering::SeqCst);
         let (strategy, failure) = {
@@ -36,9 +36,9 @@ impl Checkpointer {
         }
     }
 
-    /// Gives up the older checkpoint, which keeps log that the newer one does not need, before the next sweep does; of three
-    /// copies the older one is kept, and the log before it freed. Not twice, unless room is wanted: what the archive did not
-    /// take the last time it may take now.
+    /// Gives up the older checkpoint, which keeps log that the newer one does not need, before the next sweep does.
+    /// With three copies the older one is kept, and the log before it is freed. It is not done twice, unless room is
+    /// wanted: the archive may now take what it did not take the last time.
     pub(super) fn make_room(&self, redo_start: Lsn, room_wanted: bool) {
         if self.options.copies > 2 && !room_wanted {
             return;
@@ -58,15 +58,16 @@ impl Checkpointer {
         }
     }
 
-    /// Frees the log that the newest checkpoint does not need; of three copies, that the older one does not need either. Only what no
-    /// block on disk that is in force needs: see the crash argument in `home.rs`.
+    /// Frees the log that the newest checkpoint does not need; with three copies, only what the older one does not need
+    /// either. It frees only what no block in force on disk needs: see the crash argument in `home.rs`.
     pub(super) fn free_all_but_newest(&self, home: &mut HomeFile) -> Result<()> {
         let needed = home.make_way(self.options.copies)?;
         self.free_all_but(needed)
     }
 
-    /// Whether another checkpoint of the same state lets log go: what the older one of three is kept for, or a log of nothing but the
-    /// pads of many openings, behind the newest one's point or, of three, the older one's.
+    /// Whether another checkpoint of the same state would free log. This is log that is kept for the older of three
+    /// copies; or log that holds only the pads of many openings, behind the point of the newest checkpoint or, with
+    /// three copies, of the older one.
     pub(super) fn keeps_log(&self, home: &HomeFile) -> bool {
         let current = home.block();
         let is_far = |point: LogPoint| {
@@ -78,7 +79,7 @@ impl Checkpointer {
         self.options.copies > 2 && home.older().is_some_and(is_kept_for) || current.point.is_some_and(is_far)
     }
 
-    /// Frees the log that a checkpoint does not need, and the files of bulk loads that only that log names.
+    /// Frees the log that a checkpoint does not need, and the files of bulk loads that only this log names.
     pub(super) fn free_all_but(&self, log: LogNeeded) -> Result<()> {
         if !self.source.free_log_but(log)? {
             return Ok(());
@@ -92,7 +93,8 @@ impl Checkpointer {
             needed
         });
         while let Some(load) = unneeded.last() {
-            // A crash may leave it cut. No recovery reads it, it is only found, and removed after the next checkpoint.
+            // A crash may leave the file cut. No recovery reads it; a recovery only finds it, and it is removed after
+            // the next checkpoint.
             match remove_in_steps(&*self.disk, &load_file_name(load.number)) {
                 Err(error) if !error.is_missing() => {
                     self.source.loads().lock().append(&mut unneeded);

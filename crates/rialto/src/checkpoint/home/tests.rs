@@ -67,7 +67,8 @@ fn blocks_are_written_in_turn_and_the_newer_one_counts() {
     }
 }
 
-/// Of three copies both blocks are in force while the next checkpoint is made: the log goes through the points of both.
+/// With three copies both blocks are in force while the next checkpoint is made: the log goes through the points of
+/// both.
 #[test]
 fn of_three_copies_the_log_of_both_blocks_is_needed() {
     let disk = MemoryDisk::new();
@@ -141,7 +142,7 @@ fn every_flipped_bit_is_noticed() {
     }
 }
 
-/// Of the packets past the redo start, a copy has those that say so of its sweep or an earlier one, if it has packets whole.
+/// Of the packets past the redo start, a copy that has packets whole has those that name its sweep or an earlier one.
 #[test]
 fn only_a_transaction_consistent_copy_has_packets_whole() {
     let packet = |held_by| Packet { lsn: Lsn(9), kind: PacketKind::Commit, bytes: &[], held_by };
@@ -153,7 +154,7 @@ fn only_a_transaction_consistent_copy_has_packets_whole() {
     }
 }
 
-/// Found by `fuzz::forged_home`: to retire the block before number 0 went below zero.
+/// Found by `fuzz::forged_home`: retiring the block before number 0 went below zero.
 #[test]
 fn a_block_whose_number_no_checkpoint_has_is_damaged() {
     let block = HomeBlock {
@@ -180,7 +181,7 @@ fn a_block_whose_number_no_checkpoint_has_is_damaged() {
     assert!(matches!(decoded(u64::MAX, false), HomeSlot::Damaged(_)));
 }
 
-/// Of a copy that is not transaction-consistent what lies behind its clearance is whole.
+/// In a copy that is not transaction-consistent, packets behind its clearance are whole.
 #[test]
 fn calls_are_run_on_copies_that_have_no_part_of_them() {
     let disk = MemoryDisk::new();
@@ -235,7 +236,7 @@ fn blocks_of_two_databases_are_corruption() {
 }
 
 /// A crash at any step leaves the last checkpoint that was published, or the one that was being published; and the
-/// one found is never one that was retired durably.
+/// checkpoint found is never one that was retired durably.
 #[test]
 fn a_crash_at_any_step_finds_a_checkpoint_that_is_whole() {
     let base = Random::seed_from_environment();

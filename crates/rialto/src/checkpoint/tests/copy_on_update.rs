@@ -1,4 +1,4 @@
-//! Copies of one moment: what changes after the cut is not in them, and what changed before is.
+//! Copies of one moment: they have what changed before the cut, and not what changed after it.
 
 use super::*;
 use crate::checkpoint::copy_on_update::CopyOnUpdate;
@@ -10,7 +10,7 @@ fn sweep_one(segments: &Segments, id: SegmentId, buffer: &mut [u8]) -> Option<(O
     Some((swept.heap, swept.used))
 }
 
-/// Runs what is given before the sweep copies a segment.
+/// Calls its function before the sweep copies a segment.
 struct Between<P, F>(P, F);
 
 impl<P: SweepPolicy, F: FnMut(SegmentId)> SweepPolicy for Between<P, F> {
@@ -30,20 +30,21 @@ fn changes(random: &mut Random) -> Vec<Change> {
     (0..1 + random.below(4)).map(|_| (key(random), (!random.chance(1, 4)).then(|| row(random)))).collect()
 }
 
-/// Sweeps at transaction-consistent cuts, or fuzzy ones, with packets committed before each segment is copied. What the rows
-/// were when the last one began, and what a machine recovers that has its backup, and of the log only what was there then.
+/// Sweeps at transaction-consistent cuts, or fuzzy ones, with packets committed before each segment is copied. Returns
+/// the rows at the begin of the last sweep, and the rows that a machine recovers from its backup and the log up to that
+/// moment alone.
 fn backup_alone(at_cut: bool, seed: u64) -> (BTreeMap<u32, Vec<u8>>, BTreeMap<u32, Vec<u8>>) {
     let mut random = Random::new(seed);
     let disk = MemoryDisk::new();
     let engine = filled(disk.clone());
     let mut last = None;
-    // The third time the copy has already what has not changed since the first.
+    // The third time the copy already has the segments that have not changed since the first.
     for copy in [Copy::Ping, Copy::Pong, Copy::Ping] {
         let file = disk.open(&image::backup_name(copy), Open::Create, Caching::Direct).unwrap();
         let (clock, control) = (still_clock(), sweep::SweepControl::default());
         let end = if at_cut {
             engine.segments.whiten(copy, 1 << 20);
-            // Something is taken into use while they are made white.
+            // A segment is taken into use while segments are made white.
             engine.commit(vec![(900, Some(vec![3; 20_000]))]);
             engine.cut(Consistency::Transaction, &engine.heaps()).end
         } else {
@@ -138,7 +139,7 @@ fn a_segment_that_was_free_at_the_cut_is_free_in_the_copy_and_takes_no_memory() 
     segments.free(ids[0]);
     segments.whiten(Copy::Ping, 0);
     segments.cut(Arc::new(HashSet::from([HEAP])));
-    // One is taken into use, the other one, in use without a row, given back and taken by others.
+    // One is taken into use; the other one, in use without a row, is given back and taken by others.
     let mut buffer = vec![0; SEGMENT_BYTES];
     assert_eq!(segments.allocate(HeapId(99)), Some(ids[0]));
     segments.free(ids[1]);
@@ -154,7 +155,8 @@ fn a_segment_that_was_free_at_the_cut_is_free_in_the_copy_and_takes_no_memory() 
     assert_eq!(sweep_one(&segments, ids[1], &mut buffer), Some((Some(HeapId(99)), 64 + 3 * 16)));
 }
 
-/// The storage of an open transaction takes over segments of a table that was there at the cut, and other tables take over its own.
+/// The storage of an open transaction takes over segments of a table of the cut, and other tables take over the
+/// transaction's segments.
 #[test]
 fn a_segment_whose_storage_no_table_had_at_the_cut_is_free_in_the_copy_and_takes_no_memory() {
     let segments = Segments::reserve(Arc::new(Budget::new(4 << 20))).unwrap();
@@ -174,7 +176,7 @@ fn a_segment_whose_storage_no_table_had_at_the_cut_is_free_in_the_copy_and_takes
     // A loaded row is taken back, and another one is loaded.
     segments.vacate(loaded);
     row_in(changed);
-    // The load is aborted, and its segment is another table's at once.
+    // The load is aborted, and another table takes its segment at once.
     segments.free(given_back);
     assert_eq!(segments.allocate(HEAP), Some(given_back));
     segments.vacate(row_in(given_back));

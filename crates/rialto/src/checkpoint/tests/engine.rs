@@ -1,5 +1,5 @@
-//! The stub engine that checkpoints are made of: packets of rows, a log that a test makes durable, segments. Recovery is
-//! load and redo by the rule of the real one, from what the disk and the durable log hold.
+//! The stub engine beneath the checkpoints: packets of rows, a log that a test makes durable, segments. Recovery is
+//! load and redo by the real rule, from what the disk and the durable log hold.
 
 use std::sync::OnceLock;
 use std::sync::atomic::AtomicU64;
@@ -12,7 +12,7 @@ use crate::log::{LogNeeded, LogPoint, LogPosition};
 use crate::recovery::{FellBack, recover_either};
 use crate::store::memory::{Heap, RecordRef, Unclaimed};
 
-/// One change of a packet: a row by its key, whole, or its end.
+/// One change of a packet: a row by its key, whole, or its deletion.
 pub(super) type Change = (u32, Option<Vec<u8>>);
 
 /// The stub engine.
@@ -30,15 +30,15 @@ pub(super) struct Engine {
     commits: Mutex<()>,
     pub(super) log_broken: AtomicBool,
     pub(super) loads: Mutex<Vec<LoadFile>>,
-    /// Of the images that sweeps write without a checkpointer.
+    /// The checksums of the images that sweeps write without a checkpointer.
     pub(super) sums: ImageSums,
-    /// Of the images that recovery has loaded.
+    /// The checksums of the images that recovery has loaded.
     loaded: Mutex<ImageSums>,
-    /// What the user was told.
+    /// The lines that the user was told.
     pub(super) told: Mutex<Vec<String>>,
-    /// What the user does then.
+    /// What the user's code does then.
     pub(super) when_told: OnceLock<Box<dyn Fn() + Send + Sync>>,
-    /// Bytes of the log that no packet has.
+    /// Bytes of the log that belong to no packet.
     pub(super) pads: AtomicU64,
     /// Why the archive takes nothing.
     pub(super) archive_failure: Mutex<Option<String>>,
@@ -67,12 +67,12 @@ impl Engine {
         })
     }
 
-    /// The storage that there is.
+    /// The existing storage.
     pub(super) fn heaps(&self) -> Arc<HashSet<HeapId>> {
         Arc::new(HashSet::from([HEAP]))
     }
 
-    /// What a checkpointer begins with.
+    /// What a checkpointer starts with.
     pub(super) fn copies(&self, home: HomeFile) -> (HomeFile, ImageSums) {
         (home, std::mem::take(&mut *self.loaded.lock()))
     }
@@ -148,7 +148,7 @@ impl Engine {
             .collect()
     }
 
-    /// What a machine that has only the disk and the durable log comes to.
+    /// The rows that a machine recovers from the disk and the durable log.
     pub(super) fn recover(
         disk: &dyn Disk,
         durable_log: &[Vec<Change>],
@@ -158,7 +158,7 @@ impl Engine {
         Engine::recover_either(disk, durable_log, freed_before, &mut home).map(|(engine, _)| engine)
     }
 
-    /// As [`Engine::recover`], and whether the newest copy is damaged, so that it comes from the older one.
+    /// As [`Engine::recover`]; also returns whether the newest copy is damaged, so that the older one was used.
     pub(super) fn recover_either(
         disk: &dyn Disk,
         durable_log: &[Vec<Change>],
@@ -182,7 +182,7 @@ impl Engine {
     ) -> Result<Arc<Engine>> {
         let engine = Engine::new();
         assert!(block.redo_start.0 >= freed_before, "the log from {} on is gone", block.redo_start);
-        let mut loaded = load::load(disk, block, &engine.segments, 2, &Progress::new(None))?;
+        let mut loaded = load::load(disk, block, &engine.segments, 2, &RecoveryProgress::new(None))?;
         *engine.loaded.lock() = std::mem::take(&mut loaded.sums);
         let mut body = Vec::new();
         for (id, heap) in loaded.segments {
@@ -235,7 +235,7 @@ impl CheckpointSource for Engine {
     }
 
     fn paint(&self, _: Consistency) -> Cut {
-        // Packets here are of one thread, and are applied whole before the next.
+        // Packets here come from one thread, and are applied whole before the next.
         let _commits = self.commits.lock();
         Cut { redo_start: self.redo_start(), end: self.segments.paint(), held: Duration::ZERO }
     }

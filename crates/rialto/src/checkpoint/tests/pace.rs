@@ -5,8 +5,8 @@ use super::super::sweep::{Pace, Sweep, SweepControl};
 use super::*;
 
 #[test]
-fn the_sweep_keeps_its_pace_unless_someone_waits() {
-    // Somebody waits for it, or the log for room, from its third second on.
+fn the_sweep_keeps_its_pace_unless_a_caller_waits() {
+    // A caller waits for the checkpoint, or transactions for the log's room, from its third second on.
     for (urgent, pressed) in [(false, false), (true, false), (false, true)] {
         let disk = MemoryDisk::new();
         let engine = filled(disk.clone());
@@ -36,7 +36,7 @@ fn the_sweep_keeps_its_pace_unless_someone_waits() {
 
 #[test]
 fn a_sweep_without_a_pace_of_its_own_takes_its_time_unless_the_log_runs_out_of_room() {
-    // How much of its room the log uses a second, and how long the sweep takes then.
+    // How much of its room the log uses a second, and how long the sweep then takes.
     for (a_second, expected) in [(0.0, 10.0), (0.05, 10.0), (0.5, 2.0), (f64::INFINITY, 0.0)] {
         let disk = MemoryDisk::new();
         let engine = filled(disk.clone());
@@ -55,7 +55,7 @@ fn a_sweep_without_a_pace_of_its_own_takes_its_time_unless_the_log_runs_out_of_r
     }
 }
 
-/// A backup hurries the sweep that it waits for, and no later one: its stream may have panicked.
+/// A backup hurries the sweep that it waits for, and no later one, even if its stream has panicked.
 #[test]
 fn a_sweep_makes_its_pauses_after_a_backup_that_panicked() {
     let paced = CheckpointOptions { sweep_bytes_per_s: Some(100_000), interval: Duration::ZERO, ..options() };
@@ -73,7 +73,7 @@ fn a_sweep_makes_its_pauses_after_a_backup_that_panicked() {
     assert!(swept.took >= Duration::from_secs(4), "{swept:?}");
 }
 
-/// A backup that waits for another one, whose reader has stalled, hears its cancel and the close of the database.
+/// A backup that waits for another one, whose reader has stalled, ends on its cancel and on the close of the database.
 #[test]
 fn a_wait_between_checkpoints_can_be_ended() {
     let waits: [fn(&Checkpointer, &AtomicBool) -> Result<()>; 2] = [
@@ -126,7 +126,7 @@ fn a_sweep_rests_once_for_each_run() {
     assert_eq!(clock.now().reading(), Duration::from_secs(60));
 }
 
-/// A sweep that rests for an hour ends its rest when somebody is in a hurry, and when the database closes.
+/// A sweep that rests for an hour ends its rest when a caller hurries it, and when the database closes.
 #[test]
 fn a_resting_sweep_is_woken() {
     for closes in [false, true] {
@@ -165,7 +165,7 @@ fn a_resting_sweep_is_woken() {
 /// No sync has much to do: a large copy is synced on the way.
 #[test]
 fn a_sweep_syncs_every_32_mib() {
-    // Which sync of a sweep over 40 MB fails: it has one on the way, one at the end, and no third.
+    // Which sync of a sweep over 40 MB fails: it makes one on the way and one at the end, and no third.
     for (after, fails) in [(0, true), (1, true), (2, false)] {
         let disk = FaultyDisk::new(5);
         let (engine, checkpointer) = create(disk.clone()).unwrap();
@@ -232,7 +232,7 @@ fn a_log_near_its_bound_loses_at_once_what_only_the_older_checkpoint_needs() {
     commit(1_500..2_900);
     checkpointer.look();
     assert_eq!(engine.freed_before.load(Ordering::SeqCst), 1, "there is room");
-    // Three quarters of the bound, and less than half of it behind the redo start.
+    // Three quarters of the bound are used, and less than half of it behind the redo start.
     commit(2_900..3_100);
     checkpointer.look();
     let freed_before = engine.freed_before.load(Ordering::SeqCst);
@@ -240,7 +240,7 @@ fn a_log_near_its_bound_loses_at_once_what_only_the_older_checkpoint_needs() {
     checkpointer.look();
     let log = engine.log.lock().clone();
     assert_eq!(Engine::recover(&*disk, &log, freed_before).unwrap().contents(), model(&log));
-    // Half of the bound behind the redo start: a checkpoint, whatever the interval.
+    // Half of the bound is used behind the redo start: a checkpoint begins, whatever the interval.
     commit(3_100..3_600);
     checkpointer.look();
     assert_eq!(checkpointer.stats().completed, 2);

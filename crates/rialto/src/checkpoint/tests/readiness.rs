@@ -6,7 +6,8 @@ use super::*;
 use crate::checkpoint::Outlook;
 use crate::recovery::Cost;
 
-/// A checkpointer whose recoveries take a millisecond a packet, half as much for a byte of 16 segments, and nothing else.
+/// A checkpointer whose recoveries take a millisecond a packet, half as much for a byte of 16 segments, and nothing
+/// else.
 fn with_target(within: Duration, load_ns: f64) -> (Arc<Engine>, Arc<Checkpointer>, Arc<VirtualClock>) {
     let disk = MemoryDisk::new();
     let home = HomeFile::create(&*disk, DATABASE, 64).unwrap();
@@ -42,7 +43,7 @@ fn commit(engine: &Engine, packets: u32) {
 #[test]
 fn checkpoints_come_as_often_as_the_log_grows_and_recovery_stays_within_its_time() {
     let mut before = 0;
-    // Packets in a tenth of a second; the target is a second, so 950 packets.
+    // Packets in a tenth of a second; the target is a second, which allows 950 packets.
     for packets in [0, 3, 10, 30, 90] {
         let (engine, checkpointer, clock) = with_target(Duration::from_secs(1), 0.0);
         commit(&engine, 50);
@@ -97,15 +98,15 @@ fn what_cannot_be_kept_is_told_once_with_its_figures() {
     );
     let forecast = checkpointer.forecast();
     assert_eq!((forecast.outlook, forecast.work.copy_bytes), (Outlook::Load, SEGMENT_BYTES as u64));
-    // Redo is kept short all the same: a tenth of the time.
+    // Redo is still kept short: a tenth of the time.
     assert!(forecast.estimate.redo <= Duration::from_millis(110), "{forecast:?}");
     assert!((5..100).contains(&checkpointer.stats().completed), "{:?}", checkpointer.stats());
 }
 
-/// Code of the user's is told with no latch held: it may look at the metrics, which a forecast is part of. The forecast is asked for
-/// by a thread of its own, so that a latch that is held fails the test and does not hang it.
+/// The user's code is told while no latch is held: it may read the metrics, which include a forecast. A thread of its
+/// own asks for the forecast, so that a held latch fails the test and does not hang it.
 #[test]
-fn a_user_who_is_told_may_ask_for_a_forecast() {
+fn code_that_is_told_may_ask_for_a_forecast() {
     let (engine, checkpointer, clock) = with_target(Duration::from_secs(1), 1e5);
     let (answers, forecast) = channel();
     let asked = checkpointer.clone();
@@ -124,7 +125,7 @@ fn a_user_who_is_told_may_ask_for_a_forecast() {
     assert_eq!(forecast.try_recv(), Ok(Ok(Outlook::Load)));
 }
 
-/// Without a target the forecast is there, and checkpoints come by their interval.
+/// Without a target there is still a forecast, and checkpoints begin by their interval.
 #[test]
 fn without_a_target_the_interval_counts() {
     let disk = MemoryDisk::new();

@@ -13,7 +13,7 @@ fn with_copies(copies: u32) -> (Arc<FaultyDisk>, Arc<Engine>, Arc<Checkpointer>,
     (disk, engine, checkpointer, clock)
 }
 
-/// While a transaction waits it asks hundreds of times a second.
+/// A waiting transaction asks hundreds of times a second.
 fn ask(engine: &Engine, checkpointer: &Checkpointer, times: u32) {
     for nth in 0..times {
         engine.commit(vec![(nth % 50, Some(vec![1; 100]))]);
@@ -52,8 +52,8 @@ fn what_makes_no_room_is_tried_again_after_a_pause() {
     }
 }
 
-/// Of a block whose last write failed it is not known what the disk has: the one that it was to replace, perhaps, which is in force
-/// until it is retired. The log that it needs is there as long as that.
+/// It is not known what the disk has of a block whose last write failed: perhaps still the block that it was to
+/// replace, which is in force until it is retired. The log that this block needs exists until then.
 #[test]
 fn log_is_freed_only_of_checkpoints_that_are_not_in_force() {
     for (kind, is_mended) in
@@ -70,7 +70,7 @@ fn log_is_freed_only_of_checkpoints_that_are_not_in_force() {
         checkpointer.run_now().unwrap_err();
         if is_mended {
             disk.mend();
-            // The room is made, and then the sweep fails.
+            // The room is made first; then the sweep fails.
             disk.fail_always(FaultKind::Write, "backup", 0);
         }
         clock.advance(Duration::from_secs(2));

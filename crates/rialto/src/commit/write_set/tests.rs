@@ -7,7 +7,7 @@ use crate::io::MemoryDisk;
 use crate::row::{Column, ColumnType, FieldPatch, Value};
 use crate::{Checkpointing, Database, Options, TableDef, Transaction};
 
-/// A write of a new row, whose bytes are nowhere yet.
+/// A write of a new row without bytes.
 fn new_write() -> Write {
     Write {
         heap: HeapId(1),
@@ -60,7 +60,7 @@ fn the_newest_write_of_a_row_is_found_before_and_after_a_rollback() {
     }
 }
 
-/// A write to one row after the other: of the whole, as often as `PATCHES_MIN` asks for it, else of its first byte.
+/// A write to one row after the other: of the whole row when `PATCHES_MIN` requires it, otherwise of its first byte.
 fn patch(set: &mut WriteSet, packet: &mut Vec<u8>, key: u8, byte: u8) {
     let previous = set.find(HeapId(1), IndexId(2), &[key], packet).unwrap();
     if set.is_patched_often(previous, 1) {
@@ -103,7 +103,7 @@ fn a_row_that_is_patched_often_is_read_in_few_steps() {
     }
 }
 
-/// A chain of any length is walked, not called down.
+/// A chain of any length is walked by a loop, not by recursion.
 #[test]
 fn a_long_chain_of_patches_is_read_on_a_small_stack() {
     let read = || {
@@ -149,7 +149,7 @@ fn the_entries_of_a_write_are_found_without_a_look_at_all_others() {
     assert_eq!(before - set.entry_bytes(), size_of::<IndexAdd>() + 1);
     while set.pop_write(&mark, &packet).is_some() {}
     assert_eq!((keys(&set, 199), keys(&set, 200)), (vec![199], vec![]));
-    // A part's writes and entries come behind.
+    // A part's writes and entries come after the others.
     let (mut part, mut of_part) = (WriteSet::default(), Vec::new());
     push(&mut part, &mut of_part, 201, b"part");
     entry(&mut part, 9);
@@ -159,7 +159,7 @@ fn the_entries_of_a_write_are_found_without_a_look_at_all_others() {
     assert_eq!((keys(&set, 199), keys(&set, 200)), (vec![199], vec![9]));
 }
 
-/// Keys whose hashes by a known seed fall together are no slower to find than others.
+/// Keys that a client has chosen so that their hashes by a known seed collide are found as fast as others.
 #[test]
 fn keys_that_a_client_chooses_are_found_in_few_steps() {
     let (mut set, mut packet) = (WriteSet::default(), Vec::new());

@@ -1,15 +1,15 @@
-//! Datasets of about equal size: a policy. It is told keys that lie evenly in an index, and makes a routing rule.
+//! Datasets of about equal size. A policy: it gets keys that are evenly spaced in an index, and makes a routing rule.
 
 use crate::isolate::RoutingRule;
 use crate::row::{Key, LeadingColumns};
 
-/// Datasets of about as many keys each, the first of them the first executor's, and so on. `marks` are keys of an index, or
-/// beginnings of such, that lie evenly in it, ascending.
+/// Datasets of about as many keys each, the first of them for the first executor, and so on. `marks` are keys of an
+/// index, or prefixes of keys, evenly spaced in it, ascending.
 ///
-/// Keys with the same value in their first column belong together. Where there are no more such values than executors, each
-/// has as many executors as any other, and the datasets of each lie within it; else no dataset begins in the middle of one.
-/// So tables whose keys begin with the same column are divided alike, if they are alike: what a transaction does for one
-/// value of it is at few executors, and these are not those of another value.
+/// Keys with the same value in their first column belong together. If there are no more such values than executors,
+/// each value gets as many executors as any other, and its datasets lie within it; otherwise no dataset begins in the
+/// middle of a value. So similar tables whose keys begin with the same column are divided alike: what a transaction
+/// does for one value of that column is at few executors, and these are not the executors of another value.
 pub(super) fn of_equal_size(marks: &[Key], first: &LeadingColumns, executors: u16) -> RoutingRule {
     let value = |mark: &Key| Key::from(&mark[..first.len_in(mark).unwrap_or(mark.len())]);
     let by_value: Vec<&[Key]> = marks.chunk_by(|one, next| value(one) == value(next)).collect();
@@ -18,7 +18,7 @@ pub(super) fn of_equal_size(marks: &[Key], first: &LeadingColumns, executors: u1
     let mut begin = |executor: usize, bound: Key| {
         if last < bound {
             last.clone_from(&bound);
-            // The first one begins with the first of all keys.
+            // The first dataset begins with the first of all keys.
             if executor > 0 {
                 bounds.push(bound);
                 owners.push(executor as u16);
@@ -49,7 +49,7 @@ mod tests {
 
     const EXECUTORS: u16 = 64;
 
-    /// A table whose key is of so many columns.
+    /// A table whose key has so many columns.
     fn schema(columns: usize) -> Schema {
         let defined = (0..columns).map(|nth| Column::new(format!("c{nth}"), ColumnType::Int4)).collect();
         Schema::new("t", defined, Some((0..columns).collect()), vec![]).unwrap()
@@ -62,7 +62,7 @@ mod tests {
         key
     }
 
-    /// The rule for a table of these keys.
+    /// The rule for a table with these keys.
     fn rule(schema: &Schema, keys: impl Iterator<Item = Vec<i32>>) -> RoutingRule {
         let marks: Vec<Key> = keys.map(|values| key(schema, &values)).collect();
         assert!(marks.is_sorted());
@@ -98,7 +98,7 @@ mod tests {
                     of_districts.iter().all(|executor| own.contains(executor)),
                     "{of_districts:?} of {own:?}"
                 );
-                // The districts of a warehouse are at several, each as its customers are.
+                // The districts of a warehouse are at several executors, each at the one of its customers.
                 for d in (0..10).filter(|_| warehouses <= 4) {
                     let at = executors_of(&of_district, &two, &[w, d])[0];
                     let customers = executors_of(&of_customer, &three, &[w, d]);

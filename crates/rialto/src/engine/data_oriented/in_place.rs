@@ -1,9 +1,9 @@
-//! The data-oriented engine without threads of its own: the thread that calls has the executors of a phase for itself while it runs the
-//! phase's actions, in their order.
+//! The data-oriented engine without threads of its own: the calling thread has the executors of a phase for itself
+//! while it runs the phase's actions, in their order.
 //!
-//! A phase first locks its identifiers, and then no row under them: it leases the executors if they are free, else it adds entries to
-//! their lock tables ([`locking`](super::locking)). The order of actions means what it means on the [conventional](crate::engine::conventional)
-//! engine.
+//! A phase first locks its identifiers, and then no rows under them. If the executors are free it leases them;
+//! otherwise it adds entries to their lock tables ([`locking`](super::locking)). The order of actions means what it
+//! means on the [conventional](crate::engine::conventional) engine.
 
 use super::locking::{beside_lease, lock};
 use crate::engine::action::Action;
@@ -17,7 +17,7 @@ use crate::row::Value;
 use crate::txn::Transaction;
 use crate::unlikely::unlikely;
 
-/// Runs a flow inside a transaction; `outputs` are then what it gave.
+/// Runs a flow inside a transaction. Its outputs are added to `outputs`.
 pub(crate) fn run(
     procedure: &Prepared,
     transaction: &mut Transaction,
@@ -40,7 +40,8 @@ pub(crate) fn run(
     Ok(())
 }
 
-/// Whether functions of the user's tell what the next phase names, and have to be asked with executors of an earlier one out.
+/// Whether functions of the user say what the next phase names, and would be called while executors of an earlier
+/// phase are leased.
 #[inline]
 fn asks_beside_lease(procedure: &Prepared, transaction: &mut Transaction) -> bool {
     procedure.has_functions() && transaction.context().owner.holds_lease()
@@ -66,7 +67,7 @@ fn run_alone(
     action.run(procedure, transaction, arguments, outputs)
 }
 
-/// Locks what a phase's actions name, prefetches the rows of a large phase, and runs the actions.
+/// Locks the identifiers of a phase's actions, prefetches the rows of a large phase, and runs the actions.
 #[inline(never)]
 fn run_together<'a>(
     procedure: &Prepared,

@@ -1,5 +1,6 @@
-//! What a phase locks before the first of its bodies runs, where keys are kept at executors: the identifiers of its actions, by a lease
-//! of the executors that are free, or by entries in their lock tables. The same in place and on threads.
+//! The locks that a phase takes before the first of its bodies runs, where keys are kept at executors: on the
+//! identifiers of its actions, by a lease of executors that are free, or by entries in their lock tables. The same in
+//! place and on threads.
 
 use smallvec::SmallVec;
 
@@ -13,11 +14,11 @@ use crate::isolate::{LockPolicy, OwnLease, Wanted};
 use crate::txn::context::Context;
 use crate::unlikely::unlikely;
 
-/// A phase of more actions than this locks what they name instead of having their executors for itself.
+/// A phase of more actions than this locks their identifiers and does not lease executors.
 const LEASE_ACTIONS_MAX: usize = 64;
 
-/// Finds out which actions of a phase are part of the call, and what they name. The functions of the user's that tell so run beside the
-/// executor lease of the phase before, if there is one, as a body does.
+/// Finds out which actions of a phase are part of the call, and what they name. Functions of the user that say so run
+/// beside the executor lease of the earlier phase, if there is one, as a body does.
 #[inline]
 pub(super) fn beside_lease<T>(
     procedure: &Prepared,
@@ -35,11 +36,11 @@ pub(super) fn beside_lease<T>(
     found
 }
 
-/// Locks what a phase of a call needs before the first of its bodies runs: the tables by intention, and what its
-/// identifiers name.
+/// Takes the locks that a phase of a call needs before the first of its bodies runs: intentions on the tables, and
+/// locks on the identifiers.
 ///
-/// These are locked in one order for all transactions. So two of the same flow that visit each table and each index in one
-/// phase cannot deadlock.
+/// All transactions lock identifiers in one order. So two transactions of the same flow, if it visits each table and
+/// each index in one phase only, cannot deadlock.
 #[inline]
 pub(super) fn lock(
     procedure: &Prepared,
@@ -66,17 +67,17 @@ pub(in crate::engine) fn lock_without_lease(
     lock_identifiers(context, actions)
 }
 
-/// The result of locking without waiting. Unless all is locked, some locks may be held.
+/// The result of locking without waiting. Unless everything is locked, some locks may be held.
 pub(super) enum AtOnce {
     Locked,
-    /// Refused by a lock on exactly an action's identifier, which has this name. A holder that is a call wakes one that waits for the name at
-    /// its end.
+    /// Refused by a lock on exactly an action's identifier, which has this name. If the holder is a call, it wakes at
+    /// its end a call that waits for the name.
     Met(u64),
-    /// Refused by something else.
+    /// Refused for another reason.
     Refused,
 }
 
-/// As [`lock`], but waits for nothing.
+/// As [`lock`], but does not wait.
 pub(super) fn lock_at_once(
     procedure: &Prepared,
     context: &mut Context,
@@ -121,16 +122,17 @@ fn intend_and_lock(
     Ok(AtOnce::Locked)
 }
 
-/// The names of what actions lock ([`TableAction::name`]).
+/// The names of the identifiers that actions lock ([`TableAction::name`]).
 pub(super) fn names_of(actions: &[BoundAction<'_>]) -> impl Iterator<Item = u64> {
     actions.iter().filter_map(BoundAction::on_table).filter(|it| it.is_span()).map(TableAction::name)
 }
 
-/// Leases the executors of all the phase's identifiers, if they are free: then the phase needs no locks while it runs.
+/// Leases the executors of all the phase's identifiers, if they are free. The phase then needs no locks while it
+/// runs.
 #[inline]
 fn begin_lease(context: &mut Context, actions: &mut [BoundAction<'_>]) -> bool {
-    // Many would keep many executors from others for long. A plain closure may wait for whatever it likes. Only
-    // the ordinary way to a table looks at the transaction's own definitions.
+    // Many actions would keep many executors from other transactions for long. A plain closure may wait for anything.
+    // And the transaction's own definitions are only seen by the ordinary way to a table.
     if actions.len() > LEASE_ACTIONS_MAX
         || (context.ddl.is_some() && !fault_injection::is_on("dropped-table-is-written"))
         || has_plain(actions)
@@ -153,11 +155,11 @@ fn lock_identifiers(context: &mut Context, actions: &[BoundAction<'_>]) -> Resul
     Ok(())
 }
 
-/// The actions whose identifiers are locked, in the one order in which all transactions lock them.
+/// The actions whose identifiers are locked, in the order in which all transactions lock them.
 fn in_order_of_locks<'a, 'b>(actions: &'b [BoundAction<'a>]) -> SmallVec<[&'b TableAction<'a>; 8]> {
     let identified = actions.iter().filter_map(BoundAction::on_table).filter(|it| it.is_span());
     let mut identified: SmallVec<[&TableAction<'_>; 8]> = identified.collect();
-    // The strongest first, of those with one identifier: so no lock is upgraded.
+    // Of equal identifiers the strongest comes first, so no lock is upgraded.
     identified.sort_by(|one, other| {
         let weak = |it: &TableAction<'_>| !it.wanted().is_exclusive();
         (one.index(), &one.key, weak(one)).cmp(&(other.index(), &other.key, weak(other)))

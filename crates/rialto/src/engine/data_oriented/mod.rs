@@ -1,17 +1,18 @@
 //! The data-oriented engine (the DORA paper): threads own data, transactions travel.
 //!
-//! - Local lock tables, one an executor, and the routing rules that say whose the keys of an index are, are in
-//!   [`isolate`](crate::isolate), its local form. An executor is a structure: the thread that has its table runs what there is to
-//!   do with it.
-//! - *In place* (`in_place`), the default: the thread that calls runs the call, and leases the executors that it needs.
-//! - *Bound* (`threads`; [`Executors::threads`](crate::Executors::threads)): threads share the executors out among themselves, and calls go
-//!   from one to the other.
-//! - `locking`: what a phase locks at executors, the same for both.
-//! - `plans`: whether the actions of a phase are run at the same time or one after the other, by how often they abort
+//! - Local lock tables, one for each executor, and the routing rules, which assign the keys of an index to executors,
+//!   are in [`isolate`](crate::isolate), its local form. An executor is a structure: the thread that has its table
+//!   does the work on it.
+//! - *In place* (`in_place`), the default: the calling thread runs the call, and leases the executors that it needs.
+//! - *Bound* (`threads`; [`Executors::threads`](crate::Executors::threads)): threads divide the executors among
+//!   themselves, and calls travel from one to the other.
+//! - `locking`: the locks of a phase at executors, the same for both.
+//! - `plans`: whether the actions of a phase run at the same time or one after the other, by how often they abort
 //!   (`planner`, a policy).
-//! - `scaling`: how many executors and threads there are while transactions run; `scaling_policy` says how many there should be.
-//! - `resource_manager`: keeps the rules in step with how the tables grow (`datasets`), and with what is asked for (`rebalancing`,
-//!   and `readers`: what is only read); `routing`: rules given by hand.
+//! - `scaling`: how many executors and threads there are while transactions run; `scaling_policy` says how many there
+//!   should be.
+//! - `resource_manager`: adapts the rules to the growth of the tables (`datasets`) and to the requests
+//!   (`rebalancing`, and `read_only` for what is only read). Rules set by hand come through `database/routing.rs`.
 
 mod datasets;
 pub(super) mod in_place;

@@ -1,31 +1,31 @@
-//! [`Planner`]: whether the actions of a phase are run at the same time or one after the other, and in which order (the DORA
-//! paper, appendix A.4). A policy: it is told what was counted, says what to do, and does nothing itself.
+//! [`Planner`]: whether the actions of a phase run at the same time or one after the other, and in which order (the
+//! DORA paper, appendix A.4). A policy: it gets counts and returns a plan, and does nothing itself.
 //!
-//! At the same time they are done sooner; but an action that aborts makes the work of all others needless. One after the other,
-//! the most likely to abort first, that work is never begun. So the planner reckons by how much less would be run one
-//! after the other, from how often each action was part of a call and how often it then aborted.
+//! At the same time they are done sooner; but an action that aborts makes the work of all others needless. One after
+//! the other, with the most likely to abort first, that work is never begun. So the planner estimates how much less
+//! would be run in a serial plan, from how often each action was part of a call and how often it then aborted.
 
 use smallvec::SmallVec;
 
-/// Of all actions that are run at the same time, so many have to be needless before they are run one after the other.
+/// If a larger share of all actions that run at the same time is needless, they are run one after the other.
 const NEEDLESS_MAX: f64 = 0.10;
-/// And so few before they are run at the same time again.
+/// If the share is below this, they are run at the same time again.
 const NEEDLESS_MIN: f64 = 0.05;
 /// An action that aborts less often than this, by call, has no place of its own in an order.
 const ABORTS_MIN: f64 = 0.01;
-/// So many calls have to be known of a phase: fewer say little.
+/// The fewest calls of a phase for a decision: fewer say little.
 const CALLS_MIN: u64 = 400;
-/// So many actions can stand at the beginning of an order.
+/// The most actions that can stand at the beginning of an order.
 const FIRST_MAX: usize = 7;
 
 /// How the actions of a phase are run.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum Plan {
-    /// Those of different threads at the same time.
+    /// Actions of different threads run at the same time.
     #[default]
     Parallel,
-    /// One after the other: those at these positions in the phase first, the most likely to abort before the others, then the
-    /// others as they stand in the flow. Actions whose identifiers overlap keep the flow's order.
+    /// One after the other. First those at these positions in the phase, with the most likely to abort in front, then
+    /// the others as they stand in the flow. Actions whose identifiers overlap keep the flow's order.
     Serial {
         /// Positions in the phase, counted from 0; at most seven.
         first: SmallVec<[u8; 8]>,
@@ -33,7 +33,7 @@ pub enum Plan {
 }
 
 impl Plan {
-    /// In one word, for who looks at it in each call.
+    /// Packed into one word, which each call reads.
     pub(super) fn pack(&self) -> u64 {
         let Plan::Serial { first } = self else { return 0 };
         let mut bytes = [0; 8];
@@ -55,18 +55,19 @@ impl Plan {
 /// How often an action was run, and how often it ended its transaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ActionRuns {
-    /// Runs of its body, those that a deadlock ended among them.
+    /// Runs of its body, including those that a deadlock ended.
     pub runs: u64,
-    /// Those that failed: by [`Error::aborted`](crate::Error::aborted), or with an error that is not tried again.
+    /// Runs that failed: by [`Error::aborted`](crate::Error::aborted), or with an error that does not make the
+    /// transaction run again.
     pub aborts: u64,
 }
 
-/// What was counted of a phase.
+/// The counts of a phase.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(in crate::engine) struct Counted {
     /// How often the phase was begun.
     pub calls: u64,
-    /// Of these: how often it was run in parts.
+    /// Of these, how often it was run in parts.
     pub in_parts: u64,
     /// By action.
     pub actions: Vec<ActionRuns>,
@@ -95,14 +96,14 @@ impl Counted {
 #[derive(Debug)]
 pub(super) struct Planner {
     plan: Plan,
-    /// What there was at the last decision.
+    /// The counts at the last decision.
     decided: Counted,
-    /// What was counted before it under the same plan, and for how many calls that stands: half of it is forgotten at each
-    /// decision.
+    /// The shares before the last decision, under the same plan, and the number of calls that they stand for. Half of
+    /// that number is forgotten at each decision.
     before: Option<(f64, Vec<Share>)>,
 }
 
-/// Of the calls of a phase, as shares: how many an action was part of, and how many of those it aborted.
+/// For an action of a phase: the share of the calls that it was part of, and the share of those in which it aborted.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Share {
     present: f64,
@@ -115,7 +116,7 @@ impl Planner {
         Planner { plan: Plan::Parallel, decided: Counted::of(actions), before: None }
     }
 
-    /// What was counted so far. Gives the plan, if it is to be another one from now on.
+    /// Gets the counts so far. Returns the plan if it changes.
     pub fn look(&mut self, counted: &Counted) -> Option<&Plan> {
         let since = counted.since(&self.decided);
         if since.calls < CALLS_MIN {
@@ -129,17 +130,17 @@ impl Planner {
             self.before = Some(((since.calls as f64 + weight) / 2.0, shares));
             return None;
         }
-        // What is counted from here on is by another plan.
+        // Later counts are made under another plan.
         self.before = None;
         self.plan = chosen;
         Some(&self.plan)
     }
 
-    /// The shares of the calls since the last decision, and of those before as far as they count.
+    /// The shares in the calls since the last decision, averaged with earlier ones by their weight.
     fn shares(&self, since: &Counted) -> Vec<Share> {
         let calls = since.calls as f64;
         let mut shares = vec![Share { present: 0.0, aborts: 0.0 }; since.actions.len()];
-        // One after the other, an action is run in those calls only that none before it has aborted.
+        // One after the other, an action runs only in calls that no action before it has aborted.
         let mut reached = calls;
         for at in self.order(since.actions.len()) {
             let ActionRuns { runs, aborts } = since.actions[at];
@@ -195,7 +196,8 @@ mod tests {
     use super::*;
     use crate::io::Random;
 
-    /// A phase whose actions are part of some calls and abort in some of those, in percent, run as the planner says.
+    /// A phase whose actions are part of some calls and abort in some of those, in percent. It runs as the planner
+    /// says.
     struct Phase {
         actions: Vec<(u64, u64)>,
         planner: Planner,
@@ -217,7 +219,7 @@ mod tests {
             }
         }
 
-        /// Gives how often the plan has changed, and how many actions were run.
+        /// Returns how often the plan has changed, and how many actions were run.
         fn run(&mut self, calls: u64) -> (u32, u64) {
             let (mut changes, mut run) = (0, 0);
             for call in 0..calls {
@@ -265,7 +267,7 @@ mod tests {
         phase.run(4_000);
         assert_eq!(phase.plan, Plan::Parallel);
         assert_eq!(phase.run(10_000), (0, 20_000));
-        // Now the other one.
+        // Now the other action aborts.
         phase.actions[0].1 = 60;
         phase.run(4_000);
         assert_eq!(phase.plan, serial(&[0]));
@@ -281,7 +283,8 @@ mod tests {
         assert_eq!(phase.plan, serial(&[1, 0, 2]));
     }
 
-    /// What aborts always, but is seldom part of a call, makes little needless; between the bounds what is stays.
+    /// An action that always aborts but is seldom part of a call makes little work needless. Between the bounds the
+    /// plan stays.
     #[test]
     fn rare_aborts_change_nothing_and_neither_do_rates_between_the_bounds() {
         let mut phase = Phase::new(&[(100, 0), (100, 0), (5, 100)]);

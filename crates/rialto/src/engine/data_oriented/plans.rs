@@ -1,4 +1,4 @@
-//! [`Plans`]: how a procedure's phases are run on threads that own executors, and what tells how they should be.
+//! [`Plans`]: how a procedure's phases run on threads that own executors, and the counts that decide it.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -9,38 +9,38 @@ use super::planner::{Counted, Plan, Planner};
 use crate::engine::flow::Flow;
 use crate::error::Error;
 
-/// Threads whose numbers differ by a multiple of this count in the same cells; of two that do so at one time one count may
-/// be lost, which a rate bears.
+/// Threads whose numbers differ by a multiple of this share their cells. If two of them count at one time, one count
+/// may be lost, which a rate tolerates.
 const SETS: usize = 16;
 
-/// How many calls run a phase whole after one whose parts could not go on alone. If all calls are such, few run twice; if few are,
-/// few run whole.
+/// How many calls run a phase whole after a call whose parts could not go on alone. If all calls are such, few of
+/// them run twice; if few are, few run whole.
 const WHOLE_CALLS: u32 = 63;
 
 /// Counters of an action or a phase.
 #[derive(Debug, Default)]
-struct Cell {
+struct RunCounters {
     runs: AtomicU64,
-    /// Runs of an action that aborted, or of a phase that ran in parts.
+    /// Runs of an action that aborted, or of a phase in parts.
     of_these: AtomicU64,
 }
 
-/// No two threads' cells share a line of the cache.
+/// The cells of two threads never share a cache line.
 #[derive(Debug, Default)]
 #[repr(align(64))]
-struct Line([Cell; 4]);
+struct CounterLine([RunCounters; 4]);
 
-/// Where one thread counts: one cell for each phase, then one for each action.
+/// The cells of one thread: one for each phase, then one for each action.
 #[derive(Debug, Default)]
-struct Set(OnceLock<Box<[Line]>>);
+struct ThreadCounters(OnceLock<Box<[CounterLine]>>);
 
-/// The plan of each phase of a flow, and counts of how its actions end. Each thread counts in lines of its own; the resource
-/// manager adds them up, asks the [`Planner`] of each phase, and puts the plan into a word that is written when it
-/// changes.
+/// The plan of each phase of a flow, and counts of how its actions end. Each thread counts in cache lines of its own.
+/// The resource manager adds these up, asks the [`Planner`] of each phase, and stores the plan in a word that is
+/// written only when the plan changes.
 #[derive(Debug)]
 pub(crate) struct Plans {
     phases: Box<[Phase]>,
-    sets: Box<[Set]>,
+    sets: Box<[ThreadCounters]>,
     planners: Mutex<Vec<Planner>>,
     cells: usize,
 }
@@ -50,7 +50,7 @@ struct Phase {
     plan: AtomicU64,
     /// How many of the next calls run the phase whole.
     whole: AtomicU32,
-    /// Where its actions' cells begin.
+    /// The first cell of its actions.
     first: usize,
     actions: usize,
 }
@@ -58,7 +58,7 @@ struct Phase {
 /// Counters of the thread that runs a phase.
 #[derive(Clone, Copy)]
 pub(super) struct PhaseCounts<'a> {
-    set: &'a [Line],
+    set: &'a [CounterLine],
     phase: usize,
     first: usize,
 }
@@ -67,23 +67,23 @@ fn add_one(counter: &AtomicU64) {
     counter.store(counter.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
 }
 
-fn cell(set: &[Line], at: usize) -> &Cell {
+fn cell(set: &[CounterLine], at: usize) -> &RunCounters {
     &set[at / 4].0[at % 4]
 }
 
 impl PhaseCounts<'_> {
-    /// The phase is begun, as a whole.
+    /// Counts a phase that is begun as a whole.
     pub fn begun(&self) {
         add_one(&cell(self.set, self.phase).runs);
     }
 
-    /// The phase is begun, in parts.
+    /// Counts a phase that is begun in parts.
     pub fn begun_in_parts(&self) {
         self.begun();
         add_one(&cell(self.set, self.phase).of_these);
     }
 
-    /// The action at this position has run.
+    /// Counts a run of the action at this position.
     #[inline]
     pub fn ran(&self, position: u16, error: Option<&Error>) {
         let cell = cell(self.set, self.first + usize::from(position));
@@ -94,7 +94,7 @@ impl PhaseCounts<'_> {
     }
 }
 
-/// Whether it tells of the action, and not of what others did or of the database's state.
+/// Whether the error says something about the action, not about other transactions or the state of the database.
 fn is_abort(error: &Error) -> bool {
     !matches!(
         error,
@@ -109,7 +109,7 @@ fn is_abort(error: &Error) -> bool {
 }
 
 impl Plans {
-    /// For a flow, all of whose phases are run in parallel at first.
+    /// For a flow. All its phases run in parallel at first.
     pub fn new(flow: &Flow) -> Plans {
         let mut cells = flow.phases().len();
         let phase = |actions: &Vec<_>| {
@@ -124,7 +124,7 @@ impl Plans {
         };
         let phases: Box<[Phase]> = flow.phases().iter().map(phase).collect();
         let planners = phases.iter().map(|phase| Planner::new(phase.actions)).collect();
-        let sets = (0..SETS).map(|_| Set::default()).collect();
+        let sets = (0..SETS).map(|_| ThreadCounters::default()).collect();
         Plans { phases, sets, planners: Mutex::new(planners), cells }
     }
 
@@ -137,7 +137,7 @@ impl Plans {
         }
     }
 
-    /// The parts of a call could not go on alone: the next calls run the phase whole.
+    /// Notes that the parts of a call could not go on alone: the next calls run the phase whole.
     pub fn run_whole(&self, phase: usize) {
         self.phases[phase].whole.store(WHOLE_CALLS, Ordering::Relaxed);
     }
@@ -159,11 +159,11 @@ impl Plans {
     pub(super) fn counts(&self, thread: usize, phase: usize) -> PhaseCounts<'_> {
         let set = self.sets[thread % SETS]
             .0
-            .get_or_init(|| (0..self.cells.div_ceil(4)).map(|_| Line::default()).collect());
+            .get_or_init(|| (0..self.cells.div_ceil(4)).map(|_| CounterLine::default()).collect());
         PhaseCounts { set, phase, first: self.phases[phase].first }
     }
 
-    /// What was counted of each phase so far.
+    /// The counts of each phase so far.
     fn counted(&self) -> Vec<Counted> {
         let mut counted: Vec<Counted> = self.phases.iter().map(|phase| Counted::of(phase.actions)).collect();
         for set in self.sets.iter().filter_map(|set| set.0.get()) {
@@ -181,7 +181,7 @@ impl Plans {
         counted
     }
 
-    /// Has the plans follow what was counted.
+    /// Adapts the plans to the counts.
     pub fn adapt(&self) {
         let mut planners = self.planners.lock();
         for ((phase, planner), counted) in self.phases.iter().zip(planners.iter_mut()).zip(self.counted()) {
@@ -191,7 +191,7 @@ impl Plans {
         }
     }
 
-    /// The plan of each phase, and what was counted of it, in the flow's order.
+    /// The plan and the counts of each phase, in the flow's order.
     pub(in crate::engine) fn read(&self) -> impl Iterator<Item = (Plan, Counted)> {
         self.counted().into_iter().enumerate().map(|(at, counted)| (self.plan(at), counted))
     }

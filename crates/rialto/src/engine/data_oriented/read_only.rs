@@ -1,20 +1,21 @@
-//! [`ReadOnlyPlacement`]: which indexes are only read. A policy: it is told what there was, says what to change, and does nothing itself.
+//! [`ReadOnlyPlacement`]: which indexes are only read. A policy: it gets samples and returns changes, and does
+//! nothing itself.
 
 use hashbrown::{HashMap, HashSet};
 
 use crate::ids::IndexId;
 use crate::isolate::{RecordMode, Sample};
 
-/// After so many samples what is known is forgotten.
+/// After so many samples the counts are forgotten.
 const SAMPLES_MAX: u32 = 20;
-/// So many requests have to be known of an index, none of them to write.
+/// The fewest known requests for an index, none of them exclusive, for it to count as only read.
 const KNOWN_MIN: u64 = 256;
-/// An index at the read-only executor is written if so many of the requests that are known were to write it, and these are at
-/// least one in so many of all.
+/// An index at the read-only executor counts as written if at least so many of the known requests for it were
+/// exclusive, and these are at least one in so many of all requests.
 const WRITES_MIN: u64 = 8;
 const READS_PER_WRITE: u64 = 1_000;
 
-/// What is to be done with an index.
+/// A change for one index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Move {
     /// Its keys go to the read-only executor.
@@ -23,22 +24,24 @@ pub(super) enum Move {
     Back(IndexId),
 }
 
-/// Finds those that are only read: at the read-only executor, calls that read them are in nobody's way, and each takes one executor
-/// for all of them. One that is written after all goes back, and stays.
+/// Finds the indexes that are only read. At the read-only executor calls that read them do not conflict with each
+/// other, and each call needs one executor for all of them. An index that is written after all goes back to datasets,
+/// and stays there.
 #[derive(Debug, Default)]
 pub(super) struct ReadOnlyPlacement {
     samples: u32,
-    /// How often each index was asked for at executors, of the requests that are known, and how often in exclusive mode.
+    /// For each index, the known requests at other executors, and the exclusive ones among them.
     asked: HashMap<IndexId, (u64, u64)>,
-    /// How often each was asked for at the read-only executor in exclusive mode; and all requests there.
+    /// For each index, the known exclusive requests at the read-only executor; and the number of all requests there.
     written: HashMap<IndexId, u64>,
     read: u64,
-    /// Those that went back.
+    /// The indexes that went back.
     back: HashSet<IndexId>,
 }
 
 impl ReadOnlyPlacement {
-    /// What all executors, and the read-only one, were asked for since the last sample. Gives what to change, now and then.
+    /// Gets the requests at all executors since the last sample, and those at the read-only one. Now and then it
+    /// returns changes.
     pub fn decide(&mut self, samples: &[Sample], at_read_only: &Sample) -> Vec<Move> {
         for (index, _, mode) in samples.iter().flat_map(|sample| &sample.keys) {
             let (asked, to_write) = self.asked.entry(*index).or_default();

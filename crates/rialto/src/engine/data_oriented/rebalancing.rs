@@ -1,5 +1,5 @@
-//! [`Rebalancing`]: which keys executors are asked for, and datasets that would make them equally busy. A policy: it is told what
-//! there was, says what to change, and does nothing itself.
+//! [`Rebalancing`]: which keys executors are asked for, and datasets that would make them equally busy. A policy: it
+//! gets samples and returns changes, and does nothing itself.
 
 use hashbrown::HashMap;
 
@@ -7,29 +7,29 @@ use crate::ids::IndexId;
 use crate::isolate::{RoutingRule, Sample};
 use crate::row::Key;
 
-/// The busiest executor may have so many times the mean of the requests before anything is changed.
+/// Nothing is changed while the busiest executor has at most so many times the mean of the requests.
 const IMBALANCE_MAX: f64 = 1.1;
 /// A change has to make the busiest executor of an index this much less busy.
 const GAIN_MIN: f64 = 0.9;
-/// An index with a smaller share of all requests is not looked at.
+/// An index with a smaller share of all requests is ignored.
 const SHARE_MIN: f64 = 0.02;
-/// So many keys an executor have to be known of an index: fewer say little of how busy a dataset is.
+/// The fewest known keys of an index for each executor: fewer say little about how busy a dataset is.
 const KEYS_PER_EXECUTOR: usize = 48;
-/// After so many looks at the executors the earlier half of what is known is forgotten.
+/// After so many samples the earlier half of the known requests is forgotten.
 const SAMPLES_PER_HALF: u32 = 10;
 
-/// A key that was asked for, and for how many requests it stands.
-struct Asked {
+/// A key that was requested, and the number of requests that it stands for.
+struct SampledKey {
     key: Key,
     executor: usize,
     weight: f64,
 }
 
-/// What was asked for in some looks at the executors.
+/// The requests in some samples.
 #[derive(Default)]
 struct Half {
     samples: u32,
-    asked: HashMap<IndexId, Vec<Asked>>,
+    asked: HashMap<IndexId, Vec<SampledKey>>,
     /// Requests by executor.
     requests: Vec<f64>,
 }
@@ -46,7 +46,7 @@ impl Rebalancing {
         Rebalancing { executors, earlier: Half::default(), now: Half::default() }
     }
 
-    /// What each executor was asked for since the last sample. Gives the rules to change, now and then.
+    /// Gets the requests at each executor since the last sample. Now and then it returns rules to change.
     pub fn decide(&mut self, samples: Vec<Sample>) -> Vec<(IndexId, RoutingRule)> {
         let now = &mut self.now;
         now.samples += 1;
@@ -55,7 +55,7 @@ impl Rebalancing {
             now.requests[executor] += requests as f64;
             let weight = requests as f64 / keys.len().max(1) as f64;
             for (index, key, _) in keys {
-                now.asked.entry(index).or_default().push(Asked { key, executor, weight });
+                now.asked.entry(index).or_default().push(SampledKey { key, executor, weight });
             }
         }
         if now.samples < SAMPLES_PER_HALF {
@@ -64,7 +64,7 @@ impl Rebalancing {
         let changes = self.choose();
         self.earlier = std::mem::take(&mut self.now);
         if !changes.is_empty() {
-            // It was by other rules.
+            // The earlier requests were made under other rules.
             self.earlier = Half::default();
         }
         changes
@@ -80,7 +80,7 @@ impl Rebalancing {
         if busiest(&requests) <= IMBALANCE_MAX * all / self.executors as f64 {
             return Vec::new();
         }
-        let mut by_index: HashMap<IndexId, Vec<&Asked>> = HashMap::new();
+        let mut by_index: HashMap<IndexId, Vec<&SampledKey>> = HashMap::new();
         for (index, asked) in halves.iter().flat_map(|half| &half.asked) {
             by_index.entry(*index).or_default().extend(asked);
         }
@@ -92,16 +92,21 @@ impl Rebalancing {
         changes.collect()
     }
 
-    /// Datasets that are asked for equally often, if that makes the busiest executor less busy.
-    fn share_out(&self, index: IndexId, mut asked: Vec<&Asked>, all: f64) -> Option<(IndexId, RoutingRule)> {
+    /// Datasets that are requested equally often, if they make the busiest executor less busy.
+    fn share_out(
+        &self,
+        index: IndexId,
+        mut asked: Vec<&SampledKey>,
+        all: f64,
+    ) -> Option<(IndexId, RoutingRule)> {
         let mut by_executor = vec![0.0; self.executors];
         asked.iter().for_each(|asked| by_executor[asked.executor] += asked.weight);
         asked.sort_unstable_by(|one, other| one.key.cmp(&other.key));
         let share = all / self.executors as f64;
         let (mut bounds, mut owners): (Vec<Key>, Vec<u16>) = (Vec::new(), vec![0]);
         let mut datasets = vec![0.0];
-        // What comes before the key that is looked at, and how many shares that are is up to the last bound. A key goes where
-        // its middle lies, so that one that is hot has a dataset of its own.
+        // The weight before the present key, and the number of shares up to the last bound. A key goes where its
+        // middle lies, so that a hot key gets a dataset of its own.
         let (mut before, mut shares) = (0.0, 0.0);
         for of_key in asked.chunk_by(|one, other| one.key == other.key) {
             let weight: f64 = of_key.iter().map(|asked| asked.weight).sum();
@@ -110,7 +115,8 @@ impl Rebalancing {
             if is_full && bounds.len() + 1 < self.executors {
                 shares = (middle / share).floor();
                 bounds.push(of_key[0].key.clone());
-                // By the share that it begins with: other indexes that are asked for alike have the same executors there.
+                // The executor is that of the share with which the dataset begins: other indexes with similar
+                // requests have the same executors there.
                 owners.push(shares as u16);
                 datasets.push(0.0);
             }
@@ -147,8 +153,8 @@ mod tests {
         usize::from(executors[0])
     }
 
-    /// Requests for keys that `draw` gives, through the rule, looked at until it is changed or time is up. Gives the
-    /// requests by executor of the last sample, and how often the rule was changed.
+    /// Makes requests for keys that `draw` gives, routed by the rule, until the rule is changed or the time is up.
+    /// Returns the requests by executor in the last sample, and how often the rule was changed.
     fn serve(
         rule: &mut RoutingRule,
         rebalancing: &mut Rebalancing,

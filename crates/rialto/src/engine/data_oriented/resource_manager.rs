@@ -1,5 +1,4 @@
-//! [`ResourceManager`]: keeps routing rules and plans in step with how tables grow, with what is asked for and with what
-//! aborts.
+//! [`ResourceManager`]: adapts routing rules and plans to the growth of tables, to the requests and to aborts.
 
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -12,7 +11,7 @@ use super::datasets::of_equal_size;
 use super::read_only::{Move, ReadOnlyPlacement};
 use super::rebalancing::Rebalancing;
 use super::scaling::resize;
-use super::scaling_policy::{Adjustment, ScalingPolicy, Step};
+use super::scaling_policy::{Adjustment, ScalingPolicy, StepSize};
 use crate::engine::Runtime;
 use crate::ids::IndexId;
 use crate::io::Moment;
@@ -20,25 +19,27 @@ use crate::isolate::RoutingRule;
 use crate::row::{Key, WhichIndex};
 use crate::txn::core::Core;
 
-/// How often it looks at the tables.
+/// The interval of its looks at the tables.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
-/// After so many samples it thinks about how many executors and threads there should be.
+/// How many samples it takes between two decisions about the numbers of executors and threads.
 const SAMPLES_PER_DECISION: u32 = 10;
 /// An index of fewer entries is one dataset.
 const ENTRIES_MIN: u64 = 2;
-/// An index that was shared out by hand is taken to have as many at least, and one of fewer may shrink as it likes.
+/// An index that was divided by hand is taken to have at least so many entries. One with fewer may shrink without a
+/// new division.
 const ENTRIES_BY_HAND: u64 = 500;
-/// By so many keys an executor, where there are as many, an index is divided.
+/// The number of marks by which an index is divided, for each executor, if it has as many keys.
 const MARKS_PER_EXECUTOR: usize = 8;
 
-/// Shares each index's keys out over the executors in about equal datasets, again whenever the index has doubled, or fallen to
-/// a quarter; and in datasets that are asked for about equally often, when one executor has become busier than the others (the
-/// DORA paper's resource manager, section 4.1.2). Within its bounds it chooses how many executors there are, and how many
-/// threads own them. It has the plans of procedures follow how often their actions abort. It ends when it is dropped.
+/// Divides each index's keys among the executors into about equal datasets, and again whenever the index has doubled
+/// or has fallen to a quarter. When one executor has become busier than the others, it divides an index into datasets
+/// with about equally many requests (the DORA paper's resource manager, section 4.1.2). Within its bounds it chooses
+/// how many executors there are and how many threads own them. It adapts the plans of procedures to how often their
+/// actions abort. It ends when it is dropped.
 pub(crate) enum ResourceManager {
     /// On a thread of its own.
     OnThread { _thread: ManagerThread },
-    /// Where its caller has it look.
+    /// Without a thread: it runs when its caller drives it.
     Driven(Box<Managing>),
 }
 
@@ -49,12 +50,12 @@ pub(crate) struct ManagerThread {
 
 #[cfg(test)]
 thread_local! {
-    /// The system has no thread left for a resource manager that this thread begins.
+    /// For tests: the system has no thread left for a resource manager that this thread begins.
     pub(crate) static HAS_NO_THREAD: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
 }
 
 impl ResourceManager {
-    /// Begins.
+    /// Starts it.
     ///
     /// # Errors
     /// If the system has no thread left.
@@ -70,7 +71,7 @@ impl ResourceManager {
             let (stop, ended) = &*told;
             let mut stop = stop.lock();
             while !*stop {
-                // By the machine's clock: where the database's is a virtual one, the manager is driven.
+                // By the machine's clock: if the database's clock is virtual, the manager is driven.
                 ended.wait_for(&mut stop, LOOK_EVERY);
                 if !*stop {
                     manager.run_once();
@@ -80,16 +81,16 @@ impl ResourceManager {
         Ok(ResourceManager::OnThread { _thread: ManagerThread { stop, thread: Some(thread) } })
     }
 
-    /// Begins without a thread.
+    /// Starts it without a thread.
     pub fn driven(runtime: Arc<Runtime>) -> ResourceManager {
         ResourceManager::Driven(Box::new(Managing::new(runtime)))
     }
 
-    /// Looks at the tables and at what is asked for now, unless it has a thread for that.
+    /// Looks at the tables and at the requests now, unless it has a thread for that.
     pub fn run_once(&mut self) {
         match self {
             ResourceManager::OnThread { .. } => {}
-            // What it counts by samples is meant for such samples.
+            // What it counts in samples relies on samples at this interval.
             ResourceManager::Driven(manager) => {
                 let now = manager.runtime.core.clock.now();
                 if now - manager.looked >= LOOK_EVERY {
@@ -106,21 +107,21 @@ impl Drop for ManagerThread {
         *self.stop.0.lock() = true;
         self.stop.1.notify_one();
         if let Some(thread) = self.thread.take() {
-            // It has panicked: its rules stay as they are, which is slow at the worst.
+            // If the thread has panicked, the rules stay as they are, which is slow at the worst.
             let _ = thread.join();
         }
     }
 }
 
-/// What the manager knows.
+/// The state of the manager.
 pub(crate) struct Managing {
     runtime: Arc<Runtime>,
     sizes: Sizes,
     rebalancing: Rebalancing,
     read_only: ReadOnlyPlacement,
-    /// When it looked last, of a driven one.
+    /// The time of its last look, for a driven one.
     looked: Moment,
-    /// How many executors these are for.
+    /// The number of executors that the policies are set up for.
     executors: usize,
     scaler: Scaler,
 }
@@ -131,7 +132,7 @@ impl Managing {
         let (executors, scaler) = (core.locks.executors_in_use(), Scaler::new(core));
         let looked = core.clock.now();
         let (mut sizes, read_only) = (Sizes::default(), ReadOnlyPlacement::default());
-        // The datasets that exist already are shared out before the first transaction comes.
+        // Datasets that exist already are assigned before the first transaction comes.
         sizes.observe(core);
         Managing {
             runtime,
@@ -150,7 +151,7 @@ impl Managing {
         core.locks.forget_rules_of_dropped();
         let samples = core.locks.sample_executors();
         if samples.len() != self.executors {
-            // All is shared out anew.
+            // All datasets are assigned again.
             self.executors = samples.len();
             self.sizes = Sizes { anew: true, ..Sizes::default() };
             self.rebalancing = Rebalancing::new(self.executors);
@@ -175,14 +176,14 @@ impl Managing {
     }
 }
 
-/// How many executors and threads there should be.
+/// The policies for the numbers of executors and threads.
 struct Scaler {
     executors: ScalingPolicy,
     threads: ScalingPolicy,
-    /// No more threads than these by itself: the processors that there are.
+    /// It chooses at most as many threads as there are processors.
     cores: usize,
-    /// Since the numbers were last thought about: samples, requests, tasks on queues, queues at which somebody ran; and how often
-    /// lock tables had been found out until then.
+    /// Since the last decision: samples, requests, tasks on queues, and queues at which a thread ran; and how often
+    /// lock tables had been found out before.
     samples: u32,
     requests: u64,
     queued: usize,
@@ -194,8 +195,8 @@ struct Scaler {
 impl Scaler {
     fn new(core: &Core) -> Scaler {
         Scaler {
-            executors: ScalingPolicy::new(Step::Twofold),
-            threads: ScalingPolicy::new(Step::One),
+            executors: ScalingPolicy::new(StepSize::Twofold),
+            threads: ScalingPolicy::new(StepSize::One),
             cores: std::thread::available_parallelism().map_or(1, usize::from),
             samples: 0,
             requests: 0,
@@ -233,7 +234,7 @@ impl Scaler {
             let bounds = runtime.bounds.threads();
             let most = (*bounds.end()).min(self.cores).max(*bounds.start());
             if let Some(threads) = self.threads.decide(queues.len(), &(*bounds.start()..=most), adjustment) {
-                // Without a thread for it, or at the end, it stays as it is.
+                // If there is no thread for it, or at the end, the number stays as it is.
                 let _ = resize(runtime, threads);
             }
         }
@@ -242,16 +243,16 @@ impl Scaler {
     }
 }
 
-/// How many entries each index had when its keys were shared out.
+/// How many entries each index had when its keys were divided.
 #[derive(Default)]
 struct Sizes {
     entries: HashMap<IndexId, u64>,
-    /// All are shared out anew, whatever rules they have.
+    /// All indexes are to be divided again, whatever rules they have.
     anew: bool,
 }
 
 impl Sizes {
-    /// Forgets how an index was shared out, and does so at the next look.
+    /// Forgets how an index was divided, and divides it at the next look.
     fn share_out_anew(&mut self, core: &Core, index: IndexId) {
         self.entries.remove(&index);
         core.locks.route(index, None);
@@ -277,12 +278,13 @@ impl Sizes {
                 }
                 let by_hand = core.locks.entries_by_hand(id).filter(|_| !self.anew);
                 let before = match by_hand {
-                    // A small table keeps that.
+                    // A small table keeps a rule that was set by hand.
                     Some(entries) => entries.max(ENTRIES_BY_HAND),
                     None => self.entries.get(&id).copied().unwrap_or(ENTRIES_MIN / 2),
                 };
                 let has_shrunk = before > ENTRIES_BY_HAND && entries <= before / 4;
-                // A hash deals new keys out as it did the old ones, and readers share all.
+                // A hash assigns new keys as it did old ones, and at the read-only executor there is nothing to
+                // divide.
                 if core.locks.is_hashed(id)
                     || core.locks.is_read_only(id)
                     || entries < before * 2 && !has_shrunk
@@ -297,7 +299,7 @@ impl Sizes {
                 there.insert(id, entries);
             }
         }
-        // Those that are gone are forgotten.
+        // Indexes that are gone are forgotten.
         (self.entries, self.anew) = (there, false);
     }
 }
@@ -328,7 +330,7 @@ mod tests {
                 assert!(began.elapsed() < Duration::from_secs(60), "its keys are not shared out");
                 std::thread::sleep(Duration::from_millis(5));
             }
-            // They are looked at in no order: after another whole look.
+            // Indexes are looked at in no order, so wait for one more complete look.
             std::thread::sleep(2 * LOOK_EVERY);
         };
         let fill = |table, to: i32| {
@@ -346,7 +348,7 @@ mod tests {
         }
         until(&|| executors("by_size") >= 8);
         assert_eq!(executors("by_hand"), 2);
-        // Once more, when it has been shared out by its size: of a larger one twice as many entries count.
+        // It is divided again after it has been divided by its size: then a doubled number of entries counts.
         [64, 128, 256, 512, 1_024, 2_048].into_iter().for_each(|to| fill(&by_hand, to));
         until(&|| executors("by_hand") == 8);
         let insert = |mut ids: std::ops::Range<i32>| {
@@ -402,7 +404,7 @@ mod tests {
             db.transact(|tx| (0..5_000).try_for_each(|id| tx.insert(table, &[Value::Int4(id)]))).unwrap();
         }
         let began = Instant::now();
-        // They are looked at in no order: after another whole look.
+        // Indexes are looked at in no order, so wait for one more complete look.
         for _ in 0..2 {
             while db.executors_of("ranges", WhichIndex::Primary).unwrap() < 8 {
                 assert!(began.elapsed() < Duration::from_secs(60), "its keys are not shared out");

@@ -1,4 +1,4 @@
-//! How many executors there are, and how many threads own them, while the database is open.
+//! The numbers of executors and of threads that own them, while the database is open.
 
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use crate::engine::Runtime;
 use crate::error::{Error, Result};
 use crate::io::Clock;
 
-/// Between which bounds the resource manager chooses the numbers. One change at a time.
+/// The bounds within which the resource manager chooses the numbers. One change at a time.
 #[derive(Debug)]
 pub(crate) struct Bounds {
     executors: Mutex<RangeInclusive<usize>>,
@@ -19,13 +19,13 @@ pub(crate) struct Bounds {
 }
 
 impl Bounds {
-    /// With these bounds at first. The upper one is also the most that there is ever room for.
+    /// With these bounds at first. The upper ones are also the most that there is ever room for.
     pub fn new(executors: RangeInclusive<usize>, threads: RangeInclusive<usize>) -> Bounds {
         let executors_room = *executors.end();
         Bounds { executors: Mutex::new(executors), threads: Mutex::new(threads), executors_room }
     }
 
-    /// The bounds, which stay as they are while they are held.
+    /// The bounds. They do not change while the guard is held.
     pub(crate) fn executors(&self, clock: &Clock) -> MutexGuard<'_, RangeInclusive<usize>> {
         clock.lock(&self.executors)
     }
@@ -35,7 +35,7 @@ impl Bounds {
     }
 }
 
-/// Has so many threads own the executors.
+/// Lets so many threads own the executors.
 pub(crate) fn resize(runtime: &Arc<Runtime>, threads: usize) -> Result<()> {
     let Some(queues) = &runtime.queues else { return Ok(()) };
     runtime.core.storage.check_open()?;

@@ -1,28 +1,29 @@
-//! [`ScalingPolicy`]: how many executors, or threads that own them, there should be. A policy: it is told what was seen, says how many,
-//! and does nothing itself.
+//! [`ScalingPolicy`]: how many executors, or threads that own them, there should be. A policy: it gets what was seen
+//! and returns a number, and does nothing itself.
 //!
-//! Damped: it follows a adjustment for more that is there twice in a row, and one for fewer that is there eight times in a row, and
-//! begins to count anew after each change.
+//! It is damped: it follows an adjustment to more that comes twice in a row, and one to fewer that comes eight times
+//! in a row, and starts to count again after each change.
 
 use std::ops::RangeInclusive;
 
-/// So often in a row more are wished for before there are more, and fewer before there are fewer.
+/// How often in a row an adjustment to more, or to fewer, has to come before it is followed.
 const MORE_AFTER: u32 = 2;
 const FEWER_AFTER: u32 = 8;
 
-/// From so many tasks in each queue on, with all threads busy, there are too few of these.
+/// If each queue has at least so many tasks on average, and all threads are busy, there are too few threads.
 const QUEUED_MIN: f64 = 1.0;
 const BUSY_MIN: f64 = 0.9;
-/// Threads of which one fewer would be busy for at most so much of their time are too many.
+/// If with one thread fewer the threads would be busy for at most this share of their time, there are too many.
 const BUSY_MAX: f64 = 0.6;
 
-/// From this share of requests on that find a lock table out there are too few tables; below that share there are too many.
+/// If at least this share of requests finds a lock table out, there are too few tables; if less than the second
+/// share, there are too many.
 const OUT_MAX: f64 = 0.02;
 const OUT_MIN: f64 = 0.000_5;
-/// So many requests have to be known.
+/// The fewest requests for a decision.
 const REQUESTS_MIN: u64 = 2_000;
 
-/// What was seen would be better with more, or would be no worse with fewer.
+/// Whether more would be better, or fewer would be no worse.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Adjustment {
     More,
@@ -31,7 +32,7 @@ pub(super) enum Adjustment {
 }
 
 impl Adjustment {
-    /// Of so many threads, by how many tasks were on their queues and for which share of the samples they were busy, on average.
+    /// For threads: `queued` tasks were on their queues, and they were busy in this share of the samples, on average.
     pub fn of_threads(threads: usize, queued: f64, busy: f64) -> Adjustment {
         let with_one_fewer = busy * threads as f64 / threads.saturating_sub(1).max(1) as f64;
         match () {
@@ -41,7 +42,7 @@ impl Adjustment {
         }
     }
 
-    /// Of executors, by how many requests they had and how many of those found a lock table in somebody's hands.
+    /// For executors, by how many requests they had and how many of these found a lock table out.
     pub fn of_executors(requests: u64, found_out: u64) -> Adjustment {
         let share = found_out as f64 / requests.max(1) as f64;
         match () {
@@ -55,7 +56,7 @@ impl Adjustment {
 
 /// How a number is changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Step {
+pub(super) enum StepSize {
     /// By one.
     One,
     /// To twice as many, or half.
@@ -65,17 +66,17 @@ pub(super) enum Step {
 /// See the [module](self).
 #[derive(Debug)]
 pub(super) struct ScalingPolicy {
-    step: Step,
-    /// The adjustment that was there last, and how often in a row.
+    step: StepSize,
+    /// The last adjustment, and how often it came in a row.
     last: (Adjustment, u32),
 }
 
 impl ScalingPolicy {
-    pub fn new(step: Step) -> ScalingPolicy {
+    pub fn new(step: StepSize) -> ScalingPolicy {
         ScalingPolicy { step, last: (Adjustment::Same, 0) }
     }
 
-    /// There are `now`, and there may be as many as the bounds say. Gives how many there are to be, if not as many.
+    /// Returns the new number, if it is another one than `now`. It stays within the bounds.
     pub fn decide(
         &mut self,
         now: usize,
@@ -87,12 +88,12 @@ impl ScalingPolicy {
         self.last = (adjustment, times);
         let wanted = match adjustment {
             Adjustment::More if times >= MORE_AFTER => match self.step {
-                Step::One => now + 1,
-                Step::Twofold => now * 2,
+                StepSize::One => now + 1,
+                StepSize::Twofold => now * 2,
             },
             Adjustment::Fewer if times >= FEWER_AFTER => match self.step {
-                Step::One => now - 1,
-                Step::Twofold => now / 2,
+                StepSize::One => now - 1,
+                StepSize::Twofold => now / 2,
             },
             _ => return None,
         };
@@ -111,7 +112,8 @@ mod tests {
 
     #[test]
     fn a_number_follows_what_lasts_within_its_bounds_and_no_blip() {
-        let (mut threads, mut executors) = (ScalingPolicy::new(Step::One), ScalingPolicy::new(Step::Twofold));
+        let (mut threads, mut executors) =
+            (ScalingPolicy::new(StepSize::One), ScalingPolicy::new(StepSize::Twofold));
         for _ in 0..20 {
             for adjustment in [
                 Adjustment::More,
@@ -144,7 +146,7 @@ mod tests {
     #[test]
     fn what_is_adjusted_follows_from_queues_and_from_tables_in_others_hands() {
         assert_eq!(Adjustment::of_threads(2, 5.0, 1.0), Adjustment::More);
-        // Somebody runs always, but nobody waits; work for one and a half; work for half of one; none at all.
+        // A thread always runs, but no task waits; work for one and a half; work for half of one; none at all.
         assert_eq!(Adjustment::of_threads(2, 0.2, 1.0), Adjustment::Same);
         assert_eq!(Adjustment::of_threads(2, 0.2, 0.75), Adjustment::Same);
         assert_eq!(Adjustment::of_threads(2, 0.0, 0.25), Adjustment::Fewer);
@@ -155,10 +157,11 @@ mod tests {
         assert_eq!(Adjustment::of_executors(100, 100), Adjustment::Same);
     }
 
-    /// Work for three and a half threads comes and goes: as many as it takes, and no to and fro meanwhile.
+    /// Work for three and a half threads comes and goes. The number of threads follows it, and does not oscillate
+    /// meanwhile.
     #[test]
     fn threads_come_with_work_and_go_with_it() {
-        let mut scaling_policy = ScalingPolicy::new(Step::One);
+        let mut scaling_policy = ScalingPolicy::new(StepSize::One);
         let (mut now, mut changes) = (1, 0);
         for (work, samples) in [(3.5, 40), (0.5, 60), (3.5, 40)] {
             for _ in 0..samples {

@@ -1,8 +1,8 @@
-//! Queues of what executors run, and which thread of an executor runs: that of a transaction server, and those of threads that
-//! own executors.
+//! Queues of requests for executors, and which thread of an executor runs: for transaction servers, and for threads
+//! that own executors.
 //!
 //! - `queue`: [`Dispatch`], one queue, its priority executor and its standbys (D1 to D4, D6);
-//! - `queues`: [`Dispatches`], queues of which the first so many are in use (D5).
+//! - `queues`: [`Dispatches`], several queues, of which those with the lowest numbers are in use (D5).
 //!
 //! `model.rs` checks both under a model checker, with the response queues of message servers (`servers/`).
 
@@ -15,5 +15,5 @@ pub(super) mod sync;
 mod tests;
 
 pub use queue::TransactionServerStats;
-pub(super) use queue::{Dispatch, Refused, Rest, Standing, Waiter};
+pub(super) use queue::{Dispatch, Refused, Rest, RoomWaiter, Standing};
 pub(super) use queues::Dispatches;

@@ -1,5 +1,5 @@
-//! The request queue, the hand-over and the response queues under a model checker: the same source files,
-//! compiled against shuttle's primitives and run under many schedules. A lost request or wake-up is a deadlock here, which
+//! The request queue, the hand-over and the response queues under a model checker: the same source files, compiled
+//! against shuttle's primitives and run under many schedules. A lost request or wake-up is a deadlock here, which
 //! shuttle reports; that at most one executor runs is asserted by the dispatch (D1) and by the model.
 
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use std::time::Duration;
 use shuttle::sync::atomic::{AtomicU32, Ordering};
 use shuttle::thread;
 
-/// `super::sync` as the model sees it.
+/// `super::sync`, for the model.
 mod sync {
     use super::Duration;
 
@@ -34,7 +34,8 @@ mod sync {
         /// A sleep with a limit may end at any time.
         pub fn wait<'a, T>(&self, guard: MutexGuard<'a, T>, limit: Option<Duration>) -> MutexGuard<'a, T> {
             if limit.is_some_and(|limit| limit < super::FOR_EVER / 2) {
-                // The latch has to be free meanwhile, which only a wait can do: somebody is there to end it.
+                // The latch has to be free meanwhile, and only a wait frees it; another thread is there to end that
+                // wait.
                 shuttle::thread::yield_now();
                 return guard;
             }
@@ -59,21 +60,21 @@ mod response_queue;
 
 mod resizing;
 
-use queue::{Dispatch, Refused, Standing, Waiter};
-use response_queue::{Awaited, ResponseQueue};
+use queue::{Dispatch, Refused, RoomWaiter, Standing};
+use response_queue::{ResponseQueue, ServerWait};
 
 const FOR_EVER: Duration = Duration::from_secs(3_600);
 /// Schedules tried per model.
 const SCHEDULES: usize = 2_000;
 
-/// A request: who asked, and its number there.
+/// A request: its message server, and its number there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Job {
     sender: usize,
     number: u32,
 }
 
-/// A lock that a request may need, which a thread outside of the server gives back at some time.
+/// A lock that a request may need. A thread outside of the server releases it at some time.
 #[derive(Default)]
 struct Lock {
     is_free: sync::Condvar,
@@ -85,7 +86,7 @@ impl Lock {
         Lock { taken: Some(sync::Mutex::new(true)), ..Lock::default() }
     }
 
-    /// As a wait for a lock does it: leave, sleep, come back.
+    /// Waits as a wait for a lock does: leave, sleep, come back.
     fn wait(&self, dispatch: &Dispatch<Job>, me: usize) {
         let Some(taken) = &self.taken else { return };
         if *taken.lock() {
@@ -107,7 +108,7 @@ impl Lock {
     }
 }
 
-/// What a model runs.
+/// The parameters of a model.
 #[derive(Debug, Clone, Copy)]
 struct Case {
     queue: usize,
@@ -118,9 +119,9 @@ struct Case {
     blocks: Option<u32>,
     /// Every request with this number runs twice.
     restarts: Option<u32>,
-    /// Whether the server is closed before everything is answered.
+    /// Whether the server is closed before all requests are answered.
     closes_early: bool,
-    /// Whether one that runs twice rests until another thread hastens it.
+    /// Whether a request that runs twice rests until another thread hastens it.
     hastened: bool,
 }
 
@@ -155,7 +156,7 @@ const CASES: [Case; 9] = [
         closes_early: false,
         hastened: false,
     },
-    // Everybody blocks.
+    // All executors block.
     Case {
         queue: 4,
         executors: 2,
@@ -196,7 +197,7 @@ const CASES: [Case; 9] = [
         closes_early: true,
         hastened: false,
     },
-    // Who rests is called.
+    // A request that rests is hastened.
     Case {
         queue: 4,
         executors: 2,
@@ -219,7 +220,7 @@ const CASES: [Case; 9] = [
     },
 ];
 
-/// Runs one case; every request that was put on the queue is answered, once.
+/// Runs one case. Every request that was put on the queue is answered once.
 fn serve(case: Case) {
     let dispatch = Dispatch::<Job>::new(case.queue, 1, case.executors);
     assert!(dispatch.reopen());
@@ -266,7 +267,7 @@ fn serve(case: Case) {
                 let (mut put, mut answered) = (0, Vec::new());
                 let mut is_closed = false;
                 while put < case.each && !is_closed || answered.len() < put as usize {
-                    let mut awaited = Awaited::Response;
+                    let mut awaited = ServerWait::Response;
                     if put < case.each && !is_closed {
                         responses.forget_room();
                         match dispatch.put(Job { sender, number: put }, &responses) {
@@ -280,9 +281,9 @@ fn serve(case: Case) {
                             }
                             Err(Refused::Full(_)) => {
                                 awaited = if answered.len() < put as usize {
-                                    Awaited::Either
+                                    ServerWait::Either
                                 } else {
-                                    Awaited::Room
+                                    ServerWait::Room
                                 };
                             }
                         }
@@ -324,13 +325,13 @@ fn every_request_is_answered_once_and_one_executor_runs_at_a_time() {
     }
 }
 
-/// A queue without a bound, as threads that own executors have it: taken off in groups, with standbys that are hired when
-/// everybody is blocked.
+/// A queue without a bound, as threads that own executors have it: requests are taken off in groups, and standbys are
+/// hired when all executors are blocked.
 struct Hiring {
     dispatch: Dispatch<u32>,
     running: AtomicU32,
     done: sync::Mutex<Vec<u32>>,
-    /// What the first task waits for, and the last one gives.
+    /// The first task waits for it, and the last one sets it.
     given: sync::Mutex<bool>,
     told: sync::Condvar,
     /// Whether the task that rests has rested.
@@ -338,13 +339,13 @@ struct Hiring {
     hands: sync::Mutex<Vec<thread::JoinHandle<()>>>,
 }
 
-/// The task that rests before it gives what the first one waits for.
+/// The task that rests before it sets what the first one waits for.
 const RESTS: u32 = 9;
-/// Longer than the first task takes until it waits, in most schedules.
+/// In most schedules longer than the first task takes until it waits.
 const REST: Duration = Duration::from_micros(200);
 
 impl Hiring {
-    /// With room for three threads, of which there is one.
+    /// With room for three threads, of which one exists.
     fn new() -> Arc<Hiring> {
         let all = Arc::new(Hiring {
             dispatch: Dispatch::new(usize::MAX, 2, 3),
@@ -360,7 +361,7 @@ impl Hiring {
         all
     }
 
-    /// Puts each of these on the queue, on a thread of its own; gives what was done in the end.
+    /// Puts each group on the queue, on a thread of its own. Returns the tasks that were done in the end.
     fn serve<const N: usize>(self: Arc<Hiring>, groups: [(&'static [u32], Standing); N]) -> Vec<u32> {
         let putters = groups.map(|(tasks, standing)| {
             let all = self.clone();
@@ -425,7 +426,8 @@ impl Hiring {
         }
     }
 
-    /// Runs a task on this thread, if no thread runs and nothing is on the queue; else puts it there. One that waits gives its turn up for good.
+    /// Runs a task on this thread if no thread runs and the queue is empty; otherwise puts it there. A visitor that
+    /// waits gives its turn up for good.
     fn visit(self: &Arc<Hiring>, task: u32) {
         let Some(seat) = self.dispatch.visit() else {
             let is_served = self.dispatch.lock_to_put().put([task], Standing::New);
@@ -455,10 +457,10 @@ impl Hiring {
     }
 }
 
-/// The first task waits for the last one, whoever puts them and in whatever groups they are taken: nobody would run it if no
-/// standby were hired. Each task is run once.
+/// The first task waits for the last one, whichever thread puts them and in whichever groups they are taken: without
+/// a hired standby no thread would run the last one. Each task is run once.
 #[test]
-fn tasks_behind_one_that_waits_are_run_by_those_who_are_hired() {
+fn tasks_behind_one_that_waits_are_run_by_hired_standbys() {
     let serve = || {
         let done = Hiring::new().serve([(&[0, 1], Standing::New), (&[2, 3], Standing::Begun)]);
         assert_eq!(done, [0, 1, 2, 3]);
@@ -467,9 +469,10 @@ fn tasks_behind_one_that_waits_are_run_by_those_who_are_hired() {
     shuttle::check_pct(serve, SCHEDULES, 3);
 }
 
-/// The first task waits for one that rests: when it waits, no other executor may be there to sleep until the rest is over.
+/// The first task waits for one that rests. When it waits, there may be no other executor to sleep until the rest is
+/// over.
 #[test]
-fn a_task_that_rests_is_run_by_one_who_is_hired() {
+fn a_task_that_rests_is_run_by_a_hired_standby() {
     let serve = || {
         let done = Hiring::new().serve([(&[RESTS], Standing::New), (&[0], Standing::New)]);
         assert_eq!(done, [0, RESTS]);
@@ -478,8 +481,8 @@ fn a_task_that_rests_is_run_by_one_who_is_hired() {
     shuttle::check_pct(serve, SCHEDULES, 3);
 }
 
-/// Two visitors come while tasks are put on the queue, and one of them waits for the other, wherever each comes to be run. Each task is run once, and
-/// one thread runs at a time.
+/// Two visitors come while tasks are put on the queue. One task waits for another, wherever each of them is run. Each
+/// task is run once, and one thread runs at a time.
 #[test]
 fn visitors_run_their_tasks_or_put_them_on_the_queue() {
     let serve = || {
@@ -505,8 +508,8 @@ fn visitors_run_their_tasks_or_put_them_on_the_queue() {
     shuttle::check_pct(serve, SCHEDULES, 3);
 }
 
-/// Visitors come while a task rests that they wait for: the executor that sleeps until the rest is over is not forgotten when a visitor had
-/// the turn meanwhile, and one is hired where all wait.
+/// Visitors wait for a task that rests. An executor sleeps until the rest is over, and is not forgotten if a visitor
+/// had the turn meanwhile; if all wait, one is hired.
 #[test]
 fn visitors_come_and_go_beside_a_task_that_rests() {
     let serve = || {
@@ -531,7 +534,7 @@ fn visitors_come_and_go_beside_a_task_that_rests() {
     shuttle::check_pct(serve, SCHEDULES, 3);
 }
 
-/// A queue is closed while a thread visits it: its executors end all the same.
+/// A queue is closed while a thread visits it. Its executors end all the same.
 #[test]
 fn a_queue_that_is_closed_beside_a_visitor_ends() {
     let serve = || {

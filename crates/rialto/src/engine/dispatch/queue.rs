@@ -1,17 +1,20 @@
-//! [`Dispatch`]: the request queue, and who runs.
+//! [`Dispatch`]: a request queue, and which executor runs.
 //!
-//! One latch guards all of it; it is held for a few instructions. The invariants are checked after each step (in debug
-//! builds):
+//! One latch guards all of it; it is held for a few instructions. The invariants are checked after each step (in
+//! debug builds):
 //!
-//! - **D1** At most one executor runs: the one that `running` names, whose seat says so.
-//! - **D2** Nobody runs only if nobody could: no executor is ready, and there is no request to be run or no idle executor.
-//! - **D3** A blocked executor that may go on is ready, in the order in which their waits ended, and runs before the next
-//!   request is taken off the queue. Where requests are taken off in groups, those of the group that has been taken off come first.
-//! - **D4** A request is in one place: the queue, the restarts, or with an executor, which gives it back as a response or to
-//!   the restarts. After the close each is still run; when a queue is given up, those that nobody has taken off it are
-//!   whose who gave it up, and each of the others is run here.
-//! - **D6** What is [begun](Standing::Begun) stands on the queue before what is new, each in the order in which it came; also where it
-//!   is put when a queue is given up. It is behind a group that has been taken off, as in D3.
+//! - **D1** At most one executor runs: the one that `running` names, and its seat says so.
+//! - **D2** If no executor runs, none could: no executor is ready, and there is no request that may run or no idle
+//!   executor.
+//! - **D3** A blocked executor that may go on is ready. Ready executors run in the order in which their waits ended,
+//!   before the next request is taken off the queue. Where requests are taken off in groups, the rest of a group that
+//!   has been taken off comes first.
+//! - **D4** A request is in one place: the queue, the restarts, or with an executor, which gives it back as a
+//!   response or to the restarts. After the close each request is still run. When a queue is given up, requests that
+//!   no executor has taken off go to the caller that gave it up, and each of the others is run here.
+//! - **D6** On the queue, requests that are [begun](Standing::Begun) stand before new ones, each kind in the order in
+//!   which its requests came; also on the queue to which they are moved when their own is given up. They stand behind
+//!   a group that has been taken off, as in D3.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -22,47 +25,49 @@ use smallvec::SmallVec;
 
 use super::sync::{AtomicUsize, Condvar, Mutex, MutexGuard};
 
-/// The executor that runs what there is to run; the others stand by.
+/// The executor that runs requests as long as it is not blocked; the others stand by.
 const PRIORITY: usize = 0;
-/// So many requests may rest before they run again; then no new one is begun. Those that have stepped aside do not count.
+/// If so many requests rest before they run again, no new one is begun. Requests that have stepped aside do not
+/// count.
 pub(in crate::engine) const RESTARTS_MAX: usize = 1_024;
 
-/// Whoever waits for room in the queue.
-pub(in crate::engine) trait Waiter: Send + Sync {
-    /// There is room.
+/// A caller that waits for room in the queue.
+pub(in crate::engine) trait RoomWaiter: Send + Sync {
+    /// Tells it that there is room.
     fn tell_of_room(&self);
 }
 
-/// Where a request stands on the queue. Those whose rest is over go by turns with those that are begun, and before the new ones.
+/// Where a request stands on the queue. Requests whose rest is over alternate with those that are begun, and stand
+/// before new ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::engine) enum Standing {
     /// Behind all others.
     New,
-    /// Behind those that are begun, too: others may wait for what it holds.
+    /// Behind other begun requests, but before new ones: others may wait for what it holds.
     Begun,
 }
 
-/// What an executor does.
+/// The state of an executor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Seat {
-    /// Sleeps until it is given something to do.
+enum SeatState {
+    /// Sleeps until there is something to run.
     Idle,
     Running,
-    /// Waits for what its transaction needs.
+    /// Waits for something that its transaction needs.
     Blocked,
-    /// Does so no longer, and waits for its turn.
+    /// Waits no longer for its transaction, but for its turn.
     Ready,
     /// Its thread has ended.
     Gone,
 }
 
-/// The rest of a request before it runs again: when it is over, and its number. By the machine's clock: servers are threads, and a database
-/// on a virtual clock has none.
+/// The rest of a request before it runs again: its end and its number. By the machine's clock: servers are threads,
+/// and a database on a virtual clock has none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(in crate::engine) struct Rest {
     due: Instant,
     number: u64,
-    /// It has stepped aside, and holds up nobody.
+    /// The request has stepped aside, and delays no other one.
     is_aside: bool,
 }
 
@@ -73,7 +78,7 @@ impl Rest {
     }
 }
 
-/// What a [`TransactionServer`](crate::TransactionServer) has done.
+/// The counts of a [`TransactionServer`](crate::TransactionServer).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TransactionServerStats {
@@ -85,7 +90,7 @@ pub struct TransactionServerStats {
     pub queued_max: usize,
     /// How often a message server found the queue full.
     pub found_full: u64,
-    /// How often an executor was blocked, and let another one run.
+    /// How often an executor was blocked, and another one could run.
     pub blocked: u64,
     /// How often a standby executor began to run requests.
     pub stood_in: u64,
@@ -93,27 +98,27 @@ pub struct TransactionServerStats {
     pub restarted: u64,
 }
 
-struct State<J> {
-    /// What is on the queue: first these,
+struct DispatchState<J> {
+    /// The requests on the queue: first these,
     begun: VecDeque<J>,
     /// then these.
     new: VecDeque<J>,
     restarts: BTreeMap<Rest, J>,
-    /// How many of these have stepped aside.
+    /// How many of the restarts have stepped aside.
     asides: usize,
-    /// The last one that was taken off the queue was a restart: then it is the turn of what is begun.
+    /// The last request that was taken off was a restart: the next turn is that of the begun ones.
     took_restart: bool,
-    seats: Vec<Seat>,
+    seats: Vec<SeatState>,
     running: Option<usize>,
     ready: VecDeque<usize>,
-    /// Those who found the queue full.
-    waiters: Vec<Arc<dyn Waiter>>,
+    /// Callers that found the queue full.
+    waiters: Vec<Arc<dyn RoomWaiter>>,
     closed: bool,
     stats: TransactionServerStats,
 }
 
-/// Told that there is room once the latch is given back.
-type Told = SmallVec<[Arc<dyn Waiter>; 4]>;
+/// Waiters to be told of room after the latch is released.
+type ToldWaiters = SmallVec<[Arc<dyn RoomWaiter>; 4]>;
 
 /// Why a request was not put on the queue.
 #[derive(Debug, PartialEq, Eq)]
@@ -124,23 +129,23 @@ pub(in crate::engine) enum Refused<J> {
     Closed(J),
 }
 
-/// See the module.
+/// See the [module](self).
 pub(in crate::engine) struct Dispatch<J> {
-    state: Mutex<State<J>>,
-    /// One for each executor that there can be, to sleep on with the latch.
+    state: Mutex<DispatchState<J>>,
+    /// One for each executor that there can be. It sleeps on it, with the latch.
     bells: Box<[Condvar]>,
     /// The length of the queue.
     length: usize,
-    /// What the priority executor has taken off the queue, a group under one hold of the latch, and not yet begun. Only who
-    /// runs looks into it.
+    /// Requests that the priority executor has taken off the queue, as a group under one hold of the latch, and not
+    /// begun yet. Only the executor that runs uses it.
     agenda: Mutex<VecDeque<J>>,
-    /// How many requests are a group.
+    /// The number of requests in a group.
     group: usize,
-    /// Not 0 if an executor or a visitor runs: visitors read it before they take the latch.
+    /// Not 0 if an executor or a visitor runs. Visitors read it before they take the latch.
     busy: AtomicUsize,
 }
 
-impl<J> State<J> {
+impl<J> DispatchState<J> {
     fn restart_is_due(&self) -> bool {
         self.restarts.first_key_value().is_some_and(|(first, _)| first.is_over())
     }
@@ -149,7 +154,7 @@ impl<J> State<J> {
         self.begun.len() + self.new.len()
     }
 
-    /// How many requests may be run now: nothing new is begun while too many rest.
+    /// The number of requests that may be run now: no new one is begun while too many rest.
     fn allowed(&self) -> usize {
         if self.restarts.len() - self.asides < RESTARTS_MAX { self.queued() } else { self.begun.len() }
     }
@@ -163,38 +168,43 @@ impl<J> State<J> {
         self.allowed() > 0 || self.restart_is_due()
     }
 
-    /// There is something to run, now or when its rest is over, and no executor to run it. An idle executor sleeps until then.
+    /// Whether there is something to run, now or after its rest, and no executor to run it. An idle one is enough: it
+    /// sleeps until then.
     fn wants_hand(&self) -> bool {
         let has_some = self.allowed() > 0 || !self.restarts.is_empty();
         self.running.is_none() && has_some && self.first_idle().is_none()
     }
 
-    /// Everything that was put on the queue has been run, and nothing more will be.
+    /// Whether all requests that were put on the queue have been run, and no more can come.
     fn is_over(&self) -> bool {
         self.closed
             && self.queued() == 0
             && self.restarts.is_empty()
-            && self.seats.iter().all(|seat| matches!(seat, Seat::Idle | Seat::Gone))
+            && self.seats.iter().all(|seat| matches!(seat, SeatState::Idle | SeatState::Gone))
     }
 
     fn first_idle(&self) -> Option<usize> {
-        self.seats.iter().position(|&seat| seat == Seat::Idle)
+        self.seats.iter().position(|&seat| seat == SeatState::Idle)
     }
 
     /// D1 to D3.
     fn check(&self) {
         if cfg!(debug_assertions) {
-            let running = self.seats.iter().filter(|&&seat| seat == Seat::Running).count();
+            let running = self.seats.iter().filter(|&&seat| seat == SeatState::Running).count();
             assert_eq!(running, usize::from(self.running.is_some()), "D1: {:?}", self.seats);
-            assert!(self.running.is_none_or(|at| self.seats[at] == Seat::Running), "D1: {:?}", self.seats);
-            // A restart may have become due just now: who sleeps until then is about to wake up.
+            assert!(
+                self.running.is_none_or(|at| self.seats[at] == SeatState::Running),
+                "D1: {:?}",
+                self.seats
+            );
+            // A restart may have become due just now: the executor that sleeps until then is about to wake up.
             assert!(
                 self.running.is_some()
                     || self.ready.is_empty() && !(self.allowed() > 0 && self.first_idle().is_some()),
                 "D2: {:?}",
                 self.seats
             );
-            let ready = self.seats.iter().filter(|&&seat| seat == Seat::Ready).count();
+            let ready = self.seats.iter().filter(|&&seat| seat == SeatState::Ready).count();
             assert_eq!(ready, self.ready.len(), "D3: {:?}", self.seats);
         }
     }
@@ -203,7 +213,7 @@ impl<J> State<J> {
 /// A queue whose latch is held.
 pub(in crate::engine) struct Putting<'a, J> {
     dispatch: &'a Dispatch<J>,
-    state: MutexGuard<'a, State<J>>,
+    state: MutexGuard<'a, DispatchState<J>>,
 }
 
 impl<J> Putting<'_, J> {
@@ -212,8 +222,8 @@ impl<J> Putting<'_, J> {
         self.state.closed
     }
 
-    /// Puts requests on the queue, whatever its length: for who has been let in already. False: nobody is there to run them,
-    /// so that a standby has to be hired.
+    /// Puts requests on the queue, whatever its length: for callers that have been admitted already. False: there is
+    /// no executor to run them, so a standby has to be hired.
     #[must_use]
     pub fn put(mut self, jobs: impl IntoIterator<Item = J>, standing: Standing) -> bool {
         let state = &mut *self.state;
@@ -237,16 +247,16 @@ impl<J> Putting<'_, J> {
 }
 
 impl<J> Dispatch<J> {
-    /// A queue of this length, whose priority executor takes requests off in groups of so many; standbys are
+    /// A queue of this length. Its priority executor takes requests off in groups of so many; standbys are
     /// [hired](Dispatch::hire), up to `executors` in all. It is closed until it is [opened](Dispatch::reopen).
     pub fn new(length: usize, group: usize, executors: usize) -> Dispatch<J> {
-        let state = State {
+        let state = DispatchState {
             begun: VecDeque::new(),
             new: VecDeque::new(),
             restarts: BTreeMap::new(),
             asides: 0,
             took_restart: false,
-            seats: vec![Seat::Gone],
+            seats: vec![SeatState::Gone],
             running: None,
             ready: VecDeque::new(),
             waiters: Vec::new(),
@@ -258,18 +268,19 @@ impl<J> Dispatch<J> {
         Dispatch { state: Mutex::new(state), bells, length, agenda, group, busy: AtomicUsize::new(0) }
     }
 
-    /// The latch of the queue, to put requests on it, or on several at once.
+    /// Takes the latch of the queue, to put requests on it, or on several queues at once.
     pub fn lock_to_put(&self) -> Putting<'_, J> {
         Putting { dispatch: self, state: self.state.lock() }
     }
 
-    /// A seat for a standby; its thread calls [`Dispatch::next`]. None if there are as many as there can be.
+    /// Gives a standby a seat; its thread calls [`Dispatch::next`]. None if there are as many executors as there can
+    /// be.
     pub fn hire(&self) -> Option<usize> {
         let mut state = self.state.lock();
         let seat = self.free_seat(&state)?;
         match state.seats.get_mut(seat) {
-            Some(gone) => *gone = Seat::Idle,
-            None => state.seats.push(Seat::Idle),
+            Some(gone) => *gone = SeatState::Idle,
+            None => state.seats.push(SeatState::Idle),
         }
         if state.running.is_none() {
             self.appoint(&mut state);
@@ -278,8 +289,9 @@ impl<J> Dispatch<J> {
         Some(seat)
     }
 
-    /// Puts a request on the queue, whose standbys have all been hired. `waiter` is told of room if there is none.
-    pub fn put(&self, job: J, waiter: &Arc<impl Waiter + 'static>) -> Result<(), Refused<J>> {
+    /// Puts a request on a queue that has all its standbys. If the queue is full, `waiter` is told when
+    /// there is room.
+    pub fn put(&self, job: J, waiter: &Arc<impl RoomWaiter + 'static>) -> Result<(), Refused<J>> {
         let mut latch = self.lock_to_put();
         let state = &mut *latch.state;
         if state.closed {
@@ -287,7 +299,7 @@ impl<J> Dispatch<J> {
         }
         if state.queued() >= self.length {
             state.stats.found_full += 1;
-            let waiter: Arc<dyn Waiter> = waiter.clone();
+            let waiter: Arc<dyn RoomWaiter> = waiter.clone();
             if !state.waiters.iter().any(|other| Arc::ptr_eq(other, &waiter)) {
                 state.waiters.push(waiter);
             }
@@ -297,8 +309,8 @@ impl<J> Dispatch<J> {
         Ok(())
     }
 
-    /// The next thing to run, for an executor that has run the one before; none once all is over. `nap` is called before
-    /// each sleep, without the latch.
+    /// The next request, for an executor that has run the one before; none once everything is over. `nap` is called
+    /// before each sleep, without the latch.
     pub fn next(&self, me: usize, nap: impl Fn()) -> Option<J> {
         if me == PRIORITY && self.group > 1 {
             let next = self.agenda.lock().pop_front();
@@ -306,14 +318,14 @@ impl<J> Dispatch<J> {
                 return next;
             }
         }
-        let mut told = Told::new();
+        let mut told = ToldWaiters::new();
         let mut state = self.state.lock();
         if state.running == Some(me) {
-            // A standby runs one request, then it is the priority executor's turn.
+            // After one request of a standby it is the priority executor's turn again.
             let others_turn = !state.ready.is_empty()
-                || me != PRIORITY && state.seats[PRIORITY] == Seat::Idle && state.has_work();
+                || me != PRIORITY && state.seats[PRIORITY] == SeatState::Idle && state.has_work();
             if others_turn {
-                self.step_down(&mut state, me, Seat::Idle);
+                self.step_down(&mut state, me, SeatState::Idle);
             }
         }
         let mut has_napped = false;
@@ -321,7 +333,7 @@ impl<J> Dispatch<J> {
             if state.running == Some(me) {
                 if let Some(job) = self.take(&mut state, &mut told) {
                     if me == PRIORITY && self.group > 1 {
-                        // Nothing new comes before a restart that is due.
+                        // No new request goes before a restart that is due.
                         let waiting =
                             if state.restart_is_due() { state.begun.len() } else { state.allowed() };
                         let more = waiting.min(self.group - 1);
@@ -332,12 +344,12 @@ impl<J> Dispatch<J> {
                     told.iter().for_each(|waiter| waiter.tell_of_room());
                     return Some(job);
                 }
-                self.step_down(&mut state, me, Seat::Idle);
+                self.step_down(&mut state, me, SeatState::Idle);
             }
             state.check();
             if state.is_over() {
-                state.seats[me] = Seat::Gone;
-                // The others are as idle.
+                state.seats[me] = SeatState::Gone;
+                // The other executors are idle, too.
                 self.bells.iter().for_each(Condvar::notify_all);
                 return None;
             }
@@ -358,10 +370,10 @@ impl<J> Dispatch<J> {
         }
     }
 
-    /// Takes what is to be run next off the queue. Those who wait for room are told of it when half of the queue is free:
-    /// told of each place, they would wake for each.
-    fn take(&self, state: &mut State<J>, told: &mut Told) -> Option<J> {
-        // By turns with what is begun, which others may wait for, and before all that is new.
+    /// Takes the next request off the queue. Waiters are told of room when half of the queue is free: if they were
+    /// told of each free place, they would wake for each.
+    fn take(&self, state: &mut DispatchState<J>, told: &mut ToldWaiters) -> Option<J> {
+        // Restarts alternate with begun requests, which others may wait for, and go before all new ones.
         let is_turn = state.begun.is_empty() || !std::mem::take(&mut state.took_restart);
         if is_turn && state.restart_is_due() {
             state.took_restart = true;
@@ -379,12 +391,12 @@ impl<J> Dispatch<J> {
         Some(job)
     }
 
-    /// The request is to run again, after a rest.
+    /// Puts a request aside that is to run again after a rest.
     pub fn restart(&self, job: J, rest: Duration) -> Rest {
         self.rest(job, rest, false)
     }
 
-    /// The same for a request that has done nothing: there may be as many of these as there are.
+    /// The same for a request that has done nothing. The number of these is not bounded.
     pub fn put_aside(&self, job: J, rest: Duration) -> Rest {
         self.rest(job, rest, true)
     }
@@ -398,8 +410,8 @@ impl<J> Dispatch<J> {
         rest
     }
 
-    /// A request that rests is to run now. None: it does so already, or has; false: nobody is there to run it, so that a standby has
-    /// to be hired.
+    /// Ends the rest of a request, which is to run now. None: it runs already, or has run. False: there is no
+    /// executor to run it, so a standby has to be hired.
     pub fn hasten(&self, rest: Rest) -> Option<bool> {
         let mut state = self.state.lock();
         let job = state.restarts.remove(&rest)?;
@@ -412,27 +424,27 @@ impl<J> Dispatch<J> {
         Some(!state.wants_hand())
     }
 
-    /// The executor that runs is about to block: another one may run. False: nobody is there who could, so that a standby has
-    /// to be hired.
+    /// The running executor is about to block, so another one may run. False: there is none that could, so a standby
+    /// has to be hired.
     pub fn leave(&self, me: usize) -> bool {
         let mut state = self.state.lock();
         if me == PRIORITY {
             let agenda = &mut *self.agenda.lock();
-            // They were before all others.
+            // These requests stood before all others.
             agenda.drain(..).rev().for_each(|job| state.begun.push_front(job));
         }
-        debug_assert_eq!(state.running, Some(me), "only who runs can block");
+        debug_assert_eq!(state.running, Some(me), "only the running executor can block");
         state.stats.blocked += 1;
-        self.step_down(&mut state, me, Seat::Blocked);
+        self.step_down(&mut state, me, SeatState::Blocked);
         state.check();
         !state.wants_hand()
     }
 
-    /// What it was blocked for is there: returns when it runs again.
+    /// The executor is no longer blocked. Returns when it runs again.
     pub fn come_back(&self, me: usize) {
         let mut state = self.state.lock();
-        debug_assert_eq!(state.seats[me], Seat::Blocked);
-        state.seats[me] = Seat::Ready;
+        debug_assert_eq!(state.seats[me], SeatState::Blocked);
+        state.seats[me] = SeatState::Ready;
         state.ready.push_back(me);
         if state.running.is_none() {
             self.appoint(&mut state);
@@ -443,8 +455,8 @@ impl<J> Dispatch<J> {
         }
     }
 
-    /// A seat for a visitor: a thread that runs what it would have put on the queue itself, since the queue is empty and no executor
-    /// runs. [`Dispatch::end_visit`] gives it back.
+    /// Gives a seat to a visitor: a thread that runs a request itself instead of putting it on the queue, because the
+    /// queue is empty and no executor runs. [`Dispatch::end_visit`] gives the seat back.
     pub fn visit(&self) -> Option<usize> {
         if self.is_busy() {
             return None;
@@ -455,19 +467,19 @@ impl<J> Dispatch<J> {
         }
         let seat = self.free_seat(&state)?;
         match state.seats.get_mut(seat) {
-            Some(gone) => *gone = Seat::Running,
-            None => state.seats.push(Seat::Running),
+            Some(gone) => *gone = SeatState::Running,
+            None => state.seats.push(SeatState::Running),
         }
         self.set_running(&mut state, Some(seat));
         state.check();
         Some(seat)
     }
 
-    /// A visitor runs no longer. False: what is on the queue now has no executor to run it, so that a standby has to be hired.
+    /// Ends a visit. False: there is no executor for what is on the queue now, so a standby has to be hired.
     #[must_use]
     pub fn end_visit(&self, seat: usize) -> bool {
         let mut state = self.state.lock();
-        self.step_down(&mut state, seat, Seat::Gone);
+        self.step_down(&mut state, seat, SeatState::Gone);
         state.check();
         if state.is_over() {
             self.bells.iter().for_each(Condvar::notify_all);
@@ -475,18 +487,18 @@ impl<J> Dispatch<J> {
         !state.wants_hand()
     }
 
-    /// A standby was hired for whom there is no thread.
+    /// Takes back the seat of a standby that got no thread.
     pub fn dismiss(&self, seat: usize) {
         let mut state = self.state.lock();
-        state.seats[seat] = Seat::Gone;
+        state.seats[seat] = SeatState::Gone;
         if state.running == Some(seat) {
             self.set_running(&mut state, None);
             self.appoint(&mut state);
         }
     }
 
-    /// Takes no more requests, and gives back those that nobody has taken off it. What was taken off, what waits for a lock and
-    /// what rests is run here to its end; then the threads end.
+    /// Closes the queue and returns the requests that no executor has taken off. Requests that were taken off, that
+    /// wait for a lock or that rest are run here to their end; then the threads end.
     pub fn give_up(&self) -> impl Iterator<Item = (J, Standing)> + use<J> {
         let mut state = self.state.lock();
         state.closed = true;
@@ -497,34 +509,34 @@ impl<J> Dispatch<J> {
         begun.chain(new.into_iter().map(|job| (job, Standing::New)))
     }
 
-    /// Takes requests again after it was given up. True: its priority executor has no thread any more, and is to get one.
+    /// Opens the queue after it was given up. True: its priority executor has no thread any more, and is to get one.
     pub fn reopen(&self) -> bool {
         let mut state = self.state.lock();
         state.closed = false;
-        let is_vacant = state.seats[PRIORITY] == Seat::Gone;
+        let is_vacant = state.seats[PRIORITY] == SeatState::Gone;
         if is_vacant {
-            state.seats[PRIORITY] = Seat::Idle;
+            state.seats[PRIORITY] = SeatState::Idle;
         }
         is_vacant
     }
 
-    /// How many requests are on the queue, and whether somebody runs.
+    /// How many requests are on the queue, and whether an executor runs.
     pub fn load(&self) -> (usize, bool) {
         let state = self.state.lock();
         (state.queued(), state.running.is_some())
     }
 
-    /// Takes no more requests. Those that are there are run.
+    /// Closes the queue. The requests that are there are still run.
     pub fn close(&self) {
         let mut state = self.state.lock();
         state.closed = true;
-        let told: Told = state.waiters.drain(..).collect();
+        let told: ToldWaiters = state.waiters.drain(..).collect();
         drop(state);
         self.bells.iter().for_each(Condvar::notify_all);
         told.iter().for_each(|waiter| waiter.tell_of_room());
     }
 
-    /// What it has done so far.
+    /// The counts so far.
     pub fn stats(&self) -> TransactionServerStats {
         let state = self.state.lock();
         TransactionServerStats { queued: state.queued(), ..state.stats }
@@ -537,8 +549,8 @@ impl<J> Dispatch<J> {
     }
 
     /// A seat without a thread, beside the priority executor's: its thread has ended, or has never begun.
-    fn free_seat(&self, state: &State<J>) -> Option<usize> {
-        let left = state.seats.iter().skip(1).position(|&seat| seat == Seat::Gone);
+    fn free_seat(&self, state: &DispatchState<J>) -> Option<usize> {
+        let left = state.seats.iter().skip(1).position(|&seat| seat == SeatState::Gone);
         let seat = left.map_or(state.seats.len(), |at| at + 1);
         (seat < self.bells.len()).then_some(seat)
     }
@@ -548,20 +560,20 @@ impl<J> Dispatch<J> {
         self.busy.load(Ordering::Relaxed) != 0
     }
 
-    fn set_running(&self, state: &mut State<J>, running: Option<usize>) {
+    fn set_running(&self, state: &mut DispatchState<J>, running: Option<usize>) {
         state.running = running;
         self.busy.store(usize::from(running.is_some()), Ordering::Relaxed);
     }
 
-    /// The executor that runs does so no longer.
-    fn step_down(&self, state: &mut MutexGuard<'_, State<J>>, me: usize, seat: Seat) {
+    /// The running executor stops to run.
+    fn step_down(&self, state: &mut MutexGuard<'_, DispatchState<J>>, me: usize, seat: SeatState) {
         state.seats[me] = seat;
         self.set_running(state, None);
         self.appoint(state);
     }
 
-    /// Nobody runs: chooses who does.
-    fn appoint(&self, state: &mut MutexGuard<'_, State<J>>) {
+    /// Chooses the executor that runs next. None runs now.
+    fn appoint(&self, state: &mut MutexGuard<'_, DispatchState<J>>) {
         debug_assert_eq!(state.running, None, "D1");
         let idle = state.first_idle();
         let chosen = match state.ready.pop_front() {
@@ -570,14 +582,14 @@ impl<J> Dispatch<J> {
             None => None,
         };
         if let Some(chosen) = chosen {
-            if chosen != PRIORITY && state.seats[chosen] == Seat::Idle {
+            if chosen != PRIORITY && state.seats[chosen] == SeatState::Idle {
                 state.stats.stood_in += 1;
             }
-            state.seats[chosen] = Seat::Running;
+            state.seats[chosen] = SeatState::Running;
             self.set_running(state, Some(chosen));
             self.bells[chosen].notify_all();
         } else if let (Some(idle), false) = (idle, state.restarts.is_empty()) {
-            // It sleeps until the first of them is due.
+            // It sleeps until the first of the restarts is due.
             self.bells[idle].notify_all();
         }
     }

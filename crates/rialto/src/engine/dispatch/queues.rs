@@ -1,12 +1,13 @@
-//! [`Dispatches`]: queues of threads of their own, of which the first so many are in use.
+//! [`Dispatches`]: several queues, each with threads of its own. Those with the lowest numbers are in use.
 //!
-//! There is room for more queues than are in use. To retire one it is taken out of use first, so that nobody new is led to it,
-//! then given up under its latch, and what nobody has begun goes on the others' queues. Who had been led to it before finds it
-//! closed, under the same latch, and looks again. What its threads have begun they end, those that wait for something among
-//! them, and only then go. A queue that is used again is opened first, given a thread if it has none, and then put in use.
+//! There is room for more queues than are in use. To retire a queue, it is taken out of use first, so that no new
+//! request is routed to it. Then it is given up under its latch, and the requests on it that are not begun are moved
+//! to other queues. A caller that was routed to it before finds it closed, under the same latch, and looks again. Its
+//! threads finish what they have begun, including requests that wait for something, and only then end. To use a queue
+//! again, it is opened first, gets a thread if it has none, and is then put in use.
 //!
-//! - **D5** Whoever puts something on a queue, puts it on one that is open: its threads are there, and those of one that is
-//!   given up come to their end.
+//! - **D5** A request is only put on a queue that is open: its threads are there, and the threads of a queue that is
+//!   given up finish their work.
 
 use crossbeam_utils::CachePadded;
 use smallvec::SmallVec;
@@ -17,58 +18,58 @@ use super::sync::AtomicUsize;
 
 /// See the [module](self).
 pub(in crate::engine) struct Dispatches<J> {
-    /// How many of them are in use; changed by one at a time.
+    /// How many queues are in use; changed by one thread at a time.
     in_use: CachePadded<AtomicUsize>,
     queues: Box<[CachePadded<Dispatch<J>>]>,
 }
 
 impl<J> Dispatches<J> {
-    /// With room for so many, none of which is in use; each as [`Dispatch::new`].
+    /// With room for so many queues, each as by [`Dispatch::new`]. None of them is in use.
     pub fn new(room: usize, length: usize, group: usize, executors: usize) -> Dispatches<J> {
         let queues = (0..room).map(|_| CachePadded::new(Dispatch::new(length, group, executors))).collect();
         Dispatches { in_use: CachePadded::new(AtomicUsize::new(0)), queues }
     }
 
-    /// How many are in use.
+    /// How many queues are in use.
     #[inline]
     pub fn len(&self) -> usize {
         self.in_use.load(Ordering::Acquire)
     }
 
-    /// How many there is room for.
+    /// How many queues there is room for.
     pub fn room(&self) -> usize {
         self.queues.len()
     }
 
-    /// One of them, whether it is in use or not.
+    /// One of the queues, whether it is in use or not.
     pub fn at(&self, queue: usize) -> &Dispatch<J> {
         &self.queues[queue]
     }
 
-    /// Those in use.
+    /// The queues in use.
     pub fn used(&self) -> impl Iterator<Item = &Dispatch<J>> {
         self.queues.iter().take(self.len()).map(|queue| &**queue)
     }
 
-    /// All of them.
+    /// All queues.
     pub fn all(&self) -> impl Iterator<Item = &Dispatch<J>> {
         self.queues.iter().map(|queue| &**queue)
     }
 
-    /// The queue that is in use where this one was meant.
+    /// The queue in use that stands for this one.
     fn meant(&self, queue: usize) -> usize {
         let in_use = self.len();
         if queue < in_use { queue } else { queue % in_use }
     }
 
-    /// Puts a job on a queue, or where that has been retired on another. `hire` gets somebody for a queue at which nobody is
-    /// there to run it.
+    /// Puts a job on a queue, or on another one if that has been retired. `hire` gets an executor for a queue at
+    /// which there is none to run the job.
     pub fn put(&self, queue: usize, job: J, standing: Standing, hire: impl Fn(usize)) {
         loop {
             let queue = self.meant(queue);
             let latch = self.queues[queue].lock_to_put();
             if latch.is_closed() {
-                // It has just been retired.
+                // The queue has just been retired.
                 continue;
             }
             if !latch.put([job], standing) {
@@ -78,15 +79,15 @@ impl<J> Dispatches<J> {
         }
     }
 
-    /// Puts jobs that are begun on their queues, all at one time: so those of two calls stand in the same order wherever they
-    /// meet.
+    /// Puts jobs that are begun on their queues, all at one time: so the jobs of two calls stand in the same order on
+    /// all queues that they share.
     pub fn put_all(&self, mut jobs: SmallVec<[(usize, J); 8]>, hire: impl Fn(usize)) {
         let (queues, latches) = loop {
             jobs.iter_mut().for_each(|(queue, _)| *queue = self.meant(*queue));
             jobs.sort_by_key(|(queue, _)| *queue);
             let mut queues: SmallVec<[usize; 8]> = jobs.iter().map(|(queue, _)| *queue).collect();
             queues.dedup();
-            // In one order, as everybody takes them.
+            // All callers take the latches in one order.
             let latches: SmallVec<[Putting<'_, J>; 8]> =
                 queues.iter().map(|&queue| self.queues[queue].lock_to_put()).collect();
             if !latches.iter().any(Putting::is_closed) {
@@ -104,14 +105,14 @@ impl<J> Dispatches<J> {
         short_of.into_iter().for_each(hire);
     }
 
-    /// Puts one more in use, with a thread that `start` gives it if it has none. `hire` as for [`Dispatches::put`].
+    /// Puts one more queue in use. If it has no thread, `start` gives it one. `hire` as for [`Dispatches::put`].
     pub fn grow<E>(&self, start: impl FnOnce(usize) -> Result<(), E>, hire: impl Fn(usize)) -> Result<(), E> {
         let queue = self.len();
         if self.queues[queue].reopen()
             && let Err(error) = start(queue)
         {
             self.queues[queue].dismiss(0);
-            // Who was led here when it was in use before may have found it open.
+            // A caller that was routed here when the queue was in use before may have found it open.
             self.clear(queue, hire);
             return Err(error);
         }
@@ -119,14 +120,14 @@ impl<J> Dispatches<J> {
         Ok(())
     }
 
-    /// Takes one out of use.
+    /// Takes one queue out of use.
     pub fn shrink(&self, hire: impl Fn(usize)) {
         let queue = self.len() - 1;
         self.in_use.store(queue, Ordering::Release);
         self.clear(queue, hire);
     }
 
-    /// Gives up a queue that is out of use; what stood on it stands on others.
+    /// Gives up a queue that is out of use, and moves what stands on it to others.
     fn clear(&self, queue: usize, hire: impl Fn(usize)) {
         for (job, standing) in self.queues[queue].give_up() {
             self.put(queue, job, standing, &hire);

@@ -1,5 +1,5 @@
-//! What the hand-over is built on, behind one door: the model compiles the same sources against primitives whose every step
-//! a model checker schedules (`model.rs`).
+//! The synchronisation primitives of the hand-over, behind one interface: the model compiles the same sources against
+//! primitives whose every step is scheduled by a model checker (`model.rs`).
 
 use std::time::Duration;
 

@@ -1,24 +1,24 @@
-//! The request queue and a response queue alone, step by step.
+//! The request queue and a response queue, each alone, step by step.
 
 use std::cell::Cell;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::queue::RESTARTS_MAX;
-use super::{Dispatch, Dispatches, Refused, Standing, Waiter};
-use crate::engine::servers::{Awaited, ResponseQueue};
+use super::{Dispatch, Dispatches, Refused, RoomWaiter, Standing};
+use crate::engine::servers::{ResponseQueue, ServerWait};
 
-struct Nobody;
+struct NoRoomWaiter;
 
-impl Waiter for Nobody {
+impl RoomWaiter for NoRoomWaiter {
     fn tell_of_room(&self) {}
 }
 
-fn dispatch(length: usize, executors: usize) -> (Dispatch<u32>, Arc<Nobody>) {
+fn dispatch(length: usize, executors: usize) -> (Dispatch<u32>, Arc<NoRoomWaiter>) {
     let dispatch = Dispatch::new(length, 1, executors);
     assert!(dispatch.reopen());
     (1..executors).for_each(|seat| assert_eq!(dispatch.hire(), Some(seat)));
-    (dispatch, Arc::new(Nobody))
+    (dispatch, Arc::new(NoRoomWaiter))
 }
 
 fn next(dispatch: &Dispatch<u32>, me: usize) -> Option<u32> {
@@ -34,7 +34,7 @@ fn a_full_queue_and_a_closed_one_refuse() {
     assert_eq!(dispatch.put(3, &waiter), Ok(()));
     dispatch.close();
     assert_eq!(dispatch.put(4, &waiter), Err(Refused::Closed(4)));
-    // What is there is run all the same.
+    // Requests that are there are run all the same.
     assert_eq!([next(&dispatch, 0), next(&dispatch, 0), next(&dispatch, 0)], [Some(2), Some(3), None]);
     let stats = dispatch.stats();
     assert_eq!((stats.queued, stats.requests, stats.found_full, stats.queued_max), (0, 3, 1, 2));
@@ -48,7 +48,7 @@ fn a_standby_runs_while_the_priority_executor_is_blocked_and_it_resumes_first() 
     dispatch.leave(0);
     assert_eq!(next(&dispatch, 1), Some(2));
     std::thread::scope(|scope| {
-        // Its turn comes when the standby has run its request, not before.
+        // Its turn comes after the standby has run its request, not before.
         let back = scope.spawn(|| {
             dispatch.come_back(0);
             next(&dispatch, 0)
@@ -71,7 +71,7 @@ fn a_restart_rests_and_goes_before_new_requests() {
     let (dispatch, waiter) = dispatch(8, 1);
     (1..=3).for_each(|job| dispatch.put(job, &waiter).unwrap());
     assert_eq!(next(&dispatch, 0), Some(1));
-    // Longer than a machine stands still between two of these steps.
+    // Longer than a machine pauses between two of these steps.
     let rest = Duration::from_secs(2);
     let begins_to_rest = Instant::now();
     dispatch.restart(1, rest);
@@ -92,7 +92,8 @@ fn what_is_begun_goes_before_what_is_new() {
     put(&[4, 5], Standing::Begun);
     put(&[6], Standing::Begun);
     assert_eq!(next(&dispatch, 0), Some(4));
-    // The group of 4 and 5 is off the queue. What of it is not run yet when its thread blocks goes back, before all others.
+    // The group of 4 and 5 is off the queue. The part of it that is not run when its thread blocks goes back, before
+    // all others.
     put(&[7], Standing::New);
     put(&[8], Standing::Begun);
     let seat = dispatch.hire().unwrap();
@@ -105,16 +106,16 @@ fn what_is_begun_goes_before_what_is_new() {
 #[test]
 fn what_is_begun_goes_before_what_is_new_where_it_is_put_when_its_queue_is_retired() {
     let queues = Dispatches::<u32>::new(2, usize::MAX, 8, 2);
-    let nobody_is_hired = |queue| panic!("somebody sits at {queue}");
+    let none_is_hired = |queue| panic!("a standby is hired at {queue}");
     for _ in 0..2 {
-        queues.grow(|_| Ok::<_, ()>(()), nobody_is_hired).unwrap();
+        queues.grow(|_| Ok::<_, ()>(()), none_is_hired).unwrap();
     }
     let puts =
         [(0, 1, Standing::New), (0, 2, Standing::Begun), (1, 3, Standing::New), (1, 4, Standing::Begun)];
     for (queue, job, standing) in puts {
-        queues.put(queue, job, standing, nobody_is_hired);
+        queues.put(queue, job, standing, none_is_hired);
     }
-    queues.shrink(nobody_is_hired);
+    queues.shrink(none_is_hired);
     let all: Vec<_> = (0..4).map(|_| next(queues.at(0), 0).unwrap()).collect();
     assert_eq!(all, [2, 4, 1, 3]);
 }
@@ -122,19 +123,20 @@ fn what_is_begun_goes_before_what_is_new_where_it_is_put_when_its_queue_is_retir
 #[test]
 fn what_came_to_a_queue_that_gets_no_thread_goes_to_the_others() {
     let queues = Dispatches::<u32>::new(2, usize::MAX, 8, 2);
-    let nobody_is_hired = |queue| panic!("somebody sits at {queue}");
-    queues.grow(|_| Ok::<_, &str>(()), nobody_is_hired).unwrap();
-    // Who was led to the second queue when it was in use before finds it open for as long as its thread is asked for.
+    let none_is_hired = |queue| panic!("a standby is hired at {queue}");
+    queues.grow(|_| Ok::<_, &str>(()), none_is_hired).unwrap();
+    // A caller that was routed to the second queue when it was in use before finds it open while its thread is
+    // requested.
     let start = |queue| {
         assert!(queues.at(queue).lock_to_put().put([7], Standing::Begun));
         Err("there is no thread left")
     };
-    assert_eq!(queues.grow(start, nobody_is_hired), Err("there is no thread left"));
+    assert_eq!(queues.grow(start, none_is_hired), Err("there is no thread left"));
     assert_eq!((queues.len(), queues.at(0).load().0), (1, 1), "it was lost");
     assert_eq!(next(queues.at(0), 0), Some(7));
 }
 
-/// Of as many requests as may rest: the first is not due before the last rests, however slow the machine is.
+/// The rest of as many requests as may rest: the first is not due before the last rests, however slow the machine is.
 const LONG_REST: Duration = Duration::from_secs(3);
 
 #[test]
@@ -175,25 +177,25 @@ fn responses_come_in_order_and_nothing_that_is_there_is_waited_for() {
     (1..=3).for_each(|response| responses.put(response).unwrap());
     let naps = Cell::new(0);
     let wait = |awaited| responses.wait(awaited, || naps.set(naps.get() + 1));
-    wait(Awaited::Response);
-    wait(Awaited::Either);
+    wait(ServerWait::Response);
+    wait(ServerWait::Either);
     assert_eq!(
         [responses.take(), responses.take(), responses.take(), responses.take()],
         [Some(1), Some(2), Some(3), None]
     );
     responses.tell_of_room();
-    wait(Awaited::Either);
-    wait(Awaited::Room);
+    wait(ServerWait::Either);
+    wait(ServerWait::Room);
     assert_eq!(naps.get(), 0);
     responses.forget_room();
     std::thread::scope(|scope| {
         scope.spawn(|| responses.put(4).unwrap());
-        wait_for(&responses, Awaited::Response);
+        wait_for(&responses, ServerWait::Response);
         scope.spawn(|| responses.tell_of_room());
-        wait_for(&responses, Awaited::Room);
+        wait_for(&responses, ServerWait::Room);
     });
 }
 
-fn wait_for(responses: &ResponseQueue<i32>, awaited: Awaited) {
+fn wait_for(responses: &ResponseQueue<i32>, awaited: ServerWait) {
     responses.wait(awaited, || {});
 }

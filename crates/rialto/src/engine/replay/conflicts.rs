@@ -1,22 +1,24 @@
-//! [`Conflicts`]: which calls of the log have to wait for which, by the identifiers of their actions.
+//! [`Conflicts`]: which calls of the log have to wait for which others, by the identifiers of their actions.
 //!
-//! A procedure is a flow, and the identifiers of its actions follow from its arguments: so what a call may touch is known
-//! before it runs, and it touches nothing else (`txn/scope.rs`). What follows from outputs instead is not known yet: of such an
-//! identifier counts what comes before. And which keys of an index a call changes that changes rows is not known at all: so an
-//! action on an index shares its whole table. Two calls conflict if actions of theirs are on one table, their identifiers
-//! overlap, and one of them is exclusive; those run in the order of the log. A call of a plain closure may touch anything, and
-//! conflicts with all.
+//! A procedure is a flow, and the identifiers of its actions follow from its arguments. So what a call may touch is
+//! known before it runs, and it touches nothing else (`txn/scope.rs`). Two things are not known: parts of an
+//! identifier that follow from outputs, so only the parts before these count; and the keys of an index that a call
+//! changes when it changes rows, so an action on an index shares its whole table. Two calls conflict if they have
+//! actions on one table whose identifiers overlap and of which one is exclusive. Conflicting calls run in the order
+//! of the log. A call of a plain closure may touch anything, and conflicts with all calls.
 //!
-//! Calls are counted, and each is told which of those before it have to be done before it may run ([`Before`]). Of an
-//! identifier, that is the last call that has it exclusively, which itself came after all others before it; and where calls
-//! share, or touch whole tables, *all* calls up to the last such one. What is done is one number per worker. Identifiers are
-//! kept by their hash in a table of fixed size: where two of them meet, calls wait that need not.
+//! Calls are numbered, and each gets the earlier calls that have to be done before it may run ([`Predecessors`]). For an
+//! identifier, that is the last call that has it exclusively, which itself comes after all others before it. Where
+//! calls share, or touch whole tables, it is *all* calls up to the last one of these. What is done is one number for
+//! each worker. Identifiers are kept by their hash in a table of fixed size: if two of them have the same place,
+//! calls wait without need.
 //!
-//! A key of a unique index goes from one row to another whatever the rows' identifiers: calls that may change rows of a table
-//! that has one, and whose keys do not begin as the identifiers do, run in the order of the log among themselves.
+//! A key of a unique index can pass from one row to another whatever the rows' identifiers are. So if a table has
+//! such an index whose keys do not begin as the identifiers do, calls that may change its rows run in the order of
+//! the log among themselves.
 //!
-//! Of a table's identifiers, those parts are looked at that the shortest has which has any, among the registered procedures:
-//! so identifiers overlap if they are equal there. One without parts is the whole table.
+//! Of the identifiers on a table as many parts are compared as the shortest of them has, among the registered
+//! procedures. So identifiers overlap if these parts are equal. An identifier without parts is the whole table.
 
 use hashbrown::HashMap;
 use smallvec::SmallVec;
@@ -28,26 +30,26 @@ use crate::inside::InBody;
 use crate::row::{Column, Key, Value, WhichIndex};
 use crate::store::Catalog;
 
-/// Hashes of identifiers; a power of two.
+/// The number of places for hashes of identifiers; a power of two.
 const SLOTS: usize = 1 << 16;
 
 /// The calls that have to be done before one may run.
 #[derive(Debug, Default)]
-pub(super) struct Before {
-    /// All up to this one; 0 for none.
+pub(super) struct Predecessors {
+    /// All calls up to this one; 0 for none.
     pub all: u64,
-    /// These.
+    /// These calls.
     pub each: SmallVec<[u64; 8]>,
 }
 
-impl Before {
-    /// The last of them; 0 for none.
+impl Predecessors {
+    /// The last of these calls; 0 for none.
     pub fn last(&self) -> u64 {
         self.each.iter().copied().fold(self.all, u64::max)
     }
 }
 
-/// The last calls that touched something.
+/// The last calls that used an identifier or a table.
 #[derive(Debug, Clone, Copy, Default)]
 struct Use {
     shared: u64,
@@ -55,12 +57,12 @@ struct Use {
 }
 
 impl Use {
-    /// The last call that one of this mode has to wait for.
+    /// The last call that a call of this mode has to wait for.
     fn before(&self, mode: ActionMode) -> u64 {
         self.exclusive.max(self.last_shared(mode))
     }
 
-    /// The last of those that shared it, where one of this mode has to wait for them.
+    /// The last sharing call, if a call of this mode has to wait for it.
     fn last_shared(&self, mode: ActionMode) -> u64 {
         match mode {
             ActionMode::Shared => 0,
@@ -78,57 +80,57 @@ impl Use {
 
 #[derive(Debug, Default)]
 struct TableUse {
-    /// Identifiers without parts.
+    /// Uses by identifiers without parts.
     whole: Use,
-    /// All others.
+    /// Uses by all other identifiers.
     parts: Use,
     /// Rows with other identifiers may come to have the same unique key.
     shares_keys: bool,
 }
 
-/// What a procedure's calls touch.
-struct Plan {
+/// What the calls of a procedure touch.
+struct AccessSet {
     /// None: anything.
-    touches: Option<Vec<Touch>>,
+    touches: Option<Vec<Access>>,
 }
 
-struct Touch {
+struct Access {
     table: usize,
     mode: ActionMode,
-    /// Which calls touch it; all, if none.
+    /// The condition on the arguments of calls that touch it; all calls, if none.
     condition: Option<fn(&[Value]) -> bool>,
-    /// What the identifier has of the parts that are looked at, each with its column; none for the whole table.
+    /// The parts of the identifier that are compared, each with its column; none for the whole table.
     parts: Vec<(IdentifierPart, Column)>,
 }
 
-/// Those first parts of an action's identifier, as one of rows, that are known before the flow begins.
+/// The first parts of an action's identifier that are known before the flow begins; none for an action on an index.
 fn known(action: &Action) -> &[IdentifierPart] {
     let parts = if action.index().is_some() { &[] } else { action.identifier() };
     let known = parts.iter().take_while(|part| part.is_known()).count();
     &parts[..known]
 }
 
-/// What a call touches, each with its place among the identifiers. There is room for a New-Order of TPC-C, which has many actions and
-/// leaves most of them out.
-type Touched<'p> = SmallVec<[(&'p Touch, Option<usize>); 24]>;
+/// What a call touches, each with its place among the hashes. There is room for a New-Order of TPC-C, which has many
+/// actions and leaves most of them out.
+type Touched<'p> = SmallVec<[(&'p Access, Option<usize>); 24]>;
 
 /// See the [module's documentation](self).
 pub(super) struct Conflicts {
-    /// The parts that are looked at of the identifiers on the table of this name.
+    /// The number of parts that are compared of identifiers on the table of this name.
     parts: HashMap<String, usize>,
     tables: Vec<TableUse>,
     table_numbers: HashMap<String, usize>,
     slots: Box<[Use]>,
     /// By name and version.
-    plans: HashMap<String, HashMap<u32, Plan>>,
-    /// The last call that conflicts with all.
+    plans: HashMap<String, HashMap<u32, AccessSet>>,
+    /// The last call that conflicts with all calls.
     anything: u64,
     last: u64,
     scratch: Key,
 }
 
 impl Conflicts {
-    /// Of calls of procedures with these flows.
+    /// For calls of procedures with these flows.
     pub fn new<'f>(flows: impl Iterator<Item = &'f Flow>) -> Conflicts {
         let mut parts: HashMap<String, usize> = HashMap::new();
         for action in flows.flat_map(Flow::phases).flatten() {
@@ -149,8 +151,13 @@ impl Conflicts {
         }
     }
 
-    /// The next call, counted from 1, and which have to be done before it may run.
-    pub fn next(&mut self, procedure: &Registered, arguments: &[Value], catalog: &Catalog) -> (u64, Before) {
+    /// Gives the next call its number, counted from 1, and the calls that have to be done before it may run.
+    pub fn next(
+        &mut self,
+        procedure: &Registered,
+        arguments: &[Value],
+        catalog: &Catalog,
+    ) -> (u64, Predecessors) {
         self.last += 1;
         let call = self.last;
         let Procedure { name, version, .. } = procedure.procedure();
@@ -161,9 +168,9 @@ impl Conflicts {
         let Conflicts { plans, tables, slots, scratch, anything, .. } = self;
         let Some(touches) = &plans[name][version].touches else {
             *anything = call;
-            return (call, Before { all: call - 1, ..Before::default() });
+            return (call, Predecessors { all: call - 1, ..Predecessors::default() });
         };
-        let mut before = Before { all: *anything, ..Before::default() };
+        let mut before = Predecessors { all: *anything, ..Predecessors::default() };
         let mut find_touched = || -> Touched<'_> {
             touches
                 .iter()
@@ -171,15 +178,15 @@ impl Conflicts {
                 .map(|touch| (touch, touch.place(arguments, scratch)))
                 .collect()
         };
-        // Conditions and identifiers are code of the user's. One that panics here may be of an action that its call leaves out; if not,
-        // it panics again when the call runs.
+        // Conditions and identifiers are code of the user. If one panics here, its action may be left out of the
+        // call; if it is not, it panics again when the call runs.
         let touched = {
             let _in_body = InBody::of_replay();
             catch(&mut find_touched)
         };
         let Ok(touched) = touched else {
             *anything = call;
-            return (call, Before { all: call - 1, ..Before::default() });
+            return (call, Predecessors { all: call - 1, ..Predecessors::default() });
         };
         for (touch, place) in &touched {
             let table = &tables[touch.table];
@@ -187,7 +194,7 @@ impl Conflicts {
                 Some(place) => {
                     let of_slot = &slots[*place];
                     before.each.push(of_slot.exclusive);
-                    // Those before the last exclusive one are done when that one is.
+                    // Calls before the last exclusive one are done when that one is done.
                     Some(of_slot.last_shared(touch.mode)).filter(|&shared| shared > of_slot.exclusive)
                 }
                 None => Some(table.parts.before(touch.mode)),
@@ -211,23 +218,23 @@ impl Conflicts {
         (call, before)
     }
 
-    /// The catalog has changed, and all calls so far are done: what procedures touch is worked out anew.
+    /// Called when the catalog has changed and all calls so far are done: what procedures touch is computed again.
     pub fn forget_tables(&mut self) {
         self.plans.clear();
         self.tables.clear();
         self.table_numbers.clear();
     }
 
-    /// The last call.
+    /// The number of the last call.
     pub fn last(&self) -> u64 {
         self.last
     }
 
-    fn plan(&mut self, procedure: &Registered, catalog: &Catalog) -> Plan {
+    fn plan(&mut self, procedure: &Registered, catalog: &Catalog) -> AccessSet {
         let mut touches = Vec::new();
         for action in procedure.flow().phases().iter().flatten() {
             let Some(table) = action.table().and_then(|name| catalog.table(name).ok()) else {
-                return Plan { touches: None };
+                return AccessSet { touches: None };
             };
             let name = table.name();
             let schema = table.schema();
@@ -247,17 +254,17 @@ impl Conflicts {
                 let shares_keys = unique.any(|index| !schema.begins_with_routing_fields(index, length));
                 self.tables.push(TableUse { shares_keys, ..TableUse::default() });
             }
-            // An identifier that the table does not have makes the call fail; until then it is the whole table.
+            // If the table does not have such an identifier, the call fails; until then it counts as the whole table.
             let mode = if action.index().is_some() { ActionMode::Shared } else { action.mode() };
             let condition = action.condition();
-            touches.push(Touch { table, mode, condition, parts: parts.unwrap_or_default() });
+            touches.push(Access { table, mode, condition, parts: parts.unwrap_or_default() });
         }
-        Plan { touches: Some(touches) }
+        AccessSet { touches: Some(touches) }
     }
 }
 
-impl Touch {
-    /// Where the identifier lies in the table of hashes; none for the whole table.
+impl Access {
+    /// The place of the identifier in the table of hashes; none for the whole table.
     fn place(&self, arguments: &[Value], scratch: &mut Key) -> Option<usize> {
         if self.parts.is_empty() {
             return None;
@@ -265,7 +272,7 @@ impl Touch {
         scratch.clear();
         for (part, column) in &self.parts {
             let value = part.value(arguments)?;
-            // As keys have it, so that 5 is 5 whatever its type, and 0 is -0.
+            // Encoded as in keys, so that equal numbers of different types are equal, and 0 and -0 are.
             column.append_to_key("", value.borrow(), scratch).ok()?;
         }
         Some(xxh3_64_with_seed(scratch, self.table as u64) as usize % SLOTS)
@@ -280,8 +287,8 @@ mod tests {
     use crate::row::ColumnType;
     use crate::{Database, Options, TableDef};
 
-    /// What each of these calls that change a row waits for: its key, of this type, and a name. The table has an index on these
-    /// columns.
+    /// What each of these calls waits for. A call changes a row: its key, of type `ty`, and a name. The table has an
+    /// index on these columns.
     fn waits(ty: ColumnType, calls: &[[Value; 2]], columns: &[&str], unique: bool) -> Vec<u64> {
         let options = Options { memory_bytes: 64 << 20, ..Options::default() };
         let db = Database::open_on(MemoryDisk::new(), options).unwrap();
@@ -299,18 +306,18 @@ mod tests {
         calls.iter().map(|arguments| before(arguments)).collect()
     }
 
-    /// A name goes from one row to the other: the second call can take it only when the first has run.
+    /// A name passes from one row to the other: the second call can take it only after the first has run.
     #[test]
     fn rows_that_may_come_to_have_one_unique_key_are_changed_in_the_order_of_the_log() {
         let calls = [[1, 7], [2, 7], [1, 8]].map(|arguments| arguments.map(Value::Int4));
         let waits = |columns: &[&str], unique| waits(ColumnType::Int4, &calls, columns, unique);
         assert_eq!(waits(&["name"], true), [0, 1, 2]);
-        // Other keys are of their own rows.
+        // Otherwise each key belongs to one row.
         assert_eq!(waits(&["name"], false), [0, 0, 1]);
         assert_eq!(waits(&["id", "name"], true), [0, 0, 1]);
     }
 
-    /// Versions of a procedure may have other identifiers.
+    /// Versions of a procedure may have different identifiers.
     #[test]
     fn what_a_call_touches_is_told_by_the_version_that_made_it() {
         let options = Options { memory_bytes: 64 << 20, ..Options::default() };

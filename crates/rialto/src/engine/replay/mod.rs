@@ -1,26 +1,28 @@
-//! [`ParallelReplay`]: the calls in the log, run again (System M's TOPER), several at a time where they do not conflict.
+//! [`ParallelReplay`]: the calls in the log, run again (System M's TOPER), several at a time where they do not
+//! conflict.
 //!
-//! Recovery goes over from redo to replay at the first call that it meets: the tables get all of their indexes and a
-//! catalog, and procedures run on them as ever, by transactions with locks, which are applied at the places that the log
-//! has them at. From then on packets of values are put into the same tables, secondary indexes included, each when all
-//! before it is done. DDL and bulk loads are redone then as ever, and the tables that they have changed get their secondary
-//! indexes anew.
+//! Recovery changes from redo to replay at the first call that it meets. The tables get all of their indexes and a
+//! catalog, and procedures run on them as usual, by transactions with locks, which are applied at their places in the
+//! log. From then on packets of values are applied to the same tables, secondary indexes included, each when
+//! everything before it is done. DDL and bulk loads are then redone as usual, and the tables that they have changed
+//! get their secondary indexes anew.
 //!
-//! Each worker has a thread, beside the reader's. A worker runs its calls in the order of the log. A call runs when those are
-//! done that it has to wait for ([`Conflicts`]); it is given to the worker of the last of these, where it waits for nobody
-//! ([`Assignment`]). The first call of all that is not done waits for none, and is the first of its worker's, so somebody
-//! always goes on.
+//! Each worker has a thread, beside the reader's. A worker runs its calls in the order of the log. A call runs when
+//! the calls are done that it has to wait for ([`Conflicts`]). It is given to the worker of the last of these, where
+//! it need not wait for that one ([`Assignment`]). The first call that is not done waits for none, and is the first
+//! of its worker, so there is always a worker that goes on.
 //!
-//! Kept here:
+//! Invariants kept here:
 //!
-//! - **The outcome is that of the calls one after the other** in the order of the log. A call that comes to something else than it
-//!   did, a panic included, is an error that names its place, procedure and arguments, and nothing is written (I8); but if an
-//!   operation gave it an error of the moment, as at the memory bound, then that error is the outcome of the attempt, whatever the
-//!   body made of it.
-//! - **A call finds what it found then**: its bodies run marked as bodies ([`InBody`]), so what is [`Error::Nested`] in any other run is
-//!   so here.
-//! - **Each worker finds its context free**: locks are of a form in which a transaction never ends with locks that it cannot release.
-//! - **What the calls on their way take is bounded** in bytes, too: they lie outside the memory of the tables.
+//! - **The outcome is that of the calls one after the other** in the order of the log. If a call has another outcome
+//!   than it had then, a panic included, that is an error that names its place, procedure and arguments, and nothing
+//!   is written (I8). But if an operation gave the call an error of the moment, as at the memory bound, then that
+//!   error is the outcome of the attempt, whatever the body made of it.
+//! - **A call finds what it found then**: its bodies run marked as bodies ([`InBody`]), so what is [`Error::Nested`]
+//!   in any other run is so here.
+//! - **Each worker finds its context free**: locks are of a form in which a transaction never ends with locks that it
+//!   cannot release.
+//! - **The memory of calls in progress is bounded**: it lies outside the memory of the tables.
 
 mod conflicts;
 mod turns;
@@ -36,8 +38,8 @@ use crossbeam_utils::Backoff;
 use hashbrown::HashMap;
 use parking_lot::Mutex;
 
-use self::conflicts::{Before, Conflicts};
-use self::turns::{Assignment, Turns, WINDOW};
+use self::conflicts::{Conflicts, Predecessors};
+use self::turns::{Assignment, ReplayTurns, WINDOW};
 use super::{Outputs, Prepared, Procedure, Registered, conventional};
 use crate::account::Accounts;
 use crate::commit::{CommitPath, CommitsInProgress, Definitions, Logging};
@@ -48,21 +50,21 @@ use crate::inside::InBody;
 use crate::io::{Caching, Clock, Disk, MemoryDisk};
 use crate::isolate::{LockForm, LockManager, LockOptions};
 use crate::log::{Durability, Log, LogOptions, LogThreads, PoolOwner};
-use crate::recovery::calls::{Replay, Replayed, Replayer, Setup, unsupported};
+use crate::recovery::calls::{Replay, ReplayedTables, Replayer, Setup, unsupported};
 use crate::row::{Value, WhichIndex};
 use crate::store::{Catalog, CatalogChange, TableParts, TableVersion};
 use crate::txn::Transaction;
-use crate::txn::calls::{Call, NumberSource, Numbers, checksum_of};
+use crate::txn::calls::{LoggedCall, NumberSource, Numbers, checksum_of};
 use crate::txn::core::{Contexts, Core, TxDefaults};
 use crate::txn::options::TxOptions;
 
-/// Calls that are handed to the workers at once.
+/// How many calls are handed to the workers at once.
 const BATCH: u64 = 64;
 
-/// The most bytes of calls on their way, however few calls these are, beside one call that alone takes more.
+/// The most bytes of calls in progress. A call that alone takes more may run alone.
 const BYTES_MAX: usize = 8 << 20;
 
-/// How long the reader sleeps before it looks again.
+/// How long the reader sleeps before it checks again.
 const READER_SLEEPS: Duration = Duration::from_micros(50);
 
 /// Runs calls again by these procedures.
@@ -77,9 +79,9 @@ impl Replayer for ByProcedures<'_> {
 /// A call that is to be run.
 struct Item {
     call: u64,
-    /// What it takes ([`Call::bytes`]).
+    /// The bytes that it takes ([`LoggedCall::bytes`]).
     bytes: usize,
-    before: Before,
+    before: Predecessors,
     lsn: Lsn,
     procedure: Prepared,
     arguments: Vec<Value>,
@@ -87,37 +89,37 @@ struct Item {
     checksum: u32,
 }
 
-/// What the workers know of each other.
-struct Shared {
+/// What the workers and the reader share.
+struct SharedReplay {
     core: Arc<Core>,
-    turns: Turns,
-    /// What the calls on their way take: those that are handed over, or are about to be, and are not done.
+    turns: ReplayTurns,
+    /// The bytes of calls in progress: calls that are handed over, or are about to be, and are not done.
     bytes: AtomicUsize,
     failed: AtomicBool,
     failure: Mutex<Option<Error>>,
 }
 
-/// The replay of calls, begun.
+/// A replay of calls that has begun.
 struct ParallelReplay {
-    /// Those that calls are run by: of each name all versions that were given, because a log has calls of several.
+    /// The procedures, with all versions of each name that were given, because a log has calls of several.
     procedures: HashMap<String, Vec<Prepared>>,
     core: Arc<Core>,
-    shared: Arc<Shared>,
+    shared: Arc<SharedReplay>,
     conflicts: Conflicts,
     senders: Vec<Sender<Vec<Item>>>,
     threads: Vec<JoinHandle<()>>,
     assignment: Assignment,
-    /// Calls that are handed over together, to each worker.
+    /// For each worker, the calls that are handed over together.
     batches: Vec<Vec<Item>>,
     /// The tables, by their identifiers.
     versions: HashMap<TableId, Arc<TableVersion>>,
-    /// The highest hidden row number that was put.
+    /// The highest hidden row number that was applied.
     highest_number: u64,
-    /// Calls.
+    /// The number of calls.
     calls: u64,
 }
 
-/// The error for a call that does not come to what it came to then.
+/// The error for a call that has another outcome than it had then.
 #[cold]
 fn other_outcome(lsn: Lsn, procedure: &Registered, arguments: &[Value], what: String) -> Error {
     let printed: Vec<_> = arguments.iter().map(Value::to_string).collect();
@@ -128,7 +130,8 @@ fn other_outcome(lsn: Lsn, procedure: &Registered, arguments: &[Value], what: St
 impl ParallelReplay {
     /// Begins with these tables.
     fn begin(given: &[Procedure], setup: &Setup, tables: Vec<Arc<TableVersion>>) -> Result<ParallelReplay> {
-        // One reads the log and finds the conflicts. That is work, too: one worker more on two cores brought nothing.
+        // One thread reads the log and finds the conflicts. That is work, too: one worker more on two cores gained
+        // nothing.
         let workers = setup.threads.saturating_sub(1).max(1);
         let packet_slots = 4 * workers;
         let log_options = LogOptions {
@@ -142,7 +145,7 @@ impl ParallelReplay {
             ..LogOptions::default()
         };
         let disk: Arc<dyn Disk> = MemoryDisk::new();
-        // Nothing is logged; transactions write their packets in its slots.
+        // Nothing is logged; transactions write their packets in the slots of this log.
         let log = Log::create(&disk, setup.database_id, &log_options)?;
         let catalog = Catalog::new(0);
         let mut versions = HashMap::new();
@@ -166,11 +169,12 @@ impl ParallelReplay {
                 checks_determinism: false,
             },
             locks: LockManager::new(LockOptions {
-                // Each worker has one context, which has to come back with its locks released: with local locks a transaction that ends
-                // while another worker's body has its lock table out would owe them. The conflicts order the calls, whatever the form.
+                // Each worker has one context, which has to come back with its locks released. With local locks, a
+                // transaction that ends while another worker's body has its lock table out would keep locks. The
+                // conflicts order the calls, whatever the form of locks.
                 form: LockForm::Thin,
                 owners_max: workers,
-                // What was one lock on many keys when a call committed may be a lock on each of them here.
+                // One lock on many keys, when a call committed, may be a lock on each of them here.
                 locks_max: usize::MAX,
                 ..LockOptions::default()
             }),
@@ -178,7 +182,7 @@ impl ParallelReplay {
             part_contexts: Contexts::new(0),
             part_packets: PoolOwner::of_homes(0),
             releases: Arc::default(),
-            // A replay decides nothing by time.
+            // A replay makes no decision by the time.
             clock: Clock::System,
             defaults: TxDefaults {
                 durability: Durability::Memory,
@@ -186,14 +190,14 @@ impl ParallelReplay {
                 write_set_bytes_max: 1 << 29,
                 packet_slots,
                 transactions_max: workers,
-                // A worker has its calls in turn, and nothing is copied meanwhile.
+                // A worker runs its calls one after the other, and nothing is copied meanwhile.
                 deadlock_retries_max: 0,
                 straddling_retry: Duration::ZERO,
             },
         });
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(SharedReplay {
             core: core.clone(),
-            turns: Turns::new(workers),
+            turns: ReplayTurns::new(workers),
             bytes: AtomicUsize::new(0),
             failed: AtomicBool::new(false),
             failure: Mutex::new(None),
@@ -229,7 +233,7 @@ impl ParallelReplay {
         })
     }
 
-    fn procedure_of(&mut self, lsn: Lsn, call: &Call<'_>) -> Result<Prepared> {
+    fn procedure_of(&mut self, lsn: Lsn, call: &LoggedCall<'_>) -> Result<Prepared> {
         let versions = self.procedures.get_mut(call.name).map_or(&mut [][..], Vec::as_mut_slice);
         let of_version = |procedure: &Prepared| procedure.procedure().version == call.version;
         let Some(at) = versions.iter().position(of_version) else {
@@ -257,11 +261,11 @@ impl ParallelReplay {
         Ok(procedure.clone())
     }
 
-    /// Hands over what there is, to all workers: a call's predecessors are then with them, too.
+    /// Hands over what there is, to all workers, so the predecessors of a call are with them, too.
     fn flush(&mut self) {
         for (sender, batch) in self.senders.iter().zip(&mut self.batches) {
             if !batch.is_empty() {
-                // It is gone only if it panicked, which the end finds out.
+                // A worker is gone only if it has panicked, which the end of the replay finds out.
                 let _ = sender.send(std::mem::take(batch));
             }
         }
@@ -271,7 +275,7 @@ impl ParallelReplay {
         self.shared.failure.lock().clone().map_or(Ok(()), Err)
     }
 
-    /// Has room for a call of so many bytes among those on their way.
+    /// Makes room for a call of so many bytes among the calls in progress.
     fn make_room(&mut self, bytes: usize) -> Result<()> {
         if !self.shared.has_room(bytes) {
             self.flush();
@@ -286,8 +290,9 @@ impl ParallelReplay {
         self.wait_until(|shared| shared.turns.are_done(call));
     }
 
-    /// As a worker waits, but out of the workers' way: it is ahead of them by what they do in milliseconds.
-    fn wait_until(&self, done: impl Fn(&Shared) -> bool) {
+    /// Waits as a worker does, but sleeps, to leave the processors to the workers: it is ahead of them by
+    /// milliseconds of work.
+    fn wait_until(&self, done: impl Fn(&SharedReplay) -> bool) {
         let backoff = Backoff::new();
         while !done(&self.shared) && !self.shared.failed.load(Ordering::Acquire) {
             match backoff.is_completed() {
@@ -306,18 +311,18 @@ impl ParallelReplay {
                 panic.resume();
             }
         }
-        // Contexts hold their core.
+        // Contexts keep their core alive.
         self.core.storage.closed.store(true, Ordering::SeqCst);
         self.core.contexts.close();
     }
 }
 
 impl Replay for ParallelReplay {
-    fn call(&mut self, lsn: Lsn, call: Call<'_>) -> Result<()> {
+    fn call(&mut self, lsn: Lsn, call: LoggedCall<'_>) -> Result<()> {
         let procedure = self.procedure_of(lsn, &call)?;
         let bytes = call.bytes();
-        let Call { numbers, arguments, checksum, .. } = call;
-        // Before anything is worked out from them.
+        let LoggedCall { numbers, arguments, checksum, .. } = call;
+        // Checked before anything is computed from them.
         let checked = procedure
             .check(&arguments)
             .map_err(|failure| other_outcome(lsn, &procedure, &arguments, failure.to_string()))?;
@@ -343,7 +348,7 @@ impl Replay for ParallelReplay {
         if count.is_multiple_of(BATCH) {
             self.flush();
             self.check()?;
-            // So that the next batch finds its places in the ring.
+            // So that the next batch finds its places in the ring free.
             self.wait_for((count + BATCH).saturating_sub(WINDOW));
         }
         Ok(())
@@ -409,10 +414,10 @@ impl Replay for ParallelReplay {
         self.calls
     }
 
-    fn end(mut self: Box<Self>) -> Result<Replayed> {
+    fn end(mut self: Box<Self>) -> Result<ReplayedTables> {
         let done = self.barrier();
         self.stop();
-        done.map(|()| Replayed::new(std::mem::take(&mut self.versions), self.highest_number))
+        done.map(|()| ReplayedTables::new(std::mem::take(&mut self.versions), self.highest_number))
     }
 }
 
@@ -422,13 +427,13 @@ impl Drop for ParallelReplay {
     }
 }
 
-impl Shared {
-    fn may_run(&self, before: &Before) -> bool {
+impl SharedReplay {
+    fn may_run(&self, before: &Predecessors) -> bool {
         before.each.iter().all(|&call| self.turns.is_done(call)) && self.turns.are_done(before.all)
     }
 
-    /// Waits until it may run; gives up when something has failed.
-    fn wait_for(&self, before: &Before) {
+    /// Waits until a call may run; gives up when a call has failed.
+    fn wait_for(&self, before: &Predecessors) {
         let backoff = Backoff::new();
         while !self.may_run(before) && !self.failed.load(Ordering::Acquire) {
             if backoff.is_completed() {
@@ -450,8 +455,8 @@ impl Shared {
     }
 }
 
-/// Lets nobody wait for a worker that has panicked.
-struct NotAlone<'a>(&'a Shared);
+/// Marks the replay as failed if a worker panics, so that no thread waits for that worker.
+struct NotAlone<'a>(&'a SharedReplay);
 
 impl Drop for NotAlone<'_> {
     fn drop(&mut self) {
@@ -461,7 +466,7 @@ impl Drop for NotAlone<'_> {
     }
 }
 
-fn serve(shared: &Shared, worker: usize, receiver: &Receiver<Vec<Item>>) {
+fn serve(shared: &SharedReplay, worker: usize, receiver: &Receiver<Vec<Item>>) {
     let _others = NotAlone(shared);
     while let Ok(batch) = receiver.recv() {
         for item in batch {
@@ -485,7 +490,7 @@ fn run(core: &Arc<Core>, item: Item) -> Result<()> {
     let mut outputs = Outputs::none();
     loop {
         let mut context = match core.lend() {
-            // There is one for each worker: this one's is on its way back.
+            // There is one context for each worker, and this one's is being returned.
             Err(Error::TooManyTransactions { .. }) => {
                 std::thread::yield_now();
                 continue;
@@ -506,7 +511,8 @@ fn run(core: &Arc<Core>, item: Item) -> Result<()> {
             context.apply_again(lsn);
             return Ok(());
         }
-        // An error of the moment is why it came to this, whatever the body made of it: another error, a panic, nothing.
+        // An error of the moment explains the outcome, whatever the body made of it: another error, a panic, or
+        // nothing.
         let done = match (context.of_the_moment.take(), outcome) {
             (Some(error), _) => Err(error),
             (None, Ok(done)) => done,
@@ -516,7 +522,7 @@ fn run(core: &Arc<Core>, item: Item) -> Result<()> {
             }
         };
         match done {
-            // Of locks that two calls share by the hash of their keys: it runs again.
+            // These come from locks that two calls share by the hash of their keys: the call runs again.
             Err(Error::Deadlock { .. } | Error::WouldWait { .. } | Error::LockTimeout { .. }) => {}
             Err(full @ Error::MemoryLimit { .. }) => return Err(full),
             Err(failure) => {

@@ -1,32 +1,34 @@
-//! [`Turns`]: which of the calls that are replayed are done, and who runs which.
+//! [`ReplayTurns`]: which calls of a replay are done, and which worker runs which call.
 //!
-//! Calls are counted from 1, and only so many are on their way at a time ([`WINDOW`]): so what is done is a ring of numbers,
-//! and each worker writes those of its own calls. All calls up to one are done when the lowest that is not comes after it.
+//! Calls are numbered from 1, and at most [`WINDOW`] are in progress at a time. So what is done is a ring of numbers,
+//! and each worker writes the places of its own calls. All calls up to one are done if the lowest call that is not
+//! done comes after it.
 //!
-//! Kept here: call *c* is given to a worker only when all up to *c* - [`WINDOW`] are done. So a place of the ring that holds
-//! *c* or more says that *c* is done, and one that holds less that it is not.
+//! Invariant kept here: call *c* is given to a worker only when all calls up to *c* - [`WINDOW`] are done. So a place
+//! of the ring that holds *c* or more says that *c* is done, and one that holds less says that it is not.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crossbeam_utils::CachePadded;
 
-/// The most calls on their way.
+/// The most calls in progress.
 pub(super) const WINDOW: u64 = 4096;
-/// A worker may have so many calls more than another one before that one gets a call which conflicts with its last.
+/// How many more calls than another worker one may have before a call that conflicts with its last goes to the other
+/// one.
 const MORE: u64 = 64;
 
-/// What the workers know of each other.
-pub(super) struct Turns {
+/// What the workers and the reader know about progress.
+pub(super) struct ReplayTurns {
     done: Box<[AtomicU64]>,
-    /// All up to this one are done; it may be behind.
+    /// All calls up to this one are done; it may lag behind.
     low: CachePadded<AtomicU64>,
-    /// How many each worker has done.
+    /// The number of calls that each worker has done.
     counts: Box<[CachePadded<AtomicU64>]>,
 }
 
-impl Turns {
-    pub fn new(workers: usize) -> Turns {
-        Turns {
+impl ReplayTurns {
+    pub fn new(workers: usize) -> ReplayTurns {
+        ReplayTurns {
             done: (0..WINDOW).map(|_| AtomicU64::new(0)).collect(),
             low: CachePadded::new(AtomicU64::new(0)),
             counts: (0..workers).map(|_| CachePadded::new(AtomicU64::new(0))).collect(),
@@ -42,7 +44,7 @@ impl Turns {
         self.place(call).load(Ordering::Acquire) >= call
     }
 
-    /// Whether all calls up to this one are.
+    /// Whether all calls up to this one are done.
     pub fn are_done(&self, call: u64) -> bool {
         let mut low = self.low.load(Ordering::Acquire);
         if low >= call {
@@ -55,7 +57,7 @@ impl Turns {
         low >= call
     }
 
-    /// This worker has done this call.
+    /// Notes that this worker has done this call.
     pub fn note(&self, worker: usize, call: u64) {
         self.place(call).store(call, Ordering::Release);
         let count = &self.counts[worker];
@@ -63,11 +65,11 @@ impl Turns {
     }
 }
 
-/// Who has which call: what the reader of the log keeps.
+/// The assignment of calls to workers, kept by the reader of the log.
 pub(super) struct Assignment {
-    /// By call, as in [`Turns`].
+    /// The worker of each call, in a ring as in [`ReplayTurns`].
     workers: Box<[u16]>,
-    /// How many each worker was given.
+    /// The number of calls that each worker was given.
     given: Box<[u64]>,
 }
 
@@ -76,10 +78,10 @@ impl Assignment {
         Assignment { workers: vec![0; WINDOW as usize].into(), given: vec![0; workers].into() }
     }
 
-    /// Gives a call to the worker of the last one that it has to wait for, if that is on its way: there it waits for
-    /// nobody. So the calls on a hot row are one worker's, and another hot row's another one's. One that waits for none
-    /// goes to who has the fewest; so does one whose worker has too many.
-    pub fn next(&mut self, turns: &Turns, call: u64, last_before: u64) -> usize {
+    /// Gives a call to the worker of the last call that it has to wait for, if that one is in progress: there it need
+    /// not wait for it. So the calls on a hot row go to one worker, and those on another hot row to another one. A
+    /// call that waits for none goes to the worker that has the fewest; so does a call whose worker has too many.
+    pub fn next(&mut self, turns: &ReplayTurns, call: u64, last_before: u64) -> usize {
         let on_way = |worker: usize| self.given[worker] - turns.counts[worker].load(Ordering::Relaxed);
         let fewest = (0..self.given.len()).min_by_key(|&worker| on_way(worker)).expect("there is a worker");
         let place = |call: u64| (call % WINDOW) as usize;
@@ -98,7 +100,7 @@ mod tests {
 
     #[test]
     fn what_is_done_is_told_call_by_call_and_up_to_the_first_that_is_not() {
-        let turns = Turns::new(2);
+        let turns = ReplayTurns::new(2);
         assert!(turns.is_done(0) && turns.are_done(0) && !turns.is_done(1));
         for call in [1, 2, 4, 5] {
             turns.note(call as usize % 2, call);
@@ -107,15 +109,16 @@ mod tests {
         assert!(turns.are_done(2) && !turns.are_done(3) && !turns.are_done(5));
         turns.note(0, 3);
         assert!(turns.are_done(5) && !turns.are_done(6));
-        // Around the ring: a place tells of the call that it stands for now, and of all that it stood for.
+        // Around the ring: a place tells about the call that it stands for now, and about all earlier calls that it
+        // stood for.
         (6..=WINDOW + 10).for_each(|call| turns.note(0, call));
         assert!(turns.is_done(7) && turns.are_done(WINDOW + 10) && !turns.is_done(WINDOW + 11));
     }
 
     #[test]
     fn calls_on_one_hot_row_are_one_workers_and_each_row_has_its_own() {
-        let (turns, mut assignment) = (Turns::new(2), Assignment::new(2));
-        // Two hot rows in turn, each call after the last one on its row; none is done.
+        let (turns, mut assignment) = (ReplayTurns::new(2), Assignment::new(2));
+        // Two hot rows in turn, each call after the last one on its row. None is done.
         let mut last = [0; 2];
         let workers: Vec<_> = (1..=100u64)
             .map(|call| {
@@ -130,8 +133,8 @@ mod tests {
             assert!(of_row(row).all(|worker| Some(worker) == of_row(row).next()));
         }
         assert_ne!(of_row(0).next(), of_row(1).next());
-        // One row alone: the other worker is not left without calls for ever.
-        let (turns, mut assignment) = (Turns::new(2), Assignment::new(2));
+        // With one hot row, the other worker gets calls, too, in the end.
+        let (turns, mut assignment) = (ReplayTurns::new(2), Assignment::new(2));
         let given: Vec<_> = (1..=200u64).map(|call| assignment.next(&turns, call, call - 1)).collect();
         assert!(given[..MORE as usize].iter().all(|worker| *worker == given[0]));
         assert!(given.iter().any(|worker| *worker != given[0]));

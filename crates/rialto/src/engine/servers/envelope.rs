@@ -1,4 +1,4 @@
-//! [`Envelope`]: what goes from a message server to an executor and back.
+//! [`Envelope`]: a request on its way from a message server to an executor, and its response on the way back.
 
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
@@ -23,13 +23,13 @@ use crate::txn::Transaction;
 use crate::txn::options::TxOptions;
 use crate::txn::runs::Runs;
 
-/// A request, and then the response to it. It is used again, with its memory.
+/// A request, and then the response to it. Its memory is used again.
 ///
-/// It is no call of those that callers send: a call is shared by its caller and its executors, so it is counted and made anew each
-/// time, and its caller sleeps for its one completion. An envelope has one owner at a time, and its message server sleeps for the first of
-/// many responses, or for room.
+/// It is not a call like those that callers send. A call is shared by its caller and its executors, so it is
+/// reference-counted and allocated each time, and its caller sleeps for one completion. An envelope has one owner at
+/// a time, and its message server sleeps for the first of many responses, or for room.
 pub(in crate::engine) struct Envelope {
-    /// Of which database the procedure is.
+    /// The database of the procedure.
     pub(super) opening: Opening,
     pub(super) procedure: Prepared,
     pub(super) options: TxOptions,
@@ -37,20 +37,21 @@ pub(in crate::engine) struct Envelope {
     pub(super) outputs: Outputs,
     pub(super) outcome: Result<()>,
     pub(super) tag: u64,
-    /// The response queue that it goes to.
+    /// The queue that the response goes to.
     pub(super) responses: Arc<Responses>,
     pub(super) put: Instant,
     pub(super) taken: Instant,
-    /// What came of earlier runs.
+    /// The state of earlier runs.
     runs: Option<Box<Runs>>,
-    /// What it will tell, while it waits for the log.
+    /// The outcome that it will have, while it waits for the log.
     waiting: Option<(Outcome<()>, Arc<Unanswered>)>,
 }
 
-/// What may still put responses on queues has it: a server's executors, and responses that wait for the log.
+/// Held by everything that may still put responses on queues: a server's executors, and responses that wait for the
+/// log.
 pub(in crate::engine) struct Unanswered {
     pub(super) log: Arc<Log>,
-    /// A server that closes sees the last one go.
+    /// A server that closes sees when the last holder drops it.
     pub(super) _last: Sender<()>,
 }
 
@@ -76,9 +77,9 @@ impl Envelope {
         })
     }
 
-    /// Runs the request on this thread, all of it, as the engine runs a flow in place.
+    /// Runs the whole request on this thread, as the engine runs a flow in place.
     pub fn run(mut self: Box<Self>, here: &Here<'_>) {
-        // What its thread waits for is counted by thread.
+        // The waits of its thread are counted by thread.
         let mut runs = self.runs.take().map_or_else(Runs::to_reply, |runs| runs.on_this_thread());
         self.procedure.follow(&here.core.storage.catalog);
         let Envelope { procedure, options, arguments, outputs, .. } = &mut *self;
@@ -97,11 +98,11 @@ impl Envelope {
                 self.runs = Some(Box::new(runs));
                 return here.queues.restart(here.queue, Task::Request(self), rest.unwrap_or_default());
             }
-            // A bug of ours, outside of the body; what it had read is not known.
+            // A bug of ours, outside of the body: what it had read is not known.
             Err(panic) => Outcome::failed(Failure::Panic(panic), Some(here.core.settle_all(&self.options))),
         };
-        // The transaction holds nothing any more: what a panic carries is dropped now, which runs foreign code. Its text may be
-        // what the body read (I3).
+        // The transaction holds nothing any more, so the payload of a panic is dropped now, which runs foreign code.
+        // Its text may be derived from what the body read (I3).
         outcome.replace_panic(|panic| {
             let said = panic.text().unwrap_or_default();
             self.procedure.error(format!("its body panicked: {said}"))
@@ -110,7 +111,7 @@ impl Envelope {
         self.reply(outcome, unanswered);
     }
 
-    /// The response goes out when what became of the request may be told. Until then the log has it as a listener.
+    /// Sends the response when the outcome of the request may be told. Until then it is a listener of the log.
     fn reply(mut self: Box<Self>, mut outcome: Outcome<()>, unanswered: &Arc<Unanswered>) {
         match outcome.await_log() {
             Some((lsn, durability)) if !outcome.is_done() => {
@@ -131,15 +132,16 @@ impl Envelope {
         }
     }
 
-    /// No message server takes the response. The last to have a procedure drops what its bodies have captured, which is foreign
-    /// code: the thread that does so is the one that runs foreign wakers, and not one that writes the log, or an executor.
+    /// Drops an envelope whose response no message server takes. The last holder of a procedure drops what its bodies
+    /// have captured, which is foreign code. Therefore the thread that runs foreign wakers does it, and not one that
+    /// writes the log, or an executor.
     #[cold]
     fn drop_elsewhere(self: Box<Self>, log: &Log) {
-        struct Unclaimed(#[expect(dead_code, reason = "it is dropped")] Mutex<Box<Envelope>>);
-        impl Wake for Unclaimed {
+        struct UnclaimedEnvelope(#[expect(dead_code, reason = "it is dropped")] Mutex<Box<Envelope>>);
+        impl Wake for UnclaimedEnvelope {
             fn wake(self: Arc<Self>) {}
         }
-        let waker = Waker::from(Arc::new(Unclaimed(Mutex::new(self))));
+        let waker = Waker::from(Arc::new(UnclaimedEnvelope(Mutex::new(self))));
         let listener = Listener::foreign(&waker);
         drop(waker);
         log.wake(listener);

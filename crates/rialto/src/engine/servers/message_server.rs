@@ -1,4 +1,4 @@
-//! [`MessageServer`]: puts requests and takes responses, as the telecommunications monitor of a bank would.
+//! [`MessageServer`]: puts requests and takes responses, like the telecommunications monitor of a bank.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use super::envelope::{Envelope, Responses};
 use super::request::{Request, Response};
-use super::response_queue::{Awaited, ResponseQueue};
+use super::response_queue::{ResponseQueue, ServerWait};
 use super::server::ServedProcedure;
 use crate::account::processor;
 use crate::engine::data_oriented::{Queues, Task};
@@ -17,28 +17,29 @@ use crate::engine::runtime::Runtime;
 use crate::error::{Error, Result};
 use crate::inside::InBody;
 
-/// After so many requests without a sleep a message server counts its processor time.
+/// After so many requests without a sleep, a message server accounts its processor time.
 const REQUESTS_A_LAP: u32 = 64;
 
 /// Puts requests on a [`TransactionServer`](super::TransactionServer)'s queue and takes responses from its own.
 ///
-/// Its thread is the message server: what the thread uses of processors from the first call on, between the calls too, is
-/// [`ServerTimes::message`](crate::ServerTimes::message). Dropping it cancels nothing: its requests run, and their responses are
-/// dropped.
+/// Its thread is the message server: the processor time of the thread from the first call on, also between the calls,
+/// is [`ServerTimes::message`](crate::ServerTimes::message). Dropping it cancels nothing: its requests run, and their
+/// responses are dropped.
 ///
-/// Inside a body it waits for nothing: what it would wait for may come only when the body has ended, which may be one of the
-/// server's requests. Nor does it in a call of a backup's stream or in a line of progress of the same database.
+/// Inside a body it does not wait: what it would wait for may come only when the body has ended, because the body may
+/// be one of the server's requests. Neither does it wait in a call of a backup's stream or in a line of progress of
+/// the same database.
 pub struct MessageServer {
     runtime: Arc<Runtime>,
     queues: Arc<Queues>,
     responses: Arc<Responses>,
-    /// To be used again.
+    /// Memory for later requests.
     spare: Vec<Request>,
     /// Requests whose responses were not taken yet.
     outstanding: usize,
-    /// The queue was full when it was asked last.
+    /// The queue was full when the last request was put.
     wants_room: bool,
-    /// Whose processor time is counted.
+    /// The thread whose processor time is accounted.
     thread: Option<ThreadId>,
     requests: u32,
 }
@@ -68,12 +69,12 @@ impl MessageServer {
         }
     }
 
-    /// Puts a request on the queue; waits while that is full.
+    /// Puts a request on the queue; waits while the queue is full.
     ///
     /// # Errors
-    /// [`Error::Procedure`] if the procedure takes other arguments; [`Error::ForeignHandle`] if it is another database's;
-    /// [`Error::Closed`] if the server is; [`Error::Nested`] inside a body if the queue is full: [`MessageServer::try_put`] gives the
-    /// request back.
+    /// [`Error::Procedure`] if the procedure takes other arguments; [`Error::ForeignHandle`] if it is another
+    /// database's; [`Error::Closed`] if the server is closed; [`Error::Nested`] inside a body if the queue is full:
+    /// [`MessageServer::try_put`] gives the request back.
     pub fn put(&mut self, request: Request) -> Result<()> {
         let mut request = request;
         while let Some(refused) = self.try_put(request)? {
@@ -81,15 +82,15 @@ impl MessageServer {
                 return Err(Error::Nested);
             }
             request = refused;
-            self.sleep(Awaited::Room);
+            self.sleep(ServerWait::Room);
         }
         Ok(())
     }
 
-    /// Puts a request on the queue, or gives it back if that is full.
+    /// Puts a request on the queue, or gives it back if the queue is full.
     ///
     /// # Errors
-    /// As [`MessageServer::put`], but for the last.
+    /// As [`MessageServer::put`], except the last one.
     pub fn try_put(&mut self, request: Request) -> Result<Option<Request>> {
         self.count();
         let Request(mut envelope) = request;
@@ -99,7 +100,7 @@ impl MessageServer {
             });
         }
         if !Arc::ptr_eq(&envelope.responses, &self.responses) {
-            // Another message server has made it: the response comes to this one, which waits for it.
+            // Another message server has made it, but the response comes to this one, which waits for it.
             envelope.responses = self.responses.clone();
         }
         if let Cow::Owned(arguments) = envelope.procedure.check(&envelope.arguments)? {
@@ -123,8 +124,9 @@ impl MessageServer {
         }
     }
 
-    /// Takes a response, the one that came first; waits for one. Of requests that are under way together, one that was put later may be answered
-    /// earlier: several threads may find at the same time that the log is durable. None if there is none to come; inside a body, if there is none yet.
+    /// Takes the response that came first; waits if there is none yet. Of requests in progress, a later one may be
+    /// answered earlier, because several threads may find at the same time that the log is durable. None if there is
+    /// none to come; inside a body, if there is none yet.
     pub fn take(&mut self) -> Option<Response> {
         loop {
             if let Some(response) = self.try_take() {
@@ -133,7 +135,7 @@ impl MessageServer {
             if self.outstanding == 0 || !self.may_wait() {
                 return None;
             }
-            self.sleep(Awaited::Response);
+            self.sleep(ServerWait::Response);
         }
     }
 
@@ -145,26 +147,26 @@ impl MessageServer {
         Some(Response(envelope))
     }
 
-    /// Sleeps until there is a response, or, if the queue was full when a request was last put on it, room there. Returns at
-    /// once if neither is to come, and inside a body.
+    /// Sleeps until there is a response, or, if the queue was full when a request was last put on it, until there is
+    /// room. Returns at once if neither is to come, and inside a body.
     pub fn wait(&mut self) {
         if !self.may_wait() {
             return;
         }
         let awaited = match (self.outstanding > 0, self.wants_room) {
-            (true, true) => Awaited::Either,
-            (true, false) => Awaited::Response,
-            (false, true) => Awaited::Room,
+            (true, true) => ServerWait::Either,
+            (true, false) => ServerWait::Response,
+            (false, true) => ServerWait::Room,
             (false, false) => return,
         };
         self.sleep(awaited);
     }
 
-    fn sleep(&self, awaited: Awaited) {
+    fn sleep(&self, awaited: ServerWait) {
         self.responses.wait(awaited, || self.runtime.server_times.message.lap());
     }
 
-    /// Inside a body it may not: the executor that is to answer may be the one that runs the body.
+    /// Not inside a body: the executor that is to answer may be the one that runs the body.
     fn may_wait(&self) -> bool {
         !InBody::is_inside(self.runtime.core.storage.catalog.opening())
     }
@@ -177,14 +179,14 @@ impl MessageServer {
     /// Gives a response's memory back, for the next request.
     pub fn recycle(&mut self, response: Response) {
         let Response(envelope) = response;
-        // One of another message server's would answer there.
+        // If it belongs to another message server, a request in it would be answered there.
         if Arc::ptr_eq(&envelope.responses, &self.responses) {
             self.spare.push(Request(envelope));
         }
     }
 
-    /// Adds what the thread has used to the message servers' processor time: exact until here. Otherwise it is behind by up to
-    /// some requests.
+    /// Adds the thread's processor time to that of the message servers, so it is exact up to here. Otherwise it lags
+    /// behind by some requests.
     pub fn count_processor_time(&mut self) {
         self.requests = 0;
         if self.thread.is_some() {

@@ -7,22 +7,24 @@
 //!  message server ─┘    bounded       └─ standby executors ─┘   durable        └▶ message server that asked
 //! ```
 //!
-//! - A [`TransactionServer`] has one *priority executor*, which takes requests off the queue and runs them to their commit,
-//!   serially. If the transaction that it runs has to wait for a lock, for room in the log or for a checkpoint's
-//!   barrier, a *standby executor* runs the next request meanwhile; so at most one executor runs at any time. The blocked one goes
-//!   on when what it waits for has come and the running request is done, before the next one is begun.
-//! - A transaction never waits until it is durable: with its place taken the executor goes on to the next request, and the response
-//!   goes out when the log is as durable as was asked (flush pipelining). The thread that made it so, the log server,
-//!   forwards all responses of its group.
-//! - A run that a deadlock ended is put on the restart queue, and runs again after a rest, on whichever executor.
-//! - A [`MessageServer`] puts [`Request`]s on the queue and takes [`Response`]s, each with the times when it was put and
-//!   taken. Any number of them may be made; each is one thread's.
+//! - A [`TransactionServer`] has one *priority executor*, which takes requests off the queue and runs them to their
+//!   commit, serially. If the transaction that it runs has to wait for a lock, for room in the log or for a
+//!   checkpoint's barrier, a *standby executor* runs the next request meanwhile. So at most one executor runs at any
+//!   time. The blocked executor goes on when its wait is over and the running request is done, before the next one is
+//!   begun.
+//! - A transaction never waits until it is durable. When it has its place, the executor goes on to the next request,
+//!   and the response goes out when the log is as durable as was requested (flush pipelining). The thread that made
+//!   the log durable, the log server, forwards all responses of its group.
+//! - A run that a deadlock ended is put on the restart queue, and runs again after a rest, on any executor.
+//! - A [`MessageServer`] puts [`Request`]s on the queue and takes [`Response`]s, each with the times when it was put
+//!   and taken. There can be any number of them; each is used by one thread.
 //! - Processor time by server is in [`Metrics::servers`](crate::Metrics::servers).
 //!
-//! The executor is one of the data-oriented engine's (`engine/data_oriented/threads/`), whichever engine the database has: the same loop,
-//! and standbys for the actions that wait.
+//! The executor is one of the data-oriented engine (`engine/data_oriented/threads/`), whichever engine the database
+//! has: with the same loop, and standbys for requests that wait.
 //!
-//! What still makes an executor wait with the others: memory that is full, and a segment that an unspooled sweep is writing.
+//! Two things still make an executor wait with the others: full memory, and a segment that an unspooled sweep is
+//! writing.
 //!
 //! ```
 //! use rialto::io::MemoryDisk;
@@ -68,10 +70,10 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! Inside: the server is the `Queues` of one thread, with a bound, and a request is one of their tasks, which runs whole. `envelope`:
-//! a request that runs, and a response that waits for the log. The request queue, and which executor runs, are in
-//! `engine/dispatch/`, with a model of these and of `response_queue`. [`wait_guard`](crate::account::wait_guard): how a wait deep in the
-//! kernel lets a standby run.
+//! Inside: the server is a `Queues` of one thread, with a bound, and a request is one of its tasks, which runs whole.
+//! `envelope`: a request that runs, and a response that waits for the log. The request queue, and the choice of the
+//! executor that runs, are in `engine/dispatch/`, with a model of these and of `response_queue`.
+//! [`wait_guard`](crate::account::wait_guard): how a wait deep in the kernel lets a standby run.
 
 mod envelope;
 mod message_server;
@@ -81,13 +83,13 @@ mod server;
 #[cfg(test)]
 mod tests;
 
-use super::dispatch::{Waiter, sync};
+use super::dispatch::{RoomWaiter, sync};
 
 pub use super::dispatch::TransactionServerStats;
 pub(super) use envelope::{Envelope, Unanswered};
 pub use message_server::MessageServer;
 pub use request::{Request, Response};
 #[cfg(test)]
-pub(super) use response_queue::{Awaited, ResponseQueue};
+pub(super) use response_queue::{ResponseQueue, ServerWait};
 pub(crate) use server::KeptOpen;
 pub use server::{ServedProcedure, TransactionServer, TransactionServerOptions};

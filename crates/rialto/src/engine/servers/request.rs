@@ -1,4 +1,4 @@
-//! [`Request`] and [`Response`]: the same envelope, on its way there and back.
+//! [`Request`] and [`Response`]: the same envelope, on its way to an executor and back.
 
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -9,12 +9,12 @@ use crate::error::Result;
 use crate::log::Durability;
 use crate::row::Value;
 
-/// A call of a registered procedure, to be put on the request queue. [`MessageServer::request`](super::MessageServer::request)
-/// makes one.
+/// A call of a registered procedure, to be put on the request queue.
+/// [`MessageServer::request`](super::MessageServer::request) makes one.
 pub struct Request(pub(super) Box<Envelope>);
 
 impl Request {
-    /// A new request of the same sender, in this one's memory.
+    /// A new request of the same message server, in the memory of this one.
     pub(super) fn renew(&mut self, to: &ServedProcedure) {
         let envelope = &mut *self.0;
         if !envelope.procedure.is_same(&to.procedure) {
@@ -38,13 +38,13 @@ impl Request {
         &self.0.arguments
     }
 
-    /// A number that the response will have, too, for the caller's use; 0 unless set.
+    /// Sets a number that the response will also have, for the caller's use; 0 unless set.
     pub fn set_tag(&mut self, tag: u64) -> &mut Request {
         self.0.tag = tag;
         self
     }
 
-    /// How durable the transaction has to be before its response goes out; the database's unless set.
+    /// Sets how durable the transaction has to be before its response goes out; by default the database's level.
     pub fn set_durability(&mut self, durability: Durability) -> &mut Request {
         self.0.options.durability = Some(durability);
         self
@@ -56,16 +56,16 @@ impl Request {
     }
 }
 
-/// What came of a [`Request`].
+/// The outcome of a [`Request`].
 pub struct Response(pub(super) Box<Envelope>);
 
 impl Response {
-    /// Whether the transaction has committed, and is as durable as was asked; its error, if not.
+    /// Success if the transaction has committed and is as durable as was requested; otherwise its error.
     pub fn outcome(&self) -> &Result<()> {
         &self.0.outcome
     }
 
-    /// What the procedure gave; nothing if it failed.
+    /// The outputs of the procedure; none if it failed.
     pub fn outputs(&self) -> &[Value] {
         match self.0.outcome {
             Ok(()) => self.0.outputs.values(),

@@ -1,13 +1,13 @@
-//! [`ResponseQueue`]: what a message server takes its responses from, and what it sleeps on.
+//! [`ResponseQueue`]: the queue from which a message server takes its responses, and on which it sleeps.
 
 use std::collections::VecDeque;
 
-use super::Waiter;
+use super::RoomWaiter;
 use super::sync::{Condvar, Mutex};
 
 /// What a message server waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::engine) enum Awaited {
+pub(in crate::engine) enum ServerWait {
     /// A response.
     Response,
     /// Room in the request queue.
@@ -18,30 +18,30 @@ pub(in crate::engine) enum Awaited {
 
 struct Inbox<R> {
     responses: VecDeque<R>,
-    /// There was room since [`ResponseQueue::forget_room`].
+    /// There has been room since [`ResponseQueue::forget_room`].
     has_room: bool,
-    /// What its server sleeps for, if it sleeps.
-    awaited: Option<Awaited>,
-    /// Its server has gone.
+    /// What its message server sleeps for, if it sleeps.
+    awaited: Option<ServerWait>,
+    /// Its message server has gone.
     is_closed: bool,
 }
 
-/// Of one message server; others put into it.
+/// The responses for one message server. Other threads put them here.
 pub(in crate::engine) struct ResponseQueue<R> {
     inbox: Mutex<Inbox<R>>,
     bell: Condvar,
 }
 
 impl<R> Inbox<R> {
-    fn has(&self, awaited: Awaited) -> bool {
+    fn has(&self, awaited: ServerWait) -> bool {
         match awaited {
-            Awaited::Response => !self.responses.is_empty(),
-            Awaited::Room => self.has_room,
-            Awaited::Either => !self.responses.is_empty() || self.has_room,
+            ServerWait::Response => !self.responses.is_empty(),
+            ServerWait::Room => self.has_room,
+            ServerWait::Either => !self.responses.is_empty() || self.has_room,
         }
     }
 
-    /// Whether its server sleeps for what is there now.
+    /// Whether its message server sleeps and what it sleeps for is there now.
     fn is_to_wake(&mut self) -> bool {
         let is_there = self.awaited.is_some_and(|awaited| self.has(awaited));
         if is_there {
@@ -71,8 +71,8 @@ impl<R> ResponseQueue<R> {
         Ok(())
     }
 
-    /// Its server goes: gives what is there, and takes nothing more. A response keeps the queue that it lies in, so neither
-    /// would ever go otherwise.
+    /// Closes the queue, because its message server goes, and returns what is in it. A response keeps its queue
+    /// alive, so otherwise neither would ever be freed.
     pub fn close(&self) -> VecDeque<R> {
         let mut inbox = self.inbox.lock();
         inbox.is_closed = true;
@@ -84,13 +84,13 @@ impl<R> ResponseQueue<R> {
         self.inbox.lock().responses.pop_front()
     }
 
-    /// To be called before the look that may find the queue full: room from then on counts.
+    /// To be called before the check that may find the queue full: room from then on counts.
     pub fn forget_room(&self) {
         self.inbox.lock().has_room = false;
     }
 
-    /// Sleeps until it is there. `nap` is called first if it is not, without the latch.
-    pub fn wait(&self, awaited: Awaited, nap: impl FnOnce()) {
+    /// Sleeps until what is awaited is there. If it is not, `nap` is called first, without the latch.
+    pub fn wait(&self, awaited: ServerWait, nap: impl FnOnce()) {
         if self.inbox.lock().has(awaited) {
             return;
         }
@@ -104,7 +104,7 @@ impl<R> ResponseQueue<R> {
     }
 }
 
-impl<R: Send> Waiter for ResponseQueue<R> {
+impl<R: Send> RoomWaiter for ResponseQueue<R> {
     fn tell_of_room(&self) {
         let mut inbox = self.inbox.lock();
         inbox.has_room = true;

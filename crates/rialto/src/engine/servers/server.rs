@@ -1,4 +1,4 @@
-//! [`TransactionServer`]: its executors' threads, and how it ends.
+//! [`TransactionServer`]: the threads of its executors, and how it ends.
 
 use std::any::Any;
 use std::fmt;
@@ -24,14 +24,15 @@ const QUEUE_MAX: usize = 1 << 20;
 /// The most standby executors.
 const STANDBYS_MAX: usize = 1_000;
 
-/// How a [`TransactionServer`] is set.
+/// The options of a [`TransactionServer`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TransactionServerOptions {
-    /// The length of the request queue: so many requests may wait for an executor. A longer one keeps the executor busy while
-    /// message servers sleep; a request waits in it for as long as those before it take (System M's paper, section 4.3).
+    /// The length of the request queue: so many requests may wait for an executor. A longer queue keeps the executor
+    /// busy while message servers sleep; but a request waits for all requests before it (System M's paper, section
+    /// 4.3).
     pub queue: usize,
-    /// How many executors stand by for when the priority executor is blocked: so many transactions, and one more, can wait for
-    /// locks before nothing runs any more.
+    /// How many executors stand by for the case that the priority executor is blocked. So many transactions, and one
+    /// more, can wait for locks before no executor can run.
     pub standbys: usize,
 }
 
@@ -41,7 +42,7 @@ impl Default for TransactionServerOptions {
     }
 }
 
-/// What keeps a database open while it is held, whatever that is.
+/// Keeps a database open while it is held.
 pub(crate) type KeptOpen = Arc<dyn Any + Send + Sync>;
 
 /// Runs registered procedures for message servers, one at a time. See the [module](super).
@@ -58,10 +59,10 @@ pub struct TransactionServer {
     options: TransactionServerOptions,
 }
 
-/// A registered procedure that a transaction server runs. Versions registered later are not meant.
+/// A registered procedure that a transaction server runs. It stays this version if a later one is registered.
 #[derive(Debug, Clone)]
 pub struct ServedProcedure {
-    /// Of which database it is.
+    /// Its database.
     pub(super) opening: Opening,
     pub(super) procedure: Prepared,
     pub(super) options: TxOptions,
@@ -99,7 +100,7 @@ impl TransactionServer {
         let (last, answered) = channel();
         let unanswered = Arc::new(Unanswered { log: runtime.core.commits.log.clone(), _last: last });
         let served = Served { runtime: runtime.clone(), unanswered, _open: open.clone() };
-        // If one does not start, those that are there end as this is dropped.
+        // If one thread does not start, those that are there end when this is dropped.
         let server = TransactionServer {
             runtime,
             queues,
@@ -121,7 +122,7 @@ impl TransactionServer {
     /// [`Error::Procedure`] if there is none.
     pub fn procedure(&self, name: &str) -> Result<ServedProcedure> {
         let procedure = self.runtime.procedures.find(name, &self.runtime.core.storage.catalog)?;
-        // Its actions say whether they write, so it can read without locks.
+        // Its actions say whether they write; if none does, it can read without locks.
         let mut actions = procedure.flow().phases().iter().flatten();
         let read_only = actions.all(|action| action.mode() == ActionMode::Shared);
         let options = procedure.options(&TxOptions { read_only, ..TxOptions::default() });
@@ -129,23 +130,24 @@ impl TransactionServer {
         Ok(ServedProcedure { opening, procedure, options })
     }
 
-    /// Another message server, with a response queue of its own.
+    /// A new message server, with a response queue of its own.
     pub fn message_server(&self) -> MessageServer {
         MessageServer::new(&self.runtime, &self.queues)
     }
 
-    /// How it is set.
+    /// Its options.
     pub fn options(&self) -> &TransactionServerOptions {
         &self.options
     }
 
-    /// What it has done so far.
+    /// Its counts so far.
     pub fn stats(&self) -> TransactionServerStats {
         self.queues.request_queue().stats()
     }
 
-    /// Takes no more requests; runs those that are on the queue, and waits until all responses are in their response queues.
-    /// Message servers can take them there still. Inside a body it waits for nothing: the body may be one of its requests'.
+    /// Takes no more requests, runs those that are on the queue, and waits until all responses are in their response
+    /// queues. Message servers can still take them from there. Inside a body it does not wait: the body may be that
+    /// of one of its requests.
     pub fn close(mut self) {
         self.end();
     }
@@ -153,7 +155,7 @@ impl TransactionServer {
     fn end(&mut self) {
         self.queues.request_queue().close();
         if InBody::is_inside(self.runtime.core.storage.catalog.opening()) {
-            // It may be a body that one of the executors is running: they end when they have run what is there.
+            // The body may be run by one of the executors. They end when they have run what is on the queue.
             return;
         }
         self.queues.close();

@@ -1,4 +1,4 @@
-//! The transaction server on a real database: what message servers see of it.
+//! The transaction server on a real database, as message servers see it.
 
 mod blocked;
 
@@ -13,8 +13,8 @@ use crate::{Action, Database, Durability, Error, Flow, Options, Procedure, Table
 
 const ROWS: i32 = 8;
 
-/// Rows 0 to 7 of a number each, and procedures on them:
-/// - `add`: row, amount; gives the sum;
+/// Rows 0 to 7 with a number each, and procedures on them:
+/// - `add`: row, amount; returns the sum;
 /// - `sum`: reads them all;
 /// - `swap`: adds to one row, then to another;
 /// - `fail`, `panic`: add first.
@@ -78,7 +78,7 @@ fn request(server: &mut MessageServer, to: &ServedProcedure, row: i32, amount: i
     request
 }
 
-/// As [`database`]; packets that nobody waits for would lie for a minute.
+/// As [`database`], but a packet without a waiter stays in memory for a minute.
 fn lingering() -> Database {
     let group_commit = crate::GroupCommitOptions {
         linger: Some(Duration::from_secs(60)),
@@ -110,10 +110,10 @@ fn the_log_is_hurried_when_there_is_nothing_more_to_run() {
     put(&mut message_server, 2);
     server.close();
     assert_eq!(message_server.take().expect("it was on its way").outcome(), &Ok(()));
-    assert!(began.elapsed() < Duration::from_secs(50), "somebody waited for what lingers");
+    assert!(began.elapsed() < Duration::from_secs(50), "a call waited for a packet that lingers");
 }
 
-/// What is on the queue is run, and answered, before the close has ended: nothing is waited for behind it.
+/// What is on the queue is run and answered before the close ends. Nothing is left to wait for after it.
 #[test]
 fn a_server_that_has_closed_has_put_all_responses_on_their_queues() {
     let database = lingering();
@@ -135,7 +135,7 @@ fn a_server_that_has_closed_has_put_all_responses_on_their_queues() {
     }
 }
 
-/// Holds the lock on a row in a transaction of its own, on its own thread, until told.
+/// Holds the lock on a row, in a transaction of its own on its own thread, until told to stop.
 fn hold(database: &Database, row: i32) -> Transaction<'static> {
     let mut transaction = database.begin().unwrap();
     let table = database.table("rows").unwrap();
@@ -143,7 +143,7 @@ fn hold(database: &Database, row: i32) -> Transaction<'static> {
     transaction
 }
 
-/// Waits until something is so; fails if it never is.
+/// Waits until a condition holds; fails if it never does.
 fn until(what: &str, is_so: impl Fn() -> bool) {
     let since = Instant::now();
     while !is_so() {
@@ -153,7 +153,7 @@ fn until(what: &str, is_so: impl Fn() -> bool) {
 }
 
 #[test]
-fn responses_have_outputs_tags_and_times_and_go_to_who_asked() {
+fn responses_have_outputs_tags_and_times_and_go_to_the_requester() {
     let database = database();
     let server = start(&database, 4, 1);
     let add = server.procedure("add").unwrap();
@@ -210,7 +210,7 @@ fn a_standby_runs_while_a_lock_is_awaited_and_the_blocked_one_is_answered_in_its
         request.set_tag(tag);
         own.put(request).unwrap();
     }
-    // Those behind the blocked one are answered.
+    // Requests behind the blocked one are answered.
     assert_eq!([own.take().unwrap().tag(), own.take().unwrap().tag()], [2, 3]);
     assert_eq!((own.outstanding(), own.try_take().is_none()), (1, true));
     let stats = server.stats();
@@ -243,7 +243,7 @@ fn a_standby_runs_while_a_packet_is_awaited() {
     let mut reads = own.request(&read);
     reads.push(1).set_tag(2);
     own.put(reads).unwrap();
-    // Not what has waited as long as it may, and failed.
+    // The other one has waited as long as it may, and has failed.
     assert_eq!(own.take().unwrap().tag(), 2);
     drop(packets);
     let response = own.take().unwrap();
@@ -385,7 +385,7 @@ fn a_panic_that_carries_what_panics_when_it_is_dropped_ends_no_executor() {
         own.put(bursting).unwrap();
         let adding = request(&mut own, &add, 0, 1);
         own.put(adding).unwrap();
-        // Without an executor they never come.
+        // Without an executor the responses never come.
         let mut responses = Vec::new();
         let since = Instant::now();
         while responses.len() < 2 {
@@ -398,7 +398,7 @@ fn a_panic_that_carries_what_panics_when_it_is_dropped_ends_no_executor() {
     }
 }
 
-/// Carried by a panic; has another thread write to a row, and tells what came of it.
+/// Carried by a panic. When it is dropped, it lets another thread write to a row, and tells the outcome.
 struct WritesWhenDropped(Lent, std::sync::mpsc::Sender<crate::Result<()>>);
 
 /// A handle that the test takes back, so that no body keeps the database open.
@@ -421,7 +421,8 @@ impl Drop for WritesWhenDropped {
     }
 }
 
-/// What a panic carries is foreign code when it is dropped, and the transaction that it ended holds nothing then.
+/// The payload of a panic is foreign code when it is dropped; by then the transaction that the panic ended holds
+/// nothing.
 #[test]
 fn what_a_panic_carries_is_dropped_when_its_transaction_holds_nothing() {
     for engine in crate::Engine::ALL {
@@ -449,7 +450,7 @@ fn what_a_panic_carries_is_dropped_when_its_transaction_holds_nothing() {
     }
 }
 
-/// Counts when it goes.
+/// Counts when it is dropped.
 struct Counts(Arc<AtomicU64>);
 
 impl Drop for Counts {
@@ -458,7 +459,7 @@ impl Drop for Counts {
     }
 }
 
-/// What a body has captured goes with the last response to a call of it, among other things.
+/// What a body has captured is dropped with the last response to a call of it, if nothing else holds it.
 #[test]
 fn responses_that_no_message_server_takes_go_away() {
     let database = database();
@@ -496,7 +497,8 @@ fn deadlocked_requests_run_again() {
     let server = start(&database, 64, 3);
     let (swap, sum) = (server.procedure("swap").unwrap(), server.procedure("sum").unwrap());
     let stop = Arc::new(AtomicU64::new(0));
-    // Somebody outside of the server locks the rows the other way round, until one of the server's was a victim.
+    // A thread outside of the server locks the rows in the other order, until one of the server's transactions was a
+    // victim.
     let (own, turns) = (database.clone(), stop.clone());
     let outside = std::thread::spawn(move || {
         let table = own.table("rows").unwrap();

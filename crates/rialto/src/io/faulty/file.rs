@@ -9,11 +9,12 @@ use parking_lot::Mutex;
 use super::super::disk::assert_aligned;
 use super::super::{Caching, DiskError, DiskResult, File};
 use super::hangs::Hangs;
-use super::inode::{Node, SECTOR_BYTES};
+use super::inode::{SECTOR_BYTES, SharedInode};
 use super::stray::{Stray, any_part};
-use super::{FaultKind, State, Step, eio, enospc};
+use super::{FaultKind, FaultyDiskState, StepFate, eio, enospc};
 
-/// A handle of the disk that it was opened on: it is down when that disk is, and stays so after a restart.
+/// A handle belongs to the disk on which it was opened: it is down when that disk is down, and stays so after a
+/// restart.
 ///
 /// Locks: the disk's state first, then the file.
 pub(super) struct FaultyFile {
@@ -22,8 +23,8 @@ pub(super) struct FaultyFile {
     pub(super) folder: usize,
     pub(super) writable: bool,
     pub(super) caching: Caching,
-    pub(super) node: Arc<Node>,
-    pub(super) state: Arc<Mutex<State>>,
+    pub(super) node: Arc<SharedInode>,
+    pub(super) state: Arc<Mutex<FaultyDiskState>>,
     pub(super) hangs: Arc<Hangs>,
 }
 
@@ -41,7 +42,7 @@ impl FaultyFile {
         Err(DiskError::new(&self.name, offset, operation, io::ErrorKind::PermissionDenied))
     }
 
-    /// A change of length: all or nothing, but for an allocation that finds the disk full.
+    /// A change of length happens wholly or not at all, except an allocation that finds the disk full.
     fn change_length(&self, bytes: u64, operation: &'static str, grows: bool) -> DiskResult<()> {
         self.check_writable(bytes, operation)?;
         self.hangs.pass(FaultKind::Write, &self.name);
@@ -113,12 +114,12 @@ impl File for FaultyFile {
             (part(sectors + 1), Some(eio(&self.name, offset, "write")))
         } else if full {
             (part(sectors.min(free.div_ceil(SECTOR_BYTES))), Some(enospc(&self.name, offset, "write")))
-        } else if step == Step::Dies {
+        } else if step == StepFate::Dies {
             (part(sectors + 1), None)
         } else {
             (buffer, None)
         };
-        let is_whole = error.is_none() && step == Step::Whole && !buffer.is_empty();
+        let is_whole = error.is_none() && step == StepFate::Whole && !buffer.is_empty();
         let kind = if is_whole { state.strays(self.folder, &self.name) } else { None };
         let lost = kind.map(|_| any_part(&mut state.random, offset, buffer.len()));
         match &lost {

@@ -15,7 +15,7 @@ pub(super) struct Folder {
 }
 
 impl Folder {
-    /// What its files and shared maps take.
+    /// The bytes that its files and shared maps occupy.
     pub(super) fn taken(&self) -> u64 {
         self.directory.reserved() + self.maps.values().map(|map| map.len() as u64).sum::<u64>()
     }
@@ -110,7 +110,7 @@ mod tests {
         }
     }
 
-    /// What each step leaves is all directories as they were in it.
+    /// The trace of a step holds all directories as they were in that step.
     #[test]
     fn a_trace_has_all_directories_as_they_were_in_each_step() {
         let disk = FaultyDisk::new(1);

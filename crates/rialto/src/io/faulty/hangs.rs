@@ -1,21 +1,22 @@
-//! Calls that do not come back until they are let go.
+//! Calls that do not return until they are released.
 
 use parking_lot::{Condvar, Mutex};
 
 use super::FaultKind;
 
-/// The calls that hang, and those that will. Its lock is the disk's innermost, and a thread that hangs holds no other lock.
+/// The calls that hang, and those that are to hang. Its lock is the disk's innermost, and a thread that hangs holds no
+/// other lock.
 #[derive(Debug, Default)]
 pub(super) struct Hangs {
-    waits: Mutex<Waits>,
+    waits: Mutex<HangState>,
     changed: Condvar,
 }
 
 #[derive(Debug, Default)]
-struct Waits {
-    /// Of the calls that are to hang: what they do, how the name of their file begins.
+struct HangState {
+    /// The calls that are to hang: their kind, and the beginning of their file's name.
     armed: Vec<(FaultKind, String)>,
-    /// How many do.
+    /// The number of calls that hang.
     hanging: usize,
 }
 
@@ -33,10 +34,10 @@ impl Hangs {
         self.waits.lock().hanging
     }
 
-    /// Hangs while calls of this kind on this file do.
+    /// Hangs as long as calls of this kind on this file are to hang.
     pub(super) fn pass(&self, kind: FaultKind, name: &str) {
         let mut waits = self.waits.lock();
-        let hangs = |waits: &Waits| {
+        let hangs = |waits: &HangState| {
             waits.armed.iter().any(|(armed, prefix)| *armed == kind && name.starts_with(prefix))
         };
         if hangs(&waits) {

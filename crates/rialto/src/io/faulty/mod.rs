@@ -1,62 +1,65 @@
-//! The faulty disk: a disk in memory that loses what a real one may lose.
+//! The faulty disk: a disk in memory that loses whatever a real one may lose.
 //!
 //! # The fault model
 //!
 //! All choices come from one seed. A run of one thread with the same seed and the same calls fails in the same way.
 //!
-//! **Steps.** Each operation that changes something is a step: creating a file or a shared map, write, sync, set length,
-//! allocate, rename, remove, sync of the directory. They are numbered from 1 ([`steps`](FaultyDisk::steps)), also when
-//! they fail. Opening what exists, reads, `list` and `length` are no steps, nor is the sync of a
+//! **Steps.** Each operation that changes something is a step: creating a file or a shared map, write, sync, set
+//! length, allocate, rename, remove, sync of the directory. Steps are numbered from 1 ([`steps`](FaultyDisk::steps)),
+//! also when they fail. Opening what exists, reads, `list` and `length` are no steps, nor is the sync of a
 //! [`DirectSync`](super::Caching::DirectSync) file, which does nothing.
 //!
-//! **Machine crash** ([`crash_at`](FaultyDisk::crash_at), [`crash`](FaultyDisk::crash)). The step at which the power goes
-//! fails, having happened wholly, in part or not at all; so does everything after it, reads included.
-//! [`restart`](FaultyDisk::restart) answers the disk that the next boot finds:
+//! **Machine crash** ([`crash_at`](FaultyDisk::crash_at), [`crash`](FaultyDisk::crash)). The step at which the power is
+//! lost fails, having happened wholly, in part or not at all. Everything after it fails, reads included.
+//! [`restart`](FaultyDisk::restart) returns the disk that the next boot finds:
 //!
 //! * What was synced is there: bytes and length of a file as they were when its last successful sync began.
 //! * Of the changes of a file since then any subset is kept, in any order. Of a write, each 512-byte sector is kept or
-//!   lost on its own: a sector is never torn within, and never holds bytes that nobody wrote there. A write beyond the
-//!   end may leave its length and lose its bytes; those read as zeros.
+//!   lost on its own: a sector is never torn within, and never holds bytes that were not written there. A write beyond
+//!   the end may leave its length and lose its bytes; those read as zeros.
 //! * Names are as they were when the directory was last synced, plus any subset of the later creations, renames and
 //!   removals that makes sense. A rename is kept or lost, never half done. Syncing a file does not make its name
 //!   durable; a name may be durable while its file is still empty.
 //! * Each shared map is gone, or keeps some of its pages, the others being zeros; the boot has another number.
 //!
-//! **Process crash** ([`kill_at`](FaultyDisk::kill_at), [`kill`](FaultyDisk::kill)). The step at which it happens fails;
-//! it happened or not, of a write a first part. The next process finds everything else as it was, synced or not, with
-//! the same shared maps under the same boot; what was not synced still is not.
+//! **Process crash** ([`kill_at`](FaultyDisk::kill_at), [`kill`](FaultyDisk::kill)). The step at which it happens
+//! fails, having happened or not; of a write, a first part has happened. The next process finds everything else as it
+//! was, synced or not, with the same shared maps under the same boot. What was not synced is still not synced.
 //!
 //! **Errors** ([`fail`](FaultyDisk::fail), [`fail_always`](FaultyDisk::fail_always)), chosen by the file's name:
 //!
 //! * *Read*: fails; the bytes are unharmed. ([`damage`](FaultyDisk::damage) harms them without an error.)
 //! * *Write* (also of set length and allocate): fails; a first part of the write may have happened.
-//! * *Full*: what needs new blocks fails, a first part of it done (an allocation keeps the blocks that it got): writes behind the
-//!   part of the file that was written or allocated, allocations, new shared maps. Writing where there is room already goes on. So
-//!   does a disk whose room is used up ([`leave_room`](FaultyDisk::leave_room)); files that are removed give it back.
-//! * *Full to overwrite*: writes fail so, wherever they go: the file system writes elsewhere whatever is written over, or
-//!   the device has less room than it said.
-//! * *Sync*: fails, and the page cache forgets that the pages were dirty: this process, and the next one if the machine
-//!   stays up, read them as written, yet a crash of the machine may lose any of them even after a later sync succeeded,
-//!   unless they were written again before it. A failed sync of the directory aborts the file system's journal: from
-//!   then on no sync of the directory succeeds. *Sync reverts*: the same, but those pages read at once as the device has
-//!   them: some file systems throw away what they could not write.
+//! * *Full*: a call that needs new blocks fails, a first part of it done (an allocation keeps the blocks that it got):
+//!   writes behind the part of the file that was written or allocated, allocations, new shared maps. Writes to existing
+//!   room still succeed. A disk whose room is used up ([`leave_room`](FaultyDisk::leave_room)) fails in the same way;
+//!   files that are removed give their room back.
+//! * *Full to overwrite*: writes fail in this way, wherever they go: the file system writes overwritten blocks to
+//!   another place, or the device has less room than it said.
+//! * *Sync*: fails, and the page cache forgets that the pages were dirty. This process, and the next one if the machine
+//!   stays up, read them as written; yet a crash of the machine may lose any of them even after a later sync succeeded,
+//!   unless they were written again before that sync. A failed sync of the directory aborts the file system's journal:
+//!   from then on no sync of the directory succeeds. *Sync reverts*: the same, but those pages read at once as the
+//!   device has them: some file systems discard what they could not write.
 //!
 //! **Stray writes** ([`fail`](FaultyDisk::fail) of [`LostWrite`](FaultKind::LostWrite) or
-//! [`MisdirectedWrite`](FaultKind::MisdirectedWrite), [`strays`](FaultyDisk::strays)): whole sectors of a write that is answered, one
-//! behind the other or all of it, do not come to their place, which keeps the bytes that it had, or zeros where the file ended before.
-//! No sync changes that. Those of a misdirected write land in a file of the same directory, on the device at once, as far into a block
-//! as their own place is.
+//! [`MisdirectedWrite`](FaultKind::MisdirectedWrite), [`strays`](FaultyDisk::strays)): consecutive whole sectors of a
+//! write that succeeds, or all of it, do not reach their place. The place keeps the bytes that it had, or zeros where
+//! the file ended before. No sync changes that. Those of a misdirected write land in a file of the same directory, on
+//! the device at once, at the same offset within a block as their own place.
 //!
-//! **Hanging calls** ([`hang`](FaultyDisk::hang)): they come back when they are let go, and go on then.
+//! **Hanging calls** ([`hang`](FaultyDisk::hang)): they do nothing until they are released, and then continue.
 //!
-//! **Several directories** ([`directory`](FaultyDisk::directory)): other disks of the same machine. Their steps are counted together, the
-//! power of all goes in one step, and they share the room; names, syncs of the directory, locks and injected errors are each directory's own; [`mend`](FaultyDisk::mend) ends the errors of all.
+//! **Several directories** ([`directory`](FaultyDisk::directory)): other disks of the same machine. Their steps are
+//! counted together, all lose their power in one step, and they share the room. Names, syncs of the directory, locks
+//! and injected errors are each directory's own; [`mend`](FaultyDisk::mend) ends the errors of all.
 //!
-//! **Trace** ([`trace`](FaultyDisk::trace), [`take_trace`](FaultyDisk::take_trace)). Each step that goes on leaves the disk as it
-//! would be if the power had gone in that step, so that one run of many threads is a crash at each of its steps in turn.
+//! **Trace** ([`trace`](FaultyDisk::trace), [`take_trace`](FaultyDisk::take_trace)). For each step that succeeds, the
+//! trace keeps the disk as it would be if the power had been lost in that step. One run of many threads thereby gives a
+//! crash at each of its steps.
 //!
-//! Not modelled: sectors that decay by themselves ([`damage`](FaultyDisk::damage) does it on demand), a device that lies about each
-//! sync, a file system that exposes stale blocks.
+//! Not modelled: sectors that decay by themselves ([`damage`](FaultyDisk::damage) does it on demand), a device that
+//! reports success for each sync without doing it, a file system that exposes stale blocks.
 
 mod directory;
 mod file;
@@ -79,50 +82,50 @@ use self::directory::DirectoryChange;
 use self::file::FaultyFile;
 use self::folder::Folder;
 use self::hangs::Hangs;
-use self::inode::Node;
+use self::inode::SharedInode;
 pub use self::stray::Stray;
 pub use self::trace::TracedStep;
 use super::disk::{DIRECTORY, LOCK_FILE, check_map, check_name};
 use super::memory::{FlagLock, is_file, is_map};
 use super::{Caching, DirectoryLock, Disk, DiskError, DiskResult, File, Open, Random, SharedMap};
 
-/// What an injected error hits.
+/// The calls that an injected error affects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FaultKind {
     /// Reads of a file (`EIO`).
     Read,
     /// Writes, changes of length and allocations of a file (`EIO`).
     Write,
-    /// Syncs of a file, or of the directory, whose name here is `.` (`EIO`); and writes of a `DirectSync` file, which
+    /// Syncs of a file, or of the directory, whose name here is `.` (`EIO`); also writes of a `DirectSync` file, which
     /// sync themselves.
     Sync,
-    /// The same, and what was to be synced reads as it was before.
+    /// The same, and what was to be synced then reads as it was before.
     SyncReverts,
-    /// Whatever needs new blocks (`ENOSPC`).
+    /// Calls that need new blocks (`ENOSPC`).
     Full,
     /// Writes, also where the file has its blocks (`ENOSPC`).
     FullToOverwrite,
-    /// Writes that are answered, and of which a part is lost: its place keeps what it had.
+    /// Writes that succeed although a part of them is lost: its place keeps what it had.
     LostWrite,
     /// The same, and that part is written to another place.
     MisdirectedWrite,
 }
 
-/// A disk in memory that fails as told, and after a crash has lost what a real disk may lose. Its module states the
-/// fault model.
+/// A disk in memory that fails as it is told, and that has lost after a crash what a real disk may lose. Its module
+/// states the fault model.
 ///
 /// A test opens a database on it, sets [`crash_at`](Self::crash_at), works until calls fail, drops the database, and
-/// opens the next one on what [`restart`](Self::restart) answers.
+/// opens the next one on the disk that [`restart`](Self::restart) returns.
 #[derive(Debug)]
 pub struct FaultyDisk {
     seed: u64,
     /// Which directory of the machine it is.
     number: usize,
-    state: Arc<Mutex<State>>,
+    state: Arc<Mutex<FaultyDiskState>>,
     hangs: Arc<Hangs>,
 }
 
-/// How the disk answers.
+/// How the disk responds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Power {
     On,
@@ -133,7 +136,7 @@ enum Power {
 }
 
 #[derive(Debug)]
-struct State {
+struct FaultyDiskState {
     random: Random,
     power: Power,
     steps: u64,
@@ -142,10 +145,10 @@ struct State {
     faults: Vec<Fault>,
     folders: Vec<Folder>,
     boot: u128,
-    /// What all files and shared maps together can take.
+    /// The bytes that all files and shared maps together can occupy.
     room: Option<u64>,
     has_speed: bool,
-    /// The steps since it was asked for them.
+    /// The steps since a trace was asked for.
     trace: Option<Vec<TracedStep>>,
     strays: Vec<Stray>,
 }
@@ -161,19 +164,19 @@ struct Fault {
     always: bool,
 }
 
-/// What becomes of a step that may begin.
+/// What happens to a step that may begin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Step {
-    /// It goes on.
+enum StepFate {
+    /// It succeeds.
     Whole,
     /// The machine crashes in it: it is begun, never completed, and the restart decides what is left of it.
     Crashes,
-    /// The process dies in it: it happens up to a point chosen by seed, and its caller never hears.
+    /// The process dies in it: it happens up to a point chosen by the seed, and its caller gets no answer.
     Dies,
 }
 
-impl State {
-    /// Fails if the power is gone.
+impl FaultyDiskState {
+    /// Fails if the power is off.
     fn check(&self, name: &str, offset: u64, operation: &'static str) -> DiskResult<()> {
         let cause = match self.power {
             Power::On => return Ok(()),
@@ -183,31 +186,32 @@ impl State {
         Err(DiskError::new(name, offset, operation, io::Error::other(cause)))
     }
 
-    /// Counts a step, unless the power is gone already.
-    fn step(&mut self, name: &str, offset: u64, operation: &'static str) -> DiskResult<Step> {
+    /// Counts a step, unless the power is off already.
+    fn step(&mut self, name: &str, offset: u64, operation: &'static str) -> DiskResult<StepFate> {
         self.check(name, offset, operation)?;
         self.steps += 1;
         let steps = self.steps;
         Ok(match self.end {
-            Some((end, Power::Killed)) if end <= steps => Step::Dies,
-            Some((end, _)) if end <= steps => Step::Crashes,
-            _ => Step::Whole,
+            Some((end, Power::Killed)) if end <= steps => StepFate::Dies,
+            Some((end, _)) if end <= steps => StepFate::Crashes,
+            _ => StepFate::Whole,
         })
     }
 
-    /// After a step's work: if it was the last one, the power goes and the caller hears an error. No inode is locked meanwhile.
-    fn finish(&mut self, step: Step, name: &str, offset: u64, operation: &'static str) -> DiskResult<()> {
+    /// After a step's work: if it was the last one, the power is switched off and the caller gets an error. No inode is
+    /// locked meanwhile.
+    fn finish(&mut self, step: StepFate, name: &str, offset: u64, operation: &'static str) -> DiskResult<()> {
         match step {
-            Step::Whole => self.keep_trace(name, offset, operation),
-            Step::Crashes => self.power = Power::Crashed,
-            Step::Dies => self.power = Power::Killed,
+            StepFate::Whole => self.keep_trace(name, offset, operation),
+            StepFate::Crashes => self.power = Power::Crashed,
+            StepFate::Dies => self.power = Power::Killed,
         }
         self.check(name, offset, operation)
     }
 
     /// Whether a step that is not a write takes place at all.
-    fn happens(&mut self, step: Step) -> bool {
-        step != Step::Dies || self.random.chance(1, 2)
+    fn happens(&mut self, step: StepFate) -> bool {
+        step != StepFate::Dies || self.random.chance(1, 2)
     }
 
     /// Whether an injected error hits this call on a file of this directory.
@@ -227,13 +231,13 @@ impl State {
         trips
     }
 
-    /// Whether a sync fails, and if so whether what it did not write reads as before.
+    /// Whether a sync fails, and if so, whether what it did not write then reads as before.
     fn sync_fails(&mut self, folder: usize, name: &str) -> Option<bool> {
         let reverts = self.trips(FaultKind::SyncReverts, folder, name);
         (self.trips(FaultKind::Sync, folder, name) || reverts).then_some(reverts)
     }
 
-    /// What all files and shared maps take.
+    /// The bytes that all files and shared maps occupy.
     fn taken(&self) -> u64 {
         self.folders.iter().map(Folder::taken).sum()
     }
@@ -257,13 +261,13 @@ fn number(random: &mut Random) -> u128 {
 }
 
 impl FaultyDisk {
-    /// An empty disk that takes all its choices from `seed`.
+    /// An empty disk that draws all its choices from `seed`.
     pub fn new(seed: u64) -> Arc<FaultyDisk> {
         let mut random = Random::new(seed);
         let boot = number(&mut random);
         FaultyDisk::with(
             seed,
-            State {
+            FaultyDiskState {
                 random,
                 power: Power::On,
                 steps: 0,
@@ -279,11 +283,11 @@ impl FaultyDisk {
         )
     }
 
-    fn with(seed: u64, state: State) -> Arc<FaultyDisk> {
+    fn with(seed: u64, state: FaultyDiskState) -> Arc<FaultyDisk> {
         Arc::new(FaultyDisk { seed, number: 0, state: Arc::new(Mutex::new(state)), hangs: Arc::default() })
     }
 
-    /// A directory of the same machine, by its number; it is empty when it is asked for the first time. A new disk is directory 0.
+    /// A directory of the same machine, by its number; it is empty at the first call. A new disk is directory 0.
     /// Hanging calls ([`hang`](Self::hang)) are those of all directories.
     pub fn directory(&self, number: usize) -> Arc<FaultyDisk> {
         let mut state = self.state.lock();
@@ -292,7 +296,7 @@ impl FaultyDisk {
         Arc::new(FaultyDisk { seed: self.seed, number, state: self.state.clone(), hangs: self.hangs.clone() })
     }
 
-    /// The seed that this disk, or the first of its restarts, was made with.
+    /// The seed with which this disk, or the first of its restarts, was made.
     pub fn seed(&self) -> u64 {
         self.seed
     }
@@ -302,13 +306,13 @@ impl FaultyDisk {
         self.state.lock().steps
     }
 
-    /// Whether the power is gone: every call fails.
+    /// Whether the power is off: every call fails.
     pub fn is_down(&self) -> bool {
         self.state.lock().power != Power::On
     }
 
-    /// Crashes the machine in step `step` (counted from 1), or in the next one if that has passed. Replaces what an
-    /// earlier `crash_at` or `kill_at` asked for.
+    /// Crashes the machine in step `step` (counted from 1), or in the next step if that one has passed. Replaces an
+    /// earlier `crash_at` or `kill_at`.
     pub fn crash_at(&self, step: u64) {
         self.state.lock().end = Some((step, Power::Crashed));
     }
@@ -318,7 +322,7 @@ impl FaultyDisk {
         self.state.lock().end = Some((step, Power::Killed));
     }
 
-    /// Crashes the machine now, between two steps. Also one whose process was killed before.
+    /// Crashes the machine now, between two steps; also a machine whose process was killed before.
     pub fn crash(&self) {
         self.state.lock().power = Power::Crashed;
         self.let_go();
@@ -334,13 +338,13 @@ impl FaultyDisk {
         self.let_go();
     }
 
-    /// The `after + 1`-th next call of this kind on a file whose name begins with `prefix` fails, once; or goes astray, if that is the
-    /// kind.
+    /// The `after + 1`-th next call of this kind on a file whose name begins with `prefix` fails, once; with the kinds
+    /// for stray writes it goes astray.
     pub fn fail(&self, kind: FaultKind, prefix: &str, after: u64) {
         self.inject(kind, prefix, after, false);
     }
 
-    /// As [`fail`](Self::fail), and so does each such call after it, until [`mend`](Self::mend).
+    /// As [`fail`](Self::fail), for that call and each such call after it, until [`mend`](Self::mend).
     pub fn fail_always(&self, kind: FaultKind, prefix: &str, after: u64) {
         self.inject(kind, prefix, after, true);
     }
@@ -350,8 +354,9 @@ impl FaultyDisk {
         self.state.lock().faults.push(Fault { kind, folder, prefix, spared: after, always });
     }
 
-    /// From now on each such call hangs before it does anything, until [`let_go`](Self::let_go), or until the power goes by
-    /// [`crash`](Self::crash) or [`kill`](Self::kill). Of [`Sync`](FaultKind::Sync): syncs of files and of the directory, `.`.
+    /// From now on each such call hangs before it does anything, until [`let_go`](Self::let_go), or until the power is
+    /// switched off by [`crash`](Self::crash) or [`kill`](Self::kill). With [`Sync`](FaultKind::Sync): syncs of files
+    /// and of the directory, `.`.
     pub fn hang(&self, kind: FaultKind, prefix: &str) {
         self.hangs.arm(kind, prefix);
     }
@@ -361,20 +366,21 @@ impl FaultyDisk {
         self.hangs.hanging()
     }
 
-    /// No call hangs any more.
+    /// Releases the calls that hang; no later call hangs.
     pub fn let_go(&self) {
         self.hangs.let_go();
     }
 
-    /// From now on there is room for so many bytes more than all files and shared maps take, the next restarts included.
+    /// From now on there is room for this many bytes more than all files and shared maps occupy; also on the next
+    /// restarts.
     pub fn leave_room(&self, bytes: u64) {
         let mut state = self.state.lock();
         state.room = Some(state.taken() + bytes);
     }
 
-    /// From now on, the next restarts included, the disk says that its times mean something ([`Disk::has_speed`]). So what is
-    /// done only on such disks, and what that writes, meets crashes and faults, too. How many steps that takes depends on the
-    /// machine, so a seed does not give the same run again.
+    /// From now on, also on the next restarts, the disk says that its times are meaningful ([`Disk::has_speed`]). Work
+    /// that is done only on such disks, and its writes, thereby meet crashes and faults, too. The number of their steps
+    /// depends on the machine, so a seed does not give the same run again.
     pub fn pretend_speed(&self) {
         self.state.lock().has_speed = true;
     }
@@ -384,8 +390,8 @@ impl FaultyDisk {
         self.state.lock().faults.clear();
     }
 
-    /// Changes each of `length` bytes of a file at `offset` to another value, on the device and in the page cache, as a
-    /// decayed sector would that no error announces (I9).
+    /// Changes each of `length` bytes of a file at `offset` to another value, on the device and in the page cache, like
+    /// a decayed sector without an error (I9).
     pub fn damage(&self, name: &str, offset: u64, length: usize) -> DiskResult<()> {
         let mut state = self.state.lock();
         let Some(node) = state.folders[self.number].directory.find(name) else {
@@ -395,16 +401,16 @@ impl FaultyDisk {
         if whole { Ok(()) } else { Err(DiskError::new(name, offset, "damage", io::ErrorKind::UnexpectedEof)) }
     }
 
-    /// The disk that the next process finds, after a machine crash or a process crash. Its steps count from 0 and it has
-    /// no injected errors. This one stays down, so that what is left of the old database cannot touch the new one;
-    /// shared maps alone are the same memory after a process crash: whoever still writes to them must be gone first.
+    /// The disk that the next process finds, after a machine crash or a process crash. Its steps count from 0 and it
+    /// has no injected errors. This disk stays down, so that what is left of the old database cannot touch the new one.
+    /// Only shared maps are the same memory after a process crash: no thread may still write to them.
     ///
-    /// Called again on the same crashed disk it answers another of the states that this crash may have left. Of a machine with several
-    /// directories it is the same one, and the others are [beside it](Self::directory).
+    /// Another call on the same crashed disk returns another of the states that this crash may have left. For a machine
+    /// with several directories it returns the same directory; the others are [beside it](Self::directory).
     ///
     /// # Panics
     ///
-    /// If the power is on: crash or kill it first.
+    /// If the power is on: crash the machine or kill the process first.
     pub fn restart(&self) -> Arc<FaultyDisk> {
         let mut state = self.state.lock();
         let mut random = state.random.fork();
@@ -419,8 +425,19 @@ impl FaultyDisk {
         let (power, steps, end, faults) = (Power::On, 0, None, Vec::new());
         let (room, has_speed) = (state.room, state.has_speed);
         let (trace, strays) = (None, Vec::new());
-        let state =
-            State { random, power, steps, end, faults, folders, boot, room, has_speed, trace, strays };
+        let state = FaultyDiskState {
+            random,
+            power,
+            steps,
+            end,
+            faults,
+            folders,
+            boot,
+            room,
+            has_speed,
+            trace,
+            strays,
+        };
         FaultyDisk::with(self.seed, state).directory(self.number)
     }
 }
@@ -440,7 +457,7 @@ impl Disk for FaultyDisk {
             Some(node) => node,
             None if open.creates() => {
                 let step = state.step(name, 0, "create")?;
-                let node = Arc::<Node>::default();
+                let node = Arc::<SharedInode>::default();
                 if state.happens(step) {
                     let change = DirectoryChange::Create { name: name.to_owned(), node: node.clone() };
                     state.folders[self.number].directory.change(change);

@@ -1,4 +1,4 @@
-//! A faulty disk as it is, in a real directory: what a failed run leaves behind, to be looked at and recovered again.
+//! A faulty disk saved to a real directory: a failed run leaves it behind, to be examined and recovered again.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 
 use super::directory::DirectoryChange;
 use super::folder::Folder;
-use super::inode::{Inode, Node};
+use super::inode::{Inode, SharedInode};
 use super::{FaultyDisk, Power, SharedMap};
 
 const FILES: &str = "files";
@@ -19,8 +19,8 @@ const MAPS: &str = "maps";
 const BOOT: &str = "boot";
 
 impl FaultyDisk {
-    /// The same disk once more, with or without power as this one is: the same names, bytes, changes that are not synced, and
-    /// copies of the shared maps, to which nobody may write meanwhile. It has no injected errors.
+    /// A copy of the disk, with or without power as this one is: the same names, bytes and unsynced changes, and copies
+    /// of the shared maps, to which no thread may write meanwhile. It has no injected errors.
     pub fn copied(&self) -> Arc<FaultyDisk> {
         let mut state = self.state.lock();
         let mut copy = state.without_maps();
@@ -30,8 +30,8 @@ impl FaultyDisk {
     }
 
     /// Writes what the running system sees to a new directory: its files under `files`, which is a directory that
-    /// [`FileDisk`](crate::io::FileDisk) opens, its shared maps under `maps`, and the number of its boot; and under `device` what is
-    /// durable for certain.
+    /// [`FileDisk`](crate::io::FileDisk) opens, its shared maps under `maps`, and the number of its boot. Under
+    /// `device` it writes what is certainly durable.
     pub fn save(&self, to: &Path) -> io::Result<()> {
         let state = self.state.lock();
         fs::create_dir_all(to.join(FILES))?;
@@ -60,8 +60,8 @@ impl FaultyDisk {
         fs::write(to.join(BOOT), state.boot.to_string())
     }
 
-    /// The disk that [`save`](Self::save) wrote, with power; its choices are those of a seed. What was not synced is not: of each file
-    /// the sectors that the device has otherwise, each change for itself.
+    /// The disk that [`save`](Self::save) wrote, with power; its choices are drawn from a seed. What was not synced is
+    /// still not synced: each sector of a file that differs on the device is a change of its own.
     pub fn load(from: &Path, seed: u64) -> io::Result<Arc<FaultyDisk>> {
         let disk = FaultyDisk::new(seed);
         let mut state = disk.state.lock();
@@ -85,7 +85,7 @@ impl FaultyDisk {
             inode.write(&device, 0);
             inode.sync();
             inode.become_unsynced(bytes.as_deref().unwrap_or(&device));
-            let node = Arc::new(Node::new(inode));
+            let node = Arc::new(SharedInode::new(inode));
             directory.change(DirectoryChange::Create { name: name.clone(), node: node.clone() });
             changes.extend(match now {
                 Some(now) if now == name => None,
@@ -94,14 +94,14 @@ impl FaultyDisk {
             });
         }
         directory.sync();
-        // Another file may have the name by now: by a rename, which takes it from the one that had it.
+        // Another file may have the name by now: a rename takes it from the file that had it.
         let is_taken = |name: &String| names.values().any(|now| now == name);
         changes.retain(|change| !matches!(change, DirectoryChange::Remove { name, .. } if is_taken(name)));
         changes.sort_by_key(|change| !matches!(change, DirectoryChange::Remove { .. }));
         for (name, bytes) in files {
             let mut inode = Inode::default();
             inode.become_unsynced(&bytes);
-            changes.push(DirectoryChange::Create { name, node: Arc::new(Node::new(inode)) });
+            changes.push(DirectoryChange::Create { name, node: Arc::new(SharedInode::new(inode)) });
         }
         changes.into_iter().for_each(|change| directory.change(change));
         for (name, bytes) in named(MAPS)? {

@@ -1,4 +1,5 @@
-//! Each clause of the fault model: what must hold in every crash, and controls: what may be lost is lost in some crash.
+//! Tests of each clause of the fault model: what must hold in every crash. Controls: what may be lost is lost in some
+//! crash.
 
 mod stray;
 
@@ -63,7 +64,7 @@ fn sectors_of_a_write_are_torn_apart_but_not_within() {
         torn += usize::from(kept.contains(&true) && kept.contains(&false));
     }
     assert!(torn > 50, "only {torn} torn outcomes");
-    // Prefixes, and all but one: the tears that are hardest to see.
+    // Prefixes, and all sectors but one: the tears that are hardest to detect.
     let lost = |bytes: &&Vec<u8>| bytes.chunks(512).filter(|sector| !sector.contains(&2)).count();
     assert!(outcomes.iter().flatten().any(|bytes| lost(&bytes) == 1));
 }
@@ -146,7 +147,7 @@ fn a_rename_is_atomic() {
     }
     assert_eq!(seen, BTreeSet::from([(b"new".to_vec(), None), (b"old".to_vec(), Some(b"new".to_vec()))]));
 
-    // Without a sync of the new file the rename may come first.
+    // Without a sync of the new file, the rename may become durable first.
     let disk = FaultyDisk::new(10);
     durable(&disk, "home", b"old");
     file(&disk, "home.new").write_at(b"new", 0).unwrap();
@@ -183,7 +184,7 @@ fn after_a_failed_sync_only_rewritten_bytes_are_safe() {
     log.write_at(&[2; 512], 0).unwrap();
     log.sync().unwrap();
 
-    // Also the next process believes the page cache.
+    // The next process trusts the page cache, too.
     disk.kill();
     let disk = disk.restart();
     let log = file(&disk, "log");
@@ -256,7 +257,7 @@ fn a_disk_has_the_room_that_it_is_left() {
     disk.leave_room(10_000);
     assert!(log.allocate(4096 + 10_001).unwrap_err().is_full());
     disk.remove("log").unwrap();
-    // What an open file without a name takes does not count.
+    // The bytes of an open file without a name do not count.
     let other = file(&disk, "other");
     other.write_at(&[1; 14_096], 0).unwrap();
     assert!(other.write_at(&[1], 14_096).unwrap_err().is_full());
@@ -326,7 +327,7 @@ fn a_machine_crash_ends_the_boot_and_harms_the_maps() {
     assert!(seen.contains(&None) && seen.contains(&Some([7, 7])) && seen.contains(&Some([0, 7])), "{seen:?}");
 }
 
-/// A little journal: block after block, each synced. Answers how many were acknowledged.
+/// A small journal: block after block, each synced. Returns how many were acknowledged.
 fn journal(disk: &FaultyDisk) -> DiskResult<u64> {
     let log = disk.open("log", Open::Create, Caching::Buffered)?;
     log.allocate(64 * 512)?;
@@ -412,7 +413,7 @@ fn random_work_leaves_nothing_but_what_was_written_since_the_last_sync() {
         let mut random = Random::new(round_seed);
         let mut disk = FaultyDisk::new(round_seed);
         let mut file = durable(&disk, "f", &[0; (SECTORS * 512) as usize]);
-        // For each sector the values that it may hold after a crash, the newest last, and how many are forgotten.
+        // For each sector, the values that it may hold after a crash, the newest last, and how many are forgotten.
         let mut may: Vec<Vec<u8>> = vec![vec![0]; SECTORS as usize];
         let mut forgotten: Vec<usize> = vec![0; SECTORS as usize];
         for value in 1..=random.below(60) as u8 + 1 {
@@ -469,8 +470,8 @@ fn random_work_leaves_nothing_but_what_was_written_since_the_last_sync() {
     println!("tally: the faulty disk, {rounds} seeds, RIALTO_SEED={seed}");
 }
 
-/// Random changes of every kind, of any size and place; then a rewrite of what failed syncs have forgotten, and a sync:
-/// a crash must leave exactly what was read before it.
+/// Random changes of every kind, size and place; then a rewrite of what failed syncs have forgotten, and a sync. A
+/// crash must leave exactly what was read before it.
 #[test]
 fn a_synced_file_is_exactly_what_was_read_before_the_crash() {
     let seed = Random::seed_from_environment();
@@ -518,11 +519,12 @@ fn a_synced_file_is_exactly_what_was_read_before_the_crash() {
     }
 }
 
-/// Rounds of a 4 MiB log, zeroed, used, crashed: prints the rate, and fails only if crash tests were no longer cheap.
+/// Rounds of a 4 MiB log that is zeroed, used and crashed: prints the rate, and fails only if crash tests were no
+/// longer cheap.
 #[test]
 fn a_crash_round_is_cheap() {
     let zeros = vec![0; 1 << 20];
-    // Of this thread's processor time: what else the machine does is nothing to it.
+    // Measured in this thread's processor time, which other work of the machine does not affect.
     let thread_time = || {
         let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
         std::time::Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
@@ -566,7 +568,8 @@ fn a_sync_that_reverts_leaves_what_was_synced_before() {
     assert_eq!(outcomes(&disk, "f"), BTreeSet::from([Some(there)]));
 }
 
-/// In the traced step of each write that write may be there, what was synced before is, and what comes later is not.
+/// In the traced step of each write, that write may be there, what was synced before is there, and what comes later is
+/// not.
 #[test]
 fn a_traced_step_is_the_disk_that_a_crash_in_it_leaves() {
     let disk = FaultyDisk::new(62);
@@ -631,7 +634,7 @@ fn a_saved_disk_may_lose_what_was_not_synced() {
     assert_eq!(names(&loaded), names(&disk));
     for name in names(&disk) {
         assert_eq!(contents(&loaded, &name), contents(&disk, &name), "{name}");
-        // The other orders of sizes and bytes that the original may leave are not all there.
+        // Not all other orders of sizes and bytes that the original may leave are there.
         let [of_disk, of_loaded] = [outcomes(&disk.copied(), &name), outcomes(&loaded.copied(), &name)];
         assert!(of_loaded.is_subset(&of_disk) && of_loaded.len() > 1, "{name}");
     }

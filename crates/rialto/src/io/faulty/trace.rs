@@ -1,12 +1,12 @@
-//! What a crash would have left at each step of a run.
+//! The trace: what a crash would have left at each step of a run.
 
 use std::fmt;
 use std::sync::Arc;
 
 use super::folder::Folder;
-use super::{FaultyDisk, Power, State, number};
+use super::{FaultyDisk, FaultyDiskState, Power, number};
 
-/// A step of a run, and the disk as it would be if the power had gone in it.
+/// A step of a run, and the disk as it would be if the power had been lost in it.
 #[derive(Debug)]
 pub struct TracedStep {
     number: u64,
@@ -22,7 +22,7 @@ impl TracedStep {
         self.number
     }
 
-    /// The disk, without power: of what was not synced when the step had begun, and of what the step itself changes, each
+    /// The disk, without power. Of what was not synced when the step had begun, and of the step's own changes, each
     /// [`restart`](FaultyDisk::restart) keeps some. Its shared maps are gone.
     pub fn crashed(&self) -> &Arc<FaultyDisk> {
         &self.crashed
@@ -35,12 +35,13 @@ impl fmt::Display for TracedStep {
     }
 }
 
-impl State {
-    /// The same without shared maps, injected errors, and an end; its power is gone, and what it chooses is its own.
-    pub(super) fn without_maps(&mut self) -> State {
+impl FaultyDiskState {
+    /// The same state without shared maps, injected errors and a step at which it ends; its power is off, and it draws
+    /// its own choices.
+    pub(super) fn without_maps(&mut self) -> FaultyDiskState {
         let mut random = self.random.fork();
         let boot = number(&mut random);
-        State {
+        FaultyDiskState {
             random,
             power: Power::Crashed,
             steps: self.steps,
@@ -55,7 +56,7 @@ impl State {
         }
     }
 
-    /// Keeps a step that has been worked off, if steps are asked for.
+    /// Keeps a step that has succeeded, if a trace is asked for.
     pub(super) fn keep_trace(&mut self, name: &str, offset: u64, operation: &'static str) {
         if self.trace.is_none() {
             return;
@@ -69,13 +70,13 @@ impl State {
 }
 
 impl FaultyDisk {
-    /// Keeps each step from now on, until [`take_trace`](Self::take_trace). That costs memory: of each step the names, the
-    /// changes that are not synced, and a word for each page of each file.
+    /// Keeps each step from now on, until [`take_trace`](Self::take_trace). The cost in memory for each step: the
+    /// names, the unsynced changes, and a word for each page of each file.
     pub fn trace(&self) {
         self.state.lock().trace = Some(Vec::new());
     }
 
-    /// The steps since [`trace`](Self::trace), in order, without those that failed; none is kept from now on.
+    /// Returns the steps since [`trace`](Self::trace), in order, without those that failed; keeps none from now on.
     pub fn take_trace(&self) -> Vec<TracedStep> {
         self.state.lock().trace.take().unwrap_or_default()
     }

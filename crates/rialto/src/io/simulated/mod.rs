@@ -1,15 +1,16 @@
 //! The simulated disk: another disk's bytes at the speed of a modelled device, so that a paper's regime can be
-//! reproduced anywhere.
+//! reproduced on any machine.
 //!
 //! The model, whose parameters [`DiskModel`] holds:
 //!
 //! * There is no read cache: each read goes to the device.
-//! * A write of a buffered file costs nothing until its sync, which writes what is dirty in the order of its offsets,
-//!   neighbouring writes as one request, and then flushes. A write of a direct file goes to the device at once.
-//! * A file lies in one piece; files begin 64 MiB apart, in the order in which they were first seen.
+//! * A write to a buffered file costs nothing until the file's sync, which writes what is dirty in the order of
+//!   offsets, neighbouring writes as one request, and then flushes. A write to a direct file goes to the device at
+//!   once.
+//! * A file is contiguous; files begin 64 MiB apart, in the order in which they were first seen.
 //! * Requests queue. A request that finds the device busy starts when the ones before it are done.
 //!
-//! The clock tells when a call returns: it does the real work first, then sleeps until the model says that the device
+//! The clock decides when a call returns: the call does the real work first, then sleeps until the modelled device
 //! would be done. Where the real work takes longer than the model, the call takes as long as the work.
 
 mod model;
@@ -25,7 +26,7 @@ use self::model::{Device, PRESETS, Place, Request};
 pub use self::model::{DiskModel, SimulatedWork, Spindle, Ssd};
 use super::{Caching, Clock, DirectoryLock, Disk, DiskResult, File, Open, SharedMap};
 
-/// Another disk with the service times of a [`DiskModel`]; the module says how they are made.
+/// Another disk with the service times of a [`DiskModel`]; the module says how they are computed.
 #[derive(Debug)]
 pub struct SimulatedDisk {
     inner: Arc<dyn Disk>,
@@ -63,7 +64,7 @@ impl SimulatedDisk {
         SimulatedDisk::with("custom", model, inner, clock)
     }
 
-    /// `inner` at the speed of a preset, or `None` if there is none of this name ([`names`](Self::names)). A leading
+    /// `inner` at the speed of a preset, or `None` if no preset has this name ([`names`](Self::names)). A leading
     /// `sim:` is allowed.
     pub fn named(name: &str, inner: Arc<dyn Disk>, clock: Clock) -> Option<Arc<SimulatedDisk>> {
         let name = name.strip_prefix("sim:").unwrap_or(name);
@@ -76,7 +77,7 @@ impl SimulatedDisk {
         Arc::new(SimulatedDisk { inner, name: name.to_owned(), timing: Arc::new(Timing { clock, device }) })
     }
 
-    /// The presets: name, and what it stands for.
+    /// The presets: each one's name, and what it stands for.
     pub fn names() -> impl Iterator<Item = (&'static str, &'static str)> {
         PRESETS.iter().map(|(name, meaning, _)| (*name, *meaning))
     }
@@ -110,7 +111,7 @@ impl Disk for SimulatedDisk {
         Ok(())
     }
 
-    /// One write of 4096 bytes, at the begin of the device.
+    /// One write of 4096 bytes, at the beginning of the device.
     fn sync_directory(&self) -> DiskResult<()> {
         self.timing.serve(
             || self.inner.sync_directory(),

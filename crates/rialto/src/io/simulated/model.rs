@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-/// How long a device takes.
+/// The kind of a device, with its times.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DiskModel {
     /// One arm over turning platters: one request at a time, first come, first served.
@@ -23,11 +23,11 @@ pub struct Spindle {
     pub request: Duration,
     /// The seek to the next track.
     pub seek_track: Duration,
-    /// The seek across all tracks. Between, it grows with the square root of the distance.
+    /// The seek across all tracks. In between, the time grows with the square root of the distance.
     pub seek_full: Duration,
     /// One revolution; zero for a model whose `request` is a mean that includes the rotation.
     pub rotation: Duration,
-    /// What passes the head in one second.
+    /// The bytes that pass the head in one second.
     pub bytes_per_s: u64,
     /// The size of the disk, over which distances are measured.
     pub bytes: u64,
@@ -40,11 +40,11 @@ pub struct Ssd {
     pub read: Duration,
     /// The latency of a write.
     pub write: Duration,
-    /// The latency of a flush of the device's cache, which each sync ends with.
+    /// The latency of a flush of the device's cache, which ends each sync.
     pub flush: Duration,
     /// The speed of the bus.
     pub bytes_per_s: u64,
-    /// How many requests are in work at a time.
+    /// The number of requests in service at a time.
     pub channels: usize,
 }
 
@@ -143,7 +143,7 @@ pub(super) struct Device {
     /// When each channel is free again (a spindle has one).
     free_at: Vec<Duration>,
     bus_free_at: Duration,
-    /// The byte behind the last one that the head has passed.
+    /// The byte after the last one that has passed the head.
     head: u64,
     /// Where each file lies, and where the next new one will begin.
     places: HashMap<String, Arc<Place>>,
@@ -155,7 +155,7 @@ pub(super) struct Device {
 #[derive(Debug)]
 pub(super) struct Place {
     pub(super) start: u64,
-    /// Written since the last sync: begin to end, apart from each other.
+    /// The bytes written since the last sync: beginning to end of each range; ranges do not touch.
     dirty: Mutex<BTreeMap<u64, u64>>,
 }
 
@@ -177,7 +177,7 @@ impl Place {
     }
 }
 
-/// The distance between the begins of two files on the device.
+/// The distance between the beginnings of two files on the device.
 const FILE_SPACING: u64 = 64 << 20;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -225,7 +225,7 @@ impl Device {
         self.places.remove(name);
     }
 
-    /// Takes a request that arrives now into the queue and answers when it is done.
+    /// Queues a request that arrives now, and returns when it is done.
     pub(super) fn submit(&mut self, now: Duration, request: Request, address: u64, bytes: u64) -> Duration {
         match request {
             Request::Read => {
@@ -280,8 +280,8 @@ impl Spindle {
         ((self.bytes_per_s as f64 * self.rotation.as_secs_f64()) as u64).max(1)
     }
 
-    /// The platter turns with the clock, so a request for the sector just behind the last one waits for nothing if it
-    /// was in the queue, and for nearly a revolution if it came a little later.
+    /// The platter turns with the clock. A request for the sector right after the last one therefore waits for nothing
+    /// if it was in the queue, and for nearly a revolution if it came a little later.
     fn rotational_wait(&self, now: Duration, address: u64) -> Duration {
         if self.rotation.is_zero() {
             return Duration::ZERO;
@@ -290,7 +290,7 @@ impl Spindle {
         let under_head = (now.as_secs_f64() / turn).fract();
         let wanted = (address % self.track_bytes()) as f64 / self.track_bytes() as f64;
         let share = (wanted - under_head).rem_euclid(1.0);
-        // What rounding has pushed just past the head is under it.
+        // A sector that rounding has moved just past the head is under it.
         if share > 1.0 - 1e-6 { Duration::ZERO } else { self.rotation.mul_f64(share) }
     }
 }

@@ -1,4 +1,4 @@
-//! What the models promise: a paper's rate, the cost of a missed revolution, queues.
+//! What the models guarantee: a paper's rate, the cost of a missed revolution, queues.
 
 use std::time::Duration;
 
@@ -58,7 +58,7 @@ fn a_spindle_waits_for_its_sector_and_for_its_arm() {
     let (disk, clock) = simulated("hdd");
     let (near, mut buffer) = direct(&disk, "near");
     near.read_at(&mut buffer, 0).unwrap();
-    // The next sector, asked for too late: nearly a revolution.
+    // The next sector, requested too late: nearly a revolution.
     clock.advance(Duration::from_micros(200));
     let missed = time(&clock.clone().into(), || near.read_at(&mut buffer, 4096).unwrap());
     assert!((7.5..8.6).contains(&(missed.as_secs_f64() * 1e3)), "{missed:?}");

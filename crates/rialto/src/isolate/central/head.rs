@@ -1,8 +1,8 @@
 //! Lock heads: one lock's holders and its queue, and the hash of heads that makes up a partition.
 //!
-//! Everything here runs under the partition's latch. Heads are pooled: a lock that nobody holds has none, and taking
-//! one allocates nothing once the partition has seen as many locks at a time, up to a bound; beyond it their memory goes with
-//! the last of them.
+//! Everything here runs under the partition's latch. Heads are pooled: a lock without holders and waiters has none,
+//! and making one allocates nothing once the partition has had as many locks at a time, up to a bound. Memory beyond
+//! the bound is given back with the last lock.
 
 use smallvec::SmallVec;
 
@@ -14,7 +14,7 @@ use crate::unlikely::unlikely;
 /// "No head": the end of a bucket's chain or of the free list.
 const NONE: u32 = u32::MAX;
 
-/// A partition without locks that has had more than so many at a time gives their memory back.
+/// A partition that has had more locks at a time than this gives their memory back once it has none.
 pub(in super::super) const HEADS_KEPT: usize = 128;
 
 /// One owner's granted lock.
@@ -35,24 +35,24 @@ pub(in super::super) enum RequestKind {
 
 /// A request that waits.
 #[derive(Debug, Clone, Copy)]
-pub(in super::super) struct Request {
+pub(in super::super) struct LockRequest {
     pub(in super::super) owner: u16,
-    /// For an upgrade, the join of what is held and what was asked.
+    /// For an upgrade, the join of the mode that is held and the one that is requested.
     pub(in super::super) mode: LockMode,
     pub(in super::super) kind: RequestKind,
-    /// How often its owner was told to ask again, and found the lock taken.
+    /// How often its owner was told to ask again and found the lock taken.
     pub(in super::super) retries: u32,
 }
 
-/// A request that finds the lock taken so often when it asks again is granted the lock in the queue.
+/// A request that was told to ask again, and found the lock taken, this many times is granted the lock in the queue.
 const RETRIES_MAX: u32 = 3;
 
-/// What becomes of a request that has waited.
+/// What a waiting request is told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in super::super) enum Told {
-    /// Its owner has the lock.
+pub(in super::super) enum WaitOutcome {
+    /// This owner has the lock.
     Granted(u16),
-    /// The lock is free, and its owner is to ask again.
+    /// The lock is free, and this owner is to ask again.
     Retry(u16),
 }
 
@@ -65,43 +65,43 @@ pub(in super::super) enum Release {
     Victim,
 }
 
-/// What a head says to a request.
+/// The answer of a head to a request.
 #[derive(Debug, Clone, Copy)]
-pub(in super::super) enum Answer {
+pub(in super::super) enum LockAnswer {
     Held,
     New,
     Upgraded,
-    /// It has to wait, as this.
-    Wait(Request),
+    /// It has to wait, in this form.
+    Wait(LockRequest),
 }
 
-/// Who keeps a request waiting.
+/// The owners that keep a request waiting.
 #[derive(Debug, Default)]
 pub(in super::super) struct Blockers {
-    /// Of a transaction in parts that holds local locks, the owner that stands for it.
+    /// The holders. For a transaction in parts that holds local locks, the owner that stands for it.
     pub(in super::super) holders: Vec<u16>,
-    /// Those whose conflicting requests stand ahead.
+    /// The owners of conflicting requests ahead of it.
     pub(in super::super) ahead: Vec<u16>,
-    /// Those ahead who ask for the same: whoever keeps one of them waiting keeps this one waiting as well.
+    /// The owners of equal requests ahead of it. What keeps one of them waiting keeps this request waiting as well.
     pub(in super::super) alike: Vec<u16>,
-    /// Whether sharers that only their own lists name are among the holders.
+    /// Whether there are sharers among the holders that only their own lists name.
     pub(in super::super) anonymous: bool,
 }
 
-/// One lock: its holders and those who wait.
+/// One lock: its holders and the requests that wait.
 #[derive(Debug)]
 pub(in super::super) struct Head {
     name: HeadName,
     /// The next head in the bucket's chain, or in the free list.
     next: u32,
-    /// How many hold each mode, the anonymous sharers included.
+    /// The number of holders in each mode, the anonymous sharers included.
     counts: [u32; MODES],
     /// The modes whose count is not 0.
     modes: ModeSet,
     /// Sharers that a record's word only counted when the lock was inflated; their own lists name them.
     anonymous: u32,
     granted: SmallVec<[Grant; 4]>,
-    waiting: Vec<Request>,
+    waiting: Vec<LockRequest>,
     /// The owner that was told to ask again and has not done so yet. Requests that wait behind it rely on it.
     retrying: Option<u16>,
 }
@@ -120,45 +120,45 @@ impl Head {
         }
     }
 
-    /// Grants the request if it can be granted now, else says how it would have to wait.
+    /// Grants the request if it can be granted now. Otherwise says in which form it has to wait.
     #[inline]
-    pub(in super::super) fn ask(&mut self, owner: u16, mode: LockMode) -> Answer {
+    pub(in super::super) fn ask(&mut self, owner: u16, mode: LockMode) -> LockAnswer {
         if self.modes == 0 && self.waiting.is_empty() {
             self.add(owner, mode);
-            return Answer::New;
+            return LockAnswer::New;
         }
         self.ask_shared(owner, mode)
     }
 
-    fn ask_shared(&mut self, owner: u16, mode: LockMode) -> Answer {
+    fn ask_shared(&mut self, owner: u16, mode: LockMode) -> LockAnswer {
         if let Some(at) = self.grant_of(owner) {
             let held = self.granted[at].mode;
             let joined = held.join(mode);
             if joined == held {
-                return Answer::Held;
+                return LockAnswer::Held;
             }
-            let request = Request { owner, mode: joined, kind: RequestKind::Upgrade, retries: 0 };
+            let request = LockRequest { owner, mode: joined, kind: RequestKind::Upgrade, retries: 0 };
             if self.fits(&request, 0) {
                 self.grant(&request);
-                return Answer::Upgraded;
+                return LockAnswer::Upgraded;
             }
-            return Answer::Wait(request);
+            return LockAnswer::Wait(request);
         }
-        let request = Request { owner, mode, kind: RequestKind::New, retries: 0 };
+        let request = LockRequest { owner, mode, kind: RequestKind::New, retries: 0 };
         let ahead = match self.modes {
-            // It is free: the first request that asks gets it.
+            // The lock is free: the first request that asks gets it.
             0 => 0,
             _ => self.waiting.iter().fold(0, |set, request| set | request.mode.bit()),
         };
         if self.fits(&request, ahead) {
             self.add(owner, mode);
-            return Answer::New;
+            return LockAnswer::New;
         }
-        Answer::Wait(request)
+        LockAnswer::Wait(request)
     }
 
-    /// L1: whether the request can be granted, `ahead` being the modes asked by requests before it.
-    fn fits(&self, request: &Request, ahead: ModeSet) -> bool {
+    /// L1: whether the request can be granted; `ahead` are the modes of the requests before it.
+    fn fits(&self, request: &LockRequest, ahead: ModeSet) -> bool {
         match request.kind {
             RequestKind::New => request.mode.conflicts() & (self.modes | ahead) == 0,
             RequestKind::Upgrade => request.mode.conflicts() & self.modes_of_others(request.owner) == 0,
@@ -227,7 +227,7 @@ impl Head {
         }
     }
 
-    fn grant(&mut self, request: &Request) {
+    fn grant(&mut self, request: &LockRequest) {
         match self.grant_of(request.owner) {
             Some(at) => {
                 let old = std::mem::replace(&mut self.granted[at].mode, request.mode);
@@ -247,22 +247,22 @@ impl Head {
         })
     }
 
-    /// Puts a request that has to wait into the queue: an upgrade, and one that has been first before, behind the upgrades, a new one at
-    /// the end.
-    pub(in super::super) fn enqueue(&mut self, request: Request) {
+    /// Puts a request that has to wait into the queue. A new one goes to the end; an upgrade, and a request that has
+    /// been first before, go behind the upgrades.
+    pub(in super::super) fn enqueue(&mut self, request: LockRequest) {
         let at = match request {
-            Request { kind: RequestKind::New, retries: 0, .. } => self.waiting.len(),
+            LockRequest { kind: RequestKind::New, retries: 0, .. } => self.waiting.len(),
             _ => self.waiting.iter().take_while(|r| r.kind == RequestKind::Upgrade).count(),
         };
         self.waiting.insert(at, request);
     }
 
-    /// An owner that was told to ask again is about to.
+    /// Notes that an owner that was told to ask again is about to do so.
     pub(in super::super) fn come_back(&mut self, owner: u16) {
         self.retrying.take_if(|retrying| *retrying == owner);
     }
 
-    /// Drops `owner`'s grant, if it has one, and returns whether it had.
+    /// Drops `owner`'s grant; false: it had none.
     #[inline]
     pub(in super::super) fn release(&mut self, owner: u16) -> bool {
         let Some(at) = self.grant_of(owner) else { return false };
@@ -278,21 +278,22 @@ impl Head {
 
     /// Grants every waiting request that can be granted now, in order, and tells `tell` of each.
     ///
-    /// A record that is free is not granted to a request for it alone: the request's owner is told to ask again, and the first
-    /// request that asks gets the lock. Granted to a thread that sleeps, the lock would be held until the thread has a processor; with more threads than
-    /// processors all would then wait for each other in turn (a lock convoy).
+    /// A free record is not granted to an exclusive request, or only after [`RETRIES_MAX`] retries: that request's
+    /// owner is told to ask again, and the first request that asks gets the lock. If the lock were granted to a
+    /// thread that sleeps, it would be held until that thread has a processor; with more threads than processors all
+    /// threads would then wait for each other in turn (a lock convoy).
     ///
-    /// What a deadlock's victim releases is granted all the same: the victim runs again at once, and would take the lock from
-    /// the owner that it was aborted for, into the same deadlock.
+    /// An exception is what a deadlock's victim releases, which is granted: the victim runs again at once, and would
+    /// take the lock from the owner that it was aborted for, into the same deadlock.
     #[inline]
-    pub(in super::super) fn grant_waiting(&mut self, by: Release, tell: impl FnMut(Told)) {
+    pub(in super::super) fn grant_waiting(&mut self, by: Release, tell: impl FnMut(WaitOutcome)) {
         if !self.waiting.is_empty() {
             self.grant_queue(by, tell);
         }
     }
 
     #[cold]
-    fn grant_queue(&mut self, by: Release, mut tell: impl FnMut(Told)) {
+    fn grant_queue(&mut self, by: Release, mut tell: impl FnMut(WaitOutcome)) {
         let first = self.waiting[0];
         if self.modes == 0
             && by != Release::Victim
@@ -303,7 +304,7 @@ impl Head {
             if self.retrying.is_none() {
                 self.waiting.remove(0);
                 self.retrying = Some(first.owner);
-                tell(Told::Retry(first.owner));
+                tell(WaitOutcome::Retry(first.owner));
             }
             return;
         }
@@ -314,7 +315,7 @@ impl Head {
             if self.fits(&request, ahead) {
                 self.waiting.remove(at);
                 self.grant(&request);
-                tell(Told::Granted(request.owner));
+                tell(WaitOutcome::Granted(request.owner));
             } else {
                 ahead |= request.mode.bit();
                 at += 1;
@@ -322,7 +323,8 @@ impl Head {
         }
     }
 
-    /// Who keeps `owner`'s waiting request from being granted: L1's negation. `None`: it does not wait here.
+    /// The owners that keep `owner`'s waiting request from being granted: L1's negation. `None`: it does not wait
+    /// here.
     pub(in super::super) fn blockers(&self, owner: u16) -> Option<(LockMode, Blockers)> {
         let at = self.waiting.iter().position(|request| request.owner == owner)?;
         let request = self.waiting[at];
@@ -340,7 +342,7 @@ impl Head {
         Some((request.mode, blockers))
     }
 
-    /// Whether its lock is free, and an owner is about to ask for it again.
+    /// Whether the lock is free and an owner is about to ask for it again.
     pub(in super::super) fn is_retried(&self) -> bool {
         self.modes == 0 && self.retrying.is_some()
     }
@@ -351,7 +353,7 @@ impl Head {
     }
 }
 
-/// A partition: the heads whose names fall into it, by name.
+/// A partition: the heads whose names fall into it.
 #[derive(Debug)]
 pub(in super::super) struct Heads {
     /// The first head of each chain; a power of two of them.
@@ -392,7 +394,7 @@ impl Heads {
         None
     }
 
-    /// The head of `name`; a new one if there was none. It stays at its number while it is held or waited for.
+    /// The head of `name`; a new one if there was none. It keeps its number while it is held or waited for.
     #[inline]
     pub(in super::super) fn find_or_insert(&mut self, name: HeadName) -> u32 {
         let bucket = self.bucket(name);
@@ -416,7 +418,7 @@ impl Heads {
         at
     }
 
-    /// Makes a head, and buckets to go with it: there are never fewer buckets than heads.
+    /// Makes a head, and adds buckets if there would be fewer buckets than heads.
     #[cold]
     fn insert_beyond(&mut self, name: HeadName) -> u32 {
         if self.heads.len() == self.buckets.len() {
@@ -444,7 +446,7 @@ impl Heads {
         }
     }
 
-    /// An owner that was told to ask again for the lock of `name` is about to.
+    /// Notes that an owner that was told to ask again for the lock of `name` is about to do so.
     pub(in super::super) fn come_back(&mut self, name: HeadName, owner: u16) {
         if let Some(at) = self.find(name) {
             self.at(at).come_back(owner);
@@ -460,7 +462,7 @@ impl Heads {
         &self.heads[at as usize]
     }
 
-    /// Gives the head back to the pool if nobody holds it or waits for it, and says whether it did.
+    /// Gives the head back to the pool if it has no holders and no waiters. Whether it did.
     #[inline]
     pub(in super::super) fn retire_if_idle(&mut self, at: u32) -> bool {
         let idle = self.heads[at as usize].is_idle();
@@ -470,7 +472,8 @@ impl Heads {
         idle
     }
 
-    /// Releases the lock and gives its head back, if `owner` is its one holder and nobody waits; else does nothing.
+    /// Releases the lock and gives its head back, if `owner` is the only holder and no request waits. Otherwise does
+    /// nothing.
     #[inline]
     pub(in super::super) fn release_sole(&mut self, at: u32, owner: u16) -> bool {
         let head = &mut self.heads[at as usize];
@@ -507,7 +510,7 @@ impl Heads {
         }
     }
 
-    /// For how many locks there is room.
+    /// The number of locks that there is room for.
     #[cfg(test)]
     pub(in super::super) fn capacity(&self) -> usize {
         self.heads.capacity().max(self.buckets.capacity())

@@ -1,9 +1,10 @@
-//! Interval locks: "which keys exist in this range stays as it is", shared, per index.
+//! Interval locks: shared locks, per index, on the set of keys that exist in a range.
 //!
-//! Invariant **L6**: a scan registers its interval before it marks and reads any leaf, and an insert into a marked leaf
-//! asks under that leaf's latch. So either the insert sees the interval, or the scan sees the inserted entry and waits
-//! for the record's lock, which the inserter took first: no phantom. On processors that let a load pass an earlier store this
-//! takes a fence on either side; [`IntervalTable::admits`] has the argument, and `store/memory/index/tests/guard.rs` a model.
+//! Invariant **L6**: a scan registers its interval before it marks and reads any leaf, and an insert into a marked
+//! leaf asks under that leaf's latch. So either the insert sees the interval, or the scan sees the inserted entry and
+//! waits for the record's lock, which the inserter took first: no phantom. On processors that let a load pass an
+//! earlier store this takes a fence on either side; [`IntervalTable::admits`] has the argument, and
+//! `store/memory/index/tests/guard.rs` a model.
 
 use std::cmp::Ordering as Order;
 use std::ops::Bound;
@@ -15,26 +16,28 @@ use hashbrown::HashMap;
 use super::sync::{AtomicU32, Mutex, MutexGuard, fence};
 use crate::ids::IndexId;
 
-/// What the interval locks say to an insert into a guarded leaf.
+/// The answer of the interval locks to an insert into a guarded leaf.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Admission {
-    /// Nobody else holds an interval around the key.
+    /// No other owner holds an interval around the key.
     Go,
-    /// Nobody holds any interval in the index: the leaf's guard may be dropped too.
+    /// No owner holds any interval in the index: the leaf's guard may be dropped, too.
     GoAndUnguard,
-    /// Somebody does: leave the leaf, then [`LockManager::wait_interval`](super::LockManager::wait_interval).
+    /// Another owner holds one: leave the leaf, then call
+    /// [`LockManager::wait_interval`](super::LockManager::wait_interval).
     Refuse,
 }
 
-/// Beyond this many intervals of one owner in one index they are replaced by the one that spans them all: a
-/// transaction of very many small scans then keeps out more inserts than it must, but costs nobody a long search.
+/// If an owner has more intervals in one index than this, they are replaced by the one that spans them all. A
+/// transaction of very many small scans then excludes more inserts than necessary, but no request has to search a
+/// long list.
 pub(in super::super) const INTERVALS_PER_OWNER_MAX: usize = 256;
 
-/// Beyond this many indexes in which an owner has intervals it gets one in each further one: its intervals take memory beside the
-/// database's own.
+/// If an owner has intervals in more indexes than this, it gets only one in each further index, because its intervals
+/// take memory that the database's budget does not count.
 pub(in super::super) const INDEXES_IN_DETAIL: usize = 64;
 
-/// So many intervals that are not in use are kept in a partition for the next ones, and lists with room for so many.
+/// How many unused intervals a partition keeps for later ones; also the room that the lists of unused intervals keep.
 pub(in super::super) const SPARE_MAX: usize = 16;
 
 /// Which end of an interval's buffer a bound is, and whether its key belongs to the interval.
@@ -123,7 +126,7 @@ fn ends_after(upper: &Bound<&[u8]>, key: &[u8]) -> bool {
     }
 }
 
-/// The order of lower bounds: less begins earlier.
+/// The order of lower bounds: `Less` begins earlier.
 fn order_lower(one: &Bound<&[u8]>, other: &Bound<&[u8]>) -> Order {
     let rank = |bound: &Bound<&[u8]>| matches!(bound, Bound::Excluded(_));
     match (one, other) {
@@ -134,7 +137,7 @@ fn order_lower(one: &Bound<&[u8]>, other: &Bound<&[u8]>) -> Order {
     }
 }
 
-/// The order of upper bounds: greater ends later.
+/// The order of upper bounds: `Greater` ends later.
 fn order_upper(one: &Bound<&[u8]>, other: &Bound<&[u8]>) -> Order {
     let rank = |bound: &Bound<&[u8]>| matches!(bound, Bound::Included(_));
     match (one, other) {
@@ -147,22 +150,22 @@ fn order_upper(one: &Bound<&[u8]>, other: &Bound<&[u8]>) -> Order {
 
 /// An insert that waits.
 #[derive(Debug)]
-struct Waiter {
+struct WaitingInsert {
     owner: u16,
     key: Vec<u8>,
 }
 
-/// The intervals of one index, by lower bound, and the inserts that wait for one of them to go.
+/// The intervals of one index, by lower bound, and the inserts that wait until one of them is released.
 #[derive(Debug, Default)]
 struct IndexIntervals {
     intervals: Vec<Interval>,
-    waiters: Vec<Waiter>,
-    /// The index is gone: this goes with the last interval and waiter.
+    waiters: Vec<WaitingInsert>,
+    /// The index was dropped: this is removed with the last interval and waiter.
     forgotten: bool,
 }
 
 impl IndexIntervals {
-    /// Whether nothing is left of it.
+    /// Whether it can be removed.
     fn is_over(&self) -> bool {
         self.forgotten && self.intervals.is_empty() && self.waiters.is_empty()
     }
@@ -182,24 +185,25 @@ impl IndexIntervals {
 #[derive(Debug, Default)]
 pub(in super::super) struct Intervals {
     indexes: HashMap<IndexId, IndexIntervals>,
-    /// A few intervals that are not in use, for their buffers.
+    /// A few unused intervals, kept for their buffers.
     spare: Vec<Interval>,
 }
 
 impl Intervals {
-    /// Registers an interval and says whether it is a new one in the partition, and the owner's first in the index.
+    /// Registers an interval. Says whether it is the owner's first in the index, and how the partition's number of
+    /// intervals changes.
     fn register(
         &mut self,
         owner: u16,
         index: IndexId,
         (lower, upper): (Bound<&[u8]>, Bound<&[u8]>),
         own_max: usize,
-    ) -> Registered {
+    ) -> IntervalRegistration {
         let list = &mut self.indexes.entry(index).or_default().intervals;
         let mut own = 0;
         for interval in list.iter().filter(|interval| interval.owner == owner) {
             if interval.covers(&lower, &upper) {
-                return Registered { first: false, added: 0 };
+                return IntervalRegistration { first: false, added: 0 };
             }
             own += 1;
         }
@@ -238,10 +242,11 @@ impl Intervals {
         }
         let at = list.partition_point(|interval| order_lower(&interval.lower(), &fresh.lower()).is_le());
         list.insert(at, fresh);
-        Registered { first: own == 0, added }
+        IntervalRegistration { first: own == 0, added }
     }
 
-    /// Drops `owner`'s intervals in `index`; says how many, and tells `woken` of the inserts worth another try.
+    /// Releases `owner`'s intervals in `index`. Returns their number, and tells `woken` of the inserts that are worth
+    /// another try.
     fn release(&mut self, owner: u16, index: IndexId, mut woken: impl FnMut(u16)) -> usize {
         let Some(of_index) = self.indexes.get_mut(&index) else { return 0 };
         let before = of_index.intervals.len();
@@ -277,7 +282,7 @@ impl Intervals {
         }
     }
 
-    /// Drops what is known of an index that is gone: now, or with the last interval and waiter in it.
+    /// Forgets an index that was dropped: now, or with the last interval and waiter in it.
     fn forget(&mut self, index: IndexId) {
         if let Some(of_index) = self.indexes.get_mut(&index) {
             of_index.forgotten = true;
@@ -285,13 +290,13 @@ impl Intervals {
         }
     }
 
-    /// Queues an insert, unless no interval of another owner contains its key any more.
+    /// Queues an insert; false: no interval of another owner contains its key any more.
     pub(in super::super) fn enqueue(&mut self, owner: u16, index: IndexId, key: &[u8]) -> bool {
         let Some(of_index) = self.indexes.get_mut(&index) else { return false };
         if !of_index.conflict(owner, key) {
             return false;
         }
-        of_index.waiters.push(Waiter { owner, key: key.to_vec() });
+        of_index.waiters.push(WaitingInsert { owner, key: key.to_vec() });
         true
     }
 
@@ -316,10 +321,10 @@ impl Intervals {
     }
 }
 
-struct Registered {
+struct IntervalRegistration {
     /// The owner had no interval in this index before.
     first: bool,
-    /// By how much the number of intervals has grown.
+    /// The growth of the number of intervals.
     added: isize,
 }
 
@@ -331,7 +336,8 @@ pub(in super::super) struct IntervalTable {
 
 #[derive(Debug, Default)]
 struct IntervalPartition {
-    /// The intervals in this partition; lets an insert pass by one load when there are none. Changed under the latch.
+    /// The number of intervals in this partition. If it is 0, an insert needs only this one load. Changed under the
+    /// latch.
     count: AtomicU32,
     intervals: Mutex<Intervals>,
 }
@@ -345,7 +351,7 @@ impl Default for IntervalTable {
 }
 
 impl IntervalTable {
-    /// Which partition an index falls into; neighbours fall into different ones.
+    /// The partition that an index falls into; neighbours fall into different ones.
     pub(in super::super) fn partition_of(index: IndexId) -> usize {
         index.0 as usize % PARTITIONS
     }
@@ -354,7 +360,8 @@ impl IntervalTable {
         self.partitions[partition].intervals.lock()
     }
 
-    /// Registers an interval; true: the owner's first in this index. Beyond `own_max` of them the owner's are made one.
+    /// Registers an interval; true: the owner's first in this index. If the owner would have more than `own_max`,
+    /// they become one.
     pub(in super::super) fn register(
         &self,
         owner: u16,
@@ -368,7 +375,7 @@ impl IntervalTable {
         let count = partition.count.load(Ordering::Relaxed);
         partition.count.store(count.wrapping_add_signed(registered.added as i32), Ordering::Release);
         drop(intervals);
-        // Orders the count before the scan's look at any leaf: see `admits`.
+        // Orders the count before the scan's first read of a leaf: see `admits`.
         fence(Ordering::SeqCst);
         registered.first
     }
@@ -377,11 +384,12 @@ impl IntervalTable {
     #[inline]
     pub(in super::super) fn admits(&self, owner: u16, index: IndexId, key: &[u8]) -> Admission {
         let partition = &self.partitions[Self::partition_of(index)];
-        // A scan that finds a leaf guarded reads it without its latch. So the two sides are: a scan counts its interval, then
-        // looks at the leaf's latch; an insert latches the leaf, then looks at the count. Each has a sequentially consistent
-        // fence in between. If the scan's is the first, the insert sees the interval counted. If this one is the first, the
-        // scan sees the leaf latched, or what the insert has made of it, without its guard. (Where the count is not 0 the
-        // order in which the two have the intervals' lock says the same.)
+        // A scan that finds a leaf guarded reads it without its latch. So the two sides are: a scan counts its
+        // interval, then reads the leaf's latch; an insert latches the leaf, then reads the count. Each has a
+        // sequentially consistent fence in between. If the scan's fence comes first, the insert sees the interval
+        // counted. If this one comes first, the scan sees the leaf latched, or sees what the insert has made of it,
+        // without its guard. (Where the count is not 0, the order in which the two take the lock on the intervals
+        // gives the same result.)
         fence(Ordering::SeqCst);
         if partition.count.load(Ordering::Acquire) == 0 {
             return Admission::GoAndUnguard;
@@ -394,7 +402,8 @@ impl IntervalTable {
         }
     }
 
-    /// Drops `owner`'s intervals in `index` and tells `woken`, under the latch, of the inserts worth another try.
+    /// Releases `owner`'s intervals in `index` and tells `woken`, under the latch, of the inserts that are worth
+    /// another try.
     pub(in super::super) fn release(&self, owner: u16, index: IndexId, woken: impl FnMut(u16)) {
         let partition = &self.partitions[Self::partition_of(index)];
         let mut intervals = partition.intervals.lock();
@@ -403,12 +412,12 @@ impl IntervalTable {
         partition.count.store(count - gone as u32, Ordering::Release);
     }
 
-    /// Forgets an index that is gone, as soon as no interval or waiter is left in it.
+    /// Forgets an index that was dropped, as soon as no interval or waiter is left in it.
     pub(in super::super) fn forget(&self, index: IndexId) {
         self.lock(Self::partition_of(index)).forget(index);
     }
 
-    /// For how many intervals there is room that are not in use.
+    /// The number of unused intervals that there is room for.
     #[cfg(test)]
     pub(in super::super) fn spare_room(&self) -> usize {
         let room_in = |intervals: &Intervals| {
@@ -418,7 +427,7 @@ impl IntervalTable {
         (0..PARTITIONS).map(|partition| room_in(&self.lock(partition))).sum()
     }
 
-    /// How many indexes have something kept for them.
+    /// The number of indexes that have an entry.
     #[cfg(test)]
     pub(in super::super) fn indexes(&self) -> usize {
         (0..PARTITIONS).map(|partition| self.lock(partition).indexes.len()).sum()

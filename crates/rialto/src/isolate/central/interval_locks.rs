@@ -1,4 +1,4 @@
-//! Intervals of an index's keys: locks of scans against rows that come in.
+//! Interval locks as scans and inserts use them.
 
 use std::ops::Bound;
 
@@ -28,9 +28,9 @@ impl LockManager {
         self.intervals.admits(owner.body.id, index, key)
     }
 
-    /// After [`Admission::Refuse`], and with no latch held: waits until no other owner's interval contains the key,
-    /// or until it is worth another try. Intervals are granted at once, so a steady stream of overlapping scans can
-    /// keep an insert out until its time-out, which the tries have in common ([`Wait::since`]).
+    /// Waits until no other owner's interval contains the key, or until another try is worth it. Called after
+    /// [`Admission::Refuse`], with no latch held. Intervals are granted at once, so a steady stream of overlapping
+    /// scans can keep an insert out until its time-out, which all its tries share ([`Wait::since`]).
     pub fn wait_interval(
         &self,
         owner: &mut Owner,
@@ -66,14 +66,15 @@ impl LockManager {
         outcome
     }
 
-    /// Forgets that there were intervals in an index, whose entries are gone.
+    /// Forgets the intervals of an index whose entries are gone.
     pub fn forget_intervals(&self, index: IndexId) {
         self.intervals.forget(index);
     }
 
-    /// Forgets an index that was dropped. The commit that drops it is between its place and its visibility, for which
-    /// checkpoints wait, and the body that has a lock table out may wait for a checkpoint: so this waits for no lock table, and
-    /// leaves the index's routing rule to [`LockManager::forget_rules_of_dropped`]. No other index has its number ever.
+    /// Forgets an index that was dropped. The commit that drops it is between its place and its visibility, and
+    /// checkpoints wait for such commits; a body that has a lock table out may wait for a checkpoint. So this waits
+    /// for no lock table, and leaves the index's routing rule to [`LockManager::forget_rules_of_dropped`]. The
+    /// index's number is never used again.
     pub fn forget_index(&self, index: IndexId) {
         self.forget_intervals(index);
         if self.keeps_keys_at_executors() {

@@ -1,12 +1,12 @@
-//! The central form: every lock is a head, which has its holders and its queue. The other forms keep here what they cannot keep in place:
-//! conflicts, absent keys, intervals.
+//! The central form: every lock is a head, which has its holders and its queue. The other forms keep here what they
+//! cannot keep in place: conflicts, absent keys, intervals.
 
 pub(super) mod head;
 pub(super) mod interval;
 mod interval_locks;
 
-use self::head::{Answer, Heads, Request, RequestKind};
-use super::manager::{LockManager, Woke, Woken};
+use self::head::{Heads, LockAnswer, LockRequest, RequestKind};
+use super::manager::{LockManager, Woke, WokenOwners};
 use super::mode::{Acquired, LockMode, RecordMode};
 use super::name::{HeadName, LockName, LockTarget};
 use super::slot::{GRANTED, HeldRecord, Owner, RETRY, WaitRecord, WaitsFor};
@@ -16,7 +16,7 @@ use crate::unlikely::unlikely;
 
 impl LockManager {
     /// Locks a record's name, or strengthens the lock that the owner has on it. `key` is the key whose hash the name
-    /// holds; it is looked at only if the request has to wait, for the view of waits.
+    /// holds; it is read only if the request has to wait, for the view of waits.
     #[inline]
     pub fn record(
         &self,
@@ -59,8 +59,8 @@ impl LockManager {
         })
     }
 
-    /// The grant path: one latch, under which `ask` is called, no wait. If the answer is to wait, the slow path asks
-    /// once more.
+    /// The grant path: one latch, under which `ask` is called, and no wait. If the answer is to wait, the slow path
+    /// asks once more.
     #[inline]
     pub(super) fn acquire_by(
         &self,
@@ -68,15 +68,15 @@ impl LockManager {
         name: HeadName,
         wait: &Wait<'_>,
         target: impl FnOnce() -> LockTarget,
-        ask: impl Fn(&mut Heads) -> (u32, Answer),
+        ask: impl Fn(&mut Heads) -> (u32, LockAnswer),
     ) -> Result<(Acquired, u32), LockError> {
         {
             let mut heads = self.partitions[Self::partition_of(name)].lock();
             match ask(&mut heads) {
-                (at, Answer::New) => return Ok((Acquired::New, at)),
-                (at, Answer::Held) => return Ok((Acquired::Held, at)),
-                (at, Answer::Upgraded) => return Ok((Acquired::Upgraded, at)),
-                (_, Answer::Wait(_)) => {}
+                (at, LockAnswer::New) => return Ok((Acquired::New, at)),
+                (at, LockAnswer::Held) => return Ok((Acquired::Held, at)),
+                (at, LockAnswer::Upgraded) => return Ok((Acquired::Upgraded, at)),
+                (_, LockAnswer::Wait(_)) => {}
             }
         }
         if wait.policy == LockPolicy::Refuse {
@@ -93,7 +93,7 @@ impl LockManager {
         name: HeadName,
         wait: &Wait<'_>,
         target: LockTarget,
-        ask: impl Fn(&mut Heads) -> (u32, Answer),
+        ask: impl Fn(&mut Heads) -> (u32, LockAnswer),
     ) -> Result<(Acquired, u32), LockError> {
         let (slot, id, since) = (self.slot(owner), owner.body.id, self.now());
         wait.since(since);
@@ -107,11 +107,11 @@ impl LockManager {
                     heads.come_back(name, id);
                 }
                 match ask(&mut heads) {
-                    (at, Answer::New) => Ok((Acquired::New, at)),
-                    (at, Answer::Held) => Ok((Acquired::Held, at)),
-                    (at, Answer::Upgraded) => Ok((Acquired::Upgraded, at)),
-                    (at, Answer::Wait(request)) => {
-                        heads.at(at).enqueue(Request { retries, ..request });
+                    (at, LockAnswer::New) => Ok((Acquired::New, at)),
+                    (at, LockAnswer::Held) => Ok((Acquired::Held, at)),
+                    (at, LockAnswer::Upgraded) => Ok((Acquired::Upgraded, at)),
+                    (at, LockAnswer::Wait(request)) => {
+                        heads.at(at).enqueue(LockRequest { retries, ..request });
                         Err((at, request.kind))
                     }
                 }
@@ -142,13 +142,14 @@ impl LockManager {
         outcome
     }
 
-    /// Withdraws a waiting request and grants those that it stood before; else says what has become of it meanwhile: a granted lock is held, so
-    /// its owner takes it. The head stays: the lock that the request waited for is still held, or asked for again (L1).
+    /// Withdraws a waiting request and grants the requests that it stood before. If the request has been answered
+    /// meanwhile, the answer counts: a granted lock is held, so its owner takes it. The head stays, because the lock
+    /// that the request waited for is still held or is asked for again (L1).
     fn withdraw(&self, owner: u16, name: HeadName, at: u32, error: LockError) -> Woke {
-        let mut woken = Woken::new();
+        let mut woken = WokenOwners::new();
         {
             let mut heads = self.partitions[Self::partition_of(name)].lock();
-            // Set under this latch.
+            // The flags are set under this latch.
             match self.slots[usize::from(owner)].flags() {
                 flags if flags & GRANTED != 0 => return Woke::Granted,
                 flags if flags & RETRY != 0 => return Woke::Retry,
@@ -163,8 +164,8 @@ impl LockManager {
         Woke::Not(error)
     }
 
-    /// Gives one record lock back before the end: for weaker isolation levels, and where a failed operation wants to
-    /// leave no trace. Does nothing if it is not held.
+    /// Releases one record lock before the end of the transaction: for weaker isolation levels, and for a failed
+    /// operation that is to leave no trace. Does nothing if the lock is not held.
     pub fn release_early(&self, owner: &mut Owner, name: LockName) {
         let name = HeadName::record(name);
         if let Some(at) = owner.body.records.iter().rposition(|held| held.name == name) {
@@ -182,7 +183,7 @@ impl LockManager {
     }
 
     fn release_among_others(&self, mut heads: MutexGuard<'_, Heads>, id: u16, name: HeadName, at: u32) {
-        let mut woken = Woken::new();
+        let mut woken = WokenOwners::new();
         let head = heads.at(at);
         let held = head.release(id);
         debug_assert!(held, "owner {id} releases a lock that it does not hold: {name:?}");

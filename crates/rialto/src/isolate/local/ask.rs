@@ -1,24 +1,24 @@
-//! Asking executors for spans, and waiting for them.
+//! Requests for spans at executors, and waits for them.
 
 use std::sync::atomic::Ordering;
 
 use smallvec::SmallVec;
 
-use super::super::manager::{LockManager, Woke, Woken};
+use super::super::manager::{LockManager, Woke, WokenOwners};
 use super::super::mode::{Acquired, RecordMode};
 use super::super::name::LockTarget;
 use super::super::slot::{Owner, Slot, WaitRecord, WaitsFor};
 use super::super::wait::{LockError, LockPolicy, Wait};
-use super::locks::{Answer, Granted, Request};
+use super::locks::{Granted, LocalAnswer, LocalRequest};
 use super::routing::ExecutorSet;
-use super::{HeldLocal, LOOK_AGAIN, Latch, SpanRef, Strengthened, Wanted};
+use super::{HeldLocal, LOOK_AGAIN, LockTableGuard, SpanRef, Strengthened, Wanted};
 use crate::account::wait_guard::{Awaited, WaitGuard};
 use crate::fault_injection;
 use crate::ids::IndexId;
 use crate::unlikely::unlikely;
 
 impl LockManager {
-    /// Locks a span of an index's keys at the executors whose datasets have them, one after the other in their order, or
+    /// Locks a span of an index's keys at the executors that have keys of it, one after the other in their order, or
     /// strengthens the owner's lock on that span.
     pub fn local(
         &self,
@@ -56,7 +56,8 @@ impl LockManager {
         outcome
     }
 
-    /// The same; notes in `strengthened` what a request that fails has to take back of locks that the owner had before.
+    /// As [`LockManager::local_by_lock`], but a request that fails keeps what it was granted. `strengthened` notes
+    /// which locks that the owner had before it has made stronger.
     #[inline(always)]
     fn gather(
         &self,
@@ -70,12 +71,12 @@ impl LockManager {
             let version = self.local.route(&mut owner.body.rules, index, span, &mut executors);
             let part = executors.len() > 1;
             let (id, transaction) = (owner.body.id, owner.body.transaction);
-            let request = Request { owner: id, transaction, index, span, mode, version, part, hash };
+            let request = LocalRequest { owner: id, transaction, index, span, mode, version, part, hash };
             let mut acquired = Acquired::Held;
             for &executor in &executors {
                 let answer = self.ask_at(owner, executor, request, wait, strengthened)?;
                 acquired = match answer {
-                    Answer::New(lock) => {
+                    LocalAnswer::New(lock) => {
                         owner.body.locals.push(HeldLocal { executor, lock });
                         owner.body.long_keys += span.counts_more();
                         let held = owner.body.locals.len() + owner.body.long_keys;
@@ -84,13 +85,13 @@ impl LockManager {
                         }
                         Acquired::New
                     }
-                    Answer::Upgraded(had) => {
+                    LocalAnswer::Upgraded(had) => {
                         strengthened.note(executor, request, had);
                         Acquired::Upgraded
                     }
-                    Answer::Held => continue,
-                    Answer::Rerouted | Answer::Wait => continue 'route,
-                    Answer::Split => return Err(LockError::Split),
+                    LocalAnswer::Held => continue,
+                    LocalAnswer::Rerouted | LocalAnswer::Wait => continue 'route,
+                    LocalAnswer::Split => return Err(LockError::Split),
                 };
             }
             if part && !self.make_whole(owner, &executors, request, wait)? {
@@ -103,38 +104,40 @@ impl LockManager {
         }
     }
 
-    /// Asks for a span at one executor; if it has to wait, gives what it then came to.
+    /// Asks one executor for a span. A request that has to wait gives the answer after its wait.
     #[inline(always)]
     fn ask_at(
         &self,
         owner: &mut Owner,
         executor: u16,
-        request: Request<'_>,
+        request: LocalRequest<'_>,
         wait: &Wait<'_>,
         strengthened: &mut Strengthened,
-    ) -> Result<Answer, LockError> {
+    ) -> Result<LocalAnswer, LockError> {
         let shares = owner.body.shares;
         let answer = {
             let mut locks = self.latch_to_ask(owner, executor, request.mode, wait)?;
             let split = shares && locks.held.is_kins(request);
-            let answer = if split { Answer::Split } else { locks.ask(request) };
-            if unlikely(answer == Answer::Wait) {
+            let answer = if split { LocalAnswer::Split } else { locks.ask(request) };
+            if unlikely(answer == LocalAnswer::Wait) {
                 owner.body.was_refused_on_same_span.store(locks.has_lock_on(&request), Ordering::Relaxed);
             }
             answer
         };
         match answer {
-            Answer::Wait => self.wait_local(owner, executor, request, wait, strengthened),
+            LocalAnswer::Wait => self.wait_local(owner, executor, request, wait, strengthened),
             answer => Ok(answer),
         }
     }
 
-    /// Whether there was a lock on exactly the span of the owner's last refused request. (Not if a leased lock table refused it.)
+    /// Whether there was a lock on exactly the span of the owner's last refused request. (Not if a leased lock table
+    /// refused it.)
     pub(crate) fn was_refused_on_same_span(&self, owner: &Owner) -> bool {
         owner.body.was_refused_on_same_span.load(Ordering::Relaxed)
     }
 
-    /// The latch of an executor, to ask for a span. If its table is out for long it is waited for as a lock is.
+    /// The latch of an executor, to ask for a span. A table that stays out is waited for under the rules of a lock
+    /// wait.
     #[inline]
     fn latch_to_ask(
         &self,
@@ -142,7 +145,7 @@ impl LockManager {
         executor: u16,
         mode: RecordMode,
         wait: &Wait<'_>,
-    ) -> Result<Latch<'_>, LockError> {
+    ) -> Result<LockTableGuard<'_>, LockError> {
         match self.local.lock_to_ask_for(executor, mode, LOOK_AGAIN) {
             Some(latch) => Ok(latch),
             None => self.wait_for_table(owner, executor, mode, wait),
@@ -156,9 +159,9 @@ impl LockManager {
         executor: u16,
         mode: RecordMode,
         wait: &Wait<'_>,
-    ) -> Result<Latch<'_>, LockError> {
+    ) -> Result<LockTableGuard<'_>, LockError> {
         let slot = self.slot(owner);
-        // Met by an owner that does not wait, too: without the lease it may get what it asks for.
+        // Also noted if the owner does not wait: without the lease it may get what it asks for.
         let meets = self.meets_own_lease(owner.id());
         if wait.policy == LockPolicy::Refuse {
             slot.counters.refused.add(1);
@@ -175,7 +178,7 @@ impl LockManager {
             if let Err(error) = self.wait_until_in(slot, executor, mode, wait) {
                 break Err(error);
             }
-            // Its turn is waited for without a latch: by now the table may be out again.
+            // At its end the wait includes one for the thread's turn, without a latch: the table may be out again.
             if let Some(latch) = self.local.lock_to_ask_for(executor, mode, LOOK_AGAIN) {
                 break Ok(latch);
             }
@@ -184,7 +187,7 @@ impl LockManager {
         outcome
     }
 
-    /// Waits until an executor's lock table is in; each call looks first whether to wait any longer.
+    /// Waits until an executor's lock table is in. Checks first whether the wait has to end.
     fn wait_until_in(
         &self,
         slot: &Slot,
@@ -206,8 +209,14 @@ impl LockManager {
         }
     }
 
-    /// The latch of an executor that has granted a request. A table that is out for long is waited for as a lock is.
-    fn latch_when_in(&self, owner: &Owner, executor: u16, wait: &Wait<'_>) -> Result<Latch<'_>, LockError> {
+    /// The latch of an executor that has granted a request. A table that stays out is waited for under the rules of a
+    /// lock wait.
+    fn latch_when_in(
+        &self,
+        owner: &Owner,
+        executor: u16,
+        wait: &Wait<'_>,
+    ) -> Result<LockTableGuard<'_>, LockError> {
         loop {
             if let Some(latch) = self.local.lock_for(executor, LOOK_AGAIN) {
                 return Ok(latch);
@@ -215,7 +224,7 @@ impl LockManager {
             if self.meets_own_lease(owner.id()) {
                 return Err(LockError::Deadlock);
             }
-            // Its turn is waited for without a latch: by then the table may be out again.
+            // At its end this includes a wait for the thread's turn, without a latch: the table may be out again.
             self.wait_until_in(self.slot(owner), executor, RecordMode::Shared, wait)?;
         }
     }
@@ -228,32 +237,32 @@ impl LockManager {
         })
     }
 
-    /// Waits for a span at one executor, and gives what it then came to: never [`Answer::Wait`].
+    /// Waits for a span at one executor, and gives the answer after the wait: never [`LocalAnswer::Wait`].
     #[cold]
     fn wait_local(
         &self,
         owner: &mut Owner,
         executor: u16,
-        request: Request<'_>,
+        request: LocalRequest<'_>,
         wait: &Wait<'_>,
         strengthened: &mut Strengthened,
-    ) -> Result<Answer, LockError> {
+    ) -> Result<LocalAnswer, LockError> {
         let slot = self.slot(owner);
         if wait.policy == LockPolicy::Refuse {
             slot.counters.refused.add(1);
             return Err(LockError::WouldWait);
         }
-        // Before any table is waited for (L12).
+        // A table may be waited for only after this (L12).
         self.return_lease(owner);
-        // A wait for the table has an account of its own.
+        // A wait for the table is accounted separately.
         let since;
         {
             let mut locks = self.latch_to_ask(owner, executor, request.mode, wait)?;
             since = self.now();
-            self.see_to_those_who_left(&mut locks);
+            self.drop_left_waits(&mut locks);
             let split = owner.body.shares && locks.held.is_kins(request);
-            let answer = if split { Answer::Split } else { locks.ask(request) };
-            if answer != Answer::Wait {
+            let answer = if split { LocalAnswer::Split } else { locks.ask(request) };
+            if answer != LocalAnswer::Wait {
                 return Ok(answer);
             }
             let target = LockTarget::Record { index: request.index, key: request.span.lower().to_vec() };
@@ -267,15 +276,16 @@ impl LockManager {
         let outcome = match self.sleep(request.owner, wait) {
             Woke::Granted | Woke::Retry => Ok(()),
             Woke::Not(error) if self.withdraw_local(request.owner, executor) => Err(error),
-            // Granted between the decision to leave and the latch: a granted lock is held, so take it.
+            // The request was granted between the decision to leave and the latch. A granted lock is held, so take
+            // it.
             Woke::Not(_) => Ok(()),
         };
-        // Granted, or turned away because the keys have gone elsewhere, or the one and then the other.
+        // The request was granted, or turned away because its keys have moved, or granted and then turned away.
         let is_told = outcome.is_ok();
         let latch = outcome.and_then(|()| self.latch_when_in(owner, executor, wait));
         self.account_wait(slot, since, latch.as_ref().err());
         let (Granted { new, had, in_force }, split) = match latch {
-            // Two parts of one transaction that waited for the span were granted it together.
+            // Two parts of one transaction that both waited for the span may have been granted it together.
             Ok(mut locks) => {
                 let granted = locks.take_granted(request, slot.wait_number());
                 (granted, owner.body.shares && locks.held.is_kins(request))
@@ -289,48 +299,48 @@ impl LockManager {
         };
         let counts = in_force && !split;
         Ok(match (new, had) {
-            (Some(lock), _) if counts => Answer::New(lock),
-            (_, Some(had)) if counts => Answer::Upgraded(had),
+            (Some(lock), _) if counts => LocalAnswer::New(lock),
+            (_, Some(had)) if counts => LocalAnswer::Upgraded(had),
             _ => {
                 owner.body.locals.extend(new.map(|lock| HeldLocal { executor, lock }));
                 if let Some(had) = had {
                     strengthened.note(executor, request, had);
                 }
-                if split { Answer::Split } else { Answer::Rerouted }
+                if split { LocalAnswer::Split } else { LocalAnswer::Rerouted }
             }
         })
     }
 
-    /// Waits for a span at the first executor by a request that was told to wait a moment ago.
+    /// Waits for a span at the first executor. The request was told to wait a moment ago.
     #[cfg(test)]
     pub(crate) fn wait_for_span(&self, owner: &mut Owner, wanted: Wanted<'_>, wait: &Wait<'_>) {
         let Wanted { index, span, mode } = wanted;
         let (id, transaction) = (owner.body.id, owner.body.transaction);
         let (hash, version) =
             (self.local.seed.hash_of(index, span), self.local.version.load(Ordering::Acquire));
-        let request = Request { owner: id, transaction, index, span, mode, version, part: false, hash };
+        let request = LocalRequest { owner: id, transaction, index, span, mode, version, part: false, hash };
         let answer = self.wait_local(owner, 0, request, wait, &mut Strengthened::default());
-        let Ok(Answer::New(lock)) = answer else { panic!("{answer:?}") };
+        let Ok(LocalAnswer::New(lock)) = answer else { panic!("{answer:?}") };
         owner.body.locals.push(HeldLocal { executor: 0, lock });
     }
 
-    /// Gives back what a request that failed, maybe of several parts, has been granted: the locks beyond the first `before` that the
-    /// owner has, and what those that it had before were strengthened by. So the owner has what it had, in the mode in which it
-    /// had it. What lies where a table stays out is the owner's until its transaction ends (L15).
+    /// Undoes a request that failed, maybe in several parts: releases the owner's locks beyond the first `before`,
+    /// and puts the locks that it had before back into the modes that they had. What lies at an executor whose table
+    /// stays out is the owner's until its transaction ends (L15).
     #[cold]
     fn give_up(&self, owner: &mut Owner, before: usize, strengthened: &Strengthened, wanted: Wanted<'_>) {
         let Wanted { index, span, mode } = wanted;
         let (owner_id, transaction) = (owner.body.id, owner.body.transaction);
         let hash = self.local.seed.hash_of(index, span);
-        // By which rules it came there is the same.
+        // The version does not matter here.
         let request =
-            Request { owner: owner_id, transaction, index, span, mode, version: 0, part: true, hash };
+            LocalRequest { owner: owner_id, transaction, index, span, mode, version: 0, part: true, hash };
         let mut parts: SmallVec<[HeldLocal; 8]> = owner.body.locals.drain(before..).collect();
         self.release_locals_within(owner_id, &mut parts, LOOK_AGAIN);
         owner.body.locals.append(&mut parts);
         for &(executor, had) in &strengthened.0 {
             let Some(mut locks) = self.local.lock_for(executor, LOOK_AGAIN) else { continue };
-            let mut woken = Woken::new();
+            let mut woken = WokenOwners::new();
             if locks.held.fall_back(request, had) {
                 self.grant_local(&mut locks, &mut woken);
             }
@@ -339,17 +349,19 @@ impl LockManager {
         }
     }
 
-    /// The owner has been granted all parts of a span, the last one by the rules of the request. False: these are in force no more.
+    /// The owner has been granted all parts of a span, the last one by the rules of the request. False: these are no
+    /// longer in force.
     ///
-    /// The first executor decides. If the rules are still in force under its latch, the owner has all of the span, and from this mark
-    /// on a change of rules takes the lock along, to all executors where the span has keys then. So the tables need not be in at one
-    /// moment, and marks at the others spare the owner requests only: a table that is out goes without. A table that is out for long
-    /// is waited for as a lock is, before there is any mark that a failure would have to take back.
+    /// The first executor decides. If the rules are still in force under its latch, the owner has all of the span.
+    /// From this mark on a change of rules takes the lock along, to all executors that then have keys of the span. So
+    /// the tables need not all be in at one moment. The marks at the other executors only spare the owner requests,
+    /// and a table that is out gets none. If the first table stays out, it is waited for as a lock is, before there
+    /// is any mark that a failure would have to take back.
     fn make_whole(
         &self,
         owner: &Owner,
         executors: &[u16],
-        request: Request<'_>,
+        request: LocalRequest<'_>,
         wait: &Wait<'_>,
     ) -> Result<bool, LockError> {
         let (&first, others) = executors.split_first().expect("a span has an executor");

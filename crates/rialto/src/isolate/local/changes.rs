@@ -1,18 +1,18 @@
-//! [`RoutingChanges`]: what changes of routing rules came to.
+//! [`RoutingChanges`]: counts of the changes of routing rules.
 
 use std::time::Duration;
 
 /// Changes of routing rules since the database was opened, by hand and by the resource manager.
 ///
-/// Nothing drains, so a transaction is held up by a change only as long as that holds the executors' lock tables: while it
-/// copies the locks that are entered for the index. It waits for those who run in place before it holds any, and meanwhile
-/// calls enter locks.
+/// Nothing drains. A change holds up a transaction only while it holds the executors' lock tables: while it copies
+/// the locks that are entered for the index. It waits for transactions that run in place before it holds any table,
+/// and meanwhile calls enter locks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct RoutingChanges {
-    /// How many there were.
+    /// The number of changes.
     pub changes: u64,
-    /// How many locks they found entered, and moved where their keys went.
+    /// The number of locks that they found entered, and moved where their keys went.
     pub locks: u64,
-    /// The longest time that one held the lock tables.
+    /// The longest time that one change held the lock tables.
     pub held_max: Duration,
 }

@@ -1,7 +1,7 @@
-//! [`HeldLocks`]: what transactions hold of one executor's datasets.
+//! [`HeldLocks`]: the locks that transactions hold on one executor's datasets.
 //!
-//! Locks are pooled: taking one allocates nothing once the executor has had as many at a time, up to a bound; beyond it their memory
-//! goes with the last of them.
+//! Locks are pooled: once the executor has had some number of locks at a time, up to a bound, taking that many
+//! allocates nothing. Memory beyond the bound is given back with the last lock.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -11,8 +11,8 @@ use smallvec::SmallVec;
 
 use super::super::mode::RecordMode;
 use super::HeldLocal;
-use super::locks::Request;
-use super::ordered::{Found, OrderedLocks, Summary};
+use super::locks::LocalRequest;
+use super::ordered::{FoundTransactions, OrderedLocks, Summary};
 use super::point_order::PointOrder;
 use super::span::{Span, SpanRef};
 use crate::fault_injection;
@@ -25,22 +25,22 @@ use crate::unlikely::unlikely;
 pub(super) struct Lock {
     pub index: IndexId,
     pub span: Span,
-    /// As its requests'.
+    /// The hash of its requests.
     hash: u64,
     pub holders: SmallVec<[Holder; 2]>,
-    /// The span's keys have gone elsewhere: it is here only for its holders to release it.
+    /// The span's keys have moved to other executors: the lock is here only for its holders to release it.
     gone: bool,
 }
 
-/// What moves of keys have to do with a holder's lock.
+/// How a holder's lock is linked to others by moves of keys.
 ///
-/// Invariant: the holder has this lock as one of the copies of the lock that it came from, unless it has released, or handed over,
-/// that one.
+/// Invariant: this lock is one of the copies of the holder's lock that it came from, unless the holder has released
+/// or handed over that one.
 #[derive(Debug, Default)]
 pub(super) struct Moved {
     /// The lock that this one was made for at a move of keys.
     pub from: Option<HeldLocal>,
-    /// What the holder was given elsewhere for this one, and releases with it.
+    /// The locks that the holder was given elsewhere in place of this one, and releases with it.
     pub copies: SmallVec<[HeldLocal; 1]>,
 }
 
@@ -49,16 +49,16 @@ pub(super) struct Holder {
     owner: u16,
     pub transaction: u16,
     pub mode: RecordMode,
-    /// The mode in which the owner has all of the span, at each executor that has keys of it; what is noted here is true, but it
-    /// may be less than the owner has. What the owner has of all of the span is noted at one of these executors at least
-    /// (`LockManager::make_whole`). While the owner gathers a span part by part it is weaker than the one in
+    /// The mode in which the owner has all of the span, at each executor that has keys of it. What is noted here is
+    /// true, but the owner may have more: its mode for all of the span is noted at one of these executors at least
+    /// (`LockManager::make_whole`). While the owner gathers a span part by part, `whole` is weaker than `mode`, in
     /// which it has this part.
     whole: Option<RecordMode>,
 }
 
 impl Holder {
-    fn of(request: &Request<'_>) -> Holder {
-        let Request { owner, transaction, mode, part, .. } = *request;
+    fn of(request: &LocalRequest<'_>) -> Holder {
+        let LocalRequest { owner, transaction, mode, part, .. } = *request;
         Holder { owner, transaction, mode, whole: if part { None } else { Some(mode) } }
     }
 
@@ -69,21 +69,21 @@ impl Holder {
     }
 }
 
-/// The locks on spans of keys, in shared and exclusive mode, that there are at an executor.
+/// The locks on spans of keys at one executor, in shared and exclusive mode.
 #[derive(Debug, Default)]
 pub(in super::super) struct HeldLocks {
     locks: Vec<Lock>,
     free: Vec<u32>,
-    /// Of the locks, by number and holder, that have to do with moves of keys.
+    /// The links by moves of keys, by lock and holder; only for locks that have any.
     moved: HashMap<(u32, u16), Moved>,
     /// Locks on one key each, by index and key.
     points: HashTable<u32>,
     order: PointOrder,
-    /// The others.
+    /// All other locks.
     wide: OrderedLocks,
 }
 
-/// A table without locks that has had more than so many at a time gives their memory back.
+/// A table that has had more locks at a time than this gives their memory back once it has none.
 const LOCKS_KEPT: usize = 1024;
 
 pub(super) fn conflict(one: RecordMode, other: RecordMode) -> bool {
@@ -95,7 +95,7 @@ pub(super) fn suffices(held: RecordMode, asked: RecordMode) -> bool {
 }
 
 impl Lock {
-    /// What the order of locks goes by.
+    /// The key of a lock in the order of locks.
     pub fn place(&self) -> (IndexId, SpanRef<'_>) {
         (self.index, self.span.borrow())
     }
@@ -104,8 +104,8 @@ impl Lock {
         self.index == index && self.span.borrow().is(span)
     }
 
-    /// The transactions that hold it in modes with which a request conflicts, and maybe its own.
-    fn against(&self, request: Request<'_>) -> impl Iterator<Item = u16> {
+    /// The transactions that hold it in modes that conflict with a request; its own may be among them.
+    fn against(&self, request: LocalRequest<'_>) -> impl Iterator<Item = u16> {
         let against = self.holders.iter().filter(move |holder| conflict(holder.mode, request.mode));
         against.map(|holder| holder.transaction)
     }
@@ -120,8 +120,8 @@ impl Lock {
 }
 
 impl HeldLocks {
-    /// The lock on just the span of the request.
-    pub fn find(&self, request: &Request<'_>) -> Option<u32> {
+    /// The lock on exactly the span of the request.
+    pub fn find(&self, request: &LocalRequest<'_>) -> Option<u32> {
         let is = |&at: &u32| {
             count_probe();
             self.locks[at as usize].is(request.index, request.span)
@@ -132,16 +132,16 @@ impl HeldLocks {
         }
     }
 
-    /// Enters a lock that the owner has by other means: the lock, if the owner had none on the span.
-    pub fn hold(&mut self, request: Request<'_>) -> Option<u32> {
+    /// Enters a lock that the owner has by other means. Gives the lock if the owner had none on the span.
+    pub fn hold(&mut self, request: LocalRequest<'_>) -> Option<u32> {
         match self.find(&request) {
             Some(at) => self.grant(at, &request).is_none().then_some(at),
             None => Some(self.add(request)),
         }
     }
 
-    /// Grants a request for a span that has a lock. Gives the mode in which its owner held it before.
-    pub fn grant(&mut self, at: u32, request: &Request<'_>) -> Option<RecordMode> {
+    /// Grants a request for a span that has a lock. Gives the mode in which its owner held that lock before.
+    pub fn grant(&mut self, at: u32, request: &LocalRequest<'_>) -> Option<RecordMode> {
         let lock = &mut self.locks[at as usize];
         let had = match lock.holder_mut(request.owner) {
             Some(holder) => {
@@ -163,7 +163,7 @@ impl HeldLocks {
         had
     }
 
-    /// A lock has other holders, or in other modes.
+    /// Brings the orders up to date after a lock's holders or their modes have changed.
     fn update(&mut self, at: u32) {
         let lock = &self.locks[at as usize];
         match lock.span.borrow().is_point() {
@@ -173,9 +173,9 @@ impl HeldLocks {
         }
     }
 
-    /// Makes a lock on a span that has none.
-    pub fn add(&mut self, request: Request<'_>) -> u32 {
-        let (Request { index, span, hash, .. }, holder) = (request, Holder::of(&request));
+    /// Adds a lock on a span that has none.
+    pub fn add(&mut self, request: LocalRequest<'_>) -> u32 {
+        let (LocalRequest { index, span, hash, .. }, holder) = (request, Holder::of(&request));
         let at = match self.free.pop() {
             Some(at) => {
                 let lock = &mut self.locks[at as usize];
@@ -200,7 +200,7 @@ impl HeldLocks {
         at
     }
 
-    /// Leads to a lock no more.
+    /// Removes a lock from what leads to it.
     fn unlist(&mut self, at: u32) {
         let lock = &self.locks[at as usize];
         if lock.span.borrow().is_point() {
@@ -212,16 +212,19 @@ impl HeldLocks {
         }
     }
 
-    /// Whether the owner has all of a span, strongly enough, by the lock on just this span, if there is one, or by one on a wider span.
-    /// A part counts for nothing here: keys with locks of others on them may have come to it since.
-    pub fn has_all(&self, request: Request<'_>, there: Option<u32>) -> bool {
+    /// Whether the owner has all of a span, in a mode that is enough, by the lock on exactly this span or by one on a
+    /// wider span. A part does not count here: keys on which others hold locks may have come to it since.
+    pub fn has_all(&self, request: LocalRequest<'_>, there: Option<u32>) -> bool {
         let held = there.and_then(|at| self.locks[at as usize].holder(request.owner)?.whole);
         held.is_some_and(|held| suffices(held, request.mode)) || self.is_covered(request)
     }
 
-    /// Whether the owner holds a span, strongly enough, in which the asked one lies. Such a span has the asked one's first key,
-    /// so locks that begin behind that key are not looked at.
-    fn is_covered(&self, Request { owner, transaction, index, span, mode, .. }: Request<'_>) -> bool {
+    /// Whether the owner holds, in a mode that is enough, a span that covers the requested one. Such a span contains
+    /// the requested one's first key, so locks that begin behind that key are not searched.
+    fn is_covered(
+        &self,
+        LocalRequest { owner, transaction, index, span, mode, .. }: LocalRequest<'_>,
+    ) -> bool {
         let last = |locks: &Summary| {
             locks.of_mode(mode).of_one(transaction).filter(|&last| {
                 let last = &self.locks[last as usize];
@@ -235,20 +238,20 @@ impl HeldLocks {
         })
     }
 
-    /// Counts a search for locks that a span overlaps.
+    /// Counts a search for locks that overlap a span.
     fn count_search(&mut self, span: SpanRef<'_>) {
         if !span.is_point() {
             self.order.ask(&self.locks, &self.points);
         }
     }
 
-    /// The locks on keys of this span that count, and maybe others; see [`OrderedLocks::overlapping`].
+    /// The locks on keys of this span that count, and perhaps others; see [`OrderedLocks::overlapping`].
     fn overlapping<'a>(
         &'a self,
-        request: Request<'a>,
+        request: LocalRequest<'a>,
         last: impl Fn(&Summary) -> Option<u32> + Copy + 'a,
     ) -> impl Iterator<Item = &'a Lock> {
-        let Request { index, span, .. } = request;
+        let LocalRequest { index, span, .. } = request;
         let (point, points, ordered) = match (span.is_point(), self.order.locks()) {
             (true, _) => (self.find(&request), None, None),
             (false, None) => (None, Some(self.points.iter().copied()), None),
@@ -264,26 +267,26 @@ impl HeldLocks {
             .chain(self.wide.overlapping(&self.locks, index, span, last))
     }
 
-    /// Whether other transactions hold what a request conflicts with.
-    pub fn conflicts_with(&mut self, request: Request<'_>) -> bool {
+    /// Whether other transactions hold locks that conflict with a request.
+    pub fn conflicts_with(&mut self, request: LocalRequest<'_>) -> bool {
         self.count_search(request.span);
         let last = |locks: &Summary| locks.against(request.mode).of_others(request.transaction);
         let mut locks = self.overlapping(request, last);
         locks.any(|lock| lock.against(request).any(|holder| holder != request.transaction))
     }
 
-    /// Whether a transaction holds what a request of another one conflicts with.
-    pub fn holds_against(&mut self, transaction: u16, request: Request<'_>) -> bool {
+    /// Whether a transaction holds a lock that conflicts with another one's request.
+    pub fn holds_against(&mut self, transaction: u16, request: LocalRequest<'_>) -> bool {
         self.count_search(request.span);
         let last = |locks: &Summary| locks.against(request.mode).of_one(transaction);
         let mut locks = self.overlapping(request, last);
         locks.any(|lock| lock.against(request).any(|holder| holder == transaction))
     }
 
-    /// The other transactions that hold what a request conflicts with, each once.
-    pub fn holders_against(&mut self, request: Request<'_>) -> Vec<u16> {
+    /// The other transactions that hold locks that conflict with a request, each once.
+    pub fn holders_against(&mut self, request: LocalRequest<'_>) -> Vec<u16> {
         self.count_search(request.span);
-        let found = RefCell::new(Found::default());
+        let found = RefCell::new(FoundTransactions::default());
         found.borrow_mut().add(request.transaction);
         let last = |locks: &Summary| locks.against(request.mode).of_others_than(&found.borrow());
         for lock in self.overlapping(request, last) {
@@ -293,9 +296,9 @@ impl HeldLocks {
         found.filter(|&transaction| transaction != request.transaction).collect()
     }
 
-    /// Whether another owner of the same transaction holds exclusively what the request is for (L14).
+    /// Whether another owner of the same transaction holds keys of the requested span exclusively (L14).
     #[cold]
-    pub fn is_kins(&mut self, request: Request<'_>) -> bool {
+    pub fn is_kins(&mut self, request: LocalRequest<'_>) -> bool {
         self.count_search(request.span);
         let last = |locks: &Summary| locks.of_mode(RecordMode::Exclusive).of_one(request.transaction);
         self.overlapping(request, last).flat_map(|lock| lock.holders.iter()).any(|holder| {
@@ -307,7 +310,7 @@ impl HeldLocks {
         })
     }
 
-    /// Gives one lock of the owner's back, and tells of those that the owner was given for it elsewhere.
+    /// Releases one lock of the owner, and passes on its copies at other executors.
     pub fn release(&mut self, owner: u16, at: u32, elsewhere: impl FnMut(HeldLocal)) {
         self.forget_moves(owner, at, elsewhere);
         let lock = &mut self.locks[at as usize];
@@ -330,14 +333,14 @@ impl HeldLocks {
         }
     }
 
-    /// Gives the memory of locks back, of which there is none.
+    /// Gives back the memory of locks. There are none.
     #[cold]
     fn give_up_pools(&mut self) {
         (self.locks, self.free, self.points) = Default::default();
         (self.order, self.wide, self.moved) = Default::default();
     }
 
-    /// The lock is its holder's no more: tells of those that the holder was given for it elsewhere.
+    /// Ends the links of a holder's lock, and passes on its copies at other executors.
     #[inline]
     fn forget_moves(&mut self, owner: u16, at: u32, elsewhere: impl FnMut(HeldLocal)) {
         if unlikely(!self.moved.is_empty())
@@ -347,8 +350,8 @@ impl HeldLocks {
         }
     }
 
-    /// Gives a holder's lock to another owner. True: this one had it already, and has it in the stronger of the two modes now.
-    /// Tells of those that the holder was given for it elsewhere, which are to be handed over too.
+    /// Gives a holder's lock to another owner. True: that owner had it already, and now has it in the stronger of the
+    /// two modes. Passes on the copies at other executors, which are to be handed over too.
     pub fn hand_over(&mut self, at: u32, from: u16, to: u16, elsewhere: impl FnMut(HeldLocal)) -> bool {
         self.forget_moves(from, at, elsewhere);
         let lock = &mut self.locks[at as usize];
@@ -383,12 +386,12 @@ impl HeldLocks {
         listed.map(|(at, lock)| (at, lock.index, lock.span.clone())).collect()
     }
 
-    /// Gives the holders of a lock of this table, those that have all of its span, the same at another executor.
+    /// Gives the holders of a lock of this table that have all of its span the same lock at another executor.
     pub fn copy_to(&mut self, here: HeldLocal, executor: u16, other: &mut HeldLocks) {
         let Lock { index, span, hash, holders, .. } = &self.locks[here.lock as usize];
         for &Holder { owner, transaction, whole, .. } in holders.iter() {
             let Some(mode) = whole else { continue };
-            let request = Request {
+            let request = LocalRequest {
                 owner,
                 transaction,
                 index: *index,
@@ -398,7 +401,8 @@ impl HeldLocks {
                 part: false,
                 hash: *hash,
             };
-            // None: the owner has it there already, as another part of the span, and from here on that says so, too.
+            // None: the owner has the lock there already, as another part of the span, and the whole mode is noted in
+            // it now.
             if let Some(lock) = other.hold(request) {
                 other.moved(lock, owner).from = Some(here);
                 let moved = self.moved.entry((here.lock, owner)).or_default();
@@ -407,12 +411,12 @@ impl HeldLocks {
         }
     }
 
-    /// What moves of keys have to do with a holder's lock.
+    /// The links of a holder's lock by moves of keys.
     pub(super) fn moved(&mut self, at: u32, owner: u16) -> &mut Moved {
         self.moved.entry((at, owner)).or_default()
     }
 
-    /// The holders of a lock that was made for them at a move of keys, and for which ones.
+    /// The holders for which a lock was made at a move of keys, and for each of them the lock that it was made for.
     pub(super) fn came_from(&self, at: u32) -> SmallVec<[(u16, HeldLocal); 4]> {
         let holders = self.locks[at as usize].holders.iter();
         holders
@@ -420,7 +424,7 @@ impl HeldLocks {
             .collect()
     }
 
-    /// A holder's lock has this copy no more; false: it has none such.
+    /// Removes a copy from those of a holder's lock; false: it was none of them.
     pub(super) fn forget_copy(&mut self, at: u32, owner: u16, copy: HeldLocal) -> bool {
         let copies = self.moved.get_mut(&(at, owner)).map(|moved| &mut moved.copies);
         let found = copies.and_then(|copies| {
@@ -430,9 +434,9 @@ impl HeldLocks {
         found.is_some()
     }
 
-    /// The owner has the span here in the mode again that it had before a request that has failed; not in a weaker one than all of it.
-    /// Whether it had more.
-    pub fn fall_back(&mut self, request: Request<'_>, had: RecordMode) -> bool {
+    /// Puts the owner's lock on the span here back into the mode that it had before a request that has failed, but
+    /// not below the mode in which the owner has all of the span. Whether it was stronger.
+    pub fn fall_back(&mut self, request: LocalRequest<'_>, had: RecordMode) -> bool {
         let Some(at) = self.find(&request) else { return false };
         let Some(holder) = self.locks[at as usize].holder_mut(request.owner) else { return false };
         let had = holder.whole.filter(|&whole| !suffices(had, whole)).unwrap_or(had);
@@ -441,8 +445,8 @@ impl HeldLocks {
         had_more
     }
 
-    /// The owner has all parts of the span now, in this mode.
-    pub fn make_whole(&mut self, request: Request<'_>) {
+    /// Notes that the owner has all parts of the span now, in this mode.
+    pub fn make_whole(&mut self, request: LocalRequest<'_>) {
         if let Some(at) = self.find(&request)
             && let Some(holder) = self.locks[at as usize].holder_mut(request.owner)
         {
@@ -450,7 +454,7 @@ impl HeldLocks {
         }
     }
 
-    /// The keys of a lock have gone elsewhere: it is only to be released.
+    /// The keys of a lock have moved: it stays only until it is released.
     pub fn retire(&mut self, at: u32) {
         self.unlist(at);
         self.locks[at as usize].gone = true;

@@ -1,18 +1,22 @@
-//! [`ExecutorLease`]: executors in the hands of one transaction.
+//! [`ExecutorLease`]: the lock tables of executors that one transaction has for itself.
 //!
-//! A transaction that a thread runs in place (DESIGN section 5) takes the lock tables that it needs for as long as it runs,
-//! and enters nothing into them: what it would have locked it only keeps in a list, after a look at whether a lock of
-//! somebody else's is in the way. Nobody else can ask these tables meanwhile, so the list is as good as locks. Before the
-//! owner waits for anything he *returns* the lease: what is in the list becomes locks, and the tables go back.
+//! A transaction that runs in place (DESIGN section 5) takes the lock tables that it needs *out* for as long as its
+//! body runs. It enters nothing into them: it only keeps a list of what it would have locked, after a check that no
+//! lock of another owner conflicts. No other transaction can ask these tables meanwhile, so the list is as good as
+//! locks. Before the owner waits for anything, it *returns* the lease: the entries of the list become locks, and the
+//! tables go back.
 //!
-//! Invariant **L12**: an owner that is under a lease waits for no other owner, no lock table and no turn of its thread; it takes a few
-//! looks whether one more table comes back. So tables that are out come back when the body that runs has ended, and no lease can be
-//! on a cycle of waits. (What else a body waits for, such as the log, is part of its time: [`own_lease`](super::own_lease).) Who
-//! begins one and finds a table out puts back what he has, waits for that table, and begins again with it: many threads on few
-//! cores would else sleep one behind the other, each with tables that the next ones want.
+//! Invariant **L12**: an owner that is under a lease waits for no other owner, no lock table and no turn of its
+//! thread; it only spins for a short time until one more table comes back. So tables that are out come back when the
+//! body that runs has ended, and no lease can be on a cycle of waits. (What else a body waits for, such as the log,
+//! is part of its time: [`own_lease`](super::own_lease).)
 //!
-//! What is only read lies at the read-only executor, whose table any number of leases have at once as long as they only read
-//! there.
+//! An owner that begins a lease and finds a table out puts back the tables that it has, waits for the missing one,
+//! and tries again with that one first. Otherwise, with many threads on few cores, threads would sleep one behind the
+//! other, each with tables that the next ones need.
+//!
+//! What is only read lies at the read-only executor. Any number of leases have its table at once as long as they only
+//! read there.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -20,72 +24,73 @@ use std::time::Duration;
 use super::super::manager::LockManager;
 use super::super::mode::{Acquired, RecordMode};
 use super::super::slot::Owner;
-use super::executor::{Reading, Taken};
+use super::executor::{Reading, TakenTable};
 use super::held::suffices;
-use super::locks::{LocalLocks, Request};
+use super::locks::{LocalLocks, LocalRequest};
 use super::routing::{ExecutorSet, RoutingRules};
 use super::span::{SpanAt, SpanRef};
 use super::{HeldLocal, LocalTables, Seed};
 use crate::catalog::NumberShare;
 use crate::ids::IndexId;
 
-/// A table that stays out for longer than a short transaction takes is not waited for by those who would have it next: they
-/// ask for locks, as others do.
+/// How long a new lease waits for a table that is out: longer than a short transaction takes. After that the
+/// transaction asks for locks, as it would without leases.
 const TAKE_WITHIN: Duration = Duration::from_millis(1);
 
-/// Who has waited for so many tables, and found another one out each time, asks for locks.
+/// After so many waits, each of which ended with another table found out, the transaction asks for locks.
 const WAITS_MAX: usize = 8;
 
-/// A lease of more spans is left: they are looked at one by one.
+/// The most spans in one lease. A lease that would need more is returned, because its spans are searched one by one.
 const SPANS_MAX: usize = 96;
 
-/// A span that is asked for.
+/// A request for a span.
 #[derive(Debug, Clone, Copy)]
 pub struct Wanted<'a> {
     /// The index.
     pub index: IndexId,
-    /// Which of its keys.
+    /// The keys.
     pub span: SpanRef<'a>,
-    /// In which mode.
+    /// The mode.
     pub mode: RecordMode,
 }
 
 impl Wanted<'_> {
-    /// Whether nobody else may have any of it.
+    /// Whether it excludes all other transactions.
     pub fn is_exclusive(&self) -> bool {
         self.mode == RecordMode::Exclusive
     }
 }
 
-/// What stands for a lock.
+/// An entry of a lease's list: it stands for a lock.
 #[derive(Debug, Clone, Copy)]
-struct Kept {
+struct KeptSpan {
     index: IndexId,
     span: SpanAt,
     mode: RecordMode,
 }
 
-impl Kept {
-    /// Whether it stands for a lock that suffices; `bytes` are the lease's.
+impl KeptSpan {
+    /// Whether it stands for a lock that is enough for the request; `bytes` are the lease's.
     fn answers(&self, Wanted { index, span, mode }: Wanted<'_>, bytes: &[u8]) -> bool {
         self.index == index && suffices(self.mode, mode) && self.span.of(bytes).covers(span)
     }
 }
 
-/// The lock tables that an owner has taken out, and what he has of them.
+/// The lock tables that an owner has taken out, and the list of what it would have locked in them.
 #[derive(Debug, Default)]
 pub(in super::super) struct ExecutorLease {
-    tables: Vec<(u16, Taken)>,
-    /// He is one of the readers at their executor, by this number, the owner's.
+    tables: Vec<(u16, TakenTable)>,
+    /// If the owner is one of the readers at the read-only executor: its number.
     reader: Option<u16>,
-    kept: Vec<Kept>,
+    kept: Vec<KeptSpan>,
     /// The bytes of the spans that are kept.
     bytes: Vec<u8>,
-    /// Of the routing rules by which they were found. These stay in force as long as any table is out.
+    /// The version of the routing rules that led to these executors. These rules stay in force as long as any table
+    /// is out.
     version: u64,
-    /// It has begun, and more is asked for.
+    /// The lease has begun, and the present request widens it.
     widens: bool,
-    /// The executor whose table somebody else had when it was asked for, and in which mode it was.
+    /// The executor whose table the last request found out, and the mode of that request.
     found_out: Option<(u16, RecordMode)>,
 }
 
@@ -99,8 +104,8 @@ impl ExecutorLease {
         self.kept.iter().any(|kept| kept.answers(wanted, &self.bytes))
     }
 
-    /// Puts the tables back as they are. Nobody is woken before the last one is back: he might run at once, in place of who
-    /// has them.
+    /// Puts the tables back as they are. Sleepers are woken only after the last table is back: a woken thread might
+    /// run at once on this core, in place of the thread that still has the other tables.
     #[inline(always)]
     fn put_back(&mut self, local: &LocalTables) {
         let wanted = self.reader.take().is_some_and(|reader| stop_reading(local, reader));
@@ -124,7 +129,7 @@ impl ExecutorLease {
     }
 }
 
-/// True: somebody sleeps until there are no readers.
+/// Leaves the readers. True: a thread sleeps until there are no readers.
 #[inline(never)]
 fn stop_reading(local: &LocalTables, reader: u16) -> bool {
     local.executor(local.read_only()).stop_reading(reader)
@@ -136,7 +141,7 @@ impl Drop for ExecutorLease {
     }
 }
 
-/// Whether no lock of somebody else's, and nobody who waits, is in the way of it.
+/// Whether no lock and no waiting request of another owner conflicts with the span.
 #[cold]
 #[inline(never)]
 fn is_free_for(
@@ -147,21 +152,22 @@ fn is_free_for(
 ) -> bool {
     let Wanted { index, span, mode } = wanted;
     let hash = seed.hash_of(index, span);
-    // It is not entered: by which rules it came here, and how much of it, is the same.
-    table.is_free_for(Request { owner, transaction, index, span, mode, version: 0, part: false, hash })
+    // The request is not entered, so its version and `part` do not matter.
+    table.is_free_for(LocalRequest { owner, transaction, index, span, mode, version: 0, part: false, hash })
 }
 
 impl LockManager {
-    /// Begins a lease of these spans, or widens the one that there is. False, and no lease, if a lock of somebody else's is
-    /// in the way, or an executor that stays out for long, or, to widen it, is out at all.
+    /// Begins a lease of these spans, or widens the present one. False, with no lease left, if a lock of another
+    /// owner conflicts or an executor's table stays out for long; when a lease is widened, also if a table is out at
+    /// all.
     #[inline]
     pub fn lease<'a>(&self, owner: &mut Owner, wanted: impl Iterator<Item = Wanted<'a>> + Clone) -> bool {
         let body = &mut owner.body;
         let (begins, lease) = (!body.lease.is_on(), &mut body.lease);
         let kept = lease.kept.len();
-        // Whoever changes the rules has to have all tables in.
+        // A change of the routing rules needs all tables in.
         if !begins || self.local.changing.load(Ordering::Relaxed) == 0 {
-            // Under a lease the owner knows the rules in force, so that this waits for nobody.
+            // An owner under a lease knows the rules in force, so this does not wait.
             let rules = self.local.rules_in_force(&mut body.rules);
             (lease.version, lease.widens) = (rules.version, !begins);
             let asker = (body.id, body.transaction);
@@ -171,14 +177,14 @@ impl LockManager {
                 return true;
             }
         }
-        // These were not asked for in the order of locks.
+        // The spans of this request were not asked for in the order of locks, so none of them becomes a lock.
         lease.kept.truncate(kept);
         lease.found_out = None;
         self.return_lease(owner);
         false
     }
 
-    /// Begins a lease with the table that was out, as soon as it is back.
+    /// Begins the lease again: waits for the table that was out, and takes it first.
     #[cold]
     #[inline(never)]
     fn begin_again<'a>(
@@ -211,7 +217,8 @@ impl LockManager {
         false
     }
 
-    /// Keeps a span, if the tables of its executors can be had at once and no lock of somebody else's is in the way.
+    /// Adds a span to the lease if the tables of its executors can be had at once and no lock of another owner
+    /// conflicts.
     #[inline(always)]
     fn take_span(
         &self,
@@ -234,13 +241,13 @@ impl LockManager {
         };
         if has {
             let span = span.put(&mut lease.bytes);
-            lease.kept.push(Kept { index, span, mode });
+            lease.kept.push(KeptSpan { index, span, mode });
         }
         has
     }
 
-    /// The span at one executor, whose table is taken out if it is not yet. False: somebody else has it, a lock is in the
-    /// way, or the rules by which the executor was found are not in force.
+    /// Takes the span at one executor, and takes its table out if the lease does not have it yet. False: another
+    /// thread has the table, a lock conflicts, or the rules by which the executor was found are no longer in force.
     #[inline(always)]
     fn take_at(
         &self,
@@ -260,7 +267,7 @@ impl LockManager {
             }
             None => {
                 let there = self.local.executor(executor);
-                // To return a lease costs more than a short one takes.
+                // Returning a lease costs more time than a short lease takes, so a short spin for the table pays.
                 let taken = if lease.widens { there.try_take_soon() } else { there.try_take() };
                 let Some(table) = taken else {
                     lease.found_out = Some((executor, mode));
@@ -270,7 +277,7 @@ impl LockManager {
                 lease.tables.len() - 1
             }
         };
-        // A change of the rules holds all lock tables.
+        // A change of the rules takes all lock tables, so the version cannot change while this one is out.
         let is_in_force = self.local.version.load(Ordering::Acquire) == lease.version;
         let table = &mut lease.tables[at].1;
         if !is_in_force || !(table.is_idle() || is_free_for(table, self.local.seed, asker, wanted)) {
@@ -302,7 +309,7 @@ impl LockManager {
         match reading {
             Reading::Yes => {
                 lease.reader = Some(asker.0);
-                // A change of the rules has no reader beside it.
+                // A change of the rules excludes readers, so the version cannot change while there is one.
                 self.local.version.load(Ordering::Acquire) == lease.version
             }
             Reading::Locked => false,
@@ -313,8 +320,8 @@ impl LockManager {
         }
     }
 
-    /// Under a lease: the share of an index's hidden row numbers that is at an executor of it. A new number of that share asks for no
-    /// further lock table.
+    /// Under a lease: the share of the index's hidden row numbers that belongs to an executor of the lease. A new
+    /// number of that share needs no further lock table.
     pub(crate) fn numbers_of_lease(&self, owner: &mut Owner, index: IndexId) -> Option<NumberShare> {
         let body = &mut owner.body;
         if body.lease.tables.is_empty() {
@@ -326,7 +333,8 @@ impl LockManager {
         Some(NumberShare { executor, among })
     }
 
-    /// Under a lease: the span as part of it. None: there is no lease any more, and it is to be asked for as others ask.
+    /// Under a lease: makes the span part of it. None: the lease is over, and the span has to be requested as without
+    /// one.
     pub(super) fn local_under_lease(&self, owner: &mut Owner, wanted: Wanted<'_>) -> Option<Acquired> {
         if owner.body.lease.covers(wanted) {
             return Some(Acquired::Held);
@@ -334,7 +342,7 @@ impl LockManager {
         self.lease(owner, std::iter::once(wanted)).then_some(Acquired::New)
     }
 
-    /// Returns the lease, if there is one: what the owner has of it are locks from here on.
+    /// Returns the lease, if there is one: the entries of its list become locks.
     #[inline]
     pub fn return_lease(&self, owner: &mut Owner) {
         if owner.body.lease.is_on() {
@@ -347,13 +355,13 @@ impl LockManager {
         self.enter_intents_of_lease(owner);
         let (body, mut executors) = (&mut owner.body, ExecutorSet::new());
         let lease = &mut body.lease;
-        let mut enter = |lease: &mut ExecutorLease, kept: Kept, as_reader: bool| {
-            let Kept { index, span, mode } = kept;
+        let mut enter = |lease: &mut ExecutorLease, kept: KeptSpan, as_reader: bool| {
+            let KeptSpan { index, span, mode } = kept;
             let span = span.of(&lease.bytes);
             let hash = self.local.seed.hash_of(index, span);
             let version = self.local.route(&mut body.rules, index, span, &mut executors);
             let (owner, transaction) = (body.id, body.transaction);
-            let request = Request { owner, transaction, index, span, mode, version, part: false, hash };
+            let request = LocalRequest { owner, transaction, index, span, mode, version, part: false, hash };
             let mut note = |executor, held: Option<u32>| {
                 if let Some(lock) = held {
                     body.locals.push(HeldLocal { executor, lock });
@@ -361,7 +369,7 @@ impl LockManager {
                 }
             };
             if as_reader {
-                // It is shared, and so in no other reader's way.
+                // The lock is shared, so it conflicts with no other reader.
                 let readers = self.local.read_only();
                 if executors.contains(&readers) {
                     note(readers, self.local.lock(readers).held.hold(request));
@@ -376,17 +384,17 @@ impl LockManager {
         let kept = std::mem::take(&mut lease.kept);
         kept.iter().for_each(|&kept| enter(lease, kept, false));
         if lease.reader.is_some() {
-            // The latch is waited for with no table out (L12).
+            // The latch is waited for only when no table is out (L12).
             lease.put_tables_back(&self.local);
             kept.iter().for_each(|&kept| enter(lease, kept, true));
         }
-        // Its memory is for the next one.
+        // The next lease uses the same memory.
         lease.kept = kept;
         lease.put_back(&self.local);
         self.end_own_lease(owner.body.id);
     }
 
-    /// Ends the lease, and with it what the owner had of it.
+    /// Ends the lease, and with it all that the owner has by it.
     #[inline]
     pub fn end_lease(&self, owner: &mut Owner) {
         if owner.body.lease.is_on() {

@@ -1,12 +1,13 @@
 //! [`OrderedLocks`]: locks of a table in the order of their spans.
 //!
-//! They are a treap. Each node knows which spans of its subtree end last: of all and of the exclusive ones, the last one, and the last
-//! one of another transaction. So a request finds what is in its way without a look at each of the others, of which one or two
-//! transactions may have very many, in one mode or in both.
+//! They are a treap. Each node knows which spans of its subtree end last: among all locks and among the exclusive
+//! ones, the last span, and the last one of another transaction. So a request finds the locks that it conflicts with
+//! without a comparison with each of the others. One or two transactions may have very many of these, in one mode or
+//! in both.
 //!
-//! Ranks are drawn by a seed that no client knows. So whatever spans clients choose, in whatever order, the tree is as high as
-//! one whose locks came in a random order: some 2.5 times the binary logarithm of their number, and with 2^22 of them next to
-//! never twice that. That bounds the recursion here.
+//! Ranks are drawn with a seed that no client knows. So whatever spans clients choose, and in whatever order, the
+//! tree is as high as one whose locks came in a random order: some 2.5 times the binary logarithm of their number,
+//! and with 2^22 of them almost never twice that. That bounds the recursion here.
 
 use std::cmp::Ordering;
 use std::collections::BTreeSet;
@@ -24,8 +25,8 @@ use crate::seed;
 /// No node.
 const NONE: u32 = u32::MAX;
 
-/// Some transactions: each of the first [`Transactions::EXACT`] owners has a bit of its own. The others share these bits, and one more
-/// says that there are such.
+/// A set of transactions, as bits. Each of the first [`Transactions::EXACT`] owners has its own bit. The other owners
+/// share these bits, and one further bit says that there is such an owner in the set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 struct Transactions(u64);
 
@@ -42,27 +43,27 @@ impl Transactions {
         self.0 |= Transactions::bits(transaction);
     }
 
-    /// False: it is not among them.
+    /// Whether it may be in the set. False is certain.
     fn may_have(self, transaction: u16) -> bool {
         let bits = Transactions::bits(transaction);
         self.0 & bits == bits
     }
 
-    /// False: all of them have been found.
-    fn may_have_others_than(self, found: &Found) -> bool {
+    /// Whether there may be others in the set than those found. False is certain.
+    fn may_have_others_than(self, found: &FoundTransactions) -> bool {
         self.0 & !found.exact != 0
     }
 }
 
-/// Transactions of which a search has found a lock, and which it looks for no more.
+/// Transactions of which a search has found a lock already.
 #[derive(Debug, Default)]
-pub(super) struct Found {
+pub(super) struct FoundTransactions {
     transactions: BTreeSet<u16>,
-    /// The bits of those that have one of their own.
+    /// The bits of those that have their own.
     exact: u64,
 }
 
-impl Found {
+impl FoundTransactions {
     pub fn add(&mut self, transaction: u16) {
         if self.transactions.insert(transaction) && transaction < Transactions::EXACT {
             self.exact |= Transactions::bits(transaction);
@@ -90,17 +91,17 @@ impl Last {
     }
 }
 
-/// Which of some locks end last; of several indexes, in the last one.
+/// The locks of a set that end last. Locks of a higher index count as later.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Lasts {
-    /// The last of all, and the last of those that another transaction holds.
+    /// The last lock of all, and the last one that another transaction holds.
     last: [Last; 2],
-    /// The transactions that hold any, except for those two; either of the two may be here as well.
+    /// The transactions that hold any, except for those two; either of the two may be included.
     others: Transactions,
 }
 
 impl Lasts {
-    /// Of one lock, by the transactions of its holders.
+    /// For a set of one lock, with the transactions of its holders.
     fn of(lock: u32, holders: impl Iterator<Item = u16>) -> Lasts {
         let mut lasts = Lasts { last: [Last::NONE; 2], others: Transactions::default() };
         for transaction in holders {
@@ -139,7 +140,7 @@ impl Lasts {
         both
     }
 
-    /// Notes the holder of a lock that is none of the two last.
+    /// Notes the transaction of a lock that is neither of the two last ones.
     fn leave_out(&mut self, left_out: Last) {
         let is_last = |last: Last| last.lock != NONE && last.transaction == left_out.transaction;
         if left_out.lock != NONE && !self.last.into_iter().any(is_last) {
@@ -147,14 +148,14 @@ impl Lasts {
         }
     }
 
-    /// The last of those that other transactions hold.
+    /// The last lock that a transaction other than this one holds.
     pub fn of_others(&self, transaction: u16) -> Option<u32> {
         let [first, second] = self.last;
         if first.transaction == transaction { second.lock() } else { first.lock() }
     }
 
-    /// The last of those that other transactions hold than those that have been found, or one that ends no earlier. None: they hold none.
-    pub fn of_others_than(&self, found: &Found) -> Option<u32> {
+    /// The last lock of transactions that have not been found, or one that ends no earlier. None: they hold none.
+    pub fn of_others_than(&self, found: &FoundTransactions) -> Option<u32> {
         let is_found = |last: Last| found.transactions.contains(&last.transaction);
         let [first, second] = self.last;
         if !is_found(first) {
@@ -163,7 +164,7 @@ impl Lasts {
         second.lock().filter(|_| !is_found(second) || self.others.may_have_others_than(found))
     }
 
-    /// The last of those that a transaction holds, or one that ends no earlier. None: it holds none.
+    /// The last lock of a transaction, or one that ends no earlier. None: it holds none.
     pub fn of_one(&self, transaction: u16) -> Option<u32> {
         let [first, second] = self.last;
         if first.transaction == transaction {
@@ -173,7 +174,7 @@ impl Lasts {
     }
 }
 
-/// Whether the end of one lock comes before that of another; of several indexes, in the order of these.
+/// Whether one lock ends before another. Locks of a lower index end before those of a higher one.
 fn ends_before(locks: &[Lock], one: u32, other: u32) -> bool {
     let (one, other) = (&locks[one as usize], &locks[other as usize]);
     match one.index.cmp(&other.index) {
@@ -206,7 +207,7 @@ impl Summary {
         Summary { all, exclusive }
     }
 
-    /// Of those that conflict with a request of this mode, if another transaction makes it.
+    /// The locks that conflict with a request of this mode by another transaction.
     pub fn against(&self, mode: RecordMode) -> &Lasts {
         match mode {
             RecordMode::Shared => &self.exclusive,
@@ -214,7 +215,7 @@ impl Summary {
         }
     }
 
-    /// Of those that are of this mode at least.
+    /// The locks of this mode or a stronger one.
     pub fn of_mode(&self, mode: RecordMode) -> &Lasts {
         match mode {
             RecordMode::Shared => &self.all,
@@ -224,21 +225,21 @@ impl Summary {
 }
 
 #[derive(Debug)]
-struct Node {
+struct TreapNode {
     /// `NONE`: the node is free.
     lock: u32,
     left: u32,
     right: u32,
-    /// None below it has a higher one.
+    /// No node below it has a higher rank.
     rank: u32,
-    /// Of the subtree of which it is the root.
+    /// For the subtree whose root it is.
     summary: Summary,
 }
 
 /// See the [module](self). The locks themselves are the table's; no two are on the same span.
 #[derive(Debug)]
 pub(super) struct OrderedLocks {
-    nodes: Vec<Node>,
+    nodes: Vec<TreapNode>,
     free: Vec<u32>,
     root: u32,
     ranks: Random,
@@ -251,25 +252,25 @@ impl Default for OrderedLocks {
 }
 
 impl OrderedLocks {
-    /// These, which are on different spans.
+    /// An order of some locks, which are on different spans.
     pub fn of(locks: &[Lock], some: impl Iterator<Item = u32>) -> OrderedLocks {
         let mut ordered = OrderedLocks::default();
         some.for_each(|lock| ordered.insert(locks, lock));
         ordered
     }
 
-    /// For how many there is room.
+    /// The number of locks that there is room for.
     #[cfg(test)]
     pub fn capacity(&self) -> usize {
         self.nodes.capacity().max(self.free.capacity())
     }
 
-    /// All of them, in no order.
+    /// All locks, in no order.
     pub fn iter(&self) -> impl Iterator<Item = u32> {
         self.nodes.iter().map(|node| node.lock).filter(|&lock| lock != NONE)
     }
 
-    /// The lock on just this span.
+    /// The lock on exactly this span.
     pub fn find(&self, locks: &[Lock], index: IndexId, span: SpanRef<'_>) -> Option<u32> {
         let mut at = self.root;
         while at != NONE {
@@ -284,10 +285,10 @@ impl OrderedLocks {
         None
     }
 
-    /// The locks on keys of this span that count, and maybe others: `last` says of which of a subtree the end comes last. Subtrees that
-    /// have none, or in which that one ends before the span, are left out. In each of the others that lie wholly before the end of the
-    /// span, the lock that ends last is one of those that are looked for. So a search takes some logarithms of looks, and as many again
-    /// for each lock that it finds.
+    /// The locks on keys of this span that `last` counts, and perhaps others. `last` gives the lock of a subtree that
+    /// ends last among those that count. A subtree in which there is none, or in which that one ends before the span,
+    /// is skipped. In every other subtree that lies wholly before the end of the span, the lock that ends last is one
+    /// of the result. So a search takes a few logarithms of steps, and as many again for each lock that it finds.
     pub fn overlapping<'a>(
         &'a self,
         locks: &'a [Lock],
@@ -300,7 +301,7 @@ impl OrderedLocks {
         std::iter::from_fn(move || {
             while let Some(at) = subtrees.pop() {
                 count_probe();
-                let Node { lock, left, right, summary, .. } = self.node(at);
+                let TreapNode { lock, left, right, summary, .. } = self.node(at);
                 let Some(last) = last(summary) else { continue };
                 let (last, here) = (&locks[last as usize], &locks[*lock as usize]);
                 let all_end_before = last.index < index
@@ -310,7 +311,7 @@ impl OrderedLocks {
                 }
                 let begins_behind = here.index > index
                     || here.index == index && !span.ends_behind(here.span.borrow().lower());
-                // All to the right begin no earlier than this one.
+                // All nodes to the right begin no earlier than this one.
                 let next = [*left, if begins_behind { NONE } else { *right }];
                 subtrees.extend(next.into_iter().filter(|&next| next != NONE));
                 if here.index == index && here.span.borrow().overlaps(span) {
@@ -321,11 +322,11 @@ impl OrderedLocks {
         })
     }
 
-    /// Adds a lock on a span that has none.
+    /// Adds a lock. There is none on its span yet.
     pub fn insert(&mut self, locks: &[Lock], lock: u32) {
         let summary = Summary::of(lock, &locks[lock as usize]);
         let rank = (self.ranks.next() >> 32) as u32;
-        let node = Node { lock, left: NONE, right: NONE, rank, summary };
+        let node = TreapNode { lock, left: NONE, right: NONE, rank, summary };
         let at = match self.free.pop() {
             Some(at) => {
                 self.nodes[at as usize] = node;
@@ -339,12 +340,12 @@ impl OrderedLocks {
         self.root = self.put(locks, self.root, at);
     }
 
-    /// Takes out a lock that is there.
+    /// Removes a lock that is there.
     pub fn remove(&mut self, locks: &[Lock], lock: u32) {
         self.root = self.take_out(locks, self.root, lock);
     }
 
-    /// A lock that is there has other holders, or in other modes.
+    /// Brings the summaries up to date after a lock's holders or their modes have changed.
     pub fn update(&mut self, locks: &[Lock], lock: u32) {
         let place = locks[lock as usize].place();
         let (mut path, mut at): (SmallVec<[u32; 32]>, _) = (SmallVec::new(), self.root);
@@ -367,11 +368,11 @@ impl OrderedLocks {
         }
     }
 
-    fn node(&self, at: u32) -> &Node {
+    fn node(&self, at: u32) -> &TreapNode {
         &self.nodes[at as usize]
     }
 
-    fn node_mut(&mut self, at: u32) -> &mut Node {
+    fn node_mut(&mut self, at: u32) -> &mut TreapNode {
         &mut self.nodes[at as usize]
     }
 
@@ -383,13 +384,13 @@ impl OrderedLocks {
         self.node_mut(at).summary = summary;
     }
 
-    /// How a node's span stands to the one of a lock.
+    /// Compares the span of a lock with that of a node.
     fn order(&self, locks: &[Lock], lock: u32, at: u32) -> Ordering {
         count_probe();
         locks[lock as usize].place().cmp(&locks[self.node(at).lock as usize].place())
     }
 
-    /// Puts a new node into a subtree: its root then.
+    /// Puts a new node into a subtree. Gives its root.
     fn put(&mut self, locks: &[Lock], root: u32, new: u32) -> u32 {
         if root == NONE {
             return new;
@@ -410,7 +411,7 @@ impl OrderedLocks {
         top
     }
 
-    /// Divides a subtree into what stands before a lock that is not in it, and what stands behind.
+    /// Divides a subtree into the nodes before and behind a lock that is not in it.
     fn split(&mut self, locks: &[Lock], root: u32, by: u32) -> (u32, u32) {
         if root == NONE {
             return (NONE, NONE);
@@ -428,7 +429,7 @@ impl OrderedLocks {
         divided
     }
 
-    /// Makes one of two subtrees, all of the one before all of the other.
+    /// Joins two subtrees, of which one lies wholly before the other.
     fn join(&mut self, locks: &[Lock], left: u32, right: u32) -> u32 {
         if left == NONE || right == NONE {
             return left.min(right);
@@ -444,9 +445,9 @@ impl OrderedLocks {
         top
     }
 
-    /// Takes a lock out of its subtree: the root then.
+    /// Takes a lock out of its subtree. Gives its root.
     fn take_out(&mut self, locks: &[Lock], root: u32, lock: u32) -> u32 {
-        let Node { left, right, .. } = *self.node(root);
+        let TreapNode { left, right, .. } = *self.node(root);
         match self.order(locks, lock, root) {
             Ordering::Less => self.node_mut(root).left = self.take_out(locks, left, lock),
             Ordering::Greater => self.node_mut(root).right = self.take_out(locks, right, lock),

@@ -1,21 +1,21 @@
-//! [`OwnLease`]: the executor lease of the body that a thread runs, as the thread's other transactions need to know it.
+//! [`OwnLease`]: the executor lease of the body that a thread runs, as other transactions of that thread see it.
 //!
-//! A body may use further transactions, by handles. The lock tables that its own transaction has out are back when the body has
-//! ended; so a handle that waited for one would wait for its own thread, and a holder that it waits for may wait for these
-//! tables. L12
-//! holds for threads, then: beside an executor lease of its thread a transaction waits for no other transaction.
+//! A body may use further transactions, by handles. The lock tables that its own transaction has out are back only
+//! when the body has ended. So a handle that waited for such a table would wait for its own thread, and a transaction
+//! that a handle waits for may itself wait for these tables. Therefore L12 holds for threads: beside an executor
+//! lease of its thread a transaction waits for no other transaction.
 //!
-//! A request that would have to is answered with [`LockError::Deadlock`](super::super::LockError::Deadlock), and the lease is
-//! *met*: the body runs again without one, where a handle waits as others do. So it does for a request that is refused because
-//! the lease keeps the table. What a transaction holds at executors and ends
-//! beside the lease is released by another thread, which waits until the tables are back.
+//! A request that would have to wait is answered with [`LockError::Deadlock`](super::super::LockError::Deadlock), and
+//! the lease is *met*: the body runs again without a lease, and then its handles wait as other transactions do. The
+//! same happens if a request is refused because the lease has the table. If a transaction that ends beside the lease
+//! holds locks at these executors, another thread releases them, after the tables are back.
 //!
 //! What remains are waits for the log, for room in it and for checkpoints: a handle's first write and its commit,
-//! `Database::sync`, `Ticket::wait`, `Database::checkpoint`, a backup. Neither the log nor a checkpoint waits for a body, so these
-//! end, and are part of the time that the body takes (L15). The thread keeps its turn meanwhile ([`WaitGuard`]): if it left the
-//! turn, it would come back only after the body that took it, and that body would hold up everybody at the executors that are
-//! out. A wait for a transaction of another database is treated like a wait outside of any database: it is part of the body's
-//! time, too.
+//! `Database::sync`, `Ticket::wait`, `Database::checkpoint`, a backup. Neither the log nor a checkpoint waits for a
+//! body, so these waits end, and are part of the time that the body takes (L15). The thread keeps its turn meanwhile
+//! ([`WaitGuard`]). If it left the turn, it would come back only after the body that took it, and that body would hold
+//! up every request at the executors that are out. A wait for a transaction of another database is treated like a wait
+//! outside of any database: it is also part of the body's time.
 //!
 //! [`WaitGuard`]: crate::account::wait_guard::WaitGuard
 
@@ -47,17 +47,17 @@ fn set(lease: Option<ThreadLease>) {
 /// The calling thread runs a body whose transaction has lock tables out, until this is dropped.
 #[derive(Debug)]
 pub struct OwnLease {
-    /// That of the body that this one runs in: of another database that it opens.
+    /// The lease of the body around this one, which runs in another database that the outer body opened.
     around: Option<ThreadLease>,
 }
 
 impl OwnLease {
-    /// The body has ended: whether another transaction of its thread has met its lease.
+    /// Ends the body. True: another transaction of its thread has met its lease.
     pub fn end(self) -> bool {
         OF_THREAD.get().is_some_and(|lease| lease.is_met)
     }
 
-    /// Another transaction of the calling thread would have to wait: the lease is met.
+    /// Notes that the lease is met: another transaction of the calling thread would have to wait.
     fn meet() {
         if let Some(lease) = OF_THREAD.get() {
             set(Some(ThreadLease { is_met: true, ..lease }));
@@ -72,8 +72,8 @@ impl Drop for OwnLease {
 }
 
 impl LockManager {
-    /// What to keep while the calling thread runs a body of the owner's, or another function of the user's for it; none if the owner
-    /// has no lock table out.
+    /// A guard to keep while the calling thread runs a body of the owner, or another function of the user for it.
+    /// None if the owner has no lock table out.
     #[inline]
     pub fn own_lease(&self, owner: &Owner) -> Option<OwnLease> {
         if !owner.body.lease.is_on() {
@@ -85,7 +85,8 @@ impl LockManager {
         Some(OwnLease { around })
     }
 
-    /// The owner has returned its lease. If that was in its body, the rest of the body runs as any other body does.
+    /// Notes that the owner has returned its lease. After a return within a body, the rest of that body runs like one
+    /// without a lease.
     pub(super) fn end_own_lease(&self, owner: u16) {
         if let Some(lease) = OF_THREAD.get()
             && self.is_mine(lease)
@@ -95,12 +96,12 @@ impl LockManager {
         }
     }
 
-    /// Whether the calling thread runs a body of another owner's that has lock tables out.
+    /// Whether the calling thread runs a body of another owner that has lock tables out.
     pub fn is_beside_own_lease(&self, owner: u16) -> bool {
         OF_THREAD.get().is_some_and(|lease| lease.is_out && self.is_mine(lease) && lease.owner != owner)
     }
 
-    /// The same of an owner that is about to wait; the lease is met, then.
+    /// The same for an owner that is about to wait; if so, notes that the lease is met.
     pub(in super::super) fn meets_own_lease(&self, owner: u16) -> bool {
         let meets = self.is_beside_own_lease(owner);
         if meets {

@@ -6,31 +6,32 @@ use crossbeam_utils::CachePadded;
 
 use super::super::sync::{AtomicU32, AtomicU64, STRIPES};
 
-/// One of the counters. A reader's is chosen by the number of its lock owner, so concurrent readers seldom share a cache line.
+/// One of the counters. A reader's is chosen by the number of its lock owner, so concurrent readers seldom share a
+/// cache line.
 #[derive(Debug, Default)]
-struct Stripe {
+struct ReaderStripe {
     readers: AtomicU32,
-    /// How many requests these have had.
+    /// The number of requests of these readers.
     requests: AtomicU64,
 }
 
-/// The number of readers, in several counters. A reader writes to one of them; a request that needs the table without readers reads them
-/// all. The default has no counters, and never any reader.
+/// The number of readers, in several counters. A reader writes to one of them; a request that needs the table without
+/// readers reads them all. The default has no counters, and never any reader.
 #[derive(Debug, Default)]
-pub(super) struct Readers(Box<[CachePadded<Stripe>]>);
+pub(super) struct Readers(Box<[CachePadded<ReaderStripe>]>);
 
 impl Readers {
     pub fn new() -> Readers {
         Readers((0..STRIPES).map(|_| CachePadded::default()).collect())
     }
 
-    /// Whether this is the read-only executor's.
+    /// Whether these are the read-only executor's counters.
     pub fn can_be(&self) -> bool {
         !self.0.is_empty()
     }
 
     #[inline]
-    fn stripe(&self, reader: u16) -> &Stripe {
+    fn stripe(&self, reader: u16) -> &ReaderStripe {
         &self.0[usize::from(reader) % STRIPES]
     }
 
@@ -45,13 +46,13 @@ impl Readers {
         self.stripe(reader).readers.fetch_sub(1, Ordering::SeqCst);
     }
 
-    /// Counts a request of a reader's.
+    /// Counts a request of a reader.
     #[inline]
     pub fn count(&self, reader: u16) {
         self.stripe(reader).requests.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// The number of readers, with those that are counted already and will be refused.
+    /// The number of readers. It includes threads that have counted themselves and will be refused.
     pub fn number(&self) -> u32 {
         self.0.iter().map(|stripe| stripe.readers.load(Ordering::SeqCst)).sum()
     }

@@ -11,21 +11,21 @@ use crate::catalog::NumberShare;
 use crate::ids::IndexId;
 use crate::row::{Key, LeadingColumns};
 
-/// A routing rule (the DORA paper, section 4.1.1): which executor has which of an index's keys. The keys of some bounds lie
-/// in datasets side by side, each of one executor; or keys are dealt out by the hash of their leading columns.
+/// A routing rule (the DORA paper, section 4.1.1): which executor has which of an index's keys. Either datasets are
+/// ranges of keys, each of one executor, or keys are assigned by the hash of their leading columns.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RoutingRule {
-    kind: Kind,
-    /// It was given by hand, when the index had so many entries.
+    kind: RuleKind,
+    /// It was set by hand, when the index had so many entries.
     by_hand: Option<u64>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Kind {
+enum RuleKind {
     Ranges {
-        /// Where each dataset but the first begins, ascending.
+        /// The first key of each dataset but the first, ascending.
         bounds: Vec<Key>,
-        /// The first bytes of each bound, which tell most keys apart.
+        /// The first bytes of each bound, by which most comparisons are decided.
         heads: Vec<u64>,
         /// The executor of each dataset: one more than there are bounds.
         executors: Vec<u16>,
@@ -36,23 +36,23 @@ enum Kind {
         /// The executors are those below this.
         executors: u16,
     },
-    /// Hidden row numbers, the blocks that they are taken in by turns.
+    /// The blocks of hidden row numbers, assigned in turns.
     Numbers { executors: u16 },
     /// All keys are at the read-only executor.
     ReadOnly { executor: u16 },
 }
 
 impl RoutingRule {
-    fn of(kind: Kind) -> RoutingRule {
+    fn of(kind: RuleKind) -> RoutingRule {
         RoutingRule { kind, by_hand: None }
     }
 
-    /// The same, given by hand for an index of so many entries.
+    /// The same rule, set by hand for an index of so many entries.
     pub fn by_hand(self, entries: u64) -> RoutingRule {
         RoutingRule { by_hand: Some(entries), ..self }
     }
 
-    /// A rule of these datasets, by where each but the first begins.
+    /// A rule of ranges; `bounds` are the first keys of each dataset but the first.
     ///
     /// # Panics
     /// If the bounds do not ascend, or there is not one executor more than bounds.
@@ -60,11 +60,11 @@ impl RoutingRule {
         assert!(bounds.is_sorted_by(|one, next| one < next), "the bounds of datasets ascend: {bounds:?}");
         assert_eq!(bounds.len() + 1, executors.len(), "each dataset has an executor");
         let heads = bounds.iter().map(|bound| head_of(bound)).collect();
-        RoutingRule::of(Kind::Ranges { bounds, heads, executors })
+        RoutingRule::of(RuleKind::Ranges { bounds, heads, executors })
     }
 
-    /// Datasets by where each but the first begins, shared out among so many executors in their order, as evenly as can be.
-    /// So the same part of the keys of two indexes is one executor's.
+    /// Ranges, assigned to so many executors in their order and as evenly as possible; `bounds` as in
+    /// [`RoutingRule::new`]. So the same part of the keys of two indexes belongs to the same executor.
     ///
     /// # Panics
     /// As [`RoutingRule::new`].
@@ -74,77 +74,80 @@ impl RoutingRule {
         RoutingRule::new(bounds, owners)
     }
 
-    /// Keys by the hash of their leading columns: those that have the same values there are one executor's. A span that does
-    /// not lie within such keys is at all executors.
+    /// Keys by the hash of their leading columns: keys that have the same values there belong to one executor. A span
+    /// that does not lie within such keys is at all executors.
     ///
     /// # Panics
     /// If there is no executor.
     pub fn hashed(index: IndexId, leading: LeadingColumns, executors: u16) -> RoutingRule {
         assert!(executors > 0, "keys have an executor");
-        RoutingRule::of(Kind::Hashed { leading, seed: u64::from(index.0), executors })
+        RoutingRule::of(RuleKind::Hashed { leading, seed: u64::from(index.0), executors })
     }
 
-    /// The same keys side by side, or dealt out by the same hash, among so many executors.
+    /// The same division of keys, by ranges or by the same hash, among another number of executors.
     fn among(&self, index: IndexId, executors: u16) -> RoutingRule {
         match &self.kind {
-            Kind::Ranges { bounds, .. } => RoutingRule::side_by_side(bounds.clone(), executors),
-            Kind::Hashed { leading, .. } => RoutingRule::hashed(index, leading.clone(), executors),
-            Kind::Numbers { .. } => RoutingRule::numbers(executors),
-            Kind::ReadOnly { .. } => self.clone(),
+            RuleKind::Ranges { bounds, .. } => RoutingRule::side_by_side(bounds.clone(), executors),
+            RuleKind::Hashed { leading, .. } => RoutingRule::hashed(index, leading.clone(), executors),
+            RuleKind::Numbers { .. } => RoutingRule::numbers(executors),
+            RuleKind::ReadOnly { .. } => self.clone(),
         }
     }
 
-    /// Whether it names an executor that is not among the first so many.
+    /// Whether it names an executor beyond the first `executors`.
     fn goes_beyond(&self, executors: u16) -> bool {
         match &self.kind {
-            Kind::Ranges { executors: named, .. } => named.iter().any(|&named| named >= executors),
-            Kind::Hashed { executors: named, .. } | Kind::Numbers { executors: named } => *named > executors,
-            // It is not counted among them.
-            Kind::ReadOnly { .. } => false,
+            RuleKind::Ranges { executors: named, .. } => named.iter().any(|&named| named >= executors),
+            RuleKind::Hashed { executors: named, .. } | RuleKind::Numbers { executors: named } => {
+                *named > executors
+            }
+            // The read-only executor is not counted among them.
+            RuleKind::ReadOnly { .. } => false,
         }
     }
 
-    /// Hidden row numbers, the blocks that they are taken in by turns: rows that one transaction slot inserts are one executor's for a
-    /// while, and a transaction under a lease takes numbers of an executor that it has already. A span of several blocks is at all executors.
+    /// The rule of hidden row numbers: their blocks are assigned in turns. So the rows that one transaction slot
+    /// inserts belong to one executor for a while, and a transaction under a lease takes numbers of an executor that
+    /// it has already. A span of several blocks is at all executors.
     ///
     /// # Panics
     /// If there is no executor.
     pub fn numbers(executors: u16) -> RoutingRule {
         assert!(executors > 0, "rows have an executor");
-        RoutingRule::of(Kind::Numbers { executors })
+        RoutingRule::of(RuleKind::Numbers { executors })
     }
 
     fn is_read_only(&self) -> bool {
-        matches!(self.kind, Kind::ReadOnly { .. })
+        matches!(self.kind, RuleKind::ReadOnly { .. })
     }
 
-    /// If it is of hidden row numbers, among how many executors. They may be fewer than there are.
+    /// For a rule of hidden row numbers: the number of its executors. There may be more executors than that.
     pub(super) fn numbers_among(&self) -> Option<u16> {
         match self.kind {
-            Kind::Numbers { executors } => Some(executors),
+            RuleKind::Numbers { executors } => Some(executors),
             _ => None,
         }
     }
 
-    /// Whether it goes by a hash.
+    /// Whether keys are assigned by a hash.
     pub fn is_hashed(&self) -> bool {
-        matches!(self.kind, Kind::Hashed { .. } | Kind::Numbers { .. })
+        matches!(self.kind, RuleKind::Hashed { .. } | RuleKind::Numbers { .. })
     }
 
-    /// The executor of a span, where it is seen at once that there is only one.
+    /// The executor of a span, in the cases in which a quick check shows that there is only one.
     #[inline]
     fn only_executor_of(&self, span: SpanRef<'_>) -> Option<u16> {
         match &self.kind {
-            Kind::Ranges { bounds, heads, executors } => {
+            RuleKind::Ranges { bounds, heads, executors } => {
                 let first = dataset_of(bounds, heads, span.lower());
                 let goes_on =
                     !span.is_point() && bounds.get(first).is_some_and(|bound| span.ends_behind(bound));
                 (!goes_on).then(|| executors[first])
             }
-            Kind::Numbers { executors } if span.is_point() => {
+            RuleKind::Numbers { executors } if span.is_point() => {
                 span.lower().first_chunk().map(|number| executor_of_number(*number, *executors))
             }
-            Kind::ReadOnly { executor } => Some(*executor),
+            RuleKind::ReadOnly { executor } => Some(*executor),
             _ => None,
         }
     }
@@ -152,7 +155,7 @@ impl RoutingRule {
     /// Appends the executors that have keys of a span, ascending, each once.
     pub fn executors_of(&self, span: SpanRef<'_>, out: &mut SmallVec<[u16; 8]>) {
         match &self.kind {
-            Kind::Ranges { bounds, heads, executors } => {
+            RuleKind::Ranges { bounds, heads, executors } => {
                 let first = dataset_of(bounds, heads, span.lower());
                 out.push(executors[first]);
                 if span.is_point() {
@@ -163,19 +166,20 @@ impl RoutingRule {
                 out.sort_unstable();
                 out.dedup();
             }
-            Kind::ReadOnly { executor } => out.push(*executor),
-            Kind::Numbers { executors } => match span.lower().first_chunk() {
+            RuleKind::ReadOnly { executor } => out.push(*executor),
+            RuleKind::Numbers { executors } => match span.lower().first_chunk() {
                 Some(number) if span.is_point() => out.push(executor_of_number(*number, *executors)),
                 _ => out.extend(0..*executors),
             },
-            Kind::Hashed { leading, seed, executors } => {
+            RuleKind::Hashed { leading, seed, executors } => {
                 let lower = span.lower();
                 let values = match leading.len_in(lower) {
                     _ if lower.is_empty() => None,
                     Some(len) if span.is_point() || SpanRef::prefix(&lower[..len]).covers(span) => {
                         Some(&lower[..len])
                     }
-                    // No key of the index; but spans that it is in are at all executors.
+                    // Not a key of the index. But the spans that contain it are at all executors, so any executor is
+                    // right.
                     None if span.is_point() => Some(lower),
                     _ => None,
                 };
@@ -196,7 +200,7 @@ fn executor_of_number(number: [u8; 8], executors: u16) -> u16 {
     NumberShare::of(u64::from_be_bytes(number), executors).executor
 }
 
-/// Which of the datasets between these bounds a key is in.
+/// The dataset that a key is in, by its number.
 #[inline(always)]
 fn dataset_of(bounds: &[Key], heads: &[u64], key: &[u8]) -> usize {
     let head = head_of(key);
@@ -208,14 +212,14 @@ fn dataset_of(bounds: &[Key], heads: &[u64], key: &[u8]) -> usize {
     from + bounds[from..from + alike].partition_point(|bound| **bound <= *key)
 }
 
-/// The first eight bytes of a key, in the order of keys; shorter ones filled up with zeros.
+/// The first eight bytes of a key, as a number in the order of keys; a shorter key is filled up with zeros.
 #[inline]
 fn head_of(key: &[u8]) -> u64 {
     if let Some(head) = key.first_chunk() {
         return u64::from_be_bytes(*head);
     }
     match (key.first_chunk(), key.last_chunk()) {
-        // From four bytes on, two looks that overlap.
+        // From four bytes on, two reads that overlap.
         (Some(first), Some(last)) => {
             let behind = u64::from(u32::from_be_bytes(*last)) << (8 * (8 - key.len()));
             u64::from(u32::from_be_bytes(*first)) << 32 | behind & u64::from(u32::MAX)
@@ -224,15 +228,16 @@ fn head_of(key: &[u8]) -> u64 {
     }
 }
 
-/// Some executors, ascending.
+/// A set of executors, ascending.
 pub(super) type ExecutorSet = SmallVec<[u16; 8]>;
 
 /// The routing rules of all indexes at one time.
 #[derive(Debug, Clone)]
 pub(super) struct RoutingRules {
-    /// Goes up with each change.
+    /// Increases with each change.
     pub version: u64,
-    /// By the index's number, ascending: indexes that have none take no room, whatever numbers there have been.
+    /// By the index's number, ascending: an index without a rule takes no room, however high index numbers have
+    /// become.
     rules: Vec<(IndexId, Arc<RoutingRule>)>,
     /// How many executors are in use.
     pub executors: u16,
@@ -262,7 +267,7 @@ impl RoutingRules {
         }
     }
 
-    /// Of neighbours it is another one.
+    /// The executor of an index without a rule. Neighbouring indexes have different ones.
     #[inline]
     fn executor_without_rule(&self, index: IndexId) -> u16 {
         (index.0 % u32::from(self.executors)) as u16
@@ -275,13 +280,14 @@ impl RoutingRules {
         Some(&self.rules[at].1)
     }
 
-    /// Where the index's rule is, or would be.
+    /// The position of the index's rule, or the one where it would be inserted.
     #[inline]
     fn find(&self, index: IndexId) -> Result<usize, usize> {
         self.rules.binary_search_by_key(&index, |&(index, _)| index)
     }
 
-    /// The same with another rule for one index. One that was made for more executors than are in use is dealt out anew.
+    /// The same rules with another one for one index. A rule that names more executors than are in use is divided
+    /// among those in use.
     pub fn with(&self, index: IndexId, rule: Option<RoutingRule>) -> RoutingRules {
         let mut changed = self.clone();
         changed.version += 1;
@@ -298,7 +304,7 @@ impl RoutingRules {
         changed
     }
 
-    /// The same datasets among so many executors.
+    /// The same datasets, divided among so many executors.
     pub fn among(&self, executors: u16) -> RoutingRules {
         let among =
             |(index, rule): &(IndexId, Arc<RoutingRule>)| (*index, Arc::new(rule.among(*index, executors)));
@@ -308,7 +314,7 @@ impl RoutingRules {
 }
 
 impl LockManager {
-    /// Takes the routing rules of indexes that were dropped out of force. It waits for all lock tables if there is one.
+    /// Removes the routing rules of indexes that were dropped. If there are any, it waits for all lock tables.
     pub fn forget_rules_of_dropped(&self) {
         let dropped = std::mem::take(&mut *self.local.dropped.lock());
         for index in dropped.into_iter().filter(|&index| self.local.has_rule(index)) {
@@ -321,7 +327,7 @@ impl LockManager {
         self.local.has_rule(index)
     }
 
-    /// How many entries an index had when it was given its rule by hand, if it was.
+    /// How many entries an index had when its rule was set by hand, if it was.
     pub fn entries_by_hand(&self, index: IndexId) -> Option<u64> {
         self.local.rules.lock().rule_of(index)?.by_hand
     }
@@ -331,12 +337,12 @@ impl LockManager {
         self.local.rules.lock().rule_of(index).is_some_and(RoutingRule::is_read_only)
     }
 
-    /// Gives all keys of an index to the read-only executor, where those who read exclude nobody but those who write.
+    /// Assigns all keys of an index to the read-only executor, at which readers exclude only writers.
     pub fn place_read_only(&self, index: IndexId) {
-        self.route(index, Some(RoutingRule::of(Kind::ReadOnly { executor: self.local.read_only() })));
+        self.route(index, Some(RoutingRule::of(RuleKind::ReadOnly { executor: self.local.read_only() })));
     }
 
-    /// Whether an index's keys are dealt out by a hash.
+    /// Whether an index's keys are assigned by a hash.
     pub fn is_hashed(&self, index: IndexId) -> bool {
         self.local.rules.lock().rule_of(index).is_some_and(RoutingRule::is_hashed)
     }
@@ -346,7 +352,8 @@ impl LockManager {
 mod tests {
     use super::*;
 
-    /// An index's number says how many there were before it, refused ones included.
+    /// The number of an index tells how many indexes there were before it, including those whose creation was
+    /// refused.
     #[test]
     fn rules_take_room_by_their_number_not_by_that_of_their_indexes() {
         let mut rules = RoutingRules::new(4);

@@ -1,4 +1,4 @@
-//! [`Span`]: the keys that a local lock is on.
+//! [`Span`]: the keys that a local lock covers.
 
 use std::cmp::Ordering;
 use std::ops::Bound;
@@ -6,17 +6,17 @@ use std::ops::Bound;
 use crate::row::Key;
 use crate::unlikely::unlikely;
 
-/// A longer key takes memory beside the lock's.
+/// A longer key takes memory apart from its lock's.
 const SHORT_KEY_BYTES: usize = 44;
 
-/// Long keys of so many bytes count as one lock.
+/// A long key counts as one more lock for each so many bytes.
 const KEY_BYTES_PER_LOCK: usize = 256;
 
-/// Keys of one index that lie side by side: one of them, those that begin alike, or those between two bounds. It has at
-/// least one key in it.
+/// Adjacent keys of one index: one key, all keys with a prefix, or those between two bounds. It contains at least one
+/// key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Span {
-    /// The first one.
+    /// The first key.
     lower: Key,
     end: End<Key>,
 }
@@ -24,7 +24,7 @@ pub struct Span {
 /// Where a span ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum End<K> {
-    /// With its first key.
+    /// At its first key.
     Point,
     /// Behind all keys that begin with the first one.
     Prefix,
@@ -32,14 +32,15 @@ enum End<K> {
     Never,
 }
 
-/// A [`Span`], borrowed. The order of spans is that of their first keys, and among those that begin alike any.
+/// A [`Span`], borrowed. Spans are ordered by their first keys; the order of spans with the same first key has no
+/// meaning.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct SpanRef<'a> {
     lower: &'a [u8],
     end: End<&'a [u8]>,
 }
 
-/// A [`Span`] whose bytes lie in a buffer among others'.
+/// A [`Span`] whose bytes lie in a buffer with those of others.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct SpanAt {
     at: u32,
@@ -48,7 +49,7 @@ pub(super) struct SpanAt {
 }
 
 impl SpanAt {
-    /// The span; `bytes` are those that it was put into.
+    /// The span; `bytes` is the buffer that it was put into.
     #[inline]
     pub fn of(self, bytes: &[u8]) -> SpanRef<'_> {
         let (at, lower) = (self.at as usize, self.lower as usize);
@@ -63,14 +64,14 @@ impl SpanAt {
 }
 
 impl Span {
-    /// All keys that begin with this one; with an empty one, all keys.
+    /// All keys that begin with `prefix`; with an empty one, all keys.
     pub fn prefix(prefix: &[u8]) -> Span {
         SpanRef::prefix(prefix).to_owned()
     }
 
     /// The keys between two bounds; `None`: there can be none.
     pub fn between(lower: Bound<&[u8]>, upper: Bound<&[u8]>) -> Option<Span> {
-        // The least key above another one is that with a zero behind it.
+        // The least key above another one is that key with a zero appended.
         let above = |key: &[u8]| {
             let mut above = Key::from(key);
             above.extend_from_slice(&[0]);
@@ -93,14 +94,14 @@ impl Span {
         }
     }
 
-    /// Whether it has a key so long that it takes memory beside its own place.
+    /// Whether it has a key that is so long that it is allocated separately.
     #[inline]
     pub(super) fn is_allocated(&self) -> bool {
         let takes = |key: &Key| key.allocated_bytes() > 0;
         takes(&self.lower) || matches!(&self.end, End::Before(end) if takes(end))
     }
 
-    /// The same, borrowed.
+    /// Borrows it.
     #[inline]
     pub fn borrow(&self) -> SpanRef<'_> {
         let end = match &self.end {
@@ -137,7 +138,7 @@ impl<'a> SpanRef<'a> {
         self.lower
     }
 
-    /// Whether it is of one key.
+    /// Whether it is of one key only.
     #[inline]
     pub fn is_point(self) -> bool {
         self.end == End::Point
@@ -154,13 +155,13 @@ impl<'a> SpanRef<'a> {
         }
     }
 
-    /// Whether a key is in it.
+    /// Whether a key is in the span.
     #[inline]
     pub fn contains(self, key: &[u8]) -> bool {
         self.lower <= key && self.ends_behind(key)
     }
 
-    /// Whether a key can be in both.
+    /// Whether there can be a key that is in both.
     #[inline]
     pub fn overlaps(self, other: SpanRef<'_>) -> bool {
         self.ends_behind(other.lower) && other.ends_behind(self.lower)
@@ -171,7 +172,7 @@ impl<'a> SpanRef<'a> {
         self.lower <= other.lower && !self.ends_before(other)
     }
 
-    /// Whether there can be a key behind its end that is not behind the other one's.
+    /// Whether a key can lie behind the end of this span and not behind that of the other.
     pub(super) fn ends_before(self, other: SpanRef<'_>) -> bool {
         match (self.end, other.end) {
             (End::Never, _) => false,
@@ -183,7 +184,7 @@ impl<'a> SpanRef<'a> {
                 let (own, rest) = self.lower.split_at(alike);
                 match own.cmp(&other.lower[..alike]) {
                     Ordering::Less => true,
-                    // Nothing comes behind keys that begin with these.
+                    // Unless they are all 0xff, there is a key behind those that begin with these.
                     Ordering::Equal => rest.iter().any(|byte| *byte != u8::MAX),
                     Ordering::Greater => false,
                 }
@@ -198,8 +199,8 @@ impl<'a> SpanRef<'a> {
         }
     }
 
-    /// How many locks more than one it counts as: one that takes memory for long keys counts as several, since the number of locks
-    /// is bounded for their memory.
+    /// How many additional locks it counts as. The number of locks is bounded because of their memory, so a span with
+    /// long keys counts as several.
     #[inline]
     pub(super) fn counts_more(self) -> usize {
         let end = if let End::Before(end) = self.end { end.len() } else { 0 };
@@ -209,13 +210,13 @@ impl<'a> SpanRef<'a> {
         }
     }
 
-    /// Whether they are the same.
+    /// Whether the two spans are equal.
     #[inline]
     pub fn is(self, other: SpanRef<'_>) -> bool {
         self.lower == other.lower && self.end == other.end
     }
 
-    /// A copy at the end of a buffer.
+    /// Appends a copy to a buffer.
     #[inline]
     pub(super) fn put(self, bytes: &mut Vec<u8>) -> SpanAt {
         let at = bytes.len() as u32;

@@ -1,4 +1,4 @@
-//! Deadlocks of every kind: found, one victim each, the others go on.
+//! Deadlocks of every kind are found: each has one victim, and the others go on.
 
 use std::ops::Bound;
 use std::sync::{Arc, Barrier};
@@ -15,10 +15,10 @@ fn exclusive(manager: &LockManager, owner: &mut Owner, key: u64) -> Result<(), L
     manager.record(owner, manager.name(INDEX, &key), &key, RecordMode::Exclusive, &patient()).map(drop)
 }
 
-/// `n` owners, each with its own key, then each asks for the next one's. Returns who was sacrificed, by position.
+/// `n` owners lock a key of their own each, then each asks for the next one's. Returns the victims, by position.
 fn ring(manager: &Arc<LockManager>, n: u64) -> Vec<usize> {
     let barrier = Arc::new(Barrier::new(n as usize));
-    // Begun in order, so that the last one is the youngest.
+    // They begin in order, so the last one is the youngest.
     let owners: Vec<Owner> = (0..n).map(|_| manager.begin().unwrap()).collect();
     let threads: Vec<_> = owners
         .into_iter()
@@ -44,14 +44,14 @@ fn ring(manager: &Arc<LockManager>, n: u64) -> Vec<usize> {
 fn a_ring_of_any_length_has_one_victim_the_youngest() {
     for n in [2, 3, 5, 16] {
         let manager = manager();
-        // Found by the detector: a time-out would be another answer.
+        // The detector finds it: a time-out would be another answer.
         assert_eq!(ring(&manager, n), [n as usize - 1], "a ring of {n}");
         assert_eq!(manager.counters().deadlocks, 1);
     }
 }
 
 #[test]
-fn the_victim_policy_can_prefer_who_holds_the_fewest_locks() {
+fn the_victim_policy_can_prefer_the_owner_of_the_fewest_locks() {
     let options = LockOptions { owners_max: 8, victim: VictimPolicy::FewestLocks, ..LockOptions::default() };
     let manager = LockManager::new(options);
     let (mut old, mut young) = (manager.begin().unwrap(), manager.begin().unwrap());

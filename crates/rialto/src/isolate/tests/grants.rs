@@ -5,7 +5,7 @@ use std::thread;
 
 use super::{INDEX, manager, name, patient, refusing, until_waiting};
 use crate::ids::{IndexId, TableId};
-use crate::isolate::central::head::{Answer, HEADS_KEPT, Heads, Release, Request, Told};
+use crate::isolate::central::head::{HEADS_KEPT, Heads, LockAnswer, LockRequest, Release, WaitOutcome};
 use crate::isolate::name::HeadName;
 use crate::isolate::slot::HELD_KEPT;
 use crate::isolate::{Acquired, LockError, LockManager, LockMode, LockName, LockOptions, Owner, RecordMode};
@@ -142,11 +142,11 @@ fn a_new_sharer_does_not_overtake_a_waiting_writer() {
     manager.end(late);
 }
 
-/// A head of a record, and what a request comes to.
+/// A head of a record, and what its requests are told.
 struct OfHead {
     heads: Heads,
     at: u32,
-    told: Vec<Told>,
+    told: Vec<WaitOutcome>,
 }
 
 impl OfHead {
@@ -156,25 +156,25 @@ impl OfHead {
         OfHead { heads, at, told: Vec::new() }
     }
 
-    /// Whether the request is granted at once; else it waits, the owner having asked again so often.
+    /// Whether the request is granted at once. Otherwise it waits, as one that has asked again `retries` times.
     fn ask(&mut self, owner: u16, mode: LockMode, retries: u32) -> bool {
         let head = self.heads.at(self.at);
         head.come_back(owner);
         match head.ask(owner, mode) {
-            Answer::Wait(request) => {
-                head.enqueue(Request { retries, ..request });
+            LockAnswer::Wait(request) => {
+                head.enqueue(LockRequest { retries, ..request });
                 false
             }
             _ => true,
         }
     }
 
-    /// Whom the release tells what.
-    fn release(&mut self, owner: u16) -> Vec<Told> {
+    /// What the release tells to which owner.
+    fn release(&mut self, owner: u16) -> Vec<WaitOutcome> {
         self.release_as(Release::Ordinary, owner)
     }
 
-    fn release_as(&mut self, by: Release, owner: u16) -> Vec<Told> {
+    fn release_as(&mut self, by: Release, owner: u16) -> Vec<WaitOutcome> {
         let (head, told) = (self.heads.at(self.at), &mut self.told);
         assert!(head.release(owner));
         head.grant_waiting(by, |it| told.push(it));
@@ -182,28 +182,28 @@ impl OfHead {
     }
 }
 
-/// Its first waiter is told to ask again, once, while others take the lock; it keeps its place before later requests, and is
-/// granted the lock after three tries in vain.
+/// The first waiter is told to ask again, once, while other owners take the lock. It keeps its place before later
+/// requests, and is granted the lock after three tries in vain.
 #[test]
 fn a_released_record_goes_to_the_first_request_that_asks() {
     use LockMode::Exclusive;
     let mut head = OfHead::new(HeadName::record(name(b"k")));
     assert!(head.ask(1, Exclusive, 0));
     assert!(!head.ask(2, Exclusive, 0) && !head.ask(3, Exclusive, 0));
-    assert_eq!(head.release(1), [Told::Retry(2)]);
+    assert_eq!(head.release(1), [WaitOutcome::Retry(2)]);
     for retries in 1..=3 {
         // Another owner takes the lock and releases it meanwhile: the one that was told has not asked yet.
         assert!(head.ask(4, Exclusive, 0));
         assert_eq!(head.release(4), []);
         assert!(head.ask(1, Exclusive, 0));
         assert!(!head.ask(2, Exclusive, retries), "it is held");
-        let told = if retries < 3 { Told::Retry(2) } else { Told::Granted(2) };
+        let told = if retries < 3 { WaitOutcome::Retry(2) } else { WaitOutcome::Granted(2) };
         assert_eq!(head.release(1), [told], "it stands before 3");
     }
     assert!(!head.ask(4, Exclusive, 0));
-    assert_eq!(head.release(2), [Told::Retry(3)]);
+    assert_eq!(head.release(2), [WaitOutcome::Retry(3)]);
     assert!(head.ask(3, Exclusive, 1));
-    assert_eq!(head.release(3), [Told::Retry(4)]);
+    assert_eq!(head.release(3), [WaitOutcome::Retry(4)]);
 }
 
 #[test]
@@ -212,12 +212,12 @@ fn what_a_victim_releases_is_granted_to_the_first_waiter() {
     let mut head = OfHead::new(HeadName::record(name(b"k")));
     assert!(head.ask(1, Exclusive, 0));
     assert!(!head.ask(2, Exclusive, 0) && !head.ask(3, Exclusive, 0));
-    assert_eq!(head.release_as(Release::Victim, 1), [Told::Granted(2)]);
-    assert_eq!(head.release(2), [Told::Retry(3)]);
+    assert_eq!(head.release_as(Release::Victim, 1), [WaitOutcome::Granted(2)]);
+    assert_eq!(head.release(2), [WaitOutcome::Retry(3)]);
 }
 
-/// A victim that runs again at once does not overtake the transaction that it was aborted for, and its slot's next
-/// transaction releases its locks as others do.
+/// A victim that runs again at once does not overtake the transaction that it was aborted for. The next transaction
+/// of its slot releases its locks as others do.
 #[test]
 fn a_victim_that_runs_again_finds_its_lock_taken() {
     let manager = &*manager();
@@ -257,12 +257,12 @@ fn readers_and_requests_for_a_table_are_granted_what_is_free() {
     let mut record = OfHead::new(HeadName::record(name(b"k")));
     assert!(record.ask(1, Exclusive, 0));
     assert!(!record.ask(2, Shared, 0) && !record.ask(3, Shared, 0) && !record.ask(4, Exclusive, 0));
-    assert_eq!(record.release(1), [Told::Granted(2), Told::Granted(3)]);
+    assert_eq!(record.release(1), [WaitOutcome::Granted(2), WaitOutcome::Granted(3)]);
     assert!(!record.ask(5, Shared, 0), "it would overtake a writer");
     let mut table = OfHead::new(HeadName::table(TABLE));
     assert!(table.ask(1, Exclusive, 0));
     assert!(!table.ask(2, Exclusive, 0) && !table.ask(3, Exclusive, 0));
-    assert_eq!(table.release(1), [Told::Granted(2)]);
+    assert_eq!(table.release(1), [WaitOutcome::Granted(2)]);
 }
 
 #[test]
@@ -319,7 +319,7 @@ fn slots_run_out_and_come_back() {
     let mut ids: Vec<u16> = owners.iter().map(|owner| owner.id()).collect();
     ids.sort_unstable();
     assert_eq!(ids, [0, 1, 2]);
-    // Given back by another thread, a slot is still found.
+    // A slot that another thread gives back is still found.
     thread::scope(|scope| {
         scope.spawn(|| owners.into_iter().for_each(|owner| manager.end(owner)));
     });

@@ -1,4 +1,4 @@
-//! Interval locks: what an interval contains, admission, waiting, release.
+//! Interval locks: the keys that an interval contains, admission, waiting, release.
 
 use std::ops::Bound::{self, Excluded, Included, Unbounded};
 use std::thread;
@@ -213,7 +213,7 @@ fn an_insert_waits_until_the_last_scan_around_its_key_has_ended() {
 fn waiting_for_an_interval_can_be_refused_or_time_out() {
     let manager = manager();
     let (mut scanner, mut inserter) = (manager.begin().unwrap(), manager.begin().unwrap());
-    assert_eq!(manager.wait_interval(&mut inserter, INDEX, b"k", &patient()), Ok(()), "nobody is in the way");
+    assert_eq!(manager.wait_interval(&mut inserter, INDEX, b"k", &patient()), Ok(()), "none conflicts");
     manager.interval(&mut scanner, INDEX, Unbounded, Unbounded);
     assert_eq!(manager.wait_interval(&mut inserter, INDEX, b"k", &refusing()), Err(LockError::WouldWait));
     let answer = manager.wait_interval(&mut inserter, INDEX, b"k", &within(Duration::from_millis(10)));

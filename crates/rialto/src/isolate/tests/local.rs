@@ -1,4 +1,4 @@
-//! Local lock tables: what is granted, in which order, and what becomes of it when keys move.
+//! Local lock tables: which requests are granted, in which order, and what happens when keys move.
 
 mod leases;
 mod parts;
@@ -38,7 +38,7 @@ fn lock(
     manager.local(owner, INDEX, span, mode, &refusing())
 }
 
-/// Keys by the hash of their one byte, at as many executors.
+/// Keys by the hash of their one byte, divided among so many executors.
 fn hashed(executors: u16) -> RoutingRule {
     let columns = vec![Column::new("letter", ColumnType::Bool)];
     let schema = Schema::new("t", columns, Some(vec![0]), vec![]).unwrap();
@@ -58,7 +58,7 @@ fn any_rule(dice: &mut Dice) -> Option<RoutingRule> {
     (dice.below(8) > 0).then(|| RoutingRule::new(bounds, executors))
 }
 
-/// The keys go elsewhere: to any executors, or to the read-only one.
+/// Moves the keys: to any executors, or to the read-only one.
 fn move_keys(manager: &LockManager, dice: &mut Dice) {
     match dice.below(3) {
         0 => manager.place_read_only(INDEX),
@@ -66,7 +66,7 @@ fn move_keys(manager: &LockManager, dice: &mut Dice) {
     }
 }
 
-/// A key, keys between two, those that begin alike, or all.
+/// One key, keys between two bounds, keys with a prefix, or all keys.
 fn any_span(dice: &mut Dice) -> Span {
     let (one, other) = (dice.below(24) as u8, dice.below(24) as u8);
     match dice.below(8) {
@@ -151,7 +151,7 @@ fn a_rule_by_hash_sends_keys_that_begin_alike_to_one_executor() {
         let (from, to) = (key(&[&town, "1"]), key(&[&town, "3"]));
         let within = (std::ops::Bound::Included(&*from), std::ops::Bound::Excluded(&*to));
         assert_eq!(executors(Span::between(within.0, within.1).unwrap().borrow()), [own]);
-        // Not within one town.
+        // A span that is not within one town.
         let beyond = Span::between(within.0, std::ops::Bound::Unbounded).unwrap();
         assert_eq!(executors(beyond.borrow()).len(), usize::from(EXECUTORS));
         assert_eq!(
@@ -164,7 +164,7 @@ fn a_rule_by_hash_sends_keys_that_begin_alike_to_one_executor() {
     assert_eq!(executors(SpanRef::all()).len(), usize::from(EXECUTORS));
 }
 
-/// Against a list of what everybody holds, while the keys go from one executor to another (L11).
+/// Compared with a list of what all owners hold, while the keys move from one executor to another (L11).
 #[test]
 fn what_is_granted_follows_from_what_others_hold_wherever_the_keys_are() {
     let seed = seed();
@@ -180,7 +180,7 @@ fn what_is_granted_follows_from_what_others_hold_wherever_the_keys_are() {
         let mut owners: Vec<Owner> = (0..4).map(|_| manager.begin().unwrap()).collect();
         let mut held: Vec<(usize, IndexId, Span, RecordMode)> = Vec::new();
         for _ in 0..200 {
-            let who = dice.below(4) as usize;
+            let asker = dice.below(4) as usize;
             match dice.below(12) {
                 0 if dice.below(3) == 0 => {
                     let executors = 1 + dice.below(u64::from(EXECUTORS)) as usize;
@@ -189,21 +189,21 @@ fn what_is_granted_follows_from_what_others_hold_wherever_the_keys_are() {
                 }
                 0 => move_keys(&manager, &mut dice),
                 1 => {
-                    manager.release_all(&mut owners[who]);
-                    held.retain(|(owner, ..)| *owner != who);
+                    manager.release_all(&mut owners[asker]);
+                    held.retain(|(owner, ..)| *owner != asker);
                 }
                 2 => {
-                    // Alone: whoever asked a table that is out would wait.
+                    // One owner at a time: a request to a table that is out would wait.
                     let spans = any_spans(&mut dice);
                     let is_free = !spans.iter().any(|(span, mode)| {
                         held.iter().any(|(owner, index, there, held)| {
-                            *owner != who
+                            *owner != asker
                                 && *index == INDEX
                                 && there.borrow().overlaps(span.borrow())
                                 && (*mode == RecordMode::Exclusive || *held == RecordMode::Exclusive)
                         })
                     });
-                    let owner = &mut owners[who];
+                    let owner = &mut owners[asker];
                     assert_eq!(
                         lease(&manager, owner, &spans),
                         is_free,
@@ -212,11 +212,11 @@ fn what_is_granted_follows_from_what_others_hold_wherever_the_keys_are() {
                     );
                     if is_free {
                         for (span, _) in &spans {
-                            // What it has of them needs nothing else.
+                            // What the owner has by the lease needs no further lock.
                             let again = lock(&manager, owner, span.borrow(), RecordMode::Shared);
                             assert_eq!(again, Ok(Acquired::Held));
                         }
-                        held.extend(spans.into_iter().map(|(span, mode)| (who, INDEX, span, mode)));
+                        held.extend(spans.into_iter().map(|(span, mode)| (asker, INDEX, span, mode)));
                         manager.return_lease(owner);
                         leases += 1;
                     }
@@ -226,27 +226,27 @@ fn what_is_granted_follows_from_what_others_hold_wherever_the_keys_are() {
                     let (span, mode) = (any_span(&mut dice), any_mode(&mut dice));
                     let exclusive = mode == RecordMode::Exclusive;
                     let enemy = held.iter().find(|(owner, other, there, held)| {
-                        *owner != who
+                        *owner != asker
                             && *other == index
                             && there.borrow().overlaps(span.borrow())
                             && (exclusive || *held == RecordMode::Exclusive)
                     });
-                    let answer = manager.local(&mut owners[who], index, span.borrow(), mode, &refusing());
+                    let answer = manager.local(&mut owners[asker], index, span.borrow(), mode, &refusing());
                     requests += 1;
                     match answer {
                         Ok(_) => {
                             assert!(
                                 enemy.is_none(),
-                                "seed {}: {who} has {span:?} in {mode:?} beside {enemy:?}",
+                                "seed {}: {asker} has {span:?} in {mode:?} beside {enemy:?}",
                                 seed + round
                             );
-                            held.push((who, index, span, mode));
+                            held.push((asker, index, span, mode));
                         }
                         Err(error) => {
                             assert_eq!(error, LockError::WouldWait);
                             assert!(
                                 enemy.is_some(),
-                                "seed {}: {who} is refused {span:?} in {mode:?}; held: {held:?}",
+                                "seed {}: {asker} is refused {span:?} in {mode:?}; held: {held:?}",
                                 seed + round
                             );
                             refused += 1;
@@ -287,9 +287,9 @@ fn blocked_requests_are_granted_in_their_order() {
     });
 }
 
-/// A wide request is not passed for ever by narrow ones, but by those of whom it waits for.
+/// A wide request is passed by narrow ones only if it waits for their owners, so narrow requests cannot starve it.
 #[test]
-fn a_wide_request_is_passed_only_by_those_whom_it_waits_for() {
+fn a_wide_request_is_passed_only_by_owners_that_it_waits_for() {
     let manager = manager();
     let (mut holder, mut other) = (manager.begin().unwrap(), manager.begin().unwrap());
     lock(&manager, &mut holder, SpanRef::point(b"k"), RecordMode::Shared).unwrap();
@@ -314,7 +314,7 @@ fn a_wide_request_is_passed_only_by_those_whom_it_waits_for() {
     manager.end(other);
 }
 
-/// A move of keys takes locks along while their owner is at work, and wakes who waits for them.
+/// A move of keys takes locks along while their owner is at work, and wakes the requests that wait for them.
 #[test]
 fn a_waiter_is_sent_after_the_keys_that_it_waits_for() {
     let manager = manager();
@@ -339,12 +339,12 @@ fn a_waiter_is_sent_after_the_keys_that_it_waits_for() {
     assert_eq!(manager.locks_now(), 0);
 }
 
-/// Who is inside each key: a count of sharers, or -1 for one writer.
+/// The owners inside each key: a count of sharers, or -1 for one writer.
 struct Inside([AtomicI64; 24]);
 
-/// Threads that lock keys and spans of them, while another moves the keys about.
+/// Threads lock keys and spans of keys, while another thread moves the keys.
 #[test]
-fn nobody_is_ever_inside_a_span_with_an_enemy() {
+fn spans_keep_conflicting_owners_apart_while_keys_move() {
     let seed = seed();
     println!("RIALTO_SEED={seed}");
     let manager = manager();
@@ -422,7 +422,8 @@ fn nobody_is_ever_inside_a_span_with_an_enemy() {
                     0 => manager.set_executors(1 + dice.below(u64::from(EXECUTORS)) as usize),
                     _ => move_keys(manager, &mut dice),
                 }
-                // Whoever gathers a span part by part begins again at each change: all day, if they come fast enough.
+                // An owner that gathers a span part by part starts again at each change: for ever, if the changes
+                // come fast enough.
                 thread::sleep(std::time::Duration::from_micros(1_000 + dice.below(4_000)));
             }
         }));
@@ -436,8 +437,8 @@ fn nobody_is_ever_inside_a_span_with_an_enemy() {
     assert!(committed > 0 && leases.load(Ordering::Relaxed) > 0);
 }
 
-/// A lock that goes along with its keys leaves nothing behind but what its owner came by, however often they move: owners hold keys and
-/// ranges, from before the moves and from between them, and hand what they hold over to another one.
+/// However often the keys of a lock move, only what the owner acquired itself is left behind. Owners acquire keys and
+/// ranges before the moves and between them, and hand what they hold over to another owner.
 #[test]
 fn locks_that_move_again_and_again_are_no_more_than_after_a_few_moves() {
     const SPANS: usize = 8;
@@ -458,7 +459,8 @@ fn locks_that_move_again_and_again_are_no_more_than_after_a_few_moves() {
         }
         for _ in 0..100 {
             move_keys(&manager, &mut dice);
-            // At each executor a lock of a span is one for all owners, and another one for who came by it there.
+            // At each executor a span has one lock for all owners, and a further one for owners that acquired it
+            // there.
             let most = owners.len() * SPANS * 2 * (usize::from(EXECUTORS) + 1);
             assert!(
                 manager.locks_now() <= most,
@@ -471,14 +473,15 @@ fn locks_that_move_again_and_again_are_no_more_than_after_a_few_moves() {
     assert_eq!(manager.locks_now(), 0, "RIALTO_SEED={seed}");
 }
 
-/// A request in parts is turned away, since the rules change, after some of them have strengthened what its owner had; then it fails at
-/// an earlier one. The rules are the same, so nothing is where it was not before.
+/// A request in parts is turned away, because the rules change, after some parts have strengthened a lock of its
+/// owner. Then it fails at an earlier part. The new rules are equal to the old ones, so no lock is where it was not
+/// before.
 #[test]
 fn a_request_that_fails_on_its_second_way_leaves_no_part_stronger() {
     let rule = || RoutingRule::new([b"g", b"p"].map(|bound| Key::from(&bound[..])).to_vec(), vec![0, 1, 2]);
     let range = Span::between(Bound::Included(b"d"), Bound::Excluded(b"t")).unwrap();
     let only_a = [(SpanRef::point(b"a").to_owned(), RecordMode::Exclusive)];
-    // The runner may come to the first table later than the waiter does.
+    // The runner may come to the first table later than the waiter does, so this is tried several times.
     for _ in 0..6 {
         let manager = manager();
         manager.route(INDEX, Some(rule()));
@@ -487,7 +490,7 @@ fn a_request_that_fails_on_its_second_way_leaves_no_part_stronger() {
         lock(&manager, &mut holder, SpanRef::point(b"s"), RecordMode::Shared).unwrap();
         thread::scope(|scope| {
             let waiting = scope.spawn(|| {
-                // Long enough to be seen waiting on a machine that stands still now and then.
+                // Long enough to be seen waiting on a machine that pauses now and then.
                 let soon = within(Duration::from_millis(500));
                 let asked = manager.local(&mut waiter, INDEX, range.borrow(), RecordMode::Exclusive, &soon);
                 assert!(matches!(asked, Err(LockError::Timeout { .. })), "{asked:?}");
@@ -504,8 +507,8 @@ fn a_request_that_fails_on_its_second_way_leaves_no_part_stronger() {
     }
 }
 
-/// An owner has a range exclusively at three executors; the mark at one of them was left out where a table was out. It asks for the
-/// range again, and is refused, since another table is out.
+/// An owner has a range exclusively at three executors, and the mark at one of them was left out because its table
+/// was out. It asks for the range again, and is refused, because another table is out.
 #[test]
 fn a_request_that_fails_takes_nothing_of_what_its_owner_had() {
     let manager = manager();
@@ -521,7 +524,7 @@ fn a_request_that_fails_takes_nothing_of_what_its_owner_had() {
         let asks = scope.spawn(|| {
             manager.local(&mut owner, INDEX, range.borrow(), RecordMode::Exclusive, &patient()).unwrap();
         });
-        // For the key at the third executor.
+        // It waits for the key at the third executor.
         until_waiting(&manager, 1);
         let at_second = Wanted { index: other, span: SpanRef::point(b"x"), mode: RecordMode::Exclusive };
         while !manager.lease(&mut runner, std::iter::once(at_second)) {}
@@ -531,7 +534,7 @@ fn a_request_that_fails_takes_nothing_of_what_its_owner_had() {
     });
     let key = SpanRef::point(b"h");
     assert_eq!(lock(&manager, &mut stranger, key, RecordMode::Shared), Err(LockError::WouldWait));
-    // At the third executor, beyond the range.
+    // A key at the third executor, beyond the range.
     while !lease(&manager, &mut runner, &[(SpanRef::point(b"z").to_owned(), RecordMode::Exclusive)]) {}
     let again = lock(&manager, &mut owner, range.borrow(), RecordMode::Exclusive);
     assert_eq!(again, Err(LockError::WouldWait));
@@ -541,7 +544,7 @@ fn a_request_that_fails_takes_nothing_of_what_its_owner_had() {
     assert_eq!(manager.locks_now(), 0);
 }
 
-/// The locks of an owner are bounded for the memory that they take.
+/// The number of an owner's locks is bounded because of their memory.
 #[test]
 fn a_lock_on_a_long_key_counts_as_several() {
     const LOCKS: usize = 3_000;
@@ -554,7 +557,7 @@ fn a_lock_on_a_long_key_counts_as_several() {
         lock(&manager, owner, SpanRef::point(&bytes), RecordMode::Shared)
     };
     for _ in 0..2 {
-        // Each counts as one lock, and its 1,000 bytes as four.
+        // Each counts as one lock, and its 1,000 bytes count as four more.
         for key in 0..LOCKS / 5 {
             assert_eq!(ask(&mut owner, key, 1_000), Ok(Acquired::New));
         }

@@ -1,5 +1,6 @@
 //! The lock manager under a model checker: the same sources, compiled a second time against primitives whose every
-//! step `shuttle` schedules. A sleep never times out here, so a lost wake-up is a hang, which the checker reports.
+//! step is scheduled by `shuttle`. A sleep never times out here, so a lost wake-up is a hang, which the checker
+//! reports.
 
 #![allow(dead_code, unused_imports, clippy::duplicate_mod)]
 
@@ -33,12 +34,12 @@ mod view;
 mod wait;
 
 mod sync {
-    //! `isolate/sync.rs`, modelled.
+    //! A model of `isolate/sync.rs`.
 
-    /// Two in one, and one in another.
+    /// Two, so that some owners share a counter and others do not.
     pub(super) const STRIPES: usize = 2;
 
-    /// A look is no step that others could wait for.
+    /// A spin is no step that another task could wait for.
     pub(super) fn spin_a_while(_is_over: impl Fn() -> bool) {}
 
     pub(super) fn lock_across_waits<'m, T>(
@@ -48,7 +49,7 @@ mod sync {
         mutex.lock()
     }
 
-    /// Nor is this one.
+    /// Neither is this.
     pub(super) fn give_way(_is_over: impl Fn() -> bool) {}
 
     use std::time::Duration;
@@ -124,12 +125,12 @@ fn forever() -> Wait<'static> {
     Wait { policy: LockPolicy::Wait, since, timeout: None, deadline: None, cancelled: &NOT_CANCELLED }
 }
 
-/// Leaves the queue as soon as it has entered it, unless it was granted meanwhile.
+/// A wait that leaves the queue as soon as it has entered it, unless the lock was granted meanwhile.
 fn impatient() -> Wait<'static> {
     Wait { timeout: Some(Duration::ZERO), ..forever() }
 }
 
-/// Looks for a deadlock when a wait begins (`Detect::AtOnce`), or never.
+/// Whether a wait searches for a deadlock when it begins (`Detect::AtOnce`), or never.
 #[derive(Clone, Copy)]
 enum Detect {
     AtOnce,
@@ -156,8 +157,8 @@ fn manager_of(form: LockForm, detect: Detect) -> Arc<LockManager> {
     }))
 }
 
-/// Runs `body` under random schedules, and under such in which one task stands still while others run far, each for a
-/// share of the test time; a failure prints the schedule that led to it.
+/// Runs `body` under random schedules, and under schedules in which one task stands still while the others run far.
+/// Each kind gets a share of the test time; a failure prints the schedule that led to it.
 fn check(body: impl Fn() + Send + Sync + Clone + 'static) {
     use shuttle::scheduler::{PctScheduler, RandomScheduler};
     let config = || {
@@ -213,7 +214,7 @@ impl Inside {
 }
 
 #[test]
-fn every_waiter_is_woken_and_none_is_inside_with_an_enemy() {
+fn every_waiter_is_woken_and_conflicting_owners_are_kept_apart() {
     check(|| {
         let manager = manager(Detect::Never);
         let inside = Arc::new(Inside::default());
@@ -235,7 +236,7 @@ fn every_waiter_is_woken_and_none_is_inside_with_an_enemy() {
 }
 
 #[test]
-fn who_leaves_a_queue_leaves_no_gap() {
+fn a_waiter_that_leaves_a_queue_leaves_no_gap() {
     check(|| {
         let manager = manager(Detect::Never);
         let inside = Arc::new(Inside::default());
@@ -261,8 +262,8 @@ fn who_leaves_a_queue_leaves_no_gap() {
     });
 }
 
-/// Of requests for one record that are all exclusive, each is told to ask again when the one before it has released: none is forgotten while
-/// another one takes the lock first, or leaves just when it is told.
+/// Several exclusive requests for one record: each is told to ask again when the one before it has released. None is
+/// forgotten if another request takes the lock first, or leaves just when it is told.
 #[test]
 fn no_exclusive_request_is_forgotten() {
     check(|| {
@@ -287,7 +288,7 @@ fn no_exclusive_request_is_forgotten() {
     });
 }
 
-/// The same of records' words, beside another record whose head is in the same pool of heads.
+/// The same for locks in records' words, beside another record whose head is in the same pool of heads.
 #[test]
 fn no_exclusive_request_for_a_word_is_forgotten() {
     check(|| {
@@ -316,7 +317,7 @@ fn no_exclusive_request_for_a_word_is_forgotten() {
 }
 
 #[test]
-fn who_closes_a_cycle_finds_it() {
+fn the_wait_that_closes_a_cycle_finds_it() {
     check(|| {
         let manager = manager(Detect::AtOnce);
         let tasks = (0..3).map(|at| {
@@ -381,7 +382,7 @@ fn a_cancelled_sleeper_wakes() {
     });
 }
 
-/// An index of one leaf, as the store will have it: its latch, its guard, its entries.
+/// An index of one leaf, with what the store has: its latch, its guard, its entries.
 #[derive(Default)]
 struct Leaf {
     guarded: bool,
@@ -390,7 +391,7 @@ struct Leaf {
 
 type LatchedLeaf = Arc<shuttle::sync::Mutex<Leaf>>;
 
-/// What the store's scan does: register, mark, read, lock what was read.
+/// The steps of the store's scan: register, mark, read, lock what was read.
 fn scan(manager: &LockManager, owner: &mut Owner, leaf: &LatchedLeaf) -> Result<Vec<u8>, LockError> {
     manager.interval(owner, INDEX, Bound::Unbounded, Bound::Unbounded);
     let keys = {
@@ -404,7 +405,7 @@ fn scan(manager: &LockManager, owner: &mut Owner, leaf: &LatchedLeaf) -> Result<
     Ok(keys)
 }
 
-/// What the store's insert does: lock the name, ask if the leaf is guarded, wait outside the latch.
+/// The steps of the store's insert: lock the name, ask if the leaf is guarded, wait outside the latch.
 fn insert(manager: &LockManager, owner: &mut Owner, leaf: &LatchedLeaf, key: u8) -> Result<(), LockError> {
     record(manager, owner, key, RecordMode::Exclusive, &forever())?;
     loop {
@@ -451,7 +452,7 @@ fn a_scan_sees_no_phantom() {
     });
 }
 
-/// Records' words, whose steps the checker schedules too.
+/// Records' words. The checker schedules their steps, too.
 #[derive(Clone)]
 struct Words(Arc<[shuttle::sync::atomic::AtomicU64; 2]>);
 
@@ -483,7 +484,7 @@ impl LockWords for Words {
 }
 
 #[test]
-fn thin_locks_inflate_and_deflate_without_losing_anybody() {
+fn thin_locks_inflate_and_deflate_without_losing_an_owner() {
     check(|| {
         let manager = manager(Detect::Never);
         let words = Words::new();

@@ -20,10 +20,10 @@ fn keys() -> Vec<Vec<u8>> {
     keys
 }
 
-/// Which keys are in a span.
+/// The keys that are in a span.
 type Contains = Box<dyn Fn(&[u8]) -> bool>;
 
-/// Spans of all kinds, each with what says which keys are in it.
+/// Spans of all kinds, each with a function that says which keys are in it.
 fn spans() -> Vec<(Span, Contains)> {
     let mut spans: Vec<(Span, Contains)> = Vec::new();
     let short: Vec<Vec<u8>> = keys().into_iter().filter(|key| key.len() < 3).collect();
@@ -59,7 +59,8 @@ fn a_span_has_the_keys_that_it_says() {
     }
 }
 
-/// Overlapping and covering, told from the keys: two spans of these bounds that overlap have one of the keys in common.
+/// Overlapping and covering agree with the keys: two spans of these bounds that overlap have one of the keys in
+/// common.
 #[test]
 fn spans_overlap_and_cover_as_their_keys_do() {
     let keys = keys();

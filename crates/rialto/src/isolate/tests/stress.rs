@@ -1,4 +1,4 @@
-//! Many threads against an oracle that knows who is inside which lock.
+//! Many threads, checked by an oracle that counts the owners inside each lock.
 
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::thread;
@@ -11,7 +11,8 @@ use crate::isolate::{
     Acquired, LockError, LockForm, LockManager, LockMode, LockOptions, LockWords, Owner, RecordMode, SpanRef,
 };
 
-/// Who is inside: a count of sharers, or -1 for one writer. Entered after the grant and left before the release.
+/// The owners inside: a count of sharers, or -1 for one writer. An owner enters after the grant and leaves before the
+/// release.
 #[derive(Default)]
 struct Inside(AtomicI64);
 
@@ -33,17 +34,17 @@ impl Inside {
 }
 
 #[test]
-fn nobody_is_ever_inside_a_central_lock_with_an_enemy() {
+fn central_locks_keep_conflicting_owners_apart() {
     stress(LockForm::Central);
 }
 
 #[test]
-fn nobody_is_ever_inside_a_thin_lock_with_an_enemy() {
+fn thin_locks_keep_conflicting_owners_apart() {
     stress(LockForm::Thin);
 }
 
 #[test]
-fn nobody_is_ever_inside_a_local_lock_with_an_enemy() {
+fn local_locks_keep_conflicting_owners_apart() {
     stress(LockForm::Local);
 }
 
@@ -71,7 +72,7 @@ fn stress(form: LockForm) {
                 held.push((KEYS as usize, true));
             }
             3..=5 => {
-                // To the oracle intentions and shared table locks are alike: only an exclusive one excludes both.
+                // The oracle does not tell intentions from shared table locks: only an exclusive one excludes both.
                 let acquired = manager.table(owner, TableId(1), LockMode::IntentShared, &patient())?;
                 table.enter(RecordMode::Shared, acquired);
                 held.push((KEYS as usize, false));
@@ -129,7 +130,7 @@ fn stress(form: LockForm) {
             })
         };
         let threads: Vec<_> = (0..THREADS).map(spawn).collect();
-        // A join, because the end of a scope is not seen by ThreadSanitizer.
+        // Joined here, because ThreadSanitizer does not see the end of a scope.
         threads.into_iter().for_each(|thread| thread.join().unwrap());
     });
     assert_eq!(manager.locks_now(), 0);

@@ -1,5 +1,5 @@
-//! The thin form: the word's bits, inflation and back, upgrades, deadlocks among sharers that the word only counted,
-//! and table intentions.
+//! The thin form: the word's bits, inflation and deflation, upgrades, deadlocks among sharers that the word only
+//! counted, and table intentions.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -83,7 +83,7 @@ fn thin_locks_are_re_entrant_and_upgrade_in_place() {
     for record in 1..100 {
         lock(&manager, &mut owner, &words, record, shared, &refusing()).unwrap();
     }
-    // However far back.
+    // However long ago it was locked.
     assert_eq!(lock(&manager, &mut owner, &words, 0, shared, &refusing()), Ok(Acquired::Held));
     let exclusive = RecordMode::Exclusive;
     assert_eq!(lock(&manager, &mut owner, &words, 0, exclusive, &refusing()), Ok(Acquired::Upgraded));
@@ -101,7 +101,8 @@ fn thin_locks_are_re_entrant_and_upgrade_in_place() {
     manager.end(other);
 }
 
-/// Strengthening a lock takes a few steps, however many the owner has, in whatever order and however often it has read them.
+/// Strengthening a lock takes a few steps, however many locks the owner has, and however often and in whatever order
+/// it has read them.
 #[test]
 fn many_locks_are_upgraded_in_few_steps_each() {
     const RECORDS: u64 = 5_000;
@@ -115,11 +116,11 @@ fn many_locks_are_upgraded_in_few_steps_each() {
                 assert_eq!(lock(&manager, &mut owner, &words, record, shared, &refusing()), Ok(expected));
             }
         }
-        // What another one reads, too, is not upgraded.
+        // A record that another owner reads, too, is not upgraded.
         lock(&manager, &mut other, &words, 7, shared, &refusing()).unwrap();
         let before = PROBES.get();
         for record in 0..RECORDS {
-            // One that is given back at once takes its place in the list along.
+            // A lock that is given back at once takes its entry of the list along.
             lock(&manager, &mut owner, &words, RECORDS, shared, &refusing()).unwrap();
             let expected = if record == 7 { Err(LockError::WouldWait) } else { Ok(Acquired::Upgraded) };
             assert_eq!(lock(&manager, &mut owner, &words, record, exclusive, &refusing()), expected);
@@ -135,7 +136,7 @@ fn many_locks_are_upgraded_in_few_steps_each() {
     manager.end(other);
 }
 
-/// Locks that are taken, strengthened and given back at random end as none.
+/// Locks that are taken, strengthened and given back at random leave none behind.
 #[test]
 fn a_long_list_and_its_index_agree() {
     const RECORDS: u64 = 300;
@@ -144,7 +145,7 @@ fn a_long_list_and_its_index_agree() {
     let mut owner = manager.begin().unwrap();
     for _ in 0..200 {
         let mut held = vec![None; RECORDS as usize];
-        // The records that were asked for once, the latest last: these can be given back.
+        // The records that were requested once, the latest last: only these can be given back.
         let mut once: Vec<u64> = Vec::new();
         for step in 0..dice.below(1_000) {
             // The list becomes longer and shorter in turns.
@@ -180,7 +181,8 @@ fn a_long_list_and_its_index_agree() {
     manager.end(owner);
 }
 
-/// However often a transaction reads the same records, its list names each once, and a read more takes as many steps as one before.
+/// However often a transaction reads the same records, its list names each once, and each further read takes as many
+/// steps as the one before it.
 #[test]
 fn records_that_are_read_again_are_named_once() {
     const RECORDS: u64 = 200;
@@ -232,7 +234,8 @@ fn a_long_list_is_given_back() {
     manager.end(owner);
 }
 
-/// The list and its index take memory from the budget while they are long; without memory there is no lock, and nothing else is lost.
+/// The list and its index take memory from the budget while they are long; without memory there is no lock, and
+/// nothing else is lost.
 #[test]
 fn a_long_list_takes_its_memory_from_the_budget() {
     const RECORDS: u64 = 20_000;
@@ -243,7 +246,7 @@ fn a_long_list_takes_its_memory_from_the_budget() {
         let manager = LockManager::new(options);
         let mut owners = [manager.begin().unwrap(), manager.begin().unwrap()];
         let mut locked = [0, 0];
-        // The second one asks whether it shares what the first one has locked: it has an index of its list.
+        // The second owner asks whether it shares what the first one has locked, so it gets an index of its list.
         for (owner, locked) in owners.iter_mut().zip(&mut locked) {
             let refused = (0..RECORDS).find_map(|record| {
                 lock(&manager, owner, &words, record, RecordMode::Shared, &refusing()).err()
@@ -258,10 +261,10 @@ fn a_long_list_takes_its_memory_from_the_budget() {
             assert!(*locked >= 448 && (bytes > 0 || *locked == 448), "{locked} of {bytes} bytes");
         }
         if bytes == 0 {
-            // What it has takes no more room.
+            // A lock that it has needs no more room.
             let again = lock(&manager, &mut owners[1], &words, 0, RecordMode::Shared, &refusing());
             assert_eq!(again, Ok(Acquired::Held));
-            // One that another owner has exclusively would be one more, and is not waited for.
+            // A lock that another owner has exclusively would need room, so it is not waited for.
             let mut holder = manager.begin().unwrap();
             lock(&manager, &mut holder, &words, RECORDS - 1, RecordMode::Exclusive, &refusing()).unwrap();
             let queued =
@@ -269,7 +272,7 @@ fn a_long_list_takes_its_memory_from_the_budget() {
             assert_eq!(queued, Err(LockError::NoMemory { limit: 0 }));
             manager.release_all_thin(&mut holder, &words);
             manager.end(holder);
-            // Its own shared lock, which it is alone with, is strengthened in place.
+            // The owner's own shared lock, which no other owner shares, is strengthened in place.
             let mut other = manager.begin().unwrap();
             for record in 1_000..1_448 {
                 lock(&manager, &mut other, &words, record, RecordMode::Shared, &refusing()).unwrap();
@@ -290,7 +293,7 @@ fn a_long_list_takes_its_memory_from_the_budget() {
     }
 }
 
-/// A list and its index give their memory back also where the locks were released one by one before.
+/// A list and its index also give their memory back if the locks were released one by one before.
 #[test]
 fn a_list_that_was_long_gives_its_memory_back() {
     const RECORDS: u64 = 2_000;
@@ -300,7 +303,7 @@ fn a_list_that_was_long_gives_its_memory_back() {
     let owners = [(); 2].map(|()| {
         let mut owner = manager.begin().unwrap();
         for record in 0..RECORDS {
-            // The second owner asks whether it is among the sharers: it has an index.
+            // The second owner asks whether it is among the sharers, so it gets an index.
             lock(&manager, &mut owner, &words, record, RecordMode::Shared, &refusing()).unwrap();
         }
         owner
@@ -339,7 +342,7 @@ fn a_conflict_inflates_the_lock_and_its_end_deflates_it() {
         assert_eq!(wait.holders, ids[..2], "sharers that the word only counted are named from their lists");
         assert_eq!(wait.target, LockTarget::Record { index: INDEX, key: 0_u64.to_be_bytes().to_vec() });
         assert_eq!(manager.locks_now(), 1);
-        // A holder asks again, and a stranger may not overtake the writer.
+        // The holder asks again. A stranger may not overtake the writer.
         assert_eq!(lock(manager, &mut one, words, 0, RecordMode::Shared, &refusing()), Ok(Acquired::Held));
         let mut late = manager.begin().unwrap();
         assert_eq!(
@@ -360,7 +363,7 @@ fn a_conflict_inflates_the_lock_and_its_end_deflates_it() {
 }
 
 #[test]
-fn who_times_out_deflates_nothing_that_is_held_and_everything_that_is_not() {
+fn a_time_out_deflates_nothing_that_is_held_and_everything_that_is_not() {
     let (manager, words) = (manager(), Words::new(1));
     let (mut holder, mut waiter) = (manager.begin().unwrap(), manager.begin().unwrap());
     lock(&manager, &mut holder, &words, 0, RecordMode::Exclusive, &refusing()).unwrap();
@@ -442,7 +445,7 @@ fn a_ring_of_thin_locks_has_one_victim() {
 }
 
 #[test]
-fn a_fresh_slot_is_locked_only_if_nobody_lingers_on_it() {
+fn a_fresh_slot_is_locked_only_if_its_lock_bits_are_free() {
     let (manager, words) = (manager(), Words::new(1));
     let (mut old, mut new) = (manager.begin().unwrap(), manager.begin().unwrap());
     lock(&manager, &mut old, &words, 0, RecordMode::Shared, &patient()).unwrap();
@@ -460,7 +463,7 @@ fn a_fresh_slot_is_locked_only_if_nobody_lingers_on_it() {
     manager.end(new);
 }
 
-/// A slot that its own transaction has locked and taken back is its own for the next row, locked as it is.
+/// A slot that a transaction has locked and taken back can take its next row, locked as it is.
 #[test]
 fn a_slot_that_was_taken_back_is_claimed_again() {
     let (manager, words) = (manager(), Words::new(2));
@@ -470,7 +473,7 @@ fn a_slot_that_was_taken_back_is_claimed_again() {
         assert_eq!(owner.locks_held(), 1);
         assert!(!manager.lock_fresh(&mut other, words.lock_word(0), 0));
     }
-    // A lock that does not keep others out, and one that others wait for, are no claim.
+    // A shared lock is no claim, and neither is a lock that other owners wait for.
     lock(&manager, &mut owner, &words, 1, RecordMode::Shared, &refusing()).unwrap();
     assert!(!manager.lock_fresh(&mut owner, words.lock_word(1), 1));
     thread::scope(|scope| {
@@ -491,7 +494,7 @@ fn a_slot_that_was_taken_back_is_claimed_again() {
 }
 
 #[test]
-fn an_intention_is_thin_until_somebody_wants_the_table() {
+fn an_intention_is_thin_until_the_whole_table_is_requested() {
     let manager = manager();
     let (mut writer, mut reader, mut scanner) =
         (manager.begin().unwrap(), manager.begin().unwrap(), manager.begin().unwrap());
@@ -506,7 +509,8 @@ fn an_intention_is_thin_until_somebody_wants_the_table() {
     let refused = Err(LockError::WouldWait);
     assert_eq!(manager.table(&mut scanner, table, LockMode::Shared, &refusing()), refused);
     assert_eq!(manager.locks_now(), 1, "the intentions were moved into the head");
-    // Nobody wants the table any more, so another's intention is thin, and counts none the less.
+    // No request wants the whole table any more, so the intention of another owner is thin. It conflicts all the
+    // same.
     let mut late = manager.begin().unwrap();
     assert_eq!(manager.table(&mut late, table, LockMode::IntentExclusive, &refusing()), Ok(Acquired::New));
     manager.end(writer);
@@ -524,7 +528,7 @@ fn an_intention_is_thin_until_somebody_wants_the_table() {
 }
 
 #[test]
-fn a_released_intention_is_idle_until_somebody_wants_the_table() {
+fn a_released_intention_is_idle_until_the_whole_table_is_requested() {
     let manager = manager();
     let table = TableId(4);
     let mut writer = manager.begin().unwrap();
@@ -537,11 +541,11 @@ fn a_released_intention_is_idle_until_somebody_wants_the_table() {
         );
         manager.close(&mut writer);
         manager.open(&mut writer, Moment::now());
-        // Open, but not using the table: it keeps nobody waiting, and is kept out.
+        // The slot is open but does not use the table: the scanner need not wait for it, and keeps it out.
         assert_eq!(manager.table(&mut scanner, table, LockMode::Exclusive, &refusing()), Ok(Acquired::New));
         assert_eq!(manager.table(&mut writer, table, mode, &refusing()), Err(LockError::WouldWait));
         manager.release_all(&mut scanner);
-        // The second time it is taken up again, not entered.
+        // The second time the intention is taken up again, not entered.
         for _ in 0..2 {
             assert_eq!(manager.table(&mut writer, table, mode, &refusing()), Ok(Acquired::New));
             assert_eq!(manager.table(&mut writer, table, mode, &refusing()), Ok(Acquired::Held));
@@ -553,7 +557,7 @@ fn a_released_intention_is_idle_until_somebody_wants_the_table() {
         manager.release_all(&mut scanner);
         assert_eq!(manager.table(&mut writer, table, mode, &refusing()), Ok(Acquired::New));
         manager.release_all(&mut writer);
-        // Another table whose intention lies in the same cell takes the idle one's place.
+        // The intention on another table that shares the cell takes the place of the idle one.
         assert_eq!(manager.table(&mut writer, TableId(20), mode, &refusing()), Ok(Acquired::New));
         assert_eq!(manager.locks_now(), 0);
         manager.release_all(&mut writer);
@@ -591,7 +595,7 @@ fn a_wait_for_others_to_end_is_given_up_when_its_caller_does() {
     let gives_up = || asked.fetch_add(1, Ordering::SeqCst) == 3;
     assert!(!manager.outlast_others(&owner, Duration::MAX, gives_up), "the other one goes on");
     manager.close(&mut other);
-    assert!(manager.outlast_others(&owner, Duration::ZERO, || true), "nobody is left to be waited for");
+    assert!(manager.outlast_others(&owner, Duration::ZERO, || true), "no owner is left to be waited for");
     manager.give_back(&mut other);
     manager.end(owner);
 }

@@ -57,14 +57,14 @@ fn a_request_that_leaves_lets_those_behind_it_go() {
     thread::scope(|scope| {
         let writer = scope.spawn(|| {
             let mut writer = manager.begin().unwrap();
-            // Long enough to be seen waiting on a machine that stands still now and then.
+            // Long enough to be seen waiting on a machine that pauses now and then.
             let wait = within(Duration::from_secs(3));
             let answer = manager.record(&mut writer, name(b"k"), b"k", RecordMode::Exclusive, &wait);
             manager.end(writer);
             answer
         });
         until_waiting(&manager, 1);
-        // Behind the writer, and granted once it has gone, beside the first reader.
+        // It waits behind the writer. When the writer has left, it is granted the lock beside the first reader.
         let mut second = manager.begin().unwrap();
         let answer = manager.record(&mut second, name(b"k"), b"k", RecordMode::Shared, &patient());
         assert_eq!(answer, Ok(Acquired::New));

@@ -1,22 +1,25 @@
-//! [`ThinIndex`]: whether a long list of thin locks names a record, so that the list is not walked for one that is locked again.
+//! [`ThinIndex`]: the records that a long list of thin locks names, so that a request for a record that may be locked
+//! already does not search the list.
 
 use hashbrown::HashTable;
 
 use super::{LENGTH_KEPT, VOID};
 use crate::store::Budget;
 
-/// The records of an owner's list of thin locks: made when first asked for, so that a lock costs nothing for it.
+/// The records of an owner's list of thin locks. It is filled only when it is first asked, so a lock that is never
+/// asked for again costs nothing here.
 #[derive(Debug, Default)]
 pub(in super::super) struct ThinIndex {
-    /// Of the entries before `length`. No record is here twice (L9).
+    /// The records of the entries before `length`. No record is here twice (L9).
     records: HashTable<u64>,
     length: usize,
-    /// What it has taken from the budget: for more records than a short-lived list has.
+    /// The bytes that it has taken from the budget: for the room beyond that of a short list.
     bytes: u64,
 }
 
 impl ThinIndex {
-    /// Takes in what the list has got since the last time; the list is so long now. False: there is no memory for it.
+    /// Adds the entries that the list has got since the last time; its length is `length` now. False: there is no
+    /// memory for them.
     pub(in super::super) fn extend(
         &mut self,
         length: usize,
@@ -54,33 +57,33 @@ impl ThinIndex {
         self.records.find(hash(record), |&other| other == record).is_some()
     }
 
-    /// The record's entry is taken back.
+    /// Removes a record whose entry was taken back.
     pub(in super::super) fn remove(&mut self, record: u64) {
         if let Ok(entry) = self.records.find_entry(hash(record), |&other| other == record) {
             entry.remove();
         }
     }
 
-    /// The list has become shorter, by entries that were taken back.
+    /// Notes the list's length after entries at its end were taken back.
     pub(in super::super) fn shorten(&mut self, length: usize) {
         self.length = self.length.min(length);
     }
 
-    /// The list is short. The memory is given back.
+    /// Empties the index of a list that is short now, and gives its memory back.
     pub(in super::super) fn clear(&mut self, memory: &Budget) {
         memory.give(self.bytes);
         *self = ThinIndex::default();
     }
 }
 
-/// The bytes of a table of so many records, at most.
+/// The bytes of a table for so many records, at most.
 fn bytes_of(records: usize) -> u64 {
-    // A byte for each bucket, of which seven in eight may be in use, and some behind them.
+    // One byte for each bucket, and a few behind them. At most seven of eight buckets are in use.
     let buckets = (records * 8).div_ceil(7).next_power_of_two();
     (buckets * (size_of::<u64>() + 1) + 64) as u64
 }
 
-/// Addresses differ in few bits, and the table takes a hash's lowest and highest ones.
+/// Addresses differ in few bits, and the table uses the lowest and the highest bits of a hash.
 fn hash(record: u64) -> u64 {
     let mixed = record.wrapping_mul(0x9E37_79B9_7F4A_7C15);
     mixed ^ mixed >> 32

@@ -8,11 +8,13 @@
 //!
 //! - **L7** A word's queued bit is set exactly while a lock head of the record's address exists; both change under that
 //!   head's partition latch. While it is set, the word's other lock bits are 0 and the head is the whole truth.
-//! - **L8** A record's address is the lock's name, so a slot must not be given to another record while its word's lock
-//!   bits are set ([`LockManager::lock_fresh`] refuses it). Who locks a record that an index probe gave it has to check
-//!   afterwards that the record still is the key's; if it is not, it gives the lock back and probes again.
-//! - **L9** Each owner's list names every record that it holds in the thin form, once, and a word counts each of its sharers
-//!   once. That is how a release finds them, and how the deadlock detector finds sharers whom the word only counted.
+//! - **L8** A record's address is the lock's name, so a slot must not be given to another record while its word's
+//!   lock bits are set ([`LockManager::lock_fresh`] refuses it). A transaction that locks a record that an index
+//!   probe gave it has to check afterwards that the record is still the key's. If it is not, the transaction releases
+//!   the lock and probes again.
+//! - **L9** Each owner's list names every record that it holds in the thin form, once, and a word counts each of its
+//!   sharers once. So a release finds its records, and the deadlock detector finds the sharers that a word only
+//!   counts.
 //!
 //! A key that is absent has no word: its lock is central, by name. An inserter therefore holds both, the name and,
 //! before the entry is published, the new slot.
@@ -23,10 +25,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32 as PlainU32, AtomicU64 as PlainU64, Ordering};
 
 use super::central::head::{Head, Heads};
-use super::manager::{LockManager, Woken};
+use super::manager::{LockManager, WokenOwners};
 use super::mode::{Acquired, LockMode, RecordMode};
 use super::name::{HeadName, LockTarget};
-use super::slot::{Body, Lent, Owner, Slot};
+use super::slot::{Lent, Owner, Slot, SlotBody};
 use super::sync::{AtomicU64, Mutex};
 use super::wait::{LockError, LockPolicy, Wait};
 use crate::ids::IndexId;
@@ -39,28 +41,28 @@ use crate::unlikely::unlikely;
 pub struct ThinWord;
 
 impl ThinWord {
-    /// The bits that belong to the lock manager. All others are the store's and are left as they are; the store changes
-    /// its own by atomic read-modify-writes that leave these alone.
+    /// The bits that belong to the lock manager. All others are the store's, and the lock manager does not change
+    /// them. The store changes its own bits by atomic read-modify-writes that leave these alone.
     pub const MASK: u64 = (1 << 20) - 1;
     /// The owner, or the number of sharers.
     const COUNT: u64 = (1 << 16) - 1;
     const EXCLUSIVE: u64 = 1 << 16;
     const QUEUED: u64 = 1 << 17;
-    /// What a lock in the word consists of.
+    /// The bits of a lock in the word.
     const LOCK: u64 = Self::COUNT | Self::EXCLUSIVE;
 
-    /// Whether nobody holds the record or waits for it, as far as the word's value tells.
+    /// Whether the word's value shows neither a holder nor a waiter.
     pub fn is_free(word: u64) -> bool {
         word & Self::MASK == 0
     }
 
-    /// Whether somebody holds the record exclusively, or waits for it so that only its head knows.
+    /// Whether the record is locked exclusively, or its lock is in a head, which alone knows the mode.
     #[inline]
     pub fn is_exclusive(word: u64) -> bool {
         word & (Self::EXCLUSIVE | Self::QUEUED) != 0
     }
 
-    /// The head is gone. Under its partition's latch (L7).
+    /// Clears the word's queued bit when its head is gone. Under the head's partition latch (L7).
     fn deflate(word: &AtomicU64) {
         word.fetch_and(!Self::QUEUED, Ordering::Release);
     }
@@ -79,22 +81,23 @@ pub trait LockWords {
     fn lock_word(&self, record: u64) -> &AtomicU64;
 }
 
-/// No record: an entry of a list that was taken back.
+/// No record: the entry was taken back.
 pub(super) const VOID: u64 = u64::MAX;
 
-/// The length of a list's first chunk, which lies in the slot; each next one is twice as long as the one before.
+/// The length of a list's first chunk, which lies in the slot. Each further chunk is twice as long as the one before
+/// it.
 const FIRST_CHUNK: usize = 64;
 /// How many chunks after the first a slot keeps for its next transactions.
 pub(super) const CHUNKS_KEPT: usize = 2;
-/// The length of a list of the first chunk and those that are kept. What is longer takes its memory from the budget.
+/// The length of a list of the first chunk and the kept ones. Longer lists take further memory from the budget.
 pub(super) const LENGTH_KEPT: usize = FIRST_CHUNK * ((2 << CHUNKS_KEPT) - 1);
 
-/// The records that an owner holds in the thin form. Only the owner writes; the detector reads.
+/// The records that an owner holds in the thin form. Only the owner writes the list; the deadlock detector reads it.
 #[derive(Debug)]
 pub(super) struct ThinList {
     length: PlainU32,
     first: [PlainU64; FIRST_CHUNK],
-    /// The same as the owner's own [`Chunks`], for the detector.
+    /// A copy of the owner's own [`Chunks`], for the detector.
     more: Mutex<Chunks>,
 }
 
@@ -108,13 +111,14 @@ impl Default for ThinList {
     }
 }
 
-/// The chunks of a list after the first one. The owner has them at hand, and the slot has them for the detector, which keeps
-/// those that it reads; so the owner needs no latch, and one that it gives up is freed when nobody reads it any more.
+/// The chunks of a list after the first one. The owner has its own copy, so it needs no latch; the slot has one for
+/// the detector. The detector keeps a chunk that it reads alive, so a chunk that the owner gives up is freed after
+/// the last read.
 #[derive(Debug, Default, Clone)]
 pub(super) struct Chunks(Vec<Arc<[PlainU64]>>);
 
 impl Chunks {
-    /// The cell at this place of the list, if there is one so far.
+    /// The cell at this position of the list, if it exists.
     fn cell(&self, at: usize) -> Option<&PlainU64> {
         let chunk = (at / FIRST_CHUNK + 1).ilog2() as usize - 1;
         let begin = FIRST_CHUNK * ((2 << chunk) - 1);
@@ -137,7 +141,7 @@ impl Chunks {
     }
 }
 
-/// A list as its owner reads it.
+/// A list, read by its owner.
 #[derive(Clone, Copy)]
 struct Own<'a> {
     list: &'a ThinList,
@@ -156,7 +160,7 @@ impl Own<'_> {
 }
 
 impl ThinList {
-    /// Appends a record at the list's end, which is here.
+    /// Appends a record; `at` is the list's length.
     #[inline(always)]
     fn push(&self, chunks: &mut Chunks, at: usize, record: u64) {
         match self.first.get(at) {
@@ -170,7 +174,7 @@ impl ThinList {
         chunks.cell(at).expect("there is room for one").store(record, Ordering::Relaxed);
     }
 
-    /// One chunk more. False: there is no memory for it.
+    /// Adds a chunk. False: there is no memory for it.
     #[cold]
     fn grow(&self, chunks: &mut Chunks, memory: &Budget) -> bool {
         if !memory.take(Chunks::bytes_of(chunks.len())) {
@@ -182,7 +186,7 @@ impl ThinList {
         true
     }
 
-    /// The list is empty. A long one gives up memory.
+    /// Empties the list. A long one gives memory back.
     #[inline(always)]
     fn clear(&self, chunks: &mut Chunks, memory: &Budget) {
         self.length.store(0, Ordering::Release);
@@ -203,7 +207,7 @@ impl ThinList {
         if self.first.iter().take(length).any(|cell| look(cell) == record) {
             return true;
         }
-        // The owner may have given chunks up since: then it holds nothing that it held.
+        // If the owner has given up chunks since, it no longer holds anything that it held.
         length > FIRST_CHUNK && {
             let more = self.more.lock().clone();
             more.cells(length).any(|cell| look(cell) == record)
@@ -239,10 +243,10 @@ impl Lent<'_> {
         free
     }
 
-    /// There is room for it.
+    /// Enters a record into the owner's list, which has room for it.
     #[inline(always)]
     fn note(self, owner: &mut Owner, record: u64) {
-        // Counted when it is released, all at once.
+        // Counted when the locks are released, all at once.
         let body = &mut owner.body;
         self.0.thin.push(&mut body.thin_chunks, body.thin, record);
         body.thin += 1;
@@ -253,20 +257,20 @@ impl Owner {
     /// Whether its list of thin locks has room for one more.
     #[inline(always)]
     fn has_room_for_one(&self) -> bool {
-        let Body { thin, thin_chunks, .. } = &self.body;
+        let SlotBody { thin, thin_chunks, .. } = &self.body;
         *thin < FIRST_CHUNK || thin_chunks.cell(*thin).is_some()
     }
 }
 
 impl LockManager {
-    /// Sees to room for one more thin lock in the owner's list. False: there is no memory for it.
+    /// Makes room for one more thin lock in the owner's list. False: there is no memory for it.
     #[inline]
     pub fn make_room_for_one(&self, owner: &mut Owner) -> bool {
         owner.has_room_for_one()
             || self.slot(owner).thin.grow(&mut owner.body.thin_chunks, &self.options.memory)
     }
 
-    /// What long lists of thin locks may take together, in bytes.
+    /// The bytes that all long lists of thin locks together may take.
     pub fn memory_limit(&self) -> u64 {
         self.options.memory.limit()
     }
@@ -276,15 +280,16 @@ impl LockManager {
         LockError::NoMemory { limit: self.memory_limit() }
     }
 
-    /// Locks a record by its word if nobody holds it, and there is room for it in the owner's list; the way on from a `false` is [`LockManager::record_thin`].
+    /// Locks a record by its word if it is free and the owner's list has room. If this gives `false`, call
+    /// [`LockManager::record_thin`].
     #[inline(always)]
     pub fn record_if_free(&self, owner: &mut Owner, word: &AtomicU64, record: u64, mode: RecordMode) -> bool {
         self.lent(owner).record_if_free(owner, word, record, mode)
     }
 
     /// Locks a present record by its word, or strengthens the lock that the owner has on it. `record` is its address,
-    /// below 2^63. The caller then checks that the record still is the one of `key` in `index` (L8), which are looked
-    /// at here only if the request has to wait, for the view of waits.
+    /// below 2^63. The caller then checks that the record is still the one of `key` in `index` (L8). These two are
+    /// read here only if the request has to wait, for the view of waits.
     #[inline]
     #[allow(clippy::too_many_arguments)]
     pub fn record_thin(
@@ -332,7 +337,7 @@ impl LockManager {
                     RecordMode::Shared if sharers == ThinWord::COUNT => break,
                     RecordMode::Exclusive if sharers > 0 => {
                         if sharers > 1 || !self.names(owner, record)? {
-                            // Others share it.
+                            // Other owners share it.
                             break;
                         }
                         (ThinWord::granted(before & !ThinWord::LOCK, id, mode), Acquired::Upgraded)
@@ -378,7 +383,7 @@ impl LockManager {
         Ok(acquired)
     }
 
-    /// Whether the owner's list names the record: looked for in a short list, else by an index of it.
+    /// Whether the owner's list names the record. A short list is searched; a long one has an index.
     fn names(&self, owner: &mut Owner, record: u64) -> Result<bool, LockError> {
         let body = &mut owner.body;
         let own = Own { list: &self.slots[usize::from(body.id)].thin, chunks: &body.thin_chunks };
@@ -402,22 +407,25 @@ impl LockManager {
         (0..owner.body.thin).map(move |at| own.get(at)).filter(|&record| record != VOID)
     }
 
-    /// Locks a slot that no index names yet, exclusively, before an entry for it is published, with [room](LockManager::make_room_for_one)
-    /// for it in the owner's list. False: its lock bits are still in use by those who held or sought the record that was there before; take another slot.
+    /// Locks a slot that no index names yet, exclusively, before an entry for it is published. The owner's list has
+    /// [room](LockManager::make_room_for_one) for it. False: the slot's lock bits are still in use by owners that
+    /// held, or asked for, the record that was there before; take another slot.
     ///
-    /// A slot that the owner has locked itself, for a row that it has taken back, is locked already, and L8 holds for it: while
-    /// the word is exclusively the owner's and not queued, nobody else holds the slot or waits for it as the row that was taken
-    /// back. Who has its address from an index and asks later waits for the owner's end, and then finds by the index that the
-    /// record is not the key's. Who reads without locks reads no record that is locked exclusively, and one that it has read
-    /// before has another version since, which freeing the slot gave it.
+    /// If the owner has locked the slot itself, for a row that it has taken back, the slot is locked already, and L8
+    /// holds for it: while the word is exclusively the owner's and not queued, no other owner holds the slot or waits
+    /// for it as the row that was taken back. An owner that has the slot's address from an index and asks later waits
+    /// for this owner's end, and then finds in the index that the record is not the key's. A reader without locks
+    /// reads no record that is locked exclusively, and a record that it has read before has another version since,
+    /// which it got when the slot was freed.
     pub fn lock_fresh(&self, owner: &mut Owner, word: &AtomicU64, record: u64) -> bool {
         let own = ThinWord::EXCLUSIVE | u64::from(owner.id());
         self.record_if_free(owner, word, record, RecordMode::Exclusive)
             || word.load(Ordering::Relaxed) & ThinWord::MASK == own
     }
 
-    /// Gives one thin lock back before the end: for a record that turned out not to be the key's (L8), and for weaker
-    /// isolation levels. Does nothing if it is not held. Only for a lock that was [`Acquired::New`].
+    /// Releases one thin lock before the end of the transaction: for a record that turned out not to be the key's
+    /// (L8), and for weaker isolation levels. Does nothing if the lock is not held. Only for a lock that was
+    /// [`Acquired::New`].
     pub fn release_thin_early(&self, owner: &mut Owner, word: &AtomicU64, record: u64) {
         let own = self.own(owner);
         let Some(at) = (0..owner.body.thin).rev().find(|&at| own.get(at) == record) else { return };
@@ -438,15 +446,15 @@ impl LockManager {
         }
     }
 
-    /// Releases everything, thin locks too.
+    /// Releases everything, thin locks included.
     #[inline(always)]
     pub fn release_all_thin(&self, owner: &mut Owner, words: &impl LockWords) {
         self.release_records(owner, words);
         self.release_all(owner);
     }
 
-    /// Releases everything, thin locks too, and ends the slot's transaction. How long transactions of this slot have waited for
-    /// locks, this one and those before it.
+    /// Releases everything, thin locks included, and ends the slot's transaction. Returns how long transactions of
+    /// this slot, including earlier ones, have waited for locks.
     #[inline(always)]
     pub fn finish(&self, owner: &mut Owner, words: &impl LockWords) -> u64 {
         let slot = self.slot(owner);
@@ -476,24 +484,24 @@ impl LockManager {
             slot.thin.clear(&mut owner.body.thin_chunks, &self.options.memory);
             slot.counters.row.add(released);
         } else if unlikely(owner.body.thin_chunks.len() > CHUNKS_KEPT) {
-            // It has given them all back before.
+            // The list has given all of them back before.
             slot.thin.clear(&mut owner.body.thin_chunks, &self.options.memory);
         }
     }
 
-    /// The latch of a record's head, without which its lock cannot be released while somebody waits for it.
+    /// The latch of a record's head. While it is held, the lock cannot be released if an owner waits for it.
     #[cfg(test)]
     pub fn latch_of(&self, record: u64) -> impl Sized + '_ {
         self.partitions[Self::partition_of(HeadName::address(record))].lock()
     }
 
-    /// Whether the heads of two records have different latches.
+    /// Whether the heads of two records are in different partitions.
     #[cfg(test)]
     pub fn are_apart(&self, one: u64, other: u64) -> bool {
         Self::partition_of(HeadName::address(one)) != Self::partition_of(HeadName::address(other))
     }
 
-    /// Releases the thin locks that these cells name; how many.
+    /// Releases the thin locks that these cells name. Returns their number.
     #[inline(always)]
     fn release_cells<'a>(
         &self,
@@ -524,7 +532,7 @@ impl LockManager {
                 );
                 before & !ThinWord::LOCK
             } else {
-                debug_assert_ne!(before & ThinWord::COUNT, 0, "released, but nobody holds it");
+                debug_assert_ne!(before & ThinWord::COUNT, 0, "released, but no owner holds it");
                 before - 1
             };
             match word.compare_exchange_weak(before, after, Ordering::Release, Ordering::Relaxed) {
@@ -538,7 +546,7 @@ impl LockManager {
     #[cold]
     fn release_inflated(&self, id: u16, word: &AtomicU64, record: u64) {
         let name = HeadName::address(record);
-        let mut woken = Woken::new();
+        let mut woken = WokenOwners::new();
         {
             let mut heads = self.partitions[Self::partition_of(name)].lock();
             let at = heads.find(name).expect("L7: the queued bit is set only while the head exists");

@@ -1,14 +1,16 @@
-//! The adaptive design: the log server, with groups whose size nobody has to set.
+//! The adaptive design: the log server, with a group size that needs no setting.
 //!
-//! It knows *the company*: how many packets were outstanding at once, lately. A committer waits until a share of the company
-//! has come, and whoever completes the share writes at once; a lone transaction has no company and never waits, and nobody
-//! waits longer than two log writes take. *The share* is found by KODA's mountain climbing ("Observations"), done
-//! continuously: now and then some groups are written with the next larger or smaller share, in turn with as many with the
-//! present one, and what commits more in the same time stays. At equal speed the smaller stays, so that nobody waits for
-//! nothing. Walks that lead nowhere become rarer.
+//! It tracks *the company*: the largest number of packets that were outstanding at once lately. A committer waits until
+//! a share of the company has come, and the committer that completes the share writes at once. A lone transaction has
+//! no company and never waits, and no group waits for its company longer than two log writes take. *The share* is found
+//! by KODA's mountain climbing ("Observations"), done continuously. Now and then some groups are written with another
+//! share, in turn with as many groups with the present one; the share that commits more in the same time stays. At
+//! equal speed the smaller share stays, so that no committer waits without gain. Comparisons become rarer while they
+//! bring no change.
 //!
 //! Where a write is long and clients are quick, the whole company in one group is best: half of it would wait for the
-//! other half's write. Where clients are slow or the processors busy, half of it computes while the other is written.
+//! other half's write. Where clients are slow or the processors are busy, one half computes while the other half is
+//! written.
 //!
 //! No transaction waits longer than it allows ([`View::stall`], [`View::willing_to_wait`]).
 
@@ -19,31 +21,32 @@ use parking_lot::Mutex;
 
 use super::{Choice, GroupCommit, GroupCommitter, View, Written};
 
-/// The shares of the company that a group waits for, in quarters.
+/// The shares of the company that a group may wait for, in quarters.
 const QUARTERS: usize = 4;
-/// Groups written with one share before the other's turn, in a walk.
+/// In a walk: groups written with one share before the other share's turn.
 const TURN_GROUPS: u32 = 6;
 /// Turns of each of the two shares that a walk compares.
 const TURNS: u32 = 2;
-/// Groups from one walk to the next, once all shares have been tried, at least and at most; each time this many more.
+/// Groups from one walk to the next once all shares have been tried: the fewest and the most. The number grows by this
+/// factor.
 const REST_GROUPS: [u32; 2] = [64, 4096];
 const REST_GROWTH: u32 = 4;
-/// A share that has brought so much less after its first turn, in percent, is given up.
+/// A share that has committed this many percent less after its first turn is given up.
 const HOPELESS_PERCENT: i64 = 10;
-/// How much more a larger share has to commit, in percent; and half as much less a smaller one may.
+/// How many percent more a larger share has to commit; a smaller one may commit half as many percent less.
 const BETTER_PERCENT: i64 = 2;
-/// Groups that the company is the largest of.
+/// The company is the largest number of outstanding packets among this many groups.
 const COMPANY_GROUPS: usize = 8;
 
 /// Finds the size of its groups by itself.
 #[derive(Debug, Default)]
 pub struct Adaptive {
-    /// The packets that a group waits for.
+    /// The number of packets that a group waits for.
     goal: AtomicU64,
     climb: Mutex<Climb>,
 }
 
-/// What a share has brought in a walk.
+/// What was committed with a share in a walk, and in which time.
 #[derive(Debug, Clone, Copy, Default)]
 struct Yield {
     packets: u64,
@@ -52,19 +55,19 @@ struct Yield {
 
 #[derive(Debug, Default)]
 struct Climb {
-    /// Outstanding packets at the ends of the last groups.
+    /// Outstanding packets when each of the last groups ended.
     outstanding: [u64; COMPANY_GROUPS],
     groups: usize,
     /// The present share, in quarters.
     share: usize,
-    /// Which other share was tried last, and how many walks there were.
+    /// Which other share was tried last; below, the number of walks.
     tried: usize,
     walks: u32,
-    /// Groups until the next walk, and how many there were before the last one.
+    /// Groups until the next walk; below, the number before the walk after that.
     rest: u32,
     rest_next: u32,
     walk: Option<Walk>,
-    /// When the last group was done.
+    /// When the last group completed.
     last: Option<Duration>,
 }
 
@@ -77,12 +80,13 @@ struct Walk {
 }
 
 impl Walk {
-    /// Which of the two the next group is written with: 0 the present one, 1 the other.
+    /// Which share the next group is written with: 0 is the present one, 1 the other.
     fn side(&self) -> usize {
         (self.group / TURN_GROUPS % 2) as usize
     }
 
-    /// Whether the other share has brought this much more for each hundred, or at least not so much less.
+    /// Whether the other share commits more by this many percent; with a negative number, whether it commits less by at
+    /// most as many.
     fn other_brings(&self, percent: i64) -> bool {
         let [present, other] = self.yields;
         // packets / time, compared crosswise.
@@ -104,7 +108,7 @@ impl Climb {
         self.outstanding.into_iter().max().unwrap_or(0)
     }
 
-    /// How many packets the group that comes next waits for.
+    /// The number of packets that the next group waits for.
     fn goal(&self) -> u64 {
         let share = match &self.walk {
             Some(walk) if walk.side() == 1 => walk.other,
@@ -120,7 +124,7 @@ impl Climb {
         let Some(last) = self.last.replace(group.now) else { return };
         let time_ns = group.now.saturating_sub(last).as_nanos() as u64;
         if self.company() <= 1 {
-            // Alone: whatever was found is for other times.
+            // Without company, what was found for a company no longer holds.
             let Climb { outstanding, groups, last, .. } = *self;
             *self = Climb { outstanding, groups, last, ..Climb::default() };
             return;
@@ -144,7 +148,7 @@ impl Climb {
     }
 
     fn set_out(&mut self) {
-        // The others in turn, not only its neighbours: there are plains between the peaks.
+        // Every other share in turn, not only the neighbours, because there may be plains between the peaks.
         self.tried = (self.tried + 1) % (QUARTERS + 1);
         let other = self.tried;
         if other == self.share {
@@ -162,7 +166,7 @@ impl Climb {
             self.rest_next = 0;
         }
         self.rest = self.rest_next;
-        // Rarer once all others have been tried in vain.
+        // Rarer once all other shares have been tried in vain.
         self.walks += 1;
         if self.walks.is_multiple_of(QUARTERS as u32) {
             self.rest_next = (self.rest_next * REST_GROWTH).clamp(least, most);
@@ -171,26 +175,27 @@ impl Climb {
 }
 
 impl Adaptive {
-    /// One that knows nothing yet: it waits for nobody.
+    /// A design that has measured nothing yet: no group waits.
     pub fn new() -> Adaptive {
         Adaptive::default()
     }
 
-    /// When the company is not waited for any longer, by the first who waits; the others only look after him. It is long
-    /// enough that the time is seldom over before the group is written: who wakes up meanwhile does so for nothing.
+    /// Until when a committer waits for the company. The first one waits for two log writes and then writes. The others
+    /// only write if the first does not: their limit is long enough that they seldom wake up before the group is
+    /// written, which would be for nothing.
     fn end(view: &View) -> Duration {
         let writes = if view.waiting == 0 || view.stand_in { 2 } else { 4 };
         view.arrived.max(view.freed) + view.write_time * writes + view.raised
     }
 
-    /// One that has found out already how many packets to wait for.
+    /// A design that has already found how many packets to wait for.
     #[cfg(test)]
     pub(crate) fn waiting_for(goal: u64) -> Adaptive {
         let climb = Climb { outstanding: [goal; COMPANY_GROUPS], share: QUARTERS, ..Climb::default() };
         Adaptive { goal: AtomicU64::new(goal), climb: Mutex::new(climb) }
     }
 
-    /// How long this committer may stall in all.
+    /// How much longer this committer may stall.
     fn allowed(view: &View) -> Duration {
         let wait = view.willing_to_wait.map_or(Duration::MAX, |wait| {
             (view.started + wait).saturating_sub(view.write_time).saturating_sub(view.now)
@@ -216,7 +221,7 @@ impl GroupCommit for Adaptive {
         if view.covered {
             Choice::Sleep(None)
         } else if view.writer_busy && !limited {
-            // When it is done the log server looks after those whom it left behind.
+            // When the group completes, the log server looks after the packets that it left behind.
             Choice::Sleep(None)
         } else if view.writer_busy && !allowed.is_zero() {
             Choice::Sleep(Some(allowed))
@@ -255,7 +260,7 @@ mod tests {
         Duration::from_micros(us)
     }
 
-    /// In a company of four, of whom so many have come.
+    /// The view of a committer in a company of four, when so many have come.
     fn view(forming: u64) -> View {
         View {
             forming,
@@ -268,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn who_completes_the_company_writes_and_the_others_wait_for_it() {
+    fn the_committer_that_completes_the_company_writes_and_the_others_wait() {
         let design = Adaptive::waiting_for(4);
         assert_eq!(design.choose(&view(4)), Choice::Write);
         assert_eq!(
@@ -279,9 +284,9 @@ mod tests {
         assert_eq!(
             design.choose(&View { waiting: 2, ..view(3) }),
             Choice::Sleep(Some(us(390))),
-            "only looks after him"
+            "only takes over from the first"
         );
-        assert_eq!(design.choose(&View { now: us(1_190), ..view(1) }), Choice::Write, "nobody came");
+        assert_eq!(design.choose(&View { now: us(1_190), ..view(1) }), Choice::Write, "no other packet came");
         assert_eq!(design.choose(&View { covered: true, ..view(4) }), Choice::Sleep(None));
         assert_eq!(design.choose(&View { writer_busy: true, ..view(4) }), Choice::Sleep(None));
         assert_eq!(design.choose(&View { stand_in: true, ..view(1) }), Choice::Sleep(Some(us(190))));
@@ -289,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_waits_longer_than_it_allows() {
+    fn no_transaction_waits_longer_than_it_allows() {
         let design = Adaptive::waiting_for(4);
         let willing = View { started: us(900), willing_to_wait: Some(us(250)), ..view(1) };
         assert_eq!(
@@ -302,7 +307,7 @@ mod tests {
         assert_eq!(design.choose(&View { stall: Some(us(10)), ..view(1) }), Choice::Write);
     }
 
-    /// Four clients: a group of two takes as long as one of four, so waiting for all commits the most.
+    /// With four clients a group of two takes as long as one of four, so waiting for all commits the most.
     #[test]
     fn it_climbs_to_the_share_that_commits_the_most_and_forgets_it_when_alone() {
         let design = Adaptive::new();

@@ -1,21 +1,23 @@
-//! The Commit-Lock Design (KODA, "Group Committer"): a lock elects the committer. Packets queue while it is held; when it
-//! is released it goes to the next requester, who finds itself committed and releases it again, or writes for everybody
-//! who has come since. The procession of grants is the design's stall, and its cost.
+//! The Commit-Lock Design (KODA, "Group Committer"): a lock elects the committer. Packets queue while the lock is held.
+//! When it is released, the next requester is granted it, which is either committed by then and releases it again, or
+//! writes a group of all packets that have come since. The procession of grants is the design's stall, and its cost.
 
-use super::{Choice, GroupCommit, LockMode, View};
+use super::{Choice, CommitLockMode, GroupCommit, View};
 
 /// The lock elects the committer.
 #[derive(Debug, Clone, Copy)]
-pub struct CommitLock {
-    /// Whether it is asked for in shared mode first, in the hope to be committed already when it is granted; whoever is
-    /// not asks again, for itself alone.
+pub struct CommitLockDesign {
+    /// Whether the lock is requested in shared mode first: the requester may be committed already when it is granted.
+    /// If it is not, it requests the lock again, in exclusive mode.
     pub shared: bool,
 }
 
-impl GroupCommit for CommitLock {
+impl GroupCommit for CommitLockDesign {
     fn choose(&self, view: &View) -> Choice {
-        // Granted, and not committed: with the shared mode only if nobody has written since.
-        let mode = if self.shared && view.looks == 0 { LockMode::Shared } else { LockMode::Exclusive };
+        // The lock was granted and the packet is not committed. With the shared mode this only happens if no group has
+        // been written since.
+        let mode =
+            if self.shared && view.looks == 0 { CommitLockMode::Shared } else { CommitLockMode::Exclusive };
         Choice::Lock(mode)
     }
 }
@@ -28,9 +30,9 @@ mod tests {
     fn the_shared_mode_is_tried_once() {
         let first = View::default();
         let again = View { looks: 1, ..first };
-        let (exclusive, shared) = (CommitLock { shared: false }, CommitLock { shared: true });
-        assert_eq!(exclusive.choose(&first), Choice::Lock(LockMode::Exclusive));
-        assert_eq!(shared.choose(&first), Choice::Lock(LockMode::Shared));
-        assert_eq!(shared.choose(&again), Choice::Lock(LockMode::Exclusive));
+        let (exclusive, shared) = (CommitLockDesign { shared: false }, CommitLockDesign { shared: true });
+        assert_eq!(exclusive.choose(&first), Choice::Lock(CommitLockMode::Exclusive));
+        assert_eq!(shared.choose(&first), Choice::Lock(CommitLockMode::Shared));
+        assert_eq!(shared.choose(&again), Choice::Lock(CommitLockMode::Exclusive));
     }
 }

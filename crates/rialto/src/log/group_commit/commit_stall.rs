@@ -1,14 +1,14 @@
-//! The Commit-Stall Design (KODA): the first on the queue commits; the others schedule their own wake-up call and look
-//! again. A process may wake and stall several times.
+//! The Commit-Stall Design (KODA): the first committer in the queue writes. The others set a time at which they wake
+//! themselves, and then look again. A thread may wake and stall several times.
 
 use std::time::Duration;
 
 use super::{Choice, GroupCommit, View};
 
-/// The first on the queue commits, the others stall.
+/// The first committer in the queue writes, the others stall.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct CommitStall {
-    /// The stall of transactions that do not say; else as long as a log write takes.
+    /// The stall of transactions that set none; `None` stands for the time of a log write.
     pub stall: Option<Duration>,
 }
 

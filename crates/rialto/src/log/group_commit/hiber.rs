@@ -1,13 +1,13 @@
-//! The Hiber Design (KODA): who is not the committer sleeps until it is woken; the committer wakes its whole group, and the
-//! next committer, at once or after a delay. And what the paper leaves as future work: the design combined with either of
-//! the timers.
+//! The Hiber Design (KODA): a committer that is not elected sleeps until it is woken. The elected committer wakes its
+//! whole group, and the next committer, at once or after a delay. Also what the paper leaves as future work: the design
+//! combined with either of the timers.
 
 use std::time::Duration;
 
 use super::willing_to_wait::WillingToWait;
 use super::{Choice, GroupCommit, View};
 
-/// A committer sleeps, or writes when this time is over.
+/// Sleep until this time; write when it is over.
 fn until(end: Duration, view: &View) -> Choice {
     match end.checked_sub(view.now).filter(|left| !left.is_zero()) {
         Some(left) => Choice::Sleep(Some(left)),
@@ -18,7 +18,7 @@ fn until(end: Duration, view: &View) -> Choice {
 /// The committer wakes its group and the next committer.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Hiber {
-    /// How long after a group the next one is begun, at the earliest.
+    /// The shortest time from the end of a group to the beginning of the next.
     pub wake_delay: Duration,
 }
 
@@ -27,7 +27,7 @@ impl GroupCommit for Hiber {
         let delay = self.wake_delay + view.raised;
         match (view.elected, view.writer_busy) {
             (false, _) => Choice::Sleep(None),
-            // The delay begins when the group before is done.
+            // The delay begins when the group before has completed.
             (true, true) => Choice::Write,
             (true, false) if delay.is_zero() => Choice::Write,
             (true, false) => until(view.freed + delay, view),
@@ -39,10 +39,10 @@ impl GroupCommit for Hiber {
     }
 }
 
-/// Hiber, and the committer stalls before it writes, even the first.
+/// Hiber, and every elected committer stalls before it writes, even the first.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct HiberStall {
-    /// The stall of transactions that do not say; else as long as a log write takes.
+    /// The stall of transactions that set none; `None` stands for the time of a log write.
     pub stall: Option<Duration>,
 }
 
@@ -52,7 +52,7 @@ impl GroupCommit for HiberStall {
         match (view.elected, view.writer_busy) {
             (false, _) => Choice::Sleep(None),
             (true, true) => Choice::Write,
-            // Company can come from the moment the group before is done.
+            // Other packets can come from the moment when the group before has completed.
             (true, false) => until(view.arrived.max(view.freed) + stall, view),
         }
     }
@@ -62,7 +62,8 @@ impl GroupCommit for HiberStall {
     }
 }
 
-/// Hiber, and nobody's stall is longer than its transaction is willing to wait: whose wait is over first commits.
+/// Hiber, and no stall is longer than its transaction is willing to wait: the committer whose wait is over first
+/// writes.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct HiberWillingToWait {
     /// The waits.
@@ -71,7 +72,7 @@ pub struct HiberWillingToWait {
 
 impl GroupCommit for HiberWillingToWait {
     fn choose(&self, view: &View) -> Choice {
-        // The first on the queue writes before the own stall is over, and wakes this one.
+        // The first committer in the queue writes before this one's own stall is over, and wakes it.
         if view.covered || self.waits.relies(view) {
             return Choice::Sleep(None);
         }
@@ -115,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn whose_wait_is_over_first_commits_and_nobody_waits_for_longer() {
+    fn the_committer_whose_wait_is_over_first_writes_and_none_waits_longer() {
         let design = HiberWillingToWait { waits: WillingToWait { wait: ms(90), wait_min: ms(0) } };
         let view = View { started: ms(0), now: ms(20), write_time: ms(33), ..View::default() };
         assert_eq!(design.choose(&view), Choice::Sleep(Some(ms(37))));

@@ -1,14 +1,14 @@
-//! The log server (System M): one thread writes the log for everybody; a committer that is alone writes for itself,
-//! which spares it two thread switches.
+//! The log server (System M): one thread writes the log for all committers. A lone committer writes for itself, which
+//! spares it two thread switches.
 
 use std::time::Duration;
 
 use super::{Choice, GroupCommit, GroupCommitter, View};
 
-/// System M's log server, with a lone writer.
+/// System M's log server, with a lone committer writing for itself.
 #[derive(Debug, Clone, Copy)]
 pub struct LogServer {
-    /// How long packets lie that nobody waits for yet.
+    /// How long packets without a waiter lie before they are written.
     pub linger: Duration,
 }
 

@@ -1,23 +1,23 @@
-//! Group commit: who drains the commit queue, and when.
+//! Group commit: which thread drains the commit queue and writes the group, and when.
 //!
-//! A design is a small type with no I/O in it. It is given a read-only [`View`] and answers with a [`Choice`]; the
-//! mechanism (`turn.rs`, `writer.rs`) acts. To add a design: its own file here, and one variant of
-//! [`GroupCommitDesign`]; the tests go through all of them.
+//! A design is a small type with no I/O in it. It is given a read-only [`View`] and returns a [`Choice`]; the mechanism
+//! (`turn.rs`, `writer.rs`) acts. A new design needs a file of its own here, and a variant of [`GroupCommitDesign`];
+//! the tests go through all variants.
 //!
-//! | design | who writes | who sleeps how long | who wakes whom |
+//! | design | which thread writes | how long the others sleep | what wakes them |
 //! |---|---|---|---|
-//! | commit-lock | whom the lock is granted to, if not committed yet | until the lock is granted | the lock, one by one |
-//! | commit-lock-shared | the same; the lock is asked for in shared mode first | the same | the lock, shared ones in unison |
-//! | commit-stall | the first on the queue, at once | its stall, again and again | everybody himself |
-//! | willing-to-wait | whose wait is over first | what its wait leaves | everybody himself |
-//! | hiber | the first on the queue, after the group before | until woken | the committer its group and the next committer |
+//! | commit-lock | the requester that the lock is granted to, if it is not committed yet | until the lock is granted | the lock, one by one |
+//! | commit-lock-shared | the same; the lock is requested in shared mode first | the same | the lock, shared requests in unison |
+//! | commit-stall | the first in the queue, at once | for their stalls, again and again | they wake themselves |
+//! | willing-to-wait | the committer whose wait is over first | for the rest of their waits | they wake themselves |
+//! | hiber | the first in the queue, after the group before | until woken | the committer wakes its group and the next committer |
 //! | hiber-stall | the same, after its stall | the same | the same |
-//! | hiber-willing-to-wait | whose wait is over first | what its wait leaves, or until woken | the committer its group |
-//! | log-server | the log server, for tickets after their linger; a lone committer itself | until woken | the log server its group |
-//! | adaptive | as log-server, or who completes the company | as log-server, or while the company forms | as log-server |
+//! | hiber-willing-to-wait | the committer whose wait is over first | for the rest of their waits, or until woken | the committer wakes its group |
+//! | log-server | the log server, for tickets after their linger; a lone committer itself | until woken | the log server wakes its group |
+//! | adaptive | as log-server, or the committer that completes the company | as log-server, or while the company forms | as log-server |
 //!
-//! The first five are KODA's (sections "Cooperative Commit Processing" and "Our New Designs"), the next two are what that
-//! paper leaves as future work, the log server is System M's.
+//! The first five are KODA's (sections "Cooperative Commit Processing" and "Our New Designs"), the next two are what
+//! that paper leaves as future work, and the log server is System M's.
 
 mod adaptive;
 mod commit_lock;
@@ -32,36 +32,37 @@ use std::str::FromStr;
 use std::time::Duration;
 
 pub use adaptive::Adaptive;
-pub use commit_lock::CommitLock;
+pub use commit_lock::CommitLockDesign;
 pub use commit_stall::CommitStall;
 pub use hiber::{Hiber, HiberStall, HiberWillingToWait};
 pub use log_server::LogServer;
 pub use options::{GroupCommitOptions, WAIT_MAX};
 pub use willing_to_wait::WillingToWait;
 
-/// What a committer sees when its packet is not durable yet. Times are on the log's clock.
+/// What a committer knows when its packet is not durable yet. Times are on the log's clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct View {
-    /// How often this committer has looked before.
+    /// How often this committer has chosen before, in this wait.
     pub looks: u32,
-    /// Whether this is the stand-in, who waits for packets that nobody else waits for.
+    /// Whether this is the stand-in: the log server, for packets that no other thread waits for.
     pub stand_in: bool,
     /// Whether the group that is being written holds the packet.
     pub covered: bool,
-    /// Whether this committer is the first on the queue: nobody else is bound to write the group that forms. Only where
-    /// the committer is [elected](GroupCommitter::Elected).
+    /// Whether this committer is the first in the queue: no other thread is bound to write the group that forms. Only
+    /// where the committer is [elected](GroupCommitter::Elected).
     pub elected: bool,
-    /// Whether somebody is writing a group at this moment.
+    /// Whether the writer word cannot be taken at this moment, because a group is being formed or written.
     pub writer_busy: bool,
     /// Committers that sleep until their group is written, or have just been woken.
     pub waiting: u32,
-    /// Places taken that no group holds yet.
+    /// Places taken that no group covers yet.
     pub forming: u64,
     /// Places taken that are not durable yet.
     pub outstanding: u64,
-    /// The time; zero for designs that do not [read the clock](GroupCommit::reads_clock), as the next two.
+    /// The time now. Zero for designs that do not [read the clock](GroupCommit::reads_clock); so are the next two
+    /// fields.
     pub now: Duration,
-    /// When this committer came.
+    /// When this committer began to wait.
     pub arrived: Duration,
     /// When its transaction began.
     pub started: Duration,
@@ -73,43 +74,46 @@ pub struct View {
     pub raised: Duration,
     /// How long a log write takes, smoothed over the last ones; zero before the first.
     pub write_time: Duration,
-    /// When the last group was done.
+    /// When the last group completed.
     pub freed: Duration,
-    /// If another committer is elected, and has said when it begins: now, or when its stall is over.
+    /// When another committer, which is elected, begins: now, or when its stall is over; `None` if there is none, or it
+    /// has not announced a time.
     pub committer_begins: Option<Duration>,
 }
 
 /// What a committer should do now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Choice {
-    /// Take the writer word and write one group; while it is held, sleep until it is free.
+    /// Take the writer word and write one group; while the word cannot be taken, sleep until it can.
     Write,
     /// Wake the log server, and sleep until it has written the group.
     LeaveToServer,
-    /// Sleep until woken with the group, or until this time is over. Without a time it is for those who are not elected.
+    /// Sleep until woken with the group, or until this time is over. Without a time only for committers that are not
+    /// elected.
     Sleep(Option<Duration>),
-    /// Sleep until this time is over; the group's committer wakes nobody.
+    /// Sleep until this time is over; the thread that writes the group wakes no other.
     Stall(Duration),
-    /// Wait for the commit lock. Exclusive: write one group if that is still needed, holding it. Shared: look again.
-    Lock(LockMode),
+    /// Wait for the commit lock. In exclusive mode: while holding it, write one group if that is still needed. In
+    /// shared mode: choose again.
+    Lock(CommitLockMode),
 }
 
-/// How the commit lock is asked for.
+/// The mode in which the commit lock is requested.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum LockMode {
-    /// Together with others.
+pub enum CommitLockMode {
+    /// Together with other shared requests.
     Shared,
     /// Alone.
     Exclusive,
 }
 
-/// Who commits a group.
+/// Which thread writes a group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum GroupCommitter {
-    /// One of those who wait: the first on the queue is elected, or the lock elects. The log server is one of them, the
-    /// stand-in for everybody who does not wait.
+    /// One of the waiting committers: the first in the queue is elected, or the lock elects one. The log server is one
+    /// of them, as the stand-in for packets without a waiter.
     Elected,
-    /// The log server, but for committers that choose to write.
+    /// The log server, except for committers that choose to write.
     LogServer,
 }
 
@@ -118,37 +122,38 @@ pub enum GroupCommitter {
 pub struct Written {
     /// Packets in it.
     pub packets: u64,
-    /// Places taken behind it when it was done.
+    /// Places taken behind the group when it completed.
     pub behind: u64,
     /// How long its write took.
     pub took: Duration,
-    /// When it was done.
+    /// When it completed.
     pub now: Duration,
 }
 
 /// A group commit design.
 pub trait GroupCommit: fmt::Debug + Send + Sync {
-    /// What a committer does whose packet is not durable.
+    /// What a committer does while its packet is not durable.
     fn choose(&self, view: &View) -> Choice;
 
-    /// Who commits a group.
+    /// Which thread writes a group.
     fn committer(&self) -> GroupCommitter {
         GroupCommitter::Elected
     }
 
-    /// Whether it wants times in its [`View`], and to be told what was [written](GroupCommit::wrote).
+    /// Whether the design needs times in its [`View`], and a report of each group that was
+    /// [written](GroupCommit::wrote).
     fn reads_clock(&self) -> bool {
         false
     }
 
-    /// How long packets that nobody waits for yet lie before the log server writes them: as many more are in its group. As soon
-    /// as somebody waits it does so at once. Only where the log server does not stall besides: what level 1 relies on may be
-    /// among them (I3).
+    /// How long packets without a waiter lie before the log server writes them, so that its group holds more of them.
+    /// As soon as a thread waits, the log server writes at once. Only for designs in which the log server does not
+    /// stall besides, because packets of level 1 may be among them (I3).
     fn linger(&self) -> Duration {
         Duration::ZERO
     }
 
-    /// A group was written. Calls come one after the other.
+    /// A group was written. Calls do not overlap.
     fn wrote(&self, _group: &Written) {}
 }
 
@@ -172,12 +177,12 @@ pub enum GroupCommitDesign {
     /// System M's log server, with a lone committer writing for itself.
     #[default]
     LogServer,
-    /// One that finds its stall and its groups' size by itself.
+    /// A design that finds its stall and its group size by itself.
     Adaptive,
 }
 
 impl GroupCommitDesign {
-    /// Every design, in the order that help texts list them.
+    /// Every design, in the order of the help texts.
     pub const ALL: [GroupCommitDesign; 9] = [
         GroupCommitDesign::CommitLock,
         GroupCommitDesign::CommitLockShared,
@@ -206,21 +211,21 @@ impl GroupCommitDesign {
     }
 
     /// Whether a transaction's own stall counts ([`TxOptions::commit_stall`](crate::TxOptions::commit_stall)).
-    pub const fn heeds_stall(self) -> bool {
+    pub const fn honours_stall(self) -> bool {
         use GroupCommitDesign::{Adaptive, CommitStall, HiberStall};
         matches!(self, CommitStall | HiberStall | Adaptive)
     }
 
-    /// Whether it counts what a transaction is willing to wait
+    /// Whether the design uses what a transaction is willing to wait
     /// ([`TxOptions::willing_to_wait`](crate::TxOptions::willing_to_wait)).
-    pub const fn heeds_willing_to_wait(self) -> bool {
+    pub const fn honours_willing_to_wait(self) -> bool {
         use GroupCommitDesign::{Adaptive, HiberWillingToWait, WillingToWait};
         matches!(self, WillingToWait | HiberWillingToWait | Adaptive)
     }
 
-    /// Whether there are stalls that an administrator can raise
+    /// Whether the design has stalls that an administrator can raise
     /// ([`Database::raise_stalls`](crate::Database::raise_stalls)).
-    pub const fn heeds_raised_stalls(self) -> bool {
+    pub const fn honours_raised_stalls(self) -> bool {
         use GroupCommitDesign::{CommitLock, CommitLockShared, LogServer};
         !matches!(self, CommitLock | CommitLockShared | LogServer)
     }
@@ -257,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn a_design_heeds_the_waits_that_it_says_it_does() {
+    fn a_design_honours_the_waits_that_it_says_it_does() {
         let ms = Duration::from_millis;
         let view = View {
             forming: 1,
@@ -270,7 +275,7 @@ mod tests {
         };
         for design in GroupCommitDesign::ALL {
             let policy = match design {
-                // It knows no company yet otherwise.
+                // Otherwise it has no company yet.
                 GroupCommitDesign::Adaptive => Box::new(Adaptive::waiting_for(4)),
                 _ => GroupCommitOptions::from(design).policy(),
             };
@@ -284,7 +289,8 @@ mod tests {
                 changes(View { willing_to_wait: Some(ms(5)), ..view }),
                 changes(View { raised: ms(7), ..view }),
             ];
-            let said = [design.heeds_stall(), design.heeds_willing_to_wait(), design.heeds_raised_stalls()];
+            let said =
+                [design.honours_stall(), design.honours_willing_to_wait(), design.honours_raised_stalls()];
             assert_eq!(found, said, "{design}");
         }
     }

@@ -1,42 +1,42 @@
-//! What a group commit design can be told.
+//! The settings of the group commit designs.
 
 use std::fmt;
 use std::time::Duration;
 
 use super::{
-    Adaptive, CommitLock, CommitStall, GroupCommit, GroupCommitDesign, Hiber, HiberStall, HiberWillingToWait,
-    LogServer, WillingToWait,
+    Adaptive, CommitLockDesign, CommitStall, GroupCommit, GroupCommitDesign, Hiber, HiberStall,
+    HiberWillingToWait, LogServer, WillingToWait,
 };
 
-/// The longest stall and the longest willing-to-wait that can be asked for.
+/// The longest stall and the longest willing-to-wait that can be set.
 pub const WAIT_MAX: Duration = Duration::from_secs(60);
 
-/// Who writes the log, and when: a design and its settings. What is `None` has the design's default.
+/// Which thread writes the log, and when: a design and its settings. A setting of `None` is the design's default.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct GroupCommitOptions {
     /// The design.
     pub design: GroupCommitDesign,
-    /// How long a committer stalls whose transaction does not say
-    /// ([`TxOptions::commit_stall`](crate::TxOptions::commit_stall)); as long as a log write takes by default. For
+    /// How long a committer stalls whose transaction sets no stall
+    /// ([`TxOptions::commit_stall`](crate::TxOptions::commit_stall)); by default as long as a log write takes. For
     /// commit-stall and hiber-stall.
     pub stall: Option<Duration>,
-    /// How long a transaction may take in all that does not say
+    /// How long a transaction may take in all if it does not set that itself
     /// ([`TxOptions::willing_to_wait`](crate::TxOptions::willing_to_wait)); no time by default. For willing-to-wait and
     /// hiber-willing-to-wait.
     pub willing_to_wait: Option<Duration>,
-    /// The least that every transaction waits, whatever it says: KODA's administrative minimum; none by default. For
-    /// willing-to-wait and hiber-willing-to-wait.
+    /// The shortest wait of every transaction, whatever it sets itself: KODA's administrative minimum; none by default.
+    /// For willing-to-wait and hiber-willing-to-wait.
     pub willing_to_wait_min: Option<Duration>,
-    /// How long after a group the next committer begins its own, at the earliest; at once by default. For hiber.
+    /// The shortest time from the end of a group to the beginning of the next committer's; none by default. For hiber.
     pub wake_delay: Option<Duration>,
-    /// How long packets lie that nobody waits for yet ([`Ticket`](crate::Ticket)s), before the log server begins to write
-    /// them, from when the group before is written: 200 us by default, at once with zero; no longer than
-    /// [`LogOptions::memory_flush_interval`](crate::log::LogOptions). As soon as somebody waits they are written at once. For
-    /// log-server.
+    /// How long packets without a waiter ([`Ticket`](crate::Ticket)s) lie before the log server begins to write them,
+    /// counted from the end of the group before if one is being written: 200 us by default, not at all with zero, and no
+    /// longer than [`LogOptions::memory_flush_interval`](crate::log::LogOptions). As soon as a thread waits, they are
+    /// written at once. For log-server.
     pub linger: Option<Duration>,
-    /// How many packets a committer puts into one group at most (KODA's was 50); no bound by default. Packets that level
-    /// 1 commits have gathered already, or a transaction that waited for log space, are in the group they are in. A
-    /// group's wake-up call also wakes those whom the bound has left out.
+    /// The most packets that a committer puts into one group (KODA's was 50); no bound by default. Packets that level 1
+    /// commits or a transaction that waited for log space have gathered already are part of the next group, whatever
+    /// the bound. A group's wake-up call also wakes the committers that the bound has left out.
     pub group_max: Option<u32>,
 }
 
@@ -65,7 +65,7 @@ impl fmt::Display for GroupCommitOptions {
 }
 
 impl GroupCommitOptions {
-    /// What is wrong with the settings, if anything: which one, what it may be.
+    /// What is wrong with the settings, if anything: names the setting and its limits.
     pub fn problem(&self) -> Option<String> {
         use GroupCommitDesign::{
             CommitStall, Hiber, HiberStall, HiberWillingToWait, LogServer, WillingToWait,
@@ -106,15 +106,15 @@ impl GroupCommitOptions {
         None
     }
 
-    /// The design, so set.
+    /// The design with these settings.
     pub fn policy(&self) -> Box<dyn GroupCommit> {
         let waits = WillingToWait {
             wait: self.willing_to_wait.unwrap_or_default(),
             wait_min: self.willing_to_wait_min.unwrap_or_default(),
         };
         match self.design {
-            GroupCommitDesign::CommitLock => Box::new(CommitLock { shared: false }),
-            GroupCommitDesign::CommitLockShared => Box::new(CommitLock { shared: true }),
+            GroupCommitDesign::CommitLock => Box::new(CommitLockDesign { shared: false }),
+            GroupCommitDesign::CommitLockShared => Box::new(CommitLockDesign { shared: true }),
             GroupCommitDesign::CommitStall => Box::new(CommitStall { stall: self.stall }),
             GroupCommitDesign::WillingToWait => Box::new(waits),
             GroupCommitDesign::Hiber => Box::new(Hiber { wake_delay: self.wake_delay.unwrap_or_default() }),

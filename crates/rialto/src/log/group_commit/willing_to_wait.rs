@@ -1,20 +1,20 @@
-//! The Willing-to-Wait Design (KODA): each transaction says how long it may take in all. Its stall is that, minus the time
-//! it has used, minus the time of a log write. Nobody wakes it before, so its wait is also the least time that a
-//! transaction takes: with N servers, N x 1000 / WTW is the most that commit in a second.
+//! The Willing-to-Wait Design (KODA): each transaction says how long it may take in all. Its stall is that, minus the
+//! time it has used, minus the time of a log write. No other thread wakes it earlier, so its wait is also the least
+//! time that a transaction takes: with N servers, at most N x 1000 / WTW transactions commit in a second.
 //!
-//! Who is not the first on the queue, and will be written with the first before its own stall ends, sleeps for the time of
-//! that write, too: it would only wake up to sleep again.
+//! A committer that is not the first in the queue, and will be written with the first before its own stall ends, sleeps
+//! for the time of that write, too: otherwise it would wake up only to sleep again.
 
 use std::time::Duration;
 
 use super::{Choice, GroupCommit, View};
 
-/// Everybody stalls for what its wait leaves, even the first.
+/// Every committer stalls for the rest of its wait, even the first in the queue.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct WillingToWait {
-    /// The wait of transactions that do not say.
+    /// The wait of transactions that set none.
     pub wait: Duration,
-    /// The administrator's minimum, for all.
+    /// The administrator's minimum, for all transactions.
     pub wait_min: Duration,
 }
 
@@ -25,7 +25,7 @@ impl WillingToWait {
         (view.started + wait).saturating_sub(view.write_time)
     }
 
-    /// Whether the first on the queue begins to write before this stall is over.
+    /// Whether the first committer in the queue begins to write before this stall is over.
     pub(super) fn relies(&self, view: &View) -> bool {
         view.committer_begins.is_some_and(|begins| begins <= self.end(view).max(view.now))
     }

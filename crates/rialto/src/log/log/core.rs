@@ -1,4 +1,4 @@
-//! [`Core`]: what the log's threads share, and what they and committers do with it.
+//! [`LogCore`]: the state that the log's threads and its committers share, and the operations on it.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -19,15 +19,15 @@ use crate::log::packet::PoolOwner;
 use crate::log::ring::RingView;
 use crate::log::sync::System;
 use crate::log::turn::{Committer, Turn, Waited, Writer};
-use crate::log::wakers::{self, Listeners, WakerThreads, Woken};
+use crate::log::wakers::{self, Listeners, WakerThreads, WokenListeners};
 use crate::log::write_path::WritePath;
 use crate::log::writer::{Counters, GroupWrite, GroupWriter};
 use crate::log::{Durability, Patience};
 use crate::unlikely::unlikely;
 use crate::{Error, Lsn, Result, fault_injection};
 
-/// What the log's threads share.
-pub(crate) struct Core {
+/// The state that the log's threads and its committers share.
+pub(crate) struct LogCore {
     pub(super) pool: PoolOwner,
     pub(super) writer: Writer<System>,
     /// The last packet that is durable at level 1.
@@ -45,13 +45,13 @@ pub(crate) struct Core {
     pub(super) server_time: ProcessorTime,
     pub(super) marks: Mutex<Marks>,
     pub(super) closed: AtomicBool,
-    /// Tells those that wait for a slot.
+    /// Wakes the transactions that wait for a slot.
     pub(super) freed: Freed,
     /// Called by a transaction that waits for room.
     pub(super) when_full: OnceLock<WhenFull>,
     /// The transactions that wait for room.
     pub(super) line: Line,
-    /// How many of them work for room that no further file can be made for.
+    /// How many transactions work for room that no further file can be made for.
     pub(super) short: AtomicU32,
     pub(super) flush_interval: Duration,
     pub(super) wait_max: Duration,
@@ -63,7 +63,7 @@ pub(crate) struct Core {
     pub(super) threaded: bool,
     /// It has no threads, and is driven ([`LogThreads::Driven`](crate::log::LogThreads)).
     pub(super) driven: bool,
-    /// Without threads: a caller has asked for a group while another one wrote, and it did not wait.
+    /// Without threads: a caller asked for a group while another one wrote, and did not wait.
     pub(super) asked: AtomicBool,
 }
 
@@ -71,7 +71,7 @@ fn stopped(error: &DiskError) -> Error {
     Error::Stopped { cause: Error::from(error.clone()).to_string(), disk_full: error.is_full() }
 }
 
-impl Core {
+impl LogCore {
     pub(super) fn check_open(&self) -> Result<()> {
         if self.writer.stopped() {
             return Err(self.stop_error());
@@ -96,7 +96,7 @@ impl Core {
         }
     }
 
-    /// Gathers what is queued, unless another thread does; whether the place is durable at level 1 by that.
+    /// Gathers what is queued, unless another thread does. Returns whether the place is durable at level 1 then.
     #[inline(always)]
     pub(super) fn gathers(&self, lsn: Lsn) -> bool {
         if self.writer.stopped() {
@@ -116,7 +116,7 @@ impl Core {
         if self.writer.stopped() { Gathered::All } else { self.gather_all(self.gatherer.lock()) }
     }
 
-    /// The same, unless another thread does so for this place.
+    /// The same, unless another thread gathers this place.
     pub(super) fn gather_to(&self, lsn: Lsn) -> Gathered {
         if self.writer.stopped() {
             return Gathered::All;
@@ -124,7 +124,7 @@ impl Core {
         match self.gatherer_unless_reached(lsn) {
             Some(gatherer) => self.gather_all(gatherer),
             None => {
-                // Who has gathered may write the group first.
+                // The thread that gathered may write the group before it hands the listeners over.
                 if unlikely(self.listeners.wait_for(Durability::Memory)) {
                     self.hand_over_listeners(Durability::Memory);
                 }
@@ -140,8 +140,8 @@ impl Core {
         gathered
     }
 
-    /// The gatherer; none if the place is durable at level 1. Who has the gatherer gathers for all that are queued, which takes less
-    /// than falling asleep and being woken does.
+    /// The gatherer; `None` if the place is durable at level 1. The holder of the gatherer gathers for all that are
+    /// queued, which takes less time than falling asleep and being woken.
     fn gatherer_unless_reached(&self, lsn: Lsn) -> Option<MutexGuard<'_, Gatherer>> {
         let is_reached = || self.memory.load(Ordering::SeqCst) >= lsn.0;
         for _ in 0..LOOKS_AT_GATHERER {
@@ -157,9 +157,9 @@ impl Core {
         (!is_reached()).then_some(gatherer)
     }
 
-    /// As [`Core::gather`], for a thread that does not write the group itself: it requests that write. So what is durable at level 1
-    /// reaches the disk within the interval (I3), whichever thread gathered it, and a committer that finds its place gathered requests
-    /// nothing.
+    /// As [`LogCore::gather`], for a thread that does not write the group itself: it requests that write. Therefore what
+    /// is durable at level 1 reaches the disk within the interval (I3), whichever thread gathered it, and a committer
+    /// that finds its place gathered requests nothing.
     pub(super) fn gather_queued(&self, gatherer: &mut Gatherer) -> Gathered {
         let before = gatherer.lsn();
         let gathered = self.gather(gatherer, u64::MAX);
@@ -169,7 +169,7 @@ impl Core {
         gathered
     }
 
-    /// Moves what is queued into the ring, up to the place `last`: it is durable at level 1.
+    /// Moves what is queued into the ring, up to the place `last`, which makes it durable at level 1.
     fn gather(&self, gatherer: &mut Gatherer, last: u64) -> Gathered {
         let before = gatherer.lsn();
         let gathered = gatherer.gather(&self.pool, last);
@@ -183,9 +183,10 @@ impl Core {
         self.write_group_and_wake(turn, OwnListeners::HandOver)
     }
 
-    /// As [`Core::write_group`]; what becomes of the engine's own listeners that the group served is the caller's to say.
+    /// As [`LogCore::write_group`]; `own` says what becomes of the engine's own listeners that the group served.
     fn write_group_and_wake(&self, turn: Turn<'_, System>, own: OwnListeners) -> Gathered {
-        // Also if this panics, after the turn's drop has stopped the log; dropped last, without a turn.
+        // Listeners are woken even if this panics, after the turn's drop has stopped the log. Dropped last, without a
+        // turn.
         let _wake = WakeListeners { core: self, own };
         let place = || self.pool.place().0;
         let mut turn = turn;
@@ -196,11 +197,12 @@ impl Core {
             turn.begin(lsn, place);
             match group.write(self.clock()) {
                 Ok(took) => {
-                    // Groups complete in their order (I4): not at all if one before this failed.
+                    // Groups complete in their order (I4). This one does not if a group before it failed.
                     if turn.publish(lsn, took, place, || group.complete(took))
                         && gathered != Gathered::RingFull
                     {
-                        // Otherwise the group may end inside a packet, and a mark there would leave out its beginning.
+                        // If the ring was full, the group may end inside a packet, and a mark there would leave out the
+                        // packet's beginning.
                         self.marks.lock().add(Lsn(lsn), to);
                     }
                 }
@@ -212,18 +214,18 @@ impl Core {
         }
         turn.release(place);
         if gathered != Gathered::All && self.threaded {
-            // The group left packets behind whose requests it took.
+            // The group took the requests of packets that it left behind.
             self.writer.ask_soon();
             self.writer.ask_now();
         }
-        // A thread that asked and found the writer at work has gone: this writes for it.
+        // A thread that asked while this one wrote did not wait: this one writes for it.
         if !self.threaded && self.asked.load(Ordering::SeqCst) {
             self.ask_or_write();
         }
         gathered
     }
 
-    /// Gathers the next group; how far it reaches. For the holder of the writer word.
+    /// Gathers the next group; returns how far it reaches. For the holder of the writer word.
     fn take_group(&self) -> (GroupWrite, u64, u64, Gathered) {
         let mut group_writer = self.group_writer.lock();
         let mut gatherer = self.gatherer.lock();
@@ -235,7 +237,7 @@ impl Core {
         (group_writer.take(to, lsn), to, lsn, gathered)
     }
 
-    /// What the log's waits and times are taken from.
+    /// The clock for the log's waits and times.
     pub(super) fn clock(&self) -> &Clock {
         &self.writer.machine().clock
     }
@@ -265,7 +267,7 @@ impl Core {
         }
     }
 
-    /// Whether `lsn` is in the ring; `false` if the ring was full, so that the caller has to wait for the disk.
+    /// Whether `lsn` is in the ring. `false` if the ring was full: then the caller has to wait for the disk.
     fn wait_for_memory(&self, lsn: Lsn) -> Result<bool> {
         if self.memory.load(Ordering::SeqCst) < lsn.0 {
             if self.writer.stopped() {
@@ -286,15 +288,15 @@ impl Core {
         self.writer.stopped().then(|| Err(self.outcome_unknown(lsn)))
     }
 
-    /// Has the listeners woken whose places this level has reached. Runs none of them.
+    /// Has the listeners woken whose places this level has reached. Runs none of them here.
     pub(super) fn hand_over_listeners(&self, durability: Durability) {
         self.waker_threads.hand_over_own(self.take_listeners(durability));
     }
 
-    /// The engine's own listeners whose places this level has reached; foreign ones are handed over.
-    fn take_listeners(&self, durability: Durability) -> Woken {
+    /// Takes the engine's own listeners whose places this level has reached; hands foreign ones over.
+    fn take_listeners(&self, durability: Durability) -> WokenListeners {
         if !self.listeners.wait_for(durability) {
-            return Woken::new();
+            return WokenListeners::new();
         }
         let has_passed = |lsn| self.has_reached(lsn, durability) || self.writer.stopped();
         self.listeners.take(durability, has_passed, &self.waker_threads)
@@ -310,7 +312,7 @@ impl Core {
             self.writer.ask_now();
             return;
         }
-        // Said before the look for the turn: who has it looks for this after it has given the turn back.
+        // Set before the turn is tried: the holder of the turn looks for this after it has given the turn back.
         self.asked.store(true, Ordering::SeqCst);
         while let Some(turn) = self.writer.try_take() {
             self.asked.store(false, Ordering::SeqCst);
@@ -337,7 +339,7 @@ impl Core {
         }
     }
 
-    /// The log server's thread.
+    /// The loop of the log server's thread.
     pub(super) fn serve(&self) {
         let place = || self.pool.place().0;
         let stand_in = || Committer::stand_in(place());
@@ -356,9 +358,9 @@ enum OwnListeners {
     HandOver,
 }
 
-/// Wakes those that a group served when it is dropped, which is when the turn has been given back.
+/// Wakes, when it is dropped, the listeners that a group served. By then the turn has been given back.
 struct WakeListeners<'a> {
-    pub(super) core: &'a Core,
+    pub(super) core: &'a LogCore,
     own: OwnListeners,
 }
 

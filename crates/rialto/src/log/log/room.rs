@@ -1,24 +1,24 @@
-//! Room in the log: what is promised to packets that are not gathered yet, and transactions that wait for it.
+//! Room in the log: the promises to packets that are not gathered yet, and the transactions that wait for room.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use super::{ASK_EVERY, Core};
+use super::{ASK_EVERY, LogCore};
 use crate::account::wait_guard::{Awaited, WaitGuard};
-use crate::log::line::Standing;
+use crate::log::line::LineGuard;
 use crate::{Error, Result};
 
-/// How long a transaction that works for room waits for an attempt to prepare a file,
+/// How long a transaction that works for room waits for an attempt to prepare a file.
 const ATTEMPT_MAX: Duration = Duration::from_millis(10);
-/// and how long it sleeps after one that has failed.
+/// How long it sleeps after an attempt that has failed.
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// The most checkpoints that one transaction makes for its room. The first may find that the checkpoint in force needs all of the log; the
-/// second retires that one, and the third frees what only it needed.
+/// The most checkpoints that one transaction makes for its room. The first may find that the checkpoint in force needs
+/// all of the log; the second retires that checkpoint, and the third frees what only it needed.
 const CHECKPOINTS_MAX: u32 = 3;
 
-impl Core {
-    /// Counts `bytes` of stream as promised if prepared files hold them.
+impl LogCore {
+    /// Adds `bytes` of stream to the promises, if prepared files hold them.
     pub(super) fn promise(&self, bytes: u64) -> bool {
         let promised = self.pool.promised().fetch_add(bytes, Ordering::SeqCst) + bytes;
         // Read in this order: the gatherer advances the position before it takes a promise back.
@@ -29,8 +29,9 @@ impl Core {
         false
     }
 
-    /// As [`Core::promise`], of what is promised to lone committers for their next packets, too: it is taken back. They may open
-    /// another allotment at any time after this, so each attempt has to take it back, and in one go.
+    /// As [`LogCore::promise`], but first takes back what is promised to lone committers for their next packets. They may
+    /// open another allotment at any time after this, so each attempt takes it back again, and promises under the same
+    /// latch.
     fn promise_before_others(&self, bytes: u64) -> bool {
         let mut gatherer = self.gatherer.lock();
         gatherer.close_allotment(&self.pool);
@@ -45,11 +46,11 @@ impl Core {
         let _waiting = WaitGuard::enter(self.clock(), Awaited::LogRoom);
         let standing = self.line.join(bytes);
         let ended = self.work_for_room(bytes, &standing, check);
-        // Room that was given at the last moment is its own.
+        // The room may have been given at the last moment.
         if standing.leave() { Ok(()) } else { ended }
     }
 
-    /// As [`Core::promise_before_others`], for all that stand in the line.
+    /// As [`LogCore::promise_before_others`], for all that stand in the line.
     fn give_room(&self) {
         let given = {
             let mut gatherer = self.gatherer.lock();
@@ -59,17 +60,18 @@ impl Core {
         given.iter().for_each(|place| place.wake());
     }
 
-    /// Waits in the line until room is given; works for it as the first, and once when it has waited for as long as it may.
+    /// Waits in the line until room is given. Works for it if it is the first, and once when it has waited for as long
+    /// as it may.
     fn work_for_room(
         &self,
         bytes: u64,
-        standing: &Standing<'_>,
+        standing: &LineGuard<'_>,
         check: &dyn Fn() -> Result<()>,
     ) -> Result<()> {
         let mut short = None;
-        // Why there is no file, and why there will be none, as far as either is known.
+        // Why there is no file, and why there will be none, as far as each is known.
         let mut attempted: Option<(Option<String>, Option<String>)> = None;
-        // Where the log is driven this caller makes the room itself, by a checkpoint between two attempts.
+        // Where the log is driven, this caller makes the room itself, by a checkpoint between two attempts.
         let mut checkpoints = if self.driven { CHECKPOINTS_MAX } else { 0 };
         let mut has_made_room = false;
         let clock = self.clock();
@@ -84,7 +86,7 @@ impl Core {
             self.check_open()?;
             check()?;
             let is_late = clock.now() >= until;
-            // Each checkpoint that was made for it is followed by an attempt.
+            // An attempt follows each checkpoint that was made for this transaction.
             if let Some((problem, hopeless)) = attempted.take()
                 && (is_late && !has_made_room || problem.is_some() && !self.threaded && !self.driven)
             {
@@ -101,7 +103,7 @@ impl Core {
             if standing.is_given() {
                 return Ok(());
             }
-            // Where the next file only takes its time no checkpoint is needed.
+            // If the next file is only not ready yet, no checkpoint is needed.
             let hopeless = problem.as_ref().and_then(|_| {
                 short.get_or_insert_with(|| Short::begin(&self.short));
                 self.when_full.get().and_then(|when_full| when_full(checkpoints > 0))
@@ -115,7 +117,8 @@ impl Core {
         }
     }
 
-    /// Has the next file made that so many bytes need, or waits for an attempt to; why that has failed.
+    /// Makes the next file that this many bytes need, or waits for an attempt to make it. Returns why the attempt has
+    /// failed.
     fn prepare_for(&self, bytes: u64) -> Option<String> {
         if self.threaded {
             let wanted = self.ring.filled() + self.pool.promised().load(Ordering::SeqCst) + bytes;
@@ -130,7 +133,7 @@ impl Core {
     }
 }
 
-/// A transaction that waits for room, counted as long as this lives.
+/// A transaction that works for room, counted as long as this lives.
 struct Short<'a>(&'a AtomicU32);
 
 impl<'a> Short<'a> {

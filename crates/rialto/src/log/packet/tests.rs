@@ -42,7 +42,7 @@ fn a_packet_with_a_place_cannot_be_written() {
 }
 
 #[test]
-fn a_home_is_borrowed_again_and_again_and_then_anybodys() {
+fn a_home_is_borrowed_repeatedly_and_then_by_any_thread() {
     let pool = PoolOwner::new(2, Lsn::ZERO);
     let mut home = pool.home().unwrap();
     let gather = || {
@@ -66,7 +66,7 @@ fn a_home_is_borrowed_again_and_again_and_then_anybodys() {
         assert!(back.bytes().is_empty());
         drop(back);
     }
-    // Given up while its packet is on its way: the last of its holders puts it into the list.
+    // Given up while its packet is queued: the later of gather and apply puts the slot into the list.
     let mut slot = home.borrow().unwrap();
     slot.push(PacketKind::Commit);
     drop(home);
@@ -103,13 +103,13 @@ fn threads_push_while_one_drains_and_nothing_is_lost_or_mixed_up() {
                 let pool = &pool;
                 scope.spawn(move || {
                     let mut pushed = 0;
-                    // One of them has a home, which it gives up every now and then.
+                    // One thread has a home, which it gives up every now and then.
                     let mut home = None;
                     while pushed < EACH {
                         if thread == 0 && pushed % 1_000 == 0 {
                             home = pool.home();
                         }
-                        let at_home = home.as_mut().and_then(HomeSlot::borrow);
+                        let at_home = home.as_mut().and_then(PacketHome::borrow);
                         let Some(mut slot) = at_home.or_else(|| pool.borrow()) else {
                             std::thread::yield_now();
                             continue;

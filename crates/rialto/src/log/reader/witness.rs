@@ -1,27 +1,32 @@
-//! [`Witness`]: the point that a log has to go through, by which the logs of two lives of a database are told apart.
+//! [`Witness`]: a point that a log has to go through. It tells apart the logs of two lives of a database.
 
-use crate::log::block::Header;
+use crate::log::block::BlockHeader;
 use crate::log::{LogPoint, LogPosition, LogReader, files};
 use crate::{Error, Lsn, Result};
 
-/// What says through which point a log goes.
+/// Names a point that a log has to go through.
 #[derive(Debug, Clone)]
 pub(crate) struct Witness {
-    /// The file that says so.
+    /// The file that names the point.
     pub(crate) name: String,
     pub(crate) point: LogPoint,
 }
 
 impl LogReader {
-    /// Whether the log goes through the witness's point, as far as the block that comes next tells.
-    pub(super) fn check_goes_through(&mut self, header: &Header, checksum: u64, length: u64) -> Result<()> {
+    /// Checks that the log goes through the witness's point, as far as the next block tells.
+    pub(super) fn check_goes_through(
+        &mut self,
+        header: &BlockHeader,
+        checksum: u64,
+        length: u64,
+    ) -> Result<()> {
         let Some(witness) = &self.witness else { return Ok(()) };
         let (point, before) = (witness.point, header.first_lsn - 1);
         let end = if header.position < point.position.0 {
             let (lsn, position) = (before + u64::from(header.packets), header.position + length);
             LogPoint { lsn: Lsn(lsn), position: LogPosition(position), checksum }
         } else {
-            // Of the first block that is read, what it says of the one before.
+            // For the first block that is read: what it says of the block before it.
             let position = LogPosition(header.position);
             LogPoint { lsn: Lsn(before), position, checksum: header.previous }
         };
@@ -35,8 +40,8 @@ impl LogReader {
         Err(self.another_life(witness, &end))
     }
 
-    /// The log ends here. Before the witness's point an archive may end, and of another log it is said elsewhere if places are
-    /// missing.
+    /// Checks the end of the log against the witness's point. An archive may end before that point; if another log
+    /// lacks places, a check elsewhere reports it.
     pub(super) fn check_ends_behind_the_point(&self) -> Result<()> {
         match &self.witness {
             Some(witness) if self.archive.is_none() && self.lsn >= witness.point.lsn.0 => {

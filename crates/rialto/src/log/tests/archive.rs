@@ -1,11 +1,11 @@
-//! What an archive has of a log.
+//! What an archive holds of a log.
 
 use super::*;
 use crate::io::Caching;
 use crate::log::Archiver;
 use crate::log::files::FileTable;
 
-/// Commits packets of so many bytes in all; how far the log is durable then.
+/// Commits packets of this many bytes in all; returns how far the log is durable then.
 fn filled(log: &Log, bytes: usize) -> LogPosition {
     for _ in 0..bytes / 50_000 {
         let lsn = commit(log, &[7; 50_000]);
@@ -27,7 +27,7 @@ fn files(archive: &Arc<dyn Disk>) -> Vec<(String, Vec<u8>)> {
     names.into_iter().map(read).collect()
 }
 
-/// A checkpoint archives and frees files while a caller of `archive_log` looks whether the archive is this log's.
+/// A checkpoint archives and frees files while a caller of `archive_log` checks whether the archive is this log's.
 #[test]
 fn files_that_the_archive_has_taken_may_go_while_it_is_looked_at() {
     let (disk, archive): (Arc<dyn Disk>, Arc<dyn Disk>) = (MemoryDisk::new(), MemoryDisk::new());
@@ -39,7 +39,7 @@ fn files_that_the_archive_has_taken_may_go_while_it_is_looked_at() {
     archiver.check_is_ours(&files, table.prepared()).unwrap();
 }
 
-/// A checkpoint that would free files keeps them while another process archives there, and so nothing is copied.
+/// While another process archives there, nothing is copied; a checkpoint that would free files therefore keeps them.
 #[test]
 fn no_file_goes_to_an_archive_that_another_process_holds() {
     let (disk, archive): (Arc<dyn Disk>, Arc<dyn Disk>) = (MemoryDisk::new(), MemoryDisk::new());
@@ -53,8 +53,8 @@ fn no_file_goes_to_an_archive_that_another_process_holds() {
     assert_eq!(archiver.take(&table.behind(0)), 2);
 }
 
-/// Several callers archive at the same time: each reads the durable position and copies later. What the archive has after the
-/// latest position stays when a caller with an earlier one comes last, in one file and in two.
+/// Several callers archive at the same time: each reads the durable position and copies later. What a caller with the
+/// latest position has copied stays when a caller with an earlier position comes last. Both with one file and with two.
 #[test]
 fn an_archive_never_goes_back() {
     for between in [50_000, 400_000] {

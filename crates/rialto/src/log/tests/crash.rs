@@ -1,8 +1,8 @@
 //! The log against a disk that crashes at any step, kills the process at any step, and fails.
 //!
-//! The model is a plain list: the packets that took a place, and how far they were answered at each level. After each end
-//! of a life the recovered log must be a prefix of the list that covers everything answered: at level 3 always, at level
-//! 1 when only the process died. And it must be the same when it is recovered again.
+//! The model is a plain list: the packets that took a place, and how far they were answered at each level. After each
+//! life ends, the recovered log must be a prefix of the list that covers everything answered: at level 3 always, at
+//! level 1 when only the process died. A second recovery must find the same log.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,10 +23,10 @@ enum End {
     Fault(FaultKind),
 }
 
-/// What a run did, for the tally.
+/// Counts of a run.
 #[derive(Debug, Default)]
 struct Counts {
-    /// Lives that the machine's power loss ended, those of a recovery included.
+    /// Lives that ended by the machine's power loss, including those that ended within a recovery.
     crashes: u64,
     /// Lives that ended with the process: killed, or stopped by a fault.
     kills: u64,
@@ -41,17 +41,17 @@ struct Life {
     lengths: Vec<usize>,
     /// The first place that recovery is asked for.
     from: u64,
-    /// Answered at level 3, and at level 1.
+    /// The last place answered at level 3, and at level 1.
     disk: u64,
     memory: u64,
 }
 
-/// A wait, spent in real time.
+/// A wait in real time.
 fn wait(random: &mut Random, most: Duration) -> Duration {
     Duration::from_micros(random.below(most.as_micros() as u64 + 1))
 }
 
-/// The design with one of the settings that it has, or none, and with a bound for its groups, or none.
+/// The design with one of its settings or none, and with a bound for its groups or none.
 fn settings(design: GroupCommitDesign, random: &mut Random, most: Duration) -> GroupCommitOptions {
     let group_max = random.chance(1, 2).then_some(1 + random.below(5) as u32);
     let plain = GroupCommitOptions { group_max, ..design.into() };
@@ -73,18 +73,19 @@ fn settings(design: GroupCommitDesign, random: &mut Random, most: Duration) -> G
     fitting[random.below(fitting.len() as u64) as usize]
 }
 
-/// What a transaction says about its own stall: nothing, most of the time.
+/// A transaction's own stall: none, most of the time.
 fn patience(random: &mut Random, most: Duration) -> Patience {
     let mut own = || random.chance(1, 4).then(|| wait(random, most));
     Patience { began: None, stall: own(), willing_to_wait: own() }
 }
 
-/// The longest wait of a life that one thread lives: many lives fit into the test's time.
+/// The longest wait in a life with one thread, short so that many lives fit into the test's time.
 const WAIT_MAX_ALONE: Duration = Duration::from_micros(30);
 
-/// Without threads of the log, and for one thread: the disk is crashed at a step, and which step that is would otherwise be
-/// the scheduler's doing, so that no seed could replay a failure. Every committer is elected, stalls as it is told and
-/// writes; who sleeps while others write is in `groups_in_flight_complete_in_their_order_whatever_crashes`, for all designs.
+/// Without threads of the log, and for one thread: the disk is crashed at a step, and with more threads the scheduler
+/// would decide which step that is, so that no seed could replay a failure. Every committer is elected, stalls as it is
+/// told, and writes. How committers sleep while others write is tested in
+/// `groups_in_flight_complete_in_their_order_whatever_crashes`, for all designs.
 fn options(random: &mut Random) -> LogOptions {
     let design = GroupCommitDesign::ALL[random.below(GroupCommitDesign::ALL.len() as u64) as usize];
     let group_commit = settings(design, random, WAIT_MAX_ALONE);
@@ -115,7 +116,7 @@ fn work(log: &Log, life: &mut Life, random: &mut Random, rounds: u64) -> Result<
         let mut slot = log.borrow_packet()?;
         let lsn = life.lengths.len() as u64 + 1;
         slot.bytes_mut().extend_from_slice(&packet(lsn, length));
-        // As a lone committer at level 1, where that can be.
+        // As a lone committer at level 1, where that is possible.
         if random.chance(1, 3)
             && let Some(placed) = log.place_alone(&slot, PacketKind::Commit)
         {
@@ -193,7 +194,7 @@ fn lives(seed: u64, counts: &mut Counts) {
         let before = life.lengths.len();
         let outcome = work(&log, &mut life, &mut random, 150);
         counts.packets += (life.lengths.len() - before) as u64;
-        // The log itself knows of more than was asked: that counts too.
+        // The log itself may have made more durable than was asked for; that counts too.
         life.disk = life.disk.max(log.durable_position().0);
         life.memory = life.memory.max(log.memory_position().0);
         if let Err(error) = &outcome {
@@ -233,8 +234,8 @@ fn lives(seed: u64, counts: &mut Counts) {
             let again = read(&disk, &life).unwrap();
             assert_eq!((again.lsn(), again.position()), (recovered.lsn(), recovered.position()), "I8");
             drop(again);
-            // Opening may be cut short as well; then nothing that was recovered may be lost by a killed process, and
-            // nothing that was durable by a crashed machine.
+            // An opening may be cut short as well. Then a killed process may lose nothing that was recovered, and a
+            // crashed machine nothing that was durable.
             let cut_short = random.chance(1, 3);
             let crashes = random.chance(1, 2);
             if cut_short {
@@ -248,7 +249,7 @@ fn lives(seed: u64, counts: &mut Counts) {
                     life.lengths.truncate(last as usize);
                     (life.disk, life.memory) = (last, last);
                     assert_eq!(log.durable_position().0, last);
-                    // Disarm what has not struck yet.
+                    // Disarms a crash that has not struck yet.
                     faulty.crash_at(u64::MAX);
                     break log;
                 }
@@ -304,7 +305,7 @@ fn a_creation_that_was_cut_short_can_be_done_again() {
             drop(created);
             faulty = faulty.restart();
             let disk: Arc<dyn Disk> = faulty.clone();
-            // Of another database: its identifier was drawn anew.
+            // A retry draws a new database identifier.
             let log = Log::create(&disk, DATABASE + 1, &options)
                 .unwrap_or_else(|error| panic!("step {step}: {error}"));
             drop(log);
@@ -325,9 +326,9 @@ fn blocks_follow(end: &LogEnd, disk: &dyn Disk) -> bool {
     })
 }
 
-/// Threads commit with several groups in flight until the disk goes down at some step, in every design, its settings drawn
-/// and each commit's own waits: what was answered is there, and what is there is a prefix. Which groups meet is the
-/// scheduler's doing, so a seed replays the disk and the draws, not the schedule.
+/// Threads commit with several groups in flight until the disk goes down at some step, in every design, with drawn
+/// settings and drawn waits for each commit: what was answered is there, and what is there is a prefix. The scheduler
+/// decides which groups overlap, so a seed replays the disk and the draws, not the schedule.
 #[test]
 fn groups_in_flight_complete_in_their_order_whatever_crashes() {
     const THREADS: u64 = 4;
@@ -414,7 +415,7 @@ fn groups_in_flight_complete_in_their_order_whatever_crashes() {
         // A whole page of the log behind the end: the hole that a later group jumped over.
         let recovered = reader.finish().unwrap();
         holes += u64::from(end == End::Crash && next <= place && blocks_follow(&recovered, &*disk));
-        // The log goes on over it, and what lay behind never comes back.
+        // The log continues over the hole, and the blocks behind it never come back.
         let chosen = LogOptions { wait_max: Duration::from_secs(60), ..chosen };
         let log =
             Log::open(&disk, DATABASE, &chosen, recovered).unwrap_or_else(|error| panic!("{error}: {about}"));

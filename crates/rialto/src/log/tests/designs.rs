@@ -1,4 +1,4 @@
-//! What every group commit design keeps: the sticky error, the bounds, waking, and every packet.
+//! What every group commit design keeps: the sticky error, the bounds, the wake-ups, and every packet.
 
 use std::sync::atomic::AtomicU64;
 use std::task::{Wake, Waker};
@@ -59,7 +59,8 @@ fn a_level_1_commit_is_on_disk_within_the_stated_bound_and_an_idle_log_sleeps() 
 }
 
 fn level_1_is_bounded(group_commit: GroupCommitOptions) {
-    // A log whose interval is ten times as long, committed to at the same time, is the clock: what holds up the machine holds up both.
+    // The clock is a log whose interval is ten times as long, committed to at the same time: a delay of the machine
+    // delays both.
     let with_interval = |milliseconds| {
         let disk: Arc<dyn Disk> = MemoryDisk::new();
         let memory_flush_interval = Duration::from_millis(milliseconds);
@@ -93,7 +94,7 @@ fn level_1_is_bounded(group_commit: GroupCommitOptions) {
         late < 3,
         "I3: level 1 is written within its interval, {late} of 5 times only in ten of it: {group_commit}"
     );
-    // Whoever wrote the last group may have things to count still.
+    // The thread that wrote the last group may still have to count it.
     let rests = || {
         let before = log.stats();
         std::thread::sleep(Duration::from_millis(150));
@@ -102,7 +103,7 @@ fn level_1_is_bounded(group_commit: GroupCommitOptions) {
     assert!((0..20).any(|_| rests()), "nothing is written or woken while nothing happens: {:?}", log.stats());
 }
 
-/// I3. The committer finds its place gathered, answers, and asks for nothing.
+/// I3. The committer finds its place gathered, is answered, and requests nothing.
 #[test]
 fn what_others_gather_reaches_the_disk() {
     type Gathers = fn(&Log);
@@ -114,15 +115,15 @@ fn what_others_gather_reaches_the_disk() {
             assert!(log.reaches(other, Durability::Memory));
         }),
     ];
-    for (group_commit, (who, gathers)) in every_design().flat_map(|design| ways.map(|way| (design, way))) {
+    for (group_commit, (what, gathers)) in every_design().flat_map(|design| ways.map(|way| (design, way))) {
         let disk: Arc<dyn Disk> = MemoryDisk::new();
         let log = Log::create(&disk, DATABASE, &LogOptions { group_commit, ..small() }).unwrap();
         let lsn = commit(&log, b"level 1");
         gathers(&log);
-        assert!(log.has_reached(lsn, Durability::Memory), "{who} gathers what is queued");
+        assert!(log.has_reached(lsn, Durability::Memory), "{what} gathers what is queued");
         let began = Instant::now();
         while log.durable_position() < lsn {
-            assert!(began.elapsed() < Duration::from_secs(20), "{who} has gathered it, {group_commit}");
+            assert!(began.elapsed() < Duration::from_secs(20), "{what} has gathered it, {group_commit}");
             std::thread::sleep(Duration::from_millis(1));
         }
     }
@@ -224,7 +225,7 @@ fn tickets_are_woken_once(group_commit: GroupCommitOptions) {
     assert_eq!(wakes.0.load(Ordering::SeqCst), kept);
 }
 
-/// A log in which packets that nobody waits for lie for so long.
+/// A log in which packets without a waiter lie for this long.
 fn lingering(linger: Duration) -> Arc<Log> {
     let disk: Arc<dyn Disk> = MemoryDisk::new();
     let group_commit = GroupCommitOptions { linger: Some(linger), ..GroupCommitDesign::LogServer.into() };
@@ -233,7 +234,7 @@ fn lingering(linger: Duration) -> Arc<Log> {
 }
 
 #[test]
-fn what_nobody_waits_for_lingers_until_somebody_does_and_is_one_group() {
+fn packets_without_waiters_linger_until_a_thread_waits_and_form_one_group() {
     for waits in [true, false] {
         let log = lingering(Duration::from_secs(60));
         let left = [(); 20].map(|()| commit(&log, b"left"));
@@ -248,7 +249,7 @@ fn what_nobody_waits_for_lingers_until_somebody_does_and_is_one_group() {
             assert!(log.register_waker(Lsn(5), Durability::Disk, &Waker::from(wakes.clone())).is_none());
             let until = Instant::now() + Duration::from_secs(30);
             while wakes.0.load(Ordering::SeqCst) == 0 {
-                assert!(Instant::now() < until, "who waits ends the linger");
+                assert!(Instant::now() < until, "a waiter ends the linger");
                 std::thread::sleep(Duration::from_millis(1));
             }
         }
@@ -258,14 +259,14 @@ fn what_nobody_waits_for_lingers_until_somebody_does_and_is_one_group() {
 }
 
 #[test]
-fn what_has_lingered_is_written_though_nobody_waits() {
+fn a_packet_without_waiters_is_written_after_its_linger() {
     for linger in [Duration::ZERO, Duration::from_millis(20)] {
         let log = lingering(linger);
         for _ in 0..3 {
             let (left, began) = (commit(&log, b"left"), Instant::now());
             log.leave(left, Durability::Disk);
             while log.durable_position() < left {
-                assert!(began.elapsed() < Duration::from_secs(60), "nobody writes it");
+                assert!(began.elapsed() < Duration::from_secs(60), "no thread writes it");
                 std::thread::sleep(Duration::from_millis(1));
             }
             assert!(began.elapsed() >= linger);
@@ -287,13 +288,14 @@ fn no_group_is_larger_than_the_bound() {
     for design in every_design() {
         let disk: Arc<dyn Disk> = MemoryDisk::new();
         let group_commit = GroupCommitOptions { group_max: Some(3), ..design };
-        // Room for a block each: who waits for log space gathers what is queued, whatever the bound.
+        // Room for a block each: a transaction that waits for log space gathers what is queued, whatever the bound.
         let roomy = LogOptions { first_file_bytes: 4 << 20, file_bytes: 4 << 20, group_commit, ..small() };
         let log = Log::create(&disk, DATABASE, &roomy).unwrap();
         std::thread::scope(|scope| {
             for _ in 0..THREADS {
                 scope.spawn(|| {
-                    // Some wait, some leave theirs to the stand-in: eight threads alone make groups of up to eight.
+                    // Some threads wait, others leave their packets to the stand-in: eight threads alone make groups of
+                    // up to eight.
                     for nth in 0..60 {
                         let lsn = commit(&log, b"bounded");
                         match nth % 3 {

@@ -1,10 +1,10 @@
-//! What is said of the log before it is read is what reading it finds.
+//! The estimate of the log's extent, made without reading it, is near what reading it finds.
 
 use super::super::block;
 use super::super::extent::{self, LogExtent};
 use super::*;
 
-/// The extent as it is told, and the bytes and the last place that reading finds.
+/// The estimated extent, and the bytes and the last place that reading finds.
 fn both(disk: &Arc<dyn Disk>, from: u64) -> (LogExtent, LogExtent) {
     let reader = recover(disk, DATABASE, Lsn(from)).unwrap();
     let (told, start) = (reader.extent().unwrap(), reader.position());
@@ -27,7 +27,7 @@ fn the_end_is_found_without_reading() {
                 log.wait(Lsn(lsn), Durability::Disk, &Patience::default()).unwrap();
                 middle = if random.chance(1, 20) { lsn } else { middle };
             }
-            // As the process dies: the ring is of this boot.
+            // As after the death of the process: the ring is of this boot.
             let (told, found) = both(&disk, middle);
             assert_eq!(told.lsn, found.lsn, "seed {seed}, from {middle}");
             assert!(
@@ -36,7 +36,7 @@ fn the_end_is_found_without_reading() {
             );
             log.close().unwrap();
             drop(log);
-            // Freed files are used again: what lies behind the end in them is of an earlier life.
+            // Freed files are used again: the bytes behind the log's end in them are of an earlier life.
             log = Log::open(&disk, DATABASE, &alone(), read_all(&disk, 1.max(middle)).1).unwrap();
             log.free_before(Lsn(middle)).unwrap();
             let (told, found) = both(&disk, middle);
@@ -57,11 +57,12 @@ fn the_end_is_found_without_reading() {
     }
 }
 
-/// The bytes behind the log's end may claim anything: what claims places that no log has is no block, and no number overflows.
+/// The bytes behind the log's end may claim anything: bytes that claim places which no log has are no block, and no
+/// number overflows.
 #[test]
 fn bytes_that_claim_places_beyond_the_last_are_no_block() {
     let mut bytes = vec![0; 128];
-    let header = block::Header {
+    let header = block::BlockHeader {
         kind: block::BlockKind::Group,
         packet_kind: 0,
         inside: false,

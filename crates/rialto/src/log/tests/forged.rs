@@ -1,4 +1,4 @@
-//! Blocks and files that no log has written, whose checksums are right: what the fuzzers have found.
+//! Blocks and files that no log has written, with right checksums: the fuzzers' finds.
 
 use super::*;
 
@@ -42,7 +42,7 @@ fn a_block_of_a_place_that_no_log_has_is_no_block() {
     read_forged(&[many]).unwrap_err();
 }
 
-/// Found by `fuzz::forged_log`: as many zeros as the part says came before it were made, up to 4 GiB.
+/// Found by `fuzz::forged_log`: the reader made as many zeros as the part claimed to be before it, up to 4 GiB.
 #[test]
 fn a_part_of_a_packet_longer_than_any_is_malformed() {
     let numbers = [0, 0xffff_ff00, 0xffff_fff0, 0u32];
@@ -52,14 +52,14 @@ fn a_part_of_a_packet_longer_than_any_is_malformed() {
     assert!(error.contains("the length of a packet in parts makes no sense"), "{error}");
 }
 
-/// Found by `fuzz::forged_log`: as many empty packets were read as the pad said, up to 2^32.
+/// Found by `fuzz::forged_log`: the reader returned as many empty packets as the pad claimed, up to 2^32.
 #[test]
 fn a_pad_has_no_packets() {
     let error = read_forged(&[ForgedBlock { packets: 3, ..pad(1) }]).unwrap_err().to_string();
     assert!(error.contains("a pad with packets makes no sense"), "{error}");
 }
 
-/// Found by `fuzz::forged_log`: where the file ends was computed past 2^64.
+/// Found by `fuzz::forged_log`: the computed end of the file was past 2^64.
 #[test]
 fn a_log_file_of_positions_that_no_log_has_is_corrupt() {
     for (start, capacity) in [(!4095, 64 << 10), (0, !4095)] {

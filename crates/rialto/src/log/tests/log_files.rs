@@ -1,4 +1,4 @@
-//! The log's files: switched, freed, made over, bounded.
+//! The log's files: switched, freed, used again, bounded.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::AtomicBool;
@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 
 use super::*;
 use crate::io::Caching;
-use crate::log::files::{Asked, FileTable};
+use crate::log::files::{FileTable, RoomRequest};
 
 #[test]
 fn files_are_switched_freed_and_reused() {
@@ -82,7 +82,7 @@ fn near_its_bound_the_log_waits_for_a_checkpoint_and_then_fails_before_the_place
                     log.applied(slot);
                     log.wait(lsn, Durability::Disk, &Patience::default()).unwrap();
                 }
-                // The log's own thread has not come to it yet.
+                // The log's own thread has not made the file yet.
                 Err(Error::LogFull { reason }) if reason.contains("is not ready yet") => {
                     assert!(began.elapsed() < Duration::from_secs(60), "{reason}");
                 }
@@ -128,7 +128,7 @@ fn of_all_that_wait_for_room_one_works_for_it() {
                 }
             });
         }
-        // What is promised and not used may still let some go on.
+        // Room that was promised and not used may still serve some of them.
         let alone = (0..20).any(|_| {
             until(&|| log.waiting_for_room() == COMMITTERS);
             workers.lock().clear();
@@ -144,11 +144,12 @@ fn of_all_that_wait_for_room_one_works_for_it() {
     assert_eq!(log.waiting_for_room(), 0);
 }
 
-/// What one checkpoint frees is what the log will need until the next: files are made over, not removed and made anew.
+/// What one checkpoint frees is what the log will need until the next: files are used again, not removed and created
+/// anew.
 #[test]
 fn a_busy_log_makes_all_its_files_over_and_a_calm_one_gives_them_up() {
     let disk = MemoryDisk::new();
-    // Without threads of its own: a spare is used when there is need of it, and no earlier.
+    // Without threads of its own: a spare is used when it is needed, and no earlier.
     let (dynamic, options) = (disk.clone() as Arc<dyn Disk>, LogOptions { spare_files_max: 1, ..alone() });
     let log = Log::create(&dynamic, DATABASE, &options).unwrap();
     let spares = || disk.list().unwrap().iter().filter(|name| name.starts_with("log-spare")).count();
@@ -171,7 +172,7 @@ fn a_busy_log_makes_all_its_files_over_and_a_calm_one_gives_them_up() {
     }
     log.close().unwrap();
 
-    // A bound that leaves no room for spares but the one.
+    // A bound that leaves room for one spare only.
     let disk = MemoryDisk::new();
     let options = LogOptions { bytes_max: 2 << 20, threads: LogThreads::Background, ..options };
     let log = Log::create(&(disk.clone() as Arc<dyn Disk>), DATABASE, &options).unwrap();
@@ -188,7 +189,7 @@ fn a_busy_log_makes_all_its_files_over_and_a_calm_one_gives_them_up() {
                 .filter(|name| *name != ring::RING_NAME)
                 .map(|name| match disk.open(name, Open::ReadOnly, Caching::Buffered) {
                     Ok(file) => file.length().unwrap(),
-                    // A spare that has become a log file since they were listed.
+                    // A spare that has become a log file since the listing.
                     Err(error) if error.is_missing() => 0,
                     Err(error) => panic!("{error}"),
                 })
@@ -198,7 +199,7 @@ fn a_busy_log_makes_all_its_files_over_and_a_calm_one_gives_them_up() {
     }
 }
 
-/// What is promised for the blocks of lone committers is given back as soon as somebody else has no room.
+/// What is promised for the blocks of lone committers is taken back as soon as another transaction has no room.
 #[test]
 fn lone_committers_leave_the_last_of_the_room_to_others() {
     let disk: Arc<dyn Disk> = MemoryDisk::new();
@@ -229,8 +230,8 @@ fn lone_committers_leave_the_last_of_the_room_to_others() {
     assert_eq!(promised(), 0, "after {alone} and {others}");
 }
 
-/// What an earlier process of the same boot left in the ring may go on over the beginnings of several files, none of whose blocks
-/// has been written.
+/// What an earlier process of the same boot left in the ring may extend over the beginnings of several files, none of
+/// whose blocks has been written.
 #[test]
 fn files_that_only_the_ring_has_blocks_of_are_freed_like_others() {
     let disk = FaultyDisk::new(7);
@@ -238,7 +239,7 @@ fn files_that_only_the_ring_has_blocks_of_are_freed_like_others() {
     let log = Log::create(&(disk.clone() as Arc<dyn Disk>), DATABASE, &options).unwrap();
     let first = commit(&log, b"on disk");
     log.wait(first, Durability::Disk, &Patience::default()).unwrap();
-    // A packet in parts, which one of the files begins in the middle of, and small ones.
+    // A packet in parts, in whose middle one of the files begins, and small packets.
     let lengths = [30_000, 100_000, 100, 40_000];
     let mut last = first;
     for length in lengths {
@@ -258,15 +259,15 @@ fn files_that_only_the_ring_has_blocks_of_are_freed_like_others() {
     let log = Log::open(&disk, DATABASE, &options, end).unwrap();
     let next = commit(&log, b"next");
     log.wait(next, Durability::Disk, &Patience::default()).unwrap();
-    // All but the one that the log ends in, and what is prepared behind it.
+    // All files are freed but the one that the log ends in, and the one prepared behind it.
     assert!(log.free_before(next).unwrap() >= 2, "of {files} files");
     assert!(log.bytes_used() <= 64 << 10, "{} bytes", log.bytes_used());
     drop(log);
     assert_eq!(read_all(&disk, next.0).0, [(next.0, b"next".to_vec())]);
 }
 
-/// The largest packet that a log has room for needs all of it but the file that the log ends in. It gets that also when lone
-/// committers have an allotment open in what is left of that file.
+/// The largest packet that a log has room for needs all of it but the file that the log ends in. It gets that room also
+/// when lone committers have an allotment open in the rest of that file.
 #[test]
 fn the_largest_packet_has_room_beside_lone_committers() {
     let disk: Arc<dyn Disk> = MemoryDisk::new();
@@ -291,13 +292,13 @@ fn the_largest_packet_has_room_beside_lone_committers() {
             let mut slot = log.borrow_packet().unwrap();
             slot.bytes_mut().extend_from_slice(b"alone");
             let lsn = loop {
-                // The log server may be at it just now.
+                // The log server may gather at this moment.
                 if let Some(lsn) = log.place_alone(&slot, PacketKind::Commit) {
                     break lsn;
                 }
             };
             assert!(log.promised() > 0, "for what comes next");
-            // Back to where it ends: the checkpoint that is waited for.
+            // Back to the last place: this is the checkpoint that the transaction waits for.
             log.free_before(lsn).unwrap();
         });
         None
@@ -326,7 +327,7 @@ fn a_packet_of_three_fifths_of_the_bound_has_room() {
     }
 }
 
-/// A table of files of which at most two are there at a time, whose preparer is held after each attempt until it is let go on.
+/// A table with at most two files at a time. Its preparer is held after each attempt until the test lets it continue.
 struct HeldPreparer {
     table: Arc<FileTable>,
     made: mpsc::Receiver<()>,
@@ -352,8 +353,8 @@ impl HeldPreparer {
         HeldPreparer { table, made, go, thread }
     }
 
-    /// Asks for one file more than there are, and waits until the attempt has been made, which is held there.
-    fn attempt(&self) -> Asked {
+    /// Requests one file more than there are, and waits until the attempt has been made; the preparer is held after it.
+    fn attempt(&self) -> RoomRequest {
         let asked = self.table.want(self.table.prepared() + 1);
         self.made.recv_timeout(Duration::from_secs(60)).unwrap();
         asked
@@ -363,12 +364,12 @@ impl HeldPreparer {
         self.go.send(()).unwrap();
     }
 
-    fn told(&self, asked: Asked) -> Option<String> {
+    fn told(&self, asked: RoomRequest) -> Option<String> {
         self.table.wait_for_attempt(asked, Duration::from_secs(60))
     }
 
-    /// The log is full: two files, and an attempt at a third, which is held.
-    fn until_full() -> (HeldPreparer, Asked) {
+    /// The log is full: two files, and a failed attempt at a third, after which the preparer is held.
+    fn until_full() -> (HeldPreparer, RoomRequest) {
         let held = HeldPreparer::start();
         for _ in 0..2 {
             let asked = held.attempt();
@@ -379,7 +380,7 @@ impl HeldPreparer {
         (held, asked)
     }
 
-    /// What a checkpoint does for it.
+    /// Frees a file, as a checkpoint does.
     fn free_one(&self) {
         self.table.behind(1).first().unwrap().set_first(10);
         assert_eq!(self.table.free_before(Lsn(10), u64::MAX).unwrap(), 1);
@@ -392,25 +393,25 @@ impl HeldPreparer {
     }
 }
 
-/// Whoever asks for room is told what became of an attempt that was begun for it, never of an earlier one: that may have failed
-/// before a checkpoint made room.
+/// A thread that asks for room is told the outcome of an attempt that was begun for it, never of an earlier one: that
+/// may have failed before a checkpoint made room.
 #[test]
-fn the_failure_of_an_earlier_attempt_is_told_to_nobody_who_asks_later() {
+fn a_later_request_is_not_told_of_an_earlier_failure() {
     let (held, asked) = HeldPreparer::until_full();
     held.let_go();
     assert!(held.told(asked).unwrap().contains("none is free for reuse yet"));
     held.free_one();
     let asked = held.attempt();
-    // The attempt has made a file, and has yet to say so.
+    // The attempt has made a file, and has not yet reported it.
     assert_eq!(held.table.wait_for_attempt(asked, Duration::ZERO), None);
     held.let_go();
     assert_eq!(held.told(asked), None);
     held.end();
 }
 
-/// The same of an attempt that is on its way when room is asked for, and fails after that.
+/// The same for an attempt that is under way when room is requested, and fails after that.
 #[test]
-fn an_ask_amid_an_attempt_that_fails_is_an_attempt_of_its_own() {
+fn a_request_during_an_attempt_that_fails_gets_an_attempt_of_its_own() {
     let (held, first) = HeldPreparer::until_full();
     held.free_one();
     let second = held.table.want(held.table.prepared() + 1);
@@ -423,7 +424,7 @@ fn an_ask_amid_an_attempt_that_fails_is_an_attempt_of_its_own() {
     held.end();
 }
 
-/// A table of so many files, all of one size, on a disk that can fail.
+/// A table of this many files, all of one size, on a disk that can fail.
 fn table_of(files: usize) -> (Arc<FaultyDisk>, FileTable) {
     let (disk, bytes) = (FaultyDisk::new(1), small().file_bytes);
     let options = LogOptions { first_file_bytes: bytes, ..small() };
@@ -432,7 +433,7 @@ fn table_of(files: usize) -> (Arc<FaultyDisk>, FileTable) {
     (disk, table)
 }
 
-/// Something else has removed it.
+/// Something else has removed the spare.
 #[test]
 fn a_spare_that_is_gone_is_done_without() {
     let (disk, table) = table_of(4);
@@ -449,8 +450,8 @@ fn a_spare_that_is_gone_is_done_without() {
     }
 }
 
-/// Where it is not known whether the new names of freed files are durable, a crash may bring a file back under the name that it had
-/// in the log: until the next opening it stays as it is.
+/// If it is not known whether the new names of freed files are durable, a crash may bring a file back under the name
+/// that it had in the log. Such a file stays as it is until the next opening.
 #[test]
 fn a_freed_file_is_made_over_only_when_its_new_name_is_durable() {
     let (disk, table) = table_of(4);
@@ -468,8 +469,8 @@ fn a_freed_file_is_made_over_only_when_its_new_name_is_durable() {
     assert_eq!(spares(), freed);
 }
 
-/// A file that a full disk has no room for leaves none of it taken, and while a checkpoint is made that may free log the disk is not
-/// asked for it again.
+/// An attempt at a file that a full disk has no room for leaves no room taken. During a checkpoint that may free log,
+/// the disk is not asked for that file again.
 #[test]
 fn a_new_file_takes_no_room_of_a_full_disk_from_a_checkpoint() {
     let (disk, table) = table_of(3);
@@ -487,7 +488,7 @@ fn a_new_file_takes_no_room_of_a_full_disk_from_a_checkpoint() {
     table.leave_room(false);
     assert!(is_full());
     assert!(disk.steps() > tried);
-    // A file that is there already needs none.
+    // A spare needs no room.
     table.leave_room(true);
     table.behind(1).iter().for_each(|file| file.set_first(10));
     assert_eq!(table.free_before(Lsn(10), u64::MAX).unwrap(), 2);
@@ -496,19 +497,19 @@ fn a_new_file_takes_no_room_of_a_full_disk_from_a_checkpoint() {
     table.leave_room(false);
     disk.mend();
     table.prepare().unwrap();
-    // Nor is room left that nothing has asked for in vain.
+    // Nor is room left if no attempt has met a full disk.
     table.leave_room(true);
     table.prepare().unwrap();
 }
 
-/// The checkpoint behind the attempt that met a full disk has ended, and the disk has room: a later checkpoint leaves the log what it
-/// needs.
+/// The checkpoint after the attempt that met a full disk has ended, and the disk has room: a later checkpoint leaves
+/// the log the room that it needs.
 #[test]
 fn a_disk_that_was_full_once_is_not_full_in_a_later_checkpoint() {
     let (disk, table) = table_of(3);
     disk.fail_always(FaultKind::Full, "log-", 0);
     assert!(matches!(table.prepare(), Err(Error::DiskFull { .. })));
-    // This checkpoint frees two files, which are made over, and ends. Then somebody gives the disk more room.
+    // This checkpoint frees two files, which are used again, and ends. Then the disk gets more room.
     table.leave_room(true);
     table.behind(1).iter().for_each(|file| file.set_first(10));
     assert_eq!(table.free_before(Lsn(10), u64::MAX).unwrap(), 2);
@@ -519,8 +520,8 @@ fn a_disk_that_was_full_once_is_not_full_in_a_later_checkpoint() {
     table.prepare().unwrap();
 }
 
-/// A log on a disk with no room for another file opens however often: what it needs is a page each time. With what little room there
-/// is, and a checkpoint whenever the log asks for one, it goes on for ever.
+/// A log on a disk with no room for another file can be opened any number of times: each opening takes a page. With the
+/// little room that there is, and a checkpoint whenever the log asks for one, it continues for ever.
 #[test]
 fn a_log_goes_on_with_room_for_less_than_a_file() {
     const ROOM: u64 = 450 << 10;
@@ -557,12 +558,12 @@ fn a_log_goes_on_with_room_for_less_than_a_file() {
         log.applied(slot);
         log.wait(lsn, Durability::Disk, &Patience::default()).unwrap();
     }
-    // Of the room a full file is no part, so each file holds a packet or two.
+    // The room holds no full file, so each file holds a packet or two.
     assert!(checkpoints <= 400, "{checkpoints} checkpoints");
 }
 
-/// A file in use is never freed. Where a checkpoint has freed no other, the log goes on in a short one on a full disk: one for each
-/// checkpoint, so that the checkpoints keep the rest of the room.
+/// A file in use is never freed. If a checkpoint has freed no other file, the log continues in a short file on a full
+/// disk: one for each checkpoint, so that the checkpoints keep the rest of the room.
 #[test]
 fn on_a_full_disk_a_short_file_comes_after_a_checkpoint_that_has_freed_none() {
     let (disk, table) = table_of(1);
@@ -584,14 +585,14 @@ fn on_a_full_disk_a_short_file_comes_after_a_checkpoint_that_has_freed_none() {
         );
         assert!(is_full(), "one for each checkpoint");
     }
-    // A spare is there now: what the disk is full for is no file that the log needs.
+    // A spare is there now: the log needs no file for which the disk has no room.
     table.leave_room(true);
     table.behind(1).iter().for_each(|file| file.set_first(10));
     assert_eq!(table.free_before(Lsn(10), u64::MAX).unwrap(), 3);
     table.leave_room(false);
     table.prepare().unwrap();
     assert!(is_full());
-    // With too little room for that, it is as short as there is room for.
+    // With too little room for that, the file is as short as the room is.
     checkpoint();
     disk.leave_room(5 * PAGE as u64);
     let before = table.prepared();

@@ -6,7 +6,7 @@ use super::*;
 use crate::interleavings::hooked::{About, HookedDisk};
 use crate::io::Random;
 
-/// Reads the log behind a point as far as it is that of a home block there.
+/// Reads the log behind a point, as a witness of which a home block names the point.
 fn read_through(disk: &Arc<dyn Disk>, point: LogPoint) -> Result<u64> {
     let witness = Witness { name: "home".to_owned(), point };
     let mut reader = recover_through(disk, DATABASE, point.lsn.next(), Some(witness))?;
@@ -19,8 +19,8 @@ fn read_through(disk: &Arc<dyn Disk>, point: LogPoint) -> Result<u64> {
     Ok(reader.finish()?.lsn().0)
 }
 
-/// The log goes through the points that it has told, those with nothing but pads up to the end of their file among them, whose
-/// files are kept for them; and through no others.
+/// The log goes through the points that it has reported, and through no others. These include points with only pads
+/// behind them up to the end of their file, whose files are kept for them.
 #[test]
 fn a_log_goes_through_its_points_and_no_others() {
     let mut random = Random::new(Random::seed_from_environment());
@@ -34,7 +34,7 @@ fn a_log_goes_through_its_points_and_no_others() {
         // The last packet of a file ends in its last page.
         let length = if is_last { left - 1_000 } else { 1 + random.below(40_000) };
         let lsn = commit(&log, &packet(points.len() as u64, length as usize));
-        // What is queued still is gathered for the point.
+        // Packets that are still queued are gathered for the point.
         let point = log.point().unwrap();
         assert_eq!(point.lsn, lsn);
         log.wait(lsn, Durability::Disk, &Patience::default()).unwrap();
@@ -61,7 +61,7 @@ fn a_log_goes_through_its_points_and_no_others() {
             assert!(error.contains(&format!("expected {other}, as \"home\" says, found ")), "{error}");
         }
     }
-    // Where the last block before the end of the log ends the log is its own witness, and nobody else's.
+    // If the last block before the log's end ends the log, the log is its own witness, and no other log's.
     let end = log.point().unwrap();
     assert_eq!(read_through(&disk, end).unwrap(), last);
     let beyond = LogPoint { position: LogPosition(end.position.0 + (1 << 20)), ..end };
@@ -75,8 +75,8 @@ fn a_log_goes_through_its_points_and_no_others() {
     }
 }
 
-/// A point is told behind what was committed before it was asked for, however much is committed meanwhile: here more than the ring
-/// takes, in packets of many blocks, whenever a group of the log is written.
+/// A point lies behind what was committed before it was asked for, however much is committed meanwhile: here more than
+/// the ring holds, in packets of many blocks, whenever a group of the log is written.
 #[test]
 fn a_point_does_not_wait_for_what_is_committed_meanwhile() {
     const MEANWHILE: usize = 40;

@@ -1,10 +1,10 @@
-//! Where committers sleep.
+//! [`Bucket`]: a word that committers sleep on.
 
 use std::time::Duration;
 
 use super::{AtomicU32, Futex, Machine, Ordering};
 
-/// A word with its sleepers counted.
+/// A word to sleep on, with a count of its sleepers.
 #[derive(Debug)]
 #[repr(align(128))]
 pub(super) struct Bucket<F> {
@@ -17,7 +17,7 @@ impl<F: Futex> Bucket<F> {
         Bucket { epoch: machine.futex(0), sleepers: AtomicU32::new(0) }
     }
 
-    /// Sleeps, if `must_sleep` says so once the sleeper is counted.
+    /// Counts the sleeper, and then sleeps if `must_sleep` says so.
     pub(super) fn sleep(&self, limit: Option<Duration>, must_sleep: impl FnOnce() -> bool) {
         self.sleepers.fetch_add(1, Ordering::SeqCst);
         let epoch = self.epoch.load();
@@ -27,7 +27,7 @@ impl<F: Futex> Bucket<F> {
         self.sleepers.fetch_sub(1, Ordering::SeqCst);
     }
 
-    /// Wakes everybody with one call, and says how many it woke; without a call if nobody sleeps.
+    /// Wakes all sleepers with one call, and returns how many it woke; makes no call if there are none.
     pub(super) fn wake(&self) -> Option<u32> {
         if self.sleepers.load(Ordering::SeqCst) == 0 {
             return None;

@@ -1,4 +1,4 @@
-//! The log server: what it is asked for, and its life.
+//! The log server: the requests that are made to it, and its loop.
 
 use std::time::Duration;
 
@@ -8,34 +8,34 @@ use crate::fault_injection;
 
 /// The request word's values, in the order in which one replaces another.
 pub(super) mod request {
-    /// Nobody needs the log server.
+    /// No request.
     pub(in crate::log) const NONE: u32 = 0;
     /// Something should be durable within the flush interval.
     pub(in crate::log) const SOON: u32 = 1;
-    /// Something should be durable when it has lingered, for nobody waits for it yet.
+    /// Something without a waiter should be durable after the linger.
     pub(in crate::log) const LINGER: u32 = 2;
-    /// Somebody waits.
+    /// A thread waits for something to be durable.
     pub(in crate::log) const NOW: u32 = 3;
-    /// The log server itself waits for the writer word; whoever frees it sets this back to `NOW`.
+    /// The log server waits for the writer word; the thread that frees the word sets this back to `NOW`.
     pub(in crate::log) const BLOCKED: u32 = 4;
     /// The log is closing.
     pub(in crate::log) const CLOSED: u32 = 5;
 }
 
-/// Why the log server is up.
+/// Why the log server is awake.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Asked {
-    /// Somebody asked for a group now.
+enum WakeCause {
+    /// A group was requested now, or the linger of an earlier request is over.
     Now,
-    /// Somebody asked for one within an interval, which is over.
+    /// A group was requested within the flush interval, which is over.
     Overdue,
 }
 
-/// Until when what is durable at level 1 alone has to be in a group (I3), for a log server that stalls.
+/// For a log server that stalls: until when what is durable only at level 1 has to be in a group (I3).
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Level1Bound {
     interval: Duration,
-    /// What is asked for is due then, or later; not known before the first look.
+    /// What is requested is due then, or later; `None` before the first look.
     due: Option<Duration>,
 }
 
@@ -45,14 +45,15 @@ impl<M: Machine> Writer<M> {
         self.ask(request::NOW);
     }
 
-    /// Asks the log server to write a group for what nobody waits for yet: as soon as the design says.
+    /// Asks the log server to write a group for packets without a waiter: as soon as the design says.
     pub(crate) fn ask_unhurried(&self) {
         self.ask(if self.linger.is_zero() { request::NOW } else { request::LINGER });
     }
 
     /// Asks the log server to write a group within the flush interval.
     pub(crate) fn ask_soon(&self) {
-        // Beside the request, which one for a group now would hide from a stand-in that stalls.
+        // Kept beside the request word, where a request for a group now would hide this one from a stand-in that
+        // stalls.
         if self.owes_level_1.load(Ordering::SeqCst) == 0 {
             self.owes_level_1.store(1, Ordering::SeqCst);
         }
@@ -60,7 +61,7 @@ impl<M: Machine> Writer<M> {
     }
 
     fn ask(&self, what: u32) {
-        // A request that is there already has not been taken yet, so the drain that serves it comes after this load.
+        // A request that is found here has not been taken yet, so the drain that serves it comes after this load.
         if self.request.load() < what && self.request.fetch_max(what) < what {
             self.wake_server();
         }
@@ -86,11 +87,11 @@ impl<M: Machine> Writer<M> {
         self.request.load() == request::CLOSED
     }
 
-    /// The log server's life: sleeps until it is asked for, and then writes, or sees to it that somebody does. Ends when
-    /// closed. With nothing asked it sleeps without a time limit.
+    /// The log server's loop: sleeps until there is a request, and then writes a group, or makes sure that a committer
+    /// does. Ends when the log is closed. Without a request it sleeps without a time limit.
     ///
-    /// In designs that elect a committer among those who wait, it is one of them: the stand-in for everybody who does not
-    /// wait, `committer` tells for whom.
+    /// In designs that elect one of the waiting committers, the log server is one of them: the stand-in for packets
+    /// without a waiter. `committer` returns the stand-in for all places taken so far.
     pub(crate) fn serve<'a>(
         &'a self,
         interval: Duration,
@@ -101,14 +102,14 @@ impl<M: Machine> Writer<M> {
         let (mut arrived, mut bound) = (None, None);
         while let Some((asked, due)) = self.next_request(interval) {
             match self.design.committer() {
-                GroupCommitter::Elected if asked == Asked::Overdue => {
-                    // I3's bound on level 1 knows no stall.
+                GroupCommitter::Elected if asked == WakeCause::Overdue => {
+                    // I3 bounds level 1 without regard to stalls.
                     self.request.exchange(request::NOW, request::NONE);
                     let turn = self.take(&place);
                     write(turn.by(Author::Overdue));
                 }
                 GroupCommitter::Elected => {
-                    // Taken back before the place is read: who asks from here on is served next time.
+                    // Taken back before the place is read: a request that is made from here on is served next time.
                     self.request.exchange(request::NOW, request::NONE);
                     let level_1 = Some(Level1Bound { interval, due });
                     let _ = self.wait(&Committer { level_1, ..committer() }, &place, &mut write);
@@ -118,31 +119,31 @@ impl<M: Machine> Writer<M> {
                     let group_word = self.group_word.load(Ordering::SeqCst);
                     let view = self.view(&stand_in, 0, &mut arrived, &place);
                     let mut asked = asked;
-                    if let (Choice::Sleep(Some(time)), Asked::Now) = (self.design.choose(&view), asked) {
+                    if let (Choice::Sleep(Some(time)), WakeCause::Now) = (self.design.choose(&view), asked) {
                         let bound = bound.get_or_insert(Level1Bound { interval, due });
                         if let Some(left) = self.left_of(bound) {
-                            // Those who asked rely on the request, which stays.
+                            // The committers that made the request rely on it, so it stays.
                             self.sleep_within(stand_in.lsn, group_word, Some(time), Some(left));
                             if self.durable() >= stand_in.lsn || self.stopped() {
                                 arrived = None;
                                 self.request.exchange(request::NOW, request::NONE);
                                 if place() > self.durable() && !self.stopped() {
-                                    // Who asked meanwhile relies on the request that was just taken back.
+                                    // A committer that asked meanwhile relies on the request that was just taken back.
                                     self.ask_now();
                                 }
                             }
                             continue;
                         }
-                        asked = Asked::Overdue;
+                        asked = WakeCause::Overdue;
                     }
                     (arrived, bound) = (None, None);
                     if let Some(turn) = self.try_take() {
-                        // Taken back before the drain: who asks from here on is served by the next group.
+                        // Taken back before the drain: a request that is made from here on is served by the next group.
                         let is_late = fault_injection::is_on("request-taken-back-late");
                         if !is_late {
                             self.request.exchange(request::NOW, request::NONE);
                         }
-                        let is_overdue = asked == Asked::Overdue;
+                        let is_overdue = asked == WakeCause::Overdue;
                         write(turn.by(if is_overdue { Author::Overdue } else { Author::LogServer }));
                         if is_late {
                             self.request.exchange(request::NOW, request::NONE);
@@ -161,8 +162,8 @@ impl<M: Machine> Writer<M> {
         }
     }
 
-    /// How long the log server may sleep until it has to look again; none if it has to write now, because level 1's interval
-    /// is over.
+    /// How long the log server may sleep until it has to look again; `None` if it has to write now, because level 1's
+    /// interval is over.
     pub(super) fn left_of(&self, bound: &mut Level1Bound) -> Option<Duration> {
         let now = self.machine.now();
         let due = bound.due.get_or_insert(now + bound.interval);
@@ -172,30 +173,30 @@ impl<M: Machine> Writer<M> {
         if self.owes_level_1.load(Ordering::SeqCst) != 0 {
             return None;
         }
-        // What is asked for from here on is due no earlier.
+        // What is requested from here on is due no earlier.
         *due = now + bound.interval;
         Some(bound.interval)
     }
 
-    /// Sleeps until something is asked for now, and says until when what was asked for before has to be written, if anything
-    /// was; `None` when closed.
-    fn next_request(&self, interval: Duration) -> Option<(Asked, Option<Duration>)> {
+    /// Sleeps until a group has to be written now. Returns why, and until when what was requested before has to be
+    /// written, if anything was; `None` when closed.
+    fn next_request(&self, interval: Duration) -> Option<(WakeCause, Option<Duration>)> {
         let mut due: Option<Duration> = None;
         loop {
             match self.request.load() {
                 request::CLOSED => return None,
-                request::NOW => return Some((Asked::Now, due)),
+                request::NOW => return Some((WakeCause::Now, due)),
                 asked @ (request::SOON | request::LINGER) => {
                     let now = self.machine.now();
-                    // Who asks for less than what is asked for already relies on that.
+                    // A requester of less than this found this request in place, and relies on it.
                     let within = if asked == request::SOON { interval } else { self.linger.min(interval) };
-                    // What was asked for first is not put off by what comes after it.
+                    // A later request does not put off what was requested first.
                     let due = due.insert(due.map_or(now + within, |due| due.min(now + within)));
                     if now < *due {
                         self.server_sleep(asked, Some(*due - now));
                     } else if self.request.exchange(asked, request::NOW) {
                         return Some((
-                            if asked == request::SOON { Asked::Overdue } else { Asked::Now },
+                            if asked == request::SOON { WakeCause::Overdue } else { WakeCause::Now },
                             None,
                         ));
                     }

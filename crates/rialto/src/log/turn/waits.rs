@@ -1,19 +1,19 @@
-//! What sleeping and waking cost, counted.
+//! What sleeping and waking cost, in counts and times.
 
 use std::time::Duration;
 
 use super::{AtomicU64, Ordering};
 
-/// Who writes a group.
+/// What wrote a group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Author {
-    /// One of those who wait, or whoever makes the log durable himself.
+    /// A committer that waits, or a thread that syncs the log itself.
     Committer,
-    /// The stand-in, for those who do not wait, in the designs that elect a committer.
+    /// The stand-in, for packets without a waiter, in the designs that elect a committer.
     StandIn,
     /// The log server, in the designs that have one.
     LogServer,
-    /// Either of the two, because level 1's interval was over.
+    /// The stand-in or the log server, because level 1's interval was over.
     Overdue,
 }
 
@@ -33,7 +33,7 @@ impl Tally {
         counter.fetch_add(by, Ordering::Relaxed);
     }
 
-    /// A wake call that woke so many.
+    /// A wake call that woke this many threads.
     pub(super) fn wake(&self, woken: u32) {
         Tally::add(&self.wakes, 1);
         Tally::add(&self.woken, woken.into());
@@ -77,11 +77,11 @@ pub struct Waits {
     pub wakes: u64,
     /// Threads that these calls woke.
     pub woken: u64,
-    /// Sleeps that ended by themselves.
+    /// Sleeps that ended by their time limit.
     pub self_wakes: u64,
     /// Stalls begun.
     pub stalls: u64,
-    /// Time actually spent in them, in nanoseconds, of all committers together.
+    /// Time actually spent in stalls, in nanoseconds, of all committers together.
     pub stalled_ns: u64,
     /// Groups that one of the committers has written: the elected one, where one is elected.
     pub groups_by_committers: u64,
@@ -89,17 +89,18 @@ pub struct Waits {
     pub groups_by_stand_in: u64,
     /// Groups that the log server has written, in the designs that have one.
     pub groups_by_server: u64,
-    /// Groups that either of the two has written because level 1's interval was over, without regard to a stall.
+    /// Groups that the stand-in or the log server has written because level 1's interval was over, without regard to a
+    /// stall.
     pub groups_overdue: u64,
 }
 
 impl Waits {
-    /// Groups written, by whomever.
+    /// Groups written by all of these together.
     pub fn groups(self) -> u64 {
         self.groups_by_committers + self.groups_by_stand_in + self.groups_by_server + self.groups_overdue
     }
 
-    /// What came since an earlier look.
+    /// What was counted since an earlier reading.
     #[must_use]
     pub fn since(self, earlier: Waits) -> Waits {
         Waits {

@@ -1,5 +1,5 @@
-//! The machine of virtual time: real threads run one at a time, and the clock moves only when all of them sleep, work or
-//! wait for the disk.
+//! The machine of virtual time: real threads run one at a time, and the clock moves only when every thread sleeps,
+//! works or waits for the disk.
 
 use std::cell::Cell;
 use std::cmp::Reverse;
@@ -21,41 +21,42 @@ fn ns(time: Duration) -> u64 {
     time.as_nanos() as u64
 }
 
-/// What time some things take on the machine.
+/// How long some operations take on the machine.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Costs {
     pub processors: u32,
-    /// Of a call that wakes others.
+    /// The cost of a wake call.
     pub wake: Duration,
-    /// Of a thread that runs again after a sleep.
+    /// The cost of resuming after a sleep.
     pub resume: Duration,
-    /// Of a grant of the commit lock.
+    /// The cost of a grant of the commit lock.
     pub grant: Duration,
 }
 
 #[derive(Debug)]
-struct State {
+struct MachineState {
     now_ns: u64,
-    /// What happens at which time, in the order of its making: a thread goes on, if it is still the sleep it began.
+    /// Events by their time, then in the order in which they were made: a thread continues, if it is still in the sleep
+    /// of this number.
     events: BinaryHeap<Reverse<(u64, u64, usize, u64)>>,
     made: u64,
     /// Each thread's present sleep.
     sleeps: Vec<u64>,
-    /// Who sleeps on which word.
+    /// For each word, the threads that sleep on it.
     sleepers: Vec<Vec<usize>>,
     running: Option<usize>,
     processors_free: u32,
-    /// Who waits for a processor, and for how much work.
+    /// The threads that wait for a processor, and for how much work each.
     queue: VecDeque<(usize, u64)>,
     worked_ns: u64,
     threads_left: usize,
-    /// Everybody sleeps, and nothing will wake anybody.
+    /// Every thread sleeps, and no event will wake one.
     stuck: bool,
 }
 
 #[derive(Debug)]
 struct Shared {
-    state: Mutex<State>,
+    state: Mutex<MachineState>,
     turns: Vec<Condvar>,
     costs: Costs,
 }
@@ -65,9 +66,9 @@ struct Shared {
 pub(super) struct Virtual(Arc<Shared>);
 
 impl Virtual {
-    /// A machine for this many threads; each [enters](Virtual::enter) with its number.
+    /// A machine for this many threads; each thread [enters](Virtual::enter) with its number.
     pub fn new(threads: usize, costs: Costs) -> Virtual {
-        let state = State {
+        let state = MachineState {
             now_ns: 0,
             events: (0..threads).map(|thread| Reverse((0, thread as u64, thread, 0))).collect(),
             made: threads as u64,
@@ -84,12 +85,12 @@ impl Virtual {
         Virtual(Arc::new(Shared { state: Mutex::new(state), turns, costs }))
     }
 
-    /// Begins: the first event's thread goes on. Call it when all threads are on their way to [`Virtual::enter`].
+    /// Begins: the first event's thread runs. Call it when all threads are about to [`Virtual::enter`].
     pub fn start(&self) {
         self.next(&mut self.0.state.lock());
     }
 
-    /// This thread is one of the machine's from here on; returns when it is its turn.
+    /// From here on this thread is one of the machine's; returns when it is its turn.
     pub fn enter(&self, thread: usize) {
         ME.set(thread);
         self.await_turn(&mut self.0.state.lock(), thread);
@@ -107,7 +108,7 @@ impl Virtual {
         Duration::from_nanos(self.0.state.lock().worked_ns)
     }
 
-    /// Lets time pass without a processor: the disk's, or another machine's.
+    /// Lets time pass without a processor: time of the disk, or of another machine.
     pub fn pass(&self, time: Duration) {
         if !time.is_zero() {
             let mut state = self.0.state.lock();
@@ -116,7 +117,7 @@ impl Virtual {
         }
     }
 
-    /// Works: on a processor, after those who came for one before.
+    /// Works on a processor, after the threads that asked for one before.
     pub fn work(&self, time: Duration) {
         if time.is_zero() {
             return;
@@ -137,30 +138,30 @@ impl Virtual {
         }
     }
 
-    /// The thread goes on after this time, if it then still is in its present sleep.
-    fn event(&self, state: &mut State, thread: usize, after_ns: u64) {
+    /// The thread continues after this time, if it is still in its present sleep.
+    fn event(&self, state: &mut MachineState, thread: usize, after_ns: u64) {
         state.made += 1;
         let event = (state.now_ns + after_ns, state.made, thread, state.sleeps[thread]);
         state.events.push(Reverse(event));
     }
 
-    /// Gives the turn to whoever is next, and waits for the own.
-    fn sleep(&self, state: &mut MutexGuard<'_, State>) {
+    /// Passes the turn to the next thread, and waits for this thread's next turn.
+    fn sleep(&self, state: &mut MutexGuard<'_, MachineState>) {
         let me = ME.get();
         self.next(state);
         self.await_turn(state, me);
     }
 
-    fn await_turn(&self, state: &mut MutexGuard<'_, State>, me: usize) {
+    fn await_turn(&self, state: &mut MutexGuard<'_, MachineState>, me: usize) {
         while state.running != Some(me) {
             assert!(!state.stuck, "a wake-up was lost: at {} ns every thread sleeps", state.now_ns);
             self.0.turns[me].wait(state);
         }
-        // What was to end this sleep ends no later one.
+        // The events that were to end this sleep end no later one.
         state.sleeps[me] += 1;
     }
 
-    fn next(&self, state: &mut State) {
+    fn next(&self, state: &mut MachineState) {
         state.running = None;
         while let Some(Reverse((at_ns, _, thread, sleep))) = state.events.pop() {
             if state.sleeps[thread] == sleep {
@@ -233,7 +234,7 @@ impl Futex for VirtualFutex {
             machine.event(&mut state, me, ns(limit));
         }
         machine.sleep(&mut state);
-        // Who was woken is off the list already.
+        // A thread that was woken is off the list already.
         state.sleepers[self.number].retain(|sleeper| *sleeper != me);
         drop(state);
         machine.work(machine.0.costs.resume);

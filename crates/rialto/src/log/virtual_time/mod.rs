@@ -1,10 +1,10 @@
-//! Commit sequences in virtual time: the group commit designs as they run (`turn.rs`, `commit_lock.rs` and the designs
-//! themselves are the same code), on a machine that is a handful of numbers.
+//! Commit sequences in virtual time: the group commit designs on a machine that a few numbers describe. `turn.rs`,
+//! `commit_lock.rs` and the designs themselves are the production code.
 //!
-//! A commit sequence is what KODA's experiments ran ("Details of the Experiments"): no database work, only the way of a
-//! commit. A simulated client works on a processor for [`Regime::commit_cpu`], queues its packet, and waits as the design
-//! says; a log write takes [`Regime::write`]; wake calls and sleeps cost what the regime says. Runs are exact: the same
-//! seed gives the same figures on every machine.
+//! A commit sequence is what KODA's experiments ran ("Details of the Experiments"): no database work, only the path of
+//! a commit. A simulated client works on a processor for [`Regime::commit_cpu`], queues its packet, and waits as the
+//! design says. A log write takes [`Regime::write`]; wake calls and sleeps cost what the regime says. Runs are exact:
+//! the same seed gives the same figures on every machine.
 
 mod machine;
 #[cfg(test)]
@@ -26,7 +26,7 @@ use crate::log::sync::Machine;
 /// A machine and its log disk, in numbers.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Regime {
-    /// Its name, behind `sim:`.
+    /// Its name, after `sim:`.
     pub name: &'static str,
     /// What it stands for.
     pub meaning: &'static str,
@@ -34,15 +34,15 @@ pub struct Regime {
     pub processors: u32,
     /// Processor time of a commit sequence: the mean of an exponential distribution.
     pub commit_cpu: Duration,
-    /// Processor time of a call that wakes others.
+    /// Processor time of a wake call.
     pub wake_cpu: Duration,
-    /// Processor time of going on after a sleep.
+    /// Processor time of resuming after a sleep.
     pub resume_cpu: Duration,
     /// Time of a grant of the commit lock.
     pub grant: Duration,
     /// Time of a log write.
     pub write: Duration,
-    /// The most packets in a group, where the design is not told otherwise.
+    /// The most packets in a group, unless the design's options set a bound.
     pub group_max: Option<u32>,
 }
 
@@ -84,31 +84,32 @@ pub const REGIMES: [Regime; 4] = [
     ssd("ssd-1ms", "2 processors, an SSD that writes and syncs in 1 ms", 1_000),
 ];
 
-/// Who commits.
+/// The clients of a run.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Load {
     /// Client threads: the paper's servers.
     pub clients: u32,
-    /// Commits that each keeps on their way: 1 is a blocking client, more are tickets.
+    /// Commits that each client has outstanding: 1 is a blocking client, more are tickets.
     pub in_flight: u32,
     /// Commits before the measurement begins.
     pub warmup_commits: u64,
     /// Commits that are measured.
     pub commits: u64,
-    /// What the clients' work is drawn with.
+    /// The seed of the clients' work.
     pub seed: u64,
-    /// What the clients say about their waits, in turn; nothing if it is empty. When a transaction began is known.
+    /// What the clients say about their waits, in turn; nothing if it is empty. The time when a transaction began is
+    /// known.
     pub patience: &'static [Patience],
-    /// How often clients look that never wait for a commit; `None` for clients that wait.
+    /// How often clients poll that never wait for a commit; `None` for clients that wait.
     pub polls: Option<Duration>,
 }
 
-/// What a run brought.
+/// The outcome of a run.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Outcome {
+pub struct LoadOutcome {
     /// Commits measured.
     pub commits: u64,
-    /// In this time.
+    /// The time that they took.
     pub time: Duration,
     /// Processors busy on average, between 0 and [`Regime::processors`].
     pub processors_busy: f64,
@@ -118,7 +119,7 @@ pub struct Outcome {
     pub longest_commits: Vec<Duration>,
     /// Groups written meanwhile.
     pub groups: u64,
-    /// The largest.
+    /// Packets in the largest group.
     pub group_max: u64,
     /// Groups of 1, 2-3, 4-7, … packets.
     pub group_sizes: [u64; GROUP_SIZE_CLASSES],
@@ -126,7 +127,7 @@ pub struct Outcome {
     pub waits: Waits,
 }
 
-impl Outcome {
+impl LoadOutcome {
     /// Commits a second.
     pub fn per_second(&self) -> f64 {
         self.commits as f64 / self.time.as_secs_f64()
@@ -143,9 +144,9 @@ struct World {
     measured: Mutex<Measured>,
 }
 
-/// Where the machine was when the measurement began or ended.
+/// The machine's counters when the measurement began or ended.
 #[derive(Debug, Clone, Copy)]
-struct Moment {
+struct MachineReading {
     now: Duration,
     worked: Duration,
     waits: Waits,
@@ -153,8 +154,8 @@ struct Moment {
 
 #[derive(Default)]
 struct Measured {
-    begin: Option<Moment>,
-    end: Option<Moment>,
+    begin: Option<MachineReading>,
+    end: Option<MachineReading>,
     done: u64,
     groups: u64,
     group_max: u64,
@@ -163,7 +164,7 @@ struct Measured {
     longest_commits: Vec<Duration>,
 }
 
-/// A commit on its way.
+/// A commit that is not yet known to be durable.
 #[derive(Debug, Clone, Copy)]
 struct Pending {
     lsn: u64,
@@ -199,11 +200,11 @@ impl World {
         }
     }
 
-    fn moment(&self) -> Moment {
-        Moment { now: self.machine.now(), worked: self.machine.worked(), waits: self.writer.waits() }
+    fn moment(&self) -> MachineReading {
+        MachineReading { now: self.machine.now(), worked: self.machine.worked(), waits: self.writer.waits() }
     }
 
-    /// A client's commit is durable; whether there is more to do.
+    /// A client's commit is durable; returns whether the client has more to do.
     fn done(&self, client: usize, commit: &Pending, load: &Load) -> bool {
         let mut guard = self.measured.lock();
         let measured = &mut *guard;
@@ -270,7 +271,7 @@ impl World {
     }
 }
 
-/// A time of this mean, exponentially distributed: commits arrive at their own times, not in step.
+/// A time drawn from an exponential distribution with this mean: commits arrive at their own times, not in step.
 fn drawn(random: &mut Random, mean: Duration) -> Duration {
     let uniform = (random.below(1 << 53) + 1) as f64 / (1u64 << 53) as f64;
     mean.mul_f64(-uniform.ln())
@@ -280,12 +281,12 @@ fn drawn(random: &mut Random, mean: Duration) -> Duration {
 ///
 /// # Panics
 /// If the options have a [problem](GroupCommitOptions::problem), or the load has no client.
-pub fn simulate(regime: &Regime, options: &GroupCommitOptions, load: &Load) -> Outcome {
+pub fn simulate(regime: &Regime, options: &GroupCommitOptions, load: &Load) -> LoadOutcome {
     assert_eq!(options.problem(), None);
     assert!(load.clients > 0 && load.in_flight > 0 && load.commits > 0, "{load:?}");
     let clients = load.clients as usize;
     let Regime { processors, wake_cpu: wake, resume_cpu: resume, grant, .. } = *regime;
-    // The last one is the log server.
+    // The last thread is the log server.
     let machine = Virtual::new(clients + 1, Costs { processors, wake, resume, grant });
     let world = Arc::new(World {
         regime: *regime,
@@ -323,7 +324,7 @@ pub fn simulate(regime: &Regime, options: &GroupCommitOptions, load: &Load) -> O
         };
         let threads: Vec<_> = (0..=clients).map(start).collect();
         machine.start();
-        // The scope's own end is by means that ThreadSanitizer does not see inside std; it sees a join.
+        // ThreadSanitizer does not see the synchronisation inside std by which the scope itself ends; it sees a join.
         for thread in threads {
             if let Err(panic) = thread.join() {
                 std::panic::resume_unwind(panic);
@@ -335,7 +336,7 @@ pub fn simulate(regime: &Regime, options: &GroupCommitOptions, load: &Load) -> O
     let time = end.now - begin.now;
     let mut responses = measured.responses;
     responses.sort_unstable();
-    Outcome {
+    LoadOutcome {
         commits: load.commits,
         time,
         processors_busy: (end.worked - begin.worked).as_secs_f64() / time.as_secs_f64(),

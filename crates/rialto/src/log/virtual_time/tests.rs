@@ -37,7 +37,7 @@ fn settings(design: GroupCommitDesign, write: Duration) -> Vec<GroupCommitOption
     }
 }
 
-/// The most that a design commits in a second, whatever it is set to.
+/// The most that a design commits in a second, over all its settings.
 fn most(regime: &Regime, design: GroupCommitDesign, load: &Load) -> f64 {
     let per_second = |options: &GroupCommitOptions| simulate(regime, options, load).per_second();
     settings(design, regime.write).iter().map(per_second).fold(0.0, f64::max)
@@ -47,7 +47,7 @@ fn most(regime: &Regime, design: GroupCommitDesign, load: &Load) -> f64 {
 fn with_50_servers_the_designs_are_in_the_order_of_the_paper() {
     let [lock, stall, wait, both] = [CommitLock, CommitStall, WillingToWait, HiberWillingToWait]
         .map(|design| most(regime("koda"), design, &load(50, 3_000)));
-    // It climbs first, for some hundred groups.
+    // The adaptive design climbs first, for some hundred groups.
     let climb = Load { warmup_commits: 20_000, ..load(50, 3_000) };
     let adaptive = most(regime("koda"), Adaptive, &climb);
     let found = format!("{lock:.0}, {stall:.0}, {wait:.0}, combined {both:.0}, adaptive {adaptive:.0}");
@@ -74,7 +74,8 @@ fn a_commit_of_a_blocked_committer_is_worth_one_wake_call_at_most() {
         for (name, clients) in [("koda", 24), ("ssd-30us", 6), ("ssd-1ms", 40)] {
             let commits = 1_500;
             let outcome = simulate(regime(name), &design.into(), &load(clients, commits));
-            // Who finds the lock granted in shared mode, and itself not committed, asks again and is granted it again.
+            // A requester that is granted the lock in shared mode, and is not committed, requests it again and is
+            // granted it again.
             let most = if design == CommitLockShared { 2 } else { 1 };
             // The window's ends may cut a group off its wake calls.
             let cut = u64::from(clients) * most;
@@ -95,29 +96,30 @@ fn tickets_cost_a_few_wake_calls_a_group_however_many_there_are() {
         let load = Load { in_flight: 500, warmup_commits: 2_000, ..load(2, 10_000) };
         let outcome = simulate(regime("ssd-100us"), &design.into(), &load);
         let Waits { wakes, .. } = outcome.waits;
-        // A group may be worth one call for each of the two who wait for their oldest, and one for the log server.
+        // For each group there may be one call for each of the two clients that wait for their oldest, and one for the
+        // log server.
         assert!(wakes <= 3 * outcome.groups + 3, "{design}: {wakes} for {} groups", outcome.groups);
         assert!(outcome.groups * 20 < outcome.commits, "{design}: {} groups", outcome.groups);
     }
 }
 
 #[test]
-fn tickets_that_nobody_waits_for_cause_no_wake_call_but_of_who_writes_them() {
+fn tickets_without_waiters_wake_no_thread_but_their_writer() {
     for design in GroupCommitDesign::ALL {
         let polls = us(20);
         let load = Load { in_flight: 500, warmup_commits: 2_000, polls, ..load(2, 10_000) };
         let outcome = simulate(regime("ssd-100us"), &design.into(), &load);
         let Waits { wakes, woken, .. } = outcome.waits;
-        // The stand-in, when it has slept since its last group. The window's ends may cut a group off its call.
+        // The stand-in is woken if it has slept since its last group. The window's ends may cut a group off its call.
         assert!(wakes <= outcome.groups + 1, "{design}: {wakes} wake calls for {} groups", outcome.groups);
         assert!(woken <= wakes, "{design}: {woken} threads woken by {wakes} calls");
         let Waits { groups_by_committers, .. } = outcome.waits;
-        assert_eq!(groups_by_committers, 0, "{design}: nobody waits");
+        assert_eq!(groups_by_committers, 0, "{design}: no client waits");
     }
 }
 
-/// A group's wake call wakes everybody who sleeps until that group is written: whom it serves, and with a bound for groups
-/// those whom the bound has left out.
+/// A group's wake call wakes every thread that sleeps until that group is written: the committers that it serves and,
+/// with a bound for groups, those that the bound has left out.
 #[test]
 fn a_commit_wakes_one_thread_unless_a_bound_leaves_committers_out_of_their_group() {
     let (clients, commits) = (256, 3_000);
@@ -125,7 +127,7 @@ fn a_commit_wakes_one_thread_unless_a_bound_leaves_committers_out_of_their_group
     let unbounded = Regime { group_max: None, ..*bounded };
     for design in [Hiber, HiberStall, HiberWillingToWait, LogServer, Adaptive] {
         let [free, left_out] = [&unbounded, bounded].map(|regime| {
-            let Outcome { waits, groups, .. } = simulate(regime, &design.into(), &load(clients, commits));
+            let LoadOutcome { waits, groups, .. } = simulate(regime, &design.into(), &load(clients, commits));
             println!(
                 "{design}, {clients} clients, groups of at most {:?}: {:.2} threads woken a commit by {:.2} calls a group",
                 regime.group_max,
@@ -134,11 +136,12 @@ fn a_commit_wakes_one_thread_unless_a_bound_leaves_committers_out_of_their_group
             );
             (waits, groups)
         });
-        // Whom the group serves, and for each group one who writes it. The window's ends may cut a group off its call.
+        // The committers that the group serves, and for each group the thread that writes it. The window's ends may cut
+        // a group off its call.
         let (waits, groups) = free;
         let most = commits + groups + u64::from(clients);
         assert!(waits.woken <= most, "{design}: {} threads woken for {commits} commits", waits.woken);
-        // At most everybody, and for each group one who writes it.
+        // At most every committer, and for each group the thread that writes it.
         let (waits, groups) = left_out;
         let most = (groups + 1) * u64::from(clients + 1);
         assert!(waits.woken <= most, "{design}: {} threads woken by {groups} groups", waits.woken);
@@ -150,13 +153,13 @@ const fn willing(wait: u64) -> Patience {
     Patience { began: None, stall: wait, willing_to_wait: wait }
 }
 
-/// Clients of very different waits share groups, and nobody's commit takes longer than its own wait and what cannot be
-/// helped: a group that was begun before its packet came, and its own group. Where a design knows no waits, they are none.
+/// Clients of very different waits share groups. No commit takes longer than its own wait and what cannot be avoided: a
+/// group that was begun before its packet came, and its own group. Where a design knows no waits, they are none.
 #[test]
 fn a_transaction_whose_wait_is_over_is_never_left_behind() {
     const WAITS: [Patience; 4] = [willing(0), willing(2_000), willing(20_000), willing(100_000)];
     const CLIENTS: u32 = 8;
-    // Nobody queues for a processor, and nobody is left out of a group that begins after its packet came.
+    // No client queues for a processor, and none is left out of a group that begins after its packet came.
     let regime = Regime {
         name: "waits",
         meaning: "a processor for each thread, log writes of 1 ms",
@@ -168,8 +171,8 @@ fn a_transaction_whose_wait_is_over_is_never_left_behind() {
         write: Duration::from_millis(1),
         group_max: None,
     };
-    // From one group to the next: a wake call, the next committer's going on, and with the commit lock a grant, all this
-    // for each of the others before it is its turn, twice where the lock is asked for twice.
+    // From one group to the next: a wake call, the next committer's resumption, and with the commit lock a grant. All
+    // this for each of the others before it is a committer's turn, twice where the lock is requested twice.
     let handing_over = Duration::from_micros(2 * 3 * u64::from(CLIENTS + 1));
     for design in GroupCommitDesign::ALL {
         for seed in 1..=3 {
@@ -179,7 +182,7 @@ fn a_transaction_whose_wait_is_over_is_never_left_behind() {
                 let own = WAITS[client % WAITS.len()].stall.expect("each has one");
                 let wait = match design {
                     CommitLock | CommitLockShared | Hiber | LogServer => Duration::ZERO,
-                    // The one who commits stalls, for all.
+                    // The elected committer stalls, for all.
                     HiberStall => willing(100_000).stall.expect("it has one"),
                     CommitStall | WillingToWait | HiberWillingToWait | Adaptive => own,
                 };
@@ -248,7 +251,7 @@ fn a_design_that_waits_says_what_it_spent() {
     let options = GroupCommitOptions { stall: us(20_000), ..CommitStall.into() };
     let outcome = simulate(regime("koda"), &options, &load(30, 1_000));
     let Waits { stalls, stalled_ns, self_wakes, .. } = outcome.waits;
-    // Nobody wakes a process that stalls but itself; one that works on ends its stall later, for want of a processor.
+    // A thread that stalls is woken only by itself. If no processor is free, its stall ends later.
     assert!(stalls > 0 && self_wakes == stalls, "{outcome:?}");
     assert!(stalled_ns / stalls >= 20_000_000, "{} ns a stall", stalled_ns / stalls);
     let hiber = simulate(regime("koda"), &Hiber.into(), &load(30, 1_000));

@@ -1,4 +1,4 @@
-//! A table's records: which segments hold them and where the next one goes.
+//! [`Heap`]: the records of a table: which segments hold them and where the next one goes.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -16,40 +16,41 @@ use crate::growth::Growing;
 use crate::ids::HeapId;
 use crate::store::{Claims, RowLocation};
 
-/// Inserts of different threads go to different segments: each stripe fills a segment of its own.
+/// The number of stripes. Each stripe fills a segment of its own, so that inserts of different threads go to different
+/// segments.
 const STRIPES: usize = 8;
 
 /// The records of one table.
 ///
-/// Who owns a segment is decided under the locks of the stripes. These hold for all of them:
+/// Which heap owns a segment is decided under the locks of the stripes. Three rules hold for all of them:
 ///
 /// - A slot is marked free exactly while it is on the free list of a stripe. Mark and list change together, under that
 ///   stripe's lock.
-/// - A segment is given back under the locks of *all* stripes, if every slot in it is free, and with it go its slots from
-///   the free lists and the segment from everything that inserts fill.
-/// - A segment stays in use until then, also while a transaction waits until nobody seeks a slot in it any more. So tables
-///   lose no room to a wait that comes to nothing.
+/// - A segment is given back under the locks of *all* stripes, if every slot in it is free. Its slots go from the free
+///   lists with it, and the segment goes from everything that inserts fill.
+/// - A segment stays in use until then, also while a transaction waits until no other transaction seeks a slot in it
+///   any more. So tables lose no room to a wait without a result.
 ///
-/// So a slot on a free list, and an open segment, are certainly this heap's, and a segment without a row, a placeholder or
-/// a reserved slot in it can be given to another heap: nothing that was freed in it is still on its way to a list.
+/// So a slot on a free list, and an open segment, certainly belong to this heap. A segment without a row, a placeholder
+/// or a reserved slot can be given to another heap: no slot that was freed in it is still on its way to a list.
 ///
 /// Inserts leave a share of each segment free, so that a record that grows can stay in its segment (System M, section
-/// 2.6): moving inside one segment, it can neither be missed by a sweep nor be caught twice.
+/// 2.6). When it moves inside one segment, a sweep can neither miss it nor copy it twice.
 pub struct Heap {
     segments: Arc<Segments>,
     id: HeapId,
-    /// Inserts fill a segment up to here, in bytes.
+    /// Inserts fill a segment up to this many bytes.
     fill_bytes: usize,
     stripes: Box<[CachePadded<Mutex<Stripe>>]>,
     owned: Mutex<Vec<SegmentId>>,
-    /// How many segments were ever given back. Changed under the locks of all stripes.
+    /// How many segments were ever given back. It changes under the locks of all stripes.
     given_back: AtomicU64,
-    /// Segments with room that no stripe fills: recovery has adopted them, or a row did not fit in there.
+    /// Segments with room that no stripe fills: recovery has adopted them, or a row did not fit into them.
     partial: Mutex<VecDeque<SegmentId>>,
     rows: Box<[CachePadded<AtomicI64>]>,
 }
 
-/// Where records are locked by name, or not at all.
+/// The [`Claims`] of a heap whose records are locked by name, or not at all.
 pub struct Unclaimed;
 
 impl Claims for Unclaimed {
@@ -62,7 +63,7 @@ impl Claims for Unclaimed {
 #[derive(Debug)]
 pub struct EmptySegments {
     segments: HashMap<SegmentId, Slots>,
-    /// How many segments the heap had given back by then.
+    /// How many segments the heap had given back by that moment.
     given_back: u64,
 }
 
@@ -73,8 +74,9 @@ impl EmptySegments {
     }
 }
 
-/// The slots of a segment at two moments at which all are free, and between which the heap has kept the segment: if they
-/// are equal, no slot was used in between. Slots only become more, and freeing one moves its version on.
+/// The slots of a segment at a moment at which all are free. If they are equal at two moments between which the heap
+/// has kept the segment, no slot was used in between: the number of slots only grows, and freeing a slot moves its
+/// version on.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 struct Slots {
     count: u64,
@@ -99,7 +101,7 @@ impl Stripe {
         if self.free.len() <= units {
             return None;
         }
-        // A slot up to a quarter too large is still a good fit.
+        // A slot that is up to a quarter too large is still a good fit.
         (units..=units + units / 4)
             .find_map(|n| take_last(segments, self.free.get_mut(n)?, CLAIMS_TRIED, claims))
     }
@@ -112,7 +114,7 @@ impl Stripe {
     }
 }
 
-/// Takes the last slot of a free list that can be claimed, out of so many.
+/// Takes the last slot that can be claimed among the last few of a free list.
 fn take_last(
     segments: &Segments,
     free: &mut Vec<RecordRef>,
@@ -170,7 +172,7 @@ impl Heap {
         self.rows[hint % STRIPES].fetch_add(change, Ordering::Relaxed);
     }
 
-    /// An absent slot for a body of `length` bytes, or none at the memory bound. `hint` tells threads apart.
+    /// An absent slot for a body of `length` bytes, or `None` at the memory bound. `hint` tells threads apart.
     #[inline]
     pub fn allocate(&self, hint: usize, length: usize, claims: &mut impl Claims) -> Option<RecordRef> {
         let units = units(length.max(claims.placeholder().len()));
@@ -197,19 +199,19 @@ impl Heap {
         self.scrape(units, claims)
     }
 
-    /// The mark of a free slot that was on the list of a stripe, whose lock is held, goes with it.
+    /// Clears the mark of a free slot that was on the list of a stripe, whose lock is held.
     #[inline]
     fn take_off_list(&self, record: RecordRef, claims: &impl Claims) {
         debug_assert_eq!(self.segments.heap(record.segment()), Some(self.id), "the segment of a free slot");
         self.segments.reclaim(record, claims.placeholder());
     }
 
-    /// Up to where a segment is filled by a slot of so many units: one that needs a segment gets one.
+    /// Up to where a slot of so many units fills a segment. A slot that needs a whole segment gets one.
     fn limit_for(&self, units: usize) -> usize {
         self.fill_bytes.max(IMAGE_HEADER_BYTES + units * UNIT_BYTES)
     }
 
-    /// A slot that never was one.
+    /// A new slot at the end of a segment.
     fn extend(
         &self,
         id: SegmentId,
@@ -219,11 +221,11 @@ impl Heap {
     ) -> Option<RecordRef> {
         let record = self.segments.extend(id, units, limit, claims.placeholder())?;
         let claimed = claims.claim(record.into(), self.segments.lock_word(record));
-        debug_assert!(claimed, "L8: nobody can seek a slot that is new");
+        debug_assert!(claimed, "L8: no transaction can seek a slot that is new");
         claimed.then_some(record)
     }
 
-    /// A slot at the memory bound: part of a larger free one.
+    /// A slot at the memory bound: part of a larger free slot.
     #[cold]
     fn scrape(&self, units: usize, claims: &mut impl Claims) -> Option<RecordRef> {
         for stripe in &self.stripes {
@@ -243,11 +245,11 @@ impl Heap {
         None
     }
 
-    /// The segments in which every slot is free and unlocked, for [`Heap::give_back`]. For when memory runs out: it looks at
-    /// every slot.
+    /// The segments in which every slot is free and unlocked, for [`Heap::give_back`]. It looks at every slot, and is
+    /// therefore called when memory runs out.
     ///
-    /// A system table keeps its segments: a checkpoint copies these at its begin, and takes them for the system table's until its
-    /// end.
+    /// A system table keeps its segments: a checkpoint copies them at its begin, and counts them as the system table's
+    /// until its end.
     #[cold]
     pub fn empty_segments(&self) -> EmptySegments {
         // With all stripes locked no slot is taken or freed.
@@ -258,19 +260,20 @@ impl Heap {
         EmptySegments { segments, given_back: self.given_back.load(Ordering::Relaxed) }
     }
 
-    /// Gives the segments back in which every slot is still free, and was all the time since they were found to be empty.
-    /// Says how many have been given back since then, by others too.
+    /// Gives back the segments in which every slot has been free all the time since they were found to be empty.
+    /// Returns how many have been given back since then, by other callers too.
     ///
-    /// Where one of their slots began, another table's row may lie soon. So the caller has waited in between until nobody
-    /// seeks a record by an address that he had before.
+    /// Where one of their slots began, a row of another table may lie soon. Therefore the caller has waited in between
+    /// until no transaction seeks a record by an address that it had before.
     ///
-    /// Anybody may call it for any table, with no lock on that: beside transactions that use the table, and one that drops it.
+    /// It may be called for any table without a lock on that table: beside transactions that use the table, and beside
+    /// one that drops it.
     #[cold]
     pub fn give_back(&self, empty: &EmptySegments) -> u64 {
         let mut stripes = self.lock_stripes();
         let mut owned = self.owned.lock();
         let before = self.given_back.load(Ordering::Relaxed);
-        // After that one of them may have gone and come back.
+        // If any was given back meanwhile, one of these segments may have gone and come back.
         if before == empty.given_back {
             let is_unused = |id: &SegmentId| {
                 empty.segments.get(id).is_some_and(|&then| self.slots_if_empty(*id) == Some(then))
@@ -283,7 +286,7 @@ impl Heap {
         self.given_back.load(Ordering::Relaxed) - empty.given_back
     }
 
-    /// Does both at once, where nobody seeks a record by an address.
+    /// Finds and gives back at once, where no transaction seeks a record by an address.
     #[cold]
     pub fn give_back_unsought(&self) -> u64 {
         self.give_back(&self.empty_segments())
@@ -293,7 +296,7 @@ impl Heap {
         self.stripes.iter().map(|stripe| stripe.lock()).collect()
     }
 
-    /// The slots of a segment, if every one is free and no lock is on any.
+    /// The slots of a segment if every one is free and none is locked.
     fn slots_if_empty(&self, id: SegmentId) -> Option<Slots> {
         self.segments.slots(id).try_fold(Slots::default(), |slots, slot| {
             let record = slot.ok().filter(|&record| self.segments.is_free_of_locks(record))?;
@@ -301,7 +304,7 @@ impl Heap {
         })
     }
 
-    /// Takes segments, and their slots, from all that inserts fill.
+    /// Removes segments and their slots from everything that inserts fill.
     fn forget(&self, stripes: &mut [MutexGuard<'_, Stripe>], segments: &HashSet<SegmentId>) {
         if segments.is_empty() {
             return;
@@ -315,7 +318,7 @@ impl Heap {
         self.partial.lock().retain(|id| !segments.contains(id));
     }
 
-    /// Gives segments back, of which nothing is left here. All stripes are locked.
+    /// Gives back segments that no list here names any more. All stripes are locked.
     fn free_segments(&self, segments: impl IntoIterator<Item = SegmentId>) {
         for id in segments {
             self.segments.free(id);
@@ -323,8 +326,8 @@ impl Heap {
         }
     }
 
-    /// An absent slot for a record that has outgrown its own: in its own segment if the share kept free allows, else
-    /// anywhere.
+    /// An absent slot for a record that has outgrown its own: in its own segment if the share kept free allows,
+    /// otherwise anywhere.
     pub fn allocate_near(
         &self,
         hint: usize,
@@ -344,7 +347,8 @@ impl Heap {
             self.segments.vacate(record);
         }
         let mut stripe = self.stripes[hint % STRIPES].lock();
-        // Under the stripe's lock: a slot that says that it is free, and is on no list yet, would let its segment go.
+        // Done under the stripe's lock: a slot that is marked free but is not yet on a list would let its segment be
+        // given back.
         if !is_early {
             self.segments.vacate(record);
         }
@@ -381,19 +385,20 @@ impl Heap {
         self.open(stripe, id);
     }
 
-    /// The stripe fills this segment from now on. The one that it has filled until now is not full if a long row did not fit.
+    /// The stripe fills this segment from now on. The segment that it has filled until now may have room left if a long
+    /// row did not fit.
     fn open(&self, stripe: &mut Stripe, id: SegmentId) {
         if let Some(before) = stripe.open.replace(id) {
             self.put_aside(before);
         }
     }
 
-    /// Whether a segment in which a row did not fit has room that is worth another look.
+    /// Whether a segment into which a row did not fit has enough room to try it again.
     fn has_room(&self, id: SegmentId) -> bool {
         self.segments.used(id) + self.fill_bytes / 8 <= self.fill_bytes
     }
 
-    /// No stripe fills the segment any more. Its room is used later.
+    /// No stripe fills the segment from now on; its room is used later.
     fn put_aside(&self, id: SegmentId) {
         if self.has_room(id) {
             let _growing = Growing::begin();
@@ -409,14 +414,14 @@ impl Heap {
         }
     }
 
-    /// Takes segments from the heap's, and from what inserts fill: no slot in them is handed out from here on. For recovery, which
-    /// empties them; each is given back, or readmitted.
+    /// Takes segments out of the heap and of what inserts fill: from now on no slot in them is handed out. Recovery
+    /// uses this to empty them; each is then given back, or readmitted.
     pub fn withdraw(&self, segments: &HashSet<SegmentId>) {
         self.forget(&mut self.lock_stripes(), segments);
         self.owned.lock().retain(|id| !segments.contains(id));
     }
 
-    /// Takes a segment back that was withdrawn.
+    /// Takes back a segment that was withdrawn.
     pub fn readmit(&self, id: SegmentId) {
         self.owned.lock().push(id);
         let free = |slot: &RecordRef| self.segments.is_free(*slot);
@@ -424,7 +429,7 @@ impl Heap {
         self.put_aside(id);
     }
 
-    /// Gives a segment back that was withdrawn, and has no row any more.
+    /// Gives back a withdrawn segment that has no row any more.
     pub fn give_back_withdrawn(&self, id: SegmentId) {
         let _stripes = self.lock_stripes();
         self.free_segments([id]);
@@ -435,7 +440,7 @@ impl Heap {
         self.stripes[hint % STRIPES].lock().push(self.segments.units(record), record);
     }
 
-    /// Gives all segments back. The caller sees to it that no index points here any more.
+    /// Gives all segments back. The caller ensures that no index points here any more.
     pub fn clear(&self) {
         let mut stripes = self.lock_stripes();
         let mut owned = self.owned.lock();

@@ -1,4 +1,4 @@
-//! A segment's image: what a backup copy and a load file hold of it.
+//! A segment's image: its form in a backup copy and in a load file.
 //!
 //! ```text
 //!  0  magic      8     "RIALTOSG"
@@ -24,7 +24,7 @@ use crate::store::memory::segments::{Copy, IMAGE_HEADER_BYTES, SEGMENT_BYTES, UN
 const MAGIC: &[u8; 8] = b"RIALTOSG";
 const CHECKSUM: std::ops::Range<usize> = 32..40;
 
-/// What an image's header says.
+/// The header of an image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ImageHeader {
     /// The heap that the segment belonged to, none if it was free.
@@ -42,12 +42,12 @@ pub(crate) fn backup_name(copy: Copy) -> String {
     format!("backup-{}", copy.number())
 }
 
-/// The seed of the checksums in a database's files, so that another database's are noticed.
+/// The seed of the checksums in a database's files; the files of another database fail them.
 pub(crate) fn seed_of(database_id: u128) -> u64 {
     database_id as u64 ^ (database_id >> 64) as u64
 }
 
-/// An image that is made.
+/// A finished image.
 pub(crate) struct Sealed<'b> {
     /// The bytes to write.
     pub bytes: &'b [u8],
@@ -55,7 +55,7 @@ pub(crate) struct Sealed<'b> {
     pub checksum: u64,
 }
 
-/// An image that was checked.
+/// A checked image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Checked {
     pub header: ImageHeader,
@@ -63,7 +63,7 @@ pub(crate) struct Checked {
     pub checksum: u64,
 }
 
-/// Makes an image of a segment's bytes, which lie in `buffer` behind the header's room.
+/// Makes an image of a segment's bytes, which lie in `buffer` behind the room for the header.
 pub(crate) fn seal<'b>(buffer: &'b mut [u8], header: &ImageHeader, seed: u64) -> Sealed<'b> {
     let used = header.used.max(IMAGE_HEADER_BYTES);
     let padded = used.next_multiple_of(BUFFER_ALIGNMENT);
@@ -79,7 +79,7 @@ pub(crate) fn seal<'b>(buffer: &'b mut [u8], header: &ImageHeader, seed: u64) ->
     Sealed { bytes: &buffer[..padded], checksum }
 }
 
-/// Checks an image that begins at the start of `bytes`; the text says what is wrong. The checksum's bytes are zeros
+/// Checks an image that begins at the start of `bytes`; the error says what is wrong. The checksum's bytes are zeros
 /// afterwards.
 pub(crate) fn check(bytes: &mut [u8], seed: u64) -> Result<Checked, String> {
     let u32_at = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"));

@@ -1,11 +1,11 @@
 //! Load files: the rows of a bulk load, as images of the segments that it filled.
 //!
-//! A load into a table that the same transaction created or truncated puts its rows straight into segments. What the
-//! packet names is a file of their images, written and synced before the packet is pushed; redo puts its rows into the
-//! table with the packet's place. The file stays until no checkpoint that may be read needs it.
+//! A load into a table that the same transaction created or truncated puts its rows straight into segments. The packet
+//! names a file of their images, which is written and synced before the packet is pushed. Redo puts the rows of the
+//! file into the table with the packet's place. The file stays until no checkpoint that may be read needs it.
 //!
-//! The packet names the file by its number and by its digest. Two lives of one database, which began as copies of one
-//! directory, give different loads the same numbers, and the digest tells their files apart.
+//! The packet names the file by its number and by its digest. Two lives of one database that began as copies of one
+//! directory give different loads the same numbers; the digest tells their files apart.
 //!
 //! ```text
 //!    0  magic     8      "RIALTOLD"
@@ -45,18 +45,18 @@ const PREFIX: &str = "load-";
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct LoadFile {
     pub number: u64,
-    pub committed: Committed,
+    pub committed: LoadCommit,
 }
 
-/// What is known of the place at which a bulk load was committed.
+/// What is known of the place at which a bulk load committed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Committed {
-    /// The place.
+pub(crate) enum LoadCommit {
+    /// Its place.
     At(Lsn),
-    /// Redo from this place on did not come by its packet, and it was begun before the checkpoint that redo began with: it
-    /// was committed before this place, or never. An older checkpoint and the archive may need the file.
+    /// Redo from this place on did not meet its packet, and the load began before the checkpoint from which redo
+    /// started. So it committed before this place, or never. An older checkpoint and the archive may need the file.
     BeforeOrNever(Lsn),
-    /// It was not: nothing names the file.
+    /// It did not commit: no packet names the file.
     Never,
 }
 
@@ -64,9 +64,9 @@ impl LoadFile {
     /// Whether a redo that begins at this place may need the file.
     pub fn is_needed_from(&self, redo_start: Lsn) -> bool {
         match self.committed {
-            Committed::At(place) => place >= redo_start,
-            Committed::BeforeOrNever(place) => place > redo_start,
-            Committed::Never => false,
+            LoadCommit::At(place) => place >= redo_start,
+            LoadCommit::BeforeOrNever(place) => place > redo_start,
+            LoadCommit::Never => false,
         }
     }
 }
@@ -76,20 +76,21 @@ pub(crate) fn load_file_name(number: u64) -> String {
     format!("{PREFIX}{number:010}")
 }
 
-/// The number of a load file, if the name is one's: one that [`load_file_name`] makes of a number that a load can have. A load's
-/// number is an identifier of the catalog, and the next identifier is above those of all load files.
+/// The number of a load file by its name: `None` unless [`load_file_name`] makes this name of a number that a load can
+/// have. A load's number is an identifier of the catalog, and the next identifier is above those of all load files.
 pub(crate) fn load_file_number(name: &str) -> Option<u64> {
     let number = name.strip_prefix(PREFIX)?.parse().ok()?;
     (number <= u64::from(LAST_ID) && name == load_file_name(number)).then_some(number)
 }
 
-/// The seed of the images in a load file: its number counts, so that no other load's are taken for its.
+/// The seed of the images in a load file. It contains the file's number, so that an image of another load fails its
+/// checksum.
 pub(crate) fn seed(database_id: u128, number: u64) -> u64 {
     seed_of(database_id) ^ number.wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
-/// Writes all of a heap's segments to a load file, durably, and returns the file's digest. No other thread changes the heap
-/// meanwhile.
+/// Writes all segments of a heap to a load file, durably, and returns the file's digest. No other thread changes the
+/// heap meanwhile.
 pub(crate) fn write_load_file(
     disk: &dyn Disk,
     database_id: u128,
@@ -97,7 +98,7 @@ pub(crate) fn write_load_file(
     heap: &Heap,
 ) -> DiskResult<u64> {
     let file = disk.open(&load_file_name(number), Open::Create, Caching::Direct)?;
-    // A load that was not committed before a crash may have left one of this number.
+    // A load that was not committed before a crash may have left a file of this number.
     file.set_length(0)?;
     let owned = heap.owned();
     let mut buffer = AlignedBuffer::zeroed(SEGMENT_BYTES);
@@ -132,7 +133,7 @@ fn set_digest(block: &mut [u8], digest: u64) {
     block[CHECKSUM_AT..].copy_from_slice(&checksum.to_le_bytes());
 }
 
-/// Gives the bytes of a load file, whose images were changed, the digest of what they are now, and returns it. For fuzzing.
+/// Recomputes the digest of a load file whose images were changed, and returns it. For fuzzing.
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) fn forge_digest(bytes: &mut [u8], database_id: u128, number: u64) -> u64 {
     let seed = seed(database_id, number);
@@ -156,18 +157,18 @@ pub(crate) struct LoadFileReader {
     seed: u64,
     images: usize,
     length: u64,
-    /// Of its images, if the header has it.
+    /// The digest of its images, if the header has one.
     digest: Option<u64>,
     /// The heap that was loaded.
     pub heap: HeapId,
 }
 
 impl LoadFileReader {
-    /// Opens the load file of this number, which the log names with this digest; with none in a record of a program that
-    /// knew no digests.
+    /// Opens the load file of this number, which the log names with this digest. The digest is `None` in a record of a
+    /// program that knew no digests.
     ///
     /// # Errors
-    /// [`Error::Corrupt`] if it is missing, damaged or another's; [`Error::Io`].
+    /// [`Error::Corrupt`] if the file is missing, damaged or of another load; [`Error::Io`].
     pub fn open(
         disk: &dyn Disk,
         database_id: u128,
@@ -218,8 +219,8 @@ impl LoadFileReader {
         Ok(LoadFileReader { file, seed: seed(database_id, number), images, length, digest, heap })
     }
 
-    /// Whether the load file of this number is all there and undamaged. The file of a load that was not committed, one whose
-    /// removal was cut short, or one that a checkpoint removes meanwhile, need not be.
+    /// Whether the load file of this number is complete and undamaged. The file of a load that was not committed, a
+    /// file whose removal was interrupted, and a file that a checkpoint removes meanwhile need not be.
     ///
     /// # Errors
     /// [`Error::Io`].
@@ -233,7 +234,7 @@ impl LoadFileReader {
         match read.and_then(|reader| reader.verify()) {
             Ok(()) => Ok(true),
             Err(Error::Corrupt { .. }) => Ok(false),
-            // It is cut in steps: what was to be read is gone.
+            // The file is cut in steps: the bytes to be read are gone.
             Err(_) if length()? != before => Ok(false),
             Err(error) => Err(error),
         }
@@ -247,17 +248,17 @@ impl LoadFileReader {
         self.file.name()
     }
 
-    /// How long the file is.
+    /// The length of the file in bytes.
     pub fn bytes(&self) -> u64 {
         self.length
     }
 
-    /// Reads all of it, for what is wrong with it.
+    /// Reads all of the file, and returns the first error in it.
     pub fn verify(&self) -> Result<()> {
         self.for_each_row(|_, _| Ok(()))
     }
 
-    /// Gives the body of each row in turn, and where in the file its slot lies.
+    /// Gives each row's body in turn, with the offset of its slot in the file.
     pub fn for_each_row(&self, mut take: impl FnMut(u64, &[u8]) -> Result<()>) -> Result<()> {
         let arena = Arc::new(Budget::new(SEGMENT_BYTES as u64));
         let scratch = Segments::reserve(arena).map_err(|error| Error::Io {
@@ -318,7 +319,7 @@ mod tests {
             let body = [n.to_le_bytes().as_slice(), &[n as u8; 96]].concat();
             let record = heap.allocate(0, body.len(), &mut Unclaimed).unwrap();
             match n % 10 {
-                // Not there yet.
+                // A slot without its row.
                 3 => {}
                 4 => heap.release(7, record),
                 _ => heap.segments().write(record, &body, Lsn::ZERO),
@@ -394,7 +395,7 @@ mod tests {
         }
     }
 
-    /// Programs that knew no digests wrote version 1, and named none in the log.
+    /// Programs that knew no digests wrote version 1, and named no digest in the log.
     #[test]
     fn a_load_file_without_a_digest_is_read_where_the_log_names_none() {
         let disk = MemoryDisk::new();

@@ -2,17 +2,17 @@
 //!
 //! - [`segments`]: the arena of segments, each with its latch, two dirty bits and paint bit; records with a 16-byte
 //!   header inside, which `words` reads and changes.
-//! - [`snapshots`]: segments as they were at a cut, for a sweep that wants one moment's.
+//! - [`snapshots`]: segments as they were at a cut, for a sweep of one moment.
 //! - [`heap`]: which slots of which segments a table uses, and where its next record goes.
 //! - [`index`]: ordered indexes, key to [`RecordRef`]; never logged.
 //! - `table`: one table's records and indexes, behind `TableStore`;
-//! - `image`: a segment's image in a file; `load_file`: the images of what a bulk load has made; `loaded_rows`: which rows of a load a
-//!   rollback to a savepoint takes back.
+//! - `image`: a segment's image in a file; `load_file`: the images of a bulk load; `loaded_rows`: which rows of a load
+//!   a rollback to a savepoint takes back.
 //!
 //! Kept here: **I1** (a slot holds committed bytes or says that it holds none: *absent*), **I10** (slots are allocated
-//! when an operation runs, so that applying a commit allocates nothing). Every word of a segment is an atomic: readers,
-//! writers and the sweep are kept apart by locks and latches, and a mistake there is a wrong answer that a test can
-//! find, never undefined behaviour.
+//! when an operation runs, so that applying a commit allocates nothing). Every word of a segment is an atomic. Locks
+//! and latches keep readers, writers and the sweep apart; a mistake there is a wrong answer that a test can find, never
+//! undefined behaviour.
 
 use std::sync::Arc;
 
@@ -31,13 +31,13 @@ mod table;
 mod words;
 
 pub use heap::{EmptySegments, Heap, Unclaimed};
-pub(crate) use load_file::{Committed, LoadFile};
+pub(crate) use load_file::{LoadCommit, LoadFile};
 pub(crate) use loaded_rows::{LoadMark, LoadedRows};
 pub use segments::{RecordRef, SEGMENT_BYTES, SegmentId, Segments};
 pub(crate) use table::MemoryTable;
 pub use words::{BodyWords, StoredRow, same_version};
 
-/// What all tables in memory lie in.
+/// The memory of all memory-resident tables.
 #[derive(Clone)]
 pub(crate) struct MemoryStore {
     pub segments: Arc<Segments>,

@@ -22,28 +22,29 @@ impl Region {
         let base = unsafe {
             mmap_anonymous(std::ptr::null_mut(), bytes, ProtFlags::READ | ProtFlags::WRITE, flags)?
         };
-        // SAFETY: the range was just mapped. Huge pages are a wish: a refusal changes only the speed.
+        // SAFETY: the range was just mapped. Huge pages are only a hint: a refusal changes only the speed.
         let _ = unsafe { madvise(base, bytes, Advice::LinuxHugepage) };
         Ok(Region { base: base.cast(), words: bytes / 8 })
     }
 
     #[inline]
     pub fn words(&self) -> &[AtomicU64] {
-        // SAFETY: the mapping is page-aligned, so many words long, zero-filled, lives as long as `self`, and every access to
-        // it goes through this slice of atomics.
+        // SAFETY: the mapping is page-aligned, so many words long, zero-filled, lives as long as `self`, and every
+        // access to it goes through this slice of atomics.
         unsafe { std::slice::from_raw_parts(self.base, self.words) }
     }
 }
 
-/// Copies words that other threads may change meanwhile, each of them whole or in parts, to `out`, in the machine's order
-/// of bytes. `out` is eight times as long as `words`.
+/// Copies words to `out` that other threads may change meanwhile, each of them whole or in parts, in the machine's byte
+/// order. `out` is eight times as long as `words`.
 pub(super) fn copy_words(words: &[AtomicU64], out: &mut [u8]) {
     assert_eq!(out.len(), words.len() * 8);
     // No compiler makes one copy of so many atomic loads, and a plain copy of what another thread may change is not
-    // defined. What the processor does with the instruction is, and takes half the time: 35 ms a GB instead of 70 to 90.
+    // defined. What the processor does with the instruction is defined, and takes half the time: 35 ms a GB instead of
+    // 70 to 90.
     #[cfg(all(target_arch = "x86_64", not(miri)))]
-    // SAFETY: it reads the bytes of `words` and writes those of `out`, which are as many and no other's; the direction
-    // flag is clear on entry, as the ABI says.
+    // SAFETY: it reads the bytes of `words` and writes those of `out`, which have the same length and no other owner;
+    // the direction flag is clear on entry, as the ABI says.
     unsafe {
         std::arch::asm!(
             "rep movsq",

@@ -18,7 +18,7 @@ use parking_lot::Mutex;
 
 use super::prefetch::prefetch;
 use super::region::{Region, copy_words};
-use super::snapshots::{Snapshots, Stage};
+use super::snapshots::{CutStage, Snapshots};
 use super::words::{StoredRow, announce_write};
 use crate::account::latches;
 use crate::account::wait_guard::LatchWait;
@@ -28,7 +28,7 @@ use crate::row::FieldChange;
 use crate::store::{Budget, Painting};
 use crate::unlikely::unlikely;
 
-/// A segment's size; also what a sweep copies under one hold of its latch.
+/// A segment's size in bytes; also what a sweep copies under one hold of its latch.
 pub const SEGMENT_BYTES: usize = 64 * 1024;
 /// Bytes at the head of a segment that no record uses: its header in a backup copy.
 pub const IMAGE_HEADER_BYTES: usize = 64;
@@ -39,7 +39,7 @@ pub const RECORD_HEADER_BYTES: usize = 16;
 
 /// A line of the processor's cache.
 const LINE_BYTES: usize = 64;
-/// The most lines of a record, behind its first, that are prefetched.
+/// The most lines of a record behind its first one that are prefetched.
 const LINES_AHEAD_MAX: usize = 8;
 
 /// The smallest slot: a header and a unit of body.
@@ -78,14 +78,14 @@ impl RecordRef {
     }
 }
 
-/// What the engine knows of a segment beside its bytes.
+/// The engine's state of a segment beside its bytes.
 #[derive(Default)]
 pub struct SegmentMeta {
     latch: AtomicBool,
-    /// A dirty bit for each copy, [`WHITE`] and [`CALLED`]. Changed under the latch.
+    /// A dirty bit for each copy, [`WHITE`] and [`CALLED`]. They change under the latch.
     marks: AtomicU8,
-    /// Commits before the end of their apply that are white on this segment: a black/white sweep leaves it until there is
-    /// none. One comes under the latch, and goes without it.
+    /// The number of commits that hold the segment white and have not finished their apply: a black/white sweep leaves
+    /// the segment until there are none. A commit is counted in under the latch, and counted out without it.
     holders: AtomicU32,
     /// The heap, or 0 while the segment is free.
     heap: AtomicU32,
@@ -93,7 +93,7 @@ pub struct SegmentMeta {
     used: AtomicU32,
 }
 
-/// What segments are copied to; each has a dirty bit for it.
+/// What segments are copied to. A segment has a dirty bit for each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Copy {
     /// The first backup copy.
@@ -102,7 +102,7 @@ pub enum Copy {
     Pong,
     /// The third, if there are three.
     Third,
-    /// What a user takes away ([`Database::backup`](crate::Database::backup)); no file of the database.
+    /// A backup ([`Database::backup`](crate::Database::backup)), which is no file of the database.
     Elsewhere,
 }
 
@@ -110,7 +110,7 @@ impl Copy {
     /// The backup copies that are files of the database.
     pub const FILES: [Copy; 3] = [Copy::Ping, Copy::Pong, Copy::Third];
 
-    /// Of the first two, the one that this is not.
+    /// The other one of the first two.
     pub fn other(self) -> Copy {
         match self {
             Copy::Ping => Copy::Pong,
@@ -139,12 +139,13 @@ impl Copy {
 
 /// Dirty for all copies.
 const ALL_COPIES: u8 = 15;
-/// The sweep has not met the segment yet (System M's paint bit, 0 being black: what no such sweep is about is black). With
-/// copy-on-update, nor has it changed since the cut: who changes it paints it.
+/// The sweep has not met the segment yet (System M's paint bit, in which 0 is black: a segment that no sweep with sides
+/// is about is black). With copy-on-update it also says that the segment has not changed since the cut: a change paints
+/// it.
 const WHITE: u8 = 16;
 /// Of a white segment: the sweep waits for it, so no more commits come to hold it white.
 const CALLED: u8 = 32;
-/// All that says how a segment stands to the sweep.
+/// The marks that say how a segment stands to the sweep.
 const PAINT: u8 = WHITE | CALLED;
 
 /// A held segment latch; released when dropped.
@@ -171,8 +172,8 @@ impl Drop for Latched<'_> {
     }
 }
 
-/// The arena: address space for all segments that the memory bound allows, reserved once and filled on demand. How many are in
-/// use the budget decides.
+/// The arena: address space for all segments that the memory bound allows, reserved once and filled on demand. The
+/// budget decides how many are in use.
 pub struct Segments {
     words: Region,
     metas: Box<[SegmentMeta]>,
@@ -194,11 +195,13 @@ impl Segments {
         Segments::reserve_numbers(budget, 0)
     }
 
-    /// The same, and for at least so many: of a database that has shrunk the numbers are higher than the budget allows segments.
+    /// The same, for at least `numbers` segments: in a database that has shrunk, segment numbers are higher than the
+    /// budget allows segments.
     pub fn reserve_numbers(budget: Arc<Budget>, numbers: u32) -> std::io::Result<Segments> {
         let count = (budget.capacity() as usize / SEGMENT_BYTES).max(numbers as usize).max(1);
         let words = Region::reserve(count * SEGMENT_BYTES)?;
-        // Dirty from the start: a segment that a sweep meets between its number and its claim gets an image too.
+        // A segment is dirty from the start: a sweep that meets it between its number and its claim writes an image of
+        // it too.
         let fresh = || SegmentMeta { marks: AtomicU8::new(ALL_COPIES), ..SegmentMeta::default() };
         let metas = (0..count).map(|_| fresh()).collect();
         let free = Mutex::new(FreeSegments { fresh: 0, free: Vec::new() });
@@ -217,12 +220,12 @@ impl Segments {
         &self.snapshots
     }
 
-    /// What a black/white sweep and commits tell each other.
+    /// The state of a black/white sweep that commits see.
     pub fn painting(&self) -> &Painting {
         &self.painting
     }
 
-    /// The segments that the arena has room for.
+    /// The number of segments that the arena has room for.
     pub fn capacity(&self) -> u64 {
         self.metas.len() as u64
     }
@@ -232,7 +235,7 @@ impl Segments {
         self.free.lock().fresh
     }
 
-    /// A free segment for `heap`, or none at the memory bound.
+    /// A free segment for `heap`, or `None` at the memory bound.
     pub fn allocate(&self, heap: HeapId) -> Option<SegmentId> {
         if !self.budget.take(SEGMENT_BYTES as u64) {
             return None;
@@ -250,7 +253,7 @@ impl Segments {
             }
         };
         let id = SegmentId(number);
-        // Before a cut can come: the end of its segments is read under the same lock.
+        // The segment is claimed before a cut can come: the cut reads the end of its segments under the same lock.
         self.claim(id, heap);
         drop(free);
         Some(id)
@@ -259,11 +262,12 @@ impl Segments {
     fn claim(&self, id: SegmentId, heap: HeapId) {
         let latched = self.latch(id);
         match self.snapshots.stage() {
-            // Painting: it is of the side that it was when it was free; behind the end of the sweep that is black.
-            Stage::Idle | Stage::Painting => {}
-            // Its rows may be committed before the cut, which will find it in use.
-            Stage::Whitening => latched.set_marks(latched.marks() | WHITE),
-            Stage::Cut => self.leave_free(&latched, id),
+            // Painting: the segment keeps the side that it had when it was free. Behind the end of the sweep that side
+            // is black.
+            CutStage::Idle | CutStage::Painting => {}
+            // Its rows may commit before the cut, which will then find it in use.
+            CutStage::Whitening => latched.set_marks(latched.marks() | WHITE),
+            CutStage::Cut => self.leave_free(&latched, id),
         }
         let meta = self.meta(id);
         meta.used.store(IMAGE_HEADER_BYTES as u32, Ordering::Relaxed);
@@ -271,8 +275,8 @@ impl Segments {
         self.mark_dirty(&latched);
     }
 
-    /// Takes exactly the segment `id`, for recovery, which calls [`Segments::rebuild_free_list`] when it has taken all.
-    /// False when that passes the memory bound.
+    /// Takes exactly the segment `id`. Recovery does so, and calls [`Segments::rebuild_free_list`] when it has taken
+    /// all. False if that passes the memory bound.
     pub fn adopt(&self, id: SegmentId, heap: HeapId) -> bool {
         if id.0 as usize >= self.metas.len() || !self.budget.take(SEGMENT_BYTES as u64) {
             return false;
@@ -291,12 +295,12 @@ impl Segments {
         free.free = (0..free.fresh).rev().filter(|&n| self.heap(SegmentId(n)).is_none()).collect();
     }
 
-    /// Gives back a segment that no index points into any more: at the end of the sweep, if one goes on at a cut that has
-    /// rows of a table in it.
+    /// Gives back a segment that no index points into any more. If a sweep at a cut that has rows of a table in this
+    /// segment is in progress, it is given back at the end of the sweep.
     pub fn free(&self, id: SegmentId) {
-        if self.snapshots.stage() == Stage::Cut && self.is_white(id) {
+        if self.snapshots.stage() == CutStage::Cut && self.is_white(id) {
             let is_lacked = self.is_dirty(id, self.snapshots.copy());
-            // Nobody else changes a segment that is given back, so it stays as it is without its latch.
+            // No other thread changes a segment that is given back, so it stays as it is without its latch.
             let is_row = |slot: Result<RecordRef, String>| slot.is_ok_and(|slot| !self.is_absent(slot));
             let has_rows = self.is_in_cut(id) && self.slots(id).any(is_row);
             if is_lacked && has_rows && self.snapshots.keep_from_reuse(id) {
@@ -357,10 +361,10 @@ impl Segments {
         self.latch_conflicts.load(Ordering::Relaxed)
     }
 
-    /// Latches the segment if nobody has.
+    /// Latches the segment if its latch is free.
     pub fn try_latch(&self, id: SegmentId) -> Option<Latched<'_>> {
         let meta = self.meta(id);
-        // Made only if it is held: it gives the latch back when it is dropped.
+        // The value is made only if the latch is held, because dropping it releases the latch.
         (!meta.latch.swap(true, Ordering::Acquire)).then(|| {
             latches::taken();
             Latched { meta }
@@ -384,7 +388,7 @@ impl Segments {
         self.meta(id).marks.load(Ordering::Relaxed) & copy.bit() != 0
     }
 
-    /// Copies the segment under its latch and changes nothing: for load files. As [`Segments::sweep`] otherwise.
+    /// Copies the segment under its latch and changes no marks: for load files. Else as [`Segments::sweep`].
     pub fn copy_out(&self, id: SegmentId, buffer: &mut [u8]) -> (Option<HeapId>, usize) {
         let _latched = self.latch(id);
         self.copy_latched(id, buffer)
@@ -411,9 +415,9 @@ impl Segments {
         self.meta(id).used.store(image.len() as u32, Ordering::Relaxed);
     }
 
-    /// Hands out `units` at the end of the segment's used part while that stays within `limit` bytes. The new slot is
-    /// absent, and keeps `placeholder`, which fits: the primary key that is being inserted, so that a scan that comes by
-    /// a secondary index learns whose lock to wait for.
+    /// Hands out `units` at the end of the segment's used part, if that stays within `limit` bytes. The new slot is
+    /// absent and holds `placeholder`, which fits: the primary key that is being inserted. From it a scan that comes by
+    /// a secondary index learns which lock to wait for.
     #[inline]
     pub fn extend(&self, id: SegmentId, units: usize, limit: usize, placeholder: &[u8]) -> Option<RecordRef> {
         let latched = self.latch(id);
@@ -428,8 +432,8 @@ impl Segments {
         Some(record)
     }
 
-    /// The slots of a segment, in order of their addresses. Stops with an error text at a slot whose capacity makes no
-    /// sense.
+    /// The slots of a segment, in the order of their addresses. It stops with an error text at a slot whose capacity
+    /// makes no sense.
     pub fn slots(&self, id: SegmentId) -> impl Iterator<Item = Result<RecordRef, String>> + '_ {
         let used = self.used(id);
         let mut at = IMAGE_HEADER_BYTES;
@@ -457,7 +461,7 @@ impl Segments {
         &self.words.words()[record.0 as usize * 2 + index]
     }
 
-    /// Prefetches the first line of a record. The address may be wrong: an index gave it without validation.
+    /// Prefetches the first line of a record. The address may be wrong: an index may have given it without validation.
     #[inline]
     pub fn prefetch_head(&self, record: RecordRef) {
         if let Some(word) = self.words.words().get(record.0 as usize * 2) {
@@ -505,22 +509,22 @@ impl Segments {
         self.word(record, 0).load(Ordering::Relaxed) & FREE != 0
     }
 
-    /// Whether nobody locks the record in its word.
+    /// Whether the record is not locked in its word.
     pub fn is_unlocked(&self, record: RecordRef) -> bool {
         self.word(record, 0).load(Ordering::Relaxed) & THIN_LOCK_MASK == 0
     }
 
-    /// Whether the slot is on a free list, and nobody locks it as the record that it was.
+    /// Whether the slot is on a free list and not locked as the record that it was.
     pub fn is_free_of_locks(&self, record: RecordRef) -> bool {
         self.word(record, 0).load(Ordering::Acquire) & (THIN_LOCK_MASK | FREE) == FREE
     }
 
-    /// The version of the slot's word, which freeing the slot moves on.
+    /// The version in the slot's word; freeing the slot moves it on.
     pub fn version(&self, record: RecordRef) -> u64 {
         self.word(record, 0).load(Ordering::Relaxed) / VERSION_ONE
     }
 
-    /// The record's last writer.
+    /// The place of the record's last writer.
     pub fn lsn(&self, record: RecordRef) -> Lsn {
         self.record(record).lsn()
     }
@@ -611,7 +615,7 @@ impl Segments {
         words.finish_write(length, lsn);
     }
 
-    /// Marks a slot whose row is gone, or never came, as absent and free. Its heap, which lists it, calls this.
+    /// Marks a slot as absent and free: its row is gone, or never came. Its heap, which lists it, calls this.
     pub fn vacate(&self, record: RecordRef) {
         let latched = self.latch(record.segment());
         let word = self.word(record, 0);
@@ -624,7 +628,7 @@ impl Segments {
         word.fetch_add(VERSION_ONE, Ordering::AcqRel);
     }
 
-    /// Cuts a free slot to `units` and gives what is left as a free slot of its own, if that is enough for one.
+    /// Cuts a free slot to `units` and returns the rest as a free slot of its own, if the rest is large enough.
     pub fn split(&self, record: RecordRef, units: usize) -> Option<RecordRef> {
         let latched = self.latch(record.segment());
         let capacity = self.units(record);
@@ -633,7 +637,8 @@ impl Segments {
             return None;
         }
         let rest = RecordRef(record.0 + units as u64);
-        // A reader without a lock that sees these words, where bytes of the freed row were, also sees the slot's later version.
+        // A reader without a lock that sees these words, where bytes of the freed row were, also sees the slot's later
+        // version.
         announce_write();
         self.word(rest, 0).store(ABSENT | FREE | (left as u64) << CAPACITY_SHIFT, Ordering::Relaxed);
         self.word(rest, 1).store(0, Ordering::Relaxed);
@@ -644,20 +649,21 @@ impl Segments {
         Some(rest)
     }
 
-    /// Takes a slot off the free list: absent, not free, with its placeholder as [`Segments::extend`] puts it.
+    /// Takes a slot off the free list: it is absent, not free, and holds its placeholder as after [`Segments::extend`].
     pub fn reclaim(&self, record: RecordRef, placeholder: &[u8]) {
         let _latched = self.latch(record.segment());
         self.word(record, 0).fetch_and(!FREE, Ordering::AcqRel);
-        // A reader without a lock that sees a byte of the placeholder also sees the version that the slot got when it was freed.
+        // A reader without a lock that sees a byte of the placeholder also sees the version that the slot got when it
+        // was freed.
         announce_write();
         self.record(record).hold_place(placeholder);
     }
 
-    /// Clears what must not survive a crash from a slot that was read from a backup: lock bits. An absent slot becomes
-    /// free. Gives whether the slot holds a row.
+    /// Removes the lock bits, which must not survive a crash, from a slot that was read from a backup. An absent slot
+    /// becomes free. Returns whether the slot holds a row.
     pub fn settle_after_load(&self, record: RecordRef) -> bool {
         let word = self.word(record, 0);
-        // Looked at first: an exchange costs more than all else that is done for a row.
+        // Read first, because an exchange costs more than all else that is done for a row.
         if word.load(Ordering::Relaxed) & THIN_LOCK_MASK != 0 {
             word.fetch_and(!THIN_LOCK_MASK, Ordering::Relaxed);
         }
@@ -687,4 +693,4 @@ mod paint;
 #[cfg(test)]
 mod tests;
 
-pub use cut::{Swept, Visit};
+pub use cut::{SegmentVisit, Swept};

@@ -1,14 +1,17 @@
-//! [`Snapshots`]: copies of segments as they were at a cut, made by whoever changes them first (System M, section 3.3).
+//! [`Snapshots`]: copies of segments as they were at a cut, made by the first change after it (System M, section 3.3).
 //!
-//! A checkpointer that wants the segments of one moment first makes them *white* ([`Segments::whiten`]), then cuts, and then
-//! sweeps. Until the cut white means nothing. After it, whoever is about to change a white segment keeps a copy of it here if
-//! the backup copy lacks it, and makes it black; the sweep takes a white segment as it is, and a black one from here.
+//! A checkpointer that wants the segments of one moment first makes them *white* ([`Segments::whiten`]), then cuts, and
+//! then sweeps. Before the cut white has no effect. After it, a thread that is about to change a white segment keeps a
+//! copy of it here if the backup copy lacks it, and makes it black. The sweep takes a white segment as it is, and a
+//! black one from here.
 //!
-//! What does not change a committed row (a slot that is begun, reserved, or given back without ever having held one) needs no
-//! copy: such a slot is absent in both. Nor do segments of storage that no table had at the cut: a transaction that was open then
-//! has made it, or one that was committed had replaced it. The sweep takes these for free, so all that is kept of one is its number.
+//! A change that touches no committed row (a slot that is begun, reserved, or given back without ever having held one)
+//! needs no copy: its slot is absent in both states. Nor do segments of storage that no table had at the cut need one:
+//! an open transaction has made it, or a committed transaction had replaced it. The sweep counts these segments as
+//! free, so only the number of a changed one is kept.
 //!
-//! Snapshots of one cut are gone before the next: whoever keeps one looks at the stage under the lock that ends the cut.
+//! Snapshots of one cut are gone before the next: a thread that keeps one looks at the stage under the lock that ends
+//! the cut.
 //!
 //! [`Segments::whiten`]: super::Segments::whiten
 
@@ -25,17 +28,17 @@ use super::segments::{Copy, SEGMENT_BYTES, SegmentId};
 use crate::ids::HeapId;
 use crate::io::Clock;
 
-/// Where a checkpoint at a cut stands.
+/// The stage of a checkpoint at a cut.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
-pub(super) enum Stage {
-    /// There is none.
+pub(super) enum CutStage {
+    /// There is no such checkpoint.
     Idle,
-    /// Segments are made white; the cut is yet to come.
+    /// Segments are being made white; the cut has not been made.
     Whitening,
-    /// The cut has been: white segments are kept before they change.
+    /// The cut has been made: white segments are kept before they change.
     Cut,
-    /// A black/white sweep goes on: white segments stay white until it has met them.
+    /// A black/white sweep is in progress: white segments stay white until it has met them.
     Painting,
 }
 
@@ -56,21 +59,21 @@ pub(super) struct KeptBytes {
     pub bytes: Box<[u8]>,
 }
 
-/// The snapshot copies of the sweep that goes on, if one does.
+/// The snapshot copies of the sweep in progress, if there is one.
 pub struct Snapshots {
     stage: AtomicU8,
-    /// The backup copy that is written: what it has already needs no snapshot.
+    /// The backup copy that is written: segments that it already has need no snapshot.
     copy: AtomicU8,
     /// The most bytes that transactions may make the snapshots take.
     bytes_max: AtomicU64,
-    /// Apart from the words that every change of a clean segment reads.
-    kept: CachePadded<Mutex<Kept>>,
-    /// There is room again.
+    /// On a line of its own, away from the words that every change of a clean segment reads.
+    kept: CachePadded<Mutex<KeptSegments>>,
+    /// Notified when there is room again.
     changed: Condvar,
 }
 
 #[derive(Default)]
-struct Kept {
+struct KeptSegments {
     /// The storage of the tables at the cut.
     heaps: Arc<HashSet<HeapId>>,
     segments: BTreeMap<u32, KeptBytes>,
@@ -81,19 +84,19 @@ struct Kept {
     promised: usize,
     /// Transactions that wait for room.
     waiting: usize,
-    /// The most segments that were kept at a time since the cut.
+    /// The most segments that were kept at the same time since the cut.
     most: usize,
     /// Segments that were given back since the cut, and stay until the sweep is over.
     freed: Vec<SegmentId>,
 }
 
-/// How many segments' buffers are kept for the next snapshots.
+/// How many buffers are kept for later snapshots.
 const SPARE_MAX: usize = 64;
 
 impl Snapshots {
     pub(super) fn new() -> Snapshots {
         Snapshots {
-            stage: AtomicU8::new(Stage::Idle as u8),
+            stage: AtomicU8::new(CutStage::Idle as u8),
             copy: AtomicU8::new(0),
             bytes_max: AtomicU64::new(u64::MAX),
             kept: CachePadded::default(),
@@ -102,12 +105,12 @@ impl Snapshots {
     }
 
     #[inline]
-    pub(super) fn stage(&self) -> Stage {
+    pub(super) fn stage(&self) -> CutStage {
         match self.stage.load(Ordering::Acquire) {
-            0 => Stage::Idle,
-            1 => Stage::Whitening,
-            2 => Stage::Cut,
-            _ => Stage::Painting,
+            0 => CutStage::Idle,
+            1 => CutStage::Whitening,
+            2 => CutStage::Cut,
+            _ => CutStage::Painting,
         }
     }
 
@@ -117,24 +120,24 @@ impl Snapshots {
         let mut kept = self.kept.lock();
         debug_assert!(kept.segments.is_empty() && kept.free.is_empty() && kept.freed.is_empty());
         kept.most = 0;
-        self.stage.store(Stage::Whitening as u8, Ordering::Release);
+        self.stage.store(CutStage::Whitening as u8, Ordering::Release);
     }
 
-    /// The cut, at which the tables have this storage.
+    /// Notes the cut, at which the tables have this storage.
     pub(super) fn cut(&self, heaps: Arc<HashSet<HeapId>>) {
         let mut kept = self.kept.lock();
         kept.heaps = heaps;
-        self.stage.store(Stage::Cut as u8, Ordering::Release);
+        self.stage.store(CutStage::Cut as u8, Ordering::Release);
     }
 
     pub(super) fn paint(&self) {
-        self.stage.store(Stage::Painting as u8, Ordering::Release);
+        self.stage.store(CutStage::Painting as u8, Ordering::Release);
     }
 
-    /// The sweep is over. Gives the segments that were given back meanwhile.
+    /// Ends the sweep. Returns the segments that were given back meanwhile.
     pub(super) fn end(&self) -> Vec<SegmentId> {
         let mut kept = self.kept.lock();
-        self.stage.store(Stage::Idle as u8, Ordering::Release);
+        self.stage.store(CutStage::Idle as u8, Ordering::Release);
         kept.heaps = Arc::default();
         kept.segments.clear();
         kept.free.clear();
@@ -159,23 +162,23 @@ impl Snapshots {
         let mut bytes = spare.unwrap_or_else(|| vec![0; SEGMENT_BYTES].into_boxed_slice());
         let (heap, used) = fill(&mut bytes);
         let mut kept = self.kept.lock();
-        // The sweep may be over since the caller looked.
-        if self.stage() == Stage::Cut {
+        // The sweep may have ended since the caller looked.
+        if self.stage() == CutStage::Cut {
             let twice = kept.segments.insert(id.0, KeptBytes { heap, used, bytes });
             debug_assert!(twice.is_none(), "a segment is kept when it stops being white");
             kept.most = kept.most.max(kept.segments.len());
         }
     }
 
-    /// Keeps that a segment was free.
+    /// Notes that a segment was free at the cut.
     pub(super) fn keep_free(&self, id: SegmentId) {
         let mut kept = self.kept.lock();
-        if self.stage() == Stage::Cut {
+        if self.stage() == CutStage::Cut {
             kept.free.insert(id.0);
         }
     }
 
-    /// The snapshot of a segment, if it was kept. It is the sweep's from here on: [`Snapshots::give_back`].
+    /// The snapshot of a segment, if it was kept. The sweep owns it until [`Snapshots::give_back`].
     pub(super) fn take(&self, id: SegmentId) -> Option<Snapshot> {
         let mut kept = self.kept.lock();
         match kept.segments.remove(&id.0) {
@@ -192,19 +195,19 @@ impl Snapshots {
         self.changed.notify_all();
     }
 
-    /// A segment that is given back stays what it is until the sweep is over; false if there is no sweep at a cut.
+    /// Keeps a segment that is given back as it is until the sweep is over; false if there is no sweep at a cut.
     pub(super) fn keep_from_reuse(&self, id: SegmentId) -> bool {
-        // Under the lock, so that the end of the sweep does not come in between.
+        // Under the lock, so that the sweep does not end in between.
         let mut kept = self.kept.lock();
-        let there = self.stage() == Stage::Cut;
+        let there = self.stage() == CutStage::Cut;
         if there {
             kept.freed.push(id);
         }
         there
     }
 
-    /// Promises a transaction room for so many snapshots; false if there is none now. Without others there is always room
-    /// for one transaction, however much it needs.
+    /// Promises a transaction room for so many snapshots; false if there is none now. While no other promise is open
+    /// there is always room for one transaction, however much it needs.
     pub fn promise(&self, segments: usize) -> bool {
         if segments == 0 {
             return true;
@@ -219,7 +222,7 @@ impl Snapshots {
         true
     }
 
-    /// The transaction has made all the snapshots that it will.
+    /// Ends a promise: the transaction has made all the snapshots that it needs.
     pub fn keep_promise(&self, segments: usize) {
         if segments == 0 {
             return;
@@ -228,19 +231,19 @@ impl Snapshots {
         self.changed.notify_all();
     }
 
-    /// Waits until there may be room, at most so long. A sweep that finds somebody waiting makes no pause.
+    /// Waits until there may be room, at most `limit`. While a transaction waits, the sweep makes no pause.
     pub fn wait(&self, clock: &Clock, limit: Duration) {
         let mut kept = self.kept.lock();
-        if self.stage() == Stage::Cut {
+        if self.stage() == CutStage::Cut {
             kept.waiting += 1;
             clock.wait(&self.changed, &mut kept, Some(limit));
             kept.waiting -= 1;
         }
     }
 
-    /// Whether a sweep goes on at a cut.
+    /// Whether a sweep at a cut is in progress.
     pub fn are_taken(&self) -> bool {
-        self.stage() == Stage::Cut
+        self.stage() == CutStage::Cut
     }
 
     /// Whether a transaction waits for room.
@@ -248,7 +251,7 @@ impl Snapshots {
         self.kept.lock().waiting > 0
     }
 
-    /// A segment whose bytes are kept, for a sweep that has to make room: the lowest.
+    /// The lowest segment whose bytes are kept, for a sweep that has to make room.
     pub fn any(&self) -> Option<SegmentId> {
         self.kept.lock().segments.first_key_value().map(|(&number, _)| SegmentId(number))
     }

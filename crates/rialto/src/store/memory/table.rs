@@ -11,7 +11,7 @@ use crate::store::Followed;
 /// The records of a table, and its indexes.
 #[derive(Clone)]
 pub(crate) struct MemoryTable {
-    /// Those of the heap, one load nearer.
+    /// The heap's segments, one load nearer.
     segments: Arc<Segments>,
     pub heap: Arc<Heap>,
     pub primary: Arc<Index>,
@@ -46,9 +46,10 @@ impl MemoryTable {
 
     /// Reads the body that an index entry leads to, of a row that is not locked.
     ///
-    /// The segment's latch keeps the slot as it is, and under it the entry is looked up again: an entry goes before its
-    /// slot is freed, so a slot that an entry points to is that row's. Without the latch it may be another row's soon, even
-    /// while the entry's key is locked: rows move. So all that is to be known of it is read here.
+    /// The entry is looked up again under the segment's latch, which keeps the slot as it is. An entry goes before its
+    /// slot is freed, so a slot that an entry points to belongs to that row. Without the latch the slot may soon be
+    /// another row's, even while the entry's key is locked, because rows move. Therefore everything that the caller
+    /// needs of the row is read here.
     pub(in crate::store) fn follow(&self, which: WhichIndex, entry: &[u8], body: &mut Vec<u8>) -> Followed {
         let (index, segments) = (self.index(which), self.segments());
         loop {
@@ -59,7 +60,7 @@ impl MemoryTable {
             };
             let _latched = segments.latch(record.segment());
             if index.unchanged(&found.leaf) || index.get(entry).value == Some(record.0) {
-                // Entries go before their slots are freed, which takes this latch.
+                // Entries go before their slots are freed, and freeing takes this latch.
                 assert!(
                     !segments.is_free(record),
                     "an entry of an index of heap {} leads to a free slot: a bug, please report it",

@@ -1,4 +1,4 @@
-//! [`StoredRow`]: a record as the words that it consists of.
+//! [`StoredRow`]: a record as its words.
 #![allow(unsafe_code)]
 
 use std::sync::atomic::{AtomicU64, Ordering, fence};
@@ -54,7 +54,7 @@ impl<'a> StoredRow<'a> {
         self.lock.load(Ordering::Acquire) & (ABSENT | FREE) != 0
     }
 
-    /// The record's last writer.
+    /// The place of the record's last writer.
     #[inline]
     pub fn lsn(&self) -> Lsn {
         Lsn(self.stamp.load(Ordering::Acquire) >> 16)
@@ -66,21 +66,21 @@ impl<'a> StoredRow<'a> {
         (self.stamp.load(Ordering::Acquire) & LENGTH_MASK) as usize
     }
 
-    /// The first word, before anything else of the record is read without a lock: see [`StoredRow::word_after`].
+    /// The first word, read before anything else of the record is read without a lock; see [`StoredRow::word_after`].
     #[inline]
     pub fn word_before(&self) -> u64 {
         self.lock.load(Ordering::Acquire)
     }
 
-    /// The first word, after something was read. If it and the one before are [the same but for locks](same_version), and
-    /// neither says that somebody holds the record exclusively, all that was read between them was there.
+    /// The first word, read after the rest. If it and the word before are [the same but for locks](same_version), and
+    /// neither shows an exclusive lock, everything read between them was committed and unchanged.
     #[inline]
     pub fn word_after(&self) -> u64 {
         fence(Ordering::Acquire);
         self.lock.load(Ordering::Relaxed)
     }
 
-    /// Copies the body into `out` while others may write it.
+    /// Copies the body into `out` while other threads may write it.
     #[inline]
     pub fn read_unlocked(&self, out: &mut Vec<u8>) {
         self.read(self.length().min(self.room()), out);
@@ -113,7 +113,7 @@ impl<'a> StoredRow<'a> {
         unsafe { out.set_len(length) };
     }
 
-    /// Changes the bytes of the body from its first one on. The caller has announced it.
+    /// Changes the bytes of the body from its first one on. The caller has announced the change.
     #[inline]
     pub(super) fn put(&self, body: &[u8]) {
         assert!(body.len() <= self.room(), "a body of {} bytes does not fit its slot", body.len());
@@ -124,7 +124,7 @@ impl<'a> StoredRow<'a> {
         }
         if !rest.is_empty() {
             let last = match body.last_chunk::<8>() {
-                // The body's last eight bytes, less those that are in the word before.
+                // The body's last eight bytes, without those that are in the word before.
                 Some(bytes) => u64::from_le_bytes(*bytes) >> (8 * (8 - rest.len())),
                 None => rest.iter().rev().fold(0, |word, &byte| word << 8 | u64::from(byte)),
             };
@@ -132,7 +132,7 @@ impl<'a> StoredRow<'a> {
         }
     }
 
-    /// Changes the bytes at `offset` of the body. The caller has announced it.
+    /// Changes the bytes at `offset` of the body. The caller has announced the change.
     #[inline(always)]
     pub(super) fn patch(&self, offset: usize, bytes: &[u8]) {
         // Most fields are numbers of eight bytes or four, in one word or two.
@@ -179,21 +179,21 @@ impl<'a> StoredRow<'a> {
         }
     }
 
-    /// Makes an absent slot of so many units that were none.
+    /// Makes an absent slot of so many units where there was none.
     #[inline]
     pub(super) fn begin(&self, units: usize, placeholder: &[u8]) {
         self.lock.store(ABSENT | (units as u64) << CAPACITY_SHIFT, Ordering::Relaxed);
         self.hold_place(placeholder);
     }
 
-    /// Keeps the primary key that is being inserted in an absent slot.
+    /// Puts the primary key that is being inserted into an absent slot.
     #[inline]
     pub(super) fn hold_place(&self, key: &[u8]) {
         self.put(key);
         self.stamp.store(key.len() as u64, Ordering::Release);
     }
 
-    /// Ends a change: the row is there, and of another version.
+    /// Ends a change: the row is present, with a new version.
     #[inline]
     pub(super) fn finish_write(&self, length: usize, lsn: Lsn) {
         self.stamp.store(lsn.0 << 16 | length as u64, Ordering::Release);
@@ -223,14 +223,14 @@ impl BodyWords<'_> {
     }
 }
 
-/// Whether two values of a record's first word are of one version of it.
+/// Whether two values of a record's first word belong to the same version of the record.
 #[inline]
 pub fn same_version(word: u64, other: u64) -> bool {
     (word ^ other) & !THIN_LOCK_MASK == 0
 }
 
-/// Before the first byte of a record is changed: who reads a changed byte without a lock then finds the exclusive lock
-/// or, after it, the new version.
+/// Called before the first byte of a record is changed. A reader without a lock that reads a changed byte then finds
+/// the exclusive lock or, after it, the new version.
 #[inline]
 pub(super) fn announce_write() {
     fence(Ordering::Release);

@@ -24,7 +24,7 @@ fn insert(tx: &mut Transaction, table: &Table, ids: std::ops::Range<i32>) {
     ids.for_each(|id| tx.insert(table, &[Value::Int4(id)]).unwrap());
 }
 
-/// The looks at changes that one more table takes in a transaction that has made so many.
+/// The number of changes that one more table visits in a transaction that has made `tables` tables.
 fn probes_of_a_table_after(tables: usize) -> u64 {
     let db = open();
     let mut tx = db.begin().unwrap();
@@ -42,7 +42,7 @@ fn a_definition_takes_a_few_probes_whatever_came_before() {
     assert!(many <= few + 10, "{few} looks after 20 tables, {many} after 160");
 }
 
-/// A name of an index is taken as long as its table has the index, in the versions that the transaction sees.
+/// The name of an index is taken as long as its table has the index, in the versions that the transaction sees.
 #[test]
 fn a_name_of_an_index_is_free_when_its_table_has_it_no_more() {
     let db = open();
@@ -101,8 +101,8 @@ fn loaded_rows_are_listed_only_while_a_savepoint_is_open() {
     tx.commit().unwrap();
 }
 
-/// The list of loaded rows grows by the segments that they fill, of which a small row takes a 2,000th part, also where the loads
-/// of some tables take turns, and where the slots are those that a rollback has freed.
+/// The list of loaded rows grows by the segments that they fill, of which a small row takes a 2,000th. This also holds
+/// where the loads of several tables take turns, and where the slots are those that a rollback has freed.
 #[test]
 fn loaded_rows_are_listed_by_the_segments_that_they_fill() {
     let db = open();
@@ -170,7 +170,8 @@ fn savepoints_do_not_cut_runs() {
     assert_eq!(db.transact(|tx| tx.count(&table)), Ok(300));
 }
 
-/// Behind savepoint after savepoint, rows of two tables by turns begin a run each time. What the runs take is bounded.
+/// After savepoint upon savepoint, rows of two tables by turns begin a run each time. The bytes of the runs are
+/// bounded.
 #[test]
 fn runs_of_loaded_rows_are_bounded() {
     let limit = 4 * 10_000;
@@ -207,7 +208,7 @@ fn bytes_of_runs(tx: &mut Transaction) -> usize {
     tx.context().ddl().loaded_rows.bytes()
 }
 
-/// However many tables, and rows in them, the transaction has made before.
+/// The number does not depend on how many tables, and rows in them, the transaction has made before.
 #[test]
 fn a_row_of_a_new_table_takes_a_few_probes() {
     let db = open();
@@ -229,8 +230,8 @@ fn a_row_of_a_new_table_takes_a_few_probes() {
     assert!(probes < 100, "{probes} probes for 30 rows");
 }
 
-/// Takes each kind of definition back to a savepoint many times. The list of tables keeps one version of each table, and the
-/// transaction works on the table as it was at the savepoint.
+/// Takes each kind of definition back to a savepoint many times. The list of tables keeps one version of each table,
+/// and the transaction works on the table as it was at the savepoint.
 #[test]
 fn definitions_that_are_taken_back_leave_no_versions_behind() {
     let db = open();
@@ -252,7 +253,7 @@ fn definitions_that_are_taken_back_leave_no_versions_behind() {
         ("add primary key", |tx, _| tx.add_primary_key("kept", &["id"]).unwrap()),
     ];
     for (what, statement) in statements {
-        // In the first case the table comes into the list behind the savepoint, in the others it is there before.
+        // In the first case the table enters the list after the savepoint, in the others before it.
         for made_before in [false, true] {
             let table = db.table("kept").unwrap();
             let mut tx = db.begin().unwrap();
@@ -312,7 +313,8 @@ fn a_definition_that_fails_leaves_no_version_behind() {
     tx.commit().unwrap();
 }
 
-/// What the transaction has read of a table under a lock on the whole of it has its side by the version in the list.
+/// The side of what the transaction has read of a table under a lock on the whole table follows from the version in the
+/// list.
 #[test]
 fn a_table_that_was_locked_behind_a_savepoint_stays_in_the_list() {
     let db = open();
@@ -330,7 +332,7 @@ fn a_table_that_was_locked_behind_a_savepoint_stays_in_the_list() {
     }
 }
 
-/// A load begins behind the same number of rows in the packet, whatever was rolled back before.
+/// A load begins after the same number of rows in the packet, whatever was rolled back before.
 #[test]
 fn rows_that_are_taken_back_do_not_count_for_a_load() {
     let db = open();

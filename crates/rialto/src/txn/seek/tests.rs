@@ -28,8 +28,8 @@ fn probe(context: &mut Context, slot: u32, id: i32) -> (Found, RowLocation) {
     (found, found.location().expect("the row has an entry"))
 }
 
-/// Others delete the row, or move it, and the next one gets its slot; all of them have committed when the seeker, who has
-/// probed before, comes to lock. Nobody holds the slot, it has a row, and it is not the key's.
+/// Other transactions delete the row, or move it, and the next one gets its slot. All of them have committed when the
+/// seeker, which has probed before, comes to lock. The slot is not locked, it has a row, and the row is not the key's.
 #[test]
 fn a_slot_that_has_another_row_since_the_probe_is_not_taken_for_the_keys() {
     for (moved, mode) in [false, true]
@@ -55,7 +55,7 @@ fn a_slot_that_has_another_row_since_the_probe_is_not_taken_for_the_keys() {
             id.encode_into(table.schema().key_shape(WhichIndex::Primary), &mut key).unwrap();
             table.version().store.find(WhichIndex::Primary, &key).location() == Some(record)
         });
-        let heir = heir.unwrap_or_else(|| panic!("{about}: nobody took the slot"));
+        let heir = heir.unwrap_or_else(|| panic!("{about}: no row took the slot"));
         let is_unlocked = || ThinWord::is_free(core.storage.lock_word(record).load(Ordering::Relaxed));
         assert!(is_unlocked() && !table.version().store.row(record).is_absent(), "{about}");
 
@@ -66,11 +66,11 @@ fn a_slot_that_has_another_row_since_the_probe_is_not_taken_for_the_keys() {
         assert!(is_unlocked(), "{about}: the lock was given back");
         let place = context.seek(slot, mode).unwrap();
         match (led, place) {
-            (Probe::Present(now), Place::Stored(seen)) => assert!(moved && now == seen && now != record),
-            (Probe::Absent { .. }, Place::Absent(_)) => assert!(!moved, "{about}"),
+            (Probe::Present(now), CurrentRow::Stored(seen)) => assert!(moved && now == seen && now != record),
+            (Probe::Absent { .. }, CurrentRow::Absent(_)) => assert!(!moved, "{about}"),
             other => panic!("{about}: {other:?}"),
         }
-        // A probe that still holds is believed.
+        // A probe that is still valid is believed.
         let (found, again) = probe(context, slot, heir);
         assert_eq!((again, context.lock_found(slot, &found, mode)), (record, Some(record)), "{about}");
     }

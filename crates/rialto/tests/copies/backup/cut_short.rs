@@ -90,7 +90,7 @@ fn a_crash_at_any_step_of_a_restore_leaves_no_half_database() {
                 if disk.list().unwrap().contains(&"restore-unfinished".to_owned()) {
                     assert_eq!(
                         error.to_string(),
-                        "\"restore-unfinished\" says that a restore to this directory did not come to its end: restore to it \
+                        "\"restore-unfinished\" says that a restore to this directory was not completed: restore to it \
                          again, or use an empty directory"
                     );
                 }
@@ -168,7 +168,7 @@ fn a_directory_with_half_a_restore_takes_a_restore_and_keeps_what_is_not_of_one(
         .into_iter()
         .for_each(&make);
     let refused = db.backup_on(disk.clone(), BackupKind::Full).unwrap_err().to_string();
-    assert!(refused.contains("it holds a restore that did not come to its end"), "{refused}");
+    assert!(refused.contains("it holds a restore that was not completed"), "{refused}");
     for theirs in ["backup.rialto", "log-0000000002", "log-notes", "z"] {
         make(theirs);
         let before = disk.list().unwrap();

@@ -11,8 +11,8 @@ use crate::ids::TableId;
 use crate::row::WhichIndex;
 use crate::txn::context::Context;
 
-/// The actions of a phase that one thread runs: never more than one part a thread.
-pub(super) struct Part {
+/// The actions of a phase that one thread runs. There is at most one part for each thread.
+pub(super) struct AssignedPart {
     pub queue: usize,
     /// Their positions in the phase, ascending.
     pub actions: SmallVec<[u16; 8]>,
@@ -21,22 +21,24 @@ pub(super) struct Part {
 /// Which thread an action prefers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Affinity {
-    /// The transaction's itself, wherever it is run: it overlaps what earlier phases wrote, or may touch a whole table.
+    /// The transaction's own, wherever it runs: the action overlaps what earlier phases wrote, or may touch a whole
+    /// table.
     Home,
-    /// This thread's.
+    /// The thread of this queue.
     Thread(usize),
-    /// Anybody's: it is on what is only read.
+    /// Any thread: the action works on what is only read.
     Any,
 }
 
-/// Shares the actions of a phase out to the threads that own the executors of their identifiers; the first part is the
-/// transaction's own. Those that overlap are in one part. None of them is a plain closure, which overlaps all.
+/// Divides the actions of a phase among the threads that own the executors of their identifiers. The first part is
+/// the transaction's own. Actions that overlap are in one part. None of the actions is a plain closure, which would
+/// overlap all.
 pub(super) fn place(
     context: &mut Context,
     actions: &[BoundAction<'_>],
     positions: impl Iterator<Item = u16>,
     here: &Here<'_>,
-) -> SmallVec<[Part; 4]> {
+) -> SmallVec<[AssignedPart; 4]> {
     let mut affinities: SmallVec<[Affinity; 16]> = SmallVec::new();
     let mut first = None;
     for action in actions {
@@ -59,13 +61,13 @@ pub(super) fn place(
         matches!(affinity, Affinity::Home | Affinity::Any) || *affinity == Affinity::Thread(home)
     });
     if is_one {
-        return SmallVec::from_iter([Part { queue: home, actions: positions.collect() }]);
+        return SmallVec::from_iter([AssignedPart { queue: home, actions: positions.collect() }]);
     }
     keep_together(context, actions, &mut affinities);
-    let mut parts: SmallVec<[Part; 4]> = SmallVec::new();
-    // Of its own first, if there are any.
+    let mut parts: SmallVec<[AssignedPart; 4]> = SmallVec::new();
+    // Its own actions come first, if there are any.
     let own = affinities.iter().position(|affinity| *affinity == Affinity::Home);
-    parts.extend(own.map(|_| Part { queue: home, actions: SmallVec::new() }));
+    parts.extend(own.map(|_| AssignedPart { queue: home, actions: SmallVec::new() }));
     for (position, affinities) in positions.zip(affinities) {
         let queue = match affinities {
             Affinity::Home | Affinity::Any => home,
@@ -73,16 +75,17 @@ pub(super) fn place(
         };
         match parts.iter_mut().find(|part| part.queue == queue) {
             Some(part) => part.actions.push(position),
-            None => parts.push(Part { queue, actions: SmallVec::from_iter([position]) }),
+            None => parts.push(AssignedPart { queue, actions: SmallVec::from_iter([position]) }),
         }
     }
     parts
 }
 
-/// Actions of a phase in the order of a serial plan, by where they stand in `actions`: those at the positions `first` before
-/// the others, but none before one that overlaps it and stands before it in the flow.
+/// The actions of a phase in the order of a serial plan, by their positions in `actions`. Those at the positions
+/// `first` come before the others, but none comes before an action that overlaps it and stands before it in the flow.
 pub(super) fn in_turn(actions: &[BoundAction<'_>], positions: &[u16], first: &[u8]) -> SmallVec<[u16; 16]> {
-    /// Puts an action behind those before it in the flow that it overlaps, and them behind theirs. The placed ones stay.
+    /// Puts an action behind those that overlap it and stand before it in the flow, after these have been put in the
+    /// same way. Actions that are placed already stay.
     fn put(actions: &[BoundAction<'_>], nth: usize, placed: &mut [bool], order: &mut SmallVec<[u16; 16]>) {
         if std::mem::replace(&mut placed[nth], true) {
             return;
@@ -96,26 +99,27 @@ pub(super) fn in_turn(actions: &[BoundAction<'_>], positions: &[u16], first: &[u
     }
     let mut order = SmallVec::new();
     let mut placed: SmallVec<[bool; 16]> = smallvec![false; actions.len()];
-    // Few: an action's number has 8 bits there.
+    // There are few of these: an action's number has 8 bits there.
     let first = first.iter().filter_map(|&at| positions.binary_search(&u16::from(at)).ok());
     first.for_each(|nth| put(actions, nth, &mut placed, &mut order));
-    // All that come before one of these in the flow are placed, or are put before it.
+    // All actions that have to come before one of these are placed, or precede it in `actions`.
     order.extend((0..actions.len()).filter(|&nth| !placed[nth]).map(|nth| nth as u16));
     order
 }
 
-/// Whether one of them may see what the other does, or whether that is hard to tell: then they keep the flow's order.
+/// Whether one action may see what the other does, or whether that is hard to decide. Then they keep the flow's
+/// order.
 fn overlap(one: &BoundAction<'_>, other: &BoundAction<'_>) -> bool {
     let (BoundAction::OnTable(one), BoundAction::OnTable(other)) = (one, other) else { return true };
     let is_apart = one.is_span() && other.is_span() && one.index() == other.index() && {
         !one.key.starts_with(&other.key) && !other.key.starts_with(&one.key)
     };
-    // Rows apart may have one unique key after the other.
+    // Different rows may have the same unique key one after the other.
     let may_meet = || one.writes() && other.writes() && one.has_unique_keys();
     one.table_id() == other.table_id() && (!is_apart || may_meet())
 }
 
-/// The thread that runs a phase one action after the other: that of the first one whose identifier says whose it is.
+/// The thread that runs a phase one action after the other: that of the first action whose identifier has an owner.
 pub(super) fn place_in_turn<'a>(
     context: &mut Context,
     in_order: impl Iterator<Item = &'a BoundAction<'a>>,
@@ -129,7 +133,8 @@ pub(super) fn place_in_turn<'a>(
     owners.next().unwrap_or(here.queue)
 }
 
-/// Gives the transaction itself what overlaps its writes, and those that overlap each other to one of them.
+/// Assigns actions that overlap the transaction's writes to the transaction itself, and actions that overlap each
+/// other to one of them.
 fn keep_together(context: &Context, actions: &[BoundAction<'_>], affinities: &mut [Affinity]) {
     let on_tables = actions.iter().enumerate().filter_map(|(at, action)| Some((at, action.on_table()?)));
     let on_tables: SmallVec<[(usize, &TableAction<'_>); 16]> = on_tables.collect();
@@ -158,7 +163,7 @@ fn keep_together(context: &Context, actions: &[BoundAction<'_>], affinities: &mu
     }
     let mut sorted = on_tables;
     sorted.retain(|(_, action)| action.is_span());
-    // In this order whatever begins with a key comes right behind it.
+    // In this order the keys that begin with a key follow right behind it.
     sorted.sort_by(|(_, one), (_, other)| (one.index(), &one.key).cmp(&(other.index(), &other.key)));
     let mut changed = true;
     while std::mem::take(&mut changed) {
@@ -181,18 +186,18 @@ fn keep_together(context: &Context, actions: &[BoundAction<'_>], affinities: &mu
     }
 }
 
-/// What the actions of a phase do with one table.
+/// How the actions of a phase use one table.
 struct OfTable {
     id: TableId,
     /// One of them may touch all of it.
     is_whole: bool,
     /// One of them changes rows.
     is_written: bool,
-    /// One of them reads entries of a secondary index, which rows that change may have or get.
+    /// One of them reads entries of a secondary index, which rows that change may have or may get.
     reads_entries: bool,
 }
 
-/// Whether the transaction has written what the action may read.
+/// Whether the transaction has written rows that the action may read.
 fn has_written(context: &Context, action: &TableAction<'_>) -> bool {
     context.writes.writes().iter().any(|write| {
         context.tables.id(write.slot) == action.table_id()

@@ -1,4 +1,4 @@
-//! [`Call`]: what a caller sends to the executors, and where he finds what became of it.
+//! [`Call`]: a call that is sent to the executors, and its outcome.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ use crate::reply::{Completes, Completion, Failure, Outcome, Sent};
 use crate::row::{Key, Value};
 use crate::txn::TxOptions;
 
-/// A call of a procedure, shared by its caller, who may go away, and whoever runs it.
+/// A call of a procedure, shared by its caller, which may go away, and the threads that run it.
 pub(crate) struct Call {
     pub(super) procedure: Prepared,
     pub(super) options: TxOptions,
@@ -34,14 +34,15 @@ impl Completes for Call {
 }
 
 impl Call {
-    /// It has its outcome.
+    /// Ends the call with its outcome.
     pub(super) fn complete(&self, outcome: Outcome<Vec<Value>>, here: &Here<'_>) {
         here.queues.release();
         self.completion.complete(outcome, &here.core.commits.log);
     }
 
-    /// A panic outside of its bodies, a bug of ours, has ended the task that it was: the caller is told, unless it has its
-    /// outcome already. What the task held was given back as the panic dropped it, what it had read is not known.
+    /// Ends the call by a panic outside of its bodies (a bug of ours), which has ended its task. The caller gets the
+    /// panic, unless the call has its outcome already. What the task held was given back as the panic dropped it;
+    /// what it had read is not known.
     pub(super) fn lost(&self, panic: Panic, here: &Here<'_>) {
         if self.completion.is_on_its_way() {
             let settled = here.core.settle_all(&self.options);
@@ -50,15 +51,15 @@ impl Call {
     }
 }
 
-/// Where a call is to run.
+/// Where a call runs.
 pub(crate) enum Way<'a> {
-    /// On the thread that calls, which has the turn of a queue if it visits one.
+    /// On the calling thread, which has the turn of a queue if it visits one.
     Here(Option<Visit<'a>>),
     /// On the threads that own executors, beginning at this queue.
     Queue(usize),
 }
 
-/// Where a call is to run whose caller waits for it.
+/// Decides where a call runs whose caller waits for it.
 ///
 /// # Errors
 /// [`Error::Nested`](crate::Error::Nested) inside of a body.
@@ -74,10 +75,10 @@ pub(crate) fn way<'a>(
     Ok(visit.map_or(Way::Queue(queue), |visit| Way::Here(Some(visit))))
 }
 
-/// Sends a call to the executors, beginning at this queue if it is known. What is wrong with it they will find.
+/// Sends a call to the executors, beginning at this queue if it is known. They check the call.
 ///
 /// # Errors
-/// [`Error::Nested`](crate::Error::Nested) inside of a body: a caller who waits there may wait for himself.
+/// [`Error::Nested`](crate::Error::Nested) inside of a body: a caller that waits there may wait for itself.
 /// [`Error::Closed`](crate::Error::Closed).
 pub(crate) fn send(
     queues: &Arc<Queues>,
@@ -96,11 +97,11 @@ pub(crate) fn send(
     Ok(Sent::running(opening, call))
 }
 
-/// The queue to begin at: that of the first action of the call that names a key, as the plan has it; the first queue if none
-/// does.
+/// The queue to begin at: that of the first action of the call that names a key, in the order of the plan; the first
+/// queue if no action does.
 ///
-/// Conditions and identifiers are worked out by closures of the caller. One that panics does so again as the call runs, whose outcome the
-/// panic is, as a body's is.
+/// Conditions and identifiers are computed by closures of the caller. If one panics here, it panics again when the
+/// call runs, and the panic is then the call's outcome, as a body's panic is.
 pub(super) fn first_queue(procedure: &Prepared, arguments: &[Value], queues: &Queues) -> usize {
     catch(|| named_queue(procedure, arguments, queues)).unwrap_or(0)
 }
@@ -129,6 +130,6 @@ fn named_queue(procedure: &Prepared, arguments: &[Value], queues: &Queues) -> us
         let mut places = identified.filter_map(place);
         places.find_map(|(executor, _)| queues.owner_of(executor))
     });
-    // Of calls that only read what is only read, each thread has as many.
+    // Calls that only read what is only read are spread evenly over the threads.
     owner.unwrap_or_else(|| xxh3_64(&key) as usize % queues.len())
 }

@@ -27,9 +27,9 @@ mod rendezvous;
 
 use rendezvous::Rendezvous;
 
-/// Three parts of two phases: each phase goes on once, with all that its parts have brought.
+/// Three parts in each of two phases: each phase goes on once, with all that its parts have brought.
 #[test]
-fn whoever_comes_last_goes_on_with_everything() {
+fn the_part_that_arrives_last_goes_on_with_everything() {
     shuttle::check_random(
         || {
             let went_on: Arc<Watched<Vec<Vec<u32>>>> = Arc::default();

@@ -1,20 +1,21 @@
-//! [`Queues`]: what there is to do for the threads that own executors, and these threads.
+//! [`Queues`]: the threads that own executors, and their queues of tasks.
 //!
-//! Each thread has a [`Dispatch`], System M's hand-over: one *priority* thread takes tasks off the queue, a group under one
-//! hold of its latch, and runs them one after the other; while one of them waits for a lock or for the log ([`WaitGuard`](crate::account::wait_guard::WaitGuard)) a *standby* thread goes
-//! on with the next, so that the executor itself never waits. Standbys are hired as they are needed.
+//! Each thread has a [`Dispatch`], System M's hand-over: one *priority* thread takes tasks off the queue, a group
+//! under one hold of its latch, and runs them one after the other. While one of them waits for a lock or for the log
+//! ([`WaitGuard`](crate::account::wait_guard::WaitGuard)), a *standby* thread goes on with the next, so the executor
+//! itself never waits. Standbys are hired as they are needed.
 //!
-//! A call whose first locks are not free steps aside: it holds nothing, rests on its queue, and runs again when a call ends that had what it
-//! wants, or when its rest is over.
+//! A call whose first locks are not free steps aside: it holds nothing and rests on its queue. It runs again when a
+//! call ends that had what it wants, or when its rest is over.
 //!
-//! A transaction server is this with one thread: its queue has a bound, at which message servers wait, and its tasks are requests of
-//! theirs, taken off one by one. It has all its standbys from the start.
+//! A transaction server is a `Queues` with one thread: its queue has a bound, at which message servers wait; its
+//! tasks are their requests, taken off one by one. It has all its standbys from the start.
 //!
-//! Kept here: a call that has been let in comes to its end. Calls are let in up to a bound, at which callers wait (back-pressure);
-//! what comes of them later, phases and parts, is never refused.
+//! Invariant kept here: a call that has been admitted completes. Calls are admitted up to a bound, at which callers
+//! wait (back-pressure); phases and parts of an admitted call are never refused.
 //!
-//! Their number changes while calls are under way ([`Dispatches`]): nothing is lost, and nothing waits for a change. Which
-//! thread runs an action is a matter of speed, its locks are where the routing rules have them.
+//! The number of threads changes while calls run ([`Dispatches`]): nothing is lost, and no call waits for a change.
+//! Which thread runs an action only affects speed; its locks are where the routing rules place them.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -28,7 +29,7 @@ use parking_lot::{Condvar, Mutex};
 use smallvec::SmallVec;
 
 use super::call::Call;
-use super::execution::{Before, Here, Task};
+use super::execution::{EarlierRuns, Here, Task};
 use super::visit::{Visit, Visitor};
 use crate::account::processor;
 use crate::account::wait_guard::{Turns, take_turns};
@@ -40,7 +41,7 @@ use crate::inside::InBody;
 use crate::txn::core::Core;
 use crate::txn::runs::{ASIDE, Runs};
 
-/// What a call is aside for, and the number of that.
+/// The name for which a call is aside, and the number of that step aside.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::engine) struct Aside {
     name: u64,
@@ -48,60 +49,61 @@ pub(in crate::engine) struct Aside {
 }
 
 /// Where a call rests that is aside.
-struct Waiting {
+struct RestingCall {
     number: u64,
     queue: usize,
     rest: Rest,
 }
 
-/// So often a thread that finds nothing to run, and a caller that would visit a queue, looks again before it sleeps.
+/// How often a thread that finds nothing to run yields before it sleeps; also for a caller that would visit a queue.
 const YIELDS: usize = 20;
 
-/// A caller that would visit a queue looks so often before each time that it lets others have the processor: for about as long as a short call
-/// takes.
+/// How often a caller that would visit a queue checks it before each yield: for about as long as a short call takes.
 const SPINS: usize = 128;
 
 /// How many tasks a thread takes off its queue under one hold of the latch.
 const GROUP: usize = 8;
 
-/// After so many tasks without a sleep a thread of a transaction server counts its processor time.
+/// After so many tasks without a sleep, a thread of a transaction server accounts its processor time.
 const TASKS_A_LAP: u32 = 64;
 
 /// The queues, one for each thread that owns executors.
 pub(crate) struct Queues {
     pub(super) core: Arc<Core>,
-    /// One change of their number at a time, and none after the end.
+    /// One change of their number at a time, and none after the close.
     resizing: Mutex<Resizing>,
-    /// Message servers wait for room in a server's queue. Callers wait for room before, for [`Queues::admit`].
+    /// Message servers wait for room in a server's queue. Callers wait for room in [`Queues::admit`], before their
+    /// call is queued.
     queues: Dispatches<Task>,
-    /// How many calls are let in.
+    /// The number of admitted calls.
     calls: CachePadded<AtomicUsize>,
-    /// How many callers sleep until there is room; and whether no more calls are let in. Both lie apart from the calls, which
-    /// each call changes.
+    /// The number of callers that sleep until there is room; and whether no more calls are admitted. Both lie apart
+    /// from `calls`, which each call changes.
     sleepers: AtomicUsize,
     is_closed: AtomicBool,
     /// Held by callers that are about to sleep, and by the close.
     at_the_door: Mutex<()>,
-    /// A call has its outcome: for a caller that sleeps until there is room.
+    /// Notified when a call has its outcome, for callers that sleep until there is room.
     room: Condvar,
-    /// The last one has, after the end: for the close.
+    /// Notified when the last call has its outcome, for the close.
     empty: Condvar,
     admitted_max: usize,
-    /// The calls that are aside, by what they wait for: each has one entry, until it is called or comes back.
-    aside: Mutex<HashMap<u64, VecDeque<Waiting>>>,
+    /// The calls that are aside, by the name that they wait for. Each has one entry, until it is called or comes back
+    /// by itself.
+    aside: Mutex<HashMap<u64, VecDeque<RestingCall>>>,
     names_aside: AtomicUsize,
     /// How many times calls have stepped aside.
     asides: AtomicU64,
-    /// All that were started, standbys too.
+    /// All threads that were started, standbys included.
     threads: Mutex<Vec<JoinHandle<()>>>,
-    /// What callers have that visit a queue, by queue; from the first thread on.
+    /// What callers need to visit a queue, by queue; set when the first thread starts.
     visitors: OnceLock<Box<[Arc<Visitor>]>>,
-    /// A bug that tests put in.
+    /// A bug that tests inject.
     #[cfg(test)]
     pub(super) bug: Mutex<Option<Bug>>,
 }
 
-/// Where tests have a task panic outside of any body, once.
+/// Where tests make a task panic outside of any body, once.
 #[cfg(test)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Bug {
@@ -120,15 +122,15 @@ enum Resizing {
 }
 
 impl Queues {
-    /// With room for so many threads, none of which is there yet, and for so many calls at a time, and parts of their phases beside
-    /// the first of each. All tasks that there can be may come to stand on one queue, when the others are retired, and all but one may
-    /// wait for it there: each queue has a seat for each of them.
+    /// With room for so many threads, none of which exists yet, for so many calls at a time, and for so many parts of
+    /// phases beside the first part of each. When the other queues are retired, all tasks may come to stand on one
+    /// queue, and all but one may wait there. Therefore each queue has a seat for each task.
     pub fn new(core: &Arc<Core>, threads_max: usize, calls_max: usize, parts_max: usize) -> Queues {
         let queues = Dispatches::new(threads_max, usize::MAX, GROUP, calls_max + parts_max);
         Queues::with(core, queues, calls_max)
     }
 
-    /// A transaction server's: one queue of this length, and so many executors, of which none is there yet.
+    /// For a transaction server: one queue of this length, and so many executors, none of which exists yet.
     pub fn of_server(core: &Arc<Core>, length: usize, executors: usize) -> Queues {
         Queues::with(core, Dispatches::new(1, length, 1, executors), 0)
     }
@@ -155,7 +157,7 @@ impl Queues {
         }
     }
 
-    /// Panics if tests have that bug put in here.
+    /// Panics if tests have injected this bug.
     #[cfg(test)]
     pub(super) fn panic_at(&self, here: Bug) {
         let bug = self.bug.lock().take_if(|bug| *bug == here);
@@ -174,18 +176,18 @@ impl Queues {
         Ok(())
     }
 
-    /// How many threads own executors now.
+    /// The number of threads that own executors now.
     pub fn len(&self) -> usize {
         self.queues.len()
     }
 
-    /// How many there is room for.
+    /// The number of threads that there is room for.
     pub fn room(&self) -> usize {
         self.queues.room()
     }
 
-    /// The thread that owns an executor: each owns neighbours, which have what is used together. None owns the read-only one: what is
-    /// only read is read anywhere.
+    /// The thread that owns an executor. Each thread owns neighbours, because these have keys that are used together.
+    /// No thread owns the read-only executor: what is only read is read on any thread.
     pub fn owner_of(&self, executor: u16) -> Option<usize> {
         let threads = self.len();
         let owner =
@@ -193,10 +195,10 @@ impl Queues {
         (!self.core.locks.is_read_only_executor(executor)).then(owner)
     }
 
-    /// Has so many threads own the executors, from 1 to as many as there is room for.
+    /// Lets so many threads own the executors, from 1 to as many as there is room for.
     ///
     /// # Errors
-    /// If the system has no thread left; there are as many as it had.
+    /// If the system has no thread left. Then there are as many threads as it gave.
     pub fn resize(self: &Arc<Queues>, threads: usize) -> std::io::Result<()> {
         assert!((1..=self.room()).contains(&threads), "{threads} threads");
         let resizing = self.resizing.lock();
@@ -214,7 +216,7 @@ impl Queues {
         Ok(())
     }
 
-    /// How many tasks are on each queue in use, and whether somebody runs there.
+    /// The number of tasks on each queue in use, and whether a thread runs there.
     pub fn loads(&self) -> impl Iterator<Item = (usize, bool)> {
         self.queues.used().map(Dispatch::load)
     }
@@ -227,8 +229,8 @@ impl Queues {
         Ok(())
     }
 
-    /// There is nothing to run: lets others have the processor for a moment before the thread sleeps. Those who put something on its queue
-    /// meanwhile wake nobody, and do not wait for one that wakes.
+    /// Yields the processor for a moment before a thread without work sleeps. A caller that puts a task on its queue
+    /// meanwhile need not wake it, nor wait until it has woken.
     fn spin_a_while(&self, queue: usize) {
         for _ in 0..YIELDS {
             std::thread::yield_now();
@@ -239,8 +241,9 @@ impl Queues {
         }
     }
 
-    /// No thread is there to run what is on a queue: one is hired. If the system has no thread left, the task waits until one of
-    /// those that are blocked comes back. No seat is left only where several ask at a time: then one of the others' is idle.
+    /// Hires a thread for a queue at which no thread can run what is on it. If the system has no thread left, the
+    /// task waits until a blocked thread comes back. There is no free seat only if several callers hire at a time:
+    /// then one of the others' threads is idle.
     fn hire(self: &Arc<Queues>, queue: usize) {
         let _ = self.hire_with(queue, None);
     }
@@ -252,10 +255,11 @@ impl Queues {
         spawned.inspect_err(|_| self.queues.at(queue).dismiss(seat)).map(|()| true)
     }
 
-    /// Has the calling thread run its next call itself, beside the threads of this queue, if none of them runs and nothing is on the queue.
+    /// Lets the calling thread run its next call itself, in place of the threads of this queue, if none of them runs
+    /// and the queue is empty.
     ///
-    /// Looks for a while: another visitor's call is short, mostly, and if that visitor was preempted it needs a processor. None, too, if there is no
-    /// room for another call: the caller waits for it in [`Queues::admit`].
+    /// Tries for a while: another visitor's call is usually short, and if that visitor was preempted it needs a
+    /// processor. None also if there is no room for another call: the caller waits for that in [`Queues::admit`].
     pub fn visit(self: &Arc<Queues>, queue: usize) -> Option<Visit<'_>> {
         let (visitor, dispatch) = (&self.visitors.get()?[queue], self.queues.at(queue));
         if !Visit::is_possible() {
@@ -277,21 +281,21 @@ impl Queues {
         None
     }
 
-    /// A visit of this queue is over.
+    /// Ends a visit of this queue.
     pub(super) fn end_visit(self: &Arc<Queues>, queue: usize, seat: usize) {
         if !self.queues.at(queue).end_visit(seat) {
             self.hire(queue);
         }
     }
 
-    /// Lets a call in; waits while there are as many as there may be.
+    /// Admits a call; waits while as many calls are admitted as there may be.
     pub fn admit(&self) -> Result<()> {
         while !self.admit_one() {
             let mut latch = self.at_the_door.lock();
             if self.is_closed.load(Ordering::SeqCst) {
                 return Err(Error::Closed);
             }
-            // A call that ends either leaves room for the next look, or sees that a caller sleeps.
+            // A call that ends now either leaves room for this try, or sees that a caller sleeps.
             self.sleepers.fetch_add(1, Ordering::SeqCst);
             let is_in = self.admit_one();
             if !is_in {
@@ -305,18 +309,18 @@ impl Queues {
         Ok(())
     }
 
-    /// Lets a call in, if it need not wait for that, nor do others.
+    /// Admits a call if there is room and no other caller waits for room.
     fn admit_at_once(&self) -> bool {
         self.sleepers.load(Ordering::SeqCst) == 0 && self.admit_one()
     }
 
-    /// Lets a call in, if there is room.
+    /// Admits a call if there is room.
     fn admit_one(&self) -> bool {
         let one_more = |calls| (calls < self.admitted_max).then_some(calls + 1);
         if self.calls.fetch_update(Ordering::SeqCst, Ordering::SeqCst, one_more).is_err() {
             return false;
         }
-        // Either the close waits for it, or it sees the close.
+        // Either the close waits for this call, or this call sees the close.
         let is_open = !self.is_closed.load(Ordering::SeqCst);
         if !is_open {
             self.release();
@@ -324,11 +328,12 @@ impl Queues {
         is_open
     }
 
-    /// A call has its outcome.
+    /// Notes that a call has its outcome.
     pub fn release(&self) {
         let is_last = self.calls.fetch_sub(1, Ordering::SeqCst) == 1;
         if self.sleepers.load(Ordering::SeqCst) > 0 {
-            // Room for one. A caller that takes it without having slept wakes the next one when its call ends.
+            // There is room for one call. If a caller takes it without having slept, it wakes the next sleeper when
+            // its call ends.
             drop(self.at_the_door.lock());
             self.room.notify_one();
         }
@@ -338,24 +343,26 @@ impl Queues {
         }
     }
 
-    /// Puts a task on a queue: a call behind all others, what it becomes before all calls, since it may hold locks.
+    /// Puts a task on a queue: a new call behind all others, a phase or part of a call before all new calls, since it
+    /// may hold locks.
     pub(super) fn put(self: &Arc<Queues>, queue: usize, task: Task) {
         let standing = if matches!(task, Task::Call(..)) { Standing::New } else { Standing::Begun };
         self.queues.put(queue, task, standing, |queue| self.hire(queue));
     }
 
-    /// Puts tasks on their queues, all at one time: so those of two phases stand in the same order wherever they meet.
+    /// Puts tasks on their queues, all at one time: so the tasks of two phases stand in the same order on all queues
+    /// that they share.
     pub(super) fn put_all(self: &Arc<Queues>, tasks: SmallVec<[(usize, Task); 8]>) {
         self.queues.put_all(tasks, |queue| self.hire(queue));
     }
 
-    /// Puts a task aside that is to run again after a rest, on the queue of the thread that calls.
+    /// Puts a task aside that is to run again after a rest, on the queue of the calling thread.
     pub(in crate::engine) fn restart(&self, queue: usize, task: Task, rest: Duration) {
         self.queues.at(queue).restart(task, rest);
     }
 
-    /// Puts a call aside, on the queue of the thread that calls, until another one that has this name ends ([`Queues::ended`]), or for a
-    /// short time. It holds nothing.
+    /// Puts a call aside, on the queue of the calling thread, until another call ends that has this name
+    /// ([`Queues::ended`]), or for a short time. The call holds nothing.
     pub(super) fn step_aside(&self, queue: usize, call: Arc<Call>, runs: Runs, name: u64) {
         let number = self.asides.fetch_add(1, Ordering::Relaxed);
         let aside = Aside { name, number };
@@ -363,12 +370,12 @@ impl Queues {
         let rest = self
             .queues
             .at(queue)
-            .put_aside(Task::Call(call, Some(Box::new(Before(runs, Some(aside))))), ASIDE);
-        waiting.entry(name).or_default().push_back(Waiting { number, queue, rest });
+            .put_aside(Task::Call(call, Some(Box::new(EarlierRuns(runs, Some(aside))))), ASIDE);
+        waiting.entry(name).or_default().push_back(RestingCall { number, queue, rest });
         self.names_aside.store(waiting.len(), Ordering::SeqCst);
     }
 
-    /// A call is aside no more; whether it was called.
+    /// Ends the time aside of a call. Whether another call has woken it.
     pub(super) fn come_back(&self, Aside { name, number }: Aside) -> bool {
         let mut waiting = self.aside.lock();
         let Some(of_name) = waiting.get_mut(&name) else { return true };
@@ -383,7 +390,7 @@ impl Queues {
         at.is_none()
     }
 
-    /// A call that had these names holds nothing any more: of those that are aside for one of them the first may try again.
+    /// A call that had these names holds nothing any more. For each name, wakes the first call that is aside for it.
     pub(super) fn ended(self: &Arc<Queues>, names: &mut SmallVec<[u64; 4]>) {
         if self.names_aside.load(Ordering::SeqCst) == 0 {
             return;
@@ -394,8 +401,8 @@ impl Queues {
         let mut short_of: SmallVec<[usize; 4]> = SmallVec::new();
         for name in names.iter() {
             let Some(of_name) = waiting.get_mut(name) else { continue };
-            // One whose rest has just ended comes back by itself.
-            while let Some(Waiting { queue, rest, .. }) = of_name.pop_front() {
+            // A call whose rest has just ended comes back by itself.
+            while let Some(RestingCall { queue, rest, .. }) = of_name.pop_front() {
                 if let Some(has_hand) = self.queues.at(queue).hasten(rest) {
                     short_of.extend((!has_hand).then_some(queue));
                     break;
@@ -410,7 +417,7 @@ impl Queues {
         short_of.into_iter().for_each(|queue| self.hire(queue));
     }
 
-    /// Lets no more calls in, waits for those that are there, and ends the threads.
+    /// Admits no more calls, waits for those that are admitted, and ends the threads.
     pub fn close(&self) {
         self.is_closed.store(true, Ordering::SeqCst);
         let mut latch = self.at_the_door.lock();
@@ -423,14 +430,15 @@ impl Queues {
         self.queues.all().for_each(Dispatch::close);
         let threads = std::mem::take(&mut *self.threads.lock());
         for thread in threads {
-            // It ends without a panic, or with the process.
+            // The thread ends without a panic, or with the process.
             let _ = thread.join();
         }
     }
 }
 
-/// Held while a thread has a seat. Tasks end by themselves, by a panic too; a panic between them is one of the hand-over of
-/// tasks (a bug of ours), after which what is on the queue would never be run and its callers never told: the process ends.
+/// Held while a thread has a seat. A panic of a task ends only that task. A panic between tasks is one of the
+/// hand-over (a bug of ours): what is on the queue would never run, and its callers would never get an answer.
+/// Therefore it ends the process.
 struct EndsProcess;
 
 impl Drop for EndsProcess {
@@ -442,21 +450,21 @@ impl Drop for EndsProcess {
     }
 }
 
-/// A thread's place at a queue.
+/// A thread's seat at a queue.
 struct Seat {
     queues: Arc<Queues>,
     queue: usize,
     seat: usize,
-    /// Dropped last: the database may close with it.
+    /// Dropped last, because the database may close when it is dropped.
     served: Option<Served>,
 }
 
-/// What the threads of a transaction server have beside its queue.
+/// What the threads of a transaction server need beside its queue.
 #[derive(Clone)]
 pub(in crate::engine) struct Served {
     pub runtime: Arc<Runtime>,
     pub unanswered: Arc<Unanswered>,
-    /// The database stays open as long as one of them runs.
+    /// Keeps the database open as long as one of the threads runs.
     pub _open: KeptOpen,
 }
 
@@ -465,7 +473,7 @@ impl Seat {
     fn serve(self: Arc<Seat>) {
         let Seat { queues, queue, seat, served } = &*self;
         let _takes_turns = take_turns(self.clone());
-        // What it runs are bodies: they must not begin transactions of their own.
+        // It runs bodies, and these must not begin transactions of their own.
         let Ok(_in_body) = InBody::enter(queues.core.storage.catalog.opening()) else {
             unreachable!("the thread is new")
         };
@@ -489,7 +497,8 @@ impl Seat {
         self.rest();
     }
 
-    /// A server's thread stops to run, and may be the last: responses need not wait for others any more.
+    /// A server's thread stops to run and may be the last one, so responses need not wait for later commits to share
+    /// their flush.
     fn rest(&self) {
         if self.served.is_some() {
             self.queues.core.commits.log.hurry();
@@ -497,7 +506,7 @@ impl Seat {
         }
     }
 
-    /// Counts a server's processor time.
+    /// Accounts a server's processor time.
     fn lap(&self) {
         self.served.iter().for_each(|served| served.runtime.server_times.transaction.lap());
     }

@@ -1,26 +1,28 @@
-//! [`Rendezvous`]: where the actions of a phase meet.
+//! [`Rendezvous`]: the point at which the parts of a phase meet.
 
 use super::sync::Mutex;
 
-/// A rendezvous point (the DORA paper, section 4.1.2): each part of a phase arrives once, and whoever comes last takes
-/// what all have brought, and goes on with it.
+/// A rendezvous point (the DORA paper, section 4.1.2). Each part of a phase arrives once. The part that arrives last
+/// takes what all parts have brought, and goes on with it.
 pub(super) struct Rendezvous<T> {
-    state: Mutex<State<T>>,
+    state: Mutex<RendezvousState<T>>,
 }
 
-struct State<T> {
-    /// How many are still to come.
+struct RendezvousState<T> {
+    /// How many parts have not arrived yet.
     remaining: usize,
     there: Vec<T>,
 }
 
 impl<T> Rendezvous<T> {
-    /// Of so many parts.
+    /// For so many parts.
     pub fn new(parts: usize) -> Rendezvous<T> {
-        Rendezvous { state: Mutex::new(State { remaining: parts, there: Vec::with_capacity(parts) }) }
+        Rendezvous {
+            state: Mutex::new(RendezvousState { remaining: parts, there: Vec::with_capacity(parts) }),
+        }
     }
 
-    /// One part is done. To the last one: what all of them have brought.
+    /// One part arrives. The last one gets what all of them have brought.
     pub fn arrive(&self, with: T) -> Option<Vec<T>> {
         let mut state = self.state.lock();
         state.there.push(with);

@@ -1,5 +1,5 @@
-//! Panics of ours, outside of any body: the call is told of them, and everything else goes on. And when a panic is told. And calls
-//! that wait for packets, and for room in the log.
+//! Panics of ours, outside of any body: the call gets the panic, and everything else goes on; and when it gets it.
+//! Also calls that wait for packets, and for room in the log.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use crate::{
     Planning, Result, TableDef, Transaction, TxOptions,
 };
 
-/// Of the longest wait.
+/// The limit of the longest wait.
 const LIMIT: Duration = Duration::from_secs(60);
 
 fn count<const AT: usize>(
@@ -36,8 +36,8 @@ fn count<const AT: usize>(
     Ok(())
 }
 
-/// Two keys of two threads, whose rows are counted at the same time, and then again. Commits at level 1 are written to the log only
-/// when something waits for them.
+/// Two keys of two threads. A call counts both rows at the same time, and then again. Commits at level 1 are written
+/// to the log only when a thread waits for them.
 fn database() -> Database {
     database_with(options())
 }
@@ -53,7 +53,7 @@ fn options() -> Options {
     }
 }
 
-/// No thread of an opening that fails has the database's files when the directory is another opening's.
+/// After an opening that fails, no thread of it has the database's files when another opening takes the directory.
 #[test]
 fn an_opening_that_fails_leaves_no_thread_behind() {
     let disk: Arc<dyn Disk> = MemoryDisk::new();
@@ -102,7 +102,7 @@ fn a_panic_outside_of_bodies_ends_its_call_and_nothing_else() {
             *db.runtime().queues.as_ref().unwrap().bug.lock() = Some(bug);
             let told = catch_unwind(AssertUnwindSafe(|| db.call("both", &keys)));
             assert!(told.is_err(), "{bug:?}: the panic was lost: {told:?}");
-            // Nothing of it is kept, no lock is, and each thread still runs what is sent to it.
+            // Nothing of the call is kept, not even a lock, and each thread still runs what is sent to it.
             for nth in 1..4 {
                 let counts = [2 * nth + 1, 2 * nth + 1, 2 * nth + 2, 2 * nth + 2];
                 assert_eq!(db.call("both", &keys), Ok(counts.map(Value::Int8).to_vec()), "{bug:?}");
@@ -114,7 +114,7 @@ fn a_panic_outside_of_bodies_ends_its_call_and_nothing_else() {
     }
 }
 
-/// Commits at level 1, and gives the place.
+/// Commits at level 1. Returns its place.
 fn place_one(db: &Database) -> Lsn {
     let table = db.table("counters").unwrap();
     let in_memory = TxOptions { durability: Some(Durability::Memory), ..TxOptions::default() };
@@ -124,14 +124,15 @@ fn place_one(db: &Database) -> Lsn {
     placed
 }
 
-/// Calls a procedure that panics. All up to this place is durable when the caller is told.
+/// Calls a procedure that panics, and checks that the log is durable up to this place when the caller gets the panic.
 fn assert_told_when_durable(db: &Database, procedure: &str, arguments: &[Value], placed: Lsn) {
     let told = catch_unwind(AssertUnwindSafe(|| db.call(procedure, arguments)));
     assert!(told.is_err(), "the panic was lost: {told:?}");
     assert_eq!(db.core().commits.log.is_done(placed, Durability::Disk), Some(Ok(())));
 }
 
-/// I3: it is not known what a call has read that is lost, so all that it may have read is durable before its caller is told.
+/// I3: what a lost call has read is not known, so all that it may have read is durable before its caller gets the
+/// panic.
 #[test]
 fn a_call_that_is_lost_is_told_of_when_all_that_has_its_place_is_durable() {
     let db = database();
@@ -140,9 +141,9 @@ fn a_call_that_is_lost_is_told_of_when_all_that_has_its_place_is_durable() {
     assert_told_when_durable(&db, "both", &[Value::Int4(1), Value::Int4(7)], placed);
 }
 
-/// The second action runs first, since it has aborted often, and chooses less than the transaction has chosen; the first one reads and
-/// panics. A choice behind the action that has panicked does not count in the flow's order: what was read is as durable as
-/// the transaction has chosen when its caller is told (I3).
+/// The second action runs first, because it has aborted often, and chooses a lower level than the transaction has.
+/// The first action reads and panics. In the flow's order the choice stands behind the action that has panicked, so
+/// it does not count: when the caller gets the panic, what was read is as durable as the transaction has chosen (I3).
 #[test]
 fn a_panic_amid_a_serial_plan_is_told_when_what_was_read_is_as_durable_as_chosen_before() {
     let db = database();
@@ -175,8 +176,8 @@ fn a_panic_amid_a_serial_plan_is_told_when_what_was_read_is_as_durable_as_chosen
     assert_told_when_durable(&db, "p", &arguments(2), placed);
 }
 
-/// A phase of two threads comes to its bodies while there is no packet: one thread runs it whole, and goes on with what needs no packet
-/// while it waits for one.
+/// A phase of two threads comes to its bodies while there is no free packet: one thread runs it whole, and goes on
+/// with calls that need no packet while it waits for one.
 #[test]
 fn calls_that_read_go_on_while_one_waits_for_a_packet() {
     // Too few for homes.
@@ -211,7 +212,7 @@ fn calls_that_read_go_on_while_one_waits_for_a_packet() {
     assert_eq!(written.wait(), Ok(vec![]));
 }
 
-/// A thread whose call waits for room in the log goes on with what needs none.
+/// A thread whose call waits for room in the log goes on with calls that need none.
 #[test]
 fn a_call_that_reads_goes_on_while_one_waits_for_room_in_the_log() {
     let options = Options {

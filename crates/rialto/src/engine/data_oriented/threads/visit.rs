@@ -1,11 +1,13 @@
-//! [`Visit`]: a caller runs its call itself, in place of a thread that owns executors and has nothing to do.
+//! [`Visit`]: a caller runs its call itself, in place of a thread that owns executors and is idle.
 //!
-//! To hand a call over costs two changes of threads, which is more than a short call takes. A caller that waits for its call anyway runs it
-//! in place, as on an engine without threads, while the queue of the call's first executor is empty and none of the queue's threads runs. It has the queue's turn
-//! meanwhile: what arrives is put on the queue, and one thread at a time uses what the queue's executors own.
+//! Handing a call over costs two thread switches, which is more than a short call takes. A caller that waits for its
+//! call anyway runs it in place, as on an engine without threads, if the queue of the call's first executor is empty
+//! and none of the queue's threads runs. The caller has the queue's turn meanwhile: what arrives is put on the queue,
+//! and one thread at a time uses what the queue's executors own.
 //!
-//! A visitor that has to wait gives its turn up for good, and goes on without it when the wait is over: which thread runs an action is a matter of
-//! speed, and its locks are where the routing rules have them.
+//! A visitor that has to wait gives its turn up for good, and goes on without it when the wait is over. This is
+//! correct, because which thread runs an action only affects speed, and its locks are where the routing rules place
+//! them.
 
 use std::cell::Cell;
 use std::sync::{Arc, Weak};
@@ -18,7 +20,7 @@ thread_local! {
     static SEAT: Cell<Option<usize>> = const { Cell::new(None) };
 }
 
-/// What the visits of one queue have in common.
+/// What all visits of one queue share.
 pub(super) struct Visitor {
     queues: Weak<Queues>,
     queue: usize,
@@ -52,14 +54,14 @@ pub(crate) struct Visit<'a> {
 }
 
 impl<'a> Visit<'a> {
-    /// Whether the calling thread could give a turn up: not if it ends. It has none yet: it is in no body, and a visit
-    /// gives its turn up before it runs foreign code that is in none.
+    /// Whether the calling thread could give a turn up; not if it is ending. It has no turn yet: it is in no body,
+    /// and a visit gives its turn up before it runs foreign code outside of any body.
     pub(super) fn is_possible() -> bool {
         debug_assert!(SEAT.get().is_none(), "a visit in a visit");
         SEAT.get().is_none() && can_take_turns()
     }
 
-    /// In this seat, by a call that was let in.
+    /// Begins a visit in this seat, for a call that was admitted.
     pub(super) fn begin(queues: &'a Queues, visitor: &Arc<Visitor>, seat: usize) -> Visit<'a> {
         SEAT.set(Some(seat));
         let _takes_turns = take_turns(visitor.clone());

@@ -1,14 +1,14 @@
-//! Queues that are retired and used again, beside those who put tasks on them and those who visit them.
+//! Queues that are retired and used again, beside threads that put tasks on them and threads that visit them.
 
 use super::queues::Dispatches;
 use super::*;
 
-/// Two queues, one of which is retired and put in use again while tasks are put on both and wait for each other.
+/// Two queues. One is retired and put in use again while tasks are put on both and wait for each other.
 struct Resizing {
     queues: Dispatches<u32>,
     running: [AtomicU32; 2],
     done: sync::Mutex<Vec<u32>>,
-    /// What task 0 waits for, and task 3 gives.
+    /// Task 0 waits for it, and task 3 sets it.
     given: sync::Mutex<bool>,
     told: sync::Condvar,
     hands: sync::Mutex<Vec<thread::JoinHandle<()>>>,
@@ -30,7 +30,7 @@ impl Resizing {
         all
     }
 
-    /// Closes the queues; gives what was done, in order.
+    /// Closes the queues. Returns the tasks that were done, in order.
     fn end(&self) -> Vec<u32> {
         self.queues.all().for_each(Dispatch::close);
         loop {
@@ -81,7 +81,8 @@ impl Resizing {
         }
     }
 
-    /// Runs a task on this thread, if the queue may be visited; else puts it there. One that waits gives its turn up for good.
+    /// Runs a task on this thread if the queue may be visited; otherwise puts it there. A visitor that waits gives
+    /// its turn up for good.
     fn visit(self: &Arc<Resizing>, queue: usize, task: u32) {
         let Some(seat) = self.queues.at(queue).visit() else {
             return self.queues.put(queue, task, Standing::New, |queue| self.hire(queue));
@@ -113,8 +114,8 @@ impl Resizing {
     }
 }
 
-/// Each task is run once, whenever the queue that it is put on is retired or used again; the one that waits, too, wherever the
-/// one that it waits for comes to be run.
+/// Each task is run once, whenever the queue that it is put on is retired or used again; so is the one that waits,
+/// wherever the task that it waits for is run.
 #[test]
 fn queues_come_and_go_and_each_task_is_run_once() {
     let serve = || {
@@ -147,7 +148,8 @@ fn queues_come_and_go_and_each_task_is_run_once() {
     shuttle::check_pct(serve, SCHEDULES, 3);
 }
 
-/// A queue is retired and used again while callers visit it: each task is run once, by its caller or on a queue, and all threads end.
+/// A queue is retired and used again while callers visit it: each task is run once, by its caller or on a queue, and
+/// all threads end.
 #[test]
 fn queues_come_and_go_beside_visitors() {
     let serve = || {

@@ -1,4 +1,4 @@
-//! Waits of executors say that they are waits.
+//! Waits of executors are announced as waits.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{Receiver, channel};
@@ -13,7 +13,7 @@ use crate::row::{Column, ColumnType, Value};
 use crate::txn::core::Core;
 use crate::{Checkpointing, Database, Durability, Error, Options, Table, TableDef, Transaction, TxOptions};
 
-/// Counts what an executor says.
+/// Counts what an executor announces.
 #[derive(Default)]
 struct Counted {
     left: AtomicU32,
@@ -30,13 +30,14 @@ impl Turns for Counted {
     }
 }
 
-/// Commits are written when something waits for them.
+/// Commits are written when a thread waits for them.
 fn database() -> Database {
     let memory_flush_interval = Duration::from_secs(3600);
     database_with(Options { durability: Durability::Disk, memory_flush_interval, ..Options::default() })
 }
 
-/// An executor waits, and is given what it waits for when it has said so; how often it has said that it waits.
+/// An executor waits, and gets what it waits for when it has announced the wait. Returns how often it has announced a
+/// wait.
 fn waits(wait: impl FnOnce() + Send, give: impl FnOnce()) -> u32 {
     let (counted, began) = (Arc::new(Counted::default()), Instant::now());
     let left = || counted.left.load(Ordering::SeqCst);
@@ -76,7 +77,7 @@ fn waits_at_the_barriers_of_checkpoints_let_others_run() {
     assert_eq!(waits(define, || core.commits.definitions.release()), 1);
 }
 
-/// An executor whose turn comes when the sender goes away.
+/// An executor whose turn comes when the sender is dropped.
 struct Late {
     counted: Counted,
     turn: Mutex<Receiver<()>>,
@@ -104,7 +105,7 @@ const BARRIERS: [(Change, Change); 2] = [
     ),
 ];
 
-/// The turn may be a slow body's: neither checkpoints nor transactions wait for that.
+/// The turn may belong to a slow body: neither checkpoints nor transactions wait for that.
 #[test]
 fn a_definition_that_waits_for_its_turn_has_ended() {
     for (close, open) in BARRIERS {
@@ -139,7 +140,7 @@ fn a_definition_that_waits_for_its_turn_has_ended() {
     }
 }
 
-/// With text in rows, of which so many take about so many megabytes of log.
+/// Rows with text: so many of them take about one megabyte of log.
 const ROWS_A_MEGABYTE: i32 = 34;
 
 fn write(transaction: &mut Transaction, table: &Table, megabytes: i32, text: &str) -> crate::Result<()> {
@@ -169,7 +170,8 @@ fn used_log(log_wait_max: Duration) -> (Database, Table) {
     (database, table)
 }
 
-/// A commit that was given room in the log goes on without its turn, which may be a slow body's: it keeps neither locks nor room from others.
+/// A commit that was given room in the log goes on without its turn, which may belong to a slow body: it keeps
+/// neither locks nor room from others.
 #[test]
 fn a_commit_that_has_waited_for_room_is_placed_before_its_turn() {
     let limit = Duration::from_secs(30);
@@ -187,14 +189,15 @@ fn a_commit_that_has_waited_for_room_is_placed_before_its_turn() {
     database.checkpoint().unwrap();
     until("it waits for its turn", || late.counted.came_back.load(Ordering::SeqCst) == 1);
     until("what it was promised is used", || database.core().commits.log.promised() < 4 << 20);
-    // A row that it has written, under its lock.
+    // A row that it has written, and whose lock it has held.
     let deleted = database.transact(|transaction| transaction.delete(&table, 7));
     drop(its_turn);
     executor.join().unwrap().unwrap();
     assert_eq!(deleted, Ok(true));
 }
 
-/// A commit that waits for room in the log hears what other waits hear: as the first that waits, and behind another.
+/// A commit that waits for room in the log is ended by what ends other waits: as the first that waits, and behind
+/// another one.
 #[test]
 fn a_commit_that_waits_for_room_is_cancelled() {
     let (database, table) = used_log(crate::io::FOR_EVER);
@@ -221,9 +224,9 @@ fn a_commit_that_waits_for_room_is_cancelled() {
     }
 }
 
-/// A commit that has waited and fails ends with its executor's turn, too.
+/// A commit that has waited and fails also ends with its executor's turn.
 #[test]
-fn a_commit_that_fails_at_a_gate_waits_for_its_turn() {
+fn a_commit_that_fails_at_a_barrier_waits_for_its_turn() {
     let new = TableDef::new("new", vec![Column::new("id", ColumnType::Int4)]);
     let limits = TxOptions { lock_timeout: Some(Duration::from_millis(100)), ..TxOptions::default() };
     for (close, open) in BARRIERS {
@@ -245,7 +248,7 @@ fn a_commit_that_fails_at_a_gate_waits_for_its_turn() {
     }
 }
 
-/// A write that waits for a packet hears what other waits hear.
+/// A write that waits for a packet is ended by what ends other waits.
 #[test]
 fn a_write_that_waits_for_a_packet_is_cancelled_and_hears_its_limit() {
     // Too few for homes.
@@ -287,7 +290,7 @@ fn a_definition_that_meets_no_closed_barrier_does_not_wait() {
     assert_eq!(counted.left.load(Ordering::SeqCst), 0);
 }
 
-/// A commit that waits at a barrier hears what other waits hear, too.
+/// A commit that waits at a barrier is ended by what ends other waits, too.
 #[test]
 fn a_commit_before_a_closed_barrier_is_cancelled_and_hears_its_limits() {
     let new = TableDef::new("new", vec![Column::new("id", ColumnType::Int4)]);
@@ -320,7 +323,7 @@ fn a_commit_before_a_closed_barrier_is_cancelled_and_hears_its_limits() {
             );
             assert!(database.table("new").is_err());
         }
-        // None of them keeps a barrier.
+        // None of them holds a barrier.
         database.transact(|transaction| transaction.create_table(&new).map(drop)).unwrap();
         database.checkpoint().unwrap();
     }
@@ -334,7 +337,7 @@ fn a_wait_for_the_log_lets_others_run() {
     assert_eq!(waits(commit, || ()), 1);
 }
 
-/// Waits within it are part of it.
+/// Waits within a checkpoint are part of it.
 #[test]
 fn a_checkpoint_lets_others_run() {
     let database = database();

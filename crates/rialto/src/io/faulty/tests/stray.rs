@@ -48,7 +48,7 @@ fn a_misdirected_write_lands_elsewhere_at_once() {
         landed.insert(stray.landed.clone().map(|(name, _)| name));
         let other = outcomes(&disk, "other");
         assert_eq!(other, BTreeSet::from([Some(expected[1].1.clone())]), "{stray:?}");
-        // Of the write's own place nothing is durable yet, in its file what has landed is.
+        // Nothing of the write is durable at its own place yet; what has landed in the other file is.
         for bytes in outcomes(&disk, "f").iter().flatten() {
             assert_eq!(bytes[..4096], expected[0].1[..4096], "{stray:?}");
         }

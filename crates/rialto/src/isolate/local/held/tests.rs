@@ -1,4 +1,4 @@
-//! A table's locks against a list of them: what overlaps, what is in the way, and what is covered.
+//! A table's locks are compared with a list of them: overlaps, conflicts, and coverage.
 
 use std::collections::BTreeSet;
 use std::ops::Bound;
@@ -11,7 +11,8 @@ use super::*;
 use crate::io::Random;
 use crate::probes::PROBES;
 
-/// Keys of up to two bytes: few, so that spans overlap, and some behind whose prefixes nothing comes.
+/// Keys of up to two bytes: few, so that spans overlap. Some of them are prefixes behind whose keys no other key
+/// comes.
 fn key(random: &mut Random) -> Vec<u8> {
     (0..random.below(3)).map(|_| [0, 1, 2, 254, 255][random.below(5) as usize]).collect()
 }
@@ -33,15 +34,15 @@ fn span(random: &mut Random) -> Span {
     }
 }
 
-/// Some have bits of their own in what is known of locks, others share them.
+/// Some of these owners have bits of their own in the summaries of locks, others share bits.
 const OWNERS: [u16; 11] = [0, 1, 2, 3, 62, 63, 64, 65, 126, 190, 191];
 
-/// Two owners each run a transaction.
+/// Two owners run each transaction.
 fn leader_of(owner: u16) -> u16 {
     owner & !1
 }
 
-/// A request that waits, in a list.
+/// A waiting request, as the list has it.
 struct Listed {
     owner: u16,
     index: IndexId,
@@ -50,18 +51,18 @@ struct Listed {
 }
 
 impl Listed {
-    fn request(&self) -> Request<'_> {
+    fn request(&self) -> LocalRequest<'_> {
         let Listed { owner, index, ref span, mode } = *self;
         let (span, transaction) = (span.borrow(), leader_of(owner));
         let hash = Seed(1).hash_of(index, span);
-        Request { owner, transaction, index, span, mode, version: 0, part: false, hash }
+        LocalRequest { owner, transaction, index, span, mode, version: 0, part: false, hash }
     }
 }
 
-/// What a list of the locks says of a request.
+/// What the list of the locks says about a request.
 struct Plain<'a> {
     held: &'a HeldLocks,
-    request: Request<'a>,
+    request: LocalRequest<'a>,
 }
 
 impl<'a> Plain<'a> {
@@ -75,9 +76,9 @@ impl<'a> Plain<'a> {
         self.locks().filter(move |lock| lock.span.borrow().overlaps(span))
     }
 
-    /// The other transactions that hold what it conflicts with.
+    /// The other transactions that hold locks that conflict with it.
     fn holders_against(&self) -> BTreeSet<u16> {
-        let Request { transaction, mode, .. } = self.request;
+        let LocalRequest { transaction, mode, .. } = self.request;
         let holders = self.overlapping().flat_map(|lock| &lock.holders);
         let against =
             holders.filter(|holder| holder.transaction != transaction && conflict(holder.mode, mode));
@@ -85,7 +86,7 @@ impl<'a> Plain<'a> {
     }
 
     fn is_covered(&self) -> bool {
-        let Request { owner, span, mode, .. } = self.request;
+        let LocalRequest { owner, span, mode, .. } = self.request;
         self.locks().filter(|lock| !lock.span.borrow().is_point()).any(|lock| {
             let held = lock.holder(owner).and_then(|holder| holder.whole);
             lock.span.borrow().covers(span) && held.is_some_and(|held| suffices(held, mode))
@@ -93,13 +94,13 @@ impl<'a> Plain<'a> {
     }
 
     fn is_kins(&self) -> bool {
-        let Request { owner, transaction, .. } = self.request;
+        let LocalRequest { owner, transaction, .. } = self.request;
         self.overlapping().flat_map(|lock| &lock.holders).any(|holder| {
             holder.transaction == transaction && holder.owner != owner && holder.mode == RecordMode::Exclusive
         })
     }
 
-    /// Those of some requests that wait which are in its way, and whether each waits for its transaction.
+    /// The waiting requests that conflict with it, and whether each of them waits for its transaction.
     fn ahead(&self, waiting: &'a [Listed]) -> impl Iterator<Item = (&'a Listed, bool)> {
         let Plain { held, request } = *self;
         let in_the_way = waiting.iter().filter(move |other| {
@@ -114,9 +115,9 @@ impl<'a> Plain<'a> {
         })
     }
 
-    /// What keeps it waiting: holders, requests ahead, and requests ahead for the same.
+    /// What keeps it waiting: holders, requests ahead, and equal requests ahead.
     fn blockers(&self, waiting: &'a [Listed]) -> [Vec<u16>; 3] {
-        let Request { mode, span, .. } = self.request;
+        let LocalRequest { mode, span, .. } = self.request;
         let some_wait_for_it = self.ahead(waiting).any(|(_, waits_for_it)| waits_for_it);
         let stay = self.ahead(waiting).filter(|(_, waits_for_it)| !waits_for_it).map(|(other, _)| other);
         let (alike, ahead): (Vec<&Listed>, Vec<&Listed>) =
@@ -139,18 +140,18 @@ fn a_table_finds_what_a_list_of_its_locks_has() {
     while began.elapsed() < limit {
         let mut table = LocalLocks::default();
         let (mut held, mut waiting): (Vec<(u16, u32)>, Vec<Listed>) = Default::default();
-        // Many of a few, or a few of many.
+        // Many locks of a few owners, or a few locks of many.
         let owners = 1 + random.below(OWNERS.len() as u64);
         for _ in 0..200 {
             let owner = OWNERS[random.below(owners) as usize];
             let mode = if random.chance(1, 3) { RecordMode::Exclusive } else { RecordMode::Shared };
             let index = IndexId(1 + random.below(3) as u32);
             let mut asked = Listed { owner, index, span: span(&mut random), mode };
-            // Two that wait for the same are few by chance.
+            // Equal requests are rare by chance.
             if let Some(other) = waiting.last().filter(|_| random.chance(1, 8)) {
                 (asked.index, asked.span, asked.mode) = (other.index, other.span.clone(), other.mode);
             }
-            let request = Request { part: random.chance(1, 8), ..asked.request() };
+            let request = LocalRequest { part: random.chance(1, 8), ..asked.request() };
             let plain = Plain { held: &table.held, request };
             let (all, against) = (plain.overlapping().count(), plain.holders_against());
             let (is_covered, is_kins) = (plain.is_covered(), plain.is_kins());
@@ -222,20 +223,20 @@ fn a_table_finds_what_a_list_of_its_locks_has() {
 }
 
 /// An exclusive request of one owner.
-fn request(span: SpanRef<'_>) -> Request<'_> {
+fn request(span: SpanRef<'_>) -> LocalRequest<'_> {
     let (index, mode) = (IndexId(1), RecordMode::Exclusive);
     let hash = Seed(1).hash_of(index, span);
-    Request { owner: 0, transaction: 0, index, span, mode, version: 0, part: false, hash }
+    LocalRequest { owner: 0, transaction: 0, index, span, mode, version: 0, part: false, hash }
 }
 
-/// Numbers as good as drawn, which are always the same.
+/// Numbers that look random and are always the same.
 fn mixed(nth: u32) -> u32 {
     let mixed = (nth ^ nth >> 16).wrapping_mul(0x7feb_352d);
     let mixed = (mixed ^ mixed >> 15).wrapping_mul(0x846c_a68b);
     mixed ^ mixed >> 16
 }
 
-/// No order of spans that a client chooses is the order of the ranks, which would make a list of the tree.
+/// No order of spans that a client chooses is the order of the ranks, which would turn the tree into a list.
 #[test]
 fn spans_in_any_order_take_few_looks_each() {
     const SPANS: u32 = 4_000;

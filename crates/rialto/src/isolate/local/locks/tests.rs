@@ -1,5 +1,5 @@
-//! How many probes at locks it takes to see for what requests wait, beside transactions that hold many; and locks whose
-//! owners could not take note of them.
+//! The number of probes at locks that it takes to find what requests wait for, beside transactions that hold many
+//! locks; and locks whose owners could not take note of them.
 
 use std::ops::Bound;
 
@@ -7,16 +7,16 @@ use super::super::Seed;
 use super::*;
 use crate::probes::PROBES;
 
-/// So many requests wait, each for all keys.
+/// The number of waiting requests, each for all keys.
 const WAITING: u16 = 40;
 
 /// The first of their owners.
 const FIRST_WAITING: u16 = 1_000;
 
-/// The owner of the transaction that holds one lock.
+/// The owner that holds one lock.
 const SMALL: u16 = 0;
 
-/// What is locked.
+/// What the transactions lock.
 #[derive(Debug, Clone, Copy)]
 enum Locked {
     Keys,
@@ -39,15 +39,15 @@ impl Locked {
     }
 }
 
-fn request(owner: u16, span: SpanRef<'_>, mode: RecordMode) -> Request<'_> {
+fn request(owner: u16, span: SpanRef<'_>, mode: RecordMode) -> LocalRequest<'_> {
     let (index, transaction) = (IndexId(1), owner);
     let hash = Seed(1).hash_of(index, span);
-    Request { owner, transaction, index, span, mode, version: 0, part: false, hash }
+    LocalRequest { owner, transaction, index, span, mode, version: 0, part: false, hash }
 }
 
-/// How many probes a request takes of a transaction that holds one lock, and for which all wait that wait; and how many it takes to see
-/// what these wait for. Each of the large transactions holds so many locks, among each other's; the one lock is before all of them, in
-/// their middle, or behind.
+/// Two numbers of probes, for each waiting request: for a request of the owner of one lock, for which all waiting
+/// requests wait; and to find what the waiting requests wait for. Each of the large transactions holds so many locks,
+/// mixed with those of the others. The one lock is before all of them, in their middle, or behind.
 fn probes_beside(large: &[u16], locks: u32, locked: Locked) -> [[u64; 2]; 3] {
     let mut table = LocalLocks::default();
     let hold = |table: &mut LocalLocks, owner, nth| {
@@ -64,7 +64,7 @@ fn probes_beside(large: &[u16], locks: u32, locked: Locked) -> [[u64; 2]; 3] {
     }
     let more = locked.nth(locks * 4 + 4);
     let probes = |run: &mut dyn FnMut()| {
-        // The order of keys comes to be when it pays.
+        // The order of keys is made only when it pays.
         (0..20).for_each(|_| run());
         let before = PROBES.get();
         run();
@@ -89,12 +89,12 @@ fn probes_beside(large: &[u16], locks: u32, locked: Locked) -> [[u64; 2]; 3] {
 
 #[test]
 fn what_requests_wait_for_is_seen_in_few_probes_beside_large_transactions() {
-    // The first of these have bits of their own in what is known of locks, the last do not.
+    // The first of these transactions have bits of their own in the summaries of locks, the last do not.
     let larges: [&[u16]; 4] = [&[1], &[1, 2], &[1, 2, 3], &[100, 200]];
     for large in larges {
         for locked in [Locked::Keys, Locked::Ranges, Locked::RangesToTheEnd] {
             let few = probes_beside(large, 8_000, locked);
-            // First: with a fault it takes very long to lock many.
+            // Checked first: with a fault, the larger number would take very long.
             assert!(
                 few.as_flattened().iter().all(|&few| few < 400),
                 "{few:?} probes a request that waits beside 8,000 {locked:?} of each of {large:?}"
@@ -111,7 +111,7 @@ fn what_requests_wait_for_is_seen_in_few_probes_beside_large_transactions() {
     }
 }
 
-/// An owner could take note of neither of two locks: each is known by the wait that it was granted in.
+/// An owner could take note of neither of two locks. Each is known by the wait in which it was granted.
 #[test]
 fn granted_locks_are_told_apart_by_their_waits() {
     for first_is_released_first in [true, false] {
@@ -122,11 +122,11 @@ fn granted_locks_are_told_apart_by_their_waits() {
         let waits = [7, u64::from(u32::MAX) + 7];
         for (span, wait) in spans.into_iter().zip(waits) {
             let request = request(owner, span, RecordMode::Exclusive);
-            assert_eq!(table.ask(request), Answer::Wait);
+            assert_eq!(table.ask(request), LocalAnswer::Wait);
             table.enqueue(request, wait);
         }
         for answer in held {
-            let Answer::New(lock) = answer else { panic!("{answer:?}") };
+            let LocalAnswer::New(lock) = answer else { panic!("{answer:?}") };
             table.held.release(holder, lock, |_| ());
         }
         table.grant_waiting(|_, _| true);

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// L12: who finds a table out waits for it without those that he has taken already.
+/// L12: an owner that finds a table out has put back those that it took before it waits for that one.
 #[test]
 fn a_wait_for_a_table_to_begin_a_lease_holds_no_other_table() {
     let manager = manager();
@@ -13,7 +13,7 @@ fn a_wait_for_a_table_to_begin_a_lease_holds_no_other_table() {
     thread::scope(|scope| {
         scope.spawn(|| {
             let mut waiter = manager.begin().unwrap();
-            // It may have waited for long enough before the runner ends.
+            // The wait for the table may end before the runner does.
             lease(&manager, &mut waiter, &[only(b"a"), only(b"x")].concat());
             manager.end(waiter);
         });
@@ -22,15 +22,15 @@ fn a_wait_for_a_table_to_begin_a_lease_holds_no_other_table() {
         }
         let mut other = manager.begin().unwrap();
         assert!(lease(&manager, &mut other, &only(b"b")));
-        assert_eq!(manager.found_out(), 1, "it had to wait for who waits");
+        assert_eq!(manager.found_out(), 1, "it had to wait for a waiter");
         manager.end(other);
         manager.end(runner);
     });
     assert_eq!(manager.locks_now(), 0);
 }
 
-/// At the read-only executor transactions that only read do not block each other. One writes there if at most one other reads there,
-/// and not what that one has read.
+/// At the read-only executor transactions that only read do not block each other. One may write if there is at most
+/// one other reader, and only what that one has not read.
 #[test]
 fn readers_block_only_writers() {
     let manager = manager();
@@ -43,22 +43,23 @@ fn readers_block_only_writers() {
         assert!(lease(&manager, owner, &of(b"b", read)), "it reads more");
         assert_eq!(lock(&manager, owner, SpanRef::point(b"c"), read), Ok(Acquired::New));
     }
-    // A closure that reads blocks no other, and no other blocks it.
+    // Neither does a shared lock block a lease that reads, nor the reverse.
     assert_eq!(lock(&manager, &mut third, SpanRef::point(b"a"), read), Ok(Acquired::New));
     assert!(lease(&manager, &mut other, &of(b"d", read)), "what is entered is no exclusive lock");
-    // While several readers are there no transaction writes, not even elsewhere, nor does one of the readers.
+    // While several readers are there no transaction can write, not even another key, and neither can one of the
+    // readers.
     assert_eq!(lock(&manager, &mut third, SpanRef::point(b"z"), written), Err(LockError::WouldWait));
     assert_eq!(lock(&manager, &mut one, SpanRef::point(b"e"), written), Err(LockError::WouldWait));
     manager.release_all(&mut third);
     manager.release_all(&mut other);
     assert_eq!(lock(&manager, &mut third, SpanRef::point(b"b"), written), Err(LockError::WouldWait));
     assert_eq!(lock(&manager, &mut third, SpanRef::point(b"z"), written), Ok(Acquired::New));
-    // What is written is not read.
+    // A key that is written cannot be read.
     assert!(!lease(&manager, &mut other, &of(b"z", read)));
     assert!(lease(&manager, &mut other, &of(b"y", read)));
     manager.release_all(&mut third);
     manager.release_all(&mut one);
-    // The only reader writes.
+    // The only reader can write.
     assert!(lease(&manager, &mut other, &of(b"y", written)));
     manager.return_lease(&mut other);
     assert_eq!(lock(&manager, &mut third, SpanRef::point(b"y"), read), Err(LockError::WouldWait));
@@ -66,7 +67,8 @@ fn readers_block_only_writers() {
     assert_eq!(manager.locks_now(), 0);
 }
 
-/// A lease takes new row numbers of an executor that it has: it asks for no further table, and others meet the number there.
+/// A lease takes new row numbers of an executor that it has: it needs no further table, and other transactions find
+/// the number locked there.
 #[test]
 fn new_row_numbers_are_taken_where_the_lease_is() {
     const ROWS: IndexId = IndexId(INDEX.0 + 1);
@@ -104,7 +106,7 @@ fn new_row_numbers_are_taken_where_the_lease_is() {
         manager.release_all(&mut runner);
         manager.release_all(&mut other);
     }
-    // A rule may be of fewer executors than there are.
+    // A rule may use fewer executors than there are.
     manager.route(ROWS, Some(RoutingRule::numbers(1)));
     begin(&mut runner, b"x");
     assert_eq!(manager.numbers_of_lease(&mut runner, ROWS), None);
@@ -112,7 +114,7 @@ fn new_row_numbers_are_taken_where_the_lease_is() {
     assert_eq!(manager.locks_now(), 0);
 }
 
-/// Who would write waits for the readers that there are, and those that come wait for him.
+/// A writer waits for the readers that are there, and readers that come later wait for the writer.
 #[test]
 fn readers_that_come_and_go_do_not_keep_a_writer_out() {
     let manager = manager();
@@ -141,7 +143,7 @@ fn readers_that_come_and_go_do_not_keep_a_writer_out() {
                 .local(&mut writer, INDEX, SpanRef::point(b"z"), RecordMode::Exclusive, &patient())
                 .unwrap();
             manager.release_all(&mut writer);
-            // Others may be faster, too often for a lease.
+            // Others may be faster each time, until the lease gives up.
             lease(&manager, &mut writer, &[(SpanRef::all().to_owned(), RecordMode::Exclusive)]);
             manager.release_all(&mut writer);
         }
@@ -151,10 +153,10 @@ fn readers_that_come_and_go_do_not_keep_a_writer_out() {
     assert_eq!(manager.locks_now(), 0);
 }
 
-/// Who would read comes in whatever goes on beside the readers that there are: shared locks that are entered, and a look at the table.
-/// If he waited until there were no readers, all readers would queue.
+/// A reader is admitted beside anything that the present readers allow: shared locks that are entered, and a held
+/// latch. If it waited until there were no readers, all readers would queue.
 #[test]
-fn readers_wait_for_nobody_who_only_reads() {
+fn readers_do_not_wait_for_readers() {
     let manager = manager();
     manager.place_read_only(INDEX);
     let readers = (0..).find(|executor| manager.is_read_only_executor(*executor)).unwrap();
@@ -165,7 +167,8 @@ fn readers_wait_for_nobody_who_only_reads() {
     let look = manager.local.lock(readers);
     assert!(lease(&manager, &mut other, &spans));
     drop(look);
-    // Once something may be exclusive there, who comes has to see what, and waits for the look to end. Not for the readers.
+    // If exclusive locks may be entered, a new reader has to look for them, and waits until the latch is free. It
+    // does not wait for the readers.
     [locker, other, reader].into_iter().for_each(|owner| manager.end(owner));
     let [mut reader, mut writer] = [0, 1].map(|_| manager.begin().unwrap());
     assert_eq!(lock(&manager, &mut writer, SpanRef::point(b"z"), RecordMode::Exclusive), Ok(Acquired::New));
@@ -177,7 +180,7 @@ fn readers_wait_for_nobody_who_only_reads() {
             scope.spawn(|| {
                 let mut other = manager.begin().unwrap();
                 begun.store(true, Ordering::SeqCst);
-                // The main thread may be kept from ending its look.
+                // The main thread may be delayed before it frees the latch.
                 let asked = Instant::now();
                 while !lease(&manager, &mut other, &spans) {
                     assert!(asked.elapsed() < Duration::from_secs(60), "it waits until there are no readers");
@@ -195,12 +198,13 @@ fn readers_wait_for_nobody_who_only_reads() {
     assert_eq!(manager.locks_now(), 0);
 }
 
-/// The same of readers whose bodies take far longer than a try to have the table, and overlap: once a writer waits, hardly any of them
-/// begins another lease before it.
+/// As above, with readers that overlap and whose bodies take far longer than one try for the table: once a writer
+/// waits, hardly any reader begins another lease before it.
 #[test]
 fn long_readers_that_follow_each_other_do_not_keep_a_writer_out() {
-    // Those that were about to begin, five times six; kept out by chance alone it sees some hundreds begin. So it does where its thread
-    // does not run for a while: once of several times it has to run.
+    // At most five times six leases were about to begin. If readers were kept out by chance alone, some hundreds
+    // would begin. The same happens when the writer's thread does not run for a while, so one success in several
+    // tries is enough.
     const TRIES: usize = 8;
     let tries: Vec<u64> =
         (0..TRIES).map(|_| begun_while_a_writer_waits()).take_while(|begun| *begun > 150).collect();
@@ -208,7 +212,7 @@ fn long_readers_that_follow_each_other_do_not_keep_a_writer_out() {
     assert!(tries.len() < TRIES, "{tries:?} leases were begun before a writer that waited");
 }
 
-/// How many leases readers begin while a writer waits, five times.
+/// How many leases readers begin while a writer waits, in five rounds.
 fn begun_while_a_writer_waits() -> u64 {
     let manager = manager();
     manager.place_read_only(INDEX);
@@ -259,7 +263,7 @@ fn a_table_is_used_under_a_lease_without_a_lock_on_it() {
         !manager.use_under_lease(&mut runner, same_cell, LockMode::IntentShared),
         "both would need one cell"
     );
-    // Asked for as others ask, it leaves the other one's cell alone.
+    // If it is entered without the lease, it does not take the other one's cell.
     manager.table(&mut runner, same_cell, LockMode::IntentShared, &patient()).unwrap();
     assert_eq!(runner.mode_of(one), Some(LockMode::IntentExclusive));
     let whole = |table, mode| {
@@ -283,7 +287,7 @@ fn a_table_is_used_under_a_lease_without_a_lock_on_it() {
     manager.end(runner);
     assert_eq!(manager.counters().higher, before, "a lease locks no table");
 
-    // Who has the whole table keeps leases off it.
+    // An owner of the whole table keeps leases off it.
     let mut holder = manager.begin().unwrap();
     manager.table(&mut holder, one, LockMode::Shared, &refusing()).unwrap();
     let mut runner = manager.begin().unwrap();
@@ -292,7 +296,7 @@ fn a_table_is_used_under_a_lease_without_a_lock_on_it() {
     manager.end(runner);
     manager.end(holder);
 
-    // Nor is another table's intention lost whose cell it would need, which was entered before.
+    // An intention that was entered before is not lost to a lease that would need its cell.
     let mut runner = manager.begin().unwrap();
     manager.table(&mut runner, same_cell, LockMode::IntentExclusive, &refusing()).unwrap();
     assert!(lease(&manager, &mut runner, &spans));

@@ -1,8 +1,9 @@
-//! Transactions in parts, each of which has an owner of its own.
+//! Transactions in parts, each with an owner of its own.
 
 use super::*;
 
-/// A transaction waits for what one part of another transaction holds, and a second part of this waits for the first transaction.
+/// A transaction waits for what one part of another transaction holds, and a second part of that other one waits for
+/// the first transaction.
 #[test]
 fn a_cycle_through_two_parts_of_a_transaction_is_found() {
     let manager = manager();
@@ -20,7 +21,7 @@ fn a_cycle_through_two_parts_of_a_transaction_is_found() {
         until_waiting(&manager, 1);
         assert_eq!(manager.waits()[0].holders, [leader.id()], "the owner that stands for the transaction");
         let granted = manager.local(&mut waiter, INDEX, others, RecordMode::Exclusive, &patient());
-        // It began last.
+        // The waiter began last.
         assert_eq!(waits.join().unwrap(), Err(LockError::Deadlock));
         assert_eq!(granted, Ok(Acquired::New));
     });

@@ -1,4 +1,4 @@
-//! How many probes at locks a request takes beside many others, counted.
+//! The number of probes at locks that a request takes beside many other locks.
 
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
@@ -6,14 +6,14 @@ use super::*;
 use crate::probes::PROBES;
 use crate::seed::{LOOKED_AT, keys_of_one_place};
 
-/// How many probes at locks this takes.
+/// The number of probes at locks that `run` takes.
 fn probes(run: impl FnOnce()) -> u64 {
     let before = PROBES.get();
     run();
     PROBES.get() - before
 }
 
-/// The nth of ranges that are apart, or of ranges of which each has those before it in it.
+/// The nth of some ranges. They are disjoint, or each contains those before it.
 fn range(nth: u32, is_nested: bool) -> Span {
     let (from, to) = ((if is_nested { 0 } else { 2 * nth }).to_be_bytes(), (2 * nth + 2).to_be_bytes());
     Span::between(Bound::Included(&from), Bound::Excluded(&to)).expect("it has keys")
@@ -24,12 +24,12 @@ fn to_the_end(from: u32) -> Span {
     Span::between(Bound::Included(&from.to_be_bytes()), Bound::Unbounded).expect("it has keys")
 }
 
-/// How many probes at locks it takes to have so many ranges, and as many keys beside them if there are `points`, at one executor,
-/// to move them to another one, and to release them.
+/// How many probes at locks it takes to lock so many ranges (and as many keys beside them if there are `points`) at
+/// one executor, to move them to another one, and to release them.
 fn probes_at_ranges(ranges: u32, is_nested: bool, points: bool) -> [u64; 3] {
     let manager = manager();
     let [mut owner, mut other] = [(); 2].map(|()| manager.begin().unwrap());
-    // So that not all of them are one transaction's.
+    // So that not all of them belong to one transaction.
     lock(&manager, &mut other, range(1 << 20, false).borrow(), RecordMode::Shared).unwrap();
     let had = probes(|| {
         for nth in 0..ranges {
@@ -101,8 +101,8 @@ fn each_of_many_ranges_is_had_in_few_probes_after_a_while_of_short_transactions(
     assert!(after < 4 * fresh, "{fresh} probes at first, {after} after 600,000 short transactions");
 }
 
-/// Short transactions in place, each of one range, beside one that has locked many keys at the executor; at the read-only executor all of
-/// them only read.
+/// Short transactions in place, each with one range, beside a transaction that has locked many keys at the executor.
+/// At the read-only executor all of them only read.
 #[test]
 fn a_lease_of_a_range_beside_many_locked_keys_takes_few_probes() {
     let probes_beside = |keys: u32, mode: RecordMode| {
@@ -133,7 +133,8 @@ fn a_lease_of_a_range_beside_many_locked_keys_takes_few_probes() {
     }
 }
 
-/// Ranges that all end where the index ends, each of which begins before those before it: `WHERE id >= $1 LIMIT 1`, downwards.
+/// Ranges that all end where the index ends, each of which begins before those before it: `WHERE id >= $1 LIMIT 1`,
+/// downwards.
 #[test]
 fn each_of_many_ranges_to_the_end_is_had_in_few_probes() {
     let looks_at = |ranges: u32| {
@@ -152,25 +153,26 @@ fn each_of_many_ranges_to_the_end_is_had_in_few_probes() {
     assert!(many < 16 * few, "{few} probes for 1,000 ranges, {many} for 8,000");
 }
 
-/// Long and short ranges that alternate with each other.
+/// Long and short ranges alternate.
 #[derive(Debug, Clone, Copy)]
 enum Mixed {
-    /// The transaction that asks holds the long ones, another one the short ones.
+    /// The requesting transaction holds the long ones, another one the short ones.
     Transactions,
-    /// The same, with the short ones of two others.
+    /// The same, but two other transactions hold the short ones.
     MoreTransactions,
     /// Another transaction holds both, the long ones shared and the short ones exclusive.
     Modes,
 }
 
-/// How many probes a request takes, of some, that is granted beside so many short ranges and as many that reach from among them to the
-/// end. Only the short ones would be in its way, and it comes where none is: before all of them, in their middle, or behind.
+/// The average number of probes of a granted request beside so many short ranges, and as many long ones that begin
+/// among them and reach to the end. Only the short ones would conflict, and the request is where none is: before all
+/// of them, in their middle, or behind.
 fn probes_among(mixed: Mixed, ranges: u32) -> [u64; 3] {
     const REQUESTS: u32 = 64;
     let (manager, first) = (manager(), 1 << 16);
     let [mut asker, mut one, mut other] = [(); 3].map(|()| manager.begin().unwrap());
     let at = |nth: u32| range((first + 4 * nth) / 2, false);
-    // Downwards, so that no long one is covered by another.
+    // In descending order, so that no long one is covered by another.
     for nth in (0..ranges).rev() {
         let long = to_the_end(first + 4 * nth + 2);
         let (holds_long, holds_short, mode) = match mixed {

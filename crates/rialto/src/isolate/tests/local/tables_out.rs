@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// L12: who would have to wait under a lease has returned it before.
+/// L12: an owner that would have to wait under a lease has returned the lease before.
 #[test]
 fn a_lease_is_returned_before_a_wait_and_its_spans_stay_locked() {
     let manager = manager();
@@ -18,7 +18,7 @@ fn a_lease_is_returned_before_a_wait_and_its_spans_stay_locked() {
             manager.end(runner);
         });
         until_waiting(&manager, 1);
-        // Would wait for ever for a table that is out.
+        // A table that is out would be waited for without end.
         let refused = lock(&manager, &mut holder, SpanRef::point(b"a"), RecordMode::Shared);
         assert_eq!(refused, Err(LockError::WouldWait));
         lock(&manager, &mut holder, SpanRef::point(b"b"), RecordMode::Shared).unwrap();
@@ -28,7 +28,7 @@ fn a_lease_is_returned_before_a_wait_and_its_spans_stay_locked() {
     assert_eq!(manager.locks_now(), 0);
 }
 
-/// A thread that asks for what a lease holds waits until the lease ends, asleep if it is long.
+/// A thread that asks for what a lease has waits until the lease ends; if the lease is long, the thread sleeps.
 #[test]
 fn a_table_that_is_out_is_waited_for() {
     let manager = manager();
@@ -51,7 +51,7 @@ fn a_table_that_is_out_is_waited_for() {
                 manager.end(owner);
             });
         }
-        // A change of the rules delays no other thread meanwhile: a thread that asks does not wait for its latches.
+        // Meanwhile a change of the rules delays no other thread, because it holds no latch while it waits.
         scope.spawn(|| manager.route(IndexId(INDEX.0 + 1), None));
         while asked.load(Ordering::SeqCst) < 3 {
             thread::yield_now();
@@ -61,12 +61,12 @@ fn a_table_that_is_out_is_waited_for() {
     });
 }
 
-/// A request is granted, and the table goes out before the owner has taken note of it: the owner's wait has its limit all the same, and
-/// the lock is released with the owner's others.
+/// A request is granted, and the table goes out before the owner has taken note of it. The owner's wait has its limit
+/// all the same, and the lock is released with the owner's other locks.
 #[test]
 fn a_granted_lock_at_a_table_that_is_out_is_waited_for_as_long_as_for_a_lock() {
     let (span, mode) = (SpanRef::point(b"k"), RecordMode::Exclusive);
-    // Without and with a lock of its own that is strengthened.
+    // Without a lock of its own that is strengthened, and with one.
     let mut ended_late = [false; 2];
     for round in 0..5_000 {
         if ended_late == [true; 2] {
@@ -105,7 +105,7 @@ fn a_granted_lock_at_a_table_that_is_out_is_waited_for_as_long_as_for_a_lock() {
         });
         ended_late[usize::from(strengthens)] |= outcome.is_err();
         assert!(matches!(outcome, Ok(()) | Err(LockError::Cancelled)), "{outcome:?}");
-        // It goes on, and waits for another lock there.
+        // The owner goes on, and waits for another lock there.
         lock(&manager, &mut runner, SpanRef::point(b"m"), mode).unwrap();
         thread::scope(|scope| {
             let manager = &manager;
@@ -122,8 +122,8 @@ fn a_granted_lock_at_a_table_that_is_out_is_waited_for_as_long_as_for_a_lock() {
     panic!("the table never went out before its owner had taken note: {ended_late:?}");
 }
 
-/// A request has to wait for a lock. When it comes to be listed its table is out, which is waited for first. What was waited is no longer
-/// than it took.
+/// A request has to wait for a lock. Before it can be listed, its table goes out and is waited for. The time that is
+/// accounted as waited is no longer than the time that passed.
 #[test]
 fn a_wait_for_a_table_before_a_wait_for_a_lock_is_counted_once() {
     let manager = manager();
@@ -135,7 +135,7 @@ fn a_wait_for_a_table_before_a_wait_for_a_lock_is_counted_once() {
     let (before, began) = (manager.waited_ns(&owner), Instant::now());
     thread::scope(|scope| {
         let ends = scope.spawn(|| {
-            // More than once: by then it is a wait, and not only a look.
+            // More than once: by then it is a wait, not only a first try.
             while manager.found_out() < 3 {
                 thread::yield_now();
             }
@@ -152,8 +152,8 @@ fn a_wait_for_a_table_before_a_wait_for_a_lock_is_counted_once() {
     assert_eq!(manager.locks_now(), 0);
 }
 
-/// A span of two executors is had although one or the other table is out at each moment. And it is had of both by then: it goes
-/// along with its keys wherever they go.
+/// A span of two executors is granted although one or the other table is out at each moment. Its owner then has it at
+/// both: the lock goes along with its keys wherever they move.
 #[test]
 fn a_span_of_two_executors_is_leased_beside_leases_that_always_have_one_of_them() {
     let other = IndexId(INDEX.0 + 1);
@@ -179,7 +179,7 @@ fn a_span_of_two_executors_is_leased_beside_leases_that_always_have_one_of_them(
                 while !is_had.load(Ordering::SeqCst) && began.elapsed() < Duration::from_secs(60) {
                     begin(&mut runners[1]);
                     manager.end_lease(&mut runners[0].1);
-                    // The one that asks has time to find this table in, and the other one out.
+                    // The requester has time to find this table in, and the other one out.
                     thread::sleep(Duration::from_micros(200));
                     runners.reverse();
                 }

@@ -6,13 +6,13 @@ use super::*;
 const SPANS: [fn() -> Span; 3] =
     [|| SpanRef::point(b"b").to_owned(), || SpanRef::point(b"e").to_owned(), || SpanRef::all().to_owned()];
 
-/// From `d` on the other executor's, or all one's.
+/// The keys from `d` on are at the other executor, or all are at one.
 fn rules() -> [Option<RoutingRule>; 3] {
     let split = |executors: [u16; 2]| Some(RoutingRule::new(vec![Key::from(&b"d"[..])], executors.to_vec()));
     [split([0, 1]), split([1, 0]), None]
 }
 
-/// L11: while datasets go to and fro, no owner is inside a span with a conflicting one, and every waiter is woken.
+/// L11: while datasets move, no two conflicting owners are inside a span, and every waiter is woken.
 #[test]
 fn locks_go_along_with_their_keys() {
     check(|| {
@@ -48,8 +48,8 @@ fn locks_go_along_with_their_keys() {
     });
 }
 
-/// L12: leases of both executors, one of each and then the other, beside locks and a move of the keys. Nobody is inside a
-/// span with an enemy, and everybody who waits for a table that is out is woken.
+/// L12: leases of both executors, one of each and then the other, beside locks and a move of the keys. No two
+/// conflicting owners are inside a span, and every thread that waits for a table that is out is woken.
 #[test]
 fn leases_and_locks_exclude_each_other() {
     check(|| {
@@ -57,7 +57,7 @@ fn leases_and_locks_exclude_each_other() {
         manager.route(INDEX, rules()[0].clone());
         let inside: Arc<[Inside; 2]> = Arc::default();
         let mut tasks: Vec<Task> = Vec::new();
-        // What the lease begins with, and what it is widened by.
+        // The span with which the lease begins, and the one by which it is widened.
         for (first, then) in [(2, None), (0, Some(1)), (1, Some(0))] {
             let inside = inside.clone();
             tasks.push(Box::new(move |manager: &LockManager| {
@@ -88,8 +88,8 @@ fn leases_and_locks_exclude_each_other() {
     });
 }
 
-/// At the read-only executor: leases that read, one of which asks for more and one of which is left, beside one that writes, a
-/// lock to write and a move of the keys. Nobody is inside a key with an enemy, and everybody who waits is woken.
+/// At the read-only executor: leases that read, of which one is widened and one returned, beside a lease that writes,
+/// a lock to write and a move of the keys. No two conflicting owners are inside a key, and every waiter is woken.
 #[test]
 fn readers_and_writers_exclude_each_other() {
     check(|| {
@@ -126,8 +126,8 @@ fn readers_and_writers_exclude_each_other() {
     });
 }
 
-/// L13: no owner has a table as a whole while others use it under a lease, whose executors hold the intentions, or go on after it
-/// with intentions of their own.
+/// L13: no owner has a table as a whole while others use it under a lease, whose executors hold the intentions, or go
+/// on after the lease with intentions of their own.
 #[test]
 fn a_table_used_under_a_lease_is_not_held_as_a_whole() {
     const TABLE: TableId = TableId(1);
@@ -169,8 +169,8 @@ fn a_table_used_under_a_lease_is_not_held_as_a_whole() {
     });
 }
 
-/// L4: who asks for a table under a lease has returned it when he asks the table's head. Who breaks a cycle has that head's latch, and
-/// waits with it for the lock tables on the cycle.
+/// L4: an owner that asks for a table under a lease has returned the lease before it asks the table's head. A thread
+/// that breaks a cycle has that head's latch while it waits for the lock tables on the cycle.
 #[test]
 fn a_request_for_a_table_under_a_lease_does_not_block_the_breaker_of_a_cycle() {
     const TABLE: TableId = TableId(1);

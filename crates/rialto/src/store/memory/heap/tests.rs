@@ -48,14 +48,14 @@ fn segments_that_are_given_back_leave_no_slot_to_two() {
     });
 }
 
-/// Nobody else writes to a slot that was allocated.
+/// No other thread writes to a slot that was allocated.
 fn allocate_and_release(heap: &Heap, thread: u8, end: Instant) {
     let (segments, mut read) = (heap.segments(), Vec::new());
     for round in 1.. {
         if Instant::now() >= end {
             return;
         }
-        // Of many lengths: a listed slot seldom fits.
+        // The lengths differ: a listed slot seldom fits.
         let length = 200 + round % 40 * 50;
         let Some(record) = heap.allocate(thread.into(), length, &mut Unclaimed) else {
             heap.give_back_unsought();
@@ -76,7 +76,7 @@ fn give_all_back(heaps: &[Heap]) {
     }
 }
 
-/// A thread of [`heaps_of_one_memory`]: it has a few slots at a time, of these heaps.
+/// A thread of [`heaps_of_one_memory`]: it holds a few slots of these heaps at a time.
 fn fill_and_release(heaps: &[Heap], thread: u8, lengths: &[usize], mut random: Random, about: &str) {
     let (mut held, mut read) = (VecDeque::new(), Vec::new());
     let at_a_time = random.below(4) as usize;
@@ -107,13 +107,14 @@ fn fill_and_release(heaps: &[Heap], thread: u8, lengths: &[usize], mut random: R
     held.into_iter().for_each(|(nth, record, _)| heaps[nth].release(thread.into(), record));
 }
 
-/// Threads allocate, fill and release slots of heaps that share memory, of few lengths or many, beside threads that give empty segments
-/// back: no slot is given to two, and none in a segment that another heap has. How many segments were given back.
+/// Threads allocate, fill and release slots of heaps that share memory, of few lengths or many, beside threads that
+/// give empty segments back. No slot is given out twice, and none in a segment that another heap has. Returns how many
+/// segments were given back.
 fn heaps_of_one_memory(seed: u64) -> u64 {
     let (mut random, about) = (Random::new(seed), format!("RIALTO_SEED={seed}"));
     let budget = Arc::new(Budget::new(1 << (20 + random.below(4))));
     let segments = Arc::new(Segments::reserve(budget).unwrap());
-    // Tables of users: system tables give no segment back.
+    // These are tables of users: system tables give no segment back.
     let heaps: Vec<_> = (73..74 + random.below(3) as u32)
         .map(|id| Heap::new(segments.clone(), HeapId(id), [70, 100][random.below(2) as usize]))
         .collect();
@@ -233,7 +234,7 @@ fn clearing_gives_the_memory_back() {
     assert_eq!(heap.segments().budget().used(), 0);
 }
 
-/// Claims no slot of a set.
+/// Lets no slot of a set be claimed.
 struct Busy {
     locked: Vec<RecordRef>,
 }
@@ -274,7 +275,7 @@ fn an_empty_segment_is_in_use_until_it_is_given_back() {
     assert_eq!((heap.owned().len(), heap.segments().budget().used()), (0, 0));
 }
 
-/// In how many segments these slots lie.
+/// The number of segments in which these slots lie.
 fn segments_of(slots: &[RecordRef]) -> u64 {
     slots.iter().map(|slot| slot.segment()).collect::<HashSet<_>>().len() as u64
 }
@@ -335,7 +336,7 @@ fn a_system_table_keeps_its_empty_segments() {
 fn while_segments_are_given_back(threads: usize, length: usize) {
     let segments = Arc::new(Segments::reserve(Arc::new(Budget::new(16 << 20))).unwrap());
     let heap = Heap::new(segments.clone(), HeapId(73), 100);
-    // Takes what the heap gives back.
+    // It takes the segments that the heap gives back.
     let other = Heap::new(segments.clone(), HeapId(74), 100);
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {

@@ -1,23 +1,23 @@
 //! Bulk loads: an index from entries in order, for recovery and for CREATE INDEX.
 
-use super::image::Image;
+use super::image::NodeImage;
 use super::key::{KeyBuf, MAX_KEY_BYTES, common_prefix, separator, tail_words};
 use super::node::{BODY_WORDS, MAX_ENTRIES, VALUE_BITS};
 use super::{Full, Index, NodePool};
 use std::sync::Arc;
 
-/// How full a bulk load leaves its nodes.
+/// The words that a bulk load fills in a node.
 const FILL_WORDS: usize = BODY_WORDS * 9 / 10;
 
-/// Entries in order, their keys in one string.
+/// Entries in order, with their keys in one string.
 #[derive(Default)]
-struct Run {
+struct EntryRun {
     keys: Vec<u8>,
     /// Where each key ends, and its value.
     entries: Vec<(usize, u64)>,
 }
 
-impl Run {
+impl EntryRun {
     fn push(&mut self, key: &[u8], value: u64) {
         self.keys.extend_from_slice(key);
         self.entries.push((self.keys.len(), value));
@@ -46,36 +46,36 @@ impl Run {
 }
 
 /// Builds the nodes of one level from left to right.
-struct Level<'p> {
+struct LevelBuilder<'p> {
     pool: &'p NodePool,
     level: u8,
-    pending: Run,
+    pending: EntryRun,
     /// The words that the pending entries take, at the least.
     words: usize,
-    /// How many of them, from the first on, take no more than one node's. (If they all begin like the low fence, so many
-    /// fit; the longer the prefix that they lose, the fewer.)
+    /// How many of them, from the first on, fit into one node at most. Fewer fit if the node's prefix is shorter than
+    /// what they share with the low fence.
     fitting: usize,
     /// The low fence of the node to come.
     low: KeyBuf,
-    /// The nodes that are done: low fence and id, the entries of the level above.
-    done: Run,
+    /// The finished nodes, low fence and id: the entries of the level above.
+    done: EntryRun,
 }
 
-impl<'p> Level<'p> {
-    fn new(pool: &'p NodePool, level: u8) -> Level<'p> {
-        Level {
+impl<'p> LevelBuilder<'p> {
+    fn new(pool: &'p NodePool, level: u8) -> LevelBuilder<'p> {
+        LevelBuilder {
             pool,
             level,
-            pending: Run::default(),
+            pending: EntryRun::default(),
             words: 0,
             fitting: 0,
             low: KeyBuf::new(),
-            done: Run::default(),
+            done: EntryRun::default(),
         }
     }
 
     fn push(&mut self, key: &[u8], value: u64) -> Result<(), Full> {
-        // Two nodes' worth, so that the last two nodes can share what is left.
+        // Two nodes' worth is kept, so that the last two nodes can share the rest.
         if self.words > 2 * FILL_WORDS || self.pending.len() > 2 * MAX_ENTRIES {
             self.put_node(self.fitting)?;
         }
@@ -84,7 +84,7 @@ impl<'p> Level<'p> {
         Ok(())
     }
 
-    /// Counts one more entry in: the words that it takes at the least, and whether it may be in the next node.
+    /// Counts one more entry: the words that it takes at the least, and whether it may still be in the next node.
     fn count_in(&mut self, key: &[u8]) {
         let prefix = common_prefix(self.low.as_slice(), key);
         self.words += 2 + tail_words(key.len() - prefix);
@@ -93,7 +93,7 @@ impl<'p> Level<'p> {
         }
     }
 
-    /// Makes one node of the first `count` pending entries, or of as many of them as are right for one.
+    /// Makes one node of the first `count` pending entries, or of as many of them as fit.
     fn put_node(&mut self, mut count: usize) -> Result<(), Full> {
         let image = loop {
             match self.image(count) {
@@ -116,7 +116,7 @@ impl<'p> Level<'p> {
         Ok(())
     }
 
-    /// The lowest key that a node beginning with pending entry `at` can hold.
+    /// The lowest key that a node can hold that begins with pending entry `at`.
     fn fence(&self, at: usize) -> KeyBuf {
         let mut fence = KeyBuf::new();
         let key = self.pending.key(at);
@@ -124,14 +124,14 @@ impl<'p> Level<'p> {
         fence
     }
 
-    /// The first `count` pending entries as a node, or how many of them may fit.
-    fn image(&self, count: usize) -> Result<Image, usize> {
+    /// The first `count` pending entries as a node; if they do not fit, how many of them may.
+    fn image(&self, count: usize) -> Result<NodeImage, usize> {
         let prefix = match count < self.pending.len() {
             true => common_prefix(self.low.as_slice(), self.fence(count).as_slice()),
             // The last node has no high fence.
             false => 0,
         };
-        let mut image = Image::new(self.level, false, 0, &self.low.as_slice()[..prefix]);
+        let mut image = NodeImage::new(self.level, false, 0, &self.low.as_slice()[..prefix]);
         for at in 0..count {
             // An inner node's entry 0 stands for everything below entry 1.
             let suffix = if self.level > 0 && at == 0 { &[] } else { &self.pending.key(at)[prefix..] };
@@ -143,12 +143,12 @@ impl<'p> Level<'p> {
         Ok(image)
     }
 
-    /// Makes nodes of all that is pending.
+    /// Makes nodes of all pending entries.
     fn finish(&mut self) -> Result<(), Full> {
         while self.pending.len() > 0 {
             let all = self.pending.len();
             let count = match self.image(all) {
-                // What does not fit into one node is shared by two, rather than leaving a few entries alone.
+                // Entries that do not fit into one node are shared by two, so that no node has only a few.
                 Err(fitted) if all - fitted < fitted => all.div_ceil(2),
                 Err(fitted) => fitted,
                 Ok(_) => all,
@@ -162,11 +162,11 @@ impl<'p> Level<'p> {
 /// Takes an entry of a bulk load.
 pub type Take<'a> = dyn FnMut(&[u8], u64) -> Result<(), Full> + 'a;
 
-/// A stretch of an index that is built on a thread of its own.
-pub struct Part<F> {
+/// A part of an index that is built on a thread of its own.
+pub struct IndexPart<F> {
     /// No key of the part is below this one, and all keys of the parts before are. Empty for the first part.
     pub low: Vec<u8>,
-    /// Gives the part's entries, in order; there is one at least, unless the index is empty.
+    /// Gives the part's entries, in order: at least one, unless the index is empty.
     pub fill: F,
 }
 
@@ -174,10 +174,10 @@ impl Index {
     /// An index of `entries`, with nodes about nine tenths full.
     ///
     /// # Errors
-    /// [`Full`] if the nodes cannot be had; the ones built so far are freed.
+    /// [`Full`] if the pool has not enough nodes; the ones built so far are freed.
     ///
     /// # Panics
-    /// If the keys are not strictly ascending, or a key is longer than [`MAX_KEY_BYTES`], or a value has more than
+    /// If the keys are not strictly ascending, a key is longer than [`MAX_KEY_BYTES`], or a value has more than
     /// [`VALUE_BITS`] bits: callers sort, and look for duplicates, before.
     pub fn build_sorted<K: AsRef<[u8]>>(
         pool: Arc<NodePool>,
@@ -186,10 +186,10 @@ impl Index {
         Index::build(pool, |take| entries.into_iter().try_for_each(|(key, value)| take(key.as_ref(), value)))
     }
 
-    /// The same of the entries that `fill` gives.
+    /// The same for the entries that `fill` gives.
     ///
     /// # Errors
-    /// As [`Index::build_sorted`], and what `fill` gives up with.
+    /// As [`Index::build_sorted`], and the error of `fill`.
     ///
     /// # Panics
     /// As [`Index::build_sorted`].
@@ -201,14 +201,14 @@ impl Index {
         finish(pool, vec![built])
     }
 
-    /// The same of parts, each on a thread; the first on this one.
+    /// The same for several parts, each on a thread; the first part on this one.
     ///
     /// # Errors
-    /// As [`Index::build_sorted`], and what a part's `fill` gives up with.
+    /// As [`Index::build_sorted`], and the error of a part's `fill`.
     ///
     /// # Panics
     /// As [`Index::build_sorted`], and if parts overlap.
-    pub fn build_parts<F, E>(pool: Arc<NodePool>, parts: Vec<Part<F>>) -> Result<Index, E>
+    pub fn build_parts<F, E>(pool: Arc<NodePool>, parts: Vec<IndexPart<F>>) -> Result<Index, E>
     where
         F: FnOnce(&mut Take<'_>) -> Result<(), E> + Send,
         E: From<Full> + Send,
@@ -218,7 +218,7 @@ impl Index {
                 && parts.windows(2).all(|two| two[0].low < two[1].low),
             "an index's parts do not follow each other"
         );
-        let build = &|part: Part<F>| leaves(&pool, &part.low, part.fill);
+        let build = &|part: IndexPart<F>| leaves(&pool, &part.low, part.fill);
         let mut built = Vec::new();
         std::thread::scope(|scope| {
             let mut parts = parts.into_iter();
@@ -234,8 +234,8 @@ impl Index {
     }
 }
 
-/// Leaves, as entries of the level above, and whether they are all there.
-type Built<E> = (Run, Result<(), E>);
+/// Leaves, as entries of the level above, and whether all of them could be made.
+type Built<E> = (EntryRun, Result<(), E>);
 
 /// Builds the leaves from the fence `low` on.
 fn leaves<E: From<Full>>(
@@ -243,7 +243,7 @@ fn leaves<E: From<Full>>(
     low: &[u8],
     fill: impl FnOnce(&mut Take<'_>) -> Result<(), E>,
 ) -> Built<E> {
-    let mut level = Level::new(pool, 0);
+    let mut level = LevelBuilder::new(pool, 0);
     level.low.set(low);
     let mut last: Option<KeyBuf> = None;
     let filled = fill(&mut |key, value| {
@@ -266,10 +266,10 @@ fn leaves<E: From<Full>>(
     (std::mem::take(&mut level.done), filled)
 }
 
-/// Builds the levels above the leaves. The index owns all nodes through its root, which comes last: if one cannot be
-/// had, they are freed here.
+/// Builds the levels above the leaves. The index owns all nodes through its root, which is made last. If a node cannot
+/// be had, all nodes are freed here.
 fn finish<E: From<Full>>(pool: Arc<NodePool>, parts: Vec<Built<E>>) -> Result<Index, E> {
-    let (mut nodes, mut result) = (Run::default(), Ok(()));
+    let (mut nodes, mut result) = (EntryRun::default(), Ok(()));
     for (part, built) in parts {
         (0..part.len()).for_each(|at| nodes.push(part.key(at), part.value(at)));
         result = result.and(built);
@@ -288,19 +288,19 @@ fn finish<E: From<Full>>(pool: Arc<NodePool>, parts: Vec<Built<E>>) -> Result<In
     }
 }
 
-/// Builds level upon level and gives the root. The nodes are added to `built`.
-fn root(pool: &NodePool, mut nodes: Run, built: &mut Vec<u32>) -> Result<u32, Full> {
+/// Builds level upon level and returns the root. The nodes are added to `built`.
+fn root(pool: &NodePool, mut nodes: EntryRun, built: &mut Vec<u32>) -> Result<u32, Full> {
     for number in 1.. {
         match nodes.len() {
             0 => {
                 let (id, mut held) = pool.allocate()?;
-                held.become_image(&Image::new(0, false, 0, &[]));
+                held.become_image(&NodeImage::new(0, false, 0, &[]));
                 return Ok(id);
             }
             1 => return Ok(nodes.value(0) as u32),
             _ => {}
         }
-        let mut level = Level::new(pool, number);
+        let mut level = LevelBuilder::new(pool, number);
         let pushed = (0..nodes.len()).try_for_each(|at| level.push(nodes.key(at), nodes.value(at)));
         let pushed = pushed.and_then(|()| level.finish());
         nodes = std::mem::take(&mut level.done);

@@ -1,33 +1,34 @@
-//! Looking a key up by heads alone.
+//! The usual look-up of a key, by heads alone.
 //!
-//! Of a number, and of most keys behind their node's prefix, the head is all, and nearly always it tells: in an inner node
-//! the entry mostly lies where the share of the key in the node's interval says, in a leaf it is at its place or there is
-//! none. What is not decided so, a latch that is held and a node that has changed among it, is left to the long way
-//! ([`Index::get_any`]), which begins anew.
+//! The head of a number, and of most keys behind their node's prefix, is the whole suffix, and nearly always decides.
+//! In an inner node the entry mostly lies where the key's share of the node's interval says; in a leaf the key is at
+//! its place or absent. What the heads do not decide is left to the long way ([`Index::get_any`]), which begins anew;
+//! so are a latch that is held and a node that has changed.
 
 use std::sync::atomic::Ordering;
 
-use super::key::{HEAD_BYTES, Probe};
+use super::key::{HEAD_BYTES, SearchKey};
 use super::node::{Control, Node};
-use super::search::Share;
+use super::search::Fraction;
 use super::{Found, Index, Leaf};
 use crate::ids::Lsn;
 use crate::unlikely::unlikely;
 
 impl Node {
-    /// The entry of an inner node whose child covers a key with this head, and how far into the child's interval the key
-    /// lies: about the middle, for all that is known of the first and the last one. None: an equal head leaves it to the tails.
+    /// The entry of an inner node whose child covers a key with this head, and the key's share of the child's interval;
+    /// for the first and the last entry the share is a guess of one half. `None`: a head is equal, and the tails have
+    /// to decide.
     #[inline(always)]
-    pub(super) fn slot_of_head(&self, control: Control, head: u64) -> Option<(usize, Share)> {
+    pub(super) fn slot_of_head(&self, control: Control, head: u64) -> Option<(usize, Fraction)> {
         let count = control.count();
         // Entry 0 stands for everything below entry 1.
         if !unlikely(count < 3) {
             let (low, high) = (self.head(1), self.head(count - 1));
             if low < head && head < high {
-                let slot = 1 + Share::between(head, low, high).down(count - 2).min(count - 3);
+                let slot = 1 + Fraction::between(head, low, high).down(count - 2).min(count - 3);
                 let (low, high) = (self.head(slot), self.head(slot + 1));
                 if low < head && head < high {
-                    return Some((slot, Share::between(head, low, high)));
+                    return Some((slot, Fraction::between(head, low, high)));
                 }
             }
         }
@@ -35,34 +36,35 @@ impl Node {
     }
 
     #[inline(never)]
-    fn slot_by_halving(&self, count: usize, head: u64) -> Option<(usize, Share)> {
+    fn slot_by_halving(&self, count: usize, head: u64) -> Option<(usize, Fraction)> {
         let up_to = self.heads_up_to(count, head);
         if up_to <= 1 {
-            return Some((0, Share::HALF));
+            return Some((0, Fraction::HALF));
         }
         let (slot, low) = (up_to - 1, self.head(up_to - 1));
         if low == head {
             return None;
         }
         let high = if up_to < count { self.head(up_to) } else { 0 };
-        // Heads of a node that changes meanwhile may say anything.
-        let share = if low < head && head < high { Share::between(head, low, high) } else { Share::HALF };
+        // The heads of a node that is changing may have any value.
+        let share =
+            if low < head && head < high { Fraction::between(head, low, high) } else { Fraction::HALF };
         Some((slot, share))
     }
 }
 
 impl Index {
-    /// As [`Index::get`]. None: go the long way.
+    /// As [`Index::get`]. `None`: take the long way.
     #[inline(always)]
-    pub(super) fn get_by_heads(&self, probe: &Probe<'_>) -> Option<Found> {
-        // The usual key is of a number: then its head takes one way less.
+    pub(super) fn get_by_heads(&self, probe: &SearchKey<'_>) -> Option<Found> {
+        // The usual key is a number, whose head is read by a shorter way.
         match probe.is_short() {
             true => self.get_by_these(probe.key.len(), |prefix| probe.head_of_short(prefix)),
             false => self.get_by_these(probe.key.len(), |prefix| probe.head(prefix)),
         }
     }
 
-    /// The same for a key of so many bytes, by what its head is behind a prefix.
+    /// The same for a key of so many bytes, whose head behind a prefix `head_behind` gives.
     #[inline(always)]
     fn get_by_these(&self, bytes: usize, head_behind: impl Fn(usize) -> u64) -> Option<Found> {
         self.begin_descent();
@@ -70,7 +72,7 @@ impl Index {
         let mut node = self.region.get(id)?;
         let mut version = node.latch.try_read()?;
         let mut control = node.control();
-        let mut share = Share::HALF;
+        let mut share = Fraction::HALF;
         while control.level() != 0 {
             let slot;
             (slot, share) = node.slot_of_head(control, head_behind(control.prefix_bytes()))?;
@@ -93,8 +95,8 @@ impl Index {
 }
 
 impl Node {
-    /// Where in a leaf a key lies, or would lie, that has this head and a suffix of so many bytes, and its value if it is there; the search
-    /// begins at a guess. None: its head does not tell.
+    /// Where in a leaf a key with this head and a suffix of so many bytes lies, or would lie, and its value if it is
+    /// present. The search begins at `guess`. `None`: the head does not decide.
     #[inline(always)]
     pub(super) fn find_by_head(
         &self,
@@ -103,23 +105,23 @@ impl Node {
         suffix_bytes: usize,
         guess: usize,
     ) -> Option<(usize, Option<u64>)> {
-        // A key lies only once in a leaf, so its entry needs no look at the neighbours.
+        // A key lies only once in a leaf, so its entry decides without a look at the neighbours.
         if guess < count && self.is_entry_of(guess, head, suffix_bytes) {
             return Some((guess, Some(self.value(guess))));
         }
         let at = self.heads_below_near(count, head, guess);
         let there = at < count && self.head(at) == head;
-        // The head of another key may be equal: one with zeroes at its end, or a longer one.
+        // The head of another key may be equal: a key with zeros at its end, or a longer one.
         if there && !self.is_entry_of(at, head, suffix_bytes) {
             return None;
         }
         Some((at, there.then(|| self.value(at))))
     }
 
-    /// Whether an entry is that of a suffix of so many bytes with this head, and without a tail.
+    /// Whether entry `at` belongs to a suffix of so many bytes with this head and no tail.
     #[inline(always)]
     fn is_entry_of(&self, at: usize, head: u64, suffix_bytes: usize) -> bool {
-        // The tag of a suffix without a tail is its length; no entry's tag says that a longer one has none.
+        // The tag of a suffix without a tail is its length; the tag of a longer suffix is never that small.
         self.head(at) == head && self.tag(at) == suffix_bytes as u64 && suffix_bytes <= HEAD_BYTES
     }
 }
@@ -133,8 +135,8 @@ mod tests {
     use crate::store::Budget;
     use crate::store::memory::index::{Admit, Insert, NodePool};
 
-    /// Dense numbers, numbers in heaps, and byte strings of all lengths up to twice a head, many of which are others' beginnings
-    /// or end in zeroes.
+    /// Dense numbers, numbers in heaps, and byte strings of all lengths up to twice a head, many of which are prefixes
+    /// of others or end in zeros.
     #[test]
     fn keys_are_found_by_heads_as_by_the_long_way() {
         let mut random = Random::new(Random::seed_from_environment());
@@ -162,11 +164,11 @@ mod tests {
                 let key = draw();
                 let found = index.get_any(&key);
                 assert_eq!(index.get(&key), found, "{key:02x?}");
-                let by_heads = index.get_by_heads(&Probe::new(&key));
+                let by_heads = index.get_by_heads(&SearchKey::new(&key));
                 assert!(by_heads.is_none_or(|by_heads| by_heads == found), "{key:02x?}");
                 decided += u32::from(by_heads.is_some());
             }
-            // Numbers are nearly all decided.
+            // Numbers are nearly all decided by their heads.
             assert!(shape > 1 || decided > 19_000, "{decided} of 20000");
         }
     }

@@ -1,18 +1,18 @@
-//! The structural verifier, and counts.
+//! The structural verifier, and counts of entries.
 
 use super::Index;
 use super::descent::{Fences, Seek};
-use super::key::{KeyBuf, Probe};
+use super::key::{KeyBuf, SearchKey};
 use super::node::{BODY_WORDS, MAX_ENTRIES};
 
 impl Index {
-    /// The number of entries, leaf by leaf: exact if nobody writes meanwhile.
+    /// The number of entries, leaf by leaf: exact if no thread writes meanwhile.
     pub fn count(&self) -> u64 {
         let mut fences = Fences::new();
         let mut from = KeyBuf::new();
         let mut entries = 0;
         loop {
-            let leaf = self.reach(Seek::At(Probe::new(from.as_slice())), 0, &mut fences);
+            let leaf = self.reach(Seek::At(SearchKey::new(from.as_slice())), 0, &mut fences);
             let leaf = leaf.expect("every tree has leaves");
             let count = leaf.node.control().count() as u64;
             if !leaf.node.latch.validate(leaf.version) {
@@ -26,7 +26,8 @@ impl Index {
         }
     }
 
-    /// About how many entries there are, from a few ways down: for planners, without a lock on the table. 0 if it is discarded.
+    /// About how many entries there are, from a few descents: for planners, without a lock on the table. 0 if the index
+    /// is discarded.
     pub fn len_estimate(&self) -> u64 {
         self.while_kept(|| self.estimate()).unwrap_or(0)
     }
@@ -38,7 +39,7 @@ impl Index {
             let mut entries = 1.0;
             let mut node = self.region.node(self.root);
             loop {
-                // Unvalidated: a guess may be wrong, it only must not leave the tree's memory.
+                // This is not validated: a guess may be wrong, it only must not leave the tree's memory.
                 let control = node.control();
                 entries *= control.count() as f64;
                 if control.level() == 0 || control.count() == 0 {
@@ -56,7 +57,7 @@ impl Index {
         (sum / WAYS as f64) as u64
     }
 
-    /// Verifies the whole tree and gives the number of its entries, or what is wrong and in which node. Nobody may
+    /// Verifies the whole tree and returns the number of its entries, or what is wrong and in which node. No thread may
     /// write meanwhile.
     pub fn check(&self) -> Result<u64, String> {
         let level = self.region.node(self.root).control().level();

@@ -1,19 +1,19 @@
-//! Ways down that know the fences of the node they reach: for scans, splits and merges.
+//! Descents that know the fences of the node they reach: for scans, splits and merges.
 
 use super::Index;
-use super::key::{KeyBuf, Probe};
+use super::key::{KeyBuf, SearchKey};
 use super::node::{Control, Node};
 use super::search::Equal;
 
-/// Where a way down leads.
+/// Where a descent leads.
 #[derive(Clone, Copy)]
 pub(super) enum Seek<'k> {
     /// To the first node of the level.
     First,
     /// To the node that covers the key.
-    At(Probe<'k>),
-    /// To the node that covers what lies right before the key.
-    Before(Probe<'k>),
+    At(SearchKey<'k>),
+    /// To the node that covers the position right before the key.
+    Before(SearchKey<'k>),
     /// To the last node of the level.
     Last,
 }
@@ -65,7 +65,7 @@ impl Fences {
     }
 }
 
-/// A node as a way down reached it; not yet validated.
+/// A node as a descent reached it; not yet validated.
 pub(super) struct Reached<'i> {
     pub(super) id: u32,
     pub(super) node: &'i Node,
@@ -73,8 +73,8 @@ pub(super) struct Reached<'i> {
 }
 
 impl Index {
-    /// Leads to a node of `level` and puts its fences into `fences`, which are those of `version`. None: the tree is
-    /// not that high.
+    /// Descends to a node of `level` and puts its fences, as of `version`, into `fences`. `None`: the tree is not that
+    /// high.
     pub(super) fn reach(&self, seek: Seek<'_>, level: u8, fences: &mut Fences) -> Option<Reached<'_>> {
         loop {
             if let Some(reached) = self.try_reach(seek, level, fences) {
@@ -83,9 +83,9 @@ impl Index {
         }
     }
 
-    /// As `reach`; the outer None: begin again.
+    /// As `reach`; the outer `None`: begin again.
     fn try_reach(&self, seek: Seek<'_>, level: u8, fences: &mut Fences) -> Option<Option<Reached<'_>>> {
-        // The deepest nodes with a separator to the left and to the right of the way: only theirs are read.
+        // The deepest nodes with a separator to the left and to the right of the path: only their separators are read.
         let (mut low, mut high) = (None, None);
         self.begin_descent();
         let mut id = self.root;

@@ -1,9 +1,9 @@
-//! Keys as the nodes see them: runs of big-endian words, so that numbers compare as bytes do.
+//! Keys as the nodes see them: runs of big-endian words, so that comparing numbers compares the bytes.
 //!
 //! A key in a node is the node's common prefix and a *suffix*. The suffix's first eight bytes, padded with zeroes, are
-//! its *head*, which lies in the entry; the rest is its *tail*, in the node's heap: one word of six bytes and the length
-//! of the suffix, then words of eight bytes, padded with zeroes. Heads and tail words that are equal leave the order to
-//! the lengths, because the shorter suffix can then only be the longer one less some zero bytes at its end.
+//! its *head*, which lies in the entry; the rest is its *tail*, in the node's heap: one word of six bytes and the
+//! length of the suffix, then words of eight bytes, padded with zeroes. Heads and tail words that are equal leave the
+//! order to the lengths, because the shorter suffix can then only be the longer one less some zero bytes at its end.
 
 /// The longest key that an index takes, in bytes.
 pub const MAX_KEY_BYTES: usize = 1024;
@@ -13,7 +13,7 @@ pub(super) const HEAD_BYTES: usize = 8;
 /// The bytes of a suffix that lie in the first word of its tail, beside the length.
 pub(super) const FIRST_TAIL_BYTES: usize = 6;
 
-/// The first eight bytes of `bytes`, padded with zeroes, as a number that orders as they do.
+/// The first eight bytes of `bytes`, padded with zeros, as a number in the same order.
 #[inline(always)]
 pub(super) fn be_word(bytes: &[u8]) -> u64 {
     match bytes.first_chunk::<8>() {
@@ -72,22 +72,22 @@ pub(super) fn separator<'k>(left: &[u8], right: &'k [u8]) -> &'k [u8] {
 
 /// A key that is looked for.
 #[derive(Clone, Copy)]
-pub(super) struct Probe<'k> {
+pub(super) struct SearchKey<'k> {
     pub(super) key: &'k [u8],
-    /// A key of up to eight bytes, padded; the last eight bytes of a longer one.
+    /// A key of up to eight bytes, padded; of a longer key its last eight bytes.
     edge: u64,
 }
 
-impl<'k> Probe<'k> {
+impl<'k> SearchKey<'k> {
     #[inline(always)]
-    pub(super) fn new(key: &'k [u8]) -> Probe<'k> {
-        // Four bytes are an int4.
+    pub(super) fn new(key: &'k [u8]) -> SearchKey<'k> {
+        // A key of four bytes is an int4.
         let edge = match (<&[u8; 4]>::try_from(key), key.last_chunk::<8>()) {
             (Ok(four), _) => u64::from(u32::from_be_bytes(*four)) << 32,
             (_, Some(chunk)) => u64::from_be_bytes(*chunk),
             _ => be_word_short(key),
         };
-        Probe { key, edge }
+        SearchKey { key, edge }
     }
 
     /// The head of the key behind a prefix of `prefix` bytes.
@@ -110,7 +110,7 @@ impl<'k> Probe<'k> {
         self.key.len() <= HEAD_BYTES
     }
 
-    /// As [`Probe::head`] of a key that is no longer than a head.
+    /// As [`SearchKey::head`], for a key that is no longer than a head.
     #[inline(always)]
     pub(super) fn head_of_short(&self, prefix: usize) -> u64 {
         if prefix < HEAD_BYTES { self.edge << (8 * prefix) } else { 0 }
@@ -178,7 +178,7 @@ mod tests {
     fn a_probes_head_is_its_suffixs_first_word() {
         let key: Vec<u8> = (1..=40).collect();
         for len in 0..key.len() {
-            let probe = Probe::new(&key[..len]);
+            let probe = SearchKey::new(&key[..len]);
             for prefix in 0..len + 3 {
                 assert_eq!(probe.head(prefix), be_word(probe.suffix(prefix)), "length {len} prefix {prefix}");
             }

@@ -6,8 +6,8 @@
 //! same means a node that is the same.
 //!
 //! The orderings are a sequence lock's. Writer: latch (acquire), release fence, relaxed stores, unlatch (release).
-//! Reader: note (acquire), relaxed loads, acquire fence, load again. A reader that saw any store of a writer sees, behind
-//! the two fences, at least that writer's latched word. `tests/latch.rs` explores this with loom.
+//! Reader: note (acquire), relaxed loads, acquire fence, load again. A reader that saw any store of a writer sees,
+//! behind the two fences, at least that writer's latched word. `tests/latch.rs` explores this with loom.
 
 use crossbeam_utils::Backoff;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crate::account::latches;
 use crate::account::wait_guard::LatchWait;
 
-/// The word under a latch; a trait only so that a model checker can put its own in place.
+/// The word of a latch; a trait only so that a model checker can substitute its own.
 pub(super) trait Word {
     fn load(&self, order: Ordering) -> u64;
     fn store(&self, value: u64, order: Ordering);
@@ -69,14 +69,14 @@ impl<W: Word> Latch<W> {
         Latch { word }
     }
 
-    /// Begins an optimistic read: waits until the node is not latched and gives its word. None: the node is free.
+    /// Begins an optimistic read: waits until the node is not latched and returns its word. `None`: the node is free.
     #[inline(always)]
     pub(super) fn read(&self) -> Option<u64> {
         let word = self.word.load(Ordering::Acquire);
         if word & (LATCHED | FREE) == 0 { Some(word) } else { self.read_slow() }
     }
 
-    /// The same, but does not wait. None: the node is latched, or free.
+    /// The same without waiting. `None`: the node is latched, or free.
     #[inline(always)]
     pub(super) fn try_read(&self) -> Option<u64> {
         let word = self.word.load(Ordering::Acquire);
@@ -97,7 +97,7 @@ impl<W: Word> Latch<W> {
         }
     }
 
-    /// Ends an optimistic read that began with `word`: true if everything read in between belongs together.
+    /// Ends an optimistic read that began with `word`: true if everything read in between is of one version.
     #[inline(always)]
     pub(super) fn validate(&self, word: u64) -> bool {
         W::fence(Ordering::Acquire);
@@ -136,7 +136,8 @@ impl<W: Word> Latch<W> {
         latches::given_back();
     }
 
-    /// Unlatches a node in which nothing was changed that an optimistic reader could mistake: its reads stay good.
+    /// Unlatches a node in which no change was made that an optimistic reader could mistake: what the reader read stays
+    /// valid.
     #[inline]
     pub(super) fn unlock_unchanged(&self) {
         let word = self.word.load(Ordering::Relaxed);
@@ -153,7 +154,8 @@ impl<W: Word> Latch<W> {
         latches::given_back();
     }
 
-    /// Frees a node whose memory was zeroed, with a word that free nodes had. Only the pool, which owns it, calls this.
+    /// Makes the node free whose memory was zeroed, with a word that free nodes had. Only the pool, which owns it,
+    /// calls this.
     pub(super) fn take_up(&self, word: u64) {
         debug_assert!(word & LATCHED == 0);
         self.word.store(word | FREE, Ordering::Relaxed);

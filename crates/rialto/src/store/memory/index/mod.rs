@@ -1,30 +1,31 @@
 //! The ordered index of the memory-resident store: a B+-tree with optimistic latches.
 //!
-//! Keys are byte strings of up to [`MAX_KEY_BYTES`], in `memcmp` order; values are numbers below 2^48, as a record's
-//! address is. The index is never logged and is built anew at recovery.
+//! Keys are byte strings of up to [`MAX_KEY_BYTES`], in `memcmp` order; values are numbers below 2^48, such as a
+//! record's address. The index is never logged; recovery builds it anew.
 //!
-//! Readers write nothing: they note a node's version, read it by relaxed atomic loads, and validate the version before
-//! they believe what they read or go on to a child. A writer latches the one leaf that it changes; a split or merge
-//! latches the parent, then its children, always downward, so latches cannot deadlock. Nobody waits for anything while
-//! holding a latch, except in `admit`, see [`Index::insert`].
+//! Readers write nothing: a reader notes a node's version, reads the node by relaxed atomic loads, and validates the
+//! version before it uses what it read or goes on to a child. A writer latches the one leaf that it changes. A split or
+//! merge latches the parent, then its children, always downward, so latches cannot deadlock. No thread waits for
+//! anything while it holds a latch, except in `admit`, see [`Index::insert`].
 //!
 //! Invariants:
 //!
 //! 1. A node's key interval (its *fences*, known to its parents) changes only under its latch and with its version. So
-//!    a way down whose every step is validated leads to the leaf that covers the key, as of the version of that leaf.
-//! 2. The leaves' intervals cover the whole key space without gap or overlap, at any time. So the leaves that a scan
+//!    a descent whose every step is validated leads to the leaf that covers the key, as of the version of that leaf.
+//! 2. At any time the leaves' intervals cover the whole key space without gap or overlap. So the leaves that a scan
 //!    walks, each from the fence of the one before, cover every position of its range, whatever splits and merges do in
-//!    between; what is said of a leaf (guard, removal Lsn) is copied by a split and joined by a merge.
+//!    between. A split copies the guard and the removal `Lsn` of a leaf; a merge joins them.
 //! 3. A version never goes back, and a node's memory is only ever a node (`pool`).
 //! 4. The root stays the root: a tree grows and shrinks by moving the root's entries to and from children.
-//! 5. Removing and re-pointing need no node and cannot fail (I10).
+//! 5. Removing and re-pointing an entry need no node and cannot fail (I10).
 //! 6. Under a leaf's guard, an entry is inserted only with `admit`'s consent (I7, with the interval locks).
-//! 7. A removal at an `Lsn` is seen by everyone who misses the key, as the removal `Lsn` of the leaf (I3).
+//! 7. Every reader that misses the key after a removal at an `Lsn` sees this `Lsn`, as the removal `Lsn` of the leaf
+//!    (I3).
 //!
-//! Where to go next: `node` and `image` for the bytes, `search` for finding a key in them (`by_heads`: the usual way), `latch`
-//! for the protocol, `descent` for the ways down, `structure` for splits and merges, `scan` for ranges, `prefetch` for lookups that wait
-//! for memory together, `build` for bulk loads,
-//! `sort` for what comes before them, `check` for the verifier.
+//! Where to go next: `node` and `image` for the bytes, `search` for finding a key in them (`by_heads`: the usual way),
+//! `latch` for the protocol, `descent` for descents that know their fences, `structure` for splits and merges, `scan`
+//! for ranges, `prefetch` for look-ups that wait for memory together, `build` for bulk loads, `sort` for the sort
+//! before them, `check` for the verifier.
 
 mod build;
 mod by_heads;
@@ -44,11 +45,11 @@ mod structure;
 #[cfg(test)]
 mod tests;
 
-use self::image::Image;
-use self::key::{Probe, tail_words};
-use self::node::{BODY_WORDS, Held, Node};
-use self::pool::Region;
-use self::search::Share;
+use self::image::NodeImage;
+use self::key::{SearchKey, tail_words};
+use self::node::{BODY_WORDS, LatchedNode, Node};
+use self::pool::NodeRegion;
+use self::search::Fraction;
 use self::structure::wants_merge;
 use crate::ids::Lsn;
 use crate::probes::count_descent;
@@ -56,7 +57,7 @@ use crate::store::RowLocation;
 use parking_lot::RwLock;
 use std::sync::{Arc, atomic::Ordering};
 
-pub use self::build::{Part, Take};
+pub use self::build::{IndexPart, Take};
 pub use self::key::MAX_KEY_BYTES;
 pub use self::node::VALUE_BITS;
 pub use self::pool::{Full, NODE_BYTES, NodePool};
@@ -64,7 +65,7 @@ pub use self::prefetch::LeafAhead;
 pub use self::scan::{Batch, Direction, Guard, More, ScanRange};
 pub use self::sort::{Entry, Merge, SortRun, order};
 
-/// A leaf as it was when it was read; [`Index::unchanged`] tells whether it still is.
+/// A leaf as it was read; [`Index::unchanged`] tells whether it is unchanged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Leaf {
     node: u32,
@@ -79,27 +80,28 @@ pub struct Vacancy {
     at: u32,
 }
 
-/// What [`Index::get`] saw.
+/// What [`Index::get`] found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Found {
-    /// The key's value, if it is there.
+    /// The key's value, if it is present.
     pub value: Option<u64>,
     /// The leaf that covers the key.
     pub leaf: Leaf,
-    /// Where in the leaf it lies, or would lie.
+    /// Where in the leaf the key lies, or would lie.
     at: u32,
-    /// The place of the last removal in that leaf: who relies on an absence replies after it is durable (I3).
+    /// The place of the last removal in that leaf. A transaction that relies on the absence replies after this place is
+    /// durable (I3).
     pub removal: Lsn,
 }
 
 impl Found {
-    /// Where the row of the key lies, if it is there.
+    /// Where the row of the key lies, if the key is present.
     #[inline]
     pub fn location(&self) -> Option<RowLocation> {
         self.value.map(RowLocation::from_number)
     }
 
-    /// Where the key is not, if it is not there.
+    /// The insert position of the key, if it is absent.
     #[inline]
     pub fn vacancy(&self) -> Vacancy {
         Vacancy { leaf: self.leaf, at: self.at }
@@ -111,33 +113,33 @@ impl Found {
 pub enum Admit {
     /// Insert.
     Go,
-    /// Insert, and take the leaf's guard away: no interval lies over it any more.
+    /// Insert, and clear the leaf's guard: no interval lies over the leaf any more.
     GoAndUnguard,
     /// Do not insert.
     Refuse,
 }
 
-/// What an insert came to.
+/// The result of an insert.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Insert {
-    /// The key was absent and is there now.
+    /// The key was absent and is present now.
     Done,
-    /// The key is there, with this value; nothing changed.
+    /// The key is present, with this value; nothing changed.
     Exists(u64),
     /// `admit` refused; nothing changed.
     Refused,
 }
 
-/// An ordered index. Shared by reference between any number of threads.
+/// An ordered index, shared by reference between any number of threads.
 ///
-/// It has nodes until it is discarded ([`Index::discard`]) or dropped, whichever comes first. A user of an index has a lock that
-/// keeps it from being discarded, or looks by [`Index::while_kept`].
+/// It owns its nodes until it is discarded ([`Index::discard`]) or dropped, whichever comes first. A user of an index
+/// holds a lock that keeps it from being discarded, or reads it by [`Index::while_kept`].
 pub struct Index {
-    region: Region,
+    region: NodeRegion,
     root: u32,
-    /// Keeps the region mapped.
+    /// It keeps the region mapped.
     pool: Arc<NodePool>,
-    /// Its nodes are its own: it is not discarded.
+    /// True until the index is discarded: its nodes are its own.
     is_kept: RwLock<bool>,
 }
 
@@ -145,12 +147,12 @@ impl Index {
     /// An empty index with its nodes from `pool`.
     pub fn new(pool: Arc<NodePool>) -> Result<Index, Full> {
         let (root, mut held) = pool.allocate()?;
-        held.become_image(&Image::new(0, false, 0, &[]));
+        held.become_image(&NodeImage::new(0, false, 0, &[]));
         drop(held);
         Ok(Index::of_root(root, pool))
     }
 
-    /// The index of a whole tree.
+    /// The index whose tree has this root.
     fn of_root(root: u32, pool: Arc<NodePool>) -> Index {
         Index { region: pool.region(), root, pool, is_kept: RwLock::new(true) }
     }
@@ -160,10 +162,10 @@ impl Index {
         self.get_in_line(key)
     }
 
-    /// The same as a part of its caller.
+    /// The same, inlined into its caller.
     #[inline(always)]
     pub fn get_in_line(&self, key: &[u8]) -> Found {
-        match self.get_by_heads(&Probe::new(key)) {
+        match self.get_by_heads(&SearchKey::new(key)) {
             Some(found) => found,
             None => self.get_any(key),
         }
@@ -171,7 +173,7 @@ impl Index {
 
     #[inline(never)]
     fn get_any(&self, key: &[u8]) -> Found {
-        let probe = Probe::new(key);
+        let probe = SearchKey::new(key);
         loop {
             let Some((id, node, version, share)) = self.try_leaf(&probe) else { continue };
             let (at, found) = node.find(node.control(), &probe, share);
@@ -183,7 +185,8 @@ impl Index {
         }
     }
 
-    /// True if nothing was inserted, removed or re-pointed in `leaf`, and its interval is the same, since it was read.
+    /// True if no entry was inserted, removed or re-pointed in `leaf`, and its interval has not changed, since it was
+    /// read.
     #[inline]
     pub fn unchanged(&self, leaf: &Leaf) -> bool {
         self.region.get(leaf.node).is_some_and(|node| node.latch.validate(leaf.version))
@@ -192,15 +195,15 @@ impl Index {
     /// Inserts `key` if it is absent.
     ///
     /// If the leaf that takes the key is guarded, `admit` decides. It runs under that leaf's exclusive latch, when all
-    /// else is settled, so that an entry is inserted if and only if its last answer was not [`Admit::Refuse`]. It must
-    /// not touch an index, nor wait for a thread that does: it asks the interval table and returns.
+    /// else is settled; so an entry is inserted if and only if its last answer was not [`Admit::Refuse`]. It must not
+    /// touch an index, nor wait for a thread that does: it asks the interval table and returns.
     ///
     /// # Panics
     /// If the key is longer than [`MAX_KEY_BYTES`] or the value has more than [`VALUE_BITS`] bits: callers check both
     /// when they make them.
     pub fn insert(&self, key: &[u8], value: u64, mut admit: impl FnMut() -> Admit) -> Result<Insert, Full> {
         check_entry(key, value);
-        let probe = Probe::new(key);
+        let probe = SearchKey::new(key);
         loop {
             let Some((_, node, version, share)) = self.try_leaf(&probe) else { continue };
             let (at, found) = node.find(node.control(), &probe, share);
@@ -211,7 +214,7 @@ impl Index {
                 }
                 continue;
             }
-            // The latch is had only if the node is as it was, so what was found out without it holds.
+            // The latch is granted only if the node is unchanged, so what was read without it holds.
             let Some(leaf) = node.upgrade(version) else { continue };
             match self.enter(leaf, at, &probe, value, &mut admit) {
                 Some(inserted) => return Ok(inserted),
@@ -220,7 +223,8 @@ impl Index {
         }
     }
 
-    /// As [`Index::insert`], of a key that a lookup has not found: it skips the descent and the search if the leaf's version is unchanged.
+    /// As [`Index::insert`], for a key that a look-up has not found: it skips the descent and the search if the leaf's
+    /// version is unchanged.
     ///
     /// # Panics
     /// As [`Index::insert`].
@@ -234,22 +238,23 @@ impl Index {
     ) -> Result<Insert, Full> {
         check_entry(key, value);
         self.check_kept();
-        // Validated before the exchange: even a failed one may write, and the memory of a node that was freed may have been given back.
+        // Validated before the exchange: even a failed exchange may write, and the memory of a freed node may have been
+        // given back.
         let same =
             self.region.get(vacancy.leaf.node).filter(|node| node.latch.validate(vacancy.leaf.version));
         let held = same.and_then(|node| node.upgrade(vacancy.leaf.version));
-        let entered =
-            held.and_then(|leaf| self.enter(leaf, vacancy.at as usize, &Probe::new(key), value, &mut admit));
+        let entered = held
+            .and_then(|leaf| self.enter(leaf, vacancy.at as usize, &SearchKey::new(key), value, &mut admit));
         entered.map_or_else(|| self.insert(key, value, admit), Ok)
     }
 
-    /// Puts an entry at its position in a leaf that covers it. None: the leaf has no room, and is as it was.
+    /// Puts an entry at its position in a leaf that covers it. `None`: the leaf has no room, and is unchanged.
     #[inline(always)]
     fn enter(
         &self,
-        mut leaf: Held<'_>,
+        mut leaf: LatchedNode<'_>,
         at: usize,
-        probe: &Probe<'_>,
+        probe: &SearchKey<'_>,
         value: u64,
         admit: &mut impl FnMut() -> Admit,
     ) -> Option<Insert> {
@@ -274,7 +279,7 @@ impl Index {
     /// Points `key` from value `old` to value `new`. False, and no change, if it is absent or has another value.
     pub fn replace(&self, key: &[u8], old: u64, new: u64) -> bool {
         assert!(new >> VALUE_BITS == 0, "value {new:#x} does not fit in {VALUE_BITS} bits");
-        let probe = Probe::new(key);
+        let probe = SearchKey::new(key);
         loop {
             let Some((_, node, version, share)) = self.try_leaf(&probe) else { continue };
             let (at, found) = node.find(node.control(), &probe, share);
@@ -290,10 +295,10 @@ impl Index {
         }
     }
 
-    /// Removes `key` and gives its value. With an `lsn`, which is the removal's place, it raises the leaf's removal
-    /// `Lsn`; without one (a placeholder that an abort takes back) nobody will have to wait for the removal.
+    /// Removes `key` and returns its value. With an `lsn`, which is the removal's place, it raises the leaf's removal
+    /// `Lsn`. Without one (an abort takes a placeholder back) no transaction will have to wait for the removal.
     pub fn remove(&self, key: &[u8], lsn: Option<Lsn>) -> Option<u64> {
-        let probe = Probe::new(key);
+        let probe = SearchKey::new(key);
         loop {
             let Some((_, node, version, share)) = self.try_leaf(&probe) else { continue };
             let (at, found) = node.find(node.control(), &probe, share);
@@ -318,7 +323,7 @@ impl Index {
         }
     }
 
-    /// Gives all nodes back, whoever has a reference to the index still. From here on it is used no more, but by
+    /// Gives all nodes back, even while there are references to the index. From now on it is only used by
     /// [`Index::while_kept`].
     pub fn discard(&self) {
         let mut is_kept = self.is_kept.write();
@@ -327,40 +332,40 @@ impl Index {
         }
     }
 
-    /// Runs `look` while the index is kept from being discarded. None: it is discarded.
+    /// Runs `look` while the index is kept from being discarded. `None`: it is discarded.
     fn while_kept<T>(&self, look: impl FnOnce() -> T) -> Option<T> {
         let is_kept = self.is_kept.read_recursive();
         is_kept.then(look)
     }
 
-    /// Its root, which no other index has while this one is kept.
+    /// The id of its root node, which no other index has while this one is not discarded.
     #[inline]
     pub fn root(&self) -> u32 {
         self.root
     }
 
-    /// A way down from the root begins here.
+    /// Called where a descent from the root begins.
     #[inline(always)]
     fn begin_descent(&self) {
         count_descent();
         self.check_kept();
     }
 
-    /// A way into the tree begins here.
+    /// Called where an operation enters the tree.
     #[inline(always)]
     fn check_kept(&self) {
         debug_assert!(*self.is_kept.read_recursive(), "a discarded index is used");
     }
 
-    /// How full the leaves are on average, in percent. Nobody else uses the index meanwhile.
+    /// How full the leaves are on average, in percent. No other thread uses the index meanwhile.
     pub fn fill_percent(&self) -> u64 {
         let (leaves, words) = self.leaf_words(self.root);
         words * 100 / (leaves * BODY_WORDS as u64)
     }
 
-    /// The leaf that covers `probe`, not yet validated. None: begin again.
+    /// The leaf that covers `probe`, not yet validated. `None`: begin again.
     #[inline(always)]
-    fn try_leaf(&self, probe: &Probe<'_>) -> Option<(u32, &Node, u64, Option<Share>)> {
+    fn try_leaf(&self, probe: &SearchKey<'_>) -> Option<(u32, &Node, u64, Option<Fraction>)> {
         self.begin_descent();
         let mut id = self.root;
         let mut node = self.region.node(id);

@@ -15,16 +15,16 @@
 //! below entry 1" and its key is empty.
 //!
 //! All keys that a node can ever hold lie between two fences, which only the parents know; the prefix is common to both
-//! fences. So a reader that came here by a validated way needs not compare the prefix, and skips it.
+//! fences. So a reader that came here by a validated descent skips the prefix without comparing it.
 //!
-//! Who may touch what: anybody may load any word at any time, relaxed; a store needs the latch ([`Held`]). What was
-//! loaded without the latch may be torn, of another time, or of another node, until the latch validates it. Every
-//! control word that was ever stored describes a layout inside the body (`count <= 252`), and every place that comes
-//! from an entry is bounds-checked.
+//! Access rules: any thread may load any word at any time, relaxed; a store needs the latch ([`LatchedNode`]). A value loaded
+//! without the latch may be torn, of another time, or of another node, until the latch validates it. Every control word
+//! that was ever stored describes a layout inside the body (`count <= 252`), and every place that comes from an entry
+//! is bounds-checked.
 
 #![allow(unsafe_code)]
 
-use super::image::Image;
+use super::image::NodeImage;
 use super::key::{FIRST_TAIL_BYTES, HEAD_BYTES, KeyBuf, MAX_KEY_BYTES, tail_word, tail_words};
 use super::latch::Latch;
 use std::ops::Deref;
@@ -41,7 +41,7 @@ const TAG: u64 = 0xffff;
 pub const VALUE_BITS: u32 = 48;
 
 const _: () = assert!(size_of::<Node>() == 4096);
-// A node whose entries are two of the longest keys still takes a third, so a node that must split has three.
+// A node whose entries are two of the longest keys has room for a third, so a node that must split has three entries.
 const _: () = assert!(3 * (2 + tail_words(MAX_KEY_BYTES)) <= BODY_WORDS);
 
 /// A node's control word.
@@ -241,23 +241,24 @@ impl Node {
 
     /// Latches, if nothing changed since `version`.
     #[inline]
-    pub(super) fn upgrade(&self, version: u64) -> Option<Held<'_>> {
-        self.latch.upgrade(version).then(|| Held { node: self, changed: false })
+    pub(super) fn upgrade(&self, version: u64) -> Option<LatchedNode<'_>> {
+        self.latch.upgrade(version).then(|| LatchedNode { node: self, changed: false })
     }
 
     /// Latches, waiting for it. None: the node is free.
-    pub(super) fn lock(&self) -> Option<Held<'_>> {
-        self.latch.lock().then(|| Held { node: self, changed: false })
+    pub(super) fn lock(&self) -> Option<LatchedNode<'_>> {
+        self.latch.lock().then(|| LatchedNode { node: self, changed: false })
     }
 }
 
-/// A latched node: what may be done to it. Dropping it unlatches, and tells readers if something changed.
-pub(super) struct Held<'n> {
+/// A latched node, with the operations that change it. Dropping it unlatches it, with a new version if something
+/// changed.
+pub(super) struct LatchedNode<'n> {
     node: &'n Node,
     changed: bool,
 }
 
-impl Deref for Held<'_> {
+impl Deref for LatchedNode<'_> {
     type Target = Node;
 
     #[inline(always)]
@@ -266,7 +267,7 @@ impl Deref for Held<'_> {
     }
 }
 
-impl Drop for Held<'_> {
+impl Drop for LatchedNode<'_> {
     #[inline]
     fn drop(&mut self) {
         if self.changed {
@@ -277,10 +278,10 @@ impl Drop for Held<'_> {
     }
 }
 
-impl<'n> Held<'n> {
+impl<'n> LatchedNode<'n> {
     /// A node that the pool has latched for its new owner.
-    pub(super) fn of_latched(node: &'n Node) -> Held<'n> {
-        Held { node, changed: true }
+    pub(super) fn of_latched(node: &'n Node) -> LatchedNode<'n> {
+        LatchedNode { node, changed: true }
     }
 
     /// Ends the node: it belongs to the pool again.
@@ -298,7 +299,7 @@ impl<'n> Held<'n> {
         self.node.control.store(control.word(), Ordering::Relaxed);
     }
 
-    /// Sets the guard. What optimistic readers read stays good, so the version stays.
+    /// Sets the guard. What optimistic readers have read stays valid, so the version stays.
     pub(super) fn guard(&mut self) {
         let control = self.control().with_guard(true);
         self.node.control.store(control.word(), Ordering::Relaxed);
@@ -352,7 +353,7 @@ impl<'n> Held<'n> {
         self.shift(2 * at + 2, 2 * control.count(), 2 * at);
         let mut after = control.minus(words);
         if after.live() == 0 {
-            // Nothing points into the heap: all of it is free again.
+            // No entry points into the heap: all of it is free again.
             let fresh = Control::new(after.level(), after.guarded(), after.prefix_bytes());
             after = Control(fresh.word() | after.count() as u64);
         }
@@ -395,8 +396,8 @@ impl<'n> Held<'n> {
         }
     }
 
-    /// Makes the node one with these entries and this heap. Both end inside the body.
-    pub(super) fn become_image(&mut self, image: &Image) {
+    /// Gives the node these entries and this heap. Both end inside the body.
+    pub(super) fn become_image(&mut self, image: &NodeImage) {
         let (control, body) = image.parts();
         for at in (0..2 * control.count()).chain(control.heap()..BODY_WORDS) {
             self.put(at, body[at]);

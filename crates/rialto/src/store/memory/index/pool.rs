@@ -1,14 +1,14 @@
-//! The nodes' memory: one reserved region, type-stable.
+//! [`NodePool`]: the memory of index nodes, one reserved, type-stable region.
 //!
-//! Invariants: the region stays mapped while the pool lives, and a node's memory is only ever a node, so an optimistic
-//! reader that comes too late reads an old or another node, never anything else, and its validation tells it so. A
-//! node's version never goes back: one whose memory was given back to the system, so that it reads as an empty leaf of
-//! version 0 which no index leads to, gets a version above all that such nodes had. Memory is taken from the budget before a
-//! node of it is handed out, and is back with the system before the budget has it again.
+//! Invariants: the region stays mapped while the pool lives, and a node's memory is only ever a node. So an optimistic
+//! reader that comes too late reads an old or another node, never anything else, and its validation fails. A node's
+//! version never goes back: a node whose memory was given back to the system reads as an empty leaf of version 0 that
+//! no index leads to, and when it is used again it gets a version above all that such nodes had. Memory is taken from
+//! the budget before a node of it is handed out, and is back with the system before the budget has it again.
 
 #![allow(unsafe_code)]
 
-use super::node::{Held, Node};
+use super::node::{LatchedNode, Node};
 use crate::store::Budget;
 use parking_lot::Mutex;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
@@ -33,48 +33,48 @@ pub struct Full {
     pub in_use: u64,
     /// The limit of the budget, in bytes.
     pub budget_limit: u64,
-    /// What is taken of the budget, by all its users, in bytes.
+    /// What all users of the budget have taken, in bytes.
     pub budget_used: u64,
     /// The nodes that the pool's address range has room for.
     pub reserve_nodes: u64,
 }
 
-/// The address range of a pool's nodes: what a reader needs of the pool, without a detour.
+/// The address range of a pool's nodes: what a reader needs of the pool, without an indirection.
 #[derive(Clone, Copy)]
-pub(super) struct Region {
+pub(super) struct NodeRegion {
     base: NonNull<Node>,
     nodes: u32,
 }
 
-// SAFETY: the region is shared memory of atomics; who holds a Region keeps its NodePool alive (see Index).
-unsafe impl Send for Region {}
+// SAFETY: the region is shared memory of atomics; the holder of a Region keeps its NodePool alive (see Index).
+unsafe impl Send for NodeRegion {}
 // SAFETY: as above; all access to nodes goes through atomics.
-unsafe impl Sync for Region {}
+unsafe impl Sync for NodeRegion {}
 
-impl Region {
-    /// Node `id`, or None if that cannot be an id: a torn read can ask for anything.
+impl NodeRegion {
+    /// Node `id`, or `None` if there is no such id: a torn read can ask for any number.
     #[inline(always)]
     pub(super) fn get(&self, id: u32) -> Option<&Node> {
         // SAFETY: inside the region, which is mapped, zeroed at first, and holds only Nodes, which are all atomics.
         (id < self.nodes).then(|| unsafe { self.base.add(id as usize).as_ref() })
     }
 
-    /// Node `id`, which is one.
+    /// Node `id`, which exists.
     #[inline]
     pub(super) fn node(&self, id: u32) -> &Node {
         self.get(id).expect("node ids come from this pool")
     }
 
-    /// Gives the memory of so many nodes, all of them free, back to the system. They are zeroes then. False if that cannot be
-    /// done, and they are as they were.
+    /// Gives the memory of so many free nodes back to the system; it then reads as zeros. False, and no change, if that
+    /// cannot be done.
     fn return_memory(&self, first: u32, count: usize) -> bool {
         assert!(first as usize + count <= self.nodes as usize, "the nodes lie in the region");
-        // Elsewhere a page may be larger than a node.
+        // On other machines a page may be larger than a node.
         if !cfg!(target_arch = "x86_64") {
             return false;
         }
-        // SAFETY: inside the region, which is mapped and of atomics, so that a reader which comes too late reads old words or
-        // zeroes. Nobody writes to a free node, and no page reaches beyond one.
+        // SAFETY: inside the region, which is mapped and of atomics, so that a reader which comes too late reads old
+        // words or zeros. No thread writes to a free node, and no page reaches beyond one.
         unsafe {
             let first = self.base.add(first as usize);
             madvise(first.as_ptr().cast(), count * NODE_BYTES, Advice::LinuxDontNeed).is_ok()
@@ -82,26 +82,26 @@ impl Region {
     }
 }
 
-/// What the pool has handed out and what it has to give: `in_use + free_nodes <= paid`.
+/// What the pool has handed out and can hand out: `in_use + free_nodes <= paid`.
 struct Lists {
-    /// First node of the list of free ones, linked through their memory.
+    /// First node of the free list, linked through the nodes' memory.
     free: u64,
     /// Nodes on that list.
     free_nodes: u64,
     /// Nodes below this have been handed out at least once.
     fresh: u32,
-    /// Of these, the ones whose memory the system has again.
+    /// The nodes below `fresh` whose memory the system has again.
     returned: Vec<u32>,
-    /// The latch word of a free node, at least the highest that one of them ever had.
+    /// The latch word of a free node: at least the highest that any of them ever had.
     returned_latch: u64,
-    /// How many nodes are paid for, whichever they are.
+    /// How many nodes are paid for.
     paid: u64,
     in_use: u64,
 }
 
 /// The memory of index nodes, for any number of indexes.
 pub struct NodePool {
-    region: Region,
+    region: NodeRegion,
     mapping: NonNull<std::ffi::c_void>,
     mapping_bytes: usize,
     budget: Arc<Budget>,
@@ -117,14 +117,14 @@ impl NodePool {
     /// Reserves `reserve_bytes` of address space, which is not memory yet; nodes take theirs from `budget`.
     pub fn new(reserve_bytes: usize, budget: Arc<Budget>) -> io::Result<Arc<NodePool>> {
         let nodes = u32::try_from(reserve_bytes / NODE_BYTES).unwrap_or(u32::MAX);
-        // One huge page more, so that the nodes can begin where one begins.
+        // One huge page more, so that the nodes can begin at the start of a huge page.
         let mapping_bytes = (nodes as usize * NODE_BYTES).checked_add(HUGE_PAGE_BYTES).ok_or_else(|| {
             io::Error::new(
                 io::ErrorKind::InvalidInput,
                 format!("cannot reserve {reserve_bytes} bytes of address space"),
             )
         })?;
-        // SAFETY: a fresh private mapping at a place of the kernel's choice.
+        // SAFETY: a fresh private mapping at an address that the kernel chooses.
         let mapping = unsafe {
             mmap_anonymous(
                 std::ptr::null_mut(),
@@ -146,7 +146,7 @@ impl NodePool {
         // SAFETY: the mapping is one huge page longer than the nodes.
         let base = unsafe { mapping.byte_add(skip) }.cast::<Node>();
         Ok(Arc::new(NodePool {
-            region: Region { base, nodes },
+            region: NodeRegion { base, nodes },
             mapping,
             mapping_bytes,
             budget,
@@ -167,17 +167,18 @@ impl NodePool {
         self.lists.lock().in_use
     }
 
-    /// The bytes taken from the budget; freed nodes stay with the pool, for its indexes, until [`NodePool::give_back_free`].
+    /// The bytes taken from the budget. Freed nodes stay with the pool, for its indexes, until
+    /// [`NodePool::give_back_free`].
     pub fn bytes_taken(&self) -> u64 {
         self.lists.lock().paid * NODE_BYTES as u64
     }
 
-    pub(super) fn region(&self) -> Region {
+    pub(super) fn region(&self) -> NodeRegion {
         self.region
     }
 
     /// A node, latched, for the caller to fill.
-    pub(super) fn allocate(&self) -> Result<(u32, Held<'_>), Full> {
+    pub(super) fn allocate(&self) -> Result<(u32, LatchedNode<'_>), Full> {
         let mut lists = self.lists.lock();
         let id = if lists.free != NO_NODE {
             let id = lists.free as u32;
@@ -194,10 +195,10 @@ impl NodePool {
         drop(lists);
         let node = self.region.node(id);
         node.latch.claim();
-        Ok((id, Held::of_latched(node)))
+        Ok((id, LatchedNode::of_latched(node)))
     }
 
-    /// A node that is paid for and on no list.
+    /// A node that is paid for and not on the free list.
     fn take_unlisted(&self, lists: &mut Lists) -> u32 {
         match lists.returned.pop() {
             Some(id) => {
@@ -211,7 +212,7 @@ impl NodePool {
         }
     }
 
-    /// Takes the next chunk from the budget, or what of it is left.
+    /// Takes the next chunk from the budget, or what is left of it.
     fn pay(&self, lists: &mut Lists) -> Result<(), Full> {
         let left = u64::from(self.region.nodes) - lists.paid;
         let mut chunk = u64::from(CHUNK_NODES).min(left);
@@ -230,8 +231,8 @@ impl NodePool {
         })
     }
 
-    /// Gives the memory of nodes that no index uses back to the system and to the budget, if that then has `wanted` bytes.
-    /// Says how many bytes.
+    /// Gives the memory of nodes that no index uses back to the system and to the budget, if the budget then has
+    /// `wanted` free bytes. Returns how many bytes it gave back.
     #[cold]
     pub fn give_back_free(&self, wanted: u64) -> u64 {
         let mut lists = self.lists.lock();
@@ -261,7 +262,7 @@ impl NodePool {
         given
     }
 
-    /// Puts a node on the list of free ones.
+    /// Puts a node on the free list.
     fn list(&self, lists: &mut Lists, id: u32) {
         self.region.node(id).link.store(lists.free, Ordering::Relaxed);
         lists.free = u64::from(id);
@@ -269,7 +270,7 @@ impl NodePool {
     }
 
     /// Takes back a node that no index leads to any more; optimistic readers may still be in it.
-    pub(super) fn free(&self, id: u32, held: Held<'_>) {
+    pub(super) fn free(&self, id: u32, held: LatchedNode<'_>) {
         let mut lists = self.lists.lock();
         self.list(&mut lists, id);
         held.retire();

@@ -1,15 +1,15 @@
-//! Ranges, one leaf at a time, in both directions.
+//! Scans of ranges, one leaf at a time, in both directions.
 //!
-//! A scan copies what it wants of one leaf, validated, and remembers the leaf's fence; it goes on at that fence, not at
-//! a neighbour's id. So splits and merges between two steps can neither hide an entry nor show it twice, and the leaves
-//! that a scan guards cover its range without a gap (invariant 2).
+//! A scan copies the entries that it wants of one leaf, validated, and remembers the leaf's fence; it goes on at that
+//! fence, not at a neighbour's id. So splits and merges between two steps can neither hide an entry nor show it twice,
+//! and the leaves that a scan guards cover its range without a gap (invariant 2).
 //!
-//! A guarding scan sees either the guard set, in the same validated reading as the entries, or sets it under the latch
-//! and then reads. Its interval is in the interval table before. So an insert into that leaf is either seen by the scan,
-//! or sees the guard, under the latch, and then the interval.
+//! A guarding scan enters its interval in the interval table first. Then it either sees the guard set, in the same
+//! validated reading as the entries, or sets it under the latch and then reads. So either the scan sees an insert into
+//! that leaf, or the insert sees the guard, under the latch, and then the interval.
 
 use super::descent::{Fences, Seek};
-use super::key::{KeyBuf, Probe};
+use super::key::{KeyBuf, SearchKey};
 use super::node::{Control, Node};
 use super::search::Equal;
 use super::{Index, Leaf};
@@ -18,7 +18,7 @@ use crate::store::RowLocation;
 use std::ops::Bound;
 use std::sync::atomic::Ordering;
 
-/// After so many readings that a writer spoiled, a scan latches the leaf.
+/// After this many readings that a writer made invalid, a scan latches the leaf.
 const OPTIMISTIC_TRIES: u32 = 8;
 
 /// The order in which a scan goes through its range.
@@ -63,30 +63,30 @@ impl ScanRange<'_> {
 }
 
 #[derive(Clone, Copy)]
-struct Entry {
+struct BatchEntry {
     key_at: u32,
     key_len: u32,
     value: u64,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Stage {
+enum ScanStage {
     Begin,
-    /// Goes on at the resume key: forward with it or behind it, backward always before it.
+    /// Goes on at the resume key: forward from it or from behind it, backward always from before it.
     At,
     Behind,
     End,
 }
 
-/// What a scan has read of one leaf, and where it goes on. Belongs to one scan at a time; its buffers stay.
+/// What a scan has read of one leaf, and where it goes on. It belongs to one scan at a time; its buffers are reused.
 pub struct Batch {
     keys: Vec<u8>,
-    entries: Vec<Entry>,
+    entries: Vec<BatchEntry>,
     leaf: Leaf,
     removal: Lsn,
-    stage: Stage,
+    stage: ScanStage,
     limit: usize,
-    /// Whether the limit left entries of the leaf behind.
+    /// Whether the limit left some entries of the leaf unread.
     cut: bool,
     fences: Box<Fences>,
     resume: Option<Box<KeyBuf>>,
@@ -107,7 +107,7 @@ impl Batch {
             entries: Vec::new(),
             leaf: Leaf { node: u32::MAX, version: 0 },
             removal: Lsn::ZERO,
-            stage: Stage::Begin,
+            stage: ScanStage::Begin,
             limit: usize::MAX,
             cut: false,
             fences: Box::new(Fences::new()),
@@ -116,10 +116,10 @@ impl Batch {
         }
     }
 
-    /// Makes ready for another scan. Keeps the buffers, forgets the limit.
+    /// Prepares for another scan. Keeps the buffers, forgets the limit.
     pub fn begin(&mut self) {
         self.clear();
-        self.stage = Stage::Begin;
+        self.stage = ScanStage::Begin;
         self.limit = usize::MAX;
     }
 
@@ -179,17 +179,17 @@ impl Batch {
         self.removal
     }
 
-    /// Where the scan goes on, None at its end. Forward: at this key, itself included unless it is the last entry's.
+    /// Where the scan goes on; `None` at its end. Forward: at this key, itself included unless it is the last entry's.
     /// Backward: before this key.
     pub fn next_key(&self) -> Option<&[u8]> {
         let resume = self.resume.as_ref()?;
-        matches!(self.stage, Stage::At | Stage::Behind).then(|| resume.as_slice())
+        matches!(self.stage, ScanStage::At | ScanStage::Behind).then(|| resume.as_slice())
     }
 }
 
 impl Index {
-    /// Reads the entries of one leaf that lie in `range` into `batch`, in `direction`: the first leaf of the range if
-    /// the batch is new, else the next one. The range and the direction stay the same from call to call.
+    /// Reads the entries of one leaf that lie in `range` into `batch`, in `direction`: from the first leaf of the range
+    /// if the batch is new, otherwise from the next one. The range and the direction stay the same from call to call.
     ///
     /// A leaf of the range without an entry in it gives an empty batch and [`More::Yes`]. An empty range reads, and
     /// guards, the leaf that would hold its entries.
@@ -200,17 +200,17 @@ impl Index {
         guard: Guard,
         batch: &mut Batch,
     ) -> More {
-        if batch.stage == Stage::End {
+        if batch.stage == ScanStage::End {
             batch.clear();
             return More::No;
         }
-        // The resume key is out of the batch while it is read from.
+        // The resume key is taken out of the batch while the scan reads from it.
         let resume = batch.resume.take().unwrap_or_else(|| Box::new(KeyBuf::new()));
         let mut left = *range;
         match (direction, batch.stage) {
-            (_, Stage::Begin | Stage::End) => {}
-            (Direction::Forward, Stage::At) => left.low = Bound::Included(resume.as_slice()),
-            (Direction::Forward, Stage::Behind) => left.low = Bound::Excluded(resume.as_slice()),
+            (_, ScanStage::Begin | ScanStage::End) => {}
+            (Direction::Forward, ScanStage::At) => left.low = Bound::Included(resume.as_slice()),
+            (Direction::Forward, ScanStage::Behind) => left.low = Bound::Excluded(resume.as_slice()),
             (Direction::Backward, _) => left.high = Bound::Excluded(resume.as_slice()),
         }
         let mut tries = 0;
@@ -223,16 +223,16 @@ impl Index {
         batch.stage = stage;
         let mut resume = resume;
         match (stage, direction) {
-            (Stage::At, Direction::Forward) => resume.set(batch.fences.high.as_slice()),
-            (Stage::At, Direction::Backward) => resume.set(batch.fences.low.as_slice()),
-            (Stage::Behind, _) => resume.set(batch.key(batch.len() - 1)),
-            (Stage::Begin | Stage::End, _) => {}
+            (ScanStage::At, Direction::Forward) => resume.set(batch.fences.high.as_slice()),
+            (ScanStage::At, Direction::Backward) => resume.set(batch.fences.low.as_slice()),
+            (ScanStage::Behind, _) => resume.set(batch.key(batch.len() - 1)),
+            (ScanStage::Begin | ScanStage::End, _) => {}
         }
         batch.resume = Some(resume);
-        if stage == Stage::End { More::No } else { More::Yes }
+        if stage == ScanStage::End { More::No } else { More::Yes }
     }
 
-    /// One try. None: a writer spoiled it.
+    /// One try. `None`: a writer made it invalid.
     fn try_read_leaf(
         &self,
         range: &ScanRange<'_>,
@@ -240,18 +240,21 @@ impl Index {
         guard: Guard,
         batch: &mut Batch,
         tries: u32,
-    ) -> Option<Stage> {
+    ) -> Option<ScanStage> {
         let seek = match (direction, range.low, range.high) {
             (Direction::Forward, Bound::Unbounded, _) => Seek::First,
-            (Direction::Forward, Bound::Included(low) | Bound::Excluded(low), _) => Seek::At(Probe::new(low)),
+            (Direction::Forward, Bound::Included(low) | Bound::Excluded(low), _) => {
+                Seek::At(SearchKey::new(low))
+            }
             (Direction::Backward, _, Bound::Unbounded) => Seek::Last,
-            (Direction::Backward, _, Bound::Included(high)) => Seek::At(Probe::new(high)),
-            (Direction::Backward, _, Bound::Excluded(high)) => Seek::Before(Probe::new(high)),
+            (Direction::Backward, _, Bound::Included(high)) => Seek::At(SearchKey::new(high)),
+            (Direction::Backward, _, Bound::Excluded(high)) => Seek::Before(SearchKey::new(high)),
         };
         let leaf = self.reach(seek, 0, &mut batch.fences).expect("every tree has leaves");
         let must_guard = guard == Guard::Set && !leaf.node.control().guarded();
-        // Latched only to guard, or after enough readings in vain. The latch is had only if nothing changed since the
-        // leaf was reached; guarding leaves the version as it is, so an unlatched reading can still be validated.
+        // Latched only to guard, or after enough readings in vain. The latch is granted only if the leaf has not
+        // changed since it was reached. Guarding leaves the version as it is, so an unlatched reading can still be
+        // validated.
         let mut held = None;
         if must_guard || tries >= OPTIMISTIC_TRIES {
             let mut latched = leaf.node.upgrade(leaf.version)?;
@@ -296,26 +299,26 @@ impl Batch {
             let key = self.key.as_slice();
             let (key_at, key_len) = (self.keys.len() as u32, key.len() as u32);
             self.keys.extend_from_slice(key);
-            self.entries.push(Entry { key_at, key_len, value: leaf.value(at) });
+            self.entries.push(BatchEntry { key_at, key_len, value: leaf.value(at) });
         }
         self.cut = count < to.saturating_sub(from);
     }
 
-    /// The rank of a bound in a leaf that it may lie outside of.
+    /// The rank of a bound in a leaf; the bound may lie outside the leaf.
     fn rank(&self, leaf: &Node, control: Control, bound: &[u8], equal: Equal) -> usize {
         if bound < self.fences.low() {
             0
         } else if self.fences.high().is_some_and(|high| bound >= high) {
             control.count()
         } else {
-            leaf.rank(control, &Probe::new(bound), equal)
+            leaf.rank(control, &SearchKey::new(bound), equal)
         }
     }
 
     /// Whether the range goes on beyond what was copied, and where.
-    fn stage_after(&self, range: &ScanRange<'_>, direction: Direction) -> Stage {
+    fn stage_after(&self, range: &ScanRange<'_>, direction: Direction) -> ScanStage {
         if self.cut {
-            return Stage::Behind;
+            return ScanStage::Behind;
         }
         let ends = match direction {
             Direction::Forward => match (self.fences.high(), range.high) {
@@ -330,6 +333,6 @@ impl Batch {
                 Bound::Included(low) | Bound::Excluded(low) => low >= self.fences.low(),
             },
         };
-        if ends { Stage::End } else { Stage::At }
+        if ends { ScanStage::End } else { ScanStage::At }
     }
 }

@@ -1,48 +1,48 @@
-//! Searching a node: by the heads of its entries, and by their tails where heads are equal.
+//! Searches in a node: by the heads of its entries, and by their tails where heads are equal.
 
 #![allow(unsafe_code)]
 
-use super::key::{HEAD_BYTES, Probe, tail_word, tail_words};
+use super::key::{HEAD_BYTES, SearchKey, tail_word, tail_words};
 use super::node::{Control, LONG, MAX_ENTRIES, Node};
 use std::cmp::Ordering as Order;
 use std::hint::select_unpredictable;
 use std::sync::atomic::Ordering;
 
-/// How far into a node's interval a key lies, from 0 to below 1: about so many of its entries lie before it.
+/// How far into a node's interval a key lies, from 0 to below 1: about that share of its entries lies before it.
 #[derive(Clone, Copy)]
-pub(super) struct Share(f64);
+pub(super) struct Fraction(f64);
 
-impl Share {
-    /// In the middle.
-    pub(super) const HALF: Share = Share(0.5);
+impl Fraction {
+    /// The middle.
+    pub(super) const HALF: Fraction = Fraction(0.5);
 
     /// Where `head` lies between two others: `low <= head <= high`, and `low < high`.
     #[inline(always)]
-    pub(super) fn between(head: u64, low: u64, high: u64) -> Share {
+    pub(super) fn between(head: u64, low: u64, high: u64) -> Fraction {
         debug_assert!(low <= head && head <= high && low < high);
-        // Halved, so that they are numbers of 63 bits, which convert by one instruction.
+        // Halved to numbers of 63 bits, which one instruction converts.
         let half = |difference: u64| (difference >> 1) as i64 as f64;
-        Share(half(head - low) / half((high - low) | 2))
+        Fraction(half(head - low) / half((high - low) | 2))
     }
 
-    /// About as much of so many entries, which are at most those of a node.
+    /// About this share of `count` entries, which are at most those of a node.
     #[inline(always)]
     pub(super) fn of(self, count: usize) -> usize {
-        // Rounded, so that a node of consecutive numbers is hit exactly.
-        Share::whole(self.0 * count as i64 as f64 + 0.5)
+        // Rounded, so that it is exact in a node of consecutive numbers.
+        Fraction::whole(self.0 * count as i64 as f64 + 0.5)
     }
 
     /// The same, rounded down.
     #[inline(always)]
     pub(super) fn down(self, count: usize) -> usize {
-        Share::whole(self.0 * count as i64 as f64)
+        Fraction::whole(self.0 * count as i64 as f64)
     }
 
     #[inline(always)]
     fn whole(entries: f64) -> usize {
         debug_assert!((0.0..=MAX_ENTRIES as f64 + 0.5).contains(&entries));
-        // SAFETY: a quotient of two numbers of which the second is at least 1 and not below the first, both not negative,
-        // is from 0 to 1; times at most MAX_ENTRIES it fits any integer.
+        // SAFETY: the share is a quotient of two numbers, both not negative, of which the second is at least 1 and not
+        // below the first. So it is from 0 to 1; times at most MAX_ENTRIES it fits any integer.
         unsafe { entries.to_int_unchecked::<i64>() as usize }
     }
 }
@@ -55,12 +55,12 @@ pub(super) enum Equal {
 }
 
 impl Node {
-    /// The number of the first `count` entries (at most [`MAX_ENTRIES`]) whose heads are `below` something; heads only
-    /// go up, so these come first.
+    /// How many of the first `count` entries (at most [`MAX_ENTRIES`]) have heads that are `below` something; heads
+    /// ascend, so these come first.
     ///
-    /// Branch-free, because heads are unpredictable, in steps of halving powers of two. After the first step either the
-    /// answer lies below `step`, or it lies in the last `step` places, which may overlap the first ones: so that no
-    /// later step can lead past the end. Positions count words, two for an entry, to save a multiplication.
+    /// It is branch-free, because heads are unpredictable, in steps of halving powers of two. After the first step the
+    /// answer lies either below `step`, or in the last `step` places, which may overlap the first ones; so no later
+    /// step can lead past the end. Positions count words, two for an entry, to save a multiplication.
     #[inline(always)]
     fn partition_heads(&self, count: usize, below: impl Fn(u64) -> bool) -> usize {
         if count == 0 {
@@ -74,7 +74,7 @@ impl Node {
         let first = 2usize << count.ilog2();
         let mut at = select_unpredictable(below(head_before(first)), 2 * count + 2 - first, 0);
         let mut go = |step: usize| at = select_unpredictable(below(head_before(at + step)), at + step, at);
-        // Written out, so that each step is three instructions and its length a constant.
+        // Written out, so that each step is three instructions with a constant distance.
         if first >= 32 {
             if first >= 256 {
                 go(128);
@@ -104,8 +104,8 @@ impl Node {
         self.partition_heads(count, |this| this < head)
     }
 
-    /// The same, beginning at a guess. Halving touches a line of the node at each step, of a big table's leaf each one
-    /// from memory; a good guess touches one.
+    /// The same, beginning at a guess. Halving touches a line of the node at each step, and in a big table's leaf each
+    /// line comes from memory; a good guess touches one.
     #[inline(always)]
     pub(super) fn heads_below_near(&self, count: usize, head: u64, guess: usize) -> usize {
         let guess = guess.min(count.saturating_sub(1));
@@ -145,14 +145,14 @@ impl Node {
 
     /// How far into the interval of the child at `slot` the key lies, if the neighbours' heads tell.
     #[inline(always)]
-    pub(super) fn share(&self, control: Control, slot: usize, probe: &Probe<'_>) -> Option<Share> {
+    pub(super) fn share(&self, control: Control, slot: usize, probe: &SearchKey<'_>) -> Option<Fraction> {
         // Entry 0 has no head of its own.
         if slot == 0 || slot + 1 >= control.count() {
             return None;
         }
         let (low, high) = (self.head(slot), self.head(slot + 1));
         let head = probe.head(control.prefix_bytes());
-        (low <= head && head < high).then(|| Share::between(head, low, high))
+        (low <= head && head < high).then(|| Fraction::between(head, low, high))
     }
 
     #[inline(always)]
@@ -160,9 +160,14 @@ impl Node {
         self.partition_heads(count, |this| this <= head)
     }
 
-    /// Where `probe` lies or would lie in a leaf, and whether it is there.
+    /// Where `probe` lies or would lie in a leaf, and whether it is present.
     #[inline(always)]
-    pub(super) fn find(&self, control: Control, probe: &Probe<'_>, share: Option<Share>) -> (usize, bool) {
+    pub(super) fn find(
+        &self,
+        control: Control,
+        probe: &SearchKey<'_>,
+        share: Option<Fraction>,
+    ) -> (usize, bool) {
         let count = control.count();
         let prefix = control.prefix_bytes();
         let head = probe.head(prefix);
@@ -173,7 +178,7 @@ impl Node {
         if at >= count || self.head(at) != head {
             return (at, false);
         }
-        // The usual case: no tail, so equal heads and equal lengths are equal keys.
+        // The usual case has no tail, so equal heads and equal lengths are equal keys.
         let tag = self.tag(at);
         if tag == probe.key.len().wrapping_sub(prefix) as u64 && tag & LONG == 0 {
             return (at, true);
@@ -189,13 +194,13 @@ impl Node {
 
     /// The child that covers `probe` in an inner node: the last entry at or below it.
     #[inline(always)]
-    pub(super) fn slot(&self, control: Control, probe: &Probe<'_>) -> usize {
+    pub(super) fn slot(&self, control: Control, probe: &SearchKey<'_>) -> usize {
         self.rank(control, probe, Equal::Counted).saturating_sub(1)
     }
 
     /// The number of entries below `probe`, or at most equal to it.
     #[inline(always)]
-    pub(super) fn rank(&self, control: Control, probe: &Probe<'_>, equal: Equal) -> usize {
+    pub(super) fn rank(&self, control: Control, probe: &SearchKey<'_>, equal: Equal) -> usize {
         let prefix = control.prefix_bytes();
         let head = probe.head(prefix);
         let up_to = self.heads_up_to(control.count(), head);

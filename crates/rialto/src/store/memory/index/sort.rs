@@ -22,7 +22,7 @@ pub struct Entry {
 }
 
 impl Entry {
-    /// What the key leads to.
+    /// The value that the key leads to.
     pub fn value(self) -> u64 {
         self.value & ((1 << VALUE_BITS) - 1)
     }
@@ -41,12 +41,12 @@ pub struct SortRun {
 }
 
 impl SortRun {
-    /// What an entry with a key of so many bytes takes, at most.
+    /// The most bytes that an entry takes whose key has this many bytes.
     pub fn bytes_of_entry(key_bytes: usize) -> usize {
         size_of::<Entry>() + key_bytes
     }
 
-    /// What its entries take, in bytes.
+    /// The bytes that its entries take.
     pub fn bytes(&self) -> usize {
         size_of_val(&*self.entries) + self.rests.len()
     }
@@ -98,7 +98,7 @@ impl SortRun {
         self.entries = entries;
     }
 
-    /// Gives the memory back that was reserved for more entries.
+    /// Gives back the memory that was reserved for more entries.
     pub fn shrink(&mut self) {
         self.entries.shrink_to_fit();
         self.rests.shrink_to_fit();
@@ -108,58 +108,58 @@ impl SortRun {
 /// The order of two entries' keys, each with its run.
 pub fn order((run, entry): (&SortRun, Entry), (other_run, other): (&SortRun, Entry)) -> Ordering {
     entry.head.cmp(&other.head).then_with(|| match entry.length().min(other.length()) {
-        // Heads that are equal although one is filled up: the shorter key is the other's beginning.
+        // The heads are equal although one of them is padded: the shorter key is a prefix of the other.
         0..=HEAD_BYTES => entry.length().cmp(&other.length()),
         _ => run.rest(entry).cmp(other_run.rest(other)),
     })
 }
 
-/// Stretches of sorted runs as one, in the order of their keys; of equal keys any comes first.
+/// Parts of sorted runs as one sequence, in the order of their keys; equal keys come in any order.
 pub struct Merge<'a> {
-    heads: BinaryHeap<Head<'a>>,
+    heads: BinaryHeap<RunHead<'a>>,
 }
 
-/// What is left of a stretch.
-struct Head<'a> {
+/// The rest of one part.
+struct RunHead<'a> {
     run: &'a SortRun,
     next: Entry,
-    /// The entries behind it.
+    /// The entries behind `next`.
     others: Range<usize>,
 }
 
-impl<'a> Head<'a> {
-    fn of((run, mut stretch): (&'a SortRun, Range<usize>)) -> Option<Head<'a>> {
+impl<'a> RunHead<'a> {
+    fn of((run, mut stretch): (&'a SortRun, Range<usize>)) -> Option<RunHead<'a>> {
         let next = run.entries[stretch.next()?];
-        Some(Head { run, next, others: stretch })
+        Some(RunHead { run, next, others: stretch })
     }
 }
 
-/// The greatest is the one with the least key.
-impl Ord for Head<'_> {
+/// The greatest is the one with the least key, for the heap.
+impl Ord for RunHead<'_> {
     #[inline]
     fn cmp(&self, other: &Self) -> Ordering {
         order((other.run, other.next), (self.run, self.next))
     }
 }
 
-impl PartialOrd for Head<'_> {
+impl PartialOrd for RunHead<'_> {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl PartialEq for Head<'_> {
+impl PartialEq for RunHead<'_> {
     fn eq(&self, other: &Self) -> bool {
         self.cmp(other).is_eq()
     }
 }
 
-impl Eq for Head<'_> {}
+impl Eq for RunHead<'_> {}
 
 impl<'a> Merge<'a> {
-    /// Of these stretches.
+    /// A merge of these parts.
     pub fn of(stretches: impl IntoIterator<Item = (&'a SortRun, Range<usize>)>) -> Merge<'a> {
-        Merge { heads: stretches.into_iter().filter_map(Head::of).collect() }
+        Merge { heads: stretches.into_iter().filter_map(RunHead::of).collect() }
     }
 }
 

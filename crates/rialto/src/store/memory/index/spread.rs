@@ -1,14 +1,14 @@
-//! Keys that divide an index.
+//! Keys that divide an index into parts.
 
 use super::Index;
 use super::descent::{Fences, Seek};
-use super::key::{KeyBuf, Probe};
+use super::key::{KeyBuf, SearchKey};
 use super::scan::{Batch, Direction, Guard, More, ScanRange};
 
 impl Index {
-    /// Keys, or beginnings of keys, that lie about evenly in the index, ascending: at least so many, or all keys there are if
-    /// these are fewer, or so few that leaves tell nothing. None of a discarded one. Others may write meanwhile; the caller needs
-    /// no lock on the table.
+    /// Keys, or prefixes of keys, that lie about evenly in the index, ascending. There are at least `at_least`, or all
+    /// keys if these are fewer, or so few that leaves tell nothing. A discarded index gives none. Other threads may
+    /// write meanwhile; the caller needs no lock on the table.
     pub fn marks(&self, at_least: usize) -> Vec<Vec<u8>> {
         self.while_kept(|| self.marks_of_levels(at_least)).unwrap_or_default()
     }
@@ -27,12 +27,12 @@ impl Index {
         }
     }
 
-    /// Where each node of a level but the first begins.
+    /// The lowest key of each node of a level but the first.
     fn bounds_of_level(&self, level: u8) -> Vec<Vec<u8>> {
         let (mut fences, mut from) = (Fences::new(), KeyBuf::new());
         let mut bounds = Vec::new();
-        // A tree that has lost the level meanwhile is a small one.
-        while self.reach(Seek::At(Probe::new(from.as_slice())), level, &mut fences).is_some() {
+        // A tree that has lost this level meanwhile is small.
+        while self.reach(Seek::At(SearchKey::new(from.as_slice())), level, &mut fences).is_some() {
             let Some(high) = fences.high() else { break };
             bounds.push(high.to_vec());
             from.set(high);

@@ -1,14 +1,14 @@
-//! Splits, merges, compactions: all that moves entries between nodes.
+//! Splits, merges and compactions: everything that moves entries between nodes.
 //!
-//! Each works on the children of one parent, which it finds by a way down, latches, and searches again; so it needs to
-//! trust nothing that was read before. Latches are taken downward: parent, left child, right child. What a step needs
-//! of the levels above (room for a separator, a sibling for the parent) is done first, on its own, and then the step
-//! begins again; so each step leaves a whole tree behind.
+//! Each works on the children of one parent. It finds the parent by a descent, latches it, and searches it again, so it
+//! trusts nothing that was read before. Latches are taken downward: parent, left child, right child. What a step needs
+//! of the levels above (room for a separator, a sibling for the parent) is done first, as a step of its own, and then
+//! the step begins again. So each step leaves a whole tree behind.
 
 use super::descent::{Fences, Seek};
-use super::image::Image;
-use super::key::{KeyBuf, Probe, common_prefix, separator, tail_words};
-use super::node::{BODY_WORDS, Control, Held};
+use super::image::NodeImage;
+use super::key::{KeyBuf, SearchKey, common_prefix, separator, tail_words};
+use super::node::{BODY_WORDS, Control, LatchedNode};
 use super::search::Equal;
 use super::{Full, Index};
 use std::sync::atomic::Ordering;
@@ -17,9 +17,10 @@ use std::sync::atomic::Ordering;
 const UNDERFULL_WORDS: usize = BODY_WORDS / 4;
 /// Two nodes join if they use at most this many words together, so that the next insert does not split them again.
 const MERGED_WORDS: usize = BODY_WORDS * 3 / 4;
-/// A node is compacted, rather than split, only if that frees at least this many words: else it would be soon again.
+/// A node is compacted, rather than split, only if that frees at least this many words: otherwise it would soon be full
+/// again.
 const COMPACT_WORDS: usize = BODY_WORDS / 8;
-/// So many consecutive keys, and the next one, show that keys come in order there.
+/// This many consecutive keys, and the next one, show that keys arrive in order there.
 const RUN: usize = 4;
 /// How far around the wanted place a split looks for a shorter separator.
 const SPLIT_WINDOW: usize = 4;
@@ -33,9 +34,9 @@ struct Division {
 }
 
 impl Index {
-    /// Frees the dead tails of a node, if that makes room for an entry with a suffix of `suffix_len` bytes and is worth
-    /// it. False, and no change, if not.
-    pub(super) fn compact(&self, node: &mut Held<'_>, suffix_len: usize) -> bool {
+    /// Frees the dead tails of a node, if that makes room for an entry with a suffix of `suffix_len` bytes and frees
+    /// enough. False, and no change, if not.
+    pub(super) fn compact(&self, node: &mut LatchedNode<'_>, suffix_len: usize) -> bool {
         let control = node.control();
         let needed = 2 + tail_words(suffix_len);
         let worth_it = control.garbage() >= COMPACT_WORDS || control.count() < 3;
@@ -44,7 +45,7 @@ impl Index {
         }
         let mut prefix = KeyBuf::new();
         node.read_prefix(control, &mut prefix);
-        let mut image = Image::new(
+        let mut image = NodeImage::new(
             control.level(),
             control.guarded(),
             node.removal.load(Ordering::Relaxed),
@@ -56,11 +57,12 @@ impl Index {
         true
     }
 
-    /// Splits the node of `level` that covers `key`, unless it has fewer than three entries. Its user then tries again.
+    /// Splits the node of `level` that covers `key`, unless it has fewer than three entries. Its caller then tries
+    /// again.
     pub(super) fn split(&self, level: u8, key: &[u8]) -> Result<(), Full> {
         loop {
             let mut fences = Fences::new();
-            let probe = Probe::new(key);
+            let probe = SearchKey::new(key);
             let Some(parent) = self.reach(Seek::At(probe), level + 1, &mut fences) else {
                 if self.grow(level, key)? {
                     return Ok(());
@@ -80,9 +82,9 @@ impl Index {
     #[inline(never)]
     fn split_child(
         &self,
-        parent: &mut Held<'_>,
+        parent: &mut LatchedNode<'_>,
         mut fences: Fences,
-        probe: &Probe<'_>,
+        probe: &SearchKey<'_>,
     ) -> Result<bool, Full> {
         let control = parent.control();
         let slot = parent.slot(control, probe);
@@ -101,7 +103,7 @@ impl Index {
         let (low, high) = part(&left, &division, fences.low(), fences.high());
         right.become_image(&high);
         left.become_image(&low);
-        parent.insert(slot + 1, Probe::new(separator).head(0), separator, u64::from(right_id));
+        parent.insert(slot + 1, SearchKey::new(separator).head(0), separator, u64::from(right_id));
         Ok(true)
     }
 
@@ -116,7 +118,7 @@ impl Index {
         if control.count() < 3 {
             return Ok(true);
         }
-        let division = divide(&root, &Probe::new(key), 0);
+        let division = divide(&root, &SearchKey::new(key), 0);
         let (left_id, mut left) = self.pool.allocate()?;
         let (right_id, mut right) = match self.pool.allocate() {
             Ok(right) => right,
@@ -128,7 +130,7 @@ impl Index {
         let (low, high) = part(&root, &division, &[], None);
         left.become_image(&low);
         right.become_image(&high);
-        let mut image = Image::new(level + 1, false, 0, &[]);
+        let mut image = NodeImage::new(level + 1, false, 0, &[]);
         let fits = image.push(&[], u64::from(left_id))
             && image.push(division.separator.as_slice(), u64::from(right_id));
         debug_assert!(fits, "two entries fit into a node");
@@ -136,13 +138,13 @@ impl Index {
         Ok(true)
     }
 
-    /// Joins the node of `level` that covers `key` with a sibling, if the two fit into one; and its parents, as they
-    /// become underfull in turn. True if something was joined.
+    /// Joins the node of `level` that covers `key` with a sibling, if the two fit into one; then its parents in the
+    /// same way, as they become underfull. True if something was joined.
     pub(super) fn merge(&self, level: u8, key: &[u8]) -> bool {
         let mut merged = false;
         loop {
             let mut fences = Fences::new();
-            let probe = Probe::new(key);
+            let probe = SearchKey::new(key);
             let Some(parent) = self.reach(Seek::At(probe), level + 1, &mut fences) else { return merged };
             let parent_id = parent.id;
             let Some(mut parent) = parent.node.upgrade(parent.version) else { continue };
@@ -151,7 +153,7 @@ impl Index {
                     self.shrink(parent);
                     return true;
                 }
-                // No sibling under this parent: it has to find one for itself first.
+                // The child has no sibling under this parent: the parent has to find a sibling for itself first.
                 drop(parent);
                 if !self.merge(level + 1, key) {
                     return merged;
@@ -166,7 +168,7 @@ impl Index {
             if wants_merge(control) {
                 self.merge(level + 1, key);
             }
-            // What was joined may take the next sibling in too, one that was tried in vain when it became underfull; and
+            // The joined node may take in the next sibling too, which did not fit when it became underfull itself; and
             // it may be the root's last child.
             if joined.used() >= UNDERFULL_WORDS && control.count() > 1 {
                 return true;
@@ -174,10 +176,15 @@ impl Index {
         }
     }
 
-    /// Joins the child of `parent` that covers `probe` with its right sibling, or else its left one, and says what came
-    /// of it. The parent has two children at least.
+    /// Joins the child of `parent` that covers `probe` with its right sibling, or else with its left one, and returns
+    /// the control word of the joined node; `None` if neither fits. The parent has at least two children.
     #[inline(never)]
-    fn merge_child(&self, parent: &mut Held<'_>, fences: Fences, probe: &Probe<'_>) -> Option<Control> {
+    fn merge_child(
+        &self,
+        parent: &mut LatchedNode<'_>,
+        fences: Fences,
+        probe: &SearchKey<'_>,
+    ) -> Option<Control> {
         let control = parent.control();
         let slot = parent.slot(control, probe);
         let mut fences = Some(fences);
@@ -186,8 +193,8 @@ impl Index {
             let mut left = self.lock(parent.child(first));
             let right_id = parent.child(first + 1);
             let right = self.lock(right_id);
-            // An empty leaf always goes, lest scans meet it for ever. A shorter prefix may make tails longer: if the
-            // image does not fit, the two stay apart.
+            // An empty leaf always goes, because scans would meet it for ever. A shorter prefix may make tails longer:
+            // if the image does not fit, the two stay apart.
             let one_is_empty = left.control().count() == 0 || right.control().count() == 0;
             let most = if one_is_empty { BODY_WORDS } else { MERGED_WORDS };
             if !one_is_empty && left.control().used() + right.control().used() > most {
@@ -204,15 +211,15 @@ impl Index {
         None
     }
 
-    /// Moves the entries of the root's only child into the root, as often as there is only one.
-    fn shrink(&self, mut root: Held<'_>) {
+    /// Moves the entries of the root's only child into the root, as long as there is only one.
+    fn shrink(&self, mut root: LatchedNode<'_>) {
         while root.control().level() > 0 && root.control().count() == 1 {
             let child_id = root.child(0);
             let child = self.lock(child_id);
             let control = child.control();
             debug_assert_eq!(control.prefix_bytes(), 0, "the whole key space has no common prefix");
             let removal = child.removal.load(Ordering::Relaxed);
-            let mut image = Image::new(control.level(), control.guarded(), removal, &[]);
+            let mut image = NodeImage::new(control.level(), control.guarded(), removal, &[]);
             let fits = image.push_entries(&child, 0..control.count());
             debug_assert!(fits, "a node fits into a node");
             root.become_image(&image);
@@ -220,13 +227,13 @@ impl Index {
         }
     }
 
-    /// Latches a node that cannot go away: its parent is latched, or it is the root.
-    fn lock(&self, id: u32) -> Held<'_> {
+    /// Latches a node that cannot be freed: its parent is latched, or it is the root.
+    fn lock(&self, id: u32) -> LatchedNode<'_> {
         self.region.node(id).lock().expect("the child of a latched parent is in use")
     }
 
-    /// How many leaves there are under a node, itself included, and the words that their entries take. Nobody else uses the
-    /// index.
+    /// How many leaves there are under a node, itself included, and the words that their entries take. No other thread
+    /// uses the index.
     pub(super) fn leaf_words(&self, id: u32) -> (u64, u64) {
         let node = self.region.node(id);
         let control = node.control();
@@ -237,7 +244,7 @@ impl Index {
         children.fold((0, 0), |(leaves, words), (more, of_more)| (leaves + more, words + of_more))
     }
 
-    /// Frees a node and all below it. Nobody else uses the index.
+    /// Frees a node and all below it. No other thread uses the index.
     pub(super) fn free_under(&self, id: u32) {
         let node = self.lock(id);
         let control = node.control();
@@ -248,23 +255,25 @@ impl Index {
     }
 }
 
-/// Whether a node, after a removal, looks for a sibling to join: not after each, lest one whose siblings are too full
-/// tries in vain all the time.
+/// Whether a node, after a removal, looks for a sibling to join. It does not after each removal, because a node whose
+/// siblings are too full would try in vain all the time.
 pub(super) fn wants_merge(control: Control) -> bool {
     let count = control.count();
     control.used() < UNDERFULL_WORDS && (count.is_multiple_of(8) || count.is_power_of_two())
 }
 
 /// Chooses where to divide a node of three entries or more, for an insert at `probe`.
-fn divide(node: &Held<'_>, probe: &Probe<'_>, parent_prefix: usize) -> Division {
+fn divide(node: &LatchedNode<'_>, probe: &SearchKey<'_>, parent_prefix: usize) -> Division {
     let control = node.control();
     let count = control.count();
     let position = node.rank(control, probe, Equal::Counted);
-    // Keys that come in order find the node's end (or begin): leave it full, and room where the next ones go.
+    // Where keys arrive in order at the node's end (or begin), the node is left full, and the room goes where the next
+    // keys go.
     let tenths = match position {
         _ if position == count => 9,
         0 => 1,
-        // One of several runs of keys that grow side by side: the keys behind it would be moved for each of its next ones.
+        // This is one of several runs of keys that grow side by side: each of its next keys would move the keys behind
+        // it.
         _ if ends_a_run(node, probe, position) => {
             return Division { at: position, separator: separator_at(node, position) };
         }
@@ -279,7 +288,7 @@ fn divide(node: &Held<'_>, probe: &Probe<'_>, parent_prefix: usize) -> Division 
     }
     let wanted = wanted.clamp(1, count - 1);
     let mut best = Division { at: wanted, separator: separator_at(node, wanted) };
-    // A separator whose suffix fits into a head costs nothing: no need to look further.
+    // A separator whose suffix fits into a head costs nothing: a shorter one saves nothing.
     if tail_words(best.separator.as_slice().len() - parent_prefix) > 0 {
         let window = wanted.saturating_sub(SPLIT_WINDOW).max(1)..(wanted + SPLIT_WINDOW + 1).min(count);
         for at in window.filter(|&at| at != wanted && count > 3 * SPLIT_WINDOW) {
@@ -292,15 +301,15 @@ fn divide(node: &Held<'_>, probe: &Probe<'_>, parent_prefix: usize) -> Division 
     best
 }
 
-/// Whether the key of an insert at `position` is the next one behind [`RUN`] consecutive keys.
-fn ends_a_run(node: &Held<'_>, probe: &Probe<'_>, position: usize) -> bool {
+/// Whether an insert at `position` has the next key behind [`RUN`] consecutive keys.
+fn ends_a_run(node: &LatchedNode<'_>, probe: &SearchKey<'_>, position: usize) -> bool {
     let Some(first) = position.checked_sub(RUN) else { return false };
     let mut start = KeyBuf::new();
     node.read_key(node.control(), first, &mut start);
     is_behind_by(RUN as u64, start.as_slice(), probe.key)
 }
 
-/// Whether the second key is so many behind the first one: they are alike but for their last eight bytes, taken as a number.
+/// Whether the second key is `keys` behind the first: they are equal but for their last eight bytes, taken as a number.
 fn is_behind_by(keys: u64, before: &[u8], key: &[u8]) -> bool {
     let lead = key.len().saturating_sub(8);
     let number = |key: &[u8]| key[lead..].iter().fold(0, |number, &byte| number << 8 | u64::from(byte));
@@ -310,7 +319,7 @@ fn is_behind_by(keys: u64, before: &[u8], key: &[u8]) -> bool {
 }
 
 /// The separator between entries `at - 1` and `at`.
-fn separator_at(node: &Held<'_>, at: usize) -> KeyBuf {
+fn separator_at(node: &LatchedNode<'_>, at: usize) -> KeyBuf {
     let control = node.control();
     let mut right = KeyBuf::new();
     node.read_key(control, at, &mut right);
@@ -324,18 +333,27 @@ fn separator_at(node: &Held<'_>, at: usize) -> KeyBuf {
 }
 
 /// The two parts of a divided node whose fences are `low` and `high`.
-fn part(node: &Held<'_>, division: &Division, low: &[u8], high: Option<&[u8]>) -> (Image, Image) {
+fn part(
+    node: &LatchedNode<'_>,
+    division: &Division,
+    low: &[u8],
+    high: Option<&[u8]>,
+) -> (NodeImage, NodeImage) {
     let control = node.control();
     let removal = node.removal.load(Ordering::Relaxed);
     let separator = division.separator.as_slice();
-    let mut left =
-        Image::new(control.level(), control.guarded(), removal, &separator[..common_prefix(low, separator)]);
+    let mut left = NodeImage::new(
+        control.level(),
+        control.guarded(),
+        removal,
+        &separator[..common_prefix(low, separator)],
+    );
     let prefix = high.map_or(0, |high| common_prefix(separator, high));
-    let mut right = Image::new(control.level(), control.guarded(), removal, &separator[..prefix]);
+    let mut right = NodeImage::new(control.level(), control.guarded(), removal, &separator[..prefix]);
     let mut from = division.at;
     let mut fits = left.push_entries(node, 0..from);
     if control.level() > 0 {
-        // The separator moves up; what it stood for becomes "everything below".
+        // The separator moves up; the entry that it belonged to becomes "everything below".
         fits &= right.push(&[], u64::from(node.child(from)));
         from += 1;
     }
@@ -344,26 +362,27 @@ fn part(node: &Held<'_>, division: &Division, low: &[u8], high: Option<&[u8]>) -
     (left, right)
 }
 
-/// Two siblings as one node with the fences `fences`, if that uses at most `most` words. `slot` is the right one's in the
-/// parent.
+/// Two siblings as one node with the fences `fences`, if that uses at most `most` words. `slot` is the right sibling's
+/// slot in the parent.
 fn join(
-    left: &Held<'_>,
-    right: &Held<'_>,
-    parent: &Held<'_>,
+    left: &LatchedNode<'_>,
+    right: &LatchedNode<'_>,
+    parent: &LatchedNode<'_>,
     slot: usize,
     fences: &Fences,
     most: usize,
-) -> Option<Image> {
+) -> Option<NodeImage> {
     let (of_left, of_right) = (left.control(), right.control());
     let removal = left.removal.load(Ordering::Relaxed).max(right.removal.load(Ordering::Relaxed));
     let guarded = of_left.guarded() || of_right.guarded();
     let low = fences.low();
     let prefix = fences.high().map_or(0, |high| common_prefix(low, high));
-    let mut image = Image::new(of_left.level(), guarded, removal, &low[..prefix]);
+    let mut image = NodeImage::new(of_left.level(), guarded, removal, &low[..prefix]);
     let mut from = 0;
     let mut fits = true;
     if of_left.level() > 0 {
-        // Entry 0 has no key in either: the left one's needs none, the right one's is the parent's separator.
+        // Entry 0 has no key in either sibling: the left one's needs none, the right one's key is the parent's
+        // separator.
         let mut key = KeyBuf::new();
         parent.read_key(parent.control(), slot, &mut key);
         fits = image.push(&[], u64::from(left.child(0)))

@@ -1,7 +1,7 @@
-//! Segments and the sweeps over them: what makes a segment white, what a change does to its marks, and copying it (System M,
-//! sections 3.1 to 3.3).
+//! Segments and the sweeps over them: what makes a segment white, how a change sets its marks, and how a sweep copies
+//! it (System M, sections 3.1 to 3.3).
 
-use super::super::snapshots::{Snapshot, Stage};
+use super::super::snapshots::{CutStage, Snapshot};
 use super::{ALL_COPIES, Copy, IMAGE_HEADER_BYTES, Latched, PAINT, SegmentId, Segments, WHITE};
 use crate::fault_injection;
 use crate::ids::HeapId;
@@ -15,36 +15,37 @@ pub struct Swept<'a> {
     pub heap: Option<HeapId>,
     /// Bytes in use, the image header's room included.
     pub used: usize,
-    /// Its latch still, if that was needed.
+    /// Its latch, if it is still held.
     pub latched: Option<Latched<'a>>,
 }
 
-/// What a sweep came to at a segment.
-pub enum Visit<'a> {
+/// The result of a sweep's visit to a segment.
+pub enum SegmentVisit<'a> {
     /// It is copied.
     Copied(Swept<'a>),
-    /// The copy has what it should.
+    /// The copy has already what it should have.
     Needless,
-    /// A commit that is white on it is on its way: later.
+    /// A commit that holds the segment white is in progress: visit it later.
     Held,
 }
 
-impl<'a> Visit<'a> {
+impl<'a> SegmentVisit<'a> {
     /// The copy, if there is one.
     pub fn copied(self) -> Option<Swept<'a>> {
         match self {
-            Visit::Copied(swept) => Some(swept),
-            Visit::Needless | Visit::Held => None,
+            SegmentVisit::Copied(swept) => Some(swept),
+            SegmentVisit::Needless | SegmentVisit::Held => None,
         }
     }
 }
 
 impl Segments {
-    /// The cut has no table's row in a white segment: for the sweep it is free, whatever becomes of it. White for another sweep, which
-    /// has begun since the caller looked and has no cut yet, it stays: that cut finds it free.
+    /// Leaves a white segment free for the sweep whatever becomes of it, because the cut has no table's row in it. If
+    /// it is white for another sweep, which has begun since the caller looked and has no cut yet, it stays white: that
+    /// cut finds it free.
     pub(super) fn leave_free(&self, latched: &Latched<'_>, id: SegmentId) {
         let marks = latched.marks();
-        if marks & WHITE != 0 && self.snapshots.stage() == Stage::Cut {
+        if marks & WHITE != 0 && self.snapshots.stage() == CutStage::Cut {
             if marks & self.snapshots.copy().bit() != 0 {
                 self.snapshots.keep_free(id);
             }
@@ -52,15 +53,16 @@ impl Segments {
         }
     }
 
-    /// Whether a sweep that made segments white is yet to meet the segment.
+    /// Whether a sweep that made segments white has not met this one yet.
     pub fn is_white(&self, id: SegmentId) -> bool {
         self.meta(id).marks.load(Ordering::Relaxed) & WHITE != 0
     }
 
-    /// Makes all segments white, for a sweep to this copy: until [`Segments::cut`] that means nothing. Snapshots may then
-    /// take so many bytes.
+    /// Makes all segments white, for a sweep to this copy; until [`Segments::cut`] that has no effect. From the cut on,
+    /// snapshots may take `bytes_max` bytes.
     pub fn whiten(&self, copy: Copy, bytes_max: u64) {
-        // Before the first is white: a segment that is taken into use from here on is made so by whoever takes it.
+        // Done before the first segment is white: a segment that is taken into use from now on is made white as it is
+        // taken.
         self.snapshots.begin(copy, bytes_max);
         for number in 0..self.high_water() {
             let latched = self.latch(SegmentId(number));
@@ -68,26 +70,27 @@ impl Segments {
         }
     }
 
-    /// The cut, at which the tables have this storage: from here on its white segments are kept before they change. Gives the
-    /// end of the segments that the cut has.
+    /// Makes the cut, at which the tables have this storage: from now on a white segment is kept before it changes.
+    /// Returns the end of the segments in the cut.
     ///
-    /// No commit may take its place meanwhile. One that has its place and is not applied whole is in the cut in part, row by
-    /// row.
+    /// No commit may take its place meanwhile. A commit that has its place and is not wholly applied is in the cut in
+    /// part, row by row.
     pub fn cut(&self, heaps: Arc<HashSet<HeapId>>) -> u32 {
         let free = self.free.lock();
         self.snapshots.cut(heaps);
         free.fresh
     }
 
-    /// From here on a black/white sweep paints white segments as it copies them, and nobody else does. Gives the end of the
-    /// segments that it is about.
+    /// Begins a black/white sweep: from now on it alone paints white segments, as it copies them. Returns the end of
+    /// the segments that the sweep covers.
     pub fn paint(&self) -> u32 {
         let free = self.free.lock();
         self.snapshots.paint();
         free.fresh
     }
 
-    /// The sweep that made segments white is over, well or not: nothing is white any more, and no snapshot is left.
+    /// Ends the sweep that made segments white, successful or not: no segment is white any more, and no snapshot is
+    /// left.
     pub fn forget_cut(&self) {
         self.painting.end();
         let freed = self.snapshots.end();
@@ -98,8 +101,8 @@ impl Segments {
         freed.into_iter().for_each(|id| self.free_now(id));
     }
 
-    /// Before a committed row of the segment changes, or goes: all copies lack it from here on, and the sweep at a cut gets
-    /// what the cut had.
+    /// Called before a committed row of the segment changes or goes: all copies lack the segment from now on, and the
+    /// sweep at a cut gets it as it was at the cut.
     #[inline]
     pub(super) fn begin_change(&self, latched: &Latched<'_>, id: SegmentId) {
         let marks = latched.marks();
@@ -108,14 +111,15 @@ impl Segments {
         }
     }
 
-    /// The segment changes, but no committed row of it: all copies lack it from here on, and what the sweep at a cut takes of
-    /// it stays the same.
+    /// Called before the segment changes, but no committed row of it: all copies lack it from now on, and what the
+    /// sweep at a cut takes of it stays the same.
     #[inline]
     pub(super) fn mark_dirty(&self, latched: &Latched<'_>) {
         let marks = latched.marks();
         if marks & ALL_COPIES != ALL_COPIES {
-            // A copy that has what the cut had needs no more of it.
-            let is_in_copy = self.snapshots.stage() == Stage::Cut && marks & self.snapshots.copy().bit() == 0;
+            // A copy that has what the cut had needs no more of the segment.
+            let is_in_copy =
+                self.snapshots.stage() == CutStage::Cut && marks & self.snapshots.copy().bit() == 0;
             latched.set_marks(ALL_COPIES | if is_in_copy { 0 } else { marks & PAINT });
         }
     }
@@ -123,9 +127,9 @@ impl Segments {
     #[cold]
     fn begin_change_slowly(&self, latched: &Latched<'_>, id: SegmentId, marks: u8) {
         let mut paint = marks & PAINT;
-        if paint != 0 && !matches!(self.snapshots.stage(), Stage::Whitening | Stage::Painting) {
+        if paint != 0 && !matches!(self.snapshots.stage(), CutStage::Whitening | CutStage::Painting) {
             let is_lacked = marks & self.snapshots.copy().bit() != 0;
-            if self.snapshots.stage() == Stage::Cut
+            if self.snapshots.stage() == CutStage::Cut
                 && is_lacked
                 && !fault_injection::is_on("cut-keeps-nothing")
             {
@@ -139,9 +143,9 @@ impl Segments {
         latched.set_marks(ALL_COPIES | paint);
     }
 
-    /// Copies what was kept of the segment for the sweep at a cut, if it was: no latch is needed for that.
+    /// Copies what was kept of the segment for the sweep at a cut, if anything was. That needs no latch.
     pub fn sweep_snapshot(&self, id: SegmentId, buffer: &mut [u8]) -> Option<Swept<'static>> {
-        if self.snapshots.stage() != Stage::Cut {
+        if self.snapshots.stage() != CutStage::Cut {
             return None;
         }
         match self.snapshots.take(id)? {
@@ -156,10 +160,11 @@ impl Segments {
         }
     }
 
-    /// Whether a white segment is of a table that was there at the cut.
+    /// Whether a white segment belongs to a table of the cut.
     ///
-    /// Invariant: **a white segment has belonged to one heap since the cut.** A segment with rows of the cut is kept when it is given
-    /// back, or it stays until the sweep is over; and one that is given back, or taken into use, is white no more.
+    /// Invariant: **a white segment has belonged to one heap since the cut.** A segment with rows of the cut is kept
+    /// when it is given back, or it stays until the sweep is over. A segment that is given back, or taken into use, is
+    /// no longer white.
     pub fn is_in_cut(&self, id: SegmentId) -> bool {
         self.heap(id).is_some_and(|heap| self.snapshots.has(heap))
     }
@@ -170,35 +175,35 @@ impl Segments {
         marks & WHITE != 0 && marks & self.snapshots.copy().bit() != 0
     }
 
-    /// Copies the segment, latched by the caller, for `copy`: as it is, clearing its dirty bit under the same latch hold,
-    /// which is what makes a fuzzy sweep miss nothing (a change is either in the copy or marks the segment again); or as it
-    /// was at the cut, if there was one. A black/white sweep paints it under the same hold. `buffer` is one segment long and
-    /// its first [`IMAGE_HEADER_BYTES`] are left alone.
+    /// Copies the segment, which the caller has latched, for `copy`. A fuzzy sweep copies it as it is and clears its
+    /// dirty bit under the same hold of the latch; therefore it misses nothing (a change is either in the copy or marks
+    /// the segment again). A sweep at a cut copies it as it was at the cut. A black/white sweep paints it under the
+    /// same hold. `buffer` is one segment long, and its first [`IMAGE_HEADER_BYTES`] are left alone.
     pub fn sweep<'a>(
         &'a self,
         latched: Latched<'a>,
         id: SegmentId,
         copy: Copy,
         buffer: &mut [u8],
-    ) -> Visit<'a> {
+    ) -> SegmentVisit<'a> {
         let marks = latched.marks();
         match self.snapshots.stage() {
-            Stage::Cut if marks & WHITE == 0 => {
+            CutStage::Cut if marks & WHITE == 0 => {
                 drop(latched);
-                return self.sweep_snapshot(id, buffer).map_or(Visit::Needless, Visit::Copied);
+                return self.sweep_snapshot(id, buffer).map_or(SegmentVisit::Needless, SegmentVisit::Copied);
             }
-            Stage::Painting if marks & WHITE == 0 => return Visit::Needless,
-            Stage::Painting if self.is_held(id) => return Visit::Held,
-            Stage::Painting if marks & copy.bit() == 0 => {
+            CutStage::Painting if marks & WHITE == 0 => return SegmentVisit::Needless,
+            CutStage::Painting if self.is_held(id) => return SegmentVisit::Held,
+            CutStage::Painting if marks & copy.bit() == 0 => {
                 latched.set_marks(marks & !PAINT);
                 drop(latched);
                 self.painting.painted();
-                return Visit::Needless;
+                return SegmentVisit::Needless;
             }
             _ => {}
         }
         latched.set_marks(marks & !(copy.bit() | PAINT));
         let (heap, used) = self.copy_latched(id, buffer);
-        Visit::Copied(Swept { heap, used, latched: Some(latched) })
+        SegmentVisit::Copied(Swept { heap, used, latched: Some(latched) })
     }
 }

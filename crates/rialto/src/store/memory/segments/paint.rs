@@ -1,22 +1,23 @@
-//! Segments of two sides (System M, section 3.2): how a commit holds them white, and how the sweep paints them all the same.
+//! The two sides of segments (System M, section 3.2): how a commit holds a segment white, and how the sweep still gets
+//! to paint it.
 
 use std::sync::atomic::Ordering;
 
 use crossbeam_utils::Backoff;
 
-use super::super::snapshots::Stage;
+use super::super::snapshots::CutStage;
 use super::{CALLED, Copy, Latched, PAINT, SegmentId, Segments, WHITE};
 use crate::store::Paint;
 
 impl Segments {
-    /// The segment's side, held if it is white.
+    /// The segment's side; a white segment is held from then on.
     pub fn hold_white(&self, id: SegmentId) -> Paint {
         let side = |marks: u8| match marks & PAINT {
             WHITE => Paint::White,
             0 => Paint::Black,
             _ => Paint::Called,
         };
-        // What is black stays so until the next sweep, which waits for this commit before it copies anything.
+        // A black segment stays black until the next sweep, which waits for this commit before it copies anything.
         let seen = side(self.meta(id).marks.load(Ordering::Acquire));
         if seen != Paint::White {
             return seen;
@@ -45,7 +46,7 @@ impl Segments {
         self.meta(id).marks.load(Ordering::Relaxed) & CALLED != 0
     }
 
-    /// Latches the segment when no commit holds it white. Meanwhile no other comes to hold it.
+    /// Latches the segment when no commit holds it white, and lets no other commit hold it meanwhile.
     pub fn call(&self, id: SegmentId) -> Latched<'_> {
         loop {
             let latched = self.latch(id);
@@ -55,7 +56,7 @@ impl Segments {
             }
             latched.set_marks(marks | CALLED);
             drop(latched);
-            // They have settled their side, and wait for nothing but latches.
+            // These commits have settled their side, and wait for nothing but latches.
             let backoff = Backoff::new();
             while self.is_held(id) {
                 backoff.snooze();
@@ -63,7 +64,7 @@ impl Segments {
         }
     }
 
-    /// The segment that a black/white sweep was asked for first, if it is white still. It is called.
+    /// The segment that a black/white sweep was asked for first, if it is still white. It is marked as called.
     pub fn next_asked(&self) -> Option<SegmentId> {
         while let Some(id) = self.painting.next_asked() {
             let latched = self.latch(id);
@@ -76,24 +77,24 @@ impl Segments {
         None
     }
 
-    /// A segment was painted, and its latch given back: for those who wait for that.
+    /// Wakes the commits that wait for a segment to be painted; its latch is released.
     pub fn note_painted(&self) {
         self.painting.painted();
     }
 
-    /// Makes the segment black, whatever it holds: a black/white sweep that begins is not about it.
+    /// Makes the segment black, whatever it holds: a black/white sweep that begins does not cover it.
     pub fn paint_black(&self, id: SegmentId) {
         let latched = self.latch(id);
         latched.set_marks(latched.marks() & !PAINT);
     }
 
-    /// Whether a black/white sweep goes on.
+    /// Whether a black/white sweep is in progress.
     pub fn is_painted(&self) -> bool {
-        self.snapshots.stage() == Stage::Painting
+        self.snapshots.stage() == CutStage::Painting
     }
 
-    /// Paints the segments below `end` that this copy has as they are, as far as nobody is in the way. Gives how many it
-    /// asked for.
+    /// Paints the segments below `end` that this copy already has as they are, except those that a latch or a hold
+    /// protects. Returns how many this copy has already, painted or not.
     pub fn paint_clean(&self, copy: Copy, end: u32) -> u64 {
         let mut asked = 0;
         for id in (0..end).map(SegmentId).filter(|&id| !self.is_dirty(id, copy)) {

@@ -1,5 +1,5 @@
-//! The guard of a leaf and the interval locks (L6, `isolate/central/interval.rs`) under loom: a scan that finds the leaf guarded reads it without its latch,
-//! and an insert that finds no interval takes the guard away.
+//! The guard of a leaf and the interval locks (L6, `isolate/central/interval.rs`) under loom: a scan that finds the
+//! leaf guarded reads it without its latch, and an insert that finds no interval clears the guard.
 
 use super::super::latch::Latch;
 use loom::sync::Arc;
@@ -56,7 +56,7 @@ struct Scene {
 }
 
 impl Scene {
-    /// As `LockManager::interval` and `Index::read_leaf` with a guard. Whether the scan sees the entry.
+    /// As `LockManager::interval` and `Index::read_leaf` with a guard. Returns whether the scan sees the entry.
     fn scan(&self) -> bool {
         self.intervals.register(1, INDEX, (Bound::Unbounded, Bound::Unbounded), 1);
         loop {
@@ -75,7 +75,7 @@ impl Scene {
         }
     }
 
-    /// As `Index::insert`. Whether the entry was put.
+    /// As `Index::insert`. Returns whether the entry was put in.
     fn insert(&self) -> bool {
         assert!(self.latch.lock());
         let admission = match self.is_guarded.load(Ordering::Relaxed) {
@@ -94,7 +94,7 @@ impl Scene {
     }
 }
 
-/// Whether there is a phantom: an entry that was put, and that the scan has not seen.
+/// Whether there is a phantom: an entry that was put in and that the scan has not seen.
 fn finds_phantom(is_fenceless: bool) -> bool {
     sync::IS_FENCELESS.set(is_fenceless);
     let found = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));

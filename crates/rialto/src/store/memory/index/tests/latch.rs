@@ -83,17 +83,17 @@ impl<W: Word> Pair<W> {
         Arc::new(Pair { latch: Latch::over(word), words: [AtomicU64::new(0), AtomicU64::new(0)] })
     }
 
-    /// Reads both words once; None: something got in between.
+    /// Reads both words once; `None`: a writer got in between.
     fn read(&self) -> Option<[u64; 2]> {
         let version = self.latch.read()?;
         let seen = [self.words[0].load(Ordering::Relaxed), self.words[1].load(Ordering::Relaxed)];
         self.latch.validate(version).then_some(seen)
     }
 
-    /// Sets both words, if the latch can be had from the version that was read.
+    /// Sets both words, if the latch is granted from the version that was read.
     ///
-    /// It stores before it loads: loom 0.7 explores next to nothing of a thread that loads a word just before it stores
-    /// it, which the tests with a known bug brought to light.
+    /// It stores before it loads: loom 0.7 explores almost nothing of a thread that loads a word just before it stores
+    /// it, as the tests with a known bug showed.
     fn set(&self, value: u64) -> bool {
         let Some(version) = self.latch.read() else { return false };
         if !self.latch.upgrade(version) {

@@ -14,7 +14,7 @@ use std::ops::Bound;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// A small random generator (splitmix64): tests need it seeded and the same everywhere, no more.
+/// A small random generator (splitmix64), seeded and the same on every machine.
 pub(super) struct Random(u64);
 
 impl Random {
@@ -58,7 +58,7 @@ impl Drop for Seed {
     }
 }
 
-/// When a randomised test ends: they are one suite, which shares its time.
+/// When a randomised test ends: all of them are one suite, which shares its time.
 pub(super) fn deadline() -> Instant {
     Instant::now() + crate::io::Random::test_time_from_environment() / 5
 }

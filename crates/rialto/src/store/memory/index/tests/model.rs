@@ -100,12 +100,12 @@ fn run(kind: Keys, share: f64) {
     let index = Index::new(pool.clone()).expect("a first node");
     let mut model = BTreeMap::new();
     let mut batch = Batch::new();
-    // Keys that were looked for in vain, and what may have changed since.
+    // Keys that were absent, and what may have changed since.
     let mut absent = Vec::new();
     let end = Instant::now() + (deadline() - Instant::now()).mul_f64(share);
     let mut round = 0u64;
     while Instant::now() < end {
-        // Tides: mostly inserts, then mostly removals, down to nothing.
+        // Rounds alternate: mostly inserts, then mostly removals, down to an empty index.
         let inserts = if round.is_multiple_of(2) { 80 } else { 5 };
         for step in 0..4000 {
             let key = key(kind, &mut random);
@@ -133,7 +133,7 @@ fn run(kind: Keys, share: f64) {
                     model.entry(key).or_insert(value);
                 }
                 n if n < 90 => {
-                    // A key that is there, most of the time.
+                    // Most of the time, a key that is present.
                     let key = match model.range(key.clone()..).next() {
                         Some((there, _)) if random.below(4) > 0 => there.clone(),
                         _ => key,
@@ -213,7 +213,7 @@ fn bulk_loads_equal_inserts() {
             for (key, &value) in &model {
                 assert_eq!(index.get(key).value, Some(value), "{kind:?} {size}");
             }
-            // It goes on as any other.
+            // The loaded index goes on as any other.
             let mut model = model;
             for value in 0..500 {
                 let key = key(kind, &mut random);
@@ -230,7 +230,7 @@ fn bulk_loads_equal_inserts() {
     }
 }
 
-/// The leaf in which a key was not found goes, and is one of another index.
+/// The leaf in which a key was not found is freed, and becomes a leaf of another index.
 #[test]
 fn an_insert_finds_its_leaf_gone() {
     let pool = pool(1 << 14);

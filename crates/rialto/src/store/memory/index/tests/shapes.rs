@@ -1,4 +1,4 @@
-//! What the tree looks like, what it refuses, and what its leaves remember.
+//! The shape of the tree, what it refuses, and what its leaves remember.
 
 use super::*;
 use crate::ids::Lsn;
@@ -22,7 +22,7 @@ fn ascending_and_descending_keys_leave_full_leaves() {
     }
 }
 
-/// As transactions insert that take keys from ranges of their own, another range when one is used up.
+/// Inserts as by transactions that take keys from ranges of their own, and another range when one is used up.
 #[test]
 fn keys_that_grow_in_many_places_leave_full_leaves() {
     for len in [4, 8, 20] {
@@ -47,8 +47,8 @@ fn keys_that_grow_in_many_places_leave_full_leaves() {
     }
 }
 
-/// A key that happens to follow others shows no run of keys. Leaves hold 156 entries at least; if one key behind another one were taken
-/// for a run, 142.
+/// A key that happens to follow other keys shows no run. Leaves hold at least 156 entries; if one key behind another
+/// one counted as a run, they would hold 142.
 #[test]
 fn dense_keys_in_any_order_leave_leaves_two_thirds_full() {
     let mut random = Random::new(Seed::get().0);
@@ -162,7 +162,7 @@ fn a_full_pool_refuses_and_the_tree_stays_whole() {
         assert_eq!(index.check(), Ok(0));
         assert!(pool.nodes_in_use() <= 2);
         assert_eq!(put(&index, b"room again", 1), Ok(Insert::Done));
-        // A second index, and a bulk load, are refused as clearly.
+        // A second index, and a bulk load, are refused with the same error.
         let entries = (0..100_000u64).map(|n| (number(n), n));
         assert!(Index::build_sorted(pool.clone(), entries).is_err());
         assert!(pool.nodes_in_use() <= 2);
@@ -205,7 +205,7 @@ fn removal_lsns_outlive_splits_and_merges() {
     index.remove(&number(100), Some(Lsn(77))).expect("it was there");
     index.remove(&number(101), Some(Lsn(76))).expect("it was there");
     assert_eq!(index.get(&number(100)).removal, Lsn(77));
-    // Grow the root, split, and split again around it.
+    // Grows the root, splits, and splits again around it.
     for n in 0..60_000u64 {
         let mut key = number(n % 200).to_vec();
         key.extend_from_slice(&n.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes());
@@ -221,7 +221,7 @@ fn removal_lsns_outlive_splits_and_merges() {
     assert_eq!(index.get(&number(100)).removal, Lsn(77));
 }
 
-/// Guards the leaves of a range; how many there are.
+/// Guards the leaves of a range; returns how many there are.
 fn guard(index: &Index, range: &ScanRange<'_>, direction: Direction) -> usize {
     let mut batch = Batch::new();
     let mut leaves = 1;
@@ -231,7 +231,7 @@ fn guard(index: &Index, range: &ScanRange<'_>, direction: Direction) -> usize {
     leaves
 }
 
-/// Whether an insert of `key` asks; it is refused if it does.
+/// Whether an insert of `key` asks `admit`, which then refuses it.
 fn asks(index: &Index, key: &[u8]) -> bool {
     match index.insert(key, 1, || Admit::Refuse).expect("enough nodes") {
         Insert::Refused => true,
@@ -257,14 +257,14 @@ fn guards_cover_a_range_whatever_the_tree_does_later() {
         };
         assert!(inside(&index));
         assert!(!asks(&index, &number(1)) && !asks(&index, &number(49_999)));
-        // Split all leaves, with consent.
+        // Splits all leaves; `admit` consents.
         for n in 0..50_000 {
             if n % 10 != 0 && n % 37 != 10_001 % 37 {
                 index.insert(&number(n), n, || Admit::Go).expect("enough nodes");
             }
         }
         assert!(inside(&index));
-        // And merge them.
+        // Merges them again.
         for n in 0..50_000 {
             index.remove(&number(n), None);
         }
@@ -308,7 +308,7 @@ fn a_panic_in_admit_leaves_the_leaf_usable() {
     assert_eq!(put(&index, b"a", 2), Ok(Insert::Done));
 }
 
-/// Whoever has a reference to it still: what is asked of it without a lock says that it is empty.
+/// For a holder of a reference, reads without a lock find a discarded index empty.
 #[test]
 fn a_discarded_index_has_no_node() {
     for size in [0u64, 1, 300, 100_000] {

@@ -1,4 +1,4 @@
-//! Many threads: what holds for each reader and scan while writers split, merge and re-point around it.
+//! Many threads: what each reader and scan can rely on while writers split, merge and re-point around it.
 
 use super::*;
 use crate::ids::Lsn;
@@ -15,7 +15,7 @@ fn key(n: u64) -> Vec<u8> {
     key
 }
 
-/// A value that tells which key it belongs to, and how often it was changed.
+/// A value from which its key and the number of its changes follow.
 fn value(n: u64, change: u64) -> u64 {
     n << 24 | change & 0xff_ffff
 }
@@ -25,7 +25,7 @@ fn writers_of_their_own_keys_readers_and_scans_of_all() {
     writers_readers_and_scans(|_| ());
 }
 
-/// The nodes that merges free come back from the system as zeroes.
+/// The nodes that merges free come back from the system as zeros.
 #[test]
 fn writers_readers_and_scans_while_the_pool_gives_free_nodes_back() {
     writers_readers_and_scans(|pool| {
@@ -40,7 +40,7 @@ fn writers_readers_and_scans(beside: impl Fn(&NodePool) + Sync) {
     let seed = Seed::get();
     let pool = pool(1 << 14);
     let index = Index::new(pool.clone()).expect("a first node");
-    // Keys 0, 10, 20... stay; the others belong to one writer each.
+    // Keys 0, 10, 20... stay; each other key belongs to one writer.
     let stable: Vec<u64> = (0..KEYS).step_by(10).collect();
     for &n in &stable {
         put(&index, &key(n), value(n, 0)).expect("enough nodes");
@@ -163,7 +163,7 @@ fn threads_that_contend_for_the_same_keys() {
             let mut random = Random::new(seed_of(&seed, thread));
             scope.spawn(move || {
                 while Instant::now() < end {
-                    // Bursts over few keys, so that leaves fill, split, empty and merge under everybody.
+                    // Bursts over few keys, so that leaves fill, split, empty and merge under all threads.
                     for _ in 0..200 {
                         let n = random.below(600);
                         let key = key(n);
@@ -188,8 +188,8 @@ fn threads_that_contend_for_the_same_keys() {
     assert!(pool.nodes_in_use() <= 2);
 }
 
-/// The rule of the interval locks: if a scan has registered its interval before it guards, then an insert into the range
-/// either asks, and finds the interval, or the scan sees its entry.
+/// The rule of the interval locks: if a scan has registered its interval before it guards, then an insert into the
+/// range asks and finds the interval, or the scan sees its entry.
 #[test]
 fn an_insert_asks_or_is_seen() {
     let seed = Seed::get();

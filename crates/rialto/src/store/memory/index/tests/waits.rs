@@ -19,7 +19,7 @@ fn a_reader_that_meets_a_latched_node_counts_its_wait() {
                 assert_ne!(latch.read(), Some(word));
                 waits::now().latch_ns
             });
-            // A reader that begins only after this has nothing to wait for: try again then.
+            // A reader that begins only after this has nothing to wait for: then it is tried again.
             std::thread::sleep(Duration::from_millis(2));
             latch.unlock_changed();
             reader.join().unwrap() > 0

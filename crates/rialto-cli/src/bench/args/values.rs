@@ -1,0 +1,225 @@
+//! The values that options take by name.
+
+use std::fmt;
+use std::str::FromStr;
+
+use clap::ValueEnum;
+use rialto::io::SimulatedDisk;
+use rialto::log::virtual_time::{REGIMES, Regime};
+use rialto::{Checkpointing, HandOver, Locks, Logging};
+
+/// What clients run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum WorkloadName {
+    /// TPC-B: one transaction that moves money at a branch, 85 of 100 times for an account of the same branch
+    Tpcb,
+    /// The credit cards of System M: four sets of records, eight transactions (BAL, CCCK, CLCK, DEBIT, PAY of the paper, and
+    /// ours: MOVE, LOST, FOUND)
+    Card,
+    /// TATP (TM1), DORA's benchmark of subscribers: four tables, seven short transactions, three of them read; a third of some
+    /// types ask for what there is not and abort by themselves
+    Tatp,
+    /// TPC-C: the orders of warehouses, five transactions (new-order, payment, order-status, delivery, stock-level) in the
+    /// specification's mix, without think times
+    Tpcc,
+    /// Bare commit sequences, as KODA's experiments ran: no database work, a packet of 180 bytes; on the disks sim:koda
+    /// and sim:ssd-30us, -100us, -1ms in virtual time
+    Commit,
+}
+
+impl WorkloadName {
+    /// The name on the command line.
+    pub const fn name(self) -> &'static str {
+        match self {
+            WorkloadName::Tpcb => "tpcb",
+            WorkloadName::Card => "card",
+            WorkloadName::Tatp => "tatp",
+            WorkloadName::Tpcc => "tpcc",
+            WorkloadName::Commit => "commit",
+        }
+    }
+
+    /// The disks that it runs on.
+    pub fn disks(self) -> String {
+        let regimes = REGIMES.iter().filter(|_| self == WorkloadName::Commit);
+        let regimes = regimes.map(|regime| (regime.name, format!("{}, in virtual time", regime.meaning)));
+        // A regime stands for more than a disk: it takes the place of the disk of its name.
+        let simulated = SimulatedDisk::names().map(|(name, meaning)| (name, meaning.to_owned()));
+        let simulated = simulated.filter(|(name, _)| self != WorkloadName::Commit || regime(name).is_none());
+        let names = regimes.chain(simulated).map(|(name, meaning)| format!("\n  sim:{name}: {meaning}"));
+        format!("\n  file\n  memory{}", names.collect::<String>())
+    }
+}
+
+/// The regime of virtual time of this name.
+pub fn regime(name: &str) -> Option<&'static Regime> {
+    REGIMES.iter().find(|regime| regime.name == name)
+}
+
+/// When calls are handed over to threads that own executors.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum HandOverName {
+    /// If the thread is at work
+    IfBusy,
+    /// Always
+    Always,
+}
+
+impl From<HandOverName> for HandOver {
+    fn from(name: HandOverName) -> HandOver {
+        match name {
+            HandOverName::IfBusy => HandOver::IfBusy,
+            HandOverName::Always => HandOver::Always,
+        }
+    }
+}
+
+/// What goes into the log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum LoggingName {
+    /// The changed fields, or the whole row
+    Value,
+    /// What was done to a row: increments as such
+    Action,
+    /// The calls of procedures, to be run again by recovery; needs --checkpoint tccou, tcbw or none
+    Transaction,
+    /// Nothing: to measure what logging costs. Nothing is durable until the end of the run, which makes a checkpoint;
+    /// needs --checkpoint none
+    None,
+}
+
+impl From<LoggingName> for Logging {
+    fn from(name: LoggingName) -> Logging {
+        match name {
+            LoggingName::Value => Logging::Value,
+            LoggingName::Action => Logging::Action,
+            LoggingName::Transaction => Logging::Transaction,
+            LoggingName::None => Logging::None,
+        }
+    }
+}
+
+/// How memory is brought to disk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum CheckpointName {
+    /// Segments as they are, one at a time
+    Fuzzy,
+    /// Segments as they were when the sweep began, action-consistent: a transaction that changes one keeps its old copy
+    Accou,
+    /// Likewise, transaction-consistent
+    Tccou,
+    /// Black/white, action-consistent: what moves a row between what is copied and what is not runs again
+    Acbw,
+    /// Black/white, transaction-consistent: so does every transaction that touches both
+    Tcbw,
+    /// Not at all: to measure what checkpoints cost
+    None,
+}
+
+impl From<CheckpointName> for Checkpointing {
+    fn from(name: CheckpointName) -> Checkpointing {
+        match name {
+            CheckpointName::Fuzzy => Checkpointing::Fuzzy,
+            CheckpointName::Accou => Checkpointing::ActionCopyOnUpdate,
+            CheckpointName::Tccou => Checkpointing::TransactionCopyOnUpdate,
+            CheckpointName::Acbw => Checkpointing::ActionBlackWhite,
+            CheckpointName::Tcbw => Checkpointing::TransactionBlackWhite,
+            CheckpointName::None => Checkpointing::None,
+        }
+    }
+}
+
+/// How locks are kept while no transaction competes for them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum LocksName {
+    /// In the records' own headers and the transactions' slots
+    Thin,
+    /// In a hash of lock heads with queues, as the papers' baseline has them
+    Central,
+}
+
+impl From<LocksName> for Locks {
+    fn from(name: LocksName) -> Locks {
+        match name {
+            LocksName::Thin => Locks::Thin,
+            LocksName::Central => Locks::Central,
+        }
+    }
+}
+
+/// Where the tables live.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum ResidenceName {
+    /// In memory
+    Memory,
+}
+
+/// Where the database's files lie.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum DiskName {
+    /// In a directory.
+    File,
+    /// In memory.
+    Memory,
+    /// On a simulated device.
+    Simulated(String),
+}
+
+impl FromStr for DiskName {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<DiskName, String> {
+        let simulated =
+            |name: &str| SimulatedDisk::names().any(|(preset, _)| preset == name) || regime(name).is_some();
+        match text {
+            "file" => Ok(DiskName::File),
+            "memory" => Ok(DiskName::Memory),
+            _ => match text.strip_prefix("sim:") {
+                Some(name) if simulated(name) => Ok(DiskName::Simulated(name.to_owned())),
+                _ => {
+                    let [tpcb, commit] = [WorkloadName::Tpcb, WorkloadName::Commit].map(WorkloadName::disks);
+                    Err(format!(
+                        "no such disk; available for tpcb, card, tatp and tpcc:{tpcb}\nfor commit:{commit}"
+                    ))
+                }
+            },
+        }
+    }
+}
+
+impl fmt::Display for DiskName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            DiskName::File => f.write_str("file"),
+            DiskName::Memory => f.write_str("memory"),
+            DiskName::Simulated(name) => write!(f, "sim:{name}"),
+        }
+    }
+}
+
+/// The load that an open loop offers.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Rate {
+    /// Transactions a second.
+    PerSecond(f64),
+    /// Percent of what a closed loop reaches, measured first.
+    PercentOfPeak(f64),
+}
+
+impl FromStr for Rate {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Rate, String> {
+        let (number, rate): (&str, fn(f64) -> Rate) = match text.strip_suffix('%') {
+            Some(number) => (number, Rate::PercentOfPeak),
+            None => (text, Rate::PerSecond),
+        };
+        match number.parse::<f64>() {
+            Ok(number) if number > 0.0 && number.is_finite() => Ok(rate(number)),
+            _ => {
+                Err("expected transactions a second (12000), or a share of the peak (80%), above zero"
+                    .to_owned())
+            }
+        }
+    }
+}

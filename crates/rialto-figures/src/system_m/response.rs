@@ -1,0 +1,103 @@
+//! m-4.3: response times at several lengths of the request queue (table 4.3, and what section 4.3 expects of the length).
+
+use std::time::Duration;
+
+use rialto_measure::RunError;
+use rialto_measure::chart::{Look, Panel, Picture, Scale, Series};
+use rialto_measure::confidence::{BATCHES, Confidence};
+use rialto_measure::text::{row, say};
+
+use super::super::{Figure, FigureError, Lab, markdown};
+use super::run::{Sample, Setting, measure};
+use super::{Strategy, strategy};
+use crate::point::machine;
+
+/// Table 4.3: mean, least and most, in seconds.
+const PAPER: [(Strategy, [f64; 3]); 5] = [
+    (strategy("FUZZY", "VALUE"), [3.40, 3.40, 3.41]),
+    (strategy("ACBW", "AOPER"), [3.86, 3.85, 3.86]),
+    (strategy("ACCOU", "AOPER"), [4.09, 4.09, 4.10]),
+    (strategy("TCBW", "TOPER"), [33.85, 33.46, 34.24]),
+    (strategy("TCCOU", "TOPER"), [3.93, 3.93, 3.93]),
+];
+const QUEUES: [usize; 5] = [1, 8, 64, 512, 4096];
+/// How many times `--seconds` each is measured.
+const SECONDS: u32 = 4;
+
+/// How often a window without a response is tried again: other work may have all processors for as long as a short one.
+const AGAIN_MAX: usize = 20;
+
+/// A sample with its response times. None if this program does not have the strategy, or refuses it.
+fn answered(
+    lab: &Lab,
+    setting: &Setting,
+    window: Duration,
+) -> Result<Option<(Sample, Confidence)>, RunError> {
+    for _ in 0..AGAIN_MAX {
+        let Some(sample) = measure(lab, setting, window)? else { return Ok(None) };
+        if let Some(response) = sample.response_us() {
+            return Ok(Some((sample, response)));
+        }
+    }
+    Err(RunError::Usage(format!("no request was answered within {window:?}; give more --seconds")))
+}
+
+/// Table 4.3.
+///
+/// # Errors
+/// A run that fails.
+pub fn by_queue(lab: &Lab) -> Result<Figure, FigureError> {
+    let window = lab.on_the_clock()? * SECONDS;
+    let mut table = vec![row([
+        "strategy",
+        "queue",
+        "response time us",
+        "low",
+        "high",
+        "transactions/s",
+        "paper: response time s",
+        "paper: low",
+        "paper: high",
+    ])];
+    let (mut times, mut rates) = (Vec::new(), Vec::new());
+    for (colour, (strategy, paper)) in PAPER.into_iter().enumerate() {
+        let (mut by_time, mut by_rate) = (Vec::new(), Vec::new());
+        for queue in QUEUES {
+            let setting = Setting { queue, ..Setting::of_paper(strategy) };
+            let Some((sample, response)) = answered(lab, &setting, window)? else { break };
+            let per_s = sample.per_s().mean;
+            say(&format!("  {}, queue {queue}: {response}, {per_s:.0}/s", strategy.name()));
+            let mut cells = vec![strategy.name(), queue.to_string()];
+            cells.extend([response.mean, response.low, response.high].map(|us| format!("{us:.1}")));
+            cells.push(format!("{per_s:.0}"));
+            cells.extend(paper.map(|seconds| format!("{seconds:.2}")));
+            table.push(cells);
+            by_time.push((queue as f64, response.mean / 1e3));
+            by_rate.push((queue as f64, per_s));
+        }
+        times.push(Series::new(strategy.name(), Look::Measured, colour, by_time));
+        rates.push(Series::new(strategy.name(), Look::Measured, colour, by_rate));
+    }
+    let has_points = |series: &Series| !series.points.is_empty();
+    times.retain(has_points);
+    rates.retain(has_points);
+    let panel = |title, y, series| Panel {
+        x_scale: Scale::Doublings,
+        ..Panel::new(title, "request queue", y, series)
+    };
+    let panels = vec![
+        panel("Response time against the length of the request queue", "mean response time, ms", times),
+        panel("Throughput against the length of the request queue", "transactions/s", rates),
+    ];
+    let seconds = window.as_secs_f64();
+    let text = format!(
+        "Table 4.3. From a request's put on the request queue to the take of its response, one message server that keeps the \
+         queue full, sweeps without a pause and unspooled, {seconds} s each; intervals are 90% by the method of batch means, \
+         {BATCHES} batches. The paper's queue was \"much larger than necessary\", and it expects that response times can be \
+         lowered significantly, with little or no loss of throughput, by a shorter one: the second picture shows from which \
+         length on. What a short queue leaves is the wait for the log. On {}.\n\n{}",
+        machine(),
+        markdown(&table)
+    );
+    Ok(Figure { rows: table, picture: Picture::Panels(panels), text })
+}

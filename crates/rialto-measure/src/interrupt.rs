@@ -1,0 +1,26 @@
+//! An interrupt (Ctrl-C), which ends a run early: the clients finish the transactions that they have begun, the database is
+//! closed, the files beside it are removed, and there is no result.
+//!
+//! A signal is the whole process's, and so is what is kept of it here. A run looks at it at least every 50 ms of a window or a
+//! warm-up, and before and behind them; loading and verifying end first.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use crate::error::RunError;
+
+static ASKED: AtomicBool = AtomicBool::new(false);
+
+/// Asks the run of this process to end.
+pub fn ask() {
+    ASKED.store(true, Ordering::Relaxed);
+}
+
+/// Whether the run was asked to end.
+pub fn is_asked() -> bool {
+    ASKED.load(Ordering::Relaxed)
+}
+
+/// Goes on, unless the run was asked to end.
+pub fn check() -> Result<(), RunError> {
+    if is_asked() { Err(RunError::Interrupted) } else { Ok(()) }
+}
