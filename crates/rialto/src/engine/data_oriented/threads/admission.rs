@@ -28,6 +28,17 @@ pub(super) struct Admission {
     empty: Condvar,
 }
 
+/// What became of a try to admit a call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Counted {
+    /// There is no room.
+    Full,
+    /// It is admitted.
+    In,
+    /// It is counted, but the close has begun: it is to be released.
+    TooLate,
+}
+
 impl Admission {
     /// Of so many calls at a time.
     pub fn new(admitted_max: usize) -> Admission {
@@ -45,41 +56,57 @@ impl Admission {
     /// Admits a call; waits while as many calls are admitted as there may be. False after the close.
     #[must_use]
     pub fn admit(&self) -> bool {
-        while !self.admit_one() {
-            let latch = self.at_the_door.lock();
-            if self.is_closed.load(Ordering::SeqCst) {
-                return false;
+        loop {
+            let mut counted = self.count();
+            if counted == Counted::Full {
+                let latch = self.at_the_door.lock();
+                if self.is_closed.load(Ordering::SeqCst) {
+                    return false;
+                }
+                self.sleepers.fetch_add(1, Ordering::SeqCst);
+                counted = self.count();
+                if counted == Counted::Full {
+                    drop(self.room.wait(latch, None));
+                } else {
+                    drop(latch);
+                }
+                self.sleepers.fetch_sub(1, Ordering::SeqCst);
             }
-            self.sleepers.fetch_add(1, Ordering::SeqCst);
-            let is_in = self.admit_one();
-            if !is_in {
-                drop(self.room.wait(latch, None));
-            }
-            self.sleepers.fetch_sub(1, Ordering::SeqCst);
-            if is_in {
-                break;
+            match counted {
+                Counted::Full => {}
+                Counted::In => return true,
+                // Without the latch, which this takes.
+                Counted::TooLate => {
+                    self.release();
+                    return false;
+                }
             }
         }
-        true
     }
 
     /// Admits a call if there is room and no other caller waits for room.
     #[must_use]
     pub fn admit_at_once(&self) -> bool {
-        self.sleepers.load(Ordering::SeqCst) == 0 && self.admit_one()
-    }
-
-    /// Admits a call if there is room.
-    fn admit_one(&self) -> bool {
-        let one_more = |calls| (calls < self.admitted_max).then_some(calls + 1);
-        if self.calls.fetch_update(Ordering::SeqCst, Ordering::SeqCst, one_more).is_err() {
+        if self.sleepers.load(Ordering::SeqCst) > 0 {
             return false;
         }
-        let is_open = !self.is_closed.load(Ordering::SeqCst);
-        if !is_open {
+        let counted = self.count();
+        if counted == Counted::TooLate {
             self.release();
         }
-        is_open
+        counted == Counted::In
+    }
+
+    /// Counts a call if there is room.
+    fn count(&self) -> Counted {
+        let one_more = |calls| (calls < self.admitted_max).then_some(calls + 1);
+        if self.calls.fetch_update(Ordering::SeqCst, Ordering::SeqCst, one_more).is_err() {
+            return Counted::Full;
+        }
+        match self.is_closed.load(Ordering::SeqCst) {
+            false => Counted::In,
+            true => Counted::TooLate,
+        }
     }
 
     /// Notes that a call has its outcome.
