@@ -152,7 +152,7 @@ struct EchoShared {
     involuntary: AtomicU64,
 }
 
-/// A thread that, when woken, wakes whoever woke it.
+/// A thread that, when woken, wakes its waker.
 #[derive(Debug)]
 struct Echo {
     shared: Arc<EchoShared>,
@@ -193,7 +193,7 @@ impl Echo {
         self.shared.word.store(CALLED, Ordering::Release);
         echo.unpark();
         while self.shared.word.load(Ordering::Acquire) == CALLED {
-            // Not for ever: a thread that panicked answers nobody.
+            // Not for ever: a thread that panicked does not answer.
             std::thread::park_timeout(Duration::from_secs(1));
         }
         began.elapsed()

@@ -28,7 +28,7 @@ pub struct About {
     pub in_flight: u32,
     /// Where random choices came from.
     pub seed: u64,
-    /// Who wrote the log, and when.
+    /// The design of group commit, and its settings.
     pub group_commit: GroupCommitOptions,
     /// The data directory, if there is one.
     pub data: Option<String>,
@@ -185,7 +185,7 @@ impl Window {
         })
     }
 
-    /// Why a figure is null. Nothing is counted in virtual time; there are no locks, and nobody offers a share of a peak.
+    /// Why a figure is null. Nothing is counted in virtual time; there are no locks, and no share of a peak is offered.
     fn not_counted(&self, about: &About) -> Json {
         const APPLY: [&str; 6] = [
             "instructions_per_txn",

@@ -54,14 +54,14 @@ pub struct Ticket {
     lsn: Lsn,
 }
 
-/// A client's packet: who wrote it, which of its packets it is, and bytes that follow from both.
+/// A client's packet: which client wrote it, which of its packets it is, and bytes that follow from both.
 pub fn write_packet(number: u32, packet: u64, into: &mut Vec<u8>) {
     into.extend_from_slice(&number.to_le_bytes());
     into.extend_from_slice(&packet.to_le_bytes());
     into.resize(PACKET_BYTES, number as u8 ^ packet as u8);
 }
 
-/// Who wrote a packet, and which of its packets it is; `None` for bytes that no client writes.
+/// The client that wrote a packet, and which of its packets it is; `None` for bytes that no client writes.
 pub fn read_packet(bytes: &[u8]) -> Option<(u32, u64)> {
     let number = u32::from_le_bytes(*bytes.first_chunk()?);
     let packet = u64::from_le_bytes(*bytes.get(4..)?.first_chunk()?);

@@ -12,7 +12,7 @@ use super::{RAN, System, setting};
 
 const KIND: Kind = Kind::Tm1Only(Name::UpdateSubscriberData);
 
-/// A plan of the transaction, and who chooses it.
+/// A plan of the transaction, and what chooses it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Chosen {
     /// Both actions in one phase, and that is run as it is.

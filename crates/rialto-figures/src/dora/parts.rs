@@ -30,7 +30,7 @@ pub enum Inside {
     AcquireContention,
     /// Releasing locks.
     Release,
-    /// Waiting to release them, and waking who waited.
+    /// Waiting to release them, and waking the waiters.
     ReleaseContention,
 }
 

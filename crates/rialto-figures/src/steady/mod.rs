@@ -349,7 +349,7 @@ impl Run {
         };
         self.run(client, kind, warmup)?;
         if kind.is_called() {
-            // Who shares keys out over executors has done so.
+            // Keys have been shared out over executors.
             std::thread::sleep(Duration::from_millis(1_100));
         }
         let log_before = self.database.metrics().log.bytes;

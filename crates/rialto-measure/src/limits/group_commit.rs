@@ -1,7 +1,7 @@
-//! A bare group commit: clients take a number and sleep until it is durable; a writer writes for all who have one.
+//! A bare group commit: clients take a number and sleep until it is durable; a writer writes for all that have one.
 //!
-//! The sleepers lie in two buckets, those whom the group in flight covers and those whom the next one will, so one wake
-//! call serves a group and wakes nobody else. No wake-up is lost: a client looks at the group word, then at its bucket's
+//! The sleepers lie in two buckets, those that the group in flight covers and those that the next one will, so one wake
+//! call serves a group and wakes no other client. No wake-up is lost: a client looks at the group word, then at its bucket's
 //! epoch, then at the group word again before it sleeps on that epoch; the writer moves the group word on, then writes,
 //! publishes, and then moves the epoch of its group's bucket.
 
@@ -98,7 +98,7 @@ pub(super) fn run(file: ProbeFile, beside: &Beside) -> DiskResult<Reached> {
     std::thread::scope(|scope| {
         let writer = scope.spawn(|| {
             let outcome = shared.write_groups(file, beside.log_bytes);
-            // After a failed write nobody may sleep on.
+            // After a failed write no client may sleep on.
             shared.end();
             outcome
         });

@@ -135,7 +135,7 @@ pub(super) fn run(file: ProbeFile, beside: &Beside) -> DiskResult<Reached> {
             }
         }
         let time = began.elapsed();
-        // A commit that nobody waits for counts when it is done, the others when they are durable.
+        // A commit without a waiter counts when it is done, the others when they are durable.
         let committed = if beside.waits_for_disk { shared.durable.load(Ordering::Acquire) } else { done };
         std::hint::black_box(&tables.accounts);
         drop(end);

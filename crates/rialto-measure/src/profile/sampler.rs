@@ -98,7 +98,7 @@ fn set_timer(us: libc::suseconds_t) -> io::Result<()> {
 
 /// Allocates nothing and takes no lock: atomics, and the unwinder.
 extern "C" fn on_signal(_: libc::c_int) {
-    // Counted first, then asked whether it is on: whoever switches it off and then sees no handler has seen the last one.
+    // Counted first, then asked whether it is on: a thread that switches it off and then sees no handler has seen the last one.
     RUNNING.fetch_add(1, Ordering::SeqCst);
     if IS_ON.load(Ordering::SeqCst)
         && let Some(stack) = STACKS.get(TAKEN.fetch_add(1, Ordering::Relaxed))

@@ -71,7 +71,7 @@ pub struct Setting {
 }
 
 impl Setting {
-    /// Who waited for the transactions.
+    /// What waited for the transactions.
     fn awaited(&self) -> Awaited {
         match (self.servers, self.in_flight) {
             (Some(_), _) => Awaited::InQueues,

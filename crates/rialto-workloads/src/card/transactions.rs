@@ -4,7 +4,7 @@
 //! it can be run again from its arguments, and its steps are the actions of its [flow](super::flows).
 //!
 //! The order of tables is the same in all: accounts, hot cards, stores, customers. So no two of them can deadlock. Whether
-//! a card is hot stands in its account, too: who has the account locked need not look at the hot cards.
+//! a card is hot stands in its account, too: a transaction that has the account locked need not look at the hot cards.
 
 use rialto::row::{Date, RowView, Value};
 use rialto::{Error, Result, Table, Transaction};
@@ -42,7 +42,7 @@ fn missing(what: &str, number: i32) -> Error {
 /// The most that a purchase or a payment may be, in cents.
 const CENTS_MAX: i64 = 100_000_000_000;
 
-/// Refuses what is no amount: whoever calls the procedures may have made a mistake.
+/// Refuses what is no amount: a caller of the procedures may have made a mistake.
 #[inline]
 fn check_amount(cents: i64) -> Result<()> {
     if (1..=CENTS_MAX).contains(&cents) { Ok(()) } else { Err(no_amount(cents)) }

@@ -143,7 +143,7 @@ fn clients_that_meet_lose_nothing_and_never_deadlock() {
     assert_eq!(database.metrics().aborted_deadlock, 0, "tables are visited in one order");
 }
 
-/// Whoever finds a subscriber to change it locks it so at once: two that share it could not go on.
+/// A transaction that finds a subscriber to change it locks it so at once: two that share it could not go on.
 #[test]
 fn clients_that_change_one_subscriber_never_deadlock() {
     let database = database();
