@@ -15,41 +15,41 @@ use rialto::{BackupKind, BackupReport, Checkpointing, Database, Error, Lsn, Open
 
 use crate::client::{self, Failure, Session, Stream};
 use crate::interrupt::{INTERRUPTED, Interrupts};
-use crate::output::{fail, print, tell};
+use crate::output::{cannot_open, fail, print, tell};
 
-/// How long a server is given to hear a request to cancel before the next one: one that comes before the statement is not heard.
+/// The time between two requests to cancel: a server ignores a request that comes before the statement.
 const CANCEL_AGAIN: Duration = Duration::from_millis(100);
 /// The SQLSTATE of a statement that was cancelled.
 const CANCELLED: &str = "57014";
 
-/// Take a backup: of a directory that nobody has open, or of a server's database while it serves
+/// Take a backup: of a directory that no program has open, or of a server's database while it serves
 #[derive(Debug, Args)]
 #[command(group = ArgGroup::new("of").required(true).args(["data", "connect", "socket"]))]
 pub struct BackupArgs {
-    /// The data directory, which nobody has open
+    /// The data directory, which no program has open
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
     /// The server that has the database open
     #[arg(long, value_name = "HOST:PORT")]
     connect: Option<String>,
-    /// The same, by its socket file
+    /// The server, by its socket file
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
-    /// A directory for the backup, of the machine that has the data; - is standard output, with --data only
+    /// A directory for the backup, on the machine that has the data; - is standard output, with --data only
     #[arg(long, value_name = "DIR|-")]
     to: PathBuf,
-    /// Only what has changed since the server's last backup; a full one if it took none since it began
+    /// Only the changes since the server's last backup; a full backup if it has taken none since it began
     #[arg(long, conflicts_with = "data")]
     incremental: bool,
-    /// The bound on the memory that a directory's tables may take [default: three quarters of the machine's]
+    /// The bound on the memory that the directory's tables may take, in bytes [default: three quarters of the machine's]
     #[arg(long, value_name = "N", requires = "data")]
     memory_bytes: Option<u64>,
 }
 
-/// Make a database of a backup, the increments on it, and the archived log
+/// Make a database from a backup, the increments on it, and the archived log
 ///
-/// Calls in an archived log (transaction logging) are run again by their procedures: those of `rialto bench` it knows, others
-/// a program restores by the library (Restore::procedures).
+/// Calls in an archived log (transaction logging) run again, by their procedures. This command knows those of `rialto bench`;
+/// with other procedures, restore in a program, by the library's Restore::procedures.
 #[derive(Debug, Args)]
 pub struct RestoreArgs {
     /// The directory of a full backup; - is standard input
@@ -58,41 +58,41 @@ pub struct RestoreArgs {
     /// The directory of an increment on it; several in the order in which they were taken
     #[arg(long, value_name = "DIR")]
     incremental: Vec<PathBuf>,
-    /// The archive with the log that follows: restores to its end, unless told otherwise
+    /// The archive with the log that follows the backup; it is restored to its end unless --to-time or --to-lsn is given
     #[arg(long, value_name = "DIR")]
     archive: Option<PathBuf>,
-    /// Up to this time, in UTC: "2026-11-21 20:15:00", or with a fraction of a second; refused if the log comes to it twice,
-    /// because the machine's clock was set back
+    /// Restore up to this time, in UTC: "2026-11-21 20:15:00", or with a fraction of a second; refused if the log has this
+    /// time twice, because the machine's clock was set back
     #[arg(long, value_name = "TIME", conflicts_with = "to_lsn")]
     to_time: Option<Timestamp>,
-    /// Up to this place in the log
+    /// Restore up to this place in the log
     #[arg(long, value_name = "N")]
     to_lsn: Option<u64>,
     /// The directory for the database, new or empty
     #[arg(long, value_name = "DIR")]
     data: PathBuf,
-    /// The bound on the memory that redoing the archived log may take [default: three quarters of the machine's]
+    /// The bound on the memory that redoing the archived log may take, in bytes [default: three quarters of the machine's]
     #[arg(long, value_name = "N")]
     memory_bytes: Option<u64>,
 }
 
 fn failed_to_open(path: &Path, error: &OpenError) -> ExitCode {
-    fail(format_args!("{}: {error}", path.display()), error.exit_code())
+    fail(format_args!("{}: {}", path.display(), cannot_open(error)), error.exit_code())
 }
 
-fn not_heard(error: &io::Error) -> ExitCode {
-    fail(format_args!("hearing of Ctrl-C: {error}"), 4)
+fn no_signals(error: &io::Error) -> ExitCode {
+    fail(format_args!("waiting for Ctrl-C: {error}"), 4)
 }
 
 /// Takes a backup.
 pub fn backup(args: &BackupArgs, procedures: Vec<Procedure>) -> ExitCode {
     let is_stream = args.to.as_os_str() == "-";
     let interrupts = match Interrupts::end(move || match is_stream {
-        true => "interrupted: what was written of the stream lacks its end, and is no backup".to_owned(),
+        true => "interrupted: the stream has no end, and is no backup".to_owned(),
         false => "interrupted: no backup was begun".to_owned(),
     }) {
         Ok(interrupts) => interrupts,
-        Err(error) => return not_heard(&error),
+        Err(error) => return no_signals(&error),
     };
     match (&args.data, &args.connect, &args.socket) {
         (Some(data), ..) => offline(args, procedures, data, &interrupts),
@@ -114,7 +114,7 @@ fn offline(args: &BackupArgs, procedures: Vec<Procedure>, data: &Path, interrupt
         create: false,
         checkpoint: Checkpointing::None,
         memory_bytes: args.memory_bytes.unwrap_or(defaults.memory_bytes),
-        // Calls that are in the log are run again by them.
+        // Calls in the log can run again only by their procedures.
         procedures,
         ..defaults
     };
@@ -140,7 +140,7 @@ fn offline(args: &BackupArgs, procedures: Vec<Procedure>, data: &Path, interrupt
     };
     let closed = database.close();
     match taken.and_then(|report| closed.map(|()| report)) {
-        // Standard output may be the backup.
+        // The report goes to stderr: standard output may be the backup.
         Ok(report) => {
             tell(report);
             ExitCode::SUCCESS
@@ -167,7 +167,7 @@ fn flushed(out: &mut impl Write, report: BackupReport) -> rialto::Result<BackupR
     Ok(report)
 }
 
-/// `connect` is how the server is reached.
+/// `connect` connects to the server.
 fn online(
     args: &BackupArgs,
     server: &str,
@@ -182,7 +182,7 @@ fn online(
         Err(error) => return fail(format_args!("--to {}: {error}", args.to.display()), 2),
     };
     let Some(path) = to.to_str() else {
-        let what = "the path is not UTF-8, and a server is told of no other; use another directory";
+        let what = "the path is not UTF-8, as the statement to the server has to be; use another directory";
         return fail(format_args!("--to {}: {what}", to.display()), 2);
     };
     let incremental = if args.incremental { " INCREMENTAL" } else { "" };
@@ -213,11 +213,11 @@ fn online(
     }
 }
 
-/// Asks the server again and again to cancel the session's statement: until the program ends, which it does with the answer.
+/// Repeats a request to cancel the session's statement until the program ends, which it does on the server's answer.
 fn cancel_until_answered(connect: impl Fn() -> io::Result<Box<dyn Stream>>, key: &[u8]) {
     loop {
         if let Err(error) = connect().and_then(|mut stream| client::cancel(&mut *stream, key)) {
-            tell(format_args!("the server was not asked: {error}"));
+            tell(format_args!("the request to cancel did not reach the server: {error}"));
         }
         std::thread::sleep(CANCEL_AGAIN);
     }
@@ -230,17 +230,17 @@ fn source(path: &Path) -> Result<Backup, OpenError> {
     }
 }
 
-/// What is left of a restore that is ended in its midst.
+/// The message of an interrupted restore: what it has left.
 fn left_in(data: &Path) -> String {
     let has = |name: &str| data.join(name).exists();
     match (has("restore-unfinished"), has("home")) {
         (true, false) => format!(
-            "interrupted: {} holds a restore that has not come to its end (\"restore-unfinished\"), and no database; restore \
-             to it again, which begins anew, or remove it",
+            "interrupted: {} holds an unfinished restore (\"restore-unfinished\"), and no database; restore to it again, which \
+             starts over, or remove it",
             data.display()
         ),
         (true, true) => {
-            format!("interrupted at the end of the restore: {} holds the database", data.display())
+            format!("interrupted at the end of the restore: {} holds the whole database", data.display())
         }
         (false, _) => "interrupted: nothing was restored".to_owned(),
     }
@@ -250,12 +250,12 @@ fn left_in(data: &Path) -> String {
 pub fn restore(args: &RestoreArgs, procedures: Vec<Procedure>) -> ExitCode {
     let data = args.data.clone();
     if let Err(error) = Interrupts::end(move || left_in(&data)) {
-        return not_heard(&error);
+        return no_signals(&error);
     }
     let paths = std::iter::once(&args.from).chain(&args.incremental);
     let backups = match paths.map(|path| source(path)).collect::<Result<Vec<_>, _>>() {
         Ok(backups) => backups,
-        Err(error) => return fail(&error, error.exit_code()),
+        Err(error) => return fail(cannot_open(&error), error.exit_code()),
     };
     let mut plan = Restore::new(backups);
     plan.archive = args.archive.as_ref().map(Archive::directory);
@@ -268,7 +268,7 @@ pub fn restore(args: &RestoreArgs, procedures: Vec<Procedure>) -> ExitCode {
     };
     match plan.to_directory(&args.data) {
         Ok(report) => print(report, ExitCode::SUCCESS),
-        Err(error) => fail(&error, error.exit_code()),
+        Err(error) => fail(cannot_open(&error), error.exit_code()),
     }
 }
 

@@ -1,5 +1,4 @@
-//! A client of a server's: sends one statement, and gives what is said of it. As much of the PostgreSQL protocol as that
-//! takes.
+//! A client of a server: sends one statement, and reads the answer. It has as much of the PostgreSQL protocol as that takes.
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
@@ -9,18 +8,18 @@ use std::path::Path;
 /// The longest message that is read.
 const MESSAGE_MAX: usize = 1 << 20;
 
-/// Where a server is.
+/// A connection to a server.
 pub trait Stream: Read + Write {}
 
 impl Stream for TcpStream {}
 impl Stream for UnixStream {}
 
-/// Why a statement was not carried out.
+/// Why a statement was not executed.
 #[derive(Debug)]
 pub enum Failure {
-    /// The server is not reached, or has gone.
+    /// The server cannot be reached, or has gone.
     Connection(io::Error),
-    /// It refuses, and says why, with its SQLSTATE.
+    /// The server refuses the statement.
     Refused {
         /// The SQLSTATE.
         code: String,
@@ -61,18 +60,18 @@ impl Session {
         Ok(Session { stream, key })
     }
 
-    /// What a request to cancel its statement has to name ([`cancel`]).
+    /// The key that a request to cancel its statement has to contain ([`cancel`]).
     pub fn key(&self) -> &[u8] {
         &self.key
     }
 
-    /// Has the server carry out a statement that gives no rows, and ends the session; the notices that it sends.
+    /// Executes a statement that gives no rows, and ends the session. Gives the server's notices.
     pub fn execute(mut self, statement: &str) -> Result<Vec<String>, Failure> {
         let mut query = statement.as_bytes().to_vec();
         query.push(0);
         send(&mut *self.stream, Some(b'Q'), &query)?;
         let Answers { notices, .. } = answers(&mut *self.stream)?;
-        // It is done: whether the server hears of the end does not matter.
+        // The statement is done, so an error here does not matter.
         let _ = send(&mut *self.stream, Some(b'X'), &[]);
         Ok(notices)
     }
@@ -83,7 +82,7 @@ pub fn cancel(stream: &mut dyn Stream, key: &[u8]) -> io::Result<()> {
     let mut request = 80_877_102_u32.to_be_bytes().to_vec();
     request.extend_from_slice(key);
     send(stream, None, &request)?;
-    // The server closes the connection when it has done so.
+    // The server closes the connection when it has passed the request on.
     io::copy(stream, &mut io::sink()).map(drop)
 }
 
@@ -95,11 +94,11 @@ fn send(stream: &mut dyn Stream, kind: Option<u8>, body: &[u8]) -> io::Result<()
     stream.flush()
 }
 
-/// What a server answers.
+/// A server's answers.
 #[derive(Default)]
 struct Answers {
     notices: Vec<String>,
-    /// The session's, where it begins.
+    /// The session's key, sent when it begins.
     key: Vec<u8>,
 }
 

@@ -1,8 +1,8 @@
-//! Ctrl-C (SIGINT) in `bench`, `backup` and `restore`. `serve` hears it itself.
+//! Ctrl-C (SIGINT) in `bench`, `backup` and `restore`. `serve` handles it itself.
 //!
-//! The first interrupt either ends the program at once, where nothing half done is left by that, or asks the command to end:
-//! it then removes what is half done, and ends by itself. A second interrupt ends the program in any case. Each says so on stderr, and
-//! the status is [`INTERRUPTED`], unless the command has come to its end before it heard of the interrupt.
+//! The first interrupt ends the program at once if that leaves nothing half done. Otherwise it asks the command to end: the command
+//! removes what is half done, and ends by itself. A second interrupt ends the program in any case. Each prints a line on stderr. The
+//! status is [`INTERRUPTED`], unless the command has ended before the interrupt reached it.
 
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -11,14 +11,14 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use crate::output::tell;
 
-/// The status of a program that an interrupt has ended: 128 and the signal's number, as shells have it.
+/// The status of a program that an interrupt has ended: 128 plus the signal's number, as in shells.
 pub const INTERRUPTED: u8 = 130;
 
-/// What the next interrupt does.
+/// The effect of the next interrupt.
 enum Next {
-    /// It ends the program; what it says.
+    /// It ends the program, and prints this.
     End(Box<dyn FnOnce() -> String + Send>),
-    /// It asks the command to end; what it says, and how the command is asked.
+    /// It prints this, and asks the command to end by this closure.
     Ask(&'static str, Box<dyn FnOnce() + Send>),
 }
 
@@ -27,15 +27,15 @@ struct State {
     has_asked: bool,
 }
 
-/// Interrupts of this process, from now on.
+/// The handling of this process's interrupts.
 pub struct Interrupts(Arc<Mutex<State>>);
 
 impl Interrupts {
-    /// Hears interrupts from now on: the first one ends the program, and says this. Every program has this once.
+    /// Handles interrupts from now on: the first one ends the program, and prints this. A program calls this once.
     pub fn end(say: impl FnOnce() -> String + Send + 'static) -> io::Result<Interrupts> {
         let state = Arc::new(Mutex::new(State { next: Next::End(Box::new(say)), has_asked: false }));
         let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
-        // Here, so that no interrupt that comes from now on is missed.
+        // Registered on this thread, so that no later interrupt is missed.
         let entered = runtime.enter();
         let mut interrupts = signal(SignalKind::interrupt())?;
         drop(entered);
@@ -50,7 +50,7 @@ impl Interrupts {
         Ok(Interrupts(state))
     }
 
-    /// From now on the first interrupt asks the command to end, and says this.
+    /// From now on the first interrupt asks the command to end, and prints this.
     pub fn ask(&self, say: &'static str, ask: impl FnOnce() + Send + 'static) {
         self.state().next = Next::Ask(say, Box::new(ask));
     }
@@ -61,14 +61,14 @@ impl Interrupts {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.0.lock().expect("nobody panics with it")
+        self.0.lock().expect("no thread panics while it has the lock")
     }
 
     fn hear(&self) {
         let mut state = self.state();
         let again = Next::End(Box::new(|| "interrupted again: what is half done stays as it is".to_owned()));
         match std::mem::replace(&mut state.next, again) {
-            // The command cannot go on to what must not be ended while the state is locked.
+            // While the state is locked the command cannot go on to a step that must not be cut off.
             Next::End(say) => {
                 tell(say());
                 std::process::exit(INTERRUPTED.into());

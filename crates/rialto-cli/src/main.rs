@@ -3,7 +3,7 @@
 //! Results go to stdout, progress and errors to stderr. Exit codes: 0 ok; 1 inconsistent or corrupt; 2 usage; 3 directory
 //! unusable; 4 I/O; 130 interrupted.
 
-// They panic where the output is closed.
+// These macros panic if the output is closed.
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
 mod args;
@@ -46,26 +46,26 @@ struct Program {
 enum Command {
     /// Run a workload, measure it, and verify its data
     Bench(Box<bench::BenchArgs>),
-    /// Run the papers' experiments: tables, pictures, and the papers' figures beside ours
+    /// Run the papers' experiments: tables, pictures, and the papers' figures beside Rialto's
     Figures(figures::FiguresArgs),
     /// Serve a database to PostgreSQL clients
     Serve(serve::ServeArgs),
-    /// Verify a data directory that nobody has open: checksums, indexes against tables, log
+    /// Verify a data directory that no program has open: checksums, indexes against tables, log
     Check(offline::OfflineArgs),
-    /// Print what is in a data directory that nobody has open
+    /// Print the contents of a data directory that no program has open
     Inspect(offline::OfflineArgs),
-    /// Take a backup: of a directory that nobody has open, or of a server's database while it serves
+    /// Take a backup: of a directory that no program has open, or of a server's database while it serves
     Backup(backup::BackupArgs),
-    /// Make a database of a backup, the increments on it, and the archived log
+    /// Make a database from a backup, the increments on it, and the archived log
     Restore(backup::RestoreArgs),
 }
 
 fn run_bench(args: &bench::BenchArgs) -> ExitCode {
     let interrupts = match Interrupts::end(|| "interrupted".to_owned()) {
         Ok(interrupts) => interrupts,
-        Err(error) => return fail(format_args!("hearing of Ctrl-C: {error}"), 4),
+        Err(error) => return fail(format_args!("waiting for Ctrl-C: {error}"), 4),
     };
-    // A prompt and a run in virtual time have nothing to clear up.
+    // A prompt and a run in virtual time have nothing to clean up.
     if !args.interactive && args.regime().is_none() {
         interrupts.ask("interrupted: the run ends; once more ends the program at once", interrupt_run);
     }

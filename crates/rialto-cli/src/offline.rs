@@ -1,4 +1,4 @@
-//! `rialto check` and `rialto inspect`: a data directory that nobody has open.
+//! `rialto check` and `rialto inspect`, for a data directory that no program has open.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -12,13 +12,13 @@ use rialto::{Error, Options};
 
 use crate::output::{fail, print};
 
-/// Which directory.
+/// The directory, and a bound.
 #[derive(Debug, Args)]
 pub struct OfflineArgs {
     /// The data directory
     #[arg(value_name = "DIR")]
     directory: PathBuf,
-    /// The bound on the memory that reading it may take [default: three quarters of the machine's]
+    /// The bound on the memory that reading it may take, in bytes [default: three quarters of the machine's]
     #[arg(long, value_name = "N")]
     memory_bytes: Option<u64>,
 }
@@ -43,11 +43,17 @@ impl Unusable {
             HomeError::Failed(Error::Corrupt { .. }) => 1,
             HomeError::Failed(_) => 4,
         };
-        Unusable { text: format!("{}: {error}", path.display()), code }
+        let what = match error {
+            HomeError::Failed(Error::MemoryLimit { limit, .. }) => {
+                format!("reading it takes more than --memory-bytes ({limit} bytes): give more")
+            }
+            error => error.to_string(),
+        };
+        Unusable { text: format!("{}: {what}", path.display()), code }
     }
 }
 
-/// Runs `read` on the directory, locked, and prints what it gives.
+/// Runs `read` on the locked directory, and prints its result.
 fn on_directory(
     args: &OfflineArgs,
     read: impl FnOnce(&Arc<dyn Disk>, u64, usize) -> Result<(String, bool), HomeError>,
@@ -64,7 +70,7 @@ fn locked(
 ) -> Result<(String, bool), Unusable> {
     let path = &args.directory;
     let disk: Arc<dyn Disk> = FileDisk::open(path).map_err(|error| Unusable::of_disk(path, &error))?;
-    // Before the lock, which leaves a file.
+    // Checked before the lock, which leaves a file.
     if !HomeFile::exists(&*disk).map_err(|error| Unusable::of_disk(path, &error))? {
         let text = format!("{} holds no database: it has no file \"{HOME_FILE}\"", path.display());
         return Err(Unusable { text, code: 3 });
@@ -83,7 +89,7 @@ pub fn run_check(args: &OfflineArgs) -> ExitCode {
     })
 }
 
-/// Prints what is in the directory.
+/// Prints the contents of the directory.
 pub fn run_inspect(args: &OfflineArgs) -> ExitCode {
     on_directory(args, |disk, memory_bytes, threads| {
         inspect::inspect(disk, memory_bytes, threads).map(|text| (text, true))

@@ -1,11 +1,13 @@
-//! What the program tells: results on stdout, all else on stderr. A reader of either may have gone
-//! (`rialto inspect DIR | head -1`): the program then ends as it would have, and says nothing more.
+//! The program's output: results on stdout, everything else on stderr. The reader of either may be gone
+//! (`rialto inspect DIR | head -1`). The program then ends as it would have, and prints nothing more.
 
 use std::fmt;
 use std::io::{self, ErrorKind, Stdout, Write};
 use std::process::ExitCode;
 
-/// Standard output. What is written behind the end of its reader goes nowhere, without an error.
+use rialto::OpenError;
+
+/// Standard output. Once its reader has gone, output is discarded without an error.
 pub struct Results {
     out: Stdout,
     is_read: bool,
@@ -45,7 +47,7 @@ impl Write for Results {
     }
 }
 
-/// Prints a result, and gives the exit code: this one, or that of an output that takes nothing.
+/// Prints a result, and gives the exit code: this one, or 4 if the output fails.
 pub fn print(result: impl fmt::Display, code: ExitCode) -> ExitCode {
     let mut out = Results::new();
     match writeln!(out, "{result}").and_then(|()| out.flush()) {
@@ -54,13 +56,23 @@ pub fn print(result: impl fmt::Display, code: ExitCode) -> ExitCode {
     }
 }
 
-/// Tells something on stderr.
+/// Prints a line on stderr.
 pub fn tell(text: impl fmt::Display) {
-    // There is no output left for this error.
+    // No output is left for this error.
     let _ = writeln!(io::stderr(), "{text}");
 }
 
-/// Tells an error, and gives its exit code.
+/// Why a database does not open, with the program's option in place of the library's.
+pub fn cannot_open(error: &OpenError) -> String {
+    match error {
+        OpenError::Memory { limit } => {
+            format!("the database does not fit into --memory-bytes ({limit} bytes): give more")
+        }
+        error => error.to_string(),
+    }
+}
+
+/// Prints an error on stderr, and gives its exit code.
 pub fn fail(error: impl fmt::Display, code: u8) -> ExitCode {
     tell(format_args!("error: {error}"));
     ExitCode::from(code)

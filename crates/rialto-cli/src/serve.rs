@@ -14,9 +14,9 @@ use rialto::{Database, Engine, Executors, Options};
 use rialto_server::ServeOptions;
 
 use crate::args::{DurabilityName, EngineName, GroupCommitArgs, LogWritesArgs, seconds};
-use crate::output::{fail, tell};
+use crate::output::{cannot_open, fail, tell};
 
-/// Where the data is, unless told otherwise.
+/// The default data directory.
 const DATA: &str = "./rialto-data/server";
 /// Transactions beyond one for each connection.
 const TRANSACTIONS_SPARE: usize = 16;
@@ -47,35 +47,35 @@ impl FromStr for Listen {
 /// Serve a database to PostgreSQL clients
 #[derive(Debug, Args)]
 pub struct ServeArgs {
-    /// The data directory; created if it is not there
+    /// The data directory; created if it does not exist
     #[arg(long, value_name = "DIR", default_value = DATA)]
     data: PathBuf,
     /// The loopback address to listen on; port 0 picks a free one [default: 127.0.0.1:5432]
     #[arg(long, value_name = "HOST:PORT|none")]
     listen: Option<Listen>,
-    /// The port: of the socket file's name, and of 127.0.0.1 where --listen says nothing else
+    /// The port: in the socket file's name, and of 127.0.0.1 if there is no --listen
     #[arg(long, value_name = "N")]
     port: Option<u16>,
-    /// The directory of the socket file; without it there is none
+    /// The directory of the socket file; without this option there is no socket file
     #[arg(long, value_name = "DIR")]
     socket_dir: Option<PathBuf>,
-    /// How durable "committed" is for sessions that do not choose
+    /// The durability of commits in sessions that do not set rialto.durability
     #[arg(long, value_enum, default_value = "disk")]
     durability: DurabilityName,
-    /// How transactions meet threads
+    /// The engine that runs transactions
     #[arg(long, value_enum, default_value = "conventional")]
     engine: EngineName,
-    /// With --engine data-oriented: how many executors the keys of each index are shared out to [default: 64]
+    /// With --engine data-oriented: the number of executors among which the keys of each index are divided [default: 64]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=4096))]
     executors: Option<u16>,
     #[command(flatten)]
     group_commit: GroupCommitArgs,
     #[command(flatten)]
     log_writes: LogWritesArgs,
-    /// How many backup copies of the tables are kept: with three, a damaged one can always be done without
+    /// The number of backup copies of the tables; with three, the database can always do without a damaged one
     #[arg(long, value_name = "2|3", default_value_t = 2, value_parser = clap::value_parser!(u32).range(2..=3))]
     backup_copies: u32,
-    /// The longest time in seconds that a recovery should take: checkpoints begin when the log asks for one
+    /// The longest time in seconds that a recovery should take: checkpoints begin in time for it
     #[arg(long, value_name = "S", value_parser = seconds)]
     recovery_within_s: Option<Duration>,
     /// The bound on the log on disk, in bytes: at half of it a checkpoint begins, at the bound transactions wait [default: 4 GiB]
@@ -84,23 +84,23 @@ pub struct ServeArgs {
     /// The bound on the memory of tables and indexes, in bytes [default: three quarters of the machine's]
     #[arg(long, value_name = "N")]
     memory_bytes: Option<u64>,
-    /// Where log files are copied to before a checkpoint frees them, and the rest when the server ends
+    /// The directory to which log files are copied before a checkpoint frees them; the rest is copied when the server ends
     #[arg(long, value_name = "DIR")]
     archive: Option<PathBuf>,
-    /// The most connections at a time, those included that have not said who they are yet
+    /// The most connections at a time, including those that have not sent their start-up packets yet
     #[arg(long, value_name = "N", default_value_t = 100)]
     max_connections: usize,
-    /// The time in which a client has to take 256 KiB, or all that waits for it, and to send as much of a message that takes
-    /// room of all connections, else its session is ended; in seconds, 0 for no limit
+    /// The time in seconds in which a client has to read 256 KiB, or all that is waiting for it, and to send 256 KiB of a
+    /// message or line of more than 1 MiB; otherwise its session is ended. 0 for no limit
     #[arg(long, value_name = "S", default_value = "60", value_parser = seconds)]
     write_timeout_s: Duration,
-    /// How long a client may take for its start-up packets, in seconds
+    /// The time in seconds that a client has for its start-up packets
     #[arg(long, value_name = "S", default_value = "60", value_parser = seconds)]
     startup_timeout_s: Duration,
 }
 
 impl ServeArgs {
-    /// Why these options do not go together, if they do not.
+    /// The error of options that exclude each other, if they do.
     fn misuse(&self) -> Option<&'static str> {
         (self.executors.is_some() && self.engine == EngineName::Conventional).then_some(
             "--executors does not apply to the conventional engine; available: --engine data-oriented",
@@ -148,7 +148,7 @@ impl ServeArgs {
             transactions_max: defaults
                 .transactions_max
                 .max(self.max_connections.saturating_add(TRANSACTIONS_SPARE))
-                // Of too many connections the server tells.
+                // The server refuses too many connections.
                 .min(Options::TRANSACTIONS_MAX),
             backup_copies: self.backup_copies,
             archive: self.archive.as_ref().map(Archive::directory),
@@ -168,7 +168,8 @@ pub fn serve(args: &ServeArgs) -> ExitCode {
     let database = match Database::open_with(&args.data, args.database_options()) {
         Ok(database) => database,
         Err(error) => {
-            return fail(format_args!("cannot open {}: {error}", args.data.display()), error.exit_code());
+            let text = format_args!("cannot open {}: {}", args.data.display(), cannot_open(&error));
+            return fail(text, error.exit_code());
         }
     };
     for warning in database.recovery().into_iter().flat_map(RecoveryReport::warnings) {

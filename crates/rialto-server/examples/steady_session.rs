@@ -1,4 +1,4 @@
-//! Counts the user instructions of the server for one pgbench transaction, and holds them to gates. For `.ci/run`.
+//! Counts the user instructions of the server for one pgbench transaction, and compares them with gates. For `.ci/run`.
 //!
 //! ```text
 //! steady_session                   prints the figures
@@ -6,11 +6,11 @@
 //! steady_session run TRANSACTIONS  what callgrind runs
 //! ```
 //!
-//! One client, on the same thread, sends what pgbench sends and takes the answers; there is no socket. What makes the
-//! figure steady is as in `rialto_figures::steady`: a fixed seed, nothing flushed by the clock, no checkpoint, level 1 on a
-//! memory disk (what the log's files take has gates of its own there). Each way of sending the transaction is counted in
-//! a window of its own, which begins and ends with a call that callgrind dumps its counts at. Making a request is not
-//! counted.
+//! One client, on the same thread, sends what pgbench sends and takes the answers; there is no socket. The figure is
+//! steady for the same reasons as in `rialto_figures::steady`: a fixed seed, no flush by the clock, no checkpoint, level
+//! 1 on a memory disk (the log's files have gates of their own there). Each way of sending the transaction is counted
+//! in a window of its own. A window begins and ends with a call at which callgrind dumps its counts. Making a request
+//! is not counted.
 
 use std::fs;
 use std::hint::black_box;
@@ -47,7 +47,7 @@ const TABLES: [&str; 8] = [
     "select count(*) from pgbench_accounts",
 ];
 
-/// pgbench's tpcb-like script, and what is put in for each `{}`.
+/// pgbench's tpcb-like script, and the variables for each `{}`.
 const SCRIPT: [(&str, &[usize]); 7] = [
     ("BEGIN;", &[]),
     ("UPDATE pgbench_accounts SET abalance = abalance + {} WHERE aid = {};", &[DELTA, AID]),
@@ -85,19 +85,19 @@ impl Way {
     }
 }
 
-/// Where a window begins and ends, for callgrind.
+/// The beginning and the end of a window, for callgrind.
 #[inline(never)]
 fn steady_session_mark(way: Way) {
     black_box(way);
 }
 
-/// What is to be sent next.
+/// The next request.
 #[derive(Debug, Clone, Copy)]
 enum Step {
     Startup,
     Load(usize),
     Prepare(usize),
-    /// Of the script, in a transaction, in a window.
+    /// A statement of the script, in a transaction, in a window.
     Statement {
         window: usize,
         transaction: u32,
@@ -132,7 +132,7 @@ impl Client {
         }
     }
 
-    /// Writes the next request. Callgrind is told to count nothing in here.
+    /// Writes the next request. Callgrind counts nothing in here.
     #[inline(never)]
     fn steady_client_turn(&mut self) {
         self.request.clear();
@@ -161,7 +161,7 @@ impl Client {
                 match (statement + 1 == SCRIPT.len(), transaction == WARMUP + self.transactions) {
                     (false, _) => Step::Statement { window, transaction, statement: statement + 1 },
                     (true, false) => Step::Statement { window, transaction: transaction + 1, statement: 0 },
-                    // One more than was asked for: the window ended where it began.
+                    // One more than was requested: the window ended where it began.
                     (true, true) if window + 1 < Way::ALL.len() => {
                         Step::Statement { window: window + 1, transaction: 0, statement: 0 }
                     }
@@ -209,7 +209,7 @@ impl Client {
         });
     }
 
-    /// What libpq makes of one statement: Bind, Describe, Execute, Sync.
+    /// The messages of libpq for one statement: Bind, Describe, Execute, Sync.
     fn execute(&mut self, name: &str, statement: usize) {
         let (_, variables) = SCRIPT[statement];
         let Client { request, variables: values, .. } = self;
@@ -278,7 +278,7 @@ impl Read for Client {
 }
 
 impl Write for Client {
-    /// Answers are whole when they come; one that is an error ends the run.
+    /// Each write is a whole answer. An error ends the run.
     fn write(&mut self, answer: &[u8]) -> io::Result<usize> {
         let mut rest = answer;
         while let [tag, a, b, c, d, ..] = *rest {
@@ -338,7 +338,7 @@ fn count_into(program: &Path, out: &Path) -> Result<Vec<(Way, f64)>, String> {
         let said = String::from_utf8_lossy(&output.stderr);
         return Err(format!("valgrind failed ({}): {said}", output.status));
     }
-    // Callgrind dumps, and begins anew, at each mark: an even dump is a window.
+    // Callgrind dumps its counts, and begins again, at each mark: an even dump is a window.
     let window = |(position, way)| {
         let path = format!("{}.{}", out.display(), 2 * position + 2);
         let text = fs::read_to_string(&path).map_err(|error| format!("{path}: {error}"))?;
@@ -350,7 +350,7 @@ fn count_into(program: &Path, out: &Path) -> Result<Vec<(Way, f64)>, String> {
     Way::ALL.into_iter().enumerate().map(window).collect()
 }
 
-/// The gates that do not hold: lines of a way and the most that it may take; what follows a `#` is a comment. A gate
+/// The gates that do not hold. A line has a way and the most that it may take; text behind a `#` is a comment. A gate
 /// whose figure was not counted does not hold.
 fn broken(gates: &str, figures: &[(Way, f64)]) -> Result<Vec<String>, String> {
     let mut broken = Vec::new();

@@ -1,10 +1,10 @@
 //! `rialto serve`: the PostgreSQL protocol, spoken to any PostgreSQL client.
 //!
-//! [`serve`] opens the sockets, says that it is ready, and serves until SIGTERM or SIGINT. Until roles come, any user
-//! and database name are accepted, so it listens on loopback and on a Unix socket only. `protocol` knows bytes,
-//! `connection` what they ask for; SQL is [`rialto_sql`]'s.
+//! [`serve`] opens the sockets, says that it is ready, and serves until SIGTERM or SIGINT. There are no roles yet, and
+//! any user and database name are accepted, so it listens only on loopback and on a Unix socket. `protocol` reads and
+//! writes bytes, `connection` does what messages ask for, and [`rialto_sql`] runs SQL.
 //!
-//! The protocol's messages are read and written by this crate itself: see
+//! This crate reads and writes the protocol's messages itself: see
 //! `docs/decisions/2026-11-21-own-protocol-messages.md`.
 
 pub mod connection;
@@ -32,16 +32,16 @@ use listen::{Listeners, SocketFile};
 pub use open_files::raise_open_files;
 pub use shared::Shared;
 
-/// How long the one thread that accepts may wait for a client that is turned away.
+/// How long the accepting thread may wait for a client that is turned away.
 const TURN_AWAY_TIMEOUT: Duration = Duration::from_millis(10);
-/// How long connections may take to end after that; those that are left wait for clients that do not read.
+/// How long connections may take to end after that. Those that are left wait for clients that do not read.
 const END_TIMEOUT: Duration = Duration::from_secs(2);
-/// How long those may take that are cut off from their clients.
+/// How long connections may take to end whose sockets were shut down.
 const CUT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Stack of the threads that run statements: an expression's tree is at most 500 levels high (`HEIGHT_MAX` of rialto-sql).
 const STACK_BYTES: usize = 8 << 20;
 
-/// What `rialto serve` is told. A time beyond [`FOR_EVER`](rialto::io::FOR_EVER) is no limit.
+/// The options of `rialto serve`. A time beyond [`FOR_EVER`](rialto::io::FOR_EVER) is no limit.
 #[derive(Debug, Clone)]
 pub struct ServeOptions {
     /// The loopback address to listen on; `None` for no TCP. Port 0 picks a free one.
@@ -53,14 +53,14 @@ pub struct ServeOptions {
     /// The most connections at a time, from the moment that they are accepted; at most
     /// [`Options::TRANSACTIONS_MAX`](rialto::Options::TRANSACTIONS_MAX). Each has a thread.
     pub max_connections: usize,
-    /// How long a client may take for its start-up packets.
+    /// The time that a client has for its start-up packets.
     pub startup_timeout: Duration,
-    /// The time in which a client has to take 256 KiB, or all that waits for it, and to send as much, or the rest, of what takes room
-    /// that all connections share; else its session is ended. Zero for no limit.
+    /// The time in which a client has to read 256 KiB, or all that is waiting for it, and to send 256 KiB, or the rest,
+    /// of input that takes room shared by all connections; otherwise its session is ended. Zero for no limit.
     pub write_timeout: Duration,
-    /// How long open transactions may take to finish when the server is told to end.
+    /// How long open transactions may take to finish when the server ends.
     pub drain_timeout: Duration,
-    /// How the data directory is called in the ready line.
+    /// The name of the data directory in the ready line.
     pub data_label: String,
 }
 
@@ -80,10 +80,10 @@ impl Default for ServeOptions {
     }
 }
 
-/// Why a server did not start, or did not end well.
+/// Why a server did not start, or failed at its end.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
-    /// An address that others than this machine can reach.
+    /// An address that other machines can reach.
     #[error(
         "--listen {address}: only loopback addresses are served until there are roles; use 127.0.0.1, ::1 or a Unix socket (--listen none --socket-dir DIR)"
     )]
@@ -94,13 +94,13 @@ pub enum ServeError {
     /// No TCP and no socket file.
     #[error("--listen none without --socket-dir: there is nowhere to listen; give one of the two")]
     Nowhere,
-    /// No connections at all, or more than there can be transactions.
+    /// No connections, or more than there can be transactions.
     #[error("--max-connections {connections}: expected 1 to {}", rialto::Options::TRANSACTIONS_MAX)]
     Connections {
         /// As given.
         connections: usize,
     },
-    /// More connections than the process may have open.
+    /// More connections than the process may have open sockets.
     #[error(
         "--max-connections {connections}: the process may have {limit} files open (ulimit -n), which is enough for {most} connections beside the database; give at most so many, or raise the limit"
     )]
@@ -168,7 +168,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// Opens the sockets. Call it in the runtime that is to serve.
+    /// Opens the sockets. Call it in the runtime that will serve.
     pub async fn bind(database: Database, options: &ServeOptions) -> Result<Server, ServeError> {
         let connections = options.max_connections;
         let are_possible = (1..=rialto::Options::TRANSACTIONS_MAX).contains(&connections);
@@ -226,7 +226,7 @@ impl Server {
         };
         let unix_file = accept_until(listeners, &shared, stop).await;
         shared.drain();
-        // What is open cannot commit on a database that has stopped, before now or meanwhile.
+        // An open transaction cannot commit on a database that has stopped, before now or meanwhile.
         let ended = tokio::select! {
             ended = tokio::time::timeout(drain_timeout, all_ended(&shared)) => ended.is_ok(),
             _ = shared.stopped() => false,
@@ -255,7 +255,7 @@ async fn all_ended(shared: &Shared) {
     }
 }
 
-/// Accepts connections until `stop` is done. The listening sockets close then; the socket file stays until it is
+/// Accepts connections until `stop` is done. Then the listening sockets close; the socket file stays until it is
 /// dropped.
 async fn accept_until(
     listeners: Listeners,
@@ -282,7 +282,7 @@ async fn accept_until(
             () = &mut stop => return file,
             accepted = accept_tcp => match accepted {
                 Ok(stream) => {
-                    // Answers are whole already: nothing is gained by gathering more.
+                    // Each write is a whole answer already, so the system need not gather more.
                     let _ = stream.set_nodelay(true);
                     stream.into_std().and_then(|stream| {
                         stream.set_nonblocking(false)?;
@@ -300,16 +300,16 @@ async fn accept_until(
             },
         };
         if failed {
-            // Out of file descriptors or threads, most likely: others have to end first.
+            // Most likely file descriptors or threads have run out: other connections have to end first.
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
     }
 }
 
-/// Serves a client on a thread of its own, if there is a place for it: so threads are bounded, too.
+/// Serves a client on a thread of its own, if there is a place for it. So threads are bounded, too.
 fn spawn(mut stream: impl Stream + 'static, shared: &Arc<Shared>) -> io::Result<()> {
     let Some(place) = shared.admit(stream.closer()?) else {
-        // An answer so short finds room in the socket's buffer. If the client is gone, so much the better.
+        // Such a short answer fits in the socket's buffer. If the client is gone, nothing is lost.
         stream.set_write_timeout(Some(TURN_AWAY_TIMEOUT))?;
         let _ = startup::turn_away(&mut stream, shared);
         return Ok(());
@@ -323,7 +323,7 @@ fn spawn(mut stream: impl Stream + 'static, shared: &Arc<Shared>) -> io::Result<
 pub fn serve(database: Database, options: ServeOptions) -> Result<(), ServeError> {
     let runtime = runtime()?;
     runtime.block_on(async {
-        // The server is its own task, so that it runs on a thread that may hand its work over.
+        // The server is a task of its own, so that it runs on a thread that may hand its work over.
         let serving = tokio::spawn(async move {
             let mut terminate = signal(SignalKind::terminate()).map_err(ServeError::Start)?;
             let mut interrupt = signal(SignalKind::interrupt()).map_err(ServeError::Start)?;
@@ -342,7 +342,7 @@ pub fn serve(database: Database, options: ServeOptions) -> Result<(), ServeError
     })
 }
 
-/// A runtime for what is not a connection: it accepts them, and hears signals.
+/// A runtime for everything but connections: it accepts them, and handles signals.
 pub fn runtime() -> Result<tokio::runtime::Runtime, ServeError> {
     tokio::runtime::Builder::new_multi_thread()
         .worker_threads(1)

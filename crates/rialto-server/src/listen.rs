@@ -20,10 +20,10 @@ pub(crate) struct Listeners {
     pub(crate) unix: Option<(UnixListener, SocketFile)>,
 }
 
-/// A socket file, which goes when the server ends.
+/// A socket file, which is removed when the server ends.
 ///
-/// Kept here: a server removes a socket file only while it holds the lock of that name, and at its end only the file that
-/// it has bound itself. So of servers that begin or end at the same time none takes the file of another.
+/// Invariant: a server removes a socket file only while it holds the lock of that name, and at its end only the file
+/// that it has bound itself. So no server takes the file of another, even if they begin or end at the same time.
 pub(crate) struct SocketFile {
     path: PathBuf,
     /// The device and the inode of the socket.
@@ -40,14 +40,14 @@ impl SocketFile {
 
 impl Drop for SocketFile {
     fn drop(&mut self) {
-        // Gone already is as good.
+        // If it is gone already, nothing is left to do.
         if identity(&self.path).is_ok_and(|found| found == self.bound) {
             let _ = std::fs::remove_file(&self.path);
         }
     }
 }
 
-/// The device and the inode of a file, which is not followed if it is a link.
+/// The device and the inode of a file. A link is not followed.
 fn identity(path: &Path) -> io::Result<(u64, u64)> {
     std::fs::symlink_metadata(path).map(|file| (file.dev(), file.ino()))
 }
@@ -71,7 +71,7 @@ impl NameLock {
                 Err(TryLockError::WouldBlock) => return Err(in_use()),
                 Err(TryLockError::Error(error)) => return Err(error),
             }
-            // A server that ends removes the file that it has locked: a lock on that one locks nothing.
+            // A server that ends removes the file that it has locked. A lock on a removed file locks nothing.
             let locked = file.metadata()?;
             if identity(&path).is_ok_and(|found| found == (locked.dev(), locked.ino())) {
                 return Ok(NameLock { path, file });
@@ -116,7 +116,7 @@ impl Listeners {
     }
 }
 
-/// Listens on `.s.PGSQL.PORT` in the directory; a socket that a dead server left is replaced.
+/// Listens on `.s.PGSQL.PORT` in the directory. A socket that a dead server has left is replaced.
 fn open_socket_file(directory: &Path, port: u16) -> Result<(UnixListener, SocketFile), ServeError> {
     let path = directory.join(format!(".s.PGSQL.{port}"));
     let bytes = path.as_os_str().len();

@@ -1,4 +1,5 @@
-//! [`Shared`]: what all connections of a server share: the database, the places, the way to the end.
+//! [`Shared`]: what all connections of a server share: the database, the places for connections, and the phase of the
+//! server.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
@@ -18,21 +19,21 @@ use tokio::sync::Notify;
 use crate::ServeOptions;
 use crate::connection::Closer;
 
-/// The most bytes that the large messages take together that the connections of a server receive at a time.
+/// The most bytes of large messages that all connections of a server receive at one time.
 const MESSAGE_ROOM_BYTES: usize = 2 << 30;
 
-/// How soon a server hears that its database has stopped, if no session told it.
+/// How often a server checks whether its database has stopped, if no session has told it.
 const LOOK_AFTER: Duration = Duration::from_secs(1);
 
-/// Connections beyond the bound that may still ask for a cancel, or are told that there is no room.
+/// Connections beyond the bound that may still send a cancel request, or are told that there is no room.
 pub(crate) const REFUSED_MAX: usize = 16;
 /// How long such a connection may take.
 const REFUSAL_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How far a server is from its end.
+/// The phase of a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Phase {
-    /// Far.
+    /// It serves.
     Serving,
     /// New work is refused, open transactions may finish.
     Draining,
@@ -43,9 +44,10 @@ pub(crate) enum Phase {
 /// What all connections share.
 pub struct Shared {
     pub(crate) database: Database,
-    /// Where its sessions read statements.
+    /// The memory for the statements that its sessions are reading.
     pub(crate) reading_room: Arc<Room>,
-    /// Where its connections receive messages, and keep what is behind a COPY in its query string.
+    /// The memory for the messages that its connections are receiving, and for the text behind a COPY in a query
+    /// string.
     pub(crate) message_room: Arc<Room>,
     connections_max: usize,
     startup_timeout: Duration,
@@ -59,25 +61,25 @@ pub struct Shared {
     suspected: Notify,
 }
 
-/// A connection, from the moment that it was accepted.
+/// A connection, from the moment that it is accepted.
 struct Registered {
     secret: u32,
-    /// Of its session, once there is one.
+    /// The canceller of its session, once there is one.
     cancel: Option<Arc<Cancel>>,
-    /// Whether it is one of those that the bound allows.
+    /// Whether it is one of those within the bound.
     served: bool,
-    /// It waits for a message and nothing is open.
+    /// Whether it waits for a message while nothing is open.
     idle: Arc<AtomicBool>,
     close: Closer,
 }
 
 impl Shared {
-    /// For a server on this database.
+    /// For a server of this database.
     pub fn new(database: Database, connections_max: usize) -> Arc<Shared> {
         Shared::with(database, &ServeOptions { max_connections: connections_max, ..ServeOptions::default() })
     }
 
-    /// For a server on this database, with the bounds of these options.
+    /// For a server of this database, with the bounds of these options.
     pub fn with(database: Database, options: &ServeOptions) -> Arc<Shared> {
         Arc::new(Shared {
             database,
@@ -104,13 +106,13 @@ impl Shared {
         self.connections_max
     }
 
-    /// The time in which a client has to take or send so much; `None` without a limit.
+    /// The time in which a client has to read or send a step; `None` without a limit.
     pub(crate) fn write_timeout(&self) -> Option<Duration> {
         Some(self.write_timeout).filter(|limit| !limit.is_zero())
     }
 
-    /// Gives a connection that was accepted a place: one of those that are served, or, if all are taken, one to be told so
-    /// or to ask for a cancel. `None` if those are taken too, or the server ends.
+    /// Gives an accepted connection a place within the bound. If none is free, gives it one for a refusal or a cancel
+    /// request. `None` if these are taken too, or the server ends.
     pub(crate) fn admit(self: &Arc<Self>, close: Closer) -> Option<Place> {
         let mut connections = self.connections();
         let served_now = connections.values().filter(|registered| registered.served).count();
@@ -118,21 +120,21 @@ impl Shared {
         if !served && connections.len() - served_now >= REFUSED_MAX {
             return None;
         }
-        // Numbers come again after 2^32 connections, and one of those may be there still.
+        // Numbers come again after 2^32 connections, and an old one may still be in use.
         let next = || self.next_process.fetch_add(1, Ordering::Relaxed);
         let process = std::iter::repeat_with(next).find(|process| !connections.contains_key(process));
         let process = process.expect("there are fewer connections than numbers");
         let secret = self.random.hash_one((process, std::time::SystemTime::now())) as u32;
-        // Until its session begins nothing is lost with it.
+        // Until its session begins, ending it loses nothing.
         let idle = Arc::new(AtomicBool::new(true));
         connections.insert(process, Registered { secret, cancel: None, served, idle: idle.clone(), close });
         drop(connections);
         let place = Place { shared: self.clone(), process, secret, served, idle };
-        // A phase that was entered before the insertion did not see it.
+        // A phase that began before the insertion did not see the connection.
         place.is_serving().then_some(place)
     }
 
-    /// Cancels what a connection runs, if the secret is right.
+    /// Cancels the statement of a connection, if the secret is right.
     pub(crate) fn cancel(&self, process: u32, secret: u32) {
         let cancel = match self.connections().get(&process) {
             Some(registered) if registered.secret == secret => registered.cancel.clone(),
@@ -151,7 +153,7 @@ impl Shared {
         }
     }
 
-    /// Changes the phase, and ends the reads of those whose connections end by it.
+    /// Changes the phase, and ends the reads of connections that end by it.
     fn enter(&self, phase: Phase) {
         self.phase.store(phase as u8, Ordering::SeqCst);
         for registered in self.connections().values() {
@@ -166,7 +168,7 @@ impl Shared {
         self.enter(Phase::Draining);
     }
 
-    /// Ends everything: what waits for a lock is cancelled.
+    /// Ends everything: waits for locks are cancelled.
     pub(crate) fn end(&self) {
         self.enter(Phase::Ending);
         for registered in self.connections().values() {
@@ -176,7 +178,7 @@ impl Shared {
         }
     }
 
-    /// Ends those that are still there, which wait for clients that do not read.
+    /// Cuts off the connections that are left, which wait for clients that do not read.
     pub(crate) fn cut(&self) {
         for registered in self.connections().values() {
             (registered.close)(Shutdown::Both);
@@ -188,14 +190,14 @@ impl Shared {
         self.connections().len()
     }
 
-    /// Looks at an error that a client is told: it may say that the database has stopped.
+    /// Examines an error that goes to a client: it may say that the database has stopped.
     pub(crate) fn note(&self, error: &SqlError) {
         if error.is_log_failure() {
             self.suspected.notify_one();
         }
     }
 
-    /// Returns once the database has stopped (I4), with the error that it stopped for.
+    /// Returns once the database has stopped (I4), with the error that stopped it.
     pub(crate) async fn stopped(&self) -> Error {
         loop {
             if let Some(error) = self.database.stopped() {
@@ -205,7 +207,7 @@ impl Shared {
         }
     }
 
-    /// What a client hears whose connection ends because the server does.
+    /// The error for a client whose connection ends because the server does.
     pub(crate) fn farewell(&self) -> SqlError {
         match self.failure.get() {
             Some(error) => {
@@ -221,7 +223,7 @@ impl Shared {
     }
 }
 
-/// A connection's place among those of a server; dropping it frees it.
+/// A connection's place in a server; dropping it frees it.
 pub(crate) struct Place {
     shared: Arc<Shared>,
     pub(crate) process: u32,
@@ -231,12 +233,12 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    /// Whether there is room for a session.
+    /// Whether the place is one for a session.
     pub(crate) fn is_served(&self) -> bool {
         self.served
     }
 
-    /// How long the client may take for its start-up packets.
+    /// The time that the client has for its start-up packets.
     pub(crate) fn startup_timeout(&self) -> Duration {
         let limit = self.shared.startup_timeout;
         if self.served { limit } else { limit.min(REFUSAL_TIMEOUT) }
@@ -249,7 +251,7 @@ impl Place {
         }
     }
 
-    /// Whether the server is far from its end.
+    /// Whether the server serves.
     #[inline]
     pub(crate) fn is_serving(&self) -> bool {
         self.shared.phase() == Phase::Serving
@@ -264,10 +266,11 @@ impl Place {
         }
     }
 
-    /// Waits for a message by `read`, which ends at once if the connection is to end.
+    /// Waits for a message by `read`, which returns at once if the connection is to end.
     pub(crate) fn read(&self, idle: bool, read: impl FnOnce() -> io::Result<bool>) -> io::Result<bool> {
         self.idle.store(idle, Ordering::SeqCst);
-        // A phase entered before the line above is seen here; one entered after it sees that line, and closes.
+        // A phase that began before the line above is seen here. One that begins after it sees that line, and closes
+        // the reads.
         if self.ends(idle) {
             return Ok(true);
         }

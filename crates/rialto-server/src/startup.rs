@@ -11,7 +11,7 @@ use crate::shared::{Place, Shared};
 use rialto::io::FOR_EVER;
 use rialto_sql::{Session, Severity, SqlError, SqlState};
 
-/// Settings that clients are told at the start, and by their names on the wire.
+/// The settings that a client is told at the start, with their names on the wire.
 const TOLD: [(&str, &str); 11] = [
     ("server_version", "server_version"),
     ("server_encoding", "server_encoding"),
@@ -29,7 +29,7 @@ const TOLD: [(&str, &str); 11] = [
 /// TLS and GSS encryption may be asked for once each.
 const ENCRYPTION_REQUESTS_MAX: usize = 2;
 
-/// Reads start-up packets until a session begins; `None` if there is to be none. The client has to have sent them by the
+/// Reads start-up packets until a session begins; `None` if there will be none. The client has to send them within the
 /// start-up time-out, however it cuts them.
 pub(crate) fn start(
     stream: &mut impl Stream,
@@ -76,7 +76,7 @@ pub(crate) fn start(
     }
 }
 
-/// Fills the buffer by a moment.
+/// Fills the buffer before the deadline.
 fn read_by(deadline: Instant, stream: &mut impl Stream, mut buffer: &mut [u8]) -> io::Result<()> {
     while !buffer.is_empty() {
         let left = deadline.saturating_duration_since(Instant::now());

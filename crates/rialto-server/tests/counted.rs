@@ -1,4 +1,4 @@
-//! What a server allocates. One test, for it counts what the whole process does.
+//! The allocations of a server. A program of one test, because it counts the allocations of the whole process.
 #![allow(unsafe_code, reason = "an allocator that counts")]
 
 mod common;

@@ -1,4 +1,5 @@
-//! Where a server listens, and where it refuses to. A program by itself: it changes how many files the process may open.
+//! Where a server listens, and where it refuses to. A program of its own, because it changes how many files the process
+//! may open.
 
 mod common;
 
@@ -12,7 +13,7 @@ use rialto_server::{ServeError, ServeOptions, Server, runtime};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::sync::oneshot;
 
-/// A new directory of its own for a test; short, because a socket's path has to be.
+/// A new directory for a test; its name is short, because a socket's path has to be.
 fn directory(name: &str) -> PathBuf {
     let directory = std::env::temp_dir().join(format!("rialto-{name}-{}", std::process::id()));
     std::fs::create_dir_all(&directory).unwrap();
@@ -28,7 +29,7 @@ fn bind(options: ServeOptions) -> Result<(), ServeError> {
     runtime.block_on(Server::bind(database(), &options)).map(|_| ())
 }
 
-/// Speaks to a socket file: start-up, then the end; the first byte of the answer.
+/// Sends a start-up packet and the end to a socket file. Gives the first byte of the answer.
 fn say_hello(path: &Path) -> u8 {
     let mut stream = UnixStream::connect(path).unwrap();
     let body = b"\0\x03\0\0user\0ann\0\0";
@@ -53,7 +54,7 @@ fn only_this_machine_is_served() {
         let error = bind(ServeOptions { listen, max_connections, ..Default::default() }).unwrap_err();
         assert_eq!(error.exit_code(), 2);
         match error {
-            // There may be a lower bound.
+            // The limit may have been lower before.
             ServeError::TooManyConnections { most, .. } => assert!(most < max_connections, "{limit:?}"),
             error => assert_eq!(
                 error.to_string(),
@@ -67,7 +68,7 @@ fn only_this_machine_is_served() {
     assert!(error.to_string().contains("/no/such/directory/.s.PGSQL.5432"), "{error}");
 }
 
-/// Clients never have what the database needs: neither files, nor the last of them.
+/// Clients never get the files that the database needs, nor the last ones.
 #[test]
 fn no_more_connections_are_allowed_than_can_be_open_beside_the_database() {
     let listen = Some(([127, 0, 0, 1], 0).into());
@@ -93,7 +94,7 @@ fn no_more_connections_are_allowed_than_can_be_open_beside_the_database() {
 fn a_socket_file_is_served_replaced_and_removed() {
     let directory = directory("listen");
     let path = directory.join(".s.PGSQL.7777");
-    // What a server leaves that was killed: a socket that nobody listens on.
+    // A killed server leaves a socket on which nothing listens.
     drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
     let runtime = runtime().unwrap();
     let options = ServeOptions {
@@ -137,7 +138,7 @@ fn a_server_removes_no_socket_file_but_its_own() {
     drop(server);
     assert!(UnixStream::connect(&path).is_ok(), "the other's socket is there");
     drop(other);
-    // The name is locked from before its file is looked at to the end: even without the file it is in use.
+    // The name is locked from before the look at its file to the server's end: even without the file it is in use.
     let server = runtime.block_on(Server::bind(database(), &at(&directory, 7777))).unwrap();
     std::fs::remove_file(&path).unwrap();
     let error = bind(at(&directory, 7777)).unwrap_err();

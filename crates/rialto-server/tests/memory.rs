@@ -1,4 +1,5 @@
-//! What a query string of many statements takes. One test, for it looks at what the whole process takes.
+//! The memory of a query string of many statements. A program of one test, because it reads the memory of the whole
+//! process.
 
 mod common;
 
@@ -36,14 +37,14 @@ fn a_query_string_of_many_statements_keeps_neither_all_of_them_nor_all_their_ans
     }
     assert_eq!(completed, COUNT);
     let more = peak().unwrap() - before;
-    // The message itself is there, a few times: here, on its way, and as it arrives.
+    // The message itself exists a few times: here, on its way, and as it arrives.
     assert!(more < 40 << 20, "{more} bytes more");
-    // What is wrong with one of them is found before the first is run, however far behind it is.
+    // An error in one of them is found before the first is run, however far behind it is.
     client.run("create table t (a int)");
     let answer = client.query(&format!("{}selec 1;", "insert into t values (1);".repeat(20_000)));
     assert_eq!((tags(&answer).as_str(), error_code(&answer).as_deref()), ("EZ", Some("42601")));
     assert_eq!(rows(&client.run("select count(*) from t")), [[Some("0".to_string())]]);
-    // They are one transaction also if their answers were sent before its end.
+    // They are one transaction even if their answers were sent before its end.
     let answer = client.query(&format!("{}select 1 / 0;", "insert into t values (1);".repeat(20_000)));
     assert_eq!(error_code(&answer).as_deref(), Some("22012"));
     assert_eq!(rows(&client.run("select count(*) from t")), [[Some("0".to_string())]]);

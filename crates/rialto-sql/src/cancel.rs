@@ -1,4 +1,4 @@
-//! [`Cancel`]: how another thread ends what a session does.
+//! [`Cancel`]: how another thread ends the current statement of a session.
 
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -21,26 +21,27 @@ const IN_BLOCK: u8 = 2;
 
 /// Reaches the statement that a session reads or runs.
 ///
-/// Kept here: a request that comes while a statement is parsed or bound ends that statement, and leaves the open
-/// transaction as it is; one that comes while it runs ends the transaction's operation. Of a query string of several
-/// statements, and of a pipeline whose transaction is open, it ends the next one, if it comes between two, or too late for
-/// one; behind the last statement of an implicit block it ends the block.
+/// Invariant: a request that comes while a statement is parsed or bound ends that statement, and leaves the open
+/// transaction as it is. A request that comes while a statement runs ends the transaction's current operation. In a
+/// query string of several statements, or a pipeline whose transaction is open, a request that comes between two
+/// statements, or too late for one, ends the next. Behind the last statement of an implicit block it ends the block.
 #[derive(Default)]
 pub struct Cancel {
     stage: AtomicU8,
-    /// Whether the statement is to end. Stored before the stage is looked at by a request, and looked at after the stage
-    /// was stored by the session, so that one of the two sees the other.
+    /// Whether the statement is to end. A request stores this before it reads the stage, and the session reads it after
+    /// it stores the stage. So at least one of the two sees the other.
     requested: AtomicBool,
-    /// What there is to cancel between two statements: [`IN_STRING`] and [`IN_BLOCK`]. While it is zero, no request is
-    /// kept that comes between two.
+    /// What can be cancelled between two statements: [`IN_STRING`] and [`IN_BLOCK`]. While it is zero, a request that
+    /// comes between two statements is not kept.
     between: AtomicU8,
-    /// Of the open transaction.
+    /// The canceller of the open transaction.
     canceller: Mutex<Option<Canceller>>,
 }
 
 impl Cancel {
-    /// Ends the statement that is read or runs, with SQLSTATE 57014; does nothing if there is none. One that comes just as
-    /// a statement ends may reach the next one of the same transaction: a request names a session, not a statement.
+    /// Ends the statement that is read or runs, with SQLSTATE 57014; does nothing if there is none. A request that
+    /// comes just as a statement ends may reach the next one of the same transaction, because a request names a
+    /// session, not a statement.
     pub fn request(&self) {
         let canceller = self.canceller.lock().unwrap_or_else(PoisonError::into_inner);
         let stage = self.stage.load(Ordering::SeqCst);
@@ -57,7 +58,7 @@ impl Cancel {
         }
     }
 
-    /// Whether the statement goes on: what parses, binds and computes asks this now and then.
+    /// Whether the statement goes on. Parsing, binding and computing check this now and then.
     ///
     /// # Errors
     /// SQLSTATE 57014 after a request.
@@ -66,7 +67,7 @@ impl Cancel {
         if self.requested.load(Ordering::Relaxed) { Err(cancelled()) } else { Ok(()) }
     }
 
-    /// What is set while the statement is to end.
+    /// The flag that is set while the statement is to end.
     pub(crate) fn flag(&self) -> &AtomicBool {
         &self.requested
     }
@@ -74,7 +75,8 @@ impl Cancel {
     /// Reads a statement: `work` can be cancelled.
     pub(crate) fn reading<T>(&self, work: impl FnOnce() -> Result<T>) -> Result<T> {
         if self.stage.load(Ordering::Relaxed) != IDLE {
-            // A plan is made anew while its statement runs. One in which a request has come ends in its error, and is not kept.
+            // A plan may be remade while its statement runs. If a request comes during that, the plan ends with its
+            // error and is not kept.
             let answer = work()?;
             return self.check().map(|()| answer);
         }
@@ -88,7 +90,7 @@ impl Cancel {
         self.enter(RUNNING);
     }
 
-    /// It has ended.
+    /// The statement has ended.
     pub(crate) fn end_running(&self) {
         self.leave();
     }
@@ -134,7 +136,7 @@ impl Cancel {
         self.stage.store(stage, Ordering::SeqCst);
     }
 
-    /// Whether there was a request. Between two statements it stays for the next one.
+    /// Takes the request, if there was one. Between two statements it stays for the next one.
     fn leave(&self) -> bool {
         self.stage.store(IDLE, Ordering::SeqCst);
         let requested = self.requested.load(Ordering::SeqCst);
@@ -164,7 +166,7 @@ fn cancelled() -> SqlError {
 mod tests {
     use super::*;
 
-    /// A statement that stands alone has none behind it.
+    /// No statement follows one that stands alone.
     #[test]
     fn a_request_too_late_for_a_statement_ends_the_next_one_of_its_query_string() {
         for in_string in [true, false] {

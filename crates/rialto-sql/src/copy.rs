@@ -1,7 +1,7 @@
 //! COPY in its text format: lines to rows, and rows to lines.
 //!
-//! Kept here: input is read to its end marker or its end, whichever comes first. Lines are read where they lie; between two pieces
-//! of input no more of it is kept than a line that has begun.
+//! Invariant: input is read to its end marker or its end, whichever comes first. Lines are read where they lie; between
+//! two pieces of input only an unfinished line is kept.
 
 use std::sync::Arc;
 
@@ -13,11 +13,11 @@ use crate::prepared::{CopyPlan, Kind, Prepared};
 use crate::room::SMALL_BYTES;
 use crate::values::{SqlType, binary, text};
 
-/// The longest line that is accepted, in bytes. A row has at most 32,000, of which each is a few characters of its line; so what a COPY
-/// keeps until more comes is no more than a session may take beside all others.
+/// The longest line that is accepted, in bytes. A row has at most 32,000 bytes, each of which is a few characters of
+/// its line. So what a COPY keeps between two pieces of input is no more than a session may take beside all others.
 const LINE_BYTES_MAX: usize = SMALL_BYTES;
 
-/// A COPY from the client that is going on.
+/// A COPY from the client, in progress.
 pub struct CopyIn {
     table: Table,
     schema: Arc<Schema>,
@@ -25,7 +25,7 @@ pub struct CopyIn {
     columns: Vec<usize>,
     delimiter: u8,
     null: Vec<u8>,
-    /// What has come of the line that has begun, at most [`LINE_BYTES_MAX`].
+    /// The unfinished line so far, at most [`LINE_BYTES_MAX`].
     pending: Vec<u8>,
     ends: LineEnds,
     rows: u64,
@@ -45,7 +45,7 @@ struct Scratch {
 }
 
 impl CopyIn {
-    /// Begins; `None` if the statement is no COPY FROM.
+    /// Begins a COPY; `None` if the statement is no COPY FROM.
     pub fn new(prepared: &Prepared) -> Option<CopyIn> {
         let Kind::Copy(CopyPlan { table, schema, columns, options, .. }) = &prepared.kind else {
             return None;
@@ -80,7 +80,7 @@ impl CopyIn {
         self.rows
     }
 
-    /// Puts all lines into the table that these data complete.
+    /// Inserts the rows of all lines that these data complete.
     pub fn run(&mut self, tx: &mut Transaction, mut data: &[u8]) -> Result<()> {
         while !self.ended {
             let found = self.ends.find(data).map_err(|error| self.at_next_line(error))?;
@@ -105,7 +105,7 @@ impl CopyIn {
         Ok(())
     }
 
-    /// After the last data, which are these: what is left is a last line without its end.
+    /// Ends the COPY after these last data. What is left then is a last line without its end.
     pub fn finish(&mut self, tx: &mut Transaction, data: &[u8]) -> Result<u64> {
         self.run(tx, data)?;
         let is_whole = self.ends.end().map_err(|error| self.at_next_line(error))?;
@@ -116,7 +116,7 @@ impl CopyIn {
         Ok(self.rows)
     }
 
-    /// The error, with the line that it is in.
+    /// The error, with the number of its line.
     fn at_next_line(&self, error: SqlError) -> SqlError {
         let place = format!("COPY {}, line {}", self.schema.table(), self.line + 1);
         if error.detail.is_none() { error.detail(format!("{place}.")) } else { error }
@@ -145,20 +145,21 @@ enum Ending {
     ReturnNewline,
 }
 
-/// Finds the ends of lines as PostgreSQL does: all of a COPY end as the first one. A byte behind a backslash ends none.
+/// Finds the ends of lines as PostgreSQL does: all lines of a COPY end like the first one. A byte behind a backslash
+/// ends no line.
 #[derive(Default)]
 struct LineEnds {
     ending: Option<Ending>,
-    /// The last byte of the data before, if what it means depends on the byte behind it: a backslash, or a carriage return, which may
-    /// end a line alone or with a newline.
+    /// The last byte of the data before, if its meaning depends on the byte behind it: a backslash, or a carriage
+    /// return, which may end a line alone or with a newline.
     open: Option<u8>,
 }
 
-/// What data have of a line.
+/// The part of a line that data contain.
 struct Found {
     /// Its bytes are up to here.
     line: usize,
-    /// Where the next one begins; `None` if it goes on in the data behind.
+    /// Where the next line begins; `None` if this one goes on in the next data.
     next: Option<usize>,
 }
 
@@ -195,7 +196,7 @@ impl LineEnds {
         Ok(Found { line: data.len(), next: None })
     }
 
-    /// The data are at their end. Whether a line was, too.
+    /// The data have ended. Whether their last byte ended a line.
     fn end(&mut self) -> Result<bool> {
         let is_end = self.open.take() == Some(b'\r');
         if is_end {
@@ -225,7 +226,7 @@ impl LineEnds {
     }
 }
 
-/// Splits a line into values, at most so many, and undoes their escapes.
+/// Splits a line into values, at most as many as given, and undoes their escapes.
 fn split(line: &[u8], delimiter: u8, null: &[u8], columns: usize, scratch: &mut Scratch) -> Result<()> {
     scratch.bytes.clear();
     scratch.ends.clear();
@@ -249,7 +250,7 @@ fn split(line: &[u8], delimiter: u8, null: &[u8], columns: usize, scratch: &mut 
                 at += 1;
             }
         }
-        // What stands for null does so before escapes are undone.
+        // The null string is compared before escapes are undone.
         if &line[start..at] == null {
             scratch.bytes.truncate(written);
             scratch.ends.push(None);
@@ -290,7 +291,7 @@ fn unescape(line: &[u8], at: usize, out: &mut Vec<u8>) -> usize {
     next
 }
 
-/// Encodes the row that a line's values make.
+/// Encodes a line's values as a row.
 fn encode(schema: &Schema, columns: &[usize], scratch: &mut Scratch) -> Result<()> {
     let Scratch { bytes, ends, row } = scratch;
     if ends.len() < columns.len() {
@@ -373,7 +374,7 @@ pub fn write_line(values: &[Value], plan: &CopyPlan, out: &mut Vec<u8>) {
     out.push(b'\n');
 }
 
-/// Appends a byte of a value, with a backslash where a line needs that.
+/// Appends a byte of a value, with a backslash where the line format needs one.
 fn escape(byte: u8, delimiter: u8, out: &mut Vec<u8>) {
     let letter = match byte {
         b'\\' => b'\\',
@@ -461,7 +462,7 @@ mod tests {
         }
     }
 
-    /// What a COPY keeps of these data, in bytes, once they have come; or the error that it ends with.
+    /// The bytes that a COPY keeps after these data, or the error that it ends with.
     fn kept(data: &[&[u8]]) -> Result<usize, &'static str> {
         let database =
             Database::open_on(MemoryDisk::new(), Options::default()).expect("a new database opens");
@@ -478,7 +479,7 @@ mod tests {
         Ok(copy.pending.capacity() + scratch)
     }
 
-    /// Between two pieces of its data a COPY keeps the line that has begun, not the data.
+    /// Between two pieces of its data a COPY keeps the unfinished line, not the data.
     #[test]
     fn what_is_kept_is_a_line() {
         let lines = "1\tx\n".repeat(1 << 18);

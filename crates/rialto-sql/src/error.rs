@@ -1,4 +1,4 @@
-//! [`SqlError`]: what a client hears when a statement fails.
+//! [`SqlError`]: what a client is told when a statement fails.
 
 use rialto::Error;
 
@@ -7,14 +7,14 @@ pub use crate::sqlstate::SqlState;
 /// The result of one step of a statement.
 pub type Result<T, E = SqlError> = std::result::Result<T, E>;
 
-/// How bad a message is.
+/// The severity of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Severity {
     /// The statement failed.
     Error,
     /// The connection ends.
     Fatal,
-    /// Something the user may not have meant.
+    /// Something that the user may not have meant.
     Warning,
     /// Something worth knowing.
     Notice,
@@ -32,7 +32,7 @@ impl Severity {
     }
 }
 
-/// An error, a warning or a notice, with what PostgreSQL's clients can show of it.
+/// An error, a warning or a notice, with the fields that PostgreSQL's clients can show.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[error("{message}")]
 pub struct SqlError {
@@ -63,7 +63,7 @@ impl SqlError {
         error
     }
 
-    /// The same error, at a place in the text (unless it has one already).
+    /// The same error, with a place in the text (unless it has one already).
     pub fn at(mut self, position: Option<usize>) -> SqlError {
         self.position = self.position.or(position);
         self
@@ -86,12 +86,12 @@ impl SqlError {
         matches!(self.cause.as_deref(), Some(Error::Deadlock { .. }))
     }
 
-    /// Whether the log has failed: what was read may never be durable.
+    /// Whether the log has failed, so that what was read may never be durable.
     pub fn is_log_failure(&self) -> bool {
         matches!(self.cause.as_deref(), Some(Error::OutcomeUnknown { .. } | Error::Stopped { .. }))
     }
 
-    /// Whether nothing but an abort is allowed after this error.
+    /// Whether only an abort is allowed after this error.
     pub fn ends_transaction(&self) -> bool {
         matches!(
             self.cause.as_deref(),

@@ -1,11 +1,12 @@
 //! SQL for Rialto: parse, bind, plan, run.
 //!
 //! A [`Session`] is one client's view of a database: it prepares statements ([`Session::prepare`]), runs them
-//! ([`Session::execute`]) and keeps the state of its transaction. It knows no socket and waits for locks, and at
-//! the end of a transaction for the log (I3).
+//! ([`Session::execute`]) and keeps the state of its transaction. It knows no socket. It waits for locks, and at the
+//! end of a transaction for the log (I3).
 //!
-//! Text becomes a statement in [`parse`], names become columns in [`bind`], conditions an access path in [`plan`], and
-//! [`run`] does it on a transaction. `docs/sql.md` lists what is accepted; all else is refused by name.
+//! [`parse`] turns text into a statement, [`bind`] turns names into columns, [`plan`] turns conditions into an access
+//! path, and [`run`] executes the statement in a transaction. `docs/sql.md` lists what is accepted; everything else is
+//! refused by name.
 
 pub mod bind;
 mod cancel;
@@ -34,5 +35,5 @@ pub use session::{ReadStatement, Ready, Session, Tag, TransactionStatus};
 pub use sqlstate::SqlState;
 pub use values::SqlType;
 
-/// The version that clients are told, so that they use what PostgreSQL 15 has.
+/// The version that clients are told, so that they use the features of PostgreSQL 15.
 pub const SERVER_VERSION: &str = "15.0 (Rialto 0.1.0)";

@@ -1,7 +1,7 @@
 //! Chooses how a statement's rows are found: one key, a range of an index, or the whole table.
 //!
-//! Kept here: conditions that the access path implies are left out of the rest; a value that no key can express (found
-//! only when it is known, at execution) makes the statement fall back to the whole table with all conditions.
+//! Invariant: conditions that the access path implies are left out of the rest. If a value turns out at execution to be
+//! one that no key can express, the statement falls back to the whole table with all conditions.
 
 use rialto::row::{ColumnType, Key, Schema, Value, WhichIndex};
 use rialto::{Direction, Error, KeyBound, Scan, ScanMode};
@@ -46,20 +46,20 @@ pub struct Range {
     pub direction: Direction,
 }
 
-/// How a statement finds its rows.
+/// How a statement finds its rows, and what it checks on them.
 #[derive(Clone, Debug)]
 pub struct Access {
-    /// The way.
+    /// The access path.
     pub path: Path,
-    /// What has to be checked on each row found.
+    /// What is checked on each row found.
     pub rest: Vec<Expr>,
-    /// All conditions, for the whole table when keys cannot express a value.
+    /// All conditions, for the whole table if keys cannot express a value.
     pub all: Vec<Expr>,
-    /// Whether the order asked for is the index's.
+    /// Whether the order of the index is the order asked for.
     pub ordered: bool,
 }
 
-/// What an access path comes to for given arguments.
+/// The result of an access path for given arguments.
 #[derive(Debug)]
 pub enum Found {
     /// No row can fit.
@@ -68,11 +68,11 @@ pub enum Found {
     Point(SmallVec<[Value; 2]>),
     /// Rows of this scan.
     Scan(Scan),
-    /// Keys cannot tell: the whole table, and all conditions.
+    /// Keys cannot decide: the whole table, and all conditions.
     Everything,
 }
 
-/// A condition on one column that an index can answer.
+/// A condition on one column that an index can use.
 struct Usable<'a> {
     column: usize,
     op: CompareOp,
@@ -97,10 +97,11 @@ fn usable(filter: &[Expr]) -> Vec<Usable<'_>> {
     found
 }
 
-/// One index and how far the conditions and the order go with it. It borrows its conditions: only the best one copies them.
+/// One index, with the conditions and the order that it can serve. It borrows its conditions: only the best candidate
+/// copies them.
 struct Candidate<'a> {
     index: WhichIndex,
-    /// The conditions on the first columns, which are equal to something.
+    /// The conditions of equality on the first columns.
     equal: Vec<&'a Usable<'a>>,
     lower: Option<&'a Usable<'a>>,
     upper: Option<&'a Usable<'a>>,
@@ -110,7 +111,7 @@ struct Candidate<'a> {
 }
 
 impl<'a> Candidate<'a> {
-    /// The conditions that the index answers.
+    /// The conditions that the index implies.
     fn used(&self) -> impl Iterator<Item = &'a Usable<'a>> {
         self.equal.iter().copied().chain(self.lower).chain(self.upper)
     }
@@ -202,7 +203,8 @@ pub fn choose(schema: &Schema, filter: &[Expr], order: &[Order], limited: bool) 
         let ends = usize::from(candidate.lower.is_some()) + usize::from(candidate.upper.is_some());
         let secondary = candidate.index != WhichIndex::Primary;
         let useful = !candidate.equal.is_empty() || ends > 0;
-        // An index read only for its order pays a hop for each row; that is worth it when a limit ends it early.
+        // A secondary index that is read only for its order costs a hop for each row. It pays when a limit ends it
+        // early.
         let order = candidate.ordered && !order.is_empty() && (useful || !secondary || limited);
         (candidate.point, candidate.equal.len(), ends, order, !secondary)
     };
@@ -249,7 +251,7 @@ fn key_value(expr: &Expr, column: usize, schema: &Schema, context: Context<'_>) 
     })
 }
 
-/// Whether a key can hold these values: keys are bounded, so no row's key begins with values that are longer.
+/// Whether a key can hold these values. Keys are bounded, so no row's key begins with values that are longer.
 fn fits_key(values: &[Value], index: WhichIndex, schema: &Schema) -> bool {
     /// No bytes of this length, escaped, come near the bound.
     const SURELY_FITS: usize = 256;
@@ -269,7 +271,8 @@ fn fits_key(values: &[Value], index: WhichIndex, schema: &Schema) -> bool {
     !matches!(encoded, Err(Error::KeyTooLong { .. }))
 }
 
-/// The values of the columns that are equal to something; `Err` of what that comes to if they have none.
+/// The values of the columns with an equality; `Err` with the result if a value is none of its
+/// column's, or keys cannot decide.
 fn equal_values(
     exprs: &[Expr],
     columns: &[usize],
@@ -288,8 +291,8 @@ fn equal_values(
 }
 
 impl Path {
-    /// The value of a primary key of one integer column, where the path is that row, and the argument of the column's
-    /// own type. [`Path::find`] tells in all cases; this one is short.
+    /// The value of a primary key of one integer column, if the path is that row and the argument has the column's own
+    /// type: a shorter way than [`Path::find`], which handles all cases.
     #[inline]
     pub fn integer_key(&self, schema: &Schema, context: Context<'_>) -> Option<Value> {
         let Path::Point(exprs) = self else { return None };
@@ -306,7 +309,7 @@ impl Path {
         }
     }
 
-    /// What the path comes to for these arguments.
+    /// The result of the path for these arguments.
     pub fn find(&self, schema: &Schema, context: Context<'_>, mode: ScanMode) -> Result<Found> {
         let range = match self {
             Path::Point(exprs) => {

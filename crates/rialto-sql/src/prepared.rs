@@ -1,4 +1,4 @@
-//! [`Prepared`]: a statement that is ready to run, and the tables it relies on.
+//! [`Prepared`]: a statement that is ready to run, and the tables it depends on.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ pub struct SelectPlan {
     pub bound: BoundSelect,
     /// How rows are found; `None` without a table.
     pub access: Option<Access>,
-    /// Whether rows are sent as they are found and left as they are: no count, LIMIT, OFFSET or FOR UPDATE.
+    /// Whether rows are sent as they are found and unchanged: no count, LIMIT, OFFSET or FOR UPDATE.
     pub plain: bool,
 }
 
@@ -30,8 +30,8 @@ pub struct UpdatePlan {
     pub bound: BoundUpdate,
     /// How rows are found.
     pub access: Access,
-    /// Whether the row can be changed in place: found by its key alone, fixed columns outside every index, nothing to
-    /// return.
+    /// Whether the row can be changed in place: it is found by its key alone, the changed columns are fixed and outside
+    /// every index, and nothing is returned.
     pub in_place: bool,
 }
 
@@ -61,11 +61,11 @@ pub struct CopyPlan {
 pub struct Explained {
     /// The lines to answer.
     pub lines: Vec<String>,
-    /// The table that they tell of, and its schema.
+    /// The table that they describe, and its schema.
     table: Option<(Table, Arc<Schema>)>,
 }
 
-/// What there is to do.
+/// The kinds of statement.
 pub enum Kind {
     /// SELECT.
     Select(SelectPlan),
@@ -111,20 +111,20 @@ pub struct Prepared {
     pub params: Vec<SqlType>,
     /// The columns of its result; empty if it returns no rows.
     pub columns: Vec<OutputColumn>,
-    /// What there is to do.
+    /// The kind of the statement, with its plan.
     pub kind: Kind,
-    /// What tables there were when the plan was made.
+    /// The catalog that the plan was made for.
     pub catalog: CatalogState,
-    /// What all of this takes, in bytes, with the definition of its table but not the rows; about.
+    /// About how many bytes all of this takes, with the definition of its table but not the rows.
     pub bytes: usize,
 }
 
-/// What a plan takes for granted about the catalog.
+/// What a plan assumes about the catalog.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CatalogState {
-    /// It is as it was committed at this version.
+    /// The catalog as it was committed at this version.
     Committed(u64),
-    /// It was changed by the transaction that the plan was made in: good for one execution.
+    /// The catalog as changed by the transaction in which the plan was made: good for one execution.
     Private,
 }
 
@@ -134,7 +134,7 @@ impl Prepared {
         self.kind.table()
     }
 
-    /// Whether it says what tables, columns or indexes there are.
+    /// Whether the result names existing tables, columns or indexes.
     pub fn tells_of_tables(&self) -> bool {
         self.table().is_some()
     }
@@ -155,7 +155,7 @@ impl Prepared {
         }
     }
 
-    /// Whether the statement is one that a read-only transaction refuses, whatever rows there are.
+    /// Whether the statement is one that a read-only transaction always refuses.
     #[inline]
     pub fn writes(&self) -> bool {
         match &self.kind {
@@ -165,7 +165,7 @@ impl Prepared {
         }
     }
 
-    /// Whether the statement ends or mends a failed transaction, and so is allowed in one.
+    /// Whether the statement ends or repairs a failed transaction, and is therefore allowed in one.
     pub fn is_allowed_when_failed(&self) -> bool {
         matches!(
             &self.kind,
@@ -174,8 +174,8 @@ impl Prepared {
     }
 }
 
-/// Binds and plans a parsed statement, with the types of parameters as the client fixes them; `None` if it gives no
-/// arguments. `lookup` finds tables.
+/// Binds and plans a parsed statement. The client fixes some types of parameters; `None` if it gives no arguments.
+/// `lookup` finds tables.
 pub fn prepare(
     text: &str,
     statement: Statement,
@@ -188,7 +188,8 @@ pub fn prepare(
         let inner = prepare(text, *inner, declared, (facts, cancel), catalog, lookup)?;
         let table = inner.table().map(|(table, schema)| (table.clone(), schema.clone()));
         if let Some((table, _)) = &table {
-            // The plan may tell of an index that is younger than the first look: an open transaction depends on that, too.
+            // The plan may show an index that is younger than the first lookup: an open transaction depends on that,
+            // too.
             let _ = lookup(&Name { text: table.name(), position: None });
         }
         let columns = vec![OutputColumn { name: "QUERY PLAN".to_string(), sql_type: SqlType::Text }];
@@ -204,8 +205,8 @@ pub fn prepare(
     Ok(Prepared { text: text.into(), declared, params, columns, kind, catalog, bytes })
 }
 
-/// As [`prepare`], with literals of the text in the place of parameters; and whether that changes nothing but when an
-/// error is found (see [`Binder::is_sound`]).
+/// As [`prepare`], with parameters in place of the text's literals; and whether that changes only when an error is
+/// found (see [`Binder::is_sound`]).
 pub fn prepare_lifted(
     text: &str,
     statement: Statement,
@@ -222,8 +223,9 @@ pub fn prepare_lifted(
     Ok((Prepared { text: text.into(), declared, params, columns, kind, catalog, bytes }, sound))
 }
 
-/// What a plan takes, about: its text, what is bound, that once more for the conditions of an access path, if it has one, and the
-/// definition of its table, which may have been dropped and then is there for the plan alone.
+/// About how many bytes a plan takes: its text; what is bound, and that once more for the conditions of an access path,
+/// if it has one; and the definition of its table. The table may have been dropped, and then the plan alone keeps the
+/// definition.
 fn plan_bytes(text: &str, kind: &Kind, binder: &Binder<'_>) -> usize {
     let more = match kind {
         Kind::Select(_) | Kind::Update(_) | Kind::Delete(_) => binder.bytes(),
@@ -234,7 +236,7 @@ fn plan_bytes(text: &str, kind: &Kind, binder: &Binder<'_>) -> usize {
     size_of::<Prepared>() + text.len() + binder.bytes() + more + definition
 }
 
-/// Binds and plans a statement: what there is to do, and the columns of the result.
+/// Binds and plans a statement. Gives its kind, and the columns of the result.
 fn bind(
     binder: &mut Binder<'_>,
     statement: Statement,

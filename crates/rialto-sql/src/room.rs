@@ -1,16 +1,17 @@
-//! [`Room`]: a bound on the memory that what clients send takes in all sessions of a server.
+//! [`Room`]: a bound on the memory that clients' input takes in all sessions of a server.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::error::{Result, SqlError, SqlState};
 
-/// What a session takes up to this is in no room, so that the large things of one session do not keep the others from their small ones.
+/// A session takes this much outside of any room, so that the large values of one session do not keep the others from
+/// their small ones.
 pub const SMALL_BYTES: usize = 1 << 20;
 
 /// A number of bytes that sessions share.
 ///
-/// Kept here: what is taken is no more than its bound.
+/// Invariant: no more than the bound is taken.
 #[derive(Debug)]
 pub struct Room {
     free: AtomicUsize,
@@ -23,7 +24,7 @@ impl Room {
     }
 }
 
-/// What a session has taken of a room; dropping it gives that back.
+/// The part of a room that a session has taken; dropping it gives it back.
 #[derive(Debug)]
 pub struct Taken {
     room: Arc<Room>,
@@ -31,21 +32,21 @@ pub struct Taken {
 }
 
 impl Taken {
-    /// Nothing yet.
+    /// Nothing taken yet.
     pub fn of(room: &Arc<Room>) -> Taken {
         Taken { room: room.clone(), bytes: 0 }
     }
 
-    /// Whether there is nothing.
+    /// Whether nothing is taken.
     pub fn is_empty(&self) -> bool {
         self.bytes == 0
     }
 
-    /// Takes or gives back what is missing or too much for `what`, which takes so many bytes in all, [`SMALL_BYTES`] of them for
-    /// nothing.
+    /// Takes what is missing for `what`, or gives back what is too much. `what` needs this number of bytes in all, of
+    /// which [`SMALL_BYTES`] are free of charge.
     ///
     /// # Errors
-    /// SQLSTATE 53200 if that is not free; nothing is changed then.
+    /// SQLSTATE 53200 if the room does not have that many; then nothing is changed.
     pub fn fit(&mut self, bytes: usize, what: &str) -> Result<()> {
         let wanted = bytes.saturating_sub(SMALL_BYTES);
         // Relaxed: the counter guards no other memory.

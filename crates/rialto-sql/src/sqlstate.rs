@@ -7,7 +7,7 @@ use crate::error::SqlError;
 /// One line of the table: variant, code, name as PostgreSQL's documentation has it.
 macro_rules! sqlstates {
     ($($(#[$doc:meta])* $variant:ident = $code:literal, $name:literal;)*) => {
-        /// A five-character code that says what kind of thing went wrong.
+        /// A five-character code for a kind of error.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
         pub enum SqlState {
             $($(#[$doc])* $variant,)*
@@ -77,7 +77,7 @@ sqlstates! {
     NoSuchPortal = "34000", "invalid_cursor_name";
     /// No savepoint of this name.
     NoSuchSavepoint = "3B001", "invalid_savepoint_specification";
-    /// A table is not as it was when the plan was made. The session plans again, and no client is told.
+    /// A table has changed since the plan was made. The session plans again, and no client is told.
     SerializationFailure = "40001", "serialization_failure";
     /// Chosen as a deadlock's victim.
     Deadlock = "40P01", "deadlock_detected";
@@ -115,11 +115,11 @@ sqlstates! {
     InvalidColumnReference = "42P10", "invalid_column_reference";
     /// A definition that makes no sense.
     InvalidDefinition = "42P16", "invalid_table_definition";
-    /// A parameter whose type nothing tells.
+    /// A parameter whose type is unknown.
     IndeterminateType = "42P18", "indeterminate_datatype";
     /// The disk is full.
     DiskFull = "53100", "disk_full";
-    /// The memory bound is reached, or that of something else that takes memory.
+    /// The memory bound is reached, or a smaller bound on memory.
     OutOfMemory = "53200", "out_of_memory";
     /// No room for one more connection or transaction.
     TooManyConnections = "53300", "too_many_connections";
@@ -141,7 +141,7 @@ sqlstates! {
     Shutdown = "57P01", "admin_shutdown";
     /// Reading or writing a file failed.
     IoError = "58030", "io_error";
-    /// A bug of ours.
+    /// A bug in Rialto.
     Internal = "XX000", "internal_error";
     /// Bytes on disk that fail their checksum, or make no sense under a right one.
     Corrupt = "XX001", "data_corrupted";
@@ -183,18 +183,56 @@ pub fn of(error: &Error) -> SqlState {
         Error::Unsupported { .. } => SqlState::FeatureNotSupported,
         Error::OutcomeUnknown { .. } => SqlState::OutcomeUnknown,
         Error::Stopped { .. } | Error::Io { .. } => SqlState::IoError,
-        // Of damaged files a database does not open, and it reads none of them later: from a session this would be a bug of
-        // ours, a row that our own encoder made and `Transaction::insert_encoded` takes for none. The code says so still.
+        // A database does not open with damaged files, and reads none of them later. From a session this error would be
+        // a bug in Rialto: a row of our own encoder that `Transaction::insert_encoded` rejects. It has this code all
+        // the same.
         Error::Corrupt { .. } => SqlState::Corrupt,
         Error::Closed => SqlState::Shutdown,
-        // Procedures, nested closures and bodies that abort are no part of SQL sessions.
+        // SQL sessions use no procedures, nested closures or bodies that abort.
         _ => SqlState::Internal,
+    }
+}
+
+/// The message of a kernel error. Where the kernel's names an option of a Rust program, this names the setting of a session, or the
+/// option of `rialto serve`.
+fn message(error: &Error) -> String {
+    match error {
+        Error::LockTimeout { lock, waited_ms } => {
+            format!("lock time-out: {lock} was not granted within {waited_ms} ms (lock_timeout)")
+        }
+        Error::Timeout { limit_ms } => format!("transaction time-out: ran longer than {limit_ms} ms"),
+        Error::WriteSetTooLarge { length, limit } => {
+            format!("write set of {length} bytes passes the limit of {limit} bytes; split the transaction")
+        }
+        Error::MemoryLimit { used, limit } => format!(
+            "out of memory: {used} of {limit} bytes are in use (--memory-bytes); delete rows, truncate or drop a table, or \
+             restart the server with a higher limit"
+        ),
+        Error::LockMemory { limit } => format!(
+            "locks on rows take up their {limit} bytes (an eighth of --memory-bytes, at least 1 MiB): split the transaction, \
+             end other long transactions, read a table while no other transaction writes to it, which takes one lock, or \
+             restart the server with a higher limit"
+        ),
+        Error::TooManyTransactions { limit } => {
+            format!("all {limit} transaction slots are in use; finish some transactions first")
+        }
+        Error::TooManyPackets { limit } => {
+            format!("all {limit} packet slots hold commits that are not written yet; wait for some of them")
+        }
+        Error::LogTooSmall { length, limit, log_bytes_max } => format!(
+            "log record of {length} bytes is more than the {limit} bytes that a log of {log_bytes_max} bytes \
+             (--log-bytes-max) has room for; split the transaction, or restart the server with a higher limit"
+        ),
+        Error::LogFull { reason } => {
+            format!("no room for the log: {}", reason.replace("(log_bytes_max)", "(--log-bytes-max)"))
+        }
+        error => error.to_string(),
     }
 }
 
 impl From<Error> for SqlError {
     fn from(error: Error) -> SqlError {
-        let mut answer = SqlError::new(of(&error), error.to_string());
+        let mut answer = SqlError::new(of(&error), message(&error));
         answer.detail = match &error {
             Error::DuplicateKey { key, .. } => Some(format!("Key {key} already exists.")),
             _ => None,
@@ -245,6 +283,9 @@ mod tests {
             (Error::MemoryLimit { used: 1, limit: 1 }, "53200"),
             (Error::TooManyLocks { limit: 1 }, "53200"),
             (Error::LockMemory { limit: 1 }, "53200"),
+            (Error::WriteSetTooLarge { length: 2, limit: 1 }, "54000"),
+            (Error::TooManyTransactions { limit: 1 }, "53300"),
+            (Error::TooManyPackets { limit: 1 }, "53300"),
             (Error::LogFull { reason: text() }, "53100"),
             (Error::LogTooSmall { length: 1, limit: 1, log_bytes_max: 1 }, "54000"),
             (Error::NumbersUsedUp { what: "tables", limit: 1 }, "54000"),
@@ -256,6 +297,8 @@ mod tests {
         ];
         for (error, code) in cases {
             assert_eq!(of(&error).code(), code, "{error:?}");
+            let message = SqlError::from(error).message;
+            assert!(!message.contains("::"), "a type of Rust's: {message}");
         }
         let (file, offset, what) = io();
         assert_eq!(of(&Error::Corrupt { file, offset, what }).code(), "XX001");

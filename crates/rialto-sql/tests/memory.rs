@@ -1,4 +1,4 @@
-//! What plans take, and what planning does. One test, for it looks at what the whole process takes.
+//! The memory of plans, and of planning. A program of one test, because it reads the memory of the whole process.
 
 use rialto::io::MemoryDisk;
 use rialto::{Database, Options};
@@ -37,7 +37,7 @@ fn plans_take_no_more_than_in_proportion_to_their_text_and_few_are_kept() {
         println!("skipped: there is no /proc/self/status");
         return;
     };
-    // A condition is copied for the index that is looked at, not for each one that there is.
+    // A condition is copied for the index that is examined, not for each index.
     run(&mut session, "create table indexed (a text)");
     (0..40).for_each(|index| run(&mut session, &format!("create index i{index} on indexed (a)")));
     let sql = format!("select a from indexed where a = '{}'", "x".repeat(8 << 20));
@@ -50,7 +50,7 @@ fn plans_take_no_more_than_in_proportion_to_their_text_and_few_are_kept() {
     };
     let columns: Vec<String> = (0..1_500).map(|number| format!("c{number} int")).collect();
     run(&mut session, &format!("create table wide (id int primary key, {})", columns.join(", ")));
-    // A row of which one column is given has no place for the others.
+    // A row with one given column has no place for the others.
     let rows: Vec<String> = (0..4_000).map(|row| format!("({row}, {row})")).collect();
     let sql = format!("insert into wide (c1, id) values {}", rows.join(", "));
     let prepared = session.prepare(&sql, &[]).unwrap();
@@ -63,7 +63,7 @@ fn plans_take_no_more_than_in_proportion_to_their_text_and_few_are_kept() {
     session.execute(&prepared, &[], &mut rows).unwrap();
     session.finish().unwrap();
     assert_eq!(format!("{:?}", rows.0[1]), "[Int4(2), Null, Int4(8)]");
-    // Text and pattern are compared where they are.
+    // Text and pattern are compared in place.
     let before_like = resident().unwrap();
     let prepared = session.prepare("select $1 like $2", &[]).unwrap();
     let texts = ["x".repeat(96 << 20), "_".repeat(96 << 20)].map(rialto::row::Value::Text);
@@ -75,7 +75,7 @@ fn plans_take_no_more_than_in_proportion_to_their_text_and_few_are_kept() {
     let more = peak().unwrap().saturating_sub(before_like);
     assert!(more < 500 << 20, "LIKE took {more} bytes");
     drop((texts, prepared));
-    // Texts short enough to be kept, whose plans are long.
+    // Texts that are short enough to be kept, with long plans.
     for text in 0..120 {
         let list = vec!["7"; 30_000 - text].join(",");
         let sql = format!("select n from generate_series(1, 0) n where n in ({list})");

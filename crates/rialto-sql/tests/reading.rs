@@ -1,5 +1,5 @@
-//! What reading a statement takes. One test, for it counts what the whole process allocates.
-//! `RIALTO_SEED` runs a text again; `RIALTO_TEST_SECONDS` says for how long new ones are tried.
+//! The memory that reading a statement takes. A program of one test, because it counts the allocations of the whole
+//! process. `RIALTO_SEED` runs a text again; `RIALTO_TEST_SECONDS` says for how long new ones are tried.
 #![allow(unsafe_code, reason = "an allocator is unsafe to write")]
 
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -10,7 +10,7 @@ use std::time::Instant;
 use rialto::io::Random;
 use rialto_sql::parse::{READING_BYTES_MAX, parse, weigh};
 
-/// The system's allocator, with what is allocated counted, and the most of it.
+/// The system's allocator, with a count of what is allocated, and the most of it.
 struct Counted;
 
 static NOW: AtomicUsize = AtomicUsize::new(0);
@@ -19,13 +19,13 @@ static MOST: AtomicUsize = AtomicUsize::new(0);
 #[global_allocator]
 static COUNTED: Counted = Counted;
 
-/// What an allocation takes: a word before it, in sixteens.
+/// The bytes of an allocation: a word before it, and a multiple of sixteen.
 fn taken(layout: Layout) -> usize {
     (layout.size() + 8).next_multiple_of(16).max(32)
 }
 
-// SAFETY: every call goes to the system's allocator unchanged; counting neither allocates nor unwinds. What moves as it grows is
-// counted twice meanwhile, as `GlobalAlloc::realloc` does it.
+// SAFETY: every call goes to the system's allocator unchanged; counting neither allocates nor unwinds. An allocation
+// that moves as it grows is counted twice meanwhile, as `GlobalAlloc::realloc` does it.
 unsafe impl GlobalAlloc for Counted {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         let now = NOW.fetch_add(taken(layout), Ordering::Relaxed) + taken(layout);
@@ -41,7 +41,7 @@ unsafe impl GlobalAlloc for Counted {
     }
 }
 
-/// The most bytes that reading a text takes, read or refused.
+/// The most bytes that reading a text takes, whether it is accepted or refused.
 fn peak(sql: &str) -> usize {
     let cancel = Arc::default();
     let before = NOW.load(Ordering::Relaxed);
@@ -50,7 +50,7 @@ fn peak(sql: &str) -> usize {
     MOST.load(Ordering::Relaxed) - before
 }
 
-/// What stands before what is repeated, that, and what stands behind it.
+/// A beginning, a part that is repeated, and an end.
 const NASTY: &[(&str, &str, &str)] = &[
     ("select f(1)", ",f(1)", ""),
     ("select f()", ",f()", ""),
@@ -275,7 +275,7 @@ const NASTY: &[(&str, &str, &str)] = &[
     ("insert into t values (1.5)", ",(1.5)", ""),
 ];
 
-/// What ends and begins tokens, in places where one may be taken for a part of another.
+/// Beginnings and ends of tokens, in places where one may be taken for a part of another.
 const SOUP: &[&str] = &[
     "'", "''", "\"", "\\", "$", "$$", "$a$", "$1$", "E'", "x'", "U&'", "N'", "b'", "0x", "1e", ".", "--",
     "/*", "*/", "*", "<", "|", "&", "@", "\n", "\r", " ", ",", "(", ")", "é", "—", "_", ":", "?", "#", "~",
@@ -283,7 +283,7 @@ const SOUP: &[&str] = &[
     "values ", "in (", "null,", "insert ", "explain ",
 ];
 
-/// A text weighs at least what reading it takes, however little of the text makes however much of a tree.
+/// A text weighs at least what reading it takes, even where little text makes a large tree.
 #[test]
 fn a_text_weighs_what_reading_it_takes() {
     // As much stack as sessions of a server have.
@@ -293,7 +293,7 @@ fn a_text_weighs_what_reading_it_takes() {
 
 fn weigh_and_read() {
     let mut heaviest: f64 = 0.0;
-    // A list that has just grown, and one that has not.
+    // Lists that have just grown, and lists that have not.
     for times in [0, 1, 3, 4, 5, 100, 513, 1_020, 4_100] {
         for (first, part, last) in NASTY {
             let sql = format!("{first}{}{last}", part.repeat(times));
@@ -306,7 +306,8 @@ fn weigh_and_read() {
         }
     }
     println!("at most {heaviest:.2} of the weight");
-    // It is no more than a few times what it takes where many literals are usual, so that many are read.
+    // Where many literals are usual, the weight is no more than a few times what reading takes, so that many literals
+    // can be read.
     for (first, part) in [
         ("insert into t values (1)", ", (1)"),
         ("insert into t values (1, 'x')", ",\n(12345, 'x')"),
@@ -320,7 +321,7 @@ fn weigh_and_read() {
         println!("{first}{part}...: {} bytes of {} each", peak / 20_000, weight / 20_000);
         assert!(weight < 3 * peak, "{peak} bytes for a weight of {weight}: {first}{part}...");
     }
-    // What would take more is refused before more than that is taken, in the middle of its tokens.
+    // A text that would take more is refused before more than that is taken, in the middle of its tokens.
     for (first, part, last) in [
         ("select f(1)", ",f(1)", ""),
         ("select ", "- ", "1"),
@@ -334,7 +335,7 @@ fn weigh_and_read() {
         assert_eq!(error.sqlstate.code(), "54000", "{first}{part}...: {error}");
         assert!(error.message.contains("the limit is 1024 MiB"), "{error}");
     }
-    // Texts of which nothing is known but what may stand in them.
+    // Random texts of these pieces.
     let base = Random::seed_from_environment();
     let until = Instant::now() + Random::test_time_from_environment();
     let parts: Vec<&str> = NASTY.iter().flat_map(|(first, part, last)| [*first, *part, *last]).collect();
@@ -354,7 +355,8 @@ fn weigh_and_read() {
     println!("{} texts, at most {heaviest:.2} of the weight", seed.wrapping_sub(base));
 }
 
-/// A text of fewer than so many of these, and of [`SOUP`], or of pieces of them, which begin and end in the middle of tokens.
+/// A text of fewer than `most` parts: of these, of [`SOUP`], or of pieces of them, which begin and end in the middle of
+/// tokens.
 fn soup(random: &mut Random, most: u64, parts: &[&str]) -> String {
     let mut text = String::new();
     for _ in 0..random.below(most) {

@@ -42,7 +42,8 @@ const ROOMS: &[(&str, &[&str])] = &[
 ];
 
 /// Modules of tests, which may use all rooms.
-const TESTS: &[&str] = &["arrows", "fuzz", "histories", "interleavings", "log::virtual_time"];
+const TESTS: &[&str] =
+    &["arrows", "fuzz", "histories", "interleavings", "log::virtual_time", "row::random_tests", "type_names"];
 
 /// The modules that may know the memory-resident store, because they work on its segments. All others reach rows by
 /// [`TableStore`](crate::store::TableStore) and [`Storage`](crate::store::Storage).
@@ -76,7 +77,7 @@ type Module = String;
 
 /// The source files of the kernel that are no tests: the module of each, and its text without comments, literals and
 /// tests.
-fn sources() -> BTreeMap<Module, String> {
+pub(super) fn sources() -> BTreeMap<Module, String> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
     let mut sources = BTreeMap::new();
     let mut directories = vec![root.clone()];

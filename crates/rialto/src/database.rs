@@ -67,6 +67,9 @@ pub struct LockWait {
 impl Database {
     /// Opens the database in a directory, and creates it if there is none.
     ///
+    /// # Blocking
+    /// The call returns when the database is recovered, which may take minutes.
+    ///
     /// # Errors
     /// See [`OpenError`].
     pub fn open(path: impl AsRef<Path>) -> Result<Database, OpenError> {
@@ -104,6 +107,9 @@ impl Database {
     }
 
     /// Begins a transaction that the caller uses across calls. Dropping the handle aborts it.
+    ///
+    /// # Blocking
+    /// The call does not block.
     ///
     /// # Errors
     /// [`Error::TooManyTransactions`]; [`Error::Closed`].
@@ -154,6 +160,12 @@ impl Database {
     /// writes. If it fails or panics, nothing of it is kept; the error or the panic reaches the caller once what the
     /// body has read is durable.
     ///
+    /// # Blocking
+    /// The call may wait for locks, for each of them up to its time-out; for room in the log, up to
+    /// [`Options::log_wait_max`](crate::Options::log_wait_max); and for a checkpoint that the transaction straddles.
+    /// Then it waits until the log is durable up to the transaction's place. An async program uses
+    /// [`Database::submit`] and awaits the ticket, or runs this on a thread that may block.
+    ///
     /// # Errors
     /// The error of the body; what keeps the commit from taking its place; [`Error::OutcomeUnknown`]; [`Error::Nested`]
     /// inside another body on this thread.
@@ -183,6 +195,13 @@ impl Database {
     /// Runs `body` as [`Database::transact`] does, but does not wait for the disk: the ticket tells when the outcome is
     /// durable. Thus a few threads can keep thousands of transactions in progress.
     ///
+    /// # Blocking
+    /// The call may wait for locks, for each of them up to its time-out; for room in the log, up to
+    /// [`Options::log_wait_max`](crate::Options::log_wait_max); and for a checkpoint that the transaction straddles.
+    /// If the body fails it waits until what the body read is durable. It does not wait for the disk otherwise. Where
+    /// an async task may not wait for locks, it runs this on a thread that may block, or with
+    /// [`LockPolicy::Refuse`](crate::LockPolicy::Refuse), and awaits the ticket.
+    ///
     /// # Errors
     /// As [`Database::transact`].
     pub fn submit<T>(&self, body: impl FnMut(&mut Transaction) -> Result<T>) -> Result<(T, Ticket)> {
@@ -211,6 +230,10 @@ impl Database {
     /// Runs `body` as a transaction that only reads. With [thin locks](crate::Locks::Thin) it takes no locks on rows.
     /// If another transaction changes what it has read before it ends, it runs again, with locks; the result of the
     /// first run, a panic included, is discarded.
+    ///
+    /// # Blocking
+    /// The call waits until what it read is durable at the transaction's level. If the body runs again, it may wait
+    /// for locks.
     ///
     /// # Errors
     /// As [`Database::transact`]; [`Error::ReadOnly`] for a write.
@@ -261,6 +284,9 @@ impl Database {
     }
 
     /// Makes every transaction committed so far durable on disk, whatever level it was committed at.
+    ///
+    /// # Blocking
+    /// The call waits for the log to be written and synced.
     ///
     /// # Errors
     /// The error that stopped the log; [`Error::Unsupported`] with [`Logging::None`](crate::Logging::None).
@@ -313,6 +339,9 @@ impl Database {
     /// Makes a checkpoint that begins now, and waits for it. What committed before is then recovered from the backup
     /// copy, not from the log. A checkpoint with nothing new to write is skipped.
     ///
+    /// # Blocking
+    /// The call waits until the checkpoint is complete: the time to write the changed segments.
+    ///
     /// # Errors
     /// [`Error::Io`] if it cannot be written: the last complete checkpoint stays in force, and the database goes on.
     /// [`Error::Stopped`] if the log has stopped; [`Error::Closed`]; [`Error::Unsupported`] with
@@ -329,6 +358,9 @@ impl Database {
     /// A backup waits for a checkpoint that is being made, which hurries, and checkpoints wait for a backup. Commits
     /// wait only for the backup's cut (microseconds) and, as with a copy-on-update checkpoint, while
     /// [`Options::snapshot_bytes_max`] leaves no room. The backup goes as fast as the directory takes it.
+    ///
+    /// # Blocking
+    /// The call waits until the backup is complete.
     ///
     /// # Errors
     /// [`Error::Unsupported`] if the directory holds a backup or a database already, and with
@@ -456,6 +488,9 @@ impl Database {
     /// handle is dropped in a body, the database closes in the background.
     ///
     /// The first call closes the database; a close by any other handle waits for it and returns its result.
+    ///
+    /// # Blocking
+    /// The call waits for the open transactions' log records and the executors to end, and for the disk.
     ///
     /// # Errors
     /// [`Error::Nested`] inside a body; the error of the log if it had stopped or stops now; the error of that

@@ -109,6 +109,8 @@ pub mod row;
 mod seed;
 pub mod store;
 pub mod txn;
+#[cfg(test)]
+mod type_names;
 mod unlikely;
 
 pub use account::{ProcedureAccount, ProcedureId, ServerTimes, TimeAccount, TimeHistogram};

@@ -35,7 +35,7 @@ use crate::recovery::{
 };
 use crate::store::Budget;
 use crate::store::memory::load_file::LoadFileReader;
-use crate::store::memory::{Committed, LoadFile, MemoryStore};
+use crate::store::memory::{LoadCommit, LoadFile, MemoryStore};
 use crate::store::{Catalog, Material, Storage};
 use crate::txn::core::{Contexts, Core, TxDefaults};
 use crate::{fault_injection, seed};
@@ -56,7 +56,7 @@ pub(crate) struct Running {
 }
 
 /// The state that an opening starts from, found in a directory or made there.
-pub(crate) struct Found {
+pub(crate) struct FoundDatabase {
     pub database_id: u128,
     pub memory: MemoryStore,
     pub catalog: Catalog,
@@ -205,7 +205,7 @@ fn archive_loads(core: &Core, archiver: &Archiver, which: impl Fn(&LoadFile) -> 
     let loads: Vec<LoadFile> = core.storage.loads.lock().clone();
     loads.iter().filter(|load| which(load)).try_for_each(|load| {
         let is_taken = match load.committed {
-            Committed::At(place) => {
+            LoadCommit::At(place) => {
                 // If a crash takes the load back, its number is reused, and another load may get it.
                 if place > core.commits.log.durable_position() {
                     core.commits.log.sync()?;
@@ -213,10 +213,10 @@ fn archive_loads(core: &Core, archiver: &Archiver, which: impl Fn(&LoadFile) -> 
                 !fault_injection::is_on("archive-without-loads")
             }
             // What is left of an interrupted removal must not replace the whole file, which the archive then has.
-            Committed::BeforeOrNever(_) => {
+            LoadCommit::BeforeOrNever(_) => {
                 LoadFileReader::is_whole(&*core.storage.disk, core.storage.database_id, load.number)?
             }
-            Committed::Never => false,
+            LoadCommit::Never => false,
         };
         if !is_taken {
             return Ok(());
@@ -258,7 +258,7 @@ fn forget_restore(disk: &dyn Disk) -> Result<(), OpenError> {
     Ok(())
 }
 
-fn create(disk: &Arc<dyn Disk>, options: &Options) -> Result<Found, OpenError> {
+fn create(disk: &Arc<dyn Disk>, options: &Options) -> Result<FoundDatabase, OpenError> {
     if disk.list()?.iter().any(|name| name == RESTORING) {
         let what = format!(
             "\"{RESTORING}\" says that a restore to this directory was not completed: restore to it again, or use an empty \
@@ -294,7 +294,7 @@ fn create(disk: &Arc<dyn Disk>, options: &Options) -> Result<Found, OpenError> {
     let log = Log::create(disk, database_id, &log_options(options))?;
     let next_id = catalog.next_id();
     let home = HomeFile::create(&**disk, database_id, next_id)?;
-    Ok(Found {
+    Ok(FoundDatabase {
         database_id,
         memory,
         catalog,
@@ -307,7 +307,7 @@ fn create(disk: &Arc<dyn Disk>, options: &Options) -> Result<Found, OpenError> {
     })
 }
 
-fn recover(disk: &Arc<dyn Disk>, options: &Options, directory: &str) -> Result<Found, OpenError> {
+fn recover(disk: &Arc<dyn Disk>, options: &Options, directory: &str) -> Result<FoundDatabase, OpenError> {
     let mut home = HomeFile::open(&**disk).map_err(|error| match error {
         HomeError::NewerVersion { found, supported } => {
             OpenError::NewerVersion { directory: directory.to_owned(), found, supported }
@@ -348,7 +348,7 @@ fn recover(disk: &Arc<dyn Disk>, options: &Options, directory: &str) -> Result<F
     let Recovered { loads, sums, report, .. } = recovered;
     let recovery = Some(report);
     let memory = MemoryStore { segments, nodes };
-    Ok(Found { database_id, memory, catalog, log, home, loads, sums, recovery, recovery_rates })
+    Ok(FoundDatabase { database_id, memory, catalog, log, home, loads, sums, recovery, recovery_rates })
 }
 
 impl Running {

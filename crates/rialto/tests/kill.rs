@@ -1,8 +1,8 @@
-//! SIGKILL of real processes under load: every acknowledged transaction is there afterwards, and none in part.
+//! SIGKILL of real processes under load: afterwards every acknowledged transaction is there, and none in part.
 //!
-//! The test runs its own binary again as the child. A transfer moves money between two accounts and leaves a row with
-//! its number, so a transfer of which half is there breaks the sum or the balances. The test is a program by itself: beside it no
-//! other test opens a directory, whose lock a child would have until it runs.
+//! The test runs its own binary again as the child. A transfer moves money between two accounts and inserts a row with
+//! its number, so half a transfer breaks the sum or the balances. The test is a program by itself: beside it no other
+//! test opens a directory, whose lock a child would have until it runs.
 
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Write};
@@ -23,14 +23,14 @@ use rialto::{
 const ACCOUNTS: i32 = 50;
 const START: i64 = 1_000;
 const THREADS: u64 = 3;
-/// After so many transfers the next round begins with an empty directory: on a fast machine all of a test's time would come to more
-/// than memory holds.
+/// After this many transfers the next round begins with an empty directory: on a fast machine the transfers of a whole
+/// test would not fit in memory.
 const TRANSFERS_MAX: usize = 150_000;
 const DIRECTORY: &str = "RIALTO_KILL_DIRECTORY";
 const ROUND: &str = "RIALTO_KILL_ROUND";
-/// A child has the locks of this process until it runs, so tests that open directories do it one after the other.
+/// A child has the locks of this process until it runs, so tests that open directories run one after the other.
 static ALONE: Mutex<()> = Mutex::new(());
-/// Where the directory of a failed round lies, to be examined again.
+/// The directory of a failed round, which is examined again.
 const KEPT: &str = "RIALTO_KEPT";
 const FILES: &str = "files";
 const LEDGER: &str = "ledger";
@@ -79,7 +79,7 @@ fn prepare(directory: &Path) {
     db.close().unwrap();
 }
 
-/// What [`transfer`] does, as a procedure.
+/// [`transfer`] as a procedure.
 fn transfer_procedure() -> Procedure {
     let account = |position: usize, sign: i64| {
         let change = move |tx: &mut Transaction, arguments: &Arguments<'_>, _: &mut Outputs| {
@@ -124,13 +124,13 @@ fn transfer(db: &Database, id: i64, random: &mut Random) -> Result<(), Error> {
     })
 }
 
-/// What a child does until it is killed. As a test of its own, it does nothing.
+/// The work of a child until it is killed. As a test of its own, it does nothing.
 #[test]
 fn child() {
     let Ok(directory) = std::env::var(DIRECTORY) else { return };
     let round: i64 = std::env::var(ROUND).unwrap().parse().unwrap();
     let db = open(Path::new(&directory), round as u64);
-    // Not through the harness, which keeps what a test prints.
+    // Not through the harness, which captures a test's output.
     let pipe = std::os::fd::AsFd::as_fd(&std::io::stderr()).try_clone_to_owned().unwrap();
     let out = Mutex::new(std::fs::File::from(pipe));
     std::thread::scope(|scope| {
@@ -239,7 +239,7 @@ fn examine_or_keep(directory: &Path, acknowledged: &BTreeSet<i64>, about: &str) 
     std::fs::remove_dir_all(&kept).unwrap();
 }
 
-/// That of a round that failed, where one is named; otherwise one that is kept here, and passes only as long as its ledger is true.
+/// A failed round, if one is named; otherwise one that is kept here, and passes only if its ledger is true.
 #[test]
 fn a_kept_directory_is_examined_again() {
     if let Some(kept) = std::env::var_os(KEPT) {

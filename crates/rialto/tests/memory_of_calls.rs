@@ -1,5 +1,5 @@
-//! What a recovery allocates for the calls that it runs again is bounded, whatever their arguments take in the log.
-//! A program by itself: its allocator counts what the whole process allocates.
+//! The memory that a recovery allocates for the calls that it runs again is bounded, however large their arguments in
+//! the log are. A program by itself, because its allocator counts what the whole process allocates.
 #![allow(unsafe_code, reason = "an allocator that counts")]
 
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -11,7 +11,7 @@ use rialto::{Action, Checkpointing, Database, Logging, Options, Procedure, Table
 
 /// The bytes that are allocated and not given back.
 static LIVE: AtomicUsize = AtomicUsize::new(0);
-/// The most that there have been.
+/// The most that there were at one time.
 static PEAK: AtomicUsize = AtomicUsize::new(0);
 
 struct Counting;
@@ -41,7 +41,7 @@ const CALLS: i32 = 400;
 /// More arguments than there is room for at once, and one call whose arguments alone are more.
 #[test]
 fn calls_of_large_arguments_are_run_again_in_bounded_memory() {
-    // Something that takes longer than to read the call.
+    // A body that takes longer than reading the call.
     let store = Action::exclusive("t", |tx, arguments, _| {
         let Value::Bytes(bytes) = &arguments.values()[1] else { unreachable!("its type") };
         let sum = (0..8).flat_map(|_| bytes).fold(0i32, |sum, &byte| sum.wrapping_mul(31) + i32::from(byte));

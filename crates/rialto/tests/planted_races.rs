@@ -1,6 +1,6 @@
-//! Data races planted in the kernel and beside it, for `.ci/sanitize` to see that ThreadSanitizer reports them. Without it
-//! these tests show nothing, so they run only when `RIALTO_PLANTED_RACE` names one. A program by
-//! itself: ThreadSanitizer is to report nothing in any other.
+//! Data races planted in the kernel and beside it, for `.ci/sanitize` to check that ThreadSanitizer reports them.
+//! Without it these tests show nothing, so they run only when `RIALTO_PLANTED_RACE` names one. A program by itself: in
+//! any other ThreadSanitizer has to report nothing.
 #![allow(unsafe_code)]
 
 use std::cell::UnsafeCell;

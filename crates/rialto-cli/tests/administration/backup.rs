@@ -1,5 +1,5 @@
-//! `rialto backup` and `rialto restore`, as a user runs them: of a directory and of a server, to directories and streams, on
-//! by the archived log.
+//! `rialto backup` and `rialto restore`, run as a user runs them: of a directory and of a server, to directories and
+//! streams, and with the archived log.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -15,7 +15,7 @@ fn words(line: &str) -> Vec<&str> {
     line.split_whitespace().collect()
 }
 
-/// Runs the bank on a directory, which verifies it at the beginning and the end.
+/// Runs the bank on a directory, and verifies it at the beginning and the end.
 fn bank(data: &Path, more: &[&str]) -> Output {
     succeeds(program(&words(BENCH)).arg(data).args(more).output().expect("the program starts"))
 }
@@ -31,7 +31,7 @@ fn is_sound(data: &Directory) {
     assert!(stdout(&checked).ends_with("sound\n"), "{}", text(&checked));
 }
 
-/// The place that a backup or a restore says.
+/// The place in the output of a backup or a restore.
 fn place_in(said: &str) -> u64 {
     let (_, rest) = said.split_once("up to place ").unwrap_or_else(|| panic!("no place in {said}"));
     rest.split(|c: char| !c.is_ascii_digit()).next().and_then(|digits| digits.parse().ok()).expect("a place")
@@ -64,7 +64,7 @@ fn a_directory_goes_to_a_directory_or_a_stream_and_back() {
     succeeds(restored);
     bank(piped.path(), &[]);
 
-    // A reader that goes away is told of, and the directory is as it was.
+    // If the reader disconnects, the command says so, and the directory is unchanged.
     let mut unread = program(&["backup", "--data", data.name(), "--to", "-"])
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -79,7 +79,7 @@ fn a_directory_goes_to_a_directory_or_a_stream_and_back() {
     assert!(says.starts_with("error: ") && says.contains("Broken pipe"), "{says}");
     is_sound(&data);
 
-    // Again to the same directories.
+    // A second time to the same directories.
     let twice = run(&["backup", "--data", data.name(), "--to", to.name()]);
     assert_eq!(twice.status.code(), Some(3), "{}", text(&twice));
     let held = format!(
@@ -131,7 +131,8 @@ fn a_damaged_or_missing_backup_leaves_nothing() {
     assert_eq!((missing.status.code(), stderr(&missing)), (Some(3), expected));
 }
 
-/// A server's database while clients run on it, full and incremental, and its archived log: to a place, to a time, to the end.
+/// A server's database while clients run on it, full and incremental, and its archived log: restored to a place, to a
+/// time, to the end.
 #[test]
 fn a_server_is_backed_up_while_it_serves_and_restored_to_a_time() {
     let names = ["data", "archive", "full", "increment", "end", "place", "late", "other"];
@@ -233,16 +234,16 @@ fn what_does_not_go_together_is_a_usage_error() {
         let output = run(&words(line));
         assert_eq!(output.status.code(), Some(2), "{line}: {}", text(&output));
     }
-    let nobody = run(&words("backup --connect 127.0.0.1:1 --to /tmp/x"));
+    let absent = run(&words("backup --connect 127.0.0.1:1 --to /tmp/x"));
     assert!(
-        nobody.status.code() == Some(4)
-            && stderr(&nobody).starts_with("error: no connection to 127.0.0.1:1: "),
+        absent.status.code() == Some(4)
+            && stderr(&absent).starts_with("error: no connection to 127.0.0.1:1: "),
         "{}",
-        text(&nobody)
+        text(&absent)
     );
 }
 
-/// A server is told of a path as a text. Offline, any path will do.
+/// A server gets a path as text. Offline, any path will do.
 #[test]
 fn a_backup_of_a_server_to_a_path_that_is_not_utf_8_is_refused() {
     let [data, to] = ["data", "to"].map(|name| Directory::new(&format!("backup-not-utf-8-{name}")));

@@ -1,5 +1,5 @@
-//! Ctrl-C in `bench`, `backup` and `restore`: a word on stderr, status 130, and nothing half done left behind, or what is left is
-//! refused by name.
+//! Ctrl-C in `bench`, `backup` and `restore`: a line on stderr, status 130, and nothing half done left behind; or what
+//! is left is refused by name.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -13,24 +13,24 @@ use crate::common::wire::{runs, session};
 use crate::common::{Directory, Serving, program, run, stderr, stdout, succeeds, text};
 
 const BANK: &str = "bench tpcb --scale 2 --accounts 2000 --clients 2 --memory-bytes 300000000";
-/// Longer than anything takes, however slow the machine is.
+/// Longer than any step takes on any machine.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 fn words(line: &str) -> Vec<&str> {
     line.split_whitespace().collect()
 }
 
-/// What a terminal sends on Ctrl-C, to this process.
+/// Sends this process what a terminal sends on Ctrl-C.
 fn interrupt(running: &Running) {
     let sent = Command::new("kill").args(["-INT", &running.0.id().to_string()]).status();
     assert!(sent.expect("kill runs").success());
 }
 
-/// A program whose output is piped, which is ended where a test fails.
+/// A program with piped output, which is killed if the test fails.
 struct Running(Child);
 
 impl Running {
-    /// Its status, to which it comes by itself.
+    /// Its status, once it has ended by itself.
     fn status(&mut self) -> ExitStatus {
         let began = Instant::now();
         loop {
@@ -42,7 +42,7 @@ impl Running {
         }
     }
 
-    /// Its end, and what it has said.
+    /// Its status and output, once it has ended.
     fn output(mut self) -> Output {
         let status = self.status();
         let mut output = Output { status, stdout: Vec::new(), stderr: Vec::new() };
@@ -77,12 +77,12 @@ fn accepted(listener: &TcpListener) -> TcpStream {
             stream.set_read_timeout(Some(PATIENCE)).expect("a socket takes it");
             return stream;
         }
-        assert!(began.elapsed() < PATIENCE, "nobody connects");
+        assert!(began.elapsed() < PATIENCE, "no client connects");
         thread::sleep(Duration::from_millis(1));
     }
 }
 
-/// Reads on until a line has this in it; all that was read.
+/// Reads until a line contains this. Gives everything that was read.
 fn until_said(lines: &mut BufReader<ChildStderr>, wanted: &str) -> String {
     let mut said = String::new();
     while !said.lines().next_back().is_some_and(|line| line.contains(wanted)) {
@@ -99,7 +99,7 @@ fn until(what: &str, is_so: impl Fn() -> bool) {
     }
 }
 
-/// What it says behind what was read already, and its status.
+/// The rest of its output, and its status.
 fn rest(mut running: Running, mut lines: BufReader<ChildStderr>) -> (String, Option<i32>) {
     let status = running.status();
     let mut said = String::new();
@@ -112,7 +112,7 @@ fn names(directory: &Path) -> Vec<String> {
     entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
 }
 
-/// What of a test's own directory is beside it, as its scratch files are.
+/// The entries beside a test's own directory that belong to it, such as its scratch files.
 fn beside(directory: &Directory) -> Vec<String> {
     let own = directory.path().file_name().and_then(|name| name.to_str()).expect("UTF-8").to_owned();
     let mut names = names(directory.path().parent().expect("it has one"));
@@ -135,7 +135,7 @@ fn a_run_of_bench_ends_its_window_and_keeps_its_data() {
         "--engine data-oriented --executor-threads 2",
     ] {
         let mut command = program(&words(BANK));
-        // Slow enough that its growth fits for so long.
+        // Slow enough that its growth fits for this long.
         command
             .args(["--seconds", "120", "--rate", "500", "--json", "--data", data.name()])
             .args(words(more));
@@ -199,7 +199,7 @@ fn a_run_of_commits_leaves_no_log_behind() {
     assert_eq!((names(data.path()), beside(&data)), (vec![], vec![]));
 }
 
-/// A terminal's Ctrl-C comes to all of its processes: a comparison, and the run that it has begun.
+/// A terminal's Ctrl-C reaches all of its processes: a comparison, and the run that it has started.
 #[test]
 fn a_comparison_ends_with_its_other_run() {
     let data = Directory::new("interrupts-versus");
@@ -259,7 +259,8 @@ fn a_backup_that_is_interrupted_leaves_nothing_that_passes_for_one() {
     a_server_is_asked_to_give_its_backup_up_and_goes_on(&data);
 }
 
-/// Interrupts a backup while it writes; its end. One that comes to its end before it hears of that is taken again.
+/// Interrupts a backup while it writes. Gives its end. A backup that ends before the interrupt reaches it is taken
+/// again.
 fn interrupted_backup(to: &Directory, command: impl Fn() -> Command) -> Output {
     let unfinished = to.path().join("backup.unfinished");
     for _ in 0..20 {
@@ -292,13 +293,13 @@ fn a_backup_of_a_directory_is_given_up_and_leaves_nothing(data: &Directory) {
     let missing = run(&["restore", "--from", to.name(), "--data", again.name()]);
     assert_eq!(missing.status.code(), Some(3), "{}", text(&missing));
     assert!(stderr(&missing).contains("a backup (\"backup.rialto\") is missing"), "{}", stderr(&missing));
-    // The directory takes the next one.
+    // The next backup goes to the same directory.
     succeeds(taking().output().expect("the program starts"));
     succeeds(run(&["restore", "--from", to.name(), "--data", again.name()]));
     is_sound(&again);
 }
 
-/// Nobody reads the stream on, so that the backup stands still in its midst.
+/// The reader of the stream stops, so that the backup stands still in the middle.
 fn a_backup_to_a_stream_that_stands_still_ends_and_the_stream_is_refused(data: &Directory) {
     let half = Directory::new("interrupts-half");
     let mut running = spawn(program(&["backup", "--data", data.name(), "--to", "-"]));
@@ -309,7 +310,7 @@ fn a_backup_to_a_stream_that_stands_still_ends_and_the_stream_is_refused(data: &
     let lines = running.stderr();
     let (said, code) = rest(running, lines);
     assert_eq!(code, Some(130), "{said}");
-    assert_eq!(said, "interrupted: what was written of the stream lacks its end, and is no backup\n");
+    assert_eq!(said, "interrupted: the stream has no end, and is no backup\n");
     stream.read_to_end(&mut began).expect("the rest of the pipe");
     let mut command = program(&["restore", "--from", "-", "--data", half.name()]);
     let mut restoring = spawn({
@@ -339,7 +340,7 @@ fn a_server_is_asked_to_give_its_backup_up_and_goes_on(data: &Directory) {
     assert_eq!(serving.end_by("-TERM"), Some(0));
 }
 
-/// The stream stands still in the midst of the restore.
+/// The stream stands still in the middle of the restore.
 #[test]
 fn a_restore_that_is_interrupted_says_what_it_leaves_and_the_next_one_begins_anew() {
     let [data, to, target] =
@@ -358,13 +359,10 @@ fn a_restore_that_is_interrupted_says_what_it_leaves_and_the_next_one_begins_ane
     interrupt(&restoring);
     let ended = restoring.output();
     assert_eq!(ended.status.code(), Some(130), "{}", text(&ended));
-    let left = format!(
-        "interrupted: {} holds a restore that has not come to its end (\"restore-unfinished\")",
-        target.name()
-    );
+    let left = format!("interrupted: {} holds an unfinished restore (\"restore-unfinished\")", target.name());
     assert!(stderr(&ended).starts_with(&left) && stdout(&ended).is_empty(), "{}", text(&ended));
     drop(stdin);
-    // No command takes it for a database.
+    // No command accepts it as a database.
     for arguments in [
         &["check", target.name()][..],
         &["serve", "--listen", "127.0.0.1:0", "--data", target.name()],
@@ -379,7 +377,7 @@ fn a_restore_that_is_interrupted_says_what_it_leaves_and_the_next_one_begins_ane
     is_sound(&target);
 }
 
-/// Nothing was begun yet: a server that takes the connection and says nothing.
+/// Nothing has begun yet: the server accepts the connection and sends nothing.
 #[test]
 fn a_backup_that_waits_for_its_server_ends_at_once() {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
@@ -396,7 +394,7 @@ fn a_backup_that_waits_for_its_server_ends_at_once() {
     stream.read_to_end(&mut Vec::new()).expect("it ends");
 }
 
-/// Who asks twice is not kept waiting: a server that never answers.
+/// A second interrupt does not wait: the server never answers.
 #[test]
 fn a_second_interrupt_ends_the_program() {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");

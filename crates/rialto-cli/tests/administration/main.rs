@@ -1,4 +1,4 @@
-//! The directories of a database as an administrator has them: served, checked, backed up, restored, interrupted.
+//! An administrator's work with the directories of a database: serving, checking, backup, restore, interrupts.
 
 mod backup;
 #[path = "../common/mod.rs"]

@@ -1,4 +1,4 @@
-//! `rialto check` and `rialto inspect`, run as a user runs them, on what `rialto bench` left.
+//! `rialto check` and `rialto inspect`, run as a user runs them, on directories of `rialto bench`.
 
 use std::fs;
 use std::path::Path;
@@ -62,7 +62,7 @@ fn damage_exits_1_and_names_the_file() {
     assert_eq!(bench.status.code(), Some(1), "{}", text(&bench));
 }
 
-/// What the system does not give says nothing about the files.
+/// An error of the system says nothing about the files.
 #[test]
 fn a_check_without_address_space_for_the_tables_exits_4_and_tells_of_no_damage() {
     let directory = loaded("offline-no-address-space");
@@ -95,7 +95,7 @@ fn a_directory_that_is_missing_empty_or_in_use_exits_3() {
     assert_eq!(in_use.status.code(), Some(3), "{}", text(&in_use));
 }
 
-/// The reader of the results, or of the errors, may have gone: no panic, and the exit code is that of what was done.
+/// The reader of the results, or of the errors, may be gone: there is no panic, and the exit code is that of the work.
 #[test]
 fn a_reader_that_has_gone_is_no_error() {
     let directory = loaded("offline-unread");

@@ -1,4 +1,5 @@
-//! `rialto backup --socket` and `--connect` while clients write: restored and served, the database is that of one moment.
+//! `rialto backup --socket` and `--connect` while clients write: restored and served, the database is that of one
+//! moment.
 
 use std::net::TcpStream;
 use std::path::Path;
@@ -9,7 +10,7 @@ use crate::common::{Directory, Serving, program, run, stderr, succeeds};
 
 const WRITERS: usize = 2;
 
-/// How many entries of a writer are in a table; they are the first ones, without a gap.
+/// How many entries of a writer are in a table. They are the first ones, without a gap.
 fn entries(client: &mut TcpStream, table: &str, writer: usize, most: u64) -> u64 {
     let count = |client: &mut TcpStream, condition: &str| {
         let said = query(client, &format!("select n from {table} where writer = {writer}{condition}"));
@@ -28,7 +29,8 @@ fn entries(client: &mut TcpStream, table: &str, writer: usize, most: u64) -> u64
     all
 }
 
-/// Restores the backups and serves what they give: of each writer so much, and of each transaction all or nothing.
+/// Restores the backups and serves the result: of each writer a number in this interval, and of each transaction
+/// everything or nothing.
 fn is_as_of_one_moment(backups: &[&Directory], least: &[u64], most: &[u64]) {
     let restored = Directory::new(&format!("online-restored-{}", backups.len()));
     let mut arguments = vec!["restore", "--data", restored.name(), "--from", backups[0].name()];
@@ -55,7 +57,7 @@ fn backups_over_both_kinds_of_sockets_are_of_one_moment_while_clients_write() {
         Serving::start_by(program(&["serve", "--socket-dir", sockets.name(), "--port", "5432"]), data.path());
     assert_eq!(Path::new(&serving.socket), sockets.path().join(".s.PGSQL.5432"));
     let mut client = session(&serving);
-    // What lies between the two takes the backup a while.
+    // These rows make the backup take a while.
     runs(
         &mut client,
         "create table a (writer int, n int, primary key (writer, n)); insert into a values (-1, 0)",
@@ -71,7 +73,7 @@ fn backups_over_both_kinds_of_sockets_are_of_one_moment_while_clients_write() {
         &mut client,
         "create table b (writer int, n int, primary key (writer, n)); insert into b values (-1, 0)",
     );
-    // An entry in each of two tables, in one transaction, again and again.
+    // One entry in each of two tables, in one transaction, again and again.
     let writer = |writer: usize| {
         let mut client = session(&serving);
         move |n| {

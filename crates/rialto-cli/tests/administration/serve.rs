@@ -7,7 +7,7 @@ use std::process::Command;
 use crate::common::wire::{answer, query, session};
 use crate::common::{Directory, Serving, program, stderr};
 
-/// Asks for an SSL connection, as clients begin, and returns the answer.
+/// Requests an SSL connection, as clients do first, and gives the answer.
 fn greet(serving: &Serving) -> u8 {
     let mut stream = TcpStream::connect(&serving.tcp).expect("it listens");
     stream.write_all(&[0, 0, 0, 8, 0x04, 0xd2, 0x16, 0x2f]).expect("it reads");
@@ -67,7 +67,7 @@ fn usage_errors_exit_2() {
     }
 }
 
-/// A process that may write no byte more to any file from some point on is one whose disk has failed.
+/// A process that may not write one more byte to any file, from some point on, behaves like one whose disk has failed.
 #[test]
 fn ends_with_4_when_its_log_fails_and_recovers() {
     let directory = Directory::new("serve-stopped");
@@ -100,7 +100,7 @@ fn ends_with_4_when_its_log_fails_and_recovers() {
 }
 
 #[test]
-fn corrupt_bytes_are_named_and_exit_1_before_anybody_is_served() {
+fn corrupt_bytes_are_named_and_exit_1_before_the_server_is_ready() {
     let directory = Directory::new("serve-corrupt");
     let serving = Serving::start(directory.path());
     let made = query(&mut session(&serving), "create table t (a int primary key)");

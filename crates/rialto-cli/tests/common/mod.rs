@@ -1,4 +1,4 @@
-//! The program and its directories, as every test of the command line needs them.
+//! The program and its directories, for all tests of the command line.
 
 #![allow(dead_code, reason = "each test program uses its part")]
 
@@ -12,7 +12,7 @@ use std::process::{Child, Command, Output, Stdio};
 
 use serde_json::Value as Json;
 
-/// A directory that is not there yet, and is gone at the end.
+/// A new directory's path, which is removed at the end.
 pub struct Directory(PathBuf);
 
 impl Directory {
@@ -57,7 +57,7 @@ pub fn stderr(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// What it wrote to both.
+/// The text of both outputs.
 pub fn text(output: &Output) -> String {
     stdout(output) + &stderr(output)
 }
@@ -74,7 +74,7 @@ pub fn json(output: &Output) -> Json {
     serde_json::from_str(line).unwrap_or_else(|problem| panic!("{problem}: {line}"))
 }
 
-/// What lies at a path, as `outer.inner`.
+/// The value at a path, such as `outer.inner`.
 pub fn at<'a>(json: &'a Json, path: &str) -> &'a Json {
     let found = path.split('.').try_fold(json, |value, name| value.get(name));
     found.unwrap_or_else(|| panic!("{path} is missing in {json}"))
@@ -84,8 +84,8 @@ pub fn number(json: &Json, path: &str) -> f64 {
     at(json, path).as_f64().unwrap_or_else(|| panic!("{path} is no number in {json}"))
 }
 
-/// Measures for so many seconds, and for twice as many each time, until it has measured what `is_enough` asks for: a machine that
-/// is slow, or stands still, takes longer to come to it. After the longest time, the caller's assertions say what is missing.
+/// Measures for this many seconds, and for twice as many each time, until `is_enough` is satisfied: a slow machine, or
+/// one that stands still, takes longer. After the longest time, the caller's assertions say what is missing.
 pub fn measured<T>(first: f64, measure: impl Fn(&str) -> T, is_enough: impl Fn(&T) -> bool) -> T {
     let mut seconds = first;
     loop {
@@ -98,7 +98,7 @@ pub fn measured<T>(first: f64, measure: impl Fn(&str) -> T, is_enough: impl Fn(&
     }
 }
 
-/// A server process that is ready, killed when dropped.
+/// A server process that is ready; it is killed when this is dropped.
 pub struct Serving {
     pub child: Child,
     pub tcp: String,

@@ -1,4 +1,4 @@
-//! As much of the PostgreSQL protocol as these tests need, over a socket.
+//! The part of the PostgreSQL protocol that these tests need, over a socket.
 
 #![allow(dead_code, reason = "each test program uses its part")]
 
@@ -17,7 +17,7 @@ pub fn session(serving: &Serving) -> TcpStream {
     stream
 }
 
-/// All that comes up to ReadyForQuery, or to the end, with zeros as blanks.
+/// The bytes up to ReadyForQuery, or to the end, with blanks for zeros.
 pub fn answer(stream: &mut TcpStream) -> String {
     let mut text = String::new();
     let mut head = [0; 5];
@@ -42,7 +42,7 @@ pub fn query(stream: &mut TcpStream, sql: &str) -> String {
     answer(stream)
 }
 
-/// A query that has to succeed, and whose answer has to end.
+/// A query that has to succeed, with an answer that ends.
 pub fn runs(stream: &mut TcpStream, sql: &str) -> String {
     let said = query(stream, sql);
     assert!(!said.is_empty() && !said.contains("SERROR"), "{sql}: {said}");

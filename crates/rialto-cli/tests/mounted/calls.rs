@@ -1,4 +1,4 @@
-//! The calls of the kernel to the file system of a faulty disk.
+//! The kernel's calls to the file system of a faulty disk.
 
 use std::ffi::OsStr;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use rustix::fs::OFlags;
 
 use crate::served::{Handle, Served, errno};
 
-/// The kernel asks again each time: it keeps no names and no lengths.
+/// The kernel asks again each time: it caches no names and no lengths.
 const NEVER_KEPT: Duration = Duration::ZERO;
 
 fn answer(reply: ReplyEmpty, done: Result<(), Errno>) {
@@ -207,7 +207,7 @@ impl Filesystem for Served {
         let Some(Handle::Directory(list)) = self.handles.lock().unwrap().get(&handle.0).cloned() else {
             return reply.error(Errno::EBADF);
         };
-        // The list may be read again from its start: then it is to be that of now.
+        // The list may be read again from its start: then it has to be the current one.
         let list = if offset == 0 { self.list().map(Arc::new) } else { Ok(list) };
         let list = match list {
             Ok(list) => list,

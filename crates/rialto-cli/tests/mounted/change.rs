@@ -1,4 +1,4 @@
-//! What a client does to its tables.
+//! A client's changes of its tables.
 
 use rialto::io::Random;
 
@@ -7,7 +7,7 @@ use crate::tables::{Index, Table, Tables, Value, text};
 
 /// Keys lie below this.
 const KEYS: i64 = 40;
-/// The most rows that COPY brings.
+/// The most rows of a COPY.
 const COPIED: u64 = 20;
 
 /// One change.
@@ -25,7 +25,7 @@ pub enum Change {
     /// All rows.
     Truncate(String),
     Copy(String, Vec<(i64, Value)>),
-    /// Counts a transaction of this client, in the tables that all clients write to: now there are so many.
+    /// Counts a transaction of this client in the tables that all clients write to: the new number.
     Count(usize, i64),
 }
 
@@ -59,7 +59,7 @@ impl Change {
         }
     }
 
-    /// The tag of its answer.
+    /// The tag of its completion.
     pub fn tag(&self) -> String {
         match self {
             Change::Create(..) => "CREATE TABLE".to_owned(),
@@ -75,7 +75,7 @@ impl Change {
         }
     }
 
-    /// Has the server make it.
+    /// Sends it to the server.
     pub fn send(&self, client: &mut Client) -> Answer {
         match self {
             Change::Copy(_, rows) => {
@@ -86,7 +86,7 @@ impl Change {
         }
     }
 
-    /// A change that these tables, of which there may be those of these names, can take.
+    /// A change that is valid for these tables; tables may have these names.
     pub fn any(random: &mut Random, names: &[String], tables: &Tables, texts: u32) -> Change {
         let name = names[random.below(names.len() as u64) as usize].clone();
         let Some(table) = tables.by_name.get(&name) else { return Change::Create(name, random.chance(2, 3)) };
@@ -114,7 +114,7 @@ impl Change {
         }
     }
 
-    /// What loads a table that its transaction has just made or emptied, if this change is of that kind.
+    /// A load of a table that its transaction has just made or emptied, if this change does that.
     pub fn load_behind(&self, random: &mut Random, tables: &Tables, texts: u32) -> Option<Change> {
         match self {
             Change::Create(name, _) | Change::Truncate(name) => {
@@ -139,7 +139,7 @@ impl Change {
         Change::Copy(name, rows)
     }
 
-    /// An insert that a primary key or a unique index of these tables refuses, if one of them can refuse any.
+    /// An insert that a primary key or a unique index of these tables refuses, if there is one.
     pub fn any_refused(random: &mut Random, tables: &Tables) -> Option<Change> {
         let all = tables.by_name.iter().filter(|(_, table)| !table.rows.is_empty()).collect::<Vec<_>>();
         let (name, table) = all.get(random.below(all.len().max(1) as u64) as usize)?;

@@ -1,4 +1,4 @@
-//! A client of the server: sends a statement, and says how it was answered.
+//! A client of the server: sends a statement, and gives the answer.
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
@@ -10,19 +10,19 @@ const PATIENCE: Duration = Duration::from_secs(120);
 /// Values of a row, as text.
 pub type Row = Vec<Option<String>>;
 
-/// How a statement was answered.
+/// The answer to a statement.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Answer {
-    /// It was carried out. `notice` is the last that the server told beside it.
+    /// It was executed. `notice` is the last notice that came with it.
     Done { rows: Vec<Row>, tag: String, notice: String },
-    /// It was not, and the session goes on. An SQLSTATE, and what it says.
+    /// It was refused, and the session goes on. An SQLSTATE, and the message.
     Refused { code: String, text: String },
-    /// The session has ended instead; what the server said before.
+    /// The session has ended instead; the server's last message.
     Ended(String),
 }
 
 impl Answer {
-    /// The rows of what was done.
+    /// The rows of a statement that was executed.
     pub fn rows(self, about: &str) -> Vec<Row> {
         match self {
             Answer::Done { rows, .. } => rows,
@@ -34,7 +34,7 @@ impl Answer {
 pub struct Client(TcpStream);
 
 impl Client {
-    /// Begins a session; an error if the server is not there, or ends meanwhile.
+    /// Begins a session; an error if there is no server, or if it ends meanwhile.
     pub fn connect(address: &str) -> io::Result<Client> {
         let stream = TcpStream::connect(address)?;
         stream.set_read_timeout(Some(PATIENCE))?;
@@ -77,18 +77,18 @@ impl Client {
         Ok((head[0], body))
     }
 
-    /// All that comes up to ReadyForQuery, or to the end.
+    /// The messages up to ReadyForQuery, or to the end.
     fn answer(&mut self) -> Answer {
         self.answer_with("")
     }
 
-    /// The same, where the server may ask for lines of a COPY.
+    /// The same, if the server may ask for lines of a COPY.
     fn answer_with(&mut self, lines: &str) -> Answer {
         let (mut rows, mut tag, mut notice, mut error) = (Vec::new(), String::new(), String::new(), None);
         loop {
             let (kind, body) = match self.message() {
                 Ok(message) => message,
-                // No server is silent for so long: that it hangs is a failure of its own.
+                // No server is silent for so long: a hang is a failure of its own.
                 Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => {
                     panic!("no answer after {PATIENCE:?}")
                 }

@@ -1,5 +1,5 @@
-//! Copies of a database that outlive its disk: the backups that a server takes while clients work, and the archive of the log. What a
-//! restore of them has to give follows from what clients had been told.
+//! Copies of a database that outlive its disk: the backups that a server takes while clients work, and the archive of
+//! the log. What clients had been told decides what a restore has to give.
 
 use std::path::{Path, PathBuf};
 use std::thread;
@@ -12,20 +12,20 @@ use crate::client::{Answer, Client};
 use crate::ledger::{CLIENTS, Counts, Progress};
 use crate::work::Work;
 
-/// A restore to a time is exact to 10 ms: what begins so long after it is not there.
+/// A restore to a time is exact to 10 ms: a transaction that begins this much later is not in it.
 const EXACT_MS: u64 = 20;
 
 /// A backup that a server has taken.
 #[derive(Debug, Clone)]
 pub struct Taken {
     pub at: PathBuf,
-    /// The last place of the log that it holds.
+    /// The last place of the log in it.
     pub place: u64,
-    /// How many transactions of each client were acknowledged before it was asked for.
+    /// How many transactions of each client were acknowledged before it was requested.
     pub least: Counts,
-    /// How many it may have: those acknowledged when it was there, and the next.
+    /// How many it may have: those acknowledged when it was complete, and the next.
     pub most: Counts,
-    /// When it was there.
+    /// When it was complete.
     ended_ms: u64,
     /// Whether the log was archived later, in the same life.
     is_archived: bool,
@@ -51,7 +51,7 @@ pub enum Goal<'a> {
     Time(&'a Moment),
 }
 
-/// What was taken in one life.
+/// The copies of one life.
 #[derive(Debug, Default)]
 pub struct Copies {
     pub taken: Vec<Taken>,
@@ -64,13 +64,14 @@ fn now_ms() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).expect("the clock is set").as_millis() as u64
 }
 
-/// The one that the next transaction of each client would make.
+/// With the next transaction of each client.
 fn and_next(counts: Counts) -> Counts {
     counts.map(|count| count + 1)
 }
 
 impl Copies {
-    /// Takes backups to this directory, archives the log if there is an archive, and notes times; so often, if the server lives as long.
+    /// Takes backups to this directory, archives the log if there is an archive, and notes times; this many times, if
+    /// the server lives that long.
     pub fn keep(
         &mut self,
         work: &Work<'_>,
@@ -82,7 +83,7 @@ impl Copies {
     ) {
         let Ok(mut client) = Client::connect(address) else { return work.no_connection() };
         for number in 0..times {
-            // A backup first, and then a time behind it.
+            // A backup first, and then a time after it.
             let what = if number < 2 { number * 3 } else { random.below(4) };
             match if has_archive { what } else { 0 } {
                 0 | 1 => self.take(work, &mut client, to.join(number.to_string())),
@@ -115,7 +116,7 @@ impl Copies {
         }
     }
 
-    /// All of these is archived.
+    /// All transactions up to these counts are archived.
     pub fn note_archived(&mut self, counts: Counts) {
         self.archived = Some(counts);
         self.taken.iter_mut().for_each(|taken| taken.is_archived = true);
@@ -130,7 +131,7 @@ impl Copies {
         self.moments.push(Moment { ms, least, most: and_next(progress.now()) });
     }
 
-    /// How far to restore a backup of this life or, where `is_earlier` says so, of an earlier one.
+    /// A random goal for a restore of a backup of this life or, with `is_earlier`, of an earlier one.
     pub fn any_goal(&self, from: &Taken, is_earlier: bool, random: &mut Random) -> Goal<'_> {
         let behind = |it: &&Taken| it.place >= from.place;
         let places = self.taken.iter().filter(behind).collect::<Vec<_>>();
@@ -143,7 +144,7 @@ impl Copies {
         }
     }
 
-    /// How many transactions of each client a restore of a backup gives at least, and at most.
+    /// The least and the most transactions of each client that a restore of a backup gives.
     pub fn bounds(&self, from: &Taken, is_earlier: bool, goal: &Goal<'_>) -> (Counts, Counts) {
         let base = if is_earlier { [0; CLIENTS] } else { from.least };
         let (least, most) = match goal {
@@ -155,7 +156,8 @@ impl Copies {
         (std::array::from_fn(|client| base[client].max(least[client])), most)
     }
 
-    /// Whether a restore may be refused because the archive has no log, or does not come so far: nothing that was archived is behind it.
+    /// Whether a restore may be refused because the archive has no log, or does not reach the goal: no archived log
+    /// follows the backup.
     pub fn may_refuse(&self, goal: &Goal<'_>, why: &str) -> bool {
         if self.archived.is_none() && why.contains("holds no log of database") {
             return true;
@@ -173,7 +175,7 @@ impl Copies {
 }
 
 impl Goal<'_> {
-    /// The options of a restore that goes so far.
+    /// The options of a restore to this goal.
     pub fn words(&self, archive: Option<&Path>) -> Vec<String> {
         let archive =
             || vec!["--archive".to_owned(), archive.expect("a database with one").display().to_string()];
@@ -187,7 +189,7 @@ impl Goal<'_> {
     }
 }
 
-/// The place that a backup or a restore tells of.
+/// The place in the output of a backup or a restore.
 pub fn place_in(text: &str) -> u64 {
     let (_, rest) = text.split_once("up to place ").unwrap_or_else(|| panic!("no place is told: {text}"));
     let digits = rest.split(|sign: char| !sign.is_ascii_digit()).next();

@@ -1,9 +1,10 @@
 //! Tables that all clients write to, and definitions beside them.
 //!
-//! A client that counts a transaction puts a row with the transaction's number into `crowd` and raises its own row of `counts`. What
-//! empties `crowd`, or makes it anew, notes in `emptied` how far each client had counted. So what `crowd` holds follows from the
-//! other two: of each client the numbers behind the one in `emptied`, up to that in `counts`. `emptied` has the number of what emptied it
-//! last, too, so that it is known whether what an answer told of is there.
+//! A client that counts a transaction inserts a row with the transaction's number into `crowd` and raises its own row
+//! of `counts`. A transaction that empties `crowd`, or makes it anew, notes in `emptied` how far each client had
+//! counted. So the contents of `crowd` follow from the other two: of each client, the numbers above that in `emptied`,
+//! up to that in `counts`. `emptied` also has the number of the last transaction that emptied `crowd`, so that an
+//! acknowledged one can be checked.
 
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::thread;
@@ -17,10 +18,10 @@ use crate::work::{Outcome, Work};
 
 const CROWD: &str = "CREATE TABLE crowd (client bigint NOT NULL, number bigint NOT NULL)";
 const LAST_EMPTIED: &str = "SELECT nth FROM emptied WHERE client = 0";
-/// What a table that has a primary key says to another one.
+/// The error of a second primary key.
 const HAS_A_KEY: &str = "42P16";
 
-/// Makes them in a new database.
+/// Makes the tables in a new database.
 pub fn prepare(client: &mut Client, about: &str) {
     let zeros = (0..CLIENTS).map(|client| format!("({client}, 0)")).collect::<Vec<_>>().join(", ");
     for sql in [
@@ -34,11 +35,11 @@ pub fn prepare(client: &mut Client, about: &str) {
     }
 }
 
-/// Definitions of the crowd that answers told of, in one life of the server.
+/// The acknowledged definitions of the crowd, in one life of the server.
 #[derive(Debug, Default)]
 pub struct Defined {
     all: AtomicU64,
-    /// The number of the last that emptied it.
+    /// The number of the last one that emptied it.
     emptied: AtomicI64,
 }
 
@@ -48,20 +49,20 @@ impl Defined {
         self.all.load(Ordering::Relaxed)
     }
 
-    /// They are there: each was of level disk.
+    /// They exist: each was of level disk.
     pub fn check(&self, client: &mut Client, about: &str) {
         let (told, found) = (self.emptied.load(Ordering::Relaxed), last_emptied(client, about));
         assert!(found >= told, "{about}: an answer told that number {told} emptied the crowd, found {found}");
     }
 }
 
-/// The number of what emptied the crowd last.
+/// The number of the transaction that emptied the crowd last.
 fn last_emptied(client: &mut Client, about: &str) -> i64 {
     let found = rows(client, LAST_EMPTIED).unwrap_or_else(|answer| panic!("{about}: {answer:?}"));
     number(&found[0][0])
 }
 
-/// What was asked for, or the answer that came in its place.
+/// The rows, or the answer that came instead.
 fn rows(client: &mut Client, sql: &str) -> Result<Vec<Row>, Answer> {
     match client.query(sql) {
         Answer::Done { rows, .. } => Ok(rows),
@@ -69,7 +70,7 @@ fn rows(client: &mut Client, sql: &str) -> Result<Vec<Row>, Answer> {
     }
 }
 
-/// How many transactions of each client there are, by a table of counts.
+/// How many transactions of each client a table of counts has.
 fn counts(client: &mut Client, table: &str, about: &str) -> Result<[i64; CLIENTS], Answer> {
     let rows = rows(client, &format!("SELECT count FROM {table} ORDER BY client"))?;
     let counts = rows.iter().map(|row| number(&row[0])).collect::<Vec<_>>();
@@ -80,12 +81,12 @@ fn number(value: &Option<String>) -> i64 {
     value.as_deref().and_then(|text| text.parse().ok()).expect("a number")
 }
 
-/// The crowd is that of the counts, whichever way it is read.
+/// The crowd fits the counts, by each way of reading it.
 pub fn check(client: &mut Client, about: &str) {
     compare(client, about).unwrap_or_else(|answer| panic!("{about}: {answer:?}"));
 }
 
-/// The same in a transaction of its own, beside others; an answer in place of what was asked for.
+/// The same in a transaction of its own, beside others; gives the answer that came instead of rows.
 fn compare(client: &mut Client, about: &str) -> Result<(), Answer> {
     rows(client, "BEGIN")?;
     let (counted, emptied) = (counts(client, "counts", about)?, counts(client, "emptied", about)?);
@@ -116,7 +117,7 @@ fn compare(client: &mut Client, about: &str) -> Result<(), Answer> {
 }
 
 impl Work<'_> {
-    /// Defines the crowd anew again and again, until it is over or the session ends.
+    /// Runs definitions of the crowd until the clients have ended or the session ends.
     pub fn define(&self, address: &str, random: &mut Random, defined: &Defined, over: &AtomicBool) {
         let Ok(mut client) = Client::connect(address) else { return self.no_connection() };
         let mut next = match self.begin_to_define(&mut client) {
@@ -145,13 +146,13 @@ impl Work<'_> {
         }
     }
 
-    /// The number of what emptied the crowd last.
+    /// The number of the transaction that emptied the crowd last.
     fn begin_to_define(&self, client: &mut Client) -> Result<i64, Answer> {
         rows(client, "SET rialto.durability = 'disk'")?;
         Ok(number(&rows(client, LAST_EMPTIED)?[0][0]))
     }
 
-    /// The crowd is that of the counts while others count.
+    /// The crowd fits the counts while others count.
     fn compare(&self, client: &mut Client) -> Outcome {
         match compare(client, self.about) {
             Ok(()) => Outcome::Told,
@@ -159,7 +160,7 @@ impl Work<'_> {
         }
     }
 
-    /// An index comes or goes, or a key comes.
+    /// An index is made or dropped, or a primary key is added.
     fn define_one(&self, client: &mut Client, random: &mut Random) -> Outcome {
         let (sql, tag) = match random.below(5) {
             0 => ("CREATE INDEX IF NOT EXISTS crowd_number ON crowd (number)", "CREATE INDEX"),

@@ -14,15 +14,15 @@ use crate::tables::Tables;
 use crate::work::{Failures, Work};
 use crate::{crowd, untouched};
 
-/// Rounds of one database, at most.
+/// The most rounds of one database.
 const ROUNDS: u64 = 2;
-/// For how long a commit is tried once there is room again.
+/// How long a commit is retried once there is room again.
 const PATIENCE: Duration = Duration::from_secs(120);
-/// After how long clients without an answer on a full btrfs have room again: its kernel can keep the write of a page of a map waiting
-/// for room without an end, and with it the server's commits.
+/// When clients on a full btrfs have no answer for this long, they get room again: its kernel can keep the write of a
+/// mapped page waiting for room without an end, and with it the server's commits.
 const STALLS: Duration = Duration::from_secs(15);
 
-/// What was done, for the tally.
+/// Counts of what was done, for the tally.
 #[derive(Debug, Default)]
 pub struct Tally {
     pub rounds: u64,
@@ -35,10 +35,10 @@ pub struct Tally {
     pub transactions: u64,
 }
 
-/// What is done once it is full.
+/// The step after the file system is full.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Then {
-    /// Room is made while the server runs, and it is used on.
+    /// Room is made while the server runs, and it goes on.
     Goes,
     /// The process is killed, and room is made.
     Killed,
@@ -64,7 +64,7 @@ impl Database {
         Server::start(&self.mount.path().join("data"), settings, &self.boot, said, |_| {})
     }
 
-    /// Clients work, and the room goes meanwhile. Whether there had to be room again for their answers.
+    /// Clients work, and the room is taken meanwhile. Whether room had to be made for their answers.
     fn work(
         &mut self,
         server: &Server,
@@ -133,7 +133,7 @@ impl Database {
         panic!("{about}: no commit, though there is room: {} bytes are free", self.mount.free());
     }
 
-    /// It has stopped by itself, or does: it says why.
+    /// The server has stopped by itself, or is stopping, and says why.
     fn stopped(
         &mut self,
         server: Server,
@@ -172,7 +172,7 @@ impl Database {
         tally.refused += u64::from(failures.full() > 0);
         tally.transactions += histories.iter().map(|history| history.told.len() as u64).sum::<u64>();
 
-        // It serves readers, or it has stopped, or does.
+        // It serves readers, or has stopped, or is stopping.
         let reads = Client::connect(&server.address).is_ok_and(|mut client| {
             let read = untouched::read(&mut client, about);
             if let Err(answer) = &read {
@@ -186,7 +186,7 @@ impl Database {
         match then {
             Then::Goes => {
                 self.mount.make_room();
-                // A write that failed before there was room may be told only now.
+                // The error of a write that failed before there was room may come only now.
                 if !self.commits_again(&server, about) || Client::connect(&server.address).is_err() {
                     return self.stopped(server, settings, &histories, about, tally);
                 }
@@ -233,7 +233,7 @@ impl Database {
         }
     }
 
-    /// The next server finds all that was acknowledged.
+    /// The next server finds everything that was acknowledged.
     fn next(&mut self, settings: &Settings, histories: &[History; CLIENTS], about: &str) -> Server {
         check(&self.mount.path().join("data"), &self.mount.scratch().join("said"), about);
         let server = self.start(settings).unwrap_or_else(|ended| panic!("{about}: {ended:?}"));
@@ -253,12 +253,12 @@ fn is_end(answer: &Answer) -> bool {
     }
 }
 
-/// Who stops names the file, and what helps.
+/// A server that stops names the file, and what to do.
 fn says_what_is_full(said: &str, about: &str) {
     assert!(said.contains('"') && said.contains("room"), "{about}: {said}");
 }
 
-/// A database on a new file system that is filled up again and again.
+/// A database on a new file system that fills up again and again.
 pub fn rounds(kind: Kind, seed: u64, tally: &mut Tally) {
     let mut random = Random::new(seed);
     let scratch = Directory::new(&format!("full-{}-{seed}", kind.name()));

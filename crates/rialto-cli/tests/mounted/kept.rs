@@ -7,7 +7,7 @@ use rialto::io::FaultyDisk;
 
 /// A copy of the disk as the last server found it, which is written to a directory if the test fails.
 pub struct Kept {
-    /// What it is kept under.
+    /// The name under which it is kept.
     pub name: String,
     pub disk: Option<Arc<FaultyDisk>>,
 }

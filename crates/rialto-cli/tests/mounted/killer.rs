@@ -1,4 +1,4 @@
-//! A process that is killed in a step of the disk that was chosen before.
+//! A process that is killed in a chosen step of its disk.
 
 use std::sync::Mutex;
 
@@ -12,17 +12,17 @@ pub struct Killer(Mutex<Option<Victim>>);
 struct Victim {
     process: u32,
     step: u64,
-    /// Whether the step that it is killed in takes place.
+    /// Whether the step in which it is killed takes place.
     takes_place: bool,
 }
 
 impl Killer {
-    /// From now on: in this step, or in the next one if that has passed.
+    /// Kills this process in this step, or in the next one if that has passed.
     pub fn arm(&self, process: u32, step: u64, takes_place: bool) {
         *self.0.lock().unwrap() = Some(Victim { process, step, takes_place });
     }
 
-    /// Forgets the victim. True if the process was killed already, or none was named.
+    /// Forgets the process. True if it was killed already, or there was none.
     pub fn disarm(&self) -> bool {
         self.0.lock().unwrap().take().is_none()
     }

@@ -1,4 +1,4 @@
-//! What was acknowledged, and what may be: the history of one client's tables.
+//! What was acknowledged, and what may exist: the history of one client's tables.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -29,10 +29,11 @@ impl Level {
 /// Transactions of each client.
 pub type Counts = [usize; CLIENTS];
 
-/// How many transactions of each client were acknowledged in a life of the server, and how many of those outlive the machine.
+/// How many transactions of each client were acknowledged in a life of the server, and how many of those survive a loss
+/// of power.
 ///
-/// The log is written in the order of commits: what is on disk has all before it with it. So a commit at level disk makes durable what any
-/// client was told of before that commit was asked for.
+/// The log is written in the order of commits, so a commit on disk has all earlier ones with it. A commit at level disk
+/// therefore makes everything durable that any client was told before that commit was requested.
 #[derive(Debug, Default)]
 pub struct Progress {
     told: [AtomicUsize; CLIENTS],
@@ -40,12 +41,12 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// Before a commit is asked for: what it will have behind it.
+    /// Before a commit is requested: the transactions that it will have before it.
     pub fn now(&self) -> Counts {
         std::array::from_fn(|client| self.told[client].load(Ordering::SeqCst))
     }
 
-    /// A client's commit was acknowledged; `before` is from when it was asked for.
+    /// A client's commit was acknowledged; `before` is from the moment of its request.
     pub fn acknowledged(&self, client: usize, level: Level, mut before: Counts) {
         before[client] = self.told[client].fetch_add(1, Ordering::SeqCst) + 1;
         if level == Level::Disk {
@@ -55,7 +56,7 @@ impl Progress {
         }
     }
 
-    /// How many of each client outlive the machine.
+    /// How many transactions of each client survive a loss of power.
     pub fn all_durable(&self) -> Counts {
         std::array::from_fn(|client| self.durable(client))
     }
@@ -68,11 +69,11 @@ impl Progress {
 /// One client's transactions in one life of the server, in order.
 #[derive(Debug)]
 pub struct History {
-    /// As the life began.
+    /// The tables when the life began.
     pub base: Tables,
     /// What was acknowledged.
     pub told: Vec<Vec<Change>>,
-    /// What was asked for last and never answered: it may be there.
+    /// The last request, if it was never answered: its changes may exist.
     pub unanswered: Option<Vec<Change>>,
 }
 
@@ -81,13 +82,13 @@ impl History {
         History { base, told: Vec::new(), unanswered: None }
     }
 
-    /// Holds what was found against what was told: it is what the client's transactions made up to some one of them, at least up to the
-    /// last that must be there. The fewest that make it up.
+    /// Compares the contents found with what was acknowledged: they have to be those after some transaction of the
+    /// client, not before the last that must exist. Gives the fewest transactions that make them up.
     pub fn check(&self, found: &Tables, least: usize, about: &str) -> usize {
         self.check_between(found, (least, usize::MAX), about)
     }
 
-    /// The same of what has no transaction behind the first so many.
+    /// The same, with an upper bound on the transactions.
     pub fn check_between(&self, found: &Tables, (least, most): (usize, usize), about: &str) -> usize {
         let mut tables = self.base.clone();
         let mut fewest = (least == 0 && tables == *found).then_some(0);
@@ -113,7 +114,7 @@ impl History {
     }
 }
 
-/// Where what was found differs from what must be there at least.
+/// The differences between the contents found and the least required ones.
 fn differences(expected: &Tables, found: &Tables) -> String {
     let mut lines = Vec::new();
     if expected.count != found.count {

@@ -1,4 +1,4 @@
-//! Lives of one database: each ends in its own way, and the next begins with what it left.
+//! Lives of one database: each ends in its own way, and the next begins with what it has left.
 
 use std::path::PathBuf;
 
@@ -18,11 +18,11 @@ use crate::work::{ConcurrentWork, Failures, Work};
 use crate::{crowd, untouched};
 
 const LIVES: u64 = 5;
-/// More than a database here ever takes.
+/// More than any database here takes.
 const ROOM: u64 = 1 << 40;
-/// Bytes of tables and indexes where there are few.
+/// Small bounds on the memory of tables and indexes, in bytes.
 const MEMORY: [&str; 2] = ["4194304", "8388608"];
-/// The longest text that fits into a row says its number so often.
+/// The longest text that fits in a row has this many repetitions.
 const TEXTS_MAX: u32 = 4_400;
 
 /// How a life ends.
@@ -36,7 +36,7 @@ enum End {
     Asked,
 }
 
-/// A database on a mounted disk, the server that serves it, and what its tables must have.
+/// A database on a mounted disk, its server, and the required contents of its tables.
 struct Database {
     seed: u64,
     random: Random,
@@ -46,15 +46,15 @@ struct Database {
     /// Each client's tables.
     names: [Vec<String>; CLIENTS],
     tables: [Tables; CLIENTS],
-    /// What bounds its memory, among the words that servers and restores are started with.
+    /// The bound of its memory, as options of servers and restores.
     memory: Vec<String>,
     archive: Option<Archive>,
     /// The last backup of an earlier life.
     earlier: Option<Taken>,
     starts: u64,
-    /// Two lives without injected errors, of which one ends by a loss of power and one by a kill.
+    /// Two lives without injected errors: one ends by a loss of power, the other by a kill.
     certain: [(u64, End); 2],
-    // Last, so that it goes last.
+    // Declared last, so that it is dropped last.
     scratch: Directory,
 }
 
@@ -95,7 +95,7 @@ impl Database {
         }
     }
 
-    /// What a server is started with next.
+    /// The options of the next server.
     fn any_settings(&mut self) -> Settings {
         let archive = self.archive.iter();
         let archive = archive.flat_map(|it| ["--archive".to_owned(), it.path().display().to_string()]);
@@ -143,8 +143,8 @@ impl Database {
         self.boot.renew(&mut self.random);
     }
 
-    /// Clients work until they are done, or their sessions end; the process is killed when the power goes. What has failed, what was
-    /// defined, and the copies that were taken.
+    /// Clients work until they are done, or their sessions end; the process is killed when the power goes. Gives the
+    /// failures, the definitions, and the copies that were taken.
     fn work(
         &mut self,
         server: &Server,
@@ -155,7 +155,7 @@ impl Database {
     ) -> (Failures, Defined, Copies) {
         let scale = 1 + self.random.below(7);
         let transactions = 1 + self.random.below(1 << scale);
-        // Little memory is to be used up.
+        // A small memory has to be used up.
         let texts = if self.memory.is_empty() { [8, 8, 600] } else { [8, 600, TEXTS_MAX] };
         let texts = texts[self.random.below(3) as usize];
         let times = self.random.below(8).saturating_sub(1);
@@ -188,8 +188,9 @@ impl Database {
         (failures, defined, copies)
     }
 
-    /// Restores a backup so far, and holds what a server then finds against what was told: what that is, and of each client the
-    /// fewest transactions that make it up. Nothing where the restore is refused as it may be.
+    /// Restores a backup up to a goal, and compares the contents that a server finds with what was acknowledged. Gives
+    /// the contents, and of each client the fewest transactions that make them up; nothing if the restore is refused as
+    /// it may be.
     fn restore(
         &mut self,
         (from, is_earlier): (&Taken, bool),
@@ -230,11 +231,12 @@ impl Database {
         });
         server.kill();
         server.ended(about);
-        std::fs::remove_dir_all(&data).expect("nobody uses it");
+        std::fs::remove_dir_all(&data).expect("it is not in use");
         Some((found, fewest))
     }
 
-    /// Restores copies of a life that has ended: of each client, how many transactions the machine has to have if the archive has them.
+    /// Restores copies of a life that has ended. Gives, of each client, how many transactions the machine has to have
+    /// if the archive has them.
     fn restore_copies(
         &mut self,
         copies: &Copies,
@@ -250,7 +252,7 @@ impl Database {
         let earlier = self.earlier.take();
         let from = match copies.taken.first() {
             Some(first) if earlier.is_none() || self.random.chance(1, 2) => Some((first, false)),
-            // What an earlier backup gives is told of by what this life has archived.
+            // What was archived in this life shows whether an earlier backup's restore is right.
             _ => earlier.as_ref().filter(|_| copies.archived.is_some()).map(|earlier| (earlier, true)),
         };
         if let (Some((from, is_earlier)), true) = (from, self.archive.is_some()) {
@@ -289,7 +291,7 @@ impl Database {
         });
         let room = (certain.is_none() && fault.is_none() && self.random.chance(1, 8))
             .then(|| self.random.below(3 << 20));
-        // A sync of the directory that fails ends the file system: no other one succeeds until the machine starts again.
+        // A failed sync of the directory ends the file system: no other sync succeeds until the machine starts again.
         let needs_machine = matches!(fault, Some((FaultKind::Sync | FaultKind::SyncReverts, ".")));
         let end = match (certain, self.random.below(8)) {
             (Some(end), _) => end,
@@ -326,7 +328,7 @@ impl Database {
         let (failures, defined, mut copies) = self.work(&server, &mut histories, &progress, bounds, about);
 
         // The end, and what the machine finds after it.
-        // Before anything is waited for: from then on its number may be another process's.
+        // Before any wait for the process: after it the number may belong to another process.
         let was_killed = self.mounted.killer.disarm() && end == End::Killed;
         let runs = server.runs();
         let is_left_alone = !was_killed && !disk.is_down();
@@ -377,7 +379,7 @@ impl Database {
         }
         let about = &format!("{about}, then {settings:?}");
         if self.random.chance(1, 4) {
-            // What was closed is on disk.
+            // A closed database is on disk.
             power_lost |= self.interrupt_recovery(settings, about) && !closed;
         }
         if self.random.chance(1, 3) {
@@ -398,7 +400,7 @@ impl Database {
         server
     }
 
-    /// A start that does not come to its end; whether it lost the power.
+    /// A start that is interrupted. Whether that lost the power.
     fn interrupt_recovery(&mut self, settings: &Settings, about: &str) -> bool {
         let disk = self.mounted.disk.clone();
         let step = disk.steps() + 1 + self.random.below(40);

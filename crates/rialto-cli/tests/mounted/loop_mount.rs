@@ -1,4 +1,4 @@
-//! A file system of a real kind in a sparse file.
+//! An ext4, XFS or btrfs file system in a sparse file.
 
 use std::fs::File;
 use std::os::fd::AsFd;
@@ -26,7 +26,7 @@ impl Kind {
         }
     }
 
-    /// The least, or nearly so, that it is made with.
+    /// About the least size with which it can be made.
     fn bytes(self) -> u64 {
         match self {
             Kind::Ext4 => 96 << 20,
@@ -46,7 +46,7 @@ impl Kind {
     }
 }
 
-/// A mounted file system; it is unmounted and gone when this is dropped.
+/// A mounted file system; it is unmounted and removed when this is dropped.
 pub struct LoopMount {
     kind: Kind,
     at: PathBuf,
@@ -54,7 +54,7 @@ pub struct LoopMount {
 }
 
 impl LoopMount {
-    /// Makes and mounts one; else says why not.
+    /// Makes and mounts one, or says why not.
     pub fn new(kind: Kind, scratch: Directory) -> Result<LoopMount, String> {
         let at = scratch.path().join("mount");
         std::fs::create_dir_all(&at).map_err(|error| error.to_string())?;
@@ -75,7 +75,7 @@ impl LoopMount {
         &self.at
     }
 
-    /// A directory beside it, on another file system.
+    /// A directory on another file system.
     pub fn scratch(&self) -> &Path {
         self.scratch.path()
     }
@@ -84,11 +84,11 @@ impl LoopMount {
         self.at.join("ballast")
     }
 
-    /// Takes all of the room but so many bytes.
+    /// Takes all of the room but this many bytes.
     pub fn leave_room(&self, bytes: u64) {
         let ballast = File::create(self.ballast()).expect("there is room for a name");
         let mut taken = 0;
-        // What a file system says is free, and what it gives, are not the same: ever smaller pieces, as far as it gives them.
+        // A file system gives less than it reports as free: take ever smaller pieces, as long as it gives them.
         for piece in [8 << 20, 1 << 20, 64 << 10] {
             while self.free() >= bytes + piece {
                 if rustix::fs::fallocate(ballast.as_fd(), FallocateFlags::empty(), taken, piece).is_err() {
@@ -99,7 +99,7 @@ impl LoopMount {
         }
     }
 
-    /// What it says is free.
+    /// The free bytes that it reports.
     pub fn free(&self) -> u64 {
         let stat = rustix::fs::statvfs(&self.at).expect("it is mounted");
         stat.f_bavail * stat.f_frsize
@@ -116,7 +116,7 @@ impl LoopMount {
             return;
         }
         std::fs::remove_file(self.ballast()).expect("it was taken");
-        // Some give it to others only with the next of their own commits.
+        // Some file systems give it to other files only after their next own commit.
         run(Command::new("sync").arg("--file-system").arg(&self.at)).expect("it has room again");
     }
 }
@@ -132,7 +132,7 @@ fn run(command: &mut Command) -> Result<(), String> {
 impl Drop for LoopMount {
     fn drop(&mut self) {
         if run(Command::new("umount").arg(&self.at)).is_err() {
-            // In a failing test a server may be running still.
+            // In a failing test a server may still be running.
             let _ = run(Command::new("umount").arg("--lazy").arg(&self.at));
         }
     }

@@ -1,53 +1,61 @@
 //! The real program on file systems that fail: `rialto serve`, as a process, on a mounted directory.
 //!
-//! The kernel's own crash tests run in one process on [`FaultyDisk`], behind the `Disk` trait. Here nothing is left out between a
-//! PostgreSQL client and the disk: the sockets, the server, `FileDisk`, the system calls, a process that is killed.
+//! The kernel's own crash tests run in one process on [`FaultyDisk`], behind the `Disk` trait. Here nothing is left out
+//! between a PostgreSQL client and the disk: the sockets, the server, `FileDisk`, the system calls, a process that is
+//! killed.
 //!
 //! # The faulty mount
 //!
-//! `mount.rs` mounts a [`FaultyDisk`] by FUSE (`served.rs`). The fault model is that disk's (its module has all of it):
+//! `mount.rs` mounts a [`FaultyDisk`] by FUSE (`served.rs`). The fault model is that disk's; its module describes it:
 //!
-//! * *The power goes* in a step that was drawn: that step and every later call fails with `EIO`, the process is killed, and the next
-//!   mount shows what the machine finds again. What was synced is there; of the rest any sectors, lengths and names are kept or lost.
-//!   The machine's boot has another number: the server finds a file of the test's in the place of the kernel's `boot_id`.
-//! * *The process is killed* (`SIGKILL`), at a step that was drawn, which takes place or not. The mount stays, with all that was written.
-//! * *A write or a sync fails* once (`EIO`), of a log file, the home block, a backup copy, a load file or the directory; with a failed
-//!   sync the disk forgets what was to be written, and may show the old bytes.
-//! * *The disk is full* (`ENOSPC`) after a number of bytes that was drawn.
-//! * *A read or write is short*, and *a read, a write, a sync, an opening or an allocation is interrupted* (`EINTR`): one in 16 each, all
-//!   the time, and no error to the caller. A mount with a seed that is odd knows no `fallocate`, so that the room of files is made by
-//!   such writes, too.
+//! - *The power goes* in a random step: that step and every later call fails with `EIO`, the process is killed, and the
+//!   next mount shows what the machine finds again. What was synced is there; of the rest any sectors, lengths and
+//!   names are kept or lost. The machine's boot has another number: the server reads a file of the test in place of the
+//!   kernel's `boot_id`.
+//! - *The process is killed* (`SIGKILL`), at a random step, which takes place or not. The mount stays, with everything
+//!   that was written.
+//! - *A write or a sync fails* once (`EIO`), of a log file, the home block, a backup copy, a load file or the
+//!   directory. With a failed sync the disk forgets what was to be written, and may show the old bytes.
+//! - *The disk is full* (`ENOSPC`) after a random number of bytes.
+//! - *A read or write is short*, and *a read, a write, a sync, an opening or an allocation is interrupted* (`EINTR`):
+//!   one in 16 each, all the time, without an error for the caller. A mount with an odd seed has no `fallocate`, so
+//!   that such writes make the room of files, too.
 //!
-//! Steps are drawn for each life (`lives.rs`); and one piece of work ends at each of its steps in turn, by loss of power and by kill
-//! (`turns.rs`).
+//! The steps are random in each life (`lives.rs`); and one piece of work ends at each of its steps in turn, by loss of
+//! power and by kill (`turns.rs`).
 //!
-//! The kernel's page cache is passed over: the disk models one. The ring of the log, which is mapped into memory, is the exception: its
-//! pages are the kernel's, outlive a kill, and reach the disk when the kernel writes them. Direct access asks for whole blocks here, as
-//! on other file systems; a write to a file opened with `O_DSYNC` is durable by itself, and makes nothing else durable.
+//! The kernel's page cache is not used, because the disk models one. The ring of the log, which is mapped into memory,
+//! is the exception: its pages belong to the kernel, outlive a kill, and reach the disk when the kernel writes them.
+//! Direct access needs whole blocks here, as on other file systems. A write to a file opened with `O_DSYNC` is durable
+//! by itself, and makes nothing else durable.
 //!
 //! # File systems that fill up
 //!
-//! ext4, XFS and btrfs, each in a sparse file, mounted by a loop device. A file takes all of the room but a little while clients work
-//! (`full.rs`). What is refused says what is full and what to do; the server goes on for readers, or stops and says why; with
-//! room again, by the same server or the next, nothing that was acknowledged is lost. On btrfs a server may stall until there is room.
+//! ext4, XFS and btrfs, each in a sparse file, mounted by a loop device. A file takes all of the room but a little
+//! while clients work (`full.rs`). A refusal says what is full and what to do. The server goes on for readers, or stops
+//! and says why. With room again, by the same server or the next, nothing that was acknowledged is lost. On btrfs a
+//! server may stall until there is room.
 //!
-//! # What is held against it
+//! # What is checked
 //!
-//! Each client has tables that it alone changes, and notes what was acknowledged, and at which level. What a server finds is what
-//! the client's transactions made up to one of them: at least up to the last acknowledged (of level disk only, or with one of level
-//! disk behind it, if the power went), at most up to the one without an answer (`ledger.rs`). Rows that nobody touched are as they
-//! were, transfers between accounts keep their sum, `rialto check` finds the directory sound, and no server panics.
+//! Each client has tables that it alone changes, and notes what was acknowledged, and at which level. What a server
+//! finds is the result of the client's transactions up to one of them: at least up to the last acknowledged (of level
+//! disk only, or with one of level disk after it, if the power went), at most up to the one without an answer
+//! (`ledger.rs`). Untouched rows are unchanged, transfers between accounts keep their sum, `rialto check` finds the
+//! directory sound, and no server panics.
 //!
-//! All clients count their transactions in one table, of which indexes come and go meanwhile, and which is emptied and made anew: what
-//! it holds follows from how far each client had counted then (`crowd.rs`).
+//! All clients count their transactions in one table, whose indexes are made and dropped meanwhile, and which is
+//! emptied and made anew. Its contents follow from how far each client had counted then (`crowd.rs`).
 //!
-//! The last backup of a life is restored, and a server finds there what had been acknowledged when it was asked for, and nothing later
-//! than its end. Half of the databases archive their log, of these a half to the machine that fails. A backup of this life or an earlier one is
-//! restored with the archive (`copies.rs`): to its end, which has all that had been acknowledged when the log was archived last, and nothing that
-//! the machine's own recovery lacks; to the place of a later backup, which gives the same as that backup; to a time, which gives
-//! all that was durable by then, and nothing that began later.
+//! The last backup of a life is restored, and a server finds there what had been acknowledged when the backup was
+//! requested, and nothing later than its end. Half of the databases archive their log, half of these to the machine
+//! that fails. A backup of this life or an earlier one is restored with the archive (`copies.rs`): to its end, which
+//! has everything that had been acknowledged when the log was archived last, and nothing that the machine's own
+//! recovery lacks; to the place of a later backup, which gives the same as that backup; to a time, which gives
+//! everything that was durable by then, and nothing that began later.
 //!
-//! These tests need the right to mount. Where FUSE is missing they say so and are skipped; with `CI=true` that is a failure.
+//! These tests need the right to mount. Where FUSE is missing they say so and are skipped; with `CI=true` that is a
+//! failure.
 //!
 //! [`FaultyDisk`]: rialto::io::FaultyDisk
 
@@ -90,8 +98,8 @@ use mount::Mounted;
 use seeds::{for_a_while, for_a_while_until};
 use tally::Tally;
 
-/// Says that something is missing that a test needs. With `CI=true` it has to be there, where root runs the tests and the kernel has
-/// FUSE and loop devices.
+/// Says that something is missing that a test needs, which fails with `CI=true`: there root runs the tests, and the
+/// kernel has FUSE and loop devices.
 fn skipped(what: &str) {
     let is_ci = std::env::var("CI").as_deref() == Ok("true");
     let has_devices = ["/dev/fuse", "/dev/loop-control"].iter().all(|device| Path::new(device).exists());
@@ -163,10 +171,10 @@ fn what_was_acknowledged_is_there_whichever_step_it_ends_in() {
     assert!(power_lost > 0 && killed > 0, "RIALTO_SEED={seed}: {power_lost} losses of power, {killed} kills");
 }
 
-/// So many databases meet all that there is.
+/// This many databases meet everything that there is.
 const ALL_AT_LEAST_ONCE: u64 = 100;
 
-/// Whether the kernel is new enough to write maps of files in place on btrfs, where they say that they want it.
+/// Whether the kernel is new enough to write maps of files in place on btrfs, for files that ask for it.
 fn writes_maps_in_place() -> bool {
     let system = rustix::system::uname();
     let release = system.release().to_string_lossy();
@@ -193,14 +201,15 @@ fn fills_up(kind: Kind) {
         kind.name()
     );
     assert!(rounds >= databases && transactions > 0, "each file system is filled up under clients");
-    // What the clients of one round write may fit into the room that was left (of half of them, or fewer); not so that of many.
+    // The writes of one round's clients may fit into the room that was left (in half of the rounds, or fewer), but not
+    // those of many rounds.
     assert!(
         rounds < FULL_AT_LEAST_ONCE || refused + stopped > 0,
         "RIALTO_SEED={seed}: {rounds} times no room was left, and no client and no server was told"
     );
 }
 
-/// In one of so many rounds at least the clients meet the end of the room.
+/// In at least one of this many rounds the clients run out of room.
 const FULL_AT_LEAST_ONCE: u64 = 12;
 
 #[test]

@@ -1,4 +1,4 @@
-//! A directory that the kernel serves from a [`FaultyDisk`].
+//! A directory that FUSE serves from a [`FaultyDisk`].
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -20,13 +20,13 @@ pub struct Mounted {
 }
 
 impl Mounted {
-    /// Mounts the disk at a directory, which is made if it is not there.
+    /// Mounts the disk at a directory, which is made if it does not exist.
     pub fn new(disk: Arc<FaultyDisk>, at: &Path) -> std::io::Result<Mounted> {
         let reluctance = Arc::new(Reluctance::new(disk.seed()));
         Mounted::with(disk, at, Arc::default(), reluctance)
     }
 
-    /// Mounts another directory of the same machine, whose steps are counted with those of this one.
+    /// Mounts another directory of the same machine, whose steps are counted together with those of this one.
     pub fn beside(&self, number: usize, at: &Path) -> std::io::Result<Mounted> {
         Mounted::with(self.disk.directory(number), at, self.killer.clone(), self.reluctance.clone())
     }
@@ -50,20 +50,20 @@ impl Mounted {
         &self.at
     }
 
-    /// Mounts another disk in the place of this one, which nobody uses any more.
+    /// Mounts another disk in place of this one, which is no longer in use.
     pub fn replace(&mut self, disk: Arc<FaultyDisk>) {
         self.unmount();
         let (at, killer, reluctance) = (self.at.clone(), self.killer.clone(), self.reluctance.clone());
         *self = Mounted::with(disk, &at, killer, reluctance).expect("what was mounted once is mounted again");
     }
 
-    /// Unmounts it in this namespace. Servers that other tests have started meanwhile have copies of the mount in theirs: its session
-    /// ends with the last of these, and is not waited for.
+    /// Unmounts it in this namespace. Servers that other tests have started meanwhile have copies of the mount in their
+    /// namespaces. Its session ends with the last of these, and is not waited for.
     fn unmount(&mut self) {
         drop(self.session.take());
         let device = |path: &Path| rustix::fs::stat(path).expect("the directory is there").st_dev;
         let above = self.at.parent().expect("it lies in the scratch directory");
-        assert_eq!(device(&self.at), device(above), "nobody uses the mount, so it is gone");
+        assert_eq!(device(&self.at), device(above), "the mount is not in use, so it is gone");
     }
 }
 
@@ -73,7 +73,7 @@ impl Drop for Mounted {
         if self.session.take().is_none() {
             return;
         }
-        // In a failing test the server may be running still: then the mount goes with its last user.
+        // In a failing test the server may still be running: then the mount ends with its last user.
         let _ = std::process::Command::new("umount").arg("--lazy").arg(&self.at).output();
     }
 }

@@ -1,11 +1,12 @@
-//! The names that the kernel has been told of, by the numbers that it knows them by.
+//! The names that the kernel knows, by their inode numbers.
 
 use std::collections::HashMap;
 
 /// The number of the directory itself.
 pub const ROOT: u64 = 1;
 
-/// Inode numbers of names. A number belongs to a file for ever: a rename takes it along, a removal leaves it without a name.
+/// Inode numbers of names. A number belongs to a file for ever: a rename moves it to the new name, a removal leaves it
+/// without a name.
 #[derive(Debug)]
 pub struct Names {
     numbers: HashMap<String, u64>,

@@ -1,4 +1,4 @@
-//! Calls that are interrupted, and reads and writes that move fewer bytes than they were asked to.
+//! Calls that are interrupted, and reads and writes that move fewer bytes than requested.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -6,10 +6,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use fuser::Errno;
 use rialto::io::Random;
 
-/// One call in so many is interrupted, and one is short.
+/// One call in this many is interrupted, and one is short.
 const ONE_IN: u64 = 16;
 
-/// Draws what becomes of calls, and counts.
+/// Draws the outcomes of calls, and counts them.
 #[derive(Debug)]
 pub struct Reluctance {
     random: Mutex<Random>,
@@ -23,7 +23,7 @@ impl Reluctance {
         Reluctance { random, interrupted: AtomicU64::new(0), short: AtomicU64::new(0) }
     }
 
-    /// `EINTR` if this call is interrupted, and does nothing.
+    /// `EINTR` if this call is interrupted, and has no effect.
     pub fn lets_pass(&self) -> Result<(), Errno> {
         if !self.random.lock().unwrap().chance(1, ONE_IN) {
             return Ok(());
@@ -32,8 +32,8 @@ impl Reluctance {
         Err(Errno::EINTR)
     }
 
-    /// How many of so many bytes a call moves: all, or fewer in whole blocks of this size, but at least one. `EINTR` if it is
-    /// interrupted, and moves none.
+    /// How many bytes a call moves: all of them, or fewer in whole blocks of this size, but at least one block. `EINTR`
+    /// if it is interrupted, and moves none.
     pub fn moves(&self, bytes: usize, block: usize) -> Result<usize, Errno> {
         self.lets_pass()?;
         let mut random = self.random.lock().unwrap();
@@ -45,7 +45,7 @@ impl Reluctance {
         Ok((1 + random.below(blocks - 1)) as usize * block)
     }
 
-    /// How many calls were interrupted, and how many were short.
+    /// The numbers of interrupted and of short calls.
     pub fn counts(&self) -> (u64, u64) {
         (self.interrupted.load(Ordering::Relaxed), self.short.load(Ordering::Relaxed))
     }

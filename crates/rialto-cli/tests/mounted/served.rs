@@ -1,4 +1,4 @@
-//! The file system of a [`FaultyDisk`], by what its calls do.
+//! The calls of a file system, served from a [`FaultyDisk`].
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
@@ -16,21 +16,22 @@ use crate::killer::Killer;
 use crate::names::{Names, ROOT};
 use crate::reluctance::Reluctance;
 
-/// What the disk calls the file that carries the directory's lock: it keeps that name from users.
+/// The disk's name for the file of the directory's lock: it keeps the original name from users.
 const LOCK_ON_DISK: &str = "lock-file";
 /// The only file that is mapped into memory: the ring of the database's log.
 const MAPPED: &str = "log-tail";
 
-/// The file system: flat, each call passed on to the disk.
+/// The file system. It is flat, and passes each call to the disk.
 ///
-/// The kernel's page cache stays out of it, since the disk models one: each file is opened for direct access, except where it is
-/// mapped into memory. Those pages are the kernel's until it writes them, which a kill does not prevent.
+/// The kernel's page cache is not used, because the disk models one: each file is opened for direct access, except
+/// where it is mapped into memory. Mapped pages belong to the kernel until it writes them, and a kill does not prevent
+/// that.
 #[derive(Debug)]
 pub struct Served {
     pub disk: Arc<FaultyDisk>,
     killer: Arc<Killer>,
     pub reluctance: Arc<Reluctance>,
-    /// Where it is not, `FileDisk` reserves room by writing zeros.
+    /// If not, `FileDisk` reserves room by writing zeros.
     pub knows_fallocate: bool,
     pub names: Mutex<Names>,
     pub handles: Mutex<HashMap<u64, Handle>>,
@@ -51,20 +52,20 @@ pub struct OpenFile {
     pub file: Arc<dyn File>,
     /// Writes are durable when they are answered, if it was opened so.
     synced: Option<Arc<dyn File>>,
-    /// Opened past the page cache: lengths and places are whole blocks.
+    /// Opened past the page cache: lengths and offsets are whole blocks.
     direct: bool,
     /// Mapped into memory: the kernel writes its pages, also after the process has ended.
     is_mapped: bool,
 }
 
 impl OpenFile {
-    /// What a call moves no part of.
+    /// The unit of its calls: a call moves whole blocks.
     fn block(&self) -> usize {
         if self.direct { BUFFER_ALIGNMENT } else { 1 }
     }
 }
 
-/// The error as the kernel knows it. The power is gone: an I/O error.
+/// The kernel's number of an error. After a loss of power it is an I/O error.
 pub fn errno(error: &DiskError) -> Errno {
     use std::io::ErrorKind;
     match (error.source.raw_os_error(), error.kind()) {
@@ -77,7 +78,7 @@ pub fn errno(error: &DiskError) -> Errno {
     }
 }
 
-/// What a name is called on the disk.
+/// The disk's name for a name.
 fn on_disk(name: &OsStr) -> Result<&str, Errno> {
     match name.to_str() {
         Some(LOCK_FILE) => Ok(LOCK_ON_DISK),
@@ -114,7 +115,7 @@ fn attributes(number: u64, length: u64) -> FileAttr {
 }
 
 impl Served {
-    /// Serves this disk. Where its seed is odd it knows no `fallocate`.
+    /// Serves this disk. If its seed is odd, the mount has no `fallocate`.
     pub fn new(disk: Arc<FaultyDisk>, killer: Arc<Killer>, reluctance: Arc<Reluctance>) -> Served {
         Served {
             knows_fallocate: disk.seed().is_multiple_of(2),
@@ -127,7 +128,8 @@ impl Served {
         }
     }
 
-    /// Before each call that changes something: whether it takes place, which it does not if the process was killed in it.
+    /// Called before each call that changes something. An error if the call does not take place, because the process
+    /// was killed in it.
     pub fn step(&self) -> Result<(), Errno> {
         if self.killer.passes(self.disk.steps() + 1) { Ok(()) } else { Err(Errno::EIO) }
     }
@@ -145,7 +147,7 @@ impl Served {
         }
     }
 
-    /// The file of this number, by an open handle of it where there is one: it may have no name any more.
+    /// The file of this number; by an open handle of it if there is one, because the file may have no name any more.
     pub fn file(&self, number: u64, handle: Option<FileHandle>) -> Result<Arc<dyn File>, Errno> {
         if let Some(handle) = handle {
             return Ok(self.open_file(handle)?.file.clone());
@@ -169,7 +171,7 @@ impl Served {
         Ok(attributes(number, length))
     }
 
-    /// Opens a file and says how the kernel is to go about it.
+    /// Opens a file and tells the kernel how to access it.
     pub fn opened(&self, name: &str, flags: i32, open: Open) -> Result<(u64, FileHandle, FopenFlags), Errno> {
         let flags = OFlags::from_bits_retain(flags as u32);
         let failed = |error: DiskError| errno(&error);
@@ -224,14 +226,14 @@ impl Served {
         Ok(buffer)
     }
 
-    /// Writes as much of it as the call moves.
+    /// Writes as many bytes as the call moves.
     pub fn write_file(&self, handle: FileHandle, offset: u64, data: &[u8]) -> Result<usize, Errno> {
         let open = self.open_file(handle)?;
         let whole = |number: u64| number.is_multiple_of(BUFFER_ALIGNMENT as u64);
         if open.direct && !(whole(offset) && whole(data.len() as u64)) {
             return Err(Errno::EINVAL);
         }
-        // The kernel takes it for an error of the disk if not all of a page of a map is written.
+        // The kernel takes a short write of a page of a map for an error of the disk.
         let moved =
             if open.is_mapped { data.len() } else { self.reluctance.moves(data.len(), open.block())? };
         let data = &data[..moved];

@@ -1,4 +1,4 @@
-//! The real program, as a process on a machine that can be started anew.
+//! The real program, as a process on a machine that can be restarted.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -16,11 +16,11 @@ use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
 use crate::client::Client;
 use crate::killer;
 
-/// Longer than a server takes to begin or to end, and any other program to run, however slow the machine is: one that takes longer
-/// hangs.
+/// Longer than a server takes to begin or to end, and any other program to run, on any machine: a program that takes
+/// longer hangs.
 const PATIENCE: Duration = Duration::from_secs(240);
 
-/// What the server is started with.
+/// The options of the server.
 #[derive(Debug, Clone, Default)]
 pub struct Settings(pub Vec<String>);
 
@@ -45,7 +45,7 @@ impl Settings {
         Settings(words)
     }
 
-    /// The same with these words.
+    /// The same with these words added.
     pub fn and(mut self, words: &[String]) -> Settings {
         self.0.extend_from_slice(words);
         self
@@ -61,7 +61,7 @@ impl Settings {
     }
 }
 
-/// A machine's number of this start, in a file that the server finds in the place of the kernel's.
+/// The boot number of a machine, in a file that the server reads in place of the kernel's.
 #[derive(Debug)]
 pub struct Boot(PathBuf);
 
@@ -91,7 +91,7 @@ impl Boot {
 #[derive(Debug)]
 pub struct Ended {
     pub status: ExitStatus,
-    /// What it wrote to stderr.
+    /// Its stderr.
     pub said: String,
 }
 
@@ -111,9 +111,10 @@ pub struct Server {
 }
 
 impl Server {
-    /// Starts `rialto serve` on a directory. If it does not come to serve: how it ended.
+    /// Starts `rialto serve` on a directory. If it does not come to serve, gives its end.
     ///
-    /// It finds `boot` as the number of the machine's start: its log's ring, which is memory of the machine, counts only under that.
+    /// It reads `boot` as the number of the machine's boot: the ring of its log, which is memory of the machine, is
+    /// valid only for that boot.
     pub fn start(
         data: &Path,
         settings: &Settings,
@@ -153,7 +154,7 @@ impl Server {
             .unwrap_or_else(|error| panic!("{about}: {error}, {}", heard(&self.said)))
     }
 
-    /// Whether it still runs. It is not waited for: its number stays its own.
+    /// Whether it still runs. It is not waited for, so its process number stays its own.
     pub fn runs(&self) -> bool {
         let pid = Pid::from_raw(self.number as i32).expect("a child's number is positive");
         let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
@@ -175,8 +176,8 @@ impl Server {
         }
     }
 
-    /// Waits for its end. No server panics, however it ends, and none has found a damaged copy or anything lost, of which it would warn.
-    /// On a slow machine it may warn that a recovery takes longer than it was asked to.
+    /// Waits for its end. No server panics, however it ends, and none has found a damaged copy or a loss, of which it
+    /// would warn. On a slow machine it may warn that a recovery takes longer than it was asked to.
     pub fn ended(mut self, about: &str) -> Ended {
         let status = wait(&mut self.child, &self.said);
         let said = heard(&self.said);
@@ -220,7 +221,7 @@ fn wait(child: &mut Child, said: &Path) -> ExitStatus {
     }
 }
 
-/// A program does not come to its beginning, or to its end.
+/// Fails: a program hangs at its beginning or its end.
 fn hangs(child: &mut Child, what: &str, said: &Path) -> ! {
     let _ = child.kill();
     let _ = child.wait();
@@ -231,14 +232,14 @@ fn heard(said: &Path) -> String {
     String::from_utf8_lossy(&fs::read(said).unwrap_or_default()).into_owned()
 }
 
-/// `rialto check` of a directory that nobody serves finds it sound. What it says goes to a file.
+/// `rialto check` of a directory without a server finds it sound. Its output goes to a file.
 pub fn check(data: &Path, said: &Path, about: &str) {
     let (status, text) = rialto(Command::new(env!("CARGO_BIN_EXE_rialto")).arg("check").arg(data), said);
     assert_eq!(status.code(), Some(0), "{about}: {text}");
 }
 
-/// `rialto restore` of a backup to a new directory, with these words more: what it says. An error is one of the options, which it
-/// cannot follow.
+/// `rialto restore` of a backup to a new directory, with these options. Gives its output, or the error of options that
+/// it cannot follow.
 pub fn restore(
     backup: &Path,
     data: &Path,
@@ -255,7 +256,7 @@ pub fn restore(
     }
 }
 
-/// Runs the program to its end, which has to come: what it says.
+/// Runs the program to its end, which has to come. Gives its output.
 fn rialto(command: &mut Command, said: &Path) -> (ExitStatus, String) {
     let output = fs::File::create(said).expect("the scratch directory takes a file");
     let errors = output.try_clone().expect("a file has two handles");

@@ -1,4 +1,4 @@
-//! What the tables of a client hold.
+//! The contents of a client's tables.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,7 +7,7 @@ use rialto::io::Random;
 use crate::change::Change;
 use crate::client::{Answer, Client};
 
-/// A row beside its key: a number, and how often the text says it.
+/// A row without its key: a number, and how often the text repeats it.
 pub type Value = (i64, u32);
 
 /// The text of a row.
@@ -23,7 +23,7 @@ pub enum Index {
 }
 
 impl Index {
-    /// What it is called, on this table.
+    /// Its name, on this table.
     pub fn name(self, table: &str) -> String {
         match self {
             Index::Plain => format!("{table}_plain"),
@@ -42,7 +42,7 @@ pub struct Table {
 }
 
 impl Table {
-    /// Whether no number is there twice.
+    /// Whether no two rows have the same number.
     pub fn is_unique(&self) -> bool {
         self.rows.values().map(|value| value.0).collect::<BTreeSet<_>>().len() == self.rows.len()
     }
@@ -58,7 +58,7 @@ impl Table {
     }
 }
 
-/// What one client has changed: its tables by their names, and how many of its transactions are counted where all clients count.
+/// The changes of one client: its tables by name, and how many of its transactions are counted where all clients count.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Tables {
     pub by_name: BTreeMap<String, Table>,
@@ -90,7 +90,7 @@ impl Tables {
         self.by_name.get_mut(name).expect("changes are made for tables that are there")
     }
 
-    /// What the server has of the tables of these names, and of this client's count. Each row's text is that of its number, and an
+    /// The server's contents of these tables, and of this client's count. Each row's text is that of its number, and an
     /// index gives the same rows.
     pub fn read(client: &mut Client, of: usize, names: &[String], about: &str) -> Tables {
         let mut tables = Tables::default();

@@ -1,7 +1,8 @@
-//! One piece of work of a real server that ends at each of its I/O steps in turn.
+//! One piece of work of a real server, which ends at each of its I/O steps in turn.
 //!
-//! A disk is prepared once. In each turn a server opens a copy of it, serves the same clients, who have the same work, and closes;
-//! the power goes, or the process is killed, in the next step of all this. How many steps there are, a turn without an end has told.
+//! A disk is prepared once. In each turn a server opens a copy of it, serves the same clients with the same work, and
+//! closes; the power goes, or the process is killed, in the next step of all this. A turn without an end has counted
+//! the steps.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -30,7 +31,7 @@ enum End {
     Killed,
 }
 
-/// What was done, for the tally.
+/// Counts of what was done, for the tally.
 #[derive(Debug, Default)]
 pub struct Tally {
     pub power_lost: u64,
@@ -50,7 +51,7 @@ struct Done {
     defined: Defined,
 }
 
-/// A prepared disk, and what is done on each copy of it.
+/// A prepared disk, and the work on each copy of it.
 struct Run {
     seed: u64,
     random: Random,
@@ -58,20 +59,20 @@ struct Run {
     names: [Vec<String>; CLIENTS],
     mounted: Mounted,
     prepared: Arc<FaultyDisk>,
-    /// The start of the machine that the disk was prepared in.
+    /// The boot of the machine in which the disk was prepared.
     boot: Boot,
-    /// The one behind a loss of power.
+    /// The boot after a loss of power.
     next_boot: Boot,
-    /// What the prepared disk holds.
+    /// The contents of the prepared disk.
     tables: [Tables; CLIENTS],
     kept: Kept,
     starts: u64,
-    // Last, so that it goes last.
+    // Declared last, so that it is dropped last.
     scratch: Directory,
 }
 
 impl Run {
-    /// Prepares a disk, which is closed in the end, or of which the process is killed.
+    /// Prepares a disk. Its database is closed, or its process killed, at the end.
     fn new(seed: u64) -> Run {
         let mut random = Random::new(seed);
         let scratch = Directory::new(&format!("turns-{seed}"));
@@ -104,7 +105,7 @@ impl Run {
         crowd::prepare(&mut client, about);
         run.work(&server, false, about);
         run.tables = run.read(&server, about);
-        // Of level disk: it takes along all that was committed before.
+        // Of level disk: it makes everything that was committed before durable.
         client.query("CREATE TABLE last (id bigint)").rows(about);
         let is_closed = run.random.chance(1, 2);
         if is_closed {
@@ -114,7 +115,7 @@ impl Run {
         }
         let ended = server.ended(about);
         assert!(!is_closed || ended.status.code() == Some(0), "{about}: {ended:?}");
-        // The pages of the log's ring are the kernel's until then.
+        // The pages of the log's ring belong to the kernel until then.
         let synced = std::process::Command::new("sync").arg("--file-system").arg(run.mounted.path()).output();
         assert!(synced.expect("sync runs").status.success(), "{about}");
         run.prepared = run.mounted.disk.copied();
@@ -179,7 +180,7 @@ impl Run {
         done
     }
 
-    /// A server that was asked to end comes to its end, or its disk does.
+    /// Waits until a server that was asked to end, or its disk, has ended.
     fn wait_for_end(&self, server: &Server, about: &str) {
         let until = Instant::now() + patience();
         while server.runs() && !self.mounted.disk.is_down() {
@@ -188,8 +189,8 @@ impl Run {
         }
     }
 
-    /// The work on a copy of the disk, which ends in a step of these or, if there are fewer, behind the last; and what the next server
-    /// finds. How many steps there were, if there were fewer.
+    /// The work on a copy of the disk, which ends in this step or, if there are fewer, after the last; and the check of
+    /// what the next server finds. Gives the number of steps, if there were fewer.
     fn turn(&mut self, step: u64, end: End, tally: &mut Tally) -> Option<u64> {
         let disk = self.prepared.copied();
         self.mounted.replace(disk.clone());
@@ -211,7 +212,7 @@ impl Run {
             server.terminate();
             self.wait_for_end(server, about);
         }
-        // Before the process is waited for: from then on its number may be another one's.
+        // Before the process is waited for: after that its number may belong to another one.
         let was_killed = killer.disarm() && end == End::Killed;
         let has_ended = was_killed || disk.is_down();
         let steps = (!has_ended).then(|| disk.steps() - before);
@@ -247,7 +248,7 @@ impl Run {
         steps
     }
 
-    /// What the next server finds is what the clients were told of.
+    /// Checks that the next server finds what the clients were told.
     fn check(&mut self, done: &Done, power_lost: bool, closed: bool, about: &str) {
         let settings = Settings::any(&mut self.random);
         let about = &format!("{about}, then {settings:?}");
@@ -270,7 +271,8 @@ impl Run {
     }
 }
 
-/// Ends one piece of work at step after step, from one that is drawn, until all have had their turn or the time is over.
+/// Ends one piece of work at one step after another, from a random one, until all steps have had a turn or the time is
+/// over.
 pub fn turns(seed: u64, until: Instant, tally: &mut Tally) {
     let mut run = Run::new(seed);
     let steps = run.turn(u64::MAX, End::Killed, tally).expect("no run has so many steps");

@@ -1,10 +1,10 @@
-//! Rows that nobody touches, and accounts whose sum stays.
+//! Rows that no client changes, and accounts whose sum is constant.
 
 use crate::client::{Answer, Client, Row};
 
-/// Rows that are never touched.
+/// Rows that are never changed.
 const ROWS: i64 = 200;
-/// Accounts that all clients move money between, and what they have in all.
+/// Accounts among which all clients move money, and their total.
 pub const ACCOUNTS: i64 = 6;
 const MONEY: i64 = 600;
 
@@ -24,12 +24,12 @@ pub fn prepare(client: &mut Client, about: &str) {
     }
 }
 
-/// They are as they have to be.
+/// Checks that they are as they have to be.
 pub fn check(client: &mut Client, about: &str) {
     read(client, about).unwrap_or_else(|answer| panic!("{about}: {answer:?}"));
 }
 
-/// They are as they have to be, as far as they are read: else the answer that is no rows.
+/// Checks them as far as they can be read; gives an answer that is no rows.
 pub fn read(client: &mut Client, about: &str) -> Result<(), Answer> {
     let mut rows = |sql: &str| match client.query(sql) {
         Answer::Done { rows, .. } => Ok(rows),
@@ -40,7 +40,7 @@ pub fn read(client: &mut Client, about: &str) -> Result<(), Answer> {
         .collect();
     for by in ["id", "n"] {
         let found = rows(&format!("SELECT id, n, t FROM still WHERE {by} > 0 ORDER BY {by}"))?;
-        assert_eq!(found, expected, "{about}: rows that nobody touched, by {by}");
+        assert_eq!(found, expected, "{about}: untouched rows, by {by}");
     }
     let found = rows("SELECT balance FROM accounts")?;
     let balances =

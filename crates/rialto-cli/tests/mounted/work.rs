@@ -1,4 +1,4 @@
-//! What clients do in one life of the server: each by itself, and all of them at once.
+//! The clients' work in one life of the server: of each client, and of all at once.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -17,51 +17,52 @@ use crate::server::Server;
 use crate::tables::Tables;
 use crate::untouched::ACCOUNTS;
 
-/// Clients that are refused so often in all, because something is full, give up.
+/// Clients give up after this many refusals in all because something is full.
 const REFUSED_MAX: u64 = 1;
 
 /// A client's part of a life.
 #[derive(Clone, Copy)]
 pub struct Work<'a> {
     pub client: usize,
-    /// The tables that it alone changes.
+    /// The tables that only this client changes.
     pub names: &'a [String],
     pub progress: &'a Progress,
     pub transactions: u64,
-    /// How long texts may be.
+    /// The longest texts.
     pub texts: u32,
-    /// Whether the disk may fail, or the server end: if not, all that is refused is a transaction in the way of another.
+    /// Whether the disk may fail, or the server end. If not, only conflicts with other transactions refuse a
+    /// transaction.
     pub may_fail: bool,
-    /// Whether there may be no room, on the disk or for the log: the disk is full, or fails, so that checkpoints do.
+    /// Whether the disk or the log may have no room: the disk is full, or fails, so that checkpoints fail.
     pub may_be_full: bool,
-    /// Whether the tables may meet the bound of their memory.
+    /// Whether the tables may reach the bound of their memory.
     pub has_little_memory: bool,
-    /// Whether the log is so small that a commit may wait in vain for a checkpoint to free room, on a machine that is slow enough.
+    /// Whether the log is so small that, on a slow machine, a commit may wait in vain for a checkpoint to free room.
     pub has_small_log: bool,
     pub failures: &'a Failures,
     pub about: &'a str,
 }
 
-/// What all clients do at once.
+/// The work of all clients at once.
 pub struct ConcurrentWork<'a> {
-    /// The part of each client, but for its number and tables; and the part of those that change no rows.
+    /// The work of each client, without its number and tables; also that of clients that change no rows.
     pub each: Work<'a>,
     /// The tables of each client.
     pub names: &'a [Vec<String>; CLIENTS],
-    /// Whether the crowd is defined anew meanwhile.
+    /// Whether definitions of the crowd run meanwhile.
     pub defines: bool,
-    /// How often a copy is made, and the directory of backups.
+    /// The number of copies, and the directory of backups.
     pub copies: u64,
     pub copies_to: &'a Path,
-    /// Whether the log is archived: copies are backups otherwise.
+    /// Whether the log is archived. Otherwise the copies are only backups.
     pub has_archive: bool,
-    /// Whether what is mapped comes to the disk meanwhile, at times of the kernel's choice.
+    /// Whether mapped pages are written to the disk meanwhile, at times of the kernel's choice.
     pub flushes_maps: bool,
 }
 
 impl ConcurrentWork<'_> {
-    /// Runs until all clients are done, or their sessions end. The process is killed when the power goes. Gives what was defined, and the
-    /// copies that were made.
+    /// Runs until all clients are done, or their sessions end. The process is killed when the power goes. Gives the
+    /// definitions, and the copies that were made.
     pub fn run(
         &self,
         server: &Server,
@@ -100,7 +101,7 @@ impl ConcurrentWork<'_> {
     }
 }
 
-/// What has failed for all clients together.
+/// The failures of all clients together.
 #[derive(Debug, Default)]
 pub struct Failures {
     full: AtomicU64,
@@ -119,7 +120,7 @@ impl Failures {
         self.no_memory.load(Ordering::Relaxed)
     }
 
-    /// Whether a session has ended, or could not begin: the server ends.
+    /// Whether a session has ended, or could not begin: the server is ending.
     pub fn ended(&self) -> bool {
         self.ended.load(Ordering::Relaxed)
     }
@@ -129,21 +130,21 @@ impl Failures {
 pub enum Outcome {
     Told,
     Refused,
-    /// Without an answer that says which.
+    /// Without an answer that tells which.
     Unanswered,
-    /// The session ended before the commit was asked for.
+    /// The session ended before the commit was requested.
     Ended,
 }
 
-/// Transactions that are refused for what other transactions do.
+/// SQLSTATEs of conflicts with other transactions.
 const IN_THE_WAY: [&str; 3] = ["40P01", "40001", "55P03"];
-/// Errors of a disk, and of a server that ends: it cancels what runs.
+/// SQLSTATEs of a failed disk, and of a server that ends and cancels statements.
 const FAILURES: [&str; 4] = ["58030", "57P01", "57014", "08007"];
-/// There is no room, on the disk or for the log.
+/// No room on the disk or for the log.
 const FULL: &str = "53100";
 /// The memory of tables is used up.
 const NO_MEMORY: &str = "53200";
-/// A unique key is there already.
+/// A duplicate of a unique key.
 const IS_THERE: &str = "23505";
 
 impl Work<'_> {
@@ -202,7 +203,7 @@ impl Work<'_> {
         }
     }
 
-    /// The changes of one transaction, and what they make of the tables.
+    /// The changes of one transaction, and the tables after them.
     fn any_changes(&self, in_block: bool, tables: &Tables, random: &mut Random) -> (Vec<Change>, Tables) {
         let mut after = tables.clone();
         let mut changes = Vec::new();
@@ -222,13 +223,13 @@ impl Work<'_> {
         (changes, after)
     }
 
-    /// There was no connection.
+    /// A connection could not be made.
     pub fn no_connection(&self) {
         assert!(self.may_fail, "{}: no connection", self.about);
         self.failures.ended.store(true, Ordering::Relaxed);
     }
 
-    /// Fails unless this life may give this answer, in place of what was asked for.
+    /// Fails if this answer is impossible in this life.
     pub fn expect_possible(&self, answer: &Answer) {
         let is_possible = match answer {
             Answer::Refused { code, .. } if code == NO_MEMORY => self.has_little_memory,
@@ -254,7 +255,7 @@ impl Work<'_> {
             _ => true,
         };
         self.failures.ended.fetch_or(ends, Ordering::Relaxed);
-        // What is full, or fails, has a name, and a full disk can be helped.
+        // The message names what is full or has failed, and for a full disk what to do.
         if let Answer::Refused { code, text } = answer {
             if code == FULL {
                 self.failures.full.fetch_add(1, Ordering::Relaxed);
@@ -275,7 +276,7 @@ impl Work<'_> {
         self.committed(change.send(client), &change.sql(), &change.tag())
     }
 
-    /// What commits: whether it has.
+    /// Sends a statement that commits. Whether it has committed.
     pub fn commit(&self, client: &mut Client, sql: &str, expected: &str) -> Outcome {
         self.committed(client.query(sql), sql, expected)
     }
@@ -301,7 +302,7 @@ impl Work<'_> {
         assert_eq!(tag, expected, "{}, client {}: {sql:.200}", self.about, self.client);
     }
 
-    /// A statement of a block got this answer, and not what it was for.
+    /// A statement of a block got this unexpected answer.
     pub fn failed_in_block(&self, client: &mut Client, answer: Answer) -> Outcome {
         self.expect_failure(&answer);
         match answer {

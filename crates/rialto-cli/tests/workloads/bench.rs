@@ -7,7 +7,7 @@ use serde_json::Value as Json;
 
 use crate::common::{Directory, at, json, measured, number, program, run, stderr, stdout, succeeds};
 
-/// What a small run takes; each test adds to it.
+/// The arguments of a small run; each test adds to them.
 const SMALL: [&str; 8] = ["--accounts", "2000", "--scale", "2", "--clients", "4", "--warmup", "0.2"];
 
 fn bench(arguments: &[&str]) -> Output {
@@ -134,7 +134,7 @@ fn the_json_object_has_the_keys_of_the_contract_and_the_run_is_consistent() {
         let reason = at(&json, &format!("not_counted.{figure}"));
         assert_eq!(at(&json, &value) == &Json::Null, reason != &Json::Null, "{figure}: {json}");
     }
-    // There is one transaction type: its account is that of all. What does not apply is null.
+    // There is one transaction type, and its account is that of all. What does not apply is null.
     let time = |part: &str| at(&json, &format!("time_us_per_txn.{part}"));
     assert_eq!(at(&json, "time_us_per_txn"), at(&json, "procedures.tpcb.time_us_per_txn"));
     for part in ["queue", "fetch_io", "standby_wait"] {
@@ -209,7 +209,8 @@ fn tickets_and_open_loops_end_consistent_too() {
         assert!(number(&json, "calibration.slices") >= 1.0, "{arguments:?}: {json}");
         assert_eq!(at(&json, "calibration.write_us.calm"), &Json::Null, "{arguments:?}: {json}");
         if arguments == ["--rate", "500"] {
-            // With those that a machine which stood still did not come to. The window is a little longer than 0.4 s, or much.
+            // With those that a machine which stood still was late for. The window is a little longer than 0.4 s, or
+            // much longer.
             let due = number(&json, "committed") + number(&json, "overdue");
             let a_second = due / number(&json, "seconds");
             assert!((125.0..1_000.0).contains(&a_second), "{json}");
@@ -228,7 +229,7 @@ fn an_open_loop_counts_what_it_did_not_come_to() {
     let json = json(&output);
     let (overdue, committed) = (number(&json, "overdue"), number(&json, "committed"));
     assert!(overdue > committed, "most of it was never begun: {json}");
-    // Whoever is in the middle of the line waits for hundreds of writes.
+    // A transaction in the middle of the queue waits for hundreds of writes.
     assert!(number(&json, "latency_us.p50") > 20.0 * 8_000.0, "{json}");
     assert!(
         stdout(&output).contains("were due in the window and not done at its end"),
@@ -397,7 +398,7 @@ fn a_comparison_is_of_pairs_and_prints_the_ratio_with_its_interval() {
     );
     assert!(1.0 < low && low <= median && median <= high, "memory is faster than a disk: {json}");
     assert!(ratio("latency_us.p50", "median") < 1.0, "{json}");
-    // Two pairs hold the true median with one half only, and it says so.
+    // Two pairs contain the true median with a probability of only one half, and the result says so.
     assert_eq!(ratio("committed_per_s", "confidence"), 0.5);
     assert!(stdout(&output).contains("2 pairs, this over other"), "{}", stdout(&output));
     assert!(stdout(&output).contains("with 50.0%"), "{}", stdout(&output));
@@ -414,12 +415,12 @@ fn without_logging_a_run_is_kept_at_its_end_and_lost_before() {
     let first = succeeds(small(&short));
     let figures = json(&first);
     let of_all = |figure: &str, times: &str| number(&figures, figure) * number(&figures, times);
-    // A commit block of its own for each, at most, and nothing in it; with its values it has about 200 bytes. Of what the
-    // window wrote, not of what it committed: a busy disk lags behind.
+    // Each commit has at most a commit block of its own, without contents; with its values it has about 200 bytes. Of
+    // what the window wrote, not of what it committed, because a busy disk lags behind.
     let bytes = of_all("log_bytes_per_txn", "committed") / of_all("group_size_mean", "log_writes");
     assert!(bytes < 120.0, "places only, not {bytes} bytes each: {}", stdout(&first));
     assert!(stdout(&first).contains("durability none until the run ends"), "{}", stdout(&first));
-    // Kept, and consistent with what is logged behind it.
+    // The data is kept, and is consistent with the log after it.
     let logged = ["--seconds", "0.3", "--data", directory.name(), "--json"];
     let second = succeeds(small(&logged));
     assert!(
@@ -428,7 +429,7 @@ fn without_logging_a_run_is_kept_at_its_end_and_lost_before() {
         stderr(&second)
     );
 
-    // Slow enough to fit for so long.
+    // Slow enough to fit for this long.
     let mut long = vec!["bench", "tpcb", "--memory-bytes", "300000000", "--seconds", "60", "--rate", "1000"];
     long.extend(SMALL);
     long.extend(unlogged);
@@ -443,7 +444,7 @@ fn without_logging_a_run_is_kept_at_its_end_and_lost_before() {
     assert_eq!(at(&json(&third), "consistent"), &Json::from(true));
 }
 
-/// What one run has logged the next recovers, whatever that logs itself; a check says what it cannot run.
+/// The next run recovers the log of each run, whatever it logs itself; a check says what it cannot run.
 #[test]
 fn a_directory_of_calls_is_used_whatever_is_logged_next() {
     let directory = Directory::new("bench-calls");

@@ -8,7 +8,7 @@ use serde_json::Value as Json;
 
 use crate::common::{Directory, at, json, measured, number, program, run, stderr, stdout, succeeds};
 
-/// Few enough accounts that clients meet.
+/// Few enough accounts that clients conflict.
 const SMALL: [&str; 8] =
     ["card", "--accounts", "400", "--memory-bytes", "300000000", "--warmup", "0.2", "--json"];
 const NAMES: [&str; 8] = ["BAL", "CCCK", "CLCK", "DEBIT", "PAY", "MOVE", "LOST", "FOUND"];
@@ -65,7 +65,8 @@ fn servers_say_their_processor_time_their_response_time_and_its_interval() {
         (&["--servers"][..], 64.0, 1.0),
         (&["--servers", "--queue", "2", "--message-servers", "3", "--standbys", "1"], 2.0, 3.0),
     ] {
-        // By the time account, against the mean of the response times: transactions at the window's ends are in one of them.
+        // The time account against the mean of the response times: transactions at the window's ends are in one of
+        // them.
         let adds_up_to = |json: &Json| {
             let parts = ["queue", "lock_wait", "latch_wait", "run", "log_wait"];
             let sum: f64 =
@@ -101,7 +102,7 @@ fn servers_say_their_processor_time_their_response_time_and_its_interval() {
         assert!(of("servers.found_full") > 0.0, "message servers are faster: {json}");
         let (low, mean, high) = (of("response_us.low"), of("response_us.mean"), of("response_us.high"));
         assert!(0.0 < mean && low <= mean && mean <= high, "{json}");
-        // A batch in which the machine did something else has no response.
+        // A batch during which the machine did something else has no response.
         assert!((2.0..=20.0).contains(&of("response_us.batches")), "{json}");
         assert_eq!(of("response_us.confidence"), 0.9);
         let share = adds_up_to(&json);
@@ -160,7 +161,7 @@ fn a_run_that_is_killed_leaves_consistent_data() {
         all.extend(sizes);
         let with =
             |seconds: &'static str| all.iter().copied().chain(["--seconds", seconds]).collect::<Vec<_>>();
-        // Open: slow enough to fit for so long.
+        // An open load, slow enough to fit for this long.
         let mut long = with("60");
         long.extend(["--rate", "2000"]);
         let mut running =
@@ -178,7 +179,7 @@ fn a_run_that_is_killed_leaves_consistent_data() {
 
 #[test]
 fn data_that_contradicts_itself_is_refused_and_exits_1() {
-    // A field, a counter and a row, each wrong without the other that it agrees with.
+    // A field, a counter and a row, each damaged without the other that it agrees with.
     let damages: [(&str, &str, i32, &str, &str); 4] = [
         ("card", "accounts", 7, "used", "used credit"),
         ("card", "stores", 7, "hot_uses", "attempted uses"),
@@ -201,7 +202,7 @@ fn data_that_contradicts_itself_is_refused_and_exits_1() {
             "0.3",
         ]);
         succeeds(run(&all));
-        let database = Database::open(directory.path()).expect("nobody has it open");
+        let database = Database::open(directory.path()).expect("no program has it open");
         let damaged = database.table(table).expect("it is there");
         let position = damaged.schema().position_of(column).expect("it has one");
         let found = database.transact(|transaction| {
@@ -224,7 +225,7 @@ fn bare_code_is_measured_beside_blocking_clients() {
     assert_eq!(at(&json, "limits.map"), &Json::Null, "it runs TPC-B: {json}");
 }
 
-/// Runs the prompt with these lines as its input.
+/// Runs the prompt with these lines as input.
 fn interactive(arguments: &[&str], input: &str) -> Output {
     let mut all = vec!["bench", "card", "--interactive", "--accounts", "400", "--memory-bytes", "300000000"];
     all.extend(arguments);
@@ -277,7 +278,7 @@ fn requests_are_answered_until_the_input_ends() {
         stderr(&output)
     );
 
-    // What was answered is kept, and what follows quit is not read.
+    // What was answered is kept, and the lines after quit are not read.
     let again = succeeds(interactive(&data, "BAL 123\nhelp\nquit\nBAL 1\n"));
     let text = stdout(&again);
     assert!(text.starts_with("Customer 123: used credit 102.90 of 8000.00\n"), "{text}");

@@ -42,8 +42,8 @@ fn every_design_commits_on_a_disk_and_the_log_is_read_back() {
         ];
         all.extend(["--group-commit", design]);
         all.extend(setting);
-        // What has gone into groups is what was committed, but for what was under way at the window's ends. Where more goes
-        // on than there are processors, the two may be read some time apart: not each time.
+        // The commits in groups are the commits, except for those under way at the window's ends. With more threads
+        // than processors, the two counters may be read at different times, so they agree not each time.
         let agree = |json: &Json| {
             let sizes = number(json, "group_size_mean") * number(json, "log_writes");
             (sizes - number(json, "committed")).abs() <= 160.0 + 0.02 * sizes
@@ -105,12 +105,12 @@ fn in_virtual_time_a_run_is_the_same_each_time_and_says_where_it_was() {
     assert_eq!(stdout(&first), stdout(&succeeds(commit(&all))));
     assert_eq!(at(&found, "regime"), &Json::from("koda"));
     assert!((3.5..4.5).contains(&number(&found, "seconds")), "of virtual time: {found}");
-    // The paper's formula for the most: 50 servers x 1000 / 90 ms.
+    // The paper's formula for the maximum: 50 servers x 1000 / 90 ms.
     let tps = number(&found, "committed_per_s");
     assert!((400.0..555.0).contains(&tps), "{found}");
     assert!((1.0..=4.0).contains(&number(&found, "processors_busy")), "{found}");
     assert_eq!((at(&found, "machine"), at(&found, "wakes_per_txn")), (&Json::Null, &Json::Null));
-    assert!(number(&found, "self_wakes_per_txn") > 0.9, "everybody wakes himself: {found}");
+    assert!(number(&found, "self_wakes_per_txn") > 0.9, "each thread wakes itself: {found}");
     for words in ["virtual time", "4 processors", "a log write 33.333ms", "at most 50"] {
         assert!(
             stdout(&first).contains(words) && stderr(&first).contains(words),
@@ -118,7 +118,7 @@ fn in_virtual_time_a_run_is_the_same_each_time_and_says_where_it_was() {
             stdout(&first)
         );
     }
-    // Windows are of other seeds.
+    // Each window has another seed.
     all.extend(["--repeat", "3"]);
     let repeated = stdout(&succeeds(commit(&all)));
     assert!(repeated.contains("median of 3 windows"), "{repeated}");

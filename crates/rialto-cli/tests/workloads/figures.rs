@@ -1,4 +1,4 @@
-//! `rialto figures`, run as a user runs it: small.
+//! `rialto figures`, run as a user runs it, with small sizes.
 
 use std::process::Output;
 use std::sync::{Mutex, MutexGuard};
@@ -15,17 +15,17 @@ fn file(directory: &Directory, name: &str) -> String {
     std::fs::read_to_string(directory.path().join(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
 }
 
-/// Real runs go one after the other: their points are so short that one may get no processor beside another.
+/// Real runs go one after the other: their points are so short that one may get no processor time beside another.
 static REAL_RUN: Mutex<()> = Mutex::new(());
 
 fn real_run() -> MutexGuard<'static, ()> {
     REAL_RUN.lock().unwrap_or_else(|failed| failed.into_inner())
 }
 
-/// The cells of a figure's table, commas in them as semicolons; and its picture is one.
+/// The cells of a figure's table, with semicolons for commas in them. Checks that its picture is one.
 fn table(out: &Directory, id: &str) -> Vec<Vec<String>> {
     let csv = file(out, &format!("{id}.csv"));
-    // Commas in quotes are no ends of cells.
+    // Commas in quotes do not end cells.
     let cells = |line: &str| {
         let parts = line.split('"').enumerate();
         let joined: String = parts
@@ -47,7 +47,7 @@ fn number(cell: &str) -> f64 {
 #[test]
 fn each_figure_is_a_table_a_picture_and_a_paragraph() {
     let (out, data) = (Directory::new("figures-out"), Directory::new("figures-data"));
-    // What of the paper stands in each, and a row of its table.
+    // The paper's figure in each, and a row of its table.
     for (id, paper, row) in [
         ("koda-t1", "464", "row,65,30,350,464,"),
         ("koda-t2", "555|500", "row,50,90,340,500,"),
@@ -72,7 +72,7 @@ fn each_figure_is_a_table_a_picture_and_a_paragraph() {
         assert!(text.starts_with(&format!("## {id}: ")) && text.contains(&format!("({id}.svg)")), "{text}");
         let csv = file(&out, &format!("{id}.csv"));
         let columns = |line: &str| {
-            // Commas in quotes are no ends of cells.
+            // Commas in quotes do not end cells.
             line.split('"').step_by(2).map(|part| part.matches(',').count()).sum::<usize>()
         };
         let header = csv.lines().next().expect("a header");
@@ -103,7 +103,7 @@ fn system_ms_tables_have_a_row_for_each_strategy_that_there_is_with_the_papers_b
             let output = succeeds(figures(&arguments));
             assert!(!stderr(&output).contains("left over"), "{}", stderr(&output));
         },
-        // Something happened in each point.
+        // Each point has some transactions.
         |()| {
             rows("m-4.1").iter().all(|row| !THROUGHPUT.contains(&&*row[0]) || above_zero(row, &[1, 4, 6, 7]))
                 && rows("m-4.2").iter().all(|row| row[1] != "spooling" || above_zero(row, &[2]))
@@ -148,7 +148,7 @@ fn system_ms_tables_have_a_row_for_each_strategy_that_there_is_with_the_papers_b
     assert!(stderr(&none).contains("--seconds above zero"), "{}", stderr(&none));
 }
 
-/// A figure of DORA's, tiny: its rows by column name.
+/// A small figure of DORA's: its rows by column name.
 struct Rows(Vec<Vec<String>>);
 
 impl Rows {
@@ -175,7 +175,7 @@ const SYSTEMS: [&str; 3] = ["conventional; central locks", "conventional; thin l
 fn doras_figures_compare_the_systems_and_shares_of_time_make_a_whole() {
     let _alone = real_run();
     let (out, data) = (Directory::new("figures-dora-out"), Directory::new("figures-dora-data"));
-    // Points as long as it takes for something to happen in each.
+    // Points are long enough that each has some transactions.
     let figure = |id: &str, is_enough: &dyn Fn(&Rows) -> bool| {
         let measure = |seconds: &str| {
             let output =
@@ -192,7 +192,7 @@ fn doras_figures_compare_the_systems_and_shares_of_time_make_a_whole() {
     };
     let above_zero =
         |column: &'static str| move |rows: &Rows| rows.numbers(column).iter().all(|figure| *figure > 0.0);
-    // Shares are of samples: a point without any has none.
+    // Shares are of samples: a point without samples has none.
     let are_whole = |sums: &[f64], samples: &[f64]| {
         for (sum, samples) in sums.iter().zip(samples) {
             let expected = if *samples > 0.0 { 100.0 } else { 0.0 };
@@ -225,7 +225,7 @@ fn doras_figures_compare_the_systems_and_shares_of_time_make_a_whole() {
             .position(|at| at == ("TPC-B", SYSTEMS[0]))
             .expect("a row")
     };
-    // But for those whose locks and commit lie on two sides of the window's ends.
+    // Except for transactions whose locks and commit lie on two sides of the window's ends.
     let is_about_400 =
         |locks: &Rows, column: &str| (300.0..500.0).contains(&locks.numbers(column)[bank(locks)]);
     let has_400 = |locks: &Rows| {
@@ -279,12 +279,12 @@ fn doras_figures_compare_the_systems_and_shares_of_time_make_a_whole() {
     let accesses = figure("dora-10", &has_accesses);
     assert!(has_accesses(&accesses), "{:?}", accesses.0);
     assert!(accesses.numbers("records of 100").iter().all(|records| (1.0..=100.0).contains(records)));
-    // A dot for each access that is drawn, in each picture.
+    // Each picture has a dot for each access that is drawn.
     let dots = file(&out, "dora-10.svg").matches("<circle").count() as f64;
     let all: f64 = accesses.numbers("accesses").iter().sum();
     assert!(dots > 0.0 && dots <= all.min(6_000.0), "{dots} of {all}");
 
-    // Of all, weighed by how many there were: points have few.
+    // The share of all of them, weighted by their numbers, because points have few.
     let succeeded = |plans: &Rows| {
         let (succeeded, per_s) = (plans.numbers("succeeded %"), plans.numbers("transactions/s"));
         let weighed: f64 = succeeded.iter().zip(&per_s).map(|(percent, per_s)| percent * per_s).sum();
@@ -292,7 +292,7 @@ fn doras_figures_compare_the_systems_and_shares_of_time_make_a_whole() {
     };
     let is_mean = |mean: f64| (45.0..80.0).contains(&mean);
     let plans = figure("dora-11", &|plans| is_mean(succeeded(plans)));
-    // By hand on four systems; where threads own the executors, by what they see, too.
+    // By hand on four systems; where threads own the executors, also as they choose it.
     assert_eq!(plans.0.len(), 1 + (4 * 2 + 1) * 2);
     let found = plans.of("plan").zip(plans.of("phase run")).filter(|(plan, _)| *plan == "adaptive");
     assert!(found.filter(|(_, run)| ["parallel", "serial"].contains(run)).count() == 2);
@@ -331,7 +331,7 @@ fn phases_and_points_on_the_disk_leave_nothing_behind() {
     let [start, manipulation, logging, commit, share] = phases;
     let expected = commit * 100.0 / (start + manipulation + logging + commit);
     assert!((share - expected).abs() < 1.0, "{share} of {expected}: {phases:?}");
-    // Of the largest group a real log knows nothing.
+    // A real log does not report its largest group.
     assert!(has_run(&on_disk) && on_disk[2].is_empty(), "{on_disk:?}");
 }
 

@@ -1,4 +1,4 @@
-//! Options of the command line by what they do: a run with an option beside one without it, or with another value.
+//! Options of the command line, by their effects: a run with an option beside one without it, or with another value.
 
 use std::path::Path;
 use std::process::{Output, Stdio};
@@ -13,7 +13,7 @@ use crate::common::{Directory, Serving, json, number, program, run, stderr, stdo
 /// A small bank in memory.
 const BANK: &str =
     "tpcb --disk memory --memory-bytes 300000000 --accounts 2000 --scale 2 --warmup 0.2 --json";
-/// How often a figure that a busy machine can move is measured, until it is as it is on others.
+/// How many times a figure that a busy machine can change is measured, until it is as on other machines.
 const TRIES: u32 = 6;
 
 fn words(line: &str) -> Vec<&str> {
@@ -24,12 +24,13 @@ fn bench(lines: &[&str]) -> Output {
     run(&[&["bench"], &words(&lines.join(" "))[..]].concat())
 }
 
-/// What a run measures.
+/// The figures of a run.
 fn measured(lines: &[&str]) -> Json {
     json(&succeeds(bench(lines)))
 }
 
-/// Tickets that nobody waits for: with a linger all that a client has outstanding goes into one log write, and without it a few.
+/// Tickets without a waiter: with a linger everything that a client has outstanding goes into one log write, and
+/// without it a few.
 #[test]
 fn packets_that_linger_go_into_fewer_and_larger_log_writes() {
     let run = |linger: &str| {
@@ -48,11 +49,10 @@ fn packets_that_linger_go_into_fewer_and_larger_log_writes() {
     assert!(found.len() < TRIES as usize, "with linger, over none: {found:?}");
 }
 
-/// The page at the beginning of each log file, which holds nothing of the log.
+/// The page at the beginning of each log file, which has nothing of the log.
 const HEADER: u64 = 4096;
 
-/// The bytes that a directory's log files have for the log, those that are kept for later use too. The ring (`log-tail`) is beside
-/// them.
+/// The bytes of a directory's log files, including files kept for later use, but without the ring (`log-tail`).
 fn log_bytes(directory: &Path) -> u64 {
     let is_log = |name: &str| {
         let number = name.strip_prefix("log-").unwrap_or_default();
@@ -60,7 +60,7 @@ fn log_bytes(directory: &Path) -> u64 {
     };
     let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
     let logs = entries.filter(|entry| is_log(&entry.file_name().to_string_lossy()));
-    // A file may go meanwhile.
+    // A file may be removed meanwhile.
     logs.filter_map(|entry| Some(entry.metadata().ok()?.len().saturating_sub(HEADER))).sum()
 }
 
@@ -96,7 +96,7 @@ fn log_files_together_stay_under_their_bound_while_more_is_written() {
     assert!(most > 0 && most <= bound, "log files of {most} bytes, and {bound} are allowed");
 }
 
-/// How many log writes were on their way at a time, on average: those of a disk that is simulated take the same time beside one another.
+/// How many log writes were in flight at a time, on average: on a simulated disk they take the same time side by side.
 #[test]
 fn as_many_log_writes_are_on_their_way_as_the_option_says() {
     let at_a_time = |in_flight: &str| {
@@ -106,7 +106,7 @@ fn as_many_log_writes_are_on_their_way_as_the_option_says() {
         let busy_us = number(&figures, "log_writes") * number(&figures, "log_write_us");
         busy_us / (number(&figures, "seconds") * 1e6)
     };
-    // Those that the window's ends cut count whole.
+    // Writes that the window's ends cut count whole.
     let few = [at_a_time("1"), at_a_time("1")];
     assert!(few.iter().all(|writes| *writes < 1.15), "one at a time: {few:?}");
     let many: Vec<_> = (0..TRIES).map(|_| at_a_time("3")).take_while(|writes| *writes < 1.3).collect();
@@ -151,7 +151,7 @@ fn checkpoints_of_a_server_begin_by_themselves_too() {
         let first = 1;
         let home = || std::fs::read(directory.path().join("home")).expect("it is there");
         let before = home();
-        // Until a checkpoint has changed the home file: where none is asked for, for a while.
+        // Until a checkpoint has changed the home file; where none is requested, for a while.
         let mut batches = 0;
         while batches < 40 || is_asked && home() == before && batches < 4_000 {
             let from = batches * 100;
@@ -166,7 +166,8 @@ fn checkpoints_of_a_server_begin_by_themselves_too() {
     }
 }
 
-/// Calls give their outputs in memory of their own, which closures do not need: so much is counted of a transaction that reads one row.
+/// Calls give their outputs in memory of their own, which closures do not need: this is counted in a transaction that
+/// reads one row.
 #[test]
 fn transactions_are_calls_where_the_option_says_so() {
     let allocations = |calls: &str| {

@@ -1,4 +1,4 @@
-//! `rialto bench tpcc`, run as a user runs it: its result, its directory, and what it refuses.
+//! `rialto bench tpcc`, run as a user runs it: its result, its directory, and its refusals.
 
 use std::process::Output;
 
@@ -6,7 +6,7 @@ use serde_json::Value as Json;
 
 use crate::common::{Directory, at, json, number, run, stderr, stdout, succeeds};
 
-/// Not the specification's sizes: few enough rows that clients meet.
+/// Not the specification's sizes: few enough rows that clients conflict.
 const SMALL: [&str; 12] = [
     "tpcc",
     "--scale",
@@ -70,7 +70,7 @@ fn a_run_has_an_entry_for_each_transaction_and_ends_consistent() {
     }
 }
 
-/// What one run has logged the next recovers: values, or calls of the procedures.
+/// The next run recovers the log of each run: values, or calls of the procedures.
 #[test]
 fn a_directory_is_used_again_and_one_of_another_shape_is_refused() {
     let directory = Directory::new("tpcc-again");

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use rialto::log::virtual_time::{Outcome, Regime};
+use rialto::log::virtual_time::{LoadOutcome, Regime};
 use rialto::log::{LogStats, WRITE_TIME_CLASSES, write_time_class};
 use rialto_measure::histogram::Percentiles;
 
@@ -10,7 +10,7 @@ use super::Window;
 
 impl Window {
     /// What a run in virtual time brought.
-    pub fn of_outcome(outcome: &Outcome, regime: &Regime) -> Window {
+    pub fn of_outcome(outcome: &LoadOutcome, regime: &Regime) -> Window {
         let responses = &outcome.responses;
         let us = |time: Duration| time.as_nanos() as f64 / 1e3;
         let at = |share: f64| us(responses[((responses.len() - 1) as f64 * share) as usize]);

@@ -10,7 +10,7 @@ use rialto_sql::{CopyIn, SqlError, SqlState};
 use super::{Connection, Mode, Stream};
 use crate::protocol::frontend::Message;
 
-/// A COPY whose data is coming.
+/// A COPY whose data is arriving.
 pub(super) struct CopyState {
     copy: CopyIn,
     /// Whether it was in a simple query, and not in a pipeline.
@@ -19,20 +19,20 @@ pub(super) struct CopyState {
     behind: Option<Behind>,
 }
 
-/// What is left of a query string behind a COPY. Kept here: the text is copied at the first COPY of the string, and handed on from
-/// each COPY to the next one.
+/// The rest of a query string behind a COPY. Invariant: the text is copied at the first COPY of the string, and passed
+/// from each COPY to the next.
 pub(super) struct Behind {
     text: Arc<str>,
     /// Where in the text the next statement begins.
     at: usize,
-    /// The characters of the query string before that.
+    /// The number of characters of the query string before that.
     chars_before: usize,
-    /// The room that the text takes.
+    /// The memory of the text, taken from the room.
     taken: Taken,
 }
 
 impl Behind {
-    /// The text, and where in it what is left begins; the characters before that.
+    /// The text, the beginning of the rest in it, and the number of characters before that.
     pub(super) fn text(&self) -> (Arc<str>, usize, usize) {
         (self.text.clone(), self.at, self.chars_before)
     }
@@ -47,7 +47,8 @@ impl CopyState {
         CopyState { copy, simple: false, behind: None }
     }
 
-    /// Keeps the statements behind it until it has ended; `kept` is what the COPY before it has kept, of which they are the end.
+    /// Keeps the statements behind this COPY until it has ended. `kept` is the rest that the COPY before it kept, of
+    /// which these statements are the end.
     pub(super) fn keep(
         &mut self,
         rest: Pieces<'_>,
@@ -69,15 +70,14 @@ impl CopyState {
         Ok(())
     }
 
-    /// Whether it holds room that all connections share.
+    /// Whether it takes room that all connections share.
     pub(super) fn holds_room(&self) -> bool {
         self.behind.as_ref().is_some_and(|behind| !behind.taken.is_empty())
     }
 }
 
 impl<S: Stream> Connection<S> {
-    /// A message while a COPY's data comes.
-    /// Whatever ends the COPY ends this mode.
+    /// Handles a message while a COPY's data arrives. Everything that ends the COPY ends this mode.
     pub(super) fn copy_message(&mut self, message: Result<Message<'_>, SqlError>) -> io::Result<()> {
         let Mode::CopyIn(mut state) = std::mem::replace(&mut self.mode, Mode::Ready) else { return Ok(()) };
         let answer = match message {

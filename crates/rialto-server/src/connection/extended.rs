@@ -14,7 +14,7 @@ use crate::protocol::backend;
 use crate::protocol::frontend::{Bind, Format, Formats, Message, Target};
 
 impl<S: Stream> Connection<S> {
-    /// One message of a pipeline.
+    /// Handles one message of a pipeline.
     pub(super) fn pipeline_message(&mut self, message: Message<'_>) -> Result<(), SqlError> {
         self.session.check_not_cancelled()?;
         match message {
@@ -37,7 +37,7 @@ impl<S: Stream> Connection<S> {
     fn parse(&mut self, name: &str, sql: &str, types: &[u32]) -> Result<(), SqlError> {
         let stays = fault_injection::is_on("failed-parse-leaves-the-unnamed");
         if name.is_empty() && !stays {
-            // Also if the new one fails: a Bind must not find the old one.
+            // Also if the new statement fails: a Bind must not find the old one.
             self.statements.remove(b"");
         }
         self.statements.check_room(name.len() + sql.len())?;
@@ -115,7 +115,7 @@ impl<S: Stream> Connection<S> {
         }
     }
 
-    /// Tells the columns of a portal and the formats that they come in.
+    /// Describes the columns of a portal, with their formats.
     #[inline]
     pub(super) fn describe_portal(&mut self, name: &str) -> Result<(), SqlError> {
         let portal = self.portals.get(name)?;
@@ -145,7 +145,7 @@ impl<S: Stream> Connection<S> {
                 }
                 return self.more_rows(name, max_rows);
             }
-            // What gave rows has none left; what gave none is not run twice.
+            // A portal that gave rows has none left. One that gave none is not run twice.
             PortalState::Ran(tag) if !prepared.columns.is_empty() => {
                 self.session.check_not_failed()?;
                 self.complete(with_rows(tag, 0));
@@ -157,7 +157,7 @@ impl<S: Stream> Connection<S> {
                 return Err(SqlError::new(SqlState::NotInPrerequisiteState, message));
             }
         }
-        // Also if it fails: it cannot be run again.
+        // Also if it fails: a portal cannot be run again.
         portal.state = PortalState::Done;
         let params = std::mem::take(&mut portal.params);
         let formats = portal.formats.clone();
@@ -172,7 +172,7 @@ impl<S: Stream> Connection<S> {
         }
         let form = RowForm { formats: &formats, described: false };
         if max_rows > 0 && !prepared.columns.is_empty() {
-            // The rest of its rows is kept, to be handed out piece by piece.
+            // The rest of the rows is kept, to be sent piece by piece.
             let mut kept = Vec::new();
             let bytes_max = self.portals.room();
             let rest = Rest { before: max_rows.into(), kept: &mut kept, bytes_max };
@@ -220,7 +220,7 @@ impl<S: Stream> Connection<S> {
     }
 }
 
-/// What an Execute of several that share a portal says: it counts the rows of its own.
+/// The tag of an Execute that shares a portal with others: it counts its own rows.
 fn with_rows(tag: Tag, count: u32) -> Tag {
     match tag {
         Tag::Rows(word, _) => Tag::Rows(word, count.into()),
@@ -228,7 +228,7 @@ fn with_rows(tag: Tag, count: u32) -> Tag {
     }
 }
 
-/// Where the message ends that begins at `at`.
+/// The end of the message that begins at `at`.
 fn message_end(messages: &[u8], at: usize) -> usize {
     let length = messages[at + 1..at + 5].try_into().expect("a whole message is kept");
     at + 1 + u32::from_be_bytes(length) as usize
@@ -242,7 +242,7 @@ fn no_statement(name: &str) -> SqlError {
     SqlError::new(SqlState::NoSuchStatement, message)
 }
 
-/// What a Describe says of a statement's rows in these formats.
+/// The answer to a Describe of a statement's rows in these formats.
 pub(super) fn describe_rows(out: &mut Vec<u8>, prepared: Option<&Prepared>, formats: &OutputFormats) {
     match prepared {
         Some(prepared) if !prepared.columns.is_empty() => {

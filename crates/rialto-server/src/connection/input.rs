@@ -9,15 +9,15 @@ use rialto_sql::room::{Room, SMALL_BYTES, Taken};
 use crate::protocol::Malformed;
 use crate::protocol::frontend;
 
-/// The least room to read into.
+/// The least room for a read.
 const BUFFER_BYTES: usize = 16 * 1024;
 
-/// Bytes that came and are not used yet.
+/// Bytes that have arrived and are not used yet.
 ///
-/// Kept here: beyond [`SMALL_BYTES`] the buffer is at most an eighth longer than what has come, whatever length was announced, and is
-/// in a [`Room`] of the server's. A message that has no room is passed over.
+/// Invariant: beyond [`SMALL_BYTES`] the buffer is at most an eighth longer than what has arrived, whatever length was
+/// announced, and takes its bytes from a [`Room`] of the server. A message without room is skipped.
 pub(super) struct Input {
-    /// Room for bytes; those from `start` to `end` have come.
+    /// The buffer; the bytes from `start` to `end` have arrived.
     bytes: Vec<u8>,
     start: usize,
     end: usize,
@@ -25,19 +25,19 @@ pub(super) struct Input {
     refused: Option<Box<Refused>>,
 }
 
-/// A message that is passed over.
+/// A message that is being skipped.
 struct Refused {
     tag: u8,
-    /// Bytes of it that are still to come.
+    /// Its bytes that are still to come.
     left: usize,
     error: Box<SqlError>,
 }
 
-/// What has come.
+/// What has arrived.
 pub(super) enum Came<'a> {
     /// A message: its tag and its body.
     Message(u8, &'a [u8]),
-    /// A message with this tag that was passed over, and why.
+    /// A message with this tag that was skipped, and the reason.
     Refused(u8, Box<SqlError>),
 }
 
@@ -46,7 +46,8 @@ impl Input {
         Input { bytes: Vec::new(), start: 0, end: 0, taken: Taken::of(room), refused: None }
     }
 
-    /// Reads what there is, at least one byte; `false` at the end. `read` is told whether what has begun holds room.
+    /// Reads what there is, at least one byte; `false` at the end. `read` is given whether the unfinished message takes
+    /// room.
     pub(super) fn fill(
         &mut self,
         mut read: impl FnMut(&mut [u8], bool) -> io::Result<usize>,
@@ -54,11 +55,11 @@ impl Input {
         if self.start == self.end {
             (self.start, self.end) = (0, 0);
         } else if self.start > 0 {
-            // What is left is a part of one message: little, unless the message is large and just begun.
+            // The rest is a part of one message: little, unless the message is large and has just begun.
             self.bytes.copy_within(self.start..self.end, 0);
             (self.start, self.end) = (0, self.end - self.start);
         }
-        // Where no message has begun, a buffer that is neither too short nor too long is as it should be.
+        // Where no message has begun, a buffer that is neither too short nor too long is right.
         if self.end > 0 || !(BUFFER_BYTES..=SMALL_BYTES).contains(&self.bytes.len()) {
             self.make_room();
         }
@@ -74,15 +75,15 @@ impl Input {
         }
     }
 
-    /// Sees to it that there is room to read into.
+    /// Makes room for a read.
     #[inline(never)]
     fn make_room(&mut self) {
         let announced = self.announced();
-        // The message, and room to read what follows it.
+        // The message, and room for what follows it.
         let whole = announced.map_or(0, |(_, bytes)| bytes).max(self.end) + BUFFER_BYTES;
         let step = (self.end + self.end / 8).max(SMALL_BYTES);
         let length = whole.min(step).max(self.end + BUFFER_BYTES);
-        // What a long message has left is not kept for the next one, which may never come.
+        // The buffer of a long message is not kept for the next one, which may never come.
         if self.bytes.len() > length.max(SMALL_BYTES) {
             self.resize(length);
         }
@@ -99,22 +100,22 @@ impl Input {
         }
     }
 
-    /// The message that has begun: its tag and its length in all.
+    /// The unfinished message: its tag and its whole length.
     fn announced(&self) -> Option<(u8, usize)> {
         let head = self.bytes[..self.end].first_chunk::<5>()?;
-        // What is wrong with it has been told.
+        // An error in it has been told already.
         let length = frontend::message_bytes(head[0], [head[1], head[2], head[3], head[4]]).ok()?;
         Some((head[0], 1 + length))
     }
 
-    /// Takes or gives back room for a buffer so long.
+    /// Takes or gives back room for a buffer of this length.
     fn fit(&mut self, length: usize) -> Result<(), SqlError> {
         self.taken
             .fit(length, "the message")
             .map_err(|error| error.hint("Try again when less is received, or send it in smaller parts."))
     }
 
-    /// Makes the buffer this long, for which it has room.
+    /// Makes the buffer this long; it has the room.
     fn resize(&mut self, length: usize) {
         if length < self.bytes.len() {
             self.bytes.truncate(length);
@@ -126,7 +127,7 @@ impl Input {
         }
     }
 
-    /// The next message; `None` if it has not come in full.
+    /// The next message; `None` if it has not arrived in full.
     #[inline]
     pub(super) fn next(&mut self) -> Result<Option<Came<'_>>, Malformed> {
         if self.refused.is_some() {
@@ -142,7 +143,7 @@ impl Input {
         Ok(Some(Came::Message(head[0], &rest[5..1 + length])))
     }
 
-    /// Passes over what has come of the message that was refused.
+    /// Skips what has arrived of a refused message.
     #[cold]
     fn pass_over(&mut self) -> Option<Came<'static>> {
         let refused = self.refused.as_mut()?;
@@ -177,14 +178,14 @@ mod tests {
         Input::new(&Room::new(8 << 30))
     }
 
-    /// The beginning of a message whose body has so many bytes.
+    /// The beginning of a message whose body has this number of bytes.
     fn head(tag: u8, body: usize) -> Vec<u8> {
         let mut head = vec![tag];
         head.extend_from_slice(&(4 + body as u32).to_be_bytes());
         head
     }
 
-    /// Sends what `sent` says; what came of it, in short.
+    /// Sends `sent`; gives a short form of what arrived.
     fn feed(input: &mut Input, mut sent: &[u8]) -> Vec<String> {
         let mut came = Vec::new();
         while !sent.is_empty() {
@@ -216,7 +217,7 @@ mod tests {
         }
         assert_eq!(feed(&mut input, &[head(b'Q', 1), vec![0]].concat()), ["Q 1"]);
         assert!(input.bytes.capacity() <= SMALL_BYTES && input.taken.is_empty(), "it is given back");
-        // To a message that is long, too, but does not come.
+        // A message that is as long, but does not come.
         assert_eq!(feed(&mut input, &[head(b'd', body), vec![7; body]].concat()).len(), 1);
         assert_eq!(feed(&mut input, &head(b'd', body)), [""; 0]);
         assert!(input.bytes.capacity() <= SMALL_BYTES, "it waits");
@@ -239,7 +240,7 @@ mod tests {
         assert_eq!(feed(&mut one, &message[body..]), [format!("B {body}")]);
         drop(one);
         assert_eq!(feed(&mut other, &message), [format!("B {body}")]);
-        // A statement that is too long takes none, however much there is.
+        // A statement that is too long takes no room, however much there is.
         let text = 18 << 20;
         let long = [head(b'P', text), vec![7; text], next].concat();
         assert_eq!(feed(&mut fresh(), &long), ["P 54000", "S 0", "Q 1"]);

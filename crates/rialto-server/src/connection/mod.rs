@@ -1,24 +1,24 @@
 //! One client's connection: start-up, then messages until the end.
 //!
-//! Kept here: answers gather in one buffer, which goes to the socket with one write at a Sync, at the end of a simple
-//! query, at a Flush, before waiting for COPY data, and whenever it holds a mebibyte: it is bounded.
+//! Invariant: answers gather in one buffer. It goes to the socket with one write at a Sync, at the end of a simple
+//! query, at a Flush, before waiting for COPY data, and whenever it holds a mebibyte. So it is bounded.
 //!
-//! I3: nothing that tells an outcome is written before the session has given it. What is written earlier, rows of a long
-//! result for the most part, is written only when everything that it may have been read from is durable, unless it
-//! belongs to a transaction block: of a block, only the answer to its end is an outcome. [`EarlySend`] keeps that while
-//! a statement runs, [`Connection::send_early`] between messages and statements. Of an implicit block, ReadyForQuery tells that it is
-//! committed. The completion that comes last before that is sent earlier only if the client asks for that by a Flush, or if a
-//! mebibyte of other answers follows it. If what was read will never be durable, all that the implicit block has told is taken back
-//! ([`Unsettled`]).
+//! I3: no outcome is written before the session has given it. Earlier writes, mostly rows of a long result, are made
+//! only when everything that the rows may have been read from is durable, unless they belong to a transaction block: of
+//! a block, only the answer to its end is an outcome. [`EarlySend`] ensures that while a statement runs, and
+//! [`Connection::send_early`] between messages and statements. Of an implicit block, ReadyForQuery tells that it is
+//! committed. The last completion before it is sent earlier only if the client asks for that by a Flush, or if a
+//! mebibyte of other answers follows it. If what was read will never be durable, the whole answer of the implicit block
+//! is taken back ([`Unsettled`]).
 //!
-//! What a message does depends on the [`Mode`]; `tests/protocol/states.rs` has the table. A message that makes no sense is an
-//! error in each, and ends what the mode was about: no mode outlives the transaction that it belongs to.
+//! The effect of a message depends on the [`Mode`]; `tests/protocol/states.rs` has the table. A malformed message is an
+//! error in each mode, and ends the mode: no mode outlives the transaction to which it belongs.
 //!
-//! A client that does not read, or stops in the midst of what takes room that all share, is given up after the write time-out
-//! ([`Socket`]), and its transaction with it.
+//! If a client does not read, or stops in the middle of input that takes shared room, the connection and its
+//! transaction end after the write time-out ([`Socket`]).
 //!
-//! A connection has a thread of its own, so whatever it waits for holds up nobody: a lock, the log, the client. See
-//! `docs/decisions/2026-11-21-a-thread-per-connection.md`.
+//! A connection has a thread of its own, so its waits for a lock, the log or the client hold up no other connection.
+//! See `docs/decisions/2026-11-21-a-thread-per-connection.md`.
 
 mod copy;
 mod extended;
@@ -54,11 +54,11 @@ pub type Closer = Box<dyn Fn(Shutdown) + Send + Sync>;
 
 /// A client's socket.
 pub trait Stream: Read + Write + Send {
-    /// What ends its reads, and its writes.
+    /// Makes the handle that ends its reads, and its writes.
     fn closer(&self) -> io::Result<Closer>;
     /// How long a read may take.
     fn set_read_timeout(&self, limit: Option<Duration>) -> io::Result<()>;
-    /// How long a write may take that writes nothing.
+    /// How long a write may take that makes no progress.
     fn set_write_timeout(&self, limit: Option<Duration>) -> io::Result<()>;
 }
 
@@ -67,7 +67,7 @@ macro_rules! stream {
         impl Stream for $socket {
             fn closer(&self) -> io::Result<Closer> {
                 let socket = self.try_clone()?;
-                // It is closed already if this fails.
+                // If this fails, the socket is closed already.
                 Ok(Box::new(move |how| drop(socket.shutdown(how))))
             }
 
@@ -84,16 +84,17 @@ macro_rules! stream {
 
 stream!(TcpStream, UnixStream);
 
-/// What libpq sends behind the Bind of a prepared statement: Describe and Execute of the unnamed portal, and Sync.
+/// The messages that libpq sends behind the Bind of a prepared statement: Describe and Execute of the unnamed portal,
+/// and Sync.
 const RUN_UNNAMED: &[u8] = b"D\0\0\0\x06P\0E\0\0\0\x09\0\0\0\0\0S\0\0\0\x04";
 
-/// What is to be done with the next message.
+/// What to do with the next message.
 enum Mode {
-    /// Whatever it says.
+    /// What it says.
     Ready,
-    /// Nothing, until a Sync, because of an error in a pipeline.
+    /// Skip it, until a Sync, because of an error in a pipeline.
     SkipToSync,
-    /// It belongs to a COPY.
+    /// Give it to the COPY.
     CopyIn(Box<CopyState>),
 }
 
@@ -114,7 +115,7 @@ struct Connection<S> {
     statements: Statements,
     portals: Portals,
     unsettled: Unsettled,
-    /// Whether messages since the last Sync are still open.
+    /// Whether messages have come since the last Sync.
     in_pipeline: bool,
 }
 
@@ -128,7 +129,7 @@ pub fn serve<S: Stream>(mut stream: S, shared: Arc<Shared>) {
     }
 }
 
-/// Serves one client that has a place. The place is given back only when nothing of the client's is left.
+/// Serves one client that has a place. The place is given back only when nothing of the client is left.
 pub(crate) fn serve_admitted<S: Stream>(mut stream: S, shared: &Arc<Shared>, place: &Place) {
     let write_timeout = shared.write_timeout();
     if stream.set_write_timeout(write_timeout).is_err() {
@@ -180,7 +181,7 @@ impl<S: Stream> Connection<S> {
                 }
                 Ok(None) => {
                     if let Mode::SkipToSync = self.mode {
-                        // A client that sent a Flush, or nothing, behind what failed waits for the error.
+                        // A client that sent a Flush, or nothing, after the failed message waits for the error.
                         self.flush()?;
                     }
                     let idle = self.is_idle();
@@ -203,13 +204,13 @@ impl<S: Stream> Connection<S> {
         }
     }
 
-    /// Whether nothing is open, and nothing begun.
+    /// Whether nothing is open, and no message has begun.
     fn is_idle(&self) -> bool {
         let between = !self.in_pipeline && self.session.status() == TransactionStatus::Idle;
         between && matches!(self.mode, Mode::Ready)
     }
 
-    /// Tells a client that is given up.
+    /// Tells a client that its connection ends because it did not read or send.
     #[cold]
     fn read_failed(&mut self, error: io::Error) -> io::Result<()> {
         match error.kind() {
@@ -223,7 +224,8 @@ impl<S: Stream> Connection<S> {
         self.fatal(self.shared.farewell())
     }
 
-    /// Ends the connection with this error behind what there is to send. Of an implicit block that ends by it no outcome is told.
+    /// Ends the connection with this error, after all unsent answers. If an implicit block ends by it, no outcome of
+    /// the block is told.
     fn fatal(&mut self, error: SqlError) -> io::Result<()> {
         let is_open = self.session.is_in_implicit_block();
         match self.session.settle() {
@@ -236,7 +238,7 @@ impl<S: Stream> Connection<S> {
         self.flush()
     }
 
-    /// One write, of everything that waits to be sent.
+    /// Sends everything in the buffer by one write.
     fn flush(&mut self) -> io::Result<()> {
         if self.out.is_empty() {
             return Ok(());
@@ -250,7 +252,7 @@ impl<S: Stream> Connection<S> {
         written
     }
 
-    /// Sends what there is although the outcome is not known, once what it was read from is durable (I3).
+    /// Sends the buffer although the outcome is not known, once everything that it was read from is durable (I3).
     #[cold]
     fn send_early(&mut self) -> io::Result<()> {
         if let Err(error) = self.session.settle() {
@@ -263,7 +265,7 @@ impl<S: Stream> Connection<S> {
 
     fn message(&mut self, tag: u8, body: &[u8]) -> io::Result<Next> {
         if matches!(self.mode, Mode::Ready) {
-            // What every driver sends for a prepared statement, without the detour by a `Message`.
+            // Every driver sends this for a prepared statement; it is handled without a `Message`.
             let done = match (tag, body) {
                 (b'B', body) => frontend::bind_message(body).ok().map(|bind| self.bind(&bind)),
                 (b'D', b"P\0") => Some(self.describe_portal("")),
@@ -285,14 +287,14 @@ impl<S: Stream> Connection<S> {
         self.any_message(tag, body)
     }
 
-    /// Does what [`RUN_UNNAMED`] asks for.
+    /// Handles [`RUN_UNNAMED`].
     fn run_unnamed(&mut self) -> io::Result<()> {
         let done = self.describe_portal("").and_then(|()| self.execute_portal("", 0));
         if let Err(error) = done {
             self.fail_pipeline(error);
         }
         match self.mode {
-            // A Sync that comes while a COPY has begun ends nothing.
+            // A Sync that comes after a COPY has begun ends nothing.
             Mode::CopyIn(_) => return self.send_early(),
             Mode::Ready | Mode::SkipToSync => self.mode = Mode::Ready,
         }
@@ -302,7 +304,7 @@ impl<S: Stream> Connection<S> {
     fn any_message(&mut self, tag: u8, body: &[u8]) -> io::Result<Next> {
         match (&self.mode, tag) {
             (_, b'X') => return Ok(Next::End),
-            // The Sync itself is no part of what is skipped, even if it makes no sense.
+            // The Sync itself is not skipped, even if it is malformed.
             (Mode::SkipToSync, b'S') => self.mode = Mode::Ready,
             (Mode::SkipToSync, _) => return Ok(Next::Go),
             _ => {}
@@ -310,7 +312,7 @@ impl<S: Stream> Connection<S> {
         self.read_message(tag, frontend::message(tag, body).map_err(protocol_error))
     }
 
-    /// Does what a message asks for that is not skipped, or tells what is wrong with it.
+    /// Does what a message asks for that is not skipped, or tells its error.
     fn read_message(&mut self, tag: u8, message: Result<Message<'_>, SqlError>) -> io::Result<Next> {
         let is_passed_by =
             fault_injection::is_on("copy-outlives-its-transaction") && tag == b'Q' && message.is_err();
@@ -328,7 +330,7 @@ impl<S: Stream> Connection<S> {
                 self.ready()?;
             }
             Ok(Message::Terminate) => return Ok(Next::End),
-            // What a client sent before it heard that its COPY had failed.
+            // A client sent these before it knew that its COPY had failed.
             Ok(Message::CopyData(_) | Message::CopyDone | Message::CopyFail(_)) => {}
             Err(_) if matches!(tag, b'd' | b'c' | b'f') => {}
             Ok(other) => {
@@ -340,7 +342,7 @@ impl<S: Stream> Connection<S> {
                     self.send_early()?;
                 }
             }
-            // Those that are answered by ReadyForQuery are so answered if they make no sense, too.
+            // A malformed message of a kind that ReadyForQuery answers is answered by it too.
             Err(error) if matches!(tag, b'Q' | b'S' | b'F') => {
                 self.fail(error);
                 self.ready()?;
@@ -358,7 +360,7 @@ impl<S: Stream> Connection<S> {
         }
     }
 
-    /// Ends an implicit block and tells the client that it is its turn.
+    /// Ends an implicit block, and tells the client that the server is ready.
     fn ready(&mut self) -> io::Result<()> {
         if let Err(error) = self.session.finish() {
             self.unsettled.take_back_completion(&mut self.out);
@@ -380,7 +382,7 @@ impl<S: Stream> Connection<S> {
         self.flush()
     }
 
-    /// Tells the client of an error, once what led to it is durable.
+    /// Tells the client of an error, once everything that led to it is durable.
     #[cold]
     fn fail(&mut self, error: SqlError) {
         let error = self.session.fail(&error).err().unwrap_or(error);
@@ -418,8 +420,8 @@ impl<S: Stream> Connection<S> {
         }
     }
 
-    /// Runs a statement and awaits its outcome; rows go to `out`, or are kept as `rest` says. Gives how many more would
-    /// not have been kept, too.
+    /// Runs a statement and waits for its outcome. Rows go to `out`, or are kept as `rest` says. Gives also how many
+    /// more rows the row limit would have allowed.
     fn execute(
         &mut self,
         form: RowForm<'_>,
@@ -454,20 +456,20 @@ impl<S: Stream> Connection<S> {
     }
 }
 
-/// What the buffer has of an implicit block, whose outcome is not known: places in the buffer.
+/// The positions in the buffer of an implicit block's answer, whose outcome is not known.
 ///
-/// I3: what is read may never be durable. Then nothing of it may be told. A commit that fails for another reason takes
+/// I3: what was read may never be durable. Then none of it may be told. A commit that fails for another reason takes
 /// back only its CommandComplete: the rows were there.
 #[derive(Default)]
 struct Unsettled {
-    /// Where the answer to the block's first statement begins.
+    /// The beginning of the answer to the block's first statement.
     from: Option<usize>,
-    /// Where its last CommandComplete begins.
+    /// The beginning of its last CommandComplete.
     completed_at: Option<usize>,
 }
 
 impl Unsettled {
-    /// All that the buffer had has been sent.
+    /// The whole buffer has been sent.
     fn sent(&mut self) {
         *self = Unsettled { from: self.from.map(|_| 0), completed_at: None };
     }
@@ -487,17 +489,17 @@ impl Unsettled {
     }
 }
 
-/// Sends what waits while a statement runs.
+/// Sends the buffer while a statement runs.
 struct EarlySend<'a, S> {
     socket: &'a mut Socket<S>,
     database: &'a Database,
-    /// Outside of a block: the level at which what was read has to be durable first.
+    /// Outside of a block: the level at which everything read has to be durable first.
     settle: Option<Option<Durability>>,
     unsettled: &'a mut Unsettled,
 }
 
 impl<S: Stream> EarlySend<'_, S> {
-    /// I3: a statement that runs cannot be asked what it has read, so all that has committed by now has to be durable.
+    /// I3: a running statement cannot say what it has read, so everything that has committed by now has to be durable.
     #[cold]
     fn send(&mut self, out: &mut Vec<u8>) -> Result<(), SqlError> {
         if let Some(durability) = self.settle {

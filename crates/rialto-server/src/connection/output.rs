@@ -10,10 +10,10 @@ use super::portal::KEPT_BYTES_MAX;
 use crate::protocol::backend;
 use crate::protocol::frontend::Format;
 
-/// Bytes that wait in the buffer after which they are sent, although the outcome is not known.
+/// The number of bytes in the buffer from which it is sent although the outcome is not known.
 pub(super) const SEND_BYTES: usize = 1 << 20;
 
-/// What the client is to know of a result, and how. (Rows of a COPY are lines, whatever this says.)
+/// What the client is told of a result, and in which form. (Rows of a COPY are lines in any case.)
 #[derive(Clone, Copy)]
 pub(super) struct RowForm<'a> {
     /// The formats of the columns.
@@ -23,23 +23,23 @@ pub(super) struct RowForm<'a> {
 }
 
 impl RowForm<'_> {
-    /// That of a simple query.
+    /// The form of a simple query.
     pub(super) const SIMPLE: RowForm<'static> = RowForm { formats: &OutputFormats::TEXT, described: true };
 }
 
 /// The formats of a result's columns.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum OutputFormats {
-    /// One for all.
+    /// One format for all columns.
     All(Format),
-    /// One each.
+    /// One format for each column.
     Each(std::rc::Rc<[Format]>),
 }
 
 impl OutputFormats {
     pub(super) const TEXT: OutputFormats = OutputFormats::All(Format::Text);
 
-    /// That of a column.
+    /// The format of a column.
     #[inline]
     pub(super) fn of(&self, column: usize) -> Format {
         match self {
@@ -49,16 +49,16 @@ impl OutputFormats {
     }
 }
 
-/// Sends what the buffer holds before the outcome is known, waiting for the client.
+/// Sends the buffer before the outcome is known, and waits for the client.
 pub(super) type SendEarly<'a> = &'a mut dyn FnMut(&mut Vec<u8>) -> Result<()>;
 
-/// Where the rows beyond a portal's row limit go.
+/// Takes the rows beyond a portal's row limit.
 pub(super) struct Rest<'a> {
-    /// Rows up to the limit that are still to come.
+    /// The number of rows up to the limit that are still to come.
     pub(super) before: u64,
-    /// Messages of those behind it.
+    /// The messages of the rows behind the limit.
     pub(super) kept: &'a mut Vec<u8>,
-    /// The most bytes of them.
+    /// The most bytes of these messages.
     pub(super) bytes_max: usize,
 }
 
@@ -66,7 +66,7 @@ pub(super) struct Rest<'a> {
 pub(super) struct WireSink<'a> {
     out: &'a mut Vec<u8>,
     form: RowForm<'a>,
-    /// Where the statement's answer begins in the buffer.
+    /// The beginning of the statement's answer in the buffer.
     start: usize,
     send: SendEarly<'a>,
     sent: bool,
@@ -89,7 +89,7 @@ impl<'a> WireSink<'a> {
 }
 
 impl WireSink<'_> {
-    /// How many more rows the limit allows; 0 without one.
+    /// How many more rows the limit allows; 0 without a limit.
     pub(super) fn before(&self) -> u64 {
         self.rest.as_ref().map_or(0, |rest| rest.before)
     }
@@ -125,7 +125,7 @@ fn not_its_columns(values: usize, columns: usize) -> SqlError {
 
 impl RowSink for WireSink<'_> {
     fn begin(&mut self, plan: &Prepared) -> Result<()> {
-        // A plan that was given up has told of its columns, at most.
+        // A plan that was given up has at most announced its columns.
         self.out.truncate(self.start);
         match plan.copy() {
             Some((CopyDirection::ToStdout, columns)) => backend::copy_response(self.out, b'H', columns),
@@ -179,7 +179,7 @@ fn too_much_kept() -> SqlError {
         .hint("Execute without a row limit, which keeps no rows, ask for fewer rows, or close other portals.")
 }
 
-/// What portals keep beyond their bound.
+/// The error when portals would keep more than their bound.
 pub(super) fn no_room() -> SqlError {
     let message = format!(
         "the portals of this session would keep more than {} MiB of rows and arguments",

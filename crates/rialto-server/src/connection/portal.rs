@@ -1,7 +1,7 @@
-//! [`Portals`]: a client's statements with their arguments, and the rows that are still to be handed out.
+//! [`Portals`]: a client's statements with their arguments, and the rows that are still to be sent.
 //!
-//! Kept here: what the portals of a session keep is bounded. A portal ends with its transaction, and with the savepoint
-//! that it was opened behind.
+//! Invariant: what the portals of a session keep is bounded. A portal ends with its transaction, and with the savepoint
+//! behind which it was opened.
 
 use std::sync::Arc;
 
@@ -15,11 +15,13 @@ use super::output::{OutputFormats, no_room};
 use super::statements::Statement;
 use crate::protocol::frontend::Bind;
 
-/// The most bytes of rows and arguments that the portals of a session keep; a named one counts [`PORTAL_BYTES`] more.
+/// The most bytes of rows and arguments that the portals of a session keep. A named portal counts [`PORTAL_BYTES`]
+/// more.
 pub(super) const KEPT_BYTES_MAX: usize = 64 << 20;
-/// What a named portal takes beside its arguments and rows.
+/// The bytes of a named portal beside its arguments and rows.
 const PORTAL_BYTES: usize = 1 << 10;
-/// The unnamed portal's arguments of up to so many bytes stay when it is closed, as room for the next ones.
+/// A buffer of at most this size for the unnamed portal's arguments is kept when the portal is closed, for the next
+/// arguments.
 const ROOM_BYTES_MAX: usize = 64 << 10;
 
 /// A statement with its arguments.
@@ -27,28 +29,29 @@ pub(super) struct Portal {
     /// `None` if there is no such portal.
     pub(super) statement: Option<Arc<Statement>>,
     pub(super) params: Vec<Value>,
-    /// Those of its rows, for as long as the portal is there.
+    /// The formats of its rows, for as long as the portal exists.
     pub(super) formats: OutputFormats,
     pub(super) state: PortalState,
-    /// The number of the savepoint that it was opened behind; if it keeps or kept rows, of the one that it has read them behind.
+    /// The number of the savepoint behind which it was opened; if it keeps or kept rows, of the one behind which it
+    /// read them.
     savepoint: u64,
-    /// What it takes: its arguments, and the rows that it keeps; a named one's name and [`PORTAL_BYTES`], too.
+    /// Its bytes: its arguments, and the rows that it keeps; of a named portal also the name and [`PORTAL_BYTES`].
     bytes: usize,
-    /// What its arguments take of that.
+    /// The bytes of its arguments.
     argument_bytes: usize,
 }
 
 pub(super) enum PortalState {
     New,
-    /// It ran, and these DataRow messages from `at` on are left.
+    /// It has run, and these DataRow messages from `at` on are left.
     Suspended {
         rows: Vec<u8>,
         at: usize,
         tag: Tag,
     },
-    /// It ran to its end.
+    /// It has run to its end.
     Ran(Tag),
-    /// It runs, or has failed: it cannot be run again.
+    /// It is running, or has failed: it cannot be run again.
     Done,
 }
 
@@ -67,7 +70,7 @@ impl Default for Portal {
 }
 
 impl Portal {
-    /// Makes it one that is not there; its room for arguments stays, unless that is much.
+    /// Closes it. The buffer for its arguments stays, unless it is large.
     pub(super) fn close(&mut self) {
         self.statement = None;
         self.state = PortalState::Done;
@@ -77,7 +80,7 @@ impl Portal {
         }
     }
 
-    /// Whether there is such a portal.
+    /// Whether the portal exists.
     fn is_there(&self) -> bool {
         self.statement.is_some()
     }
@@ -97,8 +100,8 @@ impl Portal {
         }
     }
 
-    /// Makes it a statement's, with these arguments, opened behind this savepoint; it takes so many bytes, of which so many are
-    /// its arguments'.
+    /// Opens it for a statement with these arguments, behind this savepoint. The second number of bytes is that of its
+    /// arguments.
     fn bind(
         &mut self,
         statement: Arc<Statement>,
@@ -126,7 +129,7 @@ impl Portal {
         }
     }
 
-    /// Lets go of its arguments; the bytes that they took.
+    /// Drops its arguments. Gives the bytes that they took.
     fn let_arguments_go(&mut self) -> usize {
         self.params = Vec::new();
         let bytes = std::mem::take(&mut self.argument_bytes);
@@ -146,10 +149,10 @@ impl Portal {
 /// A client's portals.
 #[derive(Default)]
 pub(super) struct Portals {
-    /// The one without a name, which stays to be used again.
+    /// The unnamed portal, which is used again and again.
     pub(super) unnamed: Portal,
     named: HashMap<String, Portal>,
-    /// What the named ones take.
+    /// The bytes of the named ones.
     named_bytes: usize,
 }
 
@@ -175,7 +178,7 @@ impl Portals {
         let bytes = bind.arguments.bytes() + values;
         match bind.portal {
             "" => {
-                // The arguments that it has go first.
+                // The old arguments are dropped first.
                 if self.unnamed.bytes > ROOM_BYTES_MAX {
                     self.unnamed.close();
                 }
@@ -203,7 +206,7 @@ impl Portals {
         Ok(())
     }
 
-    /// Refuses a name that is taken.
+    /// Refuses a name that is in use.
     #[inline]
     pub(super) fn check_is_free(&self, name: &str) -> Result<(), SqlError> {
         if name.is_empty() || !self.named.contains_key(name) {
@@ -213,12 +216,12 @@ impl Portals {
         Err(SqlError::new(SqlState::DuplicatePortal, message))
     }
 
-    /// The bytes that portals may take beside those that they do.
+    /// The bytes that portals may take beside what they take now.
     pub(super) fn room(&self) -> usize {
         KEPT_BYTES_MAX.saturating_sub(self.named_bytes + self.unnamed.bytes)
     }
 
-    /// Lets go of the arguments of a portal that has run and that has no more use for them, whatever came of it.
+    /// Drops the arguments of a portal that has run and needs them no more, with whatever outcome.
     pub(super) fn let_arguments_go(&mut self, name: &str) {
         if name.is_empty() {
             self.unnamed.let_arguments_go();
@@ -227,7 +230,7 @@ impl Portals {
         }
     }
 
-    /// Has a portal that has run behind this savepoint keep the rows that are left.
+    /// Makes a portal that has run behind this savepoint keep the remaining rows.
     pub(super) fn keep(
         &mut self,
         name: &str,
@@ -248,12 +251,11 @@ impl Portals {
         Ok(())
     }
 
-    /// After a portal has run to its end. Its room for arguments is its own: the unnamed portal uses it again, and a named
-    /// one has no more use for it.
+    /// After a portal has run to its end. The unnamed portal keeps its buffer for arguments, and a named one drops it.
     #[inline]
     pub(super) fn ran(&mut self, name: &str, tag: Tag, params: Vec<Value>) {
         if name.is_empty() {
-            // It closed itself if it ended its transaction.
+            // The portal is closed if it ended its own transaction.
             if self.unnamed.is_there() {
                 self.unnamed.state = PortalState::Ran(tag);
                 self.unnamed.params = params;
@@ -264,7 +266,7 @@ impl Portals {
         }
     }
 
-    /// After a portal has handed out its last row.
+    /// After a portal has sent its last row.
     pub(super) fn end(&mut self, name: &str, tag: Tag) -> Result<(), SqlError> {
         let portal = self.get(name)?;
         let bytes = portal.kept_bytes();
@@ -276,7 +278,7 @@ impl Portals {
         Ok(())
     }
 
-    /// Closes one.
+    /// Closes one portal.
     pub(super) fn close(&mut self, name: &str) {
         match name {
             "" => self.unnamed.close(),
@@ -298,8 +300,8 @@ impl Portals {
         }
     }
 
-    /// Closes those that were opened, or have read the rows that they keep, behind this savepoint, 0 for all: the transaction took
-    /// back what they have read.
+    /// Closes the portals that were opened, or have read the rows that they keep, behind this savepoint (0 for all):
+    /// the transaction took back what they have read.
     #[inline]
     pub(super) fn close_behind(&mut self, savepoint: u64) {
         if self.unnamed.savepoint >= savepoint {
@@ -318,7 +320,7 @@ impl Portals {
     }
 }
 
-/// Refuses a portal of so many bytes, with its arguments, that find no room.
+/// Refuses a portal of this number of bytes, arguments included, for which there is no room.
 #[inline]
 fn check_room(room: usize, bytes: usize, argument_bytes: usize) -> Result<(), SqlError> {
     if bytes <= room { Ok(()) } else { Err(no_room_for_arguments(bytes, argument_bytes)) }
@@ -350,7 +352,7 @@ mod tests {
         }
     }
 
-    /// As the end of a transaction closes the portal that it runs in.
+    /// The end of a transaction closes the portal that runs in it.
     #[test]
     fn a_portal_that_was_closed_while_it_ran_keeps_no_arguments() {
         let mut portals = Portals::default();

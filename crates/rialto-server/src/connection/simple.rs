@@ -11,12 +11,12 @@ use super::output::{RowForm, SEND_BYTES};
 use super::{Connection, Mode, Stream};
 use crate::protocol::backend;
 
-/// Of the statements of a query string so many bytes of text are kept as they were read, while the others are read for
-/// their syntax. What is behind that is read once more when its turn comes: what is kept is bounded, whatever the number of
-/// the statements.
+/// The bytes of text of a query string's statements that are kept as they were parsed, while the others are checked for
+/// their syntax. The statements behind these are parsed again when their turn comes. So what is kept is bounded,
+/// whatever the number of statements.
 const READ_BYTES_MAX: usize = 256 << 10;
 
-/// What a short statement takes of that.
+/// The bytes that a short statement counts of that.
 const STATEMENT_BYTES: usize = 256;
 
 impl<S: Stream> Connection<S> {
@@ -58,7 +58,7 @@ impl<S: Stream> Connection<S> {
     }
 
     fn read_and_run(&mut self, pieces: Pieces<'_>) -> io::Result<()> {
-        // A syntax error anywhere means that nothing is run.
+        // After a syntax error anywhere, none of the statements is run.
         let mut kept = VecDeque::new();
         let mut bytes = 0;
         for piece in pieces.clone() {
@@ -72,8 +72,8 @@ impl<S: Stream> Connection<S> {
         self.run_pieces(pieces, kept, None)
     }
 
-    /// Runs the statements that are left of a query string. The first of them may have been read already, and they may be `behind` a
-    /// COPY.
+    /// Runs the remaining statements of a query string. The first of them may have been parsed already, and they may be
+    /// `behind` a COPY.
     fn run_pieces(
         &mut self,
         mut pieces: Pieces<'_>,
@@ -91,7 +91,7 @@ impl<S: Stream> Connection<S> {
                 answer => return self.after(&piece, answer, pieces, behind),
             }
             next = pieces.next();
-            // Not behind the last one, whose completion is the outcome of them all.
+            // Not behind the last statement, whose completion is the outcome of all.
             if next.is_some() && self.out.len() >= SEND_BYTES {
                 self.send_early()?;
             }
@@ -99,7 +99,7 @@ impl<S: Stream> Connection<S> {
         self.ready()
     }
 
-    /// After a statement that is the last, for now or for good: it was done, began a COPY, or failed.
+    /// After a statement that is the last, for now or for good: it is done, has begun a COPY, or has failed.
     fn after(
         &mut self,
         piece: &Piece<'_>,
@@ -121,7 +121,7 @@ impl<S: Stream> Connection<S> {
         self.ready()
     }
 
-    /// Runs one statement; a COPY from the client is only begun.
+    /// Runs one statement. A COPY from the client is only begun.
     fn statement(&mut self, piece: &Piece<'_>, read: ReadStatement) -> Result<Option<CopyState>, SqlError> {
         let ready = self.session.prepare_read(piece.text, read)?;
         if let Some((CopyDirection::FromStdin, _)) = ready.prepared.copy() {

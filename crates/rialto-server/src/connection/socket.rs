@@ -1,4 +1,5 @@
-//! [`Socket`]: a client's stream. A client that does not read is given up, and one that stops in the midst of what takes room.
+//! [`Socket`]: a client's stream. The connection ends if the client does not read, or stops in the middle of input that
+//! takes shared room.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -7,8 +8,9 @@ use rialto_sql::{SqlError, SqlState};
 
 use super::Stream;
 
-/// A client has to take this many bytes, or all that wait, within the write time-out: so a client that reads a byte now
-/// and then is given up, too. And it has to send so many, or the rest, of what takes room that all connections share.
+/// A client has to read this many bytes, or all that are waiting, within the write time-out. So the connection of a
+/// client that reads a byte now and then ends, too. The client has to send as many, or the rest, of input that takes
+/// room shared by all connections.
 const STEP_BYTES: usize = 256 << 10;
 
 /// A client's stream after start-up.
@@ -17,7 +19,7 @@ pub(super) struct Socket<S> {
     write_timeout: Option<Duration>,
     /// A write has failed: the client is gone, and nothing waits for it again.
     failed: bool,
-    /// What the client has sent of a step that it is hurried for, and how long that was waited for.
+    /// The bytes that the client has sent of a hurried step, and how long the server has waited for them.
     step: Option<(usize, Duration)>,
 }
 
@@ -26,7 +28,7 @@ impl<S: Stream> Socket<S> {
         Socket { stream, write_timeout, failed: false, step: None }
     }
 
-    /// Sends all of it; waits for a client that reads slowly, up to the write time-out.
+    /// Sends all of it. Waits for a client that reads slowly, up to the write time-out.
     pub(super) fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
         if self.failed {
             return Err(io::ErrorKind::BrokenPipe.into());
@@ -44,7 +46,7 @@ impl<S: Stream> Socket<S> {
         Ok(())
     }
 
-    /// After the first write of a step has not sent all of it.
+    /// After the first write of a step has not sent everything.
     #[cold]
     fn send_rest(&mut self, mut answer: io::Result<usize>, mut step: &[u8]) -> io::Result<()> {
         let began = Instant::now();
@@ -67,7 +69,8 @@ impl<S: Stream> Socket<S> {
 }
 
 impl<S: Stream> Socket<S> {
-    /// Reads what there is. What is `hurried` has to come within the write time-out; only the time that is waited for it counts.
+    /// Reads what there is. `hurried` input has to come within the write time-out; only the time that the server waits
+    /// for it counts.
     #[inline]
     pub(super) fn read(&mut self, buffer: &mut [u8], hurried: bool) -> io::Result<usize> {
         if hurried || self.step.is_some() {
@@ -90,7 +93,7 @@ impl<S: Stream> Socket<S> {
         if left.is_zero() {
             return Err(io::ErrorKind::TimedOut.into());
         }
-        // From here on the stream has a time-out, which the next read without one takes away.
+        // From here on the stream has a time-out, which the next unhurried read removes.
         self.step = Some((bytes, waited));
         self.stream.set_read_timeout(Some(left))?;
         let began = Instant::now();
@@ -104,7 +107,7 @@ impl<S: Stream> Socket<S> {
         Ok(read)
     }
 
-    /// What a client hears that was hurried and did not send enough.
+    /// The error for a client that was hurried and did not send enough.
     pub(super) fn stopped_sending(&self) -> SqlError {
         let message = format!(
             "incomplete message from client: of a message or of a COPY, which takes room that all connections share, less than {} KiB \
@@ -124,7 +127,7 @@ mod tests {
     use super::super::Closer;
     use super::*;
 
-    /// A client that takes and sends a byte at a time, each after a while, and none at all after `takes` of them.
+    /// A client that reads and sends one byte at a time, each after a while, and none at all after `takes` of them.
     struct Trickle {
         takes: usize,
         calls: usize,
@@ -190,7 +193,7 @@ mod tests {
         socket.step = Some((STEP_BYTES - 1, limit / 2));
         assert!(socket.read(byte, true).is_ok());
         assert_eq!(socket.step, Some((0, Duration::ZERO)));
-        // What is not hurried may take as long as it likes, and so may anything where there is no limit.
+        // Unhurried input may take any time, and so may any input where there is no limit.
         for (limit, hurried) in [(Some(Duration::from_millis(1)), false), (None, true)] {
             let mut socket = Socket::new(Trickle { takes: 50, calls: 0 }, limit);
             assert!((0..50).all(|_| socket.read(byte, hurried).is_ok()));

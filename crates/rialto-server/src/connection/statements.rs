@@ -12,21 +12,21 @@ use super::output::OutputFormats;
 /// The most bytes of a session's prepared statements: names, texts, plans and the definitions of their tables. Each counts at least
 /// [`STATEMENT_BYTES`].
 const BYTES_MAX: usize = 64 << 20;
-/// What a short statement counts: it takes about as much, with its plan.
+/// What a short statement counts; with its plan it takes about as much.
 const STATEMENT_BYTES: usize = 4 << 10;
 
-/// A prepared statement of the client's.
+/// A prepared statement of a client.
 pub(super) struct Statement {
     /// `None` for an empty statement.
     pub(super) prepared: Option<Arc<Prepared>>,
     /// The answer to a Describe of a portal whose columns are all text: RowDescription or NoData.
     pub(super) description: Vec<u8>,
-    /// What it takes, as a part of what all of the session's take.
+    /// Its bytes, a part of the bytes of all of the session's statements.
     bytes: usize,
     all_bytes: Arc<AtomicUsize>,
 }
 
-/// Portals may have it longer than the client's name for it is there.
+/// Portals may keep it after the client has closed its name.
 impl Drop for Statement {
     fn drop(&mut self) {
         self.all_bytes.fetch_sub(self.bytes, Ordering::Relaxed);
@@ -44,11 +44,11 @@ impl Statement {
     }
 }
 
-/// A client's prepared statements, by their names' bytes. They are bounded.
+/// A client's prepared statements, by the bytes of their names. They are bounded.
 #[derive(Default)]
 pub(super) struct Statements {
     by_name: HashMap<Vec<u8>, Arc<Statement>>,
-    /// What they take, and those that only portals have any more.
+    /// Their bytes, with those of statements that only portals keep.
     bytes: Arc<AtomicUsize>,
 }
 
@@ -58,7 +58,7 @@ impl Statements {
         self.by_name.get(name)
     }
 
-    /// What a statement counts that takes so many bytes, if there is room for it beside the others.
+    /// What a statement of this number of bytes counts, if there is room for it beside the others.
     pub(super) fn check_room(&self, bytes: usize) -> Result<usize, SqlError> {
         let bytes = bytes.max(STATEMENT_BYTES);
         if self.bytes.load(Ordering::Relaxed) + bytes <= BYTES_MAX {
@@ -76,7 +76,7 @@ impl Statements {
         )))
     }
 
-    /// Adds one, unless its name is taken, if there is room for its plan beside the others.
+    /// Adds a statement, unless its name is in use, if there is room for its plan beside the others.
     pub(super) fn insert(
         &mut self,
         name: &str,
@@ -90,7 +90,7 @@ impl Statements {
         let plan_bytes = prepared.as_ref().map_or(0, |prepared| prepared.bytes);
         let mut description = Vec::new();
         describe_rows(&mut description, prepared.as_deref(), &OutputFormats::TEXT);
-        // The plan's bytes count its text.
+        // The plan's bytes include its text.
         let bytes = self.check_room(name.len() + plan_bytes.max(text_bytes) + description.capacity())?;
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
         let statement = Statement { prepared, description, bytes, all_bytes: self.bytes.clone() };
@@ -98,7 +98,7 @@ impl Statements {
         Ok(())
     }
 
-    /// Forgets one; portals of it stay, and keep it.
+    /// Removes a statement; portals of it stay, and keep it.
     #[inline]
     pub(super) fn remove(&mut self, name: &[u8]) {
         self.by_name.remove(name);

@@ -21,15 +21,15 @@ const START: &[u8] = b"\0\0\0\x12\0\x03\0\0user\0ann\0\0";
 /// An answer: its tag and its body.
 type Answer<'a> = (u8, &'a [u8]);
 
-/// Messages of any kind in any order: the answers are whole messages, the same ones however the client's bytes are cut on their way,
-/// and the session takes what comes next.
+/// Messages of any kind in any order. The answers are whole messages, and the same ones however the client's bytes are
+/// cut on their way. The session handles the messages that come after.
 pub fn protocol_messages(data: &[u8]) {
     let mut script = Script::of(data);
     let piece = 1 + script.below(64);
     let mut sent = messages(&mut script);
     sent.retain(|message| is_harmless(&String::from_utf8_lossy(message)));
     let comparable = !sent.iter().any(|message| tells_the_time(&String::from_utf8_lossy(message)));
-    // Out of a COPY, of what is skipped after an error, and of a block.
+    // These leave a COPY, the skipping after an error, and a block.
     sent.extend([
         message(b'f', b"\0"),
         message(b'S', b""),
@@ -56,7 +56,8 @@ pub fn protocol_messages(data: &[u8]) {
     });
 }
 
-/// Bytes of any kind behind the start of a session, or in its place: the answers are whole messages, and the connection ends.
+/// Bytes of any kind behind the start of a session, or in its place. The answers are whole messages, and the connection
+/// ends.
 pub fn protocol_bytes(data: &[u8]) {
     let mut script = Script::of(data);
     let piece = 1 + script.below(64);
@@ -67,7 +68,7 @@ pub fn protocol_bytes(data: &[u8]) {
     }
     TWINS.with_borrow_mut(|[fixture, _]| {
         let mut bytes = &answers(fixture.database(), sent, piece)[..];
-        // To each request for encryption one byte.
+        // Each request for encryption is answered by one byte.
         while let Some(rest) = bytes.strip_prefix(b"N").filter(|_| start.is_empty()) {
             bytes = rest;
         }
@@ -76,7 +77,7 @@ pub fn protocol_bytes(data: &[u8]) {
     });
 }
 
-/// What a session on the database answers.
+/// The answers of a session on the database.
 fn answers(database: &Database, sent: Vec<u8>, piece: usize) -> Vec<u8> {
     let (stream, answers) = Pieces::new(sent.chunks(piece).map(<[u8]>::to_vec).collect());
     serve(stream, Shared::new(database.clone(), 1));

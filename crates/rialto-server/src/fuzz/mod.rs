@@ -1,8 +1,9 @@
-//! Fuzz targets of the protocol, in the form of the kernel's ([`rialto::fuzz`]): functions of arbitrary bytes that panic where a
-//! property does not hold. The tests of this module try bytes from a seed and the inputs that are kept in `fuzz/corpus/`; the
-//! program in `fuzz/` tries what libFuzzer finds. Only in tests and with the feature `fuzzing`.
+//! Fuzz targets of the protocol, in the form of the kernel's ([`rialto::fuzz`]): functions of arbitrary bytes that
+//! panic where a property does not hold. The tests of this module try bytes from a seed and the inputs in
+//! `fuzz/corpus/`; the program in `fuzz/` tries what libFuzzer finds. Compiled only in tests and with the feature
+//! `fuzzing`.
 //!
-//! A session is served as ever, on the thread of the target, by a stream in memory ([`Pieces`]).
+//! A session is served as usual, on the thread of the target, by a stream in memory ([`Pieces`]).
 
 mod messages;
 mod pieces;

@@ -1,5 +1,5 @@
-//! [`InMemory`]: a client that is served on the caller's thread, without a socket; [`Pieces`]: one that has sent everything, and keeps
-//! what it is answered.
+//! [`InMemory`]: a client that is served on the caller's thread, without a socket. [`Pieces`]: a client that has sent
+//! everything, and keeps the answers.
 
 use std::io::{self, Cursor, Read, Write};
 use std::sync::{Arc, Mutex};
@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use crate::connection::{Closer, Stream};
 
-/// What a client is served by in the place of a socket: its `read` gives what the client sends, its `write` takes what the client is
-/// answered, and neither waits.
+/// A stream in place of a socket: its `read` gives what the client sends, its `write` takes the answers, and neither
+/// waits.
 pub struct InMemory<C>(pub C);
 
 impl<C: Read> Read for InMemory<C> {
@@ -44,13 +44,13 @@ impl<C: Read + Write + Send> Stream for InMemory<C> {
 /// A client's bytes, which arrive in pieces.
 pub struct Pieces {
     pieces: std::vec::IntoIter<Vec<u8>>,
-    /// What is left of the one that arrives.
+    /// The rest of the piece that is arriving.
     piece: Cursor<Vec<u8>>,
     answers: Arc<Mutex<Vec<u8>>>,
 }
 
 impl Pieces {
-    /// The stream, and where the answers come.
+    /// The stream, and the buffer of the answers.
     pub fn new(pieces: Vec<Vec<u8>>) -> (InMemory<Pieces>, Arc<Mutex<Vec<u8>>>) {
         let answers = Arc::new(Mutex::new(Vec::new()));
         let pieces =

@@ -1,4 +1,4 @@
-//! The targets on bytes from a seed and on the inputs that are kept.
+//! The targets on bytes from a seed and on the kept inputs.
 
 use rialto::fuzz::Suite;
 

@@ -1,7 +1,8 @@
-//! Messages of a client, out of bytes.
+//! Messages of a client, made from bytes.
 //!
-//! A message is a byte for its tag, a byte for the length of what follows, and that many bytes. These are the fields of the message
-//! in a short form, so that most inputs make sense; with the highest bit of the tag's byte they are its body as it stands.
+//! A message is a byte for its tag, a byte for the length of what follows, and that many bytes. These are the fields of
+//! the message in a short form, so that most inputs are valid. If the highest bit of the tag's byte is set, they are
+//! the body itself.
 
 use rialto::fuzz::Script;
 use rialto_sql::fuzz::text;
@@ -19,7 +20,7 @@ pub(super) fn message(tag: u8, body: &[u8]) -> Vec<u8> {
     message
 }
 
-/// The messages that the script stands for, each whole.
+/// The messages of the script, each whole.
 pub(super) fn messages(script: &mut Script<'_>) -> Vec<Vec<u8>> {
     let mut messages = Vec::new();
     while !script.is_over() {
@@ -33,7 +34,7 @@ pub(super) fn messages(script: &mut Script<'_>) -> Vec<Vec<u8>> {
     messages
 }
 
-/// The body that fields in the short form stand for.
+/// The body that fields in the short form describe.
 fn body(tag: u8, fields: &[u8]) -> Vec<u8> {
     let mut script = Script::of(fields);
     let mut body = Vec::new();

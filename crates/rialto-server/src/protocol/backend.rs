@@ -1,4 +1,4 @@
-//! What clients hear: each function appends one message to a buffer.
+//! The messages to clients: each function appends one message to a buffer.
 
 use rialto_sql::values::text;
 use rialto_sql::{OutputColumn, Severity, SqlError, Tag};
@@ -82,7 +82,7 @@ pub fn ready(out: &mut Vec<u8>, status: Status) {
 
 /// CommandComplete.
 pub fn command_complete(out: &mut Vec<u8>, tag: Tag) {
-    // The most frequent ones, ready made.
+    // The most frequent ones, prepared.
     match tag {
         Tag::Rows("UPDATE", 1) => return out.extend_from_slice(b"C\0\0\0\x0dUPDATE 1\0"),
         Tag::Rows("SELECT", 1) => return out.extend_from_slice(b"C\0\0\0\x0dSELECT 1\0"),

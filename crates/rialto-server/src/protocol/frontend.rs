@@ -1,4 +1,4 @@
-//! What clients send: the start-up packet, and the messages after it.
+//! The messages from clients: the start-up packet, and the messages after it.
 
 use std::ffi::CStr;
 
@@ -7,13 +7,13 @@ use rialto_sql::{SqlError, SqlState};
 
 use super::Malformed;
 
-/// The longest message with text or data that is accepted after start-up, in bytes, as PostgreSQL has it.
+/// The longest message with text or data that is accepted after start-up, in bytes; as in PostgreSQL.
 pub const MESSAGE_BYTES_MAX: usize = 1 << 30;
-/// The longest Parse message that is read: it has one statement, its name, and the types of its parameters.
+/// The longest Parse message: it has one statement, its name, and the types of its parameters.
 pub const PARSE_BYTES_MAX: usize = STATEMENT_BYTES_MAX + (1 << 20);
-/// The longest message of any other kind: it has names at the most.
+/// The longest message of any other kind: it has names at most.
 pub const SMALL_MESSAGE_BYTES_MAX: usize = 10_000;
-/// The longest start-up packet that is accepted, in bytes, as PostgreSQL has it.
+/// The longest start-up packet that is accepted, in bytes; as in PostgreSQL.
 pub const STARTUP_BYTES_MAX: usize = 10_000;
 
 const SSL_REQUEST: u32 = 80_877_103;
@@ -23,13 +23,13 @@ const CANCEL_REQUEST: u32 = 80_877_102;
 /// The first packet of a connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Startup {
-    /// A wish for TLS or GSS encryption, answered with one byte.
+    /// A request for TLS or GSS encryption, answered by one byte.
     Encryption,
-    /// A request to cancel what another connection runs.
+    /// A request to cancel the statement of another connection.
     Cancel {
         /// The other connection's process number.
         process: u32,
-        /// The secret it was given.
+        /// The secret of that connection.
         secret: u32,
     },
     /// The start of a session.
@@ -41,7 +41,7 @@ pub enum Startup {
     },
 }
 
-/// What a statement or portal message is about.
+/// The object of a Describe or Close message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Target {
     /// A prepared statement.
@@ -61,7 +61,7 @@ pub enum Message<'a> {
         name: &'a str,
         /// Its text.
         sql: &'a str,
-        /// Type numbers of the parameters; zero where the server is to find the type.
+        /// Type numbers of the parameters; zero where the server finds the type.
         types: Vec<u32>,
     },
     /// Give a statement its arguments.
@@ -75,11 +75,11 @@ pub enum Message<'a> {
         /// The number of rows after which to stop; zero, and what PostgreSQL reads as negative, for all.
         max_rows: u32,
     },
-    /// Forget a statement or portal.
+    /// Close a statement or portal.
     Close(Target, &'a str),
     /// The end of a pipeline.
     Sync,
-    /// Send what there is.
+    /// Send the answers so far.
     Flush,
     /// A piece of COPY input.
     CopyData(&'a [u8]),
@@ -89,11 +89,11 @@ pub enum Message<'a> {
     CopyFail(&'a str),
     /// The end of the session.
     Terminate,
-    /// A message kind that exists and is not served, by name.
+    /// A message kind that exists and is not supported, by name.
     Unserved(&'static str),
 }
 
-/// A statement's name as it came: statements are found by its bytes, so that only a name that none has is looked at.
+/// A statement's name as it came. Statements are found by its bytes, so only a name without a statement is checked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StatementName<'a>(pub &'a [u8]);
 
@@ -101,7 +101,7 @@ impl<'a> StatementName<'a> {
     /// The name.
     ///
     /// # Errors
-    /// If it is not UTF-8.
+    /// The name is not UTF-8.
     pub fn text(self) -> Result<&'a str, Malformed> {
         text(self.0, "Bind")
     }
@@ -112,7 +112,7 @@ impl<'a> StatementName<'a> {
 pub struct Bind<'a> {
     /// The portal to make; empty for the unnamed one.
     pub portal: &'a str,
-    /// The statement it comes from.
+    /// Its statement.
     pub statement: StatementName<'a>,
     /// Formats of the arguments.
     pub formats: Formats<'a>,
@@ -149,11 +149,11 @@ impl<'a> Arguments<'a> {
     }
 }
 
-/// Formats as Bind gives them: none (all text), one for all, or one each.
+/// Formats as in a Bind: none (all text), one for all, or one each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Formats<'a>(&'a [u8]);
 
-/// How a value is written.
+/// The format of a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Format {
     /// As text.
@@ -241,7 +241,7 @@ impl<'a> Fields<'a> {
 
     #[inline]
     fn string(&mut self) -> Result<&'a str, Malformed> {
-        // Most are names, and most of those empty.
+        // Most strings are names, and most of those are empty.
         if let [0, rest @ ..] = self.rest {
             self.rest = rest;
             return Ok("");
@@ -256,7 +256,7 @@ impl<'a> Fields<'a> {
     /// A string's bytes, without the zero byte behind them.
     #[inline]
     fn string_bytes(&mut self) -> Result<&'a [u8], Malformed> {
-        // The long way pays for long strings.
+        // The general search is faster for long strings only.
         let near = self.rest[..self.rest.len().min(16)].iter().position(|&byte| byte == 0);
         let end = near.or_else(|| Some(CStr::from_bytes_until_nul(self.rest).ok()?.count_bytes()));
         let Some(end) = end else {
@@ -296,7 +296,7 @@ fn text<'a>(bytes: &'a [u8], kind: &str) -> Result<&'a str, Malformed> {
     std::str::from_utf8(bytes).map_err(not_utf8)
 }
 
-/// Reads the body of a start-up packet, its length word taken off.
+/// Reads the body of a start-up packet, without its length word.
 pub fn startup(body: &[u8]) -> Result<Startup, Malformed> {
     let mut fields = Fields { rest: body, kind: "start-up" };
     match fields.u32()? {
@@ -322,8 +322,8 @@ pub fn startup(body: &[u8]) -> Result<Startup, Malformed> {
     }
 }
 
-/// Reads a message's head, its tag and its length word; gives the length. It is all that is looked at before the rest has
-/// come, so a message that is too long is refused here, before memory is taken for it.
+/// Reads a message's head, its tag and its length word. Gives the length. Nothing else is examined before the rest has
+/// come. So a message that is too long is refused here, before memory is taken for it.
 #[inline]
 pub fn message_bytes(tag: u8, length: [u8; 4]) -> Result<usize, Malformed> {
     let bytes = u32::from_be_bytes(length) as usize;
@@ -342,7 +342,7 @@ pub fn message_bytes(tag: u8, length: [u8; 4]) -> Result<usize, Malformed> {
     Err(Malformed(format!("{kind} message of {bytes} bytes; 4 to {most} are allowed")))
 }
 
-/// Why a message of so many bytes is passed over, if its length alone says so.
+/// Why a message of this number of bytes is skipped, if its length alone is the reason.
 pub fn too_long(tag: u8, bytes: usize) -> Option<SqlError> {
     (tag == b'P' && bytes > PARSE_BYTES_MAX).then(|| {
         let message =
@@ -358,7 +358,7 @@ pub fn bind_message(body: &[u8]) -> Result<Bind<'_>, Malformed> {
     bind(&mut fields)
 }
 
-/// Reads one message after start-up: its tag, and its body with the length word taken off.
+/// Reads one message after start-up: its tag, and its body without the length word.
 pub fn message(tag: u8, body: &[u8]) -> Result<Message<'_>, Malformed> {
     let mut fields = Fields { rest: body, kind: kind_name(tag)? };
     let message = match tag {

@@ -1,15 +1,15 @@
-//! The bytes of the PostgreSQL protocol, version 3: nothing here knows a session, a statement or a socket.
+//! The bytes of the PostgreSQL protocol, version 3. Nothing here knows a session, a statement or a socket.
 //!
-//! Kept here: a message from a client is read in full before it is interpreted, every length in it is checked against
-//! the bytes that are there, and whatever does not fit is a [`Malformed`], never a panic. Answers are appended to one
-//! byte buffer that belongs to the session, so that the session alone decides when a write to the socket happens.
+//! Invariant: a message from a client is read in full before it is interpreted. Every length in it is checked against
+//! the bytes that are there, and a message that does not fit is a [`Malformed`], never a panic. Answers are appended to
+//! one byte buffer that belongs to the session, so the session alone decides when to write to the socket.
 //!
-//! [`frontend`] reads what clients send, [`backend`] writes what they hear.
+//! [`frontend`] reads messages from clients, [`backend`] writes messages to them.
 
 pub mod backend;
 pub mod frontend;
 
-/// A message whose bytes make no sense: SQLSTATE 08P01.
+/// A message with malformed bytes: SQLSTATE 08P01.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("malformed message: {0}")]
 pub struct Malformed(pub String);

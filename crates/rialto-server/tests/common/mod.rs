@@ -79,7 +79,7 @@ impl TestServer {
         texts(psql.output().expect("psql runs"))
     }
 
-    /// A client program that is told where the server is.
+    /// A client program with the server's address.
     pub fn program(&self, name: &str) -> Command {
         let mut command = Command::new(name);
         command
@@ -111,7 +111,7 @@ pub fn texts(output: Output) -> (String, String) {
     (text(output.stdout), text(output.stderr))
 }
 
-/// Whether a program is there. With `CI=true` it has to be.
+/// Whether a program is installed, which it has to be with `CI=true`.
 pub fn has(program: &str) -> bool {
     let found = Command::new(program).arg("--version").output().is_ok();
     if !found {
@@ -140,7 +140,7 @@ impl Client {
         Client::connect_to(address, "bank")
     }
 
-    /// To another database than `bank`.
+    /// As [`Client::connect`], to another database than `bank`.
     pub fn connect_to(address: SocketAddr, database: &str) -> Client {
         Client::try_connect_to(address, database).unwrap_or_else(|refused| panic!("at start-up: {refused}"))
     }
@@ -189,7 +189,7 @@ impl Client {
         Client { stream, process: 0, secret: 0, parameters: Vec::new() }
     }
 
-    /// Waits for so long for each answer.
+    /// Waits at most this long for each answer.
     pub fn wait_at_most(&mut self, limit: Duration) {
         self.stream.set_read_timeout(Some(limit)).unwrap();
     }
@@ -212,7 +212,7 @@ impl Client {
         self.stream.write_all(messages).unwrap();
     }
 
-    /// Sends to a server that may have closed the connection; whether it has not.
+    /// Sends to a server that may have closed the connection. Whether it has not.
     pub fn try_send(&mut self, messages: &[u8]) -> bool {
         self.stream.write_all(messages).is_ok()
     }
@@ -221,7 +221,7 @@ impl Client {
         message_of(&mut self.stream)
     }
 
-    /// All messages up to ReadyForQuery, it included; or up to the end.
+    /// All messages up to ReadyForQuery, inclusive; or up to the end.
     pub fn answer(&mut self) -> Vec<Message> {
         answer_of(&mut self.stream)
     }
@@ -252,7 +252,7 @@ pub fn message_of(stream: &mut impl Read) -> Option<Message> {
     Some((head[0], body))
 }
 
-/// All messages up to ReadyForQuery, it included; or up to the end.
+/// All messages up to ReadyForQuery, inclusive; or up to the end.
 pub fn answer_of(stream: &mut impl Read) -> Vec<Message> {
     let mut messages = Vec::new();
     while let Some(message) = message_of(stream) {
@@ -320,10 +320,10 @@ pub fn tags(messages: &[Message]) -> String {
     messages.iter().map(|(tag, _)| *tag as char).collect()
 }
 
-/// SQLSTATEs that clients of this process have heard.
+/// SQLSTATEs that clients of this process have received.
 static HEARD: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
 
-/// Whether a client of this process has heard this SQLSTATE.
+/// Whether a client of this process has received this SQLSTATE.
 pub fn has_heard(code: &str) -> bool {
     HEARD.lock().unwrap().contains(code)
 }

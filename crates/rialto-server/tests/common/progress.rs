@@ -1,13 +1,13 @@
-//! Clients that commit one thing after the other beside what a test does, and how far each has come.
+//! Clients that commit one transaction after another beside a test, with a count of how far each has come.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// A time that no test takes which passes.
+/// A time that no passing test takes.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// Of each client: what it has asked for, and what it was told is committed.
+/// Of each client: its last request, and its last acknowledged commit.
 pub struct Progress {
     asked: Vec<AtomicU64>,
     told: Vec<AtomicU64>,
@@ -38,7 +38,7 @@ impl Progress {
         }
     }
 
-    /// Waits until each client has committed so many more.
+    /// Waits until each client has committed this many more.
     pub fn wait_for(&self, more: u64) {
         let wanted: Vec<_> = self.told().into_iter().map(|told| told + more).collect();
         let began = Instant::now();
@@ -49,10 +49,10 @@ impl Progress {
     }
 }
 
-/// Runs `run` while each client calls its function with 1, 2, 3, and so on; the clients end when it returns. Each has committed some
-/// before.
+/// Runs `run` while each client calls its function with 1, 2, 3, and so on. The clients end when it returns. Each has
+/// committed some transactions before.
 pub fn while_clients_commit<T>(clients: Vec<impl FnMut(u64) + Send>, run: impl FnOnce(&Progress) -> T) -> T {
-    /// Also where `run` panics.
+    /// Ends the clients also if `run` panics.
     struct Ends<'a>(&'a Progress);
     impl Drop for Ends<'_> {
         fn drop(&mut self) {

@@ -1,23 +1,24 @@
-//! What docs/sql.md says is accepted gives what PostgreSQL gives: its statements run, in their order, on a private PostgreSQL too,
-//! and the answers are compared value for value. What differs stands here, each with the page's sentence that says so.
+//! The statements that docs/sql.md accepts give the same answers as in PostgreSQL: they run, in their order, on a
+//! private PostgreSQL too, and the answers are compared value by value. The differences are listed here, each with the
+//! page's sentence about it.
 
 use crate::common::*;
 use crate::postgres::Postgres;
 
 const PAGE: &str = include_str!("../../../../docs/sql.md");
 
-/// What of a statement's answer differs.
+/// The part of a statement's answer that differs.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Differs {
     /// The values and types of these columns, counted from 0.
     Columns(&'static [usize]),
-    /// All of it.
+    /// The whole answer.
     All,
 }
 
-/// Statements whose answers differ, by how they begin, and the sentence of the page.
+/// Statements whose answers differ, by their beginnings, and the sentence of the page.
 const DIFFERENCES: &[(&str, Differs, &str)] = &[
-    // Times of two servers, which run one after the other.
+    // The times of two servers, one after the other.
     ("SELECT 1, 'text', now()", Differs::Columns(&[2]), "`now`, `transaction_timestamp`"),
     (
         "DELETE FROM event RETURNING account, at",
@@ -52,7 +53,7 @@ const DIFFERENCES: &[(&str, Differs, &str)] = &[
 const SERIALIZABLE: &str = "Every transaction is serializable, whatever level it asks for";
 const RAISE_STALLS: &str = "`rialto.raise_stalls` is the whole database's";
 
-/// The statements that the page accepts, with their lines.
+/// The statements that the page accepts, with their line numbers.
 fn statements() -> Vec<(usize, &'static str)> {
     let mut inside = false;
     let mut found = Vec::new();
@@ -67,10 +68,10 @@ fn statements() -> Vec<(usize, &'static str)> {
     found
 }
 
-/// What a server answers to a statement.
+/// A server's answer to a statement.
 #[derive(Debug, Clone, PartialEq)]
 struct Answer {
-    /// Of the columns, with the numbers of their types.
+    /// The names of the columns, with the numbers of their types.
     names: Vec<(String, u32)>,
     /// NULL is `None`.
     rows: Vec<Vec<Option<String>>>,
@@ -78,7 +79,7 @@ struct Answer {
     copied: Vec<String>,
     /// The command's tag, or an SQLSTATE.
     end: String,
-    /// What kind of block the session is in.
+    /// The state of the session: the letter of ReadyForQuery.
     state: char,
 }
 
@@ -89,7 +90,7 @@ fn columns(body: &[u8]) -> Vec<(String, u32)> {
     while !rest.is_empty() {
         let end = rest.iter().position(|&byte| byte == 0).expect("a name ends");
         let name = String::from_utf8(rest[..end].to_vec()).unwrap();
-        // Behind the name: table, column, type, length, modifier, format.
+        // Behind the name come table, column, type, length, modifier, format.
         let sql_type = u32::from_be_bytes(rest[end + 7..end + 11].try_into().unwrap());
         found.push((name, sql_type));
         rest = &rest[end + 19..];
@@ -103,7 +104,7 @@ fn answer_to(client: &mut Client, sql: &str) -> Answer {
     loop {
         let message = client.read().unwrap_or_else(|| panic!("the connection ends within {sql}"));
         match message.0 {
-            // No data comes: what is copied is nothing.
+            // No data comes: nothing is copied.
             b'G' => client.send(&crate::common::message(b'c', b"")),
             b'Z' => {
                 messages.push(message);
@@ -130,19 +131,19 @@ fn answer_to(client: &mut Client, sql: &str) -> Answer {
     }
 }
 
-/// Takes out what differs.
+/// Removes the parts that differ.
 fn without(mut answer: Answer, differs: Differs) -> Option<Answer> {
     let Differs::Columns(columns) = differs else { return None };
     columns.iter().for_each(|&column| answer.names[column].1 = 0);
     for row in &mut answer.rows {
         columns.iter().for_each(|&column| row[column] = None);
     }
-    // What it is sorted by may be what differs.
+    // The sort key may differ.
     answer.rows.sort();
     Some(answer)
 }
 
-/// Words, however their lines are broken.
+/// The words, with any line breaks.
 fn words(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
@@ -157,7 +158,7 @@ fn statements_of_the_page_give_what_postgresql_gives() {
     let (mut ours, mut theirs) = (server.connect(), Client::connect(postgres.address));
     let mut wrong = Vec::new();
     let mut unused: Vec<_> = DIFFERENCES.iter().map(|(statement, ..)| *statement).collect();
-    // What they have left is compared, too.
+    // The tables at the end are compared, too.
     let left = ["SELECT * FROM account ORDER BY id", "SELECT * FROM event", "SELECT count(*) FROM kinds"];
     for (line, sql) in statements().into_iter().chain(left.map(|sql| (0, sql))) {
         let (our, their) = (answer_to(&mut ours, sql), answer_to(&mut theirs, sql));

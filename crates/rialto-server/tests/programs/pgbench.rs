@@ -1,4 +1,5 @@
-//! pgbench 15, unmodified: both ways to load, all built-in scripts in all query modes; and the bank's books balance.
+//! pgbench 15, unmodified: both ways to load, all built-in scripts in all query modes. At the end the bank's books
+//! balance.
 
 use crate::common::{TestServer, has, texts};
 
@@ -10,13 +11,13 @@ fn pgbench(server: &TestServer, arguments: &[&str]) -> String {
     stdout + &stderr
 }
 
-/// The number that a one-value query gives.
+/// The number that a query gives as its one value.
 fn number(server: &TestServer, sql: &str) -> i64 {
     let (stdout, stderr) = server.psql(&[sql]);
     stdout.trim().parse().unwrap_or_else(|_| panic!("{sql}: {stdout}{stderr}"))
 }
 
-/// The sum of a column, added up here.
+/// The sum of a column, computed by the test.
 fn sum(server: &TestServer, column: &str, table: &str) -> i64 {
     let (stdout, stderr) = server.psql(&[&format!("select {column} from {table} where {column} <> 0")]);
     assert_eq!(stderr, "");
@@ -52,7 +53,7 @@ fn loads_and_runs_every_script_in_every_mode() {
         {
             let all = clients * transactions;
             let (clients, transactions) = (clients.to_string(), transactions.to_string());
-            // simple-update leaves the branches alone, so the books are checked before it.
+            // simple-update does not change the branches, so the books are checked before it.
             let arguments = [
                 "-n",
                 "-M",
@@ -79,7 +80,7 @@ fn loads_and_runs_every_script_in_every_mode() {
             }
         }
     }
-    // The start-up vacuum and the partition probe, which a run without -n has.
+    // The start-up vacuum and the partition probe, which a run without -n makes.
     let report = pgbench(&server, &["-t", "1"]);
     assert!(report.contains("number of transactions actually processed: 1/1"), "{report}");
     server.wait().unwrap();
@@ -93,7 +94,7 @@ fn loads_on_the_server_side_and_keeps_the_books() {
     let server = TestServer::start();
     pgbench(&server, &["-i", "-I", "dtGvp", "-s", "2", "--fillfactor=90"]);
     check_load(&server, 2);
-    // Loaded over what is there already.
+    // Loaded over the existing tables.
     pgbench(&server, &["-i", "-I", "dtgvp", "-s", "1"]);
     check_load(&server, 1);
     for mode in ["prepared", "extended", "simple"] {

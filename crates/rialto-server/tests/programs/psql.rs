@@ -1,4 +1,4 @@
-//! psql 15 as people use it: errors with their SQLSTATE and place, strings of several statements, blocks, COPY.
+//! psql 15 as people use it: errors with their SQLSTATE and position, strings of several statements, blocks, COPY.
 
 use std::io::Write;
 use std::process::Stdio;
@@ -38,7 +38,7 @@ fn a_string_of_statements_is_one_transaction() {
         server.psql(&["insert into t values (1); select a + 1 from t; begin; rollback; select a from t"]);
     assert_eq!(stdout, "INSERT 0 1\n2\nBEGIN\nROLLBACK\n");
     server.psql(&["insert into t values (1); select 1"]);
-    // A syntax error anywhere: nothing runs.
+    // With a syntax error anywhere, nothing runs.
     let (stdout, stderr) = server.psql(&["delete from t; selec 1"]);
     assert_eq!(stdout, "");
     assert!(stderr.contains("42601"), "{stderr}");
@@ -114,7 +114,7 @@ fn notices_settings_and_the_prompt_of_psql() {
     assert!(stderr.contains("NOTICE:  00000: VACUUM has nothing to do"), "{stderr}");
 }
 
-/// What dumps and loaders do: all in one transaction, the key last; its columns become NOT NULL.
+/// As in dumps and loaders: everything in one transaction, the key last; its columns become NOT NULL.
 #[test]
 fn a_key_is_added_where_the_table_was_made_and_filled() {
     if !has("psql") {

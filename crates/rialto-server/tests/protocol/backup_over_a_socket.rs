@@ -1,5 +1,5 @@
-//! A backup that goes over a socket while clients write: restored, it holds what each of them had committed up to one place. A
-//! reader that goes away in its midst ends the backup and nothing else.
+//! A backup over a socket while clients write. Restored, it has what each of them had committed up to one place. A
+//! reader that disconnects in the middle ends the backup and nothing else.
 
 use std::io::{Cursor, Read};
 use std::net::{TcpListener, TcpStream};
@@ -34,9 +34,9 @@ fn server() -> TestServer {
     server
 }
 
-/// Runs this while clients write an entry and count it, in one transaction, again and again.
+/// Runs this while clients write entries and count them, one entry in each transaction.
 fn while_clients_write<T>(server: &TestServer, run: impl FnOnce(&Progress) -> T) -> T {
-    // Where they left off.
+    // Starts again from an empty table.
     server.connect().run("update counters set n = 0 where n > 0; delete from entries");
     let writer = |writer: usize| {
         let mut client = server.connect();
@@ -49,7 +49,7 @@ fn while_clients_write<T>(server: &TestServer, run: impl FnOnce(&Progress) -> T)
     while_clients_commit((0..WRITERS).map(writer).collect(), run)
 }
 
-/// Restores a stream as it comes. Behind its first bytes it stands still until each client has committed more.
+/// Restores a stream as it arrives. After its first bytes it pauses until each client has committed more.
 fn restored(mut stream: TcpStream, progress: &Progress) -> (Arc<MemoryDisk>, RestoreReport) {
     let mut first = vec![0; 1 << 20];
     stream.read_exact(&mut first).expect("so much comes");
@@ -60,7 +60,7 @@ fn restored(mut stream: TcpStream, progress: &Progress) -> (Arc<MemoryDisk>, Res
     (disk, report.expect("it is whole"))
 }
 
-/// A backup of the server's database over a socket, to what reads from it.
+/// Streams a backup of the server's database over a socket to this reader.
 fn streamed<T: Send>(
     server: &TestServer,
     read: impl FnOnce(TcpStream) -> T + Send,
@@ -76,8 +76,8 @@ fn streamed<T: Send>(
     })
 }
 
-/// What a restored database holds: of each writer as much as it had committed at one moment between two, and of each transaction all
-/// or nothing.
+/// Checks what a restored database has: of each writer as much as it had committed at one moment in this interval, and
+/// of each transaction everything or nothing.
 fn is_as_of_one_moment(disk: Arc<dyn Disk>, least: &[u64], most: &[u64]) -> Vec<u64> {
     let server = TestServer::on(disk, Options::default(), 4);
     let mut client = server.connect();
@@ -109,7 +109,7 @@ fn a_stream_that_is_taken_while_clients_write_is_the_database_of_one_moment() {
         let report = report.expect("it is taken");
         assert_eq!(restored.place, report.place);
         let most = progress.asked();
-        // They go on.
+        // The clients go on.
         progress.wait_for(3);
         (disk, least, most)
     });
@@ -125,7 +125,7 @@ fn a_reader_that_goes_away_ends_the_backup_and_nothing_else() {
             let (report, ()) = streamed(&server, |mut stream| {
                 stream.read_exact(&mut vec![0; bytes]).expect("so much comes");
             });
-            let error = report.expect_err("nobody reads it to its end");
+            let error = report.expect_err("its reader has gone");
             assert!(matches!(&error, Error::Io { operation, .. } if operation == "write"), "{error:?}");
             let says = error.to_string();
             assert!(
@@ -134,7 +134,7 @@ fn a_reader_that_goes_away_ends_the_backup_and_nothing_else() {
             );
             progress.wait_for(3);
         }
-        // The next one is whole.
+        // The next backup is whole.
         let least = progress.told();
         let (report, (disk, _)) = streamed(&server, |stream| restored(stream, progress));
         report.expect("it is taken");
@@ -143,7 +143,7 @@ fn a_reader_that_goes_away_ends_the_backup_and_nothing_else() {
     is_as_of_one_moment(disk, &least, &most);
 }
 
-/// The server takes the backup on: it is the client that does not hear of it.
+/// For the server the backup is taken; only the client is not told.
 #[test]
 fn a_client_that_goes_away_behind_its_backup_leaves_a_whole_one_and_the_server_goes_on() {
     let server = server();

@@ -1,4 +1,4 @@
-//! Clients that do not do their part: that do not read, say nothing, or come in crowds.
+//! Clients that misbehave: that do not read, send nothing, or come in crowds.
 
 use std::io::{Read, Write};
 use std::net::SocketAddr;
@@ -19,7 +19,7 @@ fn server(serve: ServeOptions) -> TestServer {
     TestServer::serving(MemoryDisk::new(), Options::default(), serve)
 }
 
-/// A client that holds a lock on row 1 and does not read the long answer that is on its way.
+/// A client that holds a lock on row 1 and does not read the long answer to its statement.
 fn deaf_client(server: &TestServer) -> Client {
     let mut client = server.connect();
     client.run("create table t (a int primary key, b int)");
@@ -28,9 +28,9 @@ fn deaf_client(server: &TestServer) -> Client {
     client.run("update t set b = 1 where a = 1");
     let long = "x".repeat(1_000);
     client.send(&query(&format!("select '{long}' from generate_series(1, 1000000000) n")));
-    // The answer has begun, so the statement runs.
+    // The answer has begun, so the statement is running.
     assert_eq!(client.read().map(|(tag, _)| tag), Some(b'T'));
-    // It has filled what the system keeps for the client, so the statement waits for that.
+    // The answer has filled the system's buffers for the client, so the statement waits for the client.
     let mut kept = vec![0; 16 << 20];
     let mut before = 0;
     loop {
@@ -43,7 +43,7 @@ fn deaf_client(server: &TestServer) -> Client {
     }
 }
 
-/// Whether a server has not closed its end of a client's connection, as the system's table of TCP sockets has it.
+/// Whether the server has not closed its end of a client's connection, by the system's table of TCP sockets.
 fn is_open_at_the_server(server: SocketAddr, client: SocketAddr) -> bool {
     let hex = |address: SocketAddr| match address {
         SocketAddr::V4(address) => {
@@ -66,7 +66,7 @@ fn a_client_that_does_not_read_loses_its_session_and_its_locks() {
     drop(deaf);
 }
 
-/// A message, or the text behind a COPY, that takes room of all connections has to come to its end, or to go on.
+/// A message, or the text behind a COPY, that takes room shared by all connections has to be completed, or to go on.
 #[test]
 fn a_client_that_stops_amid_what_takes_room_loses_its_session_and_its_locks() {
     let server = server(ServeOptions { write_timeout: Duration::from_millis(100), ..Default::default() });
@@ -74,9 +74,10 @@ fn a_client_that_stops_amid_what_takes_room_loses_its_session_and_its_locks() {
     other.run("create table t (a int primary key, b int)");
     other.run("insert into t values (1, 0)");
     other.run("set lock_timeout = 0");
-    // One that has begun what takes none may think about it: so does libpq with the last bytes of a COPY's data.
+    // A client that has begun a message without shared room may take its time: so does libpq with the last bytes of a
+    // COPY's data.
     let mut slow = server.connect();
-    // What took room has come to its end.
+    // The messages that took room were completed.
     slow.run(&format!("select '{}'", "x".repeat(2 << 20)));
     slow.run("begin");
     let little = query("select count(*) from t");
@@ -112,7 +113,7 @@ fn a_client_that_does_not_read_does_not_hold_up_the_end_nor_outlive_it() {
     assert!(is_open(), "the table has it");
     server.wait().unwrap();
     assert_eq!(database.begin().err(), Some(rialto::Error::Closed));
-    // A session that the end had passed by would go on as soon as its client reads.
+    // A session that outlived the server would go on as soon as its client reads.
     assert!(!is_open(), "the session has outlived its server");
 }
 
@@ -127,7 +128,7 @@ fn a_copy_that_waits_for_data_does_not_hold_up_the_end() {
     assert_eq!(error_code(&client.answer()).as_deref(), Some("57P01"));
 }
 
-/// What a client hears that says who it is.
+/// The error that a client gets at its start, if any.
 fn hello(client: &mut Client) -> Option<String> {
     client.send_startup(b"\0\x03\0\0user\0ann\0\0");
     error_code(&client.answer())
@@ -137,12 +138,12 @@ fn hello(client: &mut Client) -> Option<String> {
 fn connections_that_say_nothing_count_and_are_ended() {
     let server = server(ServeOptions {
         max_connections: 2,
-        // Longer than it takes to say that there is no place.
+        // Longer than it takes to refuse a connection.
         startup_timeout: Duration::from_secs(3),
         ..Default::default()
     });
     let mut silent = [Client::raw(server.address), Client::raw(server.address)];
-    // It would send its packet byte by byte, for five times as long as it may take.
+    // The packet would be sent byte by byte, for five times as long as the client has.
     let packet = [&9_000u32.to_be_bytes()[..], &[0; 300 - 4]].concat();
     let free = AtomicBool::new(false);
     thread::scope(|scope| {
@@ -168,7 +169,7 @@ fn connections_that_say_nothing_count_and_are_ended() {
     }
 }
 
-/// An administrator who wants no limit gives the longest time that there is.
+/// An administrator sets no limit by the longest time.
 #[test]
 fn times_that_never_come_are_no_limits() {
     let endless = ServeOptions {
@@ -191,7 +192,7 @@ fn a_crowd_is_turned_away_and_a_cancel_gets_through() {
     let request = [80_877_102, client.process, client.secret].map(u32::to_be_bytes).concat();
     thread::scope(|scope| {
         let answer = scope.spawn(|| client.answer());
-        // One that comes before the statement runs does nothing.
+        // A request that comes before the statement runs does nothing.
         while !answer.is_finished() {
             let mut canceller = Client::raw(server.address);
             canceller.send_startup(&request);
@@ -199,7 +200,7 @@ fn a_crowd_is_turned_away_and_a_cancel_gets_through() {
         }
         assert_eq!(error_code(&answer.join().unwrap()).as_deref(), Some("57014"));
     });
-    // Some more are heard out; the rest are told at once.
+    // Some more connections are answered; the rest are refused at once.
     let mut crowd: Vec<Client> = (0..40).map(|_| Client::raw(server.address)).collect();
     for late in &mut crowd[20..] {
         assert_eq!(error_code(&late.answer()).as_deref(), Some("53300"));
@@ -220,7 +221,7 @@ fn encryption_is_asked_for_once_each() {
     }
     client.send_startup(&80_877_103u32.to_be_bytes());
     assert_eq!(error_code(&client.answer()).as_deref(), Some("08P01"));
-    // Packets that are cut short take their places with them.
+    // Start-up packets that are cut short give their places back.
     for cut in 0..12 {
         let mut client = Client::raw(server.address);
         client.stream.write_all(&b"\0\0\0\x12\0\x03\0\0user\0ann\0\0"[..cut]).unwrap();
@@ -228,7 +229,7 @@ fn encryption_is_asked_for_once_each() {
     assert_eq!(hello(&mut Client::raw(server.address)), None);
 }
 
-/// What waits is sent when it is much, though no Sync has come.
+/// A large buffer is sent though no Sync has come.
 #[test]
 fn a_pipeline_without_an_end_is_answered_all_the_same() {
     let server = server(ServeOptions::default());
@@ -237,7 +238,7 @@ fn a_pipeline_without_an_end_is_answered_all_the_same() {
     let prepare = parse("s", &format!("select '{long}' from generate_series(1, 10) n"));
     let run = [bind("", "s", &[]), execute("", 0)].concat();
     client.send(&[prepare, run.repeat(300)].concat());
-    // Three of the four million bytes come before the Sync does.
+    // Three of the four million bytes come before the Sync is sent.
     let mut bytes = 0;
     while bytes < 2_000_000 {
         bytes += client.read().expect("it is answered before its end").1.len();
@@ -246,10 +247,10 @@ fn a_pipeline_without_an_end_is_answered_all_the_same() {
     assert_eq!(state(&client.answer()), 'I');
 }
 
-/// I3: outside of a block nothing that was read is told before it is durable, however early it is told.
+/// I3: outside of a block nothing that was read is sent before it is durable, however early it is sent.
 #[test]
 fn rows_are_told_early_only_if_they_are_durable() {
-    // Nothing is written but what somebody waits for.
+    // The log is written only for waits.
     let options =
         Options { memory_flush_interval: LONG, checkpoint: Checkpointing::None, ..Options::default() };
     let database = Database::open_on(MemoryDisk::new(), options).unwrap();
@@ -276,7 +277,7 @@ fn rows_are_told_early_only_if_they_are_durable() {
     let flush = message(b'H', b"");
     let look = [parse("", "select * from t where a = 1"), bind("", "", &[]), execute("", 0), flush].concat();
     for (number, (what, bytes)) in [
-        // Too long for the sockets' buffers: when the first row comes, the statement still runs.
+        // Too long for the sockets' buffers: when the first row comes, the statement is still running.
         ("a long result", query("select * from t")),
         ("a COPY", query("copy t to stdout")),
         ("a Flush", look),
@@ -298,7 +299,7 @@ fn rows_are_told_early_only_if_they_are_durable() {
             "{what}"
         );
         assert!(database.metrics().log.groups > groups, "{what} told what is not durable");
-        // It may still read, and would wait for what is written next.
+        // The reader may still be reading, and would wait for the next write.
         drop(reader);
         thread.join().expect("it does not panic");
     }

@@ -1,5 +1,5 @@
-//! BACKUP, ARCHIVE LOG and ALTER SYSTEM in pipelines: what no rollback takes back is refused behind another statement, and at the
-//! beginning of a pipeline it is done and stays done, whatever comes behind it.
+//! BACKUP, ARCHIVE LOG and ALTER SYSTEM in pipelines. A statement that no rollback undoes is refused behind another
+//! statement. At the beginning of a pipeline it is done and stays done, whatever follows.
 
 use std::path::{Path, PathBuf};
 
@@ -8,7 +8,7 @@ use rialto::Options;
 use rialto::backup::Archive;
 use rialto::io::MemoryDisk;
 
-/// A directory for backups, which is gone at the end.
+/// A directory for backups, which is removed at the end.
 struct Directory(PathBuf);
 
 impl Directory {
@@ -18,7 +18,7 @@ impl Directory {
         Directory(path)
     }
 
-    /// Whether a backup is there.
+    /// Whether a backup exists.
     fn has(&self, name: &str) -> bool {
         self.0.join(name).join("backup.rialto").exists()
     }
@@ -43,7 +43,7 @@ fn server() -> (TestServer, Client) {
     (server, client)
 }
 
-/// The statements of one pipeline, up to its Sync; what is answered.
+/// Sends the statements of one pipeline, up to its Sync. Gives the answer.
 fn pipeline(client: &mut Client, statements: &[&str]) -> Vec<Message> {
     let messages = statements.iter().flat_map(|sql| [parse("", sql), bind("", "", &[]), execute("", 0)]);
     client.send(&messages.chain([sync()]).collect::<Vec<_>>().concat());
@@ -100,7 +100,7 @@ fn at_the_beginning_of_a_pipeline_they_stay_done_whatever_fails_behind_them() {
     }
     assert!(directory.has("full"));
     assert_eq!(one(&mut client, "show rialto.raise_stalls"), "7ms");
-    // Each of them ends its own transaction, so one may follow another, and nothing that follows takes any of them back.
+    // Each of them ends its own transaction, so one may follow another, and no later statement undoes any of them.
     let increment = directory.backup("incremental", "increment");
     let again = "alter system set rialto.raise_stalls = '9ms'";
     let answer = pipeline(&mut client, &[archive, again, &increment, "insert into t values (1)", set]);

@@ -1,4 +1,4 @@
-//! Whatever bytes come, nothing panics: messages, statements from their text to their rows, and whole connections.
+//! No bytes make the server panic: messages, statements from their text to their rows, and whole connections.
 //! `RIALTO_SEED` runs a round again; `RIALTO_TEST_SECONDS` says for how long new ones are tried.
 
 use std::io::{Read, Write};
@@ -18,7 +18,7 @@ use rialto_sql::run::Collected;
 use rialto_sql::{Prepared, Session, SqlType};
 
 const PAGE: &str = include_str!("../../../../docs/sql.md");
-/// What no statement of the page has.
+/// Texts that no statement of the page has.
 const MORE: [&str; 36] = [
     "'",
     "\"",
@@ -150,7 +150,7 @@ fn value(random: &mut Random, sql_type: SqlType) -> Value {
     rialto_sql::values::text::parse(sql_type, text).unwrap_or(Value::Null)
 }
 
-/// Whether running it ends soon.
+/// Whether the statement runs for a short time.
 fn is_bounded(text: &str) -> bool {
     !text.to_lowercase().contains("generate_series")
 }
@@ -201,7 +201,7 @@ fn no_statement_makes_the_session_panic() {
     thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
 }
 
-/// Some messages that make sense together.
+/// Some messages that fit together.
 fn messages(random: &mut Random, corpus: &[&str]) -> Vec<Vec<u8>> {
     let mut all = Vec::new();
     for _ in 0..1 + random.below(6) {
@@ -299,7 +299,7 @@ fn no_bytes_make_a_connection_panic_and_answers_stay_whole() {
             let read = reader.read_to_end(&mut answer);
             (answer, read.map_err(|error| error.kind()))
         });
-        // The server may have hung up on what came before.
+        // The server may have closed the connection already.
         let _ = client.write_all(&bytes);
         let _ = client.shutdown(Shutdown::Write);
         assert!(serving.join().is_ok(), "seed {seed}: the connection's thread panicked");

@@ -1,4 +1,4 @@
-//! The protocol over sockets: bytes, messages and their states, errors, and clients that do as they please.
+//! The protocol over sockets: bytes, messages and their states, errors, and clients that misbehave.
 
 mod backup_over_a_socket;
 mod clients;

@@ -1,5 +1,6 @@
-//! Random messages against a model of the connection: queries, pipelines, portals, COPY, definitions under prepared statements, and
-//! cancel requests that come while nothing runs, or while a text is read. The model says which messages each answer has, and what rows, completions, SQLSTATEs and descriptions in them are. `RIALTO_SEED` runs a session again;
+//! Random messages against a model of the connection: queries, pipelines, portals, COPY, definitions under prepared
+//! statements, and cancel requests that come while nothing runs or while a text is read. The model has the messages of
+//! each answer, with their rows, completions, SQLSTATEs and descriptions. `RIALTO_SEED` runs a session again;
 //! `RIALTO_TEST_SECONDS` says for how long new ones are tried.
 
 mod message;
@@ -25,7 +26,7 @@ const ARGUMENTS: [&str; 6] = ["1", "2", "3", "4", "17", "x"];
 
 struct Draw {
     random: Random,
-    /// What a COPY brings next: a key that nothing else gives.
+    /// The next key of a COPY, which no other statement inserts.
     next: i32,
 }
 
@@ -67,7 +68,7 @@ impl Draw {
         if self.random.chance(2, 3) {
             return Sent::Query(vec![self.plain(model)]);
         }
-        // What the table's shape is behind others of its string is not known here.
+        // The shape of the table after other statements of the string is not known here.
         let mut kinds = Vec::new();
         while kinds.len() < 2 {
             let kind = self.plain(model);
@@ -78,7 +79,7 @@ impl Draw {
         Sent::Query(kinds)
     }
 
-    /// What a client sends for a statement: all of it together.
+    /// The messages of a client for a statement, sent together.
     fn statement(&mut self) -> Vec<Sent> {
         let (name, portal, kind) = (self.name(), self.portal(), Kind::any(&mut self.random));
         let argument = (kind.arguments() > 0).then(|| self.one(&ARGUMENTS));
@@ -118,7 +119,7 @@ impl Draw {
         if let Some(name) = model.newest_savepoint()
             && self.random.chance(1, 6)
         {
-            // What it takes back is of no more use.
+            // A portal that it closes cannot be used again.
             return vec![Sent::Query(vec![Kind::RollbackTo(name)]), Sent::Execute(self.portal(), 0)];
         }
         if let Some(portal) = model.suspended()
@@ -147,14 +148,15 @@ impl Draw {
     }
 }
 
-/// A cancel request, which has been taken when this returns.
+/// Sends a cancel request. The server has handled it when this returns.
 fn cancel(server: SocketAddr, process: u32, secret: u32) {
     let mut canceller = Client::raw(server);
     canceller.send_startup(&[80_877_102, process, secret].map(u32::to_be_bytes).concat());
     assert!(canceller.read().is_none(), "the end says that it was done");
 }
 
-/// So many texts in a row, each with requests all the while that it is read, are more than no request may have ended.
+/// If this many texts in a row are not cancelled, with requests during the whole reading of each, requests have no
+/// effect.
 const UNHEARD_MAX: u64 = 8;
 
 /// Texts that take long to read, with cancel requests beside them.
@@ -166,10 +168,11 @@ struct LongTexts {
 }
 
 impl LongTexts {
-    /// Sends one, and cancel requests until it is answered. What came, and whether it was cancelled: the client cannot know
-    /// beforehand, since a request that comes before the server begins to read does nothing.
+    /// Sends a text, and cancel requests until it is answered. Gives the answer, and whether the text was cancelled:
+    /// the client cannot know that beforehand, because a request that comes before the server begins to read does
+    /// nothing.
     fn send(&mut self, server: SocketAddr, client: &mut Client, random: &mut Random) -> (Vec<Told>, bool) {
-        // None is known to the session from before.
+        // The session has seen none of them before.
         let items: Vec<String> = (0..20_000 + random.below(20_000)).map(|nth| nth.to_string()).collect();
         let text = format!("select {} in ({})", random.below(1 << 30), items.join(","));
         let (process, secret) = (client.process, client.secret);
@@ -194,14 +197,14 @@ impl LongTexts {
         self.cancelled += u64::from(is_cancelled);
         match is_cancelled {
             true => self.unheard_in_a_row = 0,
-            // The first of them may have come before the text.
+            // The first request may have come before the text.
             false => self.unheard_in_a_row += u64::from(beside > 2),
         }
         (answer.iter().map(decode).collect(), is_cancelled)
     }
 }
 
-/// One session; how many messages were sent.
+/// Runs one session. Gives the number of messages sent.
 fn session(server: &TestServer, seed: u64, texts: &mut LongTexts) -> u64 {
     let mut other = server.connect();
     let data = create(&mut |sql| drop(other.run(sql)));

@@ -1,5 +1,5 @@
-//! I3: outside of a block, rows are shown only when what they were read from is durable. The log's syncs fail here, so a
-//! commit at level memory is acknowledged and never durable, and a reader at level disk must not see its row.
+//! I3: outside of a block, rows are shown only when what they were read from is durable. The log's syncs fail here, so
+//! a commit at level memory is acknowledged and never durable, and a reader at level disk must not see its row.
 
 use std::io::Write;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ fn server_with_durable_rows(last: u32) -> (Arc<FaultyDisk>, TestServer) {
     (disk, server)
 }
 
-/// The row 1, which is in memory. Until a reader asks for the log, nothing writes it.
+/// Inserts the row 1 in memory. Until a reader waits for the log, nothing writes it.
 fn insert_what_is_never_durable(disk: &FaultyDisk, server: &TestServer) {
     let mut writer = server.connect();
     writer.run("set rialto.durability = 'memory'");
@@ -36,7 +36,7 @@ fn server_with_a_row_in_memory(last: u32) -> TestServer {
     server
 }
 
-/// What a reader is answered: the tags, and whether the row is among them.
+/// A reader's answer: the tags, and whether the row is among them.
 fn told(answer: &[Message]) -> (String, bool) {
     let shown = rows(answer).concat().contains(&Some("never durable".to_string()));
     (tags(answer), shown)
@@ -76,12 +76,12 @@ fn rows_that_fill_the_buffer_are_not_shown_if_the_wait_before_they_are_sent_fail
     assert_eq!(told(&answer), ("EZ".to_string(), false), "{}", error_text(&answer));
 }
 
-/// Of one implicit block: rows that were durable are with the client when another row comes that never will be.
+/// In one implicit block: durable rows have been sent to the client when another row comes that never will be durable.
 #[test]
 fn rows_behind_others_that_have_been_sent_are_not_shown_if_their_wait_fails() {
     let (disk, server) = server_with_durable_rows(2);
     let mut reader = server.connect();
-    // All that comes before the first row is with the client, too.
+    // Everything before the first row has been sent to the client, too.
     let names = (0..100).map(|n| parse(&format!("s{n}"), "select 1")).collect::<Vec<_>>().concat();
     let statement = |sql| [parse("", sql), bind("", "", &[]), execute("", 0)].concat();
     reader.send(&[names, statement("select b from t where a = 0"), message(b'H', b"")].concat());
@@ -118,7 +118,8 @@ fn the_answer_to_a_block_that_has_ended_stays() {
     assert_eq!((tags.as_str(), told(&answer).1), ("TDCCEZ", false), "{}", error_text(&answer));
 }
 
-/// A Describe tells of a table: at the level of the session by then, whatever it was when the statement was prepared.
+/// A Describe tells of a table at the session's level of that moment, whatever level it had when the statement was
+/// prepared.
 #[test]
 fn a_description_whose_wait_fails_is_not_told() {
     let disk = FaultyDisk::new(1);
@@ -143,7 +144,7 @@ fn a_description_whose_wait_fails_is_not_told() {
         let answer = if is_sent { client.answer() } else { Vec::new() };
         assert!(!tags(&answer).contains(['T', 't', 'C']), "{}", tags(&answer));
         if !tags(&answer).ends_with('Z') {
-            // The server has ended: it has seen that its database has stopped.
+            // The server has ended: it has found that its database has stopped.
             return;
         }
         let code = error_code(&answer);
@@ -156,8 +157,8 @@ fn bytes_before_ready(answer: &[Message]) -> usize {
     answer[..answer.len() - 1].iter().map(|(_, body)| body.len() + 5).sum()
 }
 
-/// A buffer that is full is sent early. If what fills it is the completion of the last statement, nothing is left to come
-/// but the commit, and the completion would tell of an outcome that is not known.
+/// A full buffer is sent early. If the completion of the last statement fills it, only the commit is still to come, and
+/// the completion would tell an outcome that is not known.
 #[test]
 fn the_completion_of_the_last_statement_is_not_sent_before_the_commit() {
     let string = |length: usize| query(&format!("insert into t values (1); select '{}'", "x".repeat(length)));

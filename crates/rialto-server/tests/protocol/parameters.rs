@@ -1,4 +1,4 @@
-//! Parameters that a Parse counts, and those of a query that gives none.
+//! Parameters that a Parse declares, and parameters of a query without arguments.
 
 use crate::common::*;
 
@@ -12,8 +12,8 @@ fn parse_typed(name: &str, sql: &str, types: &[u32]) -> Vec<u8> {
 
 const INT4: u32 = 23;
 
-/// A parameter that does not stand in the statement has a type only if the client gives it one; and it is that one
-/// statement's: the same text without it is as it was.
+/// A parameter that does not occur in the statement has a type only if the client gives it one, and only in this
+/// statement: the same text without that type is as it was.
 #[test]
 fn a_parameter_that_is_not_used_spoils_no_other_statement() {
     let server = TestServer::start();
@@ -22,7 +22,7 @@ fn a_parameter_that_is_not_used_spoils_no_other_statement() {
     for (text, unused) in
         [("commit", 1), ("select * from t", 1), ("select a from t where a = $1", 2), ("begin", 3)]
     {
-        // The last one finds the text known.
+        // The last one finds the text in the cache.
         for sql_type in [0, INT4, 0] {
             let mut types = vec![sql_type; unused];
             types[0] = INT4 * u32::from(text.contains('$')).max(u32::from(sql_type > 0));
@@ -58,7 +58,7 @@ fn a_simple_query_has_no_parameters() {
             assert_eq!(error_code(&client.query(sql)).as_deref(), Some("42P02"), "{sql}");
         }
     }
-    // Nor has one whose text was prepared with them.
+    // Nor does a text that was prepared with them.
     client.send(&[parse("", "select $1"), sync()].concat());
     assert_eq!(error_code(&client.answer()), None);
     assert_eq!(error_code(&client.query("select $1")).as_deref(), Some("42P02"));
@@ -66,7 +66,7 @@ fn a_simple_query_has_no_parameters() {
     assert_eq!(rows(&client.answer()), [[Some("x".to_string())]]);
 }
 
-/// What prepared statements keep counts, whatever it is that a short text has much of.
+/// Everything that prepared statements keep counts, whatever a short text has much of.
 #[test]
 fn the_types_and_columns_of_prepared_statements_count() {
     let server = TestServer::start();
@@ -83,7 +83,7 @@ fn the_types_and_columns_of_prepared_statements_count() {
             error_code(&client.answer()).inspect(|code| assert_eq!(code, "53200")).is_some()
         })
     };
-    // 65,535 types take half a megabyte; the columns and what a Describe says of them about as much.
+    // 65,535 types take half a megabyte; the columns and their description take about as much.
     assert!(refused("select 1", &vec![INT4; 65_535]).is_some_and(|number| number < 250));
     assert!(refused("select * from wide", &[]).is_some_and(|number| number < 250));
     assert!(

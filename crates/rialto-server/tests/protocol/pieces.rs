@@ -1,5 +1,5 @@
-//! However a client's bytes are cut on their way, the answers are the same: the short way that a prepared statement's
-//! messages take when they come together gives what they give one by one. `RIALTO_SEED` runs a round again;
+//! The answers are the same however a client's bytes are cut on their way. The fast path for a prepared statement's
+//! messages that arrive together gives the same as the messages one by one. `RIALTO_SEED` runs a round again;
 //! `RIALTO_TEST_SECONDS` says for how long new ones are tried.
 
 use std::time::Instant;
@@ -11,7 +11,7 @@ use rialto_server::Shared;
 use rialto_server::connection::serve;
 use rialto_server::fuzz::Pieces;
 
-/// What a session on a new database answers to these pieces, without its key.
+/// The answers of a session on a new database to these pieces, without its key.
 fn answers(pieces: Vec<Vec<u8>>) -> Vec<Message> {
     let options = Options { memory_bytes: 64 << 20, ..Options::default() };
     let database = Database::open_on(MemoryDisk::new(), options).expect("a new database opens");
@@ -23,7 +23,7 @@ fn answers(pieces: Vec<Vec<u8>>) -> Vec<Message> {
     std::iter::from_fn(|| message_of(&mut rest)).filter(|(tag, _)| *tag != b'K').collect()
 }
 
-/// The messages' answers when they come at once; and that they are the same when the messages come one by one, or cut
+/// The answers to the messages in one piece. Checks that they are the same when the messages come one by one, or cut
 /// anywhere.
 fn same_answers(messages: &[Vec<u8>], what: &str) -> Vec<Message> {
     let whole = messages.concat();
@@ -36,7 +36,7 @@ fn same_answers(messages: &[Vec<u8>], what: &str) -> Vec<Message> {
     at_once
 }
 
-/// What libpq sends for a prepared statement.
+/// The messages of libpq for a prepared statement.
 fn run(name: &str, arguments: &[&str]) -> [Vec<u8>; 4] {
     [bind("", name, arguments), describe(b'P', ""), execute("", 0), sync()]
 }

@@ -1,4 +1,5 @@
-//! Portals and prepared statements: they end with what they belong to, tell what they give, and are bounded.
+//! Portals and prepared statements: they end with their transaction or savepoint, describe their results, and are
+//! bounded.
 
 use crate::common::*;
 
@@ -86,7 +87,7 @@ fn a_portal_gives_nothing_in_a_failed_block_and_ends_with_its_savepoint() {
     assert_eq!(code(&mut client, &[execute("outer", 1)]).as_deref(), Some("34000"));
 }
 
-/// A portal reads its rows at its first Execute, which may be behind a savepoint that the portal was opened before.
+/// A portal reads its rows at its first Execute, which may be behind a savepoint that is newer than the portal.
 #[test]
 fn a_portal_hands_out_no_rows_that_a_rollback_to_a_savepoint_has_undone() {
     let server = TestServer::start();
@@ -115,7 +116,7 @@ fn a_portal_hands_out_no_rows_that_a_rollback_to_a_savepoint_has_undone() {
         client.run("rollback");
         assert_eq!(code(&mut client, &[close(b'S', "s")]), None);
     }
-    // One that has run before the savepoint has read nothing behind it.
+    // A portal that ran before the savepoint has read nothing behind it.
     client.run("begin");
     let answer = exchange(
         &mut client,
@@ -165,7 +166,7 @@ fn portals_that_are_open_together_keep_their_own_arguments() {
     let mut client = session(&server);
     client.run("create table v (id int primary key, n int)");
     client.run("insert into v values (1, 0), (2, 0), (3, 0)");
-    // Whichever runs first.
+    // In either order.
     for order in [["p", ""], ["", "p"]] {
         let answer = exchange(
             &mut client,
@@ -250,7 +251,7 @@ fn a_parse_that_fails_leaves_no_unnamed_statement() {
             "{wrong}"
         );
     }
-    // A named one is another matter: it is not there before its Parse succeeds.
+    // A named statement is different: it does not exist before its Parse succeeds.
     assert!(code(&mut client, &[parse("s", "nonsense")]).is_some());
     assert_eq!(code(&mut client, &[parse("s", "select 1")]), None);
     assert_eq!(code(&mut client, &[parse("s", "select 1")]).as_deref(), Some("42P05"));
@@ -276,10 +277,10 @@ fn a_portal_goes_on_after_its_statement_is_closed_and_not_after_its_own_close() 
     );
     assert_eq!(tags(&answer), "12DDs3DDDDDDDC33EZ");
     assert_eq!(error_code(&answer).as_deref(), Some("34000"));
-    // What PostgreSQL reads as a negative limit is none.
+    // What PostgreSQL reads as a negative limit is no limit.
     let all = [parse("", "select a from t"), bind("", "", &[]), execute("", u32::MAX)];
     assert_eq!(tags(&exchange(&mut client, &all)), "12DDDDDDDDDCZ");
-    // Exactly as many rows as there are: the end is told by the next.
+    // Exactly as many rows as there are: the next Execute tells the end.
     let nine = [parse("", "select a from t"), bind("", "", &[]), execute("", 9), execute("", 9)];
     assert_eq!(tags(&exchange(&mut client, &nine)), "12DDDDDDDDDsCZ");
 }
@@ -296,7 +297,7 @@ fn what_portals_keep_is_bounded() {
     let answer = exchange(&mut client, &open("p", 100_000));
     assert_eq!(error_code(&answer).as_deref(), Some("53200"), "{}", error_text(&answer));
     client.run("rollback to s");
-    // It is what all of them keep, until they are through, or closed.
+    // The bound is for all portals together, until they have run to their ends, or are closed.
     for (name, code_expected) in [("a", None), ("b", None), ("c", Some("53200"))] {
         assert_eq!(code(&mut client, &open(name, 30_000)).as_deref(), code_expected, "{name}");
     }
@@ -326,7 +327,7 @@ fn what_portals_keep_is_bounded() {
     assert_eq!(code(&mut client, &[bind("p", "s", &[&argument])]), None, "the end of the block frees them");
 }
 
-/// The unnamed portal's arguments are of what all portals keep, until others take their place.
+/// The unnamed portal's arguments count among what all portals keep, until others replace them.
 #[test]
 fn the_arguments_of_the_unnamed_portal_are_bounded() {
     let server = TestServer::start();
@@ -365,7 +366,7 @@ fn field(answer: &[Message], field: u8) -> String {
     fields.map(|text| String::from_utf8_lossy(&text[1..]).into_owned()).collect()
 }
 
-/// What is to be done about arguments that find no room depends on what takes it.
+/// The hint for arguments that find no room depends on what takes it.
 #[test]
 fn arguments_without_room_are_told_what_helps() {
     let server = TestServer::start();
@@ -390,7 +391,7 @@ fn arguments_without_room_are_told_what_helps() {
     assert!(field(&answer, b'H').contains("without a row limit"), "{}", field(&answer, b'H'));
 }
 
-/// A portal's arguments go with its run, whatever becomes of that.
+/// A portal's arguments are dropped after its run, whatever the outcome.
 #[test]
 fn a_portal_that_has_run_counts_no_arguments() {
     let server = TestServer::start();
@@ -407,7 +408,7 @@ fn a_portal_that_has_run_counts_no_arguments() {
                 let answer = exchange(&mut client, &messages);
                 assert_eq!(error_code(&answer), None, "{text}, {rows}, {number}: {}", error_text(&answer));
             }
-            // What they have left is theirs still.
+            // The others keep their arguments.
             if rows == 2 && text.starts_with("select") {
                 assert_eq!(tags(&exchange(&mut client, &[execute("p0", 0)])), "DDDDDDDCZ");
             }
@@ -426,7 +427,7 @@ fn a_portal_that_has_run_counts_no_arguments() {
             client.run("rollback");
         }
     }
-    // One that fails is there until it is closed, if it is older than the savepoint that is gone back to.
+    // A portal that fails exists until it is closed, if it is older than the savepoint of the rollback.
     client.run("begin");
     let fails = "update t set a = length($1) / 0 where a = 1";
     assert_eq!(
@@ -444,7 +445,7 @@ fn a_portal_that_has_run_counts_no_arguments() {
     assert_eq!(code(&mut client, &[execute("f0", 0)]).as_deref(), Some("55000"));
 }
 
-/// Statements and portals by the thousand are each themselves, and go one by one.
+/// Thousands of statements and portals are kept apart, and closed one by one.
 #[test]
 fn thousands_of_statements_and_portals_live_side_by_side() {
     const COUNT: usize = 3_000;
@@ -461,7 +462,7 @@ fn thousands_of_statements_and_portals_live_side_by_side() {
         numbers.map(one).collect::<Vec<_>>()
     };
     assert_eq!(tags(&exchange(&mut client, &bound(&mut (0..COUNT)))), "2".repeat(COUNT) + "Z");
-    // Every third portal goes, and every second statement.
+    // Every third portal is closed, and every second statement.
     let closed: Vec<_> = (0..COUNT)
         .flat_map(|number| {
             let portal = (number % 3 == 0).then(|| close(b'P', &format!("p{number}")));
@@ -477,7 +478,7 @@ fn thousands_of_statements_and_portals_live_side_by_side() {
         left.iter().map(|&number| vec![Some((key(number) + number).to_string())]).collect();
     assert!(rows(&answer) == expected, "{}", error_text(&answer));
     client.run("commit");
-    // The portals are gone with their transaction, the other statements are not.
+    // The portals end with their transaction; the other statements do not.
     client.run("begin");
     let again = bound(&mut (0..COUNT).filter(|number| number % 2 == 1));
     assert_eq!(tags(&exchange(&mut client, &again)), "2".repeat(COUNT / 2) + "Z");
@@ -510,7 +511,7 @@ fn prepared_statements_are_bounded() {
     assert_eq!(rows(&answer), [[Some("5".to_string())]]);
 }
 
-/// A statement that the client has closed, or replaced, is there for as long as a portal has it.
+/// A statement that the client has closed, or replaced, exists for as long as a portal has it.
 #[test]
 fn names_of_statements_count_and_so_do_statements_that_only_portals_have() {
     let server = TestServer::start();

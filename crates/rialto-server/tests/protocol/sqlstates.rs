@@ -1,4 +1,4 @@
-//! Each SQLSTATE of docs/sql.md that a client can provoke, heard by a client.
+//! Each SQLSTATE of docs/sql.md that a client can cause, as a client receives it.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -61,7 +61,7 @@ fn every_error_that_a_client_can_bring_about_has_its_code() {
     assert_eq!(error_code(&client.query(&high)).as_deref(), Some("54001"));
     client.send(&[parse("", "select a from t where $1 in (a, '5')"), sync()].concat());
     assert_eq!(error_code(&client.answer()).as_deref(), Some("42P08"));
-    // None of them has changed anything.
+    // None of them has changed any row.
     assert_eq!(rows(&client.run("select a from t")), [[Some("1".to_string())]]);
 }
 
@@ -85,7 +85,7 @@ fn a_binary_argument_that_is_no_value_of_its_type_is_22p03_and_names_its_paramet
         ("int8", &[0, 0, 0, 0, 0, 0, 0, 7], "7", &[&[0, 0, 0, 7], &[]]),
         ("float8", &[0x3f, 0xf8, 0, 0, 0, 0, 0, 0], "1.5", &[&[0x3f, 0xf8, 0], &[]]),
         ("bool", &[1], "t", &[&[2], &[0, 1], &[]]),
-        // One digit of 10,000, 7; the wrong ones lack their digits, have one of 10,000, and a sign that there is not.
+        // One base-10000 digit, 7. The wrong ones lack their digits, have a digit of 10,000, or have an unknown sign.
         (
             "numeric",
             &[0, 1, 0, 0, 0, 0, 0, 0, 0, 7],
@@ -128,7 +128,7 @@ fn a_name_of_a_portal_that_is_taken_is_42p03_until_the_portal_is_closed() {
     assert_eq!(error_code(&answer).as_deref(), Some("42P03"));
     assert!(error_text(&answer).contains("\"p\" already exists"), "{}", error_text(&answer));
     client.run("rollback to a");
-    // The nameless one is always free, and the other one once it is closed.
+    // The unnamed one is always free, and the named one once it is closed.
     let closed = [
         bind("", "s", &[]),
         bind("", "s", &[]),
@@ -143,8 +143,9 @@ fn a_name_of_a_portal_that_is_taken_is_42p03_until_the_portal_is_closed() {
     client.run("rollback");
 }
 
-/// A black/white checkpoint goes slowly through memory, again and again, and transactions change the first row and the last: those that come
-/// first in a sweep straddle it. The session cannot run a block of statements again, so the commit waits for the checkpoint.
+/// A black/white checkpoint sweeps slowly through memory, again and again, and transactions change the first row and
+/// the last: those that come early in a sweep straddle it. The session cannot run a block of statements again, so the
+/// commit waits for the checkpoint.
 #[test]
 fn a_transaction_that_straddles_a_checkpoint_commits() {
     let options = Options {
@@ -165,7 +166,8 @@ fn a_transaction_that_straddles_a_checkpoint_commits() {
     let sweeps = |metrics: &Metrics| metrics.checkpoints.completed;
     let before = server.database.metrics();
     let mut commits = 0;
-    // A commit straddles a sweep once, since the sweep then copies at once what it waits for. It waits as for a latch.
+    // A commit straddles a sweep once, because the sweep then copies the segments in question at once. The wait is as
+    // short as one for a latch.
     loop {
         let metrics = server.database.metrics();
         if sweeps(&metrics) >= sweeps(&before) + 3 && waited(&metrics) >= waited(&before) + 3 {
@@ -180,7 +182,7 @@ fn a_transaction_that_straddles_a_checkpoint_commits() {
         client.run("update t set b = b + 1 where a = 1");
         client.run("update t set b = b + 1 where a = 300");
         client.run("commit");
-        // A statement by itself, in an implicit block.
+        // A statement alone, in an implicit block.
         client.run("update t set b = b + 1 where a = 1 or a = 300");
     }
     let expected = [[Some((2 * commits).to_string())], [Some((2 * commits).to_string())]];
@@ -188,7 +190,7 @@ fn a_transaction_that_straddles_a_checkpoint_commits() {
     assert_eq!(server.database.metrics().aborted_straddling, 0);
 }
 
-/// Codes that no client is told of, with the reason.
+/// Codes that no client receives, with the reason.
 const UNHEARD: [(&str, &str); 4] = [
     ("00000", "it is that of notices"),
     ("40001", "it is that of a plan for a table that has changed, and the session plans again"),
@@ -196,7 +198,7 @@ const UNHEARD: [(&str, &str); 4] = [
     ("XX001", "a server whose files are damaged does not start"),
 ];
 
-/// The texts of the tests in a folder and the folders in it, without the suites whose models know codes that may not come.
+/// The texts of the tests in a folder and its folders, without the suites whose models have codes that may not come.
 fn texts_in(folder: &Path) -> Vec<String> {
     let entries = std::fs::read_dir(folder).expect("the tests are there");
     let is_model = |path: &Path| ["strict", "messages"].iter().any(|name| path.ends_with(name));
@@ -208,7 +210,7 @@ fn texts_in(folder: &Path) -> Vec<String> {
     entries.flat_map(|entry| texts_at(entry.expect("an entry").path())).collect()
 }
 
-/// Each code of the table, but for those of `UNHEARD`, is heard here, or is named by another test of the wire.
+/// Each code of the table, but for those of `UNHEARD`, is received here, or named by another test of the protocol.
 #[test]
 fn each_code_of_the_table_is_heard() {
     every_error_that_a_client_can_bring_about_has_its_code();
@@ -262,8 +264,8 @@ fn on_a_disk(options: Options) -> (Arc<FaultyDisk>, TestServer, Client) {
     (disk, server, client)
 }
 
-/// A database that stops: the writer hears that its outcome is unknown, everybody that the server ends and why, and so
-/// does whoever started the server. What was acknowledged is there again.
+/// A database that stops. The writer is told that its outcome is unknown; every client, and the process that started
+/// the server, is told that the server ends and why. What was acknowledged is there after a restart.
 fn stops(kind: FaultKind, code: &str, write: fn(&mut Client) -> Vec<Message>) {
     let (disk, server, mut client) = on_a_disk(Options::default());
     let (mut idle, mut open) = (server.connect(), server.connect());
@@ -304,7 +306,7 @@ fn a_log_that_fails_is_08007_then_58030_and_the_server_ends() {
             client.run("insert into t values (1, 'unknown')");
             client.query("commit")
         },
-        // All of it unanswered until the Sync, at which the transaction is committed.
+        // Nothing is answered until the Sync, at which the transaction is committed.
         |client| {
             let insert = |key: i32| {
                 [
@@ -330,10 +332,10 @@ fn a_log_that_fails_is_08007_then_58030_and_the_server_ends() {
 }
 
 #[test]
-fn a_log_that_fails_behind_everybody_ends_the_server_too() {
+fn a_log_that_fails_without_a_waiter_ends_the_server_too() {
     let (disk, server, mut client) = on_a_disk(Options::default());
     disk.fail_always(FaultKind::Sync, "log", 0);
-    // It is acknowledged from memory; only the log's own thread meets the error.
+    // The commit is acknowledged from memory; only the log's own thread meets the error.
     client.run("set rialto.durability = memory; insert into t values (1, 'in memory')");
     let farewell = client.answer();
     assert_eq!(error_code(&farewell).as_deref(), Some("58030"), "{}", error_text(&farewell));
@@ -377,14 +379,14 @@ fn a_full_disk_is_53100_and_the_server_goes_on_once_there_is_room() {
     assert_eq!(code.as_deref(), Some("53100"), "after {acknowledged} inserts");
     assert_eq!(rows(&client.run("select count(*) from t")), [[Some((acknowledged * 1_000).to_string())]]);
     disk.mend();
-    // Who prepares the log's next file needs a moment.
+    // The thread that prepares the log's next file needs a moment.
     let again = |_| error_code(&client.query("insert into t values (-1, 'there is room again')")).is_none();
     assert!((0..1_000).any(again), "it goes on");
     drop(client);
     server.wait().unwrap();
 }
 
-/// XX001 is not here: everything is read when a database is opened, so corruption keeps a server from starting
+/// XX001 is not tested here: everything is read when a database is opened, so corruption keeps a server from starting
 /// (crates/rialto-cli/tests/administration/serve.rs).
 #[test]
 fn a_server_that_ends_is_57p01() {
@@ -403,7 +405,8 @@ fn a_statement_that_runs_long_is_57014_when_it_is_cancelled() {
     client.run("insert into t select n, 'x' from generate_series(1, 100) n");
     let (process, secret) = (client.process, client.secret);
     client.send(&query("select count(*) from generate_series(1, 1000000000000)"));
-    // A request that comes before the statement runs does nothing: so there is one after the other, until it answers.
+    // A request that comes before the statement runs does nothing, so requests are repeated until the statement is
+    // answered.
     let answered = AtomicBool::new(false);
     let answer = std::thread::scope(|scope| {
         scope.spawn(|| {

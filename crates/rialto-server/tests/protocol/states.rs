@@ -1,12 +1,11 @@
-//! Every message in every state of a connection, sensible or not: each pair has one answer, the connection goes on as if
-//! the pair had not been, and nothing is committed by it.
+//! Every message in every state of a connection, valid or not. Each pair has one answer, the connection goes on as if
+//! the pair had not been, and the pair commits nothing.
 
 use std::net::Shutdown;
 
 use crate::common::*;
 
-/// The states that a connection can be in, each with the messages that lead there. Each but the first has a row 7 on its
-/// way.
+/// The states of a connection, each with the messages that lead there. Each but the first has an uncommitted row 7.
 fn states() -> [(&'static str, Vec<u8>); 8] {
     let copy = "copy t from stdin";
     let pipeline = |sql: &str| [parse("", sql), bind("", "", &[]), execute("", 0)].concat();
@@ -24,8 +23,8 @@ fn states() -> [(&'static str, Vec<u8>); 8] {
     ]
 }
 
-/// The messages, and for each state, in the order of [`states`], the answers to the message, and to a Sync, a ROLLBACK and
-/// a Sync behind it; with a `+` if the row 7 is there in the end. `.` is nothing, `-` not even what was due before.
+/// The messages, and for each state, in the order of [`states`], the answers to the message, and to a Sync, a ROLLBACK
+/// and a Sync behind it; with a `+` if the row 7 is there in the end. `.` is nothing, `-` not even what was due before.
 fn table() -> Vec<(&'static str, Vec<u8>, &'static str)> {
     let not_utf8 = b"\xff\0";
     vec![
@@ -64,7 +63,7 @@ fn table() -> Vec<(&'static str, Vec<u8>, &'static str)> {
     ]
 }
 
-/// A name that is taken is an error only of what is served at all.
+/// A name that is in use is an error only of a message that is supported at all.
 #[test]
 fn a_failed_block_refuses_a_statement_before_its_name() {
     let server = TestServer::start();
@@ -108,7 +107,7 @@ fn every_message_has_its_answer_in_every_state() {
     let mut wrong = String::new();
     for (name, bytes, expected) in table() {
         let found = states.iter().map(|(_, before, way)| {
-            // What nobody reads any more could take the last answer along when the connection ends.
+            // Unread bytes could take the last answer along when the connection ends.
             let ends = matches!(name, "unknown" | "too long" | "Terminate");
             let answer = answers(&[way, &bytes, if ends { &[] } else { &end }]);
             let added = rows(&other.run("delete from t where a > 2 returning a")).len();

@@ -1,7 +1,8 @@
-//! I7 and I3 over the wire: histories of clients of the simple and the extended protocol are strictly serializable, and go on after
-//! restarts with all that answers told of. Clients send several statements and transactions before they read an answer, keep
-//! statements prepared, cancel, and vanish amid a transaction, a pipeline, or with a commit under way; beside them indexes, routing
-//! rules and the numbers of executors and threads change. The kernel's checkers judge.
+//! I7 and I3 over the wire: histories of clients of the simple and the extended protocol are strictly serializable, and
+//! continue after restarts with everything that answers told. Clients send several statements and transactions before
+//! they read an answer, keep statements prepared, cancel, and disconnect in a transaction, in a pipeline, or during a
+//! commit. Beside them indexes, routing rules and the numbers of executors and threads change. The kernel's checkers
+//! judge.
 
 mod beside;
 mod block;
@@ -54,23 +55,23 @@ fn serve(disk: std::sync::Arc<dyn Disk>, options: &Options, random: &mut Random)
     TestServer::serving(disk, options.clone(), serve)
 }
 
-/// What a client that is alone finds.
+/// The state that a single client finds.
 fn looks(
     server: &TestServer,
     (clock, space): (&Clock, Space),
     random: &mut Random,
     about: &str,
 ) -> (Vec<Attempt>, State) {
-    let nobody = Mutex::new(Vec::new());
-    let site = Site { address: server.address, clock, space, cancellable: &nobody, may_end: false, about };
+    let no_keys = Mutex::new(Vec::new());
+    let site = Site { address: server.address, clock, space, cancellable: &no_keys, may_end: false, about };
     let mut worker = Worker::new(&site, random.fork());
     worker.until_done(Work::LookAtAll);
     let found = state(worker.attempts.last().expect("it is done"));
     (worker.attempts, found)
 }
 
-/// All clients at once, with so many transactions or batches of them each, until they are done or the server ends, if it is to:
-/// to be closed, it is asked here.
+/// Runs all clients at once, with this number of transactions or batches each, until they are done or the server ends.
+/// A server that is to be closed is asked here.
 fn work(
     server: &mut TestServer,
     options: &Options,
@@ -111,7 +112,7 @@ fn work(
     })
 }
 
-/// One history without an end, and what it was of.
+/// One history without an end, and a description of it.
 fn history(seed: u64) -> (Life, String) {
     let mut random = Random::new(seed);
     let (options, space) = (options(&mut random), Space::any(&mut random));
@@ -122,7 +123,7 @@ fn history(seed: u64) -> (Life, String) {
     let (mut attempts, _) = looks(&server, (&clock, space), &mut random, &about);
     let each = 10 + random.below(30);
     attempts.extend(work(&mut server, &options, (&clock, space), each, None, &mut random, &about));
-    // After those that vanished have ended, too: each of their blocks holds what it has written until then.
+    // After disconnected clients have ended, too: each of their blocks keeps its locks until then.
     let (last, found) = looks(&server, (&clock, space), &mut random, &about);
     attempts.extend(last);
     let (engine, first, end) = (options.engine, space.first(), End::Closed);

@@ -1,5 +1,5 @@
-//! A table is dropped and made anew while a statement on it has a plan and no lock: what the client is told of the columns
-//! and the rows that come are of one table.
+//! A table is dropped and made anew while a statement on it has a plan and no lock: the columns that the client is told
+//! of, and the rows that it gets, are of one table.
 
 use std::time::{Duration, Instant};
 
@@ -15,7 +15,7 @@ fn copied(answer: &[Message]) -> String {
     lines.map(|(_, body)| String::from_utf8_lossy(body).into_owned()).collect()
 }
 
-/// How many columns messages of this kind say that there are, of which the first number begins at this byte.
+/// The numbers of columns in messages of this kind, of which the first number begins at this byte.
 fn columns(answer: &[Message], tag: u8, at: usize) -> Vec<u16> {
     let told = answer.iter().filter(|(found, _)| *found == tag);
     told.map(|(_, body)| u16::from_be_bytes([body[at], body[at + 1]])).collect()
@@ -24,7 +24,7 @@ fn columns(answer: &[Message], tag: u8, at: usize) -> Vec<u16> {
 fn until_one_waits(server: &TestServer) {
     let end = Instant::now() + PATIENCE;
     while server.database.lock_waits().is_empty() {
-        assert!(Instant::now() < end, "nobody waits for a lock");
+        assert!(Instant::now() < end, "no transaction waits for a lock");
         std::thread::sleep(Duration::from_millis(1));
     }
 }
@@ -45,7 +45,7 @@ fn a_prepared_copy_to_the_client_has_the_columns_of_the_table_as_it_is() {
     }
 }
 
-/// As in PostgreSQL, which plans a simple query behind the locks on its tables.
+/// As in PostgreSQL, which plans a simple query under the locks on its tables.
 #[test]
 fn a_simple_query_that_waits_for_the_table_has_its_new_columns() {
     let server = TestServer::start();
@@ -62,7 +62,7 @@ fn a_simple_query_that_waits_for_the_table_has_its_new_columns() {
             ("select 7; select * from t", "TDCTDCZ"),
         ] {
             other.run(&format!("drop table if exists t; {MADE}"));
-            // So that there is a plan.
+            // Makes a plan.
             reader.run(sql);
             other.run(MADE_ANEW);
             reader.run(&format!("{block};"));
@@ -82,20 +82,21 @@ fn a_simple_query_that_waits_for_the_table_has_its_new_columns() {
     }
 }
 
-/// The literals of a simple query have the types that they have beside the columns of the table that the query runs on.
+/// The literals of a simple query have the types that they have beside the columns of the table on which the query
+/// runs.
 #[test]
 fn a_simple_query_that_waits_for_the_table_has_its_literals_in_the_new_types() {
     let server = TestServer::start();
     let (mut reader, mut other) = (server.connect(), server.connect());
     for (before, sql, answered) in [
         ("select a from t where b = '5'", "select a from t where b = '05'", "TDCZ"),
-        // Told of its columns already.
+        // The client was told of the columns already.
         ("select a from t where b = 5", "select a from t where b = 6", "TEZ"),
         ("insert into t values (2, '5')", "insert into t values (3, '05')", "CZ"),
         ("update t set b = '5' where a = 1", "update t set b = '05' where a = 1", "CZ"),
     ] {
         other.run("drop table if exists t; create table t (a int primary key, b int)");
-        // So that there is a plan, made for another text.
+        // Makes a plan for another text.
         reader.run(before);
         other.run(
             "begin; drop table t; create table t (a int primary key, b text); insert into t values (1, '05')",
@@ -112,8 +113,8 @@ fn a_simple_query_that_waits_for_the_table_has_its_literals_in_the_new_types() {
     }
 }
 
-/// A COPY from the client has the columns of the table as it is behind the lock that the COPY waits for, and keeps the table
-/// as it is from then on, before its first row.
+/// A COPY from the client has the columns that the table has under the lock for which the COPY waits, and keeps the
+/// table as it is from then on, before its first row.
 #[test]
 fn a_copy_from_the_client_locks_its_table_before_its_first_row() {
     let server = TestServer::start();
@@ -133,7 +134,7 @@ fn a_copy_from_the_client_locks_its_table_before_its_first_row() {
     assert_eq!(tags(&other.answer()), "CCZ");
 }
 
-/// A client that was told of the columns by a Describe is told no others.
+/// A client that was told of the columns by a Describe gets no others.
 #[test]
 fn the_columns_of_a_prepared_statement_stay() {
     let server = TestServer::start();

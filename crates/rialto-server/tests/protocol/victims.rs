@@ -1,4 +1,4 @@
-//! What is left after another transaction was in the way: a deadlock's victim runs again, and a block whose statement was
+//! After a conflict with another transaction: a deadlock's victim runs again, and a block whose statement was
 //! cancelled, or waited too long, goes back to its savepoint.
 
 use std::thread;
@@ -28,18 +28,22 @@ fn holder(server: &TestServer, row: u32) -> Client {
     client
 }
 
-fn until_somebody_waits_for(server: &TestServer, row: u32) {
+fn until_a_transaction_waits_for(server: &TestServer, row: u32) {
     let end = Instant::now() + Duration::from_secs(60);
     let key = format!("({row})");
     while !server.database.lock_waits().iter().any(|wait| wait.lock.contains(&key)) {
-        assert!(Instant::now() < end, "nobody waits for row {row}: {:?}", server.database.lock_waits());
+        assert!(
+            Instant::now() < end,
+            "no transaction waits for row {row}: {:?}",
+            server.database.lock_waits()
+        );
         thread::sleep(Duration::from_millis(1));
     }
 }
 
-/// Asks for the row 0, which the statement has that waits for this client's row: a deadlock.
+/// Requests the row 0, which is held by the statement that waits for this client's row: a deadlock.
 fn close_the_circle(server: &TestServer, client: &mut Client, row: u32) -> Option<String> {
-    until_somebody_waits_for(server, row);
+    until_a_transaction_waits_for(server, row);
     error_code(&client.query("update t set b = b + 100 where a = 0"))
 }
 
@@ -68,7 +72,7 @@ fn a_victim_that_runs_again_is_as_old_as_its_first_run() {
     let mut older = holder(&server, 1);
     let mut statement = server.connect();
     statement.send(&query(STATEMENT));
-    until_somebody_waits_for(&server, 1);
+    until_a_transaction_waits_for(&server, 1);
     let mut younger = holder(&server, 2);
     assert_eq!(close_the_circle(&server, &mut older, 1), None, "the statement is younger");
     older.run("commit");
@@ -82,7 +86,7 @@ fn a_victim_that_runs_again_is_as_old_as_its_first_run() {
     assert_eq!(error_code(&answer), None, "{}", error_text(&answer));
 }
 
-/// The bound of the kernel's own transactions is the statement's, too.
+/// A statement is retried as often as the kernel's own transactions.
 #[test]
 fn a_single_statement_that_is_the_victim_too_often_is_told() {
     let options = Options { deadlock_retries_max: 2, ..Options::default() };
@@ -98,8 +102,8 @@ fn a_single_statement_that_is_the_victim_too_often_is_told() {
     assert_eq!(rows(&statement.run("select b from t where b % 100 = 1")).len(), 0);
 }
 
-/// A block that has changed rows, some of them behind its savepoint, and whose statement changes rows and then waits for
-/// the last one.
+/// A block that has changed rows, some of them behind its savepoint, and whose statement changes rows and then waits
+/// for the last one.
 fn waiting_block(server: &TestServer, setting: &str) -> (Client, Client) {
     let holder = holder(server, 9);
     let mut client = server.connect();
@@ -142,7 +146,7 @@ fn a_block_goes_back_to_its_savepoint_after_a_lock_time_out() {
 fn a_block_goes_back_to_its_savepoint_after_a_cancel() {
     let server = server_with_rows(9);
     let (holder, mut client) = waiting_block(&server, "'60s'");
-    until_somebody_waits_for(&server, 9);
+    until_a_transaction_waits_for(&server, 9);
     let words = [80_877_102, client.process, client.secret].map(u32::to_be_bytes);
     Client::raw(server.address).send_startup(&words.concat());
     assert_eq!(error_code(&client.answer()).as_deref(), Some("57014"));

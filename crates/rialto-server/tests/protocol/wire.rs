@@ -1,5 +1,5 @@
-//! The protocol in bytes: one Sync is one write, waiting holds up nobody, cancel, pipelines, portals, bad messages, the
-//! way to the end.
+//! The protocol in bytes: one Sync is one write, a waiting connection holds up no other, cancel requests, pipelines,
+//! portals, bad messages, the end of the server.
 
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -105,7 +105,7 @@ fn table(client: &mut Client) {
     client.run("insert into t select n, 0 from generate_series(1, 9) n");
 }
 
-/// Waits until so many transactions wait for a lock.
+/// Waits until this many transactions wait for a lock.
 fn until_waiting(server: &TestServer, count: usize) {
     let began = Instant::now();
     while server.database.lock_waits().len() < count {
@@ -129,7 +129,7 @@ fn a_waiting_lock_holds_up_no_other_session() {
     }
     until_waiting(&server, 12);
     let mut other = server.connect();
-    // Each answer comes, and all waiters wait still: no statement of this session's had to wait for one of them.
+    // Each answer comes while all waiters still wait: no statement of this session had to wait for one of them.
     for _ in 0..50 {
         other.run("update t set b = b + 1 where a = 2");
         other.run("select b from t where a = 3");
@@ -162,7 +162,7 @@ fn a_lock_wait_can_be_cancelled() {
     waiter.run("begin");
     waiter.send(&query("update t set b = 2 where a = 1"));
     until_waiting(&server, 1);
-    // A wrong secret cancels nothing: the statement gets its lock.
+    // A request with a wrong secret cancels nothing: the statement gets its lock.
     cancel(&server, waiter.process, waiter.secret.wrapping_add(1));
     holder.run("commit");
     let answer = waiter.answer();
@@ -178,13 +178,14 @@ fn a_lock_wait_can_be_cancelled() {
     assert_eq!(error_code(&answer).as_deref(), Some("57014"));
     assert_eq!(state(&answer), 'E');
     waiter.run("rollback");
-    // A cancel of nothing does nothing.
+    // A request with nothing to cancel does nothing.
     cancel(&server, waiter.process, waiter.secret);
     waiter.run("select b from t where a = 5");
     holder.run("commit");
 }
 
-/// A pipeline's transaction is open until the Sync: a request that comes between two of its messages ends it at the next one.
+/// A pipeline's transaction is open until the Sync: a request that comes between two of its messages ends it at the
+/// next one.
 #[test]
 fn a_cancel_between_two_messages_of_a_pipeline_ends_it() {
     let server = TestServer::start();
@@ -276,7 +277,7 @@ fn a_pipeline_is_one_transaction_and_skips_after_an_error() {
     assert_eq!(tags(&client.answer()), "12C12CZ");
 }
 
-/// What ends the connection ends the pipeline's transaction, too: its statements have not been done.
+/// An error that ends the connection ends the pipeline's transaction, too: its statements have no effect.
 #[test]
 fn a_connection_that_ends_amid_a_pipeline_tells_no_outcome_of_it() {
     let server = TestServer::start();
@@ -375,7 +376,7 @@ fn a_long_result_comes_whole() {
     assert_eq!(answer.iter().filter(|(tag, _)| *tag == b'd').count(), 50_000);
 }
 
-/// A tree as high as its chain is long, in a query and in a mere Parse, on the stack that sessions have.
+/// A tree as high as its chain is long, in a query and in a Parse alone, on the stack that sessions have.
 #[test]
 fn a_long_chain_ends_no_server() {
     let server = TestServer::start();
@@ -415,7 +416,7 @@ fn a_result_has_no_more_columns_than_its_messages_count() {
 fn bad_messages_are_errors() {
     let server = TestServer::start();
     let mut client = server.connect();
-    // A query without its end, then a healthy one.
+    // A query without its end, then a correct one.
     client.send(&message(b'Q', b"select 1"));
     assert_eq!(error_code(&client.answer()).as_deref(), Some("08P01"));
     client.run("select 1");
@@ -530,7 +531,7 @@ fn a_copy_that_fails_is_told_at_once_and_its_rest_ignored() {
     assert_eq!(rows(&answer), [[Some("12".to_string())]]);
 }
 
-/// A time that is beyond all clocks is no limit, whichever it is.
+/// A time beyond all clocks is no limit, for each option.
 #[test]
 fn times_without_end_are_no_limits() {
     let serve = rialto_server::ServeOptions {
@@ -546,7 +547,8 @@ fn times_without_end_are_no_limits() {
     server.wait().unwrap();
 }
 
-/// A setting that an implicit block has for itself is told, and told again as it was before, before the client has its turn.
+/// A setting that an implicit block changes for itself is reported, and reported again with its old value before
+/// ReadyForQuery.
 #[test]
 fn a_setting_that_ends_with_its_block_is_told_before_ready_for_query() {
     let server = TestServer::start();

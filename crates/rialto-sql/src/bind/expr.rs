@@ -15,7 +15,7 @@ impl Binder<'_> {
     /// Binds an expression.
     pub(super) fn expr(&mut self, scope: &Scope, node: &Node) -> Result<Typed> {
         self.cancel.check()?;
-        // Its place among its likes, twice for the room that they may grow into, and its text.
+        // The value's place among others, twice for the room into which the list may grow, and its text.
         let text = match &node.kind {
             NodeKind::Text(text) | NodeKind::OtherText(text) => text.len(),
             _ => 0,
@@ -50,7 +50,7 @@ impl Binder<'_> {
             NodeKind::Or(items) => (self.one_of(scope, items)?, SqlType::Bool),
             NodeKind::Concat(items) => self.concat(scope, items)?,
             NodeKind::IsNull(inner, negated) => {
-                // A parameter whose type is settled elsewhere keeps it.
+                // A parameter whose type was settled elsewhere keeps it.
                 let inner = self.expr(scope, inner)?.expr;
                 (negate_if(*negated, Expr::IsNull(Box::new(inner))), SqlType::Bool)
             }
@@ -161,7 +161,7 @@ impl Binder<'_> {
         Ok(typed.expr)
     }
 
-    /// AND. What stands behind a constant false is never looked at.
+    /// AND. Conditions behind a constant false are dropped.
     #[inline(never)]
     fn all(&mut self, scope: &Scope, items: &[Node]) -> Result<Expr> {
         let mut bound = self.conditions(scope, items, "AND")?;
@@ -171,7 +171,7 @@ impl Binder<'_> {
         Ok(Expr::And(bound))
     }
 
-    /// OR. What stands behind a constant true is never looked at.
+    /// OR. Conditions behind a constant true are dropped.
     #[inline(never)]
     fn one_of(&mut self, scope: &Scope, items: &[Node]) -> Result<Expr> {
         let mut bound = self.conditions(scope, items, "OR")?;
@@ -193,11 +193,12 @@ impl Binder<'_> {
         Ok(bound)
     }
 
-    /// `||`: text, and what is put beside it; or bytes. From the left, as each result stands beside the next.
+    /// `||`: text with any other value, or bytes. It is bound from the left, since each result is an operand of the
+    /// next.
     #[inline(never)]
     fn concat(&mut self, scope: &Scope, items: &[Node]) -> Result<(Expr, SqlType)> {
         let mut left = self.expr(scope, &items[0])?;
-        // What `left` has come to so far, if that is more than its first.
+        // The values that `left` consists of so far, if there are several.
         let mut joined: Vec<Expr> = Vec::new();
         for item in &items[1..] {
             let right = self.expr(scope, item)?;
@@ -251,7 +252,7 @@ impl Binder<'_> {
         Ok(self.typed_text(scope, node, what)?.expr)
     }
 
-    /// Text, one of char(n) with its blanks.
+    /// Text; that of a char(n) with its blanks.
     fn padded_text(&mut self, scope: &Scope, node: &Node, what: &str) -> Result<Expr> {
         let typed = self.typed_text(scope, node, what)?;
         Ok(match typed.sql_type {
@@ -269,7 +270,7 @@ impl Binder<'_> {
         // The smallest integers are literals only with their sign.
         if let NodeKind::Number(digits) = &node.kind {
             if let Some(lifted) = self.lifted(node.position) {
-                // The smallest int4 is an int8 without its sign.
+                // The smallest int4 without its sign is an int8.
                 if let (SqlType::Int8, Some(literals)) = (lifted.sql_type, &mut self.lifted) {
                     literals.sound = false;
                 }
@@ -399,8 +400,8 @@ impl Binder<'_> {
         Ok((left, right))
     }
 
-    /// IN. As in PostgreSQL the items without columns, if there are several, have one type with what is tested; each item
-    /// with a column is a comparison of its own.
+    /// IN. As in PostgreSQL, several items without columns have one type together with the tested value. Each item with
+    /// a column is a comparison of its own.
     #[inline(never)]
     fn in_list(&mut self, scope: &Scope, tested: &Node, list: &[Node]) -> Result<Expr> {
         let tested = self.expr(scope, tested)?;
@@ -410,13 +411,13 @@ impl Binder<'_> {
         let common = match together {
             0 | 1 => None,
             _ if is_wide(&tested) => None,
-            // If they have none, the comparison that has no operator is told.
+            // If there is no common type, the error names the comparison that has no operator.
             _ => {
                 let shared = items.iter().filter(|item| !is_alone(item));
                 common_type(std::iter::once(&tested).chain(shared)).ok()
             }
         };
-        // A literal or parameter that is tested takes a type in each comparison.
+        // A tested literal or parameter takes a type in each comparison.
         if tested.sql_type == SqlType::Unknown && (together < items.len() || common.is_none()) {
             let mut parts = Vec::with_capacity(2);
             if let Some(common) = common {
@@ -430,7 +431,8 @@ impl Binder<'_> {
             for item in items {
                 let mut again = self.again(&tested)?;
                 if !settled && self.lifted.is_none() {
-                    // As in PostgreSQL a parameter has no type yet in any of these: it takes one in each, which have to agree.
+                    // As in PostgreSQL, a parameter has no type yet in any of these comparisons: it takes one in each,
+                    // and these have to agree.
                     again.sql_type = SqlType::Unknown;
                 }
                 parts.push(self.in_items(again, vec![item], None)?);
@@ -452,7 +454,7 @@ impl Binder<'_> {
                 && !item.expr.has_columns()
                 && !is_wide(&item)
             {
-                // Only beside a float is a number not the one that it was, and only as a char a text without its last blanks:
+                // A number changes its value only beside a float, and a text loses its last blanks only as a char:
                 // values of other types compare as they are.
                 item = match common {
                     SqlType::Float8 => self.cast(item, common)?,
@@ -467,12 +469,12 @@ impl Binder<'_> {
         Ok(Expr::In(Box::new(left.expr), right))
     }
 
-    /// A literal or parameter that stands in one more comparison.
+    /// A literal or parameter that is used in one more comparison.
     fn again(&mut self, typed: &Typed) -> Result<Typed> {
         let mut again = self.copy(typed)?;
         if let Expr::Param(index) = again.expr {
             match &mut self.lifted {
-                // One literal that stands for two expressions may settle to two types.
+                // One literal that stands for two expressions may take two types.
                 Some(lifted) => lifted.sound &= again.sql_type != SqlType::Unknown,
                 None => again.sql_type = self.params[index],
             }
@@ -480,7 +482,7 @@ impl Binder<'_> {
         Ok(again)
     }
 
-    /// A copy of what is no tree, which counts as another one.
+    /// A copy of an expression without children, which counts as another one.
     fn copy(&mut self, typed: &Typed) -> Result<Typed> {
         let text = match &typed.expr {
             Expr::Const(Value::Text(text)) => text.len(),
@@ -491,8 +493,8 @@ impl Binder<'_> {
         Ok(typed.clone())
     }
 
-    /// BETWEEN is two comparisons. What is tested is bound once: were it bound for each, chains of BETWEEN would double
-    /// with each link.
+    /// BETWEEN is two comparisons. The tested value is bound once: if it were bound for each of them, chains of BETWEEN
+    /// would double with each link.
     #[inline(never)]
     fn between(
         &mut self,
@@ -505,7 +507,7 @@ impl Binder<'_> {
         let tested = self.expr(scope, tested)?;
         let low = self.expr(scope, low)?;
         if matches!(tested.expr, Expr::Column(_) | Expr::Param(_) | Expr::Const(_) | Expr::Now) {
-            // So the ends of an index's range are seen. A literal takes a type beside each of them.
+            // Separate comparisons show the ends of an index's range. A literal takes a type in each of them.
             let first = self.copy(&tested)?;
             let (left, right) = self.comparable(first, low, CompareOp::GreaterEq.symbol(), position)?;
             let low = Expr::Compare(CompareOp::GreaterEq, Box::new(left), Box::new(right));
@@ -524,7 +526,8 @@ impl Binder<'_> {
     }
 }
 
-/// A value that is one of several chars, each with the blanks of its own length; a text among them with those that it has.
+/// A value that is one of several chars, each with the blanks of its own length; a text among them keeps its own
+/// blanks.
 pub(super) fn each_padded(scope: &Scope, expr: Expr) -> Expr {
     let length = match &expr {
         Expr::Column(index) => scope.column_type(*index),
@@ -549,8 +552,9 @@ fn negate_if(negated: bool, expr: Expr) -> Expr {
     if negated { not(expr) } else { expr }
 }
 
-/// The value and type of a number as it is written. One of more digits than a decimal has is a float whose type is open: it
-/// may stand where a `double precision` is wanted, and is refused elsewhere (in `Binder::settle`), for it is not exact.
+/// The value and type of a number as it is written. A number of more digits than a decimal has is a float whose type is
+/// open. It may stand where a `double precision` is wanted, and is refused elsewhere (in `Binder::settle`), because it
+/// is not exact.
 fn number(digits: &str, position: Option<usize>) -> Result<(Value, SqlType)> {
     if let Ok(value) = digits.parse::<i32>() {
         return Ok((Value::Int4(value), SqlType::Int4));
@@ -572,8 +576,8 @@ fn is_wide(typed: &Typed) -> bool {
     typed.sql_type == SqlType::Unknown && matches!(typed.expr, Expr::Const(Value::Float8(_)))
 }
 
-/// A number of too many digits beside one of this type: one that is larger than every exact number compares with them
-/// as the float that it is.
+/// A number of too many digits beside a value of this type. If it is larger than every exact number, it compares with
+/// them as the float that it is.
 fn wide_beside(typed: Typed, other: SqlType) -> Typed {
     let is_beyond = |value: f64| value.abs() >= 1e38;
     match typed.expr {

@@ -1,4 +1,4 @@
-//! Binds function calls, and the words that ask for a fact of the session.
+//! Binds function calls, and the words that stand for a fact of the session.
 
 use rialto::row::Value;
 
@@ -9,11 +9,11 @@ use crate::parse::{Arguments, Call, Node};
 use crate::values::SqlType;
 
 impl Binder<'_> {
-    /// What a word without parentheses, or a function without arguments, says of the session.
+    /// The fact of the session that a word without parentheses, or a function without arguments, stands for.
     pub(super) fn session_fact(&mut self, name: &str) -> Option<(Expr, SqlType)> {
         let bytes = &mut self.bytes;
         let mut text = |text: &str| {
-            // What comes next is refused if this is too much.
+            // If this is too much, the next allocation is refused.
             *bytes += text.len();
             Some((Expr::Const(Value::Text(text.to_string())), SqlType::Text))
         };
@@ -88,8 +88,8 @@ impl Binder<'_> {
         }
     }
 
-    /// The left side of a comparison as what it is compared as: a number beside a float is a float, and an integer beside a
-    /// decimal a decimal. (Integers of two lengths are compared as they are, and so are moments and days.)
+    /// The left side of a comparison, converted for it: a number beside a float becomes a float, and an integer beside
+    /// a decimal a decimal. (Integers of two lengths are compared as they are, and so are moments and days.)
     fn compared(&mut self, left: Typed, right: SqlType) -> Result<Typed> {
         let is_less = left.sql_type.number_rank() < right.number_rank();
         match right.plain() {
@@ -99,7 +99,7 @@ impl Binder<'_> {
         }
     }
 
-    /// The common type of several expressions, and them as such.
+    /// The common type of several expressions, and the expressions converted to it.
     fn common(&mut self, scope: &Scope, nodes: &[Node], what: &str) -> Result<(Vec<Expr>, SqlType)> {
         let items = nodes.iter().map(|node| self.expr(scope, node)).collect::<Result<Vec<_>>>()?;
         let common = common_type(&items).map_err(|(left, right, position)| {
@@ -107,7 +107,7 @@ impl Binder<'_> {
             SqlError::new(SqlState::TypeMismatch, message).at(position)
         })?;
         let common = match common {
-            // Values of one length keep it, and with it the blanks that they are shown with.
+            // Values of one length keep the length, and with it the blanks that they are shown with.
             SqlType::Char(_) => {
                 let first = items[0].sql_type;
                 let same = items.iter().all(|item| item.sql_type == first);
@@ -121,19 +121,19 @@ impl Binder<'_> {
                 Expr::Param(_) => self.lifted.is_some(),
                 _ => false,
             };
-            // A literal is a text here, which keeps the blanks behind it to be shown.
+            // A literal is a text here, which keeps its last blanks when it is shown.
             let item = match common == SqlType::Char(None) && is_literal {
                 true => self.settle(item, SqlType::Text)?,
                 false => item,
             };
             let before = item.sql_type;
             if common == SqlType::Char(None) && before == SqlType::Text {
-                // Not computed here: as a char it has no blanks behind it, but it is shown with those that it has.
+                // Not computed here: as a char it would lose its last blanks, with which it is shown.
                 self.lift_computed(&item.expr);
                 return Ok(Expr::Cast(Box::new(item.expr), before, common));
             }
             Ok(match self.cast(item, common)?.expr {
-                // A literal is to be known for a char of its length.
+                // A literal has to be recognised as a char of its own length.
                 value @ Expr::Const(Value::Text(_))
                     if common == SqlType::Char(None) && matches!(before, SqlType::Char(Some(_))) =>
                 {
@@ -146,7 +146,7 @@ impl Binder<'_> {
     }
 }
 
-/// The type that expressions of several types have in common: text if all of them are open. Errors: two types that have
+/// The common type of expressions of several types: text if all of them are open. The error has two types that have
 /// none, and the place of the second.
 pub(super) fn common_type<'t>(
     items: impl IntoIterator<Item = &'t Typed>,
@@ -166,7 +166,7 @@ pub(super) fn common_type<'t>(
                         next
                     }
                 }
-                // As with PostgreSQL text and char(n) are cast to each other alike, so the first one stays.
+                // As in PostgreSQL, text and char(n) are cast to each other alike, so the first one stays.
                 _ if common.is_text() && next.is_text() => common,
                 _ if common.is_time() && next.is_time() => SqlType::Timestamp,
                 _ => return Err((common, next, item.position)),

@@ -1,7 +1,8 @@
-//! From [`Statement`](crate::parse::Statement) to a bound statement: names become columns, types are settled.
+//! Binding: from [`Statement`](crate::parse::Statement) to a bound statement. Names become columns, and types are
+//! settled.
 //!
-//! A literal in quotes and a parameter have no type of their own; they take that of what they stand beside. What is
-//! still open at the end is text. Kept here: a bound expression needs no further check of types.
+//! A literal in quotes and a parameter have no type of their own; they take the type of the expression beside them.
+//! What is still open at the end is text. Invariant: a bound expression needs no further check of types.
 
 mod expr;
 mod function;
@@ -24,19 +25,19 @@ use crate::expr::{Context, Expr, NoColumns, RowTexts};
 use crate::parse::{Literal, Name, Node, NodeKind};
 use crate::values::SqlType;
 
-/// What columns an expression can name.
+/// The columns that an expression can name.
 #[derive(Debug, Clone)]
 pub enum Scope {
     /// None.
     Nothing,
     /// Those of a table.
     Table {
-        /// The name that the table goes by.
+        /// The name by which the statement calls the table.
         name: String,
         /// Its schema.
         schema: Arc<Schema>,
     },
-    /// The one of generate_series.
+    /// The column of generate_series.
     Series {
         /// Its name.
         name: String,
@@ -107,38 +108,39 @@ pub struct OutputColumn {
     pub sql_type: SqlType,
 }
 
-/// The most bytes that what a statement is bound to takes.
+/// The most bytes that a bound statement takes.
 pub const BOUND_BYTES_MAX: usize = 128 << 20;
 
-/// What a parameter takes: its type, twice for the room that the list may grow into, and whether it was found.
+/// The bytes of a parameter: its type and whether it was found, twice for the room into which the lists may grow.
 const PARAM_BYTES: usize = 2 * (size_of::<SqlType>() + size_of::<bool>());
 
 /// Binds the expressions of one statement.
 ///
-/// Kept here: whatever a plan keeps of a statement, and grows with it, is taken from [`BOUND_BYTES_MAX`] before it is there.
+/// Invariant: everything that a plan keeps of a statement, and that grows with the statement, is taken from
+/// [`BOUND_BYTES_MAX`] before it is allocated.
 pub struct Binder<'a> {
     /// What the plan takes, in bytes: at most [`BOUND_BYTES_MAX`].
     bytes: usize,
     /// The types of the parameters, as far as they are known.
     params: Vec<SqlType>,
-    /// Which of the parameters stand in the statement.
+    /// Which of the parameters occur in the statement.
     found: Vec<bool>,
-    /// Whether a parameter may stand in the statement.
+    /// Whether the statement may have parameters.
     takes_params: bool,
     /// Facts of the session that expressions can ask for.
     facts: &'a Facts,
-    /// Ends it early.
+    /// Ends the binding early.
     cancel: &'a Cancel,
     /// The literals that become parameters.
     lifted: Option<LiftedLiterals<'a>>,
 }
 
-/// Literals that become parameters, and whether that changes nothing but when errors of theirs are found.
+/// Literals that become parameters, and whether that changes only when errors in them are found.
 struct LiftedLiterals<'a> {
     literals: &'a [Literal],
-    /// Those that were found to be literals.
+    /// Which of them were found to be literals.
     found: Vec<bool>,
-    /// Whether no value is known at binding that would have to be looked at there.
+    /// Whether no literal's value is needed at binding.
     sound: bool,
 }
 
@@ -152,7 +154,7 @@ pub struct Facts {
 }
 
 impl<'a> Binder<'a> {
-    /// For a statement, with the types of the parameters that the client fixed; `None` if it gives no arguments.
+    /// For a statement, with the types of the parameters that the client has fixed; `None` if it gives no arguments.
     pub fn new(types: Option<&[SqlType]>, facts: &'a Facts, cancel: &'a Cancel) -> Binder<'a> {
         let takes_params = types.is_some();
         let params = types.unwrap_or_default().to_vec();
@@ -183,7 +185,7 @@ impl<'a> Binder<'a> {
         Err(SqlError::new(SqlState::OutOfMemory, message).hint("Split it, or use COPY."))
     }
 
-    /// Whether what was bound means with parameters what it means with its literals, whatever they are.
+    /// Whether the bound statement means the same with parameters as with its literals, whatever these are.
     pub fn is_sound(&self) -> bool {
         let sound = |lifted: &LiftedLiterals<'_>| lifted.sound && lifted.found.iter().all(|found| *found);
         self.lifted.as_ref().is_none_or(sound)
@@ -194,13 +196,13 @@ impl<'a> Binder<'a> {
         let lifted = self.lifted.as_mut()?;
         let index = lifted.literals.binary_search_by_key(&position?, |literal| literal.position).ok()?;
         let sql_type = lifted.literals[index].sql_type;
-        // One that stands for two expressions may settle to two types.
+        // One literal that stands for two expressions may take two types.
         lifted.sound &= !lifted.found[index] || sql_type != SqlType::Unknown;
         lifted.found[index] = true;
         Some(Typed { expr: Expr::Param(index), sql_type, position })
     }
 
-    /// Looks at an expression that would be computed here if its literals had not been lifted.
+    /// Notes an expression that would be computed here if its literals had not been lifted.
     fn lift_computed(&mut self, expr: &Expr) {
         if let Some(lifted) = &mut self.lifted
             && !expr.depends_on_run()
@@ -209,8 +211,8 @@ impl<'a> Binder<'a> {
         }
     }
 
-    /// Computes what is constant, so that it is computed once. An error is kept in the place of the value, and told where
-    /// the value would have been used: of `coalesce(1, 1 / 0)` never.
+    /// Computes a constant expression once. An error is kept in the place of the value, and raised where the value
+    /// would have been used: that of `coalesce(1, 1 / 0)` never.
     fn fold(&mut self, expr: Expr, position: Option<usize>) -> Expr {
         if !expr.is_constant() {
             return expr;
@@ -224,26 +226,26 @@ impl<'a> Binder<'a> {
         }
     }
 
-    /// Takes what a column of the result takes, twice for the room that the list may grow into.
+    /// Takes the bytes of a result's column, twice for the room into which the list may grow.
     fn take_column(&mut self, name: &str) -> Result<()> {
         self.take(2 * size_of::<OutputColumn>() + name.len())
     }
 
-    /// An error in the place of a value. It has a place in this text, so that no other text can share it.
+    /// An error in the place of a value. It has a position in this text, so that no other text can share it.
     fn raise(&mut self, error: SqlError) -> Expr {
         if let Some(lifted) = &mut self.lifted {
             lifted.sound = false;
         }
-        // What comes next is refused if this is too much.
+        // If this is too much, the next allocation is refused.
         self.bytes += size_of::<SqlError>() + error.message.len();
         Expr::Raise(Box::new(error))
     }
 
-    /// The types of all parameters: text where nothing says more. So a text's parameters are those that stand in it, but for
-    /// some of a type that the client fixed.
+    /// The types of all parameters: text where nothing says more. So the parameters are those that occur in the text,
+    /// and possibly others whose type the client fixed.
     ///
     /// # Errors
-    /// A parameter that has no type and does not stand in the statement.
+    /// A parameter that has no type and does not occur in the statement.
     pub fn into_params(self) -> Result<Vec<SqlType>> {
         let is_open = |(sql_type, found): (&SqlType, &bool)| *sql_type == SqlType::Unknown && !found;
         if self.lifted.is_none()
@@ -281,12 +283,12 @@ impl<'a> Binder<'a> {
         Ok(Typed { expr, sql_type, position })
     }
 
-    /// Settles the type of a parameter. It has one: where it stands twice, it was settled first beside one expression, and
-    /// may not become another type beside the next.
+    /// Settles the type of a parameter. It has one type: where it occurs twice, it was settled first beside one
+    /// expression, and may not take another type beside the next.
     fn settle_param(&mut self, index: usize, sql_type: SqlType, position: Option<usize>) -> Result<()> {
         let before = std::mem::replace(&mut self.params[index], sql_type);
         match &mut self.lifted {
-            // A literal may have a type in each place.
+            // A literal may take a type in each place.
             Some(lifted) => lifted.sound &= before == SqlType::Unknown,
             None if before != SqlType::Unknown && before != sql_type => {
                 let message = format!("inconsistent types deduced for parameter ${}", index + 1);
@@ -311,15 +313,15 @@ impl<'a> Binder<'a> {
             return Ok(typed);
         }
         let expr = match typed.expr {
-            // As for `fold`: an error is told where the value is used.
+            // As for `fold`: an error is raised where the value is used.
             Expr::Const(value) => match cast::cast(value, typed.sql_type, to) {
                 Ok(value) => Expr::Const(value),
                 Err(error) => self.raise(error.at(position)),
             },
-            // Values of one plain type differ in nothing but a decimal's digits.
+            // Values of one plain type differ only in a decimal's digits.
             expr if typed.sql_type.plain() == to && !matches!(to, SqlType::Decimal(Some(_))) => expr,
             expr => {
-                // To a wider type an integer is cast without an error.
+                // A cast of an integer to a wider type cannot fail.
                 let widens = matches!(typed.sql_type, SqlType::Int2 | SqlType::Int4 | SqlType::Int8)
                     && matches!(to, SqlType::Int8 | SqlType::Float8 | SqlType::Decimal(None));
                 if !widens {
@@ -331,7 +333,7 @@ impl<'a> Binder<'a> {
         Ok(Typed { expr, sql_type: to, position })
     }
 
-    /// The expression as the value of a column, as INSERT and UPDATE put it.
+    /// The expression as the value of a column in INSERT or UPDATE.
     fn assign(&mut self, typed: Typed, column: &str, to: SqlType) -> Result<Expr> {
         if !cast::exists(typed.sql_type, to, CastContext::Assignment) {
             let message = format!(
@@ -342,7 +344,7 @@ impl<'a> Binder<'a> {
             let error = SqlError::new(SqlState::TypeMismatch, message).at(typed.position);
             return Err(error.hint("You will need to rewrite or cast the expression."));
         }
-        // A cast to char(n) cuts; a column refuses what is too long.
+        // A cast to char(n) truncates; a column refuses what is too long.
         let to = if matches!(to, SqlType::Char(_)) { SqlType::Char(None) } else { to };
         Ok(self.cast(typed, to)?.expr)
     }
@@ -352,7 +354,7 @@ impl<'a> Binder<'a> {
     }
 }
 
-/// What PostgreSQL calls a column without an alias.
+/// The name that PostgreSQL gives a column without an alias.
 fn column_name(node: &Node) -> String {
     let name = name_within(node).unwrap_or_else(|| match &node.kind {
         NodeKind::Cast(_, _, name) | NodeKind::Typed(_, _, name) => name,
@@ -362,7 +364,7 @@ fn column_name(node: &Node) -> String {
     name.to_owned()
 }
 
-/// The name of what a column is, or is cast from, if that has one.
+/// The name of a column, or of the operand of a cast, if it has one.
 fn name_within(node: &Node) -> Option<&str> {
     match &node.kind {
         NodeKind::Column(name, _) | NodeKind::Qualified(_, name) => Some(&name.text),

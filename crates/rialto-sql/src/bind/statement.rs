@@ -70,7 +70,8 @@ pub struct BoundInsert {
     pub positions: Vec<usize>,
     /// Rows, one expression for each column that is given, or for the first of them.
     pub rows: Vec<Vec<Expr>>,
-    /// What the expressions are evaluated on: once for `Nothing`, once for each row of a series that passes the filter.
+    /// What the expressions are evaluated on: once for `Nothing`, and once for each row of a series that passes the
+    /// filter.
     pub source: RowSource,
     /// The conditions on rows of the source.
     pub filter: Vec<Expr>,
@@ -110,7 +111,7 @@ fn table_scope(table: &Table, alias: Option<&Name>) -> (Scope, Arc<Schema>) {
     (Scope::Table { name, schema: schema.clone() }, schema)
 }
 
-/// Tells of what is wrong with constants that every row would need, whether or not there is one. Conditions behind the first
+/// Raises errors in constants that every row would need, whether or not there is a row. Conditions behind the first
 /// need not be reached.
 fn tell_errors<'e>(exprs: impl IntoIterator<Item = &'e Expr>, filter: &'e [Expr]) -> Result<()> {
     match exprs.into_iter().chain(filter.first()).find_map(Expr::certain_error) {
@@ -119,7 +120,7 @@ fn tell_errors<'e>(exprs: impl IntoIterator<Item = &'e Expr>, filter: &'e [Expr]
     }
 }
 
-/// Binds a SELECT; gives the columns of its result, too.
+/// Binds a SELECT. Gives also the columns of its result.
 pub fn bind_select(
     binder: &mut Binder<'_>,
     select: &parse::Select,
@@ -144,7 +145,7 @@ fn shown(binder: &mut Binder<'_>, scope: &Scope, item: Typed, column: &mut Outpu
     })
 }
 
-/// What a SELECT's names mean, and everything of it but its items, which come with types still open, and their columns.
+/// The meaning of a SELECT's names, and all its parts. The types of its items are still open.
 fn select_parts(
     binder: &mut Binder<'_>,
     select: &parse::Select,
@@ -198,7 +199,7 @@ fn select_parts(
     Ok((scope, items, columns, bound))
 }
 
-/// The bounds of generate_series, and whether it counts by int4 or int8.
+/// The bounds of generate_series, and its type, int4 or int8.
 fn series(binder: &mut Binder<'_>, arguments: &[Node]) -> Result<([Expr; 3], SqlType)> {
     let mut bound = arguments
         .iter()
@@ -303,7 +304,8 @@ fn all_columns(
     Ok(())
 }
 
-/// ORDER BY. Kept here: of each output column one copy is made at most, however often it is named, and its bytes are taken.
+/// ORDER BY. Invariant: each output column is copied at most once, however often it is named, and the bytes of the copy
+/// are taken.
 fn order(
     binder: &mut Binder<'_>,
     scope: &Scope,
@@ -333,7 +335,7 @@ fn order(
                 }
             }
         };
-        // What is sorted by already decides nothing.
+        // A key that is there already decides nothing.
         if !order.iter().any(|before| before.expr == expr) {
             order.push(Order { expr, descending: entry.descending, nulls_first: entry.nulls_first });
         }
@@ -425,7 +427,7 @@ fn is_default(node: &Node) -> bool {
     matches!(&node.kind, NodeKind::Column(name, false) if name.text == "default")
 }
 
-/// Binds an INSERT; gives the columns of its result, too.
+/// Binds an INSERT. Gives also the columns of its result.
 pub fn bind_insert(
     binder: &mut Binder<'_>,
     insert: &parse::Insert,
@@ -477,8 +479,8 @@ pub fn bind_insert(
     Ok((BoundInsert { table, schema, positions, rows, source, filter, returning }, columns))
 }
 
-/// One expression for each column that is given. Of those that are not nothing is kept: a table may have 1,600 columns, and
-/// a statement a million rows.
+/// One expression for each column that is given. Nothing is kept for the other columns: a table may have 1,600 columns,
+/// and a statement a million rows.
 fn given_row(
     binder: &mut Binder<'_>,
     schema: &Schema,
@@ -503,7 +505,7 @@ fn given_row(
     given.collect()
 }
 
-/// Binds an UPDATE; gives the columns of its result, too.
+/// Binds an UPDATE. Gives also the columns of its result.
 pub fn bind_update(
     binder: &mut Binder<'_>,
     update: &parse::Update,
@@ -536,7 +538,7 @@ pub fn bind_update(
     Ok((BoundUpdate { table, schema, assignments, filter, returning }, columns))
 }
 
-/// Binds a DELETE; gives the columns of its result, too.
+/// Binds a DELETE. Gives also the columns of its result.
 pub fn bind_delete(
     binder: &mut Binder<'_>,
     delete: &parse::Delete,

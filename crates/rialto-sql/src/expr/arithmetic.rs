@@ -5,7 +5,7 @@ use rialto::row::{Decimal, Value};
 use super::mistyped;
 use crate::error::{Result, SqlError, SqlState};
 
-/// Digits behind the point that a quotient of decimals has at least.
+/// The least number of digits behind the point that a quotient of decimals has.
 const QUOTIENT_SCALE: u8 = 16;
 
 /// Arithmetic operators.
@@ -86,7 +86,7 @@ fn floats(op: ArithmeticOp, left: f64, right: f64) -> Result<f64> {
     if value.is_infinite() && left.is_finite() && right.is_finite() {
         return Err(float_out_of_range("overflow"));
     }
-    // What is not zero and comes to zero: a product of two, or a quotient by what is no infinity.
+    // Underflow: a product of two non-zero numbers, or a quotient by a finite number, is zero.
     let vanishes = match op {
         ArithmeticOp::Multiply => right != 0.0,
         ArithmeticOp::Divide => right.is_finite(),
@@ -124,7 +124,7 @@ fn decimals(op: ArithmeticOp, left: Decimal, right: Decimal) -> Result<Decimal> 
     value.ok_or_else(|| out_of_range("numeric"))
 }
 
-/// The quotient, rounded half away from zero, at 16 digits behind the point or as many as an operand has; fewer if
+/// The quotient, rounded half away from zero, with 16 digits behind the point or as many as an operand has; fewer if
 /// they do not fit.
 fn divide(left: Decimal, right: Decimal) -> Option<Decimal> {
     let wanted = QUOTIENT_SCALE.max(left.scale()).max(right.scale());
@@ -146,7 +146,7 @@ fn divide(left: Decimal, right: Decimal) -> Option<Decimal> {
     })
 }
 
-/// The same number without the zeros at its end behind the point: they take room that intermediate results need.
+/// The same number without trailing zeros behind the point, which take room that intermediate results need.
 fn without_zeros(number: Decimal) -> Option<Decimal> {
     let (mut unscaled, mut scale) = (number.unscaled(), number.scale());
     while scale > 0 && unscaled % 10 == 0 {

@@ -6,12 +6,12 @@ use rialto::row::{ColumnType, Decimal, Value};
 use crate::error::{Result, SqlError, SqlState};
 use crate::values::{SqlType, text};
 
-/// How a cast comes about.
+/// The context of a cast.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CastContext {
-    /// By being put into a column.
+    /// An assignment to a column.
     Assignment,
-    /// By being asked for.
+    /// An explicit cast.
     Explicit,
 }
 
@@ -39,7 +39,7 @@ pub fn cast(value: Value, from: SqlType, to: SqlType) -> Result<Value> {
         (Value::Text(text), _) => Value::Text(text),
         (value, SqlType::Text | SqlType::Char(_) | SqlType::Unknown) => {
             let text = match value {
-                // Its text form is "t" or "f" only where a client reads it.
+                // The text is "t" or "f" only where a client reads a bool.
                 Value::Bool(value) => value.to_string(),
                 value => {
                     let mut out = Vec::new();
@@ -85,7 +85,7 @@ pub fn cast(value: Value, from: SqlType, to: SqlType) -> Result<Value> {
     }
 }
 
-/// The first moment of a day, if moments go so far.
+/// The first moment of a day, if timestamps have it.
 fn midnight(day: i32) -> Option<i64> {
     if fault_injection::is_on("dates-wrap") {
         return Some(i64::from(day).wrapping_mul(text::MICROS_PER_DAY));
@@ -93,7 +93,7 @@ fn midnight(day: i32) -> Option<i64> {
     i64::from(day).checked_mul(text::MICROS_PER_DAY)
 }
 
-/// Text as a char's: cut to its length, without trailing blanks.
+/// Text as a char: truncated to the length, without trailing blanks.
 fn cut(text: String, length: Option<u16>) -> Value {
     let end =
         length.and_then(|length| text.char_indices().nth(length.into())).map_or(text.len(), |(at, _)| at);
@@ -140,7 +140,7 @@ fn decimal(value: &Value) -> Result<Decimal> {
         Value::Int8(value) => Ok(Decimal::from(*value)),
         Value::Decimal(value) => Ok(*value),
         Value::Float8(value) => {
-            // 15 digits are those that a float8 surely has, but for zeros at their end.
+            // A float8 surely has 15 digits, but for zeros at their end.
             let mut text = format!("{value:.14e}");
             if let Some((digits, exponent)) = text.split_once('e') {
                 text = format!("{}e{exponent}", digits.trim_end_matches('0').trim_end_matches('.'));
@@ -167,14 +167,14 @@ pub enum Fit {
     Above,
     /// It lies between this one and the next.
     After(Value),
-    /// It is none of them; where it lies, keys cannot tell.
+    /// It is none of them, and keys cannot decide where it lies.
     Nowhere,
 }
 
-/// Up to here each integer is a float.
+/// Up to here each integer has a float of its own.
 const EXACT_MAX: f64 = 9_007_199_254_740_992.0;
 
-/// Finds a comparison's value among those of the column that it is compared with. `None` if keys cannot tell.
+/// Finds the position of a comparison's value among the values of a column. `None` if keys cannot decide.
 pub fn fit(value: &Value, column: ColumnType) -> Option<Fit> {
     let whole = |low: i64, high: i64, make: &dyn Fn(i64) -> Value| {
         let place = |floor: i128, exact: bool| match floor {
@@ -193,7 +193,7 @@ pub fn fit(value: &Value, column: ColumnType) -> Option<Fit> {
             }
             Value::Float8(value) if value.is_nan() || *value >= 1e19 => Fit::Above,
             Value::Float8(value) if *value <= -1e19 => Fit::Below,
-            // An integer is compared with a float as a float: from here on several of them are one.
+            // An integer is compared with a float as a float. From here on several integers are one float.
             Value::Float8(value) if value.abs() >= EXACT_MAX => return None,
             Value::Float8(value) => place(value.floor() as i128, value.floor() == *value),
             _ => return None,
@@ -236,8 +236,8 @@ pub fn fit(value: &Value, column: ColumnType) -> Option<Fit> {
             Value::Text(_) => Some(Fit::Exact(value.clone())),
             _ => None,
         },
-        // A value of type char(n) comes without blanks at its end. Text with such blanks, or longer than the column's, is no
-        // value of the column, and lies between two of them that are not to be told from here.
+        // A value of type char(n) comes without trailing blanks. Text with trailing blanks, or longer than the column,
+        // is no value of the column, and lies between two values that are not known here.
         ColumnType::Char(length) => match value {
             Value::Text(text) if text.chars().count() > usize::from(length) => Some(Fit::Nowhere),
             Value::Text(text) if fault_injection::is_on("char-by-index-as-text") => {

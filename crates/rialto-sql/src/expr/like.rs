@@ -1,17 +1,17 @@
-//! LIKE: whether a text is as a pattern says.
+//! LIKE: whether a text matches a pattern.
 //!
-//! Kept here: it takes no room, however long text and pattern are: both are read where they are. In the worst case its time
-//! is that of the product of their lengths, and a cancel request ends it.
+//! Invariant: it allocates nothing, however long text and pattern are: both are read where they are. In the worst case
+//! its time is the product of their lengths, and a cancel request ends it.
 
 use std::str::Chars;
 
 use crate::cancel::Cancel;
 use crate::error::{Result, SqlError, SqlState};
 
-/// So many steps are made between two looks for a cancel request.
+/// The number of steps between two checks for a cancel request.
 const STEPS_TO_CANCEL: u32 = 1 << 16;
 
-/// What a pattern asks for.
+/// A part of a pattern.
 enum Part {
     /// `%`: any characters, or none.
     Any,
@@ -21,7 +21,7 @@ enum Part {
     Exactly(char),
 }
 
-/// A pattern from some place on.
+/// The rest of a pattern.
 #[derive(Clone)]
 struct Parts<'p> {
     characters: Chars<'p>,
@@ -41,14 +41,14 @@ impl Iterator for Parts<'_> {
     }
 }
 
-/// Whether an escape character is the pattern's last, with nothing behind it to escape.
+/// Whether the pattern ends with an escape character that has nothing to escape.
 fn ends_with_escape(pattern: &str, escape: Option<char>) -> bool {
     let Some(escape) = escape else { return false };
-    // Of a run of escape characters at the end each second one is escaped.
+    // In a run of escape characters at the end, each second one is escaped.
     pattern.chars().rev().take_while(|character| *character == escape).count() % 2 == 1
 }
 
-/// Whether `text` is as `pattern` says.
+/// Whether `text` matches `pattern`.
 pub(super) fn like(text: &str, pattern: &str, escape: Option<char>, cancel: &Cancel) -> Result<bool> {
     if ends_with_escape(pattern, escape) {
         let message = "LIKE pattern must not end with its escape character";
@@ -56,7 +56,7 @@ pub(super) fn like(text: &str, pattern: &str, escape: Option<char>, cancel: &Can
     }
     let mut text = text.chars();
     let mut parts = Parts { characters: pattern.chars(), escape };
-    // Greedy, with one place to go back to: behind the last `%`, and how far it has come in the text.
+    // Greedy, with one place to go back to: behind the last `%`, and the place in the text that it has reached.
     let mut back: Option<(Parts<'_>, Chars<'_>)> = None;
     let mut steps = 0u32;
     loop {
@@ -72,7 +72,7 @@ pub(super) fn like(text: &str, pattern: &str, escape: Option<char>, cancel: &Can
                 continue;
             }
             (None, None) => return Ok(true),
-            // Less of the text is left for each place that `%` comes to.
+            // With each further place of `%` less of the text is left.
             (Some(_), None) => return Ok(false),
             (Some(Part::One), Some(_)) => true,
             (Some(Part::Exactly(wanted)), Some(character)) => wanted == character,
@@ -93,7 +93,7 @@ pub(super) fn like(text: &str, pattern: &str, escape: Option<char>, cancel: &Can
 mod tests {
     use super::*;
 
-    /// What LIKE means, by its definition.
+    /// LIKE by its definition.
     fn means(text: &[char], pattern: &[char]) -> bool {
         match pattern {
             [] => text.is_empty(),

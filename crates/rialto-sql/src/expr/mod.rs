@@ -1,7 +1,7 @@
 //! Bound expressions and how they are evaluated, with SQL's three-valued logic.
 //!
-//! Kept here: the binder has settled all types, so evaluation looks at values only; text of char(n) columns comes
-//! without its trailing blanks, as tables store it, and is compared so.
+//! Invariant: the binder has settled all types, so evaluation looks only at values. Text of char(n) columns comes
+//! without its trailing blanks, as tables store it, and is compared in that form.
 
 mod arithmetic;
 pub mod cast;
@@ -47,7 +47,7 @@ impl Columns for NoColumns {
     }
 }
 
-/// What an expression sees besides its row.
+/// What an expression sees beside its row.
 #[derive(Clone, Copy)]
 pub struct Context<'a> {
     /// The statement's arguments.
@@ -56,19 +56,19 @@ pub struct Context<'a> {
     pub now: i64,
     /// The value of count(*), once it is known.
     pub count: i64,
-    /// The text that the row's expressions have come to.
+    /// The text that the row's expressions have produced so far.
     pub texts: &'a RowTexts,
-    /// What ends a value that takes long to compute.
+    /// Ends the computation of a value that takes long.
     pub cancel: &'a Cancel,
 }
 
-/// The most bytes of text that the expressions of one row come to, those of their parts included.
+/// The most bytes of text that the expressions of one row produce, those of their parts included.
 pub const ROW_TEXT_BYTES_MAX: usize = 1 << 30;
 
-/// How much text the expressions of one row have come to.
+/// How much text the expressions of one row have produced.
 ///
-/// Kept here: it is bounded. A bound on each text alone bounds nothing: a row has hundreds of values, and an expression
-/// holds a text for each of its levels while it computes the next.
+/// Invariant: it is bounded. A bound on each text alone is not enough: a row has hundreds of values, and an expression
+/// keeps a text for each of its levels while it computes the next.
 #[derive(Debug, Default)]
 pub struct RowTexts(Cell<usize>);
 
@@ -79,7 +79,7 @@ impl RowTexts {
         self.0.set(0);
     }
 
-    /// One more text, of so many bytes.
+    /// Counts one more text of this number of bytes.
     fn take(&self, bytes: usize) -> Result<()> {
         self.0.set(self.0.get().saturating_add(bytes));
         if self.0.get() <= ROW_TEXT_BYTES_MAX { Ok(()) } else { Err(too_much_text()) }
@@ -203,7 +203,7 @@ pub enum Expr {
     Is(Box<Expr>, bool),
     /// IN a list.
     In(Box<Expr>, Vec<Expr>),
-    /// BETWEEN: what is tested, and the ends.
+    /// BETWEEN: the tested value, and the ends.
     Between(Box<[Expr; 3]>),
     /// LIKE, with its escape character.
     Like(Box<Expr>, Box<Expr>, Option<char>),
@@ -211,7 +211,7 @@ pub enum Expr {
     Concat(Vec<Expr>),
     /// Text of a char(n), with the blanks behind it.
     Padded(Box<Expr>, u16),
-    /// An error that was found before the value was asked for.
+    /// An error that was found before the value is needed.
     Raise(Box<SqlError>),
     /// coalesce
     Coalesce(Vec<Expr>),
@@ -364,7 +364,7 @@ impl Expr {
         self.any(&mut |expr| matches!(expr, Expr::Column(_) | Expr::Now | Expr::Count))
     }
 
-    /// The error that each evaluation gives, whatever the row: one that is in no branch that may be left out.
+    /// The error that each evaluation gives, whatever the row: one outside all branches that may be skipped.
     pub fn certain_error(&self) -> Option<&SqlError> {
         match self {
             Expr::Raise(error) => Some(error),
@@ -388,7 +388,7 @@ impl Expr {
         }
     }
 
-    /// What a copy of it takes, in bytes.
+    /// The bytes that a copy of it takes.
     pub(crate) fn bytes(&self) -> usize {
         let mut bytes = 0;
         self.any(&mut |expr| {
@@ -437,7 +437,7 @@ fn argument(index: usize, context: Context<'_>) -> Result<Value> {
     }
 }
 
-/// A value that was computed, if the row may have its text.
+/// A computed value, if the row's text stays within its bound.
 #[inline]
 fn counted(value: Value, context: Context<'_>) -> Result<Value> {
     match &value {
@@ -457,7 +457,7 @@ fn compare(left: &Value, right: &Value) -> Result<Option<Ordering>> {
     }
 }
 
-/// Values that the binder should not have let come together: a bug of ours, which must not pass for a null.
+/// Values that the binder should not have combined: a bug in Rialto, which must not pass for a null.
 #[cold]
 fn mistyped(what: &str, values: &[&Value]) -> SqlError {
     let types: Vec<&str> = values.iter().map(|value| value.type_name()).collect();
@@ -499,7 +499,7 @@ fn concat<C: Columns + ?Sized>(items: &[Expr], row: &C, context: Context<'_>) ->
     Ok(if null { Value::Null } else { joined })
 }
 
-/// The text filled up with blanks to so many characters.
+/// The text padded with blanks to this number of characters.
 fn padded(mut text: String, length: u16) -> String {
     let missing = usize::from(length).saturating_sub(text.chars().count());
     text.extend(std::iter::repeat_n(' ', missing));

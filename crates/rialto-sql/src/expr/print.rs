@@ -6,7 +6,7 @@ use rialto::row::Value;
 
 use super::Expr;
 
-/// The expression in SQL's words, `names` being the columns.
+/// The expression in SQL, with `names` for the columns.
 pub fn print(expr: &Expr, names: &[&str]) -> String {
     let mut out = String::new();
     Printer { out: &mut out, names }.print(expr);

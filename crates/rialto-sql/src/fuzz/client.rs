@@ -1,4 +1,4 @@
-//! [`Client`]: runs statements one after the other, and holds the session to what it says of them.
+//! [`Client`]: runs statements one after the other, and checks the session's answers to them.
 
 use rialto::Database;
 use rialto::row::Value;
@@ -16,7 +16,7 @@ pub enum Plans {
     Own,
 }
 
-/// What a client is told of a statement.
+/// The answer to a statement.
 #[derive(Debug, PartialEq)]
 pub struct Told {
     /// The columns of its rows.
@@ -27,12 +27,12 @@ pub struct Told {
     pub outcome: Result<Tag>,
 }
 
-/// A session that is watched.
+/// A session that is checked.
 pub struct Client<'d> {
     session: Session,
     database: &'d Database,
     plans: Plans,
-    /// What was committed when no transaction of the client's was open for the last time.
+    /// The contents that were committed when the client last had no open transaction.
     committed: Vec<TableContents>,
 }
 
@@ -43,7 +43,8 @@ impl<'d> Client<'d> {
         Client { session, database, plans, committed: contents(database) }
     }
 
-    /// Runs a statement. An error leaves the transaction as it says, and what is committed as it was.
+    /// Runs a statement. An error leaves the transaction in the state that it says, and the committed contents
+    /// unchanged.
     pub fn run(&mut self, text: &str) -> Told {
         let before = self.session.status();
         let told = self.tell(text);
@@ -70,7 +71,7 @@ impl<'d> Client<'d> {
         told
     }
 
-    /// Ends what is open. Whatever came before, the session takes the next statement.
+    /// Ends what is open. The session takes a further statement, whatever came before.
     pub fn end(mut self) {
         if self.session.status() != TransactionStatus::Idle {
             assert_eq!(self.run("rollback").outcome, Ok(Tag::Word("ROLLBACK")));
@@ -88,7 +89,7 @@ impl<'d> Client<'d> {
         }
         if let Err(error) = &outcome {
             outcome = Err(self.session.fail(error).err().unwrap_or_else(|| error.clone()));
-            // A client is told of an error only.
+            // A client is told only of the error.
             (columns, rows.0) = Default::default();
         }
         Told { columns, rows: rows.0, outcome }

@@ -12,7 +12,7 @@ use crate::run::Collected;
 use crate::values::text;
 use crate::{Prepared, Result, RowSink, Session, SqlState, Tag};
 
-/// Two tables of all types, to go from one to the other.
+/// Two tables of all types; rows are copied from one to the other.
 const TABLES: [&str; 2] = [
     "create table one (b boolean, i2 smallint, i4 int, i8 int8, f8 double precision, n numeric(12,2), t text, \
      c char(3), x bytea, d date, ts timestamp)",
@@ -56,8 +56,8 @@ impl RowSink for Lines {
     }
 }
 
-/// Data for a COPY, its columns and its options: however the data are cut, the same rows come of them, or the same error. Rows that
-/// are in the table come out by COPY TO as lines that make the same rows of another table.
+/// Data for a COPY, with its columns and options. However the data are cut, the result is the same rows, or the same
+/// error. COPY TO writes rows of the table as lines, and these lines make the same rows in another table.
 pub fn copy_text(data: &[u8]) {
     let mut script = Script::of(data);
     let columns = COLUMNS[script.below(COLUMNS.len())];
@@ -133,7 +133,7 @@ fn rows(session: &mut Session, table: &str) -> Vec<Vec<Value>> {
     run(session, &format!("select * from {table}")).1.0
 }
 
-/// As text, in which a NaN equals itself.
+/// The rows as text, in which a NaN equals itself.
 fn printed(rows: &[Vec<Value>]) -> Vec<String> {
     rows.iter().map(|row| format!("{row:?}")).collect()
 }
@@ -160,7 +160,7 @@ fn copy_out(session: &mut Session, text: &str) -> Vec<u8> {
     lines.0
 }
 
-/// Whether some value is written as what stands for null, which then is what it reads as (as in PostgreSQL).
+/// Whether some value's text is the string for null, and would be read as null (as in PostgreSQL).
 fn some_value_reads_as_null(session: &mut Session, text: &str, rows: &[Vec<Value>]) -> bool {
     let prepared = session.prepare(text, &[]).expect("it was prepared before");
     let Kind::Copy(copy) = &prepared.kind else { unreachable!("the statement is a COPY") };
@@ -177,11 +177,11 @@ fn some_value_reads_as_null(session: &mut Session, text: &str, rows: &[Vec<Value
     found
 }
 
-/// What stands for null where the options do not say it.
+/// The string for null where the options do not give one.
 const DEFAULT_NULL: &str = "\\N";
 
-/// A value as it stands in a line, by PostgreSQL's manual: a backslash before itself and the delimiter, and in the place of each
-/// control character that has a letter.
+/// A value in a line, by PostgreSQL's manual: a backslash before itself and the delimiter, and before the letter that
+/// stands for a control character.
 fn escaped(plain: &[u8], delimiter: u8) -> Vec<u8> {
     const LETTERS: [(u8, u8); 6] =
         [(0x08, b'b'), (0x0c, b'f'), (0x0a, b'n'), (0x0d, b'r'), (0x09, b't'), (0x0b, b'v')];

@@ -1,4 +1,4 @@
-//! [`Fixture`]: a database that inputs run on, one after the other, and that is each time what it was.
+//! [`Fixture`]: a database on which inputs run one after the other, and which each input finds unchanged.
 
 use std::ops::ControlFlow;
 use std::time::Duration;
@@ -21,10 +21,10 @@ const TABLES: [&str; 7] = [
     "insert into kinds values (true, 1, 2, 3, 0.5, 1.25, 't', 'c', '\\x00ff', '2026-01-31', '2026-01-31 12:00:00'), \
      (null, null, null, null, null, null, null, null, null, null, null)",
 ];
-/// After so many changes a database is made anew, so that its log stays short.
+/// After this number of changes the database is made again, so that its log stays short.
 const CHANGES_MAX: usize = 1_000;
 
-/// The definition of a table, and its rows as they are encoded.
+/// The definition of a table, and its encoded rows.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TableContents {
     name: String,
@@ -53,7 +53,7 @@ impl TableContents {
     }
 }
 
-/// A database that inputs run on.
+/// A database on which inputs run.
 #[derive(Debug)]
 pub struct Fixture {
     database: Database,
@@ -63,7 +63,7 @@ pub struct Fixture {
 }
 
 impl Fixture {
-    /// One that these statements make.
+    /// The database that these statements make.
     pub fn made_by(set_up: &'static [&'static str]) -> Fixture {
         let options = Options {
             memory_bytes: 64 << 20,
@@ -85,8 +85,8 @@ impl Fixture {
         &self.database
     }
 
-    /// Makes the database what it was: tables that are other ones, or hold other rows, are made anew. That takes their locks: where
-    /// there is something to make anew, no transaction is left open.
+    /// Makes the database what it was. Tables that were replaced, or have other rows, are made again. That takes their
+    /// locks: where there is something to make again, no transaction is left open.
     pub fn restore(&mut self) {
         let now = contents(&self.database);
         if now == self.base {
@@ -107,7 +107,7 @@ impl Fixture {
 }
 
 impl Default for Fixture {
-    /// One with tables of all types, with and without a primary key, filled and empty.
+    /// A database with tables of all types, with and without a primary key, filled and empty.
     fn default() -> Fixture {
         Fixture::made_by(&TABLES)
     }
@@ -122,7 +122,7 @@ fn run_all(database: &Database, statements: &[&str]) {
     }
 }
 
-/// All that is committed in a database.
+/// The committed contents of a database.
 pub fn contents(database: &Database) -> Vec<TableContents> {
     let tables = database.tables().into_iter().filter(|table| !table.name().starts_with("rialto_"));
     let tables: Vec<Table> = tables.collect();

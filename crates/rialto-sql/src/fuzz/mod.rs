@@ -1,6 +1,6 @@
-//! Fuzz targets of SQL, in the form of the kernel's ([`rialto::fuzz`]): functions of arbitrary bytes that panic where a property
-//! does not hold. The tests of this module try bytes from a seed and the inputs that are kept in `fuzz/corpus/`; the program in
-//! `fuzz/` tries what libFuzzer finds. Only in tests and with the feature `fuzzing`.
+//! Fuzz targets of SQL, in the form of the kernel's ([`rialto::fuzz`]): functions of arbitrary bytes that panic where a
+//! property does not hold. The tests of this module try bytes from a seed and the inputs in `fuzz/corpus/`; the program
+//! in `fuzz/` tries what libFuzzer finds. Compiled only in tests and with the feature `fuzzing`.
 //!
 //! A target keeps its databases from one input to the next, and each input finds them as they were ([`Fixture`]).
 

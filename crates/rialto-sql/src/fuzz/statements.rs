@@ -14,7 +14,7 @@ thread_local! {
     static TWINS: RefCell<[Fixture; 2]> = RefCell::default();
 }
 
-/// The text with each digit of its literals, and of its names, another one.
+/// The text with each digit of its literals, and of its names, replaced by another.
 fn with_other_digits(text: &str) -> String {
     let other = |letter: char| match letter.to_digit(10) {
         Some(digit) => char::from(b'0' + (digit as u8 + 1) % 10),
@@ -23,9 +23,10 @@ fn with_other_digits(text: &str) -> String {
     text.chars().map(other).collect()
 }
 
-/// A string of statements, run one by one by two clients, each on a database of its own: one that shares plans between texts that
-/// differ in their literals, and one that does not. Both are told the same. A statement that is refused leaves no change, and the
-/// session takes the next one. An odd first byte has each statement run once more with other literals.
+/// A string of statements, run one by one by two clients, each on a database of its own. One client shares plans
+/// between texts that differ in their literals, and the other does not. Both get the same answers. A statement that is
+/// refused leaves no change, and the session takes the next one. If the first byte is odd, each statement runs once
+/// more with other literals.
 pub fn statements(data: &[u8]) {
     let mut script = Script::of(data);
     let again = !script.byte().is_multiple_of(2);
@@ -44,7 +45,8 @@ pub fn statements(data: &[u8]) {
         for text in &statements {
             let (told, expected) = (sharing.run(text), alone.run(text));
             if matches!(&told.outcome, Err(error) if error.sqlstate == SqlState::UndefinedParameter) {
-                // A simple query refuses a parameter where it meets it; what is prepared may have other errors before.
+                // A simple query refuses a parameter where it finds it; a prepared statement may have other errors
+                // before.
                 assert!(expected.outcome.is_err(), "{text}: {told:?}, {expected:?}");
             } else if comparable {
                 assert_eq!(told, expected, "{text}");

@@ -1,10 +1,10 @@
-//! Statements out of bytes: ASCII stands for itself, and each other byte for a piece of SQL.
+//! Statements made of bytes: an ASCII byte stands for itself, and each other byte for a piece of SQL.
 //!
-//! So a fuzzer that changes single bytes tries other keywords, names and literals, where it would else have to find each of their
-//! letters.
+//! So a fuzzer that changes single bytes tries other keywords, names and literals. Otherwise it would have to find each
+//! of their letters.
 
-/// What the bytes from 128 on stand for. The kept corpora are written with this table: a piece that changes its place changes what
-/// their inputs say.
+/// The pieces for the bytes from 128 on. The kept corpora are written with this table: a piece that changes its place
+/// changes the meaning of their inputs.
 const WORDS: [&str; 128] = [
     "select ",
     "insert into ",
@@ -136,7 +136,7 @@ const WORDS: [&str; 128] = [
     "--",
 ];
 
-/// The text that the bytes stand for.
+/// The text of the bytes.
 pub fn text(data: &[u8]) -> String {
     let mut text = String::with_capacity(4 * data.len());
     for &byte in data {
@@ -148,13 +148,13 @@ pub fn text(data: &[u8]) -> String {
     text
 }
 
-/// Whether running the text ends soon, and writes nothing beside the database.
+/// Whether the text runs for a short time, and writes only to the database.
 pub fn is_harmless(text: &str) -> bool {
     let text = text.to_lowercase();
     if text.contains("backup") {
         return false;
     }
-    // A series of few rows only: of short numbers, which nothing makes long.
+    // A series of few rows only: of short numbers, which no operator makes longer.
     let text = text.replace("(*)", "").replace("select *", "");
     let grows = ['*', '|', '\'', '.', '\\', '$', '<'];
     let is_short = |number: &str| number.len() <= 2 && number.bytes().all(|byte| byte.is_ascii_digit());
@@ -164,7 +164,7 @@ pub fn is_harmless(text: &str) -> bool {
             && words.all(|word| !word.starts_with(|letter: char| letter.is_numeric()) || is_short(word))
 }
 
-/// Whether what the text tells, or writes, depends on when it runs.
+/// Whether the answer, or what is written, depends on the time of the run.
 pub fn tells_the_time(text: &str) -> bool {
     let text = text.to_lowercase();
     ["now", "current_", "localtime", "transaction_timestamp"].iter().any(|word| text.contains(word))

@@ -12,7 +12,7 @@ use crate::error::{Result, SqlError, SqlState};
 pub struct CreateTable {
     /// The table's name.
     pub name: Name,
-    /// Whether an existing table is a notice only.
+    /// Whether an existing table gives only a notice.
     pub if_not_exists: bool,
     /// The columns.
     pub columns: Vec<Column>,
@@ -27,7 +27,7 @@ pub struct CreateTable {
 /// CREATE INDEX.
 #[derive(Debug, Clone)]
 pub struct CreateIndex {
-    /// The index's name; none means one made of table and columns.
+    /// The index's name; none means a name made of table and columns.
     pub name: Option<Name>,
     /// The table.
     pub table: Name,
@@ -35,7 +35,7 @@ pub struct CreateIndex {
     pub columns: Vec<Name>,
     /// Whether keys are unique.
     pub unique: bool,
-    /// Whether an existing index is a notice only.
+    /// Whether an existing index gives only a notice.
     pub if_not_exists: bool,
 }
 
@@ -80,7 +80,7 @@ pub(super) fn table(places: &Places<'_>, mut table: ast::CreateTable) -> Result<
         self::constraint(places, constraint, &mut answer)?;
     }
     check_index_count(answer.unique.len(), answer.name.position)?;
-    // A column of the primary key takes no nulls, whether or not it says so.
+    // A column of the primary key takes no nulls, whether or not its definition says so.
     for key in answer.primary_key.iter().flatten() {
         match answer.columns.iter_mut().find(|column| column.name == key.text) {
             Some(column) => column.nullable = false,
@@ -93,7 +93,7 @@ pub(super) fn table(places: &Places<'_>, mut table: ast::CreateTable) -> Result<
     Ok(answer)
 }
 
-/// Refuses more secondary indexes of a table than there may be.
+/// Refuses more secondary indexes than a table may have.
 pub(crate) fn check_index_count(count: usize, position: Option<usize>) -> Result<()> {
     if count <= INDEXES_MAX {
         return Ok(());
@@ -196,7 +196,7 @@ fn key_columns(places: &Places<'_>, columns: Vec<ast::IndexColumn>) -> Result<Ve
             }
         })
         .collect::<Result<Vec<_>>>();
-    // They lie where the parser's columns were, which are many times as large.
+    // The names still lie in memory for the parser's columns, which are many times as large.
     names.map(|mut names| {
         names.shrink_to_fit();
         names

@@ -30,7 +30,7 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// Whether nothing is left.
+    /// Whether no token is left.
     pub(super) fn is_end(&self) -> bool {
         self.peek().is_none()
     }
@@ -51,7 +51,7 @@ impl<'a> Cursor<'a> {
         found
     }
 
-    /// Takes these words if they are next, all of them.
+    /// Takes these words if all of them are next.
     pub(super) fn take_all(&mut self, words: &[&str]) -> bool {
         let start = self.at;
         let found = words.iter().all(|word| self.take(word));
@@ -68,7 +68,7 @@ impl<'a> Cursor<'a> {
         found
     }
 
-    /// Takes a word, or says what was there instead.
+    /// Takes a word, or gives an error that names the next token.
     pub(super) fn expect(&mut self, word: &str) -> Result<()> {
         if self.take(word) { Ok(()) } else { Err(self.unexpected(word)) }
     }
@@ -121,7 +121,7 @@ impl<'a> Cursor<'a> {
         Ok(second)
     }
 
-    /// A name with dots in it, as settings have.
+    /// A name with dots in it, as settings have them.
     pub(super) fn dotted(&mut self) -> Result<Name> {
         let mut name = self.name()?;
         while self.take_token(&Token::Period) {
@@ -132,7 +132,7 @@ impl<'a> Cursor<'a> {
         Ok(name)
     }
 
-    /// What `item` reads, one or more times, with commas between.
+    /// A list of items that `item` reads: one or more, separated by commas.
     pub(super) fn list<T>(&mut self, mut item: impl FnMut(&mut Self) -> Result<T>) -> Result<Vec<T>> {
         let mut items = vec![item(self)?];
         while self.take_token(&Token::Comma) {

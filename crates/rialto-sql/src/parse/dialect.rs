@@ -14,29 +14,30 @@ use super::limits;
 use crate::cancel::Cancel;
 use crate::error::{Result, SqlError};
 
-/// How many steps a parser may take for each token; what is tried once takes up to six.
+/// How many steps a parser may take for each token. A construct that is tried once takes up to six.
 const STEPS_PER_TOKEN: usize = 64;
-/// How many more, so that the shortest statements have them too.
+/// A number of further steps, so that short statements have enough of them.
 const STEPS_MIN: usize = 20_000;
 
-/// [`PostgreSqlDialect`], whose parser takes a number of steps in proportion to its tokens, and hears a cancel request at each.
+/// [`PostgreSqlDialect`] with a bound: its parser takes a number of steps in proportion to its tokens, and checks for a
+/// cancel request at each.
 ///
-/// sqlparser tries what a construct may be one after the other. If such a try reads an inner construct to its end and fails
-/// behind it (`position(a, b)`, `a in (values (b), c)`), the next try reads the inner one again: twice as much for each level
-/// of nesting. A step is a question that the parser asks its dialect, or a token that it has gone back over between two
-/// questions that show where it is.
+/// sqlparser tries the possible forms of a construct one after the other. If such a try reads an inner construct to its
+/// end and fails behind it (`position(a, b)`, `a in (values (b), c)`), the next try reads the inner one again, so each
+/// level of nesting doubles the work. A step is a question that the parser asks its dialect, or a token that the parser
+/// has gone back over between two questions that show its position.
 #[derive(Debug)]
 pub(super) struct BoundedDialect {
     cancel: Arc<Cancel>,
     steps_left: Cell<usize>,
-    /// The token at which the parser was when it last showed that.
+    /// The parser's position, a token, when it last showed it.
     at: Cell<usize>,
     /// Whether the parser was ended.
     ended: Cell<bool>,
 }
 
 impl BoundedDialect {
-    /// For a statement of so many tokens, none of them a blank.
+    /// For a statement of this number of tokens, none of them blank.
     pub(super) fn new(tokens: usize, cancel: &Arc<Cancel>) -> BoundedDialect {
         BoundedDialect {
             cancel: cancel.clone(),
@@ -46,7 +47,7 @@ impl BoundedDialect {
         }
     }
 
-    /// What a parser with this dialect comes to.
+    /// Runs a parser with this dialect.
     ///
     /// # Errors
     /// SQLSTATE 57014 if it was cancelled, 54001 if it has taken too many steps.
@@ -73,7 +74,7 @@ impl BoundedDialect {
         }
     }
 
-    /// As [`BoundedDialect::count`], where the parser shows where it is.
+    /// As [`BoundedDialect::count`], for a question that shows the parser's position.
     fn count_at(&self, parser: &Parser) {
         let at = parser.get_current_index();
         self.count(1 + self.at.replace(at).saturating_sub(at));
@@ -82,12 +83,12 @@ impl BoundedDialect {
     #[cold]
     fn end(&self) -> ! {
         self.ended.set(true);
-        // Most questions have no answer that ends a parser: to unwind is the one way to end it at each.
+        // Most questions have no answer that ends a parser. Only unwinding ends it at each of them.
         resume_unwind(Box::new(()));
     }
 }
 
-/// Methods without arguments, as PostgreSQL has them.
+/// Methods without arguments, as in [`PostgreSqlDialect`].
 macro_rules! as_postgres {
     ($($method:ident),* $(,)?) => {
         $(fn $method(&self) -> bool {
@@ -97,7 +98,7 @@ macro_rules! as_postgres {
     };
 }
 
-/// All that [`PostgreSqlDialect`] says of itself is said here in its words.
+/// Each method forwards to [`PostgreSqlDialect`].
 impl Dialect for BoundedDialect {
     fn dialect(&self) -> TypeId {
         self.count(1);
@@ -188,13 +189,13 @@ impl Dialect for BoundedDialect {
     );
 }
 
-/// What a tokenizer asks of [`PostgreSqlDialect`]; but no operator goes on with a sign or with what may begin a comment. So `a>-1`
-/// compares with a negative number and `a>/**/1` has a comment, as in PostgreSQL, whose operators of several characters end
-/// in a sign only if they have one of `~!@#%^&|?` or a backquote in them.
+/// The tokenizer's questions, answered as by [`PostgreSqlDialect`], except that no operator goes on with a sign or with
+/// the beginning of a comment. So `a>-1` compares with a negative number and `a>/**/1` has a comment, as in PostgreSQL,
+/// whose operators of several characters end in a sign only if they have one of `~!@#%^&|?` or a backquote in them.
 #[derive(Debug)]
 pub(super) struct Lexis;
 
-/// Methods without arguments, as PostgreSQL has them.
+/// Methods without arguments, as in [`PostgreSqlDialect`].
 macro_rules! lexis_as_postgres {
     ($($method:ident),* $(,)?) => {
         $(fn $method(&self) -> bool {

@@ -1,4 +1,4 @@
-//! SELECT, INSERT, UPDATE and DELETE: takes out of sqlparser's tree what is accepted and refuses the rest.
+//! SELECT, INSERT, UPDATE and DELETE: takes what is accepted out of sqlparser's tree, and refuses the rest.
 
 use std::sync::LazyLock;
 
@@ -15,7 +15,7 @@ use crate::error::{Result, SqlError};
 pub enum Source {
     /// No FROM: one row without columns.
     Nothing,
-    /// A table, and the name it goes by.
+    /// A table, and its name in the statement.
     Table {
         /// The table.
         table: Name,
@@ -111,7 +111,7 @@ pub struct Delete {
     pub returning: Vec<Item>,
 }
 
-/// The smallest statement of each kind: what is left over is compared with these.
+/// The smallest statement of each kind: what is left of a tree is compared with these.
 struct Smallest {
     query: ast::Query,
     insert: ast::Insert,

@@ -1,7 +1,7 @@
 //! [`Node`]: an expression as it is accepted, taken out of sqlparser's tree.
 //!
-//! Kept here: a node's tree is at most [`HEIGHT_MAX`] high, whatever the chain that it was written as: AND, OR and `||` of
-//! many are one node, and what is higher is refused. Places are worked out here, once for each node.
+//! Invariant: a node's tree is at most [`HEIGHT_MAX`] high, however long a chain of operators is: a chain of AND, OR or
+//! `||` is one node, and a higher tree is refused. Places are computed here, once for each node.
 
 use rialto::fault_injection;
 use sqlparser::ast::{self, BinaryOperator, Spanned, UnaryOperator};
@@ -15,7 +15,7 @@ use crate::values::SqlType;
 /// An expression that is accepted.
 #[derive(Debug, Clone)]
 pub struct Node {
-    /// What it is.
+    /// Its kind.
     pub kind: NodeKind,
     /// Where it begins: characters, from 1.
     pub position: Option<usize>,
@@ -23,7 +23,7 @@ pub struct Node {
     height: u16,
 }
 
-/// What IS asks for.
+/// The condition of IS.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Truth {
     /// IS TRUE.
@@ -34,7 +34,7 @@ pub enum Truth {
     Unknown,
 }
 
-/// What a [`Node`] is. A `bool` says whether NOT is part of it.
+/// The kind of a [`Node`]. A `bool` says whether NOT is part of it.
 #[derive(Debug, Clone)]
 pub enum NodeKind {
     /// A name; and whether it was quoted.
@@ -45,7 +45,7 @@ pub enum NodeKind {
     Number(String),
     /// A string in plain quotes.
     Text(String),
-    /// A string written in another way.
+    /// A string in another notation.
     OtherText(String),
     /// true, false.
     Bool(bool),
@@ -53,7 +53,7 @@ pub enum NodeKind {
     Null,
     /// A parameter, as it is written.
     Parameter(String),
-    /// A string behind the name of its type; and what a column of it is called.
+    /// A string behind the name of its type; and the name of a column made of it.
     Typed(SqlType, Box<Node>, String),
     /// NOT.
     Not(Box<Node>),
@@ -77,11 +77,11 @@ pub enum NodeKind {
     Is(Box<Node>, Truth, bool),
     /// IN a list.
     In(Box<Node>, Vec<Node>, bool),
-    /// BETWEEN: what is tested, the lower end, the upper end.
+    /// BETWEEN: the tested value, the lower end, the upper end.
     Between(Box<Node>, Box<Node>, Box<Node>, bool),
     /// LIKE: the text, the pattern, its escape character.
     Like(Box<Node>, Box<Node>, Option<char>, bool),
-    /// A cast; and what a column of it is called where nothing else gives it a name.
+    /// A cast; and the name of a column made of it, if it has no other name.
     Cast(Box<Node>, SqlType, String),
     /// A function call.
     Call(Call),
@@ -99,7 +99,7 @@ pub struct Call {
 /// What is between a function call's parentheses.
 #[derive(Debug, Clone)]
 pub enum Arguments {
-    /// There are none: a word that asks for a fact of the session.
+    /// There are no parentheses: a word that stands for a fact of the session.
     Absent,
     /// `*`.
     Star,
@@ -190,7 +190,7 @@ pub(super) fn items(places: &Places<'_>, items: Vec<ast::SelectItem>) -> Result<
     items.into_iter().map(item).collect()
 }
 
-/// `level` counts what this recurses for, which is what sqlparser's tree has besides chains of operators.
+/// `level` counts the levels of recursion: those of sqlparser's tree other than chains of operators.
 fn lower(places: &Places<'_>, node: ast::Expr, level: u16) -> Result<Node> {
     if level >= HEIGHT_MAX {
         return Err(too_high());
@@ -219,7 +219,8 @@ fn boxed(places: &Places<'_>, node: ast::Expr, level: u16) -> Result<Box<Node>> 
     lower(places, node, level).map(Box::new)
 }
 
-/// A chain of binary operators, from its leftmost operand on: the tree leans to the left, as high as the chain is long.
+/// A chain of binary operators, from its leftmost operand on. The tree leans to the left, and is as high as the chain
+/// is long.
 #[inline(never)]
 fn chain(places: &Places<'_>, node: ast::Expr, level: u16) -> Result<Node> {
     let mut rest = Vec::new();
@@ -249,7 +250,7 @@ fn is_comparison(op: &BinaryOperator) -> bool {
     matches!(op, Eq | NotEq | Lt | LtEq | Gt | GtEq)
 }
 
-/// An operation on what is lowered already.
+/// An operation on operands that are lowered already.
 fn operation(
     places: &Places<'_>,
     left: Node,
@@ -279,7 +280,7 @@ fn operation(
     Node::new(kind(Box::new(left), right), position)
 }
 
-/// AND, OR and `||` of more than two are one node.
+/// Makes one node of AND, OR or `||` of more than two operands.
 fn joined(mut left: Node, op: &BinaryOperator, right: Node) -> Result<Node> {
     let position = left.position.or(right.position);
     if let (NodeKind::And(items), BinaryOperator::And)
@@ -378,7 +379,7 @@ fn typed(places: &Places<'_>, node: ast::Expr, level: u16) -> Result<Node> {
     }
 }
 
-/// What a column is called that is nothing but a cast of a value.
+/// The name of a column that is only a cast of a value.
 fn column_name_of(data_type: &ast::DataType) -> String {
     match super::column_type(data_type, None) {
         Ok(rialto::row::ColumnType::Char(_)) => "bpchar".to_string(),
@@ -519,13 +520,13 @@ fn call(places: &Places<'_>, function: ast::Function, level: u16) -> Result<Node
     Node::new(NodeKind::Call(Call { name, arguments }), position)
 }
 
-/// An expression that is not accepted, by its name.
+/// The error for an expression that is not accepted, with its name.
 #[inline(never)]
 fn refused(places: &Places<'_>, node: &ast::Expr) -> SqlError {
     SqlError::unsupported(construct(node)).at(places.position(node.span().start))
 }
 
-/// What an expression that is not accepted is called.
+/// The name of an expression that is not accepted.
 fn construct(node: &ast::Expr) -> &'static str {
     match node {
         ast::Expr::Case { .. } => "CASE",

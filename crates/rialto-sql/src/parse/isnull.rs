@@ -5,8 +5,8 @@
 use sqlparser::keywords::Keyword;
 use sqlparser::tokenizer::{Token, TokenWithSpan, Word};
 
-/// Writes IS NULL for each ISNULL. The word is reserved: unquoted it is a name only behind AS or a dot. The tokens are weighed
-/// with room for it.
+/// Writes IS NULL for each ISNULL. The word is reserved: unquoted it is a name only behind AS or a dot. The weight of
+/// the tokens has room for this.
 pub(super) fn spell_out(tokens: &mut Vec<TokenWithSpan>) {
     let mut found = Vec::new();
     let mut names_follow = false;
@@ -37,7 +37,7 @@ pub(super) fn spell_out(tokens: &mut Vec<TokenWithSpan>) {
     }
 }
 
-/// Whether a word is ISNULL, and not a name that is written like it.
+/// Whether a word is ISNULL, and not a quoted name of the same letters.
 pub(super) fn is_isnull(word: &Word) -> bool {
     word.quote_style.is_none() && word.value.eq_ignore_ascii_case("isnull")
 }

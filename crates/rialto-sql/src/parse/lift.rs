@@ -1,8 +1,8 @@
 //! Lifts the literals out of a statement's text, so that texts that differ only in them share one plan.
 //!
-//! Only what can be told from the characters alone is lifted: integers, and strings in plain quotes. That they are
-//! literals, and that the plan may have a parameter in their place, is the [binder](crate::bind)'s to say; so this may
-//! find too many, but two texts with one key must differ in nothing but the contents of what was lifted.
+//! Only what the characters alone show is lifted: integers, and strings in plain quotes. The [binder](crate::bind)
+//! decides whether they are literals, and whether the plan may have a parameter in their place. So this may lift too
+//! much, but two texts with one key must differ only in the contents of what was lifted.
 
 use rialto::row::Value;
 
@@ -16,9 +16,9 @@ pub struct Literal {
     pub position: usize,
     /// Its type; [`SqlType::Unknown`] for a string.
     pub sql_type: SqlType,
-    /// Its number; for a string, where it begins in the text.
+    /// Its number; for a string, its beginning in the text.
     number: i64,
-    /// The string's bytes.
+    /// The length of the string in bytes.
     length: usize,
 }
 
@@ -48,7 +48,7 @@ pub struct Lifted {
     pub literals: Vec<Literal>,
 }
 
-/// Marks of an int4, an int8 and a string. No text that is lifted from holds them.
+/// Marks of an int4, an int8 and a string. No text with one of them is lifted.
 const MARKS: [char; 3] = ['\u{1}', '\u{2}', '\u{3}'];
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -64,7 +64,7 @@ enum Class {
     /// May begin a comment.
     Minus,
     Slash,
-    /// Not looked into.
+    /// Not examined: the text has no key.
     Other,
 }
 
@@ -94,7 +94,7 @@ fn class(bytes: &[u8], at: usize) -> Class {
     bytes.get(at).map_or(Class::Other, |byte| CLASSES[usize::from(*byte)])
 }
 
-/// Where a run of bytes ends of which `CLASSES` says that they are in a word, or in a word or a number.
+/// The end of a run of bytes that `CLASSES` has in a word, or in a word or a number.
 #[inline]
 fn run_end(bytes: &[u8], at: usize, is_in: impl Fn(Class) -> bool) -> usize {
     let rest = &bytes[at..];
@@ -110,7 +110,7 @@ fn in_number(class: Class) -> bool {
     class as u8 <= Class::Dot as u8
 }
 
-/// Whether the text begins as one of the statements that rows are read and written with.
+/// Whether the text begins as one of the statements that read and write rows.
 fn reads_or_writes_rows(bytes: &[u8]) -> bool {
     let Some(verb) = bytes.first_chunk::<6>() else { return false };
     let verb = verb.map(|byte| byte.to_ascii_lowercase());
@@ -118,12 +118,13 @@ fn reads_or_writes_rows(bytes: &[u8]) -> bool {
 }
 
 impl Lifted {
-    /// The bytes that it has room for.
+    /// The bytes of its buffers.
     pub fn room(&self) -> usize {
         self.key.capacity() + self.literals.capacity() * size_of::<Literal>()
     }
 
-    /// Replaces the contents by those of `text`; `false` if it has no literals to lift, or holds what is not looked into.
+    /// Replaces the contents by those of `text`; `false` if it has no literals to lift, or a construct that is not
+    /// examined.
     pub fn lift(&mut self, text: &str) -> bool {
         self.key.clear();
         self.literals.clear();
@@ -132,7 +133,7 @@ impl Lifted {
 
     fn scan(&mut self, text: &str) -> Option<()> {
         let bytes = text.as_bytes();
-        // How much of the text is in the key, and how many bytes before here are no characters of their own.
+        // How much of the text is in the key, and how many bytes up to here continue a character.
         let (mut copied, mut continuing, mut at) = (0, 0, 0);
         while at < bytes.len() {
             match class(bytes, at) {
@@ -159,21 +160,21 @@ impl Lifted {
                     let position = start + 1 - continuing;
                     self.literals.push(Literal { position, sql_type, number, length: 0 });
                 }
-                // A number that begins with a point, or a name behind one.
+                // A number that begins with a point, or a name behind a point.
                 Class::Dot => at = run_end(bytes, at + 1, in_number),
                 Class::Quote => {
                     let position = at + 1 - continuing;
                     let start = at + 1;
                     at = start;
                     while *bytes.get(at)? != b'\'' {
-                        // A zero byte is refused, a backslash may mean something to somebody.
+                        // A zero byte is refused, and a backslash may be an escape.
                         if matches!(bytes[at], 0 | b'\\') {
                             return None;
                         }
                         continuing += usize::from(bytes[at] & 0xc0 == 0x80);
                         at += 1;
                     }
-                    // A quote that is written twice, or a string that goes on behind another.
+                    // A quote that is written twice, or a string that continues another.
                     if class(bytes, at + 1) == Class::Quote {
                         return None;
                     }

@@ -1,10 +1,10 @@
-//! What a statement may be at most: its text, and how deep its tree is.
+//! The limits of a statement: the length of its text, and the depth of its tree.
 //!
-//! Parsing, binding, planning, running and dropping a statement recurse over its tree. So the tree that leaves this module
-//! is at most [`HEIGHT_MAX`] high. sqlparser's own tree may be higher: its parser bounds what it recurses for, but loops
-//! over chains (`a + b + c`, `a::int::text`, `int[][]`), which become trees as high as they are long. [`chain`] bounds
-//! that height from the tokens, before the parser runs; where it is more than a stack surely takes, the statement is parsed
-//! on a thread with a stack that fits it ([`on_a_stack_for`]), and only what is lowered leaves that thread.
+//! Parsing, binding, planning, running and dropping a statement recurse over its tree. So the tree that leaves this
+//! module is at most [`HEIGHT_MAX`] high. sqlparser's own tree may be higher: its parser bounds its recursion, but
+//! loops over chains (`a + b + c`, `a::int::text`, `int[][]`), which become trees as high as they are long. [`chain`]
+//! bounds that height from the tokens, before the parser runs. If the height may exceed the stack, the statement is
+//! parsed on a thread with a stack that fits it ([`on_a_stack_for`]), and only the lowered tree leaves that thread.
 
 use std::sync::Arc;
 
@@ -23,14 +23,14 @@ pub const CHAIN_MAX: usize = 32_000;
 pub const HEIGHT_MAX: u16 = 500;
 /// How deep parentheses, CASE and NOT are nested.
 pub(super) const NESTING_MAX: usize = 200;
-/// How deep the parser recurses: for what is nested, and for the statement around it.
+/// How deep the parser recurses: for nested constructs, and for the statement around them.
 pub(super) const RECURSION_MAX: usize = NESTING_MAX + 24;
 
 /// The longest chain that is parsed on the session's own stack.
 const CHAIN_IN_PLACE_MAX: usize = 150;
 /// The stack that parsing takes without chains.
 const STACK_BYTES: usize = 8 << 20;
-/// What one level of sqlparser's tree takes of a stack when it is walked or dropped, generously.
+/// The stack that one level of sqlparser's tree takes when it is walked or dropped, with a margin.
 const STACK_BYTES_PER_LEVEL: usize = 8 << 10;
 
 /// Refuses a text that is too long.
@@ -48,10 +48,10 @@ pub(super) fn too_complex(what: &str) -> SqlError {
     SqlError::new(SqlState::TooComplex, format!("statement too complex: {what}"))
 }
 
-/// How high sqlparser's tree can be at most, less what it recurses for: each level takes a token that is no name and no
-/// literal, and a comma begins anew, but for chains of queries.
+/// The greatest possible height of sqlparser's tree, without the levels of recursion. Each level takes a token that is
+/// no name and no literal. A comma begins the count again, except in chains of queries.
 pub(super) fn chain(tokens: &[TokenWithSpan]) -> usize {
-    /// One level of brackets: what is counted since the last comma, and of chains that no comma ends.
+    /// One level of brackets: the count since the last comma, and the count of chains that no comma ends.
     #[derive(Default, Clone, Copy)]
     struct Level {
         count: usize,
@@ -77,7 +77,7 @@ pub(super) fn chain(tokens: &[TokenWithSpan]) -> usize {
             Token::Word(word) => match word.keyword {
                 Keyword::NoKeyword => {}
                 Keyword::UNION | Keyword::EXCEPT | Keyword::INTERSECT | Keyword::MINUS => level.queries += 1,
-                // The parser recurses for each, which is more than a level of a tree takes.
+                // The parser recurses for each, which takes more of the stack than a level of a tree.
                 Keyword::JOIN => level.count += 4,
                 _ => level.count += 1,
             },
@@ -89,8 +89,8 @@ pub(super) fn chain(tokens: &[TokenWithSpan]) -> usize {
     most
 }
 
-/// Refuses what is nested too deep. sqlparser finds that, too, but at its bound takes words such as NOT and CASE for names, and
-/// then calls the syntax wrong. `chain` is what [`chain`] says of the tokens; it is no less than how deep they are nested.
+/// Refuses nesting that is too deep. sqlparser detects it too, but at its bound takes words such as NOT and CASE for
+/// names, and then reports wrong syntax. `chain` is the result of [`chain`] for the tokens; the nesting is no deeper.
 pub(super) fn check_nesting(tokens: &[TokenWithSpan], chain: usize) -> Result<()> {
     if chain <= NESTING_MAX || nesting(tokens) <= NESTING_MAX {
         return Ok(());
@@ -105,7 +105,7 @@ pub(super) fn too_nested() -> SqlError {
 
 /// How deep brackets, CASE and NOT are nested in each other.
 fn nesting(tokens: &[TokenWithSpan]) -> usize {
-    /// What has been opened; and the NOTs before it, which have it as their operand.
+    /// An open bracket or CASE, and the NOTs before it, whose operand it is.
     struct Opened {
         case: bool,
         nots: usize,
@@ -134,7 +134,7 @@ fn nesting(tokens: &[TokenWithSpan]) -> usize {
     most
 }
 
-/// Runs `parse`, whose trees are at most so high, on a stack that takes them, and that finds room.
+/// Runs `parse`, whose trees have at most this height, on a stack that is large enough for them and for the caller.
 pub(super) fn on_a_stack_for<T: Send>(
     chain: usize,
     room: &Arc<Room>,

@@ -1,4 +1,4 @@
-//! Strings that go on in the next line, as SQL's standard has them: `'a'`, a line's end, `'b'` is `'ab'`.
+//! Strings that continue in the next line, as in SQL's standard: `'a'`, a line's end, `'b'` is `'ab'`.
 //!
 //! sqlparser does not know them: where an alias may stand it would take the second string for one, and lose it.
 
@@ -8,7 +8,8 @@ use sqlparser::tokenizer::{Token, TokenWithSpan, Whitespace};
 use super::Places;
 use crate::error::{Result, SqlError, SqlState};
 
-/// Makes one string of those that go on, with blanks where the others were, and refuses two on one line, which are no SQL.
+/// Joins the parts of a continued string into its first token, with blanks in place of the others. Refuses two strings
+/// on one line, which are no SQL.
 pub(super) fn join(places: &Places<'_>, tokens: &mut [TokenWithSpan]) -> Result<()> {
     if fault_injection::is_on("strings-end-with-their-line") {
         return Ok(());
@@ -54,7 +55,7 @@ fn goes_on(places: &Places<'_>, tokens: &mut [TokenWithSpan], first: usize, next
     }
 }
 
-/// Whether a string that this is may go on.
+/// Whether this token begins a string that may continue.
 fn begins_string(token: &Token) -> bool {
     matches!(
         token,

@@ -1,9 +1,9 @@
-//! From text to [`Statement`]: a statement that is valid SQL and accepted, or the error that says where it is not.
+//! Parsing: from text to [`Statement`], or to an error with the place of the first mistake.
 //!
-//! Kept here: nothing that is parsed is ignored. What a statement may carry is taken out of sqlparser's tree field by
-//! field, and what is then left has to equal an empty statement of its kind; else it is refused with SQLSTATE 0A000,
-//! naming the construct. Utility statements, which sqlparser reads in the way of other databases, are read here from
-//! its tokens. No table is looked up: that is [`bind`](crate::bind)'s.
+//! Invariant: nothing that is parsed is ignored. The accepted parts of a statement are taken out of sqlparser's tree
+//! field by field, and the rest has to equal an empty statement of its kind. Otherwise it is refused with SQLSTATE
+//! 0A000 and the construct's name. Utility statements, which sqlparser reads as other databases do, are read here from
+//! its tokens. No table is looked up here: [`bind`](crate::bind) does that.
 
 mod create;
 mod cursor;
@@ -101,14 +101,14 @@ pub enum Statement {
     DropTable {
         /// The tables.
         names: Vec<Name>,
-        /// Whether an absent one is a notice only.
+        /// Whether an absent table gives only a notice.
         if_exists: bool,
     },
     /// DROP INDEX.
     DropIndex {
         /// The indexes.
         names: Vec<Name>,
-        /// Whether an absent one is a notice only.
+        /// Whether an absent index gives only a notice.
         if_exists: bool,
     },
     /// ALTER TABLE ... ADD PRIMARY KEY.
@@ -137,8 +137,8 @@ pub enum Statement {
 }
 
 impl Statement {
-    /// What the lists of a statement take that is run as it was read, in bytes, twice for the room that they may grow into.
-    /// All else of it takes no more than its text.
+    /// The bytes of the lists of a statement that runs as it was read, twice for the room into which they may grow.
+    /// Everything else of it takes no more than its text.
     pub(crate) fn bytes(&self) -> usize {
         let names =
             |names: &[Name]| names.iter().map(|name| 2 * size_of::<Name>() + name.text.len()).sum::<usize>();
@@ -159,7 +159,7 @@ impl Statement {
     }
 }
 
-/// Finds the place of a token in the text.
+/// Finds the position of a token in the text.
 pub(crate) struct Places<'a> {
     text: &'a str,
     /// The number of characters before each line but the first.
@@ -194,7 +194,7 @@ impl<'a> Places<'a> {
         Some(before + location.column as usize)
     }
 
-    /// The place behind the last character that is no blank.
+    /// The position behind the last character that is not blank.
     pub(crate) fn end(&self) -> usize {
         self.text.trim_end().chars().count() + 1
     }
@@ -208,7 +208,7 @@ impl<'a> Places<'a> {
         Name { text, position: self.position(ident.span.start) }
     }
 
-    /// The name that an alias gives, which is no string: sqlparser takes those too.
+    /// The name that an alias gives. Refuses a string, which sqlparser accepts.
     pub(crate) fn alias(&self, ident: &ast::Ident) -> Result<Name> {
         match ident.quote_style {
             Some('\'') => {
@@ -245,7 +245,7 @@ pub fn parse(text: &str, cancel: &Arc<Cancel>) -> Result<Statement> {
     parse_in(text, &Room::new(READING_ROOM_BYTES), cancel)
 }
 
-/// As [`parse`], in the room that is left beside what others read.
+/// As [`parse`], within the room that other sessions' reading has left.
 pub fn parse_in(text: &str, room: &Arc<Room>, cancel: &Arc<Cancel>) -> Result<Statement> {
     limits::check_length(text)?;
     let mut reading = Reading::begin(text, room, cancel)?;
@@ -270,16 +270,16 @@ pub fn parse_in(text: &str, room: &Arc<Room>, cancel: &Arc<Cancel>) -> Result<St
     }
 }
 
-/// Parses a statement that sqlparser reads as it is meant.
+/// Parses a statement that sqlparser reads as PostgreSQL does.
 fn row_statement(
     places: &Places<'_>,
     mut tokens: Vec<TokenWithSpan>,
     room: &Arc<Room>,
     cancel: &Arc<Cancel>,
 ) -> Result<Statement> {
-    // The parser would pass over blanks each time that it looks ahead, and comments might be hints to it.
+    // The parser would pass over blanks each time that it looks ahead, and might take comments for hints.
     tokens.retain(|token| !matches!(token.token, Token::Whitespace(_)));
-    // What messages name a statement by.
+    // The words by which messages name the statement.
     let first: Vec<TokenWithSpan> = words(&tokens).take(FIRST_WORDS).cloned().collect();
     isnull::spell_out(&mut tokens);
     let chain = limits::chain(&tokens);
@@ -305,7 +305,7 @@ fn row_statement(
     })
 }
 
-/// As many words as [`command_words`] looks at, and more.
+/// More words than [`command_words`] looks at.
 const FIRST_WORDS: usize = 16;
 
 fn lower(places: &Places<'_>, statement: ast::Statement, tokens: &[TokenWithSpan]) -> Result<Statement> {
@@ -331,7 +331,7 @@ fn first_position(places: &Places<'_>, tokens: &[TokenWithSpan]) -> Option<usize
     words(tokens).next().and_then(|token| places.position(token.span.start))
 }
 
-/// The words that name a statement's kind, for messages: the verb, and for CREATE and the like what it is about.
+/// The words that name a statement's kind, for messages: the verb, and for CREATE and the like the kind of object.
 fn command_words(tokens: &[TokenWithSpan]) -> String {
     let mut command = String::new();
     for token in words(tokens) {
@@ -358,7 +358,7 @@ fn command_words(tokens: &[TokenWithSpan]) -> String {
     if command.is_empty() { "this statement".to_string() } else { command }
 }
 
-/// The command's name if its verb is one of PostgreSQL's that sqlparser may not know in PostgreSQL's form.
+/// The command's name, if its verb is one of PostgreSQL's whose form sqlparser may not know.
 fn known_command(tokens: &[TokenWithSpan]) -> Option<String> {
     let command = command_words(tokens);
     let verb = command.split(' ').next().unwrap_or_default();
@@ -430,7 +430,7 @@ fn known_command(tokens: &[TokenWithSpan]) -> Option<String> {
     (known.contains(&verb) || is_definition).then_some(command)
 }
 
-/// PostgreSQL's words for a syntax error, with sqlparser's as the detail.
+/// A syntax error in PostgreSQL's words, with sqlparser's as the detail.
 fn syntax_error(places: &Places<'_>, error: ParserError) -> SqlError {
     let message = match error {
         ParserError::ParserError(message) | ParserError::TokenizerError(message) => message,
@@ -462,7 +462,7 @@ fn parse_location(text: &str) -> Option<Location> {
     Some(Location { line: line.parse().ok()?, column: column.trim().parse().ok()? })
 }
 
-/// Refuses what is left of a tree once all that is accepted was taken out.
+/// Refuses what is left of a tree after all accepted parts were taken out.
 fn left_over(what: &str, is_empty: bool) -> Result<()> {
     if is_empty { Ok(()) } else { Err(SqlError::unsupported(format!("this form of {what}"))) }
 }

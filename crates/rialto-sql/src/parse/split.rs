@@ -19,29 +19,30 @@ impl Piece<'_> {
     }
 }
 
-/// The statements of `sql`, each found when it is asked for; empty ones, comments only, are left out.
+/// The statements of `sql`, each found when it is asked for. Empty statements, and those of comments only, are left
+/// out.
 pub fn split(sql: &str) -> Pieces<'_> {
     Pieces { sql, at: 0, bytes: 0, chars: 0 }
 }
 
-/// The statements of a query string that are still to come. Kept here: it takes no room, however many they are.
+/// The remaining statements of a query string. Invariant: it takes no memory, however many there are.
 #[derive(Debug, Clone)]
 pub struct Pieces<'a> {
     sql: &'a str,
-    /// Where the next one begins.
+    /// Where the next statement begins.
     at: usize,
-    /// So many characters there are in so many bytes: counted on from piece to piece.
+    /// The number of bytes up to here, and of characters in them: counted on from piece to piece.
     bytes: usize,
     chars: usize,
 }
 
 impl<'a> Pieces<'a> {
-    /// As [`split`], of what is left of a query string behind so many characters.
+    /// As [`split`], for the rest of a query string behind this number of characters.
     pub fn behind(sql: &'a str, chars_before: usize) -> Pieces<'a> {
         Pieces { sql, at: 0, bytes: 0, chars: chars_before }
     }
 
-    /// The text that is left, and the characters before it.
+    /// The rest of the text, and the number of characters before it.
     pub fn rest(mut self) -> (&'a str, usize) {
         let rest = self.piece(self.at, self.sql.len());
         (rest.text, rest.chars_before)
@@ -89,7 +90,7 @@ impl<'a> Iterator for Pieces<'a> {
     }
 }
 
-/// Bytes that end, or may end, a run of those that mean nothing here.
+/// Bytes that end, or may end, a run of bytes without a meaning here.
 const STOPS: [bool; 256] = {
     let mut stops = [false; 256];
     let marks = b";-/'\"$";
@@ -106,7 +107,7 @@ fn plain_end(bytes: &[u8], at: usize) -> usize {
     at + rest.iter().position(|byte| STOPS[usize::from(*byte)]).unwrap_or(rest.len())
 }
 
-/// The end of a comment that goes to the end of its line, which a carriage return ends, too.
+/// The end of a comment that goes to the end of its line. A carriage return ends a line, too.
 fn line_end(bytes: &[u8], at: usize) -> usize {
     let ends = |byte: &u8| matches!(byte, b'\n' | b'\r');
     bytes[at..].iter().position(ends).map_or(bytes.len(), |length| at + length + 1)
@@ -134,7 +135,7 @@ pub(super) fn comment_end(bytes: &[u8], mut at: usize) -> usize {
     at
 }
 
-/// Whether the quote at `at` follows an `E` that is a word of its own, so that backslashes escape.
+/// Whether the quote at `at` follows an `E` that is a word of its own, so that backslashes are escapes.
 fn has_escapes(bytes: &[u8], at: usize) -> bool {
     let word = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || byte >= 0x80;
     at > 0 && matches!(bytes[at - 1], b'e' | b'E') && (at < 2 || !word(bytes[at - 2]))

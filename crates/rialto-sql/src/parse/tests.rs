@@ -26,7 +26,7 @@ fn names_are_folded_unless_quoted() {
     assert_eq!(names[1].position, Some(27));
 }
 
-/// As with PostgreSQL: it would be taken for an alias.
+/// As in PostgreSQL: otherwise it would be taken for an alias.
 #[test]
 fn a_word_straight_behind_a_number_is_refused() {
     for sql in
@@ -94,7 +94,7 @@ fn options_that_would_do_nothing_here_are_refused_not_ignored() {
         "copy t from stdin where a > 1",
         "vacuum t (a)",
     ] {
-        // Where sqlparser does not know PostgreSQL's form, a syntax error refuses it as well.
+        // Where sqlparser does not know PostgreSQL's form, a syntax error refuses the statement as well.
         assert!(matches!(code(sql), "0A000" | "42601"), "{sql}: {}", code(sql));
     }
 }
@@ -136,7 +136,7 @@ fn explain_keeps_places() {
     assert_eq!(error.position, Some(27));
 }
 
-/// sqlparser takes some for hints, which it keeps beside the statement.
+/// sqlparser takes some comments for hints, which it keeps beside the statement.
 #[test]
 fn a_comment_is_a_blank() {
     for sql in [
@@ -158,7 +158,7 @@ fn a_sign_or_a_comment_behind_an_operator_is_no_part_of_it() {
             assert!(parse(&sql).is_ok(), "{sql}: {:?}", parse(&sql).err());
         }
     }
-    // As in PostgreSQL, these are operators that are not there.
+    // As in PostgreSQL, these operators do not exist.
     for sql in ["select a%-5 from t", "select a||-5 from t", "select a>@5 from t", "select a<->5 from t"] {
         assert_eq!(code(sql), "0A000", "{sql}");
     }

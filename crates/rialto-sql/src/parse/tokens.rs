@@ -1,4 +1,4 @@
-//! [`Reading`]: from text to tokens, in the room that there is for them and what they become.
+//! [`Reading`]: from text to tokens, within the memory that there is for them and for their tree.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
@@ -14,21 +14,23 @@ use crate::room::{Room, SMALL_BYTES, Taken};
 
 /// The most bytes that reading one statement takes.
 pub const READING_BYTES_MAX: usize = 1 << 30;
-/// The most bytes that the statements take together that the sessions of a server read at a time.
+/// The most bytes that the statements which the sessions of a server read at one time take together.
 pub const READING_ROOM_BYTES: usize = 2 << 30;
 
-/// So many tokens find room in a list that does not grow.
+/// This number of tokens fits in a list that does not grow.
 const TOKENS_FEW: usize = 256;
 
-/// A statement that is read. What it takes is weighed as its tokens are made, and taken of a room until this is dropped.
+/// A statement that is being read. Its memory is weighed as its tokens are made, and taken from a room until this is
+/// dropped.
 ///
-/// Kept here: no token is made before there is room for what the ones before it take, and for all texts.
+/// Invariant: no token is made before there is room for the tokens before it, with their part of the tree, and for all
+/// texts.
 pub(super) struct Reading<'a> {
     text: &'a str,
     cancel: &'a Cancel,
     scales: Scales,
     taken: Taken,
-    /// The bytes that there is room for.
+    /// The bytes that were taken from the room.
     granted: usize,
 }
 
@@ -46,16 +48,16 @@ impl<'a> Reading<'a> {
         let mut tokens = Vec::with_capacity(TOKENS_FEW.min(self.text.len()));
         let mut refused = None;
         let mut tokenizer = Tokenizer::new(&Lexis, self.text);
-        // Where an operator ends that a sign directly behind it is a part of.
+        // The end of an operator of which a sign directly behind it would be a part.
         let mut goes_on_at = None;
-        // The last number, from here to there.
+        // The last number: its beginning and its end.
         let mut number = None;
         let read = catch_unwind(AssertUnwindSafe(|| {
             tokenizer.tokenize_with_location_into_buf_with_mapper(&mut tokens, |token| {
                 self.scales.put(&token.token);
                 if let Err(error) = self.find_room() {
                     refused = Some(error);
-                    // A tokenizer shows each token and takes no answer: to unwind is the one way to end it.
+                    // A tokenizer shows each token and takes no answer. Only unwinding ends it.
                     resume_unwind(Box::new(()));
                 }
                 match &token.token {
@@ -105,7 +107,7 @@ impl<'a> Reading<'a> {
         Ok(tokens)
     }
 
-    /// Refuses what there is no room for.
+    /// Refuses the text if there is no room for it.
     #[inline]
     fn find_room(&mut self) -> Result<()> {
         if self.scales.bytes() <= self.granted { Ok(()) } else { self.take_room() }
@@ -127,7 +129,7 @@ impl<'a> Reading<'a> {
     }
 }
 
-/// What reading a statement takes at most, in bytes; of a text that is cut short by an error, so far.
+/// The most bytes that reading a statement takes. Of a text that is cut short by an error, the bytes so far.
 pub fn weigh(text: &str) -> usize {
     let mut scales = Scales::new(text);
     let _ =

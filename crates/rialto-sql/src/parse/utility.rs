@@ -7,7 +7,7 @@ use super::cursor::Cursor;
 use super::{Name, Places, Statement};
 use crate::error::{Result, SqlError, SqlState};
 
-/// What a transaction is asked to be. Every isolation level runs serializable.
+/// The modes of a transaction. Every isolation level runs serializable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Modes {
     /// Whether an isolation level was named.
@@ -25,7 +25,7 @@ pub enum Access {
     ReadWrite,
 }
 
-/// How long a SET counts.
+/// How long a SET is in force.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SetScope {
     /// To the end of the session, once its transaction has committed.
@@ -50,15 +50,15 @@ pub struct Copy {
     pub table: Name,
     /// Its columns; none means all.
     pub columns: Vec<Name>,
-    /// Which way.
+    /// The direction.
     pub direction: CopyDirection,
     /// The character between values.
     pub delimiter: u8,
-    /// What stands for null.
+    /// The string for null.
     pub null: String,
 }
 
-/// Which way a COPY goes.
+/// The direction of a COPY.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CopyDirection {
     /// From the client.
@@ -154,7 +154,7 @@ pub(super) fn parse<'a>(places: &'a Places<'a>, tokens: &'a [TokenWithSpan]) -> 
     Ok(Some(statement))
 }
 
-/// Where in the tokens the statement begins that EXPLAIN is asked of; `None` if it is not.
+/// The position of the explained statement in the tokens; `None` if this is no EXPLAIN.
 pub(super) fn explained<'a>(places: &'a Places<'a>, tokens: &'a [TokenWithSpan]) -> Result<Option<usize>> {
     let mut cursor = Cursor::new(places, tokens);
     if !cursor.take("EXPLAIN") {
@@ -195,7 +195,7 @@ fn modes(cursor: &mut Cursor<'_>) -> Result<Modes> {
         } else if cursor.take_all(&["READ", "WRITE"]) {
             modes.access = Some(Access::ReadWrite);
         } else if cursor.take_all(&["NOT", "DEFERRABLE"]) {
-            // What every transaction is.
+            // Every transaction is so already.
         } else if cursor.take("DEFERRABLE") {
             return Err(SqlError::unsupported("a DEFERRABLE transaction").at(position));
         } else {
@@ -292,7 +292,7 @@ fn setting_value(cursor: &mut Cursor<'_>) -> Result<SetValue> {
     Ok(SetValue::Text(cursor.list(Cursor::literal)?.join(", ")))
 }
 
-/// What stands behind ALTER SYSTEM.
+/// The statement behind ALTER SYSTEM.
 fn alter_system(cursor: &mut Cursor<'_>) -> Result<Statement> {
     if cursor.take("RESET") {
         return Ok(Statement::AlterSystem(setting_name(cursor)?, SetValue::Default));
@@ -304,7 +304,7 @@ fn alter_system(cursor: &mut Cursor<'_>) -> Result<Statement> {
     Ok(Statement::AlterSystem(name, setting_value(cursor)?))
 }
 
-/// VACUUM and ANALYZE. Nothing here ever needs either, so their options, which say how, are checked and then moot.
+/// VACUUM and ANALYZE. The engine needs neither, so their options are checked and then ignored.
 fn maintain(cursor: &mut Cursor<'_>, verb: &str) -> Result<Statement> {
     let options = [
         "FULL",
@@ -355,7 +355,7 @@ fn truncate(cursor: &mut Cursor<'_>) -> Result<Statement> {
         Ok(table)
     })?;
     let position = cursor.position();
-    // There are no sequences, so CONTINUE IDENTITY is what happens; and no references, so RESTRICT is.
+    // There are no sequences, so CONTINUE IDENTITY changes nothing, and no references, so neither does RESTRICT.
     if cursor.take("RESTART") {
         return Err(SqlError::unsupported("TRUNCATE ... RESTART IDENTITY").at(position));
     }
@@ -487,7 +487,7 @@ fn copy(cursor: &mut Cursor<'_>) -> Result<Statement> {
         return Err(SqlError::unsupported("COPY ... WHERE").at(position));
     }
     if copy.null.as_bytes().contains(&copy.delimiter) {
-        // A field that is null could not be told from two fields.
+        // A null field could not be told from two fields.
         return Err(SqlError::unsupported("a COPY delimiter that is in the NULL string"));
     }
     if !is_whole(&copy.null) {
@@ -496,7 +496,8 @@ fn copy(cursor: &mut Cursor<'_>) -> Result<Statement> {
     Ok(Statement::Copy(copy))
 }
 
-/// Whether a NULL string is read as it is written: no escape in it takes the character behind it, and none is the end marker's.
+/// Whether a NULL string is read as it is written: no escape in it takes the character behind it, and none is the end
+/// marker's.
 fn is_whole(null: &str) -> bool {
     let mut bytes = null.bytes();
     while let Some(byte) = bytes.next() {
@@ -518,7 +519,7 @@ fn copy_option(cursor: &mut Cursor<'_>, copy: &mut Copy) -> Result<()> {
                 return Err(SqlError::unsupported(format!("COPY in format {format}")).at(position));
             }
         }
-        // Rows are visible to nobody before they are committed, so every COPY is as FREEZE asks.
+        // No other transaction sees rows before they are committed, so every COPY is as FREEZE asks.
         "freeze" => {
             boolean(cursor)?;
         }

@@ -1,44 +1,44 @@
-//! What reading a statement takes at most, found from its tokens as they are made.
+//! The most memory that reading a statement takes, computed from its tokens as they are made.
 //!
-//! sqlparser's tree takes up to 1,000 times the bytes of its text: `f(1),` is a call of its own, with room for four arguments.
-//! So each token is weighed before the next one is made, and a statement is parsed only where there is room for what its tokens
-//! come to ([`Reading`](super::tokens::Reading)).
+//! sqlparser's tree takes up to 1,000 times the bytes of its text: `f(1),` is a call of its own, with room for four
+//! arguments. So each token is weighed before the next one is made, and a statement is parsed only if there is room for
+//! the weight of its tokens ([`Reading`](super::tokens::Reading)).
 //!
-//! Kept here: what the scales show is no less than what tokens, trees and messages take at their peak.
+//! Invariant: the weight is no less than what tokens, trees and messages take at their peak.
 
 use sqlparser::keywords::Keyword;
 use sqlparser::tokenizer::{Token, TokenWithSpan, Whitespace};
 
 use super::isnull::is_isnull;
 
-/// How often the text of a name, literal or comment is there at a time, in tokens, trees and messages.
+/// How many copies of the text of a name, literal or comment exist at a time, in tokens, trees and messages.
 const TEXTS: usize = 10;
-/// What a token takes while more are made: the list of them grows.
+/// The bytes of a token while more are made: the list of tokens grows.
 const TOKEN_MADE: usize = 3 * size_of::<TokenWithSpan>();
-/// What it takes in the tree's time: itself, and where a statement's tokens without blanks are listed.
+/// The bytes of a token while the tree exists: the token, and the lists of a statement's tokens without blanks.
 const TOKEN: usize = size_of::<TokenWithSpan>() + 3 * size_of::<&TokenWithSpan>();
-/// What a name or literal takes besides: its text a few times, for each of which an allocation, and its node.
+/// The bytes of a name or literal beside the token: a few copies of its text, with an allocation each, and its node.
 const ATOM: usize = 320;
 
-/// An expression in a list, in sqlparser's tree and in what becomes of it.
+/// An expression in a list, in sqlparser's tree and in the lowered tree.
 const EXPR: usize = 336 + 128;
-/// One more of them: twice for the room that the list may grow into, and once for where it grew from.
+/// One more expression: twice for the room into which the list may grow, and once for the list that it grew from.
 const LISTED: usize = 3 * EXPR;
-/// The same for the largest items that a list has: tables, columns of an index, what is ordered by.
+/// The same for the largest items of a list: tables, columns of an index, keys to sort by.
 const LISTED_MOST: usize = 3 * 1_376;
 /// A row among rows.
 const LISTED_ROW: usize = 3 * 32;
 /// A list of up to four expressions.
 const LIST: usize = 4 * EXPR;
-/// A list of up to four arguments or items of a SELECT, the call or subquery that they are of, and its name.
+/// A list of up to four arguments or items of a SELECT, with its call or subquery, and its name.
 const CALL: usize = 4_096;
 /// An operator with its two sides.
 const OPERATOR: usize = 1_024;
 /// A dot in a number, or before a name that weighs enough for both.
 const DOT: usize = 512;
-/// A dot before anything else: a list of up to four fields, and no less for each of a list that grows.
+/// A dot before anything else: a list of up to four fields, and no less for each item of a list that grows.
 const FIELD: usize = 4 * 984;
-/// A word that may be anything but the next ones: an option of a column, a branch of a CASE.
+/// A word that may be anything other than the words below: an option of a column, a branch of a CASE.
 const WORD: usize = 2_560;
 /// A table that is joined.
 const JOIN: usize = 6_656;
@@ -59,12 +59,12 @@ enum List {
 
 /// Weighs the tokens of one statement, in their order.
 pub(super) struct Scales {
-    /// What the texts of the tokens take.
+    /// The bytes of the texts of the tokens.
     texts: usize,
     tokens: usize,
-    /// What the tree takes.
+    /// The bytes of the tree.
     tree: usize,
-    /// The lists around the one that is weighed.
+    /// The lists around the current one.
     outer: Vec<List>,
     list: List,
     /// Whether the statement is an INSERT; known behind its first word.
@@ -90,7 +90,7 @@ impl Scales {
         }
     }
 
-    /// The bytes that the tokens so far take at most, and all texts.
+    /// The most bytes that the tokens so far, and all texts, take.
     #[inline]
     pub(super) fn bytes(&self) -> usize {
         self.texts + (self.tokens * TOKEN_MADE).max(self.tokens * TOKEN + self.tree)
@@ -130,7 +130,7 @@ impl Scales {
             Token::Comma => match &mut self.list {
                 List::Any => LISTED_MOST,
                 List::Rows => LISTED_ROW,
-                // Four find room where the list began.
+                // Four fit where the list began.
                 List::Exprs(commas) => {
                     *commas += 1;
                     match *commas {
@@ -145,7 +145,7 @@ impl Scales {
                 ATOM + DOT
             }
             Token::Word(word) if word.quote_style.is_some() => {
-                // It may be the first of all words, and a name wherever one may stand.
+                // It may be the statement's first word, and a name wherever a name may stand.
                 self.is_insert.get_or_insert(false);
                 ATOM + WORD
             }
@@ -177,9 +177,9 @@ impl Scales {
         }
     }
 
-    /// What a word that is not quoted weighs beside its text.
+    /// The weight of an unquoted word beside its text.
     fn word(&mut self, word: Keyword) -> usize {
-        // An INSERT that is explained is one.
+        // An explained INSERT is an INSERT.
         if word != Keyword::EXPLAIN {
             self.is_insert.get_or_insert(word == Keyword::INSERT);
         }
@@ -203,7 +203,7 @@ impl Scales {
     }
 }
 
-/// Whether a word begins another list than one of expressions, if it comes in a place for those.
+/// Whether a word begins a list of something other than expressions, where expressions may stand.
 fn begins_list(word: Keyword) -> bool {
     matches!(
         word,

@@ -1,4 +1,4 @@
-//! What a statement keeps of the rows that it reads: bounded, so that one statement cannot take all memory.
+//! The rows that a statement keeps of those that it reads: bounded, so that one statement cannot take all memory.
 
 use std::cmp::Ordering;
 
@@ -11,13 +11,14 @@ use crate::error::{Result, SqlError, SqlState};
 /// The most bytes of rows that one statement keeps: to sort them, or to change them once all are found.
 pub const KEPT_BYTES_MAX: usize = 512 << 20;
 
-/// What an allocation takes besides its bytes.
+/// The bytes of an allocation beside its contents.
 pub(super) const ALLOCATION_BYTES: usize = 16;
 
-/// What a place in the list of a sort takes: a list that grows has room for twice as many, and a sort needs room for half as many.
+/// The bytes of a place in the list of a sort: a list that grows has room for twice as many, and a sort needs room for
+/// half as many.
 const PLACE_BYTES: usize = 2 * size_of::<Row>() + size_of::<Row>() / 2;
 
-/// Rows in the order that they came in. None of them moves when there are more, so each takes its own place only.
+/// Rows in the order of their arrival. None of them moves when more arrive, so each takes only its own place.
 pub(super) struct KeptRows<T> {
     pieces: Vec<Vec<T>>,
 }
@@ -63,14 +64,15 @@ impl Default for Budget {
 }
 
 impl Budget {
-    /// Takes so many bytes of it.
+    /// Takes this number of bytes of it.
     #[inline]
     pub(super) fn take(&mut self, bytes: usize) -> Result<()> {
         self.used += bytes;
         if self.used <= self.max { Ok(()) } else { Err(self.exceeded()) }
     }
 
-    /// Refuses what leaves less than an eighth free: else rows that only just fit would be sorted anew for each further row.
+    /// Refuses rows that leave less than an eighth free. Otherwise rows that only just fit would be sorted again for
+    /// each further row.
     fn leaves_an_eighth(&self) -> Result<()> {
         if self.used <= self.max - self.max / 8 { Ok(()) } else { Err(self.exceeded()) }
     }
@@ -96,18 +98,18 @@ pub(super) fn bytes_of<'v>(values: impl IntoIterator<Item = &'v Value>) -> usize
 /// A row that is sorted: its keys and its values.
 type Row = (Vec<Value>, Vec<Value>);
 
-/// Rows that come in any order and are wanted in another, the first of them only if there is a limit. Rows whose keys are
-/// equal stay in the order that they came in.
+/// Rows that arrive in any order and are wanted in another; if there is a limit, only the first of them. Rows with
+/// equal keys stay in the order of their arrival.
 pub(super) struct Sorted<'o> {
     rows: Vec<Row>,
     order: &'o [Order],
-    /// No more than the first so many are wanted.
+    /// At most this number of rows is wanted.
     wanted: usize,
     budget: Budget,
 }
 
 impl<'o> Sorted<'o> {
-    /// In this order, for so many rows.
+    /// In this order, for this number of rows.
     pub(super) fn new(order: &'o [Order], wanted: usize) -> Sorted<'o> {
         Sorted { rows: Vec::new(), order, wanted, budget: Budget::default() }
     }
@@ -119,7 +121,7 @@ impl<'o> Sorted<'o> {
         if fault_injection::is_on("sort-keeps-all-rows") {
             return Ok(());
         }
-        // Twice as many as are wanted are kept at most, so a row is sorted a few times in all.
+        // At most twice the wanted number is kept, so a row is sorted a few times in all.
         if taken.is_err() {
             self.cut();
             self.budget.leaves_an_eighth()?;
@@ -193,7 +195,7 @@ mod tests {
         (vec![Value::Int4(key)], vec![Value::Int4(number)])
     }
 
-    /// The first rows of a sort with a limit are those of one without, equal keys in the order that they came in.
+    /// The first rows of a sort with a limit are those of a sort without one, equal keys in the order of their arrival.
     #[test]
     fn a_limit_keeps_the_first_rows_and_no_others() {
         let order = by_key();
@@ -223,7 +225,7 @@ mod tests {
         });
         assert_eq!(error.expect("the bound was passed").sqlstate, SqlState::OutOfMemory);
         assert!(sorted.rows.len() < 1_000);
-        // Where a limit asks for few of them, any number passes.
+        // With a limit of few rows, any number may be read.
         let mut sorted = Sorted::new(&order, 10);
         sorted.budget.max = 100_000;
         for number in 0..100_000 {
@@ -233,7 +235,7 @@ mod tests {
         assert_eq!(sorted.finish().next(), Some(vec![Value::Int4(99_999)]));
     }
 
-    /// Each sort at the bound is paid for by the rows that came since the one before: those have an eighth of it.
+    /// The rows that arrived since the last sort at the bound pay for the next one: they have an eighth of it.
     #[test]
     fn rows_at_the_bound_are_not_sorted_again_for_each_row() {
         let order = by_key();

@@ -1,7 +1,7 @@
-//! Runs bound statements on a transaction.
+//! Runs bound statements in a transaction.
 //!
-//! Kept here: what a statement writes it first decides from what it has read, so an UPDATE never meets its own rows;
-//! rows that are to be changed are read with X locks at once.
+//! Invariant: a statement decides on all its writes before it makes the first, so an UPDATE never meets its own rows.
+//! Rows that are to be changed are read with X locks at once.
 
 mod kept;
 mod select;
@@ -22,16 +22,17 @@ use kept::{Budget, bytes_of};
 
 /// Takes the rows of a result.
 ///
-/// Kept here: rows come with the plan that they are of, and so with its columns. A statement may have been planned anew for
-/// a table that has changed since.
+/// Invariant: rows come with their plan, and so with its columns, since a statement may have been planned again for a
+/// table that has changed.
 pub trait RowSink {
-    /// A plan begins: the rows to come are its own. If the table turns out to have changed, another plan begins before the
-    /// first row.
+    /// A plan begins, and the next rows are its rows. If the table turns out to have changed, another plan begins
+    /// before the first row.
     fn begin(&mut self, _plan: &Prepared) -> Result<()> {
         Ok(())
     }
 
-    /// Whether [`RowSink::begin`] tells of the result's columns. If not, they were told before, and have to stay.
+    /// Whether [`RowSink::begin`] announces the result's columns. If not, they were announced before, and may not
+    /// change.
     fn tells_columns(&self) -> bool {
         false
     }
@@ -58,7 +59,7 @@ impl RowSink for Collected {
     }
 }
 
-/// What a statement runs with.
+/// The transaction of a running statement, and the rest.
 pub struct Run<'a> {
     /// The transaction.
     pub tx: &'a mut Transaction<'static>,
@@ -66,13 +67,13 @@ pub struct Run<'a> {
     pub out: Out<'a>,
 }
 
-/// What a statement runs with besides the transaction.
+/// What a running statement has besides the transaction.
 pub struct Out<'a> {
     /// Arguments and the time.
     pub context: Context<'a>,
     /// The plan that runs.
     pub plan: &'a Prepared,
-    /// Where its rows go.
+    /// Takes its rows.
     pub sink: &'a mut dyn RowSink,
 }
 
@@ -92,7 +93,7 @@ impl Out<'_> {
     }
 }
 
-/// Whether all conditions hold for a row, which is looked at here first.
+/// Whether all conditions hold for a row that the statement has just found.
 fn holds<C: Columns + ?Sized>(filter: &[Expr], row: &C, context: Context<'_>) -> Result<bool> {
     context.texts.begin_row();
     for condition in filter {
@@ -103,7 +104,7 @@ fn holds<C: Columns + ?Sized>(filter: &[Expr], row: &C, context: Context<'_>) ->
     Ok(true)
 }
 
-/// Runs a closure that the kernel calls and that has errors of its own: the kernel gets a stand-in, the caller the
+/// Carries an error of its own out of a closure that the kernel calls: the kernel gets a stand-in, the caller gets the
 /// original.
 struct Carried(Option<crate::SqlError>);
 

@@ -43,11 +43,11 @@ fn window(out: &Out<'_>, bound: &BoundSelect) -> Result<Window> {
     })
 }
 
-/// Where rows go on their way to the client: filtered already; counted, or sorted, or cut to the window.
+/// The way of rows to the client: they are filtered already, then counted, or sorted, or cut to the window.
 struct Pipeline<'p> {
     bound: &'p BoundSelect,
     window: Window,
-    /// Whether rows come in the order asked for.
+    /// Whether rows come in the wanted order.
     ordered: bool,
     counted: i64,
     passed: u64,
@@ -86,7 +86,7 @@ impl<'p> Pipeline<'p> {
         Ok(ControlFlow::Continue(()))
     }
 
-    /// After the last row; gives the number of rows sent.
+    /// After the last row. Gives the number of rows sent.
     fn finish(mut self, run: &mut Run<'_>) -> Result<u64> {
         let Run { tx, out } = run;
         if self.bound.counts {
@@ -108,7 +108,7 @@ impl<'p> Pipeline<'p> {
     }
 }
 
-/// Runs a SELECT; gives the number of rows sent.
+/// Runs a SELECT. Gives the number of rows sent.
 pub fn select(run: &mut Run<'_>, plan: &SelectPlan) -> Result<u64> {
     let bound = &plan.bound;
     if plan.plain
@@ -162,7 +162,7 @@ pub fn select(run: &mut Run<'_>, plan: &SelectPlan) -> Result<u64> {
                         Ok(())
                     };
                     match mode {
-                        // Read where the kernel has it, without a copy of the row.
+                        // Read in place in the kernel, without a copy of the row.
                         ScanMode::Share => run.tx.look(table, &key[..], &mut show)?.transpose()?,
                         ScanMode::Update => {
                             run.tx.get_for_update(table, &key[..])?.map(|row| show(row.view())).transpose()?
@@ -205,7 +205,7 @@ fn stay_with_source(run: &mut Run<'_>, bound: &BoundSelect) -> Result<()> {
     stay_with_definition(run.tx, (table, schema), mode)
 }
 
-/// Locks a table as a scan does, for an answer that rests on no row but on the table's definition. Fails with
+/// Locks a table as a scan does, for an answer that depends on no row but on the table's definition. Fails with
 /// [`rialto::Error::TableChanged`] if the table has another schema by now.
 pub fn stay_with_definition(
     tx: &mut Transaction<'_>,
@@ -216,7 +216,7 @@ pub fn stay_with_definition(
     Ok(tx.scan_planned(table, schema, &nothing, |_, _| Ok(ControlFlow::Break(())))?)
 }
 
-/// Sends the row of a key, if it is there and the conditions hold: read where the kernel has it, without a copy.
+/// Sends the row of a key, if it exists and the conditions hold. It is read in place in the kernel, without a copy.
 fn look(run: &mut Run<'_>, bound: &BoundSelect, table: &Table, key: &[Value], rest: &[Expr]) -> Result<u64> {
     let out = &mut run.out;
     let sent = run.tx.look(table, key, |row| -> Result<u64> {
@@ -264,7 +264,7 @@ pub(super) fn series(
     Ok(())
 }
 
-/// Sends a table's rows to the client; gives their number.
+/// Sends a table's rows to the client. Gives their number.
 pub fn copy_out(run: &mut Run<'_>, plan: &CopyPlan) -> Result<u64> {
     let items: Vec<Expr> = plan.columns.iter().map(|column| Expr::Column(*column)).collect();
     let mut sent = 0;

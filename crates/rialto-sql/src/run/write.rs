@@ -24,7 +24,7 @@ impl Columns for InPlace<'_, '_> {
     }
 }
 
-/// Runs an INSERT; gives the number of rows.
+/// Runs an INSERT. Gives the number of rows.
 pub fn insert(run: &mut Run<'_>, plan: &BoundInsert) -> Result<u64> {
     let mut count = 0;
     match &plan.source {
@@ -65,7 +65,7 @@ pub fn insert(run: &mut Run<'_>, plan: &BoundInsert) -> Result<u64> {
     Ok(count)
 }
 
-/// The values of a new row: what the expressions come to in the columns that are given, nulls elsewhere.
+/// The values of a new row: those of the expressions in the columns that are given, nulls elsewhere.
 fn evaluate<C: Columns + ?Sized>(
     plan: &BoundInsert,
     exprs: &[Expr],
@@ -83,17 +83,17 @@ fn evaluate<C: Columns + ?Sized>(
 
 type Changes = SmallVec<[(usize, Value); 4]>;
 
-/// A row that an UPDATE has found: its identity, its changes, and for RETURNING what it is after them.
+/// A row that an UPDATE has found: its identity, its changes, and for RETURNING the changed row.
 type Changed = (RowKey, Box<[(usize, Value)]>, Vec<Value>);
 
-/// What a row takes that is kept to be changed: its key may be long.
+/// The bytes of a row that is kept to be changed. Its key may be long.
 fn changed_bytes((key, changes, new): &Changed) -> usize {
     let values = bytes_of(changes.iter().map(|(_, value)| value));
     let changes = size_of_val(&**changes) + ALLOCATION_BYTES;
     size_of::<Changed>() + key.allocated_bytes() + changes + values + list_bytes(new)
 }
 
-/// What a row takes that is kept to be deleted.
+/// The bytes of a row that is kept to be deleted.
 fn deleted_bytes(key: &RowKey) -> usize {
     size_of::<RowKey>() + key.allocated_bytes()
 }
@@ -115,7 +115,7 @@ fn changed<C: Columns + ?Sized>(plan: &BoundUpdate, row: &C, changes: &Changes) 
     values
 }
 
-/// Runs an UPDATE; gives the number of rows.
+/// Runs an UPDATE. Gives the number of rows.
 pub fn update(run: &mut Run<'_>, plan: &UpdatePlan) -> Result<u64> {
     let bound = &plan.bound;
     if plan.in_place
@@ -125,7 +125,7 @@ pub fn update(run: &mut Run<'_>, plan: &UpdatePlan) -> Result<u64> {
     }
     let (scan, rest) = match plan.access.path.find(&bound.schema, run.out.context, ScanMode::Update)? {
         Found::Nothing => {
-            // That no key is so rests on the table's definition.
+            // It is the table's definition that says that no key is so.
             run.tx.lock_for_writes(&bound.table, &bound.schema)?;
             return Ok(0);
         }
@@ -191,7 +191,7 @@ fn update_in_place(run: &mut Run<'_>, plan: &BoundUpdate, key: &[Value]) -> Resu
     Ok(u64::from(carried.give(modified)?))
 }
 
-/// Gives a column the value that this expression came to. `x = x + 1` is an increment, which action logging logs as one.
+/// Gives a column the value of this expression. `x = x + 1` is an increment, which action logging logs as one.
 fn change(fields: &mut Fields<'_>, column: usize, expr: &Expr, value: &Value) -> rialto::Result<()> {
     let Expr::Arithmetic(ArithmeticOp::Add | ArithmeticOp::Subtract, left, right) = expr else {
         return set(fields, column, value);
@@ -211,7 +211,7 @@ fn change(fields: &mut Fields<'_>, column: usize, expr: &Expr, value: &Value) ->
     }
 }
 
-/// Sets a column; integers go the short way.
+/// Sets a column; integers take a shorter way.
 fn set(fields: &mut Fields<'_>, column: usize, value: &Value) -> rialto::Result<()> {
     match value {
         Value::Int4(value) => fields.set_i32(column, *value),
@@ -220,12 +220,12 @@ fn set(fields: &mut Fields<'_>, column: usize, value: &Value) -> rialto::Result<
     }
 }
 
-/// Runs a DELETE; gives the number of rows.
+/// Runs a DELETE. Gives the number of rows.
 pub fn delete(run: &mut Run<'_>, plan: &DeletePlan) -> Result<u64> {
     let bound = &plan.bound;
     let (scan, rest) = match plan.access.path.find(&bound.schema, run.out.context, ScanMode::Update)? {
         Found::Nothing => {
-            // That no key is so rests on the table's definition.
+            // It is the table's definition that says that no key is so.
             run.tx.lock_for_writes(&bound.table, &bound.schema)?;
             return Ok(0);
         }
@@ -279,7 +279,7 @@ mod tests {
 
     use super::*;
 
-    /// Some millions of rows are changed by one statement.
+    /// One statement changes some millions of rows.
     #[test]
     fn a_row_that_is_changed_takes_little() {
         let options = Options { memory_bytes: 64 << 20, ..Options::default() };

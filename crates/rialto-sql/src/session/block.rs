@@ -28,10 +28,10 @@ pub(super) struct NamedSavepoint {
 
 /// The most savepoints that a transaction has at a time.
 const SAVEPOINTS_MAX: usize = 100_000;
-/// The bytes of a name that count where a session keeps names of the client's: as many as with PostgreSQL.
+/// The significant bytes of a client's name where a session keeps names: as many as in PostgreSQL.
 const NAME_BYTES: usize = 63;
 
-/// The part of a name that counts.
+/// The significant part of a name.
 pub(super) fn cut(name: &str) -> &str {
     &name[..name.floor_char_boundary(NAME_BYTES)]
 }
@@ -48,8 +48,8 @@ impl Session {
         self.commit()
     }
 
-    /// After an error: an implicit block is rolled back, an explicit one fails. Waits until what led to the error is
-    /// durable; where it never will be, this error is the one to tell.
+    /// After an error: an implicit block is rolled back, an explicit one fails. Waits until everything that led to the
+    /// error is durable. If it never will be, gives an error that the client has to be told instead.
     pub fn fail(&mut self, error: &SqlError) -> Result<()> {
         self.cancel.end_running();
         match self.block {
@@ -67,7 +67,7 @@ impl Session {
         }
     }
 
-    /// Ends whatever is open, as when the client goes away.
+    /// Ends everything that is open, as when the client disconnects.
     pub fn abandon(&mut self) {
         drop(self.take_transaction());
         self.close_block();
@@ -84,8 +84,8 @@ impl Session {
         }
     }
 
-    /// Whether the running statement is alone in its transaction, for all that is known by now: a statement may come behind it in a
-    /// pipeline.
+    /// Whether the running statement is alone in its transaction, as far as is known: another statement may follow it
+    /// in a pipeline.
     pub(super) fn is_alone(&self) -> bool {
         self.block != Block::Explicit && self.statements == 0 && !self.cancel.is_in_string()
     }
@@ -98,7 +98,7 @@ impl Session {
 
     fn begin_transaction(&mut self) -> Result<()> {
         if self.block == Block::Explicit && self.savepoints.iter().any(|savepoint| savepoint.mark.is_some()) {
-            // Its transaction died under it; only ROLLBACK is left, and `failed` says so.
+            // Its transaction ended under it. Only ROLLBACK is left, and `failed` says so.
             return Err(in_failed_block());
         }
         let tx = self.database.begin_with(&self.choices())?;
@@ -112,11 +112,11 @@ impl Session {
         }
         self.cancel.set(Some(tx.canceller()));
         self.tx = Some(tx);
-        // A request that came before the canceller was there has set the mark.
+        // A request that came before the canceller existed has set the flag.
         self.cancel.check()
     }
 
-    /// What the settings say of the kernel's transaction.
+    /// The transaction options that the settings ask for.
     pub(super) fn choices(&self) -> TxOptions {
         let settings = self.settings.current();
         TxOptions {
@@ -129,7 +129,8 @@ impl Session {
         }
     }
 
-    /// Changes settings. Whatever changes them comes by here, so that the open transaction always has what SHOW tells.
+    /// Changes settings. Every change goes through here, so that the open transaction always has the values that SHOW
+    /// tells.
     pub(super) fn change_settings(
         &mut self,
         change: impl FnOnce(&mut SettingStore) -> Result<()>,
@@ -150,7 +151,7 @@ impl Session {
         Ok(())
     }
 
-    /// Notes what clients want to be told of.
+    /// Notes the changed settings that clients are told of.
     fn report_settings(&mut self, before: &Settings) {
         let now = self.settings.current();
         if **now == *before {
@@ -203,7 +204,7 @@ impl Session {
         Some(tx)
     }
 
-    /// After the transaction was taken.
+    /// Closes the block, after the transaction was taken.
     pub(super) fn close_block(&mut self) {
         debug_assert!(self.tx.is_none());
         self.block = Block::None;

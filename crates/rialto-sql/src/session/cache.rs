@@ -1,4 +1,4 @@
-//! [`PlanCache`]: what texts of statements came to, bounded.
+//! [`PlanCache`]: a bounded cache by the text of a statement.
 
 use std::sync::Arc;
 
@@ -8,24 +8,24 @@ use hashbrown::HashMap;
 const GENERATION: usize = 128;
 /// Bytes in one of the two generations, of texts and plans.
 const GENERATION_BYTES: usize = 4 << 20;
-/// A longer text is not kept: it is dear to keep, and its like seldom comes again.
+/// A longer text is not kept: it costs much, and seldom comes again.
 const TEXT_BYTES_MAX: usize = 64 << 10;
-/// Nor is a larger plan, which a short text may have: its list of values is many times as long as their digits.
+/// Nor is a larger plan. A short text may have one: a list of values takes many times as much as its digits.
 const PLAN_BYTES_MAX: usize = 1 << 20;
 
-/// What was found out about texts, a plan for one. Two generations: when the young one is full, it becomes the old
-/// one, and the old one, of which all that was used again has moved to the young one, goes. So at most 256 are kept, and
-/// [`GENERATION_BYTES`] twice; nothing is sorted, and what is in use stays.
+/// Values by text. There are two generations. When the young one is full, it becomes the old one, and the old one is
+/// dropped; entries of the old one that are used move to the young one. So at most 256 entries are kept, and twice
+/// [`GENERATION_BYTES`]. Nothing is sorted, and what is in use stays.
 pub(super) struct PlanCache<V> {
     young: HashMap<Arc<str>, Kept<V>>,
     old: HashMap<Arc<str>, Kept<V>>,
-    /// What was put into the young generation, whether or not it is there still.
+    /// The bytes that were put into the young generation, also of entries that have left it.
     young_bytes: usize,
 }
 
 struct Kept<V> {
     value: V,
-    /// What it takes beside its text.
+    /// The bytes of the value beside its text.
     bytes: usize,
 }
 
@@ -45,7 +45,7 @@ impl<V: Clone> PlanCache<V> {
         Some(found.value)
     }
 
-    /// Keeps what takes so many bytes beside its text.
+    /// Keeps a value that takes this number of bytes beside its text.
     pub(super) fn put(&mut self, text: Arc<str>, value: V, bytes: usize) {
         if text.len() > TEXT_BYTES_MAX || bytes > PLAN_BYTES_MAX {
             return;

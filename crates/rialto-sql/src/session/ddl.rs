@@ -9,7 +9,8 @@ use crate::parse::{self, Name, Statement};
 use crate::prepared::find_table;
 
 impl Session {
-    /// Runs a statement that changes what tables there are, in the open transaction. From its first look on each name means the same.
+    /// Runs a statement that changes tables or indexes, in the open transaction. From its first lookup on each name
+    /// means the same.
     pub(super) fn define(&mut self, statement: &Statement) -> Result<Tag> {
         self.tx.as_mut().expect("the transaction has begun").lock_definitions()?;
         let tag = match statement {
@@ -131,7 +132,7 @@ impl Session {
                 other => Ok(other?),
             };
         }
-        // A name that is free, as PostgreSQL makes one up.
+        // A free name, made as in PostgreSQL.
         for number in 0.. {
             let suffix = if number == 0 { String::new() } else { number.to_string() };
             let name = format!("{}_{}_idx{suffix}", index.table.text, columns.join("_"));

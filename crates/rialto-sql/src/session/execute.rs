@@ -1,4 +1,5 @@
-//! A statement from its text to its completion: parsed or found in the cache, planned for the tables of now, run.
+//! The execution of a statement, from its text to its completion: it is parsed or found in the cache, planned for the
+//! current tables, and run.
 
 use std::sync::Arc;
 
@@ -20,10 +21,10 @@ use crate::values::{SqlType, text};
 /// The longest text whose literals are lifted, in bytes.
 const LIFTED_TEXT_BYTES_MAX: usize = 256 << 10;
 
-/// Room for literals and arguments of more bytes is not kept for the next statement: a session may be idle for long.
+/// A larger room for literals and arguments is not kept for the next statement, because a session may be idle for long.
 const ROOM_BYTES_MAX: usize = 64 << 10;
 
-/// What a statement is run with.
+/// The input of a run of a statement.
 #[derive(Clone, Copy)]
 struct Given<'a> {
     params: &'a [Value],
@@ -32,9 +33,9 @@ struct Given<'a> {
 }
 
 impl Session {
-    /// Makes a statement ready to run. `declared` are the types of parameters as far as the client fixes them.
+    /// Makes a statement ready to run. `declared` has the types of parameters that the client fixes.
     pub fn prepare(&mut self, text: &str, declared: &[SqlType]) -> Result<Arc<Prepared>> {
-        // A plan that is kept has the parameters that its text has.
+        // A cached plan has only the parameters of its text.
         let open = declared.iter().all(|sql_type| *sql_type == SqlType::Unknown);
         if open
             && let Some(found) = self.cache.get(text)
@@ -45,11 +46,11 @@ impl Session {
         self.prepare_parsed(text, self.parse(text)?, Some(declared))
     }
 
-    /// Parses a statement that has no parameters, or finds it among those that were run before, with these literals or
-    /// others.
+    /// Parses a statement that has no parameters, or finds it among those that were run before, with the same literals
+    /// or with others.
     pub fn read(&mut self, text: &str) -> Result<ReadStatement> {
         self.cancel.check_between()?;
-        // A longer one is not kept for its shape, and what is lifted of it would take more than its text.
+        // A longer text is not kept without its literals, and lifting them would take more than the text.
         let lifts = text.len() <= LIFTED_TEXT_BYTES_MAX && self.lift.lift(text);
         let known = if lifts { self.lifted.get(&self.lift.key) } else { Some(None) };
         Ok(match known {
@@ -98,7 +99,7 @@ impl Session {
         }
     }
 
-    /// Makes a statement ready that was run before, with the same literals.
+    /// Makes a statement ready that was run before with the same literals.
     fn prepare_known(
         &mut self,
         text: &str,
@@ -115,8 +116,9 @@ impl Session {
         self.prepare_parsed(text, self.parse(text)?, declared)
     }
 
-    /// Makes a parsed statement ready, and keeps its plan for others that differ only in their literals if it can be
-    /// theirs. If not, or if anything is wrong with it, it is bound as it stands: so errors are those of its own text.
+    /// Makes a parsed statement ready. If its plan fits statements that differ only in their literals, it is kept for
+    /// these. If not, or if there is an error, the statement is bound as it stands, so that errors are those of its own
+    /// text.
     fn prepare_new<'t>(&mut self, text: &'t str, statement: Statement, lifted: Lifted) -> Result<Ready<'t>> {
         if self.failed {
             return Err(in_failed_block());
@@ -144,7 +146,7 @@ impl Session {
         self.prepare_parsed(text, statement, None).map(Ready::of)
     }
 
-    /// What a plan's parameters are for the literals of this text; `None` if one of them is no value of its type.
+    /// The values of a plan's parameters for the literals of this text; `None` if one of them is no value of its type.
     fn arguments(&mut self, plan: &Prepared, lifted: &Lifted, text: &str) -> Option<Vec<Value>> {
         let mut arguments = std::mem::take(&mut self.spare_arguments);
         for (literal, sql_type) in lifted.literals.iter().zip(&plan.params) {
@@ -156,7 +158,7 @@ impl Session {
         Some(arguments)
     }
 
-    /// Gives the room for a statement's arguments back.
+    /// Gives back the room of a statement's arguments.
     pub fn reuse(&mut self, mut arguments: Vec<Value>) {
         if arguments.capacity() * size_of::<Value>() <= ROOM_BYTES_MAX {
             arguments.clear();
@@ -182,9 +184,9 @@ impl Session {
         self.bind(|facts, lookup| prepared::prepare_lifted(text, statement, literals, facts, catalog, lookup))
     }
 
-    /// Binds and plans a statement. Without a transaction nothing waits later for what was found, so what the plan tells of
-    /// tables, their columns and their indexes has to be durable when it is there: all that was looked at, which is more than
-    /// the names (I3).
+    /// Binds and plans a statement. Without a transaction nothing waits later for what was found. So everything that
+    /// was looked up, tables, columns and indexes, has to be durable when the plan is there, which is more than the
+    /// names alone need (I3).
     fn bind<T>(
         &mut self,
         bind: impl FnOnce((&Facts, &Cancel), &mut dyn FnMut(&Name) -> Result<Table>) -> Result<T>,
@@ -208,7 +210,8 @@ impl Session {
         self.cancel.reading(|| parse::parse_in(text, &self.reading_room, &self.cancel))
     }
 
-    /// Read it before tables are looked up: a change in between makes the plan look old, never new.
+    /// Reads the state of the catalog, before tables are looked up: a change in between makes the plan look old, never
+    /// new.
     fn catalog_state(&self) -> CatalogState {
         match self.defined {
             true => CatalogState::Private,
@@ -238,13 +241,13 @@ impl Session {
         Ok(prepared)
     }
 
-    /// Plans anew what was planned for other tables.
+    /// Plans again a statement that was planned for other tables.
     fn renew(&mut self, prepared: &Prepared) -> Result<Arc<Prepared>> {
         self.cache.forget(&prepared.text);
         self.prepare(&prepared.text, &prepared.declared)
     }
 
-    /// Whether the tables are still those that the plan was made for.
+    /// Whether the tables are still those of the plan.
     #[inline]
     fn is_current(&mut self, prepared: &Prepared) -> Result<bool> {
         match prepared.catalog {
@@ -258,11 +261,11 @@ impl Session {
         }
     }
 
-    /// Waits until what a plan tells of tables is as durable as the session asks now. Kept here: a plan that was made, and
-    /// awaited, at a lower level is told of at the level of the answer (I3).
+    /// Waits until the definitions that a plan shows are as durable as the session asks now. Invariant: a plan that was
+    /// made, and awaited, at a lower level is shown at the level of the answer (I3).
     ///
     /// # Errors
-    /// If that will never be durable.
+    /// The definitions will never be durable.
     #[inline]
     pub fn settle_plan(&mut self, prepared: &Prepared) -> Result<()> {
         // Most statements come after a wait for the same definitions at the same level.
@@ -294,13 +297,13 @@ impl Session {
         }
     }
 
-    /// Runs a statement with a client's arguments; gives what CommandComplete says. It may wait for locks, and waits for the
-    /// log where it ends a transaction. After an error call [`Session::fail`].
+    /// Runs a statement with a client's arguments. Gives the text of CommandComplete. It may wait for locks, and waits
+    /// for the log where it ends a transaction. After an error call [`Session::fail`].
     pub fn execute(&mut self, prepared: &Prepared, params: &[Value], sink: &mut dyn RowSink) -> Result<Tag> {
         self.execute_given(prepared, Given { params, lifted_from: None }, sink)
     }
 
-    /// As [`Session::execute`], a statement that [`Session::prepare_read`] has made ready.
+    /// As [`Session::execute`], for a statement that [`Session::prepare_read`] has made ready.
     pub fn execute_ready(&mut self, ready: &Ready<'_>, sink: &mut dyn RowSink) -> Result<Tag> {
         let given = Given { params: &ready.arguments, lifted_from: ready.lifted_from };
         self.execute_given(&ready.prepared, given, sink)
@@ -317,7 +320,7 @@ impl Session {
         }
         self.open_block();
         self.cancel.begin_running();
-        // In a query string a request may have come behind the statement before.
+        // In a query string a request may have come after the last statement.
         let mut answer = self.cancel.check().and_then(|()| self.execute_once(prepared, given, sink));
         if let Err(error) = &answer
             && error.is_deadlock()
@@ -329,8 +332,8 @@ impl Session {
         answer
     }
 
-    /// After a deadlock: the victim is run again if it is the only statement of its implicit block, by the kernel's policy
-    /// ([`Retries`]).
+    /// After a deadlock: if the victim is the only statement of its implicit block, it runs again, by the kernel's
+    /// policy ([`Retries`]).
     #[cold]
     fn execute_again(
         &mut self,
@@ -377,7 +380,7 @@ impl Session {
         self.execute_renewed(prepared, given, sink)
     }
 
-    /// Refuses a statement that writes in a read-only transaction, also if there is no row for it to write.
+    /// Refuses a statement that writes in a read-only transaction, even if it has no row to write.
     #[inline]
     fn check_writes(&self, prepared: &Prepared) -> Result<()> {
         match prepared.writes() && self.settings.access() == Access::ReadOnly {
@@ -386,7 +389,8 @@ impl Session {
         }
     }
 
-    /// Tells the plan that a statement would be run with by now, and by the end of the transaction, if other statements are in it.
+    /// Tells the plan with which a statement would run now; and, if other statements are in the transaction, up to the
+    /// end of it.
     fn explain(&mut self, prepared: &Prepared, sink: &mut dyn RowSink) -> Result<Tag> {
         let fresh = if prepared.tells_of_tables() && !self.is_alone() {
             self.begin()?;
@@ -401,7 +405,7 @@ impl Session {
         tell_lines(fresh.as_deref().unwrap_or(prepared), sink)
     }
 
-    /// The plan made anew, if its table has changed.
+    /// A new plan, if the table has changed.
     fn renew_unless_current(&mut self, prepared: &Prepared) -> Result<Option<Arc<Prepared>>> {
         Ok(match self.is_current(prepared)? {
             true => None,
@@ -409,8 +413,8 @@ impl Session {
         })
     }
 
-    /// Has `lock` lock the table of a plan in the open transaction. The plan is made anew, and then given, until it is one for the
-    /// table as that is under the lock.
+    /// Calls `lock` to lock the table of a plan in the open transaction. Makes new plans until one fits the table under
+    /// the lock, and gives that.
     fn lock_planned<T>(
         &mut self,
         prepared: &Prepared,
@@ -428,10 +432,10 @@ impl Session {
         }
     }
 
-    /// Runs a plan that is not good, made anew. A change of the table may come between the look at the catalog and the
-    /// first lock on the table. The kernel finds it under that lock, before the statement has read or written a row; then
-    /// the plan is made once more, for the table as it is by then. Literals that were lifted may be of other types in it, so
-    /// the text that they stand in is bound as it is.
+    /// Runs a plan that is out of date, made again. The table may change between the look at the catalog and the first
+    /// lock on the table. The kernel detects that under the lock, before the statement has read or written a row. Then
+    /// the plan is made once more, for the table as it is by then. Literals that were lifted may have other types in
+    /// it, so their text is bound as it is.
     #[cold]
     fn execute_renewed(
         &mut self,
@@ -459,8 +463,8 @@ impl Session {
         }
     }
 
-    /// Looks whether tables are there, for a statement that tells that. If there are several, or other statements are in the transaction,
-    /// they stay as they are until the end.
+    /// Checks that tables exist, for a statement whose answer says so. If there are several tables, or other statements
+    /// in the transaction, the tables stay unchanged until the end.
     pub(super) fn find_to_tell(&mut self, names: &[Name]) -> Result<()> {
         if let ([name], true) = (names, self.is_alone()) {
             return self.find_settled(name).map(drop);
@@ -473,7 +477,7 @@ impl Session {
         Ok(())
     }
 
-    /// Looks whether a table is there, which stays as it is until the transaction's end.
+    /// Checks that a table exists, and keeps it unchanged until the transaction's end.
     fn find_to_stay(&mut self, name: &Name) -> Result<()> {
         loop {
             let table = self.find_settled(name)?;
@@ -485,7 +489,7 @@ impl Session {
         }
     }
 
-    /// A table, for a statement that tells whether it is there.
+    /// A table, for a statement whose answer says whether it exists.
     fn find_settled(&mut self, name: &Name) -> Result<Table> {
         let found = find(&mut self.tx, &self.database, name);
         if self.tx.is_none() {
@@ -526,8 +530,8 @@ impl Session {
         Ok(tag)
     }
 
-    /// Begins a COPY from the client, for the columns that the table has when its lock is there: no definition changes them until the
-    /// transaction ends.
+    /// Begins a COPY from the client, for the columns that the table has under its lock. No definition changes them
+    /// until the transaction ends.
     pub fn begin_copy(&mut self, prepared: &Prepared) -> Result<CopyIn> {
         if self.failed {
             return Err(in_failed_block());
@@ -535,7 +539,8 @@ impl Session {
         self.open_block();
         self.begin()?;
         self.check_writes(prepared)?;
-        // It runs until its last data, or until it fails: a cancel request between two pieces meets the next one.
+        // It runs until its last data, or until it fails. A cancel request between two pieces of data reaches the next
+        // one.
         self.cancel.begin_running();
         let (_, copy) = self.lock_planned(prepared, |plan, tx| {
             let copy = CopyIn::new(plan)
@@ -546,8 +551,8 @@ impl Session {
         Ok(copy)
     }
 
-    /// Puts the data that have come for a COPY into the table; `last` says that nothing more comes. Its rows are the transaction's
-    /// that it has begun in: without that one there is nothing that could commit them.
+    /// Inserts the data that have come for a COPY. `last` says that no more data come. The rows belong to the
+    /// transaction in which the COPY began; without that transaction nothing could commit them.
     pub fn run_copy(&mut self, copy: &mut CopyIn, data: &[u8], last: bool) -> Result<Option<Tag>> {
         if fault_injection::is_on("copy-outlives-its-transaction") {
             self.begin()?;
@@ -575,14 +580,14 @@ fn tell_lines(prepared: &Prepared, sink: &mut dyn RowSink) -> Result<Tag> {
     Ok(Tag::Word("EXPLAIN"))
 }
 
-/// Whether the error says that the statement's plan was made for a table that has changed or gone since.
+/// Whether the error says that the table of the statement's plan has changed or gone.
 fn is_stale(error: &SqlError) -> bool {
     !fault_injection::is_on("stale-plans-are-errors")
         && matches!(error.cause.as_deref(), Some(Error::TableChanged { .. } | Error::NoSuchTable { .. }))
 }
 
-/// A table, as the open transaction sees it, which waits at its end for what that depends on. Without a transaction the caller
-/// waits, after its last look at the table.
+/// A table as the open transaction sees it; the transaction waits at its end for what that depends on. Without a
+/// transaction the caller waits, after its last look at the table.
 fn find(tx: &mut Option<Transaction<'_>>, database: &Database, name: &Name) -> Result<Table> {
     let found = match tx {
         Some(tx) => tx.table_unlocked(&name.text),
@@ -599,7 +604,7 @@ mod tests {
     use super::*;
     use crate::run::Collected;
 
-    /// An idle session keeps little, whatever came before.
+    /// An idle session keeps little memory, whatever it ran before.
     #[test]
     fn room_for_long_statements_is_not_kept() {
         let options = Options { memory_bytes: 64 << 20, ..Options::default() };

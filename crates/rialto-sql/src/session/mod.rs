@@ -1,14 +1,16 @@
 //! [`Session`]: one client's statements, settings and transaction.
 //!
-//! A transaction block is implicit (one statement, one query string or one pipeline until its Sync) or explicit (BEGIN
-//! to COMMIT or ROLLBACK). The kernel's transaction begins with the block's first statement that needs one. Kept here:
+//! A transaction block is implicit (one statement, one query string, or one pipeline until its Sync) or explicit (BEGIN
+//! to COMMIT or ROLLBACK). The kernel's transaction begins with the block's first statement that needs one. Invariants:
 //!
 //! - After an error an explicit block is failed, and refuses everything but its end (25P02). Without savepoints its
 //!   transaction, and with it its locks, are gone already.
-//! - An outcome, failure included, is given when the log is as durable as it needs (I3): whoever ends a transaction waits.
-//! - Settings are the transaction's: `setting_store` undoes them as the transaction is undone, and
-//!   `Session::change_settings`, the one way in which a setting changes, hands them to the kernel's transaction.
-//! - A deadlock's victim is retried if it is the only statement of its implicit block; a client in a block is told.
+//! - An outcome, failure included, is given when the log is as durable as it needs (I3): the session that ends a
+//!   transaction waits.
+//! - Settings belong to the transaction: `setting_store` undoes them as the transaction is undone.
+//!   `Session::change_settings`, the only way to change a setting, hands them to the kernel's transaction.
+//! - A deadlock's victim is retried if it is the only statement of its implicit block. In an explicit block the client
+//!   is told.
 
 mod block;
 mod cache;
@@ -39,7 +41,7 @@ use setting_store::SettingStore;
 /// The state of a session's transaction, as clients see it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TransactionStatus {
-    /// None is open (or an implicit one).
+    /// No block is open, or an implicit one.
     Idle,
     /// In an explicit block.
     Block,
@@ -47,7 +49,7 @@ pub enum TransactionStatus {
     Failed,
 }
 
-/// What CommandComplete says.
+/// The text of CommandComplete.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Tag {
     /// A word.
@@ -69,9 +71,9 @@ impl std::fmt::Display for Tag {
 pub enum ReadStatement {
     /// It was run before.
     Known(Arc<Prepared>),
-    /// One that differs from it only in its literals was run before.
+    /// A statement that differs only in its literals was run before.
     Lifted(Arc<Prepared>, Lifted),
-    /// It is new, and so is what is left without its literals, if there is a point in lifting them.
+    /// It is new. Its text without literals is new too, if lifting them is worthwhile.
     Parsed(Box<Statement>, Option<Lifted>),
 }
 
@@ -81,12 +83,12 @@ pub struct Ready<'t> {
     pub prepared: Arc<Prepared>,
     /// Its literals, if they were lifted.
     pub arguments: Vec<Value>,
-    /// The text that they were lifted out of, which may differ from the plan's in its literals.
+    /// The text of these literals. The plan's own text may have others.
     lifted_from: Option<&'t str>,
 }
 
 impl Ready<'_> {
-    /// One that needs no arguments.
+    /// A statement that needs no arguments.
     pub fn of(prepared: Arc<Prepared>) -> Self {
         Ready { prepared, arguments: Vec::new(), lifted_from: None }
     }
@@ -98,20 +100,21 @@ pub struct Session {
     settings: SettingStore,
     facts: Facts,
     cache: PlanCache<Arc<Prepared>>,
-    /// Plans by texts without their literals; `None` where the literals have to be looked at while binding.
+    /// Plans by texts without their literals; `None` where binding needs the literals.
     lifted: PlanCache<Option<Arc<Prepared>>>,
-    /// Room to lift literals out of the next text, and for what they become.
+    /// Room for the next text without its literals, and for the literals.
     lift: Lifted,
     spare_arguments: Vec<Value>,
     block: Block,
     failed: bool,
     tx: Option<Transaction<'static>>,
-    /// Whether the transaction has changed what tables there are.
+    /// Whether the transaction has changed definitions.
     defined: bool,
     savepoints: Vec<NamedSavepoint>,
     /// Savepoints so far, in all blocks.
     savepoints_made: u64,
-    /// Portals of what was read behind this savepoint, by its number, were closed; 0 for all.
+    /// The savepoint, by its number, to which a rollback went back: portals with rows read behind it were closed. 0 for
+    /// all portals.
     portals_closed: Option<u64>,
     /// Statements run in this block.
     statements: usize,
@@ -120,7 +123,7 @@ pub struct Session {
     status_changes: Vec<(&'static str, String)>,
     cancel: Arc<Cancel>,
     reading_room: Arc<Room>,
-    /// The place of the definitions that were last awaited, and the level.
+    /// The place and the level of the definitions that were awaited last.
     settled: Option<(Lsn, Option<Durability>)>,
 }
 
@@ -130,7 +133,8 @@ impl Session {
         Session::beside_others(database, user, name, Room::new(READING_ROOM_BYTES))
     }
 
-    /// As [`Session::new`]; it reads its statements in the room that is left beside what the others of this room read.
+    /// As [`Session::new`]. The session reads its statements within the room that the other sessions of this room have
+    /// left.
     pub fn beside_others(database: Database, user: &str, name: &str, room: Arc<Room>) -> Session {
         Session {
             database,
@@ -166,7 +170,7 @@ impl Session {
         }
     }
 
-    /// Whether a transaction is open that a client has not begun by BEGIN: its outcome is still to come.
+    /// Whether a transaction is open that the client did not begin by BEGIN: its outcome is still to come.
     #[inline]
     pub fn is_in_implicit_block(&self) -> bool {
         self.block == Block::Implicit
@@ -178,26 +182,26 @@ impl Session {
         !self.notices.is_empty() || !self.status_changes.is_empty() || self.portals_closed.is_some()
     }
 
-    /// The number of the newest savepoint: what a portal that is opened now, or reads now, is behind.
+    /// The number of the newest savepoint, behind which a portal is opened now, or reads now.
     #[inline]
     pub fn savepoint_number(&self) -> u64 {
         self.savepoints_made
     }
 
-    /// The savepoint, by its number, that a rollback went back to since the last call: it closed the portals that were
-    /// opened behind it, or keep rows that were read behind it. 0 at the end of a block, which closes all.
+    /// The savepoint, by its number, to which a rollback went back since the last call. That closed the portals that
+    /// were opened behind it, or that keep rows read behind it. 0 at the end of a block, which closes all.
     pub fn take_closed_portals(&mut self) -> Option<u64> {
         self.portals_closed.take()
     }
 
-    /// How durable commits are, and what was read before it is told; `None` as the database has it.
+    /// The durability of commits, and of what was read before the client is told of it; `None` for the database's own.
     #[inline]
     pub fn durability(&self) -> Option<Durability> {
         self.settings.current().durability
     }
 
-    /// Outside of a block: waits until what the open transaction has read is durable, for a caller who tells it before
-    /// the transaction has ended (I3).
+    /// Outside of a block: waits until what the open transaction has read is durable, for a caller that tells the
+    /// client of it before the transaction has ended (I3).
     pub fn settle(&mut self) -> Result<()> {
         match (&mut self.tx, self.block) {
             (Some(tx), Block::Implicit) => Ok(tx.settled().wait()?),
@@ -205,7 +209,7 @@ impl Session {
         }
     }
 
-    /// Refuses all but the end of a block that has failed.
+    /// Refuses everything but the end of a block that has failed.
     #[inline]
     pub fn check_not_failed(&self) -> Result<()> {
         if self.failed { Err(block::in_failed_block()) } else { Ok(()) }
@@ -239,8 +243,8 @@ impl Session {
         self.settings.current().show(name, self.settings.access() == Access::ReadOnly)
     }
 
-    /// Refuses to go on if a cancel request has come between two statements of a query string or of a pipeline whose
-    /// transaction is open. Between others there is nothing to cancel.
+    /// Gives an error if a cancel request has come between two statements of a query string, or of a pipeline whose
+    /// transaction is open. Between other statements there is nothing to cancel.
     ///
     /// # Errors
     /// SQLSTATE 57014.
@@ -249,13 +253,13 @@ impl Session {
         self.cancel.check_between()
     }
 
-    /// A query string of several statements begins or has ended: until its end a cancel request ends the statement that is
-    /// its turn.
+    /// A query string of several statements begins or has ended. Until its end a cancel request ends the current or
+    /// next statement.
     pub fn set_in_string(&self, in_string: bool) {
         self.cancel.set_in_string(in_string);
     }
 
-    /// Cancels what the session runs, from another thread.
+    /// The handle by which another thread cancels what the session runs.
     pub fn cancel(&self) -> Arc<Cancel> {
         self.cancel.clone()
     }
@@ -263,7 +267,8 @@ impl Session {
 
 impl Drop for Session {
     fn drop(&mut self) {
-        // The last handle of a database waits for open transactions when it goes: ours has to go first.
+        // The last handle of a database waits for open transactions when it is dropped, so the session's own has to end
+        // first.
         self.abandon();
     }
 }

@@ -1,8 +1,8 @@
-//! [`SettingStore`]: a session's settings, as far as its transaction has changed them.
+//! [`SettingStore`]: a session's settings, and the changes that its transaction has made.
 //!
-//! Kept here: a change is in force at once. A rollback of the block undoes it, and so does a rollback to a savepoint that
-//! is older than the change; what SET LOCAL has changed ends with the block, however the block ends. All settings follow
-//! these rules, the transaction's access mode too.
+//! Invariant: a change is in force at once. A rollback of the block undoes it, and so does a rollback to a savepoint
+//! that is older than the change. A change by SET LOCAL ends with the block, however the block ends. All settings
+//! follow these rules, the transaction's access mode too.
 
 use std::sync::Arc;
 
@@ -15,9 +15,9 @@ use crate::parse::{Access, Name, SetScope, SetValue};
 /// The settings at one moment.
 #[derive(Clone)]
 pub(super) struct SettingMark {
-    /// In force.
+    /// In force now.
     current: Arc<Settings>,
-    /// In force once the block has committed: `current` without what SET LOCAL has changed.
+    /// In force once the block has committed: `current` without the changes by SET LOCAL.
     kept: Arc<Settings>,
     /// The transaction's access mode, `transaction_read_only`.
     access: Access,
@@ -28,7 +28,7 @@ pub(super) struct SettingStore {
     now: SettingMark,
     /// As they were before the block's first change; `None` if the block has changed none.
     before: Option<Arc<Settings>>,
-    /// As the start-up packet left them: what RESET and TO DEFAULT go back to.
+    /// As the start-up packet left them: the values of RESET and TO DEFAULT.
     start: Arc<Settings>,
 }
 
@@ -53,7 +53,7 @@ impl SettingStore {
         self.now.access
     }
 
-    /// What the start-up packet asks for.
+    /// Sets what the start-up packet asks for.
     pub(super) fn set_at_start(&mut self, name: &Name, value: &SetValue) -> Result<()> {
         Arc::make_mut(&mut self.start).set(name, value, &Settings::default())?;
         self.now = SettingMark {
@@ -84,12 +84,12 @@ impl SettingStore {
         }
     }
 
-    /// The settings of now, for [`SettingStore::go_back_to`].
+    /// The current settings, for [`SettingStore::go_back_to`].
     pub(super) fn mark(&self) -> SettingMark {
         self.now.clone()
     }
 
-    /// Undoes what was changed since the mark, which is one of the open block.
+    /// Undoes the changes since the mark, which is one of the open block.
     pub(super) fn go_back_to(&mut self, mark: &SettingMark) {
         self.now = mark.clone();
     }

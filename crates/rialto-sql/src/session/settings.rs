@@ -1,7 +1,7 @@
-//! What SET changes and SHOW tells.
+//! The settings that SET changes and SHOW tells.
 //!
-//! Kept here: a setting takes only values that are acted on. Those that PostgreSQL's clients send but that have one
-//! meaning here take that value and refuse others.
+//! Invariant: a setting takes only values that have an effect. A setting that PostgreSQL's clients send, but that has
+//! only one meaning here, takes that value and refuses others.
 
 use std::time::Duration;
 
@@ -73,16 +73,16 @@ const FIXED: [(&str, &str); 16] = [
     ("idle_in_transaction_session_timeout", "0"),
 ];
 
-/// The database's settings, which ALTER SYSTEM changes for all sessions at once, until it is closed.
+/// The database's settings, which ALTER SYSTEM changes for all sessions at once, until the database is closed.
 const SYSTEM: [&str; 1] = [RAISE_STALLS];
 
-/// What an administrator adds to every stall.
+/// The time that an administrator adds to every stall.
 pub(super) const RAISE_STALLS: &str = "rialto.raise_stalls";
 
-/// What a wait is written as.
+/// The notation of a wait.
 const WAIT: &str = "milliseconds, or a number with us, ms, s or min, at most 60s";
 
-/// Settings whose values say what every transaction is.
+/// Settings whose values hold for every transaction.
 const ISOLATION: [&str; 2] = ["transaction_isolation", "default_transaction_isolation"];
 
 /// Settings that can be set.
@@ -104,7 +104,7 @@ fn unknown(name: &Name) -> SqlError {
     SqlError::new(SqlState::UndefinedObject, message).at(name.position)
 }
 
-/// Whether there is a setting of this name; an error if not.
+/// An error unless there is a setting of this name.
 pub(super) fn check_name(name: &Name) -> Result<()> {
     let fixed = FIXED.iter().any(|(fixed, _)| *fixed == name.text);
     let known = [&ISOLATION[..], &CHANGEABLE, &SYSTEM].iter().any(|names| names.contains(&&*name.text));
@@ -126,13 +126,13 @@ impl Settings {
         if self.read_only { Access::ReadOnly } else { Access::ReadWrite }
     }
 
-    /// The settings that clients want to be told of when they change, with their values as clients know them.
+    /// The settings that clients are told of when they change, with their values as clients know them.
     pub(super) fn reported(&self) -> [(&'static str, String); 3] {
         ["application_name", "client_encoding", "default_transaction_read_only"]
             .map(|name| (name, self.show(name, false)))
     }
 
-    /// What SHOW tells. `read_only` is the transaction's.
+    /// The value that SHOW tells. `read_only` is the transaction's.
     pub(super) fn show(&self, name: &str, read_only: bool) -> String {
         let on = |on: bool| if on { "on" } else { "off" }.to_string();
         match name {
@@ -158,7 +158,7 @@ impl Settings {
         }
     }
 
-    /// Changes a setting; to that of `default` for DEFAULT.
+    /// Changes a setting; DEFAULT changes it to the value in `default`.
     pub fn set(&mut self, name: &Name, value: &SetValue, default: &Settings) -> Result<()> {
         check_name(name)?;
         let wrong = |value: &str, expected: &str| wrong(name, value, expected);
@@ -270,10 +270,10 @@ fn own_wait(text: Option<&str>, default: Option<Duration>) -> Option<Option<Dura
     }
 }
 
-/// What ALTER SYSTEM changes, and to what.
+/// The new value of an ALTER SYSTEM.
 ///
 /// # Errors
-/// A name that is no setting, or a session's; a value that is no wait.
+/// A name that is no setting, or a session's setting; a value that is no wait.
 pub(super) fn raised_stalls(name: &Name, value: &SetValue) -> Result<Duration> {
     check_name(name)?;
     if !SYSTEM.contains(&&*name.text) {
@@ -287,7 +287,7 @@ pub(super) fn raised_stalls(name: &Name, value: &SetValue) -> Result<Duration> {
     }
 }
 
-/// Whether a value says what a fixed setting is anyway.
+/// Whether a value is the one that a fixed setting has anyway.
 fn same_value(name: &str, value: &str, own: &str) -> bool {
     let value = value.to_ascii_lowercase();
     let words = |text: &str| {
@@ -304,7 +304,7 @@ fn same_value(name: &str, value: &str, own: &str) -> bool {
     }
 }
 
-/// A boolean as PostgreSQL reads a setting's: in any case, and cut short where that leaves no doubt.
+/// A boolean as PostgreSQL reads a setting's: in any case, and abbreviated where that is unambiguous.
 pub(super) fn boolean(text: &str) -> Option<bool> {
     const WORDS: [(&str, usize, bool); 8] = [
         ("true", 1, true),
@@ -431,7 +431,7 @@ mod tests {
     fn every_setting_can_be_shown() {
         for name in names() {
             let shown = Settings::default().show(name, false);
-            // The database's own are told by the database.
+            // Tests of the database tell of the database's own settings.
             let elsewhere = name == "application_name" || SYSTEM.contains(&name);
             assert!(!shown.is_empty() || elsewhere, "{name}");
         }

@@ -1,9 +1,9 @@
-//! Statements that read and write no rows: blocks, settings, SHOW, VACUUM; definitions go on to `ddl`.
+//! Statements that read and write no rows: blocks, settings, SHOW, VACUUM. Definitions are in `ddl`.
 
 use std::path::Path;
 
-use rialto::GroupCommitDesign;
 use rialto::row::Value;
+use rialto::{Error, GroupCommitDesign};
 
 use super::block::{Block, NamedSavepoint};
 use super::setting_store::SettingStore;
@@ -107,7 +107,12 @@ impl Session {
             }
             Statement::ArchiveLog => {
                 self.refuse_in_block("ARCHIVE LOG")?;
-                self.database.archive_log()?;
+                self.database.archive_log().map_err(|error| match error {
+                    Error::Unsupported { .. } => {
+                        SqlError::unsupported("ARCHIVE LOG without the server's --archive")
+                    }
+                    error => error.into(),
+                })?;
                 self.done_for_good("ARCHIVE LOG")
             }
             Statement::Reset(name) => {
@@ -156,14 +161,16 @@ impl Session {
         Ok(())
     }
 
-    /// Ends the implicit block of a statement that no rollback takes back, once it is done; it is alone in its block. So neither a cancel
-    /// request that comes from here on nor a statement behind it in its pipeline turns its answer into an error.
+    /// Ends the implicit block of a statement that no rollback undoes, once it is done; the statement is alone in its
+    /// block. So neither a cancel request that comes from here on, nor a later statement of its pipeline, turns its
+    /// answer into an error.
     fn done_for_good(&mut self, command: &'static str) -> Result<Tag> {
         self.commit()?;
         Ok(Tag::Word(command))
     }
 
-    /// Warns that a command holds for its own statement only: of a query string it holds to the end, or to the end of the block.
+    /// Warns that a command is in force for its own statement only; in a query string, to the end of the string or of
+    /// the block.
     fn warn_outside_block(&mut self, command: &str) {
         if self.block != Block::Explicit && !self.cancel.is_in_string() {
             let message = format!("{command} can only be used in transaction blocks");
@@ -183,8 +190,8 @@ impl Session {
         }
     }
 
-    /// Changes what the transaction may do. As in PostgreSQL it may give up writing at any time, and take it up only
-    /// before its first query.
+    /// Changes the transaction's access mode. As in PostgreSQL, it may become read-only at any time, but read-write
+    /// only before its first query.
     fn set_access(&mut self, access: Access) -> Result<()> {
         if self.tx.is_some() && access == Access::ReadWrite && self.settings.access() == Access::ReadOnly {
             let message = "transaction read-write mode must be set before any query";
@@ -198,15 +205,15 @@ impl Session {
 
     fn change_setting(&mut self, scope: SetScope, name: &Name, value: &SetValue) -> Result<()> {
         if name.text == "transaction_read_only" {
-            // It is the transaction's own, however it is set.
+            // This setting is the transaction's own, however it is set.
             let access = self.settings.access_of(name, value)?;
             return self.set_access(access);
         }
         self.change_settings(|store| store.set(scope, name, value))
     }
 
-    /// Tells of a wait for group commits that the database's design has no use for. It stays set: the database may be
-    /// opened with another design.
+    /// Tells the client that the database's group commit design ignores a wait. The value stays set: the database may
+    /// be opened with another design.
     fn tell_if_ignored(&mut self, name: &str) {
         let design = self.database.group_commit();
         let honours: fn(GroupCommitDesign) -> bool = match name {

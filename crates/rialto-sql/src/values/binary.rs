@@ -6,7 +6,7 @@ use rialto::row::{Decimal, Value};
 use super::{SqlType, text};
 use crate::error::{Result, SqlError, SqlState};
 
-/// Days from 1970-01-01 to 2000-01-01, where PostgreSQL counts from.
+/// Days from 1970-01-01 to 2000-01-01, from which PostgreSQL counts.
 const DAYS_TO_2000: i32 = 10_957;
 const MICROS_TO_2000: i64 = DAYS_TO_2000 as i64 * text::MICROS_PER_DAY;
 const NUMERIC_NEGATIVE: u16 = 0x4000;
@@ -37,7 +37,7 @@ fn write_numeric(value: Decimal, out: &mut Vec<u8>) {
     let mut rest = value.unscaled().unsigned_abs();
     let mut digits = [0u16; 24];
     let mut count = 0;
-    // The last group is filled up with zeros behind the point.
+    // Zeros behind the point fill the last group.
     let fill = (4 - scale % 4) % 4;
     let mut groups_behind = scale.div_ceil(4) as i32;
     let mut first = true;
@@ -95,7 +95,7 @@ pub fn parse(sql_type: SqlType, bytes: &[u8]) -> Result<Value> {
         SqlType::Bytes => Value::Bytes(bytes.to_vec()),
         SqlType::Date => {
             let day = i32::from_be_bytes(bytes.try_into().map_err(|_| bad())?);
-            // The least and the largest are PostgreSQL's infinities, which there are none of here.
+            // The least and the largest are PostgreSQL's infinities, which no value here is.
             let day = day
                 .checked_add(DAYS_TO_2000)
                 .filter(|day| text::is_date(*day) || fault_injection::is_on("binary-dates-without-bounds"));
@@ -140,7 +140,7 @@ fn parse_numeric(bytes: &[u8]) -> Option<Decimal> {
         let part = if exponent >= 0 {
             group.checked_mul(10i128.checked_pow(exponent as u32)?)?
         } else {
-            // Digits behind the scale are zeros that fill up the last group.
+            // Digits behind the scale are zeros that fill the last group.
             group / 10i128.checked_pow(exponent.unsigned_abs()).unwrap_or(i128::MAX)
         };
         unscaled = unscaled.checked_add(part)?;
@@ -187,7 +187,8 @@ mod tests {
         assert_eq!(out, [0, 3, 0, 1, 0, 0, 0, 3, 0, 1, 9, 41, 26, 124]);
     }
 
-    /// The least and the largest dates and moments are infinities to a client; those that are no date of its are refused.
+    /// A client takes the least and the largest dates and timestamps for infinities. A day or timestamp that a client
+    /// does not know is refused.
     #[test]
     fn dates_and_moments_are_those_of_clients() {
         let code = |sql_type, bytes: &[u8]| parse(sql_type, bytes).map_err(|error| error.sqlstate.code());

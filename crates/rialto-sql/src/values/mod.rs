@@ -1,7 +1,7 @@
-//! SQL types and how their values look to a client.
+//! SQL types, and the form of their values for a client.
 //!
-//! [`SqlType`] is what an expression or a column has; [`text`] and [`binary`] are the two forms on the wire (COPY uses
-//! text as well). Kept here: what a value prints as, it can be read back from, in both forms.
+//! [`SqlType`] is the type of an expression or a column; [`text`] and [`binary`] are the two forms on the wire (COPY
+//! uses text as well). Invariant: the printed form of a value reads back as that value, in both forms.
 
 pub mod binary;
 pub mod text;
@@ -11,7 +11,7 @@ use rialto::row::ColumnType;
 /// The type of an expression.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum SqlType {
-    /// A literal or parameter whose type its surroundings decide.
+    /// A literal or parameter whose type its context decides.
     Unknown,
     /// `boolean`.
     Bool,
@@ -57,7 +57,7 @@ impl SqlType {
         }
     }
 
-    /// The name that messages use, as PostgreSQL has it.
+    /// The name for messages, as in PostgreSQL.
     pub fn name(self) -> String {
         match self {
             SqlType::Unknown => "unknown".into(),
@@ -116,7 +116,7 @@ impl SqlType {
         })
     }
 
-    /// The size that RowDescription tells: bytes, or -1 for a variable one.
+    /// The size in RowDescription: bytes, or -1 for a variable one.
     pub fn wire_size(self) -> i16 {
         match self {
             SqlType::Bool => 1,
@@ -127,7 +127,7 @@ impl SqlType {
         }
     }
 
-    /// The type modifier that RowDescription tells, or -1.
+    /// The type modifier in RowDescription, or -1.
     pub fn wire_modifier(self) -> i32 {
         match self {
             SqlType::Char(Some(length)) => i32::from(length) + 4,
@@ -145,7 +145,7 @@ impl SqlType {
         }
     }
 
-    /// The rank among numbers: arithmetic happens at the higher one. `None` for what is no number.
+    /// The rank among numbers: arithmetic has the type of the higher one. `None` for a type that is no number.
     pub fn number_rank(self) -> Option<u8> {
         match self {
             SqlType::Int2 => Some(0),
@@ -157,12 +157,12 @@ impl SqlType {
         }
     }
 
-    /// Whether this is text, of whichever kind.
+    /// Whether this is text, of any kind.
     pub fn is_text(self) -> bool {
         matches!(self, SqlType::Text | SqlType::Char(_) | SqlType::Unknown)
     }
 
-    /// Whether this is a date or a moment.
+    /// Whether this is a date or a timestamp.
     pub fn is_time(self) -> bool {
         matches!(self, SqlType::Date | SqlType::Timestamp | SqlType::TimestampTz)
     }

@@ -87,7 +87,7 @@ pub fn parse_bytes(sql_type: SqlType, bytes: &[u8]) -> Result<Value> {
     }
 }
 
-/// An int4 as programs print it: digits, perhaps behind a minus. `None` for anything else, errors among it.
+/// An int4 in the form that programs print: digits, perhaps behind a minus. `None` for anything else, errors included.
 #[inline]
 pub fn plain_int4(bytes: &[u8]) -> Option<i32> {
     plain_integer(bytes).and_then(|number| i32::try_from(number).ok())
@@ -130,7 +130,7 @@ pub fn parse(sql_type: SqlType, text: &str) -> Result<Value> {
         }
         SqlType::Bytes => Value::Bytes(parse_bytea(text).ok_or_else(bad)?),
         SqlType::Date => {
-            // A moment is taken as its day, as PostgreSQL does.
+            // A timestamp is read as its day, as in PostgreSQL.
             let day = trimmed
                 .parse::<Date>()
                 .map(|date| date.0)
@@ -150,12 +150,12 @@ pub fn parse(sql_type: SqlType, text: &str) -> Result<Value> {
 /// PostgreSQL's first and last date, counted from 1970: 4714-11-24 BC and 5874897-12-31.
 const DATES: std::ops::RangeInclusive<i32> = -2_440_588..=2_145_042_905;
 
-/// Whether a date is one that clients know.
+/// Whether clients know this date.
 pub(super) fn is_date(day: i32) -> bool {
     DATES.contains(&day)
 }
 
-/// Whether a moment is one that clients know: from their first date on. The last ones that they know are beyond what a
+/// Whether clients know this timestamp: it is not before their first date. The last one that they know is beyond what a
 /// column holds.
 pub(super) fn is_moment(moment: i64) -> bool {
     moment >= i64::from(*DATES.start()) * MICROS_PER_DAY
@@ -164,7 +164,7 @@ pub(super) fn is_moment(moment: i64) -> bool {
 /// Microseconds in a day.
 pub(crate) const MICROS_PER_DAY: i64 = 86_400_000_000;
 
-/// A moment, UTC, whose zone may be spelled out as `Z`, `UTC` or an offset of zero.
+/// A timestamp, UTC, whose zone may be written as `Z`, `UTC` or an offset of zero.
 fn parse_moment(text: &str) -> Option<i64> {
     let (text, era) = match text.strip_suffix(" BC") {
         Some(text) => (text, " BC"),
@@ -172,7 +172,7 @@ fn parse_moment(text: &str) -> Option<i64> {
     };
     let plain = ["+00:00", "+00", "-00", "Z", "z", " UTC", " utc"]
         .iter()
-        // A date alone may end in "-00" only by being no date.
+        // A date alone that ends in "-00" is no date.
         .find_map(|zone| text.strip_suffix(zone).filter(|rest| rest.contains(':')))
         .unwrap_or(text);
     format!("{plain}{era}").parse::<Timestamp>().ok().map(|moment| moment.0)
@@ -271,7 +271,7 @@ fn bad_text(sql_type: SqlType, text: &str) -> SqlError {
     SqlError::new(SqlState::InvalidText, message)
 }
 
-/// Text that is no decimal of at most 38 digits: no number, or one that is too long.
+/// The error for text that is no decimal of at most 38 digits: no number, or one that is too long.
 fn bad_decimal(sql_type: SqlType, text: &str, trimmed: &str) -> SqlError {
     if trimmed.bytes().any(|byte| byte.is_ascii_digit()) && parse_float(trimmed).is_some() {
         let shown: String = trimmed.chars().take(40).collect();
@@ -281,7 +281,7 @@ fn bad_decimal(sql_type: SqlType, text: &str, trimmed: &str) -> SqlError {
     bad_text(sql_type, text)
 }
 
-/// A date or a moment that is none of PostgreSQL's.
+/// The error for a date or a timestamp that PostgreSQL does not have.
 fn far_time(sql_type: SqlType, text: &str) -> SqlError {
     SqlError::new(SqlState::DatetimeOverflow, format!("{} out of range: \"{text}\"", sql_type.name()))
 }

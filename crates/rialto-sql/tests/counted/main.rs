@@ -1,5 +1,5 @@
-//! What statements take, against what is really allocated for them: what a plan says that it takes, what is kept of rows, and statements of
-//! any size.
+//! The memory that statements count, against what is really allocated for them: what a plan says that it takes, what is
+//! kept of rows, and statements of any size.
 #![allow(unsafe_code, reason = "an allocator that counts")]
 
 #[path = "../../../rialto/tests/common/seeds.rs"]
@@ -17,9 +17,9 @@ use rialto_sql::{Session, SqlType};
 thread_local! {
     /// The bytes that this thread has allocated and not given back.
     static LIVE: Cell<isize> = const { Cell::new(0) };
-    /// The most of these at a time since this was last set.
+    /// The most of these at one time since this was last set.
     static PEAK: Cell<isize> = const { Cell::new(0) };
-    /// All that it has allocated.
+    /// The bytes that it has allocated in all.
     static ALL: Cell<usize> = const { Cell::new(0) };
 }
 
@@ -69,7 +69,7 @@ fn run(session: &mut Session, sql: &str) {
     session.finish().unwrap();
 }
 
-/// Numbered copies of this, with the numbers in the place of `#`.
+/// Numbered copies of this, with the number in place of `#`.
 fn list(item: &str, count: usize) -> String {
     let items: Vec<String> = (0..count).map(|number| item.replace('#', &number.to_string())).collect();
     items.join(", ")
@@ -120,11 +120,11 @@ fn a_plan_counts_at_least_half_of_what_it_keeps() {
     ];
     for text in texts {
         for types in [0, 65_535] {
-            // The text's parameters have no types of their own but in one.
+            // Only one text's parameters have types of their own.
             let types = if text.contains("$65535") { 65_535 } else { types };
             let sql_type = if text.contains("::text") { SqlType::Text } else { SqlType::Int4 };
             let types = vec![sql_type; types];
-            // Sessions that have kept nothing yet; what is made once in a program is made for the first.
+            // Sessions that have kept nothing yet. What a program makes only once is made for the first.
             let session = || Session::new(database.clone(), &"n".repeat(1_000), "bank");
             let _ = session().prepare(&text, &types);
             let mut session = session();
@@ -140,7 +140,7 @@ fn a_plan_counts_at_least_half_of_what_it_keeps() {
     }
 }
 
-/// A table that was dropped is there for the plan alone.
+/// A dropped table exists only for the plan.
 #[test]
 fn a_plan_counts_the_definition_of_its_table() {
     let database = database();
@@ -165,7 +165,8 @@ fn a_plan_counts_the_definition_of_its_table() {
     }
 }
 
-/// What a table of many indexes costs is in proportion to their number: they are made with it, not one version for each.
+/// The cost of a table with many indexes is proportional to their number: they are made with it, not one version for
+/// each.
 #[test]
 fn a_table_is_made_with_its_indexes_at_once() {
     let database = database();
@@ -185,7 +186,7 @@ fn a_table_is_made_with_its_indexes_at_once() {
     assert!(many < 16 * few, "{few} bytes for 100 indexes, {many} bytes for 800");
 }
 
-/// A condition is copied for the index that is chosen, not for each one that there is.
+/// A condition is copied for the index that is chosen, not for each index.
 #[test]
 fn planning_copies_a_condition_as_often_with_many_indexes_as_with_one() {
     let mut session = Session::new(database(), "ann", "bank");
@@ -205,7 +206,7 @@ fn planning_copies_a_condition_as_often_with_many_indexes_as_with_one() {
     }
 }
 
-/// What a statement keeps of rows, to sort or to change them, is all that it takes, up to an eighth.
+/// What a statement counts for rows that it sorts or changes is all that it takes, up to an eighth.
 #[test]
 fn a_statement_takes_no_more_than_it_may_keep_of_rows() {
     let options = Options { memory_bytes: 512 << 20, ..Options::default() };

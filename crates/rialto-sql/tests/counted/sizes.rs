@@ -1,7 +1,8 @@
-//! Random statements of any size, up to their bounds and past them: chains of operators, what is nested, lists, lines, rows, and sorts
-//! that want the first of many. What each comes to is plain arithmetic, or the error of the bound that it is past; what it takes goes by its
-//! size: a sort keeps twice the rows that are wanted at most, and a text on many lines takes no longer than the same on one. `RIALTO_SEED` runs a
-//! round again; `RIALTO_TEST_SECONDS` says for how long new ones are tried.
+//! Random statements of any size, up to their bounds and beyond: chains of operators, nesting, lists, lines, rows, and
+//! sorts with a limit. The result of each is plain arithmetic, or the error of the bound that it exceeds. Its cost is
+//! proportional to its size: a sort keeps at most twice the rows that are wanted, and a text on many lines takes no
+//! longer than the same text on one. `RIALTO_SEED` runs a round again; `RIALTO_TEST_SECONDS` says for how long new ones
+//! are tried.
 
 use std::ops::RangeInclusive;
 
@@ -20,28 +21,28 @@ const NO_COLUMN: &str = "42703";
 
 /// Columns of a result, and entries of ORDER BY.
 const RESULT_COLUMNS: usize = 1_664;
-/// Operators in a chain, AND, OR and what they join counted.
+/// Operators in a chain, with AND, OR and the operators that these join.
 const CHAIN: usize = 32_000;
-/// Levels of a tree, of which each operator that is no AND, OR or `||` is one.
+/// Levels of a tree. Each operator other than AND, OR and `||` is one level.
 const HEIGHT: usize = 500;
-/// Levels of brackets that are served at least, and the most that can be.
+/// Levels of brackets that are served at least, and the most that can be served.
 const NESTED: [usize; 2] = [55, 224];
-/// A sort of fewer rows than these keeps all.
+/// A sort of fewer rows keeps all of them.
 const SORTED_AT_LEAST: usize = 1_024;
 
-/// Statements of so many words are measured: enough to tell what goes by their number from what goes by its square.
+/// Statements of this many words are measured: enough to tell a linear cost from a quadratic one.
 const MANY_WORDS: RangeInclusive<usize> = 2_000..=12_000;
 
 type Rows = Vec<Vec<Value>>;
 type Answer = Result<Rows, &'static str>;
 
-/// A statement, and what it may come to: its rows, an error, or either, at bounds that go by how it is kept.
+/// A statement, and its possible outcome: rows, an error, or either of both, near bounds that depend on how it is kept.
 struct Drawn {
-    /// Between any two there may be blanks, lines and comments.
+    /// Blanks, lines and comments may stand between any two.
     words: Vec<String>,
     rows: Option<Rows>,
     error: Option<&'static str>,
-    /// Which word the error is about.
+    /// The word that the error is about.
     wrong: Option<usize>,
 }
 
@@ -50,7 +51,7 @@ impl Drawn {
         Drawn { words, rows: Some(rows), error: None, wrong: None }
     }
 
-    /// Refused if `size` is past `most`. A size in the last twentieth of the way there may go either way.
+    /// Refused if `size` exceeds `most`. A size in the last twentieth before the bound may be served or refused.
     fn up_to(mut self, most: usize, size: usize, code: &'static str) -> Drawn {
         self.error = (size > most - most / 20).then_some(code);
         if size > most {
@@ -59,7 +60,7 @@ impl Drawn {
         self
     }
 
-    /// Refused if `size` is past `most`, and served if it is not.
+    /// Refused if `size` exceeds `most`, and served if not.
     fn up_to_exactly(mut self, most: usize, size: usize, code: &'static str) -> Drawn {
         if size > most {
             (self.rows, self.error) = (None, Some(code));
@@ -68,13 +69,13 @@ impl Drawn {
     }
 }
 
-/// A number of things from 1 on: of each size as often.
+/// A size from 1 on: each order of magnitude as often.
 fn any_size(random: &mut Random, most: usize) -> usize {
     let scale = (most as f64).ln() * (1.0 + random.below(1_000) as f64) / 1_000.0;
     (scale.exp() as usize).clamp(1, most)
 }
 
-/// The same of a list, half of the time of one that is measured.
+/// The same for a list; half of the time a size that is measured.
 fn any_length(random: &mut Random, most: usize) -> usize {
     match random.chance(1, 2) {
         true => MANY_WORDS.start() + random.below(2_000) as usize,
@@ -82,7 +83,7 @@ fn any_length(random: &mut Random, most: usize) -> usize {
     }
 }
 
-/// A size, one time in so many near a bound.
+/// A size; one time in `one_in` near a bound.
 fn near(random: &mut Random, one_in: u64, bound: usize, most: usize) -> usize {
     match random.chance(1, one_in) {
         true => (bound + random.below(5) as usize).saturating_sub(2),
@@ -111,7 +112,7 @@ fn sums(random: &mut Random) -> Drawn {
     Drawn::new(all, (1..=3).map(|n| vec![int(n + sum)]).collect()).up_to(HEIGHT, links, TOO_COMPLEX)
 }
 
-/// Comparisons that AND and OR join.
+/// Comparisons joined by AND and OR.
 fn conditions(random: &mut Random) -> Drawn {
     let (links, is_or) = (near(random, 4, CHAIN / 2, 24_000), random.below(4));
     let mut all = words("select n from generate_series(1, 20) n where");
@@ -182,7 +183,7 @@ fn nested(random: &mut Random) -> Drawn {
     drawn
 }
 
-/// A list of results, one of which may have no name that there is.
+/// A select list, in which one name may not exist.
 fn columns(random: &mut Random) -> Drawn {
     let count = near(random, 2, RESULT_COLUMNS, 70_000);
     let kinds: Vec<u64> = (0..count).map(|_| random.below(4)).collect();
@@ -224,7 +225,7 @@ fn orders(random: &mut Random) -> Drawn {
     Drawn::new(all, rows).up_to_exactly(RESULT_COLUMNS, count, TOO_MANY_COLUMNS)
 }
 
-/// Rows of a statement, and what it gives back of them.
+/// Rows of an INSERT, and the rows that it returns.
 fn inserts(random: &mut Random) -> Drawn {
     let count = any_length(random, 4_000);
     let ks: Vec<i64> = (0..count).map(|_| random.below(1_000_000) as i64).collect();
@@ -237,7 +238,8 @@ fn inserts(random: &mut Random) -> Drawn {
     Drawn::new(all, ks.into_iter().map(|k| vec![int(k)]).collect())
 }
 
-/// The statement with this between any two words, or what is drawn; and where its words begin: characters, from 1.
+/// The statement with this between any two words, or with random separators; and the positions of its words:
+/// characters, from 1.
 fn text(drawn: &Drawn, mut between: impl FnMut() -> &'static str) -> (String, Vec<usize>) {
     let (mut text, mut places, mut characters) = (String::new(), Vec::new(), 0);
     for word in &drawn.words {
@@ -267,7 +269,7 @@ fn run(session: &mut Session, sql: &str, is_shared: bool) -> Result<Rows, SqlErr
     answer.map(|()| rows.0).inspect_err(|error| drop(session.fail(error)))
 }
 
-/// The processor time of this thread so far, in nanoseconds: what else the machine does takes none of it.
+/// The processor time of this thread so far, in nanoseconds, which other load on the machine does not change.
 fn processor_ns() -> u64 {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
@@ -277,13 +279,13 @@ fn processor_ns() -> u64 {
 fn on_lines(drawn: &Drawn, about: &str) {
     let prepare = |between: &'static str| {
         let sql = text(drawn, || between).0;
-        // A session that has no plan of it yet.
+        // A session that has no plan of the statement yet.
         let mut session = session();
         let begin = processor_ns();
         let _ = session.prepare(&sql, &[]);
         processor_ns() - begin
     };
-    // The fastest of several, in turn: what shares the caches slows down each.
+    // The fastest of several, in turn: other programs that share the caches slow down both.
     let all: Vec<_> = (0..3).map(|_| (prepare(" "), prepare("\n"))).collect();
     let one: u64 = all.iter().map(|(one, _)| *one).min().expect("three");
     let many: u64 = all.iter().map(|(_, many)| *many).min().expect("three");
@@ -295,7 +297,8 @@ fn on_lines(drawn: &Drawn, about: &str) {
     );
 }
 
-/// The first of many rows in an order, equal ones as they came: kept are twice as many as are wanted.
+/// The first of many rows in an order, equal ones in the order of their arrival. At most twice the wanted rows are
+/// kept.
 fn sorts(session: &mut Session, random: &mut Random, about: &str) {
     let count = 1 + any_size(random, 20_000);
     let most = ((32 << 20) / count).min(64 << 10);
@@ -319,8 +322,8 @@ fn sorts(session: &mut Session, random: &mut Random, about: &str) {
     let about = format!("{about}: {} of {count} rows of {bytes} bytes", limit + offset);
     assert_eq!(numbers, wanted, "{about}");
     assert!(found.iter().all(|row| matches!(&row[1], Value::Text(text) if text.len() > bytes)), "{about}");
-    // A text that is put together has room for twice as much; and there are the row's own list, its key, and the places of a list that
-    // grows.
+    // A concatenated text has room for twice as much. There are also the row's own list, its key, and the places of a
+    // list that grows.
     let row = 2 * bytes + 512;
     let kept = count.min((2 * (limit + offset)).max(SORTED_AT_LEAST));
     assert!(taken < kept * row + 16 * sql.len() + (1 << 20), "{about}: {taken} bytes");
@@ -336,11 +339,11 @@ fn statement(session: &mut Session, random: &mut Random, about: &str) {
     let (chains, flat) = ([sums, conditions, concatenations, nested], [lists, columns, orders, inserts]);
     let (at, is_chain) = (random.below(4) as usize, random.chance(1, 2));
     let drawn = if is_chain { chains[at](random) } else { flat[at](random) };
-    // A long chain is parsed on a thread of its own, whose time is not looked at.
+    // A long chain is parsed on a thread of its own, whose time is not measured.
     if !is_chain && MANY_WORDS.contains(&drawn.words.len()) {
         on_lines(&drawn, about);
     }
-    // What lines cost is measured of shorter ones.
+    // The cost of lines is measured with shorter statements.
     let style = if drawn.words.len() > *MANY_WORDS.end() { 0 } else { random.below(3) };
     let all = [" ", "\n", "\n\n", " -- é\n", "\t", " /* é */ ", "\r\n"];
     let (sql, places) = text(&drawn, || match style {

@@ -1,4 +1,4 @@
-//! What one statement may take: depth, length, columns, memory; and that a request ends it while it is read.
+//! Bounds of one statement: depth, length, columns, memory. A cancel request ends a statement while it is being read.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ fn session() -> Session {
     session
 }
 
-/// Runs a statement as a simple query does; gives the number of rows, or the error's code.
+/// Runs a statement as a simple query. Gives the number of rows, or the error's code.
 fn run(session: &mut Session, sql: &str) -> Result<usize, &'static str> {
     let mut rows = Collected::default();
     let answer = session
@@ -31,7 +31,8 @@ fn run(session: &mut Session, sql: &str) -> Result<usize, &'static str> {
     answer.map(|()| rows.0.len()).map_err(|error| error.sqlstate.code())
 }
 
-/// Chains of everything that may be repeated, far longer than any stack takes: an answer or an error, on this small stack.
+/// Chains of everything that may be repeated, far longer than any stack allows: an answer or an error, on this small
+/// stack.
 #[test]
 fn chains_of_any_length_end_in_an_answer_or_an_error() {
     let mut session = session();
@@ -42,7 +43,7 @@ fn chains_of_any_length_end_in_an_answer_or_an_error() {
     assert_eq!(run(&mut session, &repeated("select * from t where k > 0", " and k < 5", 10_000, "")), Ok(2));
     assert_eq!(run(&mut session, &repeated("select c || 'a'", " || 'a'", 10_000, " from t")), Ok(2));
     assert_eq!(run(&mut session, &repeated("select k in (1", ", 2", 100_000, ") from t")), Ok(2));
-    // Served at a length that is sensible, if at all; beyond that the depth is what is wrong.
+    // Served at a sensible length, if at all. Beyond that the error is the depth.
     const FINE: &str = "00000";
     const DEEP: &str = "54001";
     const UNSERVED: &str = "0A000";
@@ -94,7 +95,7 @@ fn chains_of_any_length_end_in_an_answer_or_an_error() {
     assert_eq!(run(&mut session, &repeated("explain select k", " + 1", 400, " from t")), Ok(1));
 }
 
-/// Between what is served and what is nested too deep there is nothing that would be called wrong syntax, nor beyond it.
+/// Between a depth that is served and one that is refused as too deep, and beyond it, no depth is called wrong syntax.
 #[test]
 fn what_is_nested_is_served_or_too_complex() {
     let mut session = session();
@@ -124,17 +125,17 @@ fn what_is_nested_is_served_or_too_complex() {
                 }
             }
         }
-        // (The parser recurses for a sign, too, and somewhat deeper.)
+        // (The parser recurses for a sign, too, a little deeper.)
         assert!((60..=224).contains(&deepest), "{open}...: {deepest}");
     }
-    // What stands side by side is not nested.
+    // Operands side by side are not nested.
     let side_by_side = vec!["not not (k > 0)"; 500].join(" and ");
     assert_eq!(run(&mut session, &format!("select k from t where {side_by_side}")), Ok(2));
     let side_by_side = vec!["case when true then 1 end"; 500].join(", ");
     assert_eq!(run(&mut session, &format!("select {side_by_side}")), Err("0A000"));
 }
 
-/// The tree of a BETWEEN holds what is tested once, else it would double with each link.
+/// The tree of a BETWEEN has the tested value once. Otherwise it would double with each link.
 #[test]
 fn a_chain_of_between_does_not_double() {
     let mut session = session();
@@ -142,7 +143,7 @@ fn a_chain_of_between_does_not_double() {
     assert_eq!(run(&mut session, &sql), Ok(2));
 }
 
-/// The processor time of this thread so far, in nanoseconds: what else the machine does takes none of it.
+/// The processor time of this thread so far, in nanoseconds, which other load on the machine does not change.
 fn processor_ns() -> u64 {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
@@ -152,7 +153,7 @@ fn processor_ns() -> u64 {
 #[test]
 fn binding_takes_time_in_proportion_to_the_text() {
     let prepare = |rows: usize| {
-        // A new one each time, that has no plan of it yet.
+        // A new session each time, which has no plan of the statement yet.
         let mut session = session();
         let rows: Vec<String> = (0..rows).map(|row| format!("({row}, 'x')")).collect();
         let sql = format!("insert into t values {}", rows.join(",\n"));
@@ -161,7 +162,7 @@ fn binding_takes_time_in_proportion_to_the_text() {
         session.prepare_read(&sql, read).unwrap();
         processor_ns() - begin
     };
-    // The fastest of several, in turn and for as long: what shares the caches slows down each.
+    // The fastest of several, in turn and of the same length: other programs that share the caches slow down both.
     let all: Vec<_> = (0..5).map(|_| ((0..8).map(|_| prepare(1_000)).sum(), prepare(8_000))).collect();
     let few: u64 = all.iter().map(|(few, _)| *few).min().unwrap();
     let many = all.iter().map(|(_, many)| *many).min().unwrap();
@@ -177,7 +178,7 @@ fn a_request_ends_a_statement_that_is_parsed_or_bound() {
     let sql = format!("insert into t values {}", rows.join(","));
     let cancelled = std::thread::scope(|scope| {
         let running = scope.spawn(|| {
-            // A request that comes between two of these meets none of them.
+            // A request that comes between two of these reaches none of them.
             (0..20).find_map(|_| session.prepare(&sql, &[]).err())
         });
         while !running.is_finished() {
@@ -187,7 +188,7 @@ fn a_request_ends_a_statement_that_is_parsed_or_bound() {
         running.join().unwrap()
     });
     assert_eq!(cancelled.map(|error: SqlError| error.sqlstate.code()), Some("57014"));
-    // The request was that statement's alone.
+    // The request was for that statement alone.
     assert_eq!(run(&mut session, "select * from t"), Ok(2));
 }
 
@@ -209,7 +210,8 @@ fn results_and_tables_have_so_many_columns_at_most() {
     assert_eq!(run(&mut session, "select * from t"), Ok(2), "nothing was run");
 }
 
-/// Sessions of one server read large statements in one room; what does not fit beside the others is told so, and small ones fit.
+/// Sessions of one server read large statements within one room. A statement that does not fit beside the others is
+/// refused, and small ones fit.
 #[test]
 fn a_large_statement_is_read_where_there_is_room() {
     let database = Database::open_on(MemoryDisk::new(), Options::default()).expect("a new database opens");
@@ -221,7 +223,7 @@ fn a_large_statement_is_read_where_there_is_room() {
         format!("insert into t values {}", rows.join(","))
     };
     for round in 0..3 {
-        // What was taken is given back, whether or not the statement was read.
+        // The room is given back whether or not the statement was read.
         assert_eq!(run(&mut session, &insert(round * 2_000, 800)), Ok(0));
         assert_eq!(run(&mut session, &format!("{} x", insert(0, 800))), Err("42601"));
         assert_eq!(run(&mut session, &insert(0, 2_000)), Err("53200"));
@@ -238,8 +240,8 @@ fn a_text_that_is_too_long_is_refused() {
     assert_eq!(run(&mut session, &sql), Err("54000"));
 }
 
-/// A limit keeps the rows that it asks for, whatever the number of those that are sorted: all of them would take more than a
-/// statement may keep.
+/// A sort with a limit keeps only as many rows as the limit needs. All rows together would take more than a statement
+/// may keep.
 #[test]
 fn a_limit_bounds_what_a_sort_keeps() {
     let mut session = session();
@@ -250,7 +252,7 @@ fn a_limit_bounds_what_a_sort_keeps() {
     assert_eq!(run(&mut session, &sql), Ok(3));
 }
 
-/// Each of the texts is within its own bound; together they would take what no machine has.
+/// Each of the texts is within its own bound; together they would take more than any machine has.
 #[test]
 fn the_expressions_of_one_row_come_to_so_much_text_at_most() {
     let mut session = session();
@@ -284,14 +286,14 @@ fn the_expressions_of_one_row_come_to_so_much_text_at_most() {
         assert_eq!(error.sqlstate.code(), "54000");
         assert!(error.message.contains("the expressions of one row"), "{}", error.message);
     }
-    // It is each row's own.
+    // The bound is for each row.
     let sql = format!("select count(*) from generate_series(1, 20) g where length({long} || g) > 0");
     let prepared = session.prepare(&sql, &[]).unwrap();
     let value = [rialto::row::Value::Text("x".repeat(1 << 20))];
     session.execute(&prepared, &value, &mut Collected::default()).unwrap();
 }
 
-/// A long text against a long pattern takes hours: a request ends it.
+/// Matching a long text against a long pattern takes hours: a request ends it.
 #[test]
 fn a_request_ends_a_comparison_with_a_pattern() {
     let mut session = session();
@@ -314,7 +316,8 @@ fn a_request_ends_a_comparison_with_a_pattern() {
     assert_eq!(code, "57014");
 }
 
-/// The parser tries what an expression may be; what is nested in one that it tries twice is not read twice for each level.
+/// The parser tries several forms of an expression. What is nested in an expression that it tries twice is not read
+/// twice for each level.
 #[test]
 fn what_is_nested_is_not_read_again_and_again() {
     let mut session = session();
@@ -330,7 +333,7 @@ fn what_is_nested_is_not_read_again_and_again() {
             assert_eq!(run(&mut session, &sql), Err("54001"), "{sql}");
         }
     }
-    // Nor is what takes long to read and holds few expressions, or none.
+    // Nor is a text that takes long to read and has few expressions, or none.
     let tables = format!("(select * from {})", vec!["t"; 2_000].join(","));
     let derived = format!("(select 1 from (select * from {}) x)", vec!["t"; 2_000].join(","));
     let modifiers = format!("'a'::t({})", vec!["1"; 2_000].join(","));
@@ -339,7 +342,7 @@ fn what_is_nested_is_not_read_again_and_again() {
         let sql = format!("select {}", nested("position(", &inner, ", 'b')", 11));
         assert_eq!(run(&mut session, &sql), Err("54001"), "{}...", &inner[..40]);
     }
-    // As deep as people write it.
+    // As deep as people nest such calls.
     assert_eq!(run(&mut session, &format!("select {}", nested("coalesce(", "1", ")", 45))), Ok(1));
     assert_eq!(
         run(&mut session, &format!("select {}", nested("position(", "'a'", ", 'b')", 5))),
@@ -368,7 +371,7 @@ fn savepoints_and_what_they_keep_are_bounded() {
     assert_eq!(refused, Some((100_000, "54000")));
     assert_eq!(run(&mut session, "rollback to s"), Ok(0));
     run(&mut session, "rollback").unwrap();
-    // As much of a name counts as with PostgreSQL.
+    // As many characters of a name are significant as in PostgreSQL.
     let long = |last: &str| format!("\"{}{last}\"", "é".repeat(40));
     run(&mut session, "begin").unwrap();
     run(&mut session, &format!("savepoint {}", long("a"))).unwrap();

@@ -1,4 +1,4 @@
-//! I3: what a session tells of the catalog, an absence as well as a presence, is durable before it is told.
+//! I3: what a session tells of the catalog, absences included, is durable before it is told.
 
 mod held;
 #[path = "../../../rialto/tests/common/hooked.rs"]
@@ -34,8 +34,8 @@ fn open(disk: Arc<dyn Disk>) -> Database {
     Database::open_on(disk, options).unwrap()
 }
 
-/// Two sessions on a database whose log can no longer be synced: the first has done `definition` without waiting for that,
-/// and the second waits for it.
+/// Two sessions on a database whose log can no longer be synced. The first has run `definition` without waiting for the
+/// log; the second waits for it.
 fn after(definition: &str) -> (Session, Session) {
     let disk = FaultyDisk::new(7);
     let database = open(disk.clone());
@@ -49,7 +49,7 @@ fn after(definition: &str) -> (Session, Session) {
     (first, second)
 }
 
-/// Prepares a statement and, as at a Sync, finishes; the error's code.
+/// Prepares a statement and ends as at a Sync. Gives the error's code.
 fn told(session: &mut Session, sql: &str) -> Option<&'static str> {
     let answer = session.prepare(sql, &[]).and_then(|_| session.finish());
     let error = answer.err()?;
@@ -67,12 +67,12 @@ fn no_absence_is_told_before_it_is_durable() {
             for statement in before {
                 run(&mut second, statement).unwrap();
             }
-            // It may come to nothing: the table would be there again.
+            // The definition may be lost: then the table would exist again.
             assert_eq!(told(&mut second, sql), Some("08007"), "{before:?} {sql}");
             drop(first.take_notices());
         }
     }
-    // Of what was asked for itself less, less is awaited.
+    // A session that asks for a lower level waits for less.
     let (mut first, _) = after("drop table t");
     assert_eq!(told(&mut first, "select * from t"), Some("42P01"));
     for (definition, sql) in [
@@ -96,8 +96,8 @@ fn no_presence_is_told_before_it_is_durable() {
     }
 }
 
-/// A plan that was made at level memory is told of at the level that the session asks for by then, whether it is prepared once
-/// more, described or run.
+/// A plan that was made at level memory is told at the level that the session asks for by then, whether it is prepared
+/// again, described or run.
 #[test]
 fn a_plan_of_a_lower_level_is_told_of_at_the_level_of_the_answer() {
     for sql in ["select b from u limit 0", "explain select b from u"] {
@@ -113,7 +113,7 @@ fn a_plan_of_a_lower_level_is_told_of_at_the_level_of_the_answer() {
             let error = second.execute(&prepared, &[], &mut Collected::default()).unwrap_err();
             let error = second.fail(&error).err().unwrap_or(error);
             assert_eq!(error.sqlstate.code(), "08007", "{sql} {level}");
-            // What tells of no table waits for none.
+            // A statement that tells of no table waits for no definition.
             assert_eq!(told(&mut second, "set rialto.durability = 'memory'"), None);
             run(&mut second, "set rialto.durability = 'memory'").unwrap();
             assert_eq!(told(&mut second, sql), None, "{sql} {level}");
@@ -121,7 +121,7 @@ fn a_plan_of_a_lower_level_is_told_of_at_the_level_of_the_answer() {
     }
 }
 
-/// What a session is told of a statement: its rows, or the error's code.
+/// The answer to a statement: its rows, or the error's code.
 fn rows_told(session: &mut Session, sql: &str) -> Result<String, &'static str> {
     let mut rows = Collected::default();
     let answer = session.prepare(sql, &[]).and_then(|prepared| {
@@ -164,13 +164,13 @@ fn no_index_is_told_before_it_is_durable() {
             assert!(!told_of && told.is_ok() || is_lost(&told), "{told:?}");
             let _ = defines.join().unwrap();
         });
-        // From now on none is told of, whatever has been awaited before.
+        // From now on no definition is told, even if it was awaited before.
         let told = rows_told(&mut second, explain);
         assert!(is_lost(&told), "{told:?}");
     }
 }
 
-/// A transaction that drops a table and makes it anew takes it from no other transaction in between.
+/// While a transaction drops a table and makes it anew, no other transaction can take the name.
 #[test]
 fn a_table_that_is_made_anew_is_never_absent() {
     let options = Options { memory_bytes: 64 << 20, checkpoint: Checkpointing::None, ..Options::default() };

@@ -1,4 +1,4 @@
-//! Holds docs/sql.md to its word: every accepted example runs, in order, and every refused one gets 0A000 naming its
+//! Tests docs/sql.md: every accepted example runs, in order, and every refused one gets 0A000 with the name of its
 //! construct.
 
 use rialto::io::MemoryDisk;
@@ -9,7 +9,7 @@ use rialto_sql::{Session, SqlError, SqlState};
 
 const PAGE: &str = include_str!("../../../../docs/sql.md");
 
-/// The statements of the blocks that begin with ```` ```sql ```` and this word behind it, with their lines.
+/// The statements of the blocks that begin with ```` ```sql ```` and this word, with their line numbers.
 fn statements(word: &str) -> Vec<(usize, String)> {
     let fence = format!("```sql{word}");
     let mut found = Vec::new();
@@ -51,10 +51,10 @@ fn session() -> Session {
     Session::new(database, "ann", "bank")
 }
 
-/// What has a name that is no word of the statement.
+/// Constructs whose name is no word of the statement.
 const CONSTRUCTS: [&str; 3] = ["a window function", "a subquery", "arithmetic on dates and timestamps"];
 
-/// Whether a word of the message, beyond "is not supported", is one of the statement's.
+/// Whether a word of the message, other than "is not supported", is a word of the statement.
 fn names_its_construct(error: &SqlError, sql: &str) -> bool {
     if CONSTRUCTS.iter().any(|construct| error.message.starts_with(construct)) {
         return true;

@@ -6,7 +6,7 @@ use rialto_sql::run::Collected;
 use rialto_sql::values::text;
 use rialto_sql::{Session, SqlError};
 
-/// The rows as text, values behind each other with a bar between.
+/// The rows as text, with a bar between values.
 fn run(session: &mut Session, sql: &str) -> Result<Vec<String>, SqlError> {
     let mut rows = Collected::default();
     let mut types = Vec::new();
@@ -61,7 +61,7 @@ fn isnull_is_an_operator_and_no_name() {
     for sql in ["select isnull from t", "select a from isnull", "select b isnull c isnull from t"] {
         assert!(run(&mut session, sql).is_err(), "{sql}");
     }
-    // A chain of them is as high as any other.
+    // A chain of them is as high as any other chain.
     let chain = format!("select a{} from t", " isnull".repeat(40_000));
     assert_eq!(run(&mut session, &chain).unwrap_err().sqlstate.code(), "54001");
 }

@@ -1,5 +1,5 @@
-//! What a statement finds that no row can have is as serializable as what it finds in rows: the answer rests on the definition of
-//! its table, which stays as it is until the transaction ends.
+//! An answer about a key that no row can have is as serializable as an answer from rows. It depends on the definition
+//! of the table, which stays as it is until the transaction ends.
 
 use rialto::io::MemoryDisk;
 use rialto::{Database, Engine, Options};
@@ -11,7 +11,7 @@ fn try_run(session: &mut Session, sql: &str) -> Result<String, SqlError> {
     answer.inspect_err(|error| drop(session.fail(error)))
 }
 
-/// Runs a statement behind which others may come in its implicit block.
+/// Runs a statement that others may follow in its implicit block.
 fn run_in_pipeline(session: &mut Session, sql: &str) -> Result<String, SqlError> {
     let mut rows = Collected::default();
     let read = session.read(sql)?;
@@ -24,7 +24,7 @@ fn run(session: &mut Session, sql: &str) -> String {
     try_run(session, sql).unwrap_or_else(|error| panic!("{sql}\n{} {error}", error.sqlstate.code()))
 }
 
-/// New databases with their locks in each form.
+/// New databases, one with each form of locks.
 fn databases() -> impl Iterator<Item = (Engine, Database)> {
     Engine::ALL.into_iter().map(|engine| {
         let options = Options { engine, ..Options::default() };
@@ -32,7 +32,8 @@ fn databases() -> impl Iterator<Item = (Engine, Database)> {
     })
 }
 
-/// What the statement says stays so until its transaction ends, and the transaction that makes the table anew waits for that.
+/// The statement's answer stays true until its transaction ends, and a transaction that makes the table anew waits for
+/// that.
 fn stays(look: &str, make_anew: &[&str]) {
     stays_in("begin", look, make_anew);
 }
@@ -56,7 +57,7 @@ fn looks_twice(database: Database, begin: &str, look: &str, make_anew: &[&str]) 
     }
     run(&mut one, begin);
     let before = run(&mut one, look);
-    // The other transaction gives up soon if it has to wait, as it should.
+    // The other transaction has to wait, and gives up soon.
     run(&mut two, "set lock_timeout = 50");
     run(&mut two, "begin");
     let mut waited = false;
@@ -73,7 +74,7 @@ fn looks_twice(database: Database, begin: &str, look: &str, make_anew: &[&str]) 
     (before, after, waited)
 }
 
-/// Holds: a value that a key can express locks its table, and the definition waits.
+/// For comparison: a value that a key can express locks its table, and the definition waits.
 #[test]
 fn a_value_that_fits_is_repeatable() {
     let look = "select count(*) from t where id = 7";
@@ -104,7 +105,8 @@ fn what_a_delete_did_not_find_stays_absent() {
     stays("delete from t where id = 99999999999", &again);
 }
 
-/// A plan tells of the table and its indexes, and a statement that has nothing to do of the table: these stay as they were told.
+/// A plan tells of the table and its indexes, and a statement with nothing to do tells of the table. These stay as they
+/// were told.
 #[test]
 fn what_tells_of_tables_keeps_them() {
     for (tells, changes) in [
@@ -139,7 +141,7 @@ fn what_tells_of_tables_waits_for_nothing_outside_a_block() {
             assert_eq!(waited.sqlstate.code(), "55P03", "{engine}: {tells}");
             run(&mut two, "rollback");
         }
-        // Of two tables it tells what is so at one moment.
+        // Of two tables it tells the state at one moment.
         let waited = try_run(&mut two, "vacuum s, t").unwrap_err();
         assert_eq!(waited.sqlstate.code(), "55P03", "{engine}");
         run(&mut one, "commit");
@@ -177,7 +179,7 @@ fn what_tells_of_tables_keeps_them_to_the_end_of_a_pipeline() {
     }
 }
 
-/// A plan in a block is the one for the table as it is once its lock is there.
+/// A plan in a block is made for the table under its lock.
 #[test]
 fn a_plan_in_a_block_is_of_the_table_as_it_was_locked() {
     for (engine, database) in databases() {
@@ -203,7 +205,7 @@ fn a_plan_in_a_block_is_of_the_table_as_it_was_locked() {
     }
 }
 
-/// What tells of no row but of the definition: the other transaction waits.
+/// These statements tell of no row but of the definition: the other transaction waits.
 #[test]
 fn what_rests_on_the_definition_alone_keeps_it() {
     let anew = ["drop table t", "create table t (id bigint primary key)"];

@@ -1,6 +1,6 @@
-//! Plans are shared by texts that differ in their literals only. Whatever the statements, a session that shares gives
-//! what one gives that binds each text as it stands: rows, names and types of columns, errors with their places.
-//! `RIALTO_SEED` runs a round again; `RIALTO_TEST_SECONDS` says for how long new ones are tried.
+//! Plans are shared by texts that differ only in their literals. For all statements, a session that shares plans gives
+//! the same answers as a session that binds each text as it stands: rows, names and types of columns, errors with their
+//! places. `RIALTO_SEED` runs a round again; `RIALTO_TEST_SECONDS` says for how long new ones are tried.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -17,7 +17,7 @@ fn session() -> Session {
     Session::new(database, "ann", "bank")
 }
 
-/// What a client is told of a statement.
+/// The answer to a statement.
 #[derive(Debug, PartialEq)]
 struct Told {
     columns: Vec<OutputColumn>,
@@ -44,13 +44,13 @@ fn told<'t>(
     }
     if let Err(error) = &outcome {
         let _ = session.fail(error);
-        // A client is told of an error only, in a simple query's statement too: its rows are taken back.
+        // A client is told only of the error, in a simple query too: the rows are taken back.
         (columns, rows.0) = Default::default();
     }
     Told { columns, rows: rows.0, outcome }
 }
 
-/// As a simple query; whether a plan was there that differs in its literals.
+/// Runs the text as a simple query; whether there was a plan of a text with other literals.
 fn shared(session: &mut Session, text: &str) -> (Told, bool) {
     let mut lifted = false;
     let told = told(session, text, |session, text| {
@@ -61,17 +61,18 @@ fn shared(session: &mut Session, text: &str) -> (Told, bool) {
     (told, lifted)
 }
 
-/// Bound as it stands.
+/// Binds the text as it stands.
 fn alone(session: &mut Session, text: &str) -> Told {
     told(session, text, |session, text| session.prepare(text, &[]).map(Ready::of))
 }
 
-/// Runs the text in both sessions and holds one to the other; whether the plan was another text's.
+/// Runs the text in both sessions and compares the answers; whether the plan was another text's.
 fn both(one: &mut Session, two: &mut Session, text: &str) -> bool {
     let (found, lifted) = shared(one, text);
     let expected = alone(two, text);
     if matches!(&found.outcome, Err(error) if error.sqlstate == SqlState::UndefinedParameter) {
-        // A simple query refuses a parameter where it meets it; what is prepared may have parameters, and other errors before.
+        // A simple query refuses a parameter where it finds it; a prepared statement may have parameters, and other
+        // errors before.
         assert!(expected.outcome.is_err(), "{text} (lifted: {lifted}): {found:?}, {expected:?}");
     } else {
         assert_eq!(found, expected, "{text} (lifted: {lifted})");
@@ -90,9 +91,9 @@ const SET_UP: [&str; 6] = [
     "update t set d = null, b = null where a % 4 = 0",
 ];
 
-/// A place for a literal, filled in later; a template's turn to one of [`KINDS`].
+/// A place for a literal, which is filled in later. A template changes it to one of [`KINDS`].
 const HOLE: char = '@';
-/// What a hole takes: mostly an integer, mostly a string, anything.
+/// The literals of a hole: mostly an integer, mostly a string, anything.
 const KINDS: [char; 3] = ['\u{1}', '\u{2}', '\u{3}'];
 
 fn pick<'a>(random: &mut Random, from: &[&'a str]) -> &'a str {
@@ -258,7 +259,7 @@ fn fill(random: &mut Random, template: &str) -> String {
     text
 }
 
-/// What changes the tables that plans were made for.
+/// Statements that change the tables of plans.
 const CHANGES: [&str; 6] = [
     "create index t_b on t (b)",
     "drop index if exists t_b",
@@ -295,7 +296,7 @@ fn round(random: &mut Random) -> (u32, u32) {
         }
         let template = &templates[random.below(templates.len() as u64) as usize];
         let text = fill(random, template);
-        // Such a series may have no end.
+        // A series with such a number may be too long.
         let long = text.split(|at: char| !at.is_ascii_digit()).any(|digits| digits.len() > 3);
         if text.contains("generate_series") && (long || text.contains("1e")) {
             continue;
@@ -328,7 +329,7 @@ fn a_shared_plan_gives_what_the_statement_alone_gives() {
     assert!(lifted * 20 > statements, "{lifted} of {statements} statements shared a plan: it hardly happens");
 }
 
-/// Runs a text as a simple query; the plan, and whether it was another text's.
+/// Runs a text as a simple query. Gives the plan, and whether it was another text's.
 fn plan(session: &mut Session, text: &str) -> (Arc<Prepared>, bool) {
     let read = session.read(text).unwrap();
     let lifted = matches!(read, ReadStatement::Lifted(..));
@@ -368,7 +369,8 @@ fn texts_that_differ_in_literals_share_a_plan_until_the_tables_change() {
     assert_eq!(shared(&mut one, texts[0]).0.outcome.unwrap_err().sqlstate.code(), "42P01");
 }
 
-/// The plan is planned again between being found and being run: with its literals of then, not of when it was made.
+/// A plan is made again between its lookup and its run: with the literals of the statement that runs, not of the one
+/// that made it.
 #[test]
 fn a_plan_that_is_made_anew_keeps_its_arguments() {
     let mut one = session();
@@ -386,7 +388,7 @@ fn a_plan_that_is_made_anew_keeps_its_arguments() {
     assert_eq!(rows(&mut one, "select count(*) from t where a <= 3"), [[Value::Int8(1)]]);
 }
 
-/// What a literal's value decides when the statement is bound is found there, whatever plan came before.
+/// If the value of a literal decides something when the statement is bound, it does so whatever plan came before.
 #[test]
 fn errors_of_literals_have_their_places() {
     let mut one = session();
@@ -407,7 +409,7 @@ fn errors_of_literals_have_their_places() {
     }
 }
 
-/// A longer text is not kept for its shape, and what is lifted out of it would take more than its text.
+/// A longer text is not kept without its literals, and lifting them would take more than the text.
 #[test]
 fn texts_up_to_a_length_are_lifted() {
     let mut one = session();

@@ -1,4 +1,5 @@
-//! Plans and values: what an index finds is what a scan finds, and a plan is used for the table that it was made for.
+//! Plans and values: an index and a scan find the same rows, and a plan is used only for the table for which it was
+//! made.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -46,7 +47,7 @@ fn code(session: &mut Session, sql: &str) -> &'static str {
     }
 }
 
-/// Every column type against values of every type that it compares with: by an index as by a scan.
+/// Every column type against values of every type with which it compares: an index gives the same as a scan.
 #[test]
 fn an_index_finds_what_a_scan_finds() {
     let mut session = Session::new(database(), "ann", "bank");
@@ -208,7 +209,7 @@ fn an_index_finds_what_a_scan_finds() {
     }
 }
 
-/// As PostgreSQL answers.
+/// The answers are PostgreSQL's.
 #[test]
 fn literals_mean_what_they_mean_in_postgresql() {
     let mut session = Session::new(database(), "ann", "bank");
@@ -271,7 +272,7 @@ fn literals_mean_what_they_mean_in_postgresql() {
     assert_eq!(run(&mut session, "select k from m where k = 1 and false and k = 1/0"), [""; 0]);
 }
 
-/// Errors of constants are told where a value is needed; what shares a plan never tells another text's.
+/// Errors of constants are raised where a value is needed. A shared plan never raises the error of another text.
 #[test]
 fn an_error_in_a_branch_that_is_not_taken_is_none() {
     let mut session = Session::new(database(), "ann", "bank");
@@ -285,7 +286,7 @@ fn an_error_in_a_branch_that_is_not_taken_is_none() {
     assert_eq!(error.position, Some(23));
 }
 
-/// Readers by indexes beside a session that drops and makes them: each answer is right, and none is an error.
+/// Readers by indexes beside a session that drops and makes indexes: each answer is right, and none is an error.
 #[test]
 fn plans_hold_while_indexes_come_and_go() {
     let database = database();
@@ -321,7 +322,8 @@ fn plans_hold_while_indexes_come_and_go() {
                 "create index t_ab on t (a, b)",
                 "commit",
             ] {
-                // A reader that waits for the table as this waits for it is a deadlock, which a block is told of.
+                // A reader and this session may wait for the table at the same time: a deadlock, of which a block is
+                // told.
                 if let Err(error) = try_run(&mut session, sql) {
                     assert_eq!(error.sqlstate.code(), "40P01", "{sql}: {error}");
                     try_run(&mut session, "rollback").unwrap();
@@ -334,7 +336,7 @@ fn plans_hold_while_indexes_come_and_go() {
     });
 }
 
-/// A prepared statement lives through every definition of its own transaction and of others.
+/// A prepared statement survives every definition of its own transaction and of others.
 #[test]
 fn a_prepared_statement_outlives_definitions() {
     let mut session = Session::new(database(), "ann", "bank");

@@ -1,6 +1,6 @@
-//! Random settings in blocks and under savepoints, against a model: SHOW tells what the model has, a commit is as durable as its level
-//! says, a wait for a lock is as long as it says, and a transaction writes if it may. `RIALTO_SEED` runs a round again;
-//! `RIALTO_TEST_SECONDS` says for how long new ones are tried.
+//! Random settings in blocks and under savepoints, against a model. SHOW tells what the model has, a commit is as
+//! durable as its level says, a wait for a lock is as long as its setting says, and a transaction writes only if it
+//! may. `RIALTO_SEED` runs a round again; `RIALTO_TEST_SECONDS` says for how long new ones are tried.
 
 use std::collections::BTreeMap;
 use std::sync::mpsc;
@@ -14,10 +14,10 @@ use rialto_sql::{Session, SqlError};
 
 use crate::seeds::for_a_while;
 
-/// A value as it is written, and as it is shown; none: it is refused.
+/// A value in the form in which it is set and in the form in which it is shown; none: it is refused.
 type Written = (&'static str, Option<&'static str>);
 
-/// Each setting, what it is at the start, and values.
+/// Each setting, its value at the start, and values to set.
 const SETTINGS: [(&str, &str, &[Written]); 6] = [
     ("application_name", "", &[("'a'", Some("a")), ("'b'", Some("b"))]),
     (LEVEL, "default", &[("'memory'", Some("memory")), ("'disk'", Some("disk")), ("'paper'", None)]),
@@ -39,7 +39,7 @@ const BOOLEANS: [Written; 9] = [
 ];
 const LEVEL: &str = "rialto.durability";
 const TIMEOUT: &str = "lock_timeout";
-/// Longer than a wait of a millisecond takes, however slow the machine is.
+/// Longer than a wait of a millisecond takes on any machine.
 const PATIENCE: Duration = Duration::from_secs(20);
 /// As it is shown.
 const LONG: &str = "3600s";
@@ -48,7 +48,7 @@ const ACCESS: &str = "transaction_read_only";
 
 type Values = BTreeMap<&'static str, String>;
 
-/// Settings as they are at one moment.
+/// The settings at one moment.
 #[derive(Debug, Clone, PartialEq)]
 struct Moment {
     now: Values,
@@ -93,7 +93,7 @@ impl Model {
         }
     }
 
-    /// Whether the transaction only reads: outside of a block, that of the next statement.
+    /// Whether the transaction only reads. Outside of a block, whether that of the next statement does.
     fn reads_only(&self) -> bool {
         if self.is_block { self.moment.reads_only } else { self.moment.now[READ_ONLY] == "on" }
     }
@@ -143,7 +143,7 @@ struct Round {
     database: Database,
     random: Random,
     session: Session,
-    /// It has locked row 2.
+    /// Has locked row 2.
     holder: Session,
     model: Model,
     story: Vec<String>,
@@ -155,7 +155,7 @@ impl Round {
         format!("{}: {:#?}", self.about, &self.story[self.story.len().saturating_sub(40)..])
     }
 
-    /// Runs a statement that comes to this: its rows' first value, or the code of its error.
+    /// Runs a statement with this outcome: its rows' first value, or the code of its error.
     fn expect(&mut self, sql: &str, comes: Result<Option<&str>, &str>) {
         self.story.push(sql.to_owned());
         let comes = match comes {
@@ -180,7 +180,7 @@ impl Round {
         self.expect(&format!("show {name}"), Ok(Some(&shown)));
     }
 
-    /// The level most often: it alone says what a commit does.
+    /// A setting; most often the level, which alone decides what a commit does.
     fn any_setting(&mut self) -> (&'static str, &'static [Written]) {
         let (name, _, values) = match self.random.chance(1, 3) {
             true => SETTINGS[1],
@@ -205,7 +205,7 @@ impl Round {
         }
     }
 
-    /// A statement that has been served changes the model.
+    /// A statement that was served changes the model.
     fn change(&mut self, change: impl FnOnce(&mut Model)) {
         if !self.model.has_failed {
             change(&mut self.model);
@@ -308,7 +308,7 @@ impl Round {
         let (comes, is_run) = (if reads_only { Err("25006") } else { Ok(None) }, !self.model.has_failed);
         self.expect("update t set a = a + 1 where k = 1", comes);
         if self.model.is_block {
-            // One that is refused has begun the transaction, too.
+            // A refused statement has begun the transaction, too.
             self.model.has_begun |= is_run;
             self.model.moment.has_written |= !self.model.has_failed;
         } else if !reads_only {
@@ -316,7 +316,7 @@ impl Round {
         }
     }
 
-    /// A write to a row that is locked: refused after a short time, granted within a long one.
+    /// A write to a row that is locked: refused after a short time-out, granted within a long one.
     fn wait(&mut self) {
         if self.model.reads_only() || self.model.has_failed {
             return;

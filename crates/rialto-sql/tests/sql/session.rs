@@ -20,7 +20,7 @@ fn database() -> Database {
     Database::open_on(MemoryDisk::new(), Options::default()).expect("a new database opens")
 }
 
-/// Runs one statement with arguments; the rows as text.
+/// Runs one statement with arguments. Gives the rows as text.
 fn try_run(session: &mut Session, sql: &str, params: &[Value]) -> Result<Vec<Vec<String>>, SqlError> {
     let answer = (|| {
         let prepared = session.prepare(sql, &[])?;
@@ -293,7 +293,7 @@ fn parameters_take_the_types_of_their_neighbours() {
     assert_eq!(value(&mut session, "select b from t where a = 1"), "41");
 }
 
-/// A session on a database that commits with this design, whose transactions wait for nothing that they do not say.
+/// A session on a database with this group commit design, whose transactions stall only if they ask for it.
 fn session_with(design: GroupCommitDesign) -> (Database, Session) {
     let stall = (design == GroupCommitDesign::HiberStall).then_some(Duration::ZERO);
     let group_commit = GroupCommitOptions { stall, ..design.into() };
@@ -304,7 +304,8 @@ fn session_with(design: GroupCommitDesign) -> (Database, Session) {
     (database, session)
 }
 
-/// Of two that define something at one time the second waits from its first look on, and neither is a victim.
+/// Of two sessions that define something at one time, the second waits from its first lookup on, and neither is a
+/// victim.
 #[test]
 fn a_definition_looks_at_names_under_the_lock_of_the_catalog() {
     let database = database();
@@ -317,7 +318,7 @@ fn a_definition_looks_at_names_under_the_lock_of_the_catalog() {
     assert_eq!(code(&mut two, "drop table if exists absent"), "55P03");
     run(&mut two, "rollback");
     run(&mut one, "create table absent (a int)");
-    // A statement that is not there to define anything waits for no definition, nor does it keep any waiting.
+    // A statement that defines nothing waits for no definition, and keeps none waiting.
     run(&mut two, "begin");
     run(&mut two, "select 1");
     run(&mut two, "savepoint s");
@@ -327,13 +328,13 @@ fn a_definition_looks_at_names_under_the_lock_of_the_catalog() {
     run(&mut one, "commit");
     run(&mut two, "commit");
     run(&mut two, "drop table if exists absent");
-    // A transaction that may only read defines nothing, whatever there is.
+    // A transaction that may only read defines nothing, whatever tables exist.
     run(&mut two, "begin read only");
     assert_eq!(code(&mut two, "drop table if exists absent"), "25006");
     run(&mut two, "rollback");
 }
 
-/// Whether these statements, which commit once, stall at it.
+/// Whether these statements, which commit once, stall at the commit.
 fn stalls(database: &Database, session: &mut Session, statements: &[&str]) -> bool {
     let before = database.metrics().log.waits.stalls;
     for sql in statements {
@@ -358,14 +359,14 @@ fn a_commit_waits_as_its_session_says() {
             (&["begin", insert, insert, "commit"], true),
             (&[&zero, insert], false),
             (&[&set, &unset, insert], false),
-            // In an open transaction it counts for that one already, and goes back with it.
+            // A change in an open transaction is in force for that transaction already, and is rolled back with it.
             (&["begin", insert, &set, "commit"], true),
             (&["begin", insert, &zero, "commit"], false),
             (&["begin", &set, "rollback", insert], false),
         ] {
             assert_eq!(stalls(&database, &mut session, statements), expected, "{design}: {statements:?}");
         }
-        // It is the session's own.
+        // The setting is the session's own.
         run(&mut session, &set);
         let mut other = Session::new(database.clone(), "ben", "bank");
         assert!(!stalls(&database, &mut other, &[insert]), "{design}: another session");
@@ -466,7 +467,7 @@ fn a_lock_time_out_is_told() {
     run(&mut two, "update t set b = 2 where a = 1");
 }
 
-/// Such a plan is good for one execution, and was made again for ever.
+/// A regression: such a plan is good for one execution, and was made again for ever.
 #[test]
 fn an_index_made_in_the_block_is_used_in_the_block() {
     let mut session = bank();
@@ -481,7 +482,8 @@ fn an_index_made_in_the_block_is_used_in_the_block() {
     run(&mut session, "commit");
 }
 
-/// No definition of another transaction comes between the begin of a COPY and its rows, which were planned for the table as it was.
+/// No definition of another transaction comes between the begin of a COPY and its rows, which were planned for the
+/// table as it was.
 #[test]
 fn a_copy_keeps_its_table_as_it_is_from_its_begin_on() {
     let db = database();
@@ -504,13 +506,13 @@ fn a_copy_keeps_its_table_as_it_is_from_its_begin_on() {
     }
 }
 
-/// `x = x + 1` is logged as an increment with action logging: fewer bytes, the same rows, also after a recovery.
+/// With action logging `x = x + 1` is logged as an increment: fewer bytes, the same rows, also after a recovery.
 #[test]
 fn sums_mean_the_same_whatever_is_logged_of_them() {
     let mut found = Vec::new();
     for logging in Logging::ALL {
         let disk = MemoryDisk::new();
-        // One group of all of it, so that its bytes can be compared.
+        // One group for everything, so that its bytes can be compared.
         let options = || Options {
             logging,
             checkpoint: Checkpointing::None,
@@ -595,8 +597,8 @@ fn a_copy_without_its_transaction_takes_no_rows() {
     assert_eq!(value(&mut session, "select count(*) from t where a = 50"), "0");
 }
 
-/// The log fails under a commit, in each design and on each write path: the client hears that the outcome is unknown, never that
-/// the transaction was aborted; what comes later hears that the database has stopped.
+/// The log fails during a commit, in each design and on each write path. The client is told that the outcome is
+/// unknown, never that the transaction was aborted. Later statements are told that the database has stopped.
 #[test]
 fn a_commit_under_which_the_log_fails_has_an_unknown_outcome() {
     let paths = [Caching::Buffered, Caching::Direct, Caching::DirectSync];
@@ -626,7 +628,7 @@ fn a_commit_under_which_the_log_fails_has_an_unknown_outcome() {
             assert_eq!(code(&mut session, last), "08007", "{about}");
             assert_eq!(session.status(), TransactionStatus::Idle, "{about}");
             assert_eq!(code(&mut session, "insert into t values (3)"), "58030", "{about}");
-            // It rests on the row whose outcome is unknown.
+            // The answer depends on the row whose outcome is unknown.
             assert_eq!(code(&mut session, "select a from t where a = 2"), "08007", "{about}");
         }
     }

@@ -1,4 +1,4 @@
-//! Settings belong to the transaction: what SHOW tells is what the open transaction does, and a rollback undoes a SET.
+//! Settings belong to the transaction: SHOW tells what the open transaction uses, and a rollback undoes a SET.
 
 use std::time::Duration;
 
@@ -52,7 +52,7 @@ fn show(session: &mut Session, name: &str) -> String {
     run(session, &format!("show {name}")).concat()
 }
 
-/// As the statements of one query string.
+/// Runs the statements as one query string.
 fn run_in_one_block(session: &mut Session, statements: &[&str]) -> Result<(), SqlError> {
     let answer = statements.iter().try_for_each(|sql| {
         let prepared = session.prepare(sql, &[])?;
@@ -250,7 +250,7 @@ fn a_setting_takes_every_form_of_a_string() {
     }
 }
 
-/// A block that a query string opens obeys the modes that it is told, too.
+/// A block that a query string opens obeys the modes that are set in it, too.
 #[test]
 fn a_query_string_that_gives_up_writing_writes_nothing() {
     let mut session = session(&database());

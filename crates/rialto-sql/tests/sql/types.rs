@@ -1,4 +1,4 @@
-//! Types of literals and parameters: what is open takes the type of what it stands beside, and has one.
+//! Types of literals and parameters: an open type becomes that of the expression beside it, and there is only one.
 
 use rialto::io::MemoryDisk;
 use rialto::row::Value;
@@ -23,7 +23,7 @@ fn session() -> Session {
     session
 }
 
-/// Runs one statement with these arguments, as text; the rows as text, values by a bar.
+/// Runs one statement with these arguments, given as text. Gives the rows as text, with bars between values.
 fn try_run(
     session: &mut Session,
     sql: &str,
@@ -57,7 +57,7 @@ fn run(session: &mut Session, sql: &str, arguments: &[&str]) -> Result<Vec<Strin
     try_run(session, sql, &[], arguments).map_err(|error| error.sqlstate.code())
 }
 
-/// As a simple query, whose literals may be lifted out of it.
+/// As a simple query, whose literals may be lifted.
 fn run_lifted(session: &mut Session, sql: &str) -> Result<usize, &'static str> {
     let mut rows = Collected::default();
     let read = session.read(sql).and_then(|read| session.prepare_read(sql, read));
@@ -67,7 +67,7 @@ fn run_lifted(session: &mut Session, sql: &str) -> Result<usize, &'static str> {
     Ok(rows.0.len())
 }
 
-/// A cast gives a column its name where what is cast has none of its own, the outermost one.
+/// A cast gives its column a name if its operand has none; the outermost cast decides.
 #[test]
 fn columns_are_called_as_with_postgresql() {
     let mut session = session();
@@ -125,7 +125,7 @@ fn a_parameter_has_one_type() {
     assert_eq!(error.message, "inconsistent types deduced for parameter $1");
     assert_eq!(error.detail.as_deref(), Some("integer versus bigint"));
     assert_eq!(run(&mut session, "select * from pv", &[]), Ok(vec![]), "nothing was stored");
-    // A type that the client gives, or the first that it takes, holds.
+    // A type that the client gives, or the first that a parameter takes, stays.
     let insert = "insert into pv values ($1, $1 + 1, 'x') returning *";
     let told = try_run(&mut session, insert, &[SqlType::Int8], &["5"]).map_err(|error| error.sqlstate.code());
     assert_eq!(told, Ok(vec!["5|6|x".to_string()]));
@@ -163,13 +163,13 @@ fn an_open_literal_of_in_takes_a_type_in_each_comparison() {
         ("select id from t where v in ('5', 6) order by 1", &["1", "2"]),
         ("select id from t where v in ('5', '6', 7.5) order by 1", &["1", "2"]),
         ("select id from t where x in ('5', '6') order by 1", &["1", "2"]),
-        // A literal beside a moment is a moment.
+        // A literal beside a timestamp is a timestamp.
         ("select id from t where d in ('2026-01-31 12:00', timestamp '2026-02-01 00:00') order by 1", &["2"]),
         ("select id from t where d in ('2026-01-31 12:00', date '2026-02-01') order by 1", &["1", "2"]),
-        // Beside a float all are floats, and these two integers are one.
+        // Beside a float all numbers are floats, and these two integers are one float.
         ("select id from t where big in (1.5::float8, 9007199254740992) order by 1", &["3"]),
         ("select id from t where big in (1.5, 9007199254740992) order by 1", &[]),
-        // A char's blanks count for nothing, and texts beside it are chars.
+        // The trailing blanks of a char do not count, and texts beside a char are chars.
         ("select id from t where c in ('ab  ', 'x') order by 1", &["1"]),
         ("select id from t where c in ('ab  ', 'x'::text) order by 1", &["1"]),
         ("select id from t where c in ('ab', 'x'::text) order by 1", &["1"]),
@@ -184,13 +184,13 @@ fn an_open_literal_of_in_takes_a_type_in_each_comparison() {
         ("select id from t where $1 in (v, 7) order by 1", "6", Ok(&["2"][..])),
         ("select id from t where $1 in (6, 7) order by 1", "6", Ok(&["1", "2", "3"])),
         ("select id from t where $1 in (6, 7, v) order by 1", "6", Ok(&["1", "2", "3"])),
-        // Each item with a column is a comparison of its own, and so is one that is alone: beside '5' it is text, beside the
-        // column an integer.
+        // Each item with a column is a comparison of its own, and so is a single item: beside '5' the parameter is
+        // text, beside the column an integer.
         ("select id from t where $1 in ('5', v) order by 1", "5", Err("42P08")),
         ("select id from t where $1 in (v, '5') order by 1", "5", Err("42P08")),
         ("select id from t where $1 not in ('5', v) order by 1", "5", Err("42P08")),
         ("select id from t where $1 in (v, big) order by 1", "5", Err("42P08")),
-        // Those of one type with it make it text for the others.
+        // Several items of one type make the parameter text for the others too.
         ("select id from t where $1 in ('5', '6', v) order by 1", "5", Err("42883")),
         ("select id from t where $1 between '5' and v", "5", Err("42883")),
     ] {
@@ -239,7 +239,7 @@ fn texts_in_a_list_beside_a_char_are_chars() {
     for (condition, found) in [
         ("c in ('zz'::text, 'ab '::text)", "1"),
         ("c in ('zz'::text, x || 'ab ', 'ab  '::text)", "1"),
-        // One is compared by itself, as text.
+        // A single item is compared by itself, as text.
         ("c in ('ab '::text)", "0"),
         ("c::text in ('zz'::text, 'ab '::text)", "0"),
     ] {
@@ -283,7 +283,7 @@ fn a_copy_has_no_delimiter_in_its_null_string() {
     }
 }
 
-/// What stands for null would take the end of its line, or end the data.
+/// Such a NULL string would take the end of its line with it, or end the data.
 #[test]
 fn a_copy_has_no_open_escape_in_its_null_string() {
     let mut session = session();
@@ -330,14 +330,14 @@ fn nullif_has_the_type_in_which_its_sides_are_compared() {
         let sql = format!("select {sql} from t");
         assert_eq!(session.prepare(&sql, &[]).unwrap().columns[0].sql_type, expected, "{sql}");
     }
-    // Beside a float it is what it is compared as.
+    // Beside a float the integer has the value with which it is compared.
     let sql = "select nullif(big, 1.5::float8) from t where id = 3";
     assert_eq!(run(&mut session, sql, &[]), Ok(vec!["9.007199254740992e+15".to_string()]));
     run(&mut session, "insert into t (id, v) values (9, nullif(7, 7.5::float8))", &[]).unwrap();
     assert_eq!(run(&mut session, "select v from t where id = 9", &[]), Ok(vec!["7".to_string()]));
 }
 
-/// NaN is equal to itself and larger than every number, as in PostgreSQL; what it is told and found by agree.
+/// NaN equals itself and is larger than every number, as in PostgreSQL. Printed values and found rows agree.
 #[test]
 fn floats_have_infinities_and_one_nan() {
     let mut session = session();
@@ -430,8 +430,8 @@ fn floats_have_infinities_and_one_nan() {
     }
 }
 
-/// Text and char(n) are cast to each other alike, so that the first of them decides: a text that becomes a char is compared
-/// without its last blanks, and shown with them.
+/// Text and char(n) are cast to each other alike, so the first of them decides. A text that becomes a char is compared
+/// without its trailing blanks, and shown with them.
 #[test]
 fn the_first_text_of_several_decides_whether_they_are_chars() {
     let mut session = session();
@@ -455,7 +455,7 @@ fn the_first_text_of_several_decides_whether_they_are_chars() {
     for (sql, expected) in [
         ("coalesce(c, x), coalesce(nullif(c, 'ab'), x), coalesce(x, c)", "ab   |5  |5  "),
         ("coalesce(c, x) = 'ab ', coalesce(nullif(c, 'ab'), 'y  '::text) = 'y '", "t|t"),
-        // As texts they differ by their blanks.
+        // As texts they differ in their blanks.
         ("coalesce(x, c) = '5', coalesce(nullif(c, 'ab'), x) = '5'", "f|t"),
         ("coalesce(null::char(5), x) = '5', coalesce(null::char(5), x) || '!'", "t|5!"),
         ("coalesce(null::char(5), x) like '5  ', length(coalesce(null::char(5), x))", "t|1"),
@@ -478,7 +478,7 @@ fn what_a_value_prints_as_is_read_back() {
     }
 }
 
-/// Three octal digits, and no sign.
+/// An octal escape has three octal digits, and no sign.
 #[test]
 fn an_escape_in_a_bytea_is_three_digits() {
     let mut session = session();
@@ -504,7 +504,7 @@ fn quotients_and_products_that_fit_have_their_digits() {
     }
 }
 
-/// What stands behind a function in FROM is not passed over, and count(*) stands where it counts.
+/// No clause behind a function in FROM is ignored, and count(*) is allowed only where it counts.
 #[test]
 fn what_is_not_served_is_refused() {
     let mut session = session();

@@ -1,6 +1,6 @@
-//! Random values of all types, stored and compared: what conditions find, by an index and by a scan, is what plain arithmetic on
-//! numbers, days and characters says, and so is what literals and binary dates come to. `RIALTO_SEED` runs a round again; `RIALTO_TEST_SECONDS` says for
-//! how long new ones are tried.
+//! Random values of all types, stored and compared. Conditions, by an index and by a scan, find what plain arithmetic
+//! on numbers, days and characters says, and literals and binary dates have the values that it says. `RIALTO_SEED` runs
+//! a round again; `RIALTO_TEST_SECONDS` says for how long new ones are tried.
 
 use std::cmp::Ordering;
 
@@ -14,14 +14,14 @@ use rialto_sql::{Session, SqlType};
 use crate::seeds::for_a_while;
 use crate::statements::conditions::OPERATORS;
 
-/// A value, apart from the type that it is written in.
+/// A value, without the type in which it is written.
 #[derive(Debug, Clone, PartialEq)]
 enum Plain {
     /// In hundredths.
     Number(i128),
     Float(f64),
     Text(String),
-    /// Of a char: blanks at its end count for nothing.
+    /// Of a char: trailing blanks do not count.
     Char(String),
     /// In microseconds since 1970.
     Moment(i128),
@@ -38,7 +38,7 @@ impl Plain {
             (Plain::Number(one), Plain::Number(other)) => one.cmp(other),
             (Plain::Moment(one), Plain::Moment(other)) => one.cmp(other),
             (Plain::Text(one), Plain::Text(other)) => one.cmp(other),
-            // A char beside a text is a text without its blanks, as PostgreSQL has it.
+            // As in PostgreSQL, a char beside a text is a text without its trailing blanks.
             (Plain::Char(one), Plain::Text(other)) => one.trim_end_matches(' ').cmp(other),
             (Plain::Char(one), Plain::Char(other)) => {
                 one.trim_end_matches(' ').cmp(other.trim_end_matches(' '))
@@ -50,7 +50,7 @@ impl Plain {
 
 const DAY: i128 = 86_400_000_000;
 
-/// Where clients count days from, the 1st of January 2000.
+/// The day from which clients count, the 1st of January 2000.
 const DAYS_TO_2000: i64 = 10_957;
 /// The first and the last date of clients: the Julian day 0, and the 31st of December 5874897.
 const FIRST_DAY: i64 = -2_440_588;
@@ -70,7 +70,7 @@ fn date_of_era(day: i64) -> (String, &'static str) {
     (format!("{year:04}-{month:02}-{day:02}"), era)
 }
 
-/// A date as it is written.
+/// A date in its text form.
 fn date(day: i64) -> String {
     let (date, era) = date_of_era(day);
     format!("{date}{era}")
@@ -80,7 +80,7 @@ fn one<'a>(random: &mut Random, all: &[&'a str]) -> &'a str {
     all[random.below(all.len() as u64) as usize]
 }
 
-/// A day after the year 1, most often near 1970, sometimes where no moment is.
+/// A day after the year 1, most often near 1970, sometimes beyond all timestamps.
 fn any_day(random: &mut Random) -> i64 {
     match random.below(6) {
         0 => 106_751_991 + random.below(2_000_000_000) as i64,
@@ -124,7 +124,7 @@ fn any_text(random: &mut Random, longest: u64) -> String {
     (0..random.below(longest + 1)).map(|_| one(random, &["a", "b", " ", "é"])).collect()
 }
 
-/// A value that a column can hold, as it is written.
+/// A value that a column can hold, in its text form.
 fn stored(random: &mut Random, of: Type) -> (String, Plain) {
     let small = random.below(7) as i128 - 3;
     match of {
@@ -161,14 +161,14 @@ fn stored(random: &mut Random, of: Type) -> (String, Plain) {
     }
 }
 
-/// What a column is compared with, as it is written.
+/// A value for a comparison with a column, in its text form.
 fn compared(random: &mut Random, of: Type) -> (String, Plain) {
     match of {
         Type::Text => {
             let text = any_text(random, 5);
             (format!("'{text}'{}", one(random, &["", "::text"])), Plain::Text(text))
         }
-        // What has no type of its own beside a char is one.
+        // A value without a type of its own becomes a char beside a char.
         Type::Char => {
             let text = any_text(random, 5);
             match random.below(3) {
@@ -203,7 +203,7 @@ fn compared(random: &mut Random, of: Type) -> (String, Plain) {
 
 type Answer = Result<Vec<Vec<Value>>, &'static str>;
 
-/// Runs a statement as a simple query does, or as one that is prepared with these types and arguments.
+/// Runs a statement as a simple query, or as a prepared statement with these types and arguments.
 fn run(session: &mut Session, sql: &str, arguments: Option<(&[SqlType], &[Value])>) -> Answer {
     let mut rows = Collected::default();
     let answer = match arguments {
@@ -222,7 +222,7 @@ fn run(session: &mut Session, sql: &str, arguments: Option<(&[SqlType], &[Value]
     })
 }
 
-/// Some rows in a table with indexes and in one without; both are asked the same.
+/// Some rows in a table with indexes and in one without; both get the same queries.
 fn comparisons(session: &mut Session, random: &mut Random, about: &str) -> u64 {
     let (of, name) = TYPES[random.below(TYPES.len() as u64) as usize];
     let mut kept: Vec<Plain> = Vec::new();
@@ -247,7 +247,7 @@ fn comparisons(session: &mut Session, random: &mut Random, about: &str) -> u64 {
         for table in ["scanned", "indexed"] {
             let sql = format!("select k from {table} where v {operator} {text} order by k");
             assert_eq!(run(session, &sql, None), Ok(expected.clone()), "{about}: {kept:?}: {sql}");
-            // As a client that says that its argument is a text.
+            // As from a client that says that its argument is a text.
             if let Plain::Text(text) = &value {
                 let sql = format!("select k from {table} where v {operator} $1 order by k");
                 let found = run(session, &sql, Some((&[SqlType::Text], &[Value::Text(text.clone())])));
@@ -258,12 +258,12 @@ fn comparisons(session: &mut Session, random: &mut Random, about: &str) -> u64 {
     asked
 }
 
-/// A statement of literals alone, and what it comes to: a text, or an error.
+/// A statement of literals alone, and its result: a text, or an error.
 fn literal(random: &mut Random) -> (String, Result<String, &'static str>) {
     match random.below(5) {
         0 => {
             let day = any_day(random);
-            // The last moment is in the year 294276.
+            // The last timestamp is in the year 294276.
             let is_far = day > 106_751_991;
             let sql = format!("select (date '{}'::timestamp)::text", date(day));
             (sql, if is_far { Err("22008") } else { Ok(format!("{} 00:00:00", date(day))) })
@@ -299,7 +299,8 @@ fn literal(random: &mut Random) -> (String, Result<String, &'static str>) {
     }
 }
 
-/// A date or a moment in binary form, often one at the bounds of clients or one of their infinities, and its text, or an error.
+/// A date or a timestamp in binary form, often at the bounds of clients or one of their infinities; and its text, or an
+/// error.
 fn binary_date(random: &mut Random) -> (SqlType, Vec<u8>, Result<String, &'static str>) {
     let days = [FIRST_DAY, LAST_DAY, 0, any_day(random)];
     let day = days[random.below(4) as usize] + random.below(5) as i64 - 2;
@@ -329,7 +330,7 @@ fn binary_date(random: &mut Random) -> (SqlType, Vec<u8>, Result<String, &'stati
     (SqlType::Timestamp, sent.to_be_bytes().into(), if is_moment { Ok(text) } else { Err("22008") })
 }
 
-/// What a client hears of a binary date that it sends, or of the one that it has stored.
+/// The answer to a client that sends a binary date, or reads one that it has stored.
 fn send_binary_date(session: &mut Session, random: &mut Random, about: &str) {
     let (of, bytes, expected) = binary_date(random);
     let sql = match (random.chance(1, 2), of) {

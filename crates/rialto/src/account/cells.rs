@@ -7,7 +7,7 @@ use crossbeam_utils::CachePadded;
 
 use super::Spent;
 use super::histogram::HistogramCells;
-use super::procedure::{Names, PROCEDURES_MAX, ProcedureAccount, ProcedureId};
+use super::procedure::{PROCEDURES_MAX, ProcedureAccount, ProcedureId, ProcedureNames};
 use crate::io::thread_number;
 use crate::unlikely::unlikely;
 
@@ -35,7 +35,7 @@ impl Writers {
 
 /// One context's counters for one procedure. Times are sums, in nanoseconds.
 #[derive(Default)]
-struct Cell {
+struct ProcedureCounters {
     committed: AtomicU64,
     aborted: AtomicU64,
     deadlocks: AtomicU64,
@@ -55,7 +55,7 @@ struct Cell {
     log_wait: HistogramCells,
 }
 
-impl Cell {
+impl ProcedureCounters {
     /// Counts a transaction and its parts, but not its response time.
     fn place(&self, spent: &Spent) {
         let one = Writers::One;
@@ -97,13 +97,13 @@ impl Cell {
 
 /// Cells by procedure, made at their first use: most contexts are never lent, and see few procedures.
 #[derive(Default)]
-struct Set {
-    cells: OnceLock<Box<[OnceLock<Box<Cell>>]>>,
+struct CounterSet {
+    cells: OnceLock<Box<[OnceLock<Box<ProcedureCounters>>]>>,
 }
 
-impl Set {
+impl CounterSet {
     #[inline]
-    fn cell(&self, procedure: ProcedureId) -> &Cell {
+    fn cell(&self, procedure: ProcedureId) -> &ProcedureCounters {
         let cells = self.cells.get_or_init(|| (0..PROCEDURES_MAX).map(|_| OnceLock::new()).collect());
         cells[procedure.position()].get_or_init(Box::default)
     }
@@ -111,15 +111,15 @@ impl Set {
 
 /// All accounts of a database. A context's set has one writer at a time: the thread that the context is lent to.
 pub(crate) struct Accounts {
-    names: Names,
-    contexts: Box<[CachePadded<Set>]>,
-    tickets: Box<[CachePadded<Set>]>,
+    names: ProcedureNames,
+    contexts: Box<[CachePadded<CounterSet>]>,
+    tickets: Box<[CachePadded<CounterSet>]>,
 }
 
 impl Accounts {
     pub fn new(contexts: usize) -> Accounts {
         let sets = |count: usize| (0..count).map(|_| CachePadded::default()).collect();
-        Accounts { names: Names::default(), contexts: sets(contexts), tickets: sets(TICKET_SETS) }
+        Accounts { names: ProcedureNames::default(), contexts: sets(contexts), tickets: sets(TICKET_SETS) }
     }
 
     /// The account of this name.

@@ -44,7 +44,7 @@ pub(crate) struct Ledger {
     /// When its first run began.
     pub began: Moment,
     /// What its thread had waited for before its first run.
-    pub waits: waits::Waits,
+    pub waits: waits::WaitSums,
     /// Lock waits of its runs, ended ones included.
     pub lock_wait_ns: u64,
 }

@@ -25,12 +25,12 @@ impl ProcedureId {
 
 /// The names given so far.
 #[derive(Debug, Default)]
-pub(super) struct Names {
+pub(super) struct ProcedureNames {
     /// The names after the unnamed one.
     named: RwLock<Vec<String>>,
 }
 
-impl Names {
+impl ProcedureNames {
     pub fn id(&self, name: &str) -> ProcedureId {
         let find = |named: &[String]| {
             named.iter().position(|known| known == name).map(|position| ProcedureId(position as u16 + 1))
@@ -119,7 +119,7 @@ mod tests {
 
     #[test]
     fn names_keep_their_accounts_and_too_many_share_one() {
-        let names = Names::default();
+        let names = ProcedureNames::default();
         let first = names.id("first");
         assert_ne!(first, ProcedureId::default());
         assert_eq!(names.id("first"), first);

@@ -6,18 +6,18 @@ use std::cell::Cell;
 
 /// Sums of waits, in nanoseconds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Waits {
+pub(crate) struct WaitSums {
     /// For latches of segments and index nodes, and at barriers.
     pub latch_ns: u64,
     /// For packet slots and room in the log.
     pub log_ns: u64,
 }
 
-impl Waits {
+impl WaitSums {
     /// What was waited since an earlier sample on the same thread.
     #[inline]
-    pub fn since(self, earlier: Waits) -> Waits {
-        Waits { latch_ns: self.latch_ns - earlier.latch_ns, log_ns: self.log_ns - earlier.log_ns }
+    pub fn since(self, earlier: WaitSums) -> WaitSums {
+        WaitSums { latch_ns: self.latch_ns - earlier.latch_ns, log_ns: self.log_ns - earlier.log_ns }
     }
 }
 
@@ -28,6 +28,6 @@ thread_local! {
 
 /// This thread's sums so far.
 #[inline]
-pub(crate) fn now() -> Waits {
-    Waits { latch_ns: LATCH_NS.get(), log_ns: LOG_NS.get() }
+pub(crate) fn now() -> WaitSums {
+    WaitSums { latch_ns: LATCH_NS.get(), log_ns: LOG_NS.get() }
 }

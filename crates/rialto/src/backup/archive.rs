@@ -9,10 +9,10 @@ use crate::io::{Disk, DiskResult, FileDisk};
 /// A place for the log of databases. It has a directory for each database, named by the database's identity. The log
 /// files there have the names and the form that they had in the data directory.
 #[derive(Clone)]
-pub struct Archive(Place);
+pub struct Archive(ArchivePlace);
 
 #[derive(Clone)]
-enum Place {
+enum ArchivePlace {
     Directory(PathBuf),
     Disk(Arc<dyn Disk>),
 }
@@ -20,30 +20,30 @@ enum Place {
 impl Archive {
     /// In a directory, which is created if it is missing.
     pub fn directory(path: impl AsRef<Path>) -> Archive {
-        Archive(Place::Directory(path.as_ref().to_owned()))
+        Archive(ArchivePlace::Directory(path.as_ref().to_owned()))
     }
 
     /// On a disk, for the log of one database.
     pub fn on(disk: Arc<dyn Disk>) -> Archive {
-        Archive(Place::Disk(disk))
+        Archive(ArchivePlace::Disk(disk))
     }
 
     /// The directory of a database, created if it is missing.
     pub(crate) fn make(&self, database: u128) -> DiskResult<Arc<dyn Disk>> {
         match &self.0 {
-            Place::Directory(path) => Ok(FileDisk::create(path.join(name_of(database)))?),
-            Place::Disk(disk) => Ok(disk.clone()),
+            ArchivePlace::Directory(path) => Ok(FileDisk::create(path.join(name_of(database)))?),
+            ArchivePlace::Disk(disk) => Ok(disk.clone()),
         }
     }
 
     /// The directory of a database, if there is one.
     pub(super) fn find(&self, database: u128) -> DiskResult<Option<Arc<dyn Disk>>> {
         match &self.0 {
-            Place::Directory(path) => match FileDisk::open(path.join(name_of(database))) {
+            ArchivePlace::Directory(path) => match FileDisk::open(path.join(name_of(database))) {
                 Err(error) if error.is_missing() => Ok(None),
                 disk => Ok(Some(disk?)),
             },
-            Place::Disk(disk) => Ok(Some(disk.clone())),
+            ArchivePlace::Disk(disk) => Ok(Some(disk.clone())),
         }
     }
 }
@@ -55,8 +55,8 @@ fn name_of(database: u128) -> String {
 impl fmt::Display for Archive {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
-            Place::Directory(path) => write!(f, "{}", path.display()),
-            Place::Disk(disk) => write!(f, "{}", disk.describe()),
+            ArchivePlace::Directory(path) => write!(f, "{}", path.display()),
+            ArchivePlace::Disk(disk) => write!(f, "{}", disk.describe()),
         }
     }
 }

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::Archive;
-use super::restore::{FIRST_CHECKPOINT, Restore, RestoreTo, Target};
-use super::stream::Header;
+use super::restore::{FIRST_CHECKPOINT, Restore, RestoreTarget, RestoreTo};
+use super::stream::BackupHeader;
 use crate::checkpoint::RunLength;
 use crate::checkpoint::catalog_copy::{CatalogCopy, ImageTarget};
 use crate::checkpoint::fuzzy::Fuzzy;
@@ -15,7 +15,7 @@ use crate::engine::replay::ByProcedures;
 use crate::error::Error;
 use crate::ids::Lsn;
 use crate::io::Clock;
-use crate::log::{self, LogReader, Until, Witness};
+use crate::log::{self, LogReader, ReadUntil, Witness};
 use crate::recovery::OpenError;
 use crate::recovery::{Calls, Recovery, Room, within_memory};
 use crate::row::Timestamp;
@@ -23,7 +23,7 @@ use crate::store::memory::image::seed_of;
 use crate::store::memory::segments::Copy;
 
 /// How far a restore has come.
-pub(super) struct Reached {
+pub(super) struct RestoreProgress {
     pub place: Lsn,
     pub segments: u32,
     pub next_id: u32,
@@ -50,7 +50,11 @@ fn refuse<T>(what: String) -> Result<T, OpenError> {
 
 impl Restore {
     /// How far the backup called `name` reaches without an archive.
-    pub(super) fn backup_alone(&self, header: &Header, name: &str) -> Result<Reached, OpenError> {
+    pub(super) fn backup_alone(
+        &self,
+        header: &BackupHeader,
+        name: &str,
+    ) -> Result<RestoreProgress, OpenError> {
         self.check_not_before(header, name)?;
         let beyond = match self.to {
             RestoreTo::End => false,
@@ -65,12 +69,12 @@ impl Restore {
                 time_text(header.time_ms)
             ));
         }
-        let Header { place, segments, next_id, .. } = *header;
-        Ok(Reached { place, segments, next_id, packets: 0, time_ms: 0 })
+        let BackupHeader { place, segments, next_id, .. } = *header;
+        Ok(RestoreProgress { place, segments, next_id, packets: 0, time_ms: 0 })
     }
 
     /// Refuses a place or time that lies before the backup.
-    fn check_not_before(&self, header: &Header, name: &str) -> Result<(), OpenError> {
+    fn check_not_before(&self, header: &BackupHeader, name: &str) -> Result<(), OpenError> {
         let before = match self.to {
             RestoreTo::End => false,
             RestoreTo::Place(place) => place < header.place,
@@ -99,10 +103,10 @@ impl Restore {
     pub(super) fn redo(
         &self,
         archive: &Archive,
-        header: &Header,
+        header: &BackupHeader,
         name: &str,
-        target: &Target,
-    ) -> Result<Reached, OpenError> {
+        target: &RestoreTarget,
+    ) -> Result<RestoreProgress, OpenError> {
         self.check_not_before(header, name)?;
         let database = header.database;
         let is_log = |name: &String| name.starts_with("log-") && !name.ends_with(".unfinished");
@@ -134,9 +138,9 @@ impl Restore {
         };
         let witness = header.point.map(|point| Witness { name: name.to_owned(), point });
         let until = match self.to {
-            RestoreTo::End => Until::End,
-            RestoreTo::Place(place) => Until::Place(place),
-            RestoreTo::Time(time) => Until::Time(millis(time)),
+            RestoreTo::End => ReadUntil::End,
+            RestoreTo::Place(place) => ReadUntil::Place(place),
+            RestoreTo::Time(time) => ReadUntil::Time(millis(time)),
         };
         let procedures = ByProcedures(&self.procedures);
         let in_archive = |error: Error| match error {
@@ -184,11 +188,22 @@ impl Restore {
             control: &control,
         };
         sweep.run(catalog, &mut Fuzzy::default())?;
-        Ok(Reached { place, segments: end, next_id: replayed.next_id, packets: replayed.packets, time_ms })
+        Ok(RestoreProgress {
+            place,
+            segments: end,
+            next_id: replayed.next_id,
+            packets: replayed.packets,
+            time_ms,
+        })
     }
 
     /// Checks that the archive reached as far as requested; for a time, that it reached every group gathered by then.
-    fn check_reached(&self, archive: &Archive, header: &Header, log: LogReader) -> Result<(), OpenError> {
+    fn check_reached(
+        &self,
+        archive: &Archive,
+        header: &BackupHeader,
+        log: LogReader,
+    ) -> Result<(), OpenError> {
         let place = log.lsn();
         let reached = match self.to {
             RestoreTo::End => true,

@@ -25,7 +25,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use super::stream::{Header, StreamReader};
+use super::stream::{BackupHeader, StreamReader};
 use super::{Archive, BACKUP_FILE, Backup};
 use crate::checkpoint::home::{HOME_FILE, HomeFile, NEW_HOME_FILE, RestoredHome};
 use crate::checkpoint::image_sums::ImageSums;
@@ -159,13 +159,13 @@ pub fn restore(restore: Restore, to: Arc<dyn Disk>) -> Result<RestoreReport, Ope
 }
 
 /// Marks an empty directory as unfinished, durably, and begins the restore.
-fn begin(to: &Arc<dyn Disk>) -> Result<Target, OpenError> {
+fn begin(to: &Arc<dyn Disk>) -> Result<RestoreTarget, OpenError> {
     let mark = to.open(RESTORING, Open::Create, Caching::Buffered)?;
     if !fault_injection::is_on("restore-mark-not-durable") {
         mark.sync()?;
         to.sync_directory()?;
     }
-    Ok(Target::new(to.clone())?)
+    Ok(RestoreTarget::new(to.clone())?)
 }
 
 /// Refuses a directory that is not empty, except for what an interrupted restore left there, which it removes.
@@ -215,7 +215,7 @@ fn clear(to: &dyn Disk) -> Result<(), Error> {
 }
 
 /// The database in the making.
-pub(super) struct Target {
+pub(super) struct RestoreTarget {
     pub disk: Arc<dyn Disk>,
     pub database: u128,
     /// Its first backup copy.
@@ -224,11 +224,11 @@ pub(super) struct Target {
     buffer: AlignedBuffer,
 }
 
-impl Target {
-    fn new(disk: Arc<dyn Disk>) -> Result<Target, Error> {
+impl RestoreTarget {
+    fn new(disk: Arc<dyn Disk>) -> Result<RestoreTarget, Error> {
         let copy = disk.open(&backup_name(Copy::Ping), Open::CreateNew, Caching::Direct)?;
         let buffer = AlignedBuffer::zeroed(SEGMENT_BYTES);
-        Ok(Target { disk, database: seed::identifier(), copy, sums: ImageSums::default(), buffer })
+        Ok(RestoreTarget { disk, database: seed::identifier(), copy, sums: ImageSums::default(), buffer })
     }
 
     fn put(&mut self, number: u32, heap: Option<crate::HeapId>, bytes: &[u8]) -> Result<(), Error> {
@@ -260,7 +260,7 @@ impl Target {
 }
 
 impl Restore {
-    fn run(mut self, target: &mut Target) -> Result<RestoreReport, OpenError> {
+    fn run(mut self, target: &mut RestoreTarget) -> Result<RestoreReport, OpenError> {
         let mut chain = Chain::default();
         for mut backup in std::mem::take(&mut self.backups) {
             chain.add(&mut backup, target)?;
@@ -294,7 +294,7 @@ impl Restore {
 /// A sequence of backups, each following the one before.
 #[derive(Default)]
 struct Chain {
-    last: Option<(String, Header)>,
+    last: Option<(String, BackupHeader)>,
     there: HashSet<u32>,
     needless: Vec<String>,
 }
@@ -304,7 +304,7 @@ impl Chain {
         self.last.as_ref().map_or(BACKUP_FILE.to_owned(), |(name, _)| name.clone())
     }
 
-    fn add(&mut self, backup: &mut Backup, target: &mut Target) -> Result<(), OpenError> {
+    fn add(&mut self, backup: &mut Backup, target: &mut RestoreTarget) -> Result<(), OpenError> {
         let Backup { name, from } = backup;
         let mut reader = StreamReader::begin(&mut **from, name)?;
         let header = reader.header;
@@ -322,7 +322,7 @@ impl Chain {
     }
 
     /// Whether the backup follows the ones before it.
-    fn check(&self, name: &str, header: &Header) -> Result<(), OpenError> {
+    fn check(&self, name: &str, header: &BackupHeader) -> Result<(), OpenError> {
         let refuse = |what: String| Err(OpenError::Unsupported { what });
         let Some((base, base_place)) = header.base else { return Ok(()) };
         match &self.last {

@@ -47,7 +47,7 @@ const PAYLOAD_MAX: usize = SEGMENT_BYTES;
 
 /// The header of a backup.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Header {
+pub(super) struct BackupHeader {
     pub database: u128,
     pub id: u128,
     /// For an increment: the backup that it follows, and that backup's place.
@@ -66,7 +66,7 @@ fn seed_of(id: u128) -> u64 {
     id as u64 ^ (id >> 64) as u64
 }
 
-impl Header {
+impl BackupHeader {
     fn encode(&self) -> [u8; BEGIN_BYTES] {
         let mut bytes = [0; BEGIN_BYTES];
         let (base, base_place) = self.base.unwrap_or_default();
@@ -85,7 +85,7 @@ impl Header {
         bytes
     }
 
-    fn decode(bytes: &[u8]) -> Header {
+    fn decode(bytes: &[u8]) -> BackupHeader {
         let u128_at = |at: usize| u128::from_le_bytes(bytes[at..at + 16].try_into().expect("sixteen bytes"));
         let (base, place) = (u128_at(40), Lsn(u64_at(bytes, 56)));
         let point = |bytes: &[u8]| LogPoint {
@@ -93,7 +93,7 @@ impl Header {
             position: LogPosition(u64_at(bytes, 0)),
             checksum: u64_at(bytes, 8),
         };
-        Header {
+        BackupHeader {
             database: u128_at(8),
             id: u128_at(24),
             base: (base != 0).then(|| (base, Lsn(u64_at(bytes, 80)))),
@@ -125,7 +125,7 @@ pub(super) struct StreamWriter<'a> {
 }
 
 impl<'a> StreamWriter<'a> {
-    pub fn begin(out: &'a mut dyn Write, name: &'a str, header: &Header) -> Result<StreamWriter<'a>> {
+    pub fn begin(out: &'a mut dyn Write, name: &'a str, header: &BackupHeader) -> Result<StreamWriter<'a>> {
         let mut writer = StreamWriter { out, name, seed: 0, frames: 0, segments: 0, bytes: 0 };
         writer.frame(BEGIN, &[], &header.encode())?;
         writer.seed = seed_of(header.id);
@@ -192,7 +192,7 @@ pub(super) struct ReadSegment<'a> {
 pub(super) struct StreamReader<'a> {
     from: &'a mut dyn Read,
     name: &'a str,
-    pub header: Header,
+    pub header: BackupHeader,
     seed: u64,
     frames: u64,
     segments: u64,
@@ -208,7 +208,7 @@ impl<'a> StreamReader<'a> {
     /// [`OpenError::Corrupt`], with the offset of the frame; [`OpenError::Unsupported`] for another format;
     /// [`OpenError::Io`].
     pub fn begin(from: &'a mut dyn Read, name: &'a str) -> Result<StreamReader<'a>, OpenError> {
-        let (header, payload) = (Header::decode(&[0; BEGIN_BYTES]), Vec::new());
+        let (header, payload) = (BackupHeader::decode(&[0; BEGIN_BYTES]), Vec::new());
         let mut reader = StreamReader { from, name, header, seed: 0, frames: 0, segments: 0, at: 0, payload };
         let kind = reader.frame()?;
         if kind != BEGIN || reader.payload.len() < 4 {
@@ -229,7 +229,7 @@ impl<'a> StreamReader<'a> {
         if reader.payload.len() != length {
             return Err(reader.corrupt(0, "the begin of the backup has another length than all have"));
         }
-        reader.header = Header::decode(&reader.payload);
+        reader.header = BackupHeader::decode(&reader.payload);
         reader.seed = seed_of(reader.header.id);
         Ok(reader)
     }

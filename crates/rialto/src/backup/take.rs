@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use hashbrown::HashSet;
 use parking_lot::Mutex;
 
-use super::stream::{Header, StreamWriter, write_error};
+use super::stream::{BackupHeader, StreamWriter, write_error};
 use super::{BACKUP_FILE, BackupKind, BackupReport, RESTORING, UNFINISHED};
 use crate::checkpoint::home::HOME_FILE;
 use crate::checkpoint::{CheckpointSource, Cleared, HeldDefinitions};
@@ -93,7 +93,7 @@ impl Backups {
                 .for_each(|number| segments.set_dirty(SegmentId(number), Copy::Elsewhere));
         }
         let mut cleared = Cleared::new(segments, Copy::Elsewhere);
-        let Taken { header, segments, bytes, cut_held, snapshot_bytes } =
+        let WrittenBackup { header, segments, bytes, cut_held, snapshot_bytes } =
             taking.write(base, to, &mut cleared)?;
         cleared.keep();
         *last = Some((header.id, header.place));
@@ -112,8 +112,8 @@ impl Backups {
 }
 
 /// The written part of a report.
-struct Taken {
-    header: Header,
+struct WrittenBackup {
+    header: BackupHeader,
     segments: u64,
     bytes: u64,
     cut_held: Duration,
@@ -126,7 +126,7 @@ impl Taking<'_> {
         base: Option<(u128, Lsn)>,
         to: &mut Output<'_>,
         cleared: &mut Cleared<'_>,
-    ) -> Result<Taken> {
+    ) -> Result<WrittenBackup> {
         match to {
             Output::File(out) => {
                 let name = format!("{}/{BACKUP_FILE}", out.disk.describe());
@@ -150,16 +150,16 @@ impl Taking<'_> {
         out: &mut dyn Write,
         name: &str,
         cleared: &mut Cleared<'_>,
-    ) -> Result<Taken> {
+    ) -> Result<WrittenBackup> {
         let segments = self.source.segments();
-        let uncut = Uncut(self.source);
+        let uncut = BackupCutGuard(self.source);
         segments.whiten(Copy::Elsewhere, self.snapshot_bytes_max);
         // For the catalog at the cut: a transaction-consistent cut has it whole, as it has all else.
         let held = HeldDefinitions::hold(self.source);
         let (cut, point) = self.source.cut_at_a_point(&held.defined.heaps)?;
         let heaps = &*held.defined.heaps.clone();
         drop(held);
-        let header = Header {
+        let header = BackupHeader {
             database: self.database,
             id: seed::identifier(),
             base,
@@ -180,7 +180,7 @@ impl Taking<'_> {
             self.source.wait_durable(header.place)?;
         }
         let (segments, bytes) = writer.end()?;
-        Ok(Taken { header, segments, bytes, cut_held: cut.held, snapshot_bytes })
+        Ok(WrittenBackup { header, segments, bytes, cut_held: cut.held, snapshot_bytes })
     }
 
     /// Copies the segments below `end` that the last backup lacks, as they were at the cut. Segments of storage that no
@@ -261,9 +261,9 @@ impl Taking<'_> {
 }
 
 /// Ends the cut, so that it does not outlast the backup.
-struct Uncut<'a>(&'a dyn CheckpointSource);
+struct BackupCutGuard<'a>(&'a dyn CheckpointSource);
 
-impl Drop for Uncut<'_> {
+impl Drop for BackupCutGuard<'_> {
     fn drop(&mut self) {
         self.0.forget_cut();
     }

@@ -203,7 +203,7 @@ impl SystemRows {
             ));
         }
         described.sort_by_key(|description| description.id);
-        let mut taken = Taken::default();
+        let mut taken = TakenNames::default();
         described.iter().try_for_each(|description| taken.take(description))?;
         Ok(described)
     }
@@ -227,12 +227,12 @@ pub(crate) fn table_of(system: TableId, row: &[Value]) -> Result<TableId, String
 
 /// What each table or index has for itself: names and the identifiers of storage, none of which two may share.
 #[derive(Default)]
-pub(crate) struct Taken {
+pub(crate) struct TakenNames {
     names: HashSet<String>,
     heaps: HashSet<HeapId>,
 }
 
-impl Taken {
+impl TakenNames {
     /// Takes the names and identifiers of a table.
     ///
     /// # Errors

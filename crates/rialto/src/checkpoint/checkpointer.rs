@@ -21,7 +21,7 @@ use super::image_sums::ImageSums;
 use super::options::CheckpointOptions;
 use super::readiness::{Readiness, RecoveryForecast};
 use super::report::{CheckpointReport, CheckpointStats};
-use super::source::{CheckpointSource, Cut, HeldDefinitions, LeftRoom, Uncut};
+use super::source::{CheckpointSource, Cut, CutGuard, HeldDefinitions, LeftRoom};
 use super::sweep::{Pace, Sweep, SweepControl, SweepPolicy, SweepStats};
 use crate::account::processor;
 use crate::account::wait_guard::{Awaited, WaitGuard};
@@ -89,12 +89,12 @@ pub(crate) struct Checkpointer {
     /// Whether transactions wait for room in the log.
     room_wanted: AtomicBool,
     readiness: Readiness,
-    state: Mutex<State>,
+    state: Mutex<CheckpointerState>,
     wake: Condvar,
 }
 
 #[derive(Default)]
-struct State {
+struct CheckpointerState {
     /// How the next checkpoint is made.
     strategy: Checkpointing,
     stats: CheckpointStats,
@@ -123,7 +123,7 @@ impl Checkpointer {
         options: CheckpointOptions,
     ) -> Arc<Checkpointer> {
         let options = CheckpointOptions { interval: options.interval.min(FOR_EVER), ..options };
-        let state = State { redo_start: home.block().redo_start, ..State::default() };
+        let state = CheckpointerState { redo_start: home.block().redo_start, ..CheckpointerState::default() };
         let control = Arc::new(SweepControl::default());
         let nudged = control.clone();
         source.segments().painting().when_asked(move || nudged.nudge());
@@ -335,7 +335,7 @@ impl Checkpointer {
         }
     }
 
-    /// The value of [`State::failed`] after an attempt: the present moment if it failed or was of no use.
+    /// The value of [`CheckpointerState::failed`] after an attempt: the present moment if it failed or was of no use.
     fn failed(&self, is_failure: bool) -> Option<Duration> {
         (is_failure || self.source.archive_failure().is_some()).then(|| self.now())
     }
@@ -451,7 +451,7 @@ impl Checkpointer {
         let (segments, strategy) = (self.source.segments(), self.state.lock().strategy);
         let strategy = if strategy == Checkpointing::None { self.options.on_demand } else { strategy };
         let method = Method::of(strategy);
-        let mut uncut = Uncut { source: &*self.source, is_cut: false };
+        let mut uncut = CutGuard { source: &*self.source, is_cut: false };
         let target = ImageTarget {
             copy,
             file: &*file,

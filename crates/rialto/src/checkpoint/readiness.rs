@@ -8,7 +8,7 @@ use std::time::Duration;
 use hashbrown::HashMap;
 use parking_lot::Mutex;
 
-use super::recovery_target::{Growth, Outlook, Plan, RecoveryTarget, Standing};
+use super::recovery_target::{Growth, Outlook, RecoveryTarget, RecoveryTime, SweepPlan};
 use super::{CheckpointOptions, CheckpointSource};
 use crate::checkpoint::{RecoveryEstimate, RecoveryRates, RecoveryWork};
 use crate::ids::Lsn;
@@ -48,10 +48,10 @@ pub(crate) struct Readiness {
     sweep_max: Duration,
     /// The bound on a sweep's bytes a second.
     pace: f64,
-    state: Mutex<State>,
+    state: Mutex<ReadinessState>,
 }
 
-struct State {
+struct ReadinessState {
     rates: RecoveryRates,
     /// The last place when an assumption was made; at first the first place.
     assumed_at: Option<u64>,
@@ -80,7 +80,7 @@ impl Readiness {
                 .sweep_bytes_per_s
                 .filter(|pace| *pace > 0)
                 .map_or(f64::INFINITY, |pace| pace as f64),
-            state: Mutex::new(State {
+            state: Mutex::new(ReadinessState {
                 rates: options.recovery_rates,
                 assumed_at: None,
                 growth: Growth::default(),
@@ -103,7 +103,7 @@ impl Readiness {
         source: &dyn CheckpointSource,
         disk: &dyn Disk,
         redo_start: Lsn,
-    ) -> Option<Plan> {
+    ) -> Option<SweepPlan> {
         let mut state = self.state.lock();
         state.sample(now, source);
         state.assume(source, disk);
@@ -128,7 +128,7 @@ impl Readiness {
 
     /// The share, 0 to 1, of a plan's room for redo that is used, if the [`Readiness::redo_clock`] showed `began` when
     /// the plan was made.
-    pub fn used(&self, plan: &Plan, began: f64, source: &dyn CheckpointSource) -> f64 {
+    pub fn used(&self, plan: &SweepPlan, began: f64, source: &dyn CheckpointSource) -> f64 {
         let came_up = self.redo_clock(source) - began;
         came_up / plan.room.as_secs_f64().max(1e-6)
     }
@@ -171,7 +171,7 @@ impl Readiness {
     }
 }
 
-impl State {
+impl ReadinessState {
     fn sample(&mut self, now: Duration, source: &dyn CheckpointSource) {
         self.redo_s = self.redo_clock(source);
         self.looked = Some((source.log_position(), source.place().0));
@@ -228,9 +228,9 @@ impl State {
         SWEEP_OVERHEAD + Duration::from_secs_f64(bytes as f64 / rate)
     }
 
-    fn standing(&self, work: &RecoveryWork, pace: f64) -> Standing {
+    fn standing(&self, work: &RecoveryWork, pace: f64) -> RecoveryTime {
         let estimate = self.rates.estimate(work);
-        Standing {
+        RecoveryTime {
             fixed: estimate.fixed(),
             redo: estimate.redo,
             growth: self.growth.rate(),
@@ -238,7 +238,7 @@ impl State {
         }
     }
 
-    fn words(&self, target: &RecoveryTarget, work: &RecoveryWork, plan: &Plan, pace: f64) -> String {
+    fn words(&self, target: &RecoveryTarget, work: &RecoveryWork, plan: &SweepPlan, pace: f64) -> String {
         let seconds = |time: Duration| time.as_secs_f64();
         let (within, estimate) = (seconds(target.within), self.rates.estimate(work));
         let sweep_min = seconds(self.sweep_min(work, pace));

@@ -45,7 +45,7 @@ pub enum Outlook {
 
 /// A recovery's time at this moment.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Standing {
+pub(crate) struct RecoveryTime {
     /// Loading and indexing.
     pub fixed: Duration,
     /// Redoing the log since the redo start in force.
@@ -58,7 +58,7 @@ pub(crate) struct Standing {
 
 /// What the checkpointer has to do.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Plan {
+pub(crate) struct SweepPlan {
     /// Whether a sweep begins now.
     pub begin: bool,
     /// How long the sweep may take.
@@ -81,8 +81,8 @@ pub(crate) struct RecoveryTarget {
 
 impl RecoveryTarget {
     /// The plan for this moment.
-    pub fn plan(&self, standing: &Standing) -> Plan {
-        let Standing { fixed, redo, growth, sweep_min } = *standing;
+    pub fn plan(&self, standing: &RecoveryTime) -> SweepPlan {
+        let RecoveryTime { fixed, redo, growth, sweep_min } = *standing;
         let room = self.within.mul_f64(SHARE).saturating_sub(fixed).max(self.within.mul_f64(ROOM_MIN));
         // Half of it accumulates before a sweep, half during it.
         let sweep = match growth > 0.0 {
@@ -98,7 +98,7 @@ impl RecoveryTarget {
         } else {
             Outlook::Kept
         };
-        Plan {
+        SweepPlan {
             begin: redo + grows(sweep + LOOK) >= room,
             sweep,
             room: room.saturating_sub(redo),
@@ -166,7 +166,7 @@ mod tests {
             let target = RecoveryTarget { within: duration(self.within_s), sweep_max: duration(30.0) };
             let (mut growth, mut ever, mut since_start) = (Growth::default(), 0.0, 0.0);
             // For a sweep: its plan, when it began, redo since then, and the share that is done.
-            let mut sweep: Option<(Plan, f64, f64, f64)> = None;
+            let mut sweep: Option<(SweepPlan, f64, f64, f64)> = None;
             let mut ran = Ran { sweeps: 0, longest_s: 0.0, last: Outlook::Kept };
             for step in 0..(seconds / STEP_S) as u64 {
                 let now = step as f64 * STEP_S;
@@ -190,7 +190,7 @@ mod tests {
                     }
                     None => {
                         growth.sample(duration(now), ever);
-                        let plan = target.plan(&Standing {
+                        let plan = target.plan(&RecoveryTime {
                             fixed: duration(self.fixed_s),
                             redo: duration(since_start),
                             growth: growth.rate(),

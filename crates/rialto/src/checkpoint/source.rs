@@ -93,12 +93,12 @@ pub(crate) trait CheckpointSource: Send + Sync {
 }
 
 /// Ends the cut, so that it does not outlast its sweep.
-pub(super) struct Uncut<'a> {
+pub(super) struct CutGuard<'a> {
     pub source: &'a dyn CheckpointSource,
     pub is_cut: bool,
 }
 
-impl Drop for Uncut<'_> {
+impl Drop for CutGuard<'_> {
     fn drop(&mut self) {
         if self.is_cut {
             self.source.forget_cut();

@@ -15,7 +15,7 @@ use crate::fault_injection;
 use crate::ids::HeapId;
 use crate::io::{Clock, Moment};
 use crate::store::memory::image::ImageHeader;
-use crate::store::memory::segments::{Copy, Swept, Visit};
+use crate::store::memory::segments::{Copy, SegmentVisit, Swept};
 use crate::store::memory::{SEGMENT_BYTES, SegmentId, Segments};
 
 /// A pause is made once it has come to this much.
@@ -287,10 +287,10 @@ impl Sweep<'_> {
             cleared.note(id);
             let (visit, granted) = self.visit(id, waits, run.room(), &mut stats);
             let Swept { heap, used, latched } = match visit {
-                Visit::Copied(swept) => swept,
+                SegmentVisit::Copied(swept) => swept,
                 not_copied => {
                     cleared.forget_last();
-                    if matches!(not_copied, Visit::Held) {
+                    if matches!(not_copied, SegmentVisit::Held) {
                         busy.push(id);
                     }
                     continue;
@@ -356,18 +356,18 @@ impl Sweep<'_> {
         waits: bool,
         room: &mut [u8],
         stats: &mut SweepStats,
-    ) -> (Visit<'a>, Option<Moment>) {
+    ) -> (SegmentVisit<'a>, Option<Moment>) {
         let segments = self.segments;
         if let Some(swept) = segments.sweep_snapshot(id, room) {
-            return (Visit::Copied(swept), None);
+            return (SegmentVisit::Copied(swept), None);
         }
         let mut sweep = |latched| {
             let granted = self.clock.now();
             (segments.sweep(latched, id, self.target.copy, room), Some(granted))
         };
         stats.latches += 1;
-        let visited = segments.try_latch(id).map_or((Visit::Held, None), &mut sweep);
-        if !matches!(visited.0, Visit::Held) {
+        let visited = segments.try_latch(id).map_or((SegmentVisit::Held, None), &mut sweep);
+        if !matches!(visited.0, SegmentVisit::Held) {
             return visited;
         }
         stats.busy += 1;

@@ -26,10 +26,10 @@ use crate::io::{
     Caching, Clock, Disk, DiskResult, FaultKind, FaultyDisk, File, MemoryDisk, Open, Random, VirtualClock,
 };
 use crate::log::LogPoint;
-use crate::recovery::{Progress, load};
+use crate::recovery::{RecoveryProgress, load};
 use crate::store::Budget;
 use crate::store::memory::segments::Copy;
-use crate::store::memory::{Committed, LoadFile, SEGMENT_BYTES, SegmentId, Segments, image, load_file};
+use crate::store::memory::{LoadCommit, LoadFile, SEGMENT_BYTES, SegmentId, Segments, image, load_file};
 
 const DATABASE: u128 = 0xabcd;
 const HEAP: HeapId = HeapId(70);
@@ -553,7 +553,7 @@ fn a_copy_that_does_not_fit_is_a_memory_error() {
     checkpointer.run_now().unwrap();
     let home = *HomeFile::open(&*disk).unwrap().block();
     let small = Segments::reserve(Arc::new(Budget::new(3 * SEGMENT_BYTES as u64))).unwrap();
-    let loaded = load::load(&*disk, &home, &small, 1, &Progress::new(None));
+    let loaded = load::load(&*disk, &home, &small, 1, &RecoveryProgress::new(None));
     assert!(matches!(loaded, Err(Error::MemoryLimit { .. })));
 }
 
@@ -572,7 +572,7 @@ fn the_other_copy_is_dirty_after_loading() {
     let home = *HomeFile::open(&*disk).unwrap().block();
     assert_eq!((home.copy, report.segments), (Some(Copy::Pong), u64::from(engine.segments.high_water())));
     let segments = Segments::reserve(Arc::new(Budget::new(64 << 20))).unwrap();
-    let loaded = load::load(&*disk, &home, &segments, 3, &Progress::new(None)).unwrap();
+    let loaded = load::load(&*disk, &home, &segments, 3, &RecoveryProgress::new(None)).unwrap();
     assert_eq!(loaded.segments.len() as u32, home.segments - 1);
     assert_eq!(segments.heap(freed), None);
     for n in 0..home.segments {
@@ -591,7 +591,7 @@ fn load_files_go_with_the_checkpoint_that_needed_them() {
     let lsn = engine.commit(vec![(1, Some(vec![1]))]);
     // Load 81 was not committed; recovery has found its file.
     let load = |number, committed| LoadFile { number, committed };
-    engine.loads.lock().extend([load(80, Committed::At(lsn)), load(81, Committed::Never)]);
+    engine.loads.lock().extend([load(80, LoadCommit::At(lsn)), load(81, LoadCommit::Never)]);
     let there = || disk.list().unwrap().iter().filter(|name| name.starts_with("load-")).count();
     checkpointer.run_now().unwrap();
     assert_eq!((there(), engine.loads.lock().len()), (1, 1));

@@ -9,7 +9,7 @@ use crate::row::{Key, WhichIndex};
 use crate::store::{RowLocation, TableStore, TableVersion};
 
 /// An entry of a row in a secondary index.
-type Entry = (usize, Key);
+type SecondaryEntry = (usize, Key);
 
 /// The writes of a transaction that has its place.
 pub(crate) struct Applying<'a> {
@@ -126,7 +126,7 @@ impl Applying<'_> {
     }
 
     /// The keys that a row had after each of the transaction's writes to it except the last.
-    fn keys_meanwhile(&self, last: u32, table: &TableVersion, key: &Key, entries: &mut Vec<Entry>) {
+    fn keys_meanwhile(&self, last: u32, table: &TableVersion, key: &Key, entries: &mut Vec<SecondaryEntry>) {
         let mut base = |record, body: &mut Vec<u8>| table.store.read(record, body);
         let mut body = Vec::new();
         for position in self.writes.chain(last).skip(1) {
@@ -161,7 +161,7 @@ fn apply_patch(store: &TableStore, record: RowLocation, row_at: u8, patches: &[u
     store.patch(record, ranges.map(|(offset, bytes)| (usize::from(row_at) + offset, bytes)), lsn);
 }
 
-fn secondary_keys(table: &TableVersion, body: &[u8], primary: &[u8], out: &mut Vec<Entry>) {
+fn secondary_keys(table: &TableVersion, body: &[u8], primary: &[u8], out: &mut Vec<SecondaryEntry>) {
     for position in 0..table.schema.indexes().len() {
         let mut key = Key::new();
         table.schema.index_key_of_row(position, &body[table.row_at()..], primary, &mut key);

@@ -10,18 +10,18 @@ use super::sync::{Clock, Condvar, Mutex};
 /// A transaction enters before it counts as a commit in progress, and leaves when its writes are applied and its tables
 /// are visible. Therefore, while the barrier is held, no DDL is between its place and its visibility.
 pub(crate) struct Definitions {
-    state: Mutex<State>,
+    state: Mutex<DefinitionsState>,
     changed: Condvar,
 }
 
 #[derive(Default)]
-struct State {
+struct DefinitionsState {
     /// A transaction with DDL has entered.
     on_its_way: bool,
     held: bool,
 }
 
-impl State {
+impl DefinitionsState {
     fn is_free(&self) -> bool {
         !self.held && !self.on_its_way
     }
@@ -29,7 +29,7 @@ impl State {
 
 impl Definitions {
     pub fn new() -> Definitions {
-        Definitions { state: Mutex::new(State::default()), changed: Condvar::new() }
+        Definitions { state: Mutex::new(DefinitionsState::default()), changed: Condvar::new() }
     }
 
     /// Before the place of a transaction with DDL. `false` if the barrier is held, or another such transaction has

@@ -15,12 +15,12 @@ const PLACES: usize = 16;
 pub(crate) struct TableCache {
     /// The opening of the database that the tables of handles have to belong to.
     opening: Opening,
-    entries: Vec<Entry>,
+    entries: Vec<TableEntry>,
     /// By the low bits of the table's number: where the last table with these bits was put.
     places: [u32; PLACES],
 }
 
-struct Entry {
+struct TableEntry {
     key: TableKey,
     version: Arc<TableVersion>,
     numbers: NumbersAtHand,
@@ -110,14 +110,14 @@ impl TableCache {
         let slot = self.entries.len() as u32;
         let key = self.opening.key(version.id);
         self.places[version.id.0 as usize % PLACES] = slot;
-        self.entries.push(Entry { key, version, numbers: NumbersAtHand::default() });
+        self.entries.push(TableEntry { key, version, numbers: NumbersAtHand::default() });
         slot
     }
 
     /// A hidden row number of this share, or of any share.
     #[inline]
     pub fn next_row_number(&mut self, slot: u32, share: Option<NumberShare>) -> u64 {
-        let Entry { version, numbers, .. } = &mut self.entries[slot as usize];
+        let TableEntry { version, numbers, .. } = &mut self.entries[slot as usize];
         numbers.take(&version.numbers, share)
     }
 

@@ -53,7 +53,7 @@ pub(crate) enum WriteKind {
 
 /// Where the row of a locked key is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum CurrentRow {
     /// Where this write of the same transaction leaves it.
     Own(u32),
     /// In the tables.
@@ -64,9 +64,9 @@ pub(crate) enum Place {
 
 /// Where a row is before an operation changes it.
 #[derive(Clone, Copy)]
-pub(crate) struct Target {
+pub(crate) struct TargetRow {
     pub slot: u32,
-    pub place: Place,
+    pub place: CurrentRow,
 }
 
 /// What a write does to its row's slots and keys.
@@ -125,10 +125,10 @@ pub(crate) struct Write {
 impl Write {
     /// A write to the row that was at `target`, whose redo record lies where `placed` says.
     #[inline(always)]
-    pub fn new(table: &TableVersion, target: Target, effect: Effect, placed: RecordAt) -> Write {
+    pub fn new(table: &TableVersion, target: TargetRow, effect: Effect, placed: RecordAt) -> Write {
         let previous = match target.place {
-            Place::Own(position) => Some(position),
-            Place::Stored(_) | Place::Absent(_) => None,
+            CurrentRow::Own(position) => Some(position),
+            CurrentRow::Stored(_) | CurrentRow::Absent(_) => None,
         };
         let Effect { kind, record, moved_to, fresh, rekeys } = effect;
         Write {

@@ -11,6 +11,7 @@ use crate::error::Result;
 use crate::inside::InBody;
 use crate::reply::{Sent, Ticket};
 use crate::row::Value;
+use crate::store::Prefetched;
 use crate::txn::options::TxOptions;
 
 impl Database {
@@ -64,6 +65,11 @@ impl Database {
     /// Runs a registered procedure as one transaction, waits until its outcome is durable, and returns the outputs of
     /// the procedure.
     ///
+    /// # Blocking
+    /// The call may wait for locks, for each of them up to its time-out; for room in the log, up to
+    /// [`Options::log_wait_max`](crate::Options::log_wait_max); and for a checkpoint that the transaction straddles.
+    /// Then it waits until the log is durable up to the transaction's place.
+    ///
     /// # Errors
     /// [`Error::Procedure`](crate::Error::Procedure) if no procedure of this name is registered, if it takes other
     /// arguments, or if an action does what its table, identifier and mode do not allow; else as
@@ -94,6 +100,10 @@ impl Database {
     /// threads, and for a procedure without identifiers, the call runs here before this returns, and only the wait for
     /// the log is left out.
     ///
+    /// # Blocking
+    /// Where threads own executors the call may wait for room among the calls on their way, and for nothing else.
+    /// Elsewhere it runs the procedure, and may wait as [`Database::submit`] does.
+    ///
     /// # Errors
     /// [`Error::Procedure`](crate::Error::Procedure) if there is no procedure of this name or it takes other arguments;
     /// [`Error::Nested`](crate::Error::Nested) inside a body; [`Error::Closed`](crate::Error::Closed). Errors of the
@@ -108,14 +118,16 @@ impl Database {
     /// As [`Database::send_call`].
     pub fn send_call_with(&self, options: &TxOptions, name: &str, arguments: &[Value]) -> Result<Sent> {
         let procedure = self.find_procedure(name)?;
-        self.send(&procedure, &procedure.options(options), procedure.check(arguments)?)
+        self.send(&procedure, &procedure.options(options), procedure.check(arguments)?, None)
     }
 
+    /// Sends a call on its way. If it runs here, its transaction gets what was `found` of its keys ahead.
     pub(super) fn send(
         &self,
         procedure: &Prepared,
         options: &TxOptions,
         arguments: Cow<'_, [Value]>,
+        mut found: Option<&mut Prefetched>,
     ) -> Result<Sent> {
         if let Some(queues) = self.queues_for(procedure) {
             let (options, arguments) = (options.clone(), arguments.into_owned());
@@ -124,6 +136,9 @@ impl Database {
         let _in_body = InBody::enter(self.core().storage.catalog.opening())?;
         self.core().storage.check_open()?;
         let completed = run_to_completion(self.core(), options, |transaction| {
+            if let Some(found) = found.take() {
+                transaction.begin_with_found(found);
+            }
             procedure.run_to_values(transaction, &arguments)
         });
         Ok(Sent::completed(self.core().storage.catalog.opening(), completed))
@@ -131,6 +146,11 @@ impl Database {
 
     /// Runs a registered procedure as [`Database::call`] does, but does not wait for the disk: the ticket tells when
     /// the outcome is durable. It waits until the call has its place; [`Database::send_call`] does not.
+    ///
+    /// # Blocking
+    /// The call may wait for locks, for each of them up to its time-out; for room in the log, up to
+    /// [`Options::log_wait_max`](crate::Options::log_wait_max); and for a checkpoint that the transaction straddles.
+    /// If the body fails it waits until what the body read is durable. It does not wait for the disk otherwise.
     ///
     /// # Errors
     /// As [`Database::call`].

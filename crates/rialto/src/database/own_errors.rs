@@ -36,6 +36,9 @@ impl Database {
     /// Whether the body runs again depends on the transaction, not on the error that it gives: a deadlock's victim does, even if the body
     /// has made an error of its own of that.
     ///
+    /// # Blocking
+    /// As [`Database::transact`].
+    ///
     /// # Errors
     /// What the body gives in its last run; all other errors of [`Database::transact`] by `From`.
     pub fn try_transact<T, E: From<Error>>(
@@ -63,6 +66,9 @@ impl Database {
 
     /// As [`Database::submit`], of a body with an error type of its own: see [`Database::try_transact`].
     ///
+    /// # Blocking
+    /// As [`Database::submit`].
+    ///
     /// # Errors
     /// As [`Database::try_transact`].
     pub fn try_submit<T, E: From<Error>>(
@@ -86,6 +92,9 @@ impl Database {
     }
 
     /// As [`Database::read`], of a body with an error type of its own: see [`Database::try_transact`].
+    ///
+    /// # Blocking
+    /// As [`Database::read`].
     ///
     /// # Errors
     /// As [`Database::try_transact`]; [`Error::ReadOnly`] for a write.

@@ -48,7 +48,7 @@ impl From<ActionMode> for RecordMode {
 /// need it.
 #[derive(Clone)]
 pub struct Action {
-    pub(crate) target: Option<Target>,
+    pub(crate) target: Option<ActionTarget>,
     /// None: the action only locks its identifier.
     pub(super) body: Option<Body>,
 }
@@ -84,12 +84,18 @@ impl Action {
     }
 
     fn on(name: String, mode: ActionMode, body: Option<Body>) -> Action {
-        let target =
-            Target { name, mode, index: None, identifier: Vec::new(), condition: None, needs: Vec::new() };
+        let target = ActionTarget {
+            name,
+            mode,
+            index: None,
+            identifier: Vec::new(),
+            condition: None,
+            needs: Vec::new(),
+        };
         Action { target: Some(target), body }
     }
 
-    fn target(&mut self) -> &mut Target {
+    fn target(&mut self) -> &mut ActionTarget {
         self.target.as_mut().expect("made by Action::on")
     }
 
@@ -224,7 +230,7 @@ impl fmt::Debug for Action {
 
 /// The table or index that an action works on.
 #[derive(Clone)]
-pub(crate) struct Target {
+pub(crate) struct ActionTarget {
     name: String,
     mode: ActionMode,
     /// The index that it is on, if it is not on the table itself.
@@ -236,7 +242,7 @@ pub(crate) struct Target {
     needs: Vec<usize>,
 }
 
-impl Target {
+impl ActionTarget {
     /// The table's name.
     pub fn name(&self) -> &str {
         &self.name

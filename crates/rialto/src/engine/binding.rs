@@ -3,7 +3,7 @@
 use std::ops::Deref;
 use std::sync::{Arc, Weak};
 
-use super::action::Target;
+use super::action::ActionTarget;
 use super::flow::Flow;
 use super::identifier::{self, Given};
 use crate::error::Result;
@@ -30,7 +30,7 @@ pub(super) struct Binding {
 impl Binding {
     /// # Errors
     /// [`Error::NoSuchIndex`](crate::Error::NoSuchIndex) if the version lacks the index.
-    pub fn new(target: &Target, table: Table, version: &Arc<TableVersion>) -> Result<Binding> {
+    pub fn new(target: &ActionTarget, table: Table, version: &Arc<TableVersion>) -> Result<Binding> {
         let which = target.which(&version.schema)?;
         let shape = version.schema.key_shape(which);
         Ok(Binding {
@@ -62,7 +62,7 @@ impl Binding {
     #[inline]
     pub fn key_prefix(
         &self,
-        target: &Target,
+        target: &ActionTarget,
         given: Given<'_>,
         out: &mut Key,
     ) -> std::result::Result<(), String> {
@@ -121,7 +121,7 @@ impl Bindings {
     pub fn new(flow: &Flow, catalog: &Catalog) -> Bindings {
         // Read before any table: a change that comes meanwhile makes a further version.
         let version = catalog.version();
-        let bind = |target: &Target| {
+        let bind = |target: &ActionTarget| {
             let table = catalog.table(target.name()).ok()?;
             let version = table.version();
             // If the table or the index is missing, a call gets the error, or finds another version under its lock.

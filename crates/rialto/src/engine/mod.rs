@@ -8,6 +8,7 @@
 //! - `binding`, `prepared`: the tables and indexes of a procedure's actions, looked up once for a version of the
 //!   catalog;
 //! - `phase`, `table_action`: a phase in one call: which actions there are, and how each runs;
+//! - `keys_ahead`: keys of several calls, looked up together before the first of the calls runs;
 //! - [`conventional`]: the engine that runs a flow's actions in order on the calling thread, and locks rows;
 //! - [`data_oriented`]: the engine whose executors have the data: calls in place, threads that own executors, and the
 //!   adaptation of routing rules;
@@ -32,6 +33,7 @@ pub(crate) mod deterministic;
 mod dispatch;
 pub mod flow;
 pub mod identifier;
+mod keys_ahead;
 mod options;
 mod phase;
 mod planning;
@@ -47,6 +49,7 @@ pub use action::{Action, ActionMode};
 pub use data_oriented::{ActionRuns, Plan};
 pub use flow::Flow;
 pub use identifier::IdentifierPart;
+pub(crate) use keys_ahead::KeysAhead;
 pub use options::{Engine, Executors, HandOver, Locks};
 pub use planning::Planning;
 pub(crate) use prepared::Prepared;

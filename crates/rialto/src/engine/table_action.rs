@@ -2,7 +2,7 @@
 
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-use super::action::{ActionMode, Body, Target};
+use super::action::{ActionMode, ActionTarget, Body};
 use super::binding::{Binding, Bound};
 use super::identifier::Given;
 use super::prepared::Prepared;
@@ -27,7 +27,7 @@ pub(super) struct Identified {
 
 /// An action on a table in a call, with its identifier.
 pub(super) struct TableAction<'a> {
-    target: &'a Target,
+    target: &'a ActionTarget,
     /// None for a claim.
     body: Option<&'a Body>,
     binding: Bound<'a>,
@@ -39,14 +39,14 @@ pub(super) struct TableAction<'a> {
 
 impl<'a> TableAction<'a> {
     #[inline]
-    pub fn new(target: &'a Target, body: Option<&'a Body>, binding: Bound<'a>) -> TableAction<'a> {
+    pub fn new(target: &'a ActionTarget, body: Option<&'a Body>, binding: Bound<'a>) -> TableAction<'a> {
         TableAction { target, body, binding, slot: 0, key: Key::new() }
     }
 
     /// An action without a binding, bound by its table's name.
     pub fn anew(
         procedure: &Prepared,
-        target: &'a Target,
+        target: &'a ActionTarget,
         body: Option<&'a Body>,
         context: &mut Context,
     ) -> Result<TableAction<'a>> {
@@ -252,7 +252,7 @@ impl<'a> TableAction<'a> {
 
 /// An action whose table is in use, and whose identifier is the prefix of the transaction's scope.
 pub(super) struct InUse<'a> {
-    target: &'a Target,
+    target: &'a ActionTarget,
     body: &'a Body,
     binding: &'a Binding,
     slot: u32,
@@ -265,7 +265,7 @@ impl<'a> InUse<'a> {
     /// the identifier is wrong.
     #[inline(always)]
     pub fn at_once(
-        (target, body, binding): (&'a Target, &'a Body, &'a Binding),
+        (target, body, binding): (&'a ActionTarget, &'a Body, &'a Binding),
         context: &mut Context,
         given: Given<'_>,
     ) -> Option<InUse<'a>> {
@@ -339,7 +339,7 @@ impl<'a> InUse<'a> {
 
 /// The table of an action, by its name. The transaction's own definitions come first.
 #[cold]
-fn table_of(target: &Target, context: &mut Context) -> Result<Table> {
+fn table_of(target: &ActionTarget, context: &mut Context) -> Result<Table> {
     let ddl = context.ddl.as_ref().filter(|_| !fault_injection::is_on("dropped-table-is-written"));
     let table = match ddl.and_then(|ddl| ddl.table(target.name(), &context.core.storage.catalog)) {
         None => context.core.storage.catalog.table(target.name()),
@@ -355,7 +355,7 @@ fn table_of(target: &Target, context: &mut Context) -> Result<Table> {
 /// Binds an action by its table's name. The table need not be locked. That the index is missing only counts by the
 /// version that holds under the lock, which is then taken.
 #[cold]
-fn bind_anew(procedure: &Prepared, target: &Target, context: &mut Context) -> Result<Binding> {
+fn bind_anew(procedure: &Prepared, target: &ActionTarget, context: &mut Context) -> Result<Binding> {
     let mut table = table_of(target, context)?;
     if let Ok(binding) = Binding::new(target, table.clone(), &table.version()) {
         return Ok(binding);
@@ -374,7 +374,7 @@ fn bind_anew(procedure: &Prepared, target: &Target, context: &mut Context) -> Re
 }
 
 #[cold]
-fn wrong_identifier(procedure: &Prepared, target: &Target, problem: &str) -> Error {
+fn wrong_identifier(procedure: &Prepared, target: &ActionTarget, problem: &str) -> Error {
     procedure.error(format!("the identifier of its {}: {problem}", target.describe()))
 }
 

@@ -3,14 +3,14 @@
 use super::script::Script;
 use crate::commit::redo::{self, Change, Operations, Patches};
 use crate::row::{FieldChange, FieldPatch};
-use crate::txn::calls::{Call, read_call, write_call};
+use crate::txn::calls::{LoggedCall, read_call, write_call};
 
 /// Reads the bytes as redo records, and as a call. What is read, written again, is read as the same. Patches change
 /// only existing bytes. A malformed record gives an offset in the bytes, and is the last item.
 pub fn redo_records(data: &[u8]) {
     if let Some(call) = read_call(data) {
         let mut again = Vec::new();
-        let Call { name, version, checksum, ref numbers, ref arguments } = call;
+        let LoggedCall { name, version, checksum, ref numbers, ref arguments } = call;
         write_call(&mut again, name, version, checksum, numbers, arguments);
         let read = read_call(&again).expect("what was written is read");
         // A float may be NaN, which equals nothing.

@@ -216,17 +216,17 @@ fn threads_share_a_file(disk: &dyn Disk) {
 }
 
 /// A directory for one test, removed when dropped.
-pub(super) struct Scratch(pub(super) std::path::PathBuf);
+pub(super) struct ScratchDirectory(pub(super) std::path::PathBuf);
 
-impl Scratch {
-    pub(super) fn new(name: &str) -> Scratch {
+impl ScratchDirectory {
+    pub(super) fn new(name: &str) -> ScratchDirectory {
         let path = std::env::temp_dir().join(format!("rialto-io-{name}-{}", std::process::id()));
         let _ = std::fs::remove_dir_all(&path);
-        Scratch(path)
+        ScratchDirectory(path)
     }
 }
 
-impl Drop for Scratch {
+impl Drop for ScratchDirectory {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.0);
     }
@@ -234,7 +234,7 @@ impl Drop for Scratch {
 
 #[test]
 fn file_disk_conforms() {
-    let scratch = Scratch::new("conforms");
+    let scratch = ScratchDirectory::new("conforms");
     let disk = FileDisk::create(scratch.0.join("made/on/demand")).unwrap();
     check(&*disk);
     maps_are_found_through_links(&*disk, disk.path());
@@ -245,7 +245,7 @@ fn file_disk_conforms_without_direct_access() {
     // The memory file system of most machines, which older kernels open only buffered.
     let shm = std::path::Path::new("/dev/shm");
     if shm.is_dir() {
-        let scratch = Scratch(shm.join(format!("rialto-io-{}", std::process::id())));
+        let scratch = ScratchDirectory(shm.join(format!("rialto-io-{}", std::process::id())));
         check(&*FileDisk::create(&scratch.0).unwrap());
     }
 }

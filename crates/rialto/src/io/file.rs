@@ -10,7 +10,7 @@ use rustix::fs::{AtFlags, FallocateFlags, FileType, FlockOperation, IFlags, Mode
 use rustix::io::{Errno, retry_on_intr};
 
 use super::disk::{DIRECTORY, LOCK_FILE, assert_aligned, check_map, check_name};
-use super::transfer::{Cut, read_all, write_all};
+use super::transfer::{PartialTransfer, read_all, write_all};
 use super::{
     AlignedBuffer, BUFFER_ALIGNMENT, Caching, DirectoryLock, Disk, DiskError, DiskResult, File, Open, Random,
     SharedMap,
@@ -343,7 +343,7 @@ impl File for OsFile {
         assert_aligned(self.caching, buffer, offset);
         let block = (self.caching != Caching::Buffered).then_some(BUFFER_ALIGNMENT);
         let read = |rest: &mut [u8], done: usize| rustix::io::pread(&self.file, rest, offset + done as u64);
-        read_all(buffer, block, read).map_err(|Cut { done, error }| {
+        read_all(buffer, block, read).map_err(|PartialTransfer { done, error }| {
             let is_end = error.kind() == io::ErrorKind::UnexpectedEof;
             self.failed(if is_end { offset } else { offset + done as u64 }, "read", error)
         })
@@ -380,7 +380,7 @@ mod tests {
     use std::process::Command;
     use std::sync::atomic::Ordering;
 
-    use super::super::conformance::Scratch;
+    use super::super::conformance::ScratchDirectory;
     use super::*;
 
     const CHILD: &str = "RIALTO_IO_TEST_CHILD";
@@ -400,7 +400,7 @@ mod tests {
 
     #[test]
     fn a_shared_map_outlives_sigkill_and_the_lock_does_not() {
-        let scratch = Scratch::new("sigkill");
+        let scratch = ScratchDirectory::new("sigkill");
         let disk = FileDisk::create(&scratch.0).unwrap();
         let status = Command::new(std::env::current_exe().unwrap())
             .args(["--exact", "io::file::tests::child_that_is_killed"])
@@ -420,7 +420,7 @@ mod tests {
     #[test]
     fn a_map_has_its_blocks_before_it_is_used() {
         use std::os::unix::fs::MetadataExt;
-        let scratch = Scratch::new("blocks");
+        let scratch = ScratchDirectory::new("blocks");
         let disk = FileDisk::create(&scratch.0).unwrap();
         let _map = disk.map_shared("ring", 1 << 20).unwrap();
         let blocks = fs::metadata(scratch.0.join("ring")).unwrap().blocks();
@@ -429,7 +429,7 @@ mod tests {
 
     #[test]
     fn zeros_are_written_behind_an_end_within_a_block() {
-        let scratch = Scratch::new("zeros");
+        let scratch = ScratchDirectory::new("zeros");
         let disk = FileDisk::create(&scratch.0).unwrap();
         for flags in [OFlags::empty(), OFlags::DIRECT] {
             fs::write(scratch.0.join("f"), [7; 5_000]).unwrap();
@@ -448,7 +448,7 @@ mod tests {
 
     #[test]
     fn a_missing_directory_is_named() {
-        let scratch = Scratch::new("missing");
+        let scratch = ScratchDirectory::new("missing");
         let error = FileDisk::open(&scratch.0).unwrap_err();
         assert!(error.is_missing() && error.to_string().contains("rialto-io-missing"), "{error}");
         FileDisk::create(&scratch.0).unwrap();
@@ -461,7 +461,7 @@ mod tests {
 
     #[test]
     fn a_link_is_listed_as_what_opening_it_would_find() {
-        let scratch = Scratch::new("links");
+        let scratch = ScratchDirectory::new("links");
         let disk = FileDisk::create(&scratch.0).unwrap();
         fs::create_dir(scratch.0.join("folder")).unwrap();
         fs::write(scratch.0.join("folder/file"), "file").unwrap();
@@ -475,7 +475,7 @@ mod tests {
 
     #[test]
     fn a_directory_whose_lock_file_is_removed_stays_locked() {
-        let scratch = Scratch::new("unlinked");
+        let scratch = ScratchDirectory::new("unlinked");
         let disk = FileDisk::create(&scratch.0).unwrap();
         let lock = disk.lock().unwrap();
         fs::remove_file(scratch.0.join(LOCK_FILE)).unwrap();
@@ -488,7 +488,7 @@ mod tests {
     /// A child process has copies of its parent's descriptors from its fork on.
     #[test]
     fn a_lock_ends_with_its_guard_although_a_child_has_copied_descriptors() {
-        let scratch = Scratch::new("copies");
+        let scratch = ScratchDirectory::new("copies");
         let disk = FileDisk::create(&scratch.0).unwrap();
         let lock = disk.lock_files().unwrap();
         let (directory, file) = &lock;
@@ -503,7 +503,7 @@ mod tests {
     #[cfg(debug_assertions)]
     #[should_panic(expected = "direct access needs multiples of 4096")]
     fn direct_access_asks_for_alignment() {
-        let scratch = Scratch::new("alignment");
+        let scratch = ScratchDirectory::new("alignment");
         let disk = FileDisk::create(&scratch.0).unwrap();
         let _ = disk.open("f", Open::Create, Caching::Direct).unwrap().write_at(&[0; 100], 0);
     }

@@ -13,12 +13,12 @@ type Page = [u8; PAGE_BYTES];
 ///
 /// Bytes of present pages behind the length are zero.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Image {
+pub(super) struct FileImage {
     pages: Vec<Option<Arc<Page>>>,
     length: u64,
 }
 
-impl Image {
+impl FileImage {
     pub(super) fn length(&self) -> u64 {
         self.length
     }
@@ -108,7 +108,7 @@ impl Image {
     }
 
     /// Takes the pages of `from` that `offset..offset + length` touches, as far as both images reach.
-    pub(super) fn share(&mut self, from: &Image, offset: u64, length: usize) {
+    pub(super) fn share(&mut self, from: &FileImage, offset: u64, length: usize) {
         for (page, ..) in pieces(offset, length) {
             if let (Some(to), Some(from)) = (self.pages.get_mut(page), from.pages.get(page)) {
                 to.clone_from(from);
@@ -143,7 +143,7 @@ pub(super) fn is_zero(bytes: &[u8]) -> bool {
 mod tests {
     use super::*;
 
-    fn contents(image: &Image) -> Vec<u8> {
+    fn contents(image: &FileImage) -> Vec<u8> {
         let mut bytes = vec![1; image.length() as usize];
         assert!(image.read(&mut bytes, 0));
         bytes
@@ -152,7 +152,7 @@ mod tests {
     #[test]
     fn behaves_like_a_vector_of_bytes() {
         let mut random = super::super::Random::new(7);
-        let mut image = Image::default();
+        let mut image = FileImage::default();
         let mut model: Vec<u8> = Vec::new();
         for round in 0..2000 {
             let offset = random.below(20_000) as usize;
@@ -186,7 +186,7 @@ mod tests {
 
     #[test]
     fn a_clone_does_not_see_later_writes() {
-        let mut image = Image::default();
+        let mut image = FileImage::default();
         image.write(&[5; 10_000], 0);
         let before = image.clone();
         image.write(&[6; 10], 4090);
@@ -198,7 +198,7 @@ mod tests {
 
     #[test]
     fn zeros_cost_no_pages() {
-        let mut image = Image::default();
+        let mut image = FileImage::default();
         image.write(&vec![0; 1 << 20], 100);
         image.grow(1 << 22);
         assert!(image.pages.iter().all(Option::is_none));

@@ -16,10 +16,10 @@ use rustix::mm::{MapFlags, ProtFlags};
 /// Clones share the memory; it is unmapped when the last one is dropped.
 #[derive(Clone)]
 pub struct SharedMap {
-    region: Arc<Region>,
+    region: Arc<MappedRegion>,
 }
 
-struct Region {
+struct MappedRegion {
     start: NonNull<u8>,
     bytes: usize,
 }
@@ -57,7 +57,7 @@ impl SharedMap {
 
     fn new(start: *mut u8, bytes: usize) -> SharedMap {
         let start = NonNull::new(start).expect("mmap answers an address or an error");
-        SharedMap { region: Arc::new(Region { start, bytes }) }
+        SharedMap { region: Arc::new(MappedRegion { start, bytes }) }
     }
 
     /// The size in bytes, as it was asked for.
@@ -96,7 +96,7 @@ impl SharedMap {
     }
 }
 
-impl Drop for Region {
+impl Drop for MappedRegion {
     fn drop(&mut self) {
         // SAFETY: the region was mapped with this address and size, and its last user is gone.
         let unmapped = unsafe { rustix::mm::munmap(self.start.as_ptr().cast(), self.bytes) };
@@ -105,9 +105,9 @@ impl Drop for Region {
 }
 
 // SAFETY: the region is plain memory without ties to a thread; access to it is by atomics or by the user's own order.
-unsafe impl Send for Region {}
+unsafe impl Send for MappedRegion {}
 // SAFETY: as for Send; a shared reference gives out only atomics and a raw pointer.
-unsafe impl Sync for Region {}
+unsafe impl Sync for MappedRegion {}
 
 impl fmt::Debug for SharedMap {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -8,21 +8,21 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use parking_lot::{Mutex, RwLock};
 
 use super::disk::{LOCK_FILE, assert_aligned, check_map, check_name};
-use super::image::Image;
+use super::image::FileImage;
 use super::{Caching, DirectoryLock, Disk, DiskError, DiskResult, File, Open, Random, SharedMap};
 
 /// A data directory in memory. It lives as long as a reference to it: a database that is opened on the same
 /// `MemoryDisk` again finds all that the previous one wrote. A sync does nothing; nothing is ever lost.
 #[derive(Debug)]
 pub struct MemoryDisk {
-    entries: Mutex<BTreeMap<String, Entry>>,
+    entries: Mutex<BTreeMap<String, MemoryEntry>>,
     locked: Arc<AtomicBool>,
     boot: u128,
 }
 
 #[derive(Debug)]
-enum Entry {
-    File(Arc<RwLock<Image>>),
+enum MemoryEntry {
+    File(Arc<RwLock<FileImage>>),
     Map(SharedMap),
 }
 
@@ -47,11 +47,11 @@ impl Disk for MemoryDisk {
         let mut entries = self.entries.lock();
         let image = match entries.get(name) {
             Some(_) if open == Open::CreateNew => return failed(io::ErrorKind::AlreadyExists),
-            Some(Entry::File(image)) => image.clone(),
-            Some(Entry::Map(_)) => return Err(is_map(name, "open")),
+            Some(MemoryEntry::File(image)) => image.clone(),
+            Some(MemoryEntry::Map(_)) => return Err(is_map(name, "open")),
             None if open.creates() => {
-                let image = Arc::<RwLock<Image>>::default();
-                entries.insert(name.to_owned(), Entry::File(image.clone()));
+                let image = Arc::<RwLock<FileImage>>::default();
+                entries.insert(name.to_owned(), MemoryEntry::File(image.clone()));
                 image
             }
             None => return failed(io::ErrorKind::NotFound),
@@ -92,20 +92,20 @@ impl Disk for MemoryDisk {
         check_map(name, bytes)?;
         let mut entries = self.entries.lock();
         match entries.get(name) {
-            Some(Entry::Map(map)) if map.len() == bytes => return Ok(map.clone()),
-            Some(Entry::File(_)) => return Err(is_file(name)),
+            Some(MemoryEntry::Map(map)) if map.len() == bytes => return Ok(map.clone()),
+            Some(MemoryEntry::File(_)) => return Err(is_file(name)),
             _ => {}
         }
         let map = SharedMap::anonymous(bytes).map_err(|error| DiskError::new(name, 0, "map", error))?;
-        entries.insert(name.to_owned(), Entry::Map(map.clone()));
+        entries.insert(name.to_owned(), MemoryEntry::Map(map.clone()));
         Ok(map)
     }
 
     fn shared_bytes(&self, name: &str) -> DiskResult<Option<usize>> {
         check_name(name, "map")?;
         match self.entries.lock().get(name) {
-            Some(Entry::Map(map)) => Ok(Some(map.len())),
-            Some(Entry::File(_)) => Err(is_file(name)),
+            Some(MemoryEntry::Map(map)) => Ok(Some(map.len())),
+            Some(MemoryEntry::File(_)) => Err(is_file(name)),
             None => Ok(None),
         }
     }
@@ -158,7 +158,7 @@ struct MemoryFile {
     name: String,
     writable: bool,
     caching: Caching,
-    image: Arc<RwLock<Image>>,
+    image: Arc<RwLock<FileImage>>,
 }
 
 impl MemoryFile {

@@ -7,7 +7,7 @@ use rustix::io::Errno;
 
 /// A transfer that failed, and how many of its bytes had been moved before.
 #[derive(Debug)]
-pub(super) struct Cut {
+pub(super) struct PartialTransfer {
     pub(super) done: usize,
     pub(super) error: io::Error,
 }
@@ -19,18 +19,18 @@ pub(super) fn read_all(
     buffer: &mut [u8],
     block: Option<usize>,
     mut read: impl FnMut(&mut [u8], usize) -> Result<usize, Errno>,
-) -> Result<(), Cut> {
+) -> Result<(), PartialTransfer> {
     let mut done = 0;
     while done < buffer.len() {
         let bytes = match read(&mut buffer[done..], done) {
             Err(Errno::INTR) => continue,
-            Err(error) => return Err(Cut { done, error: error.into() }),
+            Err(error) => return Err(PartialTransfer { done, error: error.into() }),
             Ok(bytes) => bytes,
         };
         done += bytes;
         let is_within_block = block.is_some_and(|block| !done.is_multiple_of(block));
         if bytes == 0 || done < buffer.len() && is_within_block {
-            return Err(Cut { done, error: io::ErrorKind::UnexpectedEof.into() });
+            return Err(PartialTransfer { done, error: io::ErrorKind::UnexpectedEof.into() });
         }
     }
     Ok(())
@@ -41,15 +41,15 @@ pub(super) fn read_all(
 pub(super) fn write_all(
     length: usize,
     mut write: impl FnMut(usize) -> Result<usize, Errno>,
-) -> Result<(), Cut> {
+) -> Result<(), PartialTransfer> {
     let mut done = 0;
     while done < length {
         match write(done) {
             Err(Errno::INTR) => {}
-            Err(error) => return Err(Cut { done, error: error.into() }),
+            Err(error) => return Err(PartialTransfer { done, error: error.into() }),
             Ok(0) => {
                 let what = format!("the system wrote none of {} bytes, without an error", length - done);
-                return Err(Cut { done, error: io::Error::new(io::ErrorKind::WriteZero, what) });
+                return Err(PartialTransfer { done, error: io::Error::new(io::ErrorKind::WriteZero, what) });
             }
             Ok(bytes) => done += bytes,
         }

@@ -24,11 +24,11 @@ pub trait Scheduler: Send + Sync {
 #[derive(Debug)]
 pub struct VirtualClock {
     now_ns: AtomicU64,
-    waits: Waits,
+    waits: WaitMode,
 }
 
 /// How a thread waits.
-enum Waits {
+enum WaitMode {
     /// A thread's wait moves the clock.
     MoveIt,
     /// A thread sleeps until another thread moves the clock, or ends its wait.
@@ -36,12 +36,12 @@ enum Waits {
     Scheduled(Arc<dyn Scheduler>),
 }
 
-impl fmt::Debug for Waits {
+impl fmt::Debug for WaitMode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Waits::MoveIt => "MoveIt",
-            Waits::Sleep => "Sleep",
-            Waits::Scheduled(_) => "Scheduled",
+            WaitMode::MoveIt => "MoveIt",
+            WaitMode::Sleep => "Sleep",
+            WaitMode::Scheduled(_) => "Scheduled",
         })
     }
 }
@@ -61,18 +61,18 @@ impl VirtualClock {
     ///
     /// Threads that wait at the same time wait in parallel: the clock moves to the latest of their ends.
     pub fn new() -> VirtualClock {
-        VirtualClock { now_ns: AtomicU64::new(0), waits: Waits::MoveIt }
+        VirtualClock { now_ns: AtomicU64::new(0), waits: WaitMode::MoveIt }
     }
 
     /// A clock at zero that only [`advance`](VirtualClock::advance) moves: a wait ends when another thread ends it or
     /// moves the clock.
     pub fn moved_by_hand() -> VirtualClock {
-        VirtualClock { waits: Waits::Sleep, ..VirtualClock::new() }
+        VirtualClock { waits: WaitMode::Sleep, ..VirtualClock::new() }
     }
 
     /// A clock at zero whose threads run under a scheduler.
     pub fn scheduled(by: Arc<dyn Scheduler>) -> VirtualClock {
-        VirtualClock { waits: Waits::Scheduled(by), ..VirtualClock::new() }
+        VirtualClock { waits: WaitMode::Scheduled(by), ..VirtualClock::new() }
     }
 
     /// The clock's present reading.
@@ -100,7 +100,7 @@ impl VirtualClock {
     pub(super) fn wait_on<T>(&self, changed: &Condvar, guard: &mut MutexGuard<'_, T>, until: Option<Moment>) {
         match &self.waits {
             // It waits while other threads have their turns, which need what it has locked.
-            Waits::Scheduled(scheduler) => MutexGuard::unlocked(guard, || scheduler.wait(self, until)),
+            WaitMode::Scheduled(scheduler) => MutexGuard::unlocked(guard, || scheduler.wait(self, until)),
             _ => self.wait(until, |limit| _ = changed.wait_for(guard, limit)),
         }
     }
@@ -108,10 +108,10 @@ impl VirtualClock {
     /// The calling thread waits; `sleep` sleeps until what it waits for has happened, or for so long.
     pub(super) fn wait(&self, until: Option<Moment>, sleep: impl FnOnce(Duration)) {
         match (&self.waits, until) {
-            (Waits::MoveIt, Some(until)) => self.advance_to(until),
+            (WaitMode::MoveIt, Some(until)) => self.advance_to(until),
             // Another thread has to end the wait.
-            (Waits::MoveIt | Waits::Sleep, _) => sleep(LOOK_EVERY),
-            (Waits::Scheduled(scheduler), until) => scheduler.wait(self, until),
+            (WaitMode::MoveIt | WaitMode::Sleep, _) => sleep(LOOK_EVERY),
+            (WaitMode::Scheduled(scheduler), until) => scheduler.wait(self, until),
         }
     }
 }

@@ -26,21 +26,21 @@ pub struct LockCounters {
 /// One slot's counts. Only the slot's owner writes them, so an increment is a plain load and store.
 #[derive(Debug, Default)]
 pub(super) struct CounterCells {
-    pub(super) row: Cell,
-    pub(super) local: Cell,
-    pub(super) higher: Cell,
-    pub(super) waits: Cell,
-    pub(super) wait_ns: Cell,
-    pub(super) deadlocks: Cell,
-    pub(super) timeouts: Cell,
-    pub(super) refused: Cell,
+    pub(super) row: Counter,
+    pub(super) local: Counter,
+    pub(super) higher: Counter,
+    pub(super) waits: Counter,
+    pub(super) wait_ns: Counter,
+    pub(super) deadlocks: Counter,
+    pub(super) timeouts: Counter,
+    pub(super) refused: Counter,
 }
 
 /// A counter with one writer at a time.
 #[derive(Debug, Default)]
-pub(super) struct Cell(AtomicU64);
+pub(super) struct Counter(AtomicU64);
 
-impl Cell {
+impl Counter {
     #[inline]
     pub(super) fn add(&self, amount: u64) {
         self.0.store(self.0.load(Ordering::Relaxed).wrapping_add(amount), Ordering::Relaxed);

@@ -20,7 +20,7 @@ use smallvec::SmallVec;
 
 use super::central::head::{Blockers, Heads};
 use super::central::interval::{IntervalTable, Intervals};
-use super::local::Latch;
+use super::local::LockTableGuard;
 use super::manager::LockManager;
 use super::mode::LockMode;
 use super::name::HeadName;
@@ -38,7 +38,7 @@ pub enum VictimPolicy {
 }
 
 /// An owner on the path of the walk, with the owners that keep it waiting.
-struct Step {
+struct WalkStep {
     owner: u16,
     waits_for: WaitsFor,
     blockers: Vec<u16>,
@@ -66,7 +66,7 @@ pub(super) struct TablesOut(SmallVec<[u16; 4]>);
 impl TablesOut {
     /// The latch of an executor, after requests whose owners have left their waits (L15) are dropped; none if its
     /// table stays out.
-    fn latch<'a>(&mut self, manager: &'a LockManager, executor: u16) -> Option<Latch<'a>> {
+    fn latch<'a>(&mut self, manager: &'a LockManager, executor: u16) -> Option<LockTableGuard<'a>> {
         if self.0.contains(&executor) {
             return None;
         }
@@ -230,7 +230,7 @@ impl LockManager {
 
     /// `owner` and the owners that keep it waiting, with all owners of their transactions. `None`: it does not wait,
     /// or is about to stop, or waits at an executor whose lock table is out.
-    fn step(&self, owner: u16, out: &mut TablesOut, companies: &mut Companies) -> Option<Step> {
+    fn step(&self, owner: u16, out: &mut TablesOut, companies: &mut Companies) -> Option<WalkStep> {
         let slot = &self.slots[usize::from(owner)];
         let waits_for = slot.wait_record()?.waits_for;
         let (_, Blockers { holders, ahead, alike, .. }) = self.blockers(owner, &waits_for, out)?;
@@ -242,7 +242,7 @@ impl LockManager {
             blockers.extend(companies.others(self, blocker));
         }
         alike.iter().for_each(|&other| blockers.extend(companies.others(self, other)));
-        (slot.flags() == 0).then_some(Step { owner, waits_for, blockers, alike, next: 0 })
+        (slot.flags() == 0).then_some(WalkStep { owner, waits_for, blockers, alike, next: 0 })
     }
 
     /// Reads the cycle again under all its latches. If it is there, marks and returns its victim. None also if a lock
@@ -273,7 +273,7 @@ impl LockManager {
 struct Latches<'a> {
     heads: Vec<(usize, MutexGuard<'a, Heads>)>,
     intervals: Vec<(usize, MutexGuard<'a, Intervals>)>,
-    locals: Vec<(usize, Latch<'a>)>,
+    locals: Vec<(usize, LockTableGuard<'a>)>,
 }
 
 impl<'a> Latches<'a> {

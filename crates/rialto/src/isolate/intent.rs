@@ -22,7 +22,7 @@ use std::sync::atomic::Ordering;
 use crossbeam_utils::CachePadded;
 
 use super::central::head::{Head, Heads};
-use super::manager::{LockManager, Woken};
+use super::manager::{LockManager, WokenOwners};
 use super::mode::{Acquired, LockMode};
 use super::name::{HeadName, LockTarget};
 use super::slot::{HeldTable, Lent, Owner, TableForm};
@@ -320,7 +320,7 @@ impl LockManager {
     /// Releases a table lock that was an intention and is in the head by now, or one that counts in the table's word.
     pub(super) fn release_thin_table(&self, id: u16, held: &HeldTable) {
         let name = HeadName::table(held.table);
-        let mut woken = Woken::new();
+        let mut woken = WokenOwners::new();
         {
             let mut heads = self.partitions[Self::partition_of(name)].lock();
             let at = heads.find(name).expect("an intention that is not in its cell is in the head");

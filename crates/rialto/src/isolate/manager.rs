@@ -7,7 +7,7 @@ use crossbeam_utils::CachePadded;
 use smallvec::SmallVec;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-use super::central::head::{Head, Heads, Told};
+use super::central::head::{Head, Heads, WaitOutcome};
 use super::central::interval::IntervalTable;
 use super::counters::LockCounters;
 use super::deadlock::Searches;
@@ -17,7 +17,8 @@ use super::mode::{Acquired, LockMode};
 use super::name::{HeadName, LockName, LockTarget};
 use super::options::{LockForm, LockOptions};
 use super::slot::{
-    Body, FreeSlots, GRANTED, HELD_KEPT, HeldTable, Lent, Owner, RETRY, Slot, TableForm, VICTIM, WaitRecord,
+    FreeSlots, GRANTED, HELD_KEPT, HeldTable, Lent, Owner, RETRY, Slot, SlotBody, TableForm, VICTIM,
+    WaitRecord,
 };
 use super::sync::{AtomicBool, AtomicU32, Mutex, spin_a_while};
 use super::wait::{LockError, Wait};
@@ -36,7 +37,7 @@ const CHECK_INTERVAL_MAX: Duration = Duration::from_millis(100);
 const SLEEP_MAX: Duration = Duration::from_secs(1);
 
 /// Owners to be woken once no latch is held.
-pub(super) type Woken = SmallVec<[u16; 16]>;
+pub(super) type WokenOwners = SmallVec<[u16; 16]>;
 
 /// Grants locks to owners. See the [module](super) for its invariants.
 #[derive(Debug)]
@@ -303,18 +304,18 @@ impl LockManager {
         }
     }
 
-    pub(super) fn mark_granted(&self, owner: u16, woken: &mut Woken) {
+    pub(super) fn mark_granted(&self, owner: u16, woken: &mut WokenOwners) {
         self.slots[usize::from(owner)].set_granted();
         woken.push(owner);
     }
 
     /// Grants the requests that waited for what `owner` has released, and sets their owners' flags as the head says.
     #[inline]
-    pub(super) fn grant_waiting(&self, head: &mut Head, owner: u16, woken: &mut Woken) {
+    pub(super) fn grant_waiting(&self, head: &mut Head, owner: u16, woken: &mut WokenOwners) {
         let by = self.slots[usize::from(owner)].release();
         head.grant_waiting(by, |told| match told {
-            Told::Granted(owner) => self.mark_granted(owner, woken),
-            Told::Retry(owner) => {
+            WaitOutcome::Granted(owner) => self.mark_granted(owner, woken),
+            WaitOutcome::Retry(owner) => {
                 self.slots[usize::from(owner)].set_retry();
                 woken.push(owner);
             }
@@ -322,7 +323,7 @@ impl LockManager {
     }
 
     #[inline]
-    pub(super) fn wake(&self, woken: &Woken) {
+    pub(super) fn wake(&self, woken: &WokenOwners) {
         for &owner in woken {
             self.slots[usize::from(owner)].notify();
         }
@@ -460,7 +461,7 @@ impl LockManager {
 
     /// Releases the locks on records by name, and the intervals.
     #[inline(never)]
-    fn release_named(&self, body: &mut Body) {
+    fn release_named(&self, body: &mut SlotBody) {
         for held in body.records.drain(..) {
             self.release(body.id, held.name, held.head);
         }
@@ -468,7 +469,7 @@ impl LockManager {
             body.records = Vec::new();
         }
         for index in body.intervals.drain(..) {
-            let mut woken = Woken::new();
+            let mut woken = WokenOwners::new();
             self.intervals.release(body.id, index, |granted| self.mark_granted(granted, &mut woken));
             self.wake(&woken);
         }

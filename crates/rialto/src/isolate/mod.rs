@@ -72,5 +72,5 @@ pub(crate) use options::LockForm;
 pub use options::LockOptions;
 pub use slot::{Lent, Owner};
 pub use thin::{LockWords, ThinWord};
-pub use view::LockWait;
+pub use view::OwnerWait;
 pub use wait::{LockError, LockPolicy, Wait};

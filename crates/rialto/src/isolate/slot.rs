@@ -259,7 +259,7 @@ pub(super) enum TableForm {
 
 /// What only the owner reads: the locks that it holds. The buffers are reused from transaction to transaction.
 #[derive(Debug)]
-pub(super) struct Body {
+pub(super) struct SlotBody {
     pub(super) id: u16,
     /// The owner that stands for the transaction: itself, unless it runs a part of a phase for another one.
     pub(super) transaction: u16,
@@ -299,7 +299,7 @@ pub(super) struct Body {
 /// An owner that is dropped keeps its locks until the manager itself goes.
 #[derive(Debug)]
 pub struct Owner {
-    pub(super) body: Body,
+    pub(super) body: SlotBody,
 }
 
 impl Owner {
@@ -307,7 +307,7 @@ impl Owner {
         let (records, tables, intervals) = (Vec::new(), Vec::new(), Vec::new());
         let started = Moment::now();
         Owner {
-            body: Body {
+            body: SlotBody {
                 id,
                 transaction: id,
                 shares: false,

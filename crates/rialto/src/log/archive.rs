@@ -6,7 +6,7 @@
 //!
 //! The archive never goes back: a copy of a log file is replaced only by one that holds at least as much. What a call
 //! of `archive_log` reported to be in the archive therefore stays there, also if other calls read an earlier durable
-//! position and come to copy later (`State::up_to`).
+//! position and come to copy later (`ArchiveState::up_to`).
 //!
 //! Nor does it go back across openings: a copy of a log file, or of a load file, is replaced only by one that begins
 //! with it, byte for byte (`Archiver::check_goes_on`). Two lives of one database, from a directory that was copied
@@ -59,13 +59,13 @@ pub(crate) struct Archiver {
     to: Arc<dyn Disk>,
     database: u128,
     /// Held while a file is copied.
-    state: Mutex<State>,
+    state: Mutex<ArchiveState>,
     /// Apart from the state, because a reader of the figures must not wait for a copy.
     stats: Mutex<ArchiveStats>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct ArchiveState {
     /// The lock of the archive's directory, once something was to be copied.
     directory: Option<DirectoryLock>,
     /// The database is closed: nothing is copied any more.
@@ -160,7 +160,7 @@ impl Archiver {
     }
 
     /// Makes sure that the archive's directory is this archiver's alone.
-    fn hold(&self, state: &mut State) -> Result<()> {
+    fn hold(&self, state: &mut ArchiveState) -> Result<()> {
         if state.directory.is_some() {
             return Ok(());
         }
@@ -199,7 +199,7 @@ impl Archiver {
 
     /// Refuses an archive whose log ends, at the end of a file, with another block than the one that the oldest of
     /// these files names as its predecessor.
-    fn check_follows(&self, state: &mut State, files: &[Arc<LogFile>]) -> Result<()> {
+    fn check_follows(&self, state: &mut ArchiveState, files: &[Arc<LogFile>]) -> Result<()> {
         let Some(oldest) = files.first().filter(|_| !state.follows) else { return Ok(()) };
         let (before, name) = (files::name(oldest.sequence.saturating_sub(1)), files::name(oldest.sequence));
         let another_life = |differs: String| {

@@ -73,7 +73,7 @@ pub(crate) enum BlockKind {
 
 /// A block's header, without its checksum and length.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Header {
+pub(crate) struct BlockHeader {
     pub(crate) kind: BlockKind,
     /// A part's packet kind; 0 otherwise.
     pub(crate) packet_kind: u8,
@@ -113,13 +113,13 @@ pub(crate) fn closed_length(position: u64, used: usize) -> usize {
 
 /// Writes header and checksum of the block that fills `block`, whose payload is already there; returns the checksum.
 #[inline(always)]
-pub(crate) fn seal(block: &mut [u8], header: &Header, seed: u64) -> u64 {
+pub(crate) fn seal(block: &mut [u8], header: &BlockHeader, seed: u64) -> u64 {
     seal_as(block, header.kind as u8, header, seed)
 }
 
 /// As [`seal`], with any byte for the block's kind: forged blocks may have a kind that does not exist.
 #[inline(always)]
-pub(super) fn seal_as(block: &mut [u8], kind: u8, header: &Header, seed: u64) -> u64 {
+pub(super) fn seal_as(block: &mut [u8], kind: u8, header: &BlockHeader, seed: u64) -> u64 {
     debug_assert!(block.len() >= HEADER && block.len().is_multiple_of(8));
     block[8..12].copy_from_slice(&MAGIC.to_le_bytes());
     block[12] = kind;
@@ -165,7 +165,7 @@ pub(crate) fn claimed_length(bytes: &[u8], position: u64, room: u64) -> Option<u
 }
 
 /// Reads a whole block: its header and checksum, or `None` if the checksum does not verify.
-pub(crate) fn verify(block: &[u8], seed: u64) -> Option<(Header, u64)> {
+pub(crate) fn verify(block: &[u8], seed: u64) -> Option<(BlockHeader, u64)> {
     let checksum = u64_at(block, 0);
     if xxh3_64_with_seed(hashed(block, block[12]), seed) != checksum {
         return None;
@@ -181,7 +181,7 @@ pub(crate) fn verify(block: &[u8], seed: u64) -> Option<(Header, u64)> {
     if first_lsn == 0 || first_lsn > Lsn::MAX.0 - u64::from(packets) {
         return None;
     }
-    let header = Header {
+    let header = BlockHeader {
         kind,
         packet_kind: block[13],
         inside: block[14] & 1 != 0,
@@ -201,8 +201,8 @@ pub(crate) fn verify(block: &[u8], seed: u64) -> Option<(Header, u64)> {
 mod tests {
     use super::*;
 
-    fn header(position: u64) -> Header {
-        Header {
+    fn header(position: u64) -> BlockHeader {
+        BlockHeader {
             kind: BlockKind::Group,
             packet_kind: 0,
             inside: false,
@@ -228,7 +228,7 @@ mod tests {
         assert_eq!(verify(&block, seed(6, 1)), None, "another database");
         every_byte_is_covered(&block);
         let mut pad = vec![0; 128];
-        seal(&mut pad, &Header { kind: BlockKind::Pad, ..header(8192) }, seed(5, 1));
+        seal(&mut pad, &BlockHeader { kind: BlockKind::Pad, ..header(8192) }, seed(5, 1));
         every_byte_is_covered(&pad);
     }
 

@@ -10,14 +10,14 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use super::sync::{AtomicU64, Futex, Machine, Mutex, Ordering};
-use crate::log::group_commit::LockMode;
+use crate::log::group_commit::CommitLockMode;
 
 const WAITS: u32 = 0;
 const GRANTED: u32 = 1;
 
 #[derive(Debug)]
-struct Run<F> {
-    mode: LockMode,
+struct RequestRun<F> {
+    mode: CommitLockMode,
     requests: u32,
     word: Arc<F>,
 }
@@ -26,8 +26,8 @@ struct Run<F> {
 struct Queue<F> {
     /// How many threads hold the lock, and in which mode.
     holders: u32,
-    mode: LockMode,
-    runs: VecDeque<Run<F>>,
+    mode: CommitLockMode,
+    runs: VecDeque<RequestRun<F>>,
     /// Words without sleepers.
     spare: Vec<Arc<F>>,
 }
@@ -52,7 +52,7 @@ pub(crate) struct CommitLock<M: Machine> {
 
 /// The commit lock, held until it is dropped.
 #[derive(Debug)]
-pub(crate) struct Held<'a, M: Machine> {
+pub(crate) struct CommitLockGuard<'a, M: Machine> {
     lock: &'a CommitLock<M>,
     /// The word that the holder slept on, if it slept.
     word: Option<Arc<M::Futex>>,
@@ -62,7 +62,7 @@ impl<M: Machine> CommitLock<M> {
     pub(crate) fn new() -> CommitLock<M> {
         let (runs, spare) = (VecDeque::new(), Vec::new());
         CommitLock {
-            queue: Mutex::new(Queue { holders: 0, mode: LockMode::Shared, runs, spare }),
+            queue: Mutex::new(Queue { holders: 0, mode: CommitLockMode::Shared, runs, spare }),
             wakes: AtomicU64::new(0),
             woken: AtomicU64::new(0),
         }
@@ -79,7 +79,7 @@ impl<M: Machine> CommitLock<M> {
     }
 
     /// Waits until the lock is granted.
-    pub(crate) fn request(&self, machine: &M, mode: LockMode) -> Held<'_, M> {
+    pub(crate) fn request(&self, machine: &M, mode: CommitLockMode) -> CommitLockGuard<'_, M> {
         let word = self.enqueue(machine, mode);
         if let Some(word) = &word {
             while word.load() == WAITS {
@@ -87,24 +87,25 @@ impl<M: Machine> CommitLock<M> {
             }
         }
         machine.granted();
-        Held { lock: self, word }
+        CommitLockGuard { lock: self, word }
     }
 
     /// Takes the lock, or queues for it and returns the word to sleep on.
-    fn enqueue(&self, machine: &M, mode: LockMode) -> Option<Arc<M::Futex>> {
+    fn enqueue(&self, machine: &M, mode: CommitLockMode) -> Option<Arc<M::Futex>> {
         let mut queue = self.queue.lock();
-        let shared = mode == LockMode::Shared;
-        if queue.runs.is_empty() && (queue.holders == 0 || shared && queue.mode == LockMode::Shared) {
+        let shared = mode == CommitLockMode::Shared;
+        if queue.runs.is_empty() && (queue.holders == 0 || shared && queue.mode == CommitLockMode::Shared) {
             queue.holders += 1;
             queue.mode = mode;
             return None;
         }
-        if let Some(last) = queue.runs.back_mut().filter(|last| shared && last.mode == LockMode::Shared) {
+        if let Some(last) = queue.runs.back_mut().filter(|last| shared && last.mode == CommitLockMode::Shared)
+        {
             last.requests += 1;
             return Some(last.word.clone());
         }
         let word = queue.spare.pop().unwrap_or_else(|| Arc::new(machine.futex(WAITS)));
-        queue.runs.push_back(Run { mode, requests: 1, word: word.clone() });
+        queue.runs.push_back(RequestRun { mode, requests: 1, word: word.clone() });
         Some(word)
     }
 
@@ -126,7 +127,7 @@ impl<M: Machine> CommitLock<M> {
     }
 }
 
-impl<M: Machine> Drop for Held<'_, M> {
+impl<M: Machine> Drop for CommitLockGuard<'_, M> {
     fn drop(&mut self) {
         self.lock.release(self.word.take());
     }

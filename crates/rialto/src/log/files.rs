@@ -82,7 +82,7 @@ struct Inner {
 
 /// A request for room: attempts to prepare a file are counted from it.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Asked {
+pub(crate) struct RoomRequest {
     /// Attempts that were begun before the request.
     begun: u64,
 }
@@ -372,19 +372,19 @@ impl FileTable {
     }
 
     /// Asks the preparer for room up to `position`, and for the next file if the last one is half full.
-    pub(crate) fn want(&self, position: u64) -> Asked {
+    pub(crate) fn want(&self, position: u64) -> RoomRequest {
         let mut inner = self.inner.lock();
         inner.wanted = inner.wanted.max(position);
         // No further request until the preparer has answered.
         self.threshold.store(u64::MAX, Ordering::Relaxed);
         self.asked.notify_one();
-        Asked { begun: inner.begun }
+        RoomRequest { begun: inner.begun }
     }
 
     /// Sleeps until there is another file, or an attempt that was begun after the request `asked` has failed, or for a
     /// short while. Returns why that attempt failed. An earlier failure does not count, because its cause may be gone:
     /// a checkpoint may have freed files.
-    pub(crate) fn wait_for_attempt(&self, asked: Asked, most: Duration) -> Option<String> {
+    pub(crate) fn wait_for_attempt(&self, asked: RoomRequest, most: Duration) -> Option<String> {
         let mut inner = self.inner.lock();
         // By the real clock: the preparer is a thread of a log that has threads.
         let (until, ended) = (Instant::now() + most, inner.ended);

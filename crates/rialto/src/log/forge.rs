@@ -1,6 +1,6 @@
 //! Log files that no log wrote: their checksums are right, and their blocks may say anything. For fuzzing.
 
-use super::block::{self, BlockKind, HEADER, Header};
+use super::block::{self, BlockHeader, BlockKind, HEADER};
 use super::{PAGE, files};
 use crate::log::log_file;
 
@@ -57,7 +57,7 @@ pub(crate) fn forge_log_file(
         }
         let bytes = &mut file[PAGE + at..PAGE + at + length];
         bytes[HEADER..HEADER + forged.payload.len()].copy_from_slice(&forged.payload);
-        let header = Header {
+        let header = BlockHeader {
             kind: BlockKind::Pad,
             packet_kind: forged.packet_kind,
             inside: forged.inside,

@@ -3,7 +3,9 @@
 
 use std::sync::Arc;
 
-use super::block::{self, BLOCK_MAX, BlockKind, HEADER, Header, PACKET_HEADER, PART_HEADER, ROOM_MIN, SLACK};
+use super::block::{
+    self, BLOCK_MAX, BlockHeader, BlockKind, HEADER, PACKET_HEADER, PART_HEADER, ROOM_MIN, SLACK,
+};
 use super::files::FileTable;
 use super::log_file::LogFile;
 use super::packet::{Drained, DrainedPacket, PacketPool};
@@ -237,7 +239,7 @@ impl Gatherer {
     #[inline(always)]
     fn put_one(&mut self, bytes: &[u8], kind: u8, length: usize) {
         debug_assert!(self.in_parts == 0, "parts are of a packet that is drained");
-        let header = Header { packets: 1, inside: false, ..self.header(BlockKind::Group) };
+        let header = BlockHeader { packets: 1, inside: false, ..self.header(BlockKind::Group) };
         let seed = self.file.seed;
         let block = self.ring.window(length);
         // Zeroes first: nearly always they are at most the rest of the packet's last word.
@@ -304,9 +306,9 @@ impl Gatherer {
     }
 
     #[inline(always)]
-    fn header(&self, kind: BlockKind) -> Header {
+    fn header(&self, kind: BlockKind) -> BlockHeader {
         let time_ms = if kind == BlockKind::Pad { 0 } else { self.clock.calendar_ms() };
-        Header {
+        BlockHeader {
             kind,
             packet_kind: 0,
             inside: self.in_parts > 0,
@@ -320,7 +322,7 @@ impl Gatherer {
         }
     }
 
-    fn close_block(&mut self, header: &Header, length: usize) {
+    fn close_block(&mut self, header: &BlockHeader, length: usize) {
         let seed = self.file.seed;
         self.checksum = block::seal(self.ring.window(length), header, seed);
         self.ring.fill(length);

@@ -13,19 +13,19 @@ use crate::io::{Clock, Moment};
 /// as they may. Therefore waits for room take no processor and no latch from the checkpoint that makes the room.
 #[derive(Debug, Default)]
 pub(crate) struct Line {
-    places: Mutex<VecDeque<Arc<Place>>>,
+    places: Mutex<VecDeque<Arc<PlaceInLine>>>,
 }
 
 /// A transaction's place in the line.
 #[derive(Debug)]
-pub(crate) struct Place {
+pub(crate) struct PlaceInLine {
     bytes: u64,
     /// Changed only with the latch of the line held.
     is_given: AtomicBool,
     bell: Condvar,
 }
 
-impl Place {
+impl PlaceInLine {
     pub fn is_given(&self) -> bool {
         self.is_given.load(Ordering::Acquire)
     }
@@ -37,17 +37,17 @@ impl Place {
 }
 
 /// A transaction stands in the line until this is dropped.
-pub(crate) struct Standing<'a> {
+pub(crate) struct LineGuard<'a> {
     line: &'a Line,
-    place: Arc<Place>,
+    place: Arc<PlaceInLine>,
 }
 
 impl Line {
     /// Takes the last place, for this many bytes.
-    pub fn join(&self, bytes: u64) -> Standing<'_> {
-        let place = Arc::new(Place { bytes, is_given: AtomicBool::new(false), bell: Condvar::new() });
+    pub fn join(&self, bytes: u64) -> LineGuard<'_> {
+        let place = Arc::new(PlaceInLine { bytes, is_given: AtomicBool::new(false), bell: Condvar::new() });
         self.places.lock().push_back(place.clone());
-        Standing { line: self, place }
+        LineGuard { line: self, place }
     }
 
     /// The number of transactions in the line.
@@ -57,8 +57,8 @@ impl Line {
     }
 
     /// Gives room to the transactions for which `promise` finds some, in their order. A transaction that needs more
-    /// than there is holds up none that needs less. The caller [wakes](Place::wake) them, without a latch.
-    pub fn give(&self, mut promise: impl FnMut(u64) -> bool) -> Vec<Arc<Place>> {
+    /// than there is holds up none that needs less. The caller [wakes](PlaceInLine::wake) them, without a latch.
+    pub fn give(&self, mut promise: impl FnMut(u64) -> bool) -> Vec<Arc<PlaceInLine>> {
         let (mut given, mut refused) = (Vec::new(), u64::MAX);
         self.places.lock().retain(|place| {
             let is_given = place.bytes < refused && promise(place.bytes);
@@ -74,7 +74,7 @@ impl Line {
     }
 }
 
-impl Standing<'_> {
+impl LineGuard<'_> {
     pub fn is_given(&self) -> bool {
         self.place.is_given()
     }
@@ -101,7 +101,7 @@ impl Standing<'_> {
     }
 }
 
-impl Drop for Standing<'_> {
+impl Drop for LineGuard<'_> {
     fn drop(&mut self) {
         self.leave();
     }
@@ -132,7 +132,7 @@ mod tests {
         assert_eq!(given(&line, 12), [5, 6]);
         assert_eq!(given(&line, 12), [7]);
         assert!(given(&line, 12).is_empty());
-        assert_eq!(all.each_ref().map(Standing::leave), [true, false, true, true]);
+        assert_eq!(all.each_ref().map(LineGuard::leave), [true, false, true, true]);
         assert!(given(&line, 99).is_empty(), "a transaction that has left is given nothing");
     }
 

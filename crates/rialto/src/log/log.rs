@@ -17,10 +17,10 @@ use super::freed::Freed;
 use super::gather::{Gathered, cost, longest_within};
 use super::line::Line;
 use super::open::Parts;
-use super::packet::{HomeSlot, PacketSlot, PoolOwner};
+use super::packet::{PacketHome, PacketSlot, PoolOwner};
 use super::sync::System;
 use super::turn::Writer;
-use super::wakers::{Listener, Listeners, Registered, WakerThreads};
+use super::wakers::{Listener, Listeners, RegisteredListener, WakerThreads};
 use super::write_path::WritePath;
 use super::writer::LogStats;
 use super::{
@@ -30,7 +30,7 @@ use super::{
 use crate::account::processor::ProcessorTime;
 use crate::account::wait_guard::{Awaited, WaitGuard};
 use crate::io::{Clock, FOR_EVER};
-use crate::log::log::core::Core;
+use crate::log::log::core::LogCore;
 use crate::unlikely::unlikely;
 use crate::{Error, Lsn, Result, fault_injection};
 
@@ -54,7 +54,7 @@ pub(crate) type WhenFull = Box<dyn Fn(bool) -> Option<String> + Send + Sync>;
 /// [waits](Log::wait) or [leaves](Log::leave) the packet to the log server. Each push has to be followed by one of the
 /// two, which bounds how long a commit without a waiter stays off the disk (I3).
 pub struct Log {
-    pub(super) core: Arc<Core>,
+    pub(super) core: Arc<LogCore>,
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
@@ -62,7 +62,7 @@ impl Log {
     pub(super) fn start(parts: Parts, options: &LogOptions) -> Result<Arc<Log>> {
         let position = parts.gatherer.position();
         let lsn = parts.gatherer.lsn();
-        let core = Arc::new(Core {
+        let core = Arc::new(LogCore {
             pool: PoolOwner::new(options.packet_slots, Lsn(lsn)),
             writer: Writer::new(
                 System::new(&options.clock),
@@ -142,8 +142,8 @@ impl Log {
     /// As [`Log::try_borrow_packet`], but borrows the home if it is free. Makes a home if there is none and the log has
     /// slots for many.
     #[inline(always)]
-    pub(crate) fn try_borrow_packet_at(&self, home: &mut Option<HomeSlot>) -> Result<Option<PacketSlot>> {
-        match home.as_mut().and_then(HomeSlot::borrow) {
+    pub(crate) fn try_borrow_packet_at(&self, home: &mut Option<PacketHome>) -> Result<Option<PacketSlot>> {
+        match home.as_mut().and_then(PacketHome::borrow) {
             Some(slot) => {
                 self.core.check_open()?;
                 Ok(Some(slot))
@@ -153,7 +153,7 @@ impl Log {
     }
 
     #[inline(never)]
-    fn try_borrow_beside(&self, home: &mut Option<HomeSlot>) -> Result<Option<PacketSlot>> {
+    fn try_borrow_beside(&self, home: &mut Option<PacketHome>) -> Result<Option<PacketSlot>> {
         if home.is_none() && self.core.packet_slots >= SLOTS_WITH_HOMES {
             *home = self.core.pool.home();
         }
@@ -396,7 +396,7 @@ impl Log {
         lsn: Lsn,
         durability: Durability,
         listener: impl FnOnce() -> Listener,
-        registered: &mut Option<Registered>,
+        registered: &mut Option<RegisteredListener>,
         lingers: bool,
     ) -> Option<Result<()>> {
         let core = &*self.core;

@@ -131,13 +131,13 @@ pub use group_commit::{GroupCommitDesign, GroupCommitOptions};
 pub(crate) use left_over::is_begun;
 pub use log::Log;
 pub use packet::PacketSlot;
-pub(crate) use packet::{HomeSlot, PoolOwner};
+pub(crate) use packet::{PacketHome, PoolOwner};
 pub(crate) use reader::witness::Witness;
 pub use reader::{LogEnd, LogReader, Packet, recover};
-pub(crate) use reader::{Until, read_archive, recover_through};
+pub(crate) use reader::{ReadUntil, read_archive, recover_through};
 pub(crate) use turn::IN_FLIGHT_MAX;
 pub use turn::Waits;
-pub(crate) use wakers::{Listener, Listens, Registered};
+pub(crate) use wakers::{Listener, Listens, RegisteredListener};
 pub use write_path::WritePath;
 pub use writer::{GROUP_SIZE_CLASSES, LogStats, WRITE_TIME_CLASSES, write_time_class};
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::block::{self, BlockKind, HEADER, Header};
+use super::block::{self, BlockHeader, BlockKind, HEADER};
 use super::files::{self, FileTable};
 use super::gather::{Gatherer, RING_MIN};
 use super::left_over;
@@ -142,7 +142,7 @@ impl Log {
         let last = file(position);
         let mut rewritten = AlignedBuffer::zeroed((page_end - tail_start) as usize);
         rewritten[..tail.len()].copy_from_slice(&tail);
-        let header = Header {
+        let header = BlockHeader {
             kind: BlockKind::Pad,
             packet_kind: 0,
             inside: false,

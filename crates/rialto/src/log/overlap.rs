@@ -14,12 +14,12 @@ use crate::io::{DiskError, DiskResult, File};
 /// The syncs of a log's files.
 #[derive(Debug, Default)]
 pub(super) struct OverlappingSyncs {
-    state: Mutex<State>,
+    state: Mutex<OverlapState>,
     reported: Condvar,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct OverlapState {
     /// How many have begun; that also numbers them.
     begun: u64,
     under_way: SmallVec<[u64; 4]>,
@@ -27,7 +27,7 @@ struct State {
     failure: Option<DiskError>,
 }
 
-impl State {
+impl OverlapState {
     fn begin(&mut self) -> u64 {
         self.begun += 1;
         self.under_way.push(self.begun);
@@ -94,7 +94,7 @@ mod tests {
 
     #[test]
     fn a_sync_counts_when_those_that_began_before_its_end_have_reported() {
-        let mut state = State::default();
+        let mut state = OverlapState::default();
         let (first, second) = (state.begin(), state.begin());
         state.report(first, None);
         let end = state.begun;
@@ -111,7 +111,7 @@ mod tests {
 
     #[test]
     fn after_a_failure_none_counts() {
-        let mut state = State::default();
+        let mut state = OverlapState::default();
         let (first, second) = (state.begin(), state.begin());
         state.report(first, None);
         state.report(second, failure());

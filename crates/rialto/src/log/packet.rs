@@ -15,7 +15,7 @@
 //! A slot is free again after gather *and* apply (I2); the later of the two frees it. Slots never move, and are never
 //! returned to the allocator while a thread may touch one; therefore the queue only has to carry a slot number.
 //!
-//! A free slot lies in a list, or it is a *home* ([`HomeSlot`]): kept for one borrower, which finds it free again as
+//! A free slot lies in a list, or it is a *home* ([`PacketHome`]): kept for one borrower, which finds it free again as
 //! soon as its last packet has been gathered and applied. Therefore a thread that commits one transaction after the
 //! other touches no list.
 
@@ -49,7 +49,7 @@ const KEPT_BYTES: usize = 64 << 10;
 const STRIPES: usize = 32;
 
 #[repr(align(64))]
-struct Slot {
+struct PooledSlot {
     bytes: UnsafeCell<Vec<u8>>,
     lsn: AtomicU64,
     /// Stream bytes that were reserved for the packet.
@@ -63,11 +63,11 @@ struct Slot {
     stripe: u8,
 }
 
-const _: () = assert!(size_of::<Slot>() == 64);
+const _: () = assert!(size_of::<PooledSlot>() == 64);
 
 /// All packet slots of a log, its commit queue, and the log space promised to packets that are not gathered yet.
 pub(crate) struct PacketPool {
-    slots: Box<[Slot]>,
+    slots: Box<[PooledSlot]>,
     /// Per stripe, the first free slot plus one, under a count of changes that keeps a stale head from matching.
     free: Box<[CachePadded<AtomicU64>]>,
     /// How many slots are homes: at most half of all, so that some slots are always left for the other threads.
@@ -97,7 +97,7 @@ impl PacketPool {
             (1..SLOTS_MAX).contains(&slots),
             "a log has between 1 and {SLOTS_MAX} packet slots, not {slots}"
         );
-        let slot = |number: usize| Slot {
+        let slot = |number: usize| PooledSlot {
             bytes: UnsafeCell::new(Vec::new()),
             lsn: AtomicU64::new(0),
             promised: AtomicU64::new(0),
@@ -171,7 +171,7 @@ impl PacketPool {
     }
 
     /// A slot to be kept by one borrower; `None` if no slot is free, or half of all are homes.
-    pub(crate) fn home(&self) -> Option<HomeSlot> {
+    pub(crate) fn home(&self) -> Option<PacketHome> {
         let may_be = |homes: usize| (homes < self.slots.len() / 2).then_some(homes + 1);
         self.homes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, may_be).ok()?;
         let mine = thread_number() % STRIPES;
@@ -181,7 +181,7 @@ impl PacketPool {
         };
         let slot = &self.slots[number as usize];
         slot.phase.store(FREE | HOME, Ordering::Relaxed);
-        Some(HomeSlot { pool: NonNull::from(self), slot: NonNull::from(slot), number })
+        Some(PacketHome { pool: NonNull::from(self), slot: NonNull::from(slot), number })
     }
 
     #[cold]
@@ -342,18 +342,18 @@ impl Drop for PoolOwner {
 }
 
 /// A slot that is kept for one borrower. When this is dropped, any thread may borrow the slot again.
-pub(crate) struct HomeSlot {
+pub(crate) struct PacketHome {
     pool: NonNull<PacketPool>,
-    slot: NonNull<Slot>,
+    slot: NonNull<PooledSlot>,
     number: u32,
 }
 
 // SAFETY: as for PacketSlot; of the slot it touches the phase only, which is atomic.
-unsafe impl Send for HomeSlot {}
+unsafe impl Send for PacketHome {}
 // SAFETY: as for Send.
-unsafe impl Sync for HomeSlot {}
+unsafe impl Sync for PacketHome {}
 
-impl HomeSlot {
+impl PacketHome {
     fn phase(&self) -> &AtomicU8 {
         // SAFETY: slots never move, and the pool is not freed while one is a home: it lies in no list (PoolOwner).
         unsafe { &self.slot.as_ref().phase }
@@ -378,7 +378,7 @@ impl HomeSlot {
     }
 }
 
-impl Drop for HomeSlot {
+impl Drop for PacketHome {
     fn drop(&mut self) {
         // SAFETY: as in phase(): the slot is in no list yet.
         let pool = unsafe { self.pool.as_ref() };
@@ -394,7 +394,7 @@ impl Drop for HomeSlot {
 /// [`Log::applied`](super::Log::applied). A slot that is dropped without a place goes back unused.
 pub struct PacketSlot {
     pool: NonNull<PacketPool>,
-    slot: NonNull<Slot>,
+    slot: NonNull<PooledSlot>,
     number: u32,
     placed: Lsn,
 }
@@ -412,7 +412,7 @@ impl PacketSlot {
     }
 
     #[inline]
-    fn slot(&self) -> &Slot {
+    fn slot(&self) -> &PooledSlot {
         // SAFETY: slots never move, and the pool is not freed while one is lent out (PoolOwner).
         unsafe { self.slot.as_ref() }
     }
@@ -538,7 +538,7 @@ pub(crate) enum Drained {
 /// A packet that was drained from the queue and is not gathered yet.
 pub(crate) struct DrainedPacket {
     pool: NonNull<PacketPool>,
-    slot: NonNull<Slot>,
+    slot: NonNull<PooledSlot>,
     number: u32,
 }
 
@@ -551,7 +551,7 @@ impl DrainedPacket {
         unsafe { self.pool.as_ref() }
     }
 
-    fn slot(&self) -> &Slot {
+    fn slot(&self) -> &PooledSlot {
         // SAFETY: as for `pool`: slots lie in the pool and never move.
         unsafe { self.slot.as_ref() }
     }

@@ -17,7 +17,7 @@ pub(super) mod witness;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::block::{self, BLOCK_MAX, BlockKind, HEADER, Header, PACKET_HEADER, PART_HEADER, u32_at};
+use super::block::{self, BLOCK_MAX, BlockHeader, BlockKind, HEADER, PACKET_HEADER, PART_HEADER, u32_at};
 use super::log_file::{FoundFile, LogFileHeader};
 use super::marks::Marks;
 use super::ring::{RING_NAME, RingTail};
@@ -109,7 +109,7 @@ pub struct LogReader {
     from: Lsn,
     ring: Option<RingTail>,
     /// For an archive: how far it is read.
-    archive: Option<Until>,
+    archive: Option<ReadUntil>,
     /// The point that the log has to go through; `None` once it was found to.
     witness: Option<Witness>,
     /// Whether reading stopped before the log's end.
@@ -128,7 +128,7 @@ pub struct LogReader {
     marks: Marks,
     /// The block being read, its header, and where its next packet begins.
     block: Vec<u8>,
-    header: Option<Header>,
+    header: Option<BlockHeader>,
     cursor: usize,
     left: u32,
     /// The bytes of a large packet's parts so far.
@@ -167,14 +167,14 @@ pub(crate) fn read_archive(
     database: u128,
     from: Lsn,
     witness: Option<Witness>,
-    until: Until,
+    until: ReadUntil,
 ) -> Result<LogReader> {
     read(disk, database, from, witness, Some(until))
 }
 
 /// How far an archived log is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Until {
+pub(crate) enum ReadUntil {
     /// To its end.
     End,
     /// Up to the packet at this place.
@@ -189,7 +189,7 @@ fn read(
     database: u128,
     from: Lsn,
     witness: Option<Witness>,
-    archive: Option<Until>,
+    archive: Option<ReadUntil>,
 ) -> Result<LogReader> {
     let mut files = Vec::new();
     for name in disk.list()? {
@@ -281,7 +281,7 @@ fn read(
 }
 
 /// The header of a file's first block, if the block verifies.
-pub(super) fn first_block(header: &LogFileHeader, file: &dyn File) -> Result<Option<Header>> {
+pub(super) fn first_block(header: &LogFileHeader, file: &dyn File) -> Result<Option<BlockHeader>> {
     let mut claim = [0; HEADER];
     file.read_at(&mut claim, PAGE as u64)?;
     let Some(length) = block::claimed_length(&claim, header.start, header.capacity.min(BLOCK_MAX as u64))
@@ -294,7 +294,7 @@ pub(super) fn first_block(header: &LogFileHeader, file: &dyn File) -> Result<Opt
 }
 
 /// The first packet that begins in the file that begins with this block.
-fn first_place(first: &Header) -> Lsn {
+fn first_place(first: &BlockHeader) -> Lsn {
     Lsn(first.first_lsn + u64::from(first.inside))
 }
 
@@ -303,7 +303,7 @@ impl LogReader {
     pub fn next_packet(&mut self) -> Result<Option<Packet<'_>>> {
         loop {
             let further = u64::from(fault_injection::is_on("restore-past-its-place"));
-            if matches!(self.archive, Some(Until::Place(last)) if self.lsn >= last.0 + further) {
+            if matches!(self.archive, Some(ReadUntil::Place(last)) if self.lsn >= last.0 + further) {
                 self.stopped = true;
                 return Ok(None);
             }
@@ -364,8 +364,8 @@ impl LogReader {
     /// The last place behind the end of reading whose block was gathered by the time at which reading has stopped, if
     /// there is one: then the clock was set back. Blocks that can no longer be read are ignored.
     pub(crate) fn find_again(mut self) -> Option<Lsn> {
-        let Some(Until::Time(last)) = self.archive.filter(|_| self.stopped) else { return None };
-        (self.archive, self.ended) = (Some(Until::End), false);
+        let Some(ReadUntil::Time(last)) = self.archive.filter(|_| self.stopped) else { return None };
+        (self.archive, self.ended) = (Some(ReadUntil::End), false);
         let mut again = None;
         while let Ok(true) = self.next_block() {
             self.lsn += u64::from(std::mem::take(&mut self.left));
@@ -435,7 +435,7 @@ impl LogReader {
     }
 
     /// An error for a block whose checksum is right and whose contents are wrong: our own bug, or a forgery.
-    fn malformed(&self, header: &Header, what: &str) -> Error {
+    fn malformed(&self, header: &BlockHeader, what: &str) -> Error {
         let what = format!("the block's checksum is right, but {what} makes no sense");
         match self.files.iter().find(|file| (file.start..file.end()).contains(&header.position)) {
             Some(file) => Error::Corrupt {
@@ -492,13 +492,13 @@ impl LogReader {
 
     /// Whether this block brings something that is to be read, and was gathered after the time up to which the archive
     /// is read. A block before the redo start does not count: the clock may have been set back since.
-    fn is_too_late(&self, header: &Header) -> bool {
+    fn is_too_late(&self, header: &BlockHeader) -> bool {
         let end = header.first_lsn.saturating_add(header.packets.max(1).into());
-        matches!(self.archive, Some(Until::Time(last)) if header.time_ms > last && end > self.from.0)
+        matches!(self.archive, Some(ReadUntil::Time(last)) if header.time_ms > last && end > self.from.0)
     }
 
     /// Whether these bytes begin with the next block.
-    fn check(&self, bytes: &[u8], room: u64, seed: u64) -> Option<(Header, u64, usize)> {
+    fn check(&self, bytes: &[u8], room: u64, seed: u64) -> Option<(BlockHeader, u64, usize)> {
         let length = block::claimed_length(bytes, self.position, room.min(bytes.len() as u64))?;
         let (header, checksum) = block::verify(&bytes[..length], seed)?;
         let chains = self.checksum.is_none_or(|previous| previous == header.previous)
@@ -507,7 +507,7 @@ impl LogReader {
         chains.then_some((header, checksum, length))
     }
 
-    fn take_block(&mut self, header: Header, checksum: u64) -> Result<()> {
+    fn take_block(&mut self, header: BlockHeader, checksum: u64) -> Result<()> {
         if header.durable > header.position || !header.durable.is_multiple_of(PAGE as u64) {
             return Err(self.malformed(&header, "its durable position"));
         }
@@ -552,7 +552,7 @@ impl LogReader {
         Ok(())
     }
 
-    fn take_part(&mut self, header: &Header, begins_inside: bool) -> Result<()> {
+    fn take_part(&mut self, header: &BlockHeader, begins_inside: bool) -> Result<()> {
         if self.block.len() < HEADER + PART_HEADER {
             return Err(self.malformed(header, "the length of a part"));
         }

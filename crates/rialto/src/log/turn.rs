@@ -50,7 +50,7 @@ use self::waits::{Author, Tally};
 use super::commit_lock::CommitLock;
 use super::sync::{AtomicU32, AtomicU64, Futex, Machine, Ordering};
 use crate::fault_injection;
-use crate::log::group_commit::{Choice, GroupCommit, GroupCommitter, LockMode, View, Written};
+use crate::log::group_commit::{Choice, CommitLockMode, GroupCommit, GroupCommitter, View, Written};
 
 // By their paths, because the model checker includes this file a second time.
 #[path = "turn/bucket.rs"]
@@ -324,7 +324,7 @@ impl<M: Machine> Writer<M> {
                 Choice::Stall(time) => self.stall(time, left),
                 Choice::Lock(mode) => {
                     let held = self.lock.request(&self.machine, mode);
-                    if mode == LockMode::Exclusive && self.durable() < lsn && !self.stopped() {
+                    if mode == CommitLockMode::Exclusive && self.durable() < lsn && !self.stopped() {
                         let turn = self.take(&place);
                         write(turn.by(author));
                     }

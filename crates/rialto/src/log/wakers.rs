@@ -69,7 +69,7 @@ impl Listener {
     }
 }
 
-struct Waiting {
+struct WaitingListener {
     number: u64,
     lsn: Lsn,
     listener: Listener,
@@ -77,16 +77,16 @@ struct Waiting {
 
 /// A listener that was registered, by its number among those of its level.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Registered(u64);
+pub(crate) struct RegisteredListener(u64);
 
 /// Listeners that wait, by level of durability.
 #[derive(Default)]
 pub(super) struct Listeners {
-    levels: [Level; 2],
+    levels: [DurabilityLevel; 2],
 }
 
 #[derive(Default)]
-struct Level {
+struct DurabilityLevel {
     /// How many wait; threads that advance the position read it without the latch.
     count: AtomicUsize,
     waiting: Mutex<InOrder>,
@@ -97,14 +97,14 @@ struct InOrder {
     /// How many have been added.
     added: u64,
     /// By their numbers.
-    listeners: Vec<Waiting>,
+    listeners: Vec<WaitingListener>,
 }
 
 /// Listeners that were taken off, to be woken by the thread that took them.
-pub(super) type Woken = SmallVec<[Listener; 4]>;
+pub(super) type WokenListeners = SmallVec<[Listener; 4]>;
 
 impl Listeners {
-    fn level(&self, durability: Durability) -> &Level {
+    fn level(&self, durability: Durability) -> &DurabilityLevel {
         &self.levels[durability as usize]
     }
 
@@ -115,21 +115,21 @@ impl Listeners {
     }
 
     /// Adds one.
-    pub(super) fn add(&self, lsn: Lsn, durability: Durability, listener: Listener) -> Registered {
+    pub(super) fn add(&self, lsn: Lsn, durability: Durability, listener: Listener) -> RegisteredListener {
         let level = self.level(durability);
         let mut waiting = level.waiting.lock();
         waiting.added += 1;
         let number = waiting.added;
         level.count.fetch_add(1, Ordering::SeqCst);
-        waiting.listeners.push(Waiting { number, lsn, listener });
-        Registered(number)
+        waiting.listeners.push(WaitingListener { number, lsn, listener });
+        RegisteredListener(number)
     }
 
     /// Puts this listener in the place of one that was added, if that one still waits.
     pub(super) fn replace(
         &self,
         durability: Durability,
-        earlier: Registered,
+        earlier: RegisteredListener,
         mut listener: Listener,
     ) -> bool {
         let mut waiting = self.level(durability).waiting.lock();
@@ -150,11 +150,11 @@ impl Listeners {
         durability: Durability,
         has_passed: impl Fn(Lsn) -> bool,
         threads: &WakerThreads,
-    ) -> Woken {
-        let (mut own, level) = (Woken::new(), self.level(durability));
+    ) -> WokenListeners {
+        let (mut own, level) = (WokenListeners::new(), self.level(durability));
         let mut waiting = level.waiting.lock();
         let passed = waiting.listeners.extract_if(.., |waiting| has_passed(waiting.lsn));
-        let foreign = passed.filter_map(|Waiting { listener, .. }| {
+        let foreign = passed.filter_map(|WaitingListener { listener, .. }| {
             level.count.fetch_sub(1, Ordering::SeqCst);
             match listener {
                 Listener::Foreign(_) if !fault_injection::is_on("wakers-on-the-committer") => Some(listener),
@@ -170,7 +170,7 @@ impl Listeners {
 }
 
 /// Runs listeners of the engine's own that [`Listeners::take`] returned. For a thread that holds nothing.
-pub(super) fn run_all(own: Woken) {
+pub(super) fn run_all(own: WokenListeners) {
     own.into_iter().for_each(Listener::run);
 }
 
@@ -201,7 +201,7 @@ impl WakerThreads {
     }
 
     /// Has the engine's own listeners that [`Listeners::take`] returned woken by their thread.
-    pub(super) fn hand_over_own(&self, own: Woken) {
+    pub(super) fn hand_over_own(&self, own: WokenListeners) {
         self.own.hand_over(own.into_iter());
     }
 

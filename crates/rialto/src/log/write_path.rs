@@ -79,7 +79,7 @@ pub struct WritePath {
 
 /// What was measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Measured {
+struct MeasuredWrites {
     ways_ns: [u64; 3],
     /// A write of 4 KiB alone; below, one of two at the same time, if that was measured.
     alone_ns: u64,
@@ -93,8 +93,8 @@ impl Default for WritePath {
 }
 
 impl WritePath {
-    fn fastest(measured: Measured) -> WritePath {
-        let Measured { ways_ns, alone_ns, together_ns } = measured;
+    fn fastest(measured: MeasuredWrites) -> WritePath {
+        let MeasuredWrites { ways_ns, alone_ns, together_ns } = measured;
         let best = (1..WAYS.len()).min_by_key(|&way| ways_ns[way]).expect("there are others");
         let better = ways_ns[best] * 100 < ways_ns[0] * (100 - BETTER_PERCENT);
         let bound_ns = alone_ns * (100 + TOGETHER_PERCENT);
@@ -148,7 +148,7 @@ impl WritePath {
 
 /// The medians of the ways, measured in turn over existing zeros. By the real clock, also for a database with a virtual
 /// one: these are times of the disk, which a later opening uses, too.
-fn measure(disk: &dyn Disk, last: &LogFileHeader) -> DiskResult<Measured> {
+fn measure(disk: &dyn Disk, last: &LogFileHeader) -> DiskResult<MeasuredWrites> {
     let began = Instant::now();
     let name = files::name(last.sequence);
     let offset = last.offset(last.end() - AREA);
@@ -178,7 +178,7 @@ fn measure(disk: &dyn Disk, last: &LogFileHeader) -> DiskResult<Measured> {
     let (ways_ns, alone_ns) = (medians.map(|way| way.iter().sum()), medians[0][0]);
     // It does not matter where a write is short.
     let together_ns = if alone_ns >= LONG_NS { Some(together(&*open[0], offset, &zeros)?) } else { None };
-    Ok(Measured { ways_ns, alone_ns, together_ns })
+    Ok(MeasuredWrites { ways_ns, alone_ns, together_ns })
 }
 
 /// The median of writes of a page that two threads make at the same time.
@@ -224,8 +224,8 @@ fn median(mut times: Vec<u64>) -> u64 {
     times[times.len() / 2]
 }
 
-fn format_record(measured: Measured, boot: u128) -> String {
-    let Measured { ways_ns, alone_ns, together_ns } = measured;
+fn format_record(measured: MeasuredWrites, boot: u128) -> String {
+    let MeasuredWrites { ways_ns, alone_ns, together_ns } = measured;
     let ways = WAYS.iter().zip(ways_ns).map(|((name, _), ns)| (*name, Some(ns)));
     let mut text = format!("{BOOT}{boot:032x}\n");
     for (name, ns) in ways.chain([("4 KiB alone", Some(alone_ns)), ("4 KiB, two at a time", together_ns)]) {
@@ -239,7 +239,7 @@ fn format_record(measured: Measured, boot: u128) -> String {
 }
 
 /// What the record says was measured under this boot.
-fn parse(text: &str, boot: u128) -> Option<Measured> {
+fn parse(text: &str, boot: u128) -> Option<MeasuredWrites> {
     let mut lines = text.lines();
     if lines.next()? != format!("{BOOT}{boot:032x}") || !text.ends_with('\n') {
         return None;
@@ -252,7 +252,7 @@ fn parse(text: &str, boot: u128) -> Option<Measured> {
         NOT_MEASURED => None,
         measured => Some(ns(measured)?),
     };
-    Some(Measured { ways_ns, alone_ns, together_ns })
+    Some(MeasuredWrites { ways_ns, alone_ns, together_ns })
 }
 
 /// A record that cannot be read counts as none.
@@ -289,8 +289,8 @@ mod tests {
     use crate::io::{Clock, FaultKind, FaultyDisk, MemoryDisk, SimulatedDisk};
     use crate::log::{Log, LogOptions};
 
-    fn measured(ways_ns: [u64; 3], alone_ns: u64, together_ns: Option<u64>) -> Measured {
-        Measured { ways_ns, alone_ns, together_ns }
+    fn measured(ways_ns: [u64; 3], alone_ns: u64, together_ns: Option<u64>) -> MeasuredWrites {
+        MeasuredWrites { ways_ns, alone_ns, together_ns }
     }
 
     #[test]

@@ -19,7 +19,7 @@ use crate::row::{Key, WhichIndex};
 use crate::store::memory::MemoryStore;
 use crate::store::memory::index::{Admit, Insert};
 use crate::store::{Catalog, Storage, TableParts, TableVersion};
-use crate::txn::calls::{Call, read_call};
+use crate::txn::calls::{LoggedCall, read_call};
 
 /// What recovery does with the calls in a log.
 #[derive(Clone, Copy)]
@@ -57,7 +57,7 @@ pub(crate) trait Replay {
     ///
     /// # Errors
     /// [`Error::Unsupported`] for a call that no procedure fits; the error of an earlier call.
-    fn call(&mut self, lsn: Lsn, call: Call<'_>) -> Result<()>;
+    fn call(&mut self, lsn: Lsn, call: LoggedCall<'_>) -> Result<()>;
 
     /// Waits until all calls so far are done.
     fn barrier(&mut self) -> Result<()>;
@@ -84,19 +84,19 @@ pub(crate) trait Replay {
     fn calls(&self) -> u64;
 
     /// Ends the replay when all calls are done.
-    fn end(self: Box<Self>) -> Result<Replayed>;
+    fn end(self: Box<Self>) -> Result<ReplayedTables>;
 }
 
 /// The tables at the end of a replay.
-pub(crate) struct Replayed {
+pub(crate) struct ReplayedTables {
     versions: HashMap<TableId, Arc<TableVersion>>,
     /// The highest hidden row number that was put.
     highest_number: u64,
 }
 
-impl Replayed {
-    pub fn new(versions: HashMap<TableId, Arc<TableVersion>>, highest_number: u64) -> Replayed {
-        Replayed { versions, highest_number }
+impl ReplayedTables {
+    pub fn new(versions: HashMap<TableId, Arc<TableVersion>>, highest_number: u64) -> ReplayedTables {
+        ReplayedTables { versions, highest_number }
     }
 
     /// Gives back the nodes of the secondary indexes.
@@ -221,7 +221,7 @@ impl Redo<'_> {
     }
 
     /// Ends the replay of calls, if one is in progress, when all of them are done.
-    pub(super) fn end_replay(&mut self) -> Result<Option<Replayed>> {
+    pub(super) fn end_replay(&mut self) -> Result<Option<ReplayedTables>> {
         let Some(replay) = self.replay.take() else { return Ok(None) };
         self.replayed += replay.calls();
         replay.end().map(Some)
@@ -311,7 +311,7 @@ fn is_plain(packet: &Packet<'_>) -> bool {
 }
 
 /// The error for a call that cannot be run again, with the reason.
-pub(crate) fn unsupported(lsn: Lsn, call: &Call<'_>, what: &str) -> Error {
+pub(crate) fn unsupported(lsn: Lsn, call: &LoggedCall<'_>, what: &str) -> Error {
     let what = format!(
         "place {lsn} of the log is a call of procedure \"{}\" version {} (Logging::Transaction), {what}",
         call.name, call.version
@@ -323,7 +323,7 @@ pub(crate) fn unsupported(lsn: Lsn, call: &Call<'_>, what: &str) -> Error {
 ///
 /// # Errors
 /// [`Error::Corrupt`].
-fn call_in(lsn: Lsn, bytes: &[u8]) -> Result<Call<'_>> {
+fn call_in(lsn: Lsn, bytes: &[u8]) -> Result<LoggedCall<'_>> {
     read_call(bytes).ok_or_else(|| Error::Corrupt {
         file: format!("the log, place {lsn}"),
         offset: 0,
@@ -332,7 +332,7 @@ fn call_in(lsn: Lsn, bytes: &[u8]) -> Result<Call<'_>> {
 }
 
 /// The error for a call that the copy in force does not fit.
-fn no_copy(lsn: Lsn, call: &Call<'_>, checkpoint: u64) -> Error {
+fn no_copy(lsn: Lsn, call: &LoggedCall<'_>, checkpoint: u64) -> Error {
     let what = format!(
         "but the copy of checkpoint {checkpoint}, which redo begins with, is not transaction-consistent and can have a part of \
          it: it cannot be run again on that; restore a backup"
@@ -341,7 +341,7 @@ fn no_copy(lsn: Lsn, call: &Call<'_>, checkpoint: u64) -> Error {
 }
 
 /// The error for a call that the copy in force has, behind values that may or may not be in the copy.
-fn not_named(lsn: Lsn, call: &Call<'_>, checkpoint: u64) -> Error {
+fn not_named(lsn: Lsn, call: &LoggedCall<'_>, checkpoint: u64) -> Error {
     let what = format!(
         "which the copy of checkpoint {checkpoint} has, made by an earlier Rialto that did not note which values before it are in the \
          copy, too: rows that the call deleted could come back. Restore a backup; or open the database with the Rialto that wrote \

@@ -7,7 +7,7 @@ use hashbrown::HashMap;
 
 use super::table::RedoTable;
 use crate::catalog::Description;
-use crate::catalog::system::{FIRST_USER_ID, HEAPS, INDEXES, SystemRows, TABLES, Taken, table_of};
+use crate::catalog::system::{FIRST_USER_ID, HEAPS, INDEXES, SystemRows, TABLES, TakenNames, table_of};
 use crate::error::{Error, Result};
 use crate::ids::{Lsn, TableId};
 use crate::row::{RowView, Value};
@@ -102,7 +102,7 @@ pub(super) struct Described {
     /// The table that each row is about.
     about: HashMap<RowId, TableId>,
     tables: HashMap<TableId, Description>,
-    taken: Taken,
+    taken: TakenNames,
     /// The tables some of whose rows have changed since they were described.
     touched: BTreeSet<TableId>,
 }

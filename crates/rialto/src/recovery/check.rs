@@ -23,7 +23,7 @@ use crate::store::memory::image::backup_name;
 use crate::store::memory::index::Index;
 use crate::store::memory::load_file::load_file_name;
 use crate::store::memory::segments::Copy;
-use crate::store::memory::{Committed, RecordRef, SEGMENT_BYTES};
+use crate::store::memory::{LoadCommit, RecordRef, SEGMENT_BYTES};
 
 /// Whether a finding is damage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -264,12 +264,12 @@ fn check_recovered(recovered: Recovered, home: &HomeBlock, report: &mut CheckRep
     for load in &recovered.loads {
         let (name, start) = (load_file_name(load.number), home.redo_start);
         match load.committed {
-            Committed::At(_) => {}
-            Committed::BeforeOrNever(_) => report.note(format!(
+            LoadCommit::At(_) => {}
+            LoadCommit::BeforeOrNever(_) => report.note(format!(
                 "\"{name}\" is of a bulk load from before the redo start {start}: it goes when neither an older checkpoint \
                  nor the archive needs it"
             )),
-            Committed::Never => {
+            LoadCommit::Never => {
                 report.note(format!("\"{name}\" is not needed: the next checkpoint removes it"));
             }
         }

@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 
 use crate::error::{Error, Result};
 use crate::store::Budget;
-use crate::store::memory::index::{Entry, Full, Index, Merge, NodePool, Part, SortRun, Take, order};
+use crate::store::memory::index::{Entry, Full, Index, IndexPart, Merge, NodePool, SortRun, Take, order};
 use crate::store::memory::{RecordRef, SegmentId};
 
 /// Indexes with fewer entries are built by one thread.
@@ -21,7 +21,7 @@ const PARTS_FROM: usize = 10_000;
 const SAMPLES: usize = 64;
 
 /// What a thread does with a segment. It gets the thread's number, the segment, and the run to which it adds entries.
-pub(super) type Visit<'a> = dyn Fn(usize, SegmentId, &mut SortRun) -> Result<()> + Sync + 'a;
+pub(super) type SegmentVisitor<'a> = dyn Fn(usize, SegmentId, &mut SortRun) -> Result<()> + Sync + 'a;
 
 /// Has threads, each with a number of its own, visit the segments and collect entries; returns a sorted run of each.
 /// `told` is called on this thread with how many segments are begun.
@@ -29,7 +29,7 @@ pub(super) fn collect(
     threads: usize,
     segments: &[SegmentId],
     told: &dyn Fn(usize),
-    visit: &Visit<'_>,
+    visit: &SegmentVisitor<'_>,
 ) -> Result<Vec<SortRun>> {
     let next = AtomicUsize::new(0);
     let error = Mutex::new(None);
@@ -81,7 +81,7 @@ pub(super) fn build(
             count.fetch_add(entries.put(take)?, Ordering::Relaxed);
             Ok(())
         };
-        Part { low, fill }
+        IndexPart { low, fill }
     };
     let parts = cut(runs, threads).into_iter().enumerate().map(part).collect();
     match Index::build_parts(nodes.clone(), parts) {

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 
-use super::progress::{Progress, Step};
+use super::progress::{RecoveryProgress, Step};
 use crate::checkpoint::home::{HOME_FILE, HomeBlock};
 use crate::checkpoint::image_sums::ImageSums;
 use crate::error::{Error, Result};
@@ -47,7 +47,7 @@ pub(crate) fn load(
     home: &HomeBlock,
     segments: &Segments,
     threads: usize,
-    progress: &Progress<'_>,
+    progress: &RecoveryProgress<'_>,
 ) -> Result<Loaded> {
     let Some(copy) = home.copy else { return Ok(Loaded::default()) };
     let mut file = open_copy(disk, copy, Caching::Direct)?;
@@ -151,7 +151,7 @@ struct Loader<'a> {
 }
 
 impl Loader<'_> {
-    fn work(&self, progress: Option<&Progress<'_>>) {
+    fn work(&self, progress: Option<&RecoveryProgress<'_>>) {
         let count = self.home.segments as usize;
         let mut buffer = AlignedBuffer::zeroed(CHUNK.min(count.max(1)) * SEGMENT_BYTES);
         let mut found = Vec::new();

@@ -113,7 +113,7 @@ pub(crate) use self::calls::Calls;
 pub use self::fall_back::FellBack;
 pub(crate) use self::fall_back::{Start, recover_either};
 pub use self::open_error::OpenError;
-pub(crate) use self::progress::Progress;
+pub(crate) use self::progress::RecoveryProgress;
 use self::progress::{Step, Tell, coarse};
 use self::redo::Redo;
 pub(crate) use self::within_memory::{
@@ -130,7 +130,7 @@ use crate::log::{self, LogEnd};
 use crate::store::TableVersion;
 use crate::store::memory::index::NodePool;
 use crate::store::memory::load_file::load_file_number;
-use crate::store::memory::{Committed, LoadFile, SEGMENT_BYTES, Segments};
+use crate::store::memory::{LoadCommit, LoadFile, SEGMENT_BYTES, Segments};
 
 /// The report of a recovery.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -320,7 +320,7 @@ impl Recovery<'_> {
     /// [`Error::Corrupt`] with file and offset; [`Error::Io`]; [`Error::MemoryLimit`].
     pub fn run(&self, start: &Start) -> Result<Recovered> {
         let home = &start.home;
-        let progress = Progress::new(self.tell);
+        let progress = RecoveryProgress::new(self.tell);
         let threads = self.threads.max(1);
         let mut report = RecoveryReport {
             checkpoint: home.sequence,
@@ -405,8 +405,8 @@ impl Recovery<'_> {
                 committed: match number < u64::from(home.next_id)
                     && !fault_injection::is_on("load-goes-before-its-copy")
                 {
-                    true => Committed::BeforeOrNever(home.redo_start),
-                    false => Committed::Never,
+                    true => LoadCommit::BeforeOrNever(home.redo_start),
+                    false => LoadCommit::Never,
                 },
             })
         };
@@ -418,7 +418,7 @@ impl Recovery<'_> {
 impl Recovery<'_> {
     /// The tables of the copy in force alone, as if the log ended before its redo start.
     pub fn without_log(&self, home: &HomeBlock) -> Result<Vec<Arc<TableVersion>>> {
-        let progress = Progress::new(None);
+        let progress = RecoveryProgress::new(None);
         let loaded = load::load(&**self.disk, home, self.segments, self.threads, &progress)?;
         Redo::new(self, &Start::newest(home), loaded, &progress)?
             .finish(Lsn(home.redo_start.0.saturating_sub(1)))

@@ -142,7 +142,7 @@ pub(super) fn bytes(bytes: u64) -> String {
 pub(crate) type Tell<'a> = &'a (dyn Fn(&str) + Sync);
 
 /// Tells the lines of a recovery in progress. A panic of the code that is told ends its line, and not the recovery.
-pub(crate) struct Progress<'a> {
+pub(crate) struct RecoveryProgress<'a> {
     tell: Option<Tell<'a>>,
     began: Instant,
     lines: Mutex<Lines>,
@@ -150,10 +150,15 @@ pub(crate) struct Progress<'a> {
     before: AtomicU64,
 }
 
-impl<'a> Progress<'a> {
+impl<'a> RecoveryProgress<'a> {
     /// Lines go to `tell`, if it is given.
-    pub fn new(tell: Option<Tell<'a>>) -> Progress<'a> {
-        Progress { tell, began: Instant::now(), lines: Mutex::new(Lines::new()), before: AtomicU64::new(0) }
+    pub fn new(tell: Option<Tell<'a>>) -> RecoveryProgress<'a> {
+        RecoveryProgress {
+            tell,
+            began: Instant::now(),
+            lines: Mutex::new(Lines::new()),
+            before: AtomicU64::new(0),
+        }
     }
 
     /// Whether the lines go anywhere.
@@ -196,7 +201,7 @@ impl<'a> Progress<'a> {
         self.at_of(done, |_, total| bytes(total));
     }
 
-    /// As [`Progress::at`]; `of` puts what is done and the whole into words.
+    /// As [`RecoveryProgress::at`]; `of` puts what is done and the whole into words.
     pub fn at_of(&self, done: u64, of: impl FnOnce(u64, u64) -> String) {
         let Some(tell) = self.tell else { return };
         let line = self.lines.lock().at(self.began.elapsed(), done, of);

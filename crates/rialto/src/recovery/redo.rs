@@ -19,7 +19,7 @@ use super::calls::{Calls, Replay};
 use super::catalog::{self, Described, is_system, senseless};
 use super::heaps::Heaps;
 use super::load::Loaded;
-use super::progress::{Progress, Step, bytes};
+use super::progress::{RecoveryProgress, Step, bytes};
 use super::table::{At, Builder, RedoTable, Scratch};
 use super::{Recovery, Start};
 use crate::catalog::{Description, first_row_number};
@@ -33,7 +33,7 @@ use crate::row::{self, Key, Nulls};
 use crate::store::TableVersion;
 use crate::store::memory::image::backup_name;
 use crate::store::memory::load_file::LoadFileReader;
-use crate::store::memory::{Committed, LoadFile, SEGMENT_BYTES, SegmentId};
+use crate::store::memory::{LoadCommit, LoadFile, SEGMENT_BYTES, SegmentId};
 
 /// Bytes of a batch.
 const BATCH_BYTES: usize = 64 << 10;
@@ -62,11 +62,11 @@ pub(super) struct Redo<'a> {
     pub has_left_values: bool,
     /// The procedures of the calls from there on, by name and version.
     pub needs: BTreeSet<(String, u32)>,
-    progress: &'a Progress<'a>,
+    progress: &'a RecoveryProgress<'a>,
     /// Bytes of log that had been read at the last check.
     log_read: u64,
     pub(super) system: Vec<Arc<RedoTable>>,
-    pub(super) tables: Tables,
+    pub(super) tables: RedoTables,
     /// The storage of these tables.
     pub(super) heaps: Arc<Heaps>,
     /// The tables as the system tables describe them.
@@ -92,7 +92,7 @@ impl<'a> Redo<'a> {
         recovery: &Recovery<'a>,
         start: &Start,
         loaded: Loaded,
-        progress: &'a Progress<'a>,
+        progress: &'a RecoveryProgress<'a>,
     ) -> Result<Redo<'a>> {
         let home = &start.home;
         let builder = Builder {
@@ -177,7 +177,7 @@ impl<'a> Redo<'a> {
                     let (sender, receiver) = sync_channel(BATCHES_MAX);
                     let (error, heaps) = (&error, &*heaps);
                     threads.push(scope.spawn(move || serve(thread, &receiver, heaps, error)));
-                    Worker { sender, batch: Batch::default() }
+                    Worker { sender, batch: RedoBatch::default() }
                 })
                 .collect();
             let redone = self.packets_of(reader, Workers { workers, error: &error });
@@ -297,7 +297,7 @@ impl<'a> Redo<'a> {
     /// The load file that a record of the packet at this place names.
     pub(super) fn load_file(&mut self, lsn: Lsn, number: u64, digest: Option<u64>) -> Result<LoadFileReader> {
         self.next_id = self.next_id.max(catalog::after_load(number));
-        self.loads.push(LoadFile { number, committed: Committed::At(lsn) });
+        self.loads.push(LoadFile { number, committed: LoadCommit::At(lsn) });
         LoadFileReader::open(self.disk, self.database_id, number, digest)
     }
 
@@ -422,11 +422,11 @@ impl<'a> Redo<'a> {
 }
 
 /// The tables during redo.
-pub(super) type Tables = HashMap<TableId, Arc<RedoTable>>;
+pub(super) type RedoTables = HashMap<TableId, Arc<RedoTable>>;
 
 /// The table that a record of the packet at this place is for. Its transaction had the table locked, so a DDL that
 /// comes after it in the log also came after it in time; therefore the table exists.
-pub(super) fn table_at(tables: &Tables, lsn: Lsn, id: TableId) -> Result<&Arc<RedoTable>> {
+pub(super) fn table_at(tables: &RedoTables, lsn: Lsn, id: TableId) -> Result<&Arc<RedoTable>> {
     tables.get(&id).ok_or_else(|| {
         let what = format!("a redo record for table {}, and at this place there is no such table", id.0);
         Error::Corrupt { file: format!("the log, place {lsn}"), offset: 0, what }
@@ -442,20 +442,20 @@ pub(super) fn no_record(lsn: Lsn, offset: usize) -> Error {
 
 /// Records for one worker: their bytes, and for each its table, its packet and where it ends.
 #[derive(Default)]
-struct Batch {
+struct RedoBatch {
     bytes: Vec<u8>,
     records: Vec<(Arc<RedoTable>, At, usize)>,
 }
 
 enum Message {
-    Batch(Batch),
+    Batch(RedoBatch),
     /// Answer when everything before this is done.
     Barrier(SyncSender<()>),
 }
 
 struct Worker {
     sender: SyncSender<Message>,
-    batch: Batch,
+    batch: RedoBatch,
 }
 
 /// The reader's end of the workers.
@@ -527,7 +527,7 @@ fn serve(thread: usize, receiver: &Receiver<Message>, heaps: &Heaps, error: &Mut
     }
 }
 
-fn redo_batch(batch: &Batch, scratch: &mut Scratch, heaps: &Heaps) -> Result<()> {
+fn redo_batch(batch: &RedoBatch, scratch: &mut Scratch, heaps: &Heaps) -> Result<()> {
     let mut from = 0;
     for (table, at, end) in &batch.records {
         for record in redo::read(&batch.bytes[from..*end]) {

@@ -3,7 +3,7 @@
 use hashbrown::HashSet;
 
 use super::redo::Redo;
-use super::{Progress, Recovery, Start, load};
+use super::{Recovery, RecoveryProgress, Start, load};
 use crate::checkpoint::home::HomeBlock;
 use crate::error::{Error, Result};
 use crate::ids::HeapId;
@@ -33,7 +33,7 @@ impl Recovery<'_> {
         database: u128,
         reader: &mut LogReader,
     ) -> Result<Replayed> {
-        let progress = Progress::new(self.tell);
+        let progress = RecoveryProgress::new(self.tell);
         let loaded = load::load(&**self.disk, home, self.segments, self.threads.max(1), &progress)?;
         let mut redo = Redo::new(self, &Start::newest(home), loaded, &progress)?;
         redo.loads_from(loads, database);

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::catalog::senseless;
-use super::indexes::{self, Visit, memory_limit};
-use super::progress::Progress;
+use super::indexes::{self, SegmentVisitor, memory_limit};
+use super::progress::RecoveryProgress;
 use crate::catalog::{Description, RowNumbers};
 use crate::commit::redo::{Change, RedoRecord};
 use crate::error::{Error, Result};
@@ -37,7 +37,7 @@ pub(super) struct Builder<'a> {
     pub threads: usize,
     /// The backup copy that was loaded.
     pub copy: Option<Copy>,
-    pub progress: &'a Progress<'a>,
+    pub progress: &'a RecoveryProgress<'a>,
 }
 
 /// Buffers of one redoing thread.
@@ -73,7 +73,7 @@ thread_local! {
 
 /// Whether a heap knows its free slots.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum FreeSlots {
+enum KnownFreeSlots {
     /// No: its segments were just loaded.
     New,
     /// Yes: all are on its list.
@@ -102,7 +102,7 @@ impl Builder<'_> {
         for &id in segments {
             heap.adopt_segment(id);
         }
-        let primary = self.index_rows(&description, &schema, &heap, FreeSlots::New)?;
+        let primary = self.index_rows(&description, &schema, &heap, KnownFreeSlots::New)?;
         Ok(RedoTable { description, schema, heap, primary: Arc::new(primary) })
     }
 
@@ -111,12 +111,12 @@ impl Builder<'_> {
         let schema = description.schema()?;
         let rows = old.heap.rows() as i64;
         old.heap.count_rows(0, -rows);
-        let primary = self.index_rows(&description, &schema, &old.heap, FreeSlots::Listed)?;
+        let primary = self.index_rows(&description, &schema, &old.heap, KnownFreeSlots::Listed)?;
         Ok(RedoTable { description, schema, heap: old.heap.clone(), primary: Arc::new(primary) })
     }
 
     /// As [`indexes::collect`], with its progress told.
-    fn collect(&self, segments: &[SegmentId], visit: &Visit<'_>) -> Result<Vec<SortRun>> {
+    fn collect(&self, segments: &[SegmentId], visit: &SegmentVisitor<'_>) -> Result<Vec<SortRun>> {
         let runs = indexes::collect(self.threads, segments, &|begun| self.progress.indexed(begun), visit);
         self.progress.indexed_all(segments.len());
         runs
@@ -128,7 +128,7 @@ impl Builder<'_> {
         description: &Description,
         schema: &Schema,
         heap: &Heap,
-        free: FreeSlots,
+        free: KnownFreeSlots,
     ) -> Result<Index> {
         let segments = self.segments;
         let numbered = description.numbered;
@@ -137,7 +137,7 @@ impl Builder<'_> {
             for slot in segments.slots(id) {
                 let slot = slot.map_err(|what| damaged(schema, what))?;
                 if !segments.settle_after_load(slot) {
-                    if free == FreeSlots::New {
+                    if free == KnownFreeSlots::New {
                         heap.adopt_free(thread, slot);
                     }
                     continue;
@@ -145,7 +145,7 @@ impl Builder<'_> {
                 segments.read(slot, &mut body);
                 let row = body.get(row_at(numbered)..).unwrap_or_default();
                 // The rows of a transaction of which a part is redone again are checked as they were put.
-                let nulls = if free == FreeSlots::New { Nulls::OverZeros } else { Nulls::OverAnything };
+                let nulls = if free == KnownFreeSlots::New { Nulls::OverZeros } else { Nulls::OverAnything };
                 if let Some((at, what)) = row::damage(schema, row, nulls) {
                     let what = format!("the row of {} bytes, at its byte {at}: {what}", row.len());
                     return Err(self.damaged_row(schema, slot, free, what));
@@ -170,9 +170,9 @@ impl Builder<'_> {
     }
 
     /// The error for a row that does not fit its table, under a right checksum.
-    fn damaged_row(&self, schema: &Schema, slot: RecordRef, free: FreeSlots, what: String) -> Error {
+    fn damaged_row(&self, schema: &Schema, slot: RecordRef, free: KnownFreeSlots, what: String) -> Error {
         let unit = slot.0 % UNITS_PER_SEGMENT;
-        match self.copy.filter(|_| free == FreeSlots::New) {
+        match self.copy.filter(|_| free == KnownFreeSlots::New) {
             Some(copy) => Error::Corrupt {
                 file: backup_name(copy),
                 offset: u64::from(slot.segment().0) * SEGMENT_BYTES as u64 + unit * UNIT_BYTES as u64,
@@ -201,7 +201,7 @@ impl Builder<'_> {
                     if key.len() > MAX_KEY_BYTES {
                         let name = &schema.indexes()[position].name;
                         let what = format!("a key of {} bytes of index \"{name}\"", key.len());
-                        return Err(self.damaged_row(schema, record, FreeSlots::Listed, what));
+                        return Err(self.damaged_row(schema, record, KnownFreeSlots::Listed, what));
                     }
                     run.push(&key, record.0);
                     Ok(())

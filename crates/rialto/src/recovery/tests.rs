@@ -178,7 +178,7 @@ pub(super) fn one_table(memory_bytes: u64, fill_percent: u8) -> OneTable {
     let def = TableDef { fill_percent, ..definition("t", ColumnType::Text) };
     let description = Description::of(&def, || Ok(ids.next().unwrap())).unwrap();
     let schema = description.schema().unwrap();
-    let progress = Progress::new(None);
+    let progress = RecoveryProgress::new(None);
     let builder = Builder { segments: &segments, nodes: &nodes, threads: 1, copy: None, progress: &progress };
     OneTable { table: Arc::new(builder.build(description, &[]).unwrap()), nodes, schema }
 }
@@ -264,7 +264,7 @@ fn rows_are_there_behind_the_clearance() {
         calls: Calls::Left,
         tell: None,
     };
-    let progress = Progress::new(None);
+    let progress = RecoveryProgress::new(None);
     let loaded = load::load(&*disk, &home, &segments, 1, &progress).unwrap();
     let mut redo = Redo::new(&recovery, &Start::newest(&home), loaded, &progress).unwrap();
     let found = |redo: &Redo<'_>| [home.clearance, home.clearance.next()].map(|lsn| redo.at(lsn).finds_rows);

@@ -21,9 +21,9 @@ pub(crate) trait Completes: Send + Sync {
 }
 
 /// See the [module](self). One caller asks it, until it has the outcome.
-pub(crate) struct Completion(Mutex<State>);
+pub(crate) struct Completion(Mutex<CompletionState>);
 
-enum State {
+enum CompletionState {
     /// The call is running; holds the listener to wake, if the caller waits.
     Running(Option<(Listener, Until)>),
     Completed(Outcome<Vec<Value>>),
@@ -34,19 +34,21 @@ enum State {
 impl Completion {
     /// For a call that is running.
     pub fn new() -> Completion {
-        Completion(Mutex::new(State::Running(None)))
+        Completion(Mutex::new(CompletionState::Running(None)))
     }
 
     /// The call has its outcome. A caller that waits for its place is woken now. One that waits until it is durable
     /// sleeps on until the log wakes it, unless there is nothing to wait for.
     pub fn complete(&self, outcome: Outcome<Vec<Value>>, log: &Log) {
         let mut state = self.0.lock();
-        let State::Running(waiter) = std::mem::replace(&mut *state, State::Completed(outcome)) else {
+        let CompletionState::Running(waiter) =
+            std::mem::replace(&mut *state, CompletionState::Completed(outcome))
+        else {
             unreachable!("a call completes once")
         };
         let Some((listener, until)) = waiter else { return };
         let place = match (&mut *state, until) {
-            (State::Completed(outcome), Until::Durable) => outcome.await_log(),
+            (CompletionState::Completed(outcome), Until::Durable) => outcome.await_log(),
             _ => None,
         };
         drop(state);
@@ -58,7 +60,7 @@ impl Completion {
 
     /// Whether the call has no outcome yet.
     pub fn is_on_its_way(&self) -> bool {
-        matches!(&*self.0.lock(), State::Running(_))
+        matches!(&*self.0.lock(), CompletionState::Running(_))
     }
 
     /// Takes the outcome, if there is one; it can be taken once.
@@ -81,8 +83,8 @@ impl Completion {
         let mut state = self.0.lock();
         let outcome = state.take();
         let unused = match outcome {
-            Some(_) => State::Running(Some((listener, until))),
-            None => std::mem::replace(&mut *state, State::Running(Some((listener, until)))),
+            Some(_) => CompletionState::Running(Some((listener, until))),
+            None => std::mem::replace(&mut *state, CompletionState::Running(Some((listener, until)))),
         };
         drop(state);
         drop(unused);
@@ -90,12 +92,12 @@ impl Completion {
     }
 }
 
-impl State {
+impl CompletionState {
     fn take(&mut self) -> Option<Outcome<Vec<Value>>> {
         match self {
-            State::Running(_) => None,
-            _ => match std::mem::replace(self, State::Told) {
-                State::Completed(outcome) => Some(outcome),
+            CompletionState::Running(_) => None,
+            _ => match std::mem::replace(self, CompletionState::Told) {
+                CompletionState::Completed(outcome) => Some(outcome),
                 _ => unreachable!("the one caller asks until it has the outcome"),
             },
         }

@@ -28,11 +28,11 @@ const YIELDS: usize = 20;
 #[must_use = "a call's outcome is known only to a caller that asks for it"]
 pub struct Sent {
     database: Opening,
-    way: Way,
+    way: SentState,
 }
 
 /// How far the call has come, as its caller knows.
-enum Way {
+enum SentState {
     /// It may still be with the executors.
     Running(Arc<dyn Completes>),
     Completed(Outcome<Vec<Value>>),
@@ -42,20 +42,20 @@ enum Way {
 
 impl Sent {
     pub(crate) fn running(database: Opening, call: Arc<dyn Completes>) -> Sent {
-        Sent { database, way: Way::Running(call) }
+        Sent { database, way: SentState::Running(call) }
     }
 
     pub(crate) fn completed(database: Opening, outcome: Outcome<Vec<Value>>) -> Sent {
-        Sent { database, way: Way::Completed(outcome) }
+        Sent { database, way: SentState::Completed(outcome) }
     }
 
     /// Whether [`Sent::wait`] would return at once.
     pub fn is_done(&mut self) -> bool {
         self.look();
         match &self.way {
-            Way::Running(_) => false,
-            Way::Completed(outcome) => outcome.is_done(),
-            Way::Told => true,
+            SentState::Running(_) => false,
+            SentState::Completed(outcome) => outcome.is_done(),
+            SentState::Told => true,
         }
     }
 
@@ -65,22 +65,26 @@ impl Sent {
         for _ in 0..YIELDS {
             self.look();
             match self.way {
-                Way::Running(_) => std::thread::yield_now(),
-                Way::Completed(_) | Way::Told => return,
+                SentState::Running(_) => std::thread::yield_now(),
+                SentState::Completed(_) | SentState::Told => return,
             }
         }
     }
 
     /// Takes the outcome, if there is one.
     fn look(&mut self) {
-        if let Way::Running(call) = &self.way
+        if let SentState::Running(call) = &self.way
             && let Some(outcome) = call.completion().take()
         {
-            self.way = Way::Completed(outcome);
+            self.way = SentState::Completed(outcome);
         }
     }
 
     /// Waits until the outcome is durable, and returns what the call returned. The thread is woken at most once.
+    ///
+    /// # Blocking
+    /// The call blocks the thread until the outcome is durable. An async task awaits it instead: polling does not
+    /// block.
     ///
     /// # Errors
     /// As [`Database::call`](crate::Database::call): an error of its bodies, an error that keeps it from its place,
@@ -90,8 +94,8 @@ impl Sent {
         drop(InBody::enter(self.database)?);
         self.spin_a_while();
         match self.way {
-            Way::Running(_) => Bell::block_on(|waker| self.poll_by(|| Listener::own(waker))),
-            Way::Completed(_) | Way::Told => self.take().wait(),
+            SentState::Running(_) => Bell::block_on(|waker| self.poll_by(|| Listener::own(waker))),
+            SentState::Completed(_) | SentState::Told => self.take().wait(),
         }
     }
 
@@ -103,35 +107,35 @@ impl Sent {
     pub fn wait_for_place(mut self) -> Result<(Vec<Value>, Ticket)> {
         drop(InBody::enter(self.database)?);
         self.spin_a_while();
-        if let Way::Running(call) = &self.way {
+        if let SentState::Running(call) = &self.way {
             let ask = |waker: &_| match call.completion().take_or_wake(|| Listener::own(waker), Until::Placed)
             {
                 Some(outcome) => Poll::Ready(outcome),
                 None => Poll::Pending,
             };
-            self.way = Way::Completed(Bell::block_on(ask));
+            self.way = SentState::Completed(Bell::block_on(ask));
         }
         self.take().wait_for_place()
     }
 
     /// The call's outcome, which is returned once.
     fn take(&mut self) -> Outcome<Vec<Value>> {
-        match std::mem::replace(&mut self.way, Way::Told) {
-            Way::Completed(outcome) => outcome,
+        match std::mem::replace(&mut self.way, SentState::Told) {
+            SentState::Completed(outcome) => outcome,
             _ => panic!("a call that was sent was asked for its outcome again after it had given it"),
         }
     }
 
     /// The outcome, if it is there; if it is not, the listener is woken when it is.
     fn poll_by(&mut self, listener: impl Fn() -> Listener) -> Poll<Result<Vec<Value>>> {
-        if let Way::Running(call) = &self.way {
+        if let SentState::Running(call) = &self.way {
             match call.completion().take_or_wake(&listener, Until::Durable) {
-                Some(outcome) => self.way = Way::Completed(outcome),
+                Some(outcome) => self.way = SentState::Completed(outcome),
                 None => return Poll::Pending,
             }
         }
         let durable = match &mut self.way {
-            Way::Completed(outcome) => outcome.poll_by(listener),
+            SentState::Completed(outcome) => outcome.poll_by(listener),
             _ => Poll::Ready(Ok(())),
         };
         durable.map(|durable| self.take().tell(durable))
@@ -149,10 +153,10 @@ impl Future for Sent {
 impl std::fmt::Debug for Sent {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match &self.way {
-            Way::Running(_) => "Sent(on its way)",
-            Way::Completed(outcome) if outcome.is_placed() => "Sent(placed)",
-            Way::Completed(_) => "Sent(failed)",
-            Way::Told => "Sent(told)",
+            SentState::Running(_) => "Sent(on its way)",
+            SentState::Completed(outcome) if outcome.is_placed() => "Sent(placed)",
+            SentState::Completed(_) => "Sent(failed)",
+            SentState::Told => "Sent(told)",
         })
     }
 }

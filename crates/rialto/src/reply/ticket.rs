@@ -10,7 +10,7 @@ use crate::error::Result;
 use crate::fault_injection;
 use crate::ids::Lsn;
 use crate::io::Moment;
-use crate::log::{Durability, Listener, Log, Patience, Registered};
+use crate::log::{Durability, Listener, Log, Patience, RegisteredListener};
 
 /// A shared handle to a database's log and accounts. Each context has one with a reference count of its own, so that
 /// tickets of different threads do not share a count.
@@ -47,7 +47,7 @@ pub struct Ticket {
     /// Whether a caller was told to wait.
     waited: bool,
     /// The one listener that the log has for it, once it was polled.
-    registered: Option<Registered>,
+    registered: Option<RegisteredListener>,
 }
 
 /// What a ticket's transaction has in its time account so far; the end of the wait is missing.
@@ -115,6 +115,10 @@ impl Ticket {
     }
 
     /// Waits until it is done.
+    ///
+    /// # Blocking
+    /// The call blocks the thread until the log is durable up to the ticket's place. An async task awaits the ticket
+    /// instead: polling does not block.
     ///
     /// # Errors
     /// [`Error::OutcomeUnknown`](crate::Error::OutcomeUnknown) if the log fails first.

@@ -7,7 +7,7 @@ use crate::{Error, Result};
 
 /// The kinds of keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+enum ShapeKind {
     /// The hidden row number of a table without a primary key: 8 bytes, big endian.
     RowNumber,
     /// The columns, none of them NULL.
@@ -31,7 +31,7 @@ pub(super) struct KeyColumn {
 pub struct KeyShape {
     table: String,
     name: String,
-    kind: Kind,
+    kind: ShapeKind,
     pub(super) columns: Box<[KeyColumn]>,
     bytes_min: usize,
     bytes_max: Option<usize>,
@@ -50,7 +50,7 @@ impl KeyShape {
     pub(super) fn of_row_number(table: &str) -> KeyShape {
         let name = format!("{table} (row number)");
         let (table, columns) = (table.to_owned(), Box::default());
-        KeyShape { table, name, kind: Kind::RowNumber, columns, bytes_min: 8, bytes_max: Some(8) }
+        KeyShape { table, name, kind: ShapeKind::RowNumber, columns, bytes_min: 8, bytes_max: Some(8) }
     }
 
     pub(super) fn of_primary_key(
@@ -60,7 +60,7 @@ impl KeyShape {
         columns: &[Column],
         slots: &[FieldSlot],
     ) -> KeyShape {
-        KeyShape::of_columns(table, name, Kind::Primary, key, columns, slots)
+        KeyShape::of_columns(table, name, ShapeKind::Primary, key, columns, slots)
     }
 
     pub(super) fn of_index(
@@ -69,14 +69,14 @@ impl KeyShape {
         columns: &[Column],
         slots: &[FieldSlot],
     ) -> KeyShape {
-        let kind = if index.unique { Kind::Unique } else { Kind::NonUnique };
+        let kind = if index.unique { ShapeKind::Unique } else { ShapeKind::NonUnique };
         KeyShape::of_columns(table, index.name.clone(), kind, &index.columns, columns, slots)
     }
 
     fn of_columns(
         table: &str,
         name: String,
-        kind: Kind,
+        kind: ShapeKind,
         key: &[usize],
         columns: &[Column],
         slots: &[FieldSlot],
@@ -115,12 +115,12 @@ impl KeyShape {
     /// Whether the key is the hidden row number of a table without a primary key.
     #[inline]
     pub fn is_row_number(&self) -> bool {
-        self.kind == Kind::RowNumber
+        self.kind == ShapeKind::RowNumber
     }
 
     /// Whether no two rows have the same values in the columns, unless one of them is NULL.
     pub fn is_unique(&self) -> bool {
-        self.kind != Kind::NonUnique
+        self.kind != ShapeKind::NonUnique
     }
 
     /// The fewest bytes that the columns take.
@@ -136,9 +136,9 @@ impl KeyShape {
     /// Whether some of the index's keys end in the primary key.
     pub(super) fn may_append_primary_key(&self) -> bool {
         match self.kind {
-            Kind::RowNumber | Kind::Primary => false,
-            Kind::Unique => self.columns.iter().any(|column| column.column.nullable),
-            Kind::NonUnique => true,
+            ShapeKind::RowNumber | ShapeKind::Primary => false,
+            ShapeKind::Unique => self.columns.iter().any(|column| column.column.nullable),
+            ShapeKind::NonUnique => true,
         }
     }
 
@@ -220,7 +220,7 @@ impl Schema {
     pub fn primary_key_of_row(&self, row: &[u8], row_number: u64, out: &mut Key) {
         out.clear();
         match self.primary_shape.kind {
-            Kind::RowNumber => out.extend_from_slice(&row_number.to_be_bytes()),
+            ShapeKind::RowNumber => out.extend_from_slice(&row_number.to_be_bytes()),
             _ => {
                 self.primary_shape.append_row(row, self, out);
             }
@@ -250,7 +250,7 @@ impl Schema {
         out.clear();
         let shape = &self.index_shapes[index];
         let any_null = shape.append_row(row, self, out);
-        if any_null || shape.kind == Kind::NonUnique {
+        if any_null || shape.kind == ShapeKind::NonUnique {
             out.extend_from_slice(primary_key);
         }
     }

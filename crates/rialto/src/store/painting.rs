@@ -50,7 +50,7 @@ pub struct Painting {
     black_from: AtomicU64,
     /// Whether transactions that begin now note what they read.
     noted: AtomicBool,
-    asked: Mutex<Asked>,
+    asked: Mutex<PaintRequests>,
     /// Whether commits have asked for segments, or for a sweep that hurries.
     pressed: AtomicBool,
     /// The number of commits that wait for the sweep.
@@ -62,7 +62,7 @@ pub struct Painting {
 }
 
 #[derive(Default)]
-struct Asked {
+struct PaintRequests {
     /// Whether a sweep is in progress.
     going: bool,
     hurry: bool,
@@ -117,7 +117,7 @@ impl Painting {
     /// Ends the sweep, successful or not.
     pub(super) fn end(&self) {
         let mut asked = self.asked.lock();
-        *asked = Asked::default();
+        *asked = PaintRequests::default();
         self.pressed.store(false, Ordering::SeqCst);
         if !fault_injection::is_on("white-for-a-sweep-that-is-over") {
             self.sweep.store(0, Ordering::Release);
@@ -181,7 +181,7 @@ impl Painting {
         if !asked.going {
             return;
         }
-        let Asked { segments: queue, queued, .. } = &mut *asked;
+        let PaintRequests { segments: queue, queued, .. } = &mut *asked;
         let before = queue.len();
         queue.extend(segments.iter().filter(|&&id| queued.insert(id)));
         if queue.len() > before {
@@ -198,7 +198,7 @@ impl Painting {
         }
     }
 
-    fn press(&self, asked: parking_lot::MutexGuard<'_, Asked>) {
+    fn press(&self, asked: parking_lot::MutexGuard<'_, PaintRequests>) {
         self.pressed.store(true, Ordering::SeqCst);
         drop(asked);
         if let Some(nudge) = self.nudge.get() {

@@ -2,7 +2,7 @@
 
 use super::memory::RecordRef;
 use super::memory::index::LeafAhead;
-use super::{Prefetched, Storage, TableStore};
+use super::{Found, Prefetched, Storage, TableStore};
 use crate::row::{Key, WhichIndex};
 
 /// How many lookups go side by side: a processor has about so many loads under way.
@@ -16,6 +16,17 @@ impl Storage {
         keys: impl Iterator<Item = (&'k TableStore, WhichIndex, &'k Key)>,
         prefetched: &mut Prefetched,
     ) -> usize {
+        prefetched.begin();
+        self.prefetch_each(keys, |_, leaf, found| prefetched.keep(leaf, found))
+    }
+
+    /// The same; `keep` gets what is found of each key, with the key's position.
+    #[inline]
+    pub fn prefetch_each<'k>(
+        &self,
+        keys: impl Iterator<Item = (&'k TableStore, WhichIndex, &'k Key)>,
+        mut keep: impl FnMut(usize, &LeafAhead<'_>, Found),
+    ) -> usize {
         let segments = &self.memory.segments;
         let mut leaves = [const { None::<LeafAhead<'_>> }; TOGETHER];
         let mut count = 0;
@@ -23,17 +34,16 @@ impl Storage {
             *leaf = store.memory().index(which).prefetch_leaf(key);
             count += 1;
         }
-        let leaves = || leaves.iter().flatten();
-        leaves().for_each(LeafAhead::prefetch_entry);
+        let leaves = || leaves.iter().enumerate().filter_map(|(at, leaf)| Some((at, leaf.as_ref()?)));
+        leaves().for_each(|(_, leaf)| leaf.prefetch_entry());
         let (mut records, mut found) = ([RecordRef(0); TOGETHER], 0);
-        prefetched.begin();
-        for leaf in leaves() {
+        for (at, leaf) in leaves() {
             let Some(entry) = leaf.found() else { continue };
             if let Some(record) = entry.value.map(RecordRef) {
                 segments.prefetch_head(record);
                 (records[found], found) = (record, found + 1);
             }
-            prefetched.keep(leaf, entry);
+            keep(at, leaf, entry);
         }
         records[..found].iter().for_each(|record| segments.prefetch_rest(*record));
         count

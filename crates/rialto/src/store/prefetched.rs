@@ -16,11 +16,12 @@ const MISSES_MAX: u32 = 16;
 /// Invariant: what [`Prefetched::find`] gives is what a descent would give at that moment. The leaf is as it was, so it still covers the key,
 /// and has the same entries and the same removal. It is a leaf of the same index: the nodes of an index that is discarded change their
 /// versions, so an index that has an unchanged leaf is kept, and no other one has its root. So nothing has to be told to what was
-/// prefetched when rows, indexes and tables change, and who uses a find checks it as it checks a descent's (L8).
+/// prefetched when rows, indexes and tables change, also before the transaction that uses a find begins. A lookup checks a find as it checks
+/// what a descent gives (L8).
 #[derive(Default)]
 pub(crate) struct Prefetched {
     /// Those behind `len` only keep the memory of their keys.
-    entries: Vec<Entry>,
+    entries: Vec<PrefetchedEntry>,
     len: usize,
     /// Behind the entry that was found last: lookups mostly have the order of the prefetch.
     next: usize,
@@ -30,7 +31,7 @@ pub(crate) struct Prefetched {
     roots: u64,
 }
 
-struct Entry {
+struct PrefetchedEntry {
     /// Of the index.
     root: u32,
     key: Key,
@@ -57,13 +58,13 @@ impl Prefetched {
     }
 
     /// Keeps what a prefetch has found, as long as there is room.
-    pub(super) fn keep(&mut self, ahead: &LeafAhead<'_>, found: Found) {
+    pub fn keep(&mut self, ahead: &LeafAhead<'_>, found: Found) {
         let (at, root) = (self.len, ahead.root());
         if at == KEYS_MAX {
             return;
         }
         if at == self.entries.len() {
-            self.entries.push(Entry { root, key: Key::new(), found });
+            self.entries.push(PrefetchedEntry { root, key: Key::new(), found });
         }
         let entry = &mut self.entries[at];
         (entry.root, entry.found) = (root, found);
@@ -103,7 +104,7 @@ impl Prefetched {
     }
 }
 
-impl Entry {
+impl PrefetchedEntry {
     #[inline(always)]
     fn is_of(&self, root: u32, key: &[u8]) -> bool {
         self.root == root && *self.key == *key

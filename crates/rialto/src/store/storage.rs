@@ -8,7 +8,7 @@ use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 use smallvec::SmallVec;
 
 use super::memory::{
-    Committed, EmptySegments, Heap, LoadFile, LoadMark, LoadedRows, MemoryStore, RecordRef, SEGMENT_BYTES,
+    EmptySegments, Heap, LoadCommit, LoadFile, LoadMark, LoadedRows, MemoryStore, RecordRef, SEGMENT_BYTES,
     SegmentId, load_file, same_version,
 };
 use super::{Budget, Catalog, Material, Paint, Painting, RowLocation, SeenRow, TableVersion};
@@ -90,7 +90,7 @@ impl Storage {
 
     /// Notes that the commit at this place names the load files of these numbers.
     pub fn note_load_files(&self, numbers: impl Iterator<Item = u64>, lsn: Lsn) {
-        let committed = Committed::At(lsn);
+        let committed = LoadCommit::At(lsn);
         self.loads.lock().extend(numbers.map(|number| LoadFile { number, committed }));
     }
 

@@ -20,7 +20,7 @@ const ROWS_BEFORE_LOAD: usize = 256;
 const RUNS_PER_PACKET: usize = 4;
 
 /// The load into one table.
-pub(super) struct Load {
+pub(super) struct TableLoad {
     pub store: TableStore,
     pub file: u64,
     /// Where the load's record begins and ends in the packet.
@@ -48,7 +48,7 @@ impl Context {
         // The file is written at the commit, which also sets its digest here.
         redo::write_load(packet, id, file, Some(0));
         let packet_end = packet.len();
-        self.ddl().add_load(Load { store, file, packet_at, packet_end });
+        self.ddl().add_load(TableLoad { store, file, packet_at, packet_end });
         true
     }
 

@@ -20,7 +20,7 @@ pub(crate) type Numbers = SmallVec<[u64; 4]>;
 
 /// A call, read back.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Call<'a> {
+pub(crate) struct LoggedCall<'a> {
     pub name: &'a str,
     pub version: u32,
     /// Of the write set ([`checksum_of`]).
@@ -30,7 +30,7 @@ pub(crate) struct Call<'a> {
     pub arguments: Vec<Value>,
 }
 
-impl Call<'_> {
+impl LoggedCall<'_> {
     /// About how many bytes it takes in memory.
     pub fn bytes(&self) -> usize {
         let of_value = |value: &Value| match value {
@@ -149,7 +149,7 @@ pub(crate) fn write_call(
 }
 
 /// Reads a call that fills these bytes exactly.
-pub(crate) fn read_call(mut bytes: &[u8]) -> Option<Call<'_>> {
+pub(crate) fn read_call(mut bytes: &[u8]) -> Option<LoggedCall<'_>> {
     let rest = &mut bytes;
     let length = take_varint(rest)?;
     let name = str::from_utf8(take_bytes(rest, length)?).ok()?;
@@ -166,7 +166,7 @@ pub(crate) fn read_call(mut bytes: &[u8]) -> Option<Call<'_>> {
     for _ in 0..count {
         arguments.push(take_value(rest)?);
     }
-    rest.is_empty().then_some(Call { name, version, checksum, numbers, arguments })
+    rest.is_empty().then_some(LoggedCall { name, version, checksum, numbers, arguments })
 }
 
 /// The source of a transaction's hidden row numbers.
@@ -235,8 +235,13 @@ mod tests {
         write_call(&mut out, "debit", 300, 0xdead_beef, &[u64::MAX, 5, 6, 1 << 40], &arguments());
         let call = read_call(&out).unwrap();
         let numbers = Numbers::from_slice(&[u64::MAX, 5, 6, 1 << 40]);
-        let expected =
-            Call { name: "debit", version: 300, checksum: 0xdead_beef, numbers, arguments: arguments() };
+        let expected = LoggedCall {
+            name: "debit",
+            version: 300,
+            checksum: 0xdead_beef,
+            numbers,
+            arguments: arguments(),
+        };
         assert_eq!(call, expected);
     }
 

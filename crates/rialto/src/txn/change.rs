@@ -6,7 +6,7 @@ use super::context::Context;
 use super::fields::{Edited, Fields};
 use super::scope::Touch;
 use crate::commit::redo;
-use crate::commit::write_set::{Effect, Place, Target, Write, WriteKind};
+use crate::commit::write_set::{CurrentRow, Effect, TargetRow, Write, WriteKind};
 use crate::error::Result;
 use crate::isolate::RecordMode;
 use crate::row::{FieldPatch, Key, WhichIndex};
@@ -32,13 +32,13 @@ impl Context {
 
     /// The row whose key is in `self.key`, locked: its location, and whether it is in `self.body` already.
     #[inline(never)]
-    pub(super) fn target_of(&mut self, slot: u32) -> Result<Option<(Target, RowLocation, bool)>> {
+    pub(super) fn target_of(&mut self, slot: u32) -> Result<Option<(TargetRow, RowLocation, bool)>> {
         self.stay_at_key(slot, Touch::Write)?;
         if let Some(record) = self.seek_free(slot, RecordMode::Exclusive) {
-            return Ok(Some((Target { slot, place: Place::Stored(record) }, record, false)));
+            return Ok(Some((TargetRow { slot, place: CurrentRow::Stored(record) }, record, false)));
         }
         let Some(target) = self.target(slot)? else { return Ok(None) };
-        let own = matches!(target.place, Place::Own(_)) && self.read_place(slot, target.place);
+        let own = matches!(target.place, CurrentRow::Own(_)) && self.read_place(slot, target.place);
         Ok(Some((target, self.record_of(target.place), own)))
     }
 
@@ -46,7 +46,7 @@ impl Context {
     #[inline(always)]
     pub(super) fn change_target(
         &mut self,
-        target: Target,
+        target: TargetRow,
         record: RowLocation,
         body_known: bool,
         edit: impl FnOnce(&mut Fields<'_>) -> Result<()>,
@@ -58,11 +58,11 @@ impl Context {
             Edited::Fields if unlikely(patches.is_empty()) => Ok(true),
             Edited::Fields => {
                 let previous = match target.place {
-                    Place::Own(_) if unlikely(self.is_patched_often(target.place)) => {
+                    CurrentRow::Own(_) if unlikely(self.is_patched_often(target.place)) => {
                         return self.change_any(target, Edited::Fields).map(|()| true);
                     }
-                    Place::Own(position) => Some(position),
-                    Place::Stored(_) | Place::Absent(_) => None,
+                    CurrentRow::Own(position) => Some(position),
+                    CurrentRow::Stored(_) | CurrentRow::Absent(_) => None,
                 };
                 self.enter_patches(target.slot, previous, record).map(|()| true)
             }
@@ -77,7 +77,7 @@ impl Context {
     /// a row that lies in `record`; `previous` is the transaction's own earlier write of this row.
     #[inline(never)]
     fn enter_patches(&mut self, slot: u32, previous: Option<u32>, record: RowLocation) -> Result<()> {
-        let place = previous.map_or(Place::Stored(record), Place::Own);
+        let place = previous.map_or(CurrentRow::Stored(record), CurrentRow::Own);
         let operations = self.logs_operations(place);
         let room = self.room;
         let Context { tables, packet: Some(packet), writes, key, patches, .. } = self else {
@@ -95,7 +95,7 @@ impl Context {
             packet.truncate(before);
             return Err(self.too_large(length));
         }
-        writes.push(Write::new(table, Target { slot, place }, Effect::of(kind, record), placed), packet);
+        writes.push(Write::new(table, TargetRow { slot, place }, Effect::of(kind, record), placed), packet);
         Ok(())
     }
 
@@ -103,21 +103,21 @@ impl Context {
     /// write to a row. (Later ones are logged as values, so that redo may do them again. Beside DDL all are logged as
     /// values, since a row of a bulk load has the packet's own place before any operation on it is redone.)
     #[inline]
-    fn logs_operations(&self, place: Place) -> bool {
-        self.choices.operations && matches!(place, Place::Stored(_)) && self.ddl.is_none()
+    fn logs_operations(&self, place: CurrentRow) -> bool {
+        self.choices.operations && matches!(place, CurrentRow::Stored(_)) && self.ddl.is_none()
     }
 
     /// Whether the transaction has patched the row, which is in `self.body`, so often that it is now written whole.
-    fn is_patched_often(&self, place: Place) -> bool {
+    fn is_patched_often(&self, place: CurrentRow) -> bool {
         match place {
-            Place::Own(position) => self.writes.is_patched_often(position, self.body.len()),
-            Place::Stored(_) | Place::Absent(_) => false,
+            CurrentRow::Own(position) => self.writes.is_patched_often(position, self.body.len()),
+            CurrentRow::Stored(_) | CurrentRow::Absent(_) => false,
         }
     }
 
     /// A change that may move keys, or that is written whole.
     #[inline(never)]
-    fn change_any(&mut self, target: Target, edited: Edited) -> Result<()> {
+    fn change_any(&mut self, target: TargetRow, edited: Edited) -> Result<()> {
         let mut old = std::mem::take(&mut self.other_body);
         // The keys in secondary indexes that the row gives up.
         if !self.tables.at(target.slot).schema.indexes().is_empty() {
@@ -128,7 +128,7 @@ impl Context {
         changed
     }
 
-    fn push_change(&mut self, target: Target, old: &[u8], edited: Edited) -> Result<()> {
+    fn push_change(&mut self, target: TargetRow, old: &[u8], edited: Edited) -> Result<()> {
         let slot = target.slot;
         if self.key_changes(slot, edited) {
             return self.move_key(target);
@@ -216,7 +216,7 @@ impl Context {
     }
 
     /// A change of the primary key is a delete and an insert.
-    fn move_key(&mut self, target: Target) -> Result<()> {
+    fn move_key(&mut self, target: TargetRow) -> Result<()> {
         let slot = target.slot;
         let body = std::mem::take(&mut self.body);
         let deleted = self.read_place(slot, target.place);
@@ -241,7 +241,7 @@ impl Context {
     }
 
     /// Pushes a delete of the row in `self.body`, whose key is in `self.key`.
-    fn push_delete(&mut self, target: Target) -> Result<()> {
+    fn push_delete(&mut self, target: TargetRow) -> Result<()> {
         if !self.tables.at(target.slot).schema.indexes().is_empty() {
             let body = std::mem::take(&mut self.body);
             let locked = self.lock_keys_of_gone(target.slot, &body);

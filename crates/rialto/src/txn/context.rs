@@ -9,14 +9,14 @@ use super::cancellation::Cancellation;
 use super::core::{Core, Lease};
 use super::ddl_state::DdlState;
 use super::options::{CommitWaits, LockPolicy, TxOptions};
-use super::part::View;
+use super::part::PartView;
 use super::releases::Debt;
 use super::savepoint::SavepointState;
 use super::scan::ScanScratch;
 use super::scope::Scope;
 use super::unlocked::UnlockedReads;
 use crate::account::wait_guard::WaitGuard;
-use crate::account::waits::Waits;
+use crate::account::waits::WaitSums;
 use crate::account::{Ledger, ProcedureId};
 use crate::commit::sweep_side::SweepSide;
 use crate::commit::tables::TableCache;
@@ -26,7 +26,7 @@ use crate::fault_injection;
 use crate::ids::Lsn;
 use crate::io::{FOR_EVER, Moment};
 use crate::isolate::{LockError, LockTarget, Owner, Wait};
-use crate::log::{Durability, HomeSlot, PacketSlot, Patience};
+use crate::log::{Durability, PacketHome, PacketSlot, Patience};
 use crate::reply::LogLease;
 use crate::row::{FieldPatch, Key};
 use crate::store::Prefetched;
@@ -36,7 +36,7 @@ use crate::unlikely::unlikely;
 pub(crate) struct Context {
     /// The home slot of its packet; for a part's context, a slot among those of parts. It stands before the core, and
     /// is therefore dropped before it.
-    pub(super) home: Option<HomeSlot>,
+    pub(super) home: Option<PacketHome>,
     /// The transaction's packet. Before the transaction writes, this is the home slot's packet, empty, if the last
     /// transaction kept it to its end.
     pub packet: Option<PacketSlot>,
@@ -83,15 +83,14 @@ pub(crate) struct Context {
     /// Where its time went, once it has its place.
     pub ledger: Ledger,
     pub reads: UnlockedReads,
-    /// What a prefetch has found of keys before their look-ups. It belongs to this transaction only, since no other one
-    /// may have addresses of records (L8).
+    /// What was found of keys before their look-ups: by this transaction, or for it just before it began.
     pub prefetched: Prefetched,
     /// What the running action may touch, and has locked.
     pub scope: Scope,
     /// Its side of a black/white sweep.
     pub side: SweepSide,
     /// What it knows of its transaction while that runs in parts.
-    pub view: View,
+    pub view: PartView,
     /// Whether it is a context for parts.
     pub(super) is_for_parts: bool,
     /// Parts that it has absorbed and that hold locks for it until it ends, because the lock tables were leased when
@@ -188,12 +187,12 @@ impl Context {
             began,
             lock_wait_ns: 0,
             waited_before_ns,
-            ledger: Ledger { began, waits: Waits::default(), lock_wait_ns: 0 },
+            ledger: Ledger { began, waits: WaitSums::default(), lock_wait_ns: 0 },
             reads: UnlockedReads::default(),
             prefetched: Prefetched::default(),
             scope: Scope::default(),
             side: SweepSide::default(),
-            view: View::default(),
+            view: PartView::default(),
             is_for_parts: false,
             kept_parts: Vec::new(),
             room,
@@ -378,7 +377,7 @@ impl Context {
             return false;
         }
         if unlikely(self.packet.is_none()) {
-            self.packet = self.home.as_mut().and_then(HomeSlot::borrow);
+            self.packet = self.home.as_mut().and_then(PacketHome::borrow);
         }
         self.writing = self.packet.is_some();
         self.writing

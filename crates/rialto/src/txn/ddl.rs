@@ -17,7 +17,7 @@ use crate::catalog::description::{Description, check_index_count};
 use crate::catalog::system::{self, SystemRow};
 use crate::catalog::{CATALOG_LOCK, TableDef};
 use crate::commit::redo;
-use crate::commit::write_set::{Place, Write, WriteKind};
+use crate::commit::write_set::{CurrentRow, Write, WriteKind};
 use crate::error::{Error, Result};
 use crate::ids::{HeapId, IndexId, TableId};
 use crate::isolate::{LockMode, LockTarget};
@@ -369,7 +369,7 @@ impl Context {
             let write = *self.writes.get(position);
             if write.heap != table.store.heap()
                 || write.superseded
-                || !self.read_place_into(slot, Place::Own(position), &mut body)
+                || !self.read_place_into(slot, CurrentRow::Own(position), &mut body)
             {
                 continue;
             }

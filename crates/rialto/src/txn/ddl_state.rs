@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use hashbrown::hash_map::Entry;
 use hashbrown::{HashMap, HashSet};
 
-use super::bulk_load::Load;
+use super::bulk_load::TableLoad;
 use super::context::Context;
 use crate::commit::write_set::WriteSet;
 use crate::error::{Error, Result};
@@ -31,7 +31,7 @@ pub(crate) struct DdlState {
     /// The storage that the changes make, which no other transaction sees.
     private: HashSet<HeapId>,
     /// Loads in the order of their records in the packet.
-    loads: Vec<Load>,
+    loads: Vec<TableLoad>,
     /// The storage of these loads.
     loaded: HashSet<HeapId>,
     pub(super) write_counts: WriteCounts,
@@ -233,12 +233,12 @@ impl DdlState {
     }
 
     /// The loads, in the order of their records in the packet.
-    pub(super) fn loads(&self) -> &[Load] {
+    pub(super) fn loads(&self) -> &[TableLoad] {
         &self.loads
     }
 
     /// Notes a load, whose record is the last in the packet.
-    pub(super) fn add_load(&mut self, load: Load) {
+    pub(super) fn add_load(&mut self, load: TableLoad) {
         self.loaded.insert(load.store.heap());
         self.loads.push(load);
     }

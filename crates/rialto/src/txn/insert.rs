@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::context::Context;
 use super::seek::{RowLocking, SlotClaims};
 use crate::commit::redo;
-use crate::commit::write_set::{Effect, Place, Target, Write, WriteKind};
+use crate::commit::write_set::{CurrentRow, Effect, TargetRow, Write, WriteKind};
 use crate::error::{Error, Result};
 use crate::fault_injection;
 use crate::ids::{IndexId, Lsn};
@@ -38,7 +38,7 @@ impl Context {
 
     /// Locks the key in `self.key`, which is about to be inserted, and finds the row that has it already, if any.
     #[inline]
-    fn seek_new(&mut self, slot: u32) -> Result<Place> {
+    fn seek_new(&mut self, slot: u32) -> Result<CurrentRow> {
         let table = self.tables.at(slot);
         if table.schema.primary_key().is_some() {
             return self.seek(slot, RecordMode::Exclusive);
@@ -47,7 +47,7 @@ impl Context {
         if self.row_locking(slot, RecordMode::Exclusive) == RowLocking::ByName {
             self.lock_name(slot, RecordMode::Exclusive)?;
         }
-        Ok(Place::Absent(None))
+        Ok(CurrentRow::Absent(None))
     }
 
     /// Inserts the body in `self.body` under the key in `self.key`.
@@ -56,21 +56,25 @@ impl Context {
         let absences = self.side.absences();
         let place = self.seek_new(slot)?;
         match place {
-            Place::Absent(_) if self.ddl.is_some() && self.inserts_directly(slot) => self.insert_direct(slot),
-            Place::Absent(vacancy) => {
+            CurrentRow::Absent(_) if self.ddl.is_some() && self.inserts_directly(slot) => {
+                self.insert_direct(slot)
+            }
+            CurrentRow::Absent(vacancy) => {
                 self.insert_new(slot, vacancy)?;
                 self.side.forget_absences_after(absences);
                 Ok(())
             }
-            Place::Own(position) if self.writes.get(position).kind == WriteKind::Delete => {
+            CurrentRow::Own(position) if self.writes.get(position).kind == WriteKind::Delete => {
                 self.check_unique(slot, None)?;
                 let record = self.writes.get(position).final_location();
                 let moved_to = self.reserve_move(slot, record, self.body.len())?;
                 let effect = Effect { moved_to, rekeys: true, ..Effect::of(WriteKind::Put, record) };
-                self.push_put(Target { slot, place }, effect);
+                self.push_put(TargetRow { slot, place }, effect);
                 self.add_secondary_entries(slot, None, record)
             }
-            Place::Own(_) | Place::Stored(_) => Err(self.duplicate(slot, WhichIndex::Primary, &self.key)),
+            CurrentRow::Own(_) | CurrentRow::Stored(_) => {
+                Err(self.duplicate(slot, WhichIndex::Primary, &self.key))
+            }
         }
     }
 
@@ -98,7 +102,10 @@ impl Context {
         let (table, packet) = (tables.at(slot), packet.bytes_mut());
         let placed = redo::write_put(packet, table.id, key, table.numbered, body);
         let effect = Effect { fresh: true, ..Effect::of(WriteKind::Put, record) };
-        writes.push(Write::new(table, Target { slot, place: Place::Absent(None) }, effect, placed), packet);
+        writes.push(
+            Write::new(table, TargetRow { slot, place: CurrentRow::Absent(None) }, effect, placed),
+            packet,
+        );
         // The entry in the primary index, which the write takes back if the transaction aborts.
         let admit = || admission(&core.locks, owner, table.primary_id, key);
         let inserted = match &vacancy {
@@ -367,7 +374,7 @@ impl Context {
         let (heap, identity) = (table.store.heap(), table.primary_id);
         let own = record.and_then(|_| self.writes.find(heap, identity, &primary, self.packet_bytes()));
         if let Some(own) = own {
-            there = self.read_place_into(slot, Place::Own(own), &mut body);
+            there = self.read_place_into(slot, CurrentRow::Own(own), &mut body);
         }
         let mut taken = false;
         if there {

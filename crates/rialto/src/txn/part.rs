@@ -5,7 +5,7 @@
 //! lock owner, the packet and write set of this phase, scratch memory. Everything else is the transaction's and exists
 //! once:
 //! - *Choices* of actions (durability, waits, lock policy, whether to write) are noted with the action's position. When
-//!   the parts meet, the choices are applied to the transaction in the flow's order ([`Choice`]). The same is done
+//!   the parts meet, the choices are applied to the transaction in the flow's order ([`ActionChoice`]). The same is done
 //!   where one thread runs the actions in another order than the flow's. A choice that changes whether the transaction
 //!   may write binds the actions behind it, so it needs the whole transaction.
 //! - *Cancellation* is one flag. A [`Canceller`](super::Canceller) made in any part sets it.
@@ -40,7 +40,7 @@ use crate::log::Durability;
 
 /// A choice that an action makes for its transaction.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Choice {
+pub(crate) enum ActionChoice {
     LockPolicy(LockPolicy),
     Durability(Durability),
     Waits(CommitWaits),
@@ -55,12 +55,12 @@ pub(crate) enum Choice {
 
 /// What a context knows of its transaction while that runs in parts.
 #[derive(Default)]
-pub(crate) struct View {
+pub(crate) struct PartView {
     is_on: bool,
     /// The position of the running action in its phase.
     action: u16,
     /// The choices of this part's actions.
-    chosen: SmallVec<[(u16, Choice); 2]>,
+    chosen: SmallVec<[(u16, ActionChoice); 2]>,
     /// The transaction's choices before the phase. While this is set, and in a part, choices are noted.
     before: Option<(Choices, CommitWaits)>,
     needs_whole: bool,
@@ -68,7 +68,7 @@ pub(crate) struct View {
     flag: Option<Arc<Cancellation>>,
 }
 
-impl View {
+impl PartView {
     /// Whether the transaction runs in parts.
     pub fn is_part(&self) -> bool {
         self.is_on
@@ -138,7 +138,7 @@ impl Transaction<'_> {
         });
         (whole.room, whole.room_for_entries) = (written + share, entries + share_of_entries);
         let before = Some((whole.choices, whole.waits));
-        whole.view = View { is_on: true, before, ..View::default() };
+        whole.view = PartView { is_on: true, before, ..PartView::default() };
         others
     }
 
@@ -146,7 +146,7 @@ impl Transaction<'_> {
     /// [`Transaction::end_split`] ends this, as it ends parts.
     pub(crate) fn begin_turns(&mut self) {
         let whole = self.context();
-        whole.view = View { before: Some((whole.choices, whole.waits)), ..View::default() };
+        whole.view = PartView { before: Some((whole.choices, whole.waits)), ..PartView::default() };
     }
 
     /// Ends the turns, if there are any, after a panic of the running action.
@@ -196,7 +196,7 @@ impl Transaction<'_> {
     /// the flow's order. Choices behind the position of a failed action do not count, as if those actions had not run.
     pub(crate) fn end_split(&mut self, failed_at: Option<u16>) {
         let whole = self.context();
-        let View { mut chosen, before, .. } = whole.end_view();
+        let PartView { mut chosen, before, .. } = whole.end_view();
         whole.give_up_reserved_packet();
         if chosen.is_empty() {
             return;
@@ -225,7 +225,7 @@ impl Context {
             false => self.cancellation.clone(),
         };
         let flag = std::mem::replace(&mut part.cancellation, shared);
-        part.view = View { is_on: true, flag: Some(flag), ..View::default() };
+        part.view = PartView { is_on: true, flag: Some(flag), ..PartView::default() };
         self.core.locks.follow(&mut part.owner, &mut self.owner);
         if writes {
             part.take_part_packet();
@@ -248,7 +248,7 @@ impl Context {
     }
 
     /// Forgets the view, and gives the context its whole room again.
-    pub fn end_view(&mut self) -> View {
+    pub fn end_view(&mut self) -> PartView {
         self.room = self.core.defaults.write_set_bytes_max;
         self.room_for_entries = ENTRIES_PER_PACKET * self.room;
         self.core.locks.end_parts(&mut self.owner);
@@ -256,7 +256,7 @@ impl Context {
     }
 
     /// Makes a choice: for good, or noted until the end of the phase where its actions run out of the flow's order.
-    pub(super) fn choose(&mut self, choice: Choice) {
+    pub(super) fn choose(&mut self, choice: ActionChoice) {
         if self.view.is_out_of_order() {
             self.view.chosen.push((self.view.action, choice));
         }
@@ -276,12 +276,12 @@ impl Context {
         Err(self.need_whole("an action has chosen whether its transaction may write".to_owned()))
     }
 
-    fn take_choice(&mut self, choice: Choice) {
+    fn take_choice(&mut self, choice: ActionChoice) {
         match choice {
-            Choice::LockPolicy(policy) => self.choices.lock_wait = policy,
-            Choice::Durability(durability) => self.choices.durability = durability,
-            Choice::Waits(waits) => self.set_waits(waits),
-            Choice::All { durability, lock_timeout, read_only, waits } => {
+            ActionChoice::LockPolicy(policy) => self.choices.lock_wait = policy,
+            ActionChoice::Durability(durability) => self.choices.durability = durability,
+            ActionChoice::Waits(waits) => self.set_waits(waits),
+            ActionChoice::All { durability, lock_timeout, read_only, waits } => {
                 (self.choices.durability, self.choices.lock_timeout) = (durability, lock_timeout);
                 self.set_waits(waits);
                 self.set_read_only(read_only);

@@ -3,7 +3,7 @@
 use super::context::Context;
 use super::transaction::Transaction;
 use crate::row::{IntoKey, Key, WhichIndex};
-use crate::store::{Found, TOGETHER, Table};
+use crate::store::{Found, Prefetched, TOGETHER, Table};
 use crate::unlikely::unlikely;
 
 impl Transaction<'_> {
@@ -42,6 +42,16 @@ impl Transaction<'_> {
         if unlikely(version.is_retired()) {
             prefetched.clear();
         }
+    }
+}
+
+impl Transaction<'_> {
+    /// Has what was found of its keys before it began, and gives its own empty memory for that.
+    #[inline]
+    pub(crate) fn begin_with_found(&mut self, found: &mut Prefetched) {
+        let context = self.context();
+        debug_assert!(context.prefetched.is_empty());
+        std::mem::swap(&mut context.prefetched, found);
     }
 }
 

@@ -6,7 +6,7 @@ use super::context::Context;
 use super::scope::Touch;
 use super::transaction::Transaction;
 use crate::catalog::CATALOG_LOCK;
-use crate::commit::write_set::Place;
+use crate::commit::write_set::CurrentRow;
 use crate::error::{Error, Result};
 use crate::fault_injection;
 use crate::isolate::{LockMode, LockTarget, RecordMode};
@@ -196,22 +196,22 @@ impl Context {
     }
 
     /// Reads the body at a place into `self.body`. False if there is none.
-    pub fn read_place(&mut self, slot: u32, place: Place) -> bool {
+    pub fn read_place(&mut self, slot: u32, place: CurrentRow) -> bool {
         let mut body = std::mem::take(&mut self.body);
         let there = self.read_place_into(slot, place, &mut body);
         self.body = body;
         there
     }
 
-    pub fn read_place_into(&self, slot: u32, place: Place, body: &mut Vec<u8>) -> bool {
+    pub fn read_place_into(&self, slot: u32, place: CurrentRow, body: &mut Vec<u8>) -> bool {
         let table = self.tables.at(slot);
         match place {
-            Place::Absent(_) => false,
-            Place::Stored(record) => {
+            CurrentRow::Absent(_) => false,
+            CurrentRow::Stored(record) => {
                 table.store.read(record, body);
                 true
             }
-            Place::Own(position) => {
+            CurrentRow::Own(position) => {
                 let mut base = |record, body: &mut Vec<u8>| table.store.read(record, body);
                 self.writes.materialize(position, self.packet_bytes(), table.row_at(), body, &mut base)
             }

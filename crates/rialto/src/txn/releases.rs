@@ -31,10 +31,10 @@ use crate::txn::core::Core;
 /// The lock slot of a transaction that has ended, with what it holds at executors.
 pub(crate) struct Debt {
     core: Arc<Core>,
-    state: Mutex<State>,
+    state: Mutex<DebtState>,
 }
 
-struct State {
+struct DebtState {
     /// The slot; none while a thread is releasing it, and once the context has it back.
     owner: Option<Owner>,
     /// Whether the slot holds nothing any more.
@@ -45,7 +45,7 @@ struct State {
 
 /// How long to wait for a lock table.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Patience {
+enum TableWait {
     /// As long as a short transaction takes.
     Short,
     /// Several times as long.
@@ -55,19 +55,19 @@ enum Patience {
 impl Debt {
     /// Has another thread release the locks of a slot, as soon as the tables are returned.
     pub fn incur(core: Arc<Core>, owner: Owner) -> Arc<Debt> {
-        let state = State { owner: Some(owner), is_paid: false, context: None };
+        let state = DebtState { owner: Some(owner), is_paid: false, context: None };
         let debt = Arc::new(Debt { core, state: Mutex::new(state) });
         debt.core.releases.add(&debt);
         debt
     }
 
     /// Releases the locks whose tables are free, or are returned in time. True: nothing is left to do.
-    fn pay(&self, patience: Patience) -> bool {
+    fn pay(&self, patience: TableWait) -> bool {
         let Some(mut owner) = self.state.lock().owner.take() else { return true };
         let locks = &self.core.locks;
         let is_paid = match patience {
-            Patience::Short => locks.release_at_once(&mut owner),
-            Patience::Long => locks.release_in_time(&mut owner),
+            TableWait::Short => locks.release_at_once(&mut owner),
+            TableWait::Long => locks.release_in_time(&mut owner),
         };
         if is_paid {
             locks.finish(&mut owner, &self.core.storage);
@@ -132,9 +132,9 @@ struct Faults {
 }
 
 /// Counts a thread that releases, until it ends.
-struct Running(Arc<Releases>);
+struct ReleaseThread(Arc<Releases>);
 
-impl Drop for Running {
+impl Drop for ReleaseThread {
     fn drop(&mut self) {
         let mut owed = self.0.owed.lock();
         owed.threads -= 1;
@@ -149,7 +149,7 @@ impl Releases {
         if !self.begin_thread() {
             return;
         }
-        let (running, of_thread) = (Running(self.clone()), debt.clone());
+        let (running, of_thread) = (ReleaseThread(self.clone()), debt.clone());
         if !self.start(move || running.0.release_in_time(&of_thread)) {
             let mut owed = self.owed.lock();
             if !owed.is_closed {
@@ -183,7 +183,7 @@ impl Releases {
         if self.faults.is_slow.load(Ordering::SeqCst) {
             std::thread::sleep(std::time::Duration::from_millis(300));
         }
-        while !debt.pay(Patience::Long) {
+        while !debt.pay(TableWait::Long) {
             if self.owed.lock().is_closed {
                 return;
             }
@@ -195,7 +195,7 @@ impl Releases {
     pub fn release_all(&self) {
         let debts = std::mem::take(&mut self.owed.lock().debts);
         for debt in debts {
-            if debt.pay(Patience::Short) {
+            if debt.pay(TableWait::Short) {
                 continue;
             }
             let mut owed = self.owed.lock();

@@ -78,7 +78,7 @@ pub(crate) struct Runs {
     /// When the first run began.
     pub(super) started: Option<Moment>,
     /// The waits of their thread before the first run.
-    pub(super) waits: waits::Waits,
+    pub(super) waits: waits::WaitSums,
     /// How long the runs without effect waited for locks.
     pub(super) lock_wait_ns: u64,
     /// Whether the parts of a run could not go on alone; the later runs have no parts.

@@ -8,7 +8,7 @@ use super::read::{RowKey, view};
 use super::scope::Touch;
 use super::seek::{Probe, RowLocking};
 use super::transaction::Transaction;
-use crate::commit::write_set::Place;
+use crate::commit::write_set::CurrentRow;
 use crate::error::{Error, Result};
 use crate::fault_injection;
 use crate::ids::Lsn;
@@ -219,7 +219,7 @@ impl Context {
                 }
             }
         }
-        let mut there = matches!(self.stored(slot, record), Place::Stored(_));
+        let mut there = matches!(self.stored(slot, record), CurrentRow::Stored(_));
         self.tables.at(slot).store.read(record, body);
         if which != WhichIndex::Primary {
             self.key_of_body(slot, there, body);
@@ -230,7 +230,7 @@ impl Context {
         // If this transaction writes the row, the entry may have a key that the row no longer has, or does not have
         // yet.
         if let Some(own) = self.find_own(slot) {
-            there = self.read_place_into(slot, Place::Own(own), body)
+            there = self.read_place_into(slot, CurrentRow::Own(own), body)
                 && (fault_injection::is_on("own-entry-taken-for-its-row")
                     || self.row_has_key(slot, which, entry, body));
         }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::canceller::Canceller;
 use super::context::{Choices, Context};
 use super::options::{CommitWaits, LockPolicy, TxOptions};
-use super::part::Choice;
+use super::part::ActionChoice;
 use crate::error::{Error, Result};
 use crate::log::Durability;
 use crate::log::group_commit::WAIT_MAX;
@@ -17,6 +17,11 @@ use crate::reply::{Failure, Outcome, Ticket};
 ///
 /// Reads and writes take their locks as they run and return copies. Writes stay in the transaction's own write set
 /// until it commits (I1); its own reads see them.
+///
+/// # Blocking
+/// Each operation on rows or definitions may wait for locks, each up to the transaction's lock time-out
+/// ([`TxOptions::lock_timeout`]); with [`LockPolicy::Refuse`] it fails instead. The first write may also wait for a packet,
+/// up to [`Options::log_wait_max`](crate::Options::log_wait_max).
 ///
 /// The lifetime of a handle is `'static`. Each body is lent a transaction of a lifetime of its own. No other
 /// transaction has that type, so a body ends with the transaction that it was lent.
@@ -76,6 +81,10 @@ impl Transaction<'_> {
 
     /// Commits and waits until the outcome is as durable as the transaction asked.
     ///
+    /// # Blocking
+    /// The call may wait for room in the log, for a checkpoint that the transaction straddles, and then until the log
+    /// is durable up to the transaction's place.
+    ///
     /// # Errors
     /// The errors that keep a transaction from taking its place; then it is aborted, and the error is returned when
     /// what it read is durable (I3). [`Error::OutcomeUnknown`] if the log fails before the answer.
@@ -87,6 +96,9 @@ impl Transaction<'_> {
     }
 
     /// Commits without waiting: the ticket tells when the outcome is durable. Dropping the ticket cancels nothing.
+    ///
+    /// # Blocking
+    /// As [`Transaction::commit`], without the wait for the log's durability.
     ///
     /// # Errors
     /// The errors that keep a transaction from taking its place; then it is aborted, and the error is returned when
@@ -106,6 +118,9 @@ impl Transaction<'_> {
     }
 
     /// Aborts: nothing of the transaction is kept. Waits until what it read is durable, since the caller may act on it.
+    ///
+    /// # Blocking
+    /// The call waits until what the transaction read is durable.
     ///
     /// # Errors
     /// The error of the log if it fails before that.
@@ -137,14 +152,14 @@ impl Transaction<'_> {
 
     /// Changes how the transaction waits for locks from now on.
     pub fn set_lock_policy(&mut self, policy: LockPolicy) {
-        self.context().choose(Choice::LockPolicy(policy));
+        self.context().choose(ActionChoice::LockPolicy(policy));
     }
 
     /// Changes how durable the transaction's commit will be.
     pub fn set_durability(&mut self, durability: Durability) {
         let context = self.context();
         let durability = context.core.commits.durability(durability);
-        context.choose(Choice::Durability(durability));
+        context.choose(ActionChoice::Durability(durability));
     }
 
     /// Changes the transaction's choices from now on, as if it had begun with these options: how durable its commit is,
@@ -160,7 +175,7 @@ impl Transaction<'_> {
         let context = self.context();
         let Choices { durability, lock_timeout, read_only, .. } = context.core.choices(options);
         context.check_read_only_choice(read_only)?;
-        context.choose(Choice::All { durability, lock_timeout, read_only, waits });
+        context.choose(ActionChoice::All { durability, lock_timeout, read_only, waits });
         Ok(())
     }
 
@@ -170,7 +185,7 @@ impl Transaction<'_> {
     pub fn set_waits(&mut self, commit_stall: Option<Duration>, willing_to_wait: Option<Duration>) {
         let bounded = |wait: Option<Duration>| wait.map(|wait| wait.min(WAIT_MAX));
         let waits = CommitWaits { stall: bounded(commit_stall), willing_to_wait: bounded(willing_to_wait) };
-        self.context().choose(Choice::Waits(waits));
+        self.context().choose(ActionChoice::Waits(waits));
     }
 
     /// How durable the transaction's commit will be.

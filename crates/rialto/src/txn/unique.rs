@@ -11,7 +11,7 @@ use super::scan::{ByteScan, Direction, Reads, ScanMode};
 use super::scope::Touch;
 use super::seek::{Probe, RowLocking};
 use super::transaction::Transaction;
-use crate::commit::write_set::Place;
+use crate::commit::write_set::CurrentRow;
 use crate::error::{Error, Result};
 use crate::isolate::{RecordMode, SpanRef};
 use crate::row::{IndexRef, IntoKey, Key, KeyShape, Row, RowView, WhichIndex};
@@ -147,7 +147,7 @@ impl Context {
             false => self.lock_entry(slot, which, entry, mode).map(|probe| match probe {
                 Some(Probe::Present(record)) => {
                     let place = self.stored(slot, record);
-                    !matches!(place, Place::Absent(_)) && self.read_place_into(slot, place, &mut body)
+                    !matches!(place, CurrentRow::Absent(_)) && self.read_place_into(slot, place, &mut body)
                 }
                 Some(Probe::Absent { .. }) | None => false,
             }),

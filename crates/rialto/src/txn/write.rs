@@ -11,7 +11,7 @@ use super::read::RowKey;
 use super::scope::Touch;
 use super::transaction::Transaction;
 use crate::commit::redo;
-use crate::commit::write_set::{Effect, Mark, Place, Target, Write, WriteKind};
+use crate::commit::write_set::{CurrentRow, Effect, Mark, TargetRow, Write, WriteKind};
 use crate::error::{Error, Result};
 use crate::isolate::{LockMode, RecordMode};
 use crate::row::{IntoKey, Row, RowView, Schema, Value, ValueRef, WhichIndex, encode, encode_borrowed};
@@ -43,23 +43,23 @@ impl Context {
 
     /// Locks the row of the key in `self.key` exclusively. `None` if there is no row of this key.
     #[inline]
-    pub(super) fn target(&mut self, slot: u32) -> Result<Option<Target>> {
+    pub(super) fn target(&mut self, slot: u32) -> Result<Option<TargetRow>> {
         let place = self.seek(slot, RecordMode::Exclusive)?;
         let there = match place {
-            Place::Stored(_) => true,
-            Place::Own(position) => self.writes.get(position).kind != WriteKind::Delete,
-            Place::Absent(_) => false,
+            CurrentRow::Stored(_) => true,
+            CurrentRow::Own(position) => self.writes.get(position).kind != WriteKind::Delete,
+            CurrentRow::Absent(_) => false,
         };
-        Ok(there.then_some(Target { slot, place }))
+        Ok(there.then_some(TargetRow { slot, place }))
     }
 
     /// Where the row of a target lies.
     #[inline]
-    pub(super) fn record_of(&self, place: Place) -> RowLocation {
+    pub(super) fn record_of(&self, place: CurrentRow) -> RowLocation {
         match place {
-            Place::Own(position) => self.writes.get(position).final_location(),
-            Place::Stored(record) => record,
-            Place::Absent(_) => unreachable!("a target is there"),
+            CurrentRow::Own(position) => self.writes.get(position).final_location(),
+            CurrentRow::Stored(record) => record,
+            CurrentRow::Absent(_) => unreachable!("a target is there"),
         }
     }
 
@@ -89,13 +89,13 @@ impl Context {
 
     /// Enters a write, whose redo record is in the packet.
     #[inline]
-    pub(super) fn push_write(&mut self, target: Target, effect: Effect, placed: redo::RecordAt) {
+    pub(super) fn push_write(&mut self, target: TargetRow, effect: Effect, placed: redo::RecordAt) {
         let write = Write::new(self.tables.at(target.slot), target, effect, placed);
         self.writes.push(write, self.packet.as_ref().map_or(&[], |packet| packet.bytes()));
     }
 
     /// Pushes a write of the whole body in `self.body`.
-    pub(super) fn push_put(&mut self, target: Target, effect: Effect) {
+    pub(super) fn push_put(&mut self, target: TargetRow, effect: Effect) {
         let table = self.tables.at(target.slot);
         let packet = self.packet.as_mut().expect("borrowed by check_write").bytes_mut();
         let placed = redo::write_put(packet, table.id, &self.key, table.numbered, &self.body);
@@ -104,7 +104,7 @@ impl Context {
 
     /// Pushes a write of the fields in `self.patches`.
     #[inline]
-    pub(super) fn push_patch(&mut self, target: Target, effect: Effect) {
+    pub(super) fn push_patch(&mut self, target: TargetRow, effect: Effect) {
         let table = self.tables.at(target.slot).id;
         let packet = self.packet.as_mut().expect("borrowed by check_write").bytes_mut();
         let placed = redo::write_patch(packet, table, &self.key, &self.patches);
@@ -117,7 +117,7 @@ impl Context {
         &mut self,
         table: &Table,
         key: &impl IntoKey,
-    ) -> Result<Option<(Target, RowLocation, bool)>> {
+    ) -> Result<Option<(TargetRow, RowLocation, bool)>> {
         let slot = self.use_for_write(table)?;
         self.encode_key(slot, key)?;
         self.target_of(slot)
@@ -289,7 +289,9 @@ impl Transaction<'_> {
             };
             // The edit is named once, so that it is compiled into this function.
             let (target, record, body_known) = match reached {
-                Some((slot, record)) => (Target { slot, place: Place::Stored(record) }, record, false),
+                Some((slot, record)) => {
+                    (TargetRow { slot, place: CurrentRow::Stored(record) }, record, false)
+                }
                 None => {
                     cold_path();
                     match context.find_target(table, &key)? {

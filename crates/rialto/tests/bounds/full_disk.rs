@@ -1,5 +1,5 @@
-//! The disk has no room for the next log file, and more than enough for the checkpoint that frees most of the log. An allocation that
-//! meets the end of the disk keeps the room that it got, as those of ext4 and XFS do.
+//! The disk has no room for the next log file, and more than enough for the checkpoint that frees most of the log. An
+//! allocation that reaches the end of the disk keeps the room that it got, as on ext4 and XFS.
 
 use std::io;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use rialto::io::{
 use rialto::row::{Column, ColumnType, Value};
 use rialto::{Checkpointing, Database, Durability, Error, Options, Table, TableDef};
 
-/// A disk of so many bytes.
+/// A disk of this many bytes.
 #[derive(Debug)]
 struct Small {
     inner: Arc<MemoryDisk>,
@@ -113,7 +113,8 @@ impl File for Handle {
 
 #[test]
 fn a_log_file_that_finds_no_room_leaves_the_room_to_the_checkpoint() {
-    // Log files of 8 MiB, the first of 4: the fourth one has no room, and 6 MiB are left, of which a checkpoint needs two.
+    // Log files of 8 MiB, the first of 4 MiB: the fourth one has no room, and 6 MiB are left, of which a checkpoint
+    // needs two.
     let small = Small { inner: MemoryDisk::new(), bytes: 26 << 20, latch: Mutex::default() };
     let options = Options {
         memory_bytes: 64 << 20,
@@ -139,7 +140,7 @@ fn a_log_file_that_finds_no_room_leaves_the_room_to_the_checkpoint() {
     }
 }
 
-/// Rows of 30,000 bytes, which one transaction changes all.
+/// Rows of 30,000 bytes; one transaction changes all of them.
 const ROWS: i32 = 10;
 
 fn change(db: &Database, table: &Table, letter: char) -> Result<(), Error> {
@@ -147,7 +148,8 @@ fn change(db: &Database, table: &Table, letter: char) -> Result<(), Error> {
     db.transact(|tx| (0..ROWS).try_for_each(|id| tx.update(table, id, &[(1, text())]).map(drop)))
 }
 
-/// The log ends before a last file of so many bytes behind its header, and the next opening would measure writes there.
+/// The log ends before a last file with this many bytes behind its header, and the next opening would measure writes
+/// there.
 fn opens_behind_a_short_log_file(log_bytes_max: u64, room: u64, short: u64) {
     let disk = FaultyDisk::new(1);
     disk.pretend_speed();
@@ -178,7 +180,7 @@ fn opens_behind_a_short_log_file(log_bytes_max: u64, room: u64, short: u64) {
     let committed = char::from(refused.expect("the next log file has no room") as u8 - 1);
     db.checkpoint().unwrap();
     change(&db, &table, 'z').expect_err("the short log file has no room for it either");
-    // The log's own thread makes it, which may have come to it only now.
+    // The log's own thread makes it, perhaps only now.
     until("the log goes on in a short file", || {
         let last = disk.list().unwrap().into_iter().rfind(|name| name.starts_with("log-0")).unwrap();
         let last = disk.open(&last, Open::ReadOnly, Caching::Buffered).unwrap();
@@ -186,7 +188,7 @@ fn opens_behind_a_short_log_file(log_bytes_max: u64, room: u64, short: u64) {
     });
     disk.crash();
     drop((table, db));
-    // The record of speed is of another boot. What this opening writes is no part of the log that the next one finds.
+    // The record of speed is of another boot. Bytes that this opening writes are not taken for log by the next one.
     let disk = disk.restart();
     for _ in 0..2 {
         let db = Database::open_on(disk.clone(), options.clone()).unwrap();
@@ -199,6 +201,6 @@ fn opens_behind_a_short_log_file(log_bytes_max: u64, room: u64, short: u64) {
 #[test]
 fn a_database_opens_behind_a_log_file_that_is_too_short_to_be_measured() {
     opens_behind_a_short_log_file(16 << 20, 40 << 10, 32 << 10);
-    // One whose header would be where writes are measured.
+    // A file whose header would lie where writes are measured.
     opens_behind_a_short_log_file(30 << 20, 70 << 10, 60 << 10);
 }

@@ -1,5 +1,5 @@
-//! The disk is full where the log writes over its own prepared file: on a file system that copies on write, or a device
-//! with less room than it said. A log write fails then as it does with any other error (I4).
+//! The disk is full where the log overwrites its own prepared file: on a copy-on-write file system, or on a device with
+//! less room than it reported. The log write then fails as with any other error (I4).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use rialto::{
 };
 
 const CLIENTS: i64 = 6;
-/// The second row of each transaction has the first one's number and this.
+/// The second row of each transaction has the first one's number plus this.
 const HALF: i64 = 1 << 40;
 
 fn options(design: GroupCommitDesign) -> Options {
@@ -36,12 +36,12 @@ fn table(db: &Database) -> Table {
     db.transact(|tx| tx.create_table(&TableDef::new("t", columns.clone()).with_primary_key(&["id"]))).unwrap()
 }
 
-/// What a client heard of a transaction.
+/// What a client was told of a transaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Heard {
     Durable(Durability),
     Unknown,
-    /// That the database has stopped: it never began to commit.
+    /// The database has stopped: the transaction never began to commit.
     Refused,
 }
 
@@ -59,13 +59,13 @@ fn heard(outcome: Result<(), Error>, level: Durability, about: &str) -> Heard {
     }
 }
 
-/// How a client gets its answers.
+/// How a client waits for its answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Way {
     Blocks,
     /// Keeps tickets, and waits for the oldest of them.
     Waits,
-    /// Keeps tickets, and asks one again when it was woken, as an executor of futures does.
+    /// Keeps tickets, and asks one again when its waker was called, as an executor of futures does.
     Polls,
 }
 
@@ -80,7 +80,7 @@ fn answer(mut ticket: Ticket, way: Way, about: &str) -> Result<(), Error> {
         if let Poll::Ready(outcome) = polled {
             return outcome;
         }
-        // The limit is there only so that a ticket whose waker nobody wakes fails the test.
+        // The limit only makes the test fail if a ticket's waker is never called.
         std::thread::park_timeout(limit);
         assert!(began.elapsed() < limit, "{about}: a ticket was never woken");
     }
@@ -94,7 +94,7 @@ impl Wake for Unpark {
     }
 }
 
-/// Commits until the log fails; what was heard of each number.
+/// Commits until the log fails. Gives the answer to each number.
 fn work(db: &Database, table: &Table, client: i64, about: &str) -> BTreeMap<i64, Heard> {
     let way = [Way::Blocks, Way::Waits, Way::Polls][client as usize % 3];
     let mut all = BTreeMap::new();
@@ -131,8 +131,8 @@ fn work(db: &Database, table: &Table, client: i64, about: &str) -> BTreeMap<i64,
     all
 }
 
-/// Everybody who waits is released with the error, whoever comes later gets the sticky one, nothing is tried again; and
-/// the database opens again with all that was acknowledged, at the level that it was, and with nothing by halves.
+/// Every waiter is released with the error, later operations get the sticky error, and nothing is tried again. The
+/// database opens again with everything that was acknowledged, at its level, and with no half transaction.
 #[test]
 fn a_full_disk_under_a_log_write_stops_the_log_and_loses_nothing_acknowledged() {
     let base = Random::seed_from_environment();
@@ -156,7 +156,7 @@ fn a_full_disk_under_a_log_write_stops_the_log_and_loses_nothing_acknowledged() 
         });
         unknown += all.values().filter(|heard| **heard == Heard::Unknown).count();
 
-        // Room on the disk changes nothing any more for this opening.
+        // Room on the disk changes nothing for this opening.
         disk.mend();
         let steps = disk.steps();
         let later = db.transact(|tx| tx.insert(&table, &[Value::Int8(-1)]));
@@ -184,7 +184,7 @@ fn a_full_disk_under_a_log_write_stops_the_log_and_loses_nothing_acknowledged() 
             assert_eq!(there(&db, id | HALF), whole, "{about}: {id} by halves");
             match heard {
                 Heard::Durable(Durability::Disk) => assert!(whole, "{about}: {id} was acknowledged"),
-                // Level 1 holds while the machine is up.
+                // Level 1 survives while the machine is up.
                 Heard::Durable(_) => assert!(whole || machine_crashes, "{about}: {id} was acknowledged"),
                 Heard::Refused => assert!(!whole, "{about}: {id} never began to commit"),
                 Heard::Unknown => {}
@@ -204,7 +204,7 @@ fn a_full_disk_under_a_log_write_stops_the_log_and_loses_nothing_acknowledged() 
         );
         (rounds, transactions) = (rounds + 1, transactions + all.len());
     }
-    // Not in each: the log can fail while nobody is between his place and his answer.
-    assert!(unknown > 0, "RIALTO_SEED={base}: somebody had a place");
+    // Not with each seed: the log can fail while no transaction is between its place and its answer.
+    assert!(unknown > 0, "RIALTO_SEED={base}: a transaction had a place");
     println!("tally: full logs, {rounds} rounds, {transactions} transactions, RIALTO_SEED={base}");
 }

@@ -1,5 +1,5 @@
-//! What does not fit: rows, keys, write sets, memory, slots, records of another shape; each with its exact message, and a
-//! transaction that goes on.
+//! What does not fit: rows, keys, write sets, memory, slots, records of another shape. Each has its exact message, and
+//! the transaction can go on.
 
 use std::ops::ControlFlow;
 use std::time::Duration;
@@ -32,7 +32,8 @@ fn a_database_that_does_not_fit_is_refused() {
     assert_eq!(count(&open(disk)), 20_000);
 }
 
-/// What fitted into the memory fits again, though several threads redo inserts ahead of the deletes that made room for them.
+/// Rows that fitted into the memory fit again after a recovery, though several threads redo inserts before the deletes
+/// that made room for them.
 #[test]
 fn a_database_at_its_memory_bound_opens_again() {
     let options = || Options { memory_bytes: 8 << 20, recovery_threads: 4, ..options() };
@@ -47,7 +48,7 @@ fn a_database_at_its_memory_bound_opens_again() {
         for id in 0..224 {
             db.transact_with(&level_1, |tx| tx.insert(&stays, &thing(id, 30_000))).unwrap();
         }
-        // In the room that is left rows of two lengths come and go.
+        // In the remaining room rows of two lengths come and go.
         let mut inserted = 0;
         for id in 0..6_000 {
             let length = if id % 3 == 0 { 30_000 } else { 7_000 };
@@ -66,11 +67,11 @@ fn a_database_at_its_memory_bound_opens_again() {
     }
 }
 
-/// Rows of two lengths that shared segments well, because two sessions made them, and share them badly when one thread redoes
-/// them: the recovery takes more than the bound. It packs them again before it ends.
+/// Rows of two lengths shared segments well, because two sessions made them, and share them badly when one thread
+/// redoes them: the recovery takes more than the bound. It packs them again before it ends.
 #[test]
 fn a_database_that_was_packed_better_than_redo_packs_it_opens_again() {
-    // Two to a segment, and three; the shorter ones fit into the slots of the longer.
+    // Two in a segment, and three; the shorter rows fit into the slots of the longer.
     const LONG: usize = 24_800;
     const SHORT: usize = 20_200;
     const ROWS: i32 = 140;
@@ -88,7 +89,7 @@ fn a_database_that_was_packed_better_than_redo_packs_it_opens_again() {
     for id in 0..ROWS {
         assert!(db.transact_with(&level_1, |tx| tx.delete(&table, id)).unwrap());
     }
-    // Another session's slots are its own.
+    // The slots of another session are separate.
     let first = db.begin().unwrap();
     put(ROWS..2 * ROWS, SHORT);
     first.abort().unwrap();
@@ -175,7 +176,7 @@ fn a_record_that_does_not_fit_its_table_is_refused() {
     );
 }
 
-/// After each of these the transaction is as before, and goes on.
+/// After each of these errors the transaction is as before, and goes on.
 #[test]
 fn rows_and_keys_that_are_too_long_are_refused() {
     let db = open(MemoryDisk::new());
@@ -223,7 +224,7 @@ fn rows_and_keys_that_are_too_long_are_refused() {
     tx.insert(&table, &thing(2, 10)).unwrap();
     tx.commit().unwrap();
     assert_eq!(count(&db), 2);
-    // The keys of rows that are there, in an index and a primary key that come.
+    // The keys of existing rows, in a new index and a new primary key.
     db.transact(|tx| tx.insert(&table, &thing(3, 5_000))).unwrap();
     let columns = vec![Column::new("id", ColumnType::Int4), Column::new("text", ColumnType::Text)];
     let keyless = db.transact(|tx| tx.create_table(&TableDef::new("keyless", columns.clone()))).unwrap();
@@ -242,7 +243,8 @@ fn rows_and_keys_that_are_too_long_are_refused() {
     assert_eq!(count(&db), 3);
 }
 
-/// The keys of an index that is not unique end in the row's number, if there is no primary key: 8 bytes of what a key may have.
+/// The keys of an index that is not unique end in the row's number, if there is no primary key: 8 of the bytes that a
+/// key may have.
 #[test]
 fn the_row_number_behind_a_key_counts_wherever_keys_are_made() {
     const FITS: usize = 1024 - 8 - 1;
@@ -290,7 +292,7 @@ fn the_row_number_behind_a_key_counts_wherever_keys_are_made() {
     };
     refused(load("loaded", FITS + 1), "loaded_line", 1025);
     load("loaded", FITS).unwrap();
-    // An index of rows that are there.
+    // An index over existing rows.
     for (name, length) in [("fits", FITS), ("long", FITS + 1)] {
         db.transact(|tx| tx.create_table(&TableDef::new(name, columns())).map(drop)).unwrap();
         let table = db.table(name).unwrap();
@@ -350,7 +352,7 @@ fn at_the_memory_limit_a_transaction_can_be_aborted_and_the_database_goes_on() {
              table, or reopen with a higher limit"
         )
     );
-    // It sees its rows, can change them in place, and can be aborted; the others go on meanwhile.
+    // The transaction sees its rows, can change them in place, and can be aborted; the others go on meanwhile.
     assert!(tx.get(&table, id - 1).unwrap().is_some());
     assert!(tx.delete(&table, 1000).unwrap());
     db.transact(|tx| tx.update(&table, 5, &[(1, Value::Text("short".into()))])).unwrap();
@@ -391,7 +393,7 @@ fn a_write_set_has_a_bound() {
     })
     .unwrap();
     db.transact(|tx| tx.insert(&table, &thing(3, 4_000))).unwrap();
-    // What a load puts straight into segments does not count.
+    // Rows that a load puts straight into segments do not count.
     let db =
         Database::open_on(MemoryDisk::new(), Options { write_set_bytes_max: 200_000, ..options() }).unwrap();
     db.transact(|tx| {
@@ -402,8 +404,8 @@ fn a_write_set_has_a_bound() {
     .unwrap();
 }
 
-/// The versions that one transaction makes of tables may take four times what its write set may. What a savepoint takes back has left
-/// its room; and however small the bound is, a transaction changes one table.
+/// The versions of tables that one transaction makes may take four times the bound of its write set. Versions that a
+/// savepoint takes back give their room back. However small the bound is, a transaction can change one table.
 #[test]
 fn definitions_of_a_transaction_have_a_bound() {
     const LIMIT: usize = 10_000;
@@ -434,8 +436,8 @@ fn definitions_of_a_transaction_have_a_bound() {
     db.transact(|tx| define(tx, 2)).unwrap();
 }
 
-/// The entries of one transaction in secondary indexes may take four times what its write set may. What is refused is taken back, and
-/// so is what a savepoint takes back: its room is there again.
+/// The entries of one transaction in secondary indexes may take four times the bound of its write set. A refused
+/// operation is taken back, and so are operations behind a savepoint: their room is free again.
 #[test]
 fn index_entries_of_a_write_set_have_a_bound() {
     const LIMIT: usize = 10_000;
@@ -491,7 +493,7 @@ fn index_entries_of_a_write_set_have_a_bound() {
         found
     };
     assert!((0..4).all(|index| found(index) == [50]));
-    // A transaction of the usual kind comes to the bound by its rows.
+    // An ordinary transaction reaches the bound by its rows.
     db.transact(|tx| {
         let rows = (2..10).try_for_each(|id| {
             tx.insert(&table, &[Value::Int4(id), Value::Text("y".repeat(900)), Value::Int4(id)])
@@ -522,7 +524,8 @@ fn each_transaction_that_can_be_open_can_write_and_no_more_can_be() {
     assert_eq!(count(&db), 3);
 }
 
-/// One has written and waits for a lock of another, which writes for the first time: it has its packet, however few there are.
+/// One transaction has written and waits for a lock of another, which then writes for the first time: it has its
+/// packet, however few there are.
 #[test]
 fn transactions_that_wait_for_locks_keep_no_packet_from_the_holders() {
     for engine in Engine::ALL {

@@ -1,5 +1,5 @@
-//! The bound on the log: any that the options allow works, a transaction at the bound hurries the checkpoint that makes room,
-//! and where none can, the error says why and nothing is half done.
+//! The bound on the log. Any bound that the options allow works, and a transaction at the bound hurries the checkpoint
+//! that makes room. Where none can, the error says why, and nothing is half done.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -16,7 +16,7 @@ use rialto::{
     Procedure, Scan, Table, TableDef, Transaction,
 };
 
-/// Rows of a table, and bytes of each row's text: so much log does one change of all of them take.
+/// The rows of a table, and the bytes of each row's text: one change of all rows takes this much log.
 const ROWS: i32 = 32;
 const TEXT: usize = 30_000;
 
@@ -25,7 +25,7 @@ fn options(log_bytes_max: u64) -> Options {
         memory_bytes: 64 << 20,
         durability: Durability::Memory,
         log_bytes_max,
-        // What a checkpoint is hurried for must not wait for an interval.
+        // A hurried checkpoint must not wait for an interval.
         checkpoint_interval: Duration::from_secs(600),
         // As long as a loaded machine takes to make a checkpoint, and the log's next file.
         log_wait_max: Duration::from_secs(60),
@@ -63,7 +63,7 @@ fn change_within(tx: &mut Transaction, table: &Table, letter: char) -> Result<()
     (0..ROWS).try_for_each(|id| tx.update(table, id, &[(1, row(id, letter)[1].clone())]).map(drop))
 }
 
-/// Changes all rows until so many bytes of log are written; the letter that the rows have then.
+/// Changes all rows until this many bytes of log are written. Gives the letter that the rows then have.
 fn fill(db: &Database, table: &Table, log_bytes: u64) -> char {
     let mut letters = ('b'..='z').cycle();
     let mut letter = 'a';
@@ -98,14 +98,14 @@ fn bytes_of_log(disk: &dyn Disk) -> u64 {
     files
         .map(|name| match disk.open(&name, Open::ReadOnly, Caching::Buffered) {
             Ok(file) => file.length().unwrap(),
-            // A checkpoint has freed it since.
+            // A checkpoint has freed it meanwhile.
             Err(error) if error.is_missing() => 0,
             Err(error) => panic!("{name}: {error}"),
         })
         .sum()
 }
 
-/// Nothing makes a checkpoint here but the log's room: no interval is over.
+/// Only the log's room makes a checkpoint here: no interval is over.
 #[test]
 fn every_bound_that_the_options_allow_goes_on_for_ever() {
     for (mib, backup_copies) in [(16, 2), (16, 3), (31, 2), (67, 2), (80, 3), (131, 2)] {
@@ -120,7 +120,7 @@ fn every_bound_that_the_options_allow_goes_on_for_ever() {
     }
 }
 
-/// So do the least ones, with transactions that log three fifths of the bound.
+/// So do the least bounds, with transactions that log three fifths of the bound.
 #[test]
 fn the_least_bounds_take_transactions_of_three_fifths() {
     for (mib, backup_copies) in [(1, 2), (1, 3), (2, 2)] {
@@ -147,8 +147,8 @@ fn the_least_bounds_take_transactions_of_three_fifths() {
     }
 }
 
-/// A transaction may need more room than there is although so little log has come up since the last checkpoint that none is due: the
-/// one that it waits for begins because it waits.
+/// A transaction may need more room than is free although the log since the last checkpoint is too short for a
+/// checkpoint to be due. Its wait makes a checkpoint begin.
 #[test]
 fn a_transaction_that_waits_for_room_begins_the_checkpoint() {
     for backup_copies in [2, 3] {
@@ -156,21 +156,21 @@ fn a_transaction_that_waits_for_room_begins_the_checkpoint() {
         let (db, table) = with_rows(MemoryDisk::new(), options);
         for round in 0..3 {
             let before = db.metrics().checkpoints.completed;
-            // A third of the bound: with that, of three copies, one would be due.
+            // A third of the bound: if there were three copies, a checkpoint would be due.
             fill(&db, &table, 4 << 20);
             assert_eq!(db.metrics().checkpoints.completed, before, "none is due");
             let rows = ROWS..ROWS + 350;
             let large = db.transact(|tx| rows.clone().try_for_each(|id| tx.insert(&table, &row(id, 'b'))));
             assert_eq!(large, Ok(()), "{backup_copies} copies, round {round}");
             db.transact(|tx| rows.clone().try_for_each(|id| tx.delete(&table, id).map(drop))).unwrap();
-            // What the large one leaves behind is no part of the next round.
+            // What the large transaction leaves is no part of the next round.
             db.checkpoint().unwrap();
             db.checkpoint().unwrap();
         }
     }
 }
 
-/// Files have the size that their opening gave them. Those of a higher bound are gone when the log has gone on behind them.
+/// Files keep the size of their opening. Those of a higher bound are gone when the log has gone on behind them.
 #[test]
 fn a_directory_opens_under_another_bound_and_goes_on_there() {
     let disk = MemoryDisk::new();
@@ -187,7 +187,7 @@ fn a_directory_opens_under_another_bound_and_goes_on_there() {
     assert!(bytes_of_log(&*disk) <= 17 << 20, "{} bytes", bytes_of_log(&*disk));
 }
 
-/// Commits at level 1 that a killed process left in the ring alone, over the beginnings of log files.
+/// Commits at level 1 that a killed process left only in the ring, over the beginnings of log files.
 #[test]
 fn a_log_that_was_recovered_from_the_ring_goes_on_for_ever() {
     let disk = FaultyDisk::new(7);
@@ -205,7 +205,7 @@ fn a_log_that_was_recovered_from_the_ring_goes_on_for_ever() {
     assert_eq!(letter(&Database::open_on(disk, options).unwrap()), filled);
 }
 
-/// A stream that waits before each piece that it takes, until it is told not to.
+/// A stream that waits before each piece, until it is told not to.
 struct Slow<'a> {
     piece: Duration,
     hurries: &'a AtomicBool,
@@ -227,7 +227,7 @@ impl Write for Slow<'_> {
     }
 }
 
-/// Rows of another table, so that the backup has more to copy than it does between two looks at the log.
+/// Rows of another table, so that the backup has more to copy than it does between two checks of the log.
 fn add_rows(db: &Database, rows: i32) {
     let other = db.transact(|tx| tx.create_table(&definition("other"))).unwrap();
     for from in (0..rows).step_by(50) {
@@ -238,7 +238,7 @@ fn add_rows(db: &Database, rows: i32) {
     }
 }
 
-/// What the log may take is counted for a backup as it is for the log's files.
+/// The log's bound counts for a backup as for the log's files.
 #[test]
 fn a_backup_is_taken_while_a_log_file_of_a_higher_bound_is_in_use() {
     let disk = MemoryDisk::new();
@@ -254,8 +254,8 @@ fn a_backup_is_taken_while_a_log_file_of_a_higher_bound_is_in_use() {
     assert_eq!(letter(&db), filled);
 }
 
-/// A backup keeps checkpoints waiting. It gives way to a transaction that waits for the room that one would make, however much of the
-/// log that needs.
+/// A backup keeps checkpoints waiting. It gives way to a transaction that waits for room which a checkpoint would free,
+/// however much log that takes.
 #[test]
 fn a_backup_gives_way_to_a_transaction_that_waits_for_room() {
     let (db, table) = with_rows(MemoryDisk::new(), options(16 << 20));
@@ -264,7 +264,7 @@ fn a_backup_gives_way_to_a_transaction_that_waits_for_room() {
         change(&db, &table, letter).unwrap();
         db.checkpoint().unwrap();
     }
-    // Less than a checkpoint is due with, or a backup is given up.
+    // Less than makes a checkpoint due, or a backup give up.
     fill(&db, &table, 4 << 20);
     let (hurries, began) = (AtomicBool::new(false), AtomicBool::new(false));
     std::thread::scope(|scope| {
@@ -287,7 +287,8 @@ fn a_backup_gives_way_to_a_transaction_that_waits_for_room() {
     db.backup_to(&mut std::io::sink(), BackupKind::Full).unwrap();
 }
 
-/// Of a call its name and arguments are in the log, of a commit that is not logged nothing: they have room however much they write.
+/// The log has only the name and arguments of a call, and nothing of a commit that is not logged: both have room
+/// however much they write.
 #[test]
 fn only_what_is_logged_needs_room() {
     let load = || {
@@ -338,7 +339,7 @@ fn a_transaction_larger_than_the_log_is_refused_at_once_and_before_its_place() {
     assert!(refused.to_string().contains("log_bytes_max"), "{refused}");
     assert!(began.elapsed() < options(0).log_wait_max, "it waits for nothing");
     assert_eq!(letter(&db), 'a');
-    // What is a little smaller fits, once the rest is freed.
+    // A little less fits, once the rest is freed.
     assert_eq!(db.transact(|tx| many(tx, 350)), Ok(()));
     assert_eq!(
         db.transact(|tx| (ROWS..ROWS + 350).try_for_each(|id| tx.delete(&table, id).map(drop))),
@@ -347,7 +348,7 @@ fn a_transaction_larger_than_the_log_is_refused_at_once_and_before_its_place() {
     assert_eq!(letter(&db), 'a');
 }
 
-/// Changes rows until the log is full for a reason that says this.
+/// Changes rows until the log is full, and the reason contains this.
 fn fills_up(db: &Database, table: &Table, reason: &str) -> Error {
     let (mut letters, began) = (('b'..='y').cycle(), Instant::now());
     let mut changes = 0;
@@ -355,7 +356,7 @@ fn fills_up(db: &Database, table: &Table, reason: &str) -> Error {
         match change(db, table, letters.next().expect("a cycle")) {
             Ok(()) => changes += 1,
             Err(full) if full.to_string().contains(reason) => return full,
-            // Of those whose work that is one has not come to it yet.
+            // The error of a transaction whose log file is not made yet.
             Err(Error::LogFull { .. }) if began.elapsed() < Duration::from_secs(60) => {}
             Err(error) => panic!("not \"{reason}\": {error}"),
         }
@@ -363,13 +364,13 @@ fn fills_up(db: &Database, table: &Table, reason: &str) -> Error {
     }
 }
 
-/// Whatever runs into the bound is aborted whole: changes, new tables, dropped ones, indexes, bulk loads.
+/// Whatever reaches the bound is aborted whole: changes, new tables, dropped tables, indexes, bulk loads.
 #[test]
 fn without_checkpoints_the_log_is_full_and_says_so_until_one_is_made() {
     let disk = MemoryDisk::new();
     let options = Options {
         checkpoint: Checkpointing::None,
-        // Longer than the log's own thread is kept from trying for another file.
+        // Longer than the pause of the log's own thread before it tries for another file.
         log_wait_max: Duration::from_secs(1),
         ..options(16 << 20)
     };
@@ -411,7 +412,7 @@ fn without_checkpoints_the_log_is_full_and_says_so_until_one_is_made() {
     db.checkpoint().unwrap();
     assert_eq!(letter(&db), before);
     for (what, run) in ddl {
-        // A table that was dropped is not truncated.
+        // A dropped table is not truncated.
         let done = db.transact(run);
         assert_eq!(done.is_ok(), !matches!(what, "truncate" | "index"), "{what}: {done:?}");
     }
@@ -429,8 +430,8 @@ fn names(db: &Database) -> Vec<String> {
     names
 }
 
-/// The log keeps what the archive has not taken; the error says whose fault it is, and it is over when the archive goes on,
-/// though nothing has changed since the last checkpoint.
+/// The log keeps what the archive has not taken. The error says that the archive is the cause. It ends when the archive
+/// goes on, though nothing has changed since the last checkpoint.
 #[test]
 fn a_log_that_the_archive_keeps_full_says_so() {
     for checkpoint in [Checkpointing::Fuzzy, Checkpointing::None] {
@@ -460,7 +461,7 @@ fn a_log_that_the_archive_keeps_full_says_so() {
     }
 }
 
-/// A checkpoint that fails is told of where its room is missed.
+/// The error of a transaction that needs room tells of a checkpoint that fails.
 #[test]
 fn a_log_that_a_failing_checkpoint_keeps_full_says_so() {
     let disk = FaultyDisk::new(7);
@@ -477,7 +478,8 @@ fn a_log_that_a_failing_checkpoint_keeps_full_says_so() {
     assert_eq!(letter(&db), 'c');
 }
 
-/// The log ends in its only file, and the disk has no room for another: the log goes on in a shorter one, and then in the first again.
+/// The log ends in its only file, and the disk has no room for another: the log goes on in a shorter file, and then in
+/// the first again.
 #[test]
 fn a_log_goes_on_with_room_for_less_than_a_file() {
     let disk = FaultyDisk::new(7);

@@ -1,4 +1,4 @@
-//! Times that never come: an administrator who wants none of something gives the longest time that there is.
+//! Times that never end: an administrator disables a limit by the longest time.
 
 use std::time::Duration;
 
@@ -7,12 +7,12 @@ use rialto::io::{Caching, MemoryDisk};
 use rialto::row::{Column, ColumnType, Value};
 use rialto::{Checkpointing, Database, Durability, GroupCommitDesign, Options, Table, TableDef, TxOptions};
 
-/// Of each test: where a thread has ended, others wait for it for ever.
+/// The limit of each test: if a thread has ended, others would wait for it for ever.
 const LIMIT: Duration = Duration::from_secs(300);
 const CLIENTS: i32 = 4;
 const TEXT: usize = 30_000;
 
-/// All times that the options have no bound of their own for are endless; so few packets, and so little log, that transactions
+/// All times without a bound of their own are endless. There are so few packets, and so little log, that transactions
 /// wait for both.
 fn options() -> Options {
     Options {
@@ -39,7 +39,8 @@ fn text(table: &Table, db: &Database, id: i32, options: &TxOptions) {
     .unwrap();
 }
 
-/// Commits at both levels, twice as much as the log holds: the log server, the checkpointer and those who wait for room go on.
+/// Commits at both levels, twice as much as the log holds. The log server, the checkpointer and transactions that wait
+/// for room go on.
 fn use_it(db: Database, about: &str) {
     let table = db
         .transact(|tx| {

@@ -1,4 +1,4 @@
-//! What bounds a database: memory, log, disk, sizes and times, each with what happens there.
+//! The bounds of a database: memory, log, disk, sizes and times, each with what happens there.
 
 #[path = "../common/mod.rs"]
 mod common;

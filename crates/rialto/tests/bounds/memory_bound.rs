@@ -1,4 +1,4 @@
-//! Rows that come and go where memory is out: their slots and segments go from table to table, and no row changes under it.
+//! Rows come and go at the memory bound: slots and segments move between tables, and no row changes under this.
 
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -11,11 +11,11 @@ use rialto::{
     Checkpointing, Database, Engine, Error, KeyBound, Logging, Options, Scan, Table, TableDef, Transaction,
 };
 
-/// About half of a segment: a table whose only row of this length goes has a segment to give.
+/// About half of a segment: a table whose only row of this length is deleted has a segment to give.
 const LONG: usize = 30_000;
 const SHORT: usize = 7_000;
 
-/// A text that says whose it is.
+/// A text that names its row.
 fn text(table: &str, id: i32, length: usize) -> Value {
     let one = format!("{table}{id:08} ");
     Value::Text(one.repeat(length / one.len() + 1)[..length].to_owned())
@@ -25,7 +25,7 @@ fn row(table: &str, id: i32, length: usize) -> [Value; 2] {
     [Value::Int4(id), text(table, id, length)]
 }
 
-/// A database of 8 MiB with three tables, and in the first one so many long rows as there is room for, or so many.
+/// A database of 8 MiB with three tables; the first has as many long rows as fit, or this many.
 fn open(engine: Engine, rows: Option<i32>) -> (Database, [Table; 3], i32) {
     let options = Options {
         memory_bytes: 8 << 20,
@@ -44,7 +44,7 @@ fn open(engine: Engine, rows: Option<i32>) -> (Database, [Table; 3], i32) {
     (db, tables, filled)
 }
 
-/// A database of 16 MiB that is logged, and tables in it of these names.
+/// A database of 16 MiB with a log, and tables of these names.
 fn open_logged<const N: usize>(
     disk: &Arc<MemoryDisk>,
     engine: Engine,
@@ -70,7 +70,7 @@ fn definition() -> TableDef {
     TableDef::new("", columns).with_primary_key(&["id"])
 }
 
-/// Inserts rows until there is no room for one more; how many.
+/// Inserts rows until there is no room for one more. Gives their number.
 fn fill(db: &Database, table: &Table, name: &str, length: usize) -> i32 {
     let fits = |id| match db.transact(|tx| tx.insert(table, &row(name, id, length))) {
         Err(Error::MemoryLimit { .. }) => false,
@@ -84,7 +84,7 @@ fn is_as_inserted(db: &Database, table: &Table, name: &str, id: i32, length: usi
     found == Some(text(name, id, length))
 }
 
-/// Two threads insert, read and delete in each of two tables that have room for a few segments between them.
+/// Two threads insert, read and delete in each of two tables that share room for a few segments.
 fn rows_of_two_sizes_come_and_go(engine: Engine, room: i32, seconds: Duration) {
     let (db, [stays, a, b], filled) = open(engine, Some(open(engine, None).2 - room));
     let end = Instant::now() + seconds;
@@ -93,7 +93,7 @@ fn rows_of_two_sizes_come_and_go(engine: Engine, room: i32, seconds: Duration) {
         let (db, wrong, inserts) = (&db, &wrong, &inserts);
         for (thread, (name, table)) in [("a", &a), ("b", &b), ("a", &a), ("b", &b)].into_iter().enumerate() {
             scope.spawn(move || {
-                // A thread's own, and again from the first when there are no more: of those that are inserted none stays.
+                // A thread's own rows, from the first again when there are no more: no inserted row stays.
                 let ids = (0..1_000_000).map(|nth| 1_000_000 * (thread as i32 + 1) + nth);
                 for id in ids.cycle() {
                     if Instant::now() >= end || !wrong.lock().unwrap().is_empty() {
@@ -163,7 +163,8 @@ fn rows_that_are_deleted_make_room_for_those_of_another_table() {
     }
 }
 
-/// Rows of a table that others are dropped or emptied beside, at the bound: segments go back once, by either way.
+/// Rows of a table beside which others are dropped or emptied, at the bound: each segment is given back once, in either
+/// way.
 #[test]
 fn tables_are_emptied_and_dropped_beside_inserts_at_the_bound() {
     let disk = MemoryDisk::new();
@@ -190,7 +191,7 @@ fn tables_are_emptied_and_dropped_beside_inserts_at_the_bound() {
             let rows = fill(&db, &stays, "stays", LONG);
             assert!((0..rows).all(|id| is_as_inserted(&db, &stays, "stays", id, LONG)));
             (0..rows).for_each(|id| assert_eq!(db.transact(|tx| tx.delete(&stays, id)), Ok(true)));
-            // However fast both are, their log has room.
+            // The log has room, however fast both are.
             db.checkpoint().unwrap();
         }
     });
@@ -200,7 +201,7 @@ fn tables_are_emptied_and_dropped_beside_inserts_at_the_bound() {
     assert!(rows > 150, "{rows} rows of {LONG} bytes have room in 16 MiB");
 }
 
-/// Rows grow into the share of their segments that inserts leave free.
+/// Rows grow into the part of their segments that inserts leave free.
 #[test]
 fn rows_that_grew_where_they_were_find_room_in_a_recovery() {
     let disk = MemoryDisk::new();
@@ -214,7 +215,7 @@ fn rows_that_grew_where_they_were_find_room_in_a_recovery() {
     reopen(&disk, Engine::thin());
 }
 
-/// A transaction is open for all the time: nobody can be sure that it seeks no row that was deleted, so no segment changes hands.
+/// A transaction is open all the time: it might seek a deleted row, so no segment changes hands.
 #[test]
 fn a_table_has_its_room_while_inserts_into_another_one_look_for_some() {
     let (db, [stays, a, b], _) = open(Engine::thin(), Some(0));
@@ -248,7 +249,8 @@ fn a_table_has_its_room_while_inserts_into_another_one_look_for_some() {
     assert_eq!(db.transact(|tx| tx.insert(&a, &row("a", 0, LONG))), Ok(()), "now it may go to another table");
 }
 
-/// Slots of rows that a transaction has taken back, in a table that nobody else sees, are too short for another row.
+/// Slots of rows that a transaction has taken back, in a table that no other transaction sees, are too short for
+/// another row.
 #[test]
 fn a_table_that_only_its_transaction_sees_gives_up_what_it_does_not_need() {
     for engine in Engine::ALL {
@@ -268,7 +270,7 @@ fn a_table_that_only_its_transaction_sees_gives_up_what_it_does_not_need() {
     }
 }
 
-/// Narrow rows, and a table that has had all other memory.
+/// Narrow rows, and a table that had all other memory.
 #[test]
 fn an_index_is_built_in_the_room_that_other_tables_have_left() {
     for engine in Engine::ALL {
@@ -286,7 +288,7 @@ fn an_index_is_built_in_the_room_that_other_tables_have_left() {
     }
 }
 
-/// The index nodes of many narrow rows, once these have gone.
+/// The index nodes of many narrow rows, once these are deleted.
 #[test]
 fn index_nodes_that_are_free_make_room_for_rows() {
     for engine in Engine::ALL {
@@ -304,7 +306,7 @@ fn index_nodes_that_are_free_make_room_for_rows() {
     }
 }
 
-/// Narrow rows, of which the index has a third of the memory. Some threads redo their inserts in another order.
+/// Narrow rows, whose index has a third of the memory. Some threads redo their inserts in another order.
 #[test]
 fn a_recovery_leaves_narrow_rows_the_room_that_they_had() {
     let definition =
@@ -335,13 +337,14 @@ fn a_recovery_leaves_narrow_rows_the_room_that_they_had() {
     }
 }
 
-/// What a definition comes to that has too little memory. One that does not end is left to itself, with its database.
+/// The outcome of a definition that has too little memory. A definition that does not end is abandoned with its
+/// database.
 fn outcome_of(db: Database, define: impl FnOnce(&Database) -> rialto::Result<()> + Send + 'static) -> Error {
     let (sends, receives) = mpsc::channel();
     std::thread::spawn(move || {
         let outcome = define(&db);
         drop(db);
-        // Nobody receives it if it comes too late.
+        // The receiver is gone if it comes too late.
         let _ = sends.send(outcome);
     });
     let outcome = receives.recv_timeout(Duration::from_secs(120)).expect("a definition ends");
@@ -352,8 +355,8 @@ fn numbers(count: usize) -> Vec<Column> {
     (0..count).map(|nth| Column::new(format!("c{nth}"), ColumnType::Int4)).collect()
 }
 
-/// Fills a table of one number a row up to the bound, and deletes one row in so many again: index nodes become free, which are
-/// fewer than a definition needs.
+/// Fills a table of one number a row up to the bound, and deletes one row in `one_in` again: index nodes become free,
+/// but fewer than a definition needs.
 fn leave_some_nodes(db: &Database, table: &Table, one_in: i32) {
     let insert = |ids: std::ops::Range<i32>| {
         db.transact(|tx| ids.clone().try_for_each(|id| tx.insert(table, &[Value::Int4(id)])))
@@ -396,7 +399,7 @@ fn a_table_that_has_no_room_for_empty_indexes_is_not_emptied() {
     assert_eq!(db.transact(|tx| tx.get(&wide, 0)).unwrap().map(|row| row.values()), Some(row));
 }
 
-/// A row that is inserted and taken back leaves its slot to the next one, in the same transaction.
+/// A row that is inserted and taken back leaves its slot to the next one of the same transaction.
 #[test]
 fn rows_that_are_taken_back_take_no_room() {
     for engine in Engine::ALL {
@@ -419,7 +422,8 @@ fn rows_that_are_taken_back_take_no_room() {
     }
 }
 
-/// A scan locks row by row while another transaction writes to its table. The memory of such locks has a bound, apart from that of rows.
+/// A scan locks row by row while another transaction writes to its table. The memory of these locks has a bound,
+/// separate from that of rows.
 #[test]
 fn locks_on_many_rows_take_their_memory_within_a_bound() {
     const READ: i32 = 30_000;
@@ -452,14 +456,15 @@ fn locks_on_many_rows_take_their_memory_within_a_bound() {
                 Err(error) => assert_eq!(*error, Error::LockMemory { limit: 1 << 20 }),
             }
         }
-        // Each of those has a list of so many locks, of 8 bytes at least.
+        // Each of those has a list of this many locks, of at least 8 bytes each.
         let read = outcomes.iter().filter(|outcome| outcome.is_ok()).count();
         assert!((1..1 << 20).contains(&(read * READ as usize * 8)), "{read} readers of {READ} rows");
     }
     writer.commit().unwrap();
     // One lock on the table.
     assert_eq!(db.transact(count), Ok(READ));
-    // A transaction that has as many locks as there is memory for inserts nothing more: the error names the locks, not the rows.
+    // A transaction that has as many locks as there is memory for inserts nothing more. The error names the locks, not
+    // the rows.
     let mut long = db.begin().unwrap();
     let refused = (1..rows).find_map(|id| long.update(&table, id, &[(1, Value::Int4(2))]).err());
     assert_eq!(refused, Some(Error::LockMemory { limit: 1 << 20 }));
@@ -468,6 +473,6 @@ fn locks_on_many_rows_take_their_memory_within_a_bound() {
         Err(Error::LockMemory { limit: 1 << 20 })
     );
     drop(long);
-    // Rows that go one by one are locked one by one, whatever room there is for rows.
+    // Rows that are deleted one by one are locked one by one, whatever room there is for rows.
     db.transact(|tx| (rows - 2 * READ..rows).try_for_each(|id| tx.delete(&table, id).map(drop))).unwrap();
 }

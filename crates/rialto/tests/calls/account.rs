@@ -22,7 +22,7 @@ fn database() -> (Database, Table) {
     with_table(Database::open_on(MemoryDisk::new(), options()).unwrap())
 }
 
-/// On a spindle, whose every sync takes milliseconds.
+/// On a spindle, each of whose syncs takes milliseconds.
 fn slow_database() -> (Database, Table) {
     let disk = SimulatedDisk::named("hdd", MemoryDisk::new(), Clock::System).unwrap();
     with_table(Database::open_on(disk, options()).unwrap())
@@ -54,7 +54,7 @@ fn add(db: &Database, options: &TxOptions, table: &Table, id: i32) {
 
 #[test]
 fn a_transaction_that_never_waits_has_run_time_only() {
-    // Nothing but this thread touches the log, or latches a segment.
+    // Only this thread touches the log, or latches a segment.
     let alone = Options {
         memory_flush_interval: Duration::from_secs(3_600),
         checkpoint: Checkpointing::None,
@@ -62,7 +62,7 @@ fn a_transaction_that_never_waits_has_run_time_only() {
     };
     let (db, table) = with_table(Database::open_on(MemoryDisk::new(), alone).unwrap());
     let options = TxOptions { durability: Some(Durability::Memory), ..named(&db, "quick") };
-    // The table's making is durable: nothing to wait for behind it.
+    // The creation of the table is durable: nothing is left to wait for.
     db.sync().unwrap();
     let began = Instant::now();
     (0..100).for_each(|nth| add(&db, &options, &table, nth % 10));
@@ -100,7 +100,7 @@ fn a_wait_for_a_lock_is_lock_wait_and_the_parts_are_the_response_time() {
     assert_eq!((waiter.committed, waiter.lock_wait.count()), (1, 1));
     assert!(Duration::from_nanos(waiter.time.lock_wait_ns) >= held, "{waiter:?}");
     assert!(waiter.time.response() <= elapsed, "{waiter:?} in {elapsed:?}");
-    // The handle held its lock for so long, and that is its run: nobody kept it waiting.
+    // The handle held its lock for this time, which is its own run: no other transaction kept it waiting.
     let holder = account(&db, rialto::account::UNNAMED);
     assert!(Duration::from_nanos(holder.time.run_ns) >= held, "{holder:?}");
     assert_eq!(holder.lock_wait.count(), 0);
@@ -108,8 +108,8 @@ fn a_wait_for_a_lock_is_lock_wait_and_the_parts_are_the_response_time() {
 
 #[test]
 fn a_blocking_commit_waits_for_the_log_and_so_does_a_ticket_that_is_waited_for() {
-    // On a busy machine a thread may come to its wait when the log is written already, or stand still in its body; it is not so
-    // each time.
+    // On a busy machine a thread may come to its wait when the log is written already, or stand still in its body. So
+    // the test need not succeed each time.
     assert!((0..50).any(|_| all_wait_for_the_log()));
 }
 
@@ -139,7 +139,7 @@ fn all_wait_for_the_log() -> bool {
         }
         waits
     });
-    // Who only asks keeps the time for themselves.
+    // A caller that only polls has the time to itself.
     let asked = change("asked");
     while asked.poll_done().is_none() {
         std::thread::sleep(Duration::from_millis(1));
@@ -178,7 +178,7 @@ fn the_lost_runs_of_a_deadlocks_victim_are_in_its_response_time() {
     assert!(crossing.lock_wait.count() >= 1 && crossing.time.lock_wait_ns > 0, "{crossing:?}");
     let metrics = db.metrics();
     assert_eq!((metrics.aborted, metrics.aborted_deadlock), (lost, lost));
-    // All that was waited for locks was waited in transactions that committed in the end.
+    // All waits for locks were in transactions that committed in the end.
     assert_eq!(crossing.time.lock_wait_ns, metrics.locks.wait_ns);
 }
 

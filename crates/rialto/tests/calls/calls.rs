@@ -1,5 +1,5 @@
-//! Calls in the log (System M's TOPER): run again after crashes, beside values, DDL and bulk loads, with one thread and with
-//! several; and what is refused, or found out, so that nothing is lost.
+//! Calls in the log (System M's TOPER): they run again after crashes, beside values, DDL and bulk loads, with one
+//! thread and with several. Combinations that would lose something are refused, or detected.
 
 mod errors;
 mod local_locks;
@@ -61,7 +61,7 @@ fn transfer() -> Procedure {
     };
     let out_of = exclusive("history", |tx, table, values| {
         tx.insert(table, &[values[1].clone(), values[3].clone()])?;
-        // One that is taken back takes a row number, too.
+        // An insert that is taken back takes a row number, too.
         let savepoint = tx.savepoint();
         tx.insert(table, &[values[1].clone(), Value::Int8(0)])?;
         tx.rollback_to(&savepoint)
@@ -75,7 +75,7 @@ fn transfer() -> Procedure {
     Procedure::new("transfer", types, flow).deterministic(1)
 }
 
-/// Another text, which may make the row move, and changes its unique key: (n, account, text).
+/// Gives an account another text, which may make the row move, and changes its unique key: (n, account, text).
 fn rename() -> Procedure {
     let account = exclusive("accounts", |tx, table, values| {
         tx.update(table, int4(&values[1]), &[(2, values[2].clone())]).map(drop)
@@ -84,8 +84,8 @@ fn rename() -> Procedure {
     Procedure::new("rename", [ColumnType::Int8, ColumnType::Int4, ColumnType::Text], flow).deterministic(3)
 }
 
-/// Gives an account a text, and whoever had it another one: (n, account, text). Who that is the index tells, so what the call
-/// touches does not follow from its arguments.
+/// Gives an account a text, and the account that had the text another one: (n, account, text). Only the index tells
+/// which account that is, so the rows of the call do not follow from its arguments.
 fn take_over() -> Procedure {
     let rename = |text: fn(&[Value]) -> Value| {
         move |tx: &mut Transaction, table: &Table, id: i32, values: &[Value]| {
@@ -112,7 +112,8 @@ fn take_over() -> Procedure {
     Procedure::new("take over", [ColumnType::Int8, ColumnType::Int4, ColumnType::Text], flow).deterministic(1)
 }
 
-/// Takes the least row out of the history, by a scan, of equal ones the oldest: a plain closure, which may touch anything: (n).
+/// Takes the least row out of the history, by a scan; of equal ones the oldest. A plain closure, which may touch
+/// anything: (n).
 fn forget() -> Procedure {
     let flow = Flow::of(|tx, arguments, _| {
         let (history, done) = (tx.table("history")?, tx.table("done")?);
@@ -210,7 +211,7 @@ fn done_in(db: &Database) -> i64 {
     last
 }
 
-/// Logging and checkpoints that go together, at random.
+/// A random combination of logging and checkpoints that is allowed.
 fn combination(random: &mut Random) -> (Logging, Checkpointing) {
     loop {
         let logging = match random.chance(2, 3) {
@@ -227,15 +228,16 @@ fn combination(random: &mut Random) -> (Logging, Checkpointing) {
     }
 }
 
-/// Lives of a database, each ended by a crash or a SIGKILL at any step, and each with logging and checkpoints of its own.
-/// Lives of a database; how many calls were replayed, and how often the power was lost and the process killed.
+/// Lives of a database, each ended by a crash or a SIGKILL at any step, and each with logging and checkpoints of its
+/// own. Gives how many calls were replayed, and how often the power was lost and the process killed.
 fn lives(seed: u64) -> (u64, [u64; 2]) {
     let mut random = Random::new(seed);
     let mut disk = FaultyDisk::new(random.next());
     let db = Database::open_on(disk.clone(), calls()).unwrap();
     prepare(&db);
     let mut states = vec![Contents::prepared(ACCOUNTS)];
-    // The rows of the history as they were found then, in the order of their numbers: a replay gives them the same.
+    // The rows of the history as they were found then, in the order of their numbers: a replay gives them the same
+    // numbers.
     let mut histories = vec![Some(Vec::new())];
     let (mut db, mut first) = (Some(db), 0);
     let (mut replayed, mut ends) = (0, [0; 2]);
@@ -289,7 +291,7 @@ fn lives(seed: u64) -> (u64, [u64; 2]) {
         }
         ends[usize::from(kill)] += 1;
         disk = disk.restart();
-        // With one thread, and with several: the same, and again (I8).
+        // With one thread, and with several: the same result, and again (I8).
         let mut reached = None;
         for threads in [1, 1 + random.below(4) as usize] {
             let (logging, checkpoint) = combination(&mut random);
@@ -346,12 +348,12 @@ fn calls_are_run_again_after_crashes_beside_values_ddl_and_loads() {
     );
 }
 
-/// Threads that conflict now and then, slow sweeps all the while: a replay with one thread comes to what the calls come to in the order
-/// of their places, and so does one with several.
+/// Threads that conflict now and then, with slow sweeps all the while. A replay with one thread gives the result of the
+/// calls in the order of their places, and so does a replay with several.
 #[test]
 fn a_replay_of_many_threads_work_is_what_they_did() {
     for checkpoint in [Checkpointing::TransactionCopyOnUpdate, Checkpointing::TransactionBlackWhite] {
-        // A sweep that comes behind the last call leaves nothing to replay; it does not each time.
+        // A sweep that comes after the last call leaves nothing to replay. That does not happen each time.
         assert!((0..10).any(|_| many_threads(checkpoint)), "the test's own premise");
     }
 }
@@ -394,7 +396,7 @@ fn many_threads(checkpoint: Checkpointing) -> bool {
         threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect()
     });
     db.sync().unwrap();
-    // What they come to one after the other, in the order of their places.
+    // Their results one after the other, in the order of their places.
     done.sort_by_key(|(place, ..)| *place);
     let mut expected = Contents::prepared(ACCOUNTS);
     done.iter().for_each(|(_, n, step)| expected.take(*n, step));

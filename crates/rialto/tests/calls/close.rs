@@ -1,5 +1,4 @@
-//! Closing a database where something of it is under way: in a body, with a handle open, beside calls, by the last handle that
-//! goes away.
+//! Closing a database while it is in use: in a body, with a handle open, beside calls, by the drop of the last handle.
 
 use std::cell::RefCell;
 use std::sync::mpsc::channel;
@@ -16,7 +15,7 @@ use rialto::{
     TransactionServerOptions, TxOptions,
 };
 
-/// Of the longest wait in these tests.
+/// The limit of each wait in these tests.
 const LIMIT: Duration = Duration::from_secs(60);
 
 fn options(threads: usize) -> Options {
@@ -50,7 +49,7 @@ fn register(db: &Database, run: impl Fn(Database) -> Result<()> + Send + Sync + 
     db.register(Procedure::new("p", [ColumnType::Int4], action.by_argument(0))).unwrap();
 }
 
-/// Waits until the database is closed, and finds what was committed.
+/// Waits until the database is closed, and checks that what was committed is there.
 fn opens_again(disk: Arc<MemoryDisk>) {
     let until = Instant::now() + LIMIT;
     let db = loop {
@@ -64,7 +63,7 @@ fn opens_again(disk: Arc<MemoryDisk>) {
     assert!(db.transact(|tx| tx.get(&table, 1)).unwrap().is_some());
 }
 
-/// What a close came to is known to every handle that asks for it.
+/// The outcome of a close is known to every handle that asks for it.
 #[test]
 fn each_close_tells_what_the_first_one_came_to() {
     let faulty = FaultyDisk::new(1);
@@ -81,8 +80,8 @@ fn each_close_tells_what_the_first_one_came_to() {
     assert_eq!(other.close(), first);
 }
 
-/// In a closure, in place, on a thread that owns executors, on a transaction server's: the close would wait for the body that
-/// asks for it.
+/// In a closure, in place, on a thread that owns executors, on a transaction server's: the close would wait for the
+/// body that asks for it.
 #[test]
 fn a_close_in_a_body_is_refused_and_the_database_stays_open() {
     in_time(LIMIT, || {
@@ -112,7 +111,7 @@ fn a_close_in_a_body_is_refused_and_the_database_stays_open() {
     });
 }
 
-/// The last handle is a body's, and goes away there.
+/// The last handle belongs to a body, and is dropped there.
 #[test]
 fn a_database_whose_last_handle_goes_away_in_a_body_closes() {
     in_time(LIMIT, || {
@@ -121,7 +120,7 @@ fn a_database_whose_last_handle_goes_away_in_a_body_closes() {
             let (goes, may_go) = std::sync::mpsc::channel::<()>();
             let may_go = Mutex::new(may_go);
             register(&db, move |handle| {
-                // The caller's has gone.
+                // The caller's handle has been dropped.
                 let _ = may_go.lock().unwrap().recv();
                 drop(handle);
                 Ok(())
@@ -134,7 +133,7 @@ fn a_database_whose_last_handle_goes_away_in_a_body_closes() {
     });
 }
 
-/// Starts a transaction server, leaves it where the body will find it, and sends it a request.
+/// Starts a transaction server, leaves it for the body, and sends it a request.
 fn serve_one(db: &Database, there: &Mutex<Option<TransactionServer>>) -> MessageServer {
     let server = TransactionServer::start(db, &TransactionServerOptions::default()).unwrap();
     let mut message_server = server.message_server();
@@ -145,7 +144,7 @@ fn serve_one(db: &Database, there: &Mutex<Option<TransactionServer>>) -> Message
     message_server
 }
 
-/// A transaction server that goes away in a body of its own.
+/// A transaction server is dropped in a body of its own.
 #[test]
 fn a_transaction_server_dropped_in_its_own_body_ends() {
     in_time(LIMIT, || {
@@ -164,7 +163,7 @@ fn a_transaction_server_dropped_in_its_own_body_ends() {
     });
 }
 
-/// It goes away in a body of its own, and its executors have the last handles of the database.
+/// It is dropped in a body of its own, and its executors have the last handles of the database.
 #[test]
 fn a_transaction_server_has_the_last_handle() {
     in_time(LIMIT, || {
@@ -177,7 +176,7 @@ fn a_transaction_server_has_the_last_handle() {
         register(&db, move |handle| {
             drop(handle);
             drop(taken.lock().unwrap().take());
-            // The caller's handle has gone.
+            // The caller's handle has been dropped.
             let _ = may_go.lock().unwrap().recv();
             Ok(())
         });
@@ -198,7 +197,8 @@ fn load(tx: &mut Transaction) -> Result<()> {
     (0..LOADED).try_for_each(|id| tx.insert(&table, &[Value::Int4(id)]))
 }
 
-/// Opens the database and commits a load, then does this, and finds the rows when the database opens anew.
+/// Opens the database and commits a load, runs `meanwhile`, and checks that the rows are there when the database is
+/// opened again.
 fn keeps_its_load(disk: Arc<dyn Disk>, meanwhile: impl FnOnce()) {
     let db = Database::open_on(disk.clone(), options(0)).unwrap();
     db.transact(load).unwrap();
@@ -210,7 +210,7 @@ fn keeps_its_load(disk: Arc<dyn Disk>, meanwhile: impl FnOnce()) {
     assert_eq!(db.transact(|tx| tx.count(&table)), Ok(LOADED as u64));
 }
 
-/// The openings number their load files alike.
+/// Different openings number their load files alike.
 #[test]
 fn a_handle_of_an_earlier_opening_leaves_committed_loads_alone() {
     let ends: [fn(Transaction<'static>); 3] = [
@@ -282,8 +282,8 @@ fn a_close_with_a_handle_open_on_the_same_thread_aborts_it() {
     });
 }
 
-/// Identifiers are computed by closures of the user: a call that one of them ends by a panic is none that a close waits for.
-/// A commit that waits for room in the log hears the close, whose calls have ended before the log is closed.
+/// Users' closures compute identifiers: a close does not wait for a call that ended by a panic of one of them. A commit
+/// that waits for room in the log notices the close, whose calls have ended before the log is closed.
 #[test]
 fn a_close_waits_for_no_commit_that_waits_for_room_in_the_log() {
     for threads in [0, 1] {
@@ -297,7 +297,7 @@ fn a_close_waits_for_no_commit_that_waits_for_room_in_the_log() {
         let columns = vec![Column::new("id", ColumnType::Int4), Column::new("text", ColumnType::Text)];
         let definition = TableDef::new("t", columns).with_primary_key(&["id"]);
         let table = db.transact(|tx| tx.create_table(&definition)).unwrap();
-        // Four fifths of the log, by the same row.
+        // Four fifths of the log, with one row.
         let fill = move |tx: &mut Transaction, bytes: usize| {
             (0..bytes / 30_000).try_for_each(|_| {
                 tx.delete(&table, 1)?;
@@ -342,7 +342,7 @@ fn an_identifier_that_panics_is_no_call_that_a_close_waits_for() {
     });
 }
 
-/// Uses its handle, the last one, as its thread ends.
+/// Uses its handle, the last one, when its thread ends.
 struct UsesAsItEnds(Option<Database>);
 
 impl Drop for UsesAsItEnds {
@@ -362,7 +362,8 @@ thread_local! {
     static USES_AS_IT_ENDS: RefCell<UsesAsItEnds> = const { RefCell::new(UsesAsItEnds(None)) };
 }
 
-/// The engine's own thread-locals are gone by then, for they were used later. Without a log the close makes a checkpoint.
+/// The engine's own thread-locals have been destroyed by then, because they were first used later. Without a log the
+/// close makes a checkpoint.
 #[test]
 fn a_thread_uses_the_last_handle_as_it_ends() {
     for (logging, threads) in [(Logging::Value, 2), (Logging::Value, 0), (Logging::None, 0)] {
@@ -378,7 +379,7 @@ fn a_thread_uses_the_last_handle_as_it_ends() {
                 register(&db, |_| Ok(()));
                 db.call("p", &[Value::Int4(1)]).unwrap();
                 assert!(matches!(db.checkpoint(), Ok(_) | Err(Error::Unsupported { .. })));
-                // Another one's log is waited for where this one has none.
+                // Waits for another database's log, where this one has none.
                 with_a_row(options(0)).1.close().unwrap();
             });
             thread.join().is_ok()

@@ -1,5 +1,5 @@
-//! What an action can be: on an index, identified by what an earlier phase gave, a claim; and that it touches nothing else,
-//! with locks of every form.
+//! What an action can be: on an index, identified by an earlier phase's output, a claim; and that it touches nothing
+//! else, with locks of every form.
 
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -20,7 +20,7 @@ mod strays;
 
 const BY_EMAIL: WhichIndex = WhichIndex::Secondary(0);
 
-/// The conventional ones, four executors in place, and four on two threads.
+/// The conventional engines, and the data-oriented engine with four executors, in place and on two threads.
 const ENGINES: [Engine; 4] = engines::each(4);
 const IN_PLACE: Engine = ENGINES[2];
 const ON_THREADS: Engine = ENGINES[3];
@@ -70,7 +70,7 @@ fn reason(result: Result<impl Sized>) -> String {
     }
 }
 
-/// Finds who has the address in the argument; gives NULL if nobody has it.
+/// Finds the person with the address in the argument; gives NULL if there is none.
 fn find(mode: ScanMode) -> Action {
     let find = move |tx: &mut Transaction, arguments: &Arguments<'_>, outputs: &mut Outputs| {
         let (table, email) = (arguments.table()?, arguments.get_str(0)?);
@@ -85,7 +85,7 @@ fn find(mode: ScanMode) -> Action {
     find.on_index("people_by_email").by_argument(0)
 }
 
-/// Makes the one in the first output a year older; gives the age.
+/// Makes the person in the first output a year older; gives the age.
 fn age() -> Action {
     let age = Action::exclusive("people", |tx, arguments, outputs| {
         let id = outputs.get::<i32>(0).expect("a number");
@@ -113,12 +113,12 @@ fn what_an_index_finds_a_later_phase_changes() {
         let call = |email: &str| db.call("birthday", &[email.into()]);
         assert_eq!(call("3@example.org"), Ok(vec![Value::Int4(3), Value::Int4(21)]), "{engine}");
         assert_eq!(call("3@example.org"), Ok(vec![Value::Int4(3), Value::Int4(22)]), "{engine}");
-        // Nobody has it: what would go on with it is left out.
+        // No person has it: the actions that depend on it are left out.
         assert_eq!(call("x@example.org"), Ok(vec![Value::Null]), "{engine}");
     });
 }
 
-/// The entries of a town, by the identifier's prefix of the key; within the transaction as its own writes leave them.
+/// The entries of a town, by a prefix of the key; within the transaction, as its own writes leave them.
 #[test]
 fn entries_are_those_that_the_transaction_would_see() {
     let list = || {
@@ -157,9 +157,9 @@ fn entries_are_those_that_the_transaction_would_see() {
     });
 }
 
-/// NULLs are not equal: those who have no address all have an entry of the same value.
+/// NULLs are not equal: all people without an address have an entry of the same value.
 #[test]
-fn a_probe_of_a_unique_index_finds_nobody_by_null_alone() {
+fn a_probe_of_a_unique_index_finds_no_row_by_null_alone() {
     each_in_place(|engine, db| {
         let count = Action::shared("people", |tx, arguments, outputs| {
             let mut found = 0;
@@ -205,7 +205,7 @@ fn an_identifier_by_an_output_that_is_none_is_named() {
         let null = reason(db.call("null", &[]));
         assert!(null.contains("part 1 is output 0 of earlier phases, NULL:"), "{null}");
     });
-    // A claim's identifier is looked at where identifiers are locked.
+    // A claim's identifier is checked where identifiers are locked.
     let db = database(IN_PLACE);
     let claim = Action::claim("people", ActionMode::Shared).by_output(3);
     let nothing = Action::shared("people", |_, _, _| Ok(()));
@@ -230,7 +230,7 @@ fn a_first_phase_has_no_outputs_to_go_by() {
     assert!(without.contains("in phase 1 is left out without output 2"), "{without}");
 }
 
-/// A call that waits in its last phase, with all that it has locked before.
+/// A call that waits in its last phase, with all its earlier locks.
 struct Held<'a> {
     db: &'a Database,
 }
@@ -260,7 +260,7 @@ impl Held<'_> {
         });
     }
 
-    /// Whether another transaction would wait to do this.
+    /// Whether another transaction would have to wait.
     fn waits<T>(&self, work: impl FnOnce(&mut Transaction) -> Result<T>) -> bool {
         let mut tx = self.db.begin().unwrap();
         tx.set_lock_policy(LockPolicy::Refuse);
@@ -272,7 +272,7 @@ impl Held<'_> {
     }
 }
 
-/// What an action on an index has locked: with local locks its entries, there or not, and no row.
+/// The locks of an action on an index: with local locks its entries, present or not, and no row.
 #[test]
 fn an_action_on_an_index_locks_its_keys() {
     each_in_place(|engine, db| {
@@ -288,7 +288,7 @@ fn an_action_on_an_index_locks_its_keys() {
             assert!(held.waits(|tx| tx.update(&people, 3, &[(1, "x@example.org".into())])));
             assert!(!held.waits(|tx| tx.update(&people, 3, &[(1, "y@example.org".into())])));
         });
-        // Shared of the index, whatever is to be done with what it finds.
+        // A shared lock in the index, whatever the action does with what it finds.
         held.during("twice", find(ScanMode::Update).into(), &["3@example.org".into()], || {
             let probe = |tx: &mut Transaction| {
                 tx.probe(&people, BY_EMAIL, "3@example.org", ScanMode::Share, |entry| entry.get("id"))
@@ -302,9 +302,9 @@ fn an_action_on_an_index_locks_its_keys() {
         });
         let town = town.on_index("people_by_town").by_argument(0);
         held.during("town", town.into(), &["Ulm".into()], || {
-            assert!(held.waits(|tx| tx.delete(&people, 2)), "nobody leaves");
+            assert!(held.waits(|tx| tx.delete(&people, 2)), "no row leaves");
             assert!(held.waits(|tx| tx.update(&people, 2, &[(2, "Bonn".into())])));
-            assert!(held.waits(|tx| tx.insert(&people, &person(9, "Ulm"))), "nobody comes");
+            assert!(held.waits(|tx| tx.insert(&people, &person(9, "Ulm"))), "no row comes");
             assert!(held.waits(|tx| tx.update(&people, 1, &[(2, "Ulm".into())])));
             assert!(!held.waits(|tx| tx.insert(&people, &person(9, "Bonn"))));
             assert_eq!(held.waits(|tx| tx.update(&people, 2, &[(3, Value::Int4(1))])), !local);
@@ -325,8 +325,8 @@ fn a_claim_locks_its_identifier_where_identifiers_are_locked() {
     });
 }
 
-/// People move from town to town, by flows; their number never changes. It is counted by the index alone, while their ages
-/// change, which is no business of the index, and while its keys go from executor to executor.
+/// People move from town to town, by flows; their number never changes. They are counted by the index alone, while
+/// their ages change, which are not in the index, and while the index's keys move from executor to executor.
 #[test]
 fn those_in_all_towns_are_as_many_as_ever() {
     const PEOPLE: i32 = 40;
@@ -395,7 +395,8 @@ fn those_in_all_towns_are_as_many_as_ever() {
     }
 }
 
-/// `move` (from, to): the first of one town goes to the other. `count` of four towns: how many are in each, twice.
+/// `move` (from, to): the first person of one town moves to the other. `count` of four towns: how many are in each,
+/// twice.
 fn towns(db: &Database) {
     let first = Action::exclusive("people", |tx, arguments, outputs| {
         let town = arguments.values()[0].clone();
@@ -501,7 +502,7 @@ fn an_action_is_identified_by_a_key_given_since_its_context_used_the_table() {
     }
 }
 
-/// Without "people_by_email" the index "people_by_town" stands in another place of the table's list.
+/// Without "people_by_email" the index "people_by_town" has another position in the table's list.
 #[test]
 fn all_actions_of_a_phase_are_identified_by_one_version_of_their_table() {
     for engine in ENGINES {
@@ -509,7 +510,7 @@ fn all_actions_of_a_phase_are_identified_by_one_version_of_their_table() {
         let before = Procedure::new("count", [ColumnType::Text], Flow::new().phase(actions()));
         let outcomes = calls_after(engine, |tx| tx.drop_index("people_by_email"), before, &["Ulm".into()]);
         assert_eq!(outcomes, vec![Ok(vec![Value::Int4(3); 2]); 3], "{engine:?}");
-        // The identifier of the second action is wrong by the old version only.
+        // The identifier of the second action is wrong only by the old version.
         let behind = count_entries("people", "people_by_town_and_age");
         let actions = || [count_entries("people", "people_by_town"), behind.clone()];
         let both = Procedure::new("count", [ColumnType::Text], Flow::new().phase(actions()));
@@ -535,7 +536,7 @@ fn an_error_of_an_identifier_is_that_of_the_table_as_it_is() {
     }
 }
 
-/// A closure makes the table, or the index, of an action behind it in the same phase, on every engine.
+/// A closure makes the table, or the index, of a later action of the same phase, on every engine.
 #[test]
 fn an_action_finds_what_a_closure_before_it_in_its_phase_has_made() {
     for engine in ENGINES {

@@ -1,4 +1,4 @@
-//! Transactions by handles inside the body of a call, whose own transaction may have executors for itself meanwhile.
+//! Transactions by handles inside the body of a call, whose own transaction may have leased executors meanwhile.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -12,11 +12,11 @@ use rialto::{
     Transaction, TxOptions,
 };
 
-/// Longer than any of this takes, so that what waits for its own thread is found to hang.
+/// Longer than any of this takes, so that a wait for the own thread is found to hang.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// Where the table of a test stands among all tables. The number of the first one falls together with the catalog's own where
-/// table locks are told apart by the low bits, so what wants the one waits for who has the other.
+/// The position of a test's table among all tables. The number of the first table shares its low bits with the
+/// catalog's, by which table locks are told apart: a request for one waits for the holder of the other.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Stands {
     First,
@@ -63,7 +63,7 @@ fn numbers(db: &Database, table: &Table) -> Vec<i32> {
     (0..10).map(|id| db.transact(|tx| number(tx, table, id)).unwrap()).collect()
 }
 
-/// Calls a procedure three times that adds 1 to row 0 and does this beside.
+/// Calls a procedure three times that adds 1 to row 0 and runs this beside.
 fn call_beside(
     db: &Database,
     table: &Table,
@@ -97,7 +97,7 @@ fn a_handle_in_a_body_locks_what_is_free() {
     }
 }
 
-/// The body makes nothing of the error that its handle may get when it runs first.
+/// The body ignores the error that its handle may get when it runs first.
 #[test]
 fn a_body_that_drops_its_handles_error_runs_again_all_the_same() {
     in_time(LIMIT, || {
@@ -135,8 +135,8 @@ fn a_handle_in_a_body_locks_a_table_that_is_free() {
     }
 }
 
-/// A handle that locked keys before the call ends inside its body, in each way: the locks go, when the call has ended at the
-/// latest.
+/// A handle that locked keys before the call ends inside its body, in each way: its locks are released when the call
+/// has ended at the latest.
 #[test]
 fn a_handle_that_ends_in_a_body_gives_back_what_it_held_before() {
     type End = fn(Transaction<'static>) -> Result<()>;
@@ -169,7 +169,8 @@ fn a_handle_that_ends_in_a_body_gives_back_what_it_held_before() {
     }
 }
 
-/// An action without an identifier locks its rows as it comes to them, but other actions of its phase may have executors out.
+/// An action without an identifier locks its rows as it reaches them, but other actions of its phase may have leased
+/// executors.
 #[test]
 fn a_handle_in_a_body_without_an_identifier_waits_for_no_executor_of_its_phase() {
     for threads in [0, 2] {
@@ -193,7 +194,7 @@ fn a_handle_in_a_body_without_an_identifier_waits_for_no_executor_of_its_phase()
     }
 }
 
-/// What is not free at once is refused; what a body's own executor lease keeps away is free.
+/// A lock that is not free at once is refused; a lock that only the body's own executor lease keeps away is free.
 #[test]
 fn a_handle_in_a_body_that_refuses_to_wait_locks_what_is_free() {
     in_time(LIMIT, || {
@@ -211,7 +212,7 @@ fn a_handle_in_a_body_that_refuses_to_wait_locks_what_is_free() {
     });
 }
 
-/// A handle that has emptied a table before the call, of whose keys there is a routing rule, ends inside of it.
+/// A handle that has emptied a table before the call, whose keys have a routing rule, ends inside the call.
 #[test]
 fn a_handle_that_ends_with_definitions_in_a_body_waits_for_no_executor() {
     type End = fn(Transaction<'static>) -> Result<()>;
@@ -251,7 +252,8 @@ fn a_handle_that_ends_with_definitions_in_a_body_waits_for_no_executor() {
     }
 }
 
-/// A handle is used by what tells the identifier, or the condition, of an action whose call has executors of an earlier phase.
+/// A handle is used by the closure of an identifier, or of a condition, of an action whose call has leased executors in
+/// an earlier phase.
 #[test]
 fn a_handle_in_an_identifier_or_a_condition_locks_what_is_free() {
     static HANDLE: Mutex<Option<(Database, Table)>> = Mutex::new(None);
@@ -262,7 +264,7 @@ fn a_handle_in_an_identifier_or_a_condition_locks_what_is_free() {
         handle.commit()
     }
     fn identifier(arguments: &[Value]) -> Value {
-        // What an error of the handle comes to does not count.
+        // The outcome of the handle's operation does not count.
         add_beside().map_or(Value::Null, |()| arguments[0].clone())
     }
     fn condition(_: &[Value]) -> bool {
@@ -294,7 +296,7 @@ fn a_handle_in_an_identifier_or_a_condition_locks_what_is_free() {
     }
 }
 
-/// That a call runs again without its executor lease is none of the deadlocks that are counted.
+/// A call that runs again without its executor lease counts as none of the deadlocks.
 #[test]
 fn a_handle_in_a_body_locks_what_is_free_without_retries() {
     in_time(LIMIT, || {

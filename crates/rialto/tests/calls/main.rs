@@ -1,4 +1,4 @@
-//! Procedures, flows and their calls on all engines: what they mean, what the log has of them, and what their callers learn.
+//! Procedures, flows and their calls on all engines: their meaning, their log records, and what their callers learn.
 
 mod account;
 mod calls;

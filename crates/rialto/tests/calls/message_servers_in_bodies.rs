@@ -1,4 +1,4 @@
-//! Message servers inside bodies, which may be run by the executor that is to answer: they wait for nothing there.
+//! Message servers inside bodies that the answering executor may run: they wait for nothing there.
 
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
@@ -12,7 +12,7 @@ use rialto::{
     Result, TransactionServer, TransactionServerOptions,
 };
 
-/// Longer than any of this takes, so that what waits for its own thread is found to hang.
+/// Longer than any of this takes, so that a wait for the own thread is found to hang.
 const LIMIT: Duration = Duration::from_secs(60);
 /// The length of the request queue.
 const QUEUE: usize = 4;
@@ -21,8 +21,8 @@ const QUEUE: usize = 4;
 type Put = dyn Fn(&mut MessageServer) -> Result<()> + Send;
 type InBody = fn(&mut MessageServer, &Put, &mut Outputs) -> Result<()>;
 
-/// Runs it in a body that a transaction server executes, with another message server of the same server: what the body came to, and
-/// that message server.
+/// Runs it in a body that a transaction server executes, with another message server of the same server. Gives the
+/// outcome of the body, and that message server.
 fn in_a_body(engine: Engine, run: InBody) -> (Result<Vec<Value>>, MessageServer) {
     let options = Options {
         memory_bytes: 64 << 20,
@@ -59,7 +59,7 @@ fn in_a_body(engine: Engine, run: InBody) -> (Result<Vec<Value>>, MessageServer)
     message_server.put(request).unwrap();
     let response = message_server.take().expect("a request has a response");
     let outcome = response.outcome().clone().map(|()| response.outputs().to_vec());
-    // Those that the body has put are run by the time at which it is closed.
+    // The requests of the body have run by the time at which it is closed.
     server.close();
     let asks = back.lock().unwrap().take().expect("the body has put it back");
     (outcome, asks)

@@ -58,7 +58,7 @@ fn pay_account(tx: &mut Transaction, arguments: &Arguments<'_>, outputs: &mut Ou
     if there { Ok(()) } else { Err(Error::aborted("no such account")) }
 }
 
-/// Adds to an account, to its branch and to the history; gives the account's balance, then what the history saw.
+/// Adds to an account, to its branch and to the history. Gives the account's balance, then what the history saw.
 fn pay() -> Procedure {
     let flow = Flow::new()
         .phase([
@@ -266,7 +266,7 @@ fn an_action_is_left_out_of_the_calls_that_it_is_not_of() {
             Ok(())
         })
     };
-    // The first argument is the branch of the one that some calls have: NULL is no branch.
+    // The first argument is the branch of the action that only some calls have: NULL is no branch.
     let either = give(0).by_argument(0).when(|arguments| !arguments[0].is_null());
     assert!(either.is_part_of(&[Value::Int4(0)], &[]) && !either.is_part_of(&[Value::Null], &[]));
     let or = give(1).by(|_| Value::Int4(1)).when(|arguments| arguments[0].is_null());
@@ -278,7 +278,7 @@ fn an_action_is_left_out_of_the_calls_that_it_is_not_of() {
         .unwrap();
     assert_eq!(db.call("either", &[Value::Int4(0)]), Ok(vec![Value::Int4(0), Value::Int4(1)]));
     assert_eq!(db.call("either", &[Value::Null]), Ok(vec![Value::Int4(1), Value::Int4(1)]));
-    // The one that is part of the call is held to its identifier as ever.
+    // An action that is part of the call is still bound to its identifier.
     let wrong = reason(db.call("either", &[Value::Int4(1)]).map(drop));
     assert!(wrong.contains("which its identifier does not begin"), "{wrong}");
 }
@@ -341,7 +341,7 @@ fn a_flow_that_deadlocks_runs_again_and_gives_its_outputs_once() {
     assert_eq!(balance, Ok(Value::Int8(400)));
 }
 
-/// One that gives the number that is its version.
+/// A procedure that gives its version.
 fn version_of(version: u32) -> Procedure {
     let flow = Flow::of(move |_, arguments, outputs| {
         outputs.push(i64::from(version) + arguments.get::<i64>(0)?);
@@ -364,7 +364,7 @@ fn a_prepared_call_is_of_the_version_that_is_registered_when_it_is_called() {
     let (given, ticket) = call.submit(&[Value::Int8(30)]).unwrap();
     assert_eq!(given, [Value::Int8(32)]);
     ticket.wait().unwrap();
-    // What a call that failed had given is gone, and the next one is of the next version.
+    // The outputs of a failed call are gone, and the next call is of the next version.
     db.register(version_of(3)).unwrap();
     assert_eq!(call.call(&[Value::Int8(40)]), Err(Error::aborted("the third fails")));
     let wrong = call.call(&[]).unwrap_err();

@@ -1,5 +1,5 @@
-//! Calls that do not run straight to their end: that rest and run again, that leave actions out, whose closures panic, that have a
-//! limit or are cancelled, beside definitions and with what their bodies ask for.
+//! Calls that do not run straight to their end: that rest and run again, that leave actions out, whose closures panic,
+//! that have a limit or are cancelled, beside definitions and operations of their bodies.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -16,7 +16,7 @@ use rialto::{
 
 /// Longer than any of this takes.
 const LIMIT: Duration = Duration::from_secs(60);
-/// All engines. Where there are executors, one has all keys.
+/// All engines. On those with executors, one executor has all keys.
 const ENGINES: [Engine; 4] = engines::each(1);
 
 fn options(engine: Engine) -> Options {
@@ -47,7 +47,7 @@ fn until_set(flag: &AtomicBool) {
     until("a flag to be set", || flag.load(Ordering::SeqCst));
 }
 
-/// A call rests on a thread of which all other calls come to wait for locks: somebody is there when its rest is over.
+/// A call rests on a thread all of whose other calls wait for locks: a thread is there when its rest is over.
 #[test]
 fn a_call_that_rests_runs_again_while_the_others_of_its_thread_wait() {
     in_time(LIMIT, || {
@@ -56,7 +56,7 @@ fn a_call_that_rests_runs_again_while_the_others_of_its_thread_wait() {
         let (runs, last_run, sent) =
             (AtomicU32::new(0), Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
         let (in_last_run, is_sent) = (last_run.clone(), sent.clone());
-        // As a body does that passes on the deadlock of a handle that it uses: often enough for a rest of 51 ms.
+        // As a body that passes on the deadlock of its handle: often enough for a rest of 51 ms.
         let victim = Action::exclusive("t", move |_, _, _| {
             let run = runs.fetch_add(1, Ordering::SeqCst);
             if run == 10 {
@@ -81,14 +81,14 @@ fn a_call_that_rests_runs_again_while_the_others_of_its_thread_wait() {
     });
 }
 
-/// A body has executors to itself and asks for a checkpoint, while the drop of an index with a routing rule is on its way: the drop
-/// waits for no executor where the checkpoint waits for it.
+/// A body has leased executors and asks for a checkpoint, while a transaction drops an index with a routing rule: the
+/// drop does not wait for executors while the checkpoint waits for the drop.
 #[test]
 fn a_checkpoint_asked_for_in_a_body_beside_a_definition_ends() {
     in_time(LIMIT, || {
         for round in 0..3 {
             let db = Database::open_on(MemoryDisk::new(), options(engines::of(1, 0))).unwrap();
-            // Where the catalog's lock is, the first table's does not go along with executors.
+            // The first table has the catalog's lock position, so its lock does not move with executors.
             make(&db, "first", 0);
             make(&db, "t", 10);
             make(&db, "x", 10);
@@ -98,7 +98,7 @@ fn a_checkpoint_asked_for_in_a_body_beside_a_definition_ends() {
             let (of_body, in_body) = (db.clone(), is_in_body.clone());
             let body = Action::exclusive("t", move |_, _, _| {
                 in_body.store(true, Ordering::SeqCst);
-                // The drop is on its way to its place now, or has it.
+                // The drop is about to take its place now, or has it.
                 std::thread::sleep(Duration::from_millis(100));
                 of_body.checkpoint().map(drop)
             });
@@ -116,13 +116,13 @@ fn a_checkpoint_asked_for_in_a_body_beside_a_definition_ends() {
                 assert_eq!(db.call("p", &[Value::Int4(1)]), Ok(vec![]), "round {round}");
                 assert_eq!(drops.join().unwrap(), Ok(()), "round {round}");
             });
-            // The procedure keeps a handle of it: its threads go with the process.
+            // The procedure keeps a handle of it: its threads end with the process.
             std::mem::forget(db);
         }
     });
 }
 
-/// The identifier of an action that a call leaves out is not looked at.
+/// The identifier of an action that a call leaves out is not checked.
 #[test]
 fn the_identifier_of_an_action_that_is_left_out_is_not_worked_out() {
     fn doubled(arguments: &[Value]) -> Value {
@@ -147,7 +147,8 @@ fn the_identifier_of_an_action_that_is_left_out_is_not_worked_out() {
     }
 }
 
-/// Closures that work out a call's conditions and identifiers are a part of it as its bodies are: their panics are its outcome.
+/// Closures that compute a call's conditions and identifiers are a part of it as its bodies are: their panics are its
+/// outcome.
 #[test]
 fn a_panic_of_an_identifier_is_the_calls_outcome() {
     fn odd(arguments: &[Value]) -> Value {
@@ -194,7 +195,7 @@ fn a_panic_of_an_identifier_is_the_calls_outcome() {
     }
 }
 
-/// A shared action that panics behind a write gives the transaction's packet back, of which there are few here.
+/// A shared action that panics after a write gives the transaction's packet back, of which there are few here.
 #[test]
 fn a_panic_in_shared_mode_behind_a_write_keeps_no_packet() {
     const TRANSACTIONS: usize = 2;
@@ -237,13 +238,13 @@ fn a_transaction_that_runs_again_has_one_time_limit() {
         let began = Instant::now();
         let outcome = db.call_with(&limited, "p", &[Value::Int4(1)]);
         let about = format!("{outcome:?} after {:?}, {engine}", began.elapsed());
-        // Of its runs each would be short enough by itself.
+        // Each of its runs alone would be short enough.
         assert_eq!(outcome, Err(Error::Timeout { limit_ms: 100 }), "{about}");
     }
 }
 
-/// A canceller is the transaction's, whichever of its runs made it: one that is used in that run, behind all that it does, and one
-/// that is used in the next.
+/// A canceller is the transaction's, in whichever of its runs it was made: one is used in that run, after all
+/// operations, and one in the next run.
 #[test]
 fn what_cancels_one_run_of_a_transaction_cancels_the_next() {
     for engine in ENGINES {
@@ -270,13 +271,13 @@ fn what_cancels_one_run_of_a_transaction_cancels_the_next() {
             let about = format!("{engine}, in the next run: {later}");
             assert_eq!(db.call("p", &[Value::Int4(1)]), Err(Error::Cancelled), "{about}");
             assert!(runs.load(Ordering::SeqCst) <= 2, "{about}");
-            // Of another transaction it is not.
+            // It does not cancel another transaction.
             assert_eq!(db.call("p", &[Value::Int4(1)]), Ok(vec![]), "{about}");
         }
     }
 }
 
-/// What ends the second run of a procedure that is checked says nothing about the procedure.
+/// An error that ends the second run of a checked procedure says nothing about the procedure.
 #[test]
 fn a_cancelled_run_does_not_tell_against_determinism() {
     let options = Options { check_determinism: true, ..options(Engine::thin()) };
@@ -295,8 +296,8 @@ fn a_cancelled_run_does_not_tell_against_determinism() {
     assert_eq!(db.call("p", &[Value::Int4(1)]), Ok(vec![]));
 }
 
-/// Leaves this thread a context behind that its own transaction has waited long with, and which the thread's next transaction but
-/// so many has.
+/// Leaves a context to this thread whose transaction has waited long. The thread's next transaction but `next_but` gets
+/// it.
 fn leave_one_that_has_waited(db: &Database, table: &Table, next_but: usize) {
     let mut holder = db.begin().unwrap();
     holder.update(table, 1, &[(1, Value::Int4(1))]).unwrap();
@@ -313,17 +314,17 @@ fn leave_one_that_has_waited(db: &Database, table: &Table, next_but: usize) {
     drop(others);
 }
 
-/// The locks of a handle that commits in a body are released when the body's are: its waits are its own before that.
+/// The locks of a handle that commits in a body are released when the body's are. Before that its waits are its own.
 #[test]
 fn a_handle_that_commits_in_a_body_has_waited_as_long_as_it_has() {
     for next_but in 0..3 {
         in_time(LIMIT, move || {
             let db = Database::open_on(MemoryDisk::new(), options(engines::of(1, 0))).unwrap();
-            // Where the catalog's lock is, the first table's does not go along with executors.
+            // The first table has the catalog's lock position, so its lock does not move with executors.
             make(&db, "first", 0);
             let table = make(&db, "t", 10);
             leave_one_that_has_waited(&db, &table, next_but);
-            // It has its lock before the body has the table that this is in.
+            // It has its lock before the body has leased the table that this is in.
             let mut handle = db.begin().unwrap();
             handle.update(&table, 7, &[(1, Value::Int4(1))]).unwrap();
             let handle = Mutex::new(Some(handle));
@@ -331,7 +332,7 @@ fn a_handle_that_commits_in_a_body_has_waited_as_long_as_it_has() {
                 handle.lock().unwrap().take().expect("the body runs once").commit()
             });
             db.register(Procedure::new("p", [ColumnType::Int4], body.by_argument(0))).unwrap();
-            // An account of more waits than response is a failed assertion.
+            // An account with more waits than response time fails an assertion.
             assert_eq!(db.call("p", &[Value::Int4(2)]), Ok(vec![]));
         });
     }

@@ -1,5 +1,5 @@
-//! Calls that their caller does not wait for (`Database::send_call`), in place and on threads that own executors: what he
-//! learns in the end, however he asks, and what becomes of calls whose caller goes away.
+//! Calls that their caller does not wait for (`Database::send_call`), in place and on threads that own executors: what
+//! the caller learns in the end, in each way of asking, and what becomes of calls whose caller goes away.
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -18,7 +18,7 @@ use rialto::{
     Result, Sent, TableDef, Transaction,
 };
 
-/// Of the longest wait in these tests.
+/// The limit of each wait in these tests.
 const LIMIT: Duration = Duration::from_secs(120);
 const KEYS: i32 = 8;
 
@@ -35,7 +35,7 @@ fn options(threads: usize) -> Options {
 
 type Body = fn(&mut Transaction, &Arguments<'_>, &mut Outputs) -> Result<()>;
 
-/// Adds one to the row of the key that is the argument, and gives what it is then.
+/// Adds one to the row of the argument's key, and gives the new value.
 fn count(tx: &mut Transaction, arguments: &Arguments<'_>, outputs: &mut Outputs) -> Result<()> {
     let key: i32 = arguments.get(0)?;
     let mut n = 0;
@@ -86,7 +86,7 @@ fn holder(db: &Database, key: i32) -> Transaction<'static> {
     handle
 }
 
-/// Counts how often it was woken.
+/// Counts its wake-ups.
 #[derive(Default)]
 struct Wakes(AtomicUsize);
 
@@ -108,7 +108,7 @@ fn poll(sent: &mut Sent, wakes: &Arc<Wakes>) -> Poll<Result<Vec<Value>>> {
 
 type Ask = fn(Sent) -> Result<Vec<Value>>;
 
-/// The ways to learn what became of a call.
+/// The ways to learn the outcome of a call.
 const ASKS: [Ask; 4] = [
     Sent::wait,
     |sent| {
@@ -132,7 +132,7 @@ const ASKS: [Ask; 4] = [
 ];
 
 #[test]
-fn a_caller_learns_what_became_of_his_call_however_he_asks() {
+fn a_caller_learns_the_outcome_of_its_call_in_each_way_of_asking() {
     in_time(LIMIT, || {
         for (threads, durability) in [0, 1, 3]
             .into_iter()
@@ -161,8 +161,8 @@ fn a_caller_learns_what_became_of_his_call_however_he_asks() {
     });
 }
 
-/// The destructor of the waker that a wait replaces waits for another call, on the same thread. The outer call ends meanwhile: its ring is
-/// not taken for the inner one's, and the outer wait ends, too.
+/// The destructor of the waker that a wait replaces waits for another call, on the same thread. The outer call ends
+/// meanwhile: its wake-up is not taken for the inner call's, and the outer wait ends, too.
 #[test]
 fn a_wait_inside_of_a_wait_takes_none_of_its_rings() {
     struct Waits(Mutex<Option<Sent>>);
@@ -195,7 +195,8 @@ fn a_wait_inside_of_a_wait_takes_none_of_its_rings() {
     });
 }
 
-/// A waker is its maker's code: one that goes because another is asked with may call, and wait for the thread that runs both.
+/// A waker is user code: when another waker replaces it, its destructor may call, and wait for the thread that runs
+/// both.
 #[test]
 fn a_waker_that_goes_away_may_call() {
     struct Calls(Database, Arc<AtomicBool>);
@@ -233,7 +234,7 @@ fn a_waker_that_goes_away_may_call() {
     asks.join().unwrap();
 }
 
-/// Many on their way at a time, all on one row: they come one after the other, each once.
+/// Many calls at a time, all on one row: they run one after the other, each once.
 #[test]
 fn a_client_has_many_calls_on_their_way() {
     in_time(LIMIT, || {
@@ -251,7 +252,7 @@ fn a_client_has_many_calls_on_their_way() {
     });
 }
 
-/// A call that was sent is none that its caller waits for, and it wakes him once: when its outcome is durable.
+/// A sent call is none that its caller waits for. The caller is woken once: when the outcome is durable.
 #[test]
 fn sending_waits_for_nothing_and_the_caller_is_woken_once() {
     in_time(LIMIT, || {
@@ -270,7 +271,7 @@ fn sending_waits_for_nothing_and_the_caller_is_woken_once() {
                 Poll::Ready(Ok(vec![Value::Int8(1)])),
                 "it was woken too early"
             );
-            // Nobody is left who would: the log has no more to do.
+            // No other thread wakes it: the log has no more to do.
             db.sync().unwrap();
             assert_eq!(wakes.count(), 1);
         }
@@ -289,7 +290,7 @@ fn calls_whose_caller_goes_away_run_to_their_end() {
                     1 => drop(send(&db, "panics", key)),
                     2 => {
                         let mut sent = send(&db, "count", key);
-                        // Gone while it is waited for.
+                        // The call ends while it is waited for.
                         let _ = poll(&mut sent, &Arc::new(Wakes::default()));
                     }
                     _ => drop(send(&db, "count", key)),
@@ -323,7 +324,8 @@ fn a_close_has_an_answer_for_every_call_on_its_way() {
     });
 }
 
-/// Three calls are let in, the fourth waits for room; a client that never looks at his calls has them run all the same.
+/// Three calls are admitted, and the fourth waits for room. If a client never asks about its calls, they run all the
+/// same.
 #[test]
 fn no_more_calls_are_on_their_way_than_there_is_room_for() {
     in_time(LIMIT, || {
@@ -352,7 +354,7 @@ fn no_more_calls_are_on_their_way_than_there_is_room_for() {
     });
 }
 
-/// Two calls each of which has what the other one wants: a victim runs again, and its caller does not hear of it.
+/// Two calls, each of which needs a lock of the other: a victim runs again, and its caller does not notice.
 #[test]
 fn deadlocks_of_calls_on_their_way_are_run_again() {
     in_time(LIMIT, || {
@@ -372,7 +374,7 @@ fn deadlocks_of_calls_on_their_way_are_run_again() {
             .phase([Action::exclusive("counters", nth::<1>).by_argument(1)]);
         db.register(Procedure::new("two", [ColumnType::Int4; 2], flow)).unwrap();
         let both = |nth: i32| if nth % 2 == 0 { [1, 5] } else { [5, 1] };
-        // Few at a time: each victim has to be found, and goes to the end of the line.
+        // Few at a time: each victim has to be found, and goes to the end of the queue.
         let (mut on_their_way, mut calls) = (VecDeque::new(), 0);
         while calls < 60 || db.metrics().aborted_deadlock == 0 {
             on_their_way.push_back(db.send_call("two", &both(calls).map(Value::Int4)).unwrap());

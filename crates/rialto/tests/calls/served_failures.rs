@@ -1,5 +1,5 @@
-//! A transaction server whose log fails under it: every request has its answer, which says what is known, and the server ends.
-//! Then the machine loses its power, or goes on, and what was acknowledged is there.
+//! The log fails under a transaction server: every request has its answer, which says what is known, and the server
+//! ends. Then the machine loses its power, or goes on, and everything that was acknowledged is there.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use rialto::{
     TransactionServer, TransactionServerOptions,
 };
 
-/// Of the longest wait in these tests.
+/// The limit of each wait in these tests.
 const LIMIT: Duration = Duration::from_secs(120);
 const CLIENTS: i64 = 3;
 /// Requests that a client has under way.
@@ -30,7 +30,7 @@ fn options(design: GroupCommitDesign, path: Caching, durability: Durability) -> 
     }
 }
 
-/// Adds a row, and to a counter that all requests wait for: standbys run while one of them waits.
+/// Adds a row, and adds to a counter that all requests wait for: standbys run while a request waits.
 fn register(db: &Database) {
     let columns = vec![Column::new("id", ColumnType::Int8), Column::new("n", ColumnType::Int8)];
     db.transact(|tx| {
@@ -46,7 +46,7 @@ fn register(db: &Database) {
     db.register(Procedure::new("add", [ColumnType::Int8], action)).unwrap();
 }
 
-/// Puts requests until one fails; the rows that were acknowledged.
+/// Sends requests until one fails. Gives the rows that were acknowledged.
 fn client(server: &TransactionServer, client: i64, about: &str) -> Vec<i64> {
     let add = server.procedure("add").unwrap();
     let mut message_server = server.message_server();

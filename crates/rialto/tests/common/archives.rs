@@ -17,7 +17,7 @@ pub fn archiving(archive: &Arc<dyn Disk>) -> Options {
     Options { archive: Some(Archive::on(archive.clone())), ..options() }
 }
 
-/// A backup of the database as it is, as a stream.
+/// A backup of the current database, as a stream.
 pub fn full(db: &Database) -> (Vec<u8>, Lsn) {
     let mut bytes = Vec::new();
     let report = db.backup_to(&mut bytes, BackupKind::Full).unwrap();
@@ -61,14 +61,14 @@ pub fn ids(db: &Database) -> BTreeSet<i32> {
     ids
 }
 
-/// Adds one row of so many bytes; the commit's place.
+/// Adds one row of this many bytes. Gives the commit's place.
 pub fn add(db: &Database, id: i32, bytes: usize) -> Lsn {
     let table = db.table("things").unwrap();
     let level_1 = TxOptions { durability: Some(Durability::Memory), ..TxOptions::default() };
     db.submit_with(&level_1, |tx| tx.insert(&table, &thing(id, bytes))).unwrap().1.lsn()
 }
 
-/// A copy of what a disk holds.
+/// A copy of a disk's contents.
 pub fn copied(disk: &dyn Disk) -> Arc<MemoryDisk> {
     disk_of(&contents(disk))
 }

@@ -20,7 +20,7 @@ pub const DELETE: i32 = 3;
 pub const SCAN: i32 = 4;
 pub const FAIL: i32 = 5;
 
-/// The value of a step's argument: what it does, the key, and the part that the row gets.
+/// The value of a step's argument: the operation, the key, and the part that the row gets.
 pub fn argument(step: usize, nth: usize) -> usize {
     1 + 3 * step + nth
 }
@@ -41,7 +41,7 @@ fn version_of(tx: &mut Transaction, arguments: &Arguments<'_>, key: i32) -> Resu
     tx.look(arguments.table()?, key, |row| row.get_i64(2))?.transpose()
 }
 
-/// The text that a row has of this version, in tables that have one: of fewer bytes than `FILLER`, so that rows move.
+/// The text of a row of this version, in tables that have one: of fewer bytes than `FILLER`, so that rows move.
 fn filler<const FILLER: u64>(version: i64) -> Value {
     Value::Text("x".repeat((version as u64 * 7919 % FILLER) as usize))
 }
@@ -131,7 +131,7 @@ pub fn define<const FILLER: u64>(db: &Database) {
     route(db, &[4, 8, 12]);
 }
 
-/// Shares the keys out over the executors, where there are some.
+/// Divides the keys among the executors, where there are some.
 pub fn route(db: &Database, bounds: &[i32]) {
     if db.executors_of("things", WhichIndex::Primary).is_ok() {
         let bounds: Vec<_> = bounds.iter().map(|&bound| vec![Value::Int4(bound)]).collect();

@@ -3,17 +3,17 @@
 use rialto::io::Random;
 use rialto::{Engine, Executors};
 
-/// So many executors on so many threads that are handed every call, or in place.
+/// This many executors in place, or on this many threads to which every call is handed over.
 pub const fn of(count: usize, threads: usize) -> Engine {
     Engine::DataOriented(Executors::of(count, threads).handing_over())
 }
 
-/// The conventional engine with thin and with central locks, and so many executors in place and on two threads.
+/// The conventional engine with thin and with central locks, and this many executors in place and on two threads.
 pub const fn each(count: usize) -> [Engine; 4] {
     [Engine::thin(), Engine::central(), of(count, 0), of(count, 2)]
 }
 
-/// The three kinds of engines, each as often as the others: up to `count_max` executors, in place or on up to `threads_max` threads.
+/// The three kinds of engines, equally often: up to `count_max` executors, in place or on up to `threads_max` threads.
 pub fn any(random: &mut Random, count_max: u64, threads_max: u64) -> Engine {
     let count = 1 + random.below(count_max) as usize;
     let threads = random.below(threads_max + 1) as usize;

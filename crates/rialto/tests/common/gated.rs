@@ -8,7 +8,7 @@ use rialto::io::MemoryDisk;
 
 use super::hooked::{About, HookedDisk};
 
-/// One that is open.
+/// A disk whose gate is open.
 pub fn disk() -> GatedDisk {
     let gate = Arc::new(Gate { at: Mutex::new((u64::MAX, false)), changed: Condvar::new() });
     let disk = HookedDisk::new(MemoryDisk::new());
@@ -27,7 +27,7 @@ pub struct GatedDisk {
 }
 
 pub struct Gate {
-    /// Writes at or behind this byte of a backup copy wait; and whether one does.
+    /// Writes at or behind this byte of a backup copy wait; and whether one waits.
     at: Mutex<(u64, bool)>,
     changed: Condvar,
 }

@@ -1,5 +1,6 @@
-//! [`HookedDisk`]: a disk that calls the test before each write and sync (and behind syncs), so that a test can do something at exactly
-//! that moment: change rows in the middle of a sweep, hold a group's write up, count. The kernel's own tests include this file, too.
+//! [`HookedDisk`]: a disk that calls the test before each write and sync (and after syncs), so that a test can act at
+//! exactly that moment: change rows in the middle of a sweep, hold a group's write up, count. The kernel's own tests
+//! include this file, too.
 
 #![allow(dead_code, reason = "each test program uses its part")]
 
@@ -65,7 +66,7 @@ impl HookedDisk {
         *self.read_hook.lock() = Some(Arc::new(hook));
     }
 
-    /// Behind each sync, before its caller is told: whether it succeeded.
+    /// After each sync, before its caller is told: whether it succeeded.
     pub fn behind_syncs(&self, hook: impl Fn(&str, bool) + Send + Sync + 'static) {
         *self.sync_hook.lock() = Some(Arc::new(hook));
     }

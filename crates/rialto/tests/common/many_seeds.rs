@@ -7,7 +7,7 @@ use std::time::Instant;
 use super::seeds::{SEEDS_MAX, patience};
 use rialto::io::Random;
 
-/// As [`for_a_while`](super::seeds::for_a_while) on so many threads, for a test whose threads sleep most of the time.
+/// As [`for_a_while`](super::seeds::for_a_while) on this many threads, for a test whose threads sleep most of the time.
 pub fn for_a_while_by(threads: usize, run: impl Fn(u64) + Sync) -> (u64, u64) {
     for_a_while_until_by(threads, |seed| {
         run(seed);
@@ -15,7 +15,7 @@ pub fn for_a_while_by(threads: usize, run: impl Fn(u64) + Sync) -> (u64, u64) {
     })
 }
 
-/// As [`for_a_while_until`](super::seeds::for_a_while_until) on so many threads.
+/// As [`for_a_while_until`](super::seeds::for_a_while_until) on this many threads.
 pub fn for_a_while_until_by(threads: usize, run: impl Fn(u64) -> bool + Sync) -> (u64, u64) {
     let first = Random::seed_from_environment();
     println!("RIALTO_SEED={first}");

@@ -1,6 +1,7 @@
-//! Shared by the test programs. `calls` are random calls of one procedure; `engines` are what a test runs on; `hooked` and `gated` are
-//! disks that stop a test's database at one moment; `quiet` and `archives` are databases on which nothing happens by itself; `seeds` runs
-//! random tests. The kernel's own tests include it, too (`src/interleavings/`, `src/histories/`).
+//! Shared by the test programs. `calls` are random calls of one procedure; `engines` are the engines that a test runs
+//! on; `hooked` and `gated` are disks that stop a test's database at one moment; `quiet` and `archives` are databases
+//! on which nothing happens by itself; `seeds` runs random tests. The kernel's own tests include it, too
+//! (`src/interleavings/`, `src/histories/`).
 
 #![allow(dead_code, reason = "each test program uses its part")]
 
@@ -16,12 +17,12 @@ pub mod turns;
 
 use std::time::{Duration, Instant};
 
-/// Waits until it is so; fails when patience is at its end.
+/// Waits until the condition holds; fails when patience is at its end.
 pub fn until(what: &str, is_so: impl FnMut() -> bool) {
     within(seeds::patience(), what, is_so);
 }
 
-/// Waits until it is so; fails after so long, or when patience is at its end.
+/// Waits until the condition holds; fails after `limit`, or when patience is at its end.
 pub fn within(limit: Duration, what: &str, mut is_so: impl FnMut() -> bool) {
     let end = Instant::now() + limit.min(seeds::patience());
     while !is_so() {
@@ -35,7 +36,7 @@ pub fn in_time<T: Send + 'static>(limit: Duration, run: impl FnOnce() -> T + Sen
     let (done, is_done) = std::sync::mpsc::channel();
     let thread = std::thread::spawn(move || {
         let outcome = run();
-        // Who waited may have given up.
+        // The waiter may have given up.
         let _ = done.send(());
         outcome
     });

@@ -7,8 +7,8 @@ use rialto::io::Disk;
 use rialto::row::{Column, ColumnType, Value};
 use rialto::{Checkpointing, Database, Durability, Options, Table, TableDef, TxOptions};
 
-/// Nothing is written but what somebody waits for, and no checkpoint is made but on demand. Who waits for the log waits as long
-/// as a loaded machine takes to prepare its next file.
+/// The log is written only for waits, and a checkpoint is made only on demand. A wait for the log lasts as long as a
+/// loaded machine takes to prepare the next file.
 pub fn options() -> Options {
     Options {
         memory_bytes: 64 << 20,
@@ -51,7 +51,7 @@ pub fn unique_n(db: &Database) -> Table {
     .unwrap()
 }
 
-/// A table "t" of ten rows with a number each, which is 0.
+/// A table "t" of ten rows, each with the number 0.
 pub fn numbers(db: &Database) -> Table {
     let columns = vec![Column::new("id", ColumnType::Int4), Column::new("n", ColumnType::Int4)];
     db.transact(|tx| {

@@ -1,5 +1,5 @@
-//! [`Turns`]: threads of a database on a virtual clock that run one at a time, in an order that a seed chooses. With the same seed they do the
-//! same in the same steps.
+//! [`Turns`]: threads of a database on a virtual clock that run one at a time, in an order that a seed chooses. With
+//! the same seed they do the same in the same steps.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -8,10 +8,11 @@ use std::time::Duration;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use rialto::io::{Moment, Random, Scheduler, VirtualClock, number_thread};
 
-/// How much time passes with each step: transactions that begin one after the other have ages.
+/// The time that passes with each step: transactions that begin one after the other have different ages.
 const STEP: Duration = Duration::from_micros(1);
 
-/// So often each thread looks in vain before time passes. What one of them found the first time may be what another one waits for.
+/// Each thread checks this many times in vain before time passes: a thread's first check may change what another thread
+/// waits for.
 const LOOKS: u32 = 2;
 
 thread_local! {
@@ -19,7 +20,7 @@ thread_local! {
     static ME: Cell<Option<usize>> = const { Cell::new(None) };
 }
 
-/// Whose turn it is.
+/// The turns of the threads.
 pub struct Turns {
     state: Mutex<State>,
     changed: Condvar,
@@ -31,20 +32,20 @@ struct State {
     turn: Option<usize>,
     /// The turns so far, and when each began.
     taken: Vec<(usize, Duration)>,
-    /// All wait, and none until a moment.
+    /// All threads wait, and none until a set time.
     is_stuck: bool,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
 struct Thread {
     has_ended: bool,
-    /// How often it has looked in vain since a thread made a step or time passed.
+    /// How many times it has checked in vain since a thread made a step or time passed.
     looks: u32,
     until: Option<Moment>,
 }
 
 impl Turns {
-    /// Turns by this seed, and a clock that passes with them. The calling thread is to open the database.
+    /// Turns by this seed, and a clock that advances with them. The calling thread then opens the database.
     pub fn new(seed: u64) -> (Arc<Turns>, Arc<VirtualClock>) {
         number_thread(0);
         let random = Random::new(seed);
@@ -74,7 +75,7 @@ impl Turns {
         });
     }
 
-    /// The calling thread has done something: others may come before it goes on.
+    /// The calling thread has done something: others may run before it goes on.
     pub fn step(&self, clock: &VirtualClock) {
         let me = ME.get().expect("a thread that takes turns");
         let mut state = self.state.lock();
@@ -107,7 +108,7 @@ impl State {
         self.threads.iter_mut().for_each(|thread| thread.looks = 0);
     }
 
-    /// The next turn is that of one of the threads that have looked least often.
+    /// The next turn goes to one of the threads that have checked least often.
     fn choose(&mut self, clock: &VirtualClock) {
         let running = || self.threads.iter().filter(|thread| !thread.has_ended);
         self.turn = None;
@@ -133,7 +134,7 @@ impl State {
 impl Scheduler for Turns {
     fn wait(&self, clock: &VirtualClock, until: Option<Moment>) {
         let Some(me) = ME.get() else {
-            // It is alone: before the others begin, or behind their ends.
+            // The thread is alone: before the others begin, or after their ends.
             return until.map_or_else(std::thread::yield_now, |until| clock.advance_to(until));
         };
         let mut state = self.state.lock();
@@ -156,7 +157,7 @@ impl Drop for Ends<'_> {
         let mut state = self.turns.state.lock();
         state.threads[self.me].has_ended = true;
         state.has_gone_on(self.clock);
-        // One that has panicked may not have had the turn.
+        // A thread that has panicked may not have had the turn.
         if state.turn == Some(self.me) {
             state.choose(self.clock);
         }

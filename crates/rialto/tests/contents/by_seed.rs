@@ -1,11 +1,11 @@
-//! Databases without threads of their own ([`Background::Driven`]), with one client: a seed replays a run in the same steps of the disk,
-//! and with it each crash.
+//! Databases without threads of their own ([`Background::Driven`]), with one client: a seed replays a run in the same
+//! steps of the disk, and with it each crash.
 //!
-//! A run draws its options, then transactions of any kind ([`Drawer`]) at both levels, checkpoints, and calls of `drive`, and notes what the
-//! database answered, when on its virtual clock, and how many steps the disk had made by then. Run twice, it has to come to the same steps and
-//! the same answers at the same times. Then
-//! it is ended at one step after the other, by loss of power and by a kill, and recovered: the transactions that are there are the first
-//! ones of the run, all those among them that the end may not take, and the contents are what the model had behind them.
+//! A run draws its options, then transactions of any kind ([`Drawer`]) at both levels, checkpoints, and calls of
+//! `drive`. It notes the database's answers, their times on the virtual clock, and how many steps the disk had made by
+//! then. A second run has to come to the same steps and the same answers at the same times. Then the run is ended at
+//! one step after the other, by loss of power and by a kill, and recovered: the transactions that are there are the
+//! first ones of the run, with all those that the end may not take, and the contents are those of the model after them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,10 +20,10 @@ use rialto::{
     Background, Checkpointing, Database, Durability, Engine, Error, Options, Result, TableDef, TxOptions,
 };
 
-/// What passes on the clock between some steps.
+/// The time that passes on the clock between some steps.
 const TICK: Duration = Duration::from_millis(20);
 
-/// Ends of one run, at most.
+/// The most ends of one run.
 const ENDS: u64 = 40;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -49,7 +49,7 @@ fn options(random: &mut Random, clock: &Arc<VirtualClock>) -> Options {
         log_wait_max: TICK,
         engine: one_of(random, &[Engine::thin(), Engine::central(), engines::of(4, 0)]),
         group_commit: any_group_commit(random),
-        // What is measured is not the same each time.
+        // Measurements are not the same each time.
         log_writes: Some(one_of(random, &[Caching::Direct, Caching::DirectSync, Caching::Buffered])),
         log_writes_in_flight: Some(1 + random.below(3) as u32),
         recovery_threads: 1,
@@ -57,23 +57,25 @@ fn options(random: &mut Random, clock: &Arc<VirtualClock>) -> Options {
     }
 }
 
-/// A run as far as it came.
+/// A run up to its end.
 struct Run {
     disk: Arc<FaultyDisk>,
     clock: Arc<VirtualClock>,
-    /// What the database holds after so many transactions, the one whose commit had no answer included. None before the first one.
+    /// The contents after each number of transactions, including one whose commit had no answer. None before the first
+    /// one.
     states: Vec<Contents>,
-    /// What was answered, how many steps the disk had made by then, and the time on the clock.
+    /// The answers, with how many steps the disk had made by then, and the time on the clock.
     answers: Vec<(String, u64, Duration)>,
-    /// So many transactions have to be there after a loss of power, and after a kill.
+    /// How many transactions have to be there after a loss of power, and after a kill.
     durable: usize,
     acknowledged: usize,
-    /// The steps that were made, one by one, by their numbers: others failed.
+    /// The steps that succeeded, by their numbers.
     trace: Vec<(u64, String)>,
 }
 
 impl Run {
-    /// Notes an answer. It is the last one of a run that has ended meanwhile, and had fewer steps than the whole run had then.
+    /// Notes an answer. If the run has ended meanwhile, it is the last one, with fewer steps than the whole run had
+    /// then.
     fn answered(&mut self, what: impl Into<String>) -> std::result::Result<(), String> {
         if self.disk.is_down() {
             return Err("it has ended".to_owned());
@@ -82,7 +84,7 @@ impl Run {
         Ok(())
     }
 
-    /// So many transactions were answered, at this level.
+    /// This many transactions were answered, at this level.
     fn acknowledge(&mut self, transactions: usize, is_durable: bool) {
         self.acknowledged = transactions;
         if is_durable {
@@ -135,7 +137,7 @@ fn work(random: &mut Random, run: &mut Run, about: &str) -> std::result::Result<
                         run.acknowledge(transactions, level == Durability::Disk);
                         run.answered(format!("{transactions} at level {level:?}"))?;
                     }
-                    // Too long for its log, or no checkpoint makes room.
+                    // The transaction is too long for the log, or no checkpoint makes room.
                     Err(Error::LogTooSmall { .. }) => {
                         run.states.pop();
                         run.answered("too long for the log")?;
@@ -157,7 +159,7 @@ fn work(random: &mut Random, run: &mut Run, about: &str) -> std::result::Result<
         }
         if random.chance(1, 3) {
             db.drive().map_err(|error| format!("drive: {error}"))?;
-            // A write that fails stops the log, which no call of `drive` tells.
+            // A failed write stops the log, which a call of `drive` does not tell.
             run.answered("driven")?;
             run.acknowledge(transactions, true);
         }
@@ -180,7 +182,7 @@ fn prepare(tx: &mut rialto::Transaction) -> Result<()> {
     tx.insert(&table, &[Value::Int4(0), Value::Int8(0)])
 }
 
-/// What a recovery finds of a run that was ended: how many transactions, if it was prepared.
+/// Checks what a recovery finds of a run that was ended. Gives the number of transactions, if it was prepared.
 fn recovered(run: &Run, end: End, random: &mut Random, about: &str) -> Option<usize> {
     let disk = run.disk.restart();
     let was_prepared = run.answers.iter().any(|(what, ..)| what == "prepared");

@@ -1,9 +1,11 @@
-//! Databases without threads of their own, with several clients that run one at a time ([`Turns`]): a seed replays all that they do, step by step.
+//! Databases without threads of their own, with several clients that run one at a time ([`Turns`]): a seed replays
+//! everything that they do, step by step.
 //!
-//! A run draws its options, then has each client draw what it does: transfers and audits, through closures and through handles that lock more
-//! and more, with time-outs and deadlines of some ms, at both levels, tickets, tables that come and go, checkpoints, calls of `drive`, and rests.
-//! Each outcome is noted, with its time on the clock and the number of the disk's steps by then. Sums stay what they are, and run twice it comes
-//! to the same outcomes in the same turns and the same steps of the disk.
+//! A run draws its options, then has each client draw its operations: transfers and audits, through closures and
+//! through handles that lock more and more, with time-outs and deadlines of some ms, at both levels, tickets, tables
+//! that are made and dropped, checkpoints, calls of `drive`, and rests. Each outcome is noted, with its time on the
+//! clock and the number of the disk's steps by then. Sums stay constant. A second run comes to the same outcomes in the
+//! same turns and the same steps of the disk.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -51,7 +53,7 @@ fn options(random: &mut Random, clock: Clock) -> Options {
     }
 }
 
-/// What a client has come to, when, and how many steps the disk had made by then.
+/// The outcomes of clients, their times, and how many steps the disk had made by then.
 type Outcomes = Vec<(usize, String, Duration, u64)>;
 
 struct World {
@@ -225,7 +227,7 @@ fn run(seed: u64) -> Run {
     Run { outcomes: outcomes.into_inner(), turns: turns.taken(), trace }
 }
 
-/// The first place in which two runs differ.
+/// The first difference of two runs.
 fn difference<T: PartialEq + std::fmt::Debug>(what: &str, one: &[T], other: &[T]) -> Option<String> {
     let at = (0..one.len().max(other.len())).find(|&at| one.get(at) != other.get(at))?;
     Some(format!("{what} {at}: {:?}, then {:?}", one.get(at), other.get(at)))

@@ -1,6 +1,6 @@
 //! Writes and syncs of the database's files fail, or its disk becomes full, and so does the disk of its archive, while
-//! transactions go on as far as they do. What an answer told of is there after each end of the machine or of the process, and a
-//! transaction that was refused has left nothing. The contents after each transaction are known from a model.
+//! transactions go on as far as they can. What an answer told is there after each end of the machine or of the process,
+//! and a refused transaction has left nothing. A model has the contents after each transaction.
 
 use std::io::Cursor;
 use std::sync::Arc;
@@ -37,11 +37,11 @@ struct Machine {
     states: Vec<Contents>,
     /// The last transaction that is on the disk.
     durable: usize,
-    /// The last one that has committed at all.
+    /// The last one that has committed at any level.
     committed: usize,
     /// The last one that the archive has.
     archived: usize,
-    /// What happened, for a failure.
+    /// The events, for a failure message.
     story: Vec<String>,
 }
 
@@ -97,7 +97,7 @@ impl Machine {
         db
     }
 
-    /// Something is to fail soon.
+    /// Lets something fail soon.
     fn arm(&mut self) {
         let (kind, after) = (one_of(&mut self.random, &KINDS), self.random.below(6));
         if self.random.chance(1, 3) {
@@ -115,7 +115,7 @@ impl Machine {
         }
     }
 
-    /// A transaction. False if the database has stopped.
+    /// Runs a transaction. False if the database has stopped.
     fn transact(&mut self, db: &Database) -> bool {
         let durability = one_of(&mut self.random, &[Durability::Disk, Durability::Disk, Durability::Memory]);
         let options = TxOptions { durability: Some(durability), ..TxOptions::default() };
@@ -182,7 +182,7 @@ impl Machine {
         }
     }
 
-    /// Ends it, and looks at what is there.
+    /// Ends the database, and checks what is there.
     fn end(&mut self, db: Database, tally: &mut Tally) {
         let is_crash = self.random.chance(1, 2);
         self.story.push(format!("the {} ends", if is_crash { "machine" } else { "process" }));
@@ -218,7 +218,7 @@ impl Machine {
         self.disk = self.disk.restart();
     }
 
-    /// How many transactions the backup and the archive give back.
+    /// How many transactions the backup and the archive restore.
     fn restored(&self) -> usize {
         let backup = Backup::stream("the backup", Cursor::new(self.backup.clone()));
         let plan = Restore {

@@ -1,8 +1,8 @@
-//! Clients that commit in every way there is, definitions, sweeps, backups and changes of executors, all at the same time on a
-//! faulty disk, and a ledger of what each client was told. After each end of the machine or of the process, what an answer
-//! told of is there, in the order of the log, whole, by each index; and so it is in each backup.
+//! Clients that commit in every way, definitions, sweeps, backups and changes of executors, all at the same time on a
+//! faulty disk, and a ledger of what each client was told. After each end of the machine or of the process, everything
+//! that an answer told is there, in the order of the log, whole, by each index; and so it is in each backup.
 //!
-//! The threads' turns are the system's: a seed gives the same choices again, not the same turns.
+//! The system schedules the threads: a seed gives the same choices again, not the same schedule.
 
 mod clients;
 mod contents;
@@ -38,17 +38,17 @@ use rialto::{
 use told::{Bounds, END, Told};
 use wakes::Wakes;
 
-/// Some databases have to do with little, and meet its bound.
+/// Some databases have little memory, and reach its bound.
 const MEMORY: [u64; 3] = [64 << 20, 8 << 20, 4 << 20];
-/// Rows of a table that hardly changes: few, or so many that the least memory is nearly full of them, or that a sweep writes several
-/// images at a time: two, or five.
+/// Rows of a table that hardly changes: few, or so many that the least memory is nearly full of them, or that a sweep
+/// writes several images at a time: two, or five.
 const STILL: [i32; 4] = [200, 8_000, 40_000, 80_000];
 
 fn one_of<T: Copy>(random: &mut Random, all: &[T]) -> T {
     all[random.below(all.len() as u64) as usize]
 }
 
-/// Ends what runs beside the clients, also when one of them panics.
+/// Ends what runs beside the clients, also if one of them panics.
 struct Ends<'a>(&'a AtomicBool);
 
 impl Drop for Ends<'_> {
@@ -57,7 +57,7 @@ impl Drop for Ends<'_> {
     }
 }
 
-/// Changes what sweeps are made, and moves keys and data between executors, until it is over.
+/// Changes the checkpoint policy, and moves keys and data between executors, until the clients have ended.
 fn change(db: &Database, options: &Options, mut random: Random, over: &AtomicBool) {
     let threads = engines::threads(options.engine);
     while !over.load(Ordering::SeqCst) {
@@ -95,13 +95,13 @@ struct Tally {
     power_lost: u64,
     killed: u64,
     closed: u64,
-    /// Of closes: while clients worked.
+    /// Of the closes: those while clients worked.
     closed_amid: u64,
     /// Lives without a log.
     unlogged: u64,
-    /// Of losses of power and kills: on the data-oriented engine.
+    /// Of the losses of power and kills: those on the data-oriented engine.
     data_oriented: u64,
-    /// Lives beside backups that ended well, on a disk without a fault, and those in which a backup was made.
+    /// Lives beside backups that ended well, on a disk without a fault; and those in which a backup was made.
     kept_well: u64,
     backed_up_well: u64,
     backups: u64,
@@ -143,14 +143,14 @@ struct Work<'a> {
     db: &'a Database,
     options: &'a Options,
     told: &'a [Told],
-    /// What is there before.
+    /// The contents before.
     state: &'a Contents,
     /// How many transactions each writer makes, and the definer.
     each: i64,
     definitions: i64,
-    /// Nothing asks for the log to be written: all commits are of level memory, and no checkpoint is demanded.
+    /// Nothing requests a log write: all commits are of level memory, and no checkpoint is demanded.
     is_quiet: bool,
-    /// The copies that are kept meanwhile, and where backups go.
+    /// The copies that are made meanwhile, and where backups go.
     kept: Option<(&'a mut Copies, &'a Shelf)>,
     /// Whether the database is closed while clients work.
     closes: bool,
@@ -158,7 +158,7 @@ struct Work<'a> {
     about: &'a str,
 }
 
-/// Works until all are done, the disk ends or the database is closed. Whether a close amid all this has come to its end.
+/// Works until all are done, the disk ends or the database is closed. Whether a close during the work has succeeded.
 fn work(work: Work<'_>, random: &mut Random) -> bool {
     let Work { db, options, told, state, each, definitions, is_quiet, kept, closes, refused, about } = work;
     let levels: &[Durability] =
@@ -218,7 +218,7 @@ fn work(work: Work<'_>, random: &mut Random) -> bool {
     closed.into_inner()
 }
 
-/// What there is follows from how far each writer has come.
+/// Checks that the contents follow from each writer's count.
 fn check_contents(found: &Contents, before: &Contents, about: &str) {
     let mut expected = before.clone();
     expected.advance(&found.counts);
@@ -238,7 +238,7 @@ struct Kept {
 }
 
 impl Kept {
-    /// After a life, in which these copies were made.
+    /// Adds the copies of a life that has ended.
     fn add(&mut self, copies: Copies) {
         if let Some(archived) = copies.archived.last() {
             self.archived.clone_from(&archived.least);
@@ -248,7 +248,7 @@ impl Kept {
         }
     }
 
-    /// What the last backup gives with the archive on this machine, which has at least what was promised.
+    /// The result of the last backup with the archive on this machine, which has at least what was promised.
     fn restored(&self, machine: &FaultyDisk, memory: u64, about: &str) -> Option<Contents> {
         let (copies, taken) = self.last.as_ref()?;
         let about = &format!("{about}, its last backup with the archive");
@@ -270,12 +270,12 @@ impl Kept {
     }
 }
 
-/// What most of the lives of a database is.
+/// What most of the lives of a database are like.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Most {
     Written,
     Defined,
-    /// Each life ends by a close amid commits, unless the disk ends before, and has no log most often.
+    /// Each life ends by a close during commits, unless the disk ends before, and most often has no log.
     Closed,
 }
 
@@ -306,8 +306,8 @@ fn lives(seed: u64, most: Most, tally: &mut Tally) {
             let kind = one_of(&mut random, &[FaultKind::Write, FaultKind::Sync, FaultKind::SyncReverts]);
             (kind, one_of(&mut random, &["", "log-", "log-"]))
         });
-        // A failed sync of the directory ends the file system: until the machine starts again no other one succeeds. What any failed
-        // sync has lost, only the end of the machine shows.
+        // A failed sync of the directory ends the file system: until the machine starts again no other sync succeeds.
+        // Only the end of the machine shows what a failed sync has lost.
         let needs_machine = match fault {
             Some((FaultKind::Sync | FaultKind::SyncReverts, name)) => name.is_empty() || random.chance(3, 4),
             _ => false,
@@ -349,7 +349,7 @@ fn lives(seed: u64, most: Most, tally: &mut Tally) {
         let mut closed = work(clients, &mut random);
         let closes = !closes_amid && random.chance(1, 3);
         if closed {
-            // All that was answered before the close came to its end, or will be.
+            // Everything that was answered before the close ended, or will be.
             copies.archive(&told, || Ok(()));
         } else if closes && archives {
             copies.archive(&told, || db.close().inspect(|()| closed = true));
@@ -393,7 +393,7 @@ fn lives(seed: u64, most: Most, tally: &mut Tally) {
             let (opening, step) = (Opening { memory, seed: random.next() }, 1 + random.below(30));
             Interrupted { disk: disk.copied(), opening, end: End::PowerLost, step }
         });
-        // Level 1 outlives the process, not the machine; a close has brought all to disk.
+        // Level 1 outlives the process, not the machine; a close has written everything to disk.
         let power_lost = end == Some(End::PowerLost) || interrupted.is_some() && end.is_some();
         let least = told.iter().map(|it| it.least(power_lost)).collect();
         let mut bounds = Bounds::of(&told, least, END);
@@ -421,7 +421,7 @@ fn lives(seed: u64, most: Most, tally: &mut Tally) {
                 .unwrap_or_else(|error| panic!("{about}: {error}"));
             let found = contents(&db, about);
             if !is_logged && !closed {
-                // Of what was not logged a close keeps all, if it comes so far, and nothing else keeps anything.
+                // A close keeps everything that was not logged, if it ends; nothing else keeps anything of it.
                 if !closes_amid || found.counts == state.counts {
                     bounds =
                         Bounds { least: state.counts.clone(), most: state.counts.clone(), saw: Vec::new() };
@@ -497,7 +497,7 @@ fn ledgers(what: &str, most: Most) {
          {backups} backups restored, {archives} with an archive, {transactions} transactions, {definitions} of them with definitions, {refused}, RIALTO_SEED={seed}"
     );
     assert!(databases < 3 || definitions > 0, "RIALTO_SEED={seed}: nothing was defined beside writers");
-    // A log that grows too fast crowds a backup out.
+    // A log that grows too fast makes a backup give up.
     assert!(
         kept_well < 20 || backed_up_well >= kept_well / 8,
         "RIALTO_SEED={seed}: of {kept_well} lives that ended well only {backed_up_well} have a backup"
@@ -517,7 +517,8 @@ fn definitions_that_an_answer_told_of_are_there() {
     ledgers("ledgers of definitions", Most::Defined);
 }
 
-/// The same where a close comes amid all of it, most often without a log: then it is what keeps all that was answered.
+/// The same where a close comes during the work, most often without a log: then the close keeps everything that was
+/// answered.
 #[test]
 fn what_was_answered_before_a_close_is_there() {
     ledgers("ledgers of closes", Most::Closed);

@@ -1,4 +1,4 @@
-//! All that a database holds against a model of it, or against what its clients were told, after each of its ends.
+//! The whole contents of a database against a model, or against what its clients were told, after each of its ends.
 
 mod by_seed;
 mod by_turns;

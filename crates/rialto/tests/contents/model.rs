@@ -1,5 +1,6 @@
-//! One client against ordered maps: random definitions, bulk loads, changes, scans, savepoints, aborts, with plenty of memory and
-//! at small bounds. The database ends by a close, a kill or a crash now and then, and is opened again in another way.
+//! One client against ordered maps: random definitions, bulk loads, changes, scans, savepoints, aborts, with plenty of
+//! memory and at small bounds. From time to time the database ends by a close, a kill or a crash, and is opened again
+//! with other options.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -101,8 +102,8 @@ fn the_database_does_what_ordered_maps_do() {
     );
 }
 
-/// Rows of one size take the place of rows of another one, in other tables, again and again, each time up to the bound of memory.
-/// A recovery of all that has no more memory.
+/// Rows of one size replace rows of another, in other tables, again and again, each time up to the bound of memory. A
+/// recovery of all this has no more memory.
 fn refilled(seed: u64, tally: &mut Tally) {
     let mut random = Random::new(seed);
     let memory = 4 << 20;

@@ -1,6 +1,6 @@
-//! Backups, increments and an archive of a database whose contents are known after each transaction: what is restored, to the
-//! end or to any place in the log, is the contents of that place, and a database that goes on from there. So is what an opening
-//! finds that has to fall back on the older copy, since a segment of the newer one is damaged.
+//! Backups, increments and an archive of a database whose contents are known after each transaction. A restore, to the
+//! end or to any place in the log, gives the contents of that place, and a database that goes on from there. So does an
+//! opening that has to fall back on the older copy, because a segment of the newer one is damaged.
 
 use std::collections::BTreeMap;
 use std::io::Cursor;
@@ -32,7 +32,7 @@ struct Tally {
     restored: u64,
 }
 
-/// A database with what it was told, and what is kept of it elsewhere.
+/// A database with what its client was told, and the copies of it elsewhere.
 struct Kept {
     about: String,
     disk: Arc<FaultyDisk>,
@@ -44,7 +44,7 @@ struct Kept {
     /// The last place whose ticket was waited for: at level disk, and at any level.
     on_disk: u64,
     in_memory: u64,
-    /// The log goes at least so far, whatever the last end was.
+    /// The log goes at least this far, whatever the last end was.
     least: u64,
     backups: Vec<Taken>,
 }
@@ -66,7 +66,7 @@ impl Kept {
             memory_bytes: MEMORY,
             logging,
             checkpoint,
-            // Slow sweeps all the time, each of which catches many transactions half done; or seldom.
+            // Slow sweeps all the time, each of which meets many unfinished transactions; or seldom.
             checkpoint_interval: Duration::from_millis(one_of(random, &[1, 1, 100])),
             sweep_bytes_per_s: Some(1_000_000 << random.below(6)),
             backup_copies: 2 + random.below(2) as u32,
@@ -142,7 +142,8 @@ impl Kept {
         }
     }
 
-    /// The contents as a recovery has to find them, whose log ends there. What came later is lost, and nobody was told of it.
+    /// The contents that a recovery has to find, whose log ends there. Later transactions are lost, and were not
+    /// acknowledged.
     fn recovered(&mut self, db: &Database, about: &str) {
         let end = db.recovery().expect("it was there").log_end;
         assert!(end.0 >= self.least, "{about}: a log up to {end}, of which {} was answered", self.least);
@@ -150,7 +151,7 @@ impl Kept {
         self.last().assert_in(db, about);
     }
 
-    /// Opens the database with a bit turned over in a segment of its newer copy, if an older one can stand in.
+    /// Opens the database with one flipped bit in a segment of its newer copy, if an older one can replace it.
     fn fall_back(&mut self, tally: &mut Tally) {
         let Ok((_, home)) = read_home(&*self.disk) else { return };
         let Some(copy) = home.copy else { return };
@@ -190,7 +191,7 @@ impl Kept {
         file.sync().unwrap();
     }
 
-    /// Restores to a place, if there is a backup from before, and goes on from there.
+    /// Restores to a place, if there is an older backup, and goes on from there.
     fn restore(&mut self, tally: &mut Tally) {
         let nth = self.random.below(self.places.len() as u64) as usize;
         let (&place, expected) = self.places.iter().nth(nth).expect("the first contents have a place");
@@ -262,7 +263,7 @@ fn lives(seed: u64, tally: &mut Tally) {
         }
         kept.disk = kept.disk.restart();
         assert_sound(kept.disk.clone(), &kept.about);
-        // An opening that makes no copy: what the older one needs is there after it as before.
+        // An opening that makes no copy: everything that the older copy needs stays.
         if kept.random.chance(1, 2) {
             kept.open_and_kill();
         }

@@ -1,7 +1,8 @@
-//! A client whose transactions draw definitions, rows and savepoints, as closures and as calls; and threads of such clients. After each
-//! end of the machine or of the process the database is what one of the client's transactions left, or the threads' transactions up to
-//! some place, by each index, however it is opened and by however many threads it is recovered; and so is what is restored from its
-//! backups and its archive. What transactions leave is known by what their operations were told, in a model of plain maps.
+//! A client whose transactions draw definitions, rows and savepoints, as closures and as calls; and threads of such
+//! clients. After each end of the machine or of the process the database has the result of one of the client's
+//! transactions, or of the threads' transactions up to some place, by each index, however it is opened and by however
+//! many threads it is recovered. The same holds for restores of its backups and its archive. The results are known from
+//! the outcomes of the transactions' operations, in a model of plain maps.
 
 mod drawn;
 mod model;
@@ -21,19 +22,19 @@ use rialto::io::{Disk, FaultyDisk, MemoryDisk, Random};
 use rialto::recovery::check::check;
 use rialto::{BackupKind, Checkpointing, Database, Durability, Error, Logging, Lsn, Options, TxOptions};
 
-/// Plenty, and so little that transactions meet the bound.
+/// Plenty of memory, or so little that transactions reach the bound.
 const MEMORY: [u64; 3] = [64 << 20, 64 << 20, 5 << 20];
 
 fn one_of<T: Copy>(random: &mut Random, all: &[T]) -> T {
     all[random.below(all.len() as u64) as usize]
 }
 
-/// A directory and what stays as it is in all of its lives.
+/// A directory, with what stays the same in all of its lives.
 struct Directory {
     disk: Arc<FaultyDisk>,
     archive: Arc<MemoryDisk>,
     memory: u64,
-    /// What the bodies of transactions have done.
+    /// The operations of the transactions' bodies.
     records: Arc<Records>,
 }
 
@@ -85,13 +86,13 @@ impl Directory {
             .unwrap_or_else(|error| panic!("{about}, opened with {described}: {error}"))
     }
 
-    /// Ends it at a step to come.
+    /// Ends it at a later step.
     fn end_at(&self, step: u64, is_kill: bool) {
         let at = self.disk.steps() + step;
         if is_kill { self.disk.kill_at(at) } else { self.disk.crash_at(at) }
     }
 
-    /// Ends it now, unless it has ended; and goes on.
+    /// Ends it now, unless it has ended, and goes on.
     fn restart(&mut self, is_kill: bool) {
         if !self.disk.is_down() {
             if is_kill { self.disk.kill() } else { self.disk.crash() }
@@ -99,7 +100,7 @@ impl Directory {
         self.disk = self.disk.restart();
     }
 
-    /// What the backups and the archive together hold.
+    /// The contents that the backups and the archive together give.
     fn restored(&self, backups: &[Vec<u8>], about: &str) -> Contents {
         let backups = backups.iter().map(|bytes| Backup::stream("a backup", Cursor::new(bytes.clone())));
         let memory_bytes = 256 << 20;
@@ -144,7 +145,7 @@ fn lives(seed: u64, tally: &mut Tally) {
     let mut random = Random::new(seed);
     let mut directory = Directory::new(&mut random);
     let mut db = directory.open(directory.options(&mut random), "new");
-    // After each transaction, from the one before the first.
+    // After each transaction, beginning before the first.
     let mut states = vec![Contents::default()];
     states[0].apply(&prepare(&db), "the tables that stay");
     db.sync().unwrap();
@@ -176,14 +177,14 @@ fn lives(seed: u64, tally: &mut Tally) {
                     answered = n;
                 }
                 Err(Error::MemoryLimit { .. }) => break,
-                // It may have committed, if its body has come to its end.
+                // It may have committed, if its body has ended.
                 Err(error) if is_end(&error) => {
                     states.extend(left);
                     break;
                 }
                 Err(error) => panic!("{about}: {error}"),
             }
-            // Level memory outlives the process.
+            // Level memory survives the process.
             if durability == Durability::Disk || is_kill {
                 acknowledged = n;
             }
@@ -204,7 +205,7 @@ fn lives(seed: u64, tally: &mut Tally) {
             }
         }
         if random.chance(1, 4) {
-            // Where the machine has ended it cannot.
+            // After the machine has ended it cannot be closed.
             if db.close().is_ok() {
                 acknowledged = answered;
             }
@@ -212,7 +213,7 @@ fn lives(seed: u64, tally: &mut Tally) {
             drop(db);
         }
         directory.restart(is_kill);
-        // Once by one way, once by another.
+        // Recovered in several ways, with the same result.
         let mut reached = None;
         for _ in 0..2 {
             check_sound(directory.disk.clone(), about);
@@ -249,13 +250,13 @@ fn lives(seed: u64, tally: &mut Tally) {
 struct Placed {
     all: Vec<(Lsn, i64, Vec<Effect>)>,
     acknowledged: Vec<i64>,
-    /// Those whose clients were not told whether they have a place.
+    /// Transactions whose clients were not told whether they have a place.
     unknown: BTreeSet<i64>,
 }
 
 impl Placed {
-    /// What those leave that a database says that it holds. They have to be those up to some place, and all that were acknowledged. None
-    /// if one is there whose place is not known.
+    /// The contents that transactions leave which a database has. They have to be those up to some place, with all
+    /// acknowledged ones. None if one of them has an unknown place.
     fn left(&self, done: &BTreeSet<i64>, first: &[Effect], about: &str) -> Option<Contents> {
         if let Some(n) = self.acknowledged.iter().find(|n| !done.contains(n)) {
             panic!("{about}: transaction {n} was acknowledged");
@@ -275,7 +276,7 @@ impl Placed {
     }
 }
 
-/// How many numbers a thread has for its transactions: those of two threads are never the same.
+/// The number range of each thread's transactions: two threads never have the same number.
 const EACH: i64 = 10_000;
 
 fn threads(seed: u64, tally: &mut Tally) {
@@ -378,7 +379,7 @@ fn threads(seed: u64, tally: &mut Tally) {
     }
 }
 
-/// Seed after seed, for as long as tests take.
+/// Runs one seed after another, for as long as tests take.
 fn tallied(what: &str, run: impl Fn(u64, &mut Tally)) {
     let mut tally = Tally::default();
     let (seed, databases) = for_a_while(|seed| run(seed, &mut tally));

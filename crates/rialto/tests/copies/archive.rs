@@ -17,8 +17,8 @@ use rialto::{
 
 mod loads;
 
-/// To each place from the backup to the end, across log files that checkpoints have freed, under each kind of checkpoint: what
-/// had been committed by then, and nothing else; and the database goes on from there.
+/// To each place from the backup to the end, across log files that checkpoints have freed, under each kind of
+/// checkpoint: the restore has exactly what had been committed by then, and the database goes on from there.
 #[test]
 fn a_database_is_restored_to_any_place() {
     let mut random = Random::new(Random::seed_from_environment());
@@ -91,7 +91,7 @@ fn a_database_is_restored_to_a_time() {
         moments.push((SystemTime::now(), 50 + round * 10));
         std::thread::sleep(Duration::from_millis(40));
         put(&db, 100 + round * 10..110 + round * 10);
-        // Level 3, so its group is gathered before it is answered.
+        // Level 3, so its group is gathered before the answer.
         db.sync().unwrap();
     }
     db.archive_log().unwrap();
@@ -100,7 +100,7 @@ fn a_database_is_restored_to_a_time() {
         assert_eq!(count(&db), rows as u64);
         assert!(report.time.is_none_or(|last| last <= time));
     }
-    // In a minute, and beyond what milliseconds in 64 bits can say.
+    // In a minute, and beyond what milliseconds in 64 bits can express.
     for (ahead, year) in [(60, "20"), (i64::MAX as u64 / 2, "294247")] {
         let late = RestoreTo::Time(SystemTime::now() + Duration::from_secs(ahead));
         let (text, code) = refused(plan(&backup, &archive, late));
@@ -116,7 +116,7 @@ fn a_database_is_restored_to_a_time() {
     assert!(text.ends_with(" UTC already; give an earlier backup"), "{text}");
 }
 
-/// The tables that there are, with their rows and the names of their indexes.
+/// The tables, with their rows and the names of their indexes.
 fn tables(db: &Database) -> Vec<(String, u64, Vec<String>)> {
     let there = ["things", "loaded"].into_iter().filter_map(|name| db.table(name).ok());
     let described = there.map(|table| {
@@ -126,8 +126,8 @@ fn tables(db: &Database) -> Vec<(String, u64, Vec<String>)> {
     described.collect()
 }
 
-/// What is committed after a backup has no earlier time than the backup, whatever part of a millisecond, or of a tick of the
-/// machine's clock, lies between them.
+/// A commit after a backup has no earlier time than the backup, however small a part of a millisecond, or of a tick of
+/// the machine's clock, lies between them.
 #[test]
 fn a_commit_right_behind_a_backup_is_restored_to_by_its_time() {
     let archive: Arc<dyn Disk> = MemoryDisk::new();
@@ -145,7 +145,7 @@ fn a_commit_right_behind_a_backup_is_restored_to_by_its_time() {
     }
 }
 
-/// A commit's time is the first to which a restore has it, to the millisecond; and a definition's is its commit's.
+/// A commit's time is the first at which a restore has it, to the millisecond; and a definition's time is its commit's.
 #[test]
 fn a_restore_to_the_time_of_a_commit_has_it_and_one_to_just_before_does_not() {
     let archive: Arc<dyn Disk> = MemoryDisk::new();
@@ -165,7 +165,7 @@ fn a_restore_to_the_time_of_a_commit_has_it_and_one_to_just_before_does_not() {
         &|| db.transact(|tx| tx.drop_index("by_text")).unwrap(),
     ];
     let mut states = vec![tables(&db)];
-    // Longer than the ticks that the times in the log come by.
+    // Longer than the ticks of the log's times.
     let tick = Duration::from_millis(50);
     for (nth, step) in steps.into_iter().enumerate() {
         std::thread::sleep(tick);
@@ -243,7 +243,7 @@ fn what_an_archive_lacks_is_named() {
     assert!(text.starts_with("cannot restore to place 3: \"b\" reaches place 2 at "), "{text}");
     assert!(text.ends_with(" UTC, and no archive of the log that follows is given"), "{text}");
 
-    // Another database's.
+    // Of another database.
     let other: Arc<dyn Disk> = MemoryDisk::new();
     let (foreign, ..) = two_files(&other);
     let (text, code) = refused(plan(&foreign, &archive, RestoreTo::End));
@@ -261,7 +261,7 @@ fn what_an_archive_lacks_is_named() {
     );
     assert!(text.ends_with(", which \"b\" is of: give that database's archive"), "{text}");
 
-    // A missing file: in the middle or at the beginning it is named; behind the end it is not known of.
+    // A missing file is named if it is in the middle or at the beginning; after the end it is unknown.
     archive.remove("log-0000000001").unwrap();
     let (text, code) = refused(plan(&early, &archive, RestoreTo::End));
     let expected = "\"memory (lost when the process ends)/log-0000000001\" is corrupt at offset 0: the archived log file is \
@@ -315,7 +315,7 @@ fn a_missing_file_between_others_is_named() {
     );
 }
 
-/// The tail that a restore gave up, put where the new database's log goes on, is not taken for it.
+/// The tail that a restore gave up, copied to where the new database's log goes on, is not accepted as its log.
 #[test]
 fn a_given_up_tail_never_chains_on() {
     let archive: Arc<dyn Disk> = MemoryDisk::new();
@@ -352,7 +352,8 @@ fn a_given_up_tail_never_chains_on() {
     }
 }
 
-/// While the archive fails the log keeps its files, up to its bound; nothing is lost, and it goes on when the archive does.
+/// While the archive fails the log keeps its files, up to its bound. Nothing is lost, and the log goes on when the
+/// archive does.
 #[test]
 fn a_failing_archive_keeps_the_log() {
     let archive = FaultyDisk::new(Random::seed_from_environment());
@@ -375,7 +376,7 @@ fn a_failing_archive_keeps_the_log() {
             tx.insert(&table, &thing(committed, 30_000))
         }) {
             Ok(_) => committed += 1,
-            // A machine that is loaded has not come to it yet.
+            // A loaded machine has not attempted it yet.
             Err(error @ Error::LogFull { .. }) if db.metrics().archive.unwrap().failure.is_none() => {
                 assert!(began.elapsed() < Duration::from_secs(60), "{error}");
                 continue;
@@ -395,7 +396,7 @@ fn a_failing_archive_keeps_the_log() {
     assert!(failure.starts_with("set length of \"log-0000000001.unfinished\""), "{failure}");
     assert!(disk.list().unwrap().contains(&"log-0000000001".to_owned()), "it is kept");
     archive.mend();
-    // Two checkpoints: the first finds that nothing has changed since, or frees what the older one needed.
+    // Two checkpoints: the first finds no changes, or frees what the older one needed.
     let went_on = |round| {
         let _ = db.checkpoint();
         let deleted = db.submit_with(&level_1, |tx| tx.delete(&table, committed - 1).map(drop)).is_ok();
@@ -412,7 +413,7 @@ fn a_failing_archive_keeps_the_log() {
     assert_eq!(ids(&db), expected);
 }
 
-/// A database that is closed, or killed, and opened again goes on with the files that its archive has in part.
+/// A database that is closed, or killed, and opened again continues the files that its archive has in part.
 #[test]
 fn an_archive_goes_on_behind_what_it_has_in_part() {
     let archive: Arc<dyn Disk> = MemoryDisk::new();
@@ -447,7 +448,8 @@ fn an_archive_goes_on_behind_what_it_has_in_part() {
     assert_eq!(ids(&db), expected);
 }
 
-/// The machine of the database, or the archive's, crashes at any step: nothing that was durable is missing in both.
+/// The machine of the database, or that of the archive, crashes at any step: nothing that was durable is missing in
+/// both.
 #[test]
 fn a_crash_at_any_step_of_archiving_loses_nothing() {
     let base = Random::seed_from_environment();
@@ -496,7 +498,7 @@ fn a_crash_at_any_step_of_archiving_loses_nothing() {
             (disk, archive) = (disk.restart(), archive.restart());
             db = Database::open_on(disk.clone(), with(&archive))
                 .unwrap_or_else(|error| panic!("{about}: {error}"));
-            // All that was acknowledged, and perhaps the one whose outcome is unknown.
+            // Everything that was acknowledged, and perhaps the transaction with the unknown outcome.
             let found = ids(&db);
             let possible: [BTreeSet<i32>; 2] = [(0..acknowledged).collect(), (0..id).collect()];
             assert!(
@@ -520,7 +522,7 @@ fn a_crash_at_any_step_of_archiving_loses_nothing() {
     assert!(rows > 0 && archived > 0, "RIALTO_SEED={base}: {rows} rows, {archived} times archived");
 }
 
-/// An archived log of calls: they are run again by their procedures, on the backup, which is transaction-consistent.
+/// An archived log of calls: they run again, by their procedures, on the backup, which is transaction-consistent.
 #[test]
 fn archived_calls_are_restored_by_their_procedures() {
     let add = Action::exclusive("things", |transaction, arguments, _| {
@@ -537,7 +539,7 @@ fn archived_calls_are_restored_by_their_procedures() {
     };
     let db = Database::open_on(MemoryDisk::new(), options).unwrap();
     things(&db);
-    // Calls are logged as such on a consistent copy only.
+    // Calls are logged as such only on a consistent copy.
     db.checkpoint().unwrap();
     let (backup, place) = full(&db);
     for id in 0..200 {
@@ -588,7 +590,8 @@ fn a_backup_without_the_archive_frees_no_log() {
     }
 }
 
-/// An archive's directory is one process's: another one that archives there meanwhile is told, and keeps its log.
+/// An archive's directory belongs to one process: another process that archives there meanwhile gets an error, and
+/// keeps its log.
 #[test]
 fn an_archive_serves_one_process_at_a_time() {
     let archive: Arc<dyn Disk> = MemoryDisk::new();
@@ -608,7 +611,7 @@ fn an_archive_serves_one_process_at_a_time() {
     assert!(contents(&*archive) == has);
     let handle = first.clone();
     first.close().unwrap();
-    // The first one has gone no further than the copy. A handle of it that is left keeps nobody waiting.
+    // The first one has got no further than the copy. A handle of it that is left keeps no other waiting.
     second.archive_log().unwrap();
     second.close().unwrap();
     drop(handle);
@@ -616,7 +619,7 @@ fn an_archive_serves_one_process_at_a_time() {
     assert_eq!(count(&db), 20);
 }
 
-/// A copy that is not complete goes: after an error, that the disk is full for instance, at once; after a crash when the next process
+/// An incomplete copy is removed: after an error, such as a full disk, at once; after a crash when the next process
 /// archives there.
 #[test]
 fn nothing_unfinished_stays_in_an_archive() {
@@ -642,7 +645,7 @@ fn nothing_unfinished_stays_in_an_archive() {
     assert_eq!(count(&db), 60);
 }
 
-/// A restore and a check that are given no thread, or more than any opening may have, use as many as one may.
+/// A restore and a check that are given no thread, or more than any opening may have, use as many as an opening may.
 #[test]
 fn a_restore_and_a_check_use_as_many_threads_as_there_may_be() {
     let archive: Arc<dyn Disk> = MemoryDisk::new();

@@ -1,4 +1,4 @@
-//! What a restore asks of the disk that holds the archive: to read, and no more files at a time for a longer log.
+//! A restore only reads the disk of the archive, and opens no more files at a time for a longer log.
 
 use std::fmt;
 use std::io::Cursor;
@@ -10,7 +10,7 @@ use rialto::backup::{Archive, Backup, Restore, restore};
 use rialto::io::{Caching, DirectoryLock, Disk, DiskResult, File, MemoryDisk, Open, SharedMap};
 use rialto::{BackupKind, Database, Durability, Options};
 
-/// A disk that is only read, and how many of its files are open, at most.
+/// A read-only disk, which counts the most files that are open at a time.
 #[derive(Debug)]
 struct OnlyRead {
     inner: Arc<MemoryDisk>,

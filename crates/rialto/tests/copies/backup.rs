@@ -1,4 +1,4 @@
-//! Backups that are taken while transactions run, and the databases that are made of them.
+//! Backups that are taken while transactions run, and the databases that are restored from them.
 
 use std::collections::BTreeMap;
 use std::io::{Cursor, Write};
@@ -70,7 +70,7 @@ fn bank(db: &Database) {
     .unwrap();
 }
 
-/// Takes an amount from one account to another; now and then a row has to move. The commit's place.
+/// Transfers an amount from one account to another; sometimes a row has to move. Gives the commit's place.
 fn transfer(db: &Database, random: &mut Random) -> (Lsn, (i32, i32, i64)) {
     let table = db.table("accounts").unwrap();
     let from = random.below(ACCOUNTS as u64) as i32;
@@ -109,7 +109,7 @@ fn balances(db: &Database) -> BTreeMap<i32, i64> {
     found
 }
 
-/// What the transfers up to a place come to.
+/// The balances after the transfers up to a place.
 fn balances_at(place: Lsn, transfers: &[(Lsn, (i32, i32, i64))]) -> BTreeMap<i32, i64> {
     let mut balances: BTreeMap<i32, i64> = (0..ACCOUNTS).map(|id| (id, BALANCE)).collect();
     for (_, (from, to, amount)) in transfers.iter().filter(|(lsn, _)| *lsn <= place) {
@@ -119,7 +119,7 @@ fn balances_at(place: Lsn, transfers: &[(Lsn, (i32, i32, i64))]) -> BTreeMap<i32
     balances
 }
 
-/// Waits until there are some more; how many there are then.
+/// Waits until there are some more. Gives their number.
 fn more_transfers<T>(transfers: &Mutex<Vec<T>>) -> usize {
     let (count, since) = (|| transfers.lock().unwrap().len(), Instant::now());
     let before = count();
@@ -130,7 +130,7 @@ fn more_transfers<T>(transfers: &Mutex<Vec<T>>) -> usize {
     count()
 }
 
-/// Backups under full load, beside checkpoints of every kind: each holds exactly the transactions up to its place, a full
+/// Backups under full load, beside checkpoints of every kind. Each has exactly the transactions up to its place: a full
 /// one alone, an increment with those before it.
 #[test]
 fn a_backup_under_load_is_the_prefix_that_it_says() {
@@ -170,13 +170,13 @@ fn a_backup_under_load_is_the_prefix_that_it_says() {
                 let report = db.backup_on(to.clone(), kind).unwrap();
                 assert_eq!(report.base.is_none(), round % 3 == 0, "{report}");
                 assert_eq!(report.why_full.is_some(), round == 0);
-                // Its cut is counted as a checkpoint's is.
+                // Its cut is counted like that of a checkpoint.
                 let cuts = db.metrics().checkpoints;
                 assert!(
                     cuts.cuts > round && !report.cut_held.is_zero() && cuts.cut_held_max >= report.cut_held
                 );
                 assert!(cuts.snapshot_bytes_max >= report.snapshot_bytes);
-                // What was answered before is in it.
+                // Everything that was answered before is in it.
                 let transfers = transfers.lock().unwrap();
                 assert!(transfers[..before].iter().all(|(lsn, _)| *lsn <= report.place));
                 taken.push((to, report));
@@ -201,7 +201,7 @@ fn a_backup_under_load_is_the_prefix_that_it_says() {
                 "RIALTO_SEED={seed} {checkpoint:?}, backup {nth} at {}",
                 report.place
             );
-            // It goes on by itself, and comes back with what it did.
+            // The restored database goes on by itself, and is opened again with its changes.
             let (lsn, _) = transfer(&db, &mut random);
             assert_eq!(lsn, Lsn(report.place.0 + 1));
             let expected = balances(&db);
@@ -217,7 +217,7 @@ fn a_backup_under_load_is_the_prefix_that_it_says() {
         let nothing = db.backup_on(MemoryDisk::new(), BackupKind::Incremental).unwrap();
         assert_eq!((nothing.segments, nothing.place), (0, little.place));
 
-        // By the log that followed the first one, to the end and to a place in between.
+        // With the log that followed the first backup, to the end and to a place in between.
         let live = balances(&db);
         db.close().unwrap();
         let (first, report) = &taken[0];
@@ -237,7 +237,7 @@ fn a_backup_under_load_is_the_prefix_that_it_says() {
     }
 }
 
-/// Tables come and go between increments, with bulk loads; an open transaction is in none of them.
+/// Tables are made and dropped between increments, with bulk loads; an open transaction is in none of them.
 #[test]
 fn increments_follow_definitions_and_loads() {
     let disk = MemoryDisk::new();
@@ -277,7 +277,7 @@ fn increments_follow_definitions_and_loads() {
         assert_eq!(count(&restored), 300);
         let loaded = restored.table(&name).unwrap();
         assert_eq!(restored.read(|tx| tx.count(&loaded)).unwrap(), 500);
-        // What it makes next takes no number twice.
+        // The next rows take no number twice.
         put(&restored, 10_000..10_100);
         restored.checkpoint().unwrap();
     }
@@ -285,7 +285,7 @@ fn increments_follow_definitions_and_loads() {
 
 // ---- streams
 
-/// A stream that does this when it is written to for the first time, and keeps what is written.
+/// A stream that runs this when it is first written to, and keeps what is written.
 struct AtFirst<F>(Option<F>, Vec<u8>);
 
 impl<F: FnOnce()> Write for AtFirst<F> {
@@ -301,14 +301,14 @@ impl<F: FnOnce()> Write for AtFirst<F> {
     }
 }
 
-/// A full backup of a database to a stream that does this, and the bytes of the stream.
+/// A full backup of a database to a stream that runs this. Gives the report and the bytes of the stream.
 fn amid_a_backup(db: &Database, run: impl FnOnce()) -> (BackupReport, Vec<u8>) {
     let mut stream = AtFirst(Some(run), Vec::new());
     let report = db.backup_to(&mut stream, BackupKind::Full).unwrap();
     (report, stream.1)
 }
 
-/// Creates a table, and puts so many rows into it.
+/// Creates a table, and inserts this many rows into it.
 fn load(tx: &mut Transaction<'_>, rows: i32) -> Result<Table, Error> {
     let columns = vec![Column::new("id", ColumnType::Int4), Column::new("text", ColumnType::Text)];
     let table = tx.create_table(&TableDef::new("loaded", columns).with_primary_key(&["id"]))?;
@@ -329,15 +329,15 @@ fn of_two_writes(options: Options) -> Database {
     db
 }
 
-/// The table is not there at the cut, so nothing of it is kept for the sweep, and the next increment has it whole.
+/// The table does not exist at the cut, so nothing of it is kept for the sweep, and the next increment has it whole.
 #[test]
 fn a_table_that_is_not_committed_at_the_cut_takes_no_snapshots() {
     type Step = fn(&mut Transaction<'static>, &Table, &Savepoint) -> Result<(), Error>;
     let take_back: Step = |tx, _, savepoint| tx.rollback_to(savepoint);
     let load_again: Step = |tx, table, _| insert_from(tx, table, 100..3_000);
     let nothing: Step = |_, _, _| Ok(());
-    // What a transaction with a load behind a savepoint does before the cut, amid the backup, and after it; in the last case all
-    // of its rows go by the packet.
+    // The operations of a transaction with a load behind a savepoint: before the cut, during the backup, and after it.
+    // In the last case all of its rows are in the packet.
     let cases = [
         (3_000, nothing, take_back, load_again),
         (3_000, take_back, load_again, nothing),
@@ -397,8 +397,8 @@ fn a_load_that_is_aborted_beside_a_backup_gives_its_memory_back() {
     });
 }
 
-/// Bytes flipped anywhere, and a stream that is cut anywhere: an error with the file and an offset before it, and nothing is
-/// left that opens.
+/// Flipped bytes anywhere, and a stream that is cut anywhere: an error with the file and an offset before the damage,
+/// and nothing is left that opens.
 #[test]
 fn a_damaged_stream_is_an_error_that_says_where() {
     let seed = Random::seed_from_environment();
@@ -491,7 +491,7 @@ fn increments_follow_their_base_in_order() {
     assert_eq!(refused(of([]), &to), ("bad option: a restore without a backup".to_owned(), 2));
     assert!(to.list().unwrap().is_empty());
 
-    // A full one makes those before it needless.
+    // A full backup makes those before it unnecessary.
     let all = [(&a, "a"), (&b, "b"), (&d, "d")].map(|(disk, name)| backup_on(disk, name));
     let report = restore(of(all), to.clone()).unwrap();
     assert_eq!(report.needless, ["b/backup.rialto"]);

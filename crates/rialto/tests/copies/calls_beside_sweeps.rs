@@ -1,8 +1,8 @@
-//! Values beside calls, beside a transaction-consistent black/white sweep (`Logging::Transaction`): recovery does the packets that
-//! the copy lacks, and no others, whatever kind they are of.
+//! Values beside calls, beside a transaction-consistent black/white sweep (`Logging::Transaction`): recovery redoes the
+//! packets that the copy lacks, and no others, of whatever kind.
 //!
-//! A gate holds the sweep's writes at a place of the backup copy. A transaction that runs meanwhile, and touches only segments
-//! behind that place, is white: the copy has all of it, and its place is behind the redo start.
+//! A gate holds the sweep's writes at a place of the backup copy. A transaction that runs meanwhile, and touches only
+//! segments behind that place, is white: the copy has all of it, and its place is behind the redo start.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -17,9 +17,9 @@ use rialto::row::{Column, ColumnType, Value, WhichIndex};
 use rialto::{Action, Checkpointing, Database, Logging, OpenError, Options, Procedure, Scan, TableDef};
 
 const SEGMENT: u64 = 64 << 10;
-/// Of a row that comes into the last segment.
+/// The key of a row that is inserted into the last segment.
 const KEY: i32 = 1000;
-/// What a call of "add" gives its row.
+/// The amount that a call of "add" gives its row.
 const ADDED: i32 = 9;
 
 fn remove() -> Procedure {
@@ -54,7 +54,7 @@ fn row(id: i32, n: i32) -> [Value; 3] {
     [Value::Int4(id), Value::Int4(n), Value::Text("x".repeat(30_000))]
 }
 
-/// A database, and what its transactions have left of the rows by what they were asked: `n` by `id`.
+/// A database, and the expected rows, from the requests to its transactions: `n` by `id`.
 struct Things {
     db: Database,
     rows: BTreeMap<i32, i32>,
@@ -103,7 +103,7 @@ impl Things {
     }
 }
 
-/// Rows two to a segment, of which the last two are deleted: there is room for others in the last segment. A
+/// Two rows in a segment, the last two of which are deleted, so that the last segment has room. A
 /// transaction-consistent copy is in force, so calls are logged as such.
 fn filled() -> (GatedDisk, Things) {
     let disk = disk();
@@ -143,7 +143,7 @@ fn beside_a_sweep(disk: &GatedDisk, things: &mut Things, work: impl FnOnce(&mut 
     assert_eq!(db.metrics().aborted_straddling, 0, "the test's own premise: all of it is white");
 }
 
-/// What the database holds, by each index, in which no row is twice.
+/// The database's rows. Checks each index, and that no row is twice in it.
 fn rows(db: &Database) -> BTreeMap<i32, i32> {
     let table = db.table("things").unwrap();
     let by = |index: WhichIndex| {
@@ -164,7 +164,8 @@ fn rows(db: &Database) -> BTreeMap<i32, i32> {
     rows
 }
 
-/// Closes the database, and opens it again by recovery: `check` finds it sound, and the rows are those that its transactions left.
+/// Closes the database, and opens it again by recovery. `check` finds it sound, and the rows are those that its
+/// transactions left.
 fn recovered(disk: &GatedDisk, Things { db, rows: expected }: Things) -> RecoveryReport {
     db.close().unwrap();
     let shared: Arc<dyn Disk> = disk.disk.clone();
@@ -175,7 +176,8 @@ fn recovered(disk: &GatedDisk, Things { db, rows: expected }: Things) -> Recover
     db.recovery().unwrap().clone()
 }
 
-/// The copy has the insert and the call that takes it back, so it has no such row, and nothing in it says of which place that is.
+/// The copy has the insert and the call that takes it back. So it has no such row, and nothing in it says up to which
+/// place.
 #[test]
 fn a_row_that_a_held_call_deleted_stays_deleted() {
     let (disk, mut things) = filled();
@@ -198,7 +200,7 @@ fn a_call_behind_the_sweep_puts_anew_what_a_held_call_deleted() {
     assert_eq!(recovered(&disk, things).calls, 1);
 }
 
-/// Held values delete what a held call put, and the other way round; packets of both kinds go on behind the sweep.
+/// Held values delete a row of a held call, and the other way round; packets of both kinds go on after the sweep.
 #[test]
 fn values_and_calls_take_turns_beside_a_sweep() {
     let (disk, mut things) = filled();
@@ -216,7 +218,7 @@ fn values_and_calls_take_turns_beside_a_sweep() {
     assert_eq!(recovered(&disk, things).calls, 3);
 }
 
-/// A sweep that is cut off has no copy in force: what it would have held is done again.
+/// A sweep that is cut off has no copy in force: what it would have held is redone.
 #[test]
 fn what_a_sweep_that_is_cut_off_would_have_held_is_done_again() {
     let (disk, mut things) = filled();
@@ -245,7 +247,7 @@ fn copied(disk: &dyn Disk) -> Arc<MemoryDisk> {
     copy
 }
 
-/// Changes the home blocks, whose checksums fit again.
+/// Changes the home blocks, and corrects their checksums.
 fn change_home(disk: &dyn Disk, change: impl Fn(&mut [u8])) {
     let file = disk.open("home", Open::Existing, Caching::Buffered).unwrap();
     for at in [0, 4096] {
@@ -258,15 +260,15 @@ fn change_home(disk: &dyn Disk, change: impl Fn(&mut [u8])) {
     }
 }
 
-/// An earlier program noted of calls alone that the copy holds them. Behind values, which may be in the copy as well, that is refused;
-/// where there are none it is enough.
+/// An earlier program noted only for calls that the copy has them. Behind values, which may be in the copy as well,
+/// that is refused; where there are none it suffices.
 #[test]
 fn a_copy_that_does_not_name_the_values_that_it_holds() {
     for beside_values in [false, true] {
         let (disk, mut things) = filled();
         beside_a_sweep(&disk, &mut things, |things| {
             if beside_values {
-                // Of a segment that the copy has already, so it is not named by any program.
+                // Of a segment that the copy has already, so no program names it.
                 things.set(0, 5);
             }
             things.remove(37);
@@ -292,8 +294,8 @@ fn a_copy_that_does_not_name_the_values_that_it_holds() {
     }
 }
 
-/// The older copy is fuzzy, of an opening that logged values, and was made beside commits. All calls are behind its clearance: up
-/// to there the log makes it whole, and so it stands in for a damaged copy that is transaction-consistent.
+/// The older copy is fuzzy, of an opening that logged values, and was made beside commits. All calls are after its
+/// clearance: up to there the log makes it whole, so it can replace a damaged transaction-consistent copy.
 #[test]
 fn calls_are_run_again_on_a_fuzzy_copy_that_stands_in() {
     let values = || Options { logging: Logging::Value, checkpoint: Checkpointing::Fuzzy, ..options() };
@@ -329,7 +331,7 @@ fn calls_are_run_again_on_a_fuzzy_copy_that_stands_in() {
         file.read_at(&mut byte, 70).unwrap();
         file.write_at(&[byte[0] ^ 4], 70).unwrap();
         if name == "backup-0" {
-            // What is refused on the older copy says why that is used.
+            // A refusal of the older copy says why that copy is used.
             let without = Options { procedures: Vec::new(), ..options() };
             let refused = Database::open_on(damaged.clone(), without).map(drop).unwrap_err().to_string();
             let says =

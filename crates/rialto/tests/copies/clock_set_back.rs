@@ -11,11 +11,11 @@ use rialto::io::{Caching, Disk, MemoryDisk, Open};
 use rialto::{BackupKind, Database, Lsn, OpenError, Options};
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
-/// An archive of one log file: ten rows, a backup, and ten times ten more, a commit each.
+/// An archive of one log file: ten rows, a backup, and ten times ten more rows, one commit for each row.
 struct Archived {
     archive: Arc<dyn Disk>,
     backup: Vec<u8>,
-    /// The backup's.
+    /// The place of the backup.
     place: u64,
 }
 
@@ -42,8 +42,8 @@ impl Archived {
         Ok((count(&Database::open_on(target, options()).unwrap()), report))
     }
 
-    /// Makes the log file what it would be had each block been gathered at the time that `time` gives for its first place, in
-    /// milliseconds since 1970; and the backup one of that log. Their forms are those of `src/log/block.rs` and
+    /// Rewrites the log file as if each block had been gathered at the time that `time` gives for its first place, in
+    /// milliseconds since 1970; and the backup as one of that log. Their formats are in `src/log/block.rs` and
     /// `src/backup/stream.rs`.
     fn set_times(&mut self, time: impl Fn(u64) -> u64) {
         let name = "log-0000000001";
@@ -83,7 +83,7 @@ impl Archived {
     }
 }
 
-/// After all that was really done.
+/// After everything that was really done.
 fn base() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis() as u64 + 1_000_000
 }
@@ -92,7 +92,7 @@ fn at(ms: u64) -> RestoreTo {
     RestoreTo::Time(UNIX_EPOCH + Duration::from_millis(ms))
 }
 
-/// The clock was an hour ahead when the database was begun, and was set right before the backup. The log file that holds the
+/// The clock was an hour ahead when the database was begun, and was corrected before the backup. The log file with the
 /// backup's place is read from its beginning: its times from before the backup do not end the restore.
 #[test]
 fn a_restore_to_a_time_has_what_was_committed_by_then_after_the_clock_was_set_back() {
@@ -108,8 +108,9 @@ fn a_restore_to_a_time_has_what_was_committed_by_then_after_the_clock_was_set_ba
     }
 }
 
-/// The clock was an hour ahead for two commits behind the backup. A time that the log comes to before that and again behind it
-/// is refused, and the error names the places between which is to be chosen; every other time has all that was committed by then.
+/// The clock was an hour ahead for two commits after the backup. A time that the log has before them and again after
+/// them is refused, and the error names the places to choose from; for every other time the restore has everything that
+/// was committed by then.
 #[test]
 fn a_time_that_the_log_comes_to_twice_is_refused() {
     let mut archived = archived();

@@ -1,4 +1,4 @@
-//! What a test that fails had on its disks.
+//! The disks of a test, kept if it fails.
 
 use std::cell::RefCell;
 use std::path::Path;
@@ -9,7 +9,7 @@ use crate::common::archives::contents;
 
 type Files = Vec<(String, Vec<u8>)>;
 
-/// Files of disks as they were, written to a directory if the test fails.
+/// Files of disks, which are written to a directory if the test fails.
 #[derive(Default)]
 pub struct KeptDisks(RefCell<Vec<(String, Files)>>);
 

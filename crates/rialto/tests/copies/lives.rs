@@ -1,5 +1,5 @@
-//! Two lives of one database, which began as copies of one directory and have the same identity: nothing of one is ever taken for
-//! the other's.
+//! Two lives of one database, which began as copies of one directory and have the same identity: no part of one is ever
+//! accepted in the other.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -33,13 +33,13 @@ fn forked(while_open: bool, options: impl Fn() -> Options) -> (Database, Arc<Mem
     (db, disk, copy)
 }
 
-/// What became of one life.
+/// The result of one life.
 struct Life {
     archive: Arc<dyn Disk>,
     backup: Vec<u8>,
     place: Lsn,
     at_backup: BTreeSet<i32>,
-    /// A moment behind the backup, and what was there by then.
+    /// A moment after the backup, and the rows that were there by then.
     moment: SystemTime,
     at_moment: BTreeSet<i32>,
     rows: BTreeSet<i32>,
@@ -52,14 +52,14 @@ impl Life {
     }
 }
 
-/// What both lives have left, if the test fails.
+/// Keeps what both lives have left, if the test fails.
 fn keep_lives(lives: &[Life; 2]) -> KeptDisks {
     let kept = KeptDisks::default();
     lives.iter().zip(["first", "second"]).for_each(|(life, name)| life.keep(&kept, name));
     kept
 }
 
-/// Adds rows before a backup and behind it, and closes.
+/// Adds rows before a backup and after it, and closes.
 fn live(
     db: Database,
     archive: &Arc<dyn Disk>,
@@ -73,7 +73,7 @@ fn live(
     let ((backup, place), at_backup) = (full(&db), ids(&db));
     (ahead..ahead + after).for_each(|id| _ = add(&db, id, bytes));
     db.checkpoint().unwrap();
-    // Longer than the ticks that the times in the log come by.
+    // Longer than the ticks of the log's times.
     let (tick, at_moment) = (Duration::from_millis(30), ids(&db));
     std::thread::sleep(tick);
     let moment = SystemTime::now();
@@ -84,7 +84,8 @@ fn live(
     Life { archive: archive.clone(), backup, place, at_backup, moment, at_moment, rows }
 }
 
-/// Two lives, each with an archive of its own. Where their rows are as many and as long, their logs differ in nothing but contents.
+/// Two lives, each with an archive of its own. Where their rows are equal in number and length, their logs differ only
+/// in contents.
 fn two_lives(while_open: bool, sizes: [(i32, i32); 2], bytes: usize, writes_in_flight: u32) -> [Life; 2] {
     let archives: [Arc<dyn Disk>; 2] = [MemoryDisk::new(), MemoryDisk::new()];
     let options =
@@ -128,7 +129,7 @@ fn a_backup_is_restored_with_the_archive_of_its_own_life_alone() {
     }
 }
 
-/// An archive that ends before the backup has nothing that could follow it, whoever's it is. It tells no time.
+/// An archive that ends before the backup has nothing that could follow it, of whichever life it is. It has no time.
 #[test]
 fn an_archive_that_ends_before_the_backup_adds_nothing() {
     let lives = two_lives(false, [(40, 5), (3, 5)], 400, 1);
@@ -144,8 +145,8 @@ fn an_archive_that_ends_before_the_backup_adds_nothing() {
     }
 }
 
-/// The home file and the copies of one life beside the log files of another: under each kind of checkpoint, with logs that differ
-/// in nothing but contents, and with others.
+/// The home file and the copies of one life beside the log files of another: under each kind of checkpoint, with logs
+/// that differ only in contents, and with others.
 #[test]
 fn a_home_file_beside_the_log_of_another_life_is_refused() {
     for checkpoint in Checkpointing::ALL {
@@ -181,7 +182,7 @@ fn a_home_file_beside_the_log_of_another_life_is_refused() {
                 let mixed = with_log_of(other);
                 let error = Database::open_on(mixed.clone(), options()).unwrap_err();
                 let OpenError::Corrupt { file, offset, what } = &error else { panic!("{about}: {error}") };
-                // The log of a life of fewer commits ends before the place of clearance.
+                // The log of a life with fewer commits ends before the place of clearance.
                 let (begins, ends) = match more > 0 && own == 1 {
                     true => ("checkpoint ", "log files are missing"),
                     false => {
@@ -202,7 +203,7 @@ fn a_home_file_beside_the_log_of_another_life_is_refused() {
     }
 }
 
-/// Directories and backups of programs that knew no points of the log: they are read, and say nothing of their life.
+/// Directories and backups of programs without points of the log: they are accepted, and say nothing of their life.
 #[test]
 fn a_home_file_and_a_backup_without_a_point_are_read() {
     let archive: Arc<dyn Disk> = MemoryDisk::new();
@@ -275,7 +276,7 @@ fn with_begin(backup: &[u8], change: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
     changed
 }
 
-/// The backup as programs took it that knew no points.
+/// The backup in the format of programs without points.
 fn version_2(backup: &[u8]) -> Vec<u8> {
     with_begin(backup, |payload| {
         payload.truncate(88);
@@ -287,8 +288,9 @@ fn with_version(backup: &[u8], version: u32) -> Vec<u8> {
     with_begin(backup, |payload| payload[..4].copy_from_slice(&version.to_le_bytes()))
 }
 
-/// A directory that was copied while closed has two lives with one identity. The archive keeps the log of the first one; the second,
-/// shorter or longer, and with load files or without, is refused, keeps its log, and can be archived elsewhere.
+/// A directory that was copied while closed has two lives with one identity. The archive keeps the log of the first
+/// one. The second one, shorter or longer, and with load files or without, is refused, keeps its log, and can be
+/// archived elsewhere.
 #[test]
 fn another_life_of_the_database_does_not_reach_the_archive() {
     for (added, with_load) in [(0, false), (3, false), (40, false), (220, false), (3, true)] {
@@ -330,7 +332,7 @@ fn another_life_of_the_database_does_not_reach_the_archive() {
         }
         assert!(cold.list().unwrap().contains(&"log-0000000001".to_owned()), "it is kept");
         let expected_of_second = ids(&second);
-        // Where exactly they differ may be told anew: with more of the log a byte can be the same by chance.
+        // The exact position of the difference may change: with more of the log a byte can be the same by chance.
         let before_offset = |text: &str| text.split(" from offset ").next().unwrap().to_owned();
         let at_close = second.close().unwrap_err().to_string();
         assert_eq!(before_offset(&at_close), before_offset(&told));
@@ -448,7 +450,8 @@ fn a_load_file_of_another_life_does_not_reach_the_archive() {
     assert!(text.contains("it is of another life of the same database"), "{text}");
 }
 
-/// One life archives its first log files. The other one frees its own without an archive, and would go on in the archive behind them.
+/// One life archives its first log files. The other life frees its own without an archive, and would continue the
+/// archive after them.
 #[test]
 fn the_log_of_another_life_does_not_follow_in_the_archive() {
     does_not_follow(16 << 20, "\"log-0000000002\" there ends with the block of checksum ");
@@ -456,7 +459,7 @@ fn the_log_of_another_life_does_not_follow_in_the_archive() {
     does_not_follow(24 << 20, "\"log-0000000002\" there ends at position ");
 }
 
-/// The other life's log has this bound, and is refused with a text that has this.
+/// The other life's log has this bound, and is refused with a text that contains this.
 fn does_not_follow(log_bytes_max: u64, expected_text: &str) {
     let archive: Arc<dyn Disk> = MemoryDisk::new();
     let small = || Options { log_bytes_max, ..options() };

@@ -1,12 +1,12 @@
-//! Checkpoints of every strategy, one after the other, spooled or not, under transactions that go on at full speed, on a
-//! disk that now and then fails a write of a copy: no update is lost, nobody starves, and after the end (a crash of the
-//! machine, a kill, a close) the database is a prefix of what was committed that has all that was promised.
+//! Checkpoints of every strategy, one after the other, spooled or not, under transactions at full speed, on a disk that
+//! sometimes fails a write of a copy. No update is lost, and no transaction starves. After the end (a crash of the
+//! machine, a kill, a close) the database is a prefix of what was committed, with everything that was promised.
 //!
-//! A transaction moves money between two accounts, whose rows grow and shrink and so move, counts itself in its thread's
-//! counter, and leaves a row with its number, while it removes an older one. So half of one breaks a sum or a list. It is a
-//! closure, a handle, or a call of a registered procedure, which is logged as what the opening says: values, actions, calls. It
-//! is also a flow of two phases, of which a client has several on their way: with local locks they run in place, or are sent between
-//! threads that own executors and come and go.
+//! A transaction moves money between two accounts, whose rows grow and shrink and so move. It counts itself in its
+//! thread's counter, and inserts a row with its number, while it removes an older one. So half of a transaction breaks
+//! a sum or a list. It is a closure, a handle, or a call of a registered procedure, which is logged as the opening
+//! says: values, actions, calls. It is also a flow of two phases, of which a client has several under way: with local
+//! locks they run in place, or are sent between threads that own executors, which are added and retired.
 
 use std::ops::ControlFlow;
 
@@ -24,7 +24,7 @@ use rialto::{
 const ACCOUNTS: i32 = 150;
 const START: i64 = 1_000;
 const THREADS: usize = 3;
-/// How many of its last numbers a thread keeps rows of.
+/// The number of its last rows that a thread keeps.
 const KEPT: i64 = 8;
 /// Numbers of one thread's rows are below this.
 const NUMBERS: i64 = 1 << 32;
@@ -77,13 +77,13 @@ fn text(random: &mut Random) -> Value {
     Value::Text("t".repeat(random.below(5_000) as usize))
 }
 
-/// What one transaction does: a function of its random numbers.
+/// The operations of one transaction: a function of its random numbers.
 fn work(tx: &mut Transaction, tables: &Tables, thread: i64, n: i64, mut random: Random) -> Result<()> {
     let from = random.below(ACCOUNTS as u64) as i32;
     let to = (from + 1 + random.below(ACCOUNTS as u64 - 1) as i32) % ACCOUNTS;
     let amount = 1 + random.below(9) as i64;
     let mut changes = [(from, -amount), (to, amount)];
-    // In one order, so that nobody is a deadlock's victim.
+    // In one order, so that no transaction is a deadlock's victim.
     changes.sort_unstable();
     for (account, change) in changes {
         if random.chance(1, 5) {
@@ -101,7 +101,7 @@ fn work(tx: &mut Transaction, tables: &Tables, thread: i64, n: i64, mut random: 
     tx.insert(&tables.numbers, &[Value::Int8(thread * NUMBERS + n), Value::Int8(n)])?;
     let old = n - KEPT;
     assert_eq!(tx.delete(&tables.numbers, thread * NUMBERS + old)?, old > 0);
-    // Reads of what is there and of what is not.
+    // Reads of present and of absent rows.
     assert!(tx.get(&tables.numbers, thread * NUMBERS + old)?.is_none());
     assert!(
         tx.get(&tables.accounts, random.below(ACCOUNTS as u64) as i32)
@@ -121,8 +121,8 @@ fn procedure() -> Procedure {
     Procedure::new("work", [ColumnType::Int8; 3], flow).deterministic(1)
 }
 
-/// The same as a flow of two phases: of a thread, a seed, and three accounts. The number it finds by itself, so that several of
-/// a thread can be on their way.
+/// The same as a flow of two phases: of a thread, a seed, and three accounts. It finds its number by itself, so that
+/// several flows of a thread can be under way.
 fn flow() -> Flow {
     let count = Action::exclusive("counters", |tx, arguments, outputs| {
         let (thread, mut n): (i64, _) = (arguments.get(0)?, 0);
@@ -176,7 +176,7 @@ fn flow() -> Flow {
 const OF_FLOW: [ColumnType; 5] =
     [ColumnType::Int8, ColumnType::Int8, ColumnType::Int4, ColumnType::Int4, ColumnType::Int4];
 
-/// All of them; those that the log may keep as calls, and one that it never does.
+/// All of them: those that the log may have as calls, and one that it never has.
 fn procedures() -> Vec<Procedure> {
     vec![
         procedure(),
@@ -197,11 +197,11 @@ fn is_deadlock(error: Error) -> bool {
     matches!(error, Error::Deadlock { .. }) || ends(&error)
 }
 
-/// The disk, or the database, is gone.
+/// The disk, or the database, has ended.
 fn ends(error: &Error) -> bool {
     match error {
         Error::Closed | Error::Stopped { .. } | Error::OutcomeUnknown { .. } | Error::Io { .. } => true,
-        // While the log's next file was made, and somebody needed it.
+        // While the log's next file was made, and a transaction needed it.
         Error::LogFull { reason } => reason.contains("the simulated "),
         _ => false,
     }
@@ -212,7 +212,7 @@ fn ends(error: &Error) -> bool {
 struct Promises {
     /// The last number that was tried.
     tried: AtomicI64,
-    /// The last one answered at all, and at level 3.
+    /// The last number that was answered at all, and at level 3.
     answered: AtomicI64,
     on_disk: AtomicI64,
     /// The most runs of one transaction.
@@ -274,8 +274,8 @@ fn run(db: &Database, tables: &Tables, thread: usize, promises: &Promises, seed:
     }
 }
 
-/// Has some calls on their way at a time, after `n` transactions of this thread; how many were answered. None if the database
-/// ends.
+/// Keeps some calls under way, after `n` transactions of this thread. Gives how many were answered; none if the
+/// database ends.
 fn call_on_threads(
     db: &Database,
     thread: usize,
@@ -311,7 +311,7 @@ fn call_on_threads(
             Err(error) => panic!("thread {thread}, after number {n}: {error}"),
         }
     }
-    // They have numbers of their own choice: so many are there, at least.
+    // They choose their numbers themselves: at least this many are there.
     promises.answered.fetch_add(answered, Ordering::SeqCst);
     let before = promises.on_disk.load(Ordering::SeqCst);
     let at_least = if on_disk > 0 { n + on_disk } else { before };
@@ -319,7 +319,7 @@ fn call_on_threads(
     (answered == calls).then_some(calls)
 }
 
-/// Checks what is there, and gives the threads' counters.
+/// Checks the contents, and gives the threads' counters.
 fn check(db: &Database, about: &str) -> Vec<i64> {
     let tables = Tables::of(db);
     db.transact(|tx| {
@@ -349,7 +349,7 @@ fn check(db: &Database, about: &str) -> Vec<i64> {
     .unwrap()
 }
 
-/// A way of making checkpoints beside which there can be such a log.
+/// A checkpoint strategy that allows this kind of log.
 fn strategy(random: &mut Random, logging: Logging) -> Checkpointing {
     let mut beside = Checkpointing::ALL.to_vec();
     beside.retain(|strategy| logging.refuses(*strategy).is_none());
@@ -388,7 +388,7 @@ fn pick<'a, T>(random: &mut Random, all: &'a [T]) -> &'a T {
 }
 
 #[test]
-fn strategies_that_change_under_load_lose_nothing_and_starve_nobody() {
+fn strategies_that_change_under_load_lose_nothing_and_starve_no_transaction() {
     let base = Random::seed_from_environment();
     let until = Instant::now() + Random::test_time_from_environment();
     let (mut rounds, mut transactions, mut checkpoints, mut failed, mut straddling, mut calls) =
@@ -434,7 +434,7 @@ fn strategies_that_change_under_load_lose_nothing_and_starve_nobody() {
                         }
                         1 => disk.fail(FaultKind::Sync, "backup", random.below(2)),
                         2 => {
-                            // It succeeds, or meets one of these failures.
+                            // It succeeds, or fails in one of these ways.
                             let _ = db.checkpoint();
                         }
                         3 => {
@@ -501,7 +501,7 @@ fn strategies_that_change_under_load_lose_nothing_and_starve_nobody() {
     );
 }
 
-/// Stops the others when it goes, by a panic too.
+/// Stops the others when it is dropped, also by a panic.
 struct Stop<'a>(&'a AtomicBool);
 
 impl Drop for Stop<'_> {
@@ -510,8 +510,8 @@ impl Drop for Stop<'_> {
     }
 }
 
-/// However slowly a black/white sweep goes on, it takes what commits wait for without a pause: at a byte a second they would
-/// else wait for a day.
+/// However slow a black/white sweep is, it copies the segments that commits wait for without a pause. At a byte a
+/// second they would otherwise wait for a day.
 #[test]
 fn a_slow_sweep_takes_what_commits_wait_for_at_once() {
     let options = Options {
@@ -530,8 +530,8 @@ fn a_slow_sweep_takes_what_commits_wait_for_at_once() {
     let table = db
         .transact(|tx| tx.create_table(&TableDef::new("wide", columns.clone()).with_primary_key(&["id"])))
         .unwrap();
-    // A sweep writes a part of 64 at once, and then rests for days: more segments than those of the catalog, so that the first rows
-    // are black then, and all others white.
+    // A sweep writes a group of 64 segments at once, and then rests for days: more segments than those of the catalog.
+    // So the first rows are black then, and all others white.
     const ROWS: i32 = 8_000;
     for first in (0..ROWS).step_by(100) {
         db.transact(|tx| {
@@ -562,7 +562,7 @@ fn a_slow_sweep_takes_what_commits_wait_for_at_once() {
         done.send(()).unwrap();
     });
     if finished.recv_timeout(Duration::from_secs(60)).is_err() {
-        // To close it would be to wait as well.
+        // Closing it would wait as well.
         std::mem::forget(db);
         panic!("a commit waits for the sweep's pace");
     }

@@ -1,5 +1,5 @@
-//! ADD PRIMARY KEY as PostgreSQL has it: on nullable columns, and in a transaction that made, filled or changed the
-//! table; taken back, committed, and recovered after crashes with checkpoints all the while.
+//! ADD PRIMARY KEY as in PostgreSQL: on nullable columns, and in a transaction that made, filled or changed the table;
+//! rolled back, committed, and recovered after crashes with checkpoints all the while.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
@@ -34,7 +34,7 @@ fn insert(tx: &mut Transaction, name: &str, rows: &mut Rows, id: i32, n: i64, te
     rows.insert(id, (n, text.to_owned()));
 }
 
-/// What a table holds, read by each of its indexes.
+/// The contents of a table, read by each of its indexes.
 fn contents(tx: &mut Transaction, table: &Table) -> Rows {
     let schema = table.schema();
     let mut indexes = vec![WhichIndex::Primary];
@@ -74,7 +74,7 @@ fn check(db: &Database, name: &str, expected: &Rows) {
     assert_eq!(db.table(name).unwrap().rows_estimate(), expected.len() as u64, "the count of {name}");
 }
 
-/// Changes rows by whatever identity the table has.
+/// Changes rows by the identity that the table has.
 fn change(tx: &mut Transaction, name: &str, rows: &mut Rows, id: i32, to: Option<(i64, &str)>) {
     let table = tx.table(name).unwrap();
     let changes = to.map(|(n, text)| [(1, Value::Int8(n)), (2, Value::Text(text.to_owned()))]);
@@ -180,8 +180,8 @@ fn keys_that_are_too_long_are_refused_before_anything_changes() {
     db.transact(|tx| tx.add_primary_key("t", &["id"])).unwrap();
 }
 
-/// Fills a table, changes it, gives it a key and changes it again, in one transaction. Rows before and after more than
-/// a bulk load's if `many`.
+/// Fills a table, changes it, gives it a key and changes it again, in one transaction. With `many`, more rows before
+/// and after than start a bulk load.
 fn make(tx: &mut Transaction, name: &str, rows: &mut Rows, many: bool) {
     if tx.table(name).is_err() {
         tx.create_table(&definition(name)).unwrap();
@@ -233,7 +233,7 @@ fn a_transaction_that_filled_or_changed_the_table_can_give_it_a_key() {
             .unwrap();
         }
 
-        // Taken back whole, and to a savepoint before the key and before everything.
+        // Rolled back whole, and to a savepoint before the key and before everything.
         let mut rows = before.clone();
         let mut tx = db.begin().unwrap();
         make(&mut tx, "t", &mut rows, many);
@@ -280,7 +280,7 @@ fn a_transaction_that_filled_or_changed_the_table_can_give_it_a_key() {
 /// The load has the row twice, by its old key and by its new one, and is redone by hidden numbers.
 #[test]
 fn a_loaded_row_that_gets_another_key_is_recovered_with_it() {
-    // A large slot that is free lies before the row; the row with the new key goes there, or behind all.
+    // A large free slot lies before the row; the row with the new key goes there, or after all others.
     for length in [10, 4_000] {
         let disk = MemoryDisk::new();
         let db = Database::open_on(disk.clone(), options()).unwrap();
@@ -301,7 +301,7 @@ fn a_loaded_row_that_gets_another_key_is_recovered_with_it() {
     }
 }
 
-/// Whether an error says that the disk has come to its end, and the database with it.
+/// Whether an error says that the disk has ended, and the database with it.
 fn is_end(error: &Error) -> bool {
     matches!(error, Error::Stopped { .. } | Error::Io { .. })
 }
@@ -321,7 +321,7 @@ fn crashes(seed: u64) {
     let db = Database::open_on(disk.clone(), options.clone()).unwrap();
     let mut tables: Vec<(String, Rows, bool)> = Vec::new();
     disk.crash_at(disk.steps() + 50 + random.below(1500));
-    // The last transaction's tables may be there or not.
+    // The last transaction's tables may exist or not.
     let mut unsure = Vec::new();
     for round in 0.. {
         let mut next = tables.clone();
@@ -387,8 +387,9 @@ fn crashes(seed: u64) {
     assert!(unknown || matches(&tables), "RIALTO_SEED={seed}: what was acknowledged is not what is found");
 }
 
-/// A row that the transaction has put into the table is found by the key that it is given, and no longer by its row number,
-/// whose eight bytes may be those of another key: of seven texts of which one has a character, or of eight booleans.
+/// A row that the transaction has inserted is found by the key that it is given, and no longer by its row number. The
+/// eight bytes of the number may be those of another key: of seven texts of which one has a character, or of eight
+/// booleans.
 #[test]
 fn a_key_that_looks_like_a_row_number() {
     let texts = |n: u8| -> Vec<Value> {

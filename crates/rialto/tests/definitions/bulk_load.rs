@@ -1,4 +1,5 @@
-//! Tables that a transaction has made or emptied, and loads: what it does to them then is what it would be row by row.
+//! Tables that a transaction has made or emptied, and loads: its operations on them have the same results as row by
+//! row.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -8,14 +9,14 @@ use rialto::io::{MemoryDisk, Random};
 use rialto::row::{Column, ColumnType, Value, WhichIndex};
 use rialto::{Checkpointing, Database, Error, Options, Savepoint, Scan, Table, TableDef, Transaction};
 
-/// So many rows go into such a table by the packet before its load begins.
+/// This many rows go into such a table by the packet before its load begins.
 const BEFORE_LOAD: i32 = 256;
 
 fn options() -> Options {
     Options { memory_bytes: 64 << 20, checkpoint: Checkpointing::None, ..Options::default() }
 }
 
-/// A row without its key: two unique keys, one of which may be NULL, and a key that others may have, too.
+/// A row without its key: two unique keys, one of which may be NULL, and a key that other rows may have, too.
 type Fields = (i32, Option<i32>, i32);
 type Rows = BTreeMap<i32, Fields>;
 
@@ -37,7 +38,7 @@ fn create(tx: &mut Transaction) -> rialto::Result<Table> {
     tx.table("t")
 }
 
-/// The rows by each index are those.
+/// Checks that each index gives these rows.
 fn check(tx: &mut Transaction, expected: &Rows, when: &str) -> rialto::Result<()> {
     let table = tx.table("t")?;
     for index in 0..4 {
@@ -56,7 +57,7 @@ fn check(tx: &mut Transaction, expected: &Rows, when: &str) -> rialto::Result<()
     Ok(())
 }
 
-/// One transaction beside what it should do.
+/// One transaction with its expected rows.
 struct Run<'a> {
     tx: Transaction<'static>,
     table: Table,
@@ -70,7 +71,7 @@ impl Run<'_> {
         self.random.below(limit as u64) as i32
     }
 
-    /// Keys are few, so that they meet.
+    /// Few keys, so that they collide.
     fn fields(&mut self) -> Fields {
         let w = if self.below(3) > 0 { Some(self.below(3_000)) } else { None };
         (self.below(3_000), w, self.below(50))
@@ -114,7 +115,7 @@ impl Run<'_> {
     fn step(&mut self) {
         match self.below(20) {
             0..10 => {
-                // Rows of keys that are new, mostly, one after the other.
+                // Rows of mostly new keys, one after the other.
                 for _ in 0..=self.below(40) {
                     self.insert_any();
                 }
@@ -271,8 +272,8 @@ fn a_load_whose_first_row_is_refused_loses_none_of_the_next() {
     db.transact(|tx| check(tx, &expected, "after a recovery")).unwrap();
 }
 
-/// A transaction that would write more than it may: the operation is refused and leaves nothing, also where its row would have
-/// gone into a load, or have begun one.
+/// A transaction that would write more than it may: the operation is refused and leaves nothing, also where its row
+/// would have gone into a load, or have begun one.
 #[test]
 fn an_operation_that_passes_the_write_sets_bound_leaves_no_row_in_a_load() {
     let is_refused = |outcome: rialto::Result<()>| match outcome {
@@ -301,7 +302,7 @@ fn an_operation_that_passes_the_write_sets_bound_leaves_no_row_in_a_load() {
         check(&mut tx, &expected, &format!("a bound of {limit} bytes, {rows} rows")).unwrap();
         expected
     };
-    // Up to where all rows before the load fit, then on through what begins it.
+    // Up to where all rows before the load fit, then on through the row that begins it.
     let (mut too_few, mut enough) = (4_096, 65_536);
     while too_few + 1 < enough {
         let limit = usize::midpoint(too_few, enough);
@@ -313,7 +314,7 @@ fn an_operation_that_passes_the_write_sets_bound_leaves_no_row_in_a_load() {
     let rows =
         (enough..enough + 40).map(|limit| run(limit, BEFORE_LOAD + 20, false).len()).collect::<Vec<_>>();
     assert_eq!(rows.last(), Some(&(BEFORE_LOAD as usize + 20)), "the load has begun");
-    // Rows whose keys change: a delete goes by the packet, the row goes into the load.
+    // Rows whose keys change: the delete is in the packet, and the row goes into the load.
     for limit in enough + 40..enough + 72 {
         let rows = run(limit + 600, 2 * BEFORE_LOAD, true);
         assert_eq!(rows.len() as i32, 2 * BEFORE_LOAD);

@@ -1,6 +1,6 @@
-//! Definitions that change amid a transaction's own writes: rows that it has put, changed and deleted before are found by the identity
-//! that the table has by then, and in the indexes that it has; the outcome is a model's, when it is read in the transaction, when it is
-//! committed, and when it is recovered.
+//! Definitions that change between a transaction's own writes: rows that it has inserted, changed and deleted before
+//! are found by the identity that the table then has, and in the indexes that it has. The result is a model's when it
+//! is read in the transaction, when it is committed, and when it is recovered.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -98,7 +98,7 @@ fn operate(tx: &mut Transaction, random: &mut Random, rows: &mut Rows, about: &s
     }
 }
 
-/// A change of what the table is, if it is another one than it has.
+/// Changes the table's definition, if the drawn one differs.
 fn define(tx: &mut Transaction, random: &mut Random, rows: &mut Rows) {
     let schema = tx.table("t").unwrap().schema();
     let has = |name: &str| schema.indexes().iter().any(|index| index.name == name);
@@ -117,7 +117,7 @@ fn define(tx: &mut Transaction, random: &mut Random, rows: &mut Rows) {
     }
 }
 
-/// Without a key, a table is kept from rows of the same `id` by this.
+/// This keeps a table without a key from rows of the same `id`.
 fn create(tx: &mut Transaction) {
     let columns = vec![Column::nullable("id", ColumnType::Int8), Column::new("n", ColumnType::Int4)];
     tx.create_table(&TableDef::new("t", columns)).unwrap();
@@ -192,8 +192,8 @@ fn a_model_of_definitions_amid_writes() {
     println!("tally: definitions amid writes, {} seeds, RIALTO_SEED={base}", seed.wrapping_sub(base));
 }
 
-/// Rows that are deleted by their numbers, with few writes and with many; then the table gets a key, and rows whose keys have the
-/// bytes of these numbers come.
+/// Rows are deleted by their numbers, with few writes and with many. Then the table gets a key, and rows whose keys
+/// have the bytes of these numbers are inserted.
 #[test]
 fn rows_deleted_by_their_numbers_are_none_of_those_that_come_by_key() {
     for many in [3, 40] {

@@ -1,7 +1,8 @@
-//! Definitions that change while a sweep goes on: the copy has the catalog of its redo start, whole, whichever checkpointer makes it.
+//! Definitions that change during a sweep: the copy has the catalog of its redo start, whole, whichever checkpointer
+//! makes it.
 //!
-//! A gate holds the sweep's writes at a place of the backup copy; tables and indexes change there, the sweep ends, and the machine
-//! is cut off.
+//! A gate holds the sweep's writes at a place of the backup copy. Tables and indexes change there, the sweep ends, and
+//! the machine is cut off.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -65,12 +66,12 @@ fn columns() -> Vec<Column> {
     ["id", "a", "b"].map(|name| Column::new(name, ColumnType::Int4)).to_vec()
 }
 
-/// Those that copy what transactions have done since the redo start, too. With copy-on-update nothing that comes behind the cut is
-/// in the copy; DDL can do harm there between the copy of the catalog and the cut. (Beside a transaction-consistent black/white
-/// sweep DDL waits for the sweep; `recovery.rs` has that.)
+/// Checkpointers that also copy what transactions have done since the redo start. With copy-on-update nothing after the
+/// cut is in the copy; there DDL can do harm between the copy of the catalog and the cut. (Beside a
+/// transaction-consistent black/white sweep DDL waits for the sweep; see `recovery.rs`.)
 const HELD: [Checkpointing; 2] = [Checkpointing::Fuzzy, Checkpointing::ActionBlackWhite];
 
-/// Opens what the machine that was cut off has left, which `check` finds sound.
+/// Opens the directory of the machine that was cut off, which `check` finds sound.
 fn reopened(disk: &GatedDisk, checkpoint: Checkpointing) -> Database {
     let shared: Arc<dyn Disk> = disk.disk.clone();
     let report = check(&shared, 256 << 20, 2).unwrap();
@@ -79,7 +80,7 @@ fn reopened(disk: &GatedDisk, checkpoint: Checkpointing) -> Database {
         .unwrap_or_else(|error| panic!("{checkpoint:?}: {error}"))
 }
 
-/// As pgbench -i makes its tables: without a key at first, the rows, and then the key, by another session here.
+/// As pgbench -i makes its tables: without a key at first, the rows, and then the key, here by another session.
 fn a_table_that_got_its_key_later(checkpoint: Checkpointing) {
     let (disk, db) = opened(options(checkpoint));
     db.transact(|tx| tx.create_table(&TableDef::new("t", columns())).map(drop)).unwrap();
@@ -92,7 +93,7 @@ fn a_table_that_got_its_key_later(checkpoint: Checkpointing) {
     other.abort().unwrap();
     db.checkpoint().unwrap();
     insert(&db, "t", 50_000, 50_001);
-    // All segments are written again by a sweep that is held after the first ones.
+    // A sweep that is held after the first segments writes all of them again.
     db.checkpoint().unwrap();
     db.transact(|tx| {
         let table = tx.table("t")?;
@@ -102,7 +103,7 @@ fn a_table_that_got_its_key_later(checkpoint: Checkpointing) {
         Ok(())
     })
     .unwrap();
-    // So that every segment of the system tables is dirty.
+    // Makes every segment of the system tables dirty.
     db.transact(|tx| tx.create_table(&TableDef::new("x", columns())).map(drop)).unwrap();
     let other = db.begin().unwrap();
     db.transact(|tx| tx.create_table(&TableDef::new("y", columns())).map(drop)).unwrap();
@@ -118,7 +119,7 @@ fn a_table_that_got_its_key_later(checkpoint: Checkpointing) {
     db.table("x").unwrap();
 }
 
-/// Of a table of many columns, whose rows in `rialto_columns` lie in two segments.
+/// A table of many columns, whose rows in `rialto_columns` lie in two segments.
 fn a_table_whose_columns_lie_in_two_segments(checkpoint: Checkpointing) {
     let (disk, db) = opened(options(checkpoint));
     let wide =
@@ -127,7 +128,7 @@ fn a_table_whose_columns_lie_in_two_segments(checkpoint: Checkpointing) {
     for n in 0..20 {
         insert(&db, "big", n * 2000, (n + 1) * 2000);
     }
-    // 1,600 is what a table may have; a few hundred tables with a dozen columns fill a segment, too, and one of them
+    // A table may have 1,600 columns. A few hundred tables with a dozen columns also fill a segment, and one of them
     // then lies in two.
     let many = wide(1600);
     db.transact(|tx| {
@@ -154,7 +155,7 @@ fn a_table_whose_columns_lie_in_two_segments(checkpoint: Checkpointing) {
 
 /// An index is dropped and made again under its name.
 fn an_index_that_is_made_again(checkpoint: Checkpointing) {
-    // Whatever the sweep has written of the system's segments, and of the table's.
+    // At different progress of the sweep in the segments of the system, and of the table.
     for at in [0, 1, 2, 3, 6] {
         let (disk, db) = opened(options(checkpoint));
         create(&db, "t");
@@ -178,8 +179,8 @@ fn an_index_that_is_made_again(checkpoint: Checkpointing) {
     }
 }
 
-/// The storage of a dropped table goes to a system table, ahead of the sweep: the copy must not have rows of a catalog that is
-/// later than its own there.
+/// The storage of a dropped table goes to a system table, ahead of the sweep. The copy must not have rows of a later
+/// catalog there.
 fn a_segment_that_a_system_table_takes_into_use(checkpoint: Checkpointing) {
     let (disk, db) = opened(options(checkpoint));
     for (name, rows) in [("first", 40_000), ("goes", 20_000)] {
@@ -187,7 +188,7 @@ fn a_segment_that_a_system_table_takes_into_use(checkpoint: Checkpointing) {
         (0..rows).step_by(2000).for_each(|from| insert(&db, name, from, from + 2000));
     }
     db.transact(|tx| tx.drop_table("goes")).unwrap();
-    // Another context's, so that DDL beside it takes segments of its own.
+    // Another context, so that DDL beside it takes segments of its own.
     let other = db.begin().unwrap();
     beside_a_sweep(&disk, &db, 8, || {
         create(&db, "made");
@@ -206,8 +207,8 @@ fn a_segment_that_a_system_table_takes_into_use(checkpoint: Checkpointing) {
     assert_eq!(db.table("made").unwrap().rows_estimate(), 10, "{checkpoint:?}");
 }
 
-/// DDL that comes between the copy of the catalog and the redo start waits: it is behind the redo start, or in the copy. Nothing is
-/// kept in memory here, so that the sweep is held at an image of the catalog, with others copied and others not.
+/// DDL between the copy of the catalog and the redo start waits: it is after the redo start, or in the copy. Nothing is
+/// kept in memory here, so the sweep is held at an image of the catalog, when some others are copied and some are not.
 fn ddl_while_the_catalog_is_copied(checkpoint: Checkpointing) {
     // The system tables have the first four segments.
     for at in 0..4 {
@@ -237,9 +238,9 @@ fn ddl_while_the_catalog_is_copied(checkpoint: Checkpointing) {
     }
 }
 
-/// A transaction with DDL takes room for its rows while the catalog is copied, and changes these segments behind the cut. None is
-/// kept as it was: the copy has the catalog already, and no sweep would take what is kept, so that commits which wait for room
-/// would wait for good.
+/// A transaction with DDL takes room for its rows while the catalog is copied, and changes these segments after the
+/// cut. No snapshot of them is kept: the copy has the catalog already, and no sweep would take the snapshots, so that
+/// commits which wait for room would wait for good.
 fn ddl_behind_a_cut_keeps_no_segments(checkpoint: Checkpointing) {
     let (disk, db) = opened(Options { snapshot_bytes_max: Some(0), ..options(checkpoint) });
     create(&db, "t");
@@ -250,9 +251,9 @@ fn ddl_behind_a_cut_keeps_no_segments(checkpoint: Checkpointing) {
         disk.gate.wait_until_reached();
         let gate = &disk.gate;
         let stepper = scope.spawn(move || {
-            // The rows of the DDL have their room by then, as a rule, and it waits.
+            // By then the rows of the DDL have their room, as a rule, and it waits.
             std::thread::sleep(Duration::from_millis(50));
-            // On to the users' segments, behind the cut.
+            // On to the users' segments, after the cut.
             gate.set(4 * SEGMENT);
             gate.wait_until_reached();
         });
@@ -270,7 +271,8 @@ fn ddl_behind_a_cut_keeps_no_segments(checkpoint: Checkpointing) {
     assert!(report.snapshot_bytes > 0, "{checkpoint:?}: the test's own premise");
 }
 
-/// A checkpoint that fails after it has taken the catalog, or while it does: the next one to the same copy has the catalog whole.
+/// A checkpoint fails after it has taken the catalog, or while it does: the next one to the same copy has the catalog
+/// whole.
 #[test]
 fn a_checkpoint_that_failed_leaves_the_catalog_to_the_next() {
     for (snapshot_bytes_max, kind) in

@@ -1,5 +1,5 @@
-//! Changes of definitions while the log is full to its last bytes: each is refused whole, with an error that says why there is no
-//! room, and works when room is made. A crash in between, or behind, finds the same definitions.
+//! Changes of definitions while the log is full to its last bytes: each is refused whole, with an error that says why
+//! there is no room, and works when there is room. A crash in between, or after, finds the same definitions.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ enum Why {
 }
 
 impl Why {
-    /// What an error says of it.
+    /// The text of the error about it.
     fn text(self) -> &'static str {
         match self {
             Why::NoCheckpoints => "no checkpoint is made by itself (Checkpointing::None)",
@@ -33,7 +33,7 @@ impl Why {
     }
 }
 
-/// How a transaction comes to its commit.
+/// How a transaction commits.
 #[derive(Debug, Clone, Copy)]
 enum Way {
     Closure,
@@ -43,7 +43,7 @@ enum Way {
 
 type Ddl = (&'static str, fn(&mut Transaction) -> Result<()>);
 
-/// Of a table each, so that their order is none of each other's business.
+/// Each on a table of its own, so that their order does not matter.
 const DDL: [Ddl; 6] = [
     ("create a table", |tx| tx.create_table(&definition("made").with_primary_key(&["id"])).map(drop)),
     ("create an index", |tx| tx.create_index("indexed", "fresh", &["n"], true)),
@@ -131,7 +131,8 @@ fn run(db: &Database, way: Way, work: impl Fn(&mut Transaction) -> Result<()>) -
     }
 }
 
-/// Whether it found no room, for that reason. A file that is not ready yet, and a failure that is yet to come, are others.
+/// Whether there was no room, for that reason. A file that is not ready yet, and a failure that is still to come, are
+/// other reasons.
 fn is_full(outcome: &Result<()>, why: Why) -> bool {
     match outcome {
         Ok(()) => false,
@@ -140,7 +141,7 @@ fn is_full(outcome: &Result<()>, why: Why) -> bool {
     }
 }
 
-/// Does it again and again until the log is full.
+/// Repeats the work until the log is full.
 fn until_full(why: Why, mut work: impl FnMut() -> Result<()>) {
     let until = Instant::now() + LIMIT;
     while !is_full(&work(), why) {
@@ -148,7 +149,7 @@ fn until_full(why: Why, mut work: impl FnMut() -> Result<()>) {
     }
 }
 
-/// Fills the log with less and less at a time, up to what removes one row.
+/// Fills the log with less and less at a time, down to what removes one row.
 fn fill(db: &Database, why: Why) {
     let filler = db.table("filler").unwrap();
     for (rows, length) in [(32, 30_000), (1, 30_000), (1, 1_000), (1, 10)] {
@@ -181,7 +182,7 @@ fn options(why: Why, engine: Engine, log_writes: Caching, archive: &Arc<FaultyDi
         log_writes_in_flight: Some(1),
         log_wait_max: Duration::from_millis(20),
         checkpoint: if why == Why::NoCheckpoints { Checkpointing::None } else { Checkpointing::Fuzzy },
-        // Those that are due for the room alone.
+        // Only checkpoints that are due for the log's room.
         checkpoint_interval: Duration::from_secs(3600),
         archive: (why == Why::ArchiveFails).then(|| Archive::on(archive.clone())),
         recovery_threads: 2,

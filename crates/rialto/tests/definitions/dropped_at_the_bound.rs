@@ -1,5 +1,5 @@
-//! A table is dropped, and copied no more, while a transaction at the memory bound would have its empty segments: a copy, or an
-//! increment, that is taken behind the drop has none of them, so the database opens without a warning.
+//! A table is dropped, and copied no more, while a transaction at the memory bound wants its empty segments. A copy, or
+//! an increment, that is taken after the drop has none of them, so the database opens without a warning.
 
 use std::io::Cursor;
 use std::sync::Arc;
@@ -39,7 +39,7 @@ fn with_an_emptied_table(disk: Arc<FaultyDisk>) -> (Database, Table) {
     (db, u)
 }
 
-/// Drops "t" and does `work` while another thread inserts into "u" at the bound. A transaction is open all the time, so that
+/// Drops "t" and does `work` while another thread inserts into "u" at the bound. A transaction is open all the time, so
 /// a transaction that needs another table's segments waits for it.
 fn drop_beside_inserts(db: &Database, u: &Table, seed: u64, work: impl FnOnce()) {
     let mut open = db.begin().unwrap();
@@ -69,7 +69,8 @@ fn drop_beside_inserts(db: &Database, u: &Table, seed: u64, work: impl FnOnce())
     open.abort().unwrap();
 }
 
-/// The disk of a database that was cut off behind the checkpoint, or in the next one, once that has retired the older copy.
+/// The disk of a database that was cut off after the checkpoint, or in the next one, once that has retired the older
+/// copy.
 fn cut_off(seed: u64, in_the_next: bool) -> Arc<FaultyDisk> {
     let disk = FaultyDisk::new(seed);
     let (db, u) = with_an_emptied_table(disk.clone());

@@ -1,4 +1,4 @@
-//! What a table's handle says of its definition is what a transaction has committed, never what one had in between.
+//! A table's handle shows only definitions that a transaction has committed, never intermediate ones.
 
 use std::collections::VecDeque;
 use std::sync::Mutex;
@@ -8,7 +8,7 @@ use rialto::io::MemoryDisk;
 use rialto::row::{Column, ColumnType};
 use rialto::{Database, Options, TableDef};
 
-/// Made anew so often in one transaction: each is a version of its own that nobody may see.
+/// Made anew this often in one transaction: each is a version of its own that no other transaction may see.
 const TIMES: usize = 20;
 
 #[test]
@@ -19,7 +19,7 @@ fn a_handle_never_shows_a_definition_that_was_not_committed() {
     let made = db.transact(|tx| tx.create_table(&define)).unwrap();
     db.transact(|tx| tx.create_index("t", "by_tag", &["tag"], false)).unwrap();
     let tables = [made, db.table("t").unwrap()];
-    // Handles of the transactions' own, of definitions that are not in force any more when they are read.
+    // Handles of the transactions' own, of definitions that are no longer in force when they are read.
     let (is_over, older) = (AtomicBool::new(false), Mutex::new(VecDeque::new()));
     std::thread::scope(|scope| {
         let reader = scope.spawn(|| {

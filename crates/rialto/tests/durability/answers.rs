@@ -1,4 +1,4 @@
-//! I3: an answer waits until all that it rests on is durable, absence and the catalog included.
+//! I3: an answer waits until everything on which it depends is durable, absence and the catalog included.
 
 use std::ops::ControlFlow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -15,12 +15,12 @@ use rialto::{
     TxOptions,
 };
 
-/// Who looks, and what it has to be told.
+/// A look at the change, by which the answer depends on it.
 type Look = fn(&mut Transaction, &Table) -> Result<bool>;
 
 struct Resting {
     name: &'static str,
-    /// What was committed at level 1: not on disk.
+    /// The change, committed at level 1: not on disk.
     change: fn(&mut Transaction, &Table) -> Result<()>,
     look: Look,
     read_only: bool,
@@ -64,7 +64,8 @@ fn from(id: i32) -> Scan {
     Scan { lower: KeyBound::Included(vec![Value::Int4(id)]), ..Scan::all() }
 }
 
-/// Rows 1 to 4 are durable, with `n` ten times their key. Each `look` is true once the change is there, false without it.
+/// Rows 1 to 4 are durable, with `n` ten times their key. Each `look` is true once the change is there, false without
+/// it.
 fn resting() -> Vec<Resting> {
     let insert = |tx: &mut Transaction, table: &Table| tx.insert(table, &row(9, 90, "new"));
     let delete = |tx: &mut Transaction, table: &Table| tx.delete(table, 2).map(drop);
@@ -135,7 +136,7 @@ fn resting_database(seed: u64) -> (Arc<FaultyDisk>, Database, Table) {
     (disk, db, table)
 }
 
-/// How the one who looks is told: all of these are answers.
+/// The forms of an answer.
 #[derive(Debug, Clone, Copy)]
 enum Answer {
     /// The outcome of `transact`, with what the body found as its value.
@@ -146,13 +147,13 @@ enum Answer {
     Ticket,
     /// An abort that has returned.
     Abort,
-    /// A handle's commit that has failed before its place, for what it found or otherwise.
+    /// A handle's commit that has failed before its place, because of what it found or otherwise.
     FailedCommit,
     /// The same, without a wait for the place.
     FailedSubmit,
     /// A panic of the body of `transact` with what it found, which goes on in the caller.
     Panic,
-    /// The same of a call that was sent, and that runs where it was sent.
+    /// The same for a call that was sent, and that runs where it was sent.
     SentPanic,
     /// The response of a transaction server to a request whose body has panicked.
     ServedPanic,
@@ -182,7 +183,7 @@ fn caught(told: impl FnOnce() -> Result<()>) -> Result<bool> {
     }
 }
 
-/// Looks at level 3 and waits for the answer; whether the change was there.
+/// Looks at level 3 and waits for the answer. Whether the change was there.
 fn answer(db: &Database, table: &Table, case: &Resting, answer: Answer) -> Result<bool> {
     let options = TxOptions { read_only: case.read_only, ..level(Durability::Disk) };
     match answer {
@@ -257,8 +258,8 @@ const ANSWERS: [Answer; 9] = [
     Answer::ServedPanic,
 ];
 
-/// The change was answered at level 1 only. Once somebody was told at level 3 what rests on it, the machine crashes: the
-/// change has to be there.
+/// The change was answered at level 1 only. Once an answer at level 3 depends on it, the machine crashes: the change
+/// has to be there.
 #[test]
 fn an_answer_that_rests_on_an_undurable_change_makes_it_durable() {
     for case in resting() {
@@ -276,7 +277,7 @@ fn an_answer_that_rests_on_an_undurable_change_makes_it_durable() {
     }
 }
 
-/// The same, and the log fails before the change is durable: nobody is told.
+/// The same, and the log fails before the change is durable: no answer is given.
 #[test]
 fn an_answer_that_rests_on_a_lost_change_is_never_given() {
     for case in resting() {
@@ -293,7 +294,7 @@ fn an_answer_that_rests_on_a_lost_change_is_never_given() {
     }
 }
 
-/// What was durable when it was read is told at once, whatever else is not.
+/// What was durable when it was read is answered at once, whatever else is not durable.
 #[test]
 fn an_answer_that_rests_on_durable_rows_waits_for_nothing() {
     let (disk, db, table) = resting_database(Random::seed_from_environment());
@@ -304,10 +305,11 @@ fn an_answer_that_rests_on_durable_rows_waits_for_nothing() {
     assert!(matches!(duplicate, Err(Error::DuplicateKey { .. })), "{duplicate:?}");
 }
 
-/// What an action has found, as another one of its phase comes to know it.
+/// What an action has found, for another action of its phase.
 static FOUND: AtomicI64 = AtomicI64::new(0);
 
-/// On threads that own executors. What one action has read another one, on the same thread or on another, panics with.
+/// On threads that own executors: one action reads, and another one, on the same thread or on another, panics with what
+/// was read.
 #[test]
 fn a_panic_of_a_call_whose_parts_have_read_what_is_lost_is_never_given() {
     for (keys, durable) in [[1, 2], [1, 7], [7, 1]].into_iter().flat_map(|keys| [(keys, true), (keys, false)])
@@ -400,7 +402,7 @@ fn a_call_that_rests_on_a_lost_definition_is_never_answered() {
     }
 }
 
-/// By a handle from before, an error of an operation that reads no row.
+/// An error of an operation that reads no row, by a handle from before.
 #[test]
 fn an_error_that_rests_on_a_lost_key_is_never_told() {
     let insert =
@@ -428,7 +430,7 @@ fn an_error_that_rests_on_a_lost_key_is_never_told() {
     }
 }
 
-/// What a scan finds where no key can be rests on the table's definition (I3).
+/// A scan's answer where no key can be depends on the table's definition (I3).
 #[test]
 fn a_range_without_keys_is_told_when_its_table_is_durable() {
     let behind_all = Scan { lower: KeyBound::Excluded(vec![Value::Int4(i32::MAX)]), ..Scan::all() };

@@ -1,6 +1,6 @@
-//! I3: what was committed comes to disk by itself. At level 1 whichever thread gathered it: another committer, the point of a backup
-//! or of a checkpoint, a transaction that waits for a packet's slot; at level 3 though its ticket has no waiter. Behind the last
-//! commit no client waits for the log, and all of it is written.
+//! I3: committed transactions come to disk by themselves. At level 1, whichever thread gathered them: another
+//! committer, the point of a backup or of a checkpoint, a transaction that waits for a packet's slot. At level 3,
+//! though the ticket has no waiter. After the last commit no client waits for the log, and all of it is written.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -23,7 +23,7 @@ fn options(random: &mut Random) -> Options {
     }
 }
 
-/// A few commits, answered at level 1 or left at level 3; the place of the last one.
+/// A few commits, answered at level 1 or left at level 3. Gives the place of the last one.
 fn commits(db: &Database, table: &Table, random: &mut Random) -> u64 {
     let mut last = 0;
     for n in 0..1 + random.below(3) as i32 {
@@ -84,7 +84,7 @@ fn what_is_committed_comes_to_disk_when_nothing_else_happens() {
             });
             let before_them = std::mem::replace(&mut last, places.into_inner());
             let what = format!("{about}: the commits behind place {before_them} up to {last}");
-            // Ten thousands of times the interval, and longer than a machine stands still.
+            // Ten thousand times the interval, and longer than a machine stands still.
             within(Duration::from_secs(60), &what, || written() - before >= last - before_them);
             rounds.fetch_add(1, Ordering::Relaxed);
         }
@@ -92,7 +92,7 @@ fn what_is_committed_comes_to_disk_when_nothing_else_happens() {
     println!("tally: commits at rest, {seeds} seeds, {} rounds, RIALTO_SEED={first}", rounds.into_inner());
 }
 
-/// How long a commit of level memory stays off the disk while nothing else happens, at the least of a few times.
+/// How long a commit of level memory stays off the disk while nothing else happens; the least of a few times.
 fn stays_off_the_disk(design: GroupCommitDesign, memory_flush_interval: Duration) -> Duration {
     let options = Options {
         durability: Durability::Memory,
@@ -110,11 +110,11 @@ fn stays_off_the_disk(design: GroupCommitDesign, memory_flush_interval: Duration
         within(Duration::from_secs(60), "a commit", || db.metrics().log.packets > before);
         began.elapsed()
     };
-    // The first may be written with what the table's own transaction has asked for.
+    // The first may be written with what the table's own transaction requested.
     (0..4).map(once).skip(1).min().expect("there are some")
 }
 
-/// The interval counts: commits stay off the disk for about so long, and not for a time of its own.
+/// The interval counts: commits stay off the disk for about that long, and not for some other time.
 #[test]
 fn a_commit_stays_off_the_disk_for_the_interval() {
     std::thread::scope(|scope| {

@@ -1,4 +1,5 @@
-//! Databases without threads of their own ([`Background::Driven`]): what is done in calls of `drive`, and what is not done without.
+//! Databases without threads of their own ([`Background::Driven`]): what calls of `drive` do, and what nothing does
+//! without them.
 
 use std::io::Write;
 use std::sync::Arc;
@@ -20,7 +21,7 @@ fn options() -> Options {
     Options {
         background: Background::Driven,
         memory_bytes: 64 << 20,
-        // No sweep may follow it.
+        // No sweep is to follow it.
         checkpoint_interval: Duration::from_secs(3_600),
         ..Options::default()
     }
@@ -56,7 +57,7 @@ fn a_commit_at_level_memory_comes_to_disk_with_the_next_call() {
         let disk = FaultyDisk::new(7);
         let (db, table) = open(disk.clone(), options());
         put(&db, &table, 1, Durability::Memory).unwrap();
-        // Long enough for any thread that there might be.
+        // Long enough for any thread that might exist.
         std::thread::sleep(5 * options().memory_flush_interval);
         if is_driven {
             db.drive().unwrap();
@@ -78,7 +79,7 @@ fn checkpoints_are_made_in_calls_and_for_room_and_hurry() {
         }
         let made = db.metrics().checkpoints.completed;
         assert!(made > 1, "{made} checkpoints");
-        // One that is due is made in a call.
+        // A call makes one that is due.
         let (db, table) =
             open(MemoryDisk::new(), Options { checkpoint_interval: Duration::from_nanos(1), ..options() });
         for id in 0..3 {
@@ -172,7 +173,7 @@ fn tickets_are_done_where_they_are_waited_for_or_polled() {
 }
 
 #[test]
-fn threads_that_work_beside_each_other_wait_for_nothing_that_nobody_does() {
+fn threads_that_work_beside_each_other_wait_for_no_work_that_is_never_done() {
     in_time(LONG, || {
         let (db, table) = open(MemoryDisk::new(), options());
         std::thread::scope(|scope| {

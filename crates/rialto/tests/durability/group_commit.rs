@@ -1,4 +1,5 @@
-//! Group commit as a user meets it: every design by name, what a transaction and an administrator say, and refusals.
+//! Group commit from a user's view: every design by name, the settings of a transaction and of an administrator, and
+//! refusals.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -51,7 +52,7 @@ fn every_design_serves_blocking_clients_tickets_and_level_1_at_once() {
                 });
             }
         });
-        // No group is on its way while they are read.
+        // No group is in flight while they are read.
         db.sync().unwrap();
         let log = db.metrics().log;
         assert_eq!(log.waits.groups(), log.groups, "{design}: {log:?}");
@@ -77,10 +78,10 @@ fn a_transaction_waits_as_long_as_it_is_willing_to() {
     assert!(began.elapsed() >= wait * 9 / 10, "it took {:?} only", began.elapsed());
     let stalled = db.metrics().log.waits;
     assert!(stalled.stalls >= 1 && stalled.stalled_ns > 0, "{stalled:?}");
-    // Who does not say is not made to wait.
+    // A transaction without this setting does not wait.
     db.transact(|tx| tx.insert(&table, &[Value::Int8(2)])).unwrap();
     assert_eq!(db.metrics().log.waits.stalls, stalled.stalls);
-    // An administrator can make everybody wait, and take it back.
+    // An administrator can make all transactions wait, and undo it.
     db.raise_stalls(wait).unwrap();
     assert_eq!(db.raised_stalls(), wait);
     let began = Instant::now();
@@ -146,7 +147,7 @@ fn a_failing_disk_releases_every_committer_with_the_sticky_error() {
     }
 }
 
-/// How far a test has come.
+/// The progress of a test.
 #[derive(Default)]
 struct Stage(Mutex<u32>, Condvar);
 
@@ -162,8 +163,8 @@ impl Stage {
     }
 }
 
-/// Two groups have been written. The second one's sync fails, and loses what the first one wrote; the first one's sync begins and
-/// succeeds before the second one's caller is told.
+/// Two groups have been written. The second one's sync fails, and loses what the first one wrote; the first one's sync
+/// begins and succeeds before the second one's caller is told.
 #[test]
 fn a_group_that_a_failed_sync_of_another_one_has_lost_is_not_acknowledged() {
     const HANG: Duration = Duration::from_secs(60);
@@ -221,7 +222,7 @@ fn a_group_that_a_failed_sync_of_another_one_has_lost_is_not_acknowledged() {
     }
 }
 
-/// A panic in the log is what stopped the database, as an error is: `Database::stopped`, by which a server ends, tells of it.
+/// A panic in the log stops the database as an error does: `Database::stopped`, by which a server ends, reports it.
 #[test]
 fn a_panic_while_the_log_is_written_stops_the_database() {
     for design in GroupCommitDesign::ALL {

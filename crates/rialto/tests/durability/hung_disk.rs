@@ -1,5 +1,5 @@
-//! Calls of the disk that do not come back: a transaction that needs one waits, no other one does, and no answer tells of what
-//! the call was to make durable.
+//! Calls of the disk that hang: a transaction that needs one waits, no other one does, and no answer tells what the
+//! call was to make durable.
 
 use std::sync::mpsc::channel;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use rialto::io::{Caching, FaultKind, FaultyDisk};
 use rialto::row::{ColumnType, Value, WhichIndex};
 use rialto::{Action, Database, Durability, Error, Executors, Flow, OpenError, Options, Procedure};
 
-/// Lets go of what hangs also when the test fails: else its threads never end.
+/// Releases what hangs also when the test fails: otherwise its threads never end.
 struct LetsGo<'a>(&'a FaultyDisk);
 
 impl Drop for LetsGo<'_> {
@@ -27,7 +27,7 @@ fn until(what: impl Fn() -> bool) {
     }
 }
 
-/// How the log is written, and which of its calls can hang then.
+/// The ways of writing the log, each with the call that can hang.
 fn ways() -> [(Caching, FaultKind); 3] {
     [
         (Caching::Buffered, FaultKind::Sync),
@@ -41,10 +41,10 @@ fn opened(disk: &std::sync::Arc<FaultyDisk>, log_writes: Caching) -> Database {
     Database::open_on(disk.clone(), options).unwrap()
 }
 
-/// A commit that waits for the disk has let go of its rows: other transactions change them, and are answered at level 1. At level 3
-/// none is: not the commit itself, not one behind it, not one that only read.
+/// A commit that waits for the disk has released its rows: other transactions change them, and are answered at level 1.
+/// At level 3 none is answered: not the commit itself, no later one, and none that only read.
 #[test]
-fn a_commit_whose_log_write_hangs_is_in_nobodys_way() {
+fn a_commit_whose_log_write_hangs_holds_up_no_other() {
     for (log_writes, kind) in ways() {
         let disk = FaultyDisk::new(1);
         let db = opened(&disk, log_writes);
@@ -88,8 +88,8 @@ fn a_commit_whose_log_write_hangs_is_in_nobodys_way() {
     }
 }
 
-/// I6: no executor waits for a log write. A call whose commit waits for one is in nobody's way: others run on the same executors, and are
-/// answered at level 1.
+/// I6: no executor waits for a log write. A call whose commit waits for one holds up no other: others run on the same
+/// executors, and are answered at level 1.
 #[test]
 fn executors_go_on_beside_a_log_write_that_hangs() {
     for (log_writes, kind) in ways() {
@@ -134,7 +134,8 @@ fn executors_go_on_beside_a_log_write_that_hangs() {
     }
 }
 
-/// The machine ends while a commit's log write hangs: the commit's outcome is unknown, and what was answered before is there.
+/// The machine ends while a commit's log write hangs: the commit's outcome is unknown, and what was answered before is
+/// there.
 #[test]
 fn a_commit_whose_log_write_never_comes_back_has_no_outcome() {
     for (log_writes, kind) in ways() {
@@ -156,8 +157,8 @@ fn a_commit_whose_log_write_never_comes_back_has_no_outcome() {
     }
 }
 
-/// A sweep whose write or sync hangs holds up its own checkpoint, and neither commits nor a close. As long as it may still write,
-/// nobody else gets the directory.
+/// A sweep whose write or sync hangs holds up its own checkpoint, and neither commits nor a close. As long as it may
+/// still write, no other process gets the directory.
 #[test]
 fn commits_go_on_beside_a_checkpoint_that_hangs() {
     // Images, the name of their file, the home block.
@@ -196,7 +197,8 @@ fn commits_go_on_beside_a_checkpoint_that_hangs() {
     }
 }
 
-/// A bulk load whose file cannot be written waits alone; with it wait definitions, and no commit of another table's rows.
+/// A bulk load whose file cannot be written waits alone; only definitions wait with it, and no commit of another
+/// table's rows.
 #[test]
 fn commits_go_on_beside_a_load_that_hangs() {
     for kind in [FaultKind::Write, FaultKind::Sync] {
@@ -224,8 +226,8 @@ fn commits_go_on_beside_a_load_that_hangs() {
     }
 }
 
-/// An archive that stands still holds up the checkpoint that would free log files, and no commit: the log goes on to further files, up
-/// to its bound.
+/// An archive that hangs holds up the checkpoint that would free log files, and no commit: the log goes on to further
+/// files, up to its bound.
 #[test]
 fn commits_go_on_beside_an_archive_that_hangs() {
     let (disk, elsewhere) = (FaultyDisk::new(4), FaultyDisk::new(5));

@@ -1,5 +1,5 @@
-//! Directed interleaving tests that a disk can set up. The ones that need a hand inside the
-//! kernel are in `src/interleavings/`, those of I3 in `answers.rs`.
+//! Directed interleaving tests that a disk can set up. Tests that need a hook inside the kernel are in
+//! `src/interleavings/`, those of I3 in `answers.rs`.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -43,7 +43,7 @@ fn write(disk: &MemoryDisk, name: &str, offset: usize, bytes: &[u8]) {
     file.write_at(bytes, offset as u64).unwrap();
 }
 
-/// The offset of the block that holds the first of these bytes, and of the one behind it.
+/// The offset of the block that has the first of these bytes, and of the next one.
 fn block_with(log: &[u8], what: u8) -> (usize, usize) {
     let inside = log.windows(64).position(|window| window.iter().all(|&byte| byte == what)).unwrap();
     let is_block = |at: &usize| log[at + 8..at + 12] == *b"RLBK";
@@ -66,7 +66,7 @@ fn letters(db: &Database, letter: char, lengths: [usize; 2]) {
     .unwrap();
 }
 
-/// Commits A to D, each in a block of its own, B to D written by one group; the machine crashed behind it.
+/// Commits A to D, each in a block of its own, B to D written by one group; then the machine crashes.
 fn four_blocks() -> Arc<MemoryDisk> {
     let disk = MemoryDisk::new();
     let db = Database::open_on(disk.clone(), options()).unwrap();
@@ -85,7 +85,7 @@ fn found(db: &Database) -> String {
     rows(db, "t").iter().step_by(2).map(|row| char::from((row.0 / 2) as u8)).collect()
 }
 
-/// The write of a group was torn in its second block. The third one is whole, but it is not in the log: and never comes
+/// The write of a group was torn in its second block. The third one is whole, but it is not in the log, and never comes
 /// back, not even when the next life of the log ends exactly before it.
 #[test]
 fn a_stale_commit_block_behind_a_torn_one_never_comes_back() {
@@ -97,8 +97,8 @@ fn a_stale_commit_block_behind_a_torn_one_never_comes_back() {
 
     let db = Database::open_on(disk.clone(), options()).unwrap();
     assert_eq!(found(&db), "AB");
-    // The opening has written a pad to the page's end. What follows it ends where D's block begins, so that D's is next
-    // in line: of the same place, and whole.
+    // The opening has written a pad to the page's end. The next block ends where D's begins, so that D's is next in
+    // line: of the same place, and whole.
     let shorter = (c + 1).next_multiple_of(PAGE) - c;
     letters(&db, 'E', [25_000, 25_000 - shorter]);
     db.close().unwrap();
@@ -109,7 +109,7 @@ fn a_stale_commit_block_behind_a_torn_one_never_comes_back() {
         (d - 64..=d).contains(&end),
         "the test's own premise: E's block ends at {end}, D's begins at {d}"
     );
-    // The pad behind E did not reach the disk: what was there before shows.
+    // The pad after E did not reach the disk: the old bytes show.
     let page_end = d.next_multiple_of(PAGE);
     after[d..page_end].copy_from_slice(&before[d..page_end]);
     write(&disk, LOG, d, &before[d..page_end]);
@@ -161,8 +161,8 @@ fn damage_in_the_middle_of_the_log_is_corruption_and_named() {
 
 // ---- crashes at every step
 
-/// Runs `work` and ends the life of the machine, or of the process, at each of its steps in turn, and once behind the
-/// last one; `check` then has the database that the next life finds, and whether the work was acknowledged.
+/// Runs `work` and ends the life of the machine, or of the process, at each of its steps in turn, and once after the
+/// last one. `check` then gets the database that the next life finds, and whether the work was acknowledged.
 fn at_every_step(
     prepare: impl Fn(&Database),
     work: impl Fn(&Database) -> Result<()>,
@@ -196,7 +196,7 @@ fn at_every_step(
             let db =
                 Database::open_on(disk.clone(), options()).unwrap_or_else(|error| panic!("{about}: {error}"));
             check(&db, outcome.is_ok(), &about);
-            // As it was recovered, so it is after a checkpoint and another crash.
+            // A checkpoint and another crash do not change what was recovered.
             db.checkpoint().unwrap();
             disk.crash();
             drop(db);
@@ -212,7 +212,7 @@ fn at_every_step(
 const LOADED: i32 = 2_000;
 
 /// A load into a table that the same transaction creates or truncates, and a crash at each step of it, the last one
-/// being behind the commit and before any checkpoint.
+/// after the commit and before any checkpoint.
 #[test]
 fn a_bulk_load_is_there_whole_or_not_at_all() {
     for truncates in [false, true] {
@@ -267,7 +267,7 @@ fn a_bulk_load_is_there_whole_or_not_at_all() {
 }
 
 /// ADD PRIMARY KEY on a keyless table with rows, some of them changed and deleted by number before it, and more by key
-/// behind it: a crash on each side of it, and at each step between.
+/// after it: a crash on each side of it, and at each step between.
 #[test]
 fn add_primary_key_is_there_whole_or_not_at_all() {
     const KEYLESS: i32 = 300;
@@ -399,8 +399,8 @@ fn contents(db: &Database) -> Contents {
     user.map(|name| (name.clone(), rows(db, &name))).collect()
 }
 
-/// A crash, and then another one at each step of the recovery from it: what is there in the end is the same as without
-/// the second one.
+/// A crash, and then another one at each step of the recovery from it: the result is the same as without the second
+/// one.
 #[test]
 fn a_crash_at_any_step_of_recovery_changes_nothing() {
     let seed = Random::seed_from_environment();
@@ -419,8 +419,8 @@ fn a_crash_at_any_step_of_recovery_changes_nothing() {
             disk.restart()
         };
         let crashed = ended();
-        // One state of the disk for all of them. The shared ring is the one thing of which a restart gives no copy: after
-        // a crash of the machine it is gone; after a mere kill it counts, and the same life is led again.
+        // One state of the disk for all of them. Only the shared ring is not copied by a restart: after a crash of the
+        // machine it is gone; after a kill alone it counts, and the same life is repeated.
         if crashed.shared_bytes(RING).unwrap().is_some() {
             crashed.remove(RING).unwrap();
         }

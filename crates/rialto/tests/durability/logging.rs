@@ -1,4 +1,4 @@
-//! Logging none: nothing is durable until the close, which keeps all of it; after anything else the directory is as it
+//! Logging none: nothing is durable until the close, which keeps all of it. After anything else the directory is as it
 //! was when it was opened, and says what is lost.
 
 use std::collections::BTreeMap;
@@ -62,7 +62,7 @@ fn rows(db: &Database) -> Rows {
     rows
 }
 
-/// Places are written, even if nothing else is: by a process that lives on, or by this.
+/// Places are written, even if nothing else is: by this process, or by one that runs on.
 fn wait_for_places(db: &Database, count: u64) {
     let began = Instant::now();
     while db.metrics().log.packets < count {
@@ -126,14 +126,14 @@ fn a_crash_gives_what_there_was_at_the_opening_and_says_what_is_lost() {
         let warnings = recovery.warnings();
         assert!(warnings.len() == 1 && warnings[0].starts_with("2 commits are lost"), "{warnings:?}");
         assert_eq!(rows(&db), Rows::from([(1, 10)]), "as it was when it was opened");
-        // What is logged from here on stands on that.
+        // What is logged from here on is based on that.
         put(&db, 2, 21).unwrap();
         disk.crash();
         drop(db);
         let disk = disk.restart();
         let db = open(&disk, Logging::Value);
         assert_eq!(rows(&db), Rows::from([(1, 10), (2, 21)]));
-        // Once a checkpoint stands behind them nobody is told again.
+        // Once a checkpoint follows them, the loss is not reported again.
         db.checkpoint().unwrap();
         db.close().unwrap();
         assert_eq!(open(&disk, Logging::Value).recovery().unwrap().unlogged, 0);
@@ -146,8 +146,8 @@ fn damage_newest(disk: &FaultyDisk) {
     disk.damage(&format!("backup-{}", home.copy.expect("a checkpoint was made").number()), 70, 1).unwrap();
 }
 
-/// What a close has kept of commits without logging is in one copy alone. Where that is damaged the older copy does not stand in
-/// for it: the log redoes what came later on rows that are not there.
+/// What a close has kept of commits without logging is in one copy alone. If that copy is damaged, the older copy does
+/// not replace it: the log redoes later changes on rows that do not exist.
 #[test]
 fn a_copy_that_alone_has_what_was_not_logged_has_none_to_stand_in_for_it() {
     for later in [false, true] {
@@ -177,18 +177,18 @@ fn a_copy_that_alone_has_what_was_not_logged_has_none_to_stand_in_for_it() {
     }
 }
 
-/// What stands behind the lost commits.
+/// What follows the lost commits.
 #[derive(Debug, Clone, Copy)]
 enum Behind {
-    /// A checkpoint, as the first thing that was done.
+    /// A checkpoint, as the first operation.
     Checkpoint,
     CommitAndCheckpoint,
     /// The close of another opening with logging none, in which nothing was committed.
     IdleClose,
 }
 
-/// What was lost with a process is in no copy, and has been told: the older copy stands in for the newest as ever, and nothing is
-/// said to be lost, whatever stands behind the lost commits, and whatever made it.
+/// What was lost with a process is in no copy, and has been reported. The older copy replaces the newest as usual, and
+/// nothing is reported as lost, whatever follows the lost commits, and whatever made it.
 #[test]
 fn lost_commits_between_two_checkpoints_do_not_keep_the_older_from_standing_in() {
     for logging in Logging::ALL {
@@ -204,7 +204,7 @@ fn lost_commits_between_two_checkpoints_do_not_keep_the_older_from_standing_in()
 
 fn falls_back_behind_lost_commits(logging: Logging, checkpoint: Checkpointing, behind: Behind) {
     let case = format!("{logging:?}, {checkpoint:?}, {behind:?}");
-    // Checkpoints are made where they are asked for only: the interval is long.
+    // Checkpoints are made only on demand: the interval is long.
     let options =
         || Options { checkpoint, checkpoint_interval: Duration::from_secs(3_600), ..options(logging) };
     let open_as = |disk: &Arc<FaultyDisk>| Database::open_on(disk.clone(), options()).unwrap();
@@ -245,7 +245,7 @@ fn falls_back_behind_lost_commits(logging: Logging, checkpoint: Checkpointing, b
     assert_eq!(rows(&db), expected, "{case}");
 }
 
-/// Commits that are lost behind the newest checkpoint are told of, from whichever copy.
+/// Commits that are lost after the newest checkpoint are reported, from whichever copy.
 #[test]
 fn what_is_lost_behind_a_damaged_copy_is_told() {
     let disk = FaultyDisk::new(6);
@@ -284,7 +284,8 @@ fn what_cannot_be_kept_is_refused() {
     db.close().unwrap();
 }
 
-/// A killed process may leave a home block that only the system's cache has; what rests on it must not be lost with it.
+/// A killed process may leave a home block that only the system's cache has; what depends on it must not be lost with
+/// it.
 #[test]
 fn a_close_that_is_killed_at_any_step_leaves_what_later_commits_can_rest_on() {
     for step in 1.. {
@@ -316,7 +317,7 @@ fn a_close_that_is_killed_at_any_step_leaves_what_later_commits_can_rest_on() {
     }
 }
 
-/// How lives have ended, for the tally.
+/// The ends of lives, for the tally.
 #[derive(Default)]
 struct Ends {
     power_lost: u64,
@@ -324,8 +325,8 @@ struct Ends {
     closed: u64,
 }
 
-/// One life of the directory: work, and an end at a random step, or behind the last one. Gives the states that may be found after
-/// it.
+/// One life of the directory: work, and an end at a random step, or after the last one. Gives the states that may be
+/// found after it.
 fn life(
     disk: &Arc<FaultyDisk>,
     before: &Rows,
@@ -368,7 +369,7 @@ fn life(
         if is_kill { disk.kill() } else { disk.crash() }
     }
     match (logging, closed) {
-        // A close that said so has kept everything.
+        // A close that succeeded has kept everything.
         (_, true) => vec![last],
         (Logging::Value, false) => states,
         // All or nothing; a commit that failed may have been applied before it.
@@ -415,10 +416,10 @@ fn lives_with_and_without_logging_and_ends_at_any_step() {
     );
 }
 
-/// Rows of each client, which a transaction sets alike.
+/// Rows of each client, which a transaction sets to the same number.
 const ALIKE: i32 = 60;
 
-/// Sets the rows of a client to its next number until the database is closed; the last number that was answered.
+/// Sets the rows of a client to its next number until the database is closed. Gives the last number that was answered.
 fn set_alike(db: &Database, client: i32, mut random: Random, about: &str) -> i64 {
     let Ok(table) = db.table("t") else { return 0 };
     for n in 1.. {
@@ -439,7 +440,8 @@ fn set_alike(db: &Database, client: i32, mut random: Random, about: &str) -> i64
     unreachable!("a close ends it")
 }
 
-/// Clients commit when the close comes. All that was answered is there, and nothing of what was refused, whether there is a log or not.
+/// Clients are committing when the close comes. Everything that was answered is there, and nothing that was refused,
+/// whether there is a log or not.
 #[test]
 fn a_close_amid_commits_keeps_what_was_answered() {
     const CLIENTS: i32 = 3;

@@ -1,5 +1,5 @@
-//! Log writes that hang, at random, on all engines and with all group commit designs: whatever asks for level 1 goes on, by closures, handles
-//! and calls (I6), and nothing that asks for the disk is answered before the write has come back (I3).
+//! Log writes that hang, at random, on all engines and with all group commit designs. All operations at level 1 go on,
+//! by closures, handles and calls (I6), and none at level disk is answered before the write has returned (I3).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, Ordering};
@@ -17,10 +17,10 @@ use rialto::{
 /// The rows of the table.
 const ROWS: usize = 10;
 
-/// How often each row was added to.
+/// How many times each row was added to.
 type Sums = [AtomicI32; ROWS];
 
-/// How the log is written, and which of its calls hangs.
+/// The ways of writing the log, and which of its calls hangs.
 const WAYS: [(Caching, FaultKind); 3] = [
     (Caching::Buffered, FaultKind::Sync),
     (Caching::Direct, FaultKind::Sync),
@@ -107,7 +107,7 @@ impl Client {
     }
 }
 
-/// Lets go of what hangs also when the test fails: else its threads never end.
+/// Releases what hangs also when the test fails: otherwise its threads never end.
 struct LetsGo<'a>(&'a FaultyDisk);
 
 impl Drop for LetsGo<'_> {
@@ -141,7 +141,7 @@ fn round(seed: u64) -> u64 {
     until("a log write that hangs", || disk.hanging() > 0);
     asked.extend((0..random.below(12)).map(|_| asks.send(Durability::Disk)));
     let each = 5 + random.below(40);
-    // What is not done in time says nothing else of itself.
+    // A failure in time gives no other description.
     println!("{about}");
     in_time(patience(), move || {
         let work = |mut client: Client| std::thread::spawn(move || (0..each).for_each(|_| client.go_on()));

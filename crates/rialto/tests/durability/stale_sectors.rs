@@ -1,5 +1,6 @@
-//! Sectors that a disk says it has written and has not, or has written to another place: nothing in them is torn, and each has a
-//! right checksum of its own. A database that lacks some is refused, or does without them; it is never made of two times.
+//! Sectors that a disk reports as written but has not written, or has written to another place. Nothing in them is
+//! torn, and each has a right checksum of its own. A database that lacks some is refused, or opens without them; it is
+//! never mixed from two times.
 
 use std::sync::Arc;
 
@@ -13,7 +14,7 @@ const SECTOR: usize = 512;
 /// Rows of a transaction.
 const ROWS: i32 = 20;
 
-/// A database at the end of some of its transactions, and how many rows it has then.
+/// A database after some of its transactions, with the number of its rows.
 struct Moment {
     disk: Arc<FaultyDisk>,
     rows: u64,
@@ -57,7 +58,7 @@ fn live(random: &mut Random) -> Vec<Moment> {
     moments
 }
 
-/// The sectors of a file that are not the same at two moments.
+/// The sectors of a file that differ between two moments.
 fn changed(now: &[u8], before: &[u8]) -> Vec<usize> {
     let both = now.chunks(SECTOR).zip(before.chunks(SECTOR)).enumerate();
     both.filter(|(_, (now, before))| now.len() == before.len() && now != before).map(|(at, _)| at).collect()
@@ -77,7 +78,7 @@ fn stale(seed: u64, tally: &mut Tally) {
     for _ in 0..40 {
         let before = &earlier[random.below(earlier.len() as u64) as usize];
         let mut names = files(&*last.disk);
-        // There are more files of the log than of the rest, and of these each matters by itself.
+        // There are more files of the log than others, and each of the others matters by itself.
         if random.chance(1, 2) {
             names.retain(|name| !name.starts_with("log-"));
         }
@@ -93,7 +94,8 @@ fn stale(seed: u64, tally: &mut Tally) {
         let disk = last.disk.copied();
         let first = random.below(sectors.len() as u64) as usize;
         let many = 1 + random.below(8) as usize;
-        // The whole file in some cases: each image in it has a right checksum then. (A log as it was once is the log of an earlier crash.)
+        // The whole file in some cases: then each image in it has a right checksum. (An older log is the log of an
+        // earlier crash.)
         let stale = match !name.starts_with("log-") && random.chance(1, 4) {
             true => &sectors[..],
             false => &sectors[first..(first + many).min(sectors.len())],
@@ -127,7 +129,7 @@ fn stale(seed: u64, tally: &mut Tally) {
             }
             Ok(db) => {
                 let rows = count(&db);
-                // Of the last block of a log nothing tells that it was there.
+                // Nothing tells that the last block of a log was there.
                 let least = if name.starts_with("log-") { last.rows - ROWS as u64 } else { last.rows };
                 assert!(rows == last.rows || rows == least, "{about}: {rows} of {} rows", last.rows);
                 tally.opened += 1;

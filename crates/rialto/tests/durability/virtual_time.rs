@@ -1,4 +1,5 @@
-//! Databases on a virtual clock ([`Options::clock`]): what waits for a time waits exactly that long on it, and for no time of the machine's.
+//! Databases on a virtual clock ([`Options::clock`]): a wait for a time takes exactly that long on it, and no time of
+//! the machine's.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -86,7 +87,8 @@ fn a_transaction_comes_to_its_deadline_when_the_clock_does() {
     assert_eq!(set(&mut tx, &table, 6), Err(Error::Timeout { limit_ms: 3_600_000 }));
 }
 
-/// What a lone committer lingers in each design: nothing where the first on the queue writes at once, else what it is told.
+/// The linger of a lone committer in each design: none where the first on the queue writes at once, otherwise its
+/// setting.
 #[test]
 fn a_commit_lingers_as_long_as_its_design_says() {
     in_time(LONG, || {
@@ -98,7 +100,7 @@ fn a_commit_lingers_as_long_as_its_design_says() {
                 GroupCommitDesign::Hiber => {
                     (GroupCommitOptions { wake_delay: Some(ms(8_000)), ..design.into() }, ms(8_000))
                 }
-                // As long as a log write has taken it does not wait; here that is no time, which counts as the shortest.
+                // It waits as long as a log write has taken; here that is no time, which counts as the shortest.
                 GroupCommitDesign::WillingToWait | GroupCommitDesign::HiberWillingToWait => {
                     (waits(ms(9_000)), ms(9_000) - INSTANT)
                 }
@@ -194,7 +196,7 @@ fn a_clock_that_is_moved_by_hand_ends_waits_of_other_threads() {
                     std::thread::yield_now();
                 }
                 clock.advance(HOUR - INSTANT);
-                // Long enough for it to look again.
+                // Long enough for it to check again.
                 std::thread::sleep(ms(10));
                 assert!(!waiter.is_finished(), "{engine:?}");
                 clock.advance(INSTANT);
@@ -204,7 +206,7 @@ fn a_clock_that_is_moved_by_hand_ends_waits_of_other_threads() {
                     "{engine:?}: {ended:?}"
                 );
             });
-            // And one whose wait another thread ends.
+            // And a wait that another thread ends.
             std::thread::scope(|scope| {
                 let waiter = scope.spawn(|| db.transact(|tx| set(tx, &table, 5)));
                 while waits() == 0 {
@@ -225,11 +227,12 @@ fn a_virtual_clock_is_for_databases_without_threads() {
     assert!(refused.contains("clock is a virtual one with background Threads"), "{refused}");
 }
 
-/// Three threads take turns: one runs a call, in place, whose body rests by the clock and has its lock tables out meanwhile; two do `what`
-/// beside it, which has to wait for these tables. Fails if `what` locks anything that is waited for with the turn in hand.
+/// Three threads take turns. One runs a call, in place, whose body rests by the clock and has leased its executors
+/// meanwhile; two run `what` beside it, which has to wait for these lock tables. Fails if `what` holds a latch that is
+/// waited for when it gives up its turn.
 fn beside_a_body_that_rests(what: fn(&Database, &VirtualClock)) {
     in_time(LONG, move || {
-        // Some of these orders have the body first.
+        // In some of these orders the body runs first.
         for seed in 0..12 {
             let (turns, clock) = Turns::new(seed);
             let (db, _) = open(Options { engine: engines::of(4, 0), ..options(&clock) });
@@ -257,7 +260,7 @@ fn threads_that_take_turns_change_routing_rules_beside_a_body_that_rests() {
 #[test]
 fn threads_that_take_turns_drive_a_database_beside_a_body_that_rests() {
     beside_a_body_that_rests(|db, clock| {
-        // The resource manager is to look.
+        // The resource manager is due.
         clock.advance(ms(60));
         db.drive().unwrap();
     });

@@ -1,5 +1,5 @@
-//! Wakers of tickets and of calls that were sent are foreign code: they run with nothing held, and one that panics, sleeps or
-//! comes back to the database costs nothing but itself.
+//! Wakers of tickets and of sent calls are foreign code: they run with nothing held, and a waker that panics, sleeps or
+//! comes back to the database affects only itself.
 
 use std::collections::HashSet;
 use std::future::Future;
@@ -21,7 +21,7 @@ use rialto::{
     TransactionServerOptions, TxOptions,
 };
 
-/// Of the longest wait in these tests.
+/// The limit of each wait in these tests.
 const LIMIT: Duration = Duration::from_secs(300);
 const ROWS: i32 = 8;
 
@@ -30,7 +30,7 @@ fn options(design: GroupCommitDesign) -> Options {
         memory_bytes: 64 << 20,
         checkpoint: Checkpointing::None,
         group_commit: design.into(),
-        // Told, so that no opening measures it.
+        // Set, so that no opening measures it.
         log_writes: Some(Caching::Buffered),
         log_writes_in_flight: Some(1),
         ..Options::default()
@@ -68,7 +68,7 @@ fn change(db: &Database, table: &Table, id: i32, durability: Durability) -> Tick
     ticket
 }
 
-/// Does this when it is woken, with what it has.
+/// Runs this function when it is woken, with its value.
 struct Does<T>(Mutex<Option<T>>, fn(T));
 
 impl<T: Send + 'static> Wake for Does<T> {
@@ -88,12 +88,12 @@ fn poll<F: Future + Unpin>(future: &mut F, waker: &Waker) -> Poll<F::Output> {
     Pin::new(future).poll(&mut Context::from_waker(waker))
 }
 
-/// Has a ticket wake this; another one, if it is done before it is asked.
+/// Registers this waker with a ticket; with another ticket, if that one is done before it is asked.
 fn has_woken(db: &Database, table: &Table, waker: &Waker) {
     while poll(&mut change(db, table, 0, Durability::Disk), waker).is_ready() {}
 }
 
-/// Wakes a channel.
+/// A waker that sends on a channel.
 fn bell() -> (Waker, Receiver<()>) {
     let (rings, is_rung) = channel();
     (does(rings, |rings: Sender<()>| rings.send(()).unwrap()), is_rung)
@@ -110,11 +110,11 @@ fn opens_again(disk: Arc<MemoryDisk>) {
     }
 }
 
-/// Looks at a row as it is woken, and notes on which thread.
+/// Reads rows when it is woken, and notes on which thread.
 struct Looks {
     db: Database,
     table: Table,
-    /// What was refused, and on which thread.
+    /// The errors, each with its thread.
     refused: Arc<Mutex<Vec<(ThreadId, String)>>>,
     threads: Arc<Mutex<HashSet<ThreadId>>>,
     woken: Arc<AtomicUsize>,
@@ -124,7 +124,8 @@ impl Wake for Looks {
     fn wake(self: Arc<Self>) {
         self.threads.lock().unwrap().insert(std::thread::current().id());
         let refuse = TxOptions { lock_wait: LockPolicy::Refuse, ..TxOptions::default() };
-        // Rows that a thread has locked which takes its place at level 1; that is at any time but while it runs this.
+        // Rows that a thread has locked which takes its place at level 1; that is at any time except while it runs
+        // this.
         for id in 1..ROWS {
             let mut tx = self.db.begin_with(&refuse).unwrap();
             if let Err(error) = tx.get(&self.table, id) {
@@ -135,8 +136,8 @@ impl Wake for Looks {
     }
 }
 
-/// Threads that commit at level 1 and on disk advance the log's position, between the place and the apply of a commit and with
-/// the writer's turn: none of them runs a waker.
+/// Threads that commit at level 1 and on disk advance the log's position, between the place and the apply of a commit
+/// and with the writer's turn: none of them runs a waker.
 #[test]
 fn no_waker_is_run_by_a_thread_that_commits() {
     in_time(LIMIT, || {
@@ -185,7 +186,7 @@ fn no_waker_is_run_by_a_thread_that_commits() {
     });
 }
 
-/// As a waker sees it: no lock is held by the thread that runs it.
+/// A waker sees no lock that is held by the thread that runs it.
 #[test]
 fn a_waker_finds_no_lock_of_the_thread_that_runs_it() {
     in_time(LIMIT, || {
@@ -202,7 +203,7 @@ fn a_waker_finds_no_lock_of_the_thread_that_runs_it() {
             };
             let mut ticket = change(&db, &table, 0, Durability::Disk);
             let pending = poll(&mut ticket, &Waker::from(Arc::new(looks))).is_pending();
-            // The one thread that ever locks the others: elsewhere a waker may meet its locks.
+            // Only this thread ever locks the others: elsewhere a waker may meet locks of its own.
             db.transact_with(&at(Durability::Memory), |tx| {
                 tx.modify(&table, 1 + nth % (ROWS - 1), |row| row.add_i64(1, 1).map(drop))
             })
@@ -228,7 +229,7 @@ impl Drop for PanicsWhenDropped {
 }
 
 #[test]
-fn wakers_that_panic_cost_nobody_else_anything() {
+fn wakers_that_panic_affect_no_other() {
     in_time(LIMIT, || {
         for design in GroupCommitDesign::ALL {
             let (disk, db, table) = database(options(design));
@@ -248,7 +249,7 @@ fn wakers_that_panic_cost_nobody_else_anything() {
     });
 }
 
-/// As one that takes a lock which a thread has that commits, or that waits for its own commit.
+/// As a waker that takes a lock of a thread that commits, or that waits for its own commit.
 #[test]
 fn a_waker_that_sleeps_keeps_nothing_from_committing_or_closing() {
     in_time(LIMIT, || {
@@ -305,7 +306,7 @@ fn a_database_is_closed_in_a_waker_and_by_the_last_handle_that_goes_away_there()
     });
 }
 
-/// Of a call that was sent to threads that own executors: these threads run no waker either.
+/// Wakers of a call that was sent to threads that own executors: these threads run no waker either.
 #[test]
 fn wakers_of_calls_that_panic_or_sleep_cost_no_executor_anything() {
     in_time(LIMIT, || {
@@ -346,8 +347,8 @@ fn wakers_of_calls_that_panic_or_sleep_cost_no_executor_anything() {
     });
 }
 
-/// Whichever thread reaches the places that they wait for: in most designs committers write the log themselves, and whoever
-/// commits at level 1 gathers for others.
+/// Whichever thread reaches the places that they wait for: in most designs committers write the log themselves, and a
+/// committer at level 1 gathers for others.
 #[test]
 fn a_waker_that_sleeps_holds_up_no_response_and_no_wait_for_a_call() {
     in_time(LIMIT, || {
@@ -398,7 +399,7 @@ fn a_waker_that_sleeps_holds_up_no_response_and_no_wait_for_a_call() {
     });
 }
 
-/// A waker of its own that is counted as long as something has it.
+/// A waker that is counted as long as it is kept.
 struct Kept(Arc<AtomicUsize>);
 
 impl Kept {
@@ -418,8 +419,8 @@ impl Drop for Kept {
     }
 }
 
-/// A task that polls many futures polls all of them whenever it is woken, and may be another task each time: the log keeps a waker
-/// for each future, and the newest.
+/// A task that polls many futures polls all of them whenever it is woken, and may be another task each time: the log
+/// keeps one waker for each future, the newest.
 #[test]
 fn futures_that_are_polled_again_and_again_have_a_waker_each() {
     const FUTURES: usize = 40;
@@ -473,7 +474,7 @@ fn a_ticket_that_is_polled_again_and_again_wakes_once() {
         }
         let counts = Arc::new(Counts(AtomicUsize::new(0)));
         let waker = Waker::from(counts.clone());
-        // One that is done before it is asked keeps no waker: another one, then.
+        // A ticket that is done before it is asked keeps no waker: another one, then.
         let mut ticket = loop {
             let mut ticket = change(&db, &table, 1, Durability::Disk);
             if poll(&mut ticket, &waker).is_pending() {
@@ -485,7 +486,7 @@ fn a_ticket_that_is_polled_again_and_again_wakes_once() {
             polls += 1;
         }
         db.sync().unwrap();
-        // The waker thread has run what came before it.
+        // The waker thread has run everything before it.
         let (bell, is_rung) = bell();
         has_woken(&db, &table, &bell);
         is_rung.recv().unwrap();

@@ -1,5 +1,5 @@
-//! One call at a time where memory or the log is used up: a call that is refused for it leaves nothing behind, every other one has done
-//! what the model says, and the database opens again within the same bounds.
+//! One call at a time where memory or the log is used up: a refused call leaves nothing behind, every other one has the
+//! model's result, and the database opens again within the same bounds.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ use super::tally::{Tally, rounds_until_met};
 use super::{ENGINES, TABLES, many, options};
 use crate::common::engines;
 
-/// Of each text.
+/// The most bytes of each text.
 const TEXT_MAX: u64 = 24_000;
 /// About half of a segment.
 const LONG: usize = 30_000;
@@ -29,7 +29,7 @@ pub fn any_memory(random: &mut Random) -> u64 {
     (4 << 20) + random.below(1 << 20)
 }
 
-/// A bound on the log that they come to.
+/// A bound on the log that they reach.
 pub fn any_log(random: &mut Random) -> u64 {
     (1 << 20) + random.below(1 << 20)
 }
@@ -45,7 +45,7 @@ fn ballast(db: &Database) -> Table {
     db.transact(|tx| tx.create_table(&definition)).unwrap()
 }
 
-/// Fills memory up with rows, but for a few of them.
+/// Fills memory up with rows, but a few are deleted.
 pub fn fill_memory(db: &Database, random: &mut Random) {
     let table = ballast(db);
     let fits = |id| match db.transact(|tx| tx.insert(&table, &row(id))) {
@@ -138,7 +138,7 @@ fn round(seed: u64, tally: &mut Tally) {
                     assert_eq!(outcome, expected, "{}", context());
                     tally.note("as the model says");
                 } else {
-                    // It may have failed because an operation before went without memory: it tells of none.
+                    // It may have failed because an earlier operation had no memory: it reports none.
                     model = before;
                     tally.note("failed and left nothing");
                 }
@@ -150,7 +150,7 @@ fn round(seed: u64, tally: &mut Tally) {
             {
                 tally.note("more than the log");
             }
-            // Where checkpoints are made, a call waits for the room that they make.
+            // Where checkpoints are made, a call waits for the room that they free.
             Err(Error::LogFull { .. }) if !of_memory && checkpoint == Checkpointing::None && !has_room => {
                 tally.note("without room in the log");
                 db.checkpoint().unwrap_or_else(|error| panic!("{}: {error}", context()));

@@ -1,6 +1,7 @@
-//! Random flows from several clients at a time, beside handles, definitions and changes of routing rules, executors and threads, at
-//! bounds of all kinds, with calls that time out, are cancelled, panic or lose their caller, and a close amid them: whatever they come
-//! to, each row is found by each index, and each call that commits has done all that it does, once, and no other call anything.
+//! Random flows from several clients at a time, beside handles, definitions and changes of routing rules, executors and
+//! threads, at bounds of all kinds, with calls that time out, are cancelled, panic or lose their caller, and a close
+//! during them. Whatever the outcomes, each row is found by each index, each call that commits has had all its effects,
+//! once, and no other call has had any.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -28,14 +29,14 @@ use crate::common::engines::threads;
 use crate::common::until;
 
 pub const PANIC: &str = "as the plan says";
-/// Where this argument has this value, the call is to be cancelled.
+/// A call with this value of this argument is to be cancelled.
 const CANCELLED: (usize, i32) = (6, 3);
 
 fn one_of<T: Copy>(random: &mut Random, all: &[T]) -> T {
     all[random.below(all.len() as u64) as usize]
 }
 
-/// A bound that the calls of a round come to, with long texts.
+/// A bound that the calls of a round reach, with long texts.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Tight {
     Memory,
@@ -69,22 +70,23 @@ fn any_options(random: &mut Random, tight: Tight) -> Options {
     }
 }
 
-/// What bodies use of the round: the database, for those that close it, while the round has it; and calls that are to be cancelled.
+/// What bodies use of the round: the database, for bodies that close it, while the round has it; and calls that are to
+/// be cancelled.
 #[derive(Default)]
 struct InBodies {
     db: Mutex<Option<Database>>,
     cancels: Cancels,
 }
 
-/// The flow with a transfer, and a last phase of two actions, one of which panics for some arguments, and for others closes the
-/// database, which a body must not wait for.
+/// The flow with a transfer, and a last phase of two actions. One of these panics for some arguments, and for others
+/// closes the database, for which a body must not wait.
 fn flow(plan: &Plan, transfers: (bool, bool), round: &Arc<InBodies>) -> Flow {
     let last = |at: usize| {
         let round = round.clone();
         let action = Action::shared(SUMS, move |_, arguments, _| {
             let both: (i32, i32) = (arguments.get(4)?, arguments.get(5)?);
             assert!(at != 0 || both != (7, 7), "{PANIC}");
-            // Others come between what the parts have done and the commit.
+            // Others run between the parts and the commit.
             std::thread::sleep(Duration::from_micros(100));
             let db = round.db.lock().clone().filter(|_| both.0 == 6);
             let closed = db.map(Database::close);
@@ -109,7 +111,7 @@ struct Round<'a> {
     options: &'a Options,
     about: &'a str,
     in_bodies: &'a InBodies,
-    /// Of ten calls: those that their clients forget. They may go on after all threads of the round have ended.
+    /// One in ten calls: those that their clients forget. They may go on after all threads of the round have ended.
     forgotten: u64,
     ledger: Ledger,
     /// A wait that goes on while rules change.
@@ -123,7 +125,7 @@ impl Round<'_> {
         self.tally.lock().note(what);
     }
 
-    /// Notes what a call came to, which may be cancelled or not.
+    /// Notes the outcome of a call, which may have been cancelled or not.
     fn note_call(
         &self,
         transfer: Transfer,
@@ -147,11 +149,11 @@ impl Round<'_> {
         self.ledger.note(transfer, answer);
     }
 
-    /// The answer of a transaction that has failed, as it may.
+    /// The answer of a transaction with a permitted failure.
     fn failed(&self, error: &Error, cancelled: bool) -> Answer {
         let name = match error {
             Error::Cancelled if cancelled => Some("cancelled"),
-            // Handles that have ended keep their slots while bodies have the lock tables.
+            // Handles that have ended keep their slots while bodies have leased the lock tables.
             Error::TooManyTransactions { limit: ..=8 } => Some("without contexts"),
             error => name_of(error, self.options),
         };
@@ -228,7 +230,7 @@ impl Round<'_> {
         }
     }
 
-    /// Waits for a lock that is not let go, in some rounds.
+    /// Waits for a lock that is not released, in some rounds.
     fn wait(&self) {
         if let Some(waits) = &self.waits
             && waits.wait(self.db, self.about)
@@ -237,7 +239,7 @@ impl Round<'_> {
         }
     }
 
-    /// Cancels what is to be cancelled, a little later.
+    /// Cancels the calls that are to be cancelled, a little later.
     fn cancels(&self, random: &mut Random) {
         while !self.over.load(Ordering::Relaxed) {
             std::thread::sleep(Duration::from_micros(random.below(300)));
@@ -249,7 +251,7 @@ impl Round<'_> {
 fn round(seed: u64, tally: &mut Tally) {
     let mut random = Random::new(seed);
     let mut plans = any_plans(&mut random);
-    // Of rounds one after the other each has another one.
+    // Consecutive rounds have different ones.
     let tight = [Tight::Nothing, Tight::WriteSet, Tight::Memory, Tight::Log][(seed % 4) as usize];
     let texts = match tight {
         Tight::Memory | Tight::Log => Some(12_000),
@@ -335,7 +337,7 @@ fn round(seed: u64, tally: &mut Tally) {
     }
 }
 
-/// Prints no panic that a plan asks for.
+/// Does not print panics that a plan asks for.
 pub fn keep_quiet() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {

@@ -1,4 +1,4 @@
-//! Databases of the suites: what they are opened with, their tables, what these hold, and that they open again.
+//! The databases of the suites: their options, their tables and contents, and that they open again.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -18,17 +18,17 @@ use super::model::{Model, Outcome, Row, Rows};
 /// Memory and log that no round uses up.
 pub const MEMORY: u64 = 64 << 20;
 pub const LOG: u64 = 16 << 20;
-/// Longer than a loaded machine makes a lock or a log file wait, where nothing is to fail for it.
+/// Longer than a loaded machine makes a lock or a log file wait, where no wait is to fail.
 pub const LONG_WAIT: Duration = Duration::from_secs(300);
 
-/// Twelve, of which the first three come to be run in another order than the flow's where plans follow what aborts.
+/// Twelve plans. The first three are run in another order than the flow's where plans follow aborts.
 pub fn any_plans(random: &mut Random) -> Vec<Plan> {
     let any = |nth| if nth < 3 { any_aborting_plan(random) } else { any_plan(random) };
     (0..12).map(any).collect()
 }
 
-/// A kind of checkpoints, or none, and what is logged beside it. Where threads own executors, a call that is logged as such runs where it
-/// is called: there that is drawn seldom.
+/// A kind of checkpoints, or none, and a logging that goes with it. Where threads own executors, a call that is logged
+/// as such runs where it is called, so that is drawn seldom there.
 pub fn any_logging(random: &mut Random, threads: usize) -> (Checkpointing, Logging) {
     let checkpoint = match random.chance(1, 3) {
         true => Checkpointing::None,
@@ -52,8 +52,8 @@ pub fn values(arguments: &[i32; ARGUMENTS], number: i32) -> Vec<Value> {
     arguments.iter().copied().chain([number]).map(Value::Int4).collect()
 }
 
-/// A database on this disk with empty tables, so many rows in the one that can have many, and these procedures. If calls are logged as
-/// such, it runs them again when it opens.
+/// A database on this disk with empty tables, this many rows in the table that can have many, and these procedures. If
+/// calls are logged as such, it runs them again when it opens.
 pub fn make(
     disk: Arc<MemoryDisk>,
     options: &mut Options,
@@ -74,7 +74,7 @@ pub fn make(
     db
 }
 
-/// The rows of a table, which are the same by each index.
+/// The rows of a table. Checks that each index gives the same.
 fn rows_of(db: &Database, table: &str, context: &str) -> Rows {
     let handle = db.table(table).unwrap();
     let secondaries = (0..handle.schema().indexes().len()).map(WhichIndex::Secondary);
@@ -107,7 +107,7 @@ pub fn contents(db: &Database, context: &str) -> Model {
     Model { tables: tables(db, context), many: many::numbers(db, context) }
 }
 
-/// What tells outcomes apart that a model knows of.
+/// The outcomes that a model knows.
 pub fn outcome_of(outcome: Result<(Vec<Value>, Durability)>) -> Result<Outcome> {
     Ok(match outcome {
         Ok((values, durability)) => Outcome::Given(values, durability),
@@ -126,7 +126,7 @@ pub fn is_stray(error: &Error) -> bool {
     matches!(error, Error::Procedure { reason, .. } if reason.ends_with("which its identifier does not begin"))
 }
 
-/// Calls a procedure and waits until its outcome is durable, which has to be by how the flow has chosen it.
+/// Calls a procedure and waits until its outcome is durable, at the level that the flow has chosen.
 pub fn call(db: &Database, name: &str, arguments: &[Value]) -> Result<(Vec<Value>, Durability)> {
     let (values, ticket) = db.submit_call(name, arguments)?;
     let durability = match format!("{ticket:?}") {
@@ -137,7 +137,7 @@ pub fn call(db: &Database, name: &str, arguments: &[Value]) -> Result<(Vec<Value
     Ok((values, durability))
 }
 
-/// The directory of a database that has closed is sound, and it opens again as the model has it.
+/// The directory of a closed database is sound, and it opens again with the model's contents.
 pub fn opens_again(disk: Arc<MemoryDisk>, options: Options, model: &Model, context: &str) -> Database {
     is_sound(&disk, context);
     let db = Database::open_on(disk, options).unwrap_or_else(|error| panic!("{context}: {error}"));

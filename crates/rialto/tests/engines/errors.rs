@@ -1,11 +1,11 @@
-//! The errors that transactions may meet.
+//! The errors that transactions may get.
 
 use rialto::{Error, Options};
 
 use super::databases::{LOG, MEMORY, is_stray};
 
-/// The name of an error that a transaction may meet under these options; none of one that may not come. What a transaction asks for
-/// itself (to be cancelled) is not among them.
+/// The name of an error that a transaction may get under these options; none for an error that may not come. An error
+/// that the transaction asks for itself (a cancellation) is not among them.
 pub fn name_of(error: &Error, options: &Options) -> Option<&'static str> {
     let is_tight = options.log_bytes_max < LOG;
     Some(match error {

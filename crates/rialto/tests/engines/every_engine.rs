@@ -1,4 +1,5 @@
-//! One call at a time, on all engines at once, against the model; between calls the rules change, and how many executors and threads there are.
+//! One call at a time, on all engines at once, against the model. Between calls the rules change, and the numbers of
+//! executors and threads.
 
 use std::time::{Duration, Instant};
 
@@ -25,7 +26,7 @@ const WRITE_SET: usize = 10 << 10;
 /// Engines whose plans follow how often actions abort.
 const PLANNERS: [Engine; 2] = [of_threads(2), of_threads(4)];
 
-/// Calls the first three until the engine runs a phase of each of them serially, and empties the tables.
+/// Makes calls of the first three until the engine runs a phase of each of them serially, and empties the tables.
 fn learn(db: &Database, random: &mut Random, context: &str) {
     let began = Instant::now();
     let is_serial = |name: &str| {
@@ -117,7 +118,7 @@ fn round(seed: u64, tally: &mut Tally) {
         let others = plans.split_off(3);
         plans.extend(others.into_iter().map(|plan| with_many(plan, &mut random)));
     }
-    // Not of those whose order is learned.
+    // Not of the plans whose order is learned.
     for plan in &mut plans[3..] {
         if random.chance(1, 8) {
             *plan = with_a_cancel(plan.clone(), &mut random);
@@ -146,14 +147,14 @@ fn round(seed: u64, tally: &mut Tally) {
             let outcome = outcome_of(call(db, &format!("p{plan}"), &values(&arguments, 0)));
             let outcome = outcome.unwrap_or_else(|error| panic!("{}: {error}", context()));
             match (&expected, planning) {
-                // Where it comes amid other actions these may end by it, or go on.
+                // Beside other actions it may end these, or they go on.
                 _ if plans[plan].cancels() => {
                     assert!(!matches!(outcome, Outcome::Given(..)), "{}: {outcome:?}", context());
                 }
                 (Outcome::Given(..), _) | (_, Planning::Parallel) => {
                     assert_eq!(outcome, expected, "{}", context());
                 }
-                // Which of several errors is told follows the plan.
+                // Which of several errors is given follows the plan.
                 _ => assert!(!matches!(outcome, Outcome::Given(..)), "{}: {outcome:?}", context()),
             }
             assert_eq!(tables(db, about), model.tables, "{}", context());
@@ -162,7 +163,7 @@ fn round(seed: u64, tally: &mut Tally) {
     for each in all {
         assert_eq!(many::numbers(&each.db, &each.about), model.many, "{}", each.about);
         let Each { about, planning, disk, options, db } = each;
-        // Not what the others have learned by.
+        // Not the calls by which the others have learned.
         if planning == Planning::Parallel {
             tally.note_parts(&db);
         }

@@ -1,4 +1,4 @@
-//! Random flows: as plans, which a model can follow, and as flows of the same meaning.
+//! Random flows: as plans, which a model can follow, and as flows with the same meaning.
 
 use std::ops::ControlFlow;
 use std::time::Duration;
@@ -29,7 +29,7 @@ pub struct Plan {
 /// An action of a flow.
 #[derive(Debug, Clone)]
 pub struct Step {
-    /// Which of the arguments are its key.
+    /// The arguments of its key.
     pub nth: usize,
     pub table: usize,
     pub does: Does,
@@ -37,11 +37,11 @@ pub struct Step {
 
 #[derive(Debug, Clone)]
 pub enum Does {
-    /// Operations on rows; of the one with its key, or of those whose key begins with the first argument.
+    /// Operations on rows; of the row with its key, or of the rows whose key begins with the first argument.
     Rows { one: bool, operations: Vec<Operation> },
-    /// Finds the row that has the first argument in the unique index.
+    /// Finds the row with the first argument in the unique index.
     Probe,
-    /// Counts the entries that have it in the other one.
+    /// Counts the entries with it in the other index.
     Entries,
     /// Counts the rows of the table.
     Count,
@@ -49,14 +49,14 @@ pub enum Does {
     Closure(Vec<Operation>),
     /// A closure that changes a definition.
     Define(Definition),
-    /// Something with the table of many rows.
+    /// An operation on the table of many rows.
     Many(Many),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Definition {
     Truncate,
-    /// Drops the table and makes one of its name.
+    /// Drops the table and makes another of its name.
     Anew,
     /// Makes a third index, or drops it.
     Index,
@@ -78,8 +78,8 @@ pub fn any_plan(random: &mut Random) -> Plan {
     }
 }
 
-/// A plan without definitions, whose phases have parts. Rows of the first table have no key of the unique index: where two parts meet
-/// at one, the next calls run the phase whole, and so most plans have no such parts.
+/// A plan without definitions, whose phases have parts. Rows of the first table have no key in the unique index: where
+/// two parts meet at one, the next calls run the phase whole, so most plans do not have such parts.
 pub fn any_plan_of_parts(random: &mut Random) -> Plan {
     let is_definition = |step: &Step| matches!(step.does, Does::Define(_));
     let mut plan = loop {
@@ -121,8 +121,8 @@ fn any_short_plan(random: &mut Random) -> Plan {
     Plan { phases: [0, 1, 2].map(phase).into_iter().filter(|phase| !phase.is_empty()).collect() }
 }
 
-/// A plan whose first phase has an action, its last one, that fails half of the time: threads that own executors come to run that
-/// action first.
+/// A plan whose first phase has an action, its last one, that fails half of the time: threads that own executors learn
+/// to run that action first.
 pub fn any_aborting_plan(random: &mut Random) -> Plan {
     let fails =
         Operation { what: What::AbortBelow(4), b: 0, u: None, n: 0, length: 0, caught: false, undone: false };
@@ -132,7 +132,7 @@ pub fn any_aborting_plan(random: &mut Random) -> Plan {
         if !plan.phases.iter().flatten().all(is_plain) || plan.phases[0].len() < 2 {
             continue;
         }
-        // Whatever else fails goes on: where most calls fail at the first action anyway, no order is better.
+        // After all other errors it goes on: if most calls fail at the first action anyway, no order is better.
         let rows = plan.phases[0].iter_mut().filter_map(|step| match &mut step.does {
             Does::Rows { operations, .. } => Some(operations),
             _ => None,
@@ -170,7 +170,8 @@ fn any_does(random: &mut Random, with_closures: bool) -> Does {
     }
 }
 
-/// Has an action's moves stay where its identifier is, which may be all of a key, but for a few: a call of such an action is refused.
+/// Keeps an action's moves within its identifier, which may be all of a key, with few exceptions: a call of such an
+/// action is refused.
 fn stay(operations: &mut [Operation], one: bool, random: &mut Random) {
     for it in operations.iter_mut().filter(|it| matches!(it.what, What::Move(_))) {
         if random.chance(7, 8) {
@@ -216,7 +217,7 @@ impl Plan {
 }
 
 impl Step {
-    /// Its operations on rows, none if it does something else.
+    /// Its operations on rows, none if it has others.
     pub fn operations(&mut self) -> &mut [Operation] {
         match &mut self.does {
             Does::Rows { operations, .. } | Does::Closure(operations) => operations,
@@ -269,7 +270,7 @@ impl Step {
             }),
             Does::Closure(operations) => closure(move |tx, arguments, outputs| {
                 let (a, b) = (arguments.get(first)?, arguments.get(second)?);
-                // Whatever may run beside it gets ahead of it.
+                // Lets actions beside it run first.
                 std::thread::sleep(Duration::from_micros(50));
                 let table = tx.table(name)?;
                 let keys = |it: &Operation| (a, if it.undone { b } else { it.b });
@@ -296,7 +297,7 @@ impl Step {
     }
 }
 
-/// The action of a plain closure, as part of a larger flow.
+/// An action of a plain closure, as a part of a larger flow.
 pub fn closure(
     body: impl Fn(&mut Transaction, &rialto::Arguments<'_>, &mut Outputs) -> Result<()> + Send + Sync + 'static,
 ) -> Action {

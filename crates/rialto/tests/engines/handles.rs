@@ -1,5 +1,5 @@
-//! Transactions of handles beside calls: each is a transfer that changes other rows besides, or a definition, sums many rows up, and
-//! may be cancelled, by itself or from another thread, go on after that, or be dropped.
+//! Transactions of handles beside calls. Each is a transfer that also changes other rows, or a definition, or it sums
+//! many rows. It may be cancelled, by itself or from another thread, go on after that, or be dropped.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use super::TABLES;
 use super::ledger::{SUMS, Transfer};
 use super::many;
 
-/// Transactions that another thread is to cancel.
+/// Transactions for another thread to cancel.
 #[derive(Default)]
 pub struct Cancels(Mutex<Vec<Canceller>>);
 
@@ -21,14 +21,14 @@ impl Cancels {
         self.0.lock().push(tx.canceller());
     }
 
-    /// Cancels those that are asked for.
+    /// Cancels all of them.
     pub fn cancel_all(&self) {
         let all = std::mem::take(&mut *self.0.lock());
         all.iter().for_each(Canceller::cancel);
     }
 }
 
-/// What a transaction of a handle came to.
+/// The outcome of a transaction of a handle.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum End {
     Committed,
@@ -37,7 +37,7 @@ pub enum End {
     Dropped,
 }
 
-/// Runs one; `may_be_cancelled` tells whether another thread is asked to cancel it.
+/// Runs one. `may_be_cancelled` says whether another thread is asked to cancel it.
 pub fn run(
     db: &Database,
     transfer: Transfer,
@@ -75,7 +75,7 @@ pub fn run(
     }
 }
 
-/// What a transaction does that was cancelled.
+/// What a cancelled transaction does next.
 #[derive(PartialEq)]
 enum Then {
     Commits,
@@ -98,7 +98,7 @@ fn cancel(tx: &mut Transaction, transfer: Transfer, random: &mut Random, about: 
     Then::GoesOn
 }
 
-/// A database that was closed may say that instead.
+/// A closed database may give its own error instead.
 fn is_cancelled(outcome: &Result<()>) -> bool {
     matches!(outcome, Err(Error::Cancelled | Error::Closed))
 }
@@ -110,7 +110,7 @@ fn make_or_drop_index(tx: &mut Transaction) -> Result<()> {
     }
 }
 
-/// Inserts a row of another table, or deletes the one that is there, and may take that back.
+/// Inserts a row of another table, or deletes the existing one, and may roll that back.
 fn change_row(tx: &mut Transaction, random: &mut Random) -> Result<()> {
     let table = tx.table(TABLES[random.below(2) as usize])?;
     let savepoint = tx.savepoint();

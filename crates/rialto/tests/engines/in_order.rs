@@ -1,5 +1,6 @@
-//! Random flows from several clients at a time: what each call that commits gives, and what the tables hold in the end, is what a plain
-//! model comes to that runs these calls one after the other, in the order of their places in the log (I2).
+//! Random flows from several clients at a time. The outputs of each call that commits, and the contents of the tables
+//! in the end, are those of a plain model that runs these calls one after the other, in the order of their places in
+//! the log (I2).
 
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::time::Duration;
@@ -23,12 +24,13 @@ use super::{TABLES, many, of_threads, options, planned, visiting};
 use crate::common::engines;
 
 const CLIENTS: usize = 3;
-/// Calls of a client that are on their way at the same time, and how often it sends so many.
+/// The most calls of a client that are under way at the same time, and how often it sends that many.
 const AT_A_TIME: usize = 8;
 const TURNS: usize = 6;
 const PLANS: u64 = 8;
 
-/// What calls may fail with. Nothing else is in their way: deadlocks are run again, and no wait for a lock comes to its limit.
+/// The permitted errors of calls. Nothing else hinders them: deadlocks are run again, and no wait for a lock reaches
+/// its limit.
 const MAY_FAIL: [&str; 4] = ["duplicate keys", "aborted by bodies", "refused writes", "strayed"];
 
 /// A call that has committed.
@@ -54,7 +56,7 @@ fn any_options(random: &mut Random) -> Options {
         logging,
         checkpoint_interval: Duration::from_millis(20),
         durability: if random.chance(1, 2) { Durability::Disk } else { Durability::Memory },
-        // Of few packets most are of commits that have their place, and linger.
+        // If packets are few, most of them belong to commits that have their place, and linger.
         transactions_max: [4, 4, 4, 8][random.below(4) as usize],
         packets_max: if random.chance(1, 2) { 1 } else { 16_384 },
         group_commit: GroupCommitOptions {
@@ -67,14 +69,14 @@ fn any_options(random: &mut Random) -> Options {
     }
 }
 
-/// The plan's flow, which marks its call before the plan's phases or behind them.
+/// The plan's flow, which marks its call before the plan's phases or after them.
 fn marked(plan: &Plan, is_before: bool) -> Flow {
     let mark = Flow::new().phase([mark()]);
     let (one, other) = if is_before { (mark, plan.flow()) } else { (plan.flow(), mark) };
     other.phases().iter().fold(one, |flow, phase| flow.phase(phase.iter().cloned()))
 }
 
-/// Sends calls, several at a time. Those that have committed.
+/// Sends calls, several at a time. Gives those that have committed.
 fn client(
     db: &Database,
     random: &mut Random,

@@ -1,5 +1,6 @@
-//! [`Ledger`]: transfers between rows that count themselves, and what was answered of each. A transfer that commits leaves a mark of its
-//! number: so the marks say which have committed, and the rows have to hold what these come to, and nothing of any other.
+//! [`Ledger`]: transfers between rows that count themselves, and the answers to them. A transfer that commits leaves a
+//! mark with its number. So the marks say which transfers have committed, and the rows have to be the result of these,
+//! and of no others.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
@@ -13,11 +14,11 @@ use rialto::{Action, Database, Flow, Result, Scan, Table, TableDef, Transaction}
 use super::MARKS;
 use super::generate::{ARGUMENTS, Plan};
 
-/// What moves between the rows of this table adds up to nothing.
+/// Transfers between the rows of this table add up to zero.
 pub const SUMS: &str = "sums";
 pub const ROWS: i32 = 8;
 
-/// One is taken from a row, which counts that, and given to another one.
+/// One is taken from a row, which counts that, and added to another row.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Transfer {
     pub number: i32,
@@ -25,12 +26,12 @@ pub struct Transfer {
     pub to: i32,
 }
 
-/// What was answered of a transfer.
+/// The answer to a transfer.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Answer {
     Committed,
     Failed,
-    /// Nothing: the answer was not waited for.
+    /// The answer was not waited for.
     None,
 }
 
@@ -67,8 +68,9 @@ pub fn mark() -> Action {
     mark.by_argument(ARGUMENTS)
 }
 
-/// The plan's flow with a transfer: from the row of its first argument in a phase before all others, with a look at the transaction,
-/// to the row of the third one in the plan's last phase or in one behind it. The mark is in the first phase or the last.
+/// The plan's flow with a transfer: from the row of its first argument, in a phase before all others, with a look at
+/// the transaction, to the row of the third argument, in the plan's last phase or in a further one. The mark is in the
+/// first phase or the last.
 pub fn flow(
     plan: &Plan,
     (marks_first, gives_amid): (bool, bool),
@@ -118,7 +120,7 @@ impl Transfer {
 
     /// The other half.
     pub fn end(&self, tx: &mut Transaction) -> Result<()> {
-        // The table's indexes may have come or gone since.
+        // The table's indexes may have changed since.
         let table = tx.table(SUMS)?;
         give(tx, &table, self.to)
     }
@@ -138,7 +140,8 @@ impl Ledger {
         self.answers.lock().push((transfer, answer));
     }
 
-    /// The rows hold what has committed, which is all that was answered so, and nothing that was answered otherwise.
+    /// The rows are the result of what has committed. Every transfer that was answered so has committed, and none that
+    /// was answered otherwise.
     pub fn agrees(&self, db: &Database, about: &str) {
         let marks: BTreeSet<i32> = rows(db, MARKS, |row| row.get_i32(0)).into_iter().collect();
         let answers = self.answers.lock();

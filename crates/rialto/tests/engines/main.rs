@@ -1,8 +1,9 @@
-//! Every engine against a plain model: random flows over tables with unique indexes, whose actions insert, delete, move keys,
-//! catch errors, take steps back and choose for their transaction, beside closures and definitions. What a call gives, and what
-//! the tables hold by each index, is what the flow's actions come to one after the other; and the database opens again. Calls at
-//! the same time do so in the order of their places (`in_order.rs`). At the bounds of memory and of the log a call is whole or leaves
-//! nothing (`at_bounds.rs`). A program by itself: its panic hook is the process's.
+//! Every engine against a plain model: random flows over tables with unique indexes, whose actions insert, delete, move
+//! keys, catch errors, roll steps back and choose for their transaction, beside closures and definitions. The outputs
+//! of a call, and the contents of the tables by each index, are those of the flow's actions one after the other; and
+//! the database opens again. Calls at the same time have the results of the order of their places (`in_order.rs`). At
+//! the bounds of memory and of the log a call is whole or leaves nothing (`at_bounds.rs`). A program by itself, because
+//! a panic hook belongs to the process.
 
 mod at_bounds;
 mod beside;
@@ -28,7 +29,7 @@ mod waits;
 use rialto::{Checkpointing, Durability, Engine, Executors, HandOver, Options, Planning};
 
 const TABLES: [&str; 2] = ["one", "two"];
-/// What a call leaves behind when it commits, in its own row: so each takes a place of its own.
+/// The table in which a call leaves a row of its own when it commits: so each takes a place of its own.
 const MARKS: &str = "marks";
 
 const ENGINES: [Engine; 9] = [
@@ -43,18 +44,18 @@ const ENGINES: [Engine; 9] = [
     visiting(of_threads(4)),
 ];
 
-/// Eight executors on so many threads, or in place; there may be more of both.
+/// Eight executors on this many threads, or in place; both may become more.
 const fn of_threads(threads: usize) -> Engine {
     Engine::DataOriented(Executors {
         count_max: 16,
         threads_max: if threads > 0 { 8 } else { 0 },
-        // Where an action that aborts often runs first, another error is told of several.
+        // If an action that aborts often ran first, another of several errors would be given.
         planning: Planning::Parallel,
         ..Executors::of(8, threads).handing_over()
     })
 }
 
-/// The same, where a caller runs its call itself if the thread is not at work.
+/// The same, but a caller runs its call itself if the thread is idle.
 const fn visiting(engine: Engine) -> Engine {
     match engine {
         Engine::DataOriented(executors) => {
@@ -64,7 +65,7 @@ const fn visiting(engine: Engine) -> Engine {
     }
 }
 
-/// The same with plans as they are made so.
+/// The same with this planning.
 fn planned(engine: Engine, planning: Planning) -> Engine {
     engine.executors().map_or(engine, |executors| Executors { planning, ..executors }.into())
 }

@@ -1,5 +1,5 @@
-//! A table with a group of so many rows that a scan of them by the secondary index comes to lock the table instead of further rows, and
-//! a group of few, which other actions change at the same time.
+//! A table with two groups of rows that other actions change at the same time. One group is so large that a scan of it
+//! by the secondary index locks the table instead of further rows; the other has few rows.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -15,26 +15,27 @@ const BY_N: WhichIndex = WhichIndex::Secondary(0);
 const LARGE: i32 = 0;
 const SMALL: i32 = 1;
 const ROWS_OF_SMALL: i32 = 8;
-/// More than those with which a scan escalates.
+/// More than the number of rows with which a scan escalates.
 pub const ROWS: i32 = 4_500;
 const ESCALATES_AT: u64 = 4_096;
 
 /// An action on this table.
 #[derive(Debug, Clone, Copy)]
 pub enum Many {
-    /// Adds to the number of the row with the action's first argument in the second, small group, which so moves in the index.
+    /// Adds to the number of the row with the action's first argument in the second, small group. The row so moves in
+    /// the index.
     Add,
-    /// A closure that does that with rows all over the large group.
+    /// A closure that does the same with rows all over the large group.
     AddToSome,
-    /// Counts the rows of the large group and adds their numbers up, by the index: in a closure, or in an action that has the group; to
-    /// read or to change them.
+    /// Counts the rows of the large group and adds up their numbers, by the index: in a closure, or in an action whose
+    /// identifier is the group; to read or to change them.
     Sum { in_a_closure: bool, mode: ScanMode },
 }
 
 /// The number of each row, by its group and its own key.
 pub type Numbers = BTreeMap<(i32, i32), i64>;
 
-/// What [`Many::Add`] adds.
+/// The amount that [`Many::Add`] adds.
 pub const ADDED: i64 = 21;
 
 /// The rows that [`Many::AddToSome`] adds to.
@@ -42,14 +43,14 @@ fn some(first: i32) -> impl Iterator<Item = i32> {
     (first..ROWS).step_by(151)
 }
 
-/// The first rows of the table: so many in the large group.
+/// The first rows of the table: this many in the large group.
 pub fn first_rows(rows: i32) -> Numbers {
     let large = (0..rows).map(|id| ((LARGE, id), i64::from(id % 64)));
     let small = (0..ROWS_OF_SMALL).map(|id| ((SMALL, id), 0));
     large.chain(small).collect()
 }
 
-/// Makes the table with so many rows.
+/// Makes the table with this many rows.
 pub fn define(db: &Database, rows: i32) {
     let columns = ["part", "id", "n"].map(|name| match name {
         "n" => Column::new(name, ColumnType::Int8),
@@ -63,11 +64,11 @@ pub fn define(db: &Database, rows: i32) {
         rows.try_for_each(|((part, id), n)| tx.insert(&table, &[part.into(), id.into(), Value::Int8(n)]))
     })
     .unwrap();
-    // By itself: the keys of an index that is there would count as what the transaction writes.
+    // In a transaction of its own: the keys of an existing index would count as written by the transaction.
     db.transact(|tx| tx.create_index(NAME, "many_by_n", &["part", "n"], false)).unwrap();
 }
 
-/// The rows, by their key and by the index alike.
+/// The rows. Checks that the key and the index give the same.
 pub fn numbers(db: &Database, about: &str) -> Numbers {
     let table = db.table(NAME).unwrap();
     let [by_key, by_index] = [WhichIndex::Primary, BY_N].map(|index| {
@@ -86,7 +87,7 @@ pub fn numbers(db: &Database, about: &str) -> Numbers {
     by_key
 }
 
-/// How many rows the large group has, and the sum of their numbers.
+/// The number of rows in the large group, and the sum of their numbers.
 fn sum(tx: &mut Transaction, table: &Table, index: WhichIndex, mode: ScanMode) -> Result<(i32, i64)> {
     let scan = Scan { mode, ..Scan::prefix(index, vec![LARGE.into()]) };
     let mut sum = (0, 0);
@@ -106,7 +107,7 @@ pub fn adds_up_twice(tx: &mut Transaction, mode: ScanMode, about: &str) -> Resul
     Ok(())
 }
 
-/// A scan of all rows, while nothing else uses them, locks no more of them one by one than it escalates with.
+/// A scan of all rows, while they are not used otherwise, locks no more rows one by one than the limit for escalation.
 pub fn scan_escalates(db: &Database, engine: Engine, about: &str) {
     let table = db.table(NAME).unwrap();
     let locked = |db: &Database| {
@@ -117,7 +118,7 @@ pub fn scan_escalates(db: &Database, engine: Engine, about: &str) {
     let (rows, _) = db.transact(|tx| sum(tx, &table, BY_N, ScanMode::Share)).unwrap();
     assert_eq!(rows, ROWS, "{about}");
     let locked = locked(db) - before;
-    // Some rows more: the scan asks between two leaves of the index, and there are locks on intervals and tables.
+    // Some rows more: the scan checks between two leaves of the index, and there are locks on intervals and tables.
     let possible = ESCALATES_AT..ROWS as u64;
     assert!(possible.contains(&locked), "{about}, {engine}: the scan has taken {locked} locks");
 }
@@ -126,7 +127,7 @@ fn add_to(row: &mut Fields<'_>) -> Result<()> {
     row.add_i64(2, ADDED).map(drop)
 }
 
-/// Deals the two groups out to different executors, where there are several.
+/// Divides the two groups among different executors, where there are several.
 pub fn route(db: &Database) -> Result<()> {
     if db.executors() < 2 {
         return Ok(());
@@ -181,7 +182,7 @@ impl Many {
         }
     }
 
-    /// What the action comes to.
+    /// The result of the action.
     pub fn follow(self, numbers: &mut Numbers, first: i32, outputs: &mut Vec<Value>) {
         match self {
             Many::Add => add(numbers, (SMALL, first), outputs),

@@ -1,4 +1,4 @@
-//! What flows come to, one action after the other, on ordered maps.
+//! The results of flows, one action after the other, on ordered maps.
 
 use std::collections::BTreeMap;
 
@@ -24,12 +24,12 @@ pub struct Model {
     pub many: Numbers,
 }
 
-/// The bounds that a call may come to.
+/// The bounds that a call may reach.
 #[derive(Debug, Clone, Copy)]
 pub struct Bounds<'a> {
-    /// What a transaction may write, in bytes.
+    /// The most bytes that a transaction may write.
     pub write_set: usize,
-    /// What the call has given, where memory is bounded: which of its operations went without memory is nothing that a model knows.
+    /// The outputs of the call, where memory is bounded: no model knows which of its operations had no memory.
     pub given: &'a [Value],
 }
 
@@ -39,16 +39,16 @@ impl Bounds<'_> {
     }
 }
 
-/// What a call comes to.
+/// The outcome of a call.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Outcome {
-    /// Its outputs, and how durable its commit is.
+    /// Its outputs, and the durability of its commit.
     Given(Vec<Value>, Durability),
     Duplicate,
     Aborted,
     ReadOnly,
     TooLarge,
-    /// An action has gone to another dataset than its own.
+    /// An action has accessed another dataset than its own.
     Strayed,
     Cancelled,
 }
@@ -62,21 +62,21 @@ enum Failure {
     TooLarge,
     Strayed,
     Cancelled,
-    /// Whether it does depends on how many bytes its write set takes to the byte.
+    /// Whether it fails depends on the exact number of bytes of its write set.
     Unsure,
 }
 
-/// Bytes of a write set, between what its texts take and what they take with everything around them.
+/// The bytes of a write set, between those of its texts and those with everything around them.
 #[derive(Debug, Clone, Copy, Default)]
 struct Written {
     least: usize,
     most: usize,
 }
 
-/// What a record of the write set takes beside its text, at most.
+/// The most bytes of a record of the write set beside its text.
 const AROUND: usize = 250;
 
-/// What a change of a number takes, at most.
+/// The most bytes of a change of a number.
 const AROUND_NUMBER: usize = 60;
 
 /// A call under way.
@@ -88,14 +88,14 @@ struct Run<'a> {
     written: Written,
     /// The rows that it has inserted, by table.
     inserted: Vec<(usize, (i32, i32))>,
-    /// The first column of the rows that the action that runs may write, and the second one, if not all.
+    /// The first column of the rows that the running action may write, and the second one, if not all.
     dataset: (Option<i32>, Option<i32>),
-    /// What its table held at each of the action's savepoints.
+    /// The contents of its table at each of the action's savepoints.
     savepoints: Vec<(Rows, Written)>,
 }
 
 impl Model {
-    /// What the call comes to. None, and nothing done, if that depends on how many bytes its write set takes to the byte.
+    /// The outcome of the call. None, and no change, if that depends on the exact number of bytes of its write set.
     pub fn call(&mut self, plan: &Plan, arguments: &[i32; ARGUMENTS], bounds: Bounds<'_>) -> Option<Outcome> {
         let before = self.clone();
         let mut run = Run {
@@ -169,7 +169,7 @@ impl Model {
                 if !matches!(definition, Definition::Index) {
                     rows.clear();
                 }
-                // Rows of the catalog are written, and what was written to a table that goes may go with it.
+                // Rows of the catalog are written, and writes to a table that is dropped may go with it.
                 run.written.least = 0;
                 run.written.most += 20 * AROUND;
                 Ok(())
@@ -232,11 +232,11 @@ impl Run<'_> {
         }
     }
 
-    /// What the operation has written, and whether that is too much.
+    /// Notes what the operation has written, and checks whether that is too much.
     fn note_written(&mut self, it: &Operation, had: usize, has: usize, is_its: bool) -> Result<(), Failure> {
         match it.what {
             What::Insert if had == 0 => self.written.least += has,
-            // A change may be written as what differs, and take what was written before along.
+            // A change may be written as a difference, and replace an earlier write.
             _ if is_its => self.written.least = self.written.least.saturating_sub(had),
             _ => {}
         }
@@ -303,7 +303,7 @@ fn do_it(it: &Operation, rows: &mut Rows, (a, b): (i32, i32), run: &mut Run<'_>)
             true
         }
         What::Choose(Choice::ReadOnly(read_only)) => {
-            // Everything else is chosen with it: as the database has it.
+            // It also chooses everything else: the database's defaults.
             (run.read_only, run.durability) = (read_only, Durability::Memory);
             true
         }

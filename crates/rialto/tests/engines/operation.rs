@@ -4,13 +4,13 @@ use rialto::io::Random;
 use rialto::row::Value;
 use rialto::{Durability, Error, LockPolicy, Outputs, Result, Savepoint, Table, Transaction, TxOptions};
 
-/// What an action gives for an operation whose error it goes on after: for want of memory, of a write set that is too large, or of
-/// another kind.
+/// The output of an action for an operation after whose error it goes on: for lack of memory, for a write set that is
+/// too large, or for another error.
 pub const NO_MEMORY: i32 = -1;
 pub const TOO_LARGE: i32 = -2;
 pub const CAUGHT: i32 = -3;
 
-/// An operation on the row with an action's first argument and, if that is all that identifies the action, `b`.
+/// An operation on the row with an action's first argument and, if that is the action's whole identifier, `b`.
 #[derive(Debug, Clone, Copy)]
 pub struct Operation {
     pub what: What,
@@ -27,13 +27,13 @@ pub struct Operation {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum What {
     Insert,
-    /// Sets all that is no key.
+    /// Sets all columns outside of keys.
     Update,
-    /// Sets what only the other index has.
+    /// Sets a column that only the other index has.
     SetN,
     Delete,
     Read,
-    /// Moves the row to another key: of the same first column, or of this one.
+    /// Moves the row to another key: with the same first column, or with this one.
     Move(Option<i32>),
     /// Fails.
     Abort,
@@ -41,11 +41,11 @@ pub enum What {
     AbortBelow(i32),
     /// Chooses something for the transaction.
     Choose(Choice),
-    /// Cancels the transaction, and says nothing of it.
+    /// Cancels the transaction, and does not report it.
     Cancel,
     /// Makes a savepoint.
     Save,
-    /// Takes everything back since the last savepoint, or since one so many before it.
+    /// Rolls back to the last savepoint, or to one this many before it.
     TakeBack(usize),
     /// Forgets the last savepoint.
     Release,
@@ -53,7 +53,7 @@ pub enum What {
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Choice {
-    /// How the commit is to be, and how locks are waited for.
+    /// The level of the commit, and how locks are waited for.
     Durability(Durability),
     /// Whether the transaction may write from here on.
     ReadOnly(bool),
@@ -71,7 +71,7 @@ impl What {
     }
 }
 
-/// A few of them; some have savepoints that span others, caught errors among them.
+/// A few operations. Some have savepoints that span others, caught errors among them.
 pub fn any_operations(random: &mut Random) -> Vec<Operation> {
     if random.chance(3, 4) {
         return (0..1 + random.below(3)).map(|_| any_operation(random)).collect();

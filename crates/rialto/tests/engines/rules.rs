@@ -1,4 +1,4 @@
-//! Routing rules, and how many executors and threads there are: made once, or changed at random while calls run.
+//! Routing rules, and the numbers of executors and threads: made once, or changed at random while calls run.
 
 use rialto::io::Random;
 use rialto::row::{Value, WhichIndex};
@@ -6,12 +6,13 @@ use rialto::{Database, Error, Result};
 
 use super::{TABLES, many};
 
-/// Bounds of routing, of one column.
+/// Routing bounds of one column.
 fn bounds(of: impl Iterator<Item = i32>) -> Vec<Vec<Value>> {
     of.map(|bound| vec![Value::Int4(bound)]).collect()
 }
 
-/// Deals the tables' keys out over the executors, where there are some, so that neighbours are different executors'.
+/// Divides the tables' keys among the executors, where there are some, so that neighbours belong to different
+/// executors.
 pub fn route(db: &Database) -> Result<()> {
     if db.executors() < 2 {
         return Ok(());
@@ -25,7 +26,7 @@ pub fn route(db: &Database) -> Result<()> {
     many::route(db)
 }
 
-/// Changes the rules of these tables, and how many executors and threads there are.
+/// Changes the rules of these tables, and the numbers of executors and threads.
 pub fn change_rules(db: &Database, tables: &[&str], random: &mut Random) -> Result<()> {
     if db.executors() == 0 {
         return Ok(());

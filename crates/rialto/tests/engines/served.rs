@@ -1,6 +1,6 @@
-//! Requests to a transaction server whose queue is short and whose standbys are few, beside a handle that holds rows: bodies fail and
-//! panic, message servers go while answers are on their way, the server closes amid it. Each request has one answer, and the rows
-//! hold what the answers say.
+//! Requests to a transaction server whose queue is short and whose standbys are few, beside a handle that holds rows.
+//! Bodies fail and panic, message servers are dropped while answers are under way, and the server closes during this.
+//! Each request has one answer, and the rows are those of the answers.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::ControlFlow;
@@ -57,12 +57,12 @@ struct Asked {
     how: i32,
 }
 
-/// What clients were told.
+/// The answers that clients got.
 #[derive(Default)]
 struct Told {
     tally: Tally,
-    /// How often each row was added to: by requests that have committed, and by those of message servers that went while these were
-    /// under way.
+    /// How many times each row was added to: by requests that have committed, and by requests under way of message
+    /// servers that were dropped.
     committed: BTreeMap<i32, i64>,
     unknown: BTreeMap<i32, i64>,
 }
@@ -87,7 +87,7 @@ impl Client<'_> {
             }
             (Err(Error::Aborted { reason }), FAILS) if reason == FAILURE => "aborted by bodies",
             (Err(Error::Procedure { reason, .. }), PANICS) if reason.contains(PANIC) => "panics",
-            // Whatever its body does, it may not come to that.
+            // Whatever its body does, this outcome is possible.
             (Err(Error::Closed), _) => "after a close",
             (outcome, _) => panic!("{}: {asked:?}: {outcome:?}", self.about),
         };
@@ -141,7 +141,7 @@ impl Client<'_> {
         }
     }
 
-    /// All that is under way is answered.
+    /// Waits until every request under way is answered.
     fn finish(mut self) {
         while let Some(response) = self.messages.take() {
             self.take_in(response);

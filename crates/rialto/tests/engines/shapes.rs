@@ -1,4 +1,4 @@
-//! Random plans that are made to compete: for room, for keys of a unique index, with definitions and with closures.
+//! Random plans that compete: for room, for keys of a unique index, with definitions and with closures.
 
 use rialto::ScanMode;
 use rialto::io::Random;
@@ -7,8 +7,8 @@ use super::generate::{ARGUMENTS, Definition, Does, Plan, Step};
 use super::many::Many;
 use super::operation::{Operation, What};
 
-/// The same plan with texts so long that calls of it come to the bound of a transaction's write set, one part of them or all
-/// together. Most of its actions put a row in the place of the one that is there.
+/// The same plan with texts so long that its calls reach the bound of a transaction's write set, in one part of them or
+/// all together. Most of its actions replace an existing row.
 pub fn with_long_texts(mut plan: Plan, random: &mut Random) -> Plan {
     if random.chance(2, 3) {
         plan = in_one_phase(plan);
@@ -36,7 +36,7 @@ pub fn with_few_keys(mut plan: Plan, random: &mut Random) -> Plan {
     plan
 }
 
-/// The same plan, of which one action alone is on the second table, and competes for few keys of the unique index.
+/// The same plan, in which only one action is on the second table, and competes for few keys of the unique index.
 pub fn with_keys_of_one_action(mut plan: Plan, random: &mut Random) -> Plan {
     let steps = plan.phases.iter().map(Vec::len).sum::<usize>();
     let one = random.below(steps as u64) as usize;
@@ -60,11 +60,12 @@ pub fn with_a_definition(mut plan: Plan, random: &mut Random) -> Plan {
     plan
 }
 
-/// The same plan with a closure in the longest of its phases, on the row that an action there writes, most often before it. The phase
-/// asks for no key of the unique index: where its parts would meet at one, it would run whole from then on.
+/// The same plan with a closure in the longest of its phases, on the row that an action there writes, most often before
+/// it. The phase locks no key of the unique index: where its parts would meet at one, it would run whole from then on.
 pub fn with_a_closure(mut plan: Plan, random: &mut Random) -> Plan {
     let phase = plan.phases.iter_mut().max_by_key(|phase| phase.len()).expect("a plan has phases");
-    // Parts would run it on the thread of the phase's first action; the last action belongs to another thread most often.
+    // Parts would run it on the thread of the phase's first action; the last action most often belongs to another
+    // thread.
     let writes = phase.iter().rposition(|step| matches!(step.does, Does::Rows { .. }));
     if let Some(at) = writes
         && let Step { nth, table, does: Does::Rows { one, operations } } = &mut phase[at]
@@ -79,8 +80,8 @@ pub fn with_a_closure(mut plan: Plan, random: &mut Random) -> Plan {
     plan
 }
 
-/// The same plan with an action on the entries of an index in the longest of its phases, beside one that writes rows of the same table,
-/// which have few values there.
+/// The same plan with an action on the entries of an index in the longest of its phases, beside an action that writes
+/// rows of the same table, which have few values there.
 pub fn with_entries(mut plan: Plan, random: &mut Random) -> Plan {
     let phase = plan.phases.iter_mut().max_by_key(|phase| phase.len()).expect("a plan has phases");
     for it in phase.iter_mut().flat_map(Step::operations) {
@@ -89,14 +90,14 @@ pub fn with_entries(mut plan: Plan, random: &mut Random) -> Plan {
     if let Some(at) = phase.iter().position(|step| matches!(step.does, Does::Rows { .. })) {
         let does = if random.chance(3, 4) { Does::Entries } else { Does::Probe };
         let table = phase[at].table;
-        // It has the arguments of another action: what it looks for is no key of the row.
+        // It has the arguments of another action, which are no key of the row.
         let nth = random.below(ARGUMENTS as u64 / 2) as usize;
         phase.insert(at + usize::from(random.chance(3, 4)), Step { nth, table, does });
     }
     plan
 }
 
-/// The actions on rows of the phase that has most of them, which are as many parts, if there are any.
+/// The actions on rows of the phase that has most of them: each of these is a part, if there are any.
 fn in_one_phase(mut plan: Plan) -> Plan {
     let is_of_rows = |step: &Step| matches!(step.does, Does::Rows { .. });
     if plan.phases.iter().flatten().any(is_of_rows) {
@@ -107,7 +108,7 @@ fn in_one_phase(mut plan: Plan) -> Plan {
     plan
 }
 
-/// The same plan, of which one action cancels its transaction in the end: it fails, unless it has failed before.
+/// The same plan, in which one action cancels its transaction in the end: it fails, unless it has failed before.
 pub fn with_a_cancel(mut plan: Plan, random: &mut Random) -> Plan {
     let steps = plan.phases.iter_mut().flatten().filter_map(|step| match &mut step.does {
         Does::Rows { operations, .. } | Does::Closure(operations) => Some(operations),
@@ -122,13 +123,13 @@ pub fn with_a_cancel(mut plan: Plan, random: &mut Random) -> Plan {
     plan
 }
 
-/// The same plan with texts of up to so many bytes.
+/// The same plan with texts of up to this many bytes.
 pub fn with_texts_of(mut plan: Plan, most: u64, random: &mut Random) -> Plan {
     plan.operations().for_each(|it| it.length = random.below(most) as usize);
     plan
 }
 
-/// The same plan with an action on the table of many rows, most often, in the place of another one; sometimes there is another
+/// The same plan, most often with an action on the table of many rows in place of another; sometimes with a further
 /// such action in its phase.
 pub fn with_many(mut plan: Plan, random: &mut Random) -> Plan {
     if random.chance(1, 4) {

@@ -1,4 +1,4 @@
-//! [`Tally`]: how often each thing has come, so that a suite can require it of itself.
+//! [`Tally`]: counts of the events of a suite, so that the suite can require them.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -28,7 +28,7 @@ impl Tally {
         other.0.into_iter().for_each(|(what, times)| self.add(what, times));
     }
 
-    /// Notes how many phases of the calls of this database ran in parts.
+    /// Notes how many phases of this database's calls ran in parts.
     pub fn note_parts(&mut self, db: &Database) {
         self.add(IN_PARTS, db.metrics().plans.iter().map(|phase| phase.in_parts).sum());
     }
@@ -47,8 +47,8 @@ impl fmt::Display for Tally {
     }
 }
 
-/// Runs rounds, three at a time, since their threads sleep most of it, for as long as random tests may take, and until each of these has
-/// come. Prints what has come.
+/// Runs rounds, three at a time, because their threads sleep most of it, for as long as random tests may take, and
+/// until each of these events has come. Prints the counts.
 pub fn rounds_until_met(suite: &str, expected: &[&str], round: impl Fn(u64, &mut Tally) + Sync) {
     let all = Mutex::new(Tally::default());
     let (first, rounds) = for_a_while_until_by(3, |seed| {

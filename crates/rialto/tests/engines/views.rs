@@ -1,5 +1,5 @@
-//! A part of a phase is a view of one transaction: keys of unique indexes, definitions, choices, cancellation, room and contexts
-//! are the transaction's on every engine.
+//! A part of a phase is a view of one transaction: keys of unique indexes, definitions, choices, cancellation, room and
+//! contexts are the transaction's on every engine.
 
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -16,7 +16,7 @@ use rialto::{
 use super::{ENGINES, of_threads, options, planned};
 use crate::common::in_time;
 
-/// Keys below it are another thread's than those from it on, where there are two.
+/// Keys below it belong to another thread than those from it on, where there are two.
 const BOUND: i32 = 100;
 
 /// A database with a table `t` of `id`, a unique `u` and a text, whose keys belong to two threads.
@@ -151,7 +151,7 @@ fn a_unique_key_of_an_earlier_phase_is_given_and_one_freed_there_is_free() {
     }
 }
 
-/// A procedure whose parts always want one key runs whole, and goes on to do so without being run twice each time.
+/// A procedure whose parts always want one key runs whole, and keeps doing so without running twice each time.
 #[test]
 fn a_phase_whose_parts_meet_is_run_whole_for_a_while() {
     static RUNS: AtomicU32 = AtomicU32::new(0);
@@ -163,7 +163,7 @@ fn a_phase_whose_parts_meet_is_run_whole_for_a_while() {
             tx.update(arguments.table()?, id, &[(1, Value::Int4(u))]).map(drop)
         })
     };
-    // The key 7 goes to and fro between rows of two threads.
+    // The key 7 moves back and forth between rows of two threads.
     let flow = Flow::new().phase([set(0, 9), set(1, 7), set(0, 8), set(1, 9), set(0, 7), set(1, 8)]);
     db.register(Procedure::new("swap", [ColumnType::Int4; 2], flow)).unwrap();
     for _ in 0..60 {
@@ -232,7 +232,7 @@ fn an_action_on_a_table_that_its_flow_has_dropped_is_refused() {
         let outcome = call(&db, flow, [1, 101]);
         assert!(matches!(outcome, Err(Error::NoSuchTable { .. })), "{engine:?}: {outcome:?}");
         assert_eq!(contents(&db), [vec![], vec![]], "{engine:?}");
-        // A table of its own making, which others do not know yet.
+        // A table that it has made, which others do not know yet.
         let name = "new";
         let make = Flow::of(move |tx, _, _| {
             let columns = vec![Column::new("id", ColumnType::Int4)];
@@ -251,7 +251,7 @@ fn an_action_on_a_table_that_its_flow_has_dropped_is_refused() {
     }
 }
 
-/// The last choice in the flow's order is the transaction's, whichever action is run last.
+/// The last choice in the flow's order is the transaction's, whichever action runs last.
 #[test]
 fn what_actions_choose_is_their_transactions() {
     for engine in ENGINES {
@@ -297,7 +297,7 @@ fn a_canceller_from_any_action_cancels_the_transaction() {
     }
 }
 
-/// One action gives out a canceller, and another one waits for a lock on another thread.
+/// One action makes a canceller, and another one waits for a lock on another thread.
 #[test]
 fn a_cancel_ends_the_waits_of_all_parts() {
     for waiting in [0, 1] {
@@ -330,7 +330,8 @@ fn a_cancel_ends_the_waits_of_all_parts() {
     }
 }
 
-/// In place and on one thread the action on the index sees what an earlier one has changed; so it does on any other.
+/// In place and on one thread the action on the index sees what an earlier one has changed; so it does on any other
+/// engine.
 #[test]
 fn entries_are_those_that_earlier_actions_leave() {
     for engine in ENGINES {
@@ -362,7 +363,7 @@ fn the_parts_of_a_phase_have_the_room_of_one_transaction() {
     const LIMIT: usize = 1 << 20;
     for engine in ENGINES {
         let db = database_with(Options { write_set_bytes_max: LIMIT, ..options(engine) });
-        // So many bytes of text for the row of this argument.
+        // The bytes of text for the row of this argument.
         let grow = |at: usize| {
             on(at, move |tx, arguments, id| {
                 (0..arguments.get::<i32>(at + 2)?).try_for_each(|nth| {
@@ -413,7 +414,7 @@ fn a_closure_among_other_actions_has_its_turn() {
     }
 }
 
-/// Each call has parts on all threads, and there are as many calls as may be.
+/// Each call has parts on all threads, and as many calls run as may.
 #[test]
 fn calls_that_are_let_in_are_run() {
     const PARTS: usize = 4;
@@ -442,7 +443,8 @@ fn calls_that_are_let_in_are_run() {
     assert_eq!(contents(&db)[1].len(), 800);
 }
 
-/// Actions before the first that fails in the flow's order are run, and it tells, whichever failed first.
+/// The actions before the first that fails in the flow's order are run, and that action gives the error, whichever
+/// failed first.
 #[test]
 fn the_first_action_that_fails_in_the_flow_tells() {
     for engine in ENGINES {
@@ -463,7 +465,7 @@ fn the_first_action_that_fails_in_the_flow_tells() {
     }
 }
 
-/// What an earlier phase has written makes no writer of an action that only reads.
+/// An action that only reads is not counted as a writer because an earlier phase has written.
 #[test]
 fn an_action_in_shared_mode_writes_nothing() {
     for engine in ENGINES {
@@ -492,7 +494,7 @@ fn an_action_in_shared_mode_writes_nothing() {
     }
 }
 
-/// A savepoint is its action's own: no other action takes back what that one has done, nor loses what came before.
+/// A savepoint belongs to its action: no other action rolls back what that one has done, or loses what came before.
 #[test]
 fn savepoints_do_not_leave_their_action() {
     for engine in ENGINES {
@@ -530,7 +532,7 @@ fn savepoints_do_not_leave_their_action() {
     }
 }
 
-/// I3: what a part says that it rests on is what its transaction has read before.
+/// I3: a part depends on what its transaction has read before.
 #[test]
 fn a_part_depends_on_what_earlier_phases_have_read() {
     for engine in ENGINES {
@@ -552,7 +554,7 @@ fn a_part_depends_on_what_earlier_phases_have_read() {
     }
 }
 
-/// A database in which one thread runs the phase of `p`, its second action first, since that has aborted often.
+/// A database in which one thread runs the phase of `p`, its second action first, because that has aborted often.
 fn second_first(first: Action, second: Action, rows: &[(i32, i32)]) -> Database {
     let db = database_with(options(planned(of_threads(2), Planning::Adaptive)));
     insert(&db, rows);
@@ -603,7 +605,7 @@ fn the_last_choice_in_the_flows_order_counts_whatever_the_plan() {
     assert!(ticket.contains("Disk"), "{ticket}");
 }
 
-/// An action that decides whether its transaction may write decides it for those behind it.
+/// An action that decides whether its transaction may write decides it for the actions after it.
 #[test]
 fn actions_behind_a_choice_not_to_write_are_refused() {
     let chooses =
@@ -634,7 +636,7 @@ fn actions_behind_a_choice_not_to_write_are_refused_whatever_the_plan() {
     assert_eq!(contents(&db), [vec![], vec![]]);
 }
 
-/// Where the transaction has the whole table already, too.
+/// Also where the transaction has the whole table already.
 #[test]
 fn a_unique_key_is_freed_in_one_part_and_given_in_another_under_a_lock_on_the_table() {
     for engine in ENGINES {
@@ -655,7 +657,7 @@ fn a_unique_key_is_freed_in_one_part_and_given_in_another_under_a_lock_on_the_ta
     }
 }
 
-/// Where there are as few packets as can be. No part waits for a packet that another part of its transaction has.
+/// With the least number of packets: no part waits for a packet that another part of its transaction has.
 #[test]
 fn parts_need_no_more_packets_than_their_transaction() {
     let limit = Duration::from_secs(60);
@@ -674,7 +676,7 @@ fn parts_need_no_more_packets_than_their_transaction() {
                 let outcome = db.call(&format!("p{id}"), &[id, 101 + id].map(Value::Int4));
                 assert_eq!(outcome, Ok(vec![]), "{engine:?}, {transactions_max} transactions");
             }
-            // All packets are there again.
+            // All packets are free again.
             insert(&db, &[(50, 50)]);
         }
     });

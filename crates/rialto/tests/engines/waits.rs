@@ -1,5 +1,5 @@
-//! Waits for a lock that its holder keeps, while routing rules change all the time: however often a wait is turned away, it comes to its
-//! time-out.
+//! Waits for a lock that its holder keeps, while routing rules change all the time: however often a wait is turned
+//! away, it ends at its time-out.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -11,8 +11,8 @@ use rialto::{Database, Error, Result, TableDef, TxOptions};
 /// A table of one row.
 const KEPT: &str = "kept";
 const TIMEOUT: Duration = Duration::from_millis(30);
-/// Changes of the rules, one at a time, that no wait goes through: far more than come within its time-out, or while a machine keeps a
-/// thread that is due from running.
+/// Changes of the rules, one at a time, that no wait survives: far more than happen within its time-out, or while a
+/// machine keeps a runnable thread from running.
 const CHANGES_MAX: u64 = 2_000;
 
 /// The rules of the table change until a wait is over.
@@ -48,7 +48,7 @@ impl Waits {
     /// Waits for the row that a transaction keeps. Whether it has timed out: there may be no room for one of the two.
     pub fn wait(&self, db: &Database, about: &str) -> bool {
         let waited = self.wait_for_the_row(db);
-        // Before anything fails.
+        // Set before anything can fail.
         self.is_over.store(true, Ordering::SeqCst);
         waited.is_ok_and(|(outcome, changes)| {
             let few = changes < CHANGES_MAX;
@@ -57,7 +57,7 @@ impl Waits {
         })
     }
 
-    /// What the wait came to, and how many changes it has gone through.
+    /// The outcome of the wait, and how many changes it has gone through.
     fn wait_for_the_row(&self, db: &Database) -> Result<(Result<()>, u64)> {
         let mut holder = db.begin()?;
         let kept = holder.table(KEPT)?;

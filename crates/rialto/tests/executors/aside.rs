@@ -1,4 +1,5 @@
-//! Calls that step aside for their first locks: they hold nothing meanwhile, keep no thread, and wait as others do in all that a caller sees.
+//! Calls that step aside for their first locks: they hold nothing meanwhile, keep no thread, and for their callers wait
+//! like others.
 
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
@@ -92,7 +93,7 @@ impl Drop for Ends<'_> {
     }
 }
 
-/// Whoever waits in line comes before a call that asks anew: it has to come to stand there, too.
+/// A request in line comes before a call that asks anew: it has to get in line, too.
 #[test]
 fn a_call_has_its_turn_beside_transactions_that_wait_in_line() {
     let db = open(1, Duration::from_secs(400));
@@ -146,14 +147,15 @@ fn a_lock_of_a_later_phase_has_its_whole_time_out() {
         first.abort().unwrap();
         let outcome = call.wait();
         let Err(Error::LockTimeout { lock, waited_ms }) = &outcome else { panic!("{outcome:?}") };
-        // Where the machine has stood still it may be the first lock.
+        // If the machine has stood still it may be the first lock.
         assert!(*waited_ms >= 40 || !lock.contains(&(KEYS - 1).to_string()), "{outcome:?}");
         second.abort().unwrap();
     }
     db.close().unwrap();
 }
 
-/// A call is called by the end of one with the same identifier. It waits in line at once for a lock that only overlaps its own.
+/// The end of a call wakes a call with the same identifier. A call waits in line at once for a lock that only overlaps
+/// its own.
 #[test]
 fn what_only_overlaps_is_waited_for_in_line() {
     const CALLS: usize = 10;
@@ -171,7 +173,7 @@ fn what_only_overlaps_is_waited_for_in_line() {
     db.close().unwrap();
 }
 
-/// A lock table that a body has for itself is met once by each call that wants it.
+/// Each call that wants a leased lock table meets it once.
 #[test]
 fn a_lock_table_that_is_out_is_met_once_a_call() {
     const CALLS: i32 = 8;
@@ -195,7 +197,7 @@ fn a_lock_table_that_is_out_is_met_once_a_call() {
         .map(|n| db.send_call("add_two", &[Value::Int4(n), Value::Int4(KEYS - 2 - n)]).unwrap())
         .collect();
     until("each has met it", || db.metrics().locks.refused - before >= CALLS as u64);
-    // Behind all of them.
+    // After all of them.
     db.call("add", &[Value::Int4(KEYS / 2 - 1)]).unwrap();
     drop(ends);
     slow.wait().unwrap();
@@ -226,7 +228,7 @@ fn a_call_that_is_aside_hears_its_time_limit() {
     db.close().unwrap();
 }
 
-/// A close waits for calls on their way: one that is aside comes to its end, and is told of it.
+/// A close waits for calls under way: one that is aside comes to its end, and its outcome is told.
 #[test]
 fn a_close_ends_each_call_that_is_aside() {
     let db = open(2, Duration::from_secs(400));
@@ -244,8 +246,8 @@ fn a_close_ends_each_call_that_is_aside() {
     closing.join().expect("no panic").unwrap();
 }
 
-/// Calls of two keys of two threads, with hardly any that do not meet: each happens once, in any order. Most of those that meet a lock
-/// are called by the one that had it, before they wait in line.
+/// Calls of two keys of two threads, nearly all of which conflict: each happens once, in any order. Most calls that
+/// meet a lock are woken by its holder, before they wait in line.
 #[test]
 fn calls_that_meet_all_the_time_are_all_done_once() {
     const CLIENTS: i32 = 4;
@@ -271,7 +273,7 @@ fn calls_that_meet_all_the_time_are_all_done_once() {
     let all: i64 = (0..KEYS).map(|key| counted(&db, key)).sum();
     assert_eq!(all, 2 * i64::from(CLIENTS * EACH));
     assert_eq!(db.metrics().aborted, 0);
-    // What steps aside is not in line.
+    // A call that steps aside is not in line.
     let locks = db.metrics().locks;
     println!("{} calls waited in line, {} met a lock", locks.waits, locks.refused);
     assert!(

@@ -1,5 +1,5 @@
-//! A transaction that ends on a thread that owns executors waits neither for a lock table that a slow body has out nor for the next
-//! body of its thread: its caller is told, and its locks go as soon as the table is back.
+//! A transaction that ends on a thread that owns executors waits neither for a lock table that a slow body has leased
+//! nor for the next body of its thread: its caller is told, and its locks are released as soon as the table is back.
 
 use std::sync::{Mutex, mpsc};
 use std::time::{Duration, Instant};
@@ -95,7 +95,7 @@ fn send(db: &Database, name: &str, id: i32) -> Sent {
     db.send_call(name, &[Value::Int4(id)]).unwrap()
 }
 
-/// Whether this comes to be so while the bodies wait at their gates.
+/// Whether this becomes true while the bodies wait at their gates.
 fn until(mut is_so: impl FnMut() -> bool) -> bool {
     let end = Instant::now() + PATIENCE / 4;
     while !is_so() && Instant::now() < end {
@@ -108,8 +108,8 @@ fn within() -> TxOptions {
     TxOptions { lock_timeout: Some(PATIENCE / 4), ..TxOptions::default() }
 }
 
-/// T has a lock at executor 5, whose table X (on another thread) has out as T ends. Y, at executor 4, is next on T's thread.
-/// X ends; Y goes on. T's row is free then, and its caller knows.
+/// T has a lock at executor 5, whose table X (on another thread) has leased as T ends. Y, at executor 4, is next on T's
+/// thread. X ends; Y goes on. T's row is free then, and its caller knows.
 #[test]
 fn a_commit_that_waits_for_a_lock_table_waits_for_no_turn() {
     let db = open();
@@ -137,7 +137,7 @@ fn a_commit_that_waits_for_a_lock_table_waits_for_no_turn() {
     let is_done = until(|| t.is_done());
     x_gate.end();
     assert_eq!(x.wait(), Ok(vec![]));
-    // Nobody's body has executor 5 out any more. Y, at executor 4, runs on.
+    // No body has executor 5 leased any more. Y, at executor 4, runs on.
     let s = db.table("s").unwrap();
     let touched = db.transact_with(&within(), |tx| tx.update(&s, 1, &[(1, Value::Int4(2))]));
     let is_done_after_x = t.is_done();
@@ -147,8 +147,8 @@ fn a_commit_that_waits_for_a_lock_table_waits_for_no_turn() {
     assert_eq!((touched, is_done, is_done_after_x), (Ok(true), true, true));
 }
 
-/// The same of a transaction of which a part has kept a lock at executor 5: X, at executor 5, and Y, at executor 1, run on. The row of
-/// `u` is at executor 2, where no body runs.
+/// The same for a transaction of which a part has kept a lock at executor 5: X, at executor 5, and Y, at executor 1,
+/// run on. The row of `u` is at executor 2, where no body runs.
 #[test]
 fn a_commit_with_kept_parts_waits_for_no_turn() {
     let db = open();
@@ -178,7 +178,8 @@ fn a_commit_with_kept_parts_waits_for_no_turn() {
     assert_eq!((read, is_done), (Ok(true), true));
 }
 
-/// A handle's commit has waited in vain for a lock table, and waits for the disk, which hangs. When the table is back, its row is free.
+/// A handle's commit has waited in vain for a lock table, and waits for the disk, which hangs. When the table is back,
+/// its row is free.
 #[test]
 fn a_commit_that_could_not_release_at_once_does_so_beside_its_wait_for_the_disk() {
     let disk = FaultyDisk::new(1);

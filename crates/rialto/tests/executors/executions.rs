@@ -1,5 +1,5 @@
-//! Calls that executor threads run (`Executors::threads`) beside changes of what tables are: parts of a phase, each
-//! with a context of its own, are one transaction with the others until it ends.
+//! Calls that executor threads run (`Executors::threads`) beside changes of definitions: parts of a phase, each with a
+//! context of its own, are one transaction with the others until it ends.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -16,12 +16,12 @@ use rialto::{
     Outputs, Procedure, Result, Scan, Table, TableDef, Transaction, TxOptions,
 };
 
-/// Of the longest wait in these tests.
+/// The limit of each wait in these tests.
 const LIMIT: Duration = Duration::from_secs(120);
 /// One key in each of the datasets of `left`.
 const KEYS: [i32; 5] = [0, 2, 4, 6, 8];
 
-/// Two tables, of which the keys of `left` are of all executors, and so of both threads.
+/// Two tables. The keys of `left` are divided among all executors, and so among both threads.
 fn database(threads: usize) -> Database {
     let options = Options {
         memory_bytes: 64 << 20,
@@ -74,7 +74,7 @@ fn was_shared_out(outputs: &[Value]) -> bool {
     queue(&outputs[0]) != queue(&outputs[1])
 }
 
-/// The rows by the primary index, after a look that each other index says the same.
+/// The rows by the primary index. Checks that each other index gives the same.
 fn rows(db: &Database, table: &str, indexes: usize) -> BTreeMap<i32, i32> {
     let table: Table = db.table(table).unwrap();
     let by = |which| {
@@ -97,8 +97,8 @@ fn rows(db: &Database, table: &str, indexes: usize) -> BTreeMap<i32, i32> {
     rows.into_iter().collect()
 }
 
-/// The last action of a call waits while somebody else would have the tables that the first ones have used: in parts, each with a
-/// context of its own, or under a lease, whose executors hold the intentions (L13).
+/// The last action of a call waits while another transaction wants the tables that the first ones have used: in parts,
+/// each with a context of its own, or under a lease, whose executors hold the intentions (L13).
 #[test]
 fn what_a_call_has_used_is_its_own_until_it_ends() {
     static IS_IN: AtomicBool = AtomicBool::new(false);
@@ -120,7 +120,7 @@ fn what_a_call_has_used_is_its_own_until_it_ends() {
                 IS_IN.store(true, Ordering::SeqCst);
                 wait(&GO_ON)
             });
-            // Without an identifier it has no executor for itself.
+            // Without an identifier it leases no executor.
             let last = if has_lease { last.by_argument(0) } else { last };
             let flow = Flow::new().phase(both()).phase([last]);
             db.register(Procedure::new("both", [ColumnType::Int4; 3], flow)).unwrap();
@@ -150,7 +150,7 @@ fn what_a_call_has_used_is_its_own_until_it_ends() {
     }
 }
 
-/// What tables are changes between calls and among them: what parts write goes into the tables as they are then.
+/// Definitions change between calls and during them: what parts write goes into the tables as they are then.
 #[test]
 fn parts_write_into_tables_as_they_are_by_then() {
     in_time(LIMIT, || {
@@ -187,7 +187,7 @@ fn parts_write_into_tables_as_they_are_by_then() {
     });
 }
 
-/// Whoever is told that a body of his call has panicked finds nothing held by it.
+/// When a caller is told that a body of its call has panicked, the call holds nothing any more.
 #[test]
 fn a_call_that_has_panicked_holds_nothing_once_it_is_told() {
     in_time(LIMIT, || {
@@ -210,7 +210,7 @@ fn a_call_that_has_panicked_holds_nothing_once_it_is_told() {
     });
 }
 
-/// The first and the last action of the largest phase that there may be, each at a thread of its own; all others are left out.
+/// The first and the last action of the largest possible phase, each on a thread of its own; all others are left out.
 #[test]
 fn the_last_action_of_the_largest_phase_runs() {
     in_time(LIMIT, || {
@@ -226,7 +226,7 @@ fn the_last_action_of_the_largest_phase_runs() {
     });
 }
 
-/// A table with a unique index, whose keys are of all executors, and so of both threads.
+/// A table with a unique index, whose keys are divided among all executors, and so among both threads.
 fn of_unique_numbers() -> (Database, Table) {
     let options = Options {
         memory_bytes: 64 << 20,
@@ -250,15 +250,15 @@ fn of_unique_numbers() -> (Database, Table) {
     (db, table)
 }
 
-/// An action that has failed ends the waits of those behind it in the flow, on other threads: their caller waits for none of
-/// their locks. Those before it wait on, since theirs may be the error.
+/// An action that has failed ends the waits of later actions of the flow, on other threads: the caller waits for none
+/// of their locks. Earlier actions wait on, because theirs may be the error.
 #[test]
 fn a_part_waits_for_no_lock_any_more_when_an_action_before_it_has_failed() {
     static WAITS: AtomicBool = AtomicBool::new(false);
     for waits_first in [false, true] {
         in_time(LIMIT, move || {
             let (db, table) = of_unique_numbers();
-            // The key 100 of the unique index is this transaction's until it ends.
+            // The key 100 of the unique index belongs to this transaction until it ends.
             let mut holder = db.begin().unwrap();
             holder.insert(&table, &ints([4, 100])).unwrap();
             let waits = Action::exclusive("t", |tx, arguments, _| {
@@ -299,8 +299,8 @@ fn a_part_waits_for_no_lock_any_more_when_an_action_before_it_has_failed() {
     }
 }
 
-/// A part whose waits another part has ended is over with its transaction: the next ones that have its context, or the transaction's,
-/// wait for locks as ever.
+/// A part whose waits another part has ended ends with its transaction: the next transactions with its context, or with
+/// the transaction's, wait for locks as usual.
 #[test]
 fn strangers_wait_for_locks_after_a_part_whose_waits_were_ended() {
     in_time(LIMIT, || {
@@ -324,7 +324,8 @@ fn strangers_wait_for_locks_after_a_part_whose_waits_were_ended() {
         db.register(Procedure::new("both", [ColumnType::Int4; 2], both)).unwrap();
         let fails = Flow::new().phase([fail_beside(&db), insert(1)]);
         db.register(Procedure::new("fails", [ColumnType::Int4; 2], fails)).unwrap();
-        // Each thread's part has its waits ended once, so once the transaction's own context, then each has to wait.
+        // Each thread's part has its waits ended once, so once also the transaction's own context; then each has to
+        // wait.
         for [fails, waits] in [[0, 8], [8, 0]] {
             let mut holder = db.begin().unwrap();
             holder.insert(&table, &ints([4, 100 + waits])).unwrap();
@@ -346,7 +347,8 @@ fn strangers_wait_for_locks_after_a_part_whose_waits_were_ended() {
     });
 }
 
-/// Two parts of a phase panic. Destructors of what the panics carry find nothing held, that of the one that nobody is told of, too.
+/// Two parts of a phase panic. Destructors of the panics' payloads find nothing held; also that of the panic that is
+/// not told.
 #[test]
 fn what_the_panics_of_two_parts_carry_is_dropped_when_nothing_is_held() {
     struct Payload(Database, mpsc::Sender<Result<bool>>);

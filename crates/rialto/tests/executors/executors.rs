@@ -1,5 +1,5 @@
-//! Calls on threads that own executors, beside the other engines: one meaning, serializable histories, and nobody lost
-//! when bodies fail, panic, deadlock, or when more callers come than there is room for.
+//! Calls on threads that own executors, beside the other engines: one meaning, serializable histories, and no lost call
+//! when bodies fail, panic, deadlock, or when there are more callers than room.
 
 use std::ops::ControlFlow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -24,7 +24,7 @@ fn options(engine: impl Into<Engine>) -> Options {
         checkpoint: Checkpointing::None,
         durability: Durability::Memory,
         deadlock_retries_max: 100_000,
-        // Calls wait for handles that a test holds while threads and executors come and go.
+        // Calls wait for handles that a test holds while threads and executors are added and retired.
         lock_timeout: Duration::from_secs(120),
         engine: engine.into(),
         ..Options::default()
@@ -54,7 +54,7 @@ fn contents(db: &Database) -> Vec<(i32, i32, i64)> {
     rows
 }
 
-/// The same calls, one after the other, on every engine: what they give, and the tables in the end, are the same.
+/// The same calls, one after the other, on every engine: their outputs, and the tables in the end, are the same.
 #[test]
 fn every_engine_comes_to_the_same() {
     let seed = Random::seed_from_environment();
@@ -144,12 +144,12 @@ fn actions_of_one_phase_run_at_the_same_time_on_threads_of_their_own() {
     }
     let db = database(options(Executors::of(5, 2).handing_over()));
     pair(&db, "meet", [meet::<0>, meet::<1>]);
-    // The first and the last dataset are those of the two threads.
+    // The first and the last dataset belong to the two threads.
     assert_eq!(db.call("meet", &ints([1, i32::MAX])), Ok(ints([0, 1]).to_vec()));
 }
 
 #[test]
-fn a_body_that_panics_ends_its_transaction_and_nobody_else() {
+fn a_body_that_panics_ends_its_transaction_and_no_other() {
     let db = database(options(Executors::of(5, 3).handing_over()));
     pair(&db, "fine", [put::<0>, put::<1>]);
     pair(&db, "first", [|_, _, _| panic!("the first body"), put::<1>]);
@@ -169,7 +169,7 @@ fn a_body_that_panics_ends_its_transaction_and_nobody_else() {
 /// Both actions have begun, each on its thread.
 static BOTH_RUN: Barrier = Barrier::new(2);
 
-/// Carried by a panic.
+/// The payload of a panic.
 struct PanicsWhenDropped;
 
 impl Drop for PanicsWhenDropped {
@@ -178,7 +178,7 @@ impl Drop for PanicsWhenDropped {
     }
 }
 
-/// What the other panic carries is dropped by the thread that ends the call.
+/// The thread that ends the call drops the payload of the other panic.
 #[test]
 fn of_two_panics_the_first_in_the_flow_is_told_whatever_the_other_carries() {
     in_time(Duration::from_secs(60), || {
@@ -213,7 +213,7 @@ fn a_body_that_fails_keeps_nothing_and_the_first_in_the_flow_tells() {
     for keys in [[1, 2], [1, 12], [12, 1]] {
         assert_eq!(db.call("half", &ints(keys)), Err(Error::aborted("half of it")));
         assert_eq!(rows(&db), 0);
-        // Where both have failed; one may have been spared by the other's failure.
+        // If both have failed; the other's failure may have spared one of them.
         let failed = db.call("fails", &ints(keys)).unwrap_err();
         assert!([Error::aborted("the first"), Error::aborted("the second")].contains(&failed), "{failed}");
     }
@@ -223,7 +223,7 @@ fn a_body_that_fails_keeps_nothing_and_the_first_in_the_flow_tells() {
     assert_eq!(rows(&db), 0);
 }
 
-/// Deadlocks between parts of transactions: two phases visit the same two keys in either order.
+/// Deadlocks between parts of transactions: two phases lock the same two keys in opposite orders.
 #[test]
 fn cycles_through_parts_of_phases_are_broken_and_run_again() {
     let db = database(options(Executors::of(5, 2).handing_over()));
@@ -255,11 +255,11 @@ fn cycles_through_parts_of_phases_are_broken_and_run_again() {
     assert!(db.lock_waits().is_empty());
 }
 
-/// So many calls meet in opposite orders that looking for deadlocks is most of the work: whoever holds something is run all the
-/// same, and nobody waits for his turn to look when what he waits for is there.
+/// So many calls conflict in opposite orders that deadlock detection is most of the work. A holder of locks is run all
+/// the same, and no waiter waits for its turn to detect when its lock is free.
 #[test]
 fn hundreds_of_calls_that_meet_in_opposite_orders_go_on() {
-    // Three hundred wait for two rows: on a slow machine the last of them for long.
+    // Three hundred calls wait for two rows: on a slow machine the last of them for long.
     let lock_timeout = Duration::from_secs(120);
     let db = database(Options {
         transactions_max: 1_000,
@@ -295,7 +295,7 @@ fn hundreds_of_calls_that_meet_in_opposite_orders_go_on() {
     }
 }
 
-/// More callers than calls are let in, on fewer contexts than parts ask for: all have their turn.
+/// More callers than calls are admitted, on fewer contexts than parts ask for: all get their turn.
 #[test]
 fn callers_wait_for_room_and_all_have_their_turn() {
     let db = database(Options { transactions_max: 6, ..options(Executors::of(5, 2).handing_over()) });
@@ -321,7 +321,7 @@ fn callers_wait_for_room_and_all_have_their_turn() {
 
 /// A handle that is dropped in the middle leaves nothing that a call would wait for.
 #[test]
-fn a_client_that_goes_away_holds_nobody_up() {
+fn a_client_that_goes_away_holds_up_no_other() {
     for threads in [0, 2] {
         let db = database(options(Executors::of(5, threads).handing_over()));
         pair(&db, "fine", [put::<0>, put::<1>]);
@@ -353,7 +353,7 @@ fn until(flag: &AtomicBool) -> Result<()> {
 }
 
 #[test]
-fn a_close_waits_for_nobody_who_waits_for_a_lock() {
+fn a_close_waits_for_no_call_that_waits_for_a_lock() {
     let db = database(options(Executors::of(5, 2).handing_over()));
     pair(&db, "fine", [put::<0>, put::<1>]);
     let table = db.table("things").unwrap();
@@ -371,7 +371,7 @@ fn a_close_waits_for_nobody_who_waits_for_a_lock() {
     drop(handle);
 }
 
-/// A body that runs in place has lock tables out, however long it takes: who asks what there was to do does not wait for it.
+/// A body that runs in place has leased lock tables, however long it takes: a request for metrics does not wait for it.
 #[test]
 fn metrics_wait_for_no_body() {
     static IS_IN: AtomicBool = AtomicBool::new(false);
@@ -400,9 +400,9 @@ fn metrics_wait_for_no_body() {
     });
 }
 
-/// A body that has a lock table out asks who waits, and somebody waits for what is in there.
+/// A body that has leased a lock table asks which transactions wait, while one waits for a lock in that table.
 #[test]
-fn a_body_may_ask_who_waits() {
+fn a_body_may_ask_which_transactions_wait() {
     static DATABASE: OnceLock<Database> = OnceLock::new();
     let db = DATABASE.get_or_init(|| database(options(Executors::of(5, 0))));
     pair(db, "fine", [put::<0>, put::<1>]);
@@ -427,7 +427,7 @@ fn a_body_may_ask_who_waits() {
         }
         let asked =
             in_time(Duration::from_secs(60), || DATABASE.get().map(|db| db.call("asks", &ints([2, 3]))));
-        // It is out in the hands of who asks, so nothing can be said of who waits for it.
+        // The asking body has leased the table, so nothing can be said of the waiters in it.
         assert_eq!(asked, Some(Ok(ints([0, 3]).to_vec())));
         assert_eq!(db.lock_waits().len(), 1);
         drop(holder);
@@ -443,9 +443,9 @@ fn a_call_inside_of_a_body_is_refused() {
     assert_eq!(nested, Err(Error::Nested));
 }
 
-/// Calls that wait for a lock, on threads that are retired meanwhile, and calls behind them: each has its outcome, once.
+/// Calls that wait for a lock, on threads that are retired meanwhile, and later calls: each has its outcome, once.
 #[test]
-fn threads_come_and_go_under_calls_that_wait_and_nobody_is_lost() {
+fn threads_come_and_go_under_calls_that_wait_and_no_call_is_lost() {
     let db =
         database(options(Executors { threads_max: 5, count_max: 9, ..Executors::of(5, 4).handing_over() }));
     pair(&db, "fine", [put::<0>, put::<1>]);
@@ -470,7 +470,7 @@ fn threads_come_and_go_under_calls_that_wait_and_nobody_is_lost() {
         // Every client's first call needs a row that a handle has locked.
         let mut handle = db.begin().unwrap();
         assert!(handle.modify(&table, 0, |row| row.add_i64(2, 0).map(drop)).unwrap());
-        // Not in a scope, which would wait for those who are lost.
+        // Not in a scope, which would wait for lost calls.
         let clients: Vec<_> = (0..CLIENTS)
             .map(|client| {
                 let (db, calls) = (db.clone(), calls.clone());
@@ -513,7 +513,7 @@ fn threads_come_and_go_under_calls_that_wait_and_nobody_is_lost() {
     assert!(db.lock_waits().is_empty());
 }
 
-/// By itself, between bounds: threads and executors come with load. They go when it is gone.
+/// The engine adds threads and executors with load, within their bounds, and retires them when it is gone.
 #[test]
 fn numbers_follow_the_load_between_their_bounds() {
     let db = database(options(Executors { threads_max: 2, ..Executors::of(5, 1).handing_over() }));

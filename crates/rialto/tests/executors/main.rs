@@ -1,4 +1,4 @@
-//! The data-oriented engine: executors, the threads that own them, routing, and bodies that take their time.
+//! The data-oriented engine: executors, the threads that own them, routing, and slow bodies.
 
 mod aside;
 #[path = "../common/mod.rs"]

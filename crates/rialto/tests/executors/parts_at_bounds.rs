@@ -1,4 +1,4 @@
-//! Parts of phases where threads are few and bounds are small: they take nothing that those need whom they wait for.
+//! Parts of phases with few threads and small bounds: they take nothing that the transactions for which they wait need.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -12,11 +12,11 @@ use rialto::{
     TableDef,
 };
 
-/// Of the longest wait in these tests; shorter than a lock time-out.
+/// The limit of each wait in these tests; shorter than a lock time-out.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// So many threads, each of which has a hundred keys of a table; the other column has a unique index. The procedure `put` inserts a
-/// row for each thread.
+/// This many threads, each of which has a hundred keys of a table; the other column has a unique index. The procedure
+/// `put` inserts a row for each thread.
 fn database(threads: usize, options: Options) -> (Database, Table) {
     let options = Options {
         memory_bytes: 64 << 20,
@@ -41,7 +41,7 @@ fn database(threads: usize, options: Options) -> (Database, Table) {
     (db, table)
 }
 
-/// A key of each thread's: the row of this number among its own.
+/// A key of each thread: the row of this number among its own.
 fn keys(threads: usize, row: i32) -> Vec<Value> {
     (0..threads as i32).map(|thread| Value::Int4(100 * thread + row)).collect()
 }
@@ -50,7 +50,7 @@ fn register(db: &Database, name: &str, threads: usize, actions: impl IntoIterato
     db.register(Procedure::new(name, vec![ColumnType::Int4; threads], Flow::new().phase(actions))).unwrap();
 }
 
-/// Inserts a row at each thread, whose unique number is that of `n`; counts the bodies that have begun.
+/// Inserts a row at each thread, whose unique number is that of `n`. Counts the bodies that have begun.
 fn put(thread: usize, n: impl Fn(i32) -> i32 + Send + Sync + 'static, begun: &Arc<AtomicU32>) -> Action {
     let begun = begun.clone();
     let put = Action::exclusive("t", move |tx, arguments, _| {
@@ -61,8 +61,8 @@ fn put(thread: usize, n: impl Fn(i32) -> i32 + Send + Sync + 'static, begun: &Ar
     put.by_argument(thread)
 }
 
-/// Two calls have all their parts but the first on queues that are retired, and so come to one queue; each part of the second call
-/// waits for one of the first. All parts of the first one run there all the same.
+/// All parts but the first of two calls are on queues that are retired, and so come to one queue; each part of the
+/// second call waits for one of the first. All parts of the first one run there all the same.
 #[test]
 fn a_part_that_waits_for_no_lock_runs_beside_any_number_that_do() {
     const THREADS: usize = 8;
@@ -100,8 +100,8 @@ fn a_part_that_waits_for_no_lock_runs_beside_any_number_that_do() {
     });
 }
 
-/// There are as few packets as can be. All parts that can be write, and wait for locks of a transaction that has not
-/// written yet: it has a packet.
+/// With the least number of packets: all parts that can be write, and wait for locks of a transaction that has not
+/// written yet. It has a packet.
 #[test]
 fn parts_leave_a_packet_to_each_transaction() {
     const THREADS: usize = 4;

@@ -1,5 +1,5 @@
 //! The executors' lock tables, from outside: routing rules by hand and by the resource manager, and what the locks of a
-//! flow's actions keep apart.
+//! flow's actions exclude.
 
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -45,7 +45,7 @@ fn fill(db: &Database, table: &Table, warehouses: i32, items: i32) {
     }
 }
 
-/// Takes one of an item from stock; and all of a warehouse's, read as one.
+/// Takes one of an item from stock; and reads all of a warehouse's stock as one.
 fn procedures() -> [Procedure; 2] {
     let take = Action::exclusive("stock", |tx, arguments, _| {
         let key = (arguments.get::<i32>(0)?, arguments.get::<i32>(1)?);
@@ -70,8 +70,8 @@ fn procedures() -> [Procedure; 2] {
     ]
 }
 
-/// What an identifier of two columns locks is one row; what one of a column locks is all rows of a warehouse, those that
-/// are not there too.
+/// The lock of an identifier of two columns is on one row; the lock of one of a column is on all rows of a warehouse,
+/// absent ones included.
 #[test]
 fn an_actions_identifier_is_what_is_locked() {
     let db = database();
@@ -138,7 +138,7 @@ fn an_actions_identifier_is_what_is_locked() {
     assert_eq!(db.call("sum", &[Value::Int4(1)]).unwrap(), [Value::Int8(299)]);
 }
 
-/// A transfer within a warehouse is two actions of one phase, in whatever order: no two of them deadlock.
+/// A transfer within a warehouse is two actions of one phase, in any order: no two of them deadlock.
 #[test]
 fn flows_of_one_phase_do_not_deadlock() {
     for threads in [0, 2, 3] {
@@ -154,7 +154,7 @@ fn flows_of_one_phase_do_not_deadlock() {
             });
             action.by_argument(warehouse).by_argument(item)
         };
-        // Of four keys, whoever runs the phase has several at each thread.
+        // Of four keys: each thread has several, whichever runs the phase.
         let flow = Flow::new().phase([add(-1, 0, 1), add(1, 2, 3), add(-2, 4, 5), add(2, 6, 7)]);
         db.register(Procedure::new("transfer", [ColumnType::Int4; 8], flow)).unwrap();
         std::thread::scope(|scope| {
@@ -192,8 +192,8 @@ fn flows_of_one_phase_do_not_deadlock() {
     }
 }
 
-/// By the hash of the warehouse: actions of one are at one executor, and the same flows come to the same, while rules by hash
-/// and by ranges take turns.
+/// By the hash of the warehouse: actions of one warehouse are at one executor, and the same flows have the same
+/// results, while rules by hash and by ranges alternate.
 #[test]
 fn keys_dealt_out_by_a_hash_are_locked_as_others_are() {
     let db = database();
@@ -245,7 +245,7 @@ fn keys_dealt_out_by_a_hash_are_locked_as_others_are() {
     }
 }
 
-/// A table that grows is shared out: its keys' locks come to lie at several executors.
+/// A table that grows is divided: its keys' locks are then at several executors.
 #[test]
 fn the_resource_manager_follows_a_table_that_grows() {
     let db = database();
@@ -261,7 +261,7 @@ fn the_resource_manager_follows_a_table_that_grows() {
     db.close().unwrap();
 }
 
-/// Calls that only read a table come to have it at one executor together, and no longer when it is written.
+/// A table that calls only read is given to one executor together, and no longer when it is written.
 #[test]
 fn what_is_only_read_is_at_one_executor_until_it_is_written() {
     for threads in [0, 2] {
@@ -302,7 +302,7 @@ fn what_is_only_read(db: &Database) {
             }
         };
         until(8, "it is shared out by its size");
-        // Below zero nobody writes.
+        // Keys below zero are not written.
         taken.store(i64::MIN, Ordering::SeqCst);
         let clients = [0, 7, 13].map(|seed| scope.spawn(calls(seed)));
         until(1, "it is only read");
@@ -322,19 +322,19 @@ fn what_is_only_read(db: &Database) {
     assert_eq!(left, 20 * 50 * 100 - taken);
 }
 
-/// What this thread has used of a processor: what else the machine does is nothing to it.
+/// The processor time of this thread, which other load on the machine does not change.
 fn thread_time() -> Duration {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
-/// Nothing drains: a change holds others up for as long as it takes to copy the locks that are entered, and for no longer because
-/// there are more of them than that.
+/// Nothing drains: a change holds up others for as long as copying the entered locks takes, and for no other reason
+/// longer with more locks.
 #[test]
 fn a_change_of_rules_takes_as_long_as_its_locks_are_many() {
     const FEW: i32 = 2_000;
     const MANY: i32 = 20_000;
-    // An open transaction that has read so many rows, each locked by itself.
+    // An open transaction that has read this many rows, each locked by itself.
     let mut held = [FEW, MANY].map(|rows| {
         let db = database();
         let table = stock(&db);
@@ -348,7 +348,7 @@ fn a_change_of_rules_takes_as_long_as_its_locks_are_many() {
     for turn in 0..9 {
         for (rows, db, _, times) in &mut held {
             let before = db.metrics().routing;
-            // Where they were no key stays.
+            // No key stays where it was.
             let bounds = [Value::Int4(0), Value::Int4(turn % 2 * 10)];
             let began = thread_time();
             db.set_routing_by_hash("stock", WhichIndex::Primary, 2 - turn as usize % 2).unwrap();
@@ -366,7 +366,7 @@ fn a_change_of_rules_takes_as_long_as_its_locks_are_many() {
         median
     });
     let times_as_long = many.as_secs_f64() / few.as_secs_f64();
-    // More locks lie farther from the processor. What looks at all of them for each would take 100 times as long.
+    // More locks are in slower caches. A change that looked at all of them for each would take 100 times as long.
     assert!(times_as_long < 2.5 * f64::from(MANY / FEW), "{times_as_long} times as long");
     for (_, _, open, _) in held {
         open.commit().unwrap();
@@ -390,7 +390,7 @@ fn a_routing_rule_that_makes_no_sense_is_refused_by_name() {
     assert!(error.contains("Options::engine"), "{error}");
 }
 
-/// It may have executors in its hands, for which a change of rules or numbers would wait.
+/// A body may have leased executors, for which a change of rules or numbers would wait.
 #[test]
 fn a_body_changes_neither_rules_nor_numbers() {
     let db = database();
@@ -416,7 +416,7 @@ fn a_body_changes_neither_rules_nor_numbers() {
     handle.lock().unwrap().take();
 }
 
-/// A table that is emptied keeps its indexes, and so how their keys are dealt out, whatever becomes of the transaction.
+/// A table that is emptied keeps its indexes, and the division of their keys, whatever the outcome of the transaction.
 #[test]
 fn a_table_that_is_emptied_keeps_its_routing_rule() {
     let db = database();

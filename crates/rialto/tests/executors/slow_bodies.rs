@@ -1,4 +1,4 @@
-//! A body that takes its time has the lock tables of its executors meanwhile. That holds up transactions that need these, and no others.
+//! A slow body has leased the lock tables of its executors. That holds up transactions that need these, and no others.
 
 use std::ops::ControlFlow;
 use std::sync::{Barrier, Mutex, mpsc};
@@ -11,10 +11,10 @@ use rialto::{
     Result, Scan, Table, TableDef, Transaction, TxOptions,
 };
 
-/// Within so long all that does not need the body's lock table has to have happened.
+/// Everything that does not need the body's lock table has to happen within this time.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Of the waits that are to end while the body runs.
+/// The time-out of waits that end while the body runs.
 const TIME_OUT: Duration = Duration::from_millis(300);
 
 fn options(lock_timeout: Duration) -> Options {
@@ -28,7 +28,8 @@ fn options(lock_timeout: Duration) -> Options {
     }
 }
 
-/// A table of the rows 0 to 9, all in the last of the datasets between these bounds, and so at the executor of that number.
+/// A table of the rows 0 to 9, all in the last of the datasets between these bounds, and so at the executor of that
+/// number.
 fn make(db: &Database, name: &str, bounds: &[i32]) -> Table {
     let columns = vec![Column::new("id", ColumnType::Int4), Column::new("n", ColumnType::Int4)];
     let definition = TableDef::new(name, columns).with_primary_key(&["id"]);
@@ -48,14 +49,14 @@ fn route(db: &Database, name: &str, which: WhichIndex, bounds: &[i32]) {
     db.set_routing(name, which, &bounds).unwrap();
 }
 
-/// Registers a procedure whose body runs at the executor of a row from when it says so until it is told to end.
+/// Registers a procedure whose body runs at the executor of a row until it is told to end. It says when it runs.
 fn register_slow(db: &Database, table: &str) -> (mpsc::Receiver<()>, mpsc::Sender<()>) {
     let (began, has_begun) = mpsc::channel();
     let (end, ends) = mpsc::channel::<()>();
     let ends = Mutex::new(ends);
     let body = Action::exclusive(table, move |_, _, _| {
         began.send(()).unwrap();
-        // It is told to by the sender's end, too.
+        // The drop of the sender tells it, too.
         let _ = ends.lock().unwrap().recv_timeout(PATIENCE);
         Ok(())
     });
@@ -64,8 +65,8 @@ fn register_slow(db: &Database, table: &str) -> (mpsc::Receiver<()>, mpsc::Sende
     (has_begun, end)
 }
 
-/// Two tables, each at an executor of its own, that of `u` with the keys of `t` from 100 on, and a procedure whose body runs at that of
-/// `t`.
+/// Two tables, each at an executor of its own, that of `u` with the keys of `t` from 100 on, and a procedure whose body
+/// runs at that of `t`.
 fn open(lock_timeout: Duration) -> (Database, [Table; 2], mpsc::Receiver<()>, mpsc::Sender<()>) {
     let db = Database::open_on(MemoryDisk::new(), options(lock_timeout)).unwrap();
     let tables = [make(&db, "t", &[]), make(&db, "u", &[-100])];
@@ -88,7 +89,7 @@ fn impatient() -> TxOptions {
     TxOptions { lock_timeout: Some(TIME_OUT), ..TxOptions::default() }
 }
 
-/// Waits until so many transactions wait for locks.
+/// Waits until this many transactions wait for locks.
 fn until_waiting(db: &Database, count: usize) {
     let since = Instant::now();
     while db.lock_waits().len() < count {
@@ -97,8 +98,8 @@ fn until_waiting(db: &Database, count: usize) {
     }
 }
 
-/// Waits until the resource manager has shared out the keys of all tables, as well as can be seen. A request that waits while any rule
-/// changes is routed anew when it is granted.
+/// Waits until the resource manager has divided the keys of all tables, as far as can be seen. A request that waits
+/// while any rule changes is routed again when it is granted.
 fn until_shared_out(db: &Database) {
     let changes = || db.metrics().routing.changes;
     let (since, mut before) = (Instant::now(), None);
@@ -108,7 +109,7 @@ fn until_shared_out(db: &Database) {
     }
 }
 
-/// A transaction that waits at the body's executor looks for deadlocks, too, and must not keep the others from it.
+/// A transaction that waits at the body's executor detects deadlocks, too, and must not keep the others from it.
 #[test]
 fn a_deadlock_elsewhere_is_found_while_a_body_takes_its_time() {
     let (db, [t, u], has_begun, end) = open(10 * PATIENCE);
@@ -126,7 +127,7 @@ fn a_deadlock_elsewhere_is_found_while_a_body_takes_its_time() {
         until_waiting(&db, 1);
         let slow = scope.spawn(|| db.call("slow", &[Value::Int4(0)]).map(drop));
         has_begun.recv_timeout(PATIENCE).unwrap();
-        // By now it has looked.
+        // By now it has detected.
         std::thread::sleep(Duration::from_millis(500));
         let since = Instant::now();
         let other = scope.spawn(|| cycle(1, 2));
@@ -140,7 +141,8 @@ fn a_deadlock_elsewhere_is_found_while_a_body_takes_its_time() {
     });
 }
 
-/// Whoever waits at the body's executor for another transaction's lock gives up in time; the others there get what they wait for.
+/// A transaction that waits at the body's executor for another transaction's lock gives up in time; the others there
+/// get their locks.
 #[test]
 fn a_wait_times_out_while_a_body_takes_its_time() {
     let timeout = 5 * TIME_OUT;
@@ -159,7 +161,7 @@ fn a_wait_times_out_while_a_body_takes_its_time() {
             (outcome, after, again)
         });
         until_waiting(&db, 1);
-        // Behind the one who gives up, whom alone it waits for.
+        // Behind the transaction that gives up, for which alone it waits.
         let reader = scope.spawn(|| db.transact(|tx| tx.get(&t, 5)).map(|row| row.is_some()));
         until_waiting(&db, 2);
         let slow = scope.spawn(|| db.call("slow", &[Value::Int4(0)]).map(drop));
@@ -177,8 +179,8 @@ fn a_wait_times_out_while_a_body_takes_its_time() {
     assert_eq!(touch(&db, &t, 5), Ok(true));
 }
 
-/// Has a transaction wait for the part of a range that a holder has at one executor, while a body takes its time at the executor of the
-/// other part and the test does something with the holder; the wait times out.
+/// Makes a transaction wait for the part of a range that a holder has at one executor, while a slow body is at the
+/// executor of the other part and the test does something with the holder. The wait times out.
 fn time_out_of_a_range(
     timeout: Duration,
     meanwhile: impl FnOnce(Transaction<'static>) -> Option<Transaction<'static>>,
@@ -210,7 +212,7 @@ fn time_out_of_a_range(
     assert_eq!(db.transact(|tx| scan(tx, &t)), Ok(()));
 }
 
-/// A wait for one part of a range ends while the lock table that has the other part is out.
+/// A wait for one part of a range ends while the lock table of the other part is leased.
 #[test]
 fn a_wait_for_a_range_of_two_executors_times_out_while_a_body_takes_its_time() {
     time_out_of_a_range(5 * TIME_OUT, Some);
@@ -225,7 +227,8 @@ fn a_range_whose_parts_are_granted_times_out_while_a_body_takes_its_time() {
     });
 }
 
-/// Whoever holds a lock at the body's executor, and waits elsewhere, is told of the time-out when it is one, by each way to end.
+/// A transaction that holds a lock at the body's executor, and waits elsewhere, is told of the time-out in time, by
+/// each way to end.
 #[test]
 fn a_waiter_that_holds_a_lock_beside_the_body_is_told_in_time() {
     type End = fn(Transaction<'static>);
@@ -255,7 +258,8 @@ fn a_waiter_that_holds_a_lock_beside_the_body_is_told_in_time() {
     }
 }
 
-/// The victim of a deadlock holds a lock at the body's executor, too. What the others wait for is given back all the same.
+/// The victim of a deadlock holds a lock at the body's executor, too. The locks for which the others wait are released
+/// all the same.
 #[test]
 fn a_victim_that_holds_a_lock_beside_the_body_ends_its_deadlock() {
     let (db, [t, u], has_begun, end) = open(10 * PATIENCE);
@@ -287,9 +291,9 @@ fn a_victim_that_holds_a_lock_beside_the_body_ends_its_deadlock() {
     assert_eq!(touch(&db, &t, 5), Ok(true));
 }
 
-/// A commit beside the body waits for no table, and gives back at once what it holds elsewhere.
+/// A commit beside the body waits for no table, and releases at once what it holds elsewhere.
 #[test]
-fn a_commit_beside_the_body_holds_up_nobody() {
+fn a_commit_beside_the_body_holds_up_no_other_transaction() {
     let (db, [t, u], has_begun, end) = open(10 * PATIENCE);
     let mut both = db.begin().unwrap();
     both.update(&t, 5, &[(1, Value::Int4(1))]).unwrap();
@@ -311,7 +315,7 @@ fn a_commit_beside_the_body_holds_up_nobody() {
     assert_eq!(touch(&db, &t, 5), Ok(true));
 }
 
-/// A database closes beside a body that keeps what a waiter has left there.
+/// A database closes beside a body whose lock table still has what a waiter left.
 #[test]
 fn a_close_waits_for_no_lock_that_a_waiter_has_left() {
     let (db, [t, u], has_begun, end) = open(10 * PATIENCE);
@@ -337,7 +341,8 @@ fn a_close_waits_for_no_lock_that_a_waiter_has_left() {
     });
 }
 
-/// A database closes beside a body while its resource manager shares a table's keys out anew, for which it takes all lock tables.
+/// A database closes beside a body while its resource manager divides a table's keys anew, for which it takes all lock
+/// tables.
 #[test]
 fn a_close_waits_for_no_change_of_rules() {
     let (db, [_, u], has_begun, end) = open(10 * PATIENCE);
@@ -349,7 +354,7 @@ fn a_close_waits_for_no_change_of_rules() {
             (10..2_000).try_for_each(|id| tx.insert(&u, &[Value::Int4(id), Value::Int4(0)]))
         };
         db.transact(grow).unwrap();
-        // By now it has looked.
+        // By now it has begun.
         std::thread::sleep(Duration::from_millis(500));
         let since = Instant::now();
         db.close().unwrap();
@@ -361,8 +366,8 @@ fn a_close_waits_for_no_change_of_rules() {
     });
 }
 
-/// Parts of a phase, on threads of their own, hold keys of unique indexes at the body's executor when they meet. They wait for no
-/// table, and their locks go with the transaction.
+/// Parts of a phase, on threads of their own, hold keys of unique indexes at the body's executor when they meet. They
+/// wait for no table, and their locks end with the transaction.
 #[test]
 fn parts_that_hold_locks_beside_the_body_meet_and_commit() {
     let options = Options { engine: Executors::of(3, 3).handing_over().into(), ..options(10 * PATIENCE) };

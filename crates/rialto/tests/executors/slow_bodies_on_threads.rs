@@ -1,5 +1,6 @@
-//! A slow body on a thread that owns several executors. The thread's other bodies wait for it or for each other, but none of them waits
-//! with a lock table out: so whoever needs nothing of the slow body's executor gets what it asks for.
+//! A slow body on a thread that owns several executors. The thread's other bodies wait for it or for each other, but
+//! none of them waits with a leased lock table. So a transaction that does not need the slow body's executor gets its
+//! locks.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
@@ -16,10 +17,10 @@ use rialto::{
 /// Longer than anything here takes that is not held up.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// The tables, and at which executor the keys of each are. Of three threads the last one owns the executors 4 and 5.
+/// The tables, and the executor of each one's keys. Of three threads the last one owns the executors 4 and 5.
 const TABLES: [(&str, i32); 4] = [("t", 0), ("u", 2), ("v", 4), ("s", 5)];
 
-/// Each call of the disk takes a while from when the flag is set.
+/// Each call of the disk takes a while once the flag is set.
 fn open(is_slow: &Arc<AtomicBool>) -> Database {
     let (disk, is_slow) = (hooked::HookedDisk::new(MemoryDisk::new()), is_slow.clone());
     disk.before(move |_, _| {
@@ -48,14 +49,14 @@ fn open(is_slow: &Arc<AtomicBool>) -> Database {
     db
 }
 
-/// Has the keys 0 to 999 at this executor.
+/// Puts the keys 0 to 999 at this executor.
 fn route(db: &Database, table: &str, which: WhichIndex, executor: i32) {
     let bounds = (0..5).map(|nth| if nth < executor { -100 + nth } else { 1_000 + nth });
     let bounds: Vec<_> = bounds.map(|bound| vec![Value::Int4(bound)]).collect();
     db.set_routing(table, which, &bounds).unwrap();
 }
 
-/// A body that says that it runs, and ends when it is told to.
+/// A body that says when it runs, and ends when it is told to.
 struct Gate {
     runs: mpsc::Receiver<()>,
     end: mpsc::Sender<()>,
@@ -96,8 +97,8 @@ fn send(db: &Database, name: &str, id: i32) -> Sent {
     db.send_call(name, &[Value::Int4(id)]).unwrap()
 }
 
-/// The last body of a call has executor 5 out and is about to end. Whether, while a slow body at executor 4 runs behind it on its thread,
-/// the call is done and others get what is at executor 5.
+/// The last body of a call has leased executor 5 and is about to end. Whether, while a slow body at executor 4 runs
+/// after it on its thread, the call is done and others get their locks at executor 5.
 fn ends_well(db: &Database, mut call: Sent, last: Gate) -> bool {
     let (body, slow) = gated("v", || ());
     register(db, "slow", body);
@@ -115,8 +116,8 @@ fn ends_well(db: &Database, mut call: Sent, last: Gate) -> bool {
     touched == Ok(true) && is_done
 }
 
-/// A part of an earlier phase has kept a lock at executor 5, since its lock table was out when the parts met. At its end the call has
-/// that table out itself.
+/// A part of an earlier phase has kept a lock at executor 5, because its lock table was leased when the parts met. At
+/// its end the call itself leases that table.
 #[test]
 fn a_call_with_kept_parts_ends_with_no_lock_table_out() {
     let db = open(&Arc::default());
@@ -143,7 +144,7 @@ fn a_call_with_kept_parts_ends_with_no_lock_table_out() {
     assert!(ends_well(&db, parts, third));
 }
 
-/// A body waits for the log by a handle, or by the database, with executor 5 out.
+/// A body that has leased executor 5 waits for the log by a handle, or by the database.
 #[test]
 fn a_body_that_waits_for_the_log_keeps_its_turn() {
     type Wait = fn(&Database);

@@ -1,4 +1,4 @@
-//! Callers that run their calls themselves where threads own executors and have nothing to do.
+//! Callers that run their calls themselves where threads own executors and are idle.
 
 use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind, panic_any};
@@ -16,10 +16,10 @@ use rialto::{
     TableDef, TxOptions,
 };
 
-/// Of the longest wait.
+/// The limit of each wait.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// The keys of two threads.
+/// A key of each of the two threads.
 const OF_EACH: [i32; 2] = [1, 7];
 
 fn options(executors: Executors) -> Options {
@@ -98,7 +98,7 @@ fn a_caller_runs_its_call_itself_unless_threads_are_handed_every_call() {
             let by_caller = ran_on.iter().filter(|thread| **thread == thread::current().id()).count();
             assert_eq!(by_caller, if hand_over == HandOver::IfBusy { 4 * (nth + 1) } else { 0 });
         }
-        // What is sent is handed over always.
+        // A sent call is always handed over.
         let before = ran_on.lock().unwrap().len();
         assert_eq!(db.send_call("count", &[Value::Int4(1)]).unwrap().wait(), Ok(vec![Value::Int8(5)]));
         assert!(!ran_on.lock().unwrap()[before..].contains(&thread::current().id()));
@@ -106,7 +106,7 @@ fn a_caller_runs_its_call_itself_unless_threads_are_handed_every_call() {
     }
 }
 
-/// A thread that is at work is handed what is its own; the other's queue is visited meanwhile.
+/// Calls for a thread that is at work are handed over to it; the other's queue is visited meanwhile.
 #[test]
 fn a_call_of_a_thread_at_work_is_handed_over_to_it() {
     let db = database(Executors::of(2, 2));
@@ -117,7 +117,7 @@ fn a_call_of_a_thread_at_work_is_handed_over_to_it() {
         ran_on.lock().unwrap().clear();
         let slow = db.send_call("slow", &[Value::Int4(2)]).unwrap();
         begun.recv_timeout(LIMIT).unwrap();
-        // Its key is of the thread at work: it is behind the slow call.
+        // Its key belongs to the thread at work: it is behind the slow call.
         let caller = thread::spawn({
             let db = db.clone();
             move || (thread::current().id(), db.call("count", &[Value::Int4(1)]))
@@ -129,14 +129,14 @@ fn a_call_of_a_thread_at_work_is_handed_over_to_it() {
         assert_eq!(slow.wait(), Ok(vec![]));
         let (caller, counted) = caller.join().unwrap();
         assert_eq!(counted, Ok(vec![Value::Int8(nth)]));
-        // One that began when the slow call had ended has visited.
+        // A call that began when the slow call had ended has visited.
         if !ran_on.lock().unwrap().contains(&caller) {
             break;
         }
     }
 }
 
-/// While a caller visits, what is of the same thread is put on its queue, and run when the visit is over.
+/// While a caller visits, calls for the same thread are put on its queue, and run when the visit is over.
 #[test]
 fn calls_wait_on_the_queue_for_the_end_of_a_visit() {
     let db = database(Executors::of(2, 2));
@@ -156,9 +156,10 @@ fn calls_wait_on_the_queue_for_the_end_of_a_visit() {
     assert_eq!(ran_on.lock().unwrap().len(), 2);
 }
 
-/// A visitor that waits for a lock gives its turn up: the thread goes on with what is on its queue, among it what the visitor waits for.
+/// A visitor that waits for a lock gives its turn up: the thread goes on with its queue, which has the call for which
+/// the visitor waits.
 #[test]
-fn a_visitor_that_waits_holds_up_nobody() {
+fn a_visitor_that_waits_holds_up_no_other_call() {
     let db = database(Executors::of(2, 2));
     let ran_on = register_count(&db);
     let mut holder = db.begin().unwrap();
@@ -180,7 +181,7 @@ fn a_visitor_that_waits_holds_up_nobody() {
     assert_eq!(visitor.join().unwrap(), Ok(vec![Value::Int8(11)]));
 }
 
-/// What a visit ends with is told to its caller, and leaves the queue as it was: errors, panics, a lock that is refused.
+/// The outcome of a visit is told to its caller, and the queue is as before: errors, panics, a lock that is refused.
 #[test]
 fn a_visit_that_fails_leaves_its_queue_to_others() {
     let db = database(Executors::of(2, 2));
@@ -213,8 +214,9 @@ fn a_visit_that_fails_leaves_its_queue_to_others() {
     db.close().unwrap();
 }
 
-/// A visitor is a call on its way as any other: there are as many of them as calls are let in, and further callers wait for room. Let in
-/// without a bound, visitors that wait for a lock have all contexts, and the next caller fails.
+/// A visitor is a call under way like any other: at most as many as calls are admitted, and further callers wait for
+/// room. Admitted without a bound, visitors that wait for a lock would take all contexts, and the next caller would
+/// fail.
 #[test]
 fn callers_beyond_those_that_are_let_in_wait_for_room() {
     let db = database_on(MemoryDisk::new(), Options { transactions_max: 4, ..options(Executors::of(2, 2)) });
@@ -228,7 +230,7 @@ fn callers_beyond_those_that_are_let_in_wait_for_room() {
             thread::spawn(move || db.call("count", &[Value::Int4(1)]))
         })
         .collect();
-    // None comes to an end while the row is held.
+    // None ends while the row is held.
     let until = Instant::now() + Duration::from_millis(500);
     while Instant::now() < until && !callers.iter().any(|caller| caller.is_finished()) {
         thread::yield_now();
@@ -240,7 +242,7 @@ fn callers_beyond_those_that_are_let_in_wait_for_room() {
     assert_eq!(counted, expected);
 }
 
-/// What a thread does as it ends.
+/// Runs a closure when a thread ends.
 struct AtEnd(RefCell<Option<Box<dyn FnOnce()>>>);
 
 impl Drop for AtEnd {
@@ -265,7 +267,7 @@ fn a_thread_that_ends_keeps_no_turn_while_it_waits() {
     let caller = thread::spawn({
         let db = db.clone();
         move || {
-            // Destroyed behind what the database keeps by thread, which comes later.
+            // Destroyed after the database's own thread-locals, which are made later.
             AT_END.with(|at_end| {
                 let db = db.clone();
                 at_end.0.replace(Some(Box::new(move || {
@@ -298,8 +300,9 @@ impl Drop for CallsWhenDropped {
     }
 }
 
-/// A visitor's body panics, and what it had read never becomes durable: that error is told in place of the panic, and what the panic carries
-/// is dropped there, which comes back to another database. That visit is another one, and the first one ends all the same.
+/// A visitor's body panics, and what it had read never becomes durable: that error is given in place of the panic. The
+/// panic's payload is dropped there, and calls another database. That visit is a separate one, and the first one ends
+/// all the same.
 #[test]
 fn a_visit_at_the_end_of_another_one_leaves_both_queues_free() {
     in_time(LIMIT, || {
@@ -317,7 +320,7 @@ fn a_visit_at_the_end_of_another_one_leaves_both_queues_free() {
             panic_any(CallsWhenDropped(carried.clone()));
         });
         db.register(Procedure::new("bursts", [ColumnType::Int4], bursts.by_argument(0))).unwrap();
-        // What the body reads is in memory only.
+        // The body reads what is only in memory.
         db.call("count", &[Value::Int4(1)]).unwrap();
         let visitor = thread::spawn({
             let db = db.clone();

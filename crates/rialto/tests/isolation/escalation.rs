@@ -1,4 +1,4 @@
-//! Scans of so many rows that they ask for the whole table instead of further row locks.
+//! Scans of so many rows that they request the whole table instead of further row locks.
 
 use std::ops::ControlFlow;
 use std::sync::Barrier;
@@ -13,7 +13,7 @@ use rialto::{
     Options, Procedure, Scan, ScanMode, Table, TableDef, TxOptions,
 };
 
-/// A scan that has locked so many rows asks for the table.
+/// A scan that has locked this many rows requests the table.
 const ESCALATES_AT: i32 = 4_096;
 const BY_N: WhichIndex = WhichIndex::Secondary(0);
 
@@ -55,7 +55,7 @@ fn between(from: i32, to: i32) -> Scan {
     Scan { lower, upper, ..Scan::all() }
 }
 
-/// A scan in whose midst, just before it asks for the table, rows that are still to come grow out of their slots.
+/// In the middle of a scan, just before it requests the table, rows after its position grow out of their slots.
 fn a_scan_beside_moves(engine: Engine, scan: &Scan, entries: bool) {
     const ROWS: i32 = 4_400;
     let (db, table) = filled(engine, ROWS);
@@ -103,7 +103,7 @@ fn a_scan_that_asks_for_the_table_misses_no_row_that_moves() {
                     // From a key on: a scan of all rows locks the table to begin with.
                     let lower = KeyBound::Included(vec![Value::Int4(0)]);
                     let scan = Scan { index, direction, mode, lower, ..Scan::all() };
-                    // There the range is locked before the first row is read, which the writer is in the way of.
+                    // There the range is locked before the first row is read, and conflicts with the writer.
                     if engine.is_data_oriented() && index == WhichIndex::Primary {
                         continue;
                     }
@@ -175,11 +175,11 @@ fn two_update_scans_of_different_rows_are_no_deadlock() {
     }
 }
 
-/// Rows of (a, b) of each `a` below this.
+/// The rows of (a, b) have each `a` below this.
 const GROUPS: i32 = 3;
 
-/// A procedure that puts rows into one group, counts those of another by either index, and gives their number: on threads, two
-/// parts of a phase. Rows that are found by the secondary index are locked one by one.
+/// A procedure that inserts rows into one group, counts those of another by either index, and gives their number: on
+/// threads, two parts of a phase. Rows that are found by the secondary index are locked one by one.
 fn with_groups(threads: usize, rows: i32) -> Database {
     let db = open(engines::of(2, threads));
     let columns = ["a", "b", "n"].map(|name| Column::new(name, ColumnType::Int4)).to_vec();
@@ -216,7 +216,7 @@ fn with_groups(threads: usize, rows: i32) -> Database {
     db
 }
 
-/// The other part of its phase writes the same table: its transaction's own intention would be in its way.
+/// The other part of its phase writes the same table: its transaction's own intention would conflict with it.
 #[test]
 fn scans_that_parts_make_see_each_row_once() {
     const ROWS: i32 = ESCALATES_AT + 400;
@@ -241,7 +241,8 @@ fn scans_that_parts_make_see_each_row_once() {
     println!("tally: scans that parts make, {seeds} seeds, RIALTO_SEED={first}");
 }
 
-/// Scans of all rows, while others make rows longer and shorter, so that these move, and put rows in the place of others.
+/// Scans of all rows, while other transactions make rows longer and shorter, so that these move, and insert rows in
+/// place of others.
 #[test]
 fn scans_that_escalate_see_each_row_once() {
     const ROWS: i32 = 4_500;
@@ -296,7 +297,7 @@ fn scans_that_escalate_see_each_row_once() {
     println!("tally: scans that escalate, {seeds} seeds, {} scans, RIALTO_SEED={first}", scans.into_inner());
 }
 
-/// Of the rows behind those that a scan locks one by one.
+/// Moves some of the rows after those that a scan locks one by one.
 fn move_rows(tx: &mut rialto::Transaction, table: &Table, random: &mut Random) -> rialto::Result<()> {
     for _ in 0..10 {
         let id = ESCALATES_AT + random.below(350) as i32;

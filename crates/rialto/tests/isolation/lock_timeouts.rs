@@ -1,4 +1,4 @@
-//! A lock time-out is for all that one operation waits for, however often it is turned away and asks again.
+//! A lock time-out is for everything that one operation waits for, however often it is turned away and asks again.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
@@ -9,9 +9,10 @@ use rialto::row::{Value, WhichIndex};
 use rialto::{Database, Durability, Engine, Error, Options, Result, Table};
 
 const TIMEOUT: Duration = Duration::from_millis(200);
-/// What turns a waiter away does so this often within its time-out.
+/// A waiter is turned away this many times within its time-out.
 const TURNS: u32 = 4;
-/// So often in all, if the waiter does not give up: far longer than a machine keeps a thread that is due from running.
+/// This many times in all, if the waiter does not give up: far longer than a machine keeps a runnable thread from
+/// running.
 const TURNS_MAX: u32 = 40 * TURNS;
 
 fn open(engine: Engine) -> (Database, Table) {

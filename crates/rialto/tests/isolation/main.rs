@@ -1,4 +1,5 @@
-//! What transactions see of each other: strict histories, locks on keys, scans and tables, and how long they are waited for.
+//! What transactions see of each other: strict histories, locks on keys, scans and tables, and how long waits for them
+//! last.
 
 #[path = "../common/mod.rs"]
 mod common;

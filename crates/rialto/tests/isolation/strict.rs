@@ -1,5 +1,6 @@
-//! I7 and I3: histories of concurrent transactions are strictly serializable, phantoms included, and go on after restarts with
-//! all that answers told of. Two checkers judge them: our own, and `adya`, which is told what stood in rows and nothing else.
+//! I7 and I3: histories of concurrent transactions are strictly serializable, phantoms included, and continue after
+//! restarts with everything that answers told. Two checkers judge them: our own, and `adya`, which is given the lists
+//! as they stood in rows and nothing else.
 
 mod beside;
 mod calls;
@@ -33,7 +34,7 @@ use rialto::io::{FaultyDisk, MemoryDisk, Random};
 use rialto::{Database, Options, TransactionServer, TransactionServerOptions};
 use space::Space;
 
-/// What all histories of a suite come to beside their attempts.
+/// Counts of all histories of a suite, beside their attempts.
 #[derive(Default)]
 struct Counts {
     /// Definitions that have succeeded.
@@ -49,8 +50,8 @@ struct History<'a> {
     counts: &'a Counts,
 }
 
-/// All clients at once, with so many transactions each, until they are done or the disk ends. `notes` are those of the options'
-/// procedures.
+/// Runs all clients at once, with this many transactions each, until they are done or the disk ends. `notes` are those
+/// of the options' procedures.
 fn work(
     (db, options, notes): (&Database, &Options, &Notes),
     history: &History<'_>,
@@ -68,7 +69,7 @@ fn work(
     let (tables, cancellers) = (&tables, &cancellers);
     let site = &Site { db, tables, clock, space, notes, server: &server, defined, cancellers, about };
     let mut first = Client::new(site, random.fork());
-    // Of what an earlier life has left, or what the tables were made with.
+    // Of what an earlier life has left, or of the first rows.
     first.look_at_all();
     let mut attempts = first.end();
     let with_changes = random.chance(1, 2);
@@ -120,7 +121,7 @@ fn concurrent_histories_are_strictly_serializable() {
     assert!(defined > 0, "no index has come or gone");
 }
 
-/// The disk ends as it is to, at a step that is not far off.
+/// Ends the disk at a step that is not far off.
 fn end_soon(disk: &FaultyDisk, end: End, random: &mut Random) {
     let longest = 40 << random.below(6);
     let at = disk.steps() + 1 + random.below(longest);
@@ -130,7 +131,7 @@ fn end_soon(disk: &FaultyDisk, end: End, random: &mut Random) {
     }
 }
 
-/// The disk ends now, unless it has ended before.
+/// Ends the disk now, unless it has ended before.
 fn end_now(disk: &FaultyDisk, end: End) {
     if !disk.is_down() {
         match end {
@@ -140,7 +141,7 @@ fn end_now(disk: &FaultyDisk, end: End) {
     }
 }
 
-/// Opens what is left after this end; now and then an opening before it ends in the same way.
+/// Opens what is left after this end. Sometimes an opening before it ends in the same way.
 fn open_again(disk: &mut Arc<FaultyDisk>, options: &Options, end: End, random: &mut Random) -> Database {
     if random.chance(1, 3) {
         end_soon(disk, end, random);

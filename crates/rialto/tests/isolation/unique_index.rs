@@ -1,4 +1,4 @@
-//! One row by a unique index (`Transaction::look_by`): what it finds, and what it keeps from others.
+//! One row by a unique index (`Transaction::look_by`): what it finds, and what it keeps from other transactions.
 
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -72,7 +72,7 @@ fn a_row_is_found_by_its_key_as_the_transaction_sees_it() {
             })
             .unwrap();
         }
-        // Its own changes, and none of those once it is rolled back.
+        // Its own changes, and none of them once it is rolled back.
         let mut tx = db.begin().unwrap();
         tx.update(&table, 1, &[(1, Value::Text("uno".to_owned()))]).unwrap();
         tx.insert(&table, &row(3, "one", None, 7)).unwrap();
@@ -83,7 +83,7 @@ fn a_row_is_found_by_its_key_as_the_transaction_sees_it() {
         tx.abort().unwrap();
         let found = |code: &str| db.transact(|tx| id_of(tx, &table, code)).unwrap();
         assert_eq!((found("one"), found("uno"), found("two")), (Some(1), None, Some(2)));
-        // What cannot be asked for.
+        // Requests that are refused.
         let refused =
             db.transact(|tx| tx.look_by(&table, BY_SUM, 5i64, ScanMode::Share, |_| ())).unwrap_err();
         assert!(
@@ -140,8 +140,8 @@ fn what_was_found_and_what_was_not_stays_so_until_the_end() {
     }
 }
 
-/// Pairs of codes, of which at most one may be there; and while it is, its sum may not fall below zero. Every transaction
-/// keeps to that if nobody else is there. Between what it looked at and what it writes there is a moment.
+/// Pairs of codes, of which at most one may exist; and while it does, its sum may not fall below zero. Every
+/// transaction keeps to that if it runs alone. Between its reads and its writes there is a moment.
 struct Pairs<'a> {
     table: &'a Table,
     next_id: &'a AtomicU64,
@@ -177,7 +177,7 @@ impl Pairs<'_> {
                 tx.insert(self.table, &row(id, &codes[random.below(2) as usize], None, 3))
             }
             Some((id, 0)) if random.chance(1, 2) => tx.delete(self.table, id).map(drop),
-            // To the other of the pair, with a new sum.
+            // To the other code of the pair, with a new sum.
             Some((id, 0)) => {
                 let code = codes[random.below(2) as usize].clone();
                 tx.update(self.table, id, &[(1, Value::Text(code)), (3, Value::Int8(2))]).map(drop)
@@ -225,7 +225,7 @@ fn transactions_that_meet_by_unique_keys_are_serializable() {
                         };
                         match outcome {
                             Ok(()) => _ = done.fetch_add(1, Ordering::Relaxed),
-                            // Two that insert one code, or move to it, meet at the index.
+                            // Two transactions that insert one code, or move to it, meet at the index.
                             Err(Error::DuplicateKey { .. }) => {}
                             Err(error) => panic!("seed {seed}: {error}"),
                         }
@@ -238,8 +238,8 @@ fn transactions_that_meet_by_unique_keys_are_serializable() {
     }
 }
 
-/// I3: whoever is told that a key is taken hears it when the row that has it is durable, though that row is not locked, moves
-/// about, and leaves its places to other rows.
+/// I3: an error that a key is in use is told when the row that has the key is durable, though that row is not locked,
+/// moves, and leaves its slots to other rows.
 #[test]
 fn an_error_of_a_duplicate_depends_on_the_row_that_has_the_key() {
     let db = Database::open_on(MemoryDisk::new(), Options { memory_bytes: 64 << 20, ..Options::default() });
@@ -249,7 +249,7 @@ fn an_error_of_a_duplicate_depends_on_the_row_that_has_the_key() {
         let columns = vec![
             column("id", ColumnType::Int4),
             column("code", ColumnType::Text),
-            // In no index, so that whoever changes it locks the row and no key.
+            // In no index, so a transaction that changes it locks the row and no key.
             column("text", ColumnType::Text),
         ];
         let table = tx.create_table(&TableDef::new("things", columns).with_primary_key(&["id"]))?;
@@ -257,7 +257,7 @@ fn an_error_of_a_duplicate_depends_on_the_row_that_has_the_key() {
         Ok(table)
     });
     let table = table.unwrap();
-    // The row that grows now, and where it was written last.
+    // The row that grows now, and its last place.
     let grows = Mutex::new((0, Lsn::ZERO));
     let stop = AtomicBool::new(false);
     let text = |length: usize| Value::Text("x".repeat(length));
@@ -280,7 +280,7 @@ fn an_error_of_a_duplicate_depends_on_the_row_that_has_the_key() {
                     let longer = text(30 * step);
                     let (_, ticket) = db.submit(|tx| tx.update(&table, id, &[(2, longer.clone())])).unwrap();
                     grows.lock().unwrap().1 = ticket.lsn();
-                    // Others have its places from now on.
+                    // From now on other rows have its slots.
                     insert(id + step as i32, 30 * (step - 1));
                 }
                 db.transact(|tx| (0..30).try_for_each(|nth| tx.delete(&table, id - 100 + nth).map(drop)))
@@ -303,7 +303,7 @@ fn an_error_of_a_duplicate_depends_on_the_row_that_has_the_key() {
                     );
                     refused += 1;
                 }
-                // It is gone by now.
+                // It is deleted by now.
                 Ok(()) => {}
                 Err(error) => panic!("{error}"),
             }
@@ -311,7 +311,7 @@ fn an_error_of_a_duplicate_depends_on_the_row_that_has_the_key() {
     });
 }
 
-/// Stops the others when it goes, by a panic too.
+/// Stops the others when it is dropped, also by a panic.
 struct Stop<'a>(&'a AtomicBool);
 
 impl Drop for Stop<'_> {
@@ -320,8 +320,8 @@ impl Drop for Stop<'_> {
     }
 }
 
-/// Actions lock keys of an index as they write them, in no order: equal flows may meet there, each with the key that the other
-/// one wants. One of them is a victim, runs again, and finds what the other has made.
+/// Actions lock keys of an index as they write them, in no order: equal flows may meet there, each with the key that
+/// the other one wants. One of them is a victim, runs again, and finds what the other has made.
 #[test]
 fn equal_flows_that_want_each_others_keys_of_an_index_both_end() {
     for threads in [0, 2] {
@@ -343,7 +343,7 @@ fn equal_flows_that_want_each_others_keys_of_an_index_both_end() {
         };
         let arguments = [ColumnType::Int4, ColumnType::Text, ColumnType::Int4, ColumnType::Text];
         db.register(Procedure::new("rename", arguments, Flow::new().phase([rename(0), rename(1)]))).unwrap();
-        // Neither is left alone by the other one's panic: what went wrong is told in the end.
+        // A panic of one does not leave the other waiting: errors are reported in the end.
         let (both, renamed, wrong) = (Barrier::new(2), AtomicU64::new(0), Mutex::new(Vec::new()));
         std::thread::scope(|scope| {
             for client in 0..2 {
@@ -370,12 +370,13 @@ fn equal_flows_that_want_each_others_keys_of_an_index_both_end() {
             }
         });
         assert!(wrong.lock().unwrap().is_empty(), "{wrong:?}");
-        // Both wanted both.
+        // Both wanted both keys.
         assert_eq!(renamed.into_inner(), 200, "{threads} threads");
     }
 }
 
-/// An index is named by its position. One that has gone is an error of all reads by it, for the transaction that reads to handle.
+/// An index is named by its position. A dropped index is an error of all reads by it, for the transaction that reads to
+/// handle.
 #[test]
 fn reads_by_an_index_that_has_gone_are_refused() {
     for engine in Engine::ALL {

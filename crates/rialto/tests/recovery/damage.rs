@@ -1,4 +1,4 @@
-//! What fails, and what is said of it: each failure with its exact message.
+//! Failures, each with its exact message.
 
 mod unusable;
 
@@ -9,7 +9,7 @@ use crate::common::quiet::{count, open, options, put, thing, things};
 use rialto::io::{Caching, Disk, FaultKind, FaultyDisk, MemoryDisk, Open, Random};
 use rialto::{Database, Durability, Error, Lsn, Options, TxOptions};
 
-/// What opening says, and the program's exit code for it.
+/// The error of an opening, and the program's exit code for it.
 fn refused(disk: Arc<dyn Disk>) -> (String, u8) {
     let error = Database::open_on(disk, options()).expect_err("it cannot be opened");
     (error.to_string(), error.exit_code())
@@ -19,7 +19,7 @@ fn level_1() -> TxOptions {
     TxOptions { durability: Some(Durability::Memory), ..TxOptions::default() }
 }
 
-/// A database of `checkpoints` checkpoints, 300 rows before each, and 50 rows behind the last one.
+/// A database of `checkpoints` checkpoints, 300 rows before each, and 50 rows after the last one.
 fn database(checkpoints: i32) -> Arc<MemoryDisk> {
     let disk = MemoryDisk::new();
     let db = open(disk.clone());
@@ -30,7 +30,7 @@ fn database(checkpoints: i32) -> Arc<MemoryDisk> {
     }
     put(&db, 900_000..900_050);
     db.close().unwrap();
-    // As another boot of the machine finds it.
+    // The state that another boot of the machine finds.
     disk.remove("log-tail").unwrap();
     disk
 }
@@ -59,9 +59,9 @@ fn without_checksums(text: &str) -> String {
 
 // ---- the log fails
 
-/// I4. A failed sync, or write, of the log: who is past their place learn that their outcome is unknown, who come later
-/// that the database has stopped, nothing is tried again, and what was durable can be read. Reopening finds what the
-/// page cache has and writes it again, so that a crash of the machine behind that loses nothing any more.
+/// I4. A sync, or a write, of the log fails. Transactions past their place are told that their outcome is unknown,
+/// later ones that the database has stopped. Nothing is tried again, and what was durable can be read. Reopening finds
+/// what the page cache has and writes it again, so that a later crash of the machine loses nothing any more.
 #[test]
 fn a_failed_sync_or_write_of_the_log_is_sticky_and_reopening_makes_the_tail_durable() {
     let base = Random::seed_from_environment();
@@ -74,7 +74,7 @@ fn a_failed_sync_or_write_of_the_log_is_sticky_and_reopening_makes_the_tail_dura
         put(&db, 0..10);
         disk.fail(kind, "log-0", 0);
         let insert = |id| db.submit_with(&level_1(), |tx| tx.insert(&table, &thing(id, 3000))).unwrap().1;
-        // Places 3 to 5. The last one waits for the disk, the ticket of another level has its answer already.
+        // Places 3 to 5. The last one waits for the disk; the ticket of the other level has its answer already.
         let (answered, pending) = (insert(100), insert(101));
         let ((), waiting) = db.submit(|tx| tx.insert(&table, &thing(102, 3000))).unwrap();
         assert_eq!((pending.lsn(), waiting.lsn()), (Lsn(4), Lsn(5)), "{about}");
@@ -126,7 +126,7 @@ fn a_failed_sync_or_write_of_the_log_is_sticky_and_reopening_makes_the_tail_dura
     }
 }
 
-/// There is no room for the next log file: commits go on in the room that is there, and then fail before their place.
+/// There is no room for the next log file: commits go on in the room that is left, and then fail before their place.
 #[test]
 fn a_full_disk_under_the_log_fails_commits_before_their_place() {
     let disk = FaultyDisk::new(Random::seed_from_environment());
@@ -138,7 +138,7 @@ fn a_full_disk_under_the_log_fails_commits_before_their_place() {
     let error = loop {
         match db.transact_with(&level_1(), |tx| tx.insert(&table, &thing(rows, 30_000))) {
             Ok(()) => rows += 1,
-            // The log's own thread has not come to it yet.
+            // The log's own thread has not attempted it yet.
             Err(Error::LogFull { reason }) if reason.contains("is not ready yet") => {
                 assert!(began.elapsed() < Duration::from_secs(60), "{reason}");
             }
@@ -178,7 +178,7 @@ fn a_disk_that_is_full_from_the_start_is_an_error_of_opening() {
 
 #[test]
 fn a_checkpoint_that_fails_leaves_the_last_one_in_force() {
-    // How many operations go well before, and what is said of the one that does not.
+    // How many operations succeed first, and the error of the one that fails.
     let cases = [
         (
             FaultKind::Full,
@@ -240,7 +240,7 @@ fn a_checkpoint_that_fails_leaves_the_last_one_in_force() {
 
 // ---- files are damaged, or missing
 
-/// What an opening says of a damaged newest copy, having counted the rows.
+/// The warning of an opening about a damaged newest copy, after the rows were counted.
 fn falls_back(disk: Arc<MemoryDisk>, options: Options) -> (u64, String) {
     let db = Database::open_on(disk, options).unwrap();
     let fell_back = db.recovery().unwrap().fell_back.clone().expect("it falls back");
@@ -256,7 +256,7 @@ fn a_damaged_newest_copy_falls_back_to_the_older_one_and_says_so() {
                     have #: they are damaged, or another database's; recovered from checkpoint 2 in \"backup-0\" instead, \
                     with redo from place 3 on, 1 packets longer; the next checkpoint writes the damaged copy anew";
     for _ in 0..2 {
-        // It is said again until a checkpoint has written the copy anew.
+        // The warning comes again until a checkpoint has written the copy anew.
         assert_eq!(falls_back(disk.clone(), options()), (650, expected.to_owned()));
     }
     let db = open(disk.clone());
@@ -302,7 +302,7 @@ fn damage_of_both_copies_is_one_error_that_names_both() {
     assert_eq!(code, 1);
 }
 
-/// Once the next sweep has begun, the older copy is given up; but for a third one.
+/// Once the next sweep has begun, the older copy is given up, unless there is a third one.
 #[test]
 fn a_damaged_copy_while_the_next_is_written() {
     for copies in [2, 3] {
@@ -337,8 +337,8 @@ fn a_damaged_copy_while_the_next_is_written() {
     }
 }
 
-/// I4. The newest home block says how far the log was durable, also where the older checkpoint stands in: a log that ends before
-/// is refused, though it reaches as far as the older one needs.
+/// I4. The newest home block says how far the log was durable, also where the older checkpoint replaces it: a log that
+/// ends before that is refused, though it reaches as far as the older one needs.
 #[test]
 fn falling_back_asks_for_the_log_that_the_newest_checkpoint_proves() {
     let disk = MemoryDisk::new();
@@ -392,7 +392,7 @@ fn the_older_of_three_copies_keeps_the_load_files_that_it_needs() {
     assert_eq!(count(&db), 410);
 }
 
-/// The number of copies is chosen anew at each opening; whichever is the newest, it may be damaged.
+/// The number of copies is chosen at each opening; whichever is the newest, it may be damaged.
 #[test]
 fn two_copies_become_three_and_two_again() {
     let disk = MemoryDisk::new();
@@ -436,7 +436,7 @@ fn a_copy_that_is_not_in_force_is_not_read() {
 
 #[test]
 fn a_corrupt_home_block_falls_back_only_to_one_in_force() {
-    // Between checkpoints the older block can stand in: its log is there.
+    // Between checkpoints the older block can replace it: its log is there.
     let disk = database(2);
     flip(&*disk, "home", 100);
     let db = open(disk);
@@ -525,7 +525,7 @@ fn a_missing_home_file_never_makes_a_new_database_over_an_old_one() {
     assert!(disk.list().unwrap().contains(&"backup-0".to_owned()));
 }
 
-/// What a creation leaves has a whole header, its whole length, and zeros behind the pad.
+/// An interrupted creation leaves a whole header, the whole length, and zeros after the pad.
 #[test]
 fn a_damaged_log_beside_a_missing_home_file_is_kept() {
     let damages: [fn(&dyn Disk); 3] = [
@@ -633,7 +633,7 @@ fn a_missing_log_file_is_named() {
                     with place ";
     assert!(text.starts_with(expected), "{text}");
     assert_eq!(code, 1);
-    // The last one: what it held was durable, and the files before it alone would look like a whole log.
+    // The last file: its contents were durable, and the files before it alone would look like a whole log.
     let disk = two_log_files();
     disk.remove("log-0000000002").unwrap();
     assert_eq!(

@@ -1,4 +1,4 @@
-//! How a database opens again after its end, what that costs, and what is said of files that are damaged.
+//! How a database opens again after its end, what that costs, and its errors about damaged files.
 
 #[path = "../common/mod.rs"]
 mod common;

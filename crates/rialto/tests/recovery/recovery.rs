@@ -1,7 +1,7 @@
-//! What a database is after a crash: random work with DDL and bulk loads, checkpoints all the while, on faulty disks.
+//! A database after a crash: random work with DDL and bulk loads, checkpoints all the while, on faulty disks.
 //!
-//! Every transaction counts itself in a table, so what is found after a crash says which prefix of the work it has to
-//! be; the model of that prefix says what it has to hold.
+//! Every transaction counts itself in a table. So the contents after a crash say which prefix of the work they have to
+//! be, and the model of that prefix has the required contents.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -56,13 +56,13 @@ fn text(random: &mut Random) -> String {
     char::from(b'a' + random.below(26) as u8).to_string().repeat(length as usize)
 }
 
-/// With slow sweeps of any kind in the background all the time, so that each catches the work of many transactions half done.
+/// With slow sweeps of any kind in the background all the time, so that each meets many unfinished transactions.
 fn slow_sweeps(random: &mut Random) -> Options {
     Options {
         checkpoint: Checkpointing::ALL[random.below(Checkpointing::ALL.len() as u64) as usize],
         checkpoint_interval: Duration::from_millis(1),
         sweep_bytes_per_s: Some(1_000_000 << random.below(6)),
-        // Or as often as a recovery that should be short asks for them, which may not be possible.
+        // Or as often as a short recovery needs them, which may not be possible.
         recovery_within: random.chance(1, 3).then(|| Duration::from_millis(10 + random.below(300))),
         ..options()
     }
@@ -110,7 +110,7 @@ fn step(tx: &mut Transaction, model: &mut Model, random: &mut Random, nth: u64) 
             }
         }
         7..10 if nth == 0 && entry.indexes.len() < 3 => {
-            // Few names, so that an index that was dropped is made again under its own.
+            // Few names, so that a dropped index is made again under its own name.
             let index = format!("{name}_{}", random.below(4));
             if !entry.indexes.contains(&index) {
                 let unique = random.chance(1, 3);
@@ -208,7 +208,7 @@ fn change(
     Ok(())
 }
 
-/// What the database holds, each table read by each of its indexes.
+/// The contents of the database, each table read by each of its indexes.
 fn contents(db: &Database) -> (i64, Model) {
     let mut model = Model::default();
     let mut count = 0;
@@ -308,7 +308,7 @@ fn work(
                         step(&mut tx, &mut next, random, nth)?;
                     }
                     let count = tx.table("count")?;
-                    // An increment that was lost, or done twice, is a place in the history that does not fit.
+                    // An increment that was lost, or done twice, is a position in the history that does not fit.
                     tx.modify(&count, 0, |fields| {
                         let now = fields.get_i64(1)?;
                         fields.add(1, first + round as i64 + 1 - now).map(drop)
@@ -388,7 +388,7 @@ fn round(seed: u64, counts: &mut Counts) {
         }
         counts.transactions += history.len() as u64 - 1;
         disk = disk.restart();
-        // Level 1 outlives the process, not the machine.
+        // Level 1 survives the process, not the machine.
         let mut least = if kill { answered } else { acknowledged };
         if random.chance(1, 3) {
             least = acknowledged;

@@ -1,4 +1,4 @@
-//! Checking and inspecting a directory, and what recovery says of damaged files.
+//! Checking and inspecting a directory, and recovery's messages about damaged files.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -141,8 +141,8 @@ fn damage_of_what_is_not_in_force_is_a_note() {
     Database::open_on(disk, options()).unwrap();
 }
 
-/// Whole images of an earlier checkpoint are not taken for those of the one in force: of a file that was put back, or of one
-/// write that a device has lost.
+/// Whole images of an earlier checkpoint are not accepted for those of the one in force: of a file that was replaced,
+/// or of one write that a device has lost.
 #[test]
 fn an_older_copy_that_was_put_back_is_damage() {
     for (images, newest_alone) in [(None, false), (Some(1), false), (None, true), (Some(1), true)] {
@@ -212,7 +212,8 @@ fn an_older_copy_that_was_put_back_is_damage() {
     }
 }
 
-/// A program without the procedure of a call redoes nothing behind it, but reads the load files that the log names there.
+/// A program without the procedure of a call redoes nothing after it, but reads the load files that the log names
+/// there.
 #[test]
 fn a_load_file_behind_a_call_is_verified() {
     let add = Action::exclusive("things", |tx, arguments, _| {

@@ -1,4 +1,4 @@
-//! How long a recovery takes: told while it goes on, measured, kept, and predicted.
+//! The time of a recovery: reported while it runs, measured, kept, and predicted.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -58,7 +58,7 @@ fn change(db: &Database, table: &Table, id: i32) {
     db.transact(|tx| tx.modify(table, id, |row| row.add_i64(1, 1).map(drop)).map(drop)).unwrap();
 }
 
-/// What a process that is killed leaves: nothing is closed. The handles stay, or they would write on.
+/// What a killed process leaves: nothing is closed. The handles stay, because their drops would write.
 fn killed(db: Database, disk: &Arc<MemoryDisk>) -> Arc<MemoryDisk> {
     db.transact_with(&TxOptions { durability: Some(Durability::Disk), ..TxOptions::default() }, |tx| {
         let table = tx.table("t")?;
@@ -144,7 +144,7 @@ fn one_thread_and_several_recover_the_same_tables() {
     }
 }
 
-/// A load file lies there until the checkpoint after the one that holds its rows.
+/// A load file stays until the checkpoint after the one that has its rows.
 #[test]
 fn a_bulk_load_that_the_copy_holds_is_not_predicted_to_be_redone() {
     let disk = MemoryDisk::new();
@@ -187,11 +187,11 @@ fn a_short_recovery_says_nothing_and_what_it_measures_is_kept() {
         let lines = lines.clone();
         Some(Arc::new(move |text: &str| lines.lock().unwrap().push(text.to_owned())) as rialto::Progress)
     };
-    // On one thread it takes long enough to measure something, and on most machines less than a second.
+    // On one thread it takes long enough to measure, and on most machines less than a second.
     let db = Database::open_on(disk.clone(), Options { progress, recovery_threads: 1, ..options() }).unwrap();
     let report = db.recovery().unwrap().clone();
     let lines = lines.lock().unwrap().clone();
-    // It speaks after a second, which the machine may have stood still in.
+    // It reports after a second, during which the machine may have stood still.
     if report.took().as_secs_f64() < 0.5 {
         assert!(lines.is_empty(), "{lines:?}");
     }
@@ -202,7 +202,7 @@ fn a_short_recovery_says_nothing_and_what_it_measures_is_kept() {
     assert_eq!(predicted.contains("transactions/s (measured)"), redo_is_measured, "{predicted}\n{report:?}");
 }
 
-/// The code that is told how a recovery goes on is foreign: one that panics at each line ends no recovery.
+/// The code that receives a recovery's progress is foreign: a panic at each line ends no recovery.
 #[test]
 fn a_recovery_goes_on_where_its_progress_panics() {
     let inner = MemoryDisk::new();
@@ -212,7 +212,7 @@ fn a_recovery_goes_on_where_its_progress_panics() {
     db.checkpoint().unwrap();
     (0..100).for_each(|n| change(&db, &table, n));
     let left = HookedDisk::new(killed(db, &inner));
-    // A recovery speaks after a second.
+    // A recovery reports after a second.
     let stood_still = AtomicBool::new(false);
     left.before_reads(move |file: &str, _| {
         if file.starts_with("backup") && !stood_still.swap(true, Ordering::Relaxed) {
@@ -227,7 +227,7 @@ fn a_recovery_goes_on_where_its_progress_panics() {
             assert_eq!(lines.load(Ordering::Relaxed), 0, "it panics");
         }) as rialto::Progress)
     };
-    // On one thread: the one that tells.
+    // On one thread: the one that reports.
     let db = Database::open_on(left, Options { progress, recovery_threads: 1, ..options() }).unwrap();
     assert!(lines.load(Ordering::Relaxed) > 0, "the test's own premise");
     assert_eq!(db.table("t").unwrap().rows_estimate(), 1_000);
@@ -235,13 +235,13 @@ fn a_recovery_goes_on_where_its_progress_panics() {
     db.close().unwrap();
 }
 
-/// What earlier recoveries measured, in seconds: the newest counts half, and all before it the other half.
+/// The measurements of earlier recoveries, in seconds: the newest counts half, and all before it the other half.
 #[derive(Debug, Clone, Copy)]
 struct Measured {
     load: f64,
     primary: f64,
     secondary: f64,
-    /// Reading a byte of log, and redoing a packet.
+    /// The time to read a byte of log, and to redo a packet.
     byte: f64,
     packet: f64,
 }
@@ -268,18 +268,18 @@ impl Measured {
         }
     }
 
-    /// What as much as this one did takes, with the same tables.
+    /// The predicted time for as much work as this recovery did, with the same tables.
     fn predict(self, report: &RecoveryReport) -> f64 {
         let redo = self.byte * report.log_bytes as f64 + self.packet * report.packets as f64;
         self.load + self.primary + self.secondary + redo
     }
 }
 
-/// A recovery is predicted to take what earlier ones of the same directory took for as much work, by their reports. How near that
-/// came to what the recovery took is printed: it depends on what else the machine does.
+/// The prediction for a recovery is the time that earlier ones of the same directory took for as much work, by their
+/// reports. How close that came is printed: it depends on other load of the machine.
 #[test]
 fn what_is_predicted_is_what_earlier_recoveries_took() {
-    // So slow that reading what there is takes far longer than what is too short to be measured.
+    // So slow that reading the files takes far longer than what is too short to be measured.
     let recover = |disk: &Arc<MemoryDisk>| {
         let slow = SimulatedDisk::named("hdd", disk.clone(), Clock::System).expect("a preset");
         let options = Options { recovery_threads: 1, ..options() };
@@ -313,7 +313,7 @@ fn what_is_predicted_is_what_earlier_recoveries_took() {
             "expected {expected} s by {measured:?}: {report:?}"
         );
     };
-    // The first one measures, and each behind it.
+    // The first one measures, and each later one.
     let (_, first) = recover(&disk);
     assert!(first.load_time.min(first.redo_time).as_millis() >= 50, "the test's own premise: {first:?}");
     let mut measured = Measured::by(&first);
@@ -332,16 +332,16 @@ fn what_is_predicted_is_what_earlier_recoveries_took() {
     check(&report, measured);
 }
 
-/// The more log there is to redo, the more often it is swept; no time is looked at.
+/// The more log there is to redo, the more often sweeps run; no time is compared.
 #[test]
 fn sweeps_come_as_often_as_there_is_more_to_redo() {
     let within = Duration::from_millis(40);
-    // Checkpoints of so many changes at least, and of more until there are enough: another thread makes them.
+    // Checkpoints with at least this many changes, and more until there are enough: another thread makes them.
     let completed = |least: i32, is_enough: &dyn Fn(u64) -> bool| {
         let disk = MemoryDisk::new();
         let options = Options {
             checkpoint: Checkpointing::Fuzzy,
-            // The longest time of a sweep; no more the shortest between two.
+            // The longest time of a sweep; no longer the shortest interval between two.
             checkpoint_interval: Duration::from_millis(5),
             recovery_within: Some(within),
             ..options()

@@ -1,5 +1,5 @@
-//! What a transaction did to one row, redone over the row as the transaction left it: a backup copy that was taken beside the commit
-//! has the last state, and redo begins before the first one.
+//! The changes of a transaction to one row, redone over the row as the transaction left it: a backup copy that was
+//! taken beside the commit has the last state, and redo begins before the first one.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -13,11 +13,11 @@ use rialto::{Checkpointing, Database, Durability, Logging, Options, Scan, Table,
 
 type Row = Vec<Value>;
 
-/// So much is before the rows that a sweep reaches them late, after most transactions.
+/// So much lies before the rows that a sweep reaches them late, after most transactions.
 const FILLER_ROWS: i32 = 300;
 const ROWS: i32 = 2_000;
 
-/// Each kind of copy with each logging, by seeds one behind the other.
+/// Each kind of copy with each logging, by successive seeds.
 fn options(seed: u64, random: &mut Random) -> Options {
     let copies = Checkpointing::ALL.len() as u64;
     Options {
@@ -45,7 +45,7 @@ fn definition() -> TableDef {
     TableDef::new("t", columns).with_primary_key(&["id"])
 }
 
-/// A value of a column, NULL often.
+/// A value of a column, often NULL.
 fn value(random: &mut Random, column: usize) -> Value {
     let text = |random: &mut Random| "abcde"[..random.below(6) as usize].to_owned();
     match column {
@@ -54,7 +54,7 @@ fn value(random: &mut Random, column: usize) -> Value {
         1 => Value::Int4(random.below(1000) as i32),
         2 => Value::Text(text(random).repeat(1 + random.below(20) as usize)),
         3 => Value::Int8(random.below(1000) as i64),
-        // As it is read.
+        // In the form in which it is read.
         4 => Value::Text(format!("{:<5}", text(random))),
         _ => Value::Bytes(text(random).into_bytes()),
     }
@@ -123,7 +123,7 @@ fn one_life(seed: u64) {
         .unwrap();
     let mut model: BTreeMap<i32, Row> = (0..ROWS).map(|id| (id, row(&mut random, id))).collect();
     db.transact(|tx| model.values().try_for_each(|row| tx.insert(&table, row))).unwrap();
-    // Sweeps come and go beside these, and the last one that has ended began amid them.
+    // Sweeps run beside these, and the last one that has ended began during them.
     let completed = || db.metrics().checkpoints.completed;
     let before = completed();
     let (mut ids, end) = (0..ROWS, Instant::now() + Duration::from_secs(100));

@@ -1,5 +1,5 @@
-//! A database opens again with the memory that it was used with, whatever its recovery has to go through, and with less when there
-//! is less in it; `check` and `inspect` come to the same.
+//! A database opens again with the memory that it was used with, whatever its recovery has to redo, and with less when
+//! it has less in it; `check` and `inspect` have the same result.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -38,8 +38,8 @@ fn at_level_1<T>(db: &Database, body: impl FnMut(&mut Transaction) -> Result<T>)
     db.transact_with(&TxOptions { durability: Some(Durability::Memory), ..TxOptions::default() }, body)
 }
 
-/// Each transaction inserts a row and deletes the oldest one, so that as many are there at any time. While a fuzzy sweep goes on, all
-/// of them are replaced twice: its copy has old ones and new ones.
+/// Each transaction inserts a row and deletes the oldest one, so the number of rows is constant. During a fuzzy sweep
+/// all of them are replaced twice: its copy has old ones and new ones.
 fn a_queue_beside_a_sweep(rows: i32) -> Arc<dyn Disk> {
     let disk = disk();
     let db = Database::open_on(disk.disk.clone(), options()).unwrap();
@@ -76,7 +76,7 @@ fn a_queue_opens_again_and_is_sound() {
     }
 }
 
-/// What a recovery took meanwhile is given back.
+/// The memory that a recovery takes only meanwhile is given back.
 #[test]
 fn other_tables_have_the_room_after_a_recovery_that_they_had_before() {
     for rows in [3_600, 4_300] {
@@ -89,7 +89,7 @@ fn other_tables_have_the_room_after_a_recovery_that_they_had_before() {
     }
 }
 
-/// What recovery has given back the next copies and backups know.
+/// The next copies and backups know what recovery has given back.
 #[test]
 fn copies_after_a_recovery_that_has_given_segments_back_are_whole() {
     let rows = 4_300;
@@ -111,7 +111,7 @@ fn copies_after_a_recovery_that_has_given_segments_back_are_whole() {
     }
 }
 
-/// One table's rows go, and their room is another table's: in the log, too.
+/// One table's rows are deleted, and another table gets their room: in the log, too.
 #[test]
 fn a_table_that_came_after_another_ones_rows_opens_again() {
     let disk = MemoryDisk::new();
@@ -163,7 +163,7 @@ fn what_is_left_of_a_larger_database_opens_with_less_memory() {
         db.checkpoint().unwrap();
         db.close().unwrap();
     }
-    // With too little it is called neither damaged nor sound.
+    // With too little memory it is called neither damaged nor sound.
     let shared: Arc<dyn Disk> = disk;
     let refused = check(&shared, 256 << 10, 1);
     assert!(matches!(refused, Err(HomeError::Failed(Error::MemoryLimit { .. }))), "{refused:?}");
@@ -171,9 +171,9 @@ fn what_is_left_of_a_larger_database_opens_with_less_memory() {
     assert!(text.contains("do not fit into 262144 bytes") && !text.contains("not recoverable"), "{text}");
 }
 
-/// Four transactions that are open at the same time insert rows in turn: those of each lie in segments of their own. The rows of three
-/// of them are deleted, and another table gets their segments. Redo puts the rows of all four into the same segments, so that none
-/// becomes empty.
+/// Four transactions that are open at the same time insert rows in turn: the rows of each lie in segments of its own.
+/// The rows of three of them are deleted, and another table gets their segments. Redo puts the rows of all four into
+/// the same segments, so that none becomes empty.
 #[test]
 fn what_transactions_side_by_side_had_room_for_opens_again() {
     const ROUNDS: i32 = 200;
@@ -224,8 +224,9 @@ fn what_transactions_side_by_side_had_room_for_opens_again() {
     }
 }
 
-/// One transaction inserts a long row and one beside it many short ones: in segments of their own. The short ones are deleted, and another
-/// table gets their segments. Redo puts a long row into each segment, and what is free between them is no room for a long one.
+/// One transaction inserts a long row and one beside it many short ones: in segments of their own. The short ones are
+/// deleted, and another table gets their segments. Redo puts a long row into each segment, and the free room between
+/// them is too small for a long one.
 #[test]
 fn long_rows_beside_short_ones_that_went_open_again() {
     const ROUNDS: i32 = 100;
@@ -235,14 +236,14 @@ fn long_rows_beside_short_ones_that_went_open_again() {
     let [table, other] = ["t", "other"].map(|name| db.transact(|tx| create(tx, name)).unwrap());
     let long = |id: i32| [Value::Int4(id), Value::Text("x".repeat(30_000))];
     let short = |round: i32, nth: i32| 1_000_000 + round * SHORT + nth;
-    // Two rounds more have short rows only: so the last segment has no long one.
+    // Two further rounds have short rows only: so the last segment has no long one.
     for round in 0..ROUNDS + 2 {
         let (mut a, mut b) = (db.begin().unwrap(), db.begin().unwrap());
         if round < ROUNDS {
             b.insert(&table, &long(round)).unwrap();
         }
         (0..SHORT).for_each(|nth| a.insert(&table, &row(short(round, nth))).unwrap());
-        // b first: each has the same context the next time, and the long row goes before the short ones in the log.
+        // b first: each has the same context the next time, and the long row comes before the short ones in the log.
         b.commit().unwrap();
         a.commit().unwrap();
     }
@@ -301,7 +302,8 @@ fn what_three_of_five_side_by_side_keep_opens_again() {
     );
 }
 
-/// Redo spreads rows over more segments than they had, within the bound; the secondary index that comes last needs that room.
+/// Redo spreads rows over more segments than they had, within the bound; the secondary index that comes last needs that
+/// room.
 #[test]
 fn an_index_has_the_room_that_redo_has_spread_rows_over() {
     const ROUNDS: i32 = 140;

@@ -1,4 +1,4 @@
-//! `#[derive(Record)]` as a user meets it.
+//! `#[derive(Record)]` from a user's view.
 
 use std::sync::Arc;
 

@@ -1,5 +1,6 @@
-//! Fields and rows that are set in place, against plain values: every type, NULL or not, keys among them, once and again
-//! in one transaction, kept and given up, and read back from the log, which has the values or what was added to them.
+//! Fields and rows that are set in place, against plain values: every type, NULL or not, keys among them, once and
+//! repeatedly in one transaction, committed and rolled back, and read back from the log, which has the values or what
+//! was added to them.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -16,7 +17,7 @@ const M: usize = 3;
 const K: usize = 8;
 /// The integers that are added to, beside `k`.
 const SUMS: [usize; 5] = [N, M, 4, 10, 11];
-/// The numbers that nothing can be added to.
+/// The numbers that support no addition.
 const NO_SUMS: [usize; 2] = [5, 6];
 
 fn columns() -> Vec<Column> {
@@ -46,7 +47,7 @@ fn range(ty: ColumnType) -> (i64, i64) {
     }
 }
 
-/// An integer of a type, often one that a sum carries or borrows at.
+/// An integer of a type, often one at which a sum carries or borrows.
 fn integer(ty: ColumnType, random: &mut Random) -> i64 {
     let (least, largest) = range(ty);
     match random.below(8) {
@@ -92,7 +93,7 @@ fn int8(value: &Value) -> i64 {
     *number
 }
 
-/// Adds to an integer, by the way of its type or by the one of all.
+/// Adds to an integer, by the method of its type or by the general one.
 fn add(fields: &mut Fields<'_>, row: &mut [Value], random: &mut Random) -> Result<(), Error> {
     let column = SUMS[random.below(SUMS.len() as u64) as usize];
     let ty = columns()[column].ty;
@@ -121,7 +122,7 @@ fn add(fields: &mut Fields<'_>, row: &mut [Value], random: &mut Random) -> Resul
     Ok(())
 }
 
-/// Some looks and changes, the same to the fields and to the values.
+/// Some reads and changes, the same of the fields and of the values.
 fn edit(fields: &mut Fields<'_>, row: &mut [Value], random: &mut Random) -> Result<(), Error> {
     for _ in 0..random.below(6) {
         let column = random.below(row.len() as u64) as usize;
@@ -213,7 +214,7 @@ fn transaction(db: &Database, table: &Table, model: &mut Model, random: &mut Ran
                     assert!(tx.modify(table, id, |fields| edit(fields, values, random)).unwrap());
                 }
                 None => {
-                    // A row that is set column by column is the one that its values encode to.
+                    // A row that is set column by column equals the encoding of its values.
                     let values = row(id, random);
                     let mut made = Row::from_values(table.schema(), &row(id, random)).unwrap();
                     for (column, value) in values.iter().enumerate() {

@@ -1,5 +1,5 @@
-//! Handles of another database, of an earlier opening, or of a table that was dropped: what they are used for is refused with an
-//! error that says why, nothing is done, and later transactions are as if it had not been asked for.
+//! Handles of another database, of an earlier opening, or of a dropped table: their use is refused with an error that
+//! says why, nothing is done, and later transactions are not affected.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -34,7 +34,7 @@ fn row(id: i32, n: i32) -> [Value; 2] {
     [Value::Int4(id), Value::Int4(n)]
 }
 
-/// By its name, in a transaction of its own.
+/// The rows, by the table's name, in a transaction of its own.
 fn rows(db: &Database, table: &str) -> Vec<(i32, i32)> {
     let table = db.table(table).unwrap();
     let mut rows = Vec::new();
@@ -73,8 +73,8 @@ const USES: [(&str, Use); 12] = [
     ("truncate", |tx, table| tx.truncate(table)),
 ];
 
-/// Has the database refuse each use of the handle, on a thread that may know its tables and on one that does not; in a closure, and,
-/// but for definitions, in an action on table "own".
+/// Checks that the database refuses each use of the handle, on a thread that may know its tables and on one that does
+/// not; in a closure, and, except for definitions, in an action on table "own".
 fn refuses(db: &Database, handle: &Table, engine: Engine) {
     let own = rows(db, "own");
     for (nth, (what, uses)) in USES.into_iter().enumerate() {
@@ -98,14 +98,14 @@ fn refuses(db: &Database, handle: &Table, engine: Engine) {
             db.register(Procedure::new(&name, [ColumnType::Int4], body.by_argument(0))).unwrap();
             refused(db.call(&name, &[Value::Int4(1)]).map(drop), "in an action");
         }
-        // Nothing of it is known to later transactions.
+        // Later transactions know nothing of it.
         let table = db.table("own").unwrap();
         db.transact(|tx| tx.update(&table, 0, &[(1, Value::Int4(100))])).unwrap();
         db.transact(|tx| tx.update(&table, 0, &[(1, Value::Int4(0))])).unwrap();
     }
 }
 
-/// Of which the table has the number of one here.
+/// The table has the number of one of this database's tables.
 #[test]
 fn a_handle_of_another_database_is_refused() {
     for engine in FORMS {
@@ -117,7 +117,7 @@ fn a_handle_of_another_database_is_refused() {
     }
 }
 
-/// Of which the table has a number that none here has.
+/// The table has a number that no table of this database has.
 #[test]
 fn a_handle_of_another_databases_table_that_is_not_here_is_refused() {
     for engine in FORMS {
@@ -153,7 +153,7 @@ fn a_savepoint_of_another_database_is_none() {
     one.rollback_to(&own).unwrap();
 }
 
-/// A procedure of one database's transaction server, asked of another's.
+/// A procedure of one database's transaction server, used with another's.
 #[test]
 fn a_procedure_of_another_server_is_refused() {
     let [one, other] = [(); 2].map(|()| {
@@ -174,7 +174,7 @@ fn a_procedure_of_another_server_is_refused() {
     assert!(matches!(client.put(request), Err(Error::ForeignHandle { .. })));
     assert!(client.take().is_none());
 
-    // The memory of a response is used again for a request of the other's.
+    // The memory of a response is used again for a request to the other server.
     let mut request = client.request(&own);
     request.push(2);
     client.put(request).unwrap();
@@ -205,7 +205,8 @@ fn a_request_of_another_message_server_is_answered_where_it_was_put() {
     assert!(maker.take().is_none());
 }
 
-/// A request that one server's queue has refused goes to another server of the database: it is run once, and answered there.
+/// A request that one server's queue has refused goes to another server of the database: it is run once, and answered
+/// there.
 #[test]
 fn a_request_goes_on_to_another_server_and_none_is_lost() {
     let db = open(MemoryDisk::new(), Engine::thin());
@@ -233,7 +234,7 @@ fn a_request_goes_on_to_another_server_and_none_is_lost() {
         }
     };
     assert_eq!((one.outstanding(), two.outstanding()), (0, put));
-    // It is for a row that nobody holds.
+    // It is for a row that no transaction holds.
     let mut elsewhere = one.request(&of_full);
     elsewhere.push(3);
     std::mem::swap(&mut refused, &mut elsewhere);
@@ -243,14 +244,14 @@ fn a_request_goes_on_to_another_server_and_none_is_lost() {
     for stranger in [&mut one, &mut two] {
         assert!(stranger.try_take().is_none());
     }
-    // Another's memory is not used again here, where it would be answered there.
+    // The memory of another server's response is not used again here, where it would be answered.
     one.recycle(response);
     let mut request = one.request(&of_free);
     request.push(4);
     other.put(request).unwrap();
     assert_eq!(other.take().unwrap().outcome(), &Ok(()));
     holder.abort().unwrap();
-    // The one that was refused can be put where it was made, too.
+    // The refused request can also be put where it was made.
     one.put(elsewhere).unwrap();
     assert_eq!(one.take().unwrap().outcome(), &Ok(()));
     for _ in 0..put {
@@ -261,7 +262,7 @@ fn a_request_goes_on_to_another_server_and_none_is_lost() {
     assert_eq!(rows(&db, "own"), [(0, added), (1, 1), (2, 2), (3, 103), (4, 104)]);
 }
 
-/// A table that another one has the name of by now.
+/// Another table has the name of the handle's table by now.
 #[test]
 fn truncating_by_the_handle_of_a_dropped_table_empties_no_other() {
     for engine in FORMS {

@@ -1,5 +1,6 @@
-//! Transactions whose write sets come to the bound of 64 MiB, by many rows and by few large ones: what was committed is there
-//! after a crash, in each form of logs and locks; and what passes the bound is refused, and says which bound it is.
+//! Transactions whose write sets reach the bound of 64 MiB, by many rows and by few large ones. What was committed is
+//! there after a crash, with each form of logs and locks; a transaction beyond the bound is refused, and the error
+//! names the bound.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -14,7 +15,7 @@ use rialto::{
 const BOUND: usize = 64 << 20;
 /// Bytes of the text of a row: of many rows, and of few.
 const LENGTHS: [usize; 2] = [400, 31_000];
-/// What a row takes in a write set beside its text, at most.
+/// The most bytes that a row takes in a write set beside its text.
 const BESIDE: usize = 64;
 
 /// How many rows of this length are within the bound, and nearly at it.
@@ -32,7 +33,7 @@ fn insert(tx: &mut Transaction, table: &Table, id: i32, length: usize) -> Result
     tx.insert(table, &[Value::Int4(id), Value::Text(text(id, length))])
 }
 
-/// Inserts rows of a length, numbered on: (rows, length).
+/// Inserts consecutive rows of a length: (rows, length).
 fn insert_many() -> Procedure {
     let flow = Flow::of(|tx, arguments, _| {
         let (rows, length) = (arguments.get::<i32>(0)?, arguments.get::<i32>(1)?);
@@ -64,7 +65,7 @@ fn open(disk: &Arc<FaultyDisk>, options: Options) -> (Database, Table) {
     (db, table.unwrap())
 }
 
-/// Whether the table has so many rows, all as they were inserted.
+/// Whether the table has this many rows, all as they were inserted.
 fn has_rows(db: &Database, rows: i32, length: usize) -> bool {
     let table = db.table("t").unwrap();
     let mut next = 0;
@@ -79,7 +80,7 @@ fn has_rows(db: &Database, rows: i32, length: usize) -> bool {
     read.is_ok() && next == rows
 }
 
-/// Inserts rows until the next one would pass the bound, which is told, and commits those that are within it.
+/// Inserts rows until the next one would exceed the bound, which is an error, and commits those within it.
 fn insert_to_the_bound(db: &Database, table: &Table, length: usize) -> i32 {
     db.transact(|tx| {
         let outcome = |id| insert(tx, table, id, length).err().map(|error| (id, error));

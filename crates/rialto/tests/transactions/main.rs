@@ -1,4 +1,4 @@
-//! What one transaction does to its tables: operations, fields and rows, keys, handles, with each form of locks.
+//! The work of one transaction on its tables: operations, fields and rows, keys, handles, with each form of locks.
 
 #![allow(clippy::duplicate_mod, reason = "the scenarios run with each form of locks")]
 

@@ -1,4 +1,4 @@
-//! Prefetched rows: whatever is asked for, nothing but time depends on it.
+//! Prefetched rows: whatever is requested, only time depends on it.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use rialto::{
     TxOptions,
 };
 
-/// Twice as many as rows: so many that the index is large.
+/// The keys, twice as many as rows: so many that the index is large.
 const ROWS: i32 = 180_000;
 
 fn options(engine: Engine) -> Options {
@@ -26,7 +26,7 @@ fn make(db: &Database) -> Table {
     .unwrap()
 }
 
-/// Some rows are of more lines than are prefetched.
+/// Some rows have more cache lines than are prefetched.
 fn length(id: i32) -> usize {
     if id < 2_000 { id as usize % 700 } else { 0 }
 }
@@ -46,7 +46,7 @@ fn rows_are_read_and_written_behind_it_as_without_it() {
         let db = Database::open_on(MemoryDisk::new(), options(engine)).unwrap();
         let table = make(&db);
         db.transact(|tx| {
-            // Those that are there, and those that are not; its own writes; more than go side by side.
+            // Present and absent rows; its own writes; more than are looked up side by side.
             tx.prefetch(&table, (0..200).collect::<Vec<i32>>());
             (0..200).for_each(|id| assert_eq!(is_there(tx, &table, id), id % 2 == 0, "{engine}: {id}"));
             tx.insert(&table, &row(1))?;
@@ -71,12 +71,12 @@ fn it_locks_nothing_and_says_nothing() {
         assert!(holder.delete(&table, 10).unwrap());
         let hasty = TxOptions { lock_timeout: Some(Duration::ZERO), ..TxOptions::default() };
         let mut tx = db.begin_with(&hasty).unwrap();
-        // What another transaction has locked; keys of no type that the table has; none at all.
+        // Rows that another transaction has locked; keys of a type that the table does not have; none at all.
         tx.prefetch(&table, [8, 10, 12]);
         tx.prefetch(&table, ["ten", "eleven"]);
         tx.prefetch(&table, [(1, 2), (3, 4)]);
         tx.prefetch(&table, [0_i32; 0]);
-        // Nor does it lock what it was asked for.
+        // Nor does it lock what was requested.
         let mut other = db.begin_with(&hasty).unwrap();
         for id in [8, 12] {
             assert!(other.delete(&table, id).unwrap(), "{engine}: {id}");
@@ -103,7 +103,7 @@ fn handles_that_are_no_good_are_left_to_the_operations_behind_it() {
     assert!(matches!(tx.get(&table, 0), Err(Error::NoSuchTable { .. })));
 }
 
-/// Phases of many actions prefetch what they name, before their bodies run.
+/// Phases of many actions prefetch the rows that they name, before their bodies run.
 #[test]
 fn a_phase_of_many_actions_reads_and_writes_as_one_of_few() {
     let add = |argument: usize| {
@@ -127,11 +127,11 @@ fn a_phase_of_many_actions_reads_and_writes_as_one_of_few() {
         let options = Options { procedures: procedures.into(), ..options(engine) };
         let db = Database::open_on(MemoryDisk::new(), options).unwrap();
         make(&db);
-        // Twice of one row, and of rows that are not there.
+        // One row twice, and absent rows.
         let arguments = [0, 1, 2, 3, ROWS / 2, ROWS / 2 + 1, 0, 5].map(Value::Int4);
         let many = db.call("many", &arguments).unwrap();
         assert_eq!(many, [false, true, false, true, false, true, true, true].map(Value::Bool), "{engine}");
-        // Each is as it was before, but for the one that was there twice.
+        // Each is as it was before, except the one that was named twice.
         assert_eq!(
             db.call("few", &arguments).unwrap(),
             [false, false, true, false, true, false, true, false].map(Value::Bool)

@@ -1,4 +1,4 @@
-//! A transaction that does the same again and again: to one row, or to many.
+//! A transaction that repeats one operation: on one row, or on many.
 
 use std::ops::ControlFlow;
 
@@ -9,7 +9,7 @@ use rialto::{
     Transaction,
 };
 
-/// Far more than a stack of `STACK_BYTES` has room for calls.
+/// Far more than the calls for which a stack of `STACK_BYTES` has room.
 const CHANGES: i32 = 200_000;
 
 const STACK_BYTES: usize = 512 << 10;
@@ -58,7 +58,7 @@ fn on_a_small_stack(work: impl FnOnce() + Send) {
     });
 }
 
-/// Adds 1 to the row `CHANGES` times, and in between as often what a roll back to a savepoint takes back.
+/// Adds 1 to the row `CHANGES` times, with as many additions between that a roll back to a savepoint undoes.
 fn change_one_row(tx: &mut Transaction, table: &Table) -> rialto::Result<()> {
     for n in 0..CHANGES {
         assert!(add(tx, table, 1)?);
@@ -117,7 +117,7 @@ fn a_transaction_changes_one_row_many_times() {
     }
 }
 
-/// Each version that the row has meanwhile had is an entry that the index no longer has.
+/// Each earlier version of the row is an entry that the index no longer has.
 #[test]
 fn a_row_is_changed_many_times_before_and_after_its_index_is_made() {
     let disk = MemoryDisk::new();

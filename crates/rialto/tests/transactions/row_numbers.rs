@@ -1,5 +1,5 @@
-//! The hidden numbers of rows without a primary key: whatever ends an opening, none is given twice, and no row goes where another
-//! is.
+//! The hidden numbers of rows without a primary key: however an opening ends, none is given twice, and no row is
+//! inserted where another one is.
 
 use std::collections::BTreeMap;
 use std::io::Cursor;
@@ -33,7 +33,7 @@ fn rows(db: &Database) -> BTreeMap<RowKey, i32> {
     rows
 }
 
-/// What has been committed, and which numbers were ever seen.
+/// What has been committed, and every number that was seen.
 #[derive(Default)]
 struct Model {
     rows: BTreeMap<RowKey, i32>,
@@ -42,7 +42,7 @@ struct Model {
 }
 
 impl Model {
-    /// Inserts some rows, in the blocks of as many sessions, and takes in the numbers that they have got.
+    /// Inserts some rows, in the blocks of as many sessions, and notes the numbers that they got.
     fn insert(&mut self, db: &Database, random: &mut Random, about: &str) {
         let table = db.table("t").unwrap();
         let sessions = (0..1 + random.below(3)).map(|_| db.begin().unwrap());
@@ -66,7 +66,7 @@ impl Model {
         assert_eq!(ids.len(), self.rows.len(), "{about}");
     }
 
-    /// Deletes some rows, for the most part those of the highest numbers.
+    /// Deletes some rows, mostly those of the highest numbers.
     fn delete(&mut self, db: &Database, random: &mut Random) {
         let table = db.table("t").unwrap();
         let highest = random.chance(2, 3);
@@ -130,7 +130,7 @@ fn no_number_is_given_twice_whatever_ends_an_opening() {
             assert!(rows(&db) == model.rows, "{about}");
         }
         db.close().unwrap();
-        // A restored database has a log of its own, which goes on behind the last place.
+        // A restored database has a log of its own, which goes on after the last place.
         let mut plan = Restore::new(vec![Backup::stream("b", Cursor::new(backup))]);
         plan.archive = Some(Archive::on(archive.clone()));
         (plan.memory_bytes, plan.threads) = (64 << 20, 2);
@@ -147,8 +147,8 @@ fn no_number_is_given_twice_whatever_ends_an_opening() {
     }
 }
 
-/// An action inserts a row, learns its number from a scan, and tells it to a thread that reads by it. What that thread has read under
-/// its lock stays as it is.
+/// An action inserts a row, learns its number from a scan, and passes it to a thread that reads by it. What that thread
+/// has read under its lock stays unchanged.
 #[test]
 fn a_row_by_a_number_that_its_inserter_has_told_is_read_the_same_twice() {
     let by_index = |n| Scan::prefix(WhichIndex::Secondary(0), vec![n]);
@@ -182,7 +182,7 @@ fn a_row_by_a_number_that_its_inserter_has_told_is_read_the_same_twice() {
             tx.create_index("t", "by_n", &["n"], false)
         })
         .unwrap();
-        // Each key of "k" is another executor's.
+        // Each key of "k" belongs to another executor.
         let bounds = [1, 2, 3].map(|bound| vec![Value::Int4(bound)]);
         db.set_routing("k", WhichIndex::Primary, &bounds).unwrap();
         while db.executors_of("t", WhichIndex::Primary).unwrap() < 4 {
@@ -198,7 +198,7 @@ fn a_row_by_a_number_that_its_inserter_has_told_is_read_the_same_twice() {
             let number = looks(tx, table, scan(n))?.expect("the row is there");
             let (tells, answered) = &*channels.lock().unwrap();
             tells.send(number).unwrap();
-            // A reader that asks an executor which this call has out waits for this call.
+            // A reader that asks an executor which this call has leased waits for this call.
             let _ = answered.recv_timeout(Duration::from_millis(300));
             Ok(())
         });
@@ -220,8 +220,8 @@ fn a_row_by_a_number_that_its_inserter_has_told_is_read_the_same_twice() {
     }
 }
 
-/// What `insert` puts into `t` beside a transaction that has found no row by any of the numbers that can be given next, that
-/// transaction does not see appear.
+/// A transaction has found no row by any of the numbers that can be given next. `insert` beside it inserts into `t`,
+/// and the transaction does not see the row appear.
 fn stays_absent(db: &Database, insert: impl Fn(i32) -> Result<()> + Sync, about: &str) {
     let table = db.table("t").unwrap();
     // The first numbers of the blocks that a new database gives first: each transaction may begin one.
@@ -254,7 +254,7 @@ fn a_number_that_was_read_as_absent_stays_absent() {
         let insert = |n| db.transact(|tx| tx.insert(&table, &[Value::Int4(n)]));
         stays_absent(&db, insert, &format!("{engine}"));
     }
-    // By calls that have an executor for themselves.
+    // By calls that have leased an executor.
     let options = Options { engine: Executors::of(4, 0).into(), ..options() };
     let db = Database::open_on(MemoryDisk::new(), options).unwrap();
     db.transact(|tx| {

@@ -1,5 +1,5 @@
-//! Values whose bytes differ and that are one key: 0 and -0, and all NaNs. Rows keep the bits that they were given; keys, locks, routing
-//! and recovery see one value.
+//! Values whose bytes differ and that are one key: 0 and -0, and all NaNs. Rows keep the bits that they were given;
+//! keys, locks, routing and recovery see one value.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! A private PostgreSQL, to compare with: its cluster lies in a temporary directory, listens on a free port of the loopback
-//! address, and is gone at the end.
+//! A private PostgreSQL for comparisons: its cluster lies in a temporary directory, listens on a free port of the
+//! loopback address, and is removed at the end.
 
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
@@ -8,14 +8,14 @@ use std::time::{Duration, Instant};
 
 use crate::common::{Client, PATIENCE, tags};
 
-/// A cluster whose server runs.
+/// A running cluster.
 pub struct Postgres {
     pub address: SocketAddr,
     directory: PathBuf,
     server: Child,
 }
 
-/// Debian keeps the server's programs out of the path, one directory for each version; the newest.
+/// The directory of the newest version's programs: Debian keeps them out of the path, in a directory for each version.
 fn programs() -> Option<PathBuf> {
     let versions = std::fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
     let debian = versions.map(|entry| entry.path().join("bin"));
@@ -33,7 +33,7 @@ fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
-/// A program of PostgreSQL's, which refuses to run as root.
+/// A program of PostgreSQL, which refuses to run as root.
 fn program(bin: &Path, name: &str) -> Command {
     let mut command = match is_root() {
         true => {
@@ -50,8 +50,8 @@ fn program(bin: &Path, name: &str) -> Command {
 }
 
 impl Postgres {
-    /// A cluster with the database `bank` and the superuser `ann`; none where PostgreSQL is not installed. With `CI=true` it has
-    /// to be.
+    /// A cluster with the database `bank` and the superuser `ann`; none where PostgreSQL is not installed, which fails
+    /// with `CI=true`.
     pub fn start() -> Option<Postgres> {
         let Some(bin) = programs() else {
             let is_ci = std::env::var("CI").as_deref() == Ok("true");
@@ -96,7 +96,7 @@ impl Postgres {
     fn wait_until_ready(&mut self) {
         let began = Instant::now();
         loop {
-            // It may listen before it takes sessions; it then says so by an error.
+            // It may listen before it takes sessions; then it answers with an error.
             let is_answered = TcpStream::connect(self.address).is_ok_and(|_| {
                 let mut client = Client::raw(self.address);
                 client.send_startup(b"\0\x03\0\0user\0ann\0database\0postgres\0\0");
@@ -115,7 +115,7 @@ impl Postgres {
 
 impl Drop for Postgres {
     fn drop(&mut self) {
-        // At once, with all its processes.
+        // Ends at once, with all its processes.
         let quit = Command::new("kill").args(["-QUIT", &self.server.id().to_string()]).status();
         if !quit.is_ok_and(|quit| quit.success()) {
             let _ = self.server.kill();

@@ -1,12 +1,12 @@
-//! Messages of both sides, as the model has them and as bytes.
+//! Messages of both sides, in the form of the model and as bytes.
 
 use super::statement::Kind;
 use crate::common::*;
 
-/// One message of the server's.
+/// One message of the server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Told {
-    /// Of this tag; what else it says is not looked at.
+    /// A message of this tag; its contents are not compared.
     Tag(char),
     Complete(String),
     Error(String),
@@ -17,7 +17,7 @@ pub enum Told {
     Parameters(Vec<u32>),
 }
 
-/// One message of the client's.
+/// One message of the client.
 #[derive(Debug, Clone)]
 pub enum Sent {
     Query(Vec<Kind>),
@@ -75,7 +75,7 @@ pub fn encode(sent: &Sent) -> Vec<u8> {
     }
 }
 
-/// A message of the server's as the model has it.
+/// A message of the server in the form of the model.
 pub fn decode(message: &Message) -> Told {
     let (tag, body) = message;
     let u16_at = |at: usize| u16::from_be_bytes([body[at], body[at + 1]]);

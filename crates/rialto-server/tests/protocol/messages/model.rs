@@ -1,4 +1,4 @@
-//! A model of a connection: what comes for each message, as the protocol and `docs/sql.md` have it.
+//! A model of a connection: the answer to each message, by the protocol and `docs/sql.md`.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use super::statement::{Cell, Data, Kind};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Block {
     None,
-    /// Of a pipeline or a query string.
+    /// The block of a pipeline or a query string.
     Implicit,
     Explicit,
 }
@@ -32,7 +32,7 @@ enum Run {
     New,
     Suspended(Vec<Vec<Cell>>),
     Ended,
-    /// It runs or has failed.
+    /// It is running or has failed.
     Over,
 }
 
@@ -42,7 +42,7 @@ struct Portal {
     argument: Option<i32>,
     is_binary: bool,
     run: Run,
-    /// How many savepoints had been made when it was opened, or has read the rows that it keeps or kept.
+    /// How many savepoints existed when it was opened, or when it read the rows that it keeps or kept.
     behind: u64,
 }
 
@@ -54,7 +54,7 @@ struct Savepoint {
 
 pub struct Model {
     pub data: Data,
-    /// As it is if the transaction is rolled back.
+    /// The tables if the transaction is rolled back.
     before: Data,
     block: Block,
     has_failed: bool,
@@ -63,14 +63,14 @@ pub struct Model {
     statements: BTreeMap<&'static str, Statement>,
     portals: BTreeMap<&'static str, Portal>,
     pub mode: Mode,
-    /// What came so far.
+    /// The answers so far.
     pub told: Vec<Told>,
 }
 
 type Outcome = Result<(), &'static str>;
 
 impl Model {
-    /// Of a session on these tables.
+    /// A session on these tables.
     pub fn new(data: Data) -> Model {
         Model {
             before: data.clone(),
@@ -95,7 +95,7 @@ impl Model {
         self.has_failed
     }
 
-    /// Takes a Parse of a text that takes long to read, and a Sync; a cancel request has ended it, or none.
+    /// Takes a Parse of a text that takes long to read, and a Sync; a cancel request has ended it, or not.
     pub fn take_long_text(&mut self, is_cancelled: bool) {
         match is_cancelled {
             true => self.fail("57014"),
@@ -107,7 +107,7 @@ impl Model {
         self.ready();
     }
 
-    /// The name of a savepoint that can be gone back to.
+    /// The name of the newest savepoint to which a rollback can go back.
     pub fn newest_savepoint(&self) -> Option<u64> {
         self.savepoints.last().map(|savepoint| savepoint.name)
     }
@@ -257,7 +257,7 @@ impl Model {
             self.tell('I');
             return self.ready();
         }
-        // A syntax error anywhere means that nothing is run.
+        // With a syntax error anywhere, nothing is run.
         let outcome = match kinds.contains(&Kind::Broken) {
             true => Err("42601"),
             false => kinds.iter().try_for_each(|kind| self.run_simple(*kind)),
@@ -447,7 +447,7 @@ impl Model {
                 if !kind.ends_failure() {
                     self.check_not_failed()?;
                     self.open();
-                    // What was planned for another table is planned anew, for rows of the same columns.
+                    // A statement that was planned for another table is planned again, for rows of the same columns.
                     if kind.columns(&self.data)? != columns {
                         return Err("0A000");
                     }
@@ -489,7 +489,7 @@ impl Model {
         Ok(())
     }
 
-    /// The portal's run, if the statement has not ended the portal.
+    /// Sets the portal's run, if the statement has not ended the portal.
     fn set(&mut self, name: &str, run: Run) {
         if let Some(portal) = self.portals.get_mut(name) {
             portal.run = run;

@@ -1,4 +1,4 @@
-//! The statements of the sessions, and what they come to on plain data.
+//! The statements of the sessions, and their outcomes on plain data.
 
 use std::collections::BTreeSet;
 
@@ -21,16 +21,16 @@ const SHAPES: [(&str, &[u32], &[&str]); 3] = [
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// Of this key, or of the one that is given.
+    /// Of this key, or of the one in the argument.
     Insert(Option<i32>),
     Delete,
     Find,
     All,
-    /// All columns of a table that changes its shape.
+    /// All columns of the table that changes its shape.
     Shaped,
-    /// Makes that table, of this shape.
+    /// Makes that table, with this shape.
     Make(usize),
-    /// Its row of this shape; only where it has that.
+    /// Inserts its row of this shape; only if it has that shape.
     Fill(usize),
     Drop,
     Begin,
@@ -44,11 +44,11 @@ pub enum Kind {
     Empty,
     /// Its syntax is wrong.
     Broken,
-    /// Its table is not there.
+    /// Its table does not exist.
     Absent,
 }
 
-/// What the tables hold.
+/// The contents of the tables.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Data {
     pub keys: BTreeSet<i32>,
@@ -59,7 +59,7 @@ pub struct Data {
 /// Rows and the completion, or the code of an error.
 pub type Comes = Result<(Vec<Vec<Cell>>, String), &'static str>;
 
-/// Makes the tables, with some rows; what they hold then.
+/// Makes the tables, with some rows. Gives their contents.
 pub fn create(run: &mut dyn FnMut(&str)) -> Data {
     let data = Data { keys: (1..=5).collect(), shaped: Some((0, false)) };
     for sql in ["drop table if exists t, u", "create table t (a int primary key)"] {
@@ -76,7 +76,7 @@ impl Kind {
         vec![Kind::Drop, Kind::Make(random.below(SHAPES.len() as u64) as usize)]
     }
 
-    /// One that is run at most with the arguments of [`Kind::arguments`].
+    /// A random statement, which runs at most with the arguments of [`Kind::arguments`].
     pub fn any(random: &mut Random) -> Kind {
         let name = random.below(3);
         match random.below(40) {
@@ -145,7 +145,7 @@ impl Kind {
         matches!(self, Kind::Commit | Kind::Rollback | Kind::RollbackTo(_))
     }
 
-    /// The types of its rows' columns, as the tables are now; or the code of the error that its names are.
+    /// The types of its rows' columns, with the tables as they are; or the code of the error in its names.
     pub fn columns(self, data: &Data) -> Result<Vec<u32>, &'static str> {
         match self {
             Kind::All | Kind::Find | Kind::Divide => Ok(vec![INT4]),
@@ -155,7 +155,7 @@ impl Kind {
         }
     }
 
-    /// What a statement about rows or tables comes to.
+    /// The outcome of a statement about rows or tables.
     pub fn apply(self, argument: Option<i32>, data: &mut Data) -> Comes {
         let key = || argument.expect("it has an argument");
         let number = |key: &i32| vec![(INT4, key.to_string())];

@@ -1,4 +1,4 @@
-//! What goes on beside the clients: definitions, cancel requests, changes of the engine.
+//! Work beside the clients: definitions, cancel requests, changes of the engine.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -13,7 +13,7 @@ use super::statements::changes;
 use super::worker::Site;
 use crate::common::Client;
 
-/// Changes indexes by SQL, and the engine by the database's handle, until it is over.
+/// Changes indexes by SQL, and the engine by the database's handle, until the clients have ended.
 pub fn change(
     site: &Site<'_>,
     database: &Database,
@@ -42,10 +42,10 @@ pub fn change(
     }
 }
 
-/// Runs definitions that are one transaction; false if the connection is of no more use.
+/// Runs definitions that are one transaction; false if the connection is unusable.
 fn define(line: &mut Line, list: &[String], site: &Site<'_>) -> bool {
     let Some(refused) = list.iter().find_map(|sql| line.run(sql).err()) else { return true };
-    // The index that comes and goes may be there already.
+    // The index that is made and dropped may exist already.
     if !refused.is("42P07") {
         refused.check(site.may_end, site.about);
     }
@@ -61,7 +61,7 @@ fn define(line: &mut Line, list: &[String], site: &Site<'_>) -> bool {
     }
 }
 
-/// Sends cancel requests now and then until it is over.
+/// Sends cancel requests from time to time until the clients have ended.
 pub fn cancel(site: &Site<'_>, mut random: Random, over: &AtomicBool) {
     while !over.load(Ordering::SeqCst) {
         std::thread::sleep(Duration::from_micros(random.below(6_000)));

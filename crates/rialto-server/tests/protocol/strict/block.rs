@@ -11,7 +11,7 @@ pub struct Block<'a> {
     pub line: &'a mut Line,
     way: Way,
     savepoints: usize,
-    /// Whether portals outlive their Sync: in a block.
+    /// Whether portals outlive their Sync, as in a block.
     keeps_portals: bool,
 }
 
@@ -29,7 +29,7 @@ impl<'a> Block<'a> {
         self.line.statement(self.way, statement)
     }
 
-    /// A statement that may find a key taken: behind a savepoint, so that the block goes on.
+    /// A statement that may find its key in use: behind a savepoint, so that the block goes on.
     fn put(&mut self, statement: &Statement) -> Result<Put, Refused> {
         self.line.run("savepoint try")?;
         match self.statement(statement) {
@@ -115,7 +115,7 @@ impl Session for Block<'_> {
     }
 
     fn may_go_on(&self, refused: &Refused) -> bool {
-        // No lock within the time, or cancelled.
+        // The lock was not granted in time, or the statement was cancelled.
         refused.is("55P03") || refused.is("57014")
     }
 }

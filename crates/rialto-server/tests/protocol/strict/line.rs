@@ -1,4 +1,4 @@
-//! A connection of a client, with what its session has: statements that were prepared, and the level of its commits.
+//! A connection of a client, with the state of its session: prepared statements, and the level of its commits.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -9,16 +9,17 @@ use rialto::Durability;
 use super::statements::Statement;
 use crate::common::{Client, Message, bind, error_code, error_text, execute, parse, query, sync};
 
-/// Why a statement gave no answer.
+/// Why a statement was not answered.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Refused {
-    /// With this SQLSTATE.
+    /// An error with this SQLSTATE.
     Error { code: String, text: String },
     /// The server has closed the connection.
     Gone,
 }
 
-/// SQLSTATEs behind which a transaction may be tried again: no serializable order, a deadlock, no lock in time, cancelled.
+/// SQLSTATEs after which a transaction may be tried again: no serializable order, a deadlock, no lock in time,
+/// cancelled.
 const MAY_BE_TRIED_AGAIN: [&str; 4] = ["40001", "40P01", "55P03", "57014"];
 /// SQLSTATEs of a server that ends: the outcome is unknown, the disk has failed, the server shuts down.
 const OF_THE_END: [&str; 3] = ["08007", "58030", "57P01"];
@@ -28,7 +29,7 @@ impl Refused {
         matches!(self, Refused::Error { code, .. } if code == wanted)
     }
 
-    /// Whether the connection is of no more use.
+    /// Whether the connection is unusable.
     pub fn is_end(&self) -> bool {
         match self {
             Refused::Error { code, .. } => OF_THE_END.contains(&&code[..]),
@@ -36,7 +37,7 @@ impl Refused {
         }
     }
 
-    /// Fails if no history gives this: the end of the server, too, where that goes on.
+    /// Fails if no history has this error; the end of the server is one if the server may not end.
     pub fn check(&self, may_end: bool, about: &str) {
         let is_known = match self {
             Refused::Error { code, .. } if MAY_BE_TRIED_AGAIN.contains(&&code[..]) => true,
@@ -46,7 +47,7 @@ impl Refused {
     }
 }
 
-/// What came for a statement, up to ReadyForQuery.
+/// The messages for a statement, up to ReadyForQuery.
 pub type Answer = Result<Vec<Message>, Refused>;
 
 /// How statements are sent.
@@ -54,7 +55,7 @@ pub type Answer = Result<Vec<Message>, Refused>;
 pub enum Way {
     Simple,
     Extended,
-    /// By statements that stay prepared, whatever is defined meanwhile.
+    /// By statements that stay prepared, whatever definitions come.
     Prepared,
 }
 
@@ -62,17 +63,17 @@ pub const WAYS: [Way; 3] = [Way::Simple, Way::Extended, Way::Prepared];
 
 pub struct Line {
     pub client: Client,
-    /// Of the session's commits.
+    /// The level of the session's commits.
     pub level: Durability,
     /// Names of prepared statements, by their texts.
     prepared: HashMap<String, String>,
-    /// Texts of those whose Parse is not answered.
+    /// Texts of statements whose Parse is not answered yet.
     unanswered: Vec<String>,
     statements: u64,
 }
 
 impl Line {
-    /// None: there is no server any more.
+    /// None: the server has ended.
     pub fn open(address: SocketAddr) -> Option<Line> {
         let client = Client::try_connect(address)?;
         let (prepared, unanswered) = (HashMap::new(), Vec::new());
@@ -93,7 +94,8 @@ impl Line {
         self.ask(&messages)
     }
 
-    /// Runs a statement in a block by a portal that is suspended after so many rows, and goes on when others have had time for changes.
+    /// Runs a statement in a block by a portal that is suspended after this number of rows, and continues when others
+    /// have had time for changes.
     pub fn in_pieces(&mut self, statement: &Statement, rows: u32) -> Answer {
         let (text, arguments) = statement.parts();
         let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
@@ -124,7 +126,7 @@ impl Line {
         let (text, arguments) = statement.parts();
         let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
         let run = |name: &str| [bind("", name, &arguments), execute("", 0)].concat();
-        // One whose Parse is not answered may not be prepared.
+        // A statement whose Parse is not answered may not be prepared.
         if way == Way::Extended || self.unanswered.contains(&text) {
             return [parse("", &text), run("")].concat();
         }
@@ -139,7 +141,7 @@ impl Line {
         messages
     }
 
-    /// What comes until ReadyForQuery.
+    /// The messages until ReadyForQuery.
     pub fn answer(&mut self) -> Answer {
         let answer = self.client.answer();
         let refused = refusal(&answer);
@@ -147,7 +149,7 @@ impl Line {
         refused.map_or(Ok(answer), Err)
     }
 
-    /// All that was sent is answered, or there was an error, behind which statements may not have been prepared.
+    /// Everything that was sent is answered, or there was an error, after which statements may not have been prepared.
     pub fn answered(&mut self, whole: bool) {
         for text in self.unanswered.drain(..) {
             if !whole {
@@ -157,7 +159,7 @@ impl Line {
     }
 }
 
-/// Why the answer is none, if so.
+/// The error in the answer, if there is one.
 pub fn refusal(answer: &[Message]) -> Option<Refused> {
     match (error_code(answer), answer.last()) {
         (Some(code), _) => Some(Refused::Error { code, text: error_text(answer) }),

@@ -14,7 +14,7 @@ use super::space::Space;
 use super::statements::{Statement, completion, count, graves_of, rows_of};
 use crate::common::{Message, query, state, sync};
 
-/// Stands for a row's versions before the last one, which are not known, in a write that had no answer. No write has this number.
+/// Stands for the unknown earlier versions of a row, in a write without an answer. No write has this number.
 const UNTOLD: Version = 0;
 
 /// One statement of a transaction.
@@ -25,7 +25,7 @@ enum Step {
     Look(Key, bool),
     Scan(RangeScan),
     Graves(usize, i32, i32),
-    /// A change of a row that nothing is known of.
+    /// A change of a row that the client has not read.
     Append(Key, Values, Version),
     /// Writes to keys whose rows, or graves, the transaction has read and locked.
     Insert(Key, Row),
@@ -53,7 +53,7 @@ impl Step {
         !matches!(self, Step::Control(_) | Step::Look(..) | Step::Scan(..) | Step::Graves(..))
     }
 
-    /// What its answer tells.
+    /// Notes what the answer tells.
     fn tell(&self, answer: &[Message], events: &mut Vec<Event>) {
         let expects_one =
             matches!(self, Step::Insert(..) | Step::Update(..) | Step::Delete(_) | Step::Bury(..));
@@ -93,7 +93,7 @@ impl Step {
         }
     }
 
-    /// Notes what the step may have done, whose answer was lost.
+    /// Notes what the step may have done. Its answer was lost.
     fn suppose(&self, events: &mut Vec<Event>) {
         match self {
             Step::Append(key, values, version) => {
@@ -111,7 +111,7 @@ impl Step {
     }
 }
 
-/// A row that has come to its tag.
+/// A row whose completion has arrived.
 fn put(key: Key, row: Row, events: &mut Vec<Event>) {
     if let Some(tag) = row.values.tag.filter(|_| key.table == 0) {
         events.push(Event::Claimed { key, tag });
@@ -128,7 +128,7 @@ enum Form {
     Queries,
     /// A pipeline with one Sync.
     OneSync,
-    /// A Sync behind each.
+    /// A Sync behind each statement.
     Syncs,
 }
 
@@ -138,9 +138,9 @@ pub struct Planned {
     level: Durability,
     form: Form,
     steps: Vec<Step>,
-    /// Whether it ends in a COMMIT; else its query string, or its Sync, commits it.
+    /// Whether it ends in a COMMIT. Otherwise the end of its query string, or its Sync, commits it.
     is_block: bool,
-    /// How many times ReadyForQuery comes for it.
+    /// The number of ReadyForQuery messages for it.
     answers: usize,
 }
 
@@ -198,7 +198,7 @@ impl Planned {
         let mut draw = Draw { random, space, next: attempt.number * VERSIONS_EACH };
         let mut steps: Vec<Step> = (0..draw.random.below(4)).map(|_| draw.step(reads)).collect();
         if !reads || steps.is_empty() {
-            // One at most: of several, of which no answer told, some might have found no row.
+            // At most one: of several without answers, some might have found no row.
             let at = draw.random.below(steps.len() as u64 + 1) as usize;
             let step = if reads { draw.step(reads) } else { draw.append() };
             steps.insert(at, step);
@@ -247,7 +247,7 @@ impl Planned {
         mut steps: Vec<Step>,
         is_block: bool,
     ) -> Planned {
-        // What only reads may be told at its end that what it saw does not hold.
+        // A transaction that only reads may be told at its end that its reads are not valid.
         attempt.coherent = steps.iter().any(Step::writes);
         if is_block {
             steps.push(Step::Control("commit".to_owned()));
@@ -289,8 +289,8 @@ impl Planned {
         if self.is_block && syncs { bytes - sync().len() } else { bytes }
     }
 
-    /// Reads its answer and notes what that tells. `before` is the state of the session before it; answers the state behind it, or
-    /// none where the connection is of no more use.
+    /// Reads its answer and notes what that tells. `before` is the state of the session before it. Gives the state
+    /// after it, or none if the connection is unusable.
     pub fn hear(&mut self, line: &mut Line, before: char, clock: &Clock, about: &str) -> Option<char> {
         let mut heard = Vec::new();
         let is_whole = (0..self.answers).all(|_| {
@@ -345,8 +345,8 @@ impl Planned {
         Some(now)
     }
 
-    /// As [`Planned::hear`] where BEGIN was refused, and each statement behind it was a transaction of its own: what it wrote is all that
-    /// counts.
+    /// As [`Planned::hear`] where BEGIN was refused, and each later statement was a transaction of its own: only its
+    /// writes count.
     fn hear_without_block(&mut self, heard: &[Message], clock: &Clock, about: &str) -> Option<char> {
         let answers = heard.split_inclusive(|(tag, _)| *tag == b'Z');
         for (step, answer) in self.steps.iter().zip(answers) {
@@ -365,7 +365,7 @@ impl Planned {
         Some(state(heard))
     }
 
-    /// The client has vanished behind its messages, or before their end.
+    /// The client has disconnected after its messages, or before their end.
     pub fn lose(&mut self, was_sent: bool) {
         if was_sent {
             self.steps.iter().for_each(|step| step.suppose(&mut self.attempt.events));
@@ -379,8 +379,8 @@ pub fn any_level(random: &mut Random) -> (&'static str, Durability) {
     if random.chance(1, 2) { ("memory", Durability::Memory) } else { ("disk", Durability::Disk) }
 }
 
-/// Completes the lists of writes that had no answer from the lists that were read later. A write that is in none of these came last,
-/// if at all.
+/// Completes the lists of writes without an answer from lists that were read later. A write that is in none of these
+/// came last, if at all.
 pub fn place_untold(life: &mut Life) {
     let mut lists: BTreeMap<Key, Vec<Vec<Version>>> = BTreeMap::new();
     for event in life.attempts.iter().flat_map(|attempt| &attempt.events) {

@@ -1,4 +1,4 @@
-//! The statements of histories, and what their answers tell.
+//! The statements of histories, and the meaning of their answers.
 
 use std::ops::Bound;
 
@@ -7,7 +7,7 @@ use super::scans::{By, RangeScan};
 use super::space::Space;
 use crate::common::{Client, Message, rows};
 
-/// What stands for a `?` in a statement.
+/// The value of a `?` in a statement.
 #[derive(Debug, Clone)]
 enum Value {
     Int(i32),
@@ -29,7 +29,7 @@ pub struct Statement {
 }
 
 impl Statement {
-    /// One without values.
+    /// A statement without values.
     pub fn plain(sql: impl Into<String>) -> Statement {
         Statement { sql: sql.into(), values: Vec::new() }
     }
@@ -118,7 +118,7 @@ impl Statement {
         Statement::new(sql, [to.id.into(), row.values.part.into(), tag(row.values), versions, from.id.into()])
     }
 
-    /// Gives a row other values, and one more version, whatever it has; gives the row back.
+    /// Gives a row other values, and one more version, whatever versions it has; returns the row.
     pub fn append(key: Key, values: Values, version: Version) -> Statement {
         let sql = format!(
             "update {} set part = ?, tag = ?, versions = versions || ? where id = ? returning id, part, tag, versions",
@@ -138,7 +138,7 @@ impl Statement {
         Statement::new(sql, [Value::Text(text_of(versions)), key.id.into()])
     }
 
-    /// As one text.
+    /// The statement as one text.
     pub fn text(&self) -> String {
         self.render(|value| match value {
             Value::Int(value) => value.to_string(),
@@ -147,7 +147,7 @@ impl Statement {
         })
     }
 
-    /// As a text with parameters, and their arguments. A NULL stays a literal.
+    /// The statement as a text with parameters, and their arguments. A NULL stays a literal.
     pub fn parts(&self) -> (String, Vec<String>) {
         let mut arguments = Vec::new();
         let text = self.render(|value| {
@@ -181,13 +181,13 @@ fn tag(values: Values) -> Value {
     values.tag.map_or(Value::Null, Value::Int)
 }
 
-/// What the completion of a statement says.
+/// The completion of a statement.
 pub fn completion(answer: &[Message]) -> String {
     let (_, body) = answer.iter().rfind(|(tag, _)| *tag == b'C').expect("a statement that ended");
     String::from_utf8_lossy(body).trim_end_matches('\0').to_owned()
 }
 
-/// How many rows a statement was about.
+/// The number of rows in the completion.
 pub fn count(answer: &[Message]) -> u64 {
     let text = completion(answer);
     text.rsplit(' ').next().and_then(|word| word.parse().ok()).expect("a count")
@@ -247,7 +247,7 @@ fn unique(rows: &str) -> &'static str {
     if rows == ROWS[0] { "unique " } else { "" }
 }
 
-/// Definitions that change what plans are made of, and nothing that a statement answers; each list is one transaction.
+/// Definitions that change plans, but no answer of a statement. Each list is one transaction.
 pub fn changes(table: usize) -> Vec<Vec<String>> {
     let (rows, extra) = (ROWS[table], EXTRA[table]);
     let unique = unique(rows);

@@ -1,4 +1,4 @@
-//! A client of the server: random transactions in every way there is, and a record of each attempt.
+//! A client of the server: random transactions in every form, and a record of each attempt.
 
 use std::net::SocketAddr;
 use std::time::Instant;
@@ -17,7 +17,7 @@ use super::space::Space;
 use super::statements::completion;
 use crate::common::{PATIENCE, query};
 
-/// What a client does.
+/// The kinds of work of a client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Work {
     LookAtAll,
@@ -36,14 +36,14 @@ pub struct Site<'a> {
     pub address: SocketAddr,
     pub clock: &'a Clock,
     pub space: Space,
-    /// What cancel requests name.
+    /// The keys for cancel requests.
     pub cancellable: &'a Mutex<Vec<(u32, u32)>>,
-    /// Whether the server may end meanwhile.
+    /// Whether the server may end during the work.
     pub may_end: bool,
     pub about: &'a str,
 }
 
-/// A client that is used by one thread, and connects again after it has vanished.
+/// A client that one thread uses, and that connects again after it has disconnected.
 pub struct Worker<'a> {
     site: &'a Site<'a>,
     random: Random,
@@ -56,7 +56,7 @@ impl<'a> Worker<'a> {
         Worker { site, random, line: None, attempts: Vec::new() }
     }
 
-    /// So many random transactions or batches of them, or as many as the server takes; all attempts at them.
+    /// Runs this many random transactions or batches of them, or as many as the server takes. Gives all attempts.
     pub fn work(mut self, transactions: u64) -> Vec<Attempt> {
         for _ in 0..transactions {
             let Some(mut line) = self.line() else { break };
@@ -76,7 +76,7 @@ impl<'a> Worker<'a> {
         self.attempts
     }
 
-    /// Does it until it is done: what has vanished before may still be in its way.
+    /// Repeats the work until it is done: locks of an earlier connection may still be held.
     pub fn until_done(&mut self, work: Work) {
         let until = Instant::now() + PATIENCE;
         loop {
@@ -90,7 +90,7 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Its connection, or a new one; none where there is no server any more.
+    /// Its connection, or a new one; none if the server has ended.
     fn line(&mut self) -> Option<Line> {
         if let Some(line) = self.line.take() {
             return Some(line);
@@ -104,7 +104,7 @@ impl<'a> Worker<'a> {
         Some(line)
     }
 
-    /// Now and then the session's commits get another level.
+    /// Sometimes gives the session's commits another level.
     fn may_choose_level(&mut self, line: &mut Line) -> Result<(), Refused> {
         if self.random.chance(1, 12) {
             let (name, level) = any_level(&mut self.random);
@@ -130,7 +130,7 @@ impl<'a> Worker<'a> {
         let vanishes_amid = may_vanish && self.random.chance(1, 24);
         let vanishes_at_end = may_vanish && self.random.chance(1, 24);
         let mut attempt = Attempt::aborted(clock.attempt(), clock.now());
-        // A block that only reads may be told at its end that what it saw does not hold.
+        // A block that only reads may be told at its end that its reads are not valid.
         attempt.coherent = !reads;
         let (way, cautious) = (WAYS[self.random.below(3) as usize], self.random.chance(1, 4));
         let mut level = line.level;
@@ -156,7 +156,7 @@ impl<'a> Worker<'a> {
             }
         });
         let end = match &verdict {
-            // The client vanished before it sent a COMMIT, so the transaction aborts.
+            // The client disconnected before it sent a COMMIT, so the transaction aborts.
             _ if vanishes_amid => return self.attempts.push(attempt),
             Ok(Verdict::Commit) if vanishes_at_end => {
                 line.client.try_send(&query("commit"));
@@ -196,8 +196,8 @@ impl<'a> Worker<'a> {
         self.line = Some(line);
     }
 
-    /// A block that has read and locked some keys, and whose writes and end are still to be sent; none if it was refused. No
-    /// connection if that is of no more use.
+    /// A block that has read and locked some keys, and whose writes and end are still to be sent; none if it was
+    /// refused. No connection if that is unusable.
     fn locked(&mut self, mut line: Line) -> Option<(Line, Option<Planned>)> {
         let clock = self.site.clock;
         let mut attempt = Attempt::aborted(clock.attempt(), clock.now());
@@ -253,7 +253,7 @@ impl<'a> Worker<'a> {
             true => self.random.below(bytes.len() as u64) as usize,
             false => bytes.len(),
         };
-        // A server that has closed the connection may have read, and run, all that was sent before.
+        // A server that has closed the connection may have read, and run, everything that was sent before.
         let goes_on = line.client.try_send(&bytes[..sent]) && !vanishes;
         state = state.filter(|_| goes_on);
         for (one, end) in planned.iter_mut().zip(ends) {
@@ -295,8 +295,8 @@ fn lock(
     Ok(Err(versions))
 }
 
-/// Begins a block, and draws the level at which it commits: the session's, or one that it sets for itself. What it sets and takes
-/// back behind a savepoint changes nothing.
+/// Begins a block, and draws the level at which it commits: the session's, or one that it sets for itself. A setting
+/// that it changes and rolls back behind a savepoint has no effect.
 fn begin(line: &mut Line, reads: bool, random: &mut Random) -> Result<Durability, Refused> {
     line.run(if reads { "begin read only" } else { "begin" })?;
     let (name, level) = any_level(random);
@@ -319,7 +319,7 @@ fn begin(line: &mut Line, reads: bool, random: &mut Random) -> Result<Durability
     }
 }
 
-/// The state that an attempt read that has scanned all tables.
+/// The state that an attempt saw which has scanned all tables.
 pub fn state(attempt: &Attempt) -> State {
     let mut state = State::new();
     for event in &attempt.events {

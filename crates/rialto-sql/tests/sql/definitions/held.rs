@@ -7,16 +7,16 @@ use rialto::io::{FaultKind, FaultyDisk};
 
 use super::hooked::{About, HookedDisk};
 
-/// Where a sync of the log is.
+/// The state of the next sync of the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Held {
     /// Syncs pass.
     No,
-    /// The next one is to wait.
+    /// The next one will wait.
     Next,
     /// One waits.
     Waiting,
-    /// It may go on, and those behind it fail.
+    /// It may go on, and the syncs behind it fail.
     Last,
 }
 
@@ -47,17 +47,17 @@ impl HeldDisk {
         HeldDisk { disk, gate }
     }
 
-    /// Has the next sync of the log wait.
+    /// Makes the next sync of the log wait.
     pub fn hold(&self) {
         self.gate.set(Held::Next);
     }
 
-    /// Waits until a sync of the log does.
+    /// Waits until a sync of the log is waiting.
     pub fn wait_until_held(&self) {
         self.gate.wait_for(Held::Waiting);
     }
 
-    /// Lets it go on; no other one succeeds.
+    /// Lets that sync go on; no later one succeeds.
     pub fn let_the_last_one_go(&self) {
         self.gate.set(Held::Last);
     }
@@ -83,7 +83,7 @@ impl Gate {
             self.changed.notify_all();
             drop(held);
             self.wait_for(Held::Last);
-            // After this one, which is spared.
+            // After this sync, which is spared.
             self.disk.fail_always(FaultKind::Sync, "log-0", 1);
         }
     }

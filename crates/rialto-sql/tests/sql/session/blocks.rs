@@ -87,7 +87,7 @@ fn a_read_only_transaction_writes_nothing() {
     assert_eq!(value(&mut session, "select count(*) from t"), "10");
     assert_eq!(code(&mut session, "delete from t"), "25006");
     run(&mut session, "rollback");
-    // Also where there is no row to write.
+    // Also if there is no row to write.
     for sql in [
         "update t set b = 1 where a = null",
         "delete from t where a = null",

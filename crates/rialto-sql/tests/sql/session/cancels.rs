@@ -1,4 +1,4 @@
-//! Cancel requests, and what no rollback takes back.
+//! Cancel requests, and statements that no rollback undoes.
 
 use super::*;
 
@@ -38,7 +38,7 @@ fn a_cancel_request_ends_a_backup_that_is_being_written() {
     let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("cancelled-{}", std::process::id()));
     let unfinished = path.join("backup.unfinished");
     let statement = format!("backup to '{}'", path.display());
-    // A backup may come to its end before the request does, which then ends nothing.
+    // A backup may end before the request comes, which then ends nothing.
     let is_cancelled = (0..20).any(|_| {
         let _ = std::fs::remove_dir_all(&path);
         let (cancel, has_ended) = (session.cancel(), AtomicBool::new(false));
@@ -60,8 +60,8 @@ fn a_cancel_request_ends_a_backup_that_is_being_written() {
     std::fs::remove_dir_all(&path).unwrap();
 }
 
-/// A cancel request that comes behind it ends nothing, nor do statements behind it in its pipeline: a backup that is answered by an error
-/// is thought to be none, and increments would rest on it.
+/// A cancel request that comes after the backup ends nothing, nor do later statements of its pipeline. A client that
+/// gets an error for a backup takes it for none, while increments would be based on it.
 #[test]
 fn what_no_rollback_takes_back_is_told_as_done() {
     let directory = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("done-{}", std::process::id()));
@@ -85,8 +85,8 @@ fn what_no_rollback_takes_back_is_told_as_done() {
         session.finish().unwrap_or_else(|error| panic!("{sql}: {} {error}", error.sqlstate.code()));
         assert_eq!(value(&mut session, "select count(*) from t"), "0", "behind {sql}");
     }
-    // A statement behind it is another transaction's, which has nothing before it: so another of the same kind is taken, and
-    // undone by nothing that comes behind it.
+    // A statement behind it belongs to another transaction, with nothing before it. So another backup is taken, and no
+    // later statement undoes it.
     let prepared = session.prepare(&statements[3], &[]).unwrap();
     session.execute(&prepared, &[], &mut Collected::default()).unwrap();
     let again = session.prepare("alter system set rialto.raise_stalls = '9ms'", &[]).unwrap();
@@ -110,7 +110,7 @@ fn what_no_rollback_takes_back_is_told_as_done() {
     std::fs::remove_dir_all(&directory).unwrap();
 }
 
-/// A long list of names is gone through between two looks for a cancel request.
+/// A long list of names is processed between two checks for a cancel request.
 #[test]
 fn a_request_ends_a_statement_of_many_names() {
     let mut session = bank();
@@ -124,7 +124,7 @@ fn a_request_ends_a_statement_of_many_names() {
     ] {
         let prepared = session.prepare(&sql, &[]).unwrap();
         let cancel = session.cancel();
-        // A request that comes before it runs, or behind its last name, meets nothing of it.
+        // A request that comes before the statement runs, or after its last name, does not reach it.
         let cancelled = std::thread::scope(|scope| {
             let running = scope.spawn(|| {
                 (0..50).find_map(|_| {
@@ -153,7 +153,7 @@ fn a_cancel_between_the_statements_of_a_query_string_ends_its_reading() {
     let mut session = bank();
     let cancel = session.cancel();
     for known in ["select a from t where a = 1", "select a from t", "begin"] {
-        // With a plan, or more than one, nothing is parsed any more.
+        // With one plan, or more, nothing is parsed again.
         let read = session.read(known).unwrap();
         session.prepare_read(known, read).unwrap();
         session.set_in_string(true);
@@ -183,11 +183,11 @@ fn a_cancel_within_an_implicit_block_ends_it() {
         assert_eq!(error.sqlstate.code(), "57014", "at the end: {at_end}");
         session.fail(&error).unwrap();
         assert_eq!(value(&mut session, "select count(*) from t where a = 99"), "0");
-        // It was that block's.
+        // The request was for that block.
         session.execute(&select, &[], &mut Collected::default()).unwrap();
         session.finish().unwrap();
     }
-    // Of a block that the client has begun the client waits for nothing between two statements.
+    // In a block that the client has begun, the client waits for nothing between two statements.
     run(&mut session, "begin");
     cancel.request();
     run(&mut session, "select a from t where a = 1");

@@ -6,8 +6,8 @@ use rialto_sql::Prepared;
 
 use super::*;
 
-/// The data of a COPY in pieces of so many bytes, each with whether it is the last: the data ends with the last of them that has
-/// bytes, or with an empty one behind it.
+/// The data of a COPY in pieces of this number of bytes, each with whether it is the last. The data ends with the last
+/// piece that has bytes, or with an empty one behind it.
 fn pieces(data: &[u8], piece: usize, ends_with_bytes: bool) -> Vec<(&[u8], bool)> {
     let mut pieces: Vec<_> = data.chunks(piece).map(|piece| (piece, false)).collect();
     match (ends_with_bytes, pieces.last_mut()) {
@@ -17,12 +17,12 @@ fn pieces(data: &[u8], piece: usize, ends_with_bytes: bool) -> Vec<(&[u8], bool)
     pieces
 }
 
-/// All ways to cut data: pieces of one byte up to the whole of it in one.
+/// All ways to cut the data: from pieces of one byte to one piece.
 fn cuts(data: &str) -> impl Iterator<Item = (usize, bool)> {
     (1..=data.len()).flat_map(|piece| [(piece, false), (piece, true)])
 }
 
-/// Copies this data into a new table, cut into pieces of so many bytes; the rows.
+/// Copies this data into a new table, cut into pieces of this number of bytes. Gives the rows.
 fn copied(session: &mut Session, data: &[u8], (piece, ends_with_bytes): (usize, bool)) -> Vec<Vec<String>> {
     run(session, "truncate t");
     let prepared = session.prepare("copy t from stdin", &[]).unwrap();
@@ -34,7 +34,7 @@ fn copied(session: &mut Session, data: &[u8], (piece, ends_with_bytes): (usize, 
     run(session, "select a, b from t order by a")
 }
 
-/// The data is refused as badly formed (22P04), however it is cut.
+/// The data is refused as badly formed (22P04), in whatever pieces it comes.
 fn is_bad_in_any_pieces(session: &mut Session, prepared: &Arc<Prepared>, data: &str) {
     for (piece, ends_with_bytes) in cuts(data) {
         let mut copy = session.begin_copy(prepared).unwrap();
@@ -62,7 +62,7 @@ fn a_newline_behind_a_backslash_is_data_however_a_copy_is_cut() {
     }
 }
 
-/// As with PostgreSQL. The first line of all says how lines end.
+/// As in PostgreSQL, the first line decides how lines end.
 #[test]
 fn lines_of_a_copy_end_in_one_way() {
     let mut session = Session::new(database(), "ann", "bank");

@@ -1,5 +1,5 @@
-//! A second session, which changes what a table is while a statement of the first one is on its way: behind its plan, or behind its
-//! first look at the table, whose lock the statement then waits for.
+//! A second session, which changes tables while a statement of the first session is under way: after its plan is made,
+//! or after its first look at the table, whose lock the statement then waits for.
 
 use std::time::Duration;
 
@@ -9,8 +9,8 @@ use rialto_sql::{Session, SqlError};
 use super::{Client, run};
 
 impl Client {
-    /// A few definitions of a table that is there, which come to something, for the other session to run in one transaction beside the
-    /// next statement. The statement sees the table as it is behind them. The first session is in no block.
+    /// A few definitions of an existing table that succeed, for the other session to run in one transaction beside the
+    /// next statement. The statement sees the table as it is after them. The first session is in no block.
     pub fn draw_beside(&mut self) {
         let name = self.any_name();
         if !self.tables.contains_key(name) {
@@ -36,7 +36,7 @@ impl Client {
         assert!(self.beside.is_empty(), "the statement has taken them along");
     }
 
-    /// Runs a statement, with the definitions that come beside it.
+    /// Runs a statement, with the definitions beside it.
     pub fn run(&mut self, sql: &str, is_shared: bool) -> Result<Vec<Vec<Value>>, SqlError> {
         let definitions = std::mem::take(&mut self.beside);
         let define = |other: &mut Session| definitions.iter().for_each(|sql| sure(other, sql));
@@ -57,7 +57,7 @@ impl Client {
     }
 }
 
-/// Runs a statement that nothing is wrong with.
+/// Runs a statement that has to succeed.
 fn sure(session: &mut Session, sql: &str) {
     if let Err(error) = run(session, sql, false, || ()) {
         panic!("{sql}: {error}");

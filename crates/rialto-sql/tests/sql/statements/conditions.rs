@@ -1,4 +1,4 @@
-//! Conditions on plain rows: their text, and whether they hold by SQL's three-valued logic, where `None` is unknown.
+//! Conditions on plain rows: their text, and their value by SQL's three-valued logic, where `None` is unknown.
 
 use std::cmp::Ordering;
 use std::fmt::{self, Display, Formatter};
@@ -22,7 +22,7 @@ pub enum Plain {
     Text(String),
 }
 
-/// What a column is compared with.
+/// The operand of a comparison with a column.
 #[derive(Debug, Clone)]
 pub enum Operand {
     Literal(Option<Plain>),
@@ -48,7 +48,7 @@ pub enum Condition {
     Between(Column, Operand, Operand),
     In(Column, Vec<Operand>),
     IsNull(Column),
-    /// `k` has this rest when it is divided by the first number.
+    /// `k` has this remainder when it is divided by the first number.
     HasRest(i32, i32),
     Not(Box<Condition>),
     And(Box<Condition>, Box<Condition>),
@@ -92,15 +92,15 @@ fn not(one: Option<bool>) -> Option<bool> {
     one.map(|truth| !truth)
 }
 
-/// Whether a value compares so with another; unknown if one of them is NULL.
+/// Whether a value compares in this way with another; unknown if one of them is NULL.
 fn compares(one: &Option<Plain>, holds: fn(Ordering) -> bool, other: Option<Plain>) -> Option<bool> {
     let (one, other) = (one.as_ref()?, other?);
     Some(holds(one.partial_cmp(&other).expect("columns are compared with values of their types")))
 }
 
 impl Condition {
-    /// One to five comparisons, often the one of a key and more. Most of their values are those of `rows`, and half of these of the
-    /// same row.
+    /// One to five comparisons, often with one of a key. Most of their values are taken from `rows`, half of these from
+    /// the same row.
     pub fn any(random: &mut Random, rows: &[Row]) -> Condition {
         let near = rows.get(random.below(rows.len().max(1) as u64) as usize);
         let mut condition = Condition::leaf(random, rows, near);
@@ -178,7 +178,7 @@ fn join(random: &mut Random, one: Condition, other: Condition) -> Condition {
     if random.chance(2, 3) { And(one, other) } else { Or(one, other) }
 }
 
-/// Something to compare a column with: its value in a row, or one near by.
+/// An operand for a comparison with a column: its value in a row, or a near one.
 fn value(random: &mut Random, column: Column, rows: &[Row], near: Option<&Row>) -> Operand {
     let row = match random.chance(1, 2) {
         true => near,
@@ -215,7 +215,7 @@ impl Display for Operand {
     }
 }
 
-/// With parentheses only where it would mean something else without them.
+/// With parentheses only where their absence would change the meaning.
 impl Display for Condition {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         let list = |items: &[Operand]| items.iter().map(Operand::to_string).collect::<Vec<_>>().join(", ");

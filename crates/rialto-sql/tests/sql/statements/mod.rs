@@ -1,5 +1,6 @@
-//! Random statements against a model: definitions, rows, conditions, savepoints, errors in transaction blocks, definitions of a second
-//! session beside them, and the database opened again after a kill, a crash or a close. What a statement gives, or refuses and why, is what it comes to on plain rows.
+//! Random statements against a model: definitions, rows, conditions, savepoints, errors in transaction blocks,
+//! definitions of a second session beside them, and the database opened again after a kill, a crash or a close. The
+//! result of a statement, or its error, is that of the model on plain rows.
 
 mod beside;
 pub mod conditions;
@@ -31,7 +32,7 @@ type Row = (i32, Option<i32>, String);
 struct Table {
     /// `k` is its primary key.
     is_keyed: bool,
-    /// By name; whether it is unique, which only those of `v` alone are.
+    /// By name, with whether it is unique. Only indexes of `v` alone may be.
     indexes: BTreeMap<String, bool>,
     rows: Vec<Row>,
 }
@@ -48,20 +49,20 @@ impl Table {
     }
 }
 
-/// What a statement comes to: the tables after it and its rows, or the code of its error.
+/// The outcome of a statement: the tables after it and its rows, or the code of its error.
 type Comes = Result<(Tables, Vec<Vec<Value>>), &'static str>;
 
 struct Client {
     session: Session,
-    /// Of a second user, and what it is to define beside the next statement of the first one.
+    /// A second user's session, and the definitions that it runs beside the first one's next statement.
     other: Session,
     beside: Vec<String>,
     definitions_beside: u64,
     random: Random,
     about: String,
-    /// As the next statement sees them.
+    /// The tables as the next statement sees them.
     tables: Tables,
-    /// As they are if the block is rolled back.
+    /// The tables if the block is rolled back.
     committed: Tables,
     savepoints: Vec<(String, Tables)>,
     has_failed: bool,
@@ -71,8 +72,8 @@ struct Client {
     refused: u64,
 }
 
-/// Runs a statement, by a plan of its own text, or by one that it shares with texts that differ in their literals; `between` comes
-/// behind the plan.
+/// Runs a statement, by a plan of its own text, or by one that it shares with texts that differ in their literals.
+/// `between` runs after the plan is made.
 fn run(
     session: &mut Session,
     sql: &str,
@@ -107,7 +108,7 @@ fn sorted(mut rows: Vec<Row>) -> Vec<Vec<Value>> {
     rows.iter().map(values).collect()
 }
 
-/// In an order that the rows alone decide.
+/// In an order that depends only on the rows.
 fn in_any_order(mut rows: Vec<Vec<Value>>) -> Vec<Vec<Value>> {
     rows.sort_by_cached_key(|row| format!("{row:?}"));
     rows
@@ -142,7 +143,7 @@ impl Client {
         format!("{}: {:#?}", self.about, &self.story[last..])
     }
 
-    /// Runs it and holds it to what it comes to.
+    /// Runs a statement and checks its outcome.
     fn expect(&mut self, sql: &str, comes: Comes) {
         let comes = if self.has_failed { Err(BLOCK_HAS_FAILED) } else { comes };
         self.story.push(sql.chars().take(400).collect());
@@ -151,7 +152,7 @@ impl Client {
         let found = self.run(sql, is_shared);
         match (found, comes) {
             (Ok(rows), Ok((tables, expected))) => {
-                // What a change returns has no order.
+                // The rows that a change returns have no order.
                 let (rows, expected) = match sql.contains(" returning ") {
                     true => (in_any_order(rows), in_any_order(expected)),
                     false => (rows, expected),
@@ -173,7 +174,7 @@ impl Client {
         }
     }
 
-    /// The words of transaction blocks, which no failed block refuses.
+    /// Statements about transaction blocks, which no failed block refuses.
     fn control(&mut self, sql: &str) {
         self.story.push(sql.to_owned());
         self.statements += 1;
@@ -219,7 +220,7 @@ impl Client {
         }
     }
 
-    /// The last savepoint of a name that is drawn.
+    /// The last savepoint of a random name.
     fn any_savepoint(&mut self) -> usize {
         let at = self.random.below(self.savepoints.len() as u64) as usize;
         let name = &self.savepoints[at].0;
@@ -245,7 +246,7 @@ impl Client {
         })
     }
 
-    /// As `with`, of a change that gives rows.
+    /// As `with`, for a change that gives rows.
     fn returning(&self, name: &'static str, change: impl FnOnce(&mut Table) -> Vec<Row>) -> Comes {
         let mut tables = self.tables.clone();
         let table = tables.get_mut(name).ok_or(NO_TABLE)?;
@@ -266,7 +267,7 @@ impl Client {
         self.expect(&sql, comes);
     }
 
-    /// Some definition of a table, and what it comes to.
+    /// A random definition of a table, and its outcome.
     fn definition(&mut self, name: &'static str) -> (String, Comes) {
         let is_there = self.tables.contains_key(name);
         let index = format!("{name}_{}", self.random.below(3));
@@ -316,14 +317,14 @@ impl Client {
         }
     }
 
-    /// An index that a table has, most often.
+    /// Most often, an index that the table has.
     fn any_index(&mut self, name: &str) -> Option<String> {
         let indexes = &self.tables.get(name)?.indexes;
         let at = self.random.below(2 + indexes.len() as u64);
         indexes.keys().nth(at as usize).cloned()
     }
 
-    /// The rows of a table are there, and no others.
+    /// Checks that the table has these rows, and no others.
     fn verify(&mut self, name: &'static str) {
         let comes = match self.tables.get(name) {
             Some(table) => Ok((self.tables.clone(), sorted(table.rows.clone()))),
@@ -345,7 +346,7 @@ fn options(random: &mut Random) -> Options {
     }
 }
 
-/// Several lives of a database with one client. How many statements there were, how many were refused, and how many definitions came
+/// Several lives of a database with one client. Gives the numbers of statements, of refused ones, and of definitions
 /// beside them.
 fn lives(seed: u64) -> [u64; 3] {
     let mut random = Random::new(seed);

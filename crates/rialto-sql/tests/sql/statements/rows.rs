@@ -1,4 +1,4 @@
-//! Statements that read rows and change them, and what they come to on plain ones.
+//! Statements that read and change rows, and their outcomes on plain rows.
 
 use std::cmp::Reverse;
 
@@ -13,7 +13,7 @@ impl Client {
         "x".repeat(self.random.below(longest) as usize)
     }
 
-    /// A change of a table's rows, and often a look at all of them.
+    /// Changes a table's rows, and often reads all of them.
     pub fn change(&mut self) {
         let name = self.any_name();
         self.change_rows_of(name);
@@ -60,7 +60,8 @@ impl Client {
         }
     }
 
-    /// Sets columns of some rows, so that no order of rows decides what is a duplicate: an indexed column gets the same value in each.
+    /// Sets columns of some rows. An indexed column gets the same value in each, so that the order of the rows does not
+    /// decide which value is a duplicate.
     fn update(&mut self, name: &'static str) {
         let condition = self.any_condition(name);
         let is_unique =
@@ -94,7 +95,7 @@ impl Client {
         self.expect(&format!("update {name} set {} where {condition}{returning}", sets.join(", ")), comes);
     }
 
-    /// A condition on a table's rows, most often one that half of them do not fulfil.
+    /// A condition on a table's rows, most often one that half of them do not satisfy.
     fn any_condition(&mut self, name: &str) -> Condition {
         let rows = self.tables.get(name).map_or(&[][..], |table| &table.rows);
         let mut condition = Condition::any(&mut self.random, rows);
@@ -128,7 +129,7 @@ impl Client {
         };
         let cut = [limit.map(|n| format!(" limit {n}")), offset.map(|n| format!(" offset {n}"))];
         let cut = cut.into_iter().flatten().collect::<String>();
-        // Rows that are equal in the columns that are read may come in any order.
+        // Rows that are equal in the selected columns may come in any order.
         let (sql, rows) = match self.random.below(4) {
             0 => {
                 let count = hits.map(|rows| vec![vec![Value::Int8(rows.len() as i64)]]);

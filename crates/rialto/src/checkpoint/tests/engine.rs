@@ -182,7 +182,7 @@ impl Engine {
     ) -> Result<Arc<Engine>> {
         let engine = Engine::new();
         assert!(block.redo_start.0 >= freed_before, "the log from {} on is gone", block.redo_start);
-        let mut loaded = load::load(disk, block, &engine.segments, 2, &Progress::new(None))?;
+        let mut loaded = load::load(disk, block, &engine.segments, 2, &RecoveryProgress::new(None))?;
         *engine.loaded.lock() = std::mem::take(&mut loaded.sums);
         let mut body = Vec::new();
         for (id, heap) in loaded.segments {

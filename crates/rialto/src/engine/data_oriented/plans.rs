@@ -19,7 +19,7 @@ const WHOLE_CALLS: u32 = 63;
 
 /// Counters of an action or a phase.
 #[derive(Debug, Default)]
-struct Cell {
+struct RunCounters {
     runs: AtomicU64,
     /// Runs of an action that aborted, or of a phase in parts.
     of_these: AtomicU64,
@@ -28,11 +28,11 @@ struct Cell {
 /// The cells of two threads never share a cache line.
 #[derive(Debug, Default)]
 #[repr(align(64))]
-struct Line([Cell; 4]);
+struct CounterLine([RunCounters; 4]);
 
 /// The cells of one thread: one for each phase, then one for each action.
 #[derive(Debug, Default)]
-struct Set(OnceLock<Box<[Line]>>);
+struct ThreadCounters(OnceLock<Box<[CounterLine]>>);
 
 /// The plan of each phase of a flow, and counts of how its actions end. Each thread counts in cache lines of its own.
 /// The resource manager adds these up, asks the [`Planner`] of each phase, and stores the plan in a word that is
@@ -40,7 +40,7 @@ struct Set(OnceLock<Box<[Line]>>);
 #[derive(Debug)]
 pub(crate) struct Plans {
     phases: Box<[Phase]>,
-    sets: Box<[Set]>,
+    sets: Box<[ThreadCounters]>,
     planners: Mutex<Vec<Planner>>,
     cells: usize,
 }
@@ -58,7 +58,7 @@ struct Phase {
 /// Counters of the thread that runs a phase.
 #[derive(Clone, Copy)]
 pub(super) struct PhaseCounts<'a> {
-    set: &'a [Line],
+    set: &'a [CounterLine],
     phase: usize,
     first: usize,
 }
@@ -67,7 +67,7 @@ fn add_one(counter: &AtomicU64) {
     counter.store(counter.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
 }
 
-fn cell(set: &[Line], at: usize) -> &Cell {
+fn cell(set: &[CounterLine], at: usize) -> &RunCounters {
     &set[at / 4].0[at % 4]
 }
 
@@ -124,7 +124,7 @@ impl Plans {
         };
         let phases: Box<[Phase]> = flow.phases().iter().map(phase).collect();
         let planners = phases.iter().map(|phase| Planner::new(phase.actions)).collect();
-        let sets = (0..SETS).map(|_| Set::default()).collect();
+        let sets = (0..SETS).map(|_| ThreadCounters::default()).collect();
         Plans { phases, sets, planners: Mutex::new(planners), cells }
     }
 
@@ -159,7 +159,7 @@ impl Plans {
     pub(super) fn counts(&self, thread: usize, phase: usize) -> PhaseCounts<'_> {
         let set = self.sets[thread % SETS]
             .0
-            .get_or_init(|| (0..self.cells.div_ceil(4)).map(|_| Line::default()).collect());
+            .get_or_init(|| (0..self.cells.div_ceil(4)).map(|_| CounterLine::default()).collect());
         PhaseCounts { set, phase, first: self.phases[phase].first }
     }
 

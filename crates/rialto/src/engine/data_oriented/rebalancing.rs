@@ -19,7 +19,7 @@ const KEYS_PER_EXECUTOR: usize = 48;
 const SAMPLES_PER_HALF: u32 = 10;
 
 /// A key that was requested, and the number of requests that it stands for.
-struct Asked {
+struct SampledKey {
     key: Key,
     executor: usize,
     weight: f64,
@@ -29,7 +29,7 @@ struct Asked {
 #[derive(Default)]
 struct Half {
     samples: u32,
-    asked: HashMap<IndexId, Vec<Asked>>,
+    asked: HashMap<IndexId, Vec<SampledKey>>,
     /// Requests by executor.
     requests: Vec<f64>,
 }
@@ -55,7 +55,7 @@ impl Rebalancing {
             now.requests[executor] += requests as f64;
             let weight = requests as f64 / keys.len().max(1) as f64;
             for (index, key, _) in keys {
-                now.asked.entry(index).or_default().push(Asked { key, executor, weight });
+                now.asked.entry(index).or_default().push(SampledKey { key, executor, weight });
             }
         }
         if now.samples < SAMPLES_PER_HALF {
@@ -80,7 +80,7 @@ impl Rebalancing {
         if busiest(&requests) <= IMBALANCE_MAX * all / self.executors as f64 {
             return Vec::new();
         }
-        let mut by_index: HashMap<IndexId, Vec<&Asked>> = HashMap::new();
+        let mut by_index: HashMap<IndexId, Vec<&SampledKey>> = HashMap::new();
         for (index, asked) in halves.iter().flat_map(|half| &half.asked) {
             by_index.entry(*index).or_default().extend(asked);
         }
@@ -93,7 +93,12 @@ impl Rebalancing {
     }
 
     /// Datasets that are requested equally often, if they make the busiest executor less busy.
-    fn share_out(&self, index: IndexId, mut asked: Vec<&Asked>, all: f64) -> Option<(IndexId, RoutingRule)> {
+    fn share_out(
+        &self,
+        index: IndexId,
+        mut asked: Vec<&SampledKey>,
+        all: f64,
+    ) -> Option<(IndexId, RoutingRule)> {
         let mut by_executor = vec![0.0; self.executors];
         asked.iter().for_each(|asked| by_executor[asked.executor] += asked.weight);
         asked.sort_unstable_by(|one, other| one.key.cmp(&other.key));

@@ -11,7 +11,7 @@ use super::datasets::of_equal_size;
 use super::read_only::{Move, ReadOnlyPlacement};
 use super::rebalancing::Rebalancing;
 use super::scaling::resize;
-use super::scaling_policy::{Adjustment, ScalingPolicy, Step};
+use super::scaling_policy::{Adjustment, ScalingPolicy, StepSize};
 use crate::engine::Runtime;
 use crate::ids::IndexId;
 use crate::io::Moment;
@@ -195,8 +195,8 @@ struct Scaler {
 impl Scaler {
     fn new(core: &Core) -> Scaler {
         Scaler {
-            executors: ScalingPolicy::new(Step::Twofold),
-            threads: ScalingPolicy::new(Step::One),
+            executors: ScalingPolicy::new(StepSize::Twofold),
+            threads: ScalingPolicy::new(StepSize::One),
             cores: std::thread::available_parallelism().map_or(1, usize::from),
             samples: 0,
             requests: 0,

@@ -56,7 +56,7 @@ impl Adjustment {
 
 /// How a number is changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Step {
+pub(super) enum StepSize {
     /// By one.
     One,
     /// To twice as many, or half.
@@ -66,13 +66,13 @@ pub(super) enum Step {
 /// See the [module](self).
 #[derive(Debug)]
 pub(super) struct ScalingPolicy {
-    step: Step,
+    step: StepSize,
     /// The last adjustment, and how often it came in a row.
     last: (Adjustment, u32),
 }
 
 impl ScalingPolicy {
-    pub fn new(step: Step) -> ScalingPolicy {
+    pub fn new(step: StepSize) -> ScalingPolicy {
         ScalingPolicy { step, last: (Adjustment::Same, 0) }
     }
 
@@ -88,12 +88,12 @@ impl ScalingPolicy {
         self.last = (adjustment, times);
         let wanted = match adjustment {
             Adjustment::More if times >= MORE_AFTER => match self.step {
-                Step::One => now + 1,
-                Step::Twofold => now * 2,
+                StepSize::One => now + 1,
+                StepSize::Twofold => now * 2,
             },
             Adjustment::Fewer if times >= FEWER_AFTER => match self.step {
-                Step::One => now - 1,
-                Step::Twofold => now / 2,
+                StepSize::One => now - 1,
+                StepSize::Twofold => now / 2,
             },
             _ => return None,
         };
@@ -112,7 +112,8 @@ mod tests {
 
     #[test]
     fn a_number_follows_what_lasts_within_its_bounds_and_no_blip() {
-        let (mut threads, mut executors) = (ScalingPolicy::new(Step::One), ScalingPolicy::new(Step::Twofold));
+        let (mut threads, mut executors) =
+            (ScalingPolicy::new(StepSize::One), ScalingPolicy::new(StepSize::Twofold));
         for _ in 0..20 {
             for adjustment in [
                 Adjustment::More,
@@ -160,7 +161,7 @@ mod tests {
     /// meanwhile.
     #[test]
     fn threads_come_with_work_and_go_with_it() {
-        let mut scaling_policy = ScalingPolicy::new(Step::One);
+        let mut scaling_policy = ScalingPolicy::new(StepSize::One);
         let (mut now, mut changes) = (1, 0);
         for (work, samples) in [(3.5, 40), (0.5, 60), (3.5, 40)] {
             for _ in 0..samples {

@@ -60,8 +60,8 @@ mod response_queue;
 
 mod resizing;
 
-use queue::{Dispatch, Refused, Standing, Waiter};
-use response_queue::{Awaited, ResponseQueue};
+use queue::{Dispatch, Refused, RoomWaiter, Standing};
+use response_queue::{ResponseQueue, ServerWait};
 
 const FOR_EVER: Duration = Duration::from_secs(3_600);
 /// Schedules tried per model.
@@ -267,7 +267,7 @@ fn serve(case: Case) {
                 let (mut put, mut answered) = (0, Vec::new());
                 let mut is_closed = false;
                 while put < case.each && !is_closed || answered.len() < put as usize {
-                    let mut awaited = Awaited::Response;
+                    let mut awaited = ServerWait::Response;
                     if put < case.each && !is_closed {
                         responses.forget_room();
                         match dispatch.put(Job { sender, number: put }, &responses) {
@@ -281,9 +281,9 @@ fn serve(case: Case) {
                             }
                             Err(Refused::Full(_)) => {
                                 awaited = if answered.len() < put as usize {
-                                    Awaited::Either
+                                    ServerWait::Either
                                 } else {
-                                    Awaited::Room
+                                    ServerWait::Room
                                 };
                             }
                         }

@@ -32,7 +32,7 @@ const PRIORITY: usize = 0;
 pub(in crate::engine) const RESTARTS_MAX: usize = 1_024;
 
 /// A caller that waits for room in the queue.
-pub(in crate::engine) trait Waiter: Send + Sync {
+pub(in crate::engine) trait RoomWaiter: Send + Sync {
     /// Tells it that there is room.
     fn tell_of_room(&self);
 }
@@ -49,7 +49,7 @@ pub(in crate::engine) enum Standing {
 
 /// The state of an executor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Seat {
+enum SeatState {
     /// Sleeps until there is something to run.
     Idle,
     Running,
@@ -98,7 +98,7 @@ pub struct TransactionServerStats {
     pub restarted: u64,
 }
 
-struct State<J> {
+struct DispatchState<J> {
     /// The requests on the queue: first these,
     begun: VecDeque<J>,
     /// then these.
@@ -108,17 +108,17 @@ struct State<J> {
     asides: usize,
     /// The last request that was taken off was a restart: the next turn is that of the begun ones.
     took_restart: bool,
-    seats: Vec<Seat>,
+    seats: Vec<SeatState>,
     running: Option<usize>,
     ready: VecDeque<usize>,
     /// Callers that found the queue full.
-    waiters: Vec<Arc<dyn Waiter>>,
+    waiters: Vec<Arc<dyn RoomWaiter>>,
     closed: bool,
     stats: TransactionServerStats,
 }
 
 /// Waiters to be told of room after the latch is released.
-type Told = SmallVec<[Arc<dyn Waiter>; 4]>;
+type ToldWaiters = SmallVec<[Arc<dyn RoomWaiter>; 4]>;
 
 /// Why a request was not put on the queue.
 #[derive(Debug, PartialEq, Eq)]
@@ -131,7 +131,7 @@ pub(in crate::engine) enum Refused<J> {
 
 /// See the [module](self).
 pub(in crate::engine) struct Dispatch<J> {
-    state: Mutex<State<J>>,
+    state: Mutex<DispatchState<J>>,
     /// One for each executor that there can be. It sleeps on it, with the latch.
     bells: Box<[Condvar]>,
     /// The length of the queue.
@@ -145,7 +145,7 @@ pub(in crate::engine) struct Dispatch<J> {
     busy: AtomicUsize,
 }
 
-impl<J> State<J> {
+impl<J> DispatchState<J> {
     fn restart_is_due(&self) -> bool {
         self.restarts.first_key_value().is_some_and(|(first, _)| first.is_over())
     }
@@ -180,19 +180,23 @@ impl<J> State<J> {
         self.closed
             && self.queued() == 0
             && self.restarts.is_empty()
-            && self.seats.iter().all(|seat| matches!(seat, Seat::Idle | Seat::Gone))
+            && self.seats.iter().all(|seat| matches!(seat, SeatState::Idle | SeatState::Gone))
     }
 
     fn first_idle(&self) -> Option<usize> {
-        self.seats.iter().position(|&seat| seat == Seat::Idle)
+        self.seats.iter().position(|&seat| seat == SeatState::Idle)
     }
 
     /// D1 to D3.
     fn check(&self) {
         if cfg!(debug_assertions) {
-            let running = self.seats.iter().filter(|&&seat| seat == Seat::Running).count();
+            let running = self.seats.iter().filter(|&&seat| seat == SeatState::Running).count();
             assert_eq!(running, usize::from(self.running.is_some()), "D1: {:?}", self.seats);
-            assert!(self.running.is_none_or(|at| self.seats[at] == Seat::Running), "D1: {:?}", self.seats);
+            assert!(
+                self.running.is_none_or(|at| self.seats[at] == SeatState::Running),
+                "D1: {:?}",
+                self.seats
+            );
             // A restart may have become due just now: the executor that sleeps until then is about to wake up.
             assert!(
                 self.running.is_some()
@@ -200,7 +204,7 @@ impl<J> State<J> {
                 "D2: {:?}",
                 self.seats
             );
-            let ready = self.seats.iter().filter(|&&seat| seat == Seat::Ready).count();
+            let ready = self.seats.iter().filter(|&&seat| seat == SeatState::Ready).count();
             assert_eq!(ready, self.ready.len(), "D3: {:?}", self.seats);
         }
     }
@@ -209,7 +213,7 @@ impl<J> State<J> {
 /// A queue whose latch is held.
 pub(in crate::engine) struct Putting<'a, J> {
     dispatch: &'a Dispatch<J>,
-    state: MutexGuard<'a, State<J>>,
+    state: MutexGuard<'a, DispatchState<J>>,
 }
 
 impl<J> Putting<'_, J> {
@@ -246,13 +250,13 @@ impl<J> Dispatch<J> {
     /// A queue of this length. Its priority executor takes requests off in groups of so many; standbys are
     /// [hired](Dispatch::hire), up to `executors` in all. It is closed until it is [opened](Dispatch::reopen).
     pub fn new(length: usize, group: usize, executors: usize) -> Dispatch<J> {
-        let state = State {
+        let state = DispatchState {
             begun: VecDeque::new(),
             new: VecDeque::new(),
             restarts: BTreeMap::new(),
             asides: 0,
             took_restart: false,
-            seats: vec![Seat::Gone],
+            seats: vec![SeatState::Gone],
             running: None,
             ready: VecDeque::new(),
             waiters: Vec::new(),
@@ -275,8 +279,8 @@ impl<J> Dispatch<J> {
         let mut state = self.state.lock();
         let seat = self.free_seat(&state)?;
         match state.seats.get_mut(seat) {
-            Some(gone) => *gone = Seat::Idle,
-            None => state.seats.push(Seat::Idle),
+            Some(gone) => *gone = SeatState::Idle,
+            None => state.seats.push(SeatState::Idle),
         }
         if state.running.is_none() {
             self.appoint(&mut state);
@@ -287,7 +291,7 @@ impl<J> Dispatch<J> {
 
     /// Puts a request on a queue that has all its standbys. If the queue is full, `waiter` is told when
     /// there is room.
-    pub fn put(&self, job: J, waiter: &Arc<impl Waiter + 'static>) -> Result<(), Refused<J>> {
+    pub fn put(&self, job: J, waiter: &Arc<impl RoomWaiter + 'static>) -> Result<(), Refused<J>> {
         let mut latch = self.lock_to_put();
         let state = &mut *latch.state;
         if state.closed {
@@ -295,7 +299,7 @@ impl<J> Dispatch<J> {
         }
         if state.queued() >= self.length {
             state.stats.found_full += 1;
-            let waiter: Arc<dyn Waiter> = waiter.clone();
+            let waiter: Arc<dyn RoomWaiter> = waiter.clone();
             if !state.waiters.iter().any(|other| Arc::ptr_eq(other, &waiter)) {
                 state.waiters.push(waiter);
             }
@@ -314,14 +318,14 @@ impl<J> Dispatch<J> {
                 return next;
             }
         }
-        let mut told = Told::new();
+        let mut told = ToldWaiters::new();
         let mut state = self.state.lock();
         if state.running == Some(me) {
             // After one request of a standby it is the priority executor's turn again.
             let others_turn = !state.ready.is_empty()
-                || me != PRIORITY && state.seats[PRIORITY] == Seat::Idle && state.has_work();
+                || me != PRIORITY && state.seats[PRIORITY] == SeatState::Idle && state.has_work();
             if others_turn {
-                self.step_down(&mut state, me, Seat::Idle);
+                self.step_down(&mut state, me, SeatState::Idle);
             }
         }
         let mut has_napped = false;
@@ -340,11 +344,11 @@ impl<J> Dispatch<J> {
                     told.iter().for_each(|waiter| waiter.tell_of_room());
                     return Some(job);
                 }
-                self.step_down(&mut state, me, Seat::Idle);
+                self.step_down(&mut state, me, SeatState::Idle);
             }
             state.check();
             if state.is_over() {
-                state.seats[me] = Seat::Gone;
+                state.seats[me] = SeatState::Gone;
                 // The other executors are idle, too.
                 self.bells.iter().for_each(Condvar::notify_all);
                 return None;
@@ -368,7 +372,7 @@ impl<J> Dispatch<J> {
 
     /// Takes the next request off the queue. Waiters are told of room when half of the queue is free: if they were
     /// told of each free place, they would wake for each.
-    fn take(&self, state: &mut State<J>, told: &mut Told) -> Option<J> {
+    fn take(&self, state: &mut DispatchState<J>, told: &mut ToldWaiters) -> Option<J> {
         // Restarts alternate with begun requests, which others may wait for, and go before all new ones.
         let is_turn = state.begun.is_empty() || !std::mem::take(&mut state.took_restart);
         if is_turn && state.restart_is_due() {
@@ -431,7 +435,7 @@ impl<J> Dispatch<J> {
         }
         debug_assert_eq!(state.running, Some(me), "only the running executor can block");
         state.stats.blocked += 1;
-        self.step_down(&mut state, me, Seat::Blocked);
+        self.step_down(&mut state, me, SeatState::Blocked);
         state.check();
         !state.wants_hand()
     }
@@ -439,8 +443,8 @@ impl<J> Dispatch<J> {
     /// The executor is no longer blocked. Returns when it runs again.
     pub fn come_back(&self, me: usize) {
         let mut state = self.state.lock();
-        debug_assert_eq!(state.seats[me], Seat::Blocked);
-        state.seats[me] = Seat::Ready;
+        debug_assert_eq!(state.seats[me], SeatState::Blocked);
+        state.seats[me] = SeatState::Ready;
         state.ready.push_back(me);
         if state.running.is_none() {
             self.appoint(&mut state);
@@ -463,8 +467,8 @@ impl<J> Dispatch<J> {
         }
         let seat = self.free_seat(&state)?;
         match state.seats.get_mut(seat) {
-            Some(gone) => *gone = Seat::Running,
-            None => state.seats.push(Seat::Running),
+            Some(gone) => *gone = SeatState::Running,
+            None => state.seats.push(SeatState::Running),
         }
         self.set_running(&mut state, Some(seat));
         state.check();
@@ -475,7 +479,7 @@ impl<J> Dispatch<J> {
     #[must_use]
     pub fn end_visit(&self, seat: usize) -> bool {
         let mut state = self.state.lock();
-        self.step_down(&mut state, seat, Seat::Gone);
+        self.step_down(&mut state, seat, SeatState::Gone);
         state.check();
         if state.is_over() {
             self.bells.iter().for_each(Condvar::notify_all);
@@ -486,7 +490,7 @@ impl<J> Dispatch<J> {
     /// Takes back the seat of a standby that got no thread.
     pub fn dismiss(&self, seat: usize) {
         let mut state = self.state.lock();
-        state.seats[seat] = Seat::Gone;
+        state.seats[seat] = SeatState::Gone;
         if state.running == Some(seat) {
             self.set_running(&mut state, None);
             self.appoint(&mut state);
@@ -509,9 +513,9 @@ impl<J> Dispatch<J> {
     pub fn reopen(&self) -> bool {
         let mut state = self.state.lock();
         state.closed = false;
-        let is_vacant = state.seats[PRIORITY] == Seat::Gone;
+        let is_vacant = state.seats[PRIORITY] == SeatState::Gone;
         if is_vacant {
-            state.seats[PRIORITY] = Seat::Idle;
+            state.seats[PRIORITY] = SeatState::Idle;
         }
         is_vacant
     }
@@ -526,7 +530,7 @@ impl<J> Dispatch<J> {
     pub fn close(&self) {
         let mut state = self.state.lock();
         state.closed = true;
-        let told: Told = state.waiters.drain(..).collect();
+        let told: ToldWaiters = state.waiters.drain(..).collect();
         drop(state);
         self.bells.iter().for_each(Condvar::notify_all);
         told.iter().for_each(|waiter| waiter.tell_of_room());
@@ -545,8 +549,8 @@ impl<J> Dispatch<J> {
     }
 
     /// A seat without a thread, beside the priority executor's: its thread has ended, or has never begun.
-    fn free_seat(&self, state: &State<J>) -> Option<usize> {
-        let left = state.seats.iter().skip(1).position(|&seat| seat == Seat::Gone);
+    fn free_seat(&self, state: &DispatchState<J>) -> Option<usize> {
+        let left = state.seats.iter().skip(1).position(|&seat| seat == SeatState::Gone);
         let seat = left.map_or(state.seats.len(), |at| at + 1);
         (seat < self.bells.len()).then_some(seat)
     }
@@ -556,20 +560,20 @@ impl<J> Dispatch<J> {
         self.busy.load(Ordering::Relaxed) != 0
     }
 
-    fn set_running(&self, state: &mut State<J>, running: Option<usize>) {
+    fn set_running(&self, state: &mut DispatchState<J>, running: Option<usize>) {
         state.running = running;
         self.busy.store(usize::from(running.is_some()), Ordering::Relaxed);
     }
 
     /// The running executor stops to run.
-    fn step_down(&self, state: &mut MutexGuard<'_, State<J>>, me: usize, seat: Seat) {
+    fn step_down(&self, state: &mut MutexGuard<'_, DispatchState<J>>, me: usize, seat: SeatState) {
         state.seats[me] = seat;
         self.set_running(state, None);
         self.appoint(state);
     }
 
     /// Chooses the executor that runs next. None runs now.
-    fn appoint(&self, state: &mut MutexGuard<'_, State<J>>) {
+    fn appoint(&self, state: &mut MutexGuard<'_, DispatchState<J>>) {
         debug_assert_eq!(state.running, None, "D1");
         let idle = state.first_idle();
         let chosen = match state.ready.pop_front() {
@@ -578,10 +582,10 @@ impl<J> Dispatch<J> {
             None => None,
         };
         if let Some(chosen) = chosen {
-            if chosen != PRIORITY && state.seats[chosen] == Seat::Idle {
+            if chosen != PRIORITY && state.seats[chosen] == SeatState::Idle {
                 state.stats.stood_in += 1;
             }
-            state.seats[chosen] = Seat::Running;
+            state.seats[chosen] = SeatState::Running;
             self.set_running(state, Some(chosen));
             self.bells[chosen].notify_all();
         } else if let (Some(idle), false) = (idle, state.restarts.is_empty()) {

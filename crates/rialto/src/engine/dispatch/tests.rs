@@ -5,12 +5,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::queue::RESTARTS_MAX;
-use super::{Dispatch, Dispatches, Refused, Standing, Waiter};
-use crate::engine::servers::{Awaited, ResponseQueue};
+use super::{Dispatch, Dispatches, Refused, RoomWaiter, Standing};
+use crate::engine::servers::{ResponseQueue, ServerWait};
 
 struct Nobody;
 
-impl Waiter for Nobody {
+impl RoomWaiter for Nobody {
     fn tell_of_room(&self) {}
 }
 
@@ -177,25 +177,25 @@ fn responses_come_in_order_and_nothing_that_is_there_is_waited_for() {
     (1..=3).for_each(|response| responses.put(response).unwrap());
     let naps = Cell::new(0);
     let wait = |awaited| responses.wait(awaited, || naps.set(naps.get() + 1));
-    wait(Awaited::Response);
-    wait(Awaited::Either);
+    wait(ServerWait::Response);
+    wait(ServerWait::Either);
     assert_eq!(
         [responses.take(), responses.take(), responses.take(), responses.take()],
         [Some(1), Some(2), Some(3), None]
     );
     responses.tell_of_room();
-    wait(Awaited::Either);
-    wait(Awaited::Room);
+    wait(ServerWait::Either);
+    wait(ServerWait::Room);
     assert_eq!(naps.get(), 0);
     responses.forget_room();
     std::thread::scope(|scope| {
         scope.spawn(|| responses.put(4).unwrap());
-        wait_for(&responses, Awaited::Response);
+        wait_for(&responses, ServerWait::Response);
         scope.spawn(|| responses.tell_of_room());
-        wait_for(&responses, Awaited::Room);
+        wait_for(&responses, ServerWait::Room);
     });
 }
 
-fn wait_for(responses: &ResponseQueue<i32>, awaited: Awaited) {
+fn wait_for(responses: &ResponseQueue<i32>, awaited: ServerWait) {
     responses.wait(awaited, || {});
 }

@@ -7,7 +7,7 @@
 //! actions on one table whose identifiers overlap and of which one is exclusive. Conflicting calls run in the order
 //! of the log. A call of a plain closure may touch anything, and conflicts with all calls.
 //!
-//! Calls are numbered, and each gets the earlier calls that have to be done before it may run ([`Before`]). For an
+//! Calls are numbered, and each gets the earlier calls that have to be done before it may run ([`Predecessors`]). For an
 //! identifier, that is the last call that has it exclusively, which itself comes after all others before it. Where
 //! calls share, or touch whole tables, it is *all* calls up to the last one of these. What is done is one number for
 //! each worker. Identifiers are kept by their hash in a table of fixed size: if two of them have the same place,
@@ -35,14 +35,14 @@ const SLOTS: usize = 1 << 16;
 
 /// The calls that have to be done before one may run.
 #[derive(Debug, Default)]
-pub(super) struct Before {
+pub(super) struct Predecessors {
     /// All calls up to this one; 0 for none.
     pub all: u64,
     /// These calls.
     pub each: SmallVec<[u64; 8]>,
 }
 
-impl Before {
+impl Predecessors {
     /// The last of these calls; 0 for none.
     pub fn last(&self) -> u64 {
         self.each.iter().copied().fold(self.all, u64::max)
@@ -89,12 +89,12 @@ struct TableUse {
 }
 
 /// What the calls of a procedure touch.
-struct Plan {
+struct AccessSet {
     /// None: anything.
-    touches: Option<Vec<Touch>>,
+    touches: Option<Vec<Access>>,
 }
 
-struct Touch {
+struct Access {
     table: usize,
     mode: ActionMode,
     /// The condition on the arguments of calls that touch it; all calls, if none.
@@ -112,7 +112,7 @@ fn known(action: &Action) -> &[IdentifierPart] {
 
 /// What a call touches, each with its place among the hashes. There is room for a New-Order of TPC-C, which has many
 /// actions and leaves most of them out.
-type Touched<'p> = SmallVec<[(&'p Touch, Option<usize>); 24]>;
+type Touched<'p> = SmallVec<[(&'p Access, Option<usize>); 24]>;
 
 /// See the [module's documentation](self).
 pub(super) struct Conflicts {
@@ -122,7 +122,7 @@ pub(super) struct Conflicts {
     table_numbers: HashMap<String, usize>,
     slots: Box<[Use]>,
     /// By name and version.
-    plans: HashMap<String, HashMap<u32, Plan>>,
+    plans: HashMap<String, HashMap<u32, AccessSet>>,
     /// The last call that conflicts with all calls.
     anything: u64,
     last: u64,
@@ -152,7 +152,12 @@ impl Conflicts {
     }
 
     /// Gives the next call its number, counted from 1, and the calls that have to be done before it may run.
-    pub fn next(&mut self, procedure: &Registered, arguments: &[Value], catalog: &Catalog) -> (u64, Before) {
+    pub fn next(
+        &mut self,
+        procedure: &Registered,
+        arguments: &[Value],
+        catalog: &Catalog,
+    ) -> (u64, Predecessors) {
         self.last += 1;
         let call = self.last;
         let Procedure { name, version, .. } = procedure.procedure();
@@ -163,9 +168,9 @@ impl Conflicts {
         let Conflicts { plans, tables, slots, scratch, anything, .. } = self;
         let Some(touches) = &plans[name][version].touches else {
             *anything = call;
-            return (call, Before { all: call - 1, ..Before::default() });
+            return (call, Predecessors { all: call - 1, ..Predecessors::default() });
         };
-        let mut before = Before { all: *anything, ..Before::default() };
+        let mut before = Predecessors { all: *anything, ..Predecessors::default() };
         let mut find_touched = || -> Touched<'_> {
             touches
                 .iter()
@@ -181,7 +186,7 @@ impl Conflicts {
         };
         let Ok(touched) = touched else {
             *anything = call;
-            return (call, Before { all: call - 1, ..Before::default() });
+            return (call, Predecessors { all: call - 1, ..Predecessors::default() });
         };
         for (touch, place) in &touched {
             let table = &tables[touch.table];
@@ -225,11 +230,11 @@ impl Conflicts {
         self.last
     }
 
-    fn plan(&mut self, procedure: &Registered, catalog: &Catalog) -> Plan {
+    fn plan(&mut self, procedure: &Registered, catalog: &Catalog) -> AccessSet {
         let mut touches = Vec::new();
         for action in procedure.flow().phases().iter().flatten() {
             let Some(table) = action.table().and_then(|name| catalog.table(name).ok()) else {
-                return Plan { touches: None };
+                return AccessSet { touches: None };
             };
             let name = table.name();
             let schema = table.schema();
@@ -252,13 +257,13 @@ impl Conflicts {
             // If the table does not have such an identifier, the call fails; until then it counts as the whole table.
             let mode = if action.index().is_some() { ActionMode::Shared } else { action.mode() };
             let condition = action.condition();
-            touches.push(Touch { table, mode, condition, parts: parts.unwrap_or_default() });
+            touches.push(Access { table, mode, condition, parts: parts.unwrap_or_default() });
         }
-        Plan { touches: Some(touches) }
+        AccessSet { touches: Some(touches) }
     }
 }
 
-impl Touch {
+impl Access {
     /// The place of the identifier in the table of hashes; none for the whole table.
     fn place(&self, arguments: &[Value], scratch: &mut Key) -> Option<usize> {
         if self.parts.is_empty() {

@@ -38,8 +38,8 @@ use crossbeam_utils::Backoff;
 use hashbrown::HashMap;
 use parking_lot::Mutex;
 
-use self::conflicts::{Before, Conflicts};
-use self::turns::{Assignment, Turns, WINDOW};
+use self::conflicts::{Conflicts, Predecessors};
+use self::turns::{Assignment, ReplayTurns, WINDOW};
 use super::{Outputs, Prepared, Procedure, Registered, conventional};
 use crate::account::Accounts;
 use crate::commit::{CommitPath, CommitsInProgress, Definitions, Logging};
@@ -50,11 +50,11 @@ use crate::inside::InBody;
 use crate::io::{Caching, Clock, Disk, MemoryDisk};
 use crate::isolate::{LockForm, LockManager, LockOptions};
 use crate::log::{Durability, Log, LogOptions, LogThreads, PoolOwner};
-use crate::recovery::calls::{Replay, Replayed, Replayer, Setup, unsupported};
+use crate::recovery::calls::{Replay, ReplayedTables, Replayer, Setup, unsupported};
 use crate::row::{Value, WhichIndex};
 use crate::store::{Catalog, CatalogChange, TableParts, TableVersion};
 use crate::txn::Transaction;
-use crate::txn::calls::{Call, NumberSource, Numbers, checksum_of};
+use crate::txn::calls::{LoggedCall, NumberSource, Numbers, checksum_of};
 use crate::txn::core::{Contexts, Core, TxDefaults};
 use crate::txn::options::TxOptions;
 
@@ -79,9 +79,9 @@ impl Replayer for ByProcedures<'_> {
 /// A call that is to be run.
 struct Item {
     call: u64,
-    /// The bytes that it takes ([`Call::bytes`]).
+    /// The bytes that it takes ([`LoggedCall::bytes`]).
     bytes: usize,
-    before: Before,
+    before: Predecessors,
     lsn: Lsn,
     procedure: Prepared,
     arguments: Vec<Value>,
@@ -90,9 +90,9 @@ struct Item {
 }
 
 /// What the workers and the reader share.
-struct Shared {
+struct SharedReplay {
     core: Arc<Core>,
-    turns: Turns,
+    turns: ReplayTurns,
     /// The bytes of calls in progress: calls that are handed over, or are about to be, and are not done.
     bytes: AtomicUsize,
     failed: AtomicBool,
@@ -104,7 +104,7 @@ struct ParallelReplay {
     /// The procedures, with all versions of each name that were given, because a log has calls of several.
     procedures: HashMap<String, Vec<Prepared>>,
     core: Arc<Core>,
-    shared: Arc<Shared>,
+    shared: Arc<SharedReplay>,
     conflicts: Conflicts,
     senders: Vec<Sender<Vec<Item>>>,
     threads: Vec<JoinHandle<()>>,
@@ -195,9 +195,9 @@ impl ParallelReplay {
                 straddling_retry: Duration::ZERO,
             },
         });
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(SharedReplay {
             core: core.clone(),
-            turns: Turns::new(workers),
+            turns: ReplayTurns::new(workers),
             bytes: AtomicUsize::new(0),
             failed: AtomicBool::new(false),
             failure: Mutex::new(None),
@@ -233,7 +233,7 @@ impl ParallelReplay {
         })
     }
 
-    fn procedure_of(&mut self, lsn: Lsn, call: &Call<'_>) -> Result<Prepared> {
+    fn procedure_of(&mut self, lsn: Lsn, call: &LoggedCall<'_>) -> Result<Prepared> {
         let versions = self.procedures.get_mut(call.name).map_or(&mut [][..], Vec::as_mut_slice);
         let of_version = |procedure: &Prepared| procedure.procedure().version == call.version;
         let Some(at) = versions.iter().position(of_version) else {
@@ -292,7 +292,7 @@ impl ParallelReplay {
 
     /// Waits as a worker does, but sleeps, to leave the processors to the workers: it is ahead of them by
     /// milliseconds of work.
-    fn wait_until(&self, done: impl Fn(&Shared) -> bool) {
+    fn wait_until(&self, done: impl Fn(&SharedReplay) -> bool) {
         let backoff = Backoff::new();
         while !done(&self.shared) && !self.shared.failed.load(Ordering::Acquire) {
             match backoff.is_completed() {
@@ -318,10 +318,10 @@ impl ParallelReplay {
 }
 
 impl Replay for ParallelReplay {
-    fn call(&mut self, lsn: Lsn, call: Call<'_>) -> Result<()> {
+    fn call(&mut self, lsn: Lsn, call: LoggedCall<'_>) -> Result<()> {
         let procedure = self.procedure_of(lsn, &call)?;
         let bytes = call.bytes();
-        let Call { numbers, arguments, checksum, .. } = call;
+        let LoggedCall { numbers, arguments, checksum, .. } = call;
         // Checked before anything is computed from them.
         let checked = procedure
             .check(&arguments)
@@ -414,10 +414,10 @@ impl Replay for ParallelReplay {
         self.calls
     }
 
-    fn end(mut self: Box<Self>) -> Result<Replayed> {
+    fn end(mut self: Box<Self>) -> Result<ReplayedTables> {
         let done = self.barrier();
         self.stop();
-        done.map(|()| Replayed::new(std::mem::take(&mut self.versions), self.highest_number))
+        done.map(|()| ReplayedTables::new(std::mem::take(&mut self.versions), self.highest_number))
     }
 }
 
@@ -427,13 +427,13 @@ impl Drop for ParallelReplay {
     }
 }
 
-impl Shared {
-    fn may_run(&self, before: &Before) -> bool {
+impl SharedReplay {
+    fn may_run(&self, before: &Predecessors) -> bool {
         before.each.iter().all(|&call| self.turns.is_done(call)) && self.turns.are_done(before.all)
     }
 
     /// Waits until a call may run; gives up when a call has failed.
-    fn wait_for(&self, before: &Before) {
+    fn wait_for(&self, before: &Predecessors) {
         let backoff = Backoff::new();
         while !self.may_run(before) && !self.failed.load(Ordering::Acquire) {
             if backoff.is_completed() {
@@ -456,7 +456,7 @@ impl Shared {
 }
 
 /// Marks the replay as failed if a worker panics, so that no thread waits for that worker.
-struct NotAlone<'a>(&'a Shared);
+struct NotAlone<'a>(&'a SharedReplay);
 
 impl Drop for NotAlone<'_> {
     fn drop(&mut self) {
@@ -466,7 +466,7 @@ impl Drop for NotAlone<'_> {
     }
 }
 
-fn serve(shared: &Shared, worker: usize, receiver: &Receiver<Vec<Item>>) {
+fn serve(shared: &SharedReplay, worker: usize, receiver: &Receiver<Vec<Item>>) {
     let _others = NotAlone(shared);
     while let Ok(batch) = receiver.recv() {
         for item in batch {

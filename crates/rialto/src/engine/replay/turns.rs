@@ -1,4 +1,4 @@
-//! [`Turns`]: which calls of a replay are done, and which worker runs which call.
+//! [`ReplayTurns`]: which calls of a replay are done, and which worker runs which call.
 //!
 //! Calls are numbered from 1, and at most [`WINDOW`] are in progress at a time. So what is done is a ring of numbers,
 //! and each worker writes the places of its own calls. All calls up to one are done if the lowest call that is not
@@ -18,7 +18,7 @@ pub(super) const WINDOW: u64 = 4096;
 const MORE: u64 = 64;
 
 /// What the workers and the reader know about progress.
-pub(super) struct Turns {
+pub(super) struct ReplayTurns {
     done: Box<[AtomicU64]>,
     /// All calls up to this one are done; it may lag behind.
     low: CachePadded<AtomicU64>,
@@ -26,9 +26,9 @@ pub(super) struct Turns {
     counts: Box<[CachePadded<AtomicU64>]>,
 }
 
-impl Turns {
-    pub fn new(workers: usize) -> Turns {
-        Turns {
+impl ReplayTurns {
+    pub fn new(workers: usize) -> ReplayTurns {
+        ReplayTurns {
             done: (0..WINDOW).map(|_| AtomicU64::new(0)).collect(),
             low: CachePadded::new(AtomicU64::new(0)),
             counts: (0..workers).map(|_| CachePadded::new(AtomicU64::new(0))).collect(),
@@ -67,7 +67,7 @@ impl Turns {
 
 /// The assignment of calls to workers, kept by the reader of the log.
 pub(super) struct Assignment {
-    /// The worker of each call, in a ring as in [`Turns`].
+    /// The worker of each call, in a ring as in [`ReplayTurns`].
     workers: Box<[u16]>,
     /// The number of calls that each worker was given.
     given: Box<[u64]>,
@@ -81,7 +81,7 @@ impl Assignment {
     /// Gives a call to the worker of the last call that it has to wait for, if that one is in progress: there it need
     /// not wait for it. So the calls on a hot row go to one worker, and those on another hot row to another one. A
     /// call that waits for none goes to the worker that has the fewest; so does a call whose worker has too many.
-    pub fn next(&mut self, turns: &Turns, call: u64, last_before: u64) -> usize {
+    pub fn next(&mut self, turns: &ReplayTurns, call: u64, last_before: u64) -> usize {
         let on_way = |worker: usize| self.given[worker] - turns.counts[worker].load(Ordering::Relaxed);
         let fewest = (0..self.given.len()).min_by_key(|&worker| on_way(worker)).expect("there is a worker");
         let place = |call: u64| (call % WINDOW) as usize;
@@ -100,7 +100,7 @@ mod tests {
 
     #[test]
     fn what_is_done_is_told_call_by_call_and_up_to_the_first_that_is_not() {
-        let turns = Turns::new(2);
+        let turns = ReplayTurns::new(2);
         assert!(turns.is_done(0) && turns.are_done(0) && !turns.is_done(1));
         for call in [1, 2, 4, 5] {
             turns.note(call as usize % 2, call);
@@ -117,7 +117,7 @@ mod tests {
 
     #[test]
     fn calls_on_one_hot_row_are_one_workers_and_each_row_has_its_own() {
-        let (turns, mut assignment) = (Turns::new(2), Assignment::new(2));
+        let (turns, mut assignment) = (ReplayTurns::new(2), Assignment::new(2));
         // Two hot rows in turn, each call after the last one on its row. None is done.
         let mut last = [0; 2];
         let workers: Vec<_> = (1..=100u64)
@@ -134,7 +134,7 @@ mod tests {
         }
         assert_ne!(of_row(0).next(), of_row(1).next());
         // With one hot row, the other worker gets calls, too, in the end.
-        let (turns, mut assignment) = (Turns::new(2), Assignment::new(2));
+        let (turns, mut assignment) = (ReplayTurns::new(2), Assignment::new(2));
         let given: Vec<_> = (1..=200u64).map(|call| assignment.next(&turns, call, call - 1)).collect();
         assert!(given[..MORE as usize].iter().all(|worker| *worker == given[0]));
         assert!(given.iter().any(|worker| *worker != given[0]));

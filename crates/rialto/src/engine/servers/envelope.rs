@@ -137,11 +137,11 @@ impl Envelope {
     /// writes the log, or an executor.
     #[cold]
     fn drop_elsewhere(self: Box<Self>, log: &Log) {
-        struct Unclaimed(#[expect(dead_code, reason = "it is dropped")] Mutex<Box<Envelope>>);
-        impl Wake for Unclaimed {
+        struct UnclaimedEnvelope(#[expect(dead_code, reason = "it is dropped")] Mutex<Box<Envelope>>);
+        impl Wake for UnclaimedEnvelope {
             fn wake(self: Arc<Self>) {}
         }
-        let waker = Waker::from(Arc::new(Unclaimed(Mutex::new(self))));
+        let waker = Waker::from(Arc::new(UnclaimedEnvelope(Mutex::new(self))));
         let listener = Listener::foreign(&waker);
         drop(waker);
         log.wake(listener);

@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use super::envelope::{Envelope, Responses};
 use super::request::{Request, Response};
-use super::response_queue::{Awaited, ResponseQueue};
+use super::response_queue::{ResponseQueue, ServerWait};
 use super::server::ServedProcedure;
 use crate::account::processor;
 use crate::engine::data_oriented::{Queues, Task};
@@ -82,7 +82,7 @@ impl MessageServer {
                 return Err(Error::Nested);
             }
             request = refused;
-            self.sleep(Awaited::Room);
+            self.sleep(ServerWait::Room);
         }
         Ok(())
     }
@@ -135,7 +135,7 @@ impl MessageServer {
             if self.outstanding == 0 || !self.may_wait() {
                 return None;
             }
-            self.sleep(Awaited::Response);
+            self.sleep(ServerWait::Response);
         }
     }
 
@@ -154,15 +154,15 @@ impl MessageServer {
             return;
         }
         let awaited = match (self.outstanding > 0, self.wants_room) {
-            (true, true) => Awaited::Either,
-            (true, false) => Awaited::Response,
-            (false, true) => Awaited::Room,
+            (true, true) => ServerWait::Either,
+            (true, false) => ServerWait::Response,
+            (false, true) => ServerWait::Room,
             (false, false) => return,
         };
         self.sleep(awaited);
     }
 
-    fn sleep(&self, awaited: Awaited) {
+    fn sleep(&self, awaited: ServerWait) {
         self.responses.wait(awaited, || self.runtime.server_times.message.lap());
     }
 

@@ -83,13 +83,13 @@ mod server;
 #[cfg(test)]
 mod tests;
 
-use super::dispatch::{Waiter, sync};
+use super::dispatch::{RoomWaiter, sync};
 
 pub use super::dispatch::TransactionServerStats;
 pub(super) use envelope::{Envelope, Unanswered};
 pub use message_server::MessageServer;
 pub use request::{Request, Response};
 #[cfg(test)]
-pub(super) use response_queue::{Awaited, ResponseQueue};
+pub(super) use response_queue::{ResponseQueue, ServerWait};
 pub(crate) use server::KeptOpen;
 pub use server::{ServedProcedure, TransactionServer, TransactionServerOptions};

@@ -2,12 +2,12 @@
 
 use std::collections::VecDeque;
 
-use super::Waiter;
+use super::RoomWaiter;
 use super::sync::{Condvar, Mutex};
 
 /// What a message server waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::engine) enum Awaited {
+pub(in crate::engine) enum ServerWait {
     /// A response.
     Response,
     /// Room in the request queue.
@@ -21,7 +21,7 @@ struct Inbox<R> {
     /// There has been room since [`ResponseQueue::forget_room`].
     has_room: bool,
     /// What its message server sleeps for, if it sleeps.
-    awaited: Option<Awaited>,
+    awaited: Option<ServerWait>,
     /// Its message server has gone.
     is_closed: bool,
 }
@@ -33,11 +33,11 @@ pub(in crate::engine) struct ResponseQueue<R> {
 }
 
 impl<R> Inbox<R> {
-    fn has(&self, awaited: Awaited) -> bool {
+    fn has(&self, awaited: ServerWait) -> bool {
         match awaited {
-            Awaited::Response => !self.responses.is_empty(),
-            Awaited::Room => self.has_room,
-            Awaited::Either => !self.responses.is_empty() || self.has_room,
+            ServerWait::Response => !self.responses.is_empty(),
+            ServerWait::Room => self.has_room,
+            ServerWait::Either => !self.responses.is_empty() || self.has_room,
         }
     }
 
@@ -90,7 +90,7 @@ impl<R> ResponseQueue<R> {
     }
 
     /// Sleeps until what is awaited is there. If it is not, `nap` is called first, without the latch.
-    pub fn wait(&self, awaited: Awaited, nap: impl FnOnce()) {
+    pub fn wait(&self, awaited: ServerWait, nap: impl FnOnce()) {
         if self.inbox.lock().has(awaited) {
             return;
         }
@@ -104,7 +104,7 @@ impl<R> ResponseQueue<R> {
     }
 }
 
-impl<R: Send> Waiter for ResponseQueue<R> {
+impl<R: Send> RoomWaiter for ResponseQueue<R> {
     fn tell_of_room(&self) {
         let mut inbox = self.inbox.lock();
         inbox.has_room = true;

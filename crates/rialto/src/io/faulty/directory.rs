@@ -4,17 +4,17 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use super::super::Random;
-use super::inode::{Fate, Node};
+use super::inode::{Fate, SharedInode};
 
-type Names = BTreeMap<String, Arc<Node>>;
+type InodesByName = BTreeMap<String, Arc<SharedInode>>;
 
 /// Names of files.
 ///
 /// `current` is `durable` with all of `unsynced` applied, in order.
 #[derive(Debug, Default)]
 pub(super) struct Directory {
-    current: Names,
-    durable: Names,
+    current: InodesByName,
+    durable: InodesByName,
     unsynced: Vec<DirectoryChange>,
     /// A sync has failed, so no later one succeeds.
     aborted: bool,
@@ -23,17 +23,18 @@ pub(super) struct Directory {
 /// One atomic change of names.
 #[derive(Debug, Clone)]
 pub(super) enum DirectoryChange {
-    Create { name: String, node: Arc<Node> },
-    Rename { from: String, to: String, node: Arc<Node> },
-    Remove { name: String, node: Arc<Node> },
+    Create { name: String, node: Arc<SharedInode> },
+    Rename { from: String, to: String, node: Arc<SharedInode> },
+    Remove { name: String, node: Arc<SharedInode> },
 }
 
 impl DirectoryChange {
     /// Applies the change if it is possible: a creation needs a free name, the others need their file under its name.
     /// It is not possible if an earlier change that it builds on was lost.
-    fn apply(&self, names: &mut Names) {
-        let is =
-            |names: &Names, name: &str, node| names.get(name).is_some_and(|found| Arc::ptr_eq(found, node));
+    fn apply(&self, names: &mut InodesByName) {
+        let is = |names: &InodesByName, name: &str, node| {
+            names.get(name).is_some_and(|found| Arc::ptr_eq(found, node))
+        };
         match self {
             DirectoryChange::Create { name, node } => {
                 names.entry(name.clone()).or_insert_with(|| node.clone());
@@ -54,7 +55,7 @@ impl DirectoryChange {
 }
 
 impl Directory {
-    pub(super) fn find(&self, name: &str) -> Option<Arc<Node>> {
+    pub(super) fn find(&self, name: &str) -> Option<Arc<SharedInode>> {
         self.current.get(name).cloned()
     }
 
@@ -63,12 +64,12 @@ impl Directory {
     }
 
     /// The files that have a name on the device.
-    pub(super) fn durable(&self) -> impl Iterator<Item = (&String, &Arc<Node>)> {
+    pub(super) fn durable(&self) -> impl Iterator<Item = (&String, &Arc<SharedInode>)> {
         self.durable.iter()
     }
 
     /// The name that the running system knows a file by, if there is one.
-    pub(super) fn name_of(&self, node: &Arc<Node>) -> Option<&String> {
+    pub(super) fn name_of(&self, node: &Arc<SharedInode>) -> Option<&String> {
         self.current.iter().find(|(_, found)| Arc::ptr_eq(found, node)).map(|(name, _)| name)
     }
 
@@ -108,7 +109,7 @@ impl Directory {
         }
         for node in names.values_mut() {
             let survivor = node.lock().survivor(random);
-            *node = Arc::new(Node::new(survivor));
+            *node = Arc::new(SharedInode::new(survivor));
         }
         Directory { current: names.clone(), durable: names, unsynced: Vec::new(), aborted: false }
     }
@@ -116,14 +117,15 @@ impl Directory {
     /// What the next process of the same machine finds: the same files, as copies, so that this directory stays
     /// unchanged.
     pub(super) fn cloned(&self) -> Directory {
-        let mut copies: HashMap<*const Node, Arc<Node>> = HashMap::new();
-        let mut copy = |node: &Arc<Node>| {
+        let mut copies: HashMap<*const SharedInode, Arc<SharedInode>> = HashMap::new();
+        let mut copy = |node: &Arc<SharedInode>| {
             copies
                 .entry(Arc::as_ptr(node))
-                .or_insert_with(|| Arc::new(Node::new(node.lock().clone())))
+                .or_insert_with(|| Arc::new(SharedInode::new(node.lock().clone())))
                 .clone()
         };
-        let mut names = |names: &Names| names.iter().map(|(name, node)| (name.clone(), copy(node))).collect();
+        let mut names =
+            |names: &InodesByName| names.iter().map(|(name, node)| (name.clone(), copy(node))).collect();
         let (current, durable) = (names(&self.current), names(&self.durable));
         let mut unsynced = self.unsynced.clone();
         for change in &mut unsynced {

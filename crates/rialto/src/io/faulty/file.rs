@@ -9,9 +9,9 @@ use parking_lot::Mutex;
 use super::super::disk::assert_aligned;
 use super::super::{Caching, DiskError, DiskResult, File};
 use super::hangs::Hangs;
-use super::inode::{Node, SECTOR_BYTES};
+use super::inode::{SECTOR_BYTES, SharedInode};
 use super::stray::{Stray, any_part};
-use super::{FaultKind, State, Step, eio, enospc};
+use super::{FaultKind, FaultyDiskState, StepFate, eio, enospc};
 
 /// A handle belongs to the disk on which it was opened: it is down when that disk is down, and stays so after a
 /// restart.
@@ -23,8 +23,8 @@ pub(super) struct FaultyFile {
     pub(super) folder: usize,
     pub(super) writable: bool,
     pub(super) caching: Caching,
-    pub(super) node: Arc<Node>,
-    pub(super) state: Arc<Mutex<State>>,
+    pub(super) node: Arc<SharedInode>,
+    pub(super) state: Arc<Mutex<FaultyDiskState>>,
     pub(super) hangs: Arc<Hangs>,
 }
 
@@ -114,12 +114,12 @@ impl File for FaultyFile {
             (part(sectors + 1), Some(eio(&self.name, offset, "write")))
         } else if full {
             (part(sectors.min(free.div_ceil(SECTOR_BYTES))), Some(enospc(&self.name, offset, "write")))
-        } else if step == Step::Dies {
+        } else if step == StepFate::Dies {
             (part(sectors + 1), None)
         } else {
             (buffer, None)
         };
-        let is_whole = error.is_none() && step == Step::Whole && !buffer.is_empty();
+        let is_whole = error.is_none() && step == StepFate::Whole && !buffer.is_empty();
         let kind = if is_whole { state.strays(self.folder, &self.name) } else { None };
         let lost = kind.map(|_| any_part(&mut state.random, offset, buffer.len()));
         match &lost {

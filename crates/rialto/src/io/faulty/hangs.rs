@@ -8,12 +8,12 @@ use super::FaultKind;
 /// other lock.
 #[derive(Debug, Default)]
 pub(super) struct Hangs {
-    waits: Mutex<Waits>,
+    waits: Mutex<HangState>,
     changed: Condvar,
 }
 
 #[derive(Debug, Default)]
-struct Waits {
+struct HangState {
     /// The calls that are to hang: their kind, and the beginning of their file's name.
     armed: Vec<(FaultKind, String)>,
     /// The number of calls that hang.
@@ -37,7 +37,7 @@ impl Hangs {
     /// Hangs as long as calls of this kind on this file are to hang.
     pub(super) fn pass(&self, kind: FaultKind, name: &str) {
         let mut waits = self.waits.lock();
-        let hangs = |waits: &Waits| {
+        let hangs = |waits: &HangState| {
             waits.armed.iter().any(|(armed, prefix)| *armed == kind && name.starts_with(prefix))
         };
         if hangs(&waits) {

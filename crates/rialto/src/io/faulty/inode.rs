@@ -6,13 +6,13 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use super::super::Random;
-use super::super::image::{Image, is_zero};
+use super::super::image::{FileImage, is_zero};
 
 /// The device writes this much wholly or not at all.
 pub(super) const SECTOR_BYTES: u64 = 512;
 
 /// A file, named or not, that handles and directories share.
-pub(super) type Node = Mutex<Inode>;
+pub(super) type SharedInode = Mutex<Inode>;
 
 /// A file's bytes.
 ///
@@ -20,16 +20,16 @@ pub(super) type Node = Mutex<Inode>;
 /// overlaps it; `cache` is `durable` with all of `unsynced` applied, in order.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Inode {
-    cache: Image,
-    durable: Image,
-    unsynced: Vec<Change>,
+    cache: FileImage,
+    durable: FileImage,
+    unsynced: Vec<FileChange>,
     /// The first bytes that have blocks: writing there cannot meet a full disk.
     reserved: u64,
 }
 
 /// A change that is not certainly durable.
 #[derive(Debug, Clone)]
-enum Change {
+enum FileChange {
     Write {
         offset: u64,
         bytes: Bytes,
@@ -66,7 +66,7 @@ impl Bytes {
         }
     }
 
-    fn write_to(&self, image: &mut Image, offset: u64, range: Range<usize>) {
+    fn write_to(&self, image: &mut FileImage, offset: u64, range: Range<usize>) {
         match self {
             Bytes::Some { all, part } => {
                 image.write(
@@ -110,7 +110,7 @@ impl Inode {
             Bytes::Some { all: buffer.into(), part: 0..buffer.len() }
         };
         bytes.write_to(&mut self.cache, offset, 0..buffer.len());
-        self.unsynced.push(Change::Write { offset, bytes, extends, forgotten: false });
+        self.unsynced.push(FileChange::Write { offset, bytes, extends, forgotten: false });
         if offset <= self.reserved {
             self.reserved = self.reserved.max(end);
         }
@@ -135,13 +135,13 @@ impl Inode {
 
     pub(super) fn set_length(&mut self, length: u64) {
         self.cache.set_length(length);
-        self.unsynced.push(Change::SetLength(length));
+        self.unsynced.push(FileChange::SetLength(length));
         self.reserved = self.reserved.min(length);
     }
 
     pub(super) fn allocate(&mut self, length: u64) {
         self.cache.grow(length);
-        self.unsynced.push(Change::Grow(length));
+        self.unsynced.push(FileChange::Grow(length));
         self.reserved = self.reserved.max(length);
     }
 
@@ -172,19 +172,19 @@ impl Inode {
 
     /// A sync that succeeds: all changes that were not forgotten are durable.
     pub(super) fn sync(&mut self) {
-        if self.unsynced.iter().any(|change| matches!(change, Change::Write { forgotten: true, .. })) {
+        if self.unsynced.iter().any(|change| matches!(change, FileChange::Write { forgotten: true, .. })) {
             self.settle(0);
             return;
         }
         for change in self.unsynced.drain(..) {
             match change {
                 // The cache's pages hold the result of all changes together.
-                Change::Write { offset, bytes, .. } => {
+                FileChange::Write { offset, bytes, .. } => {
                     self.durable.grow(offset + bytes.len() as u64);
                     self.durable.share(&self.cache, offset, bytes.len());
                 }
-                Change::SetLength(length) => self.durable.set_length(length),
-                Change::Grow(length) => self.durable.grow(length),
+                FileChange::SetLength(length) => self.durable.set_length(length),
+                FileChange::Grow(length) => self.durable.grow(length),
             }
         }
         debug_assert_eq!(self.durable.length(), self.cache.length(), "a synced file has its length");
@@ -199,10 +199,10 @@ impl Inode {
     /// lies in the inode, which is always written whole. A change that stays keeps no bytes that a later durable change
     /// covers.
     fn settle(&mut self, first: usize) {
-        let mut left: Vec<Change> = Vec::new();
+        let mut left: Vec<FileChange> = Vec::new();
         for (at, change) in std::mem::take(&mut self.unsynced).into_iter().enumerate() {
             match change {
-                Change::Write { offset, ref bytes, forgotten, .. } => {
+                FileChange::Write { offset, ref bytes, forgotten, .. } => {
                     let end = offset + bytes.len() as u64;
                     self.durable.grow(end);
                     if at < first || forgotten {
@@ -212,11 +212,11 @@ impl Inode {
                         left = cut(left, offset..end);
                     }
                 }
-                Change::SetLength(length) => {
+                FileChange::SetLength(length) => {
                     self.durable.set_length(length);
                     left = cut(left, length..u64::MAX);
                 }
-                Change::Grow(length) => self.durable.grow(length),
+                FileChange::Grow(length) => self.durable.grow(length),
             }
         }
         self.unsynced = left;
@@ -225,7 +225,7 @@ impl Inode {
     /// A sync that fails: the page cache forgets that anything was dirty.
     pub(super) fn fail_sync(&mut self) {
         for change in &mut self.unsynced {
-            if let Change::Write { forgotten, .. } = change {
+            if let FileChange::Write { forgotten, .. } = change {
                 *forgotten = true;
             }
         }
@@ -233,7 +233,7 @@ impl Inode {
 
     /// A write of an `O_DSYNC` file that fails in its sync.
     pub(super) fn fail_last(&mut self) {
-        if let Some(Change::Write { forgotten, .. }) = self.unsynced.last_mut() {
+        if let Some(FileChange::Write { forgotten, .. }) = self.unsynced.last_mut() {
             *forgotten = true;
         }
     }
@@ -242,8 +242,8 @@ impl Inode {
     /// its length.
     pub(super) fn revert(&mut self) {
         let left = std::mem::take(&mut self.unsynced).into_iter().filter_map(|change| match change {
-            Change::Write { offset, bytes, extends, forgotten: true } => {
-                extends.then(|| Change::Grow(offset + bytes.len() as u64))
+            FileChange::Write { offset, bytes, extends, forgotten: true } => {
+                extends.then(|| FileChange::Grow(offset + bytes.len() as u64))
             }
             other => Some(other),
         });
@@ -251,11 +251,11 @@ impl Inode {
         self.cache = self.durable.clone();
         for change in &self.unsynced {
             match change {
-                Change::Write { offset, bytes, .. } => {
+                FileChange::Write { offset, bytes, .. } => {
                     bytes.write_to(&mut self.cache, *offset, 0..bytes.len())
                 }
-                Change::SetLength(length) => self.cache.set_length(*length),
-                Change::Grow(length) => self.cache.grow(*length),
+                FileChange::SetLength(length) => self.cache.set_length(*length),
+                FileChange::Grow(length) => self.cache.grow(*length),
             }
         }
     }
@@ -263,7 +263,7 @@ impl Inode {
     /// What a crashed machine finds.
     pub(super) fn survivor(&self, random: &mut Random) -> Inode {
         let mut image = self.durable.clone();
-        let mut changes: Vec<&Change> = self.unsynced.iter().collect();
+        let mut changes: Vec<&FileChange> = self.unsynced.iter().collect();
         let fate = Fate::choose(random, changes.len());
         if fate == Fate::Each && random.chance(1, 2) {
             random.shuffle(&mut changes);
@@ -271,7 +271,7 @@ impl Inode {
         for (at, change) in changes.into_iter().enumerate() {
             let keeps = fate.keeps(at);
             match change {
-                Change::Write { offset, bytes, extends, .. } => {
+                FileChange::Write { offset, bytes, extends, .. } => {
                     if *extends && keeps.unwrap_or_else(|| random.chance(1, 2)) {
                         image.grow(offset + bytes.len() as u64);
                     }
@@ -279,11 +279,13 @@ impl Inode {
                         bytes.write_to(&mut image, *offset, part);
                     }
                 }
-                Change::SetLength(length) if keeps.unwrap_or_else(|| random.chance(1, 2)) => {
+                FileChange::SetLength(length) if keeps.unwrap_or_else(|| random.chance(1, 2)) => {
                     image.set_length(*length);
                 }
-                Change::Grow(length) if keeps.unwrap_or_else(|| random.chance(1, 2)) => image.grow(*length),
-                Change::SetLength(_) | Change::Grow(_) => {}
+                FileChange::Grow(length) if keeps.unwrap_or_else(|| random.chance(1, 2)) => {
+                    image.grow(*length)
+                }
+                FileChange::SetLength(_) | FileChange::Grow(_) => {}
             }
         }
         let reserved = self.reserved.min(image.length());
@@ -293,7 +295,7 @@ impl Inode {
     /// Changes bytes to other values; `false` if the file ends before.
     pub(super) fn damage(&mut self, random: &mut Random, offset: u64, length: usize) -> bool {
         let masks: Vec<u8> = (0..length).map(|_| random.below(255) as u8 + 1).collect();
-        let harm = |image: &mut Image| {
+        let harm = |image: &mut FileImage| {
             let mut bytes = vec![0; length];
             let there = image.read(&mut bytes, offset);
             if there {
@@ -308,10 +310,10 @@ impl Inode {
 }
 
 /// The changes without those bytes of their writes that lie in `range`.
-fn cut(changes: Vec<Change>, range: Range<u64>) -> Vec<Change> {
+fn cut(changes: Vec<FileChange>, range: Range<u64>) -> Vec<FileChange> {
     let mut left = Vec::with_capacity(changes.len());
     for change in changes {
-        let Change::Write { offset, bytes, extends, forgotten } = change else {
+        let FileChange::Write { offset, bytes, extends, forgotten } = change else {
             left.push(change);
             continue;
         };
@@ -319,7 +321,7 @@ fn cut(changes: Vec<Change>, range: Range<u64>) -> Vec<Change> {
         for kept in [offset..range.start.min(end), range.end.max(offset)..end] {
             if kept.start < kept.end {
                 let bytes = bytes.slice((kept.start - offset) as usize..(kept.end - offset) as usize);
-                left.push(Change::Write { offset: kept.start, bytes, extends, forgotten });
+                left.push(FileChange::Write { offset: kept.start, bytes, extends, forgotten });
             }
         }
     }

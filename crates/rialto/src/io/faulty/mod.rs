@@ -82,7 +82,7 @@ use self::directory::DirectoryChange;
 use self::file::FaultyFile;
 use self::folder::Folder;
 use self::hangs::Hangs;
-use self::inode::Node;
+use self::inode::SharedInode;
 pub use self::stray::Stray;
 pub use self::trace::TracedStep;
 use super::disk::{DIRECTORY, LOCK_FILE, check_map, check_name};
@@ -121,7 +121,7 @@ pub struct FaultyDisk {
     seed: u64,
     /// Which directory of the machine it is.
     number: usize,
-    state: Arc<Mutex<State>>,
+    state: Arc<Mutex<FaultyDiskState>>,
     hangs: Arc<Hangs>,
 }
 
@@ -136,7 +136,7 @@ enum Power {
 }
 
 #[derive(Debug)]
-struct State {
+struct FaultyDiskState {
     random: Random,
     power: Power,
     steps: u64,
@@ -166,7 +166,7 @@ struct Fault {
 
 /// What happens to a step that may begin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Step {
+enum StepFate {
     /// It succeeds.
     Whole,
     /// The machine crashes in it: it is begun, never completed, and the restart decides what is left of it.
@@ -175,7 +175,7 @@ enum Step {
     Dies,
 }
 
-impl State {
+impl FaultyDiskState {
     /// Fails if the power is off.
     fn check(&self, name: &str, offset: u64, operation: &'static str) -> DiskResult<()> {
         let cause = match self.power {
@@ -187,31 +187,31 @@ impl State {
     }
 
     /// Counts a step, unless the power is off already.
-    fn step(&mut self, name: &str, offset: u64, operation: &'static str) -> DiskResult<Step> {
+    fn step(&mut self, name: &str, offset: u64, operation: &'static str) -> DiskResult<StepFate> {
         self.check(name, offset, operation)?;
         self.steps += 1;
         let steps = self.steps;
         Ok(match self.end {
-            Some((end, Power::Killed)) if end <= steps => Step::Dies,
-            Some((end, _)) if end <= steps => Step::Crashes,
-            _ => Step::Whole,
+            Some((end, Power::Killed)) if end <= steps => StepFate::Dies,
+            Some((end, _)) if end <= steps => StepFate::Crashes,
+            _ => StepFate::Whole,
         })
     }
 
     /// After a step's work: if it was the last one, the power is switched off and the caller gets an error. No inode is
     /// locked meanwhile.
-    fn finish(&mut self, step: Step, name: &str, offset: u64, operation: &'static str) -> DiskResult<()> {
+    fn finish(&mut self, step: StepFate, name: &str, offset: u64, operation: &'static str) -> DiskResult<()> {
         match step {
-            Step::Whole => self.keep_trace(name, offset, operation),
-            Step::Crashes => self.power = Power::Crashed,
-            Step::Dies => self.power = Power::Killed,
+            StepFate::Whole => self.keep_trace(name, offset, operation),
+            StepFate::Crashes => self.power = Power::Crashed,
+            StepFate::Dies => self.power = Power::Killed,
         }
         self.check(name, offset, operation)
     }
 
     /// Whether a step that is not a write takes place at all.
-    fn happens(&mut self, step: Step) -> bool {
-        step != Step::Dies || self.random.chance(1, 2)
+    fn happens(&mut self, step: StepFate) -> bool {
+        step != StepFate::Dies || self.random.chance(1, 2)
     }
 
     /// Whether an injected error hits this call on a file of this directory.
@@ -267,7 +267,7 @@ impl FaultyDisk {
         let boot = number(&mut random);
         FaultyDisk::with(
             seed,
-            State {
+            FaultyDiskState {
                 random,
                 power: Power::On,
                 steps: 0,
@@ -283,7 +283,7 @@ impl FaultyDisk {
         )
     }
 
-    fn with(seed: u64, state: State) -> Arc<FaultyDisk> {
+    fn with(seed: u64, state: FaultyDiskState) -> Arc<FaultyDisk> {
         Arc::new(FaultyDisk { seed, number: 0, state: Arc::new(Mutex::new(state)), hangs: Arc::default() })
     }
 
@@ -425,8 +425,19 @@ impl FaultyDisk {
         let (power, steps, end, faults) = (Power::On, 0, None, Vec::new());
         let (room, has_speed) = (state.room, state.has_speed);
         let (trace, strays) = (None, Vec::new());
-        let state =
-            State { random, power, steps, end, faults, folders, boot, room, has_speed, trace, strays };
+        let state = FaultyDiskState {
+            random,
+            power,
+            steps,
+            end,
+            faults,
+            folders,
+            boot,
+            room,
+            has_speed,
+            trace,
+            strays,
+        };
         FaultyDisk::with(self.seed, state).directory(self.number)
     }
 }
@@ -446,7 +457,7 @@ impl Disk for FaultyDisk {
             Some(node) => node,
             None if open.creates() => {
                 let step = state.step(name, 0, "create")?;
-                let node = Arc::<Node>::default();
+                let node = Arc::<SharedInode>::default();
                 if state.happens(step) {
                     let change = DirectoryChange::Create { name: name.to_owned(), node: node.clone() };
                     state.folders[self.number].directory.change(change);

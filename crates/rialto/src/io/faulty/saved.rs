@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 
 use super::directory::DirectoryChange;
 use super::folder::Folder;
-use super::inode::{Inode, Node};
+use super::inode::{Inode, SharedInode};
 use super::{FaultyDisk, Power, SharedMap};
 
 const FILES: &str = "files";
@@ -85,7 +85,7 @@ impl FaultyDisk {
             inode.write(&device, 0);
             inode.sync();
             inode.become_unsynced(bytes.as_deref().unwrap_or(&device));
-            let node = Arc::new(Node::new(inode));
+            let node = Arc::new(SharedInode::new(inode));
             directory.change(DirectoryChange::Create { name: name.clone(), node: node.clone() });
             changes.extend(match now {
                 Some(now) if now == name => None,
@@ -101,7 +101,7 @@ impl FaultyDisk {
         for (name, bytes) in files {
             let mut inode = Inode::default();
             inode.become_unsynced(&bytes);
-            changes.push(DirectoryChange::Create { name, node: Arc::new(Node::new(inode)) });
+            changes.push(DirectoryChange::Create { name, node: Arc::new(SharedInode::new(inode)) });
         }
         changes.into_iter().for_each(|change| directory.change(change));
         for (name, bytes) in named(MAPS)? {

@@ -4,8 +4,8 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::super::Random;
-use super::inode::{Node, SECTOR_BYTES};
-use super::{FaultKind, FaultyDisk, State};
+use super::inode::{SECTOR_BYTES, SharedInode};
+use super::{FaultKind, FaultyDisk, FaultyDiskState};
 
 /// Bytes that land in a wrong place have the same offset within a block of this size as in their own place.
 const BLOCK_BYTES: u64 = 4096;
@@ -25,7 +25,7 @@ pub struct Stray {
     pub landed: Option<(String, u64)>,
 }
 
-impl State {
+impl FaultyDiskState {
     /// Whether this write to a file of this directory goes astray, and how.
     pub(super) fn strays(&mut self, folder: usize, name: &str) -> Option<FaultKind> {
         let kinds = [FaultKind::LostWrite, FaultKind::MisdirectedWrite];
@@ -37,19 +37,19 @@ impl State {
     pub(super) fn land(
         &mut self,
         folder: usize,
-        own: &Arc<Node>,
+        own: &Arc<SharedInode>,
         offset: u64,
         part: &[u8],
     ) -> Option<(String, u64)> {
         let (within, length) = (offset % BLOCK_BYTES, part.len() as u64);
-        let places = |node: &Node| match node.lock().length().checked_sub(within + length) {
+        let places = |node: &SharedInode| match node.lock().length().checked_sub(within + length) {
             Some(behind) => behind / BLOCK_BYTES + 1,
             None => 0,
         };
         let directory = &self.folders[folder].directory;
         let files = directory.names().filter_map(|name| Some((name.clone(), directory.find(name)?)));
         let mut files: Vec<_> = files.filter(|(_, node)| places(node) > 0).collect();
-        let is_own = |file: &(String, Arc<Node>)| Arc::ptr_eq(&file.1, own);
+        let is_own = |file: &(String, Arc<SharedInode>)| Arc::ptr_eq(&file.1, own);
         if files.iter().any(is_own) && self.random.chance(1, 2) {
             files.retain(is_own);
         }

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::folder::Folder;
-use super::{FaultyDisk, Power, State, number};
+use super::{FaultyDisk, FaultyDiskState, Power, number};
 
 /// A step of a run, and the disk as it would be if the power had been lost in it.
 #[derive(Debug)]
@@ -35,13 +35,13 @@ impl fmt::Display for TracedStep {
     }
 }
 
-impl State {
+impl FaultyDiskState {
     /// The same state without shared maps, injected errors and a step at which it ends; its power is off, and it draws
     /// its own choices.
-    pub(super) fn without_maps(&mut self) -> State {
+    pub(super) fn without_maps(&mut self) -> FaultyDiskState {
         let mut random = self.random.fork();
         let boot = number(&mut random);
-        State {
+        FaultyDiskState {
             random,
             power: Power::Crashed,
             steps: self.steps,

@@ -35,7 +35,7 @@ pub(in super::super) enum RequestKind {
 
 /// A request that waits.
 #[derive(Debug, Clone, Copy)]
-pub(in super::super) struct Request {
+pub(in super::super) struct LockRequest {
     pub(in super::super) owner: u16,
     /// For an upgrade, the join of the mode that is held and the one that is requested.
     pub(in super::super) mode: LockMode,
@@ -49,7 +49,7 @@ const RETRIES_MAX: u32 = 3;
 
 /// What a waiting request is told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in super::super) enum Told {
+pub(in super::super) enum WaitOutcome {
     /// This owner has the lock.
     Granted(u16),
     /// The lock is free, and this owner is to ask again.
@@ -67,12 +67,12 @@ pub(in super::super) enum Release {
 
 /// The answer of a head to a request.
 #[derive(Debug, Clone, Copy)]
-pub(in super::super) enum Answer {
+pub(in super::super) enum LockAnswer {
     Held,
     New,
     Upgraded,
     /// It has to wait, in this form.
-    Wait(Request),
+    Wait(LockRequest),
 }
 
 /// The owners that keep a request waiting.
@@ -101,7 +101,7 @@ pub(in super::super) struct Head {
     /// Sharers that a record's word only counted when the lock was inflated; their own lists name them.
     anonymous: u32,
     granted: SmallVec<[Grant; 4]>,
-    waiting: Vec<Request>,
+    waiting: Vec<LockRequest>,
     /// The owner that was told to ask again and has not done so yet. Requests that wait behind it rely on it.
     retrying: Option<u16>,
 }
@@ -122,29 +122,29 @@ impl Head {
 
     /// Grants the request if it can be granted now. Otherwise says in which form it has to wait.
     #[inline]
-    pub(in super::super) fn ask(&mut self, owner: u16, mode: LockMode) -> Answer {
+    pub(in super::super) fn ask(&mut self, owner: u16, mode: LockMode) -> LockAnswer {
         if self.modes == 0 && self.waiting.is_empty() {
             self.add(owner, mode);
-            return Answer::New;
+            return LockAnswer::New;
         }
         self.ask_shared(owner, mode)
     }
 
-    fn ask_shared(&mut self, owner: u16, mode: LockMode) -> Answer {
+    fn ask_shared(&mut self, owner: u16, mode: LockMode) -> LockAnswer {
         if let Some(at) = self.grant_of(owner) {
             let held = self.granted[at].mode;
             let joined = held.join(mode);
             if joined == held {
-                return Answer::Held;
+                return LockAnswer::Held;
             }
-            let request = Request { owner, mode: joined, kind: RequestKind::Upgrade, retries: 0 };
+            let request = LockRequest { owner, mode: joined, kind: RequestKind::Upgrade, retries: 0 };
             if self.fits(&request, 0) {
                 self.grant(&request);
-                return Answer::Upgraded;
+                return LockAnswer::Upgraded;
             }
-            return Answer::Wait(request);
+            return LockAnswer::Wait(request);
         }
-        let request = Request { owner, mode, kind: RequestKind::New, retries: 0 };
+        let request = LockRequest { owner, mode, kind: RequestKind::New, retries: 0 };
         let ahead = match self.modes {
             // The lock is free: the first request that asks gets it.
             0 => 0,
@@ -152,13 +152,13 @@ impl Head {
         };
         if self.fits(&request, ahead) {
             self.add(owner, mode);
-            return Answer::New;
+            return LockAnswer::New;
         }
-        Answer::Wait(request)
+        LockAnswer::Wait(request)
     }
 
     /// L1: whether the request can be granted; `ahead` are the modes of the requests before it.
-    fn fits(&self, request: &Request, ahead: ModeSet) -> bool {
+    fn fits(&self, request: &LockRequest, ahead: ModeSet) -> bool {
         match request.kind {
             RequestKind::New => request.mode.conflicts() & (self.modes | ahead) == 0,
             RequestKind::Upgrade => request.mode.conflicts() & self.modes_of_others(request.owner) == 0,
@@ -227,7 +227,7 @@ impl Head {
         }
     }
 
-    fn grant(&mut self, request: &Request) {
+    fn grant(&mut self, request: &LockRequest) {
         match self.grant_of(request.owner) {
             Some(at) => {
                 let old = std::mem::replace(&mut self.granted[at].mode, request.mode);
@@ -249,9 +249,9 @@ impl Head {
 
     /// Puts a request that has to wait into the queue. A new one goes to the end; an upgrade, and a request that has
     /// been first before, go behind the upgrades.
-    pub(in super::super) fn enqueue(&mut self, request: Request) {
+    pub(in super::super) fn enqueue(&mut self, request: LockRequest) {
         let at = match request {
-            Request { kind: RequestKind::New, retries: 0, .. } => self.waiting.len(),
+            LockRequest { kind: RequestKind::New, retries: 0, .. } => self.waiting.len(),
             _ => self.waiting.iter().take_while(|r| r.kind == RequestKind::Upgrade).count(),
         };
         self.waiting.insert(at, request);
@@ -286,14 +286,14 @@ impl Head {
     /// An exception is what a deadlock's victim releases, which is granted: the victim runs again at once, and would
     /// take the lock from the owner that it was aborted for, into the same deadlock.
     #[inline]
-    pub(in super::super) fn grant_waiting(&mut self, by: Release, tell: impl FnMut(Told)) {
+    pub(in super::super) fn grant_waiting(&mut self, by: Release, tell: impl FnMut(WaitOutcome)) {
         if !self.waiting.is_empty() {
             self.grant_queue(by, tell);
         }
     }
 
     #[cold]
-    fn grant_queue(&mut self, by: Release, mut tell: impl FnMut(Told)) {
+    fn grant_queue(&mut self, by: Release, mut tell: impl FnMut(WaitOutcome)) {
         let first = self.waiting[0];
         if self.modes == 0
             && by != Release::Victim
@@ -304,7 +304,7 @@ impl Head {
             if self.retrying.is_none() {
                 self.waiting.remove(0);
                 self.retrying = Some(first.owner);
-                tell(Told::Retry(first.owner));
+                tell(WaitOutcome::Retry(first.owner));
             }
             return;
         }
@@ -315,7 +315,7 @@ impl Head {
             if self.fits(&request, ahead) {
                 self.waiting.remove(at);
                 self.grant(&request);
-                tell(Told::Granted(request.owner));
+                tell(WaitOutcome::Granted(request.owner));
             } else {
                 ahead |= request.mode.bit();
                 at += 1;

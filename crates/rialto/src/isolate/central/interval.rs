@@ -150,7 +150,7 @@ fn order_upper(one: &Bound<&[u8]>, other: &Bound<&[u8]>) -> Order {
 
 /// An insert that waits.
 #[derive(Debug)]
-struct Waiter {
+struct WaitingInsert {
     owner: u16,
     key: Vec<u8>,
 }
@@ -159,7 +159,7 @@ struct Waiter {
 #[derive(Debug, Default)]
 struct IndexIntervals {
     intervals: Vec<Interval>,
-    waiters: Vec<Waiter>,
+    waiters: Vec<WaitingInsert>,
     /// The index was dropped: this is removed with the last interval and waiter.
     forgotten: bool,
 }
@@ -198,12 +198,12 @@ impl Intervals {
         index: IndexId,
         (lower, upper): (Bound<&[u8]>, Bound<&[u8]>),
         own_max: usize,
-    ) -> Registered {
+    ) -> IntervalRegistration {
         let list = &mut self.indexes.entry(index).or_default().intervals;
         let mut own = 0;
         for interval in list.iter().filter(|interval| interval.owner == owner) {
             if interval.covers(&lower, &upper) {
-                return Registered { first: false, added: 0 };
+                return IntervalRegistration { first: false, added: 0 };
             }
             own += 1;
         }
@@ -242,7 +242,7 @@ impl Intervals {
         }
         let at = list.partition_point(|interval| order_lower(&interval.lower(), &fresh.lower()).is_le());
         list.insert(at, fresh);
-        Registered { first: own == 0, added }
+        IntervalRegistration { first: own == 0, added }
     }
 
     /// Releases `owner`'s intervals in `index`. Returns their number, and tells `woken` of the inserts that are worth
@@ -296,7 +296,7 @@ impl Intervals {
         if !of_index.conflict(owner, key) {
             return false;
         }
-        of_index.waiters.push(Waiter { owner, key: key.to_vec() });
+        of_index.waiters.push(WaitingInsert { owner, key: key.to_vec() });
         true
     }
 
@@ -321,7 +321,7 @@ impl Intervals {
     }
 }
 
-struct Registered {
+struct IntervalRegistration {
     /// The owner had no interval in this index before.
     first: bool,
     /// The growth of the number of intervals.

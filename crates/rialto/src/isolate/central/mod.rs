@@ -5,8 +5,8 @@ pub(super) mod head;
 pub(super) mod interval;
 mod interval_locks;
 
-use self::head::{Answer, Heads, Request, RequestKind};
-use super::manager::{LockManager, Woke, Woken};
+use self::head::{Heads, LockAnswer, LockRequest, RequestKind};
+use super::manager::{LockManager, Woke, WokenOwners};
 use super::mode::{Acquired, LockMode, RecordMode};
 use super::name::{HeadName, LockName, LockTarget};
 use super::slot::{GRANTED, HeldRecord, Owner, RETRY, WaitRecord, WaitsFor};
@@ -68,15 +68,15 @@ impl LockManager {
         name: HeadName,
         wait: &Wait<'_>,
         target: impl FnOnce() -> LockTarget,
-        ask: impl Fn(&mut Heads) -> (u32, Answer),
+        ask: impl Fn(&mut Heads) -> (u32, LockAnswer),
     ) -> Result<(Acquired, u32), LockError> {
         {
             let mut heads = self.partitions[Self::partition_of(name)].lock();
             match ask(&mut heads) {
-                (at, Answer::New) => return Ok((Acquired::New, at)),
-                (at, Answer::Held) => return Ok((Acquired::Held, at)),
-                (at, Answer::Upgraded) => return Ok((Acquired::Upgraded, at)),
-                (_, Answer::Wait(_)) => {}
+                (at, LockAnswer::New) => return Ok((Acquired::New, at)),
+                (at, LockAnswer::Held) => return Ok((Acquired::Held, at)),
+                (at, LockAnswer::Upgraded) => return Ok((Acquired::Upgraded, at)),
+                (_, LockAnswer::Wait(_)) => {}
             }
         }
         if wait.policy == LockPolicy::Refuse {
@@ -93,7 +93,7 @@ impl LockManager {
         name: HeadName,
         wait: &Wait<'_>,
         target: LockTarget,
-        ask: impl Fn(&mut Heads) -> (u32, Answer),
+        ask: impl Fn(&mut Heads) -> (u32, LockAnswer),
     ) -> Result<(Acquired, u32), LockError> {
         let (slot, id, since) = (self.slot(owner), owner.body.id, self.now());
         wait.since(since);
@@ -107,11 +107,11 @@ impl LockManager {
                     heads.come_back(name, id);
                 }
                 match ask(&mut heads) {
-                    (at, Answer::New) => Ok((Acquired::New, at)),
-                    (at, Answer::Held) => Ok((Acquired::Held, at)),
-                    (at, Answer::Upgraded) => Ok((Acquired::Upgraded, at)),
-                    (at, Answer::Wait(request)) => {
-                        heads.at(at).enqueue(Request { retries, ..request });
+                    (at, LockAnswer::New) => Ok((Acquired::New, at)),
+                    (at, LockAnswer::Held) => Ok((Acquired::Held, at)),
+                    (at, LockAnswer::Upgraded) => Ok((Acquired::Upgraded, at)),
+                    (at, LockAnswer::Wait(request)) => {
+                        heads.at(at).enqueue(LockRequest { retries, ..request });
                         Err((at, request.kind))
                     }
                 }
@@ -146,7 +146,7 @@ impl LockManager {
     /// meanwhile, the answer counts: a granted lock is held, so its owner takes it. The head stays, because the lock
     /// that the request waited for is still held or is asked for again (L1).
     fn withdraw(&self, owner: u16, name: HeadName, at: u32, error: LockError) -> Woke {
-        let mut woken = Woken::new();
+        let mut woken = WokenOwners::new();
         {
             let mut heads = self.partitions[Self::partition_of(name)].lock();
             // The flags are set under this latch.
@@ -183,7 +183,7 @@ impl LockManager {
     }
 
     fn release_among_others(&self, mut heads: MutexGuard<'_, Heads>, id: u16, name: HeadName, at: u32) {
-        let mut woken = Woken::new();
+        let mut woken = WokenOwners::new();
         let head = heads.at(at);
         let held = head.release(id);
         debug_assert!(held, "owner {id} releases a lock that it does not hold: {name:?}");

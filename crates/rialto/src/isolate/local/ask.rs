@@ -4,14 +4,14 @@ use std::sync::atomic::Ordering;
 
 use smallvec::SmallVec;
 
-use super::super::manager::{LockManager, Woke, Woken};
+use super::super::manager::{LockManager, Woke, WokenOwners};
 use super::super::mode::{Acquired, RecordMode};
 use super::super::name::LockTarget;
 use super::super::slot::{Owner, Slot, WaitRecord, WaitsFor};
 use super::super::wait::{LockError, LockPolicy, Wait};
-use super::locks::{Answer, Granted, Request};
+use super::locks::{Granted, LocalAnswer, LocalRequest};
 use super::routing::ExecutorSet;
-use super::{HeldLocal, LOOK_AGAIN, Latch, SpanRef, Strengthened, Wanted};
+use super::{HeldLocal, LOOK_AGAIN, LockTableGuard, SpanRef, Strengthened, Wanted};
 use crate::account::wait_guard::{Awaited, WaitGuard};
 use crate::fault_injection;
 use crate::ids::IndexId;
@@ -71,12 +71,12 @@ impl LockManager {
             let version = self.local.route(&mut owner.body.rules, index, span, &mut executors);
             let part = executors.len() > 1;
             let (id, transaction) = (owner.body.id, owner.body.transaction);
-            let request = Request { owner: id, transaction, index, span, mode, version, part, hash };
+            let request = LocalRequest { owner: id, transaction, index, span, mode, version, part, hash };
             let mut acquired = Acquired::Held;
             for &executor in &executors {
                 let answer = self.ask_at(owner, executor, request, wait, strengthened)?;
                 acquired = match answer {
-                    Answer::New(lock) => {
+                    LocalAnswer::New(lock) => {
                         owner.body.locals.push(HeldLocal { executor, lock });
                         owner.body.long_keys += span.counts_more();
                         let held = owner.body.locals.len() + owner.body.long_keys;
@@ -85,13 +85,13 @@ impl LockManager {
                         }
                         Acquired::New
                     }
-                    Answer::Upgraded(had) => {
+                    LocalAnswer::Upgraded(had) => {
                         strengthened.note(executor, request, had);
                         Acquired::Upgraded
                     }
-                    Answer::Held => continue,
-                    Answer::Rerouted | Answer::Wait => continue 'route,
-                    Answer::Split => return Err(LockError::Split),
+                    LocalAnswer::Held => continue,
+                    LocalAnswer::Rerouted | LocalAnswer::Wait => continue 'route,
+                    LocalAnswer::Split => return Err(LockError::Split),
                 };
             }
             if part && !self.make_whole(owner, &executors, request, wait)? {
@@ -110,22 +110,22 @@ impl LockManager {
         &self,
         owner: &mut Owner,
         executor: u16,
-        request: Request<'_>,
+        request: LocalRequest<'_>,
         wait: &Wait<'_>,
         strengthened: &mut Strengthened,
-    ) -> Result<Answer, LockError> {
+    ) -> Result<LocalAnswer, LockError> {
         let shares = owner.body.shares;
         let answer = {
             let mut locks = self.latch_to_ask(owner, executor, request.mode, wait)?;
             let split = shares && locks.held.is_kins(request);
-            let answer = if split { Answer::Split } else { locks.ask(request) };
-            if unlikely(answer == Answer::Wait) {
+            let answer = if split { LocalAnswer::Split } else { locks.ask(request) };
+            if unlikely(answer == LocalAnswer::Wait) {
                 owner.body.was_refused_on_same_span.store(locks.has_lock_on(&request), Ordering::Relaxed);
             }
             answer
         };
         match answer {
-            Answer::Wait => self.wait_local(owner, executor, request, wait, strengthened),
+            LocalAnswer::Wait => self.wait_local(owner, executor, request, wait, strengthened),
             answer => Ok(answer),
         }
     }
@@ -145,7 +145,7 @@ impl LockManager {
         executor: u16,
         mode: RecordMode,
         wait: &Wait<'_>,
-    ) -> Result<Latch<'_>, LockError> {
+    ) -> Result<LockTableGuard<'_>, LockError> {
         match self.local.lock_to_ask_for(executor, mode, LOOK_AGAIN) {
             Some(latch) => Ok(latch),
             None => self.wait_for_table(owner, executor, mode, wait),
@@ -159,7 +159,7 @@ impl LockManager {
         executor: u16,
         mode: RecordMode,
         wait: &Wait<'_>,
-    ) -> Result<Latch<'_>, LockError> {
+    ) -> Result<LockTableGuard<'_>, LockError> {
         let slot = self.slot(owner);
         // Also noted if the owner does not wait: without the lease it may get what it asks for.
         let meets = self.meets_own_lease(owner.id());
@@ -211,7 +211,12 @@ impl LockManager {
 
     /// The latch of an executor that has granted a request. A table that stays out is waited for under the rules of a
     /// lock wait.
-    fn latch_when_in(&self, owner: &Owner, executor: u16, wait: &Wait<'_>) -> Result<Latch<'_>, LockError> {
+    fn latch_when_in(
+        &self,
+        owner: &Owner,
+        executor: u16,
+        wait: &Wait<'_>,
+    ) -> Result<LockTableGuard<'_>, LockError> {
         loop {
             if let Some(latch) = self.local.lock_for(executor, LOOK_AGAIN) {
                 return Ok(latch);
@@ -232,16 +237,16 @@ impl LockManager {
         })
     }
 
-    /// Waits for a span at one executor, and gives the answer after the wait: never [`Answer::Wait`].
+    /// Waits for a span at one executor, and gives the answer after the wait: never [`LocalAnswer::Wait`].
     #[cold]
     fn wait_local(
         &self,
         owner: &mut Owner,
         executor: u16,
-        request: Request<'_>,
+        request: LocalRequest<'_>,
         wait: &Wait<'_>,
         strengthened: &mut Strengthened,
-    ) -> Result<Answer, LockError> {
+    ) -> Result<LocalAnswer, LockError> {
         let slot = self.slot(owner);
         if wait.policy == LockPolicy::Refuse {
             slot.counters.refused.add(1);
@@ -256,8 +261,8 @@ impl LockManager {
             since = self.now();
             self.see_to_those_who_left(&mut locks);
             let split = owner.body.shares && locks.held.is_kins(request);
-            let answer = if split { Answer::Split } else { locks.ask(request) };
-            if answer != Answer::Wait {
+            let answer = if split { LocalAnswer::Split } else { locks.ask(request) };
+            if answer != LocalAnswer::Wait {
                 return Ok(answer);
             }
             let target = LockTarget::Record { index: request.index, key: request.span.lower().to_vec() };
@@ -294,14 +299,14 @@ impl LockManager {
         };
         let counts = in_force && !split;
         Ok(match (new, had) {
-            (Some(lock), _) if counts => Answer::New(lock),
-            (_, Some(had)) if counts => Answer::Upgraded(had),
+            (Some(lock), _) if counts => LocalAnswer::New(lock),
+            (_, Some(had)) if counts => LocalAnswer::Upgraded(had),
             _ => {
                 owner.body.locals.extend(new.map(|lock| HeldLocal { executor, lock }));
                 if let Some(had) = had {
                     strengthened.note(executor, request, had);
                 }
-                if split { Answer::Split } else { Answer::Rerouted }
+                if split { LocalAnswer::Split } else { LocalAnswer::Rerouted }
             }
         })
     }
@@ -313,9 +318,9 @@ impl LockManager {
         let (id, transaction) = (owner.body.id, owner.body.transaction);
         let (hash, version) =
             (self.local.seed.hash_of(index, span), self.local.version.load(Ordering::Acquire));
-        let request = Request { owner: id, transaction, index, span, mode, version, part: false, hash };
+        let request = LocalRequest { owner: id, transaction, index, span, mode, version, part: false, hash };
         let answer = self.wait_local(owner, 0, request, wait, &mut Strengthened::default());
-        let Ok(Answer::New(lock)) = answer else { panic!("{answer:?}") };
+        let Ok(LocalAnswer::New(lock)) = answer else { panic!("{answer:?}") };
         owner.body.locals.push(HeldLocal { executor: 0, lock });
     }
 
@@ -329,13 +334,13 @@ impl LockManager {
         let hash = self.local.seed.hash_of(index, span);
         // The version does not matter here.
         let request =
-            Request { owner: owner_id, transaction, index, span, mode, version: 0, part: true, hash };
+            LocalRequest { owner: owner_id, transaction, index, span, mode, version: 0, part: true, hash };
         let mut parts: SmallVec<[HeldLocal; 8]> = owner.body.locals.drain(before..).collect();
         self.release_locals_within(owner_id, &mut parts, LOOK_AGAIN);
         owner.body.locals.append(&mut parts);
         for &(executor, had) in &strengthened.0 {
             let Some(mut locks) = self.local.lock_for(executor, LOOK_AGAIN) else { continue };
-            let mut woken = Woken::new();
+            let mut woken = WokenOwners::new();
             if locks.held.fall_back(request, had) {
                 self.grant_local(&mut locks, &mut woken);
             }
@@ -356,7 +361,7 @@ impl LockManager {
         &self,
         owner: &Owner,
         executors: &[u16],
-        request: Request<'_>,
+        request: LocalRequest<'_>,
         wait: &Wait<'_>,
     ) -> Result<bool, LockError> {
         let (&first, others) = executors.split_first().expect("a span has an executor");

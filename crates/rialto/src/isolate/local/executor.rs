@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use super::super::mode::RecordMode;
 use super::super::sync::{AtomicU32, AtomicU64, Condvar, Mutex, MutexGuard, give_way, spin_a_while};
-use super::locks::{Answer, LocalLocks, Request, Sample};
+use super::locks::{LocalAnswer, LocalLocks, LocalRequest, Sample};
 use super::readers::Readers;
 use super::span::SpanRef;
 use crate::account::latches;
@@ -119,15 +119,15 @@ pub(super) struct Executor {
 /// Of every so many requests, one is sampled with its key.
 const TELLS: u64 = 16;
 
-// SAFETY: the table is reached through a `Taken` alone, and of these there is one at a time: it is made by the thread
+// SAFETY: the table is reached through a `TakenTable` alone, and of these there is one at a time: it is made by the thread
 // that sets one of the bits of `HAD` where none was set, and they are clear again only when it is gone. Readers do
 // not reach it.
 unsafe impl Sync for Executor {}
 
-/// Exclusive access to a lock table. [`Executor::put_back`] gives it back; a `Taken` that is forgotten leaves the
+/// Exclusive access to a lock table. [`Executor::put_back`] gives it back; a `TakenTable` that is forgotten leaves the
 /// table out for ever.
 #[derive(Debug)]
-pub(in super::super) struct Taken {
+pub(in super::super) struct TakenTable {
     table: NonNull<LocalLocks>,
     /// What the state says about the entries.
     entered: u32,
@@ -135,7 +135,7 @@ pub(in super::super) struct Taken {
     is_idle: bool,
 }
 
-impl Taken {
+impl TakenTable {
     /// Whether no lock is held and no request waits.
     #[inline]
     pub fn is_idle(&self) -> bool {
@@ -144,11 +144,11 @@ impl Taken {
 }
 
 // SAFETY: it is as good as `&mut LocalLocks`, and lock tables may go from thread to thread.
-unsafe impl Send for Taken {}
+unsafe impl Send for TakenTable {}
 // SAFETY: behind a shared reference to it the table is only read.
-unsafe impl Sync for Taken {}
+unsafe impl Sync for TakenTable {}
 
-impl Deref for Taken {
+impl Deref for TakenTable {
     type Target = LocalLocks;
 
     #[inline]
@@ -159,7 +159,7 @@ impl Deref for Taken {
     }
 }
 
-impl DerefMut for Taken {
+impl DerefMut for TakenTable {
     #[inline]
     fn deref_mut(&mut self) -> &mut LocalLocks {
         self.is_idle = false;
@@ -170,13 +170,13 @@ impl DerefMut for Taken {
 
 /// The latch: access to the table until this is dropped.
 #[derive(Debug)]
-pub(in super::super) struct Latch<'a> {
+pub(in super::super) struct LockTableGuard<'a> {
     executor: &'a Executor,
-    table: Taken,
+    table: TakenTable,
     how: How,
 }
 
-impl Deref for Latch<'_> {
+impl Deref for LockTableGuard<'_> {
     type Target = LocalLocks;
 
     #[inline]
@@ -185,25 +185,25 @@ impl Deref for Latch<'_> {
     }
 }
 
-impl DerefMut for Latch<'_> {
+impl DerefMut for LockTableGuard<'_> {
     #[inline]
     fn deref_mut(&mut self) -> &mut LocalLocks {
         &mut self.table
     }
 }
 
-impl<'a> Latch<'a> {
+impl<'a> LockTableGuard<'a> {
     #[inline(always)]
-    fn of(executor: &'a Executor, table: Taken, how: How) -> Latch<'a> {
+    fn of(executor: &'a Executor, table: TakenTable, how: How) -> LockTableGuard<'a> {
         latches::taken();
-        Latch { executor, table, how }
+        LockTableGuard { executor, table, how }
     }
 
     /// As [`LocalLocks::ask`]; counts the request.
     #[inline]
-    pub fn ask(&mut self, request: Request<'_>) -> Answer {
+    pub fn ask(&mut self, request: LocalRequest<'_>) -> LocalAnswer {
         let answer = self.table.ask(request);
-        if answer != Answer::Rerouted {
+        if answer != LocalAnswer::Rerouted {
             let before = self.executor.requests.fetch_add(1, Ordering::Relaxed);
             if (before + 1).is_multiple_of(TELLS) {
                 self.table.tell(request.index, request.span, request.mode);
@@ -213,7 +213,7 @@ impl<'a> Latch<'a> {
     }
 }
 
-impl Drop for Latch<'_> {
+impl Drop for LockTableGuard<'_> {
     #[inline]
     fn drop(&mut self) {
         latches::given_back();
@@ -248,7 +248,7 @@ impl Executor {
     /// Takes the latch, for anything but a request for an exclusive lock. Waits for the latch, and for the table if
     /// it is out.
     #[inline]
-    pub fn lock(&self) -> Latch<'_> {
+    pub fn lock(&self) -> LockTableGuard<'_> {
         loop {
             if let Some(latch) = self.lock_for(LOOK_AGAIN) {
                 return latch;
@@ -258,55 +258,55 @@ impl Executor {
 
     /// As [`Executor::lock`]; none if the table cannot be had within about `limit`.
     #[inline]
-    pub fn lock_for(&self, limit: Duration) -> Option<Latch<'_>> {
+    pub fn lock_for(&self, limit: Duration) -> Option<LockTableGuard<'_>> {
         self.latch(How::BesideReaders, limit)
     }
 
     /// The latch, without readers; none if the table cannot be had within about `limit`.
     #[inline]
-    pub fn lock_alone_for(&self, limit: Duration) -> Option<Latch<'_>> {
+    pub fn lock_alone_for(&self, limit: Duration) -> Option<LockTableGuard<'_>> {
         self.latch(How::Alone, limit)
     }
 
     /// The latch, without readers. Waits for another thread's latch; none if the table is out or has readers.
     #[inline]
-    pub fn lock_if_in(&self) -> Option<Latch<'_>> {
+    pub fn lock_if_in(&self) -> Option<LockTableGuard<'_>> {
         loop {
             let how = How::Alone;
             if let Some(table) = self.enter(how) {
-                return Some(Latch::of(self, table, how));
+                return Some(LockTableGuard::of(self, table, how));
             }
             if self.state.load(Ordering::Relaxed) & OUT != 0 || self.readers.are_there() {
                 return None;
             }
             if let Some(table) = self.wait(how, LOOK_AT_ONCE) {
-                return Some(Latch::of(self, table, how));
+                return Some(LockTableGuard::of(self, table, how));
             }
         }
     }
 
     #[inline]
-    fn latch(&self, how: How, limit: Duration) -> Option<Latch<'_>> {
+    fn latch(&self, how: How, limit: Duration) -> Option<LockTableGuard<'_>> {
         let table = self.enter(how).or_else(|| self.wait(how, limit))?;
-        Some(Latch::of(self, table, how))
+        Some(LockTableGuard::of(self, table, how))
     }
 
     /// Takes the table out; none if it cannot be had within about `limit`.
     #[inline]
-    pub fn take_within(&self, limit: Duration) -> Option<Taken> {
+    pub fn take_within(&self, limit: Duration) -> Option<TakenTable> {
         self.enter(How::Out).or_else(|| self.wait(How::Out, limit))
     }
 
     /// Takes the table out if no thread has it. Does not wait: the thread that has this table may be waiting for one
     /// that the caller has.
     #[inline]
-    pub fn try_take(&self) -> Option<Taken> {
+    pub fn try_take(&self) -> Option<TakenTable> {
         self.enter(How::Out)
     }
 
     /// The same, but spins for a short time until the table is back.
     #[inline]
-    pub fn try_take_soon(&self) -> Option<Taken> {
+    pub fn try_take_soon(&self) -> Option<TakenTable> {
         self.enter(How::Out).or_else(|| {
             spin_a_while(|| self.state.load(Ordering::Relaxed) & HAD == 0);
             self.enter(How::Out)
@@ -315,7 +315,7 @@ impl Executor {
 
     /// Counts a request of the lease that has the table out.
     #[inline]
-    pub fn count(&self, table: &mut Taken, index: IndexId, span: SpanRef<'_>, mode: RecordMode) {
+    pub fn count(&self, table: &mut TakenTable, index: IndexId, span: SpanRef<'_>, mode: RecordMode) {
         // No other thread counts meanwhile.
         let requests = self.requests.load(Ordering::Relaxed) + 1;
         self.requests.store(requests, Ordering::Relaxed);
@@ -327,7 +327,7 @@ impl Executor {
     /// Puts the table back. True: threads sleep until it is back, and the caller is to call [`Executor::wake`].
     #[inline]
     #[must_use]
-    pub fn put_back(&self, table: Taken) -> bool {
+    pub fn put_back(&self, table: TakenTable) -> bool {
         self.leave(How::Out, &table)
     }
 
@@ -356,7 +356,7 @@ impl Executor {
     fn read_among_locks(&self, is_free: impl FnOnce(&mut LocalLocks) -> bool) -> Reading {
         let how = How::BesideReaders;
         let Some(table) = self.come_in(how) else { return Reading::Away };
-        let mut latch = Latch::of(self, table, how);
+        let mut latch = LockTableGuard::of(self, table, how);
         if is_free(&mut latch) { Reading::Yes } else { Reading::Locked }
     }
 
@@ -373,7 +373,7 @@ impl Executor {
 
     /// Takes the table out for the only reader, which stops being a reader. None if another thread has the table or
     /// another reader is there.
-    pub fn take_from_readers(&self, reader: u16) -> Option<Taken> {
+    pub fn take_from_readers(&self, reader: u16) -> Option<TakenTable> {
         let mut state = self.state.load(Ordering::Relaxed);
         loop {
             if state & HAD != 0 || self.readers.number() != 1 {
@@ -452,7 +452,7 @@ impl Executor {
 
     /// Takes the table, if no thread has it or sleeps for it, and no readers exclude this way of having it.
     #[inline]
-    fn enter(&self, how: How) -> Option<Taken> {
+    fn enter(&self, how: How) -> Option<TakenTable> {
         let mut state = IN;
         loop {
             match self.state.compare_exchange(state, state | how.bit(), Ordering::SeqCst, Ordering::Relaxed) {
@@ -484,16 +484,16 @@ impl Executor {
 
     /// `before`: the state before the table was taken.
     #[inline]
-    fn taken(&self, before: u32) -> Taken {
+    fn taken(&self, before: u32) -> TakenTable {
         // SAFETY: the cell's address is never null.
         let table = unsafe { NonNull::new_unchecked(self.table.get()) };
-        Taken { table, entered: before & (ENTERED | WRITTEN), is_idle: before & ENTERED == 0 }
+        TakenTable { table, entered: before & (ENTERED | WRITTEN), is_idle: before & ENTERED == 0 }
     }
 
     /// Notes that the thread does not have the table any more. True: sleepers are to be woken, or the bar against
     /// readers may be cleared; [`Executor::wake`] does both.
     #[inline]
-    fn leave(&self, how: How, table: &Taken) -> bool {
+    fn leave(&self, how: How, table: &TakenTable) -> bool {
         debug_assert_eq!(table.table.as_ptr(), self.table.get(), "a table goes back to its own place");
         let entered = match (table.is_idle(), how) {
             (true, _) => 0,
@@ -541,7 +541,7 @@ impl Executor {
     }
 
     #[cold]
-    fn wait(&self, how: How, limit: Duration) -> Option<Taken> {
+    fn wait(&self, how: How, limit: Duration) -> Option<TakenTable> {
         self.found_out.fetch_add(1, Ordering::Relaxed);
         let is_in = || {
             let state = self.state.load(Ordering::Relaxed);
@@ -579,7 +579,7 @@ impl Executor {
     /// `sleepers`. A table that is taken and returned at once because of readers then needs no wake-up, since no
     /// other thread can have fallen asleep for it. The caller itself may be about to sleep, so it looks for readers
     /// once more: a reader that left meanwhile has found the table taken and has woken no thread.
-    fn come_in(&self, how: How) -> Option<Taken> {
+    fn come_in(&self, how: How) -> Option<TakenTable> {
         let mut state = self.state.load(Ordering::SeqCst);
         loop {
             if state & HAD != 0 || self.is_read(how, state) {

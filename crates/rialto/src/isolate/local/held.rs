@@ -11,8 +11,8 @@ use smallvec::SmallVec;
 
 use super::super::mode::RecordMode;
 use super::HeldLocal;
-use super::locks::Request;
-use super::ordered::{Found, OrderedLocks, Summary};
+use super::locks::LocalRequest;
+use super::ordered::{FoundTransactions, OrderedLocks, Summary};
 use super::point_order::PointOrder;
 use super::span::{Span, SpanRef};
 use crate::fault_injection;
@@ -57,8 +57,8 @@ pub(super) struct Holder {
 }
 
 impl Holder {
-    fn of(request: &Request<'_>) -> Holder {
-        let Request { owner, transaction, mode, part, .. } = *request;
+    fn of(request: &LocalRequest<'_>) -> Holder {
+        let LocalRequest { owner, transaction, mode, part, .. } = *request;
         Holder { owner, transaction, mode, whole: if part { None } else { Some(mode) } }
     }
 
@@ -105,7 +105,7 @@ impl Lock {
     }
 
     /// The transactions that hold it in modes that conflict with a request; its own may be among them.
-    fn against(&self, request: Request<'_>) -> impl Iterator<Item = u16> {
+    fn against(&self, request: LocalRequest<'_>) -> impl Iterator<Item = u16> {
         let against = self.holders.iter().filter(move |holder| conflict(holder.mode, request.mode));
         against.map(|holder| holder.transaction)
     }
@@ -121,7 +121,7 @@ impl Lock {
 
 impl HeldLocks {
     /// The lock on exactly the span of the request.
-    pub fn find(&self, request: &Request<'_>) -> Option<u32> {
+    pub fn find(&self, request: &LocalRequest<'_>) -> Option<u32> {
         let is = |&at: &u32| {
             count_probe();
             self.locks[at as usize].is(request.index, request.span)
@@ -133,7 +133,7 @@ impl HeldLocks {
     }
 
     /// Enters a lock that the owner has by other means. Gives the lock if the owner had none on the span.
-    pub fn hold(&mut self, request: Request<'_>) -> Option<u32> {
+    pub fn hold(&mut self, request: LocalRequest<'_>) -> Option<u32> {
         match self.find(&request) {
             Some(at) => self.grant(at, &request).is_none().then_some(at),
             None => Some(self.add(request)),
@@ -141,7 +141,7 @@ impl HeldLocks {
     }
 
     /// Grants a request for a span that has a lock. Gives the mode in which its owner held that lock before.
-    pub fn grant(&mut self, at: u32, request: &Request<'_>) -> Option<RecordMode> {
+    pub fn grant(&mut self, at: u32, request: &LocalRequest<'_>) -> Option<RecordMode> {
         let lock = &mut self.locks[at as usize];
         let had = match lock.holder_mut(request.owner) {
             Some(holder) => {
@@ -174,8 +174,8 @@ impl HeldLocks {
     }
 
     /// Adds a lock on a span that has none.
-    pub fn add(&mut self, request: Request<'_>) -> u32 {
-        let (Request { index, span, hash, .. }, holder) = (request, Holder::of(&request));
+    pub fn add(&mut self, request: LocalRequest<'_>) -> u32 {
+        let (LocalRequest { index, span, hash, .. }, holder) = (request, Holder::of(&request));
         let at = match self.free.pop() {
             Some(at) => {
                 let lock = &mut self.locks[at as usize];
@@ -214,14 +214,17 @@ impl HeldLocks {
 
     /// Whether the owner has all of a span, in a mode that is enough, by the lock on exactly this span or by one on a
     /// wider span. A part does not count here: keys on which others hold locks may have come to it since.
-    pub fn has_all(&self, request: Request<'_>, there: Option<u32>) -> bool {
+    pub fn has_all(&self, request: LocalRequest<'_>, there: Option<u32>) -> bool {
         let held = there.and_then(|at| self.locks[at as usize].holder(request.owner)?.whole);
         held.is_some_and(|held| suffices(held, request.mode)) || self.is_covered(request)
     }
 
     /// Whether the owner holds, in a mode that is enough, a span that covers the requested one. Such a span contains
     /// the requested one's first key, so locks that begin behind that key are not searched.
-    fn is_covered(&self, Request { owner, transaction, index, span, mode, .. }: Request<'_>) -> bool {
+    fn is_covered(
+        &self,
+        LocalRequest { owner, transaction, index, span, mode, .. }: LocalRequest<'_>,
+    ) -> bool {
         let last = |locks: &Summary| {
             locks.of_mode(mode).of_one(transaction).filter(|&last| {
                 let last = &self.locks[last as usize];
@@ -245,10 +248,10 @@ impl HeldLocks {
     /// The locks on keys of this span that count, and perhaps others; see [`OrderedLocks::overlapping`].
     fn overlapping<'a>(
         &'a self,
-        request: Request<'a>,
+        request: LocalRequest<'a>,
         last: impl Fn(&Summary) -> Option<u32> + Copy + 'a,
     ) -> impl Iterator<Item = &'a Lock> {
-        let Request { index, span, .. } = request;
+        let LocalRequest { index, span, .. } = request;
         let (point, points, ordered) = match (span.is_point(), self.order.locks()) {
             (true, _) => (self.find(&request), None, None),
             (false, None) => (None, Some(self.points.iter().copied()), None),
@@ -265,7 +268,7 @@ impl HeldLocks {
     }
 
     /// Whether other transactions hold locks that conflict with a request.
-    pub fn conflicts_with(&mut self, request: Request<'_>) -> bool {
+    pub fn conflicts_with(&mut self, request: LocalRequest<'_>) -> bool {
         self.count_search(request.span);
         let last = |locks: &Summary| locks.against(request.mode).of_others(request.transaction);
         let mut locks = self.overlapping(request, last);
@@ -273,7 +276,7 @@ impl HeldLocks {
     }
 
     /// Whether a transaction holds a lock that conflicts with another one's request.
-    pub fn holds_against(&mut self, transaction: u16, request: Request<'_>) -> bool {
+    pub fn holds_against(&mut self, transaction: u16, request: LocalRequest<'_>) -> bool {
         self.count_search(request.span);
         let last = |locks: &Summary| locks.against(request.mode).of_one(transaction);
         let mut locks = self.overlapping(request, last);
@@ -281,9 +284,9 @@ impl HeldLocks {
     }
 
     /// The other transactions that hold locks that conflict with a request, each once.
-    pub fn holders_against(&mut self, request: Request<'_>) -> Vec<u16> {
+    pub fn holders_against(&mut self, request: LocalRequest<'_>) -> Vec<u16> {
         self.count_search(request.span);
-        let found = RefCell::new(Found::default());
+        let found = RefCell::new(FoundTransactions::default());
         found.borrow_mut().add(request.transaction);
         let last = |locks: &Summary| locks.against(request.mode).of_others_than(&found.borrow());
         for lock in self.overlapping(request, last) {
@@ -295,7 +298,7 @@ impl HeldLocks {
 
     /// Whether another owner of the same transaction holds keys of the requested span exclusively (L14).
     #[cold]
-    pub fn is_kins(&mut self, request: Request<'_>) -> bool {
+    pub fn is_kins(&mut self, request: LocalRequest<'_>) -> bool {
         self.count_search(request.span);
         let last = |locks: &Summary| locks.of_mode(RecordMode::Exclusive).of_one(request.transaction);
         self.overlapping(request, last).flat_map(|lock| lock.holders.iter()).any(|holder| {
@@ -388,7 +391,7 @@ impl HeldLocks {
         let Lock { index, span, hash, holders, .. } = &self.locks[here.lock as usize];
         for &Holder { owner, transaction, whole, .. } in holders.iter() {
             let Some(mode) = whole else { continue };
-            let request = Request {
+            let request = LocalRequest {
                 owner,
                 transaction,
                 index: *index,
@@ -433,7 +436,7 @@ impl HeldLocks {
 
     /// Puts the owner's lock on the span here back into the mode that it had before a request that has failed, but
     /// not below the mode in which the owner has all of the span. Whether it was stronger.
-    pub fn fall_back(&mut self, request: Request<'_>, had: RecordMode) -> bool {
+    pub fn fall_back(&mut self, request: LocalRequest<'_>, had: RecordMode) -> bool {
         let Some(at) = self.find(&request) else { return false };
         let Some(holder) = self.locks[at as usize].holder_mut(request.owner) else { return false };
         let had = holder.whole.filter(|&whole| !suffices(had, whole)).unwrap_or(had);
@@ -443,7 +446,7 @@ impl HeldLocks {
     }
 
     /// Notes that the owner has all parts of the span now, in this mode.
-    pub fn make_whole(&mut self, request: Request<'_>) {
+    pub fn make_whole(&mut self, request: LocalRequest<'_>) {
         if let Some(at) = self.find(&request)
             && let Some(holder) = self.locks[at as usize].holder_mut(request.owner)
         {

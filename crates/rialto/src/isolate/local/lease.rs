@@ -24,9 +24,9 @@ use std::time::Duration;
 use super::super::manager::LockManager;
 use super::super::mode::{Acquired, RecordMode};
 use super::super::slot::Owner;
-use super::executor::{Reading, Taken};
+use super::executor::{Reading, TakenTable};
 use super::held::suffices;
-use super::locks::{LocalLocks, Request};
+use super::locks::{LocalLocks, LocalRequest};
 use super::routing::{ExecutorSet, RoutingRules};
 use super::span::{SpanAt, SpanRef};
 use super::{HeldLocal, LocalTables, Seed};
@@ -63,13 +63,13 @@ impl Wanted<'_> {
 
 /// An entry of a lease's list: it stands for a lock.
 #[derive(Debug, Clone, Copy)]
-struct Kept {
+struct KeptSpan {
     index: IndexId,
     span: SpanAt,
     mode: RecordMode,
 }
 
-impl Kept {
+impl KeptSpan {
     /// Whether it stands for a lock that is enough for the request; `bytes` are the lease's.
     fn answers(&self, Wanted { index, span, mode }: Wanted<'_>, bytes: &[u8]) -> bool {
         self.index == index && suffices(self.mode, mode) && self.span.of(bytes).covers(span)
@@ -79,10 +79,10 @@ impl Kept {
 /// The lock tables that an owner has taken out, and the list of what it would have locked in them.
 #[derive(Debug, Default)]
 pub(in super::super) struct ExecutorLease {
-    tables: Vec<(u16, Taken)>,
+    tables: Vec<(u16, TakenTable)>,
     /// If the owner is one of the readers at the read-only executor: its number.
     reader: Option<u16>,
-    kept: Vec<Kept>,
+    kept: Vec<KeptSpan>,
     /// The bytes of the spans that are kept.
     bytes: Vec<u8>,
     /// The version of the routing rules that led to these executors. These rules stay in force as long as any table
@@ -153,7 +153,7 @@ fn is_free_for(
     let Wanted { index, span, mode } = wanted;
     let hash = seed.hash_of(index, span);
     // The request is not entered, so its version and `part` do not matter.
-    table.is_free_for(Request { owner, transaction, index, span, mode, version: 0, part: false, hash })
+    table.is_free_for(LocalRequest { owner, transaction, index, span, mode, version: 0, part: false, hash })
 }
 
 impl LockManager {
@@ -241,7 +241,7 @@ impl LockManager {
         };
         if has {
             let span = span.put(&mut lease.bytes);
-            lease.kept.push(Kept { index, span, mode });
+            lease.kept.push(KeptSpan { index, span, mode });
         }
         has
     }
@@ -355,13 +355,13 @@ impl LockManager {
         self.enter_intents_of_lease(owner);
         let (body, mut executors) = (&mut owner.body, ExecutorSet::new());
         let lease = &mut body.lease;
-        let mut enter = |lease: &mut ExecutorLease, kept: Kept, as_reader: bool| {
-            let Kept { index, span, mode } = kept;
+        let mut enter = |lease: &mut ExecutorLease, kept: KeptSpan, as_reader: bool| {
+            let KeptSpan { index, span, mode } = kept;
             let span = span.of(&lease.bytes);
             let hash = self.local.seed.hash_of(index, span);
             let version = self.local.route(&mut body.rules, index, span, &mut executors);
             let (owner, transaction) = (body.id, body.transaction);
-            let request = Request { owner, transaction, index, span, mode, version, part: false, hash };
+            let request = LocalRequest { owner, transaction, index, span, mode, version, part: false, hash };
             let mut note = |executor, held: Option<u32>| {
                 if let Some(lock) = held {
                     body.locals.push(HeldLocal { executor, lock });

@@ -13,7 +13,7 @@ use crate::row::Key;
 
 /// A request for a span.
 #[derive(Debug, Clone, Copy)]
-pub(in super::super) struct Request<'a> {
+pub(in super::super) struct LocalRequest<'a> {
     pub owner: u16,
     /// The owner that stands for the transaction: the same one, unless it runs a part of a phase. Owners of one
     /// transaction do not conflict with each other.
@@ -31,7 +31,7 @@ pub(in super::super) struct Request<'a> {
 
 /// The answer to a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in super::super) enum Answer {
+pub(in super::super) enum LocalAnswer {
     /// The owner has the span already, by a lock on it or on a wider one.
     Held,
     /// Granted as this lock.
@@ -80,9 +80,9 @@ struct Blocked {
 }
 
 impl Blocked {
-    fn request(&self) -> Request<'_> {
+    fn request(&self) -> LocalRequest<'_> {
         let Blocked { owner, transaction, index, ref span, mode, part, hash, .. } = *self;
-        Request { owner, transaction, index, span: span.borrow(), mode, version: 0, part, hash }
+        LocalRequest { owner, transaction, index, span: span.borrow(), mode, version: 0, part, hash }
     }
 
     /// Whether it waits for a lock that a transaction holds.
@@ -92,7 +92,7 @@ impl Blocked {
 }
 
 /// The waiting requests that conflict with this one.
-fn in_the_way_of<'a>(request: Request<'a>, waiting: &'a [Blocked]) -> impl Iterator<Item = &'a Blocked> {
+fn in_the_way_of<'a>(request: LocalRequest<'a>, waiting: &'a [Blocked]) -> impl Iterator<Item = &'a Blocked> {
     waiting.iter().filter(move |other| {
         other.transaction != request.transaction
             && other.index == request.index
@@ -103,7 +103,7 @@ fn in_the_way_of<'a>(request: Request<'a>, waiting: &'a [Blocked]) -> impl Itera
 
 /// Whether a request has to wait: for a lock of another transaction, or for a request ahead of it that does not wait
 /// for its transaction.
-fn is_blocked(held: &mut HeldLocks, ahead: &[Blocked], request: Request<'_>) -> bool {
+fn is_blocked(held: &mut HeldLocks, ahead: &[Blocked], request: LocalRequest<'_>) -> bool {
     held.conflicts_with(request)
         || in_the_way_of(request, ahead).any(|other| !other.waits_for(request.transaction, held))
 }
@@ -141,7 +141,7 @@ pub struct Sample {
 
 impl LocalLocks {
     /// The outcome of a request after a wait of this number.
-    pub fn take_granted(&mut self, request: Request<'_>, wait: u64) -> Granted {
+    pub fn take_granted(&mut self, request: LocalRequest<'_>, wait: u64) -> Granted {
         let is_this = |granted: &NewlyGranted| granted.owner == request.owner && granted.wait == wait;
         let Some(at) = self.granted.iter().position(is_this) else {
             return Granted { new: None, had: None, in_force: false };
@@ -166,28 +166,28 @@ impl LocalLocks {
     }
 
     /// Grants the request if it can be granted now.
-    pub fn ask(&mut self, request: Request<'_>) -> Answer {
+    pub fn ask(&mut self, request: LocalRequest<'_>) -> LocalAnswer {
         if request.version != self.version {
-            return Answer::Rerouted;
+            return LocalAnswer::Rerouted;
         }
         if self.is_idle() {
-            return Answer::New(self.held.add(request));
+            return LocalAnswer::New(self.held.add(request));
         }
         let there = self.held.find(&request);
         if self.held.has_all(request, there) {
-            return Answer::Held;
+            return LocalAnswer::Held;
         }
         if !self.is_free_for(request) {
-            return Answer::Wait;
+            return LocalAnswer::Wait;
         }
         match there {
-            Some(at) => self.held.grant(at, &request).map_or(Answer::New(at), Answer::Upgraded),
-            None => Answer::New(self.held.add(request)),
+            Some(at) => self.held.grant(at, &request).map_or(LocalAnswer::New(at), LocalAnswer::Upgraded),
+            None => LocalAnswer::New(self.held.add(request)),
         }
     }
 
     /// Whether any owner, the asking one included, has a lock on exactly this span.
-    pub fn has_lock_on(&self, request: &Request<'_>) -> bool {
+    pub fn has_lock_on(&self, request: &LocalRequest<'_>) -> bool {
         self.held.find(request).is_some()
     }
 
@@ -206,7 +206,7 @@ impl LocalLocks {
     }
 
     /// Whether the request could be granted now.
-    pub fn is_free_for(&mut self, request: Request<'_>) -> bool {
+    pub fn is_free_for(&mut self, request: LocalRequest<'_>) -> bool {
         !is_blocked(&mut self.held, &self.blocked, request)
     }
 
@@ -217,8 +217,8 @@ impl LocalLocks {
     }
 
     /// Lists a request that was told to wait, with the number of its owner's wait.
-    pub fn enqueue(&mut self, request: Request<'_>, wait: u64) {
-        let Request { owner, transaction, index, span, mode, part, hash, .. } = request;
+    pub fn enqueue(&mut self, request: LocalRequest<'_>, wait: u64) {
+        let LocalRequest { owner, transaction, index, span, mode, part, hash, .. } = request;
         let span = span.to_owned();
         self.blocked.push(Blocked { owner, transaction, index, span, mode, part, hash, wait });
     }
@@ -305,7 +305,7 @@ impl LocalLocks {
 
     /// Notes that the owner has all parts of the span now, in this mode. False if the rules have changed since the
     /// request was routed.
-    pub fn make_whole(&mut self, request: Request<'_>) -> bool {
+    pub fn make_whole(&mut self, request: LocalRequest<'_>) -> bool {
         let is_in_force = self.version == request.version;
         if is_in_force {
             self.held.make_whole(request);

@@ -57,19 +57,19 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 pub use self::changes::RoutingChanges;
 use self::executor::Executor;
-pub(super) use self::executor::Latch;
+pub(super) use self::executor::LockTableGuard;
 use self::held::suffices;
 pub(super) use self::lease::ExecutorLease;
 pub use self::lease::Wanted;
 pub(super) use self::locks::LocalLocks;
-use self::locks::Request;
+use self::locks::LocalRequest;
 pub use self::locks::Sample;
 pub use self::own_lease::OwnLease;
 pub use self::routing::RoutingRule;
 use self::routing::{ExecutorSet, RoutingRules};
 pub use self::span::{Span, SpanRef};
 use super::central::head::Blockers;
-use super::manager::{LockManager, Woken};
+use super::manager::{LockManager, WokenOwners};
 use super::mode::{LockMode, RecordMode};
 use super::slot::{HELD_KEPT, HeldTable, Owner, TableForm};
 use super::sync::{self, AtomicU32, AtomicU64, Mutex};
@@ -114,7 +114,7 @@ struct Strengthened(SmallVec<[(u16, RecordMode); 8]>);
 
 impl Strengthened {
     /// Notes that the owner had the span in this mode at this executor before the request was granted there.
-    fn note(&mut self, executor: u16, request: Request<'_>, had: RecordMode) {
+    fn note(&mut self, executor: u16, request: LocalRequest<'_>, had: RecordMode) {
         let is_new = || self.0.iter().all(|&(other, _)| other != executor);
         if request.part && !suffices(had, request.mode) && is_new() {
             self.0.push((executor, had));
@@ -126,7 +126,7 @@ impl Strengthened {
 /// it, to release it later. If a holder's lock was made at an earlier move, it goes, and its copies become copies of
 /// the lock that it was made for. So a holder has a lock where the keys are, and one where it acquired it, however
 /// often the keys move.
-fn retire(tables: &mut [Latch<'_>], gone: HeldLocal) {
+fn retire(tables: &mut [LockTableGuard<'_>], gone: HeldLocal) {
     let at = |held: HeldLocal| usize::from(held.executor);
     tables[at(gone)].held.retire(gone.lock);
     for (owner, from) in tables[at(gone)].held.came_from(gone.lock) {
@@ -206,7 +206,7 @@ impl LocalTables {
     }
 
     /// The latch of an executor, unless its table is out.
-    pub(super) fn lock_if_in(&self, executor: u16) -> Option<Latch<'_>> {
+    pub(super) fn lock_if_in(&self, executor: u16) -> Option<LockTableGuard<'_>> {
         self.executor(executor).lock_if_in()
     }
 
@@ -217,13 +217,18 @@ impl LocalTables {
     }
 
     /// The latch, for anything but a request for an exclusive lock.
-    pub fn lock(&self, executor: u16) -> Latch<'_> {
+    pub fn lock(&self, executor: u16) -> LockTableGuard<'_> {
         self.executor(executor).lock()
     }
 
     /// The latch, for a request of this mode; none if the table cannot be had within about `limit`.
     #[inline]
-    fn lock_to_ask_for(&self, executor: u16, mode: RecordMode, limit: Duration) -> Option<Latch<'_>> {
+    fn lock_to_ask_for(
+        &self,
+        executor: u16,
+        mode: RecordMode,
+        limit: Duration,
+    ) -> Option<LockTableGuard<'_>> {
         match mode {
             RecordMode::Shared => self.executor(executor).lock_for(limit),
             RecordMode::Exclusive => self.executor(executor).lock_alone_for(limit),
@@ -231,13 +236,13 @@ impl LocalTables {
     }
 
     /// As [`LocalTables::lock`]; none if the table cannot be had within about `limit`.
-    pub fn lock_for(&self, executor: u16, limit: Duration) -> Option<Latch<'_>> {
+    pub fn lock_for(&self, executor: u16, limit: Duration) -> Option<LockTableGuard<'_>> {
         self.executor(executor).lock_for(limit)
     }
 
     /// The latches of all executors, each with its table in and without readers. Otherwise no latch, and an executor
     /// that prevents it.
-    fn lock_all_if_in(&self) -> Result<Vec<Latch<'_>>, u16> {
+    fn lock_all_if_in(&self) -> Result<Vec<LockTableGuard<'_>>, u16> {
         let lock = |executor| self.executor(executor).lock_if_in().ok_or(executor);
         (0..self.executors.len() as u16).map(lock).collect()
     }
@@ -275,13 +280,13 @@ pub(super) struct Rules(Option<Arc<RoutingRules>>);
 
 impl LockManager {
     /// Grants the blocked requests of an executor that have become compatible.
-    fn grant_local(&self, locks: &mut LocalLocks, woken: &mut Woken) {
+    fn grant_local(&self, locks: &mut LocalLocks, woken: &mut WokenOwners) {
         locks.drop_left(|owner, wait| self.slots[usize::from(owner)].has_left(wait));
         locks.grant_waiting(|owner, wait| self.tell_local(owner, wait, woken));
     }
 
     /// Tells an owner that its wait of this number has ended. False: the owner has left it.
-    fn tell_local(&self, owner: u16, wait: u64, woken: &mut Woken) -> bool {
+    fn tell_local(&self, owner: u16, wait: u64, woken: &mut WokenOwners) -> bool {
         let waits = self.slots[usize::from(owner)].set_granted_in(wait);
         if waits {
             woken.push(owner);
@@ -293,7 +298,7 @@ impl LockManager {
     /// behind these.
     pub(super) fn see_to_those_who_left(&self, locks: &mut LocalLocks) {
         if locks.has_blocked() {
-            let mut woken = Woken::new();
+            let mut woken = WokenOwners::new();
             self.grant_local(locks, &mut woken);
             self.wake(&woken);
         }
@@ -302,7 +307,7 @@ impl LockManager {
     /// Takes a blocked request off its list and grants the requests behind it. False: it has been granted. If the
     /// table stays out, the owner only leaves its wait (L15).
     fn withdraw_local(&self, owner: u16, executor: u16) -> bool {
-        let mut woken = Woken::new();
+        let mut woken = WokenOwners::new();
         {
             let Some(mut locks) = self.local.lock_for(executor, LOOK_AGAIN) else {
                 return self.slots[usize::from(owner)].leave_wait();
@@ -340,7 +345,7 @@ impl LockManager {
                         break;
                     };
                     let (released, rest) = at_one.split_at(at_one.len().min(RELEASED_AT_ONCE));
-                    let mut woken = Woken::new();
+                    let mut woken = WokenOwners::new();
                     for &held in released {
                         if let Some(held) = locks.noted(id, held) {
                             locks.held.release(id, held.lock, |copy| elsewhere.push(copy));
@@ -539,7 +544,7 @@ impl LockManager {
 
     /// The latches of all executors. While this waits for a table that is out, it holds none. None if the database
     /// closes meanwhile.
-    fn lock_all_tables(&self) -> Option<Vec<Latch<'_>>> {
+    fn lock_all_tables(&self) -> Option<Vec<LockTableGuard<'_>>> {
         loop {
             match self.local.lock_all_if_in() {
                 Ok(latches) => return Some(latches),
@@ -552,7 +557,7 @@ impl LockManager {
     /// Puts other rules in force, for one index or for all. If a lock table is out and the database closes, nothing
     /// changes.
     fn change_rules(&self, index: Option<IndexId>, change: impl FnOnce(&RoutingRules) -> RoutingRules) {
-        let mut woken = Woken::new();
+        let mut woken = WokenOwners::new();
         {
             // The lock on the rules is not taken yet: a thread that routes a request would then wait for all tables
             // with this one.

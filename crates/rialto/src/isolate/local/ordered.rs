@@ -50,20 +50,20 @@ impl Transactions {
     }
 
     /// Whether there may be others in the set than those found. False is certain.
-    fn may_have_others_than(self, found: &Found) -> bool {
+    fn may_have_others_than(self, found: &FoundTransactions) -> bool {
         self.0 & !found.exact != 0
     }
 }
 
 /// Transactions of which a search has found a lock already.
 #[derive(Debug, Default)]
-pub(super) struct Found {
+pub(super) struct FoundTransactions {
     transactions: BTreeSet<u16>,
     /// The bits of those that have their own.
     exact: u64,
 }
 
-impl Found {
+impl FoundTransactions {
     pub fn add(&mut self, transaction: u16) {
         if self.transactions.insert(transaction) && transaction < Transactions::EXACT {
             self.exact |= Transactions::bits(transaction);
@@ -155,7 +155,7 @@ impl Lasts {
     }
 
     /// The last lock of transactions that have not been found, or one that ends no earlier. None: they hold none.
-    pub fn of_others_than(&self, found: &Found) -> Option<u32> {
+    pub fn of_others_than(&self, found: &FoundTransactions) -> Option<u32> {
         let is_found = |last: Last| found.transactions.contains(&last.transaction);
         let [first, second] = self.last;
         if !is_found(first) {
@@ -225,7 +225,7 @@ impl Summary {
 }
 
 #[derive(Debug)]
-struct Node {
+struct TreapNode {
     /// `NONE`: the node is free.
     lock: u32,
     left: u32,
@@ -239,7 +239,7 @@ struct Node {
 /// See the [module](self). The locks themselves are the table's; no two are on the same span.
 #[derive(Debug)]
 pub(super) struct OrderedLocks {
-    nodes: Vec<Node>,
+    nodes: Vec<TreapNode>,
     free: Vec<u32>,
     root: u32,
     ranks: Random,
@@ -301,7 +301,7 @@ impl OrderedLocks {
         std::iter::from_fn(move || {
             while let Some(at) = subtrees.pop() {
                 count_probe();
-                let Node { lock, left, right, summary, .. } = self.node(at);
+                let TreapNode { lock, left, right, summary, .. } = self.node(at);
                 let Some(last) = last(summary) else { continue };
                 let (last, here) = (&locks[last as usize], &locks[*lock as usize]);
                 let all_end_before = last.index < index
@@ -326,7 +326,7 @@ impl OrderedLocks {
     pub fn insert(&mut self, locks: &[Lock], lock: u32) {
         let summary = Summary::of(lock, &locks[lock as usize]);
         let rank = (self.ranks.next() >> 32) as u32;
-        let node = Node { lock, left: NONE, right: NONE, rank, summary };
+        let node = TreapNode { lock, left: NONE, right: NONE, rank, summary };
         let at = match self.free.pop() {
             Some(at) => {
                 self.nodes[at as usize] = node;
@@ -368,11 +368,11 @@ impl OrderedLocks {
         }
     }
 
-    fn node(&self, at: u32) -> &Node {
+    fn node(&self, at: u32) -> &TreapNode {
         &self.nodes[at as usize]
     }
 
-    fn node_mut(&mut self, at: u32) -> &mut Node {
+    fn node_mut(&mut self, at: u32) -> &mut TreapNode {
         &mut self.nodes[at as usize]
     }
 
@@ -447,7 +447,7 @@ impl OrderedLocks {
 
     /// Takes a lock out of its subtree. Gives its root.
     fn take_out(&mut self, locks: &[Lock], root: u32, lock: u32) -> u32 {
-        let Node { left, right, .. } = *self.node(root);
+        let TreapNode { left, right, .. } = *self.node(root);
         match self.order(locks, lock, root) {
             Ordering::Less => self.node_mut(root).left = self.take_out(locks, left, lock),
             Ordering::Greater => self.node_mut(root).right = self.take_out(locks, right, lock),

@@ -9,7 +9,7 @@ use super::super::sync::{AtomicU32, AtomicU64, STRIPES};
 /// One of the counters. A reader's is chosen by the number of its lock owner, so concurrent readers seldom share a
 /// cache line.
 #[derive(Debug, Default)]
-struct Stripe {
+struct ReaderStripe {
     readers: AtomicU32,
     /// The number of requests of these readers.
     requests: AtomicU64,
@@ -18,7 +18,7 @@ struct Stripe {
 /// The number of readers, in several counters. A reader writes to one of them; a request that needs the table without
 /// readers reads them all. The default has no counters, and never any reader.
 #[derive(Debug, Default)]
-pub(super) struct Readers(Box<[CachePadded<Stripe>]>);
+pub(super) struct Readers(Box<[CachePadded<ReaderStripe>]>);
 
 impl Readers {
     pub fn new() -> Readers {
@@ -31,7 +31,7 @@ impl Readers {
     }
 
     #[inline]
-    fn stripe(&self, reader: u16) -> &Stripe {
+    fn stripe(&self, reader: u16) -> &ReaderStripe {
         &self.0[usize::from(reader) % STRIPES]
     }
 

@@ -15,13 +15,13 @@ use crate::row::{Key, LeadingColumns};
 /// ranges of keys, each of one executor, or keys are assigned by the hash of their leading columns.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RoutingRule {
-    kind: Kind,
+    kind: RuleKind,
     /// It was set by hand, when the index had so many entries.
     by_hand: Option<u64>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Kind {
+enum RuleKind {
     Ranges {
         /// The first key of each dataset but the first, ascending.
         bounds: Vec<Key>,
@@ -43,7 +43,7 @@ enum Kind {
 }
 
 impl RoutingRule {
-    fn of(kind: Kind) -> RoutingRule {
+    fn of(kind: RuleKind) -> RoutingRule {
         RoutingRule { kind, by_hand: None }
     }
 
@@ -60,7 +60,7 @@ impl RoutingRule {
         assert!(bounds.is_sorted_by(|one, next| one < next), "the bounds of datasets ascend: {bounds:?}");
         assert_eq!(bounds.len() + 1, executors.len(), "each dataset has an executor");
         let heads = bounds.iter().map(|bound| head_of(bound)).collect();
-        RoutingRule::of(Kind::Ranges { bounds, heads, executors })
+        RoutingRule::of(RuleKind::Ranges { bounds, heads, executors })
     }
 
     /// Ranges, assigned to so many executors in their order and as evenly as possible; `bounds` as in
@@ -81,26 +81,28 @@ impl RoutingRule {
     /// If there is no executor.
     pub fn hashed(index: IndexId, leading: LeadingColumns, executors: u16) -> RoutingRule {
         assert!(executors > 0, "keys have an executor");
-        RoutingRule::of(Kind::Hashed { leading, seed: u64::from(index.0), executors })
+        RoutingRule::of(RuleKind::Hashed { leading, seed: u64::from(index.0), executors })
     }
 
     /// The same division of keys, by ranges or by the same hash, among another number of executors.
     fn among(&self, index: IndexId, executors: u16) -> RoutingRule {
         match &self.kind {
-            Kind::Ranges { bounds, .. } => RoutingRule::side_by_side(bounds.clone(), executors),
-            Kind::Hashed { leading, .. } => RoutingRule::hashed(index, leading.clone(), executors),
-            Kind::Numbers { .. } => RoutingRule::numbers(executors),
-            Kind::ReadOnly { .. } => self.clone(),
+            RuleKind::Ranges { bounds, .. } => RoutingRule::side_by_side(bounds.clone(), executors),
+            RuleKind::Hashed { leading, .. } => RoutingRule::hashed(index, leading.clone(), executors),
+            RuleKind::Numbers { .. } => RoutingRule::numbers(executors),
+            RuleKind::ReadOnly { .. } => self.clone(),
         }
     }
 
     /// Whether it names an executor beyond the first `executors`.
     fn goes_beyond(&self, executors: u16) -> bool {
         match &self.kind {
-            Kind::Ranges { executors: named, .. } => named.iter().any(|&named| named >= executors),
-            Kind::Hashed { executors: named, .. } | Kind::Numbers { executors: named } => *named > executors,
+            RuleKind::Ranges { executors: named, .. } => named.iter().any(|&named| named >= executors),
+            RuleKind::Hashed { executors: named, .. } | RuleKind::Numbers { executors: named } => {
+                *named > executors
+            }
             // The read-only executor is not counted among them.
-            Kind::ReadOnly { .. } => false,
+            RuleKind::ReadOnly { .. } => false,
         }
     }
 
@@ -112,40 +114,40 @@ impl RoutingRule {
     /// If there is no executor.
     pub fn numbers(executors: u16) -> RoutingRule {
         assert!(executors > 0, "rows have an executor");
-        RoutingRule::of(Kind::Numbers { executors })
+        RoutingRule::of(RuleKind::Numbers { executors })
     }
 
     fn is_read_only(&self) -> bool {
-        matches!(self.kind, Kind::ReadOnly { .. })
+        matches!(self.kind, RuleKind::ReadOnly { .. })
     }
 
     /// For a rule of hidden row numbers: the number of its executors. There may be more executors than that.
     pub(super) fn numbers_among(&self) -> Option<u16> {
         match self.kind {
-            Kind::Numbers { executors } => Some(executors),
+            RuleKind::Numbers { executors } => Some(executors),
             _ => None,
         }
     }
 
     /// Whether keys are assigned by a hash.
     pub fn is_hashed(&self) -> bool {
-        matches!(self.kind, Kind::Hashed { .. } | Kind::Numbers { .. })
+        matches!(self.kind, RuleKind::Hashed { .. } | RuleKind::Numbers { .. })
     }
 
     /// The executor of a span, in the cases in which a quick check shows that there is only one.
     #[inline]
     fn only_executor_of(&self, span: SpanRef<'_>) -> Option<u16> {
         match &self.kind {
-            Kind::Ranges { bounds, heads, executors } => {
+            RuleKind::Ranges { bounds, heads, executors } => {
                 let first = dataset_of(bounds, heads, span.lower());
                 let goes_on =
                     !span.is_point() && bounds.get(first).is_some_and(|bound| span.ends_behind(bound));
                 (!goes_on).then(|| executors[first])
             }
-            Kind::Numbers { executors } if span.is_point() => {
+            RuleKind::Numbers { executors } if span.is_point() => {
                 span.lower().first_chunk().map(|number| executor_of_number(*number, *executors))
             }
-            Kind::ReadOnly { executor } => Some(*executor),
+            RuleKind::ReadOnly { executor } => Some(*executor),
             _ => None,
         }
     }
@@ -153,7 +155,7 @@ impl RoutingRule {
     /// Appends the executors that have keys of a span, ascending, each once.
     pub fn executors_of(&self, span: SpanRef<'_>, out: &mut SmallVec<[u16; 8]>) {
         match &self.kind {
-            Kind::Ranges { bounds, heads, executors } => {
+            RuleKind::Ranges { bounds, heads, executors } => {
                 let first = dataset_of(bounds, heads, span.lower());
                 out.push(executors[first]);
                 if span.is_point() {
@@ -164,12 +166,12 @@ impl RoutingRule {
                 out.sort_unstable();
                 out.dedup();
             }
-            Kind::ReadOnly { executor } => out.push(*executor),
-            Kind::Numbers { executors } => match span.lower().first_chunk() {
+            RuleKind::ReadOnly { executor } => out.push(*executor),
+            RuleKind::Numbers { executors } => match span.lower().first_chunk() {
                 Some(number) if span.is_point() => out.push(executor_of_number(*number, *executors)),
                 _ => out.extend(0..*executors),
             },
-            Kind::Hashed { leading, seed, executors } => {
+            RuleKind::Hashed { leading, seed, executors } => {
                 let lower = span.lower();
                 let values = match leading.len_in(lower) {
                     _ if lower.is_empty() => None,
@@ -337,7 +339,7 @@ impl LockManager {
 
     /// Assigns all keys of an index to the read-only executor, at which readers exclude only writers.
     pub fn place_read_only(&self, index: IndexId) {
-        self.route(index, Some(RoutingRule::of(Kind::ReadOnly { executor: self.local.read_only() })));
+        self.route(index, Some(RoutingRule::of(RuleKind::ReadOnly { executor: self.local.read_only() })));
     }
 
     /// Whether an index's keys are assigned by a hash.

@@ -5,7 +5,7 @@ use std::thread;
 
 use super::{INDEX, manager, name, patient, refusing, until_waiting};
 use crate::ids::{IndexId, TableId};
-use crate::isolate::central::head::{Answer, HEADS_KEPT, Heads, Release, Request, Told};
+use crate::isolate::central::head::{HEADS_KEPT, Heads, LockAnswer, LockRequest, Release, WaitOutcome};
 use crate::isolate::name::HeadName;
 use crate::isolate::slot::HELD_KEPT;
 use crate::isolate::{Acquired, LockError, LockManager, LockMode, LockName, LockOptions, Owner, RecordMode};
@@ -146,7 +146,7 @@ fn a_new_sharer_does_not_overtake_a_waiting_writer() {
 struct OfHead {
     heads: Heads,
     at: u32,
-    told: Vec<Told>,
+    told: Vec<WaitOutcome>,
 }
 
 impl OfHead {
@@ -161,8 +161,8 @@ impl OfHead {
         let head = self.heads.at(self.at);
         head.come_back(owner);
         match head.ask(owner, mode) {
-            Answer::Wait(request) => {
-                head.enqueue(Request { retries, ..request });
+            LockAnswer::Wait(request) => {
+                head.enqueue(LockRequest { retries, ..request });
                 false
             }
             _ => true,
@@ -170,11 +170,11 @@ impl OfHead {
     }
 
     /// What the release tells to which owner.
-    fn release(&mut self, owner: u16) -> Vec<Told> {
+    fn release(&mut self, owner: u16) -> Vec<WaitOutcome> {
         self.release_as(Release::Ordinary, owner)
     }
 
-    fn release_as(&mut self, by: Release, owner: u16) -> Vec<Told> {
+    fn release_as(&mut self, by: Release, owner: u16) -> Vec<WaitOutcome> {
         let (head, told) = (self.heads.at(self.at), &mut self.told);
         assert!(head.release(owner));
         head.grant_waiting(by, |it| told.push(it));
@@ -190,20 +190,20 @@ fn a_released_record_goes_to_the_first_request_that_asks() {
     let mut head = OfHead::new(HeadName::record(name(b"k")));
     assert!(head.ask(1, Exclusive, 0));
     assert!(!head.ask(2, Exclusive, 0) && !head.ask(3, Exclusive, 0));
-    assert_eq!(head.release(1), [Told::Retry(2)]);
+    assert_eq!(head.release(1), [WaitOutcome::Retry(2)]);
     for retries in 1..=3 {
         // Another owner takes the lock and releases it meanwhile: the one that was told has not asked yet.
         assert!(head.ask(4, Exclusive, 0));
         assert_eq!(head.release(4), []);
         assert!(head.ask(1, Exclusive, 0));
         assert!(!head.ask(2, Exclusive, retries), "it is held");
-        let told = if retries < 3 { Told::Retry(2) } else { Told::Granted(2) };
+        let told = if retries < 3 { WaitOutcome::Retry(2) } else { WaitOutcome::Granted(2) };
         assert_eq!(head.release(1), [told], "it stands before 3");
     }
     assert!(!head.ask(4, Exclusive, 0));
-    assert_eq!(head.release(2), [Told::Retry(3)]);
+    assert_eq!(head.release(2), [WaitOutcome::Retry(3)]);
     assert!(head.ask(3, Exclusive, 1));
-    assert_eq!(head.release(3), [Told::Retry(4)]);
+    assert_eq!(head.release(3), [WaitOutcome::Retry(4)]);
 }
 
 #[test]
@@ -212,8 +212,8 @@ fn what_a_victim_releases_is_granted_to_the_first_waiter() {
     let mut head = OfHead::new(HeadName::record(name(b"k")));
     assert!(head.ask(1, Exclusive, 0));
     assert!(!head.ask(2, Exclusive, 0) && !head.ask(3, Exclusive, 0));
-    assert_eq!(head.release_as(Release::Victim, 1), [Told::Granted(2)]);
-    assert_eq!(head.release(2), [Told::Retry(3)]);
+    assert_eq!(head.release_as(Release::Victim, 1), [WaitOutcome::Granted(2)]);
+    assert_eq!(head.release(2), [WaitOutcome::Retry(3)]);
 }
 
 /// A victim that runs again at once does not overtake the transaction that it was aborted for. The next transaction
@@ -257,12 +257,12 @@ fn readers_and_requests_for_a_table_are_granted_what_is_free() {
     let mut record = OfHead::new(HeadName::record(name(b"k")));
     assert!(record.ask(1, Exclusive, 0));
     assert!(!record.ask(2, Shared, 0) && !record.ask(3, Shared, 0) && !record.ask(4, Exclusive, 0));
-    assert_eq!(record.release(1), [Told::Granted(2), Told::Granted(3)]);
+    assert_eq!(record.release(1), [WaitOutcome::Granted(2), WaitOutcome::Granted(3)]);
     assert!(!record.ask(5, Shared, 0), "it would overtake a writer");
     let mut table = OfHead::new(HeadName::table(TABLE));
     assert!(table.ask(1, Exclusive, 0));
     assert!(!table.ask(2, Exclusive, 0) && !table.ask(3, Exclusive, 0));
-    assert_eq!(table.release(1), [Told::Granted(2)]);
+    assert_eq!(table.release(1), [WaitOutcome::Granted(2)]);
 }
 
 #[test]

@@ -25,10 +25,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32 as PlainU32, AtomicU64 as PlainU64, Ordering};
 
 use super::central::head::{Head, Heads};
-use super::manager::{LockManager, Woken};
+use super::manager::{LockManager, WokenOwners};
 use super::mode::{Acquired, LockMode, RecordMode};
 use super::name::{HeadName, LockTarget};
-use super::slot::{Body, Lent, Owner, Slot};
+use super::slot::{Lent, Owner, Slot, SlotBody};
 use super::sync::{AtomicU64, Mutex};
 use super::wait::{LockError, LockPolicy, Wait};
 use crate::ids::IndexId;
@@ -257,7 +257,7 @@ impl Owner {
     /// Whether its list of thin locks has room for one more.
     #[inline(always)]
     fn has_room_for_one(&self) -> bool {
-        let Body { thin, thin_chunks, .. } = &self.body;
+        let SlotBody { thin, thin_chunks, .. } = &self.body;
         *thin < FIRST_CHUNK || thin_chunks.cell(*thin).is_some()
     }
 }
@@ -546,7 +546,7 @@ impl LockManager {
     #[cold]
     fn release_inflated(&self, id: u16, word: &AtomicU64, record: u64) {
         let name = HeadName::address(record);
-        let mut woken = Woken::new();
+        let mut woken = WokenOwners::new();
         {
             let mut heads = self.partitions[Self::partition_of(name)].lock();
             let at = heads.find(name).expect("L7: the queued bit is set only while the head exists");

@@ -32,7 +32,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 pub use adaptive::Adaptive;
-pub use commit_lock::CommitLock;
+pub use commit_lock::CommitLockDesign;
 pub use commit_stall::CommitStall;
 pub use hiber::{Hiber, HiberStall, HiberWillingToWait};
 pub use log_server::LogServer;
@@ -95,12 +95,12 @@ pub enum Choice {
     Stall(Duration),
     /// Wait for the commit lock. In exclusive mode: while holding it, write one group if that is still needed. In
     /// shared mode: choose again.
-    Lock(LockMode),
+    Lock(CommitLockMode),
 }
 
 /// The mode in which the commit lock is requested.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum LockMode {
+pub enum CommitLockMode {
     /// Together with other shared requests.
     Shared,
     /// Alone.
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn a_design_heeds_the_waits_that_it_says_it_does() {
+    fn a_design_honours_the_waits_that_it_says_it_does() {
         let ms = Duration::from_millis;
         let view = View {
             forming: 1,

@@ -4,8 +4,8 @@ use std::fmt;
 use std::time::Duration;
 
 use super::{
-    Adaptive, CommitLock, CommitStall, GroupCommit, GroupCommitDesign, Hiber, HiberStall, HiberWillingToWait,
-    LogServer, WillingToWait,
+    Adaptive, CommitLockDesign, CommitStall, GroupCommit, GroupCommitDesign, Hiber, HiberStall,
+    HiberWillingToWait, LogServer, WillingToWait,
 };
 
 /// The longest stall and the longest willing-to-wait that can be set.
@@ -113,8 +113,8 @@ impl GroupCommitOptions {
             wait_min: self.willing_to_wait_min.unwrap_or_default(),
         };
         match self.design {
-            GroupCommitDesign::CommitLock => Box::new(CommitLock { shared: false }),
-            GroupCommitDesign::CommitLockShared => Box::new(CommitLock { shared: true }),
+            GroupCommitDesign::CommitLock => Box::new(CommitLockDesign { shared: false }),
+            GroupCommitDesign::CommitLockShared => Box::new(CommitLockDesign { shared: true }),
             GroupCommitDesign::CommitStall => Box::new(CommitStall { stall: self.stall }),
             GroupCommitDesign::WillingToWait => Box::new(waits),
             GroupCommitDesign::Hiber => Box::new(Hiber { wake_delay: self.wake_delay.unwrap_or_default() }),

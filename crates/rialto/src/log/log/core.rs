@@ -1,4 +1,4 @@
-//! [`Core`]: the state that the log's threads and its committers share, and the operations on it.
+//! [`LogCore`]: the state that the log's threads and its committers share, and the operations on it.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -19,7 +19,7 @@ use crate::log::packet::PoolOwner;
 use crate::log::ring::RingView;
 use crate::log::sync::System;
 use crate::log::turn::{Committer, Turn, Waited, Writer};
-use crate::log::wakers::{self, Listeners, WakerThreads, Woken};
+use crate::log::wakers::{self, Listeners, WakerThreads, WokenListeners};
 use crate::log::write_path::WritePath;
 use crate::log::writer::{Counters, GroupWrite, GroupWriter};
 use crate::log::{Durability, Patience};
@@ -27,7 +27,7 @@ use crate::unlikely::unlikely;
 use crate::{Error, Lsn, Result, fault_injection};
 
 /// The state that the log's threads and its committers share.
-pub(crate) struct Core {
+pub(crate) struct LogCore {
     pub(super) pool: PoolOwner,
     pub(super) writer: Writer<System>,
     /// The last packet that is durable at level 1.
@@ -71,7 +71,7 @@ fn stopped(error: &DiskError) -> Error {
     Error::Stopped { cause: Error::from(error.clone()).to_string(), disk_full: error.is_full() }
 }
 
-impl Core {
+impl LogCore {
     pub(super) fn check_open(&self) -> Result<()> {
         if self.writer.stopped() {
             return Err(self.stop_error());
@@ -157,7 +157,7 @@ impl Core {
         (!is_reached()).then_some(gatherer)
     }
 
-    /// As [`Core::gather`], for a thread that does not write the group itself: it requests that write. Therefore what
+    /// As [`LogCore::gather`], for a thread that does not write the group itself: it requests that write. Therefore what
     /// is durable at level 1 reaches the disk within the interval (I3), whichever thread gathered it, and a committer
     /// that finds its place gathered requests nothing.
     pub(super) fn gather_queued(&self, gatherer: &mut Gatherer) -> Gathered {
@@ -183,7 +183,7 @@ impl Core {
         self.write_group_and_wake(turn, OwnListeners::HandOver)
     }
 
-    /// As [`Core::write_group`]; `own` says what becomes of the engine's own listeners that the group served.
+    /// As [`LogCore::write_group`]; `own` says what becomes of the engine's own listeners that the group served.
     fn write_group_and_wake(&self, turn: Turn<'_, System>, own: OwnListeners) -> Gathered {
         // Listeners are woken even if this panics, after the turn's drop has stopped the log. Dropped last, without a
         // turn.
@@ -294,9 +294,9 @@ impl Core {
     }
 
     /// Takes the engine's own listeners whose places this level has reached; hands foreign ones over.
-    fn take_listeners(&self, durability: Durability) -> Woken {
+    fn take_listeners(&self, durability: Durability) -> WokenListeners {
         if !self.listeners.wait_for(durability) {
-            return Woken::new();
+            return WokenListeners::new();
         }
         let has_passed = |lsn| self.has_reached(lsn, durability) || self.writer.stopped();
         self.listeners.take(durability, has_passed, &self.waker_threads)
@@ -360,7 +360,7 @@ enum OwnListeners {
 
 /// Wakes, when it is dropped, the listeners that a group served. By then the turn has been given back.
 struct WakeListeners<'a> {
-    pub(super) core: &'a Core,
+    pub(super) core: &'a LogCore,
     own: OwnListeners,
 }
 

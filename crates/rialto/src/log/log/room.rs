@@ -3,9 +3,9 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use super::{ASK_EVERY, Core};
+use super::{ASK_EVERY, LogCore};
 use crate::account::wait_guard::{Awaited, WaitGuard};
-use crate::log::line::Standing;
+use crate::log::line::LineGuard;
 use crate::{Error, Result};
 
 /// How long a transaction that works for room waits for an attempt to prepare a file.
@@ -17,7 +17,7 @@ const PAUSE: Duration = Duration::from_millis(1);
 /// all of the log; the second retires that checkpoint, and the third frees what only it needed.
 const CHECKPOINTS_MAX: u32 = 3;
 
-impl Core {
+impl LogCore {
     /// Adds `bytes` of stream to the promises, if prepared files hold them.
     pub(super) fn promise(&self, bytes: u64) -> bool {
         let promised = self.pool.promised().fetch_add(bytes, Ordering::SeqCst) + bytes;
@@ -29,7 +29,7 @@ impl Core {
         false
     }
 
-    /// As [`Core::promise`], but first takes back what is promised to lone committers for their next packets. They may
+    /// As [`LogCore::promise`], but first takes back what is promised to lone committers for their next packets. They may
     /// open another allotment at any time after this, so each attempt takes it back again, and promises under the same
     /// latch.
     fn promise_before_others(&self, bytes: u64) -> bool {
@@ -50,7 +50,7 @@ impl Core {
         if standing.leave() { Ok(()) } else { ended }
     }
 
-    /// As [`Core::promise_before_others`], for all that stand in the line.
+    /// As [`LogCore::promise_before_others`], for all that stand in the line.
     fn give_room(&self) {
         let given = {
             let mut gatherer = self.gatherer.lock();
@@ -65,7 +65,7 @@ impl Core {
     fn work_for_room(
         &self,
         bytes: u64,
-        standing: &Standing<'_>,
+        standing: &LineGuard<'_>,
         check: &dyn Fn() -> Result<()>,
     ) -> Result<()> {
         let mut short = None;

@@ -109,7 +109,7 @@ fn threads_push_while_one_drains_and_nothing_is_lost_or_mixed_up() {
                         if thread == 0 && pushed % 1_000 == 0 {
                             home = pool.home();
                         }
-                        let at_home = home.as_mut().and_then(HomeSlot::borrow);
+                        let at_home = home.as_mut().and_then(PacketHome::borrow);
                         let Some(mut slot) = at_home.or_else(|| pool.borrow()) else {
                             std::thread::yield_now();
                             continue;

@@ -1,6 +1,6 @@
 //! [`Witness`]: a point that a log has to go through. It tells apart the logs of two lives of a database.
 
-use crate::log::block::Header;
+use crate::log::block::BlockHeader;
 use crate::log::{LogPoint, LogPosition, LogReader, files};
 use crate::{Error, Lsn, Result};
 
@@ -14,7 +14,12 @@ pub(crate) struct Witness {
 
 impl LogReader {
     /// Checks that the log goes through the witness's point, as far as the next block tells.
-    pub(super) fn check_goes_through(&mut self, header: &Header, checksum: u64, length: u64) -> Result<()> {
+    pub(super) fn check_goes_through(
+        &mut self,
+        header: &BlockHeader,
+        checksum: u64,
+        length: u64,
+    ) -> Result<()> {
         let Some(witness) = &self.witness else { return Ok(()) };
         let (point, before) = (witness.point, header.first_lsn - 1);
         let end = if header.position < point.position.0 {

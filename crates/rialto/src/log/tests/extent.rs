@@ -62,7 +62,7 @@ fn the_end_is_found_without_reading() {
 #[test]
 fn bytes_that_claim_places_beyond_the_last_are_no_block() {
     let mut bytes = vec![0; 128];
-    let header = block::Header {
+    let header = block::BlockHeader {
         kind: block::BlockKind::Group,
         packet_kind: 0,
         inside: false,

@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 
 use super::*;
 use crate::io::Caching;
-use crate::log::files::{Asked, FileTable};
+use crate::log::files::{FileTable, RoomRequest};
 
 #[test]
 fn files_are_switched_freed_and_reused() {
@@ -354,7 +354,7 @@ impl HeldPreparer {
     }
 
     /// Requests one file more than there are, and waits until the attempt has been made; the preparer is held after it.
-    fn attempt(&self) -> Asked {
+    fn attempt(&self) -> RoomRequest {
         let asked = self.table.want(self.table.prepared() + 1);
         self.made.recv_timeout(Duration::from_secs(60)).unwrap();
         asked
@@ -364,12 +364,12 @@ impl HeldPreparer {
         self.go.send(()).unwrap();
     }
 
-    fn told(&self, asked: Asked) -> Option<String> {
+    fn told(&self, asked: RoomRequest) -> Option<String> {
         self.table.wait_for_attempt(asked, Duration::from_secs(60))
     }
 
     /// The log is full: two files, and a failed attempt at a third, after which the preparer is held.
-    fn until_full() -> (HeldPreparer, Asked) {
+    fn until_full() -> (HeldPreparer, RoomRequest) {
         let held = HeldPreparer::start();
         for _ in 0..2 {
             let asked = held.attempt();

@@ -24,7 +24,7 @@ pub(super) mod request {
 
 /// Why the log server is awake.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Asked {
+enum WakeCause {
     /// A group was requested now, or the linger of an earlier request is over.
     Now,
     /// A group was requested within the flush interval, which is over.
@@ -102,7 +102,7 @@ impl<M: Machine> Writer<M> {
         let (mut arrived, mut bound) = (None, None);
         while let Some((asked, due)) = self.next_request(interval) {
             match self.design.committer() {
-                GroupCommitter::Elected if asked == Asked::Overdue => {
+                GroupCommitter::Elected if asked == WakeCause::Overdue => {
                     // I3 bounds level 1 without regard to stalls.
                     self.request.exchange(request::NOW, request::NONE);
                     let turn = self.take(&place);
@@ -119,7 +119,7 @@ impl<M: Machine> Writer<M> {
                     let group_word = self.group_word.load(Ordering::SeqCst);
                     let view = self.view(&stand_in, 0, &mut arrived, &place);
                     let mut asked = asked;
-                    if let (Choice::Sleep(Some(time)), Asked::Now) = (self.design.choose(&view), asked) {
+                    if let (Choice::Sleep(Some(time)), WakeCause::Now) = (self.design.choose(&view), asked) {
                         let bound = bound.get_or_insert(Level1Bound { interval, due });
                         if let Some(left) = self.left_of(bound) {
                             // The committers that made the request rely on it, so it stays.
@@ -134,7 +134,7 @@ impl<M: Machine> Writer<M> {
                             }
                             continue;
                         }
-                        asked = Asked::Overdue;
+                        asked = WakeCause::Overdue;
                     }
                     (arrived, bound) = (None, None);
                     if let Some(turn) = self.try_take() {
@@ -143,7 +143,7 @@ impl<M: Machine> Writer<M> {
                         if !is_late {
                             self.request.exchange(request::NOW, request::NONE);
                         }
-                        let is_overdue = asked == Asked::Overdue;
+                        let is_overdue = asked == WakeCause::Overdue;
                         write(turn.by(if is_overdue { Author::Overdue } else { Author::LogServer }));
                         if is_late {
                             self.request.exchange(request::NOW, request::NONE);
@@ -180,12 +180,12 @@ impl<M: Machine> Writer<M> {
 
     /// Sleeps until a group has to be written now. Returns why, and until when what was requested before has to be
     /// written, if anything was; `None` when closed.
-    fn next_request(&self, interval: Duration) -> Option<(Asked, Option<Duration>)> {
+    fn next_request(&self, interval: Duration) -> Option<(WakeCause, Option<Duration>)> {
         let mut due: Option<Duration> = None;
         loop {
             match self.request.load() {
                 request::CLOSED => return None,
-                request::NOW => return Some((Asked::Now, due)),
+                request::NOW => return Some((WakeCause::Now, due)),
                 asked @ (request::SOON | request::LINGER) => {
                     let now = self.machine.now();
                     // A requester of less than this found this request in place, and relies on it.
@@ -196,7 +196,7 @@ impl<M: Machine> Writer<M> {
                         self.server_sleep(asked, Some(*due - now));
                     } else if self.request.exchange(asked, request::NOW) {
                         return Some((
-                            if asked == request::SOON { Asked::Overdue } else { Asked::Now },
+                            if asked == request::SOON { WakeCause::Overdue } else { WakeCause::Now },
                             None,
                         ));
                     }

@@ -34,7 +34,7 @@ pub(super) struct Costs {
 }
 
 #[derive(Debug)]
-struct State {
+struct MachineState {
     now_ns: u64,
     /// Events by their time, then in the order in which they were made: a thread continues, if it is still in the sleep
     /// of this number.
@@ -56,7 +56,7 @@ struct State {
 
 #[derive(Debug)]
 struct Shared {
-    state: Mutex<State>,
+    state: Mutex<MachineState>,
     turns: Vec<Condvar>,
     costs: Costs,
 }
@@ -68,7 +68,7 @@ pub(super) struct Virtual(Arc<Shared>);
 impl Virtual {
     /// A machine for this many threads; each thread [enters](Virtual::enter) with its number.
     pub fn new(threads: usize, costs: Costs) -> Virtual {
-        let state = State {
+        let state = MachineState {
             now_ns: 0,
             events: (0..threads).map(|thread| Reverse((0, thread as u64, thread, 0))).collect(),
             made: threads as u64,
@@ -139,20 +139,20 @@ impl Virtual {
     }
 
     /// The thread continues after this time, if it is still in its present sleep.
-    fn event(&self, state: &mut State, thread: usize, after_ns: u64) {
+    fn event(&self, state: &mut MachineState, thread: usize, after_ns: u64) {
         state.made += 1;
         let event = (state.now_ns + after_ns, state.made, thread, state.sleeps[thread]);
         state.events.push(Reverse(event));
     }
 
     /// Passes the turn to the next thread, and waits for this thread's next turn.
-    fn sleep(&self, state: &mut MutexGuard<'_, State>) {
+    fn sleep(&self, state: &mut MutexGuard<'_, MachineState>) {
         let me = ME.get();
         self.next(state);
         self.await_turn(state, me);
     }
 
-    fn await_turn(&self, state: &mut MutexGuard<'_, State>, me: usize) {
+    fn await_turn(&self, state: &mut MutexGuard<'_, MachineState>, me: usize) {
         while state.running != Some(me) {
             assert!(!state.stuck, "a wake-up was lost: at {} ns every thread sleeps", state.now_ns);
             self.0.turns[me].wait(state);
@@ -161,7 +161,7 @@ impl Virtual {
         state.sleeps[me] += 1;
     }
 
-    fn next(&self, state: &mut State) {
+    fn next(&self, state: &mut MachineState) {
         state.running = None;
         while let Some(Reverse((at_ns, _, thread, sleep))) = state.events.pop() {
             if state.sleeps[thread] == sleep {

@@ -106,7 +106,7 @@ pub struct Load {
 
 /// The outcome of a run.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Outcome {
+pub struct LoadOutcome {
     /// Commits measured.
     pub commits: u64,
     /// The time that they took.
@@ -127,7 +127,7 @@ pub struct Outcome {
     pub waits: Waits,
 }
 
-impl Outcome {
+impl LoadOutcome {
     /// Commits a second.
     pub fn per_second(&self) -> f64 {
         self.commits as f64 / self.time.as_secs_f64()
@@ -146,7 +146,7 @@ struct World {
 
 /// The machine's counters when the measurement began or ended.
 #[derive(Debug, Clone, Copy)]
-struct Moment {
+struct MachineReading {
     now: Duration,
     worked: Duration,
     waits: Waits,
@@ -154,8 +154,8 @@ struct Moment {
 
 #[derive(Default)]
 struct Measured {
-    begin: Option<Moment>,
-    end: Option<Moment>,
+    begin: Option<MachineReading>,
+    end: Option<MachineReading>,
     done: u64,
     groups: u64,
     group_max: u64,
@@ -200,8 +200,8 @@ impl World {
         }
     }
 
-    fn moment(&self) -> Moment {
-        Moment { now: self.machine.now(), worked: self.machine.worked(), waits: self.writer.waits() }
+    fn moment(&self) -> MachineReading {
+        MachineReading { now: self.machine.now(), worked: self.machine.worked(), waits: self.writer.waits() }
     }
 
     /// A client's commit is durable; returns whether the client has more to do.
@@ -281,7 +281,7 @@ fn drawn(random: &mut Random, mean: Duration) -> Duration {
 ///
 /// # Panics
 /// If the options have a [problem](GroupCommitOptions::problem), or the load has no client.
-pub fn simulate(regime: &Regime, options: &GroupCommitOptions, load: &Load) -> Outcome {
+pub fn simulate(regime: &Regime, options: &GroupCommitOptions, load: &Load) -> LoadOutcome {
     assert_eq!(options.problem(), None);
     assert!(load.clients > 0 && load.in_flight > 0 && load.commits > 0, "{load:?}");
     let clients = load.clients as usize;
@@ -336,7 +336,7 @@ pub fn simulate(regime: &Regime, options: &GroupCommitOptions, load: &Load) -> O
     let time = end.now - begin.now;
     let mut responses = measured.responses;
     responses.sort_unstable();
-    Outcome {
+    LoadOutcome {
         commits: load.commits,
         time,
         processors_busy: (end.worked - begin.worked).as_secs_f64() / time.as_secs_f64(),

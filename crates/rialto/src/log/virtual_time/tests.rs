@@ -127,7 +127,7 @@ fn a_commit_wakes_one_thread_unless_a_bound_leaves_committers_out_of_their_group
     let unbounded = Regime { group_max: None, ..*bounded };
     for design in [Hiber, HiberStall, HiberWillingToWait, LogServer, Adaptive] {
         let [free, left_out] = [&unbounded, bounded].map(|regime| {
-            let Outcome { waits, groups, .. } = simulate(regime, &design.into(), &load(clients, commits));
+            let LoadOutcome { waits, groups, .. } = simulate(regime, &design.into(), &load(clients, commits));
             println!(
                 "{design}, {clients} clients, groups of at most {:?}: {:.2} threads woken a commit by {:.2} calls a group",
                 regime.group_max,

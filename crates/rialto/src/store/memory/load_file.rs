@@ -45,12 +45,12 @@ const PREFIX: &str = "load-";
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct LoadFile {
     pub number: u64,
-    pub committed: Committed,
+    pub committed: LoadCommit,
 }
 
 /// What is known of the place at which a bulk load committed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Committed {
+pub(crate) enum LoadCommit {
     /// Its place.
     At(Lsn),
     /// Redo from this place on did not meet its packet, and the load began before the checkpoint from which redo
@@ -64,9 +64,9 @@ impl LoadFile {
     /// Whether a redo that begins at this place may need the file.
     pub fn is_needed_from(&self, redo_start: Lsn) -> bool {
         match self.committed {
-            Committed::At(place) => place >= redo_start,
-            Committed::BeforeOrNever(place) => place > redo_start,
-            Committed::Never => false,
+            LoadCommit::At(place) => place >= redo_start,
+            LoadCommit::BeforeOrNever(place) => place > redo_start,
+            LoadCommit::Never => false,
         }
     }
 }

@@ -13,23 +13,23 @@ const RUNS_LOOKED_AT: usize = 16;
 
 /// Loaded rows of one table, whose slots are adjacent in one segment.
 #[derive(Debug, Clone, Copy)]
-struct Run {
+struct RowRun {
     first: RecordRef,
     units: u32,
     /// The table's place in the transaction's list of tables.
     table: u32,
 }
 
-impl Run {
+impl RowRun {
     /// Where a slot that continues the run begins.
     fn end(&self) -> RecordRef {
         RecordRef(self.first.0 + u64::from(self.units))
     }
 
     /// Keeps its first units, and returns the run of the others.
-    fn cut(&mut self, kept: u32) -> Run {
+    fn cut(&mut self, kept: u32) -> RowRun {
         let first = RecordRef(self.first.0 + u64::from(kept));
-        let tail = Run { first, units: self.units - kept, ..*self };
+        let tail = RowRun { first, units: self.units - kept, ..*self };
         self.units = kept;
         tail
     }
@@ -46,7 +46,7 @@ impl Run {
 /// Rows loaded since the first open savepoint; empty where no savepoint is open.
 #[derive(Default)]
 pub(crate) struct LoadedRows {
-    runs: Vec<Run>,
+    runs: Vec<RowRun>,
     /// The last run at the newest mark. The runs before it do not grow, since the mark has only the last one's length.
     closed: usize,
 }
@@ -68,7 +68,7 @@ impl LoadMark {
 impl LoadedRows {
     /// The memory of the runs, in bytes.
     pub fn bytes(&self) -> usize {
-        self.runs.len() * size_of::<Run>()
+        self.runs.len() * size_of::<RowRun>()
     }
 
     /// Notes a row in a slot of so many units.
@@ -81,7 +81,7 @@ impl LoadedRows {
             .find(|run| run.table == table && run.end() == slot && run.first.segment() == slot.segment());
         match continued {
             Some(run) => run.units += units as u32,
-            None => self.runs.push(Run { first: slot, units: units as u32, table }),
+            None => self.runs.push(RowRun { first: slot, units: units as u32, table }),
         }
     }
 
@@ -104,7 +104,7 @@ impl LoadedRows {
         mut take_back: impl FnMut(u32, RecordRef),
     ) {
         let mut free =
-            |run: Run| run.slots(segments).into_iter().rev().for_each(|slot| take_back(run.table, slot));
+            |run: RowRun| run.slots(segments).into_iter().rev().for_each(|slot| take_back(run.table, slot));
         self.runs.drain(mark.runs..).rev().for_each(&mut free);
         if let Some(last) = self.runs.last_mut() {
             free(last.cut(mark.units));

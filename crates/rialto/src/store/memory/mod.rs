@@ -31,7 +31,7 @@ mod table;
 mod words;
 
 pub use heap::{EmptySegments, Heap, Unclaimed};
-pub(crate) use load_file::{Committed, LoadFile};
+pub(crate) use load_file::{LoadCommit, LoadFile};
 pub(crate) use loaded_rows::{LoadMark, LoadedRows};
 pub use segments::{RecordRef, SEGMENT_BYTES, SegmentId, Segments};
 pub(crate) use table::MemoryTable;

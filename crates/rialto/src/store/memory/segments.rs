@@ -18,7 +18,7 @@ use parking_lot::Mutex;
 
 use super::prefetch::prefetch;
 use super::region::{Region, copy_words};
-use super::snapshots::{Snapshots, Stage};
+use super::snapshots::{CutStage, Snapshots};
 use super::words::{StoredRow, announce_write};
 use crate::account::latches;
 use crate::account::wait_guard::LatchWait;
@@ -264,10 +264,10 @@ impl Segments {
         match self.snapshots.stage() {
             // Painting: the segment keeps the side that it had when it was free. Behind the end of the sweep that side
             // is black.
-            Stage::Idle | Stage::Painting => {}
+            CutStage::Idle | CutStage::Painting => {}
             // Its rows may commit before the cut, which will then find it in use.
-            Stage::Whitening => latched.set_marks(latched.marks() | WHITE),
-            Stage::Cut => self.leave_free(&latched, id),
+            CutStage::Whitening => latched.set_marks(latched.marks() | WHITE),
+            CutStage::Cut => self.leave_free(&latched, id),
         }
         let meta = self.meta(id);
         meta.used.store(IMAGE_HEADER_BYTES as u32, Ordering::Relaxed);
@@ -298,7 +298,7 @@ impl Segments {
     /// Gives back a segment that no index points into any more. If a sweep at a cut that has rows of a table in this
     /// segment is in progress, it is given back at the end of the sweep.
     pub fn free(&self, id: SegmentId) {
-        if self.snapshots.stage() == Stage::Cut && self.is_white(id) {
+        if self.snapshots.stage() == CutStage::Cut && self.is_white(id) {
             let is_lacked = self.is_dirty(id, self.snapshots.copy());
             // No other thread changes a segment that is given back, so it stays as it is without its latch.
             let is_row = |slot: Result<RecordRef, String>| slot.is_ok_and(|slot| !self.is_absent(slot));
@@ -693,4 +693,4 @@ mod paint;
 #[cfg(test)]
 mod tests;
 
-pub use cut::{Swept, Visit};
+pub use cut::{SegmentVisit, Swept};

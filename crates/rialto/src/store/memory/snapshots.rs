@@ -31,7 +31,7 @@ use crate::io::Clock;
 /// The stage of a checkpoint at a cut.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
-pub(super) enum Stage {
+pub(super) enum CutStage {
     /// There is no such checkpoint.
     Idle,
     /// Segments are being made white; the cut has not been made.
@@ -67,13 +67,13 @@ pub struct Snapshots {
     /// The most bytes that transactions may make the snapshots take.
     bytes_max: AtomicU64,
     /// On a line of its own, away from the words that every change of a clean segment reads.
-    kept: CachePadded<Mutex<Kept>>,
+    kept: CachePadded<Mutex<KeptSegments>>,
     /// Notified when there is room again.
     changed: Condvar,
 }
 
 #[derive(Default)]
-struct Kept {
+struct KeptSegments {
     /// The storage of the tables at the cut.
     heaps: Arc<HashSet<HeapId>>,
     segments: BTreeMap<u32, KeptBytes>,
@@ -96,7 +96,7 @@ const SPARE_MAX: usize = 64;
 impl Snapshots {
     pub(super) fn new() -> Snapshots {
         Snapshots {
-            stage: AtomicU8::new(Stage::Idle as u8),
+            stage: AtomicU8::new(CutStage::Idle as u8),
             copy: AtomicU8::new(0),
             bytes_max: AtomicU64::new(u64::MAX),
             kept: CachePadded::default(),
@@ -105,12 +105,12 @@ impl Snapshots {
     }
 
     #[inline]
-    pub(super) fn stage(&self) -> Stage {
+    pub(super) fn stage(&self) -> CutStage {
         match self.stage.load(Ordering::Acquire) {
-            0 => Stage::Idle,
-            1 => Stage::Whitening,
-            2 => Stage::Cut,
-            _ => Stage::Painting,
+            0 => CutStage::Idle,
+            1 => CutStage::Whitening,
+            2 => CutStage::Cut,
+            _ => CutStage::Painting,
         }
     }
 
@@ -120,24 +120,24 @@ impl Snapshots {
         let mut kept = self.kept.lock();
         debug_assert!(kept.segments.is_empty() && kept.free.is_empty() && kept.freed.is_empty());
         kept.most = 0;
-        self.stage.store(Stage::Whitening as u8, Ordering::Release);
+        self.stage.store(CutStage::Whitening as u8, Ordering::Release);
     }
 
     /// Notes the cut, at which the tables have this storage.
     pub(super) fn cut(&self, heaps: Arc<HashSet<HeapId>>) {
         let mut kept = self.kept.lock();
         kept.heaps = heaps;
-        self.stage.store(Stage::Cut as u8, Ordering::Release);
+        self.stage.store(CutStage::Cut as u8, Ordering::Release);
     }
 
     pub(super) fn paint(&self) {
-        self.stage.store(Stage::Painting as u8, Ordering::Release);
+        self.stage.store(CutStage::Painting as u8, Ordering::Release);
     }
 
     /// Ends the sweep. Returns the segments that were given back meanwhile.
     pub(super) fn end(&self) -> Vec<SegmentId> {
         let mut kept = self.kept.lock();
-        self.stage.store(Stage::Idle as u8, Ordering::Release);
+        self.stage.store(CutStage::Idle as u8, Ordering::Release);
         kept.heaps = Arc::default();
         kept.segments.clear();
         kept.free.clear();
@@ -163,7 +163,7 @@ impl Snapshots {
         let (heap, used) = fill(&mut bytes);
         let mut kept = self.kept.lock();
         // The sweep may have ended since the caller looked.
-        if self.stage() == Stage::Cut {
+        if self.stage() == CutStage::Cut {
             let twice = kept.segments.insert(id.0, KeptBytes { heap, used, bytes });
             debug_assert!(twice.is_none(), "a segment is kept when it stops being white");
             kept.most = kept.most.max(kept.segments.len());
@@ -173,7 +173,7 @@ impl Snapshots {
     /// Notes that a segment was free at the cut.
     pub(super) fn keep_free(&self, id: SegmentId) {
         let mut kept = self.kept.lock();
-        if self.stage() == Stage::Cut {
+        if self.stage() == CutStage::Cut {
             kept.free.insert(id.0);
         }
     }
@@ -199,7 +199,7 @@ impl Snapshots {
     pub(super) fn keep_from_reuse(&self, id: SegmentId) -> bool {
         // Under the lock, so that the sweep does not end in between.
         let mut kept = self.kept.lock();
-        let there = self.stage() == Stage::Cut;
+        let there = self.stage() == CutStage::Cut;
         if there {
             kept.freed.push(id);
         }
@@ -234,7 +234,7 @@ impl Snapshots {
     /// Waits until there may be room, at most `limit`. While a transaction waits, the sweep makes no pause.
     pub fn wait(&self, clock: &Clock, limit: Duration) {
         let mut kept = self.kept.lock();
-        if self.stage() == Stage::Cut {
+        if self.stage() == CutStage::Cut {
             kept.waiting += 1;
             clock.wait(&self.changed, &mut kept, Some(limit));
             kept.waiting -= 1;
@@ -243,7 +243,7 @@ impl Snapshots {
 
     /// Whether a sweep at a cut is in progress.
     pub fn are_taken(&self) -> bool {
-        self.stage() == Stage::Cut
+        self.stage() == CutStage::Cut
     }
 
     /// Whether a transaction waits for room.

@@ -1,6 +1,8 @@
 //! What was prefetched and the lookups after it: none looks again for what has not changed since, and none takes what has.
 //! In tests every index counts as large.
 
+mod batches;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 

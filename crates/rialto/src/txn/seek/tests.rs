@@ -66,8 +66,8 @@ fn a_slot_that_has_another_row_since_the_probe_is_not_taken_for_the_keys() {
         assert!(is_unlocked(), "{about}: the lock was given back");
         let place = context.seek(slot, mode).unwrap();
         match (led, place) {
-            (Probe::Present(now), Place::Stored(seen)) => assert!(moved && now == seen && now != record),
-            (Probe::Absent { .. }, Place::Absent(_)) => assert!(!moved, "{about}"),
+            (Probe::Present(now), CurrentRow::Stored(seen)) => assert!(moved && now == seen && now != record),
+            (Probe::Absent { .. }, CurrentRow::Absent(_)) => assert!(!moved, "{about}"),
             other => panic!("{about}: {other:?}"),
         }
         // A probe that is still valid is believed.

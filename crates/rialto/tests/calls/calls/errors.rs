@@ -1,4 +1,5 @@
-//! Bodies that go on after an error of an operation: what is logged of their transactions is recovered, whatever the error.
+//! Bodies that go on after an error of an operation: what is logged of their transactions is recovered, whatever the
+//! error.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -10,7 +11,7 @@ use rialto::{Database, Error, LockPolicy, Options, Procedure, Scan, Transaction,
 
 use super::{calls, done_in, exclusive, int8, prepare};
 
-/// Marks as done from its argument on, up to 1000 rows, until an operation gives an error, which it swallows.
+/// Marks rows as done from its argument on, up to 1000, until an operation gives an error, which it ignores.
 fn fill() -> Procedure {
     let fill = exclusive("done", |tx, table, values| {
         let from = int8(&values[0]);
@@ -59,7 +60,8 @@ fn numbers_to(last: u64) -> Vec<String> {
     (1..=last).map(|n| n.to_string()).collect()
 }
 
-/// What is recovered is what there was, which the caller has compared with what it expects; how many calls were run again.
+/// Checks that the recovered contents are those before, which the caller has compared with the expected ones. Gives how
+/// many calls were run again.
 pub(super) fn reopened(disk: &Arc<MemoryDisk>, db: Database, options: Options) -> u64 {
     let before = contents(&db);
     db.close().unwrap();
@@ -68,7 +70,7 @@ pub(super) fn reopened(disk: &Arc<MemoryDisk>, db: Database, options: Options) -
     db.recovery().unwrap().calls
 }
 
-/// The write set's limit is of the opening, not of the rows.
+/// The write set's limit depends on the opening, not on the rows.
 #[test]
 fn a_call_that_went_on_after_a_limit_is_recovered() {
     for check_determinism in [false, true] {
@@ -85,11 +87,11 @@ fn a_call_that_went_on_after_a_limit_is_recovered() {
     }
 }
 
-/// Somebody's lock is of the moment.
+/// A lock of another transaction depends on the moment.
 #[test]
 fn a_call_that_went_on_after_a_refused_lock_is_recovered() {
     for policy in [LockPolicy::Refuse, LockPolicy::Wait] {
-        // Renames an account if nobody holds it, and marks its argument as done.
+        // Renames an account if no other transaction holds it, and marks its argument as done.
         let body = exclusive("accounts", move |tx, table, values| {
             tx.set_lock_policy(policy);
             match tx.update(table, 1, &[(2, Value::Text("mine".to_owned()))]) {
@@ -116,7 +118,7 @@ fn a_call_that_went_on_after_a_refused_lock_is_recovered() {
     }
 }
 
-/// What follows from the rows is met again when the call is run again.
+/// An error that follows from the rows comes again when the call is run again.
 #[test]
 fn a_call_that_went_on_after_a_duplicate_key_is_run_again() {
     let options = || Options { procedures: vec![fill()], check_determinism: true, ..calls() };
@@ -130,7 +132,7 @@ fn a_call_that_went_on_after_a_duplicate_key_is_run_again() {
     assert_eq!(reopened(&disk, db, options()), 1);
 }
 
-/// A recovery that comes to the memory bound is tried again with a reserve, whatever the bodies make of the error.
+/// A recovery that reaches the memory bound is tried again with a reserve, whatever the bodies do with the error.
 #[test]
 fn a_call_that_goes_on_after_the_memory_limit_has_the_second_attempt_too() {
     #[derive(Debug, Clone, Copy, PartialEq)]

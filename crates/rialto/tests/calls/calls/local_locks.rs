@@ -1,4 +1,4 @@
-//! Calls that were made with local locks, and are run again beside each other.
+//! Calls that were made with local locks, and run again beside each other.
 
 use std::iter::repeat_n;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use super::{calls, exclusive};
 /// Fails only on a hang.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// How far bodies that wait for each other have come.
+/// The progress of bodies that wait for each other.
 #[derive(Default)]
 struct Steps {
     reached: Mutex<u32>,
@@ -37,7 +37,7 @@ const WIDE_HAS_LOCKS: u32 = 1;
 const SLOW_RUNS: u32 = 2;
 const QUICK_HAS_RUN: u32 = 3;
 
-/// The slow call runs, with what it locks, from before the wide one's end until a call behind that has run.
+/// The slow call runs, with its locks, from before the wide call's end until a later call has run.
 fn procedures(steps: &Arc<Steps>) -> Vec<Procedure> {
     let insert = move |begin: u32, until: u32, steps: &Arc<Steps>| {
         let steps = steps.clone();
@@ -48,7 +48,7 @@ fn procedures(steps: &Arc<Steps>) -> Vec<Procedure> {
         })
         .by_argument(0)
     };
-    // More actions than executors are leased for: it locks the keys that they name.
+    // More actions than a lease allows for: it locks the keys that they name.
     let nothing = exclusive("t", |_, _, _| Ok(())).by_argument(0);
     let wide = std::iter::once(insert(WIDE_HAS_LOCKS, SLOW_RUNS, steps)).chain(repeat_n(nothing, 70));
     let beside = steps.clone();
@@ -66,7 +66,7 @@ fn procedures(steps: &Arc<Steps>) -> Vec<Procedure> {
     ]
 }
 
-/// One call ends while another one's body, which takes long, has what it has locked.
+/// One call ends while the body of another call, which takes long, holds its locks.
 #[test]
 fn calls_beside_a_slow_body_are_run_again() {
     let steps = Arc::new(Steps::default());
@@ -85,7 +85,7 @@ fn calls_beside_a_slow_body_are_run_again() {
         })
     })
     .unwrap();
-    // Here the calls come one after the other.
+    // Here the calls run one after the other.
     steps.reach(u32::MAX);
     for (id, name) in ["wide", "slow", "quick", "quick", "quick", "quick"].into_iter().enumerate() {
         db.call(name, &[Value::Int4(id as i32)]).unwrap();
@@ -96,7 +96,7 @@ fn calls_beside_a_slow_body_are_run_again() {
     assert_eq!((db.recovery().unwrap().calls, db.table("t").unwrap().rows_estimate()), (6, 6));
 }
 
-/// One lock on a range, when the call committed, is a lock on each key that is not there when it is run again: more of them than a
+/// One lock on a range, when the call committed, is a lock on each absent key when it is run again: more than a
 /// transaction may have.
 #[test]
 fn a_call_that_read_many_absent_keys_under_one_lock_is_run_again() {

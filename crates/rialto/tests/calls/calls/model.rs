@@ -1,4 +1,5 @@
-//! [`Step`]: a transaction that is a call, the same by a closure, DDL or a bulk load; and [`Contents`], what it comes to on plain data.
+//! [`Step`]: a transaction that is a call, the same by a closure, DDL or a bulk load. [`Contents`]: its result on plain
+//! data.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -7,7 +8,7 @@ use rialto::io::Random;
 use rialto::row::{Column, ColumnType, RowView, Value, WhichIndex};
 use rialto::{Database, Error, Result, Scan, Table, TableDef, Ticket, TxOptions};
 
-/// An index that comes and goes.
+/// An index that is made and dropped.
 const BY_BALANCE: &str = "by_balance";
 
 #[derive(Debug, Clone)]
@@ -24,7 +25,7 @@ pub enum Step {
     Renew(i32),
     /// The first two accounts exchange their texts.
     Exchange,
-    /// A table with so many rows.
+    /// Makes a table with this many rows.
     Make(i32),
     Index,
     DropIndex,
@@ -33,7 +34,7 @@ pub enum Step {
 }
 
 impl Step {
-    /// Transaction `n`.
+    /// A random step as transaction `n`.
     pub fn any(random: &mut Random, n: i64, accounts: i32) -> Step {
         let account = |random: &mut Random| random.below(accounts as u64) as i32;
         match random.below(20) {
@@ -55,7 +56,7 @@ impl Step {
         }
     }
 
-    /// Does it, up to its place.
+    /// Runs it, up to its place.
     pub fn run(&self, db: &Database, n: i64, options: &TxOptions) -> Result<Ticket> {
         let call = |name: &str, rest: &[Value]| {
             let arguments = [&[Value::Int8(n)], rest].concat();
@@ -90,7 +91,7 @@ impl Step {
                     let table = tx.table(&name)?;
                     (0..*rows).try_for_each(|id| tx.insert(&table, &[Value::Int4(id)]))?;
                 }
-                // It may be there, or not.
+                // The index may exist, or not.
                 Step::DropIndex => tx.drop_index(BY_BALANCE).or(Ok::<_, Error>(()))?,
                 Step::Index => {
                     tx.create_index("accounts", BY_BALANCE, &["balance"], false).or(Ok::<_, Error>(()))?;
@@ -114,15 +115,15 @@ pub struct Contents {
     /// Balance and text, by id.
     accounts: BTreeMap<i32, (i64, String)>,
     has_by_balance: bool,
-    /// Account and amount; as found, in the order of the row numbers.
+    /// Account and amount, in the order of the row numbers.
     pub history: Vec<(i32, i64)>,
-    /// How many rows the tables have that were made, by name.
+    /// The number of rows of each table that was made, by name.
     made: BTreeMap<String, i32>,
     pub done: Vec<i64>,
 }
 
 impl Contents {
-    /// Of so many accounts before the first transaction.
+    /// The contents with this many accounts before the first transaction.
     pub fn prepared(accounts: i32) -> Contents {
         Contents {
             accounts: (0..accounts).map(|id| (id, (0, format!("account {id}")))).collect(),
@@ -133,7 +134,7 @@ impl Contents {
         }
     }
 
-    /// As transaction `n` leaves it.
+    /// The contents after transaction `n`.
     pub fn after(&self, n: i64, step: &Step) -> Contents {
         let mut after = self.clone();
         after.take(n, step);
@@ -180,7 +181,7 @@ impl Contents {
         self.done.push(n);
     }
 
-    /// What the database holds, which is the same by each index, and in its order.
+    /// The contents of the database. Checks that each index gives the same, in its order.
     pub fn of(db: &Database, about: &str) -> Contents {
         let mut contents = Contents { has_by_balance: false, ..Contents::prepared(0) };
         let accounts = db.table("accounts").unwrap();
@@ -214,8 +215,8 @@ impl Contents {
         contents
     }
 
-    /// Fails unless these contents, which were found, are the expected ones. In which order the transactions were, and which numbers
-    /// rows of the history have, nothing says.
+    /// Fails unless the found contents are the expected ones. The order of the transactions, and the numbers of the
+    /// history's rows, are not determined.
     pub fn assert_is(&self, expected: &Contents, about: &str) {
         let in_order = |of: &Contents| {
             let mut of = of.clone();
@@ -227,7 +228,7 @@ impl Contents {
     }
 }
 
-/// The rows of a table by one of its indexes, as many as it counts.
+/// The rows of a table by one of its indexes. Checks their number.
 fn rows<T>(
     db: &Database,
     table: &Table,

@@ -1,4 +1,4 @@
-//! What is refused, or found out, so that nothing is lost: procedures that are missing or changed, combinations that cannot
+//! What is refused, or detected, so that nothing is lost: missing or changed procedures, combinations that cannot
 //! recover, procedures that are not deterministic.
 
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use super::{
     ACCOUNTS, Step, calls, done_in, exclusive, int8, options, prepare, procedures, rename, transfer,
 };
 
-/// A database with three calls in its log, and nothing behind them.
+/// A database with three calls in its log, and nothing after them.
 fn with_calls() -> Arc<MemoryDisk> {
     let disk = MemoryDisk::new();
     let db = Database::open_on(disk.clone(), calls()).unwrap();
@@ -72,10 +72,10 @@ fn a_log_that_needs_another_procedure_is_refused_and_loses_nothing() {
             other => panic!("{other:?}"),
         }
     }
-    // All is there still, whatever is logged from now on.
+    // Everything is still there, whatever is logged from now on.
     let db = Database::open_on(disk.clone(), options(Logging::Value)).unwrap();
     assert_eq!((db.recovery().unwrap().calls, done_in(&db)), (3, 3));
-    // After a checkpoint, of any kind, they are needed no longer.
+    // After a checkpoint, of any kind, they are no longer needed.
     db.transact(|tx| {
         let done = tx.table("done")?;
         tx.insert(&done, &[Value::Int8(4)])
@@ -87,7 +87,7 @@ fn a_log_that_needs_another_procedure_is_refused_and_loses_nothing() {
     assert_eq!((db.recovery().unwrap().calls, done_in(&db)), (0, 4));
 }
 
-/// A procedure that was changed and kept its version comes to something else than it did.
+/// A procedure that was changed but kept its version has another result than before.
 #[test]
 fn a_changed_procedure_is_found_by_its_write_set() {
     let disk = with_calls();
@@ -100,7 +100,7 @@ fn a_changed_procedure_is_found_by_its_write_set() {
     let begins = "replaying place 3 of the log, procedure \"transfer\" version 1 with (1, 1, 2, 5): it writes something else \
                   than it did then (checksum ";
     assert!(what.starts_with(begins), "{what}");
-    // One that fails where it did not.
+    // One that fails where it did not fail before.
     let fails = Flow::of(|_, _, _| Err(Error::aborted("not today")));
     let error = refusal(&disk, vec![Procedure::new("transfer", types, fails).deterministic(1)]);
     assert!(
@@ -110,7 +110,7 @@ fn a_changed_procedure_is_found_by_its_write_set() {
     assert_eq!(done_in(&Database::open_on(disk, calls()).unwrap()), 3);
 }
 
-/// Without the procedures, a check verifies what there is to verify, and says what it cannot.
+/// Without the procedures, a check verifies what it can, and says what it cannot.
 #[test]
 fn a_check_without_the_procedures_says_what_it_cannot_verify() {
     let disk: Arc<dyn Disk> = with_calls();
@@ -123,7 +123,7 @@ fn a_check_without_the_procedures_says_what_it_cannot_verify() {
     assert!(text.contains(says), "{text}");
 }
 
-/// Only beside a transaction-consistent copy are calls logged as such.
+/// Calls are logged as such only beside a transaction-consistent copy.
 #[test]
 fn calls_are_values_until_a_checkpoint_fits_them() {
     let disk = MemoryDisk::new();
@@ -147,7 +147,7 @@ fn calls_are_values_until_a_checkpoint_fits_them() {
     assert_eq!((db.recovery().unwrap().calls, done_in(&db)), (1, 3));
 }
 
-/// The same version has other arguments: the actions' identifiers are not even worked out from those of the log.
+/// The same version has other arguments: the actions' identifiers are not even computed from those of the log.
 #[test]
 fn a_procedure_with_other_arguments_is_refused_by_an_error() {
     let mark = |types: &[ColumnType]| {
@@ -173,7 +173,7 @@ fn a_procedure_with_other_arguments_is_refused_by_an_error() {
         );
         assert!(what.starts_with(&expected), "{what}");
     }
-    // One that stands for it will do.
+    // A procedure with the same signature is accepted.
     let db = Database::open_on(disk, of(&[ColumnType::Int8])).unwrap();
     assert_eq!((db.recovery().unwrap().calls, done_in(&db)), (1, 1));
 }
@@ -215,7 +215,7 @@ fn combinations_that_cannot_recover_are_refused_with_the_reason() {
     );
 }
 
-/// Looks at what is no argument and no row: here a counter of the process, in place of a clock.
+/// Reads something that is neither an argument nor a row: here a counter of the process, in place of a clock.
 #[test]
 fn the_debug_mode_finds_procedures_that_are_not_what_they_say() {
     static CLOCK: AtomicI64 = AtomicI64::new(0);
@@ -261,7 +261,7 @@ fn the_debug_mode_finds_procedures_that_are_not_what_they_say() {
             reason.ends_with("it gave an error when it ran again on the same rows: aborted: odd"),
             "{reason}"
         );
-        // One that says nothing is not looked at, and those that are right pass.
+        // A procedure that does not claim to be deterministic is not checked, and correct ones pass.
         db.call("honest", &[Value::Int4(1)]).unwrap();
         let mut random = Random::new(1);
         for n in 1..60 {
@@ -272,7 +272,7 @@ fn the_debug_mode_finds_procedures_that_are_not_what_they_say() {
     }
 }
 
-/// How often [`today`] has been asked for, and from which time on it is another day.
+/// The number of calls of [`today`], and the call from which on it is another day.
 static ASKED: AtomicU32 = AtomicU32::new(0);
 static MIDNIGHT: AtomicU32 = AtomicU32::new(0);
 
@@ -281,7 +281,7 @@ fn today(_: &[Value]) -> Value {
     Value::Int4(i32::from(is_over))
 }
 
-/// A part of an identifier is worked out by the user's function, which gives the same each time it is asked, or should. Whenever it
+/// A part of an identifier is computed by the user's function, which should give the same each time. Whenever it
 /// changes, a body never changes a row that another transaction has locked.
 #[test]
 fn an_identifier_that_changes_in_a_call_is_never_taken_for_locked() {

@@ -1,4 +1,4 @@
-//! Bodies that a recovery runs again: they find what they found then, and their panics are errors of the opening.
+//! Bodies that a recovery runs again: they read what they read then, and their panics are errors of the opening.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -31,7 +31,8 @@ fn options(procedure: &Procedure, recovery_threads: usize) -> Options {
     Options { procedures: vec![procedure.clone()], recovery_threads, ..calls() }
 }
 
-/// What a body does to another database is `Nested`, and stays so when it is run again, on one thread and on several.
+/// A body's operation on another database is `Nested`, and stays so when the body is run again, on one thread and on
+/// several.
 #[test]
 fn a_replayed_body_is_refused_what_any_body_is() {
     for threads in [1, 4] {
@@ -86,7 +87,7 @@ fn a_body_that_panics_as_it_is_replayed_is_an_error_that_names_the_call() {
     assert_eq!(db.recovery().unwrap().calls, 3);
 }
 
-/// Which actions a call leaves out by its outputs is known only as it runs, but what it touches is worked out before.
+/// Which actions a call leaves out by its outputs is known only as it runs, but what it touches is computed before.
 #[test]
 fn an_identifier_of_an_action_that_a_call_leaves_out_may_panic() {
     let first = exclusive("done", |tx, table, values| tx.insert(table, &values[..1]));

@@ -1,4 +1,4 @@
-//! Bodies that ask which tables there are, and definitions beside them: a call finds the same tables when it is run again.
+//! Bodies that ask which tables exist, and definitions beside them: a call finds the same tables when it is run again.
 
 use std::sync::{Mutex, mpsc};
 use std::time::Duration;
@@ -26,8 +26,8 @@ fn create(tx: &mut Transaction, name: &str) -> Result<()> {
     tx.create_table(&TableDef::new(name, vec![Column::new("id", ColumnType::Int8)])).map(drop)
 }
 
-/// How many calls are run again after one that writes what `look` has seen, with `definition` made between the look and the call's
-/// place, or behind that if the call keeps it waiting.
+/// How many calls are run again after a call that writes what `look` has seen. `definition` runs between the look and
+/// the call's place, or after it if the call keeps it waiting.
 fn replayed(
     look: fn(&mut Transaction) -> Result<i64>,
     definition: fn(&mut Transaction) -> Result<()>,
@@ -90,8 +90,8 @@ fn a_call_that_read_a_schema_is_run_again_before_it_changes() {
     assert_eq!(replayed(look, |tx| tx.create_index("switch", "by_id", &["id"], false)), 1);
 }
 
-/// Three calls are run again on one thread: the first one uses the table before `definition`, and the second one is identified by
-/// what that makes.
+/// Three calls are run again on one thread. The first one uses the table before `definition`, and the second one is
+/// identified by what that makes.
 fn replayed_around(definition: fn(&mut Transaction) -> Result<()>, second: Action) -> u64 {
     let add = Action::exclusive("people", |tx, arguments, _| {
         tx.insert(arguments.table()?, &[Value::Int4(1), arguments.values()[0].clone()])
@@ -149,8 +149,8 @@ fn a_call_by_a_primary_key_that_was_made_amid_calls_is_run_again() {
     assert_eq!(replayed_around(|tx| tx.add_primary_key("people", &["name"]), change), 3);
 }
 
-/// A table is dropped, and another one of its name made, in one transaction, which a call waits for: there is a table of that name at
-/// every moment, so the call finds one.
+/// A table is dropped, and another one of its name made, in one transaction, for which a call waits. A table of that
+/// name exists at every moment, so the call finds one.
 #[test]
 fn a_call_that_waits_for_a_table_finds_the_one_that_takes_its_name() {
     for engine in engines::each(4) {
@@ -174,7 +174,7 @@ fn a_call_that_waits_for_a_table_finds_the_one_that_takes_its_name() {
         make(&mut change, 2).unwrap();
         std::thread::scope(|scope| {
             let call = scope.spawn(|| db.call("read", &[Value::Int8(2)]));
-            // Long enough for it to find the old table and to wait.
+            // Long enough for the call to find the old table and to wait.
             std::thread::sleep(Duration::from_millis(100));
             change.commit().unwrap();
             assert_eq!(call.join().unwrap().unwrap(), [Value::Bool(true)], "{about}");

@@ -9,7 +9,7 @@ use rialto::{Database, OpenError, Options, Procedure, Scan};
 
 use super::{calls, exclusive, int8, prepare};
 
-/// Inserts 1000 times its version and an argument.
+/// Inserts 1000 times its version plus an argument.
 fn mark(version: u32) -> Procedure {
     let base = 1000 * i64::from(version);
     let mark =
@@ -35,8 +35,9 @@ fn marks(db: &Database) -> Vec<i64> {
     marks
 }
 
-/// A new version takes the place of one while the database is open. The log is recovered by both, in whichever order they are
-/// given, and the higher one is called from then on; each that is missing is named. A checkpoint ends the need for both.
+/// A new version replaces another while the database is open. The log is recovered by both, in whichever order they are
+/// given, and the higher one is called from then on. Each missing version is named. A checkpoint ends the need for
+/// both.
 #[test]
 fn a_log_with_calls_of_two_versions_is_recovered_by_both() {
     let disk = MemoryDisk::new();

@@ -1,4 +1,4 @@
-//! Calls whose tables and indexes have become others than those that they were prepared for.
+//! Calls whose tables and indexes have been replaced since they were prepared.
 
 use rialto::row::{Column, ColumnType, Value};
 use rialto::{
@@ -34,7 +34,7 @@ fn probe(tx: &mut Transaction, arguments: &Arguments<'_>, outputs: &mut Outputs)
     Ok(())
 }
 
-/// What three calls give: the later ones find their tables as the transaction before them left them.
+/// The results of three calls: the later ones find their tables as the transaction before them left them.
 fn thrice(call: &mut PreparedCall, argument: i16) -> Result<Vec<Value>> {
     let mut given = || call.call(&[Value::Int2(argument)]).map(<[Value]>::to_vec);
     let first = given();
@@ -59,7 +59,7 @@ fn prepared_calls_are_of_the_table_that_has_the_name() {
         let mut read = db.prepare_call("read").unwrap();
         assert_eq!(thrice(&mut read, 7), Ok(vec![Value::Int8(1)]), "{about}");
         assert_eq!(thrice(&mut read, 8), Ok(vec![Value::Null]), "{about}");
-        // Under the same name a key of another type, whose bytes are others.
+        // A key of another type under the same name, with other bytes.
         let replace = |tx: &mut Transaction| {
             tx.drop_table("things")?;
             make(tx, ColumnType::Int4, 2)
@@ -93,7 +93,7 @@ fn prepared_calls_are_of_the_index_that_has_the_name() {
         assert_eq!(thrice(&mut probe, 7), Ok(vec![Value::Null]), "{about}");
         db.transact(|tx| tx.drop_index("by_number")).unwrap();
         says_that_it_is_missing(thrice(&mut probe, 1));
-        // Another one comes before it, and the name goes to an index on another column.
+        // Another index comes before it, and the name goes to an index on another column.
         db.transact(|tx| {
             tx.create_index("things", "another", &["number", "id"], true)?;
             tx.create_index("things", "by_number", &["id"], true)
@@ -109,7 +109,7 @@ fn a_call_is_of_the_table_that_an_earlier_phase_of_it_has_made() {
     on_every_engine(|about, db| {
         db.transact(|tx| make(tx, ColumnType::Int8, 1)).unwrap();
         let mut alone = prepared(db, "read", Action::shared("things", read).by_argument(0));
-        // The keys of the tables are of two types, by turns.
+        // The keys of the tables are of two types, in turn.
         let replace = |tx: &mut Transaction, arguments: &Arguments<'_>, _: &mut Outputs| {
             let number = arguments.get::<i16>(0)?;
             tx.drop_table("things")?;

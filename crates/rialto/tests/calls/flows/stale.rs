@@ -1,5 +1,5 @@
-//! Calls that are under way while definitions change: what they were prepared for is out of date when they come to it. (A caller looks for
-//! changes of the catalog before each call, so changes between calls do not make a binding that is used out of date.)
+//! Calls that run while definitions change: their bindings are out of date when they use them. (A caller checks for
+//! changes of the catalog before each call, so changes between calls do not make a binding in use out of date.)
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier};
@@ -14,7 +14,7 @@ use rialto::{
 use super::definitions::on_every_engine;
 use super::{ENGINES, ON_THREADS, database};
 
-/// A key of another type than `int8`, whose bytes are others.
+/// A key of another type than `int8`, with other bytes.
 const SHORT: ColumnType = ColumnType::Int4;
 
 fn make(tx: &mut Transaction, id: ColumnType, number: i64) -> Result<()> {
@@ -46,7 +46,7 @@ fn probe(tx: &mut Transaction, arguments: &Arguments<'_>, outputs: &mut Outputs)
     Ok(())
 }
 
-/// A phase in which the call waits until the test has changed what it likes.
+/// A phase in which the call waits until the test has made its change.
 struct Pause {
     is_on: Arc<AtomicBool>,
     both: Arc<[Barrier; 2]>,
@@ -65,7 +65,7 @@ impl Pause {
                     barrier.wait();
                 }
                 if touches {
-                    // Its context knows the table as it is now.
+                    // Its context knows the current table.
                     let table = tx.table("things")?;
                     tx.look(&table, 7i16, |_| ())?;
                 }
@@ -124,10 +124,10 @@ fn a_call_is_of_the_table_as_it_is_when_its_phase_begins() {
             db.transact(|tx| tx.truncate(&table)).unwrap();
         });
         assert_eq!(found, Ok(vec![Value::Null]), "{about}");
-        // Gone.
+        // Dropped.
         let found = pause.call(db, "one", 7, || db.transact(|tx| tx.drop_table("things")).unwrap());
         assert_eq!(found, Err(Error::NoSuchTable { table: "things".to_owned() }), "{about}");
-        // There again.
+        // Made again.
         let found = pause.call(db, "one", 7, || db.transact(|tx| make(tx, SHORT, 0)).unwrap());
         assert_eq!(found, Ok(vec![Value::Int8(7)]), "{about}");
     });
@@ -148,7 +148,7 @@ fn of_the_index(touches: bool) {
         for _ in 0..3 {
             assert_eq!(db.call("probe", &[Value::Int2(107)]), Ok(vec![Value::Int8(7)]), "{about}");
         }
-        // Another one comes before it.
+        // Another index comes before it.
         let found = pause.call(db, "probe", 7, || {
             db.transact(|tx| {
                 tx.drop_index("by")?;
@@ -201,7 +201,7 @@ fn by_a_key(touches: bool) {
     });
 }
 
-/// Calls that wait on the queue of a thread while their table is replaced, and run in parts then.
+/// Calls that wait on the queue of a thread while their table is replaced, and then run in parts.
 #[test]
 fn sent_calls_are_of_the_table_as_it_is_when_they_run() {
     {
@@ -256,7 +256,7 @@ fn sent_calls_are_of_the_table_as_it_is_when_they_run() {
     }
 }
 
-/// Threads call while another one replaces, empties, indexes, and takes back.
+/// Threads call while another thread replaces, empties, indexes, and rolls back.
 #[test]
 fn calls_beside_definitions_find_their_rows() {
     for engine in ENGINES {
@@ -404,7 +404,7 @@ fn calls_beside_definitions_find_their_rows() {
     }
 }
 
-/// I3: a call depends on what made its table what it is, though it reads no row.
+/// I3: a call depends on the last definition of its table, though it reads no row.
 #[test]
 fn a_call_that_reads_no_row_depends_on_the_definition_of_its_table() {
     on_every_engine(|about, db| {
@@ -434,7 +434,7 @@ fn a_call_that_reads_no_row_depends_on_the_definition_of_its_table() {
     });
 }
 
-/// A closure of the same phase replaces the table of an action that is bound, and locked, already.
+/// A closure of the same phase replaces the table of an action that is already bound, and locked.
 #[test]
 fn an_action_is_of_the_table_that_a_closure_of_its_phase_puts_in_its_place() {
     on_every_engine(|about, db| {

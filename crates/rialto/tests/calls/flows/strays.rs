@@ -1,8 +1,8 @@
-//! What an action may not touch, and may: the same on every engine.
+//! What an action may touch, and may not: the same on every engine.
 
 use super::*;
 
-/// A database with the procedures of one action each that do what they should not, on people 2 if they have an identifier.
+/// A database with procedures of one action each that do something forbidden, on person 2 if they have an identifier.
 fn refused(action: fn(Body) -> Action, body: Body) -> Vec<String> {
     ENGINES
         .into_iter()
@@ -13,7 +13,7 @@ fn refused(action: fn(Body) -> Action, body: Body) -> Vec<String> {
             let before = rows(&db);
             let refused = reason(db.call("strays", &[]));
             assert_eq!(rows(&db), before, "what is refused leaves nothing");
-            // Whatever the body makes of it.
+            // The body ignores the error.
             let swallowed = move |tx: &mut Transaction, arguments: &Arguments<'_>, outputs: &mut Outputs| {
                 let _ = body(tx, arguments, outputs);
                 Ok(())
@@ -69,7 +69,7 @@ fn reads_town(body: Body) -> Vec<String> {
     refused(|body| Action::shared("people", body).on_index("people_by_town").by(|_| "Ulm".into()), body)
 }
 
-/// All forms say the same, and this.
+/// All forms give the same error, and this one.
 #[track_caller]
 fn says(refused: Vec<String>, expected: &[&str]) {
     assert!(refused.iter().all(|text| *text == refused[0]), "{refused:?}");
@@ -156,7 +156,7 @@ fn an_action_keeps_to_its_table_even_without_an_identifier() {
         tx.insert(&log, &[Value::Int4(2), "x".into()])
     };
     says(writes(write), &[ON_ROW, "wrote to table \"log\": make that an action of its own"]);
-    // A part of a phase would hold that lock, and let it go when the phase is over.
+    // A part of a phase would have that lock, and release it when the phase is over.
     let lock = |tx: &mut Transaction, _: &Arguments<'_>, _: &mut Outputs| {
         let log = tx.table("log")?;
         tx.lock_for_writes(&log, &log.schema())
@@ -205,7 +205,7 @@ fn an_action_on_an_index_has_entries_of_its_keys_only() {
     });
 }
 
-/// A table by place, with an index that begins as its key does; and rows without a key.
+/// A table by its position, with an index that begins as its key does; and rows without a key.
 #[test]
 fn what_lies_inside_is_open() {
     each_in_place(|engine, db| {
@@ -260,7 +260,7 @@ fn what_lies_inside_is_open() {
     });
 }
 
-/// Rows without a primary key are of the identifier that their first columns say, and are reached by nothing else.
+/// Rows without a primary key belong to the identifier in their first columns, and are reached by nothing else.
 #[test]
 fn rows_without_a_key_are_held_against_their_first_columns() {
     each_in_place(|engine, db| {
@@ -296,7 +296,7 @@ fn rows_without_a_key_are_held_against_their_first_columns() {
     });
 }
 
-/// What an action strays to is refused before it is locked: beside another transaction, which has locked a row of it, and in a part
+/// A stray access is refused before it locks: beside another transaction, which has locked a row of it, and in a part
 /// of a phase, whose transaction has the table's intention.
 #[test]
 fn a_scan_of_the_whole_table_is_refused_before_it_waits() {

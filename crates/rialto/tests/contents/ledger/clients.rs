@@ -1,4 +1,4 @@
-//! Clients, each on a thread of its own: writers that commit in every way there is, readers, the definer.
+//! Clients, each on a thread of its own: writers that commit in every way, readers, the definer.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -22,23 +22,23 @@ use super::one_of;
 use super::told::{Moment, Told};
 use super::wakes::Wakes;
 
-/// Tickets that a writer keeps before it looks at them.
+/// The number of tickets that a writer keeps before it checks them.
 const TICKETS: usize = 8;
 
-/// A client that is refused so often, because memory or the log is full, goes no further.
+/// A client that is refused this often, because memory or the log is full, stops.
 const REFUSED_MAX: u32 = 20;
 
-/// What an error says of a transaction.
+/// What an error says about a transaction.
 enum Verdict {
-    /// It is not there and never will be; another may be tried.
+    /// It does not exist and never will; another may be tried.
     Never,
-    /// The same, and the log takes no more.
+    /// The same, and the log accepts no more.
     Over,
-    /// It may be there or not.
+    /// It may exist or not.
     Unknown,
 }
 
-/// How many transactions were refused at a bound.
+/// The numbers of transactions that were refused at a bound.
 #[derive(Debug, Default)]
 pub struct Refusals {
     log: AtomicU64,
@@ -70,7 +70,8 @@ impl fmt::Display for Refusals {
     }
 }
 
-/// `write` is a writer's transaction with its number, which sees another writer's count; `peek` sees one, and may fail then.
+/// `write` is a writer's transaction with its number, which reads another writer's count; `peek` reads one, and may
+/// then fail.
 pub fn procedures() -> Vec<Procedure> {
     let side = |name: &str| {
         let run =
@@ -128,7 +129,7 @@ pub struct Client<'a> {
     server: MessageServer,
     served: [ServedProcedure; 2],
     tickets: VecDeque<(i64, Durability, Ticket)>,
-    /// What tickets wake.
+    /// The waker of tickets.
     wakes: Waker,
 }
 
@@ -154,7 +155,7 @@ impl<'a> Client<'a> {
             Error::Deadlock { .. } | Error::LockTimeout { .. } => {
                 return Verdict::Never;
             }
-            // It was dropped, and another one made, since the transaction looked it up.
+            // It was dropped, and another one made, after the transaction looked it up.
             Error::NoSuchTable { table } if table == CROWD => return Verdict::Never,
             Error::LogFull { .. } => &self.refused.log,
             Error::MemoryLimit { .. } | Error::LockMemory { .. } => &self.refused.memory,
@@ -170,7 +171,7 @@ impl<'a> Client<'a> {
         (level, TxOptions { durability: Some(level), ..TxOptions::default() })
     }
 
-    /// Makes so many of a writer's transactions, or as many as the log takes.
+    /// Makes this many of a writer's transactions, or as many as the log accepts.
     pub fn write(mut self, writer: usize, first: i64, transactions: i64) {
         let (mut number, mut refused) = (first, 0);
         while number < first + transactions && refused < REFUSED_MAX {
@@ -198,7 +199,7 @@ impl<'a> Client<'a> {
         self.look_at_tickets(writer, 0);
     }
 
-    /// A transaction that is given up when it has written, more than that of this number.
+    /// A transaction that is rolled back after it has written, more than the one of this number.
     fn give_up(&mut self, writer: usize, number: i64) -> Result<(), Error> {
         let (_, options) = self.any_level();
         let (count_table, sides) = (self.count.clone(), self.sides.clone());
@@ -309,7 +310,7 @@ impl<'a> Client<'a> {
         outcome
     }
 
-    /// Whether a ticket is done, and what it has come to. If it is not, it may be asked to tell.
+    /// Whether a ticket is done, and its outcome. If it is not, it may be asked to wake.
     fn ask(&mut self, ticket: &mut Ticket) -> Option<Result<(), Error>> {
         if self.random.chance(3, 4) {
             return ticket.poll_done();
@@ -320,7 +321,7 @@ impl<'a> Client<'a> {
         }
     }
 
-    /// Waits until no more than so many are left, after those that are done.
+    /// Waits until at most `keep` are left, after those that are done.
     fn look_at_tickets(&mut self, writer: usize, keep: usize) {
         while let Some((number, level, mut ticket)) = self.tickets.pop_front() {
             let done = match self.ask(&mut ticket) {
@@ -339,7 +340,7 @@ impl<'a> Client<'a> {
         }
     }
 
-    /// Sees writers' counts, in answers that succeed or fail: either tells only of what is durable (I3).
+    /// Reads writers' counts, in answers that succeed or fail: either tells only of what is durable (I3).
     pub fn read(mut self, times: u32) {
         for _ in 0..times {
             let writer = self.random.below(WRITERS as u64 + 1) as usize;
@@ -372,7 +373,7 @@ impl<'a> Client<'a> {
         }
     }
 
-    /// Makes so many of the definer's transactions, from this state on.
+    /// Makes this many of the definer's transactions, from this state on.
     pub fn define(mut self, mut state: Contents, transactions: i64) {
         let mut refused = 0;
         let first = state.counts[DEFINER] + 1;
@@ -409,7 +410,7 @@ impl<'a> Client<'a> {
         self.look_at_tickets(DEFINER, 0);
     }
 
-    /// The definer's transaction with this number, from one state to the next; its ticket, where it has one.
+    /// The definer's transaction with this number, from one state to the next. Gives its ticket, if it has one.
     fn define_one(
         &mut self,
         options: &TxOptions,

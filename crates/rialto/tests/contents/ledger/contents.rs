@@ -1,4 +1,5 @@
-//! What a database has to hold after so many transactions of each writer: all of it follows from their numbers.
+//! The required contents of a database after a number of transactions of each writer: everything follows from the
+//! numbers.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -13,16 +14,16 @@ use super::crowd::{self, Crowd};
 pub const WRITERS: usize = 3;
 /// The writer of definitions.
 pub const DEFINER: usize = WRITERS;
-/// Tables that writers write to, with the same rows.
+/// The tables that writers write to, with the same rows.
 pub const SIDES: [&str; 2] = ["left", "right"];
-/// The table of how many transactions of each writer there are.
+/// The table of the number of each writer's transactions.
 pub const COUNT: &str = "count";
 const KEYS: u64 = 40;
 const DEFINED: usize = 3;
-/// An index that comes and goes beside the writers.
+/// An index that is made and dropped beside the writers.
 const MORE: &str = "left_more";
 
-/// A row of a side, but for its key. The NULLs of the last two columns lie in one byte.
+/// A row of a side, without its key. The NULLs of the last two columns lie in one byte.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Row {
     n: i64,
@@ -44,14 +45,14 @@ impl Row {
         Row { n, text, a, b }
     }
 
-    /// The columns behind the key, by their places.
+    /// The columns after the key, by their positions.
     fn columns(&self) -> [(usize, Value); 4] {
         let a = self.a.map_or(Value::Null, Value::Int4);
         let b = self.b.clone().map_or(Value::Null, Value::Text);
         [(2, Value::Int8(self.n)), (3, Value::Text(self.text.clone())), (4, a), (5, b)]
     }
 
-    /// Changes one behind the other that make another row this one: the first ones have something else, and all stay in the
+    /// Successive changes that turn another row into this one: the first ones set something else, and all stay in the
     /// packet.
     fn steps(&self, random: &mut Random) -> Vec<Vec<(usize, Value)>> {
         let other = Row::draw(self.n, random).columns();
@@ -68,7 +69,8 @@ impl Row {
     }
 }
 
-/// What a writer's transaction does to a key: the row that is put there, in steps where there is one, or none if the row goes.
+/// The write of a writer's transaction to a key: the row that is put there, in steps where a row exists, or none if the
+/// row is deleted.
 pub type Write = (i32, Option<(Row, Vec<Vec<(usize, Value)>>)>);
 
 pub fn writes_of(writer: usize, number: i64) -> Vec<Write> {
@@ -91,7 +93,7 @@ pub type Rows = BTreeMap<(i32, i32), Row>;
 pub struct Defined {
     pub keyed: bool,
     pub by_n: bool,
-    /// Columns beside the first two; each has the row's `n`.
+    /// Columns after the first two; each has the row's `n`.
     pub wide: usize,
     pub rows: BTreeMap<i32, i64>,
 }
@@ -102,7 +104,7 @@ pub struct Contents {
     pub rows: Rows,
     pub defined: [Option<Defined>; DEFINED],
     pub more: bool,
-    /// The number of the definer's transaction that touched the rows of the large table last.
+    /// The number of the definer's transaction that last touched the rows of the large table.
     pub touched: i64,
     pub crowd: Crowd,
 }
@@ -121,7 +123,7 @@ impl Default for Contents {
 }
 
 impl Contents {
-    /// Goes on to where each writer has made so many.
+    /// Advances to these counts of transactions.
     pub fn advance(&mut self, counts: &[i64]) {
         for (writer, count) in counts.iter().enumerate().take(WRITERS) {
             for number in self.counts[writer] + 1..=*count {
@@ -153,9 +155,9 @@ fn side(tx: &mut Transaction, name: &str) -> Result<()> {
     tx.create_table(&TableDef::new(name, columns).with_primary_key(&["writer", "key"])).map(drop)
 }
 
-/// A table of which one row in so many is ever touched.
+/// A table in which one row in [`TOUCHED`] is ever touched.
 const STILL: &str = "still";
-/// There is such a row in nearly every segment, so one transaction leaves the whole table dirty.
+/// Nearly every segment has such a row, so one transaction makes the whole table dirty.
 const TOUCHED: i32 = 200;
 
 fn still_row(id: i32, touched: i64) -> [Value; 3] {
@@ -173,7 +175,7 @@ fn touch(tx: &mut Transaction, number: i64) -> Result<()> {
     Ok(())
 }
 
-/// The tables that writers need, and one with so many rows that stay as they are, but for a few.
+/// The tables that writers need, and one with this many rows that, but for a few, do not change.
 pub fn prepare(db: &Database, still: i32) {
     db.transact(|tx| {
         let columns = vec![
@@ -197,7 +199,7 @@ pub fn prepare(db: &Database, still: i32) {
     .unwrap();
 }
 
-/// Makes the writer's transaction with this number one of those that are there.
+/// Counts the writer's transaction with this number.
 pub fn count(tx: &mut Transaction, table: &Table, writer: usize, number: i64) -> Result<()> {
     let there = tx.modify(table, writer as i32, |row| {
         let now = row.get_i64(1)?;
@@ -208,12 +210,12 @@ pub fn count(tx: &mut Transaction, table: &Table, writer: usize, number: i64) ->
     Ok(())
 }
 
-/// How many of a writer's transactions are there.
+/// How many of a writer's transactions are counted.
 pub fn count_of(tx: &mut Transaction, table: &Table, writer: usize) -> Result<i64> {
     tx.look(table, writer as i32, |row| row.get_i64(1))?.expect("each writer has a count")
 }
 
-/// Does to one side what the writer's transaction does.
+/// Makes the writes of the writer's transaction to one side.
 pub fn write(tx: &mut Transaction, table: &Table, writer: usize, number: i64) -> Result<()> {
     let writer = writer as i32;
     for (key, row) in writes_of(writer as usize, number) {
@@ -236,8 +238,8 @@ pub fn write(tx: &mut Transaction, table: &Table, writer: usize, number: i64) ->
     Ok(())
 }
 
-/// Writes to one side what is there only until the transaction ends, or rolls back: a row of a key that no transaction has, and
-/// changes of the rows that are there.
+/// Writes to one side what exists only until the transaction ends, or rolls back: a row of a key that no transaction
+/// has, and changes of existing rows.
 pub fn write_what_never_stays(tx: &mut Transaction, table: &Table, writer: usize) -> Result<()> {
     let writer = writer as i32;
     let row = [
@@ -271,7 +273,7 @@ fn defined_columns(wide: usize) -> Vec<Column> {
 /// The definer's transaction with this number, on a model and, if there is one, on the database.
 pub fn define(mut tx: Option<&mut Transaction>, model: &mut Contents, number: i64) -> Result<()> {
     let mut random = Random::new(number as u64 * 31 + DEFINER as u64);
-    // First, as for the writers: so nobody waits for it with another table in hand.
+    // First, as for the writers: so no transaction waits for it while it holds another table.
     crowd::define(tx.as_deref_mut(), &mut model.crowd, number, &mut random)?;
     let unique = random.chance(1, 2);
     if random.chance(1, 6) {
@@ -359,7 +361,7 @@ pub fn define(mut tx: Option<&mut Transaction>, model: &mut Contents, number: i6
     Ok(())
 }
 
-/// Each of the rows of a table by one of its indexes.
+/// The rows of a table by one of its indexes.
 pub fn scan(
     tx: &mut Transaction,
     table: &Table,
@@ -400,7 +402,7 @@ pub fn rows_of<K: Ord + std::fmt::Debug, V: PartialEq + std::fmt::Debug>(
     Ok(found.expect("each table has an index"))
 }
 
-/// What a database holds.
+/// The contents of a database.
 pub fn contents(db: &Database, about: &str) -> Contents {
     let mut tx = db.begin().unwrap();
     let found = contents_in(&mut tx, db, about).unwrap_or_else(|error| panic!("{about}: {error}"));
@@ -460,7 +462,7 @@ fn contents_in(tx: &mut Transaction, db: &Database, about: &str) -> Result<Conte
     Ok(found)
 }
 
-/// Says where they differ.
+/// Fails with the differences.
 pub fn compare(found: &Contents, expected: &Contents, about: &str) {
     assert_eq!(found.counts, expected.counts, "{about}: transactions of each writer");
     for (key, row) in &expected.rows {

@@ -1,5 +1,5 @@
-//! Backups, full ones and increments, and an archive of the log that are made while clients work, what each of them has to have, and
-//! restores of them.
+//! Backups, full ones and increments, and an archive of the log, made while clients work; what each of them has to
+//! have, and restores of them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,7 +13,8 @@ use super::clients::procedures;
 use super::contents::{Contents, contents};
 use super::told::{Moment, Told};
 
-/// The number of the archive's directory on the machine; that of the database is 0, and each backup has one from [`BACKUPS`] on.
+/// The number of the archive's directory on the machine; that of the database is 0, and each backup has one from
+/// [`BACKUPS`] on.
 const ARCHIVE: usize = 1;
 const BACKUPS: usize = 2;
 
@@ -25,21 +26,21 @@ pub fn archive_on(machine: &FaultyDisk) -> Archive {
 /// Where backups go.
 #[derive(Debug, Clone)]
 pub enum Shelf {
-    /// To where nothing is lost.
+    /// A disk that loses nothing.
     Elsewhere,
-    /// To directories of the database's machine.
+    /// Directories of the database's machine.
     Machine(Arc<FaultyDisk>),
 }
 
-/// A backup that came to its end.
+/// A complete backup.
 #[derive(Debug, Clone)]
 pub struct Taken {
     disk: Arc<dyn Disk>,
     /// The number of its directory on the machine.
     directory: usize,
-    /// The one that it is an increment on.
+    /// The backup that it is an increment on.
     base: Option<usize>,
-    /// The last place that it holds.
+    /// The last place in it.
     pub place: Lsn,
     /// Of each writer, how many transactions were acknowledged before it began.
     pub least: Vec<i64>,
@@ -47,7 +48,7 @@ pub struct Taken {
     pub ended: Moment,
 }
 
-/// A call, or a close, that has archived all that had committed before.
+/// A call, or a close, that has archived everything that had committed before.
 #[derive(Debug, Clone)]
 pub struct Archived {
     /// Of each writer, how many transactions were acknowledged before.
@@ -74,13 +75,13 @@ pub struct Copies {
     about: String,
 }
 
-/// How many transactions of each writer answers tell of by now.
+/// How many transactions of each writer answers have told by now.
 fn committed(told: &[Told]) -> Vec<i64> {
     told.iter().map(|it| it.least(false)).collect()
 }
 
 impl Copies {
-    /// None yet, of a database on this machine.
+    /// No copies yet, of a database on this machine.
     pub fn new(machine: &Arc<FaultyDisk>, has_fault: bool, about: &str) -> Copies {
         Copies {
             taken: Vec::new(),
@@ -94,7 +95,7 @@ impl Copies {
         }
     }
 
-    /// Takes a backup, and then others, and archives the log if there is an archive, until it is over.
+    /// Takes one backup after another, and archives the log if there is an archive, until the clients have ended.
     pub fn keep(
         &mut self,
         db: &Database,
@@ -136,7 +137,7 @@ impl Copies {
         self.taken.push(Taken { disk, directory, base, place: report.place, least, began, ended });
     }
 
-    /// Has the archive take all that has committed so far.
+    /// Makes the archive take everything that has committed so far.
     pub fn archive(&mut self, told: &[Told], take: impl FnOnce() -> Result<(), Error>) {
         let (began, least) = (told[0].now(), committed(told));
         match take() {
@@ -145,20 +146,20 @@ impl Copies {
         }
     }
 
-    /// Fails if nothing has happened to the disk or the database that may have led to this error.
+    /// Fails if no event of the disk or the database can have led to this error.
     fn check_failure(&self, error: &Error) {
         let is_closed = self.may_be_closed && matches!(error, Error::Closed);
         let is_possible = is_closed || self.has_fault || self.machine.is_down();
         assert!(is_possible, "{}, on a disk that works: {error}", self.about);
     }
 
-    /// One of the backups that had come to their end before the machine lost its power in a step.
+    /// One of the backups that were complete before the machine lost its power in a step.
     pub fn any_before(&self, step: u64, random: &mut Random) -> Option<&Taken> {
         let before = self.taken.iter().filter(|taken| taken.ended.step < step).count();
         self.taken[..before].get(random.below(before.max(1) as u64) as usize)
     }
 
-    /// One that was being taken in that step, and is complete on this machine all the same.
+    /// A backup that was being taken in that step, and is complete on this machine all the same.
     pub fn last_within(&self, step: u64, machine: &FaultyDisk) -> Option<&Taken> {
         let is_within = |taken: &&Taken| (taken.began.step..=taken.ended.step).contains(&step);
         let is_there = |taken: &&Taken| {
@@ -168,7 +169,7 @@ impl Copies {
         self.taken.iter().filter(is_within).find(is_there)
     }
 
-    /// What was promised last of the archive before that step.
+    /// The last promise of the archive before that step.
     pub fn archived_before(&self, step: u64) -> Option<&Archived> {
         self.archived.iter().rfind(|archived| archived.ended.step < step)
     }
@@ -180,12 +181,12 @@ impl Copies {
         ends.into_iter().any(|end| (end + 1..=end + 2).contains(&step))
     }
 
-    /// How many directories of the machine they use, that of the database included.
+    /// How many directories of the machine they use, including that of the database.
     pub fn directories(&self) -> usize {
         BACKUPS + self.begun
     }
 
-    /// A backup and all that it is an increment on, as they lie on a machine, or elsewhere.
+    /// A backup and everything that it is an increment on, as they lie on a machine, or elsewhere.
     pub fn chain(&self, last: &Taken, machine: Option<&FaultyDisk>) -> Vec<Backup> {
         let mut chain = Vec::new();
         let mut next = Some(last);
@@ -205,14 +206,14 @@ pub fn plan(chain: Vec<Backup>, archive: Option<Archive>, to: RestoreTo, memory_
     Restore { archive, to, memory_bytes, procedures: procedures(), threads: 2, ..Restore::new(chain) }
 }
 
-/// What a restored database holds, and the place up to which it was restored; or why it is refused.
+/// The contents of a restored database, and the place up to which it was restored; or the error.
 pub fn restored(plan: Restore, about: &str) -> Result<(Lsn, Contents), OpenError> {
     let (disk, memory_bytes) = (MemoryDisk::new(), plan.memory_bytes);
     let report = restore(plan, disk.clone())?;
     Ok((report.place, opened(disk, memory_bytes, about)))
 }
 
-/// What a database that a restore has made holds.
+/// The contents of a database that a restore has made.
 pub fn opened(disk: Arc<dyn Disk>, memory_bytes: u64, about: &str) -> Contents {
     let options = Options {
         memory_bytes,

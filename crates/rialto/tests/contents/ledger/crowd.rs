@@ -1,7 +1,8 @@
 //! A table that all writers write to, and definitions of it meanwhile.
 //!
-//! Each writer's transaction puts its number there. What empties the table, or drops it and makes it anew, notes of each writer which
-//! number came last before. So of each writer the numbers behind that one are there, up to its count.
+//! Each writer's transaction inserts its number there. A transaction that empties the table, or drops it and makes it
+//! anew, notes the last number of each writer. So of each writer the table has the numbers after the noted one, up to
+//! its count.
 
 use rialto::io::Random;
 use rialto::row::{Column, ColumnType, Value, WhichIndex};
@@ -11,11 +12,11 @@ use super::contents::{COUNT, WRITERS, count_of, rows_of, scan};
 
 /// The table that all writers write to.
 pub const CROWD: &str = "crowd";
-/// Of each writer, its last number before the crowd was emptied, and by which of the definer's transactions it was.
+/// Of each writer, its last number before the crowd was emptied, and the definer's transaction that emptied it.
 const EMPTIED: &str = "emptied";
 const BY_NUMBER: &str = "crowd_by_number";
 
-/// How the crowd is defined: that follows from the definer's transactions.
+/// The definition of the crowd, which follows from the definer's transactions.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Crowd {
     keyed: bool,
@@ -46,7 +47,7 @@ pub fn join(tx: &mut Transaction, crowd: &Table, writer: usize, number: i64) -> 
     tx.insert(crowd, &[Value::Int4(writer as i32), Value::Int8(number)])
 }
 
-/// Notes how far each writer has come, while none is in the crowd.
+/// Notes how far each writer has come, while the crowd is empty.
 fn note_emptied(tx: &mut Transaction, by: i64) -> Result<()> {
     let (count, emptied) = (tx.table(COUNT)?, tx.table(EMPTIED)?);
     for writer in 0..WRITERS {
@@ -56,7 +57,8 @@ fn note_emptied(tx: &mut Transaction, by: i64) -> Result<()> {
     Ok(())
 }
 
-/// What the definer's transaction with this number does to the crowd, if anything; on a model alone where there is no database.
+/// The change that the definer's transaction with this number makes to the crowd, if any; on a model alone where there
+/// is no database.
 pub fn define(
     tx: Option<&mut Transaction>,
     model: &mut Crowd,
@@ -92,7 +94,7 @@ pub fn define(
     }
 }
 
-/// How the crowd is defined, once its rows are found to follow from the writers' counts, by each index.
+/// The definition of the crowd. Checks, by each index, that its rows follow from the writers' counts.
 pub fn read(tx: &mut Transaction, db: &Database, counts: &[i64], about: &str) -> Result<Crowd> {
     let crowd = db.table(CROWD)?;
     let mut found = Crowd { keyed: crowd.schema().primary_key().is_some(), ..Crowd::default() };

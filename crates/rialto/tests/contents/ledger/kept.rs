@@ -1,5 +1,6 @@
-//! What a failed run leaves behind: the disk that was recovered, the seed of the options that it was opened with, the steps before, and the
-//! ledger. Recovering it again fails again. Where a recovery before was interrupted, what that one found is there, too.
+//! What a failed run leaves: the disk that was recovered, the seed of the options that it was opened with, the steps
+//! before, and the ledger. Recovering it again fails again. If an earlier recovery was interrupted, its disk is kept,
+//! too.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -14,15 +15,15 @@ use super::contents::{Contents, compare, contents};
 use super::options::any_options;
 use super::told::Bounds;
 
-/// Where a kept run lies, for [`judge`].
+/// The directory of a kept run, for [`judge`].
 pub const VARIABLE: &str = "RIALTO_KEPT";
 const DISK: &str = "disk";
 const LEDGER: &str = "ledger";
 const INTERRUPTED: &str = "interrupted";
-/// An interrupted recovery is begun so often: its threads take turns, and what an end loses is drawn.
+/// The number of attempts at an interrupted recovery: its threads run in any order, and what an end loses is random.
 const TRIES: u64 = 40;
 
-/// What a run's database is opened with: so much memory, and options that are drawn from a seed.
+/// The options of a run's database: this much memory, and options drawn from a seed.
 #[derive(Debug, Clone, Copy)]
 pub struct Opening {
     pub memory: u64,
@@ -35,7 +36,8 @@ impl Opening {
     }
 }
 
-/// A recovery that does not come to its end: the disk that it found, or a copy of it, and where it ends, counted from its first step.
+/// A recovery that is interrupted: the disk that it found, or a copy of it, and where it ends, counted from its first
+/// step.
 #[derive(Debug)]
 pub struct Interrupted {
     pub disk: Arc<FaultyDisk>,
@@ -45,7 +47,7 @@ pub struct Interrupted {
 }
 
 impl Interrupted {
-    /// Begins it, and ends it in its step, or just behind the opening. What the next recovery finds.
+    /// Begins it, and ends it in its step, or just after the opening. Gives what the next recovery finds.
     pub fn interrupt(&self, disk: &FaultyDisk, archive: Option<Archive>) -> Arc<FaultyDisk> {
         let at = disk.steps() + self.step;
         match self.end {
@@ -75,7 +77,7 @@ impl Interrupted {
         std::fs::write(to.join(LEDGER), text).unwrap();
     }
 
-    /// The one that was kept beside this, if one was, and its archive.
+    /// The one that was kept beside this, if there is one, and its archive.
     fn load(beside: &Path, seed: u64) -> Option<(Interrupted, Option<Archive>)> {
         let from = beside.join(INTERRUPTED);
         let text = std::fs::read_to_string(from.join(LEDGER)).ok()?;
@@ -118,7 +120,7 @@ fn lines(text: &str) -> impl Iterator<Item = (&str, Vec<i64>)> {
     })
 }
 
-/// Keeps what was found, in so many directories of the machine, with these lines about how it came about; and says where.
+/// Keeps what was found, in these directories of the machine, with these lines about its history; and says where.
 pub fn keep(
     disk: &FaultyDisk,
     directories: usize,
@@ -147,7 +149,8 @@ pub fn tell(at: &Path) {
     println!("kept, to be recovered again: {VARIABLE}={} (test a_kept_run_is_judged_again)", at.display());
 }
 
-/// Recovers a kept disk and compares it with its ledger. Where a recovery before was interrupted, that is done again, too.
+/// Recovers a kept disk and compares it with its ledger. If an earlier recovery was interrupted, that is done again,
+/// too.
 pub fn judge(from: &Path) {
     let (mut opening, mut bounds) = (Opening { memory: 0, seed: 0 }, Bounds::default());
     for (what, numbers) in lines(&std::fs::read_to_string(from.join(LEDGER)).unwrap()) {

@@ -1,4 +1,4 @@
-//! What databases are opened with.
+//! The options of databases.
 
 use std::time::Duration;
 
@@ -12,11 +12,11 @@ use rialto::{
 use super::clients::procedures;
 use super::one_of;
 
-/// What a database is opened with. Its bounds are often so low that runs meet them: a log of eight files of 128 KiB, waits for its room
-/// that are over soon, few transactions at a time.
+/// Random options. Bounds are often so low that runs reach them: a log of eight files of 128 KiB, short waits for its
+/// room, few transactions at a time.
 pub fn any_options(random: &mut Random, memory_bytes: u64, archive: Option<Archive>) -> Options {
     let (logging, checkpoint) = loop {
-        // An archive, like a backup, is for what is logged.
+        // An archive, like a backup, needs a log.
         if archive.is_none() && random.chance(1, 5) {
             break (Logging::None, Checkpointing::None);
         }
@@ -44,7 +44,7 @@ pub fn any_options(random: &mut Random, memory_bytes: u64, archive: Option<Archi
         recovery_within: (checkpoint != Checkpointing::None && random.chance(1, 4))
             .then_some(Duration::from_millis(100)),
         straddling_retry: Duration::from_micros(random.below(2_000)),
-        // Without a pause, as the log follows, or so slowly that a run ends first.
+        // Without a pause, as the log grows, or so slowly that a run ends first.
         sweep_bytes_per_s: one_of(random, &[Some(0), Some(0), None, slowly]),
         spool: random.chance(1, 2),
         backup_copies: 2 + random.below(2) as u32,
@@ -79,7 +79,7 @@ pub fn any_logged_options(random: &mut Random, memory_bytes: u64, archive: Optio
     }
 }
 
-/// A design, and some of the settings that it has.
+/// A design, with some of its settings.
 fn group_commit(random: &mut Random) -> GroupCommitOptions {
     let design = one_of(random, &GroupCommitDesign::ALL);
     loop {

@@ -1,5 +1,6 @@
-//! Databases that are backed up and archived while all clients work, and lose their power. A restore gives at least what complete
-//! backups and calls of the archive had covered, as a prefix of the log, and nothing that the machine's own recovery lacks.
+//! Databases that are backed up and archived while all clients work, and lose their power. A restore gives at least
+//! what complete backups and calls of the archive had covered, as a prefix of the log, and nothing that the machine's
+//! own recovery lacks.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
@@ -19,7 +20,7 @@ use super::told::{Bounds, END, Told};
 use super::{check_contents, one_of};
 use crate::common::seeds::for_a_while_until;
 
-/// Steps of a run in which the power is lost, at most: rather some of many runs than all of a few.
+/// The most steps of a run in which the power is lost: some steps of many runs rather than all of a few.
 const STEPS: usize = 20;
 
 /// What was done, for the tally.
@@ -33,7 +34,7 @@ struct Tally {
     begun_again: u64,
 }
 
-/// How far a restore goes.
+/// The goal of a restore.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Goal {
     Backup,
@@ -65,7 +66,7 @@ fn time(ms: u64) -> SystemTime {
     UNIX_EPOCH + Duration::from_millis(ms)
 }
 
-/// A run with its copies, and a machine that it has left.
+/// A run with its copies, and the machine as the loss of power has left it.
 struct Left<'a> {
     run: &'a Run,
     told: &'a [Told],
@@ -77,7 +78,7 @@ struct Left<'a> {
 }
 
 impl Left<'_> {
-    /// What is there if this backup is restored so far.
+    /// The bounds of the contents if this backup is restored to this goal.
     fn bounds(&self, taken: &Taken, goal: Goal) -> Bounds {
         let mut least = taken.least.clone();
         let mut raise = |counts: &mut dyn Iterator<Item = i64>| {
@@ -100,7 +101,8 @@ impl Left<'_> {
         bounds
     }
 
-    /// Whether a restore with the archive may be refused: the archive covered nothing yet, or nothing behind the time asked for.
+    /// Whether a restore with the archive may be refused: the archive had covered nothing yet, or nothing after the
+    /// requested time.
     fn may_refuse(&self, goal: Goal, error: &OpenError) -> bool {
         let archived = self.copies.archived_before(self.step);
         match (goal, archived) {
@@ -121,7 +123,7 @@ impl Left<'_> {
         plan(chain, archive, goal.to(), self.run.memory)
     }
 
-    /// Holds what a restore has given, and the place that it has come to, against what was promised.
+    /// Compares the result of a restore, and its place, with what was promised.
     fn hold(&self, taken: &Taken, goal: Goal, (place, found): (Lsn, &Contents), about: &str) {
         match goal {
             Goal::Backup => assert_eq!(place, taken.place, "{about}"),
@@ -133,7 +135,7 @@ impl Left<'_> {
         check_contents(found, &self.run.state, about);
     }
 
-    /// Restores, and looks at what is there; the place, unless it was refused as it may be.
+    /// Restores, and checks the result. Gives the place, unless the restore was refused as it may be.
     fn restore(&self, taken: &Taken, goal: Goal, most: &Contents, tally: &mut Tally) -> Option<Lsn> {
         let about = &format!("{}, its backup of place {} restored: {goal:?}", self.about, taken.place);
         match restored(self.plan(taken, goal), about) {
@@ -155,14 +157,14 @@ impl Left<'_> {
         }
     }
 
-    /// A goal that is drawn, for this backup and an archive that ends at this place.
+    /// A random goal, for this backup and an archive that ends at this place.
     fn any_goal(&self, taken: &Taken, end: Option<Lsn>, random: &mut Random) -> Goal {
         let until = self.copies.archived_before(self.step).map(|archived| archived.began.ms);
         match (random.below(4), end, until) {
             (0 | 1, Some(end), _) if end >= taken.place => {
                 Goal::Place(Lsn(taken.place.0 + random.below(end.0 - taken.place.0 + 1)))
             }
-            // What was answered in the millisecond in which the log was archived may have come later than that.
+            // Answers in the millisecond in which the log was archived may have come after that.
             (2, _, Some(until)) if until > taken.ended.ms => {
                 Goal::Time(taken.ended.ms + random.below(until - taken.ended.ms))
             }
@@ -170,7 +172,7 @@ impl Left<'_> {
         }
     }
 
-    /// All that is looked at after a loss of power, where so much was recovered.
+    /// Checks everything after a loss of power, given the recovered contents.
     fn check(&self, recovered: &Contents, random: &mut Random, tally: &mut Tally) {
         let before = self.copies.any_before(self.step, random);
         let within = self.copies.last_within(self.step, self.machine);
@@ -208,7 +210,7 @@ fn run_with_copies(seed: u64) -> (Run, Options) {
     (run, options)
 }
 
-/// Clients work beside backups and archiving; the copies, and what was told.
+/// Clients work beside backups and archiving. Gives the copies, and what was told.
 fn work(run: &mut Run, options: &Options, traced: bool) -> (Copies, Vec<Told>) {
     let told = run.told(traced);
     let db = Database::open_on(run.disk.clone(), options.clone()).unwrap();
@@ -232,7 +234,8 @@ fn work(run: &mut Run, options: &Options, traced: bool) -> (Copies, Vec<Told>) {
     (copies, told)
 }
 
-/// The power is lost in steps of a run with copies that are drawn, in many of them just behind a promise, until the time is over.
+/// The power is lost in random steps of a run with copies, in many of them just after a promise, until the time is
+/// over.
 fn power(seed: u64, until: Instant, tally: &mut Tally) {
     let (mut run, options) = run_with_copies(seed);
     let (copies, told) = work(&mut run, &options, true);
@@ -241,7 +244,7 @@ fn power(seed: u64, until: Instant, tally: &mut Tally) {
     let mut random = run.random.fork();
     let mut order: Vec<usize> = (0..trace.len()).collect();
     random.shuffle(&mut order);
-    // Those just behind a promise come first.
+    // Steps just after a promise come first.
     order.sort_by_key(|&at| !copies.is_just_behind(trace[at].number()));
     for at in order.into_iter().take(STEPS) {
         let step = &trace[at];
@@ -283,8 +286,8 @@ fn power(seed: u64, until: Instant, tally: &mut Tally) {
     }
 }
 
-/// The recovered database goes on with the same archive until it is closed; then the backup from before its end, with the archive, is
-/// the database as it was closed.
+/// The recovered database goes on with the same archive until it is closed. Then the backup from before its end, with
+/// the archive, is the database as it was closed.
 fn go_on(left: &Left<'_>, db: Database, found: Contents, disk: &Arc<FaultyDisk>, random: &mut Random) {
     let about = &format!("{}, gone on", left.about);
     let mut run = Run {
@@ -313,8 +316,9 @@ fn go_on(left: &Left<'_>, db: Database, found: Contents, disk: &Arc<FaultyDisk>,
     compare(&found, &closed, about);
 }
 
-/// A restore is cut off in each of its steps, by a loss of power or a kill, in any order until the time is over. The directory then is
-/// refused as unfinished, or holds the whole database; an unfinished one is restored again from the start.
+/// A restore is cut off in each of its steps, by a loss of power or a kill, in any order until the time is over. Then
+/// the directory is refused as unfinished, or has the whole database; an unfinished one is restored again from the
+/// start.
 fn cut_off(seed: u64, until: Instant, tally: &mut Tally) {
     let (mut run, options) = run_with_copies(seed);
     let (copies, told) = work(&mut run, &options, false);
@@ -350,7 +354,7 @@ fn cut_off(seed: u64, until: Instant, tally: &mut Tally) {
             let disk = FaultyDisk::new(random.next());
             disk.kill_at(step.number());
             let was_told = restore(left.plan(taken, goal), disk.clone()).is_ok();
-            // Where several threads redo the log a restore may have fewer steps than another.
+            // Where several threads redo the log, a restore may have fewer steps than another.
             disk.kill();
             (disk, was_told)
         } else {
@@ -375,7 +379,7 @@ fn cut_off(seed: u64, until: Instant, tally: &mut Tally) {
     }
 }
 
-/// Opens what a restore has left: it is refused, or whole, as far as the one goes that is not cut off.
+/// Opens what a restore has left: it is refused, or it is whole and equal to a restore that is not cut off.
 fn look_at_what_is_left(
     left: &Left<'_>,
     (taken, goal, whole): (&Taken, Goal, Lsn),
@@ -383,7 +387,7 @@ fn look_at_what_is_left(
     was_told: bool,
     about: &str,
 ) {
-    // Before a restore has left anything there is nothing that could be taken for a database.
+    // Before a restore has left anything, nothing could be taken for a database.
     if disk.list().unwrap().is_empty() {
         assert!(!was_told, "{about}: what was told of is there");
         return;
@@ -409,7 +413,7 @@ fn copies_give_back_what_was_promised_whichever_step_the_power_is_lost_in() {
     let until = Instant::now() + Random::test_time_from_environment();
     let (seed, runs) = for_a_while_until(|seed| {
         power(seed, until, &mut tally);
-        // A seed alone may have no backup, or no archive.
+        // A single seed may have no backup, or no archive.
         tally.restores[1] > 0
     });
     let Tally { ends, restores: [alone, whole, places, times], went_on, .. } = tally;

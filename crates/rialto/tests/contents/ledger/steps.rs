@@ -18,22 +18,22 @@ use super::told::{Bounds, END, Told};
 use super::{End, MEMORY, STILL, Work, check_contents, one_of, sound, work};
 use crate::common::seeds::for_a_while;
 
-/// A run of all clients, of which each step is to be an end.
+/// A run of all clients, which is ended at each of its steps.
 pub struct Run {
     pub disk: Arc<FaultyDisk>,
     pub memory: u64,
     pub random: Random,
-    /// What was there before.
+    /// The contents before.
     pub state: Contents,
     /// Whether the log is archived, on the same machine.
     pub archives: bool,
-    /// Whether nothing but backups and the archive asks for the log to be written.
+    /// Whether only backups and the archive request log writes.
     pub is_quiet: bool,
     pub about: String,
 }
 
 impl Run {
-    /// A new database, or one that has been worked on before and closed.
+    /// A new database, or one that was worked on before and closed.
     pub fn new(seed: u64) -> Run {
         let mut random = Random::new(seed);
         let disk = FaultyDisk::new(random.next());
@@ -58,7 +58,7 @@ impl Run {
         run
     }
 
-    /// What the database is opened with next.
+    /// The options of the next opening.
     pub fn opening(&mut self) -> Opening {
         Opening { memory: self.memory, seed: self.random.next() }
     }
@@ -74,7 +74,7 @@ impl Run {
         any_logged_options(&mut self.random, self.memory, archive)
     }
 
-    /// What is told from now on.
+    /// The ledger from now on.
     pub fn told(&self, traced: bool) -> Vec<Told> {
         let counts = self.state.counts.iter();
         counts.map(|count| Told::at(*count, traced.then_some(&self.disk))).collect()
@@ -114,15 +114,15 @@ impl Run {
         self.work(db, options, told, each, kept);
     }
 
-    /// Opens what an end has left and checks it; and before that, perhaps, begins a recovery that ends in the same way (I8). A disk
-    /// that fails is kept, with what led to it.
+    /// Opens what an end has left and checks it; and before that, in some cases, begins a recovery that ends in the
+    /// same way (I8). A disk that fails is kept, with the events that led to it.
     fn check(&mut self, end: End, left: &FaultyDisk, bounds: &Bounds, about: &str, before: &[TracedStep]) {
         let mut disk = left.restart();
         let interrupted = self.random.chance(1, 8).then(|| {
             let (opening, step) = (self.opening(), 1 + self.random.below(30));
             Interrupted { disk: disk.copied(), opening, end, step }
         });
-        // What is opened here changes the shared maps.
+        // An opening here changes the shared maps.
         let (mut copy, opening) = (disk.copied(), self.opening());
         let checked = catch_unwind(AssertUnwindSafe(|| {
             if let Some(interrupted) = &interrupted {
@@ -193,8 +193,8 @@ fn power(seed: u64, tally: &mut Tally) {
     tally.transactions += told.iter().map(|it| it.least_before(END)).sum::<i64>();
 }
 
-/// The process is killed at each step of such runs, one step a run, from a step that is drawn until a run has no step more or the time
-/// is over. All begin with the same database, and each has options of its own.
+/// The process is killed at each step of such runs, one step a run, from a random step until a run has no more steps or
+/// the time is over. All begin with the same database, and each has options of its own.
 fn kills(seed: u64, until: Instant, tally: &mut Tally) {
     for step in 1 + Random::new(seed).below(200).. {
         let mut run = Run::new(seed);
@@ -247,7 +247,7 @@ fn it_is_there_whichever_step_the_process_is_killed_in() {
     );
 }
 
-/// A run that failed, where one is named; otherwise one that is kept here, and passes only as long as its ledger is true.
+/// A failed run, if one is named; otherwise one that is kept here, and passes only if its ledger is true.
 #[test]
 fn a_kept_run_is_judged_again() {
     if let Some(from) = std::env::var_os(VARIABLE) {

@@ -1,16 +1,17 @@
-//! Databases on a disk of which one write goes astray: it is answered, and synced, and a part of it is lost or lies at another place,
-//! whose bytes are lost then. What the machine, or the process, leaves is refused with the name of a file, or it is all that an
-//! answer told of; it is never less, and never made of two times.
+//! Databases on a disk on which one write goes astray: it is answered, and synced, and a part of it is lost, or lies at
+//! another place, whose bytes are then lost. What the machine, or the process, leaves is refused with the name of a
+//! file, or it has everything that an answer told. It never has less, and is never mixed from two times.
 //!
-//! One loss cannot be seen. That a block of the log was durable is told by what was written when it was: the blocks behind it, which say
-//! how far the log was durable then, the home block, which names the log's end of then, and the ring, which a loss of power takes
-//! away. So after a loss of power a log that was cut off by a stray write looks like one that ended there, if nothing tells of more:
+//! One loss cannot be detected. That a block of the log was durable is told by what was written when it was: the later
+//! blocks, which say how far the log was durable then, the home block, which names the log's end of then, and the ring,
+//! which a loss of power takes away. So after a loss of power a log that was cut off by a stray write looks like one
+//! that ended there, if nothing tells of more:
 //!
-//! * A transaction that began when a missing one had been acknowledged, and was acknowledged at level disk itself, tells of it, unless
-//!   its own block is missing, too. If it began behind the stray write, it is not. If it was acknowledged before, it is if the stray
-//!   write has landed on it; and of such transactions, of which each began when the one before it had been acknowledged, each has
-//!   pages of its own.
-//! * A checkpoint that began behind the stray write tells of all.
+//! - A transaction that began when a missing one had been acknowledged, and was itself acknowledged at level disk,
+//!   tells of it, unless its own block is missing, too. If it began after the stray write, its block is not missing. If
+//!   it was acknowledged before, its block is missing if the stray write has landed on it. Among such transactions,
+//!   each of which began when the one before it had been acknowledged, each has pages of its own.
+//! - A checkpoint that began after the stray write tells of everything.
 
 use std::iter::successors;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -31,9 +32,9 @@ use super::told::{Bounds, END, Told};
 use super::{End, Ends, check_contents, one_of};
 use crate::common::many_seeds::for_a_while_until_by;
 
-/// What is written to the log together ends at the end of such a page.
+/// Each write of the log ends at the end of such a page.
 const PAGE_BYTES: u64 = 4096;
-/// Where a write goes astray: mostly in the log, of which each block matters by itself.
+/// The files in which a write goes astray: mostly the log, each of whose blocks matters by itself.
 const PREFIXES: [&str; 8] = ["log-0", "log-0", "log-0", "home", "backup", "load-", "", ""];
 
 /// What was done, for the tally.
@@ -43,10 +44,10 @@ struct Tally {
     misdirected: u64,
     power_lost: u64,
     killed: u64,
-    /// Of ends: on the data-oriented engine.
+    /// Of the ends: those on the data-oriented engine.
     data_oriented: u64,
     refused: u64,
-    /// Databases that were opened without some of what was acknowledged, which nothing tells of any more.
+    /// Databases that were opened without some of the acknowledged transactions, of which nothing tells any more.
     untold: u64,
 }
 
@@ -71,19 +72,19 @@ fn is_of_log(name: &str) -> bool {
     name.starts_with("log-0")
 }
 
-/// What a run with a stray write leaves, and what has to be there.
+/// The result of a run with a stray write, and what has to be there.
 struct Left<'a> {
     told: &'a [Told],
     bounds: &'a Bounds,
     stray: Option<&'a Stray>,
     power_lost: bool,
-    /// Whether a checkpoint that began when the clients were done, and the write had gone astray, has come to its end.
+    /// Whether a checkpoint that began when the clients were done, and the write had gone astray, is complete.
     checkpoint_behind: bool,
     about: &'a str,
 }
 
 impl Left<'_> {
-    /// What was found is all that has to be there, or lacks what nothing tells of; whether it lacks some.
+    /// What was found has everything, or lacks only transactions of which nothing tells. Whether it lacks some.
     fn check(&self, found: &Found) -> bool {
         found.check(self.about);
         let counts = found.counts();
@@ -101,12 +102,12 @@ impl Left<'_> {
         lacks
     }
 
-    /// Whether a log that ends at this write looks like a whole one, where the first answer that tells of what is missing came in that
-    /// step.
+    /// Whether a log that ends at this write looks like a whole one. The first answer that tells of the missing part
+    /// came in the step `first`.
     fn may_end_at(&self, stray: &Stray, first: u64) -> bool {
         let landed = stray.landed.as_ref().filter(|(name, _)| is_of_log(name));
         let pages = landed.map_or(0, |(_, at)| (at + stray.bytes).div_ceil(PAGE_BYTES) - at / PAGE_BYTES);
-        // Each began behind the answer to the one before it.
+        // Each began after the answer to the one before it.
         let next = |step: &u64| {
             self.told.iter().filter_map(|it| it.first_told_behind(it.most_before(step + 1))).min()
         };
@@ -118,7 +119,7 @@ impl Left<'_> {
     }
 }
 
-/// An opening is refused for what lies on this disk, and says in which file.
+/// An opening is refused because of this disk's contents, and names the file.
 fn check_refusal(error: &OpenError, disk: &Arc<FaultyDisk>, memory: u64, about: &str) {
     let text = error.to_string();
     let names = disk.list().unwrap();
@@ -129,15 +130,15 @@ fn check_refusal(error: &OpenError, disk: &Arc<FaultyDisk>, memory: u64, about: 
     assert!(!is_sound, "{about}: it is called sound, and not opened: {error}");
 }
 
-/// What a database holds that was opened.
+/// The contents of a database that was opened.
 enum Found {
-    /// Not even the tables that were prepared: its log ends before.
+    /// Not even the prepared tables: its log ends before them.
     Nothing,
     All(Contents),
 }
 
 impl Found {
-    /// How many transactions of each writer are there. Fewer than none, where its tables are not.
+    /// The number of each writer's transactions. Less than zero if its tables do not exist.
     fn counts(&self) -> Vec<i64> {
         match self {
             Found::Nothing => vec![-1; WRITERS + 1],
@@ -147,13 +148,13 @@ impl Found {
 
     fn check(&self, about: &str) {
         if let Found::All(contents) = self {
-            // Not with what was there before the run: a log that was overwritten may end there.
+            // Not compared with the contents before the run: an overwritten log may end there.
             check_contents(contents, &Contents::default(), about);
         }
     }
 }
 
-/// Opens a disk: what it holds, or nothing if it is refused as it may be.
+/// Opens a disk. Gives the contents, or nothing if the opening is refused as it may be.
 fn opened(disk: &Arc<FaultyDisk>, opening: Opening, about: &str) -> Option<Found> {
     let options = opening.options(None);
     let about = &format!("{about}, opened with {}", describe(&options));
@@ -167,7 +168,7 @@ fn opened(disk: &Arc<FaultyDisk>, opening: Opening, about: &str) -> Option<Found
     }
 }
 
-/// Has the disk end in this step, or in the next one if it has passed.
+/// Ends the disk in this step, or in the next one if that has passed.
 fn end_in(disk: &FaultyDisk, end: End, step: u64) {
     match end {
         End::PowerLost => disk.crash_at(step),
@@ -175,7 +176,7 @@ fn end_in(disk: &FaultyDisk, end: End, step: u64) {
     }
 }
 
-/// Waits for a write to go astray, and has the disk end so many steps behind it.
+/// Waits for a write to go astray, and ends the disk this many steps after it.
 fn end_behind(disk: &FaultyDisk, end: End, steps: u64, over: &AtomicBool) {
     while !over.load(Ordering::SeqCst) {
         if let Some(stray) = disk.strays().first() {
@@ -264,7 +265,7 @@ fn stray(seed: u64) -> Tally {
         return tally;
     };
     tally.untold += u64::from(lacks);
-    // What was found once stays, or is missed.
+    // What was found once has to stay.
     left.crash();
     if let Some(again) = opened(&left.restart(), opening, about) {
         assert_eq!(again.counts(), found.counts(), "{about}: found, and then found again");

@@ -1,4 +1,5 @@
-//! What clients were told: for each writer how many of its transactions have to be there after a crash, and how many may be.
+//! What clients were told: for each writer, how many of its transactions have to be there after a crash, and how many
+//! may be.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,14 +13,16 @@ use rustix::time::{ClockId, clock_gettime};
 /// Later than every step.
 pub const END: u64 = u64::MAX;
 
-/// When something was: behind which step of the disk, and in which millisecond of the clock that the log has its times from.
+/// The moment of an event: after which step of the disk, and in which millisecond of the clock that the log's times
+/// come from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Moment {
     pub step: u64,
     pub ms: u64,
 }
 
-/// The largest number that was acknowledged in each step, or millisecond. The step is the last one that had ended by then.
+/// The largest number that was acknowledged in each step, or millisecond. The step is the last one that had ended by
+/// then.
 #[derive(Default)]
 struct Numbers(Mutex<BTreeMap<u64, i64>>);
 
@@ -30,37 +33,37 @@ impl Numbers {
         *largest = number.max(*largest);
     }
 
-    /// When one larger than this was told of first.
+    /// When a number larger than this was first told.
     fn first_behind(&self, number: i64) -> Option<u64> {
         self.0.lock().iter().find(|(_, told)| **told > number).map(|(at, _)| *at)
     }
 
-    /// The largest of those that were told of before a step, or a millisecond, began.
+    /// The largest number that was told before a step, or a millisecond, began.
     fn before(&self, at: u64) -> i64 {
         self.0.lock().range(..at).map(|(_, number)| *number).max().unwrap_or(0)
     }
 }
 
-/// Of one writer, whose transactions are numbered from 1 in the order of their places.
+/// The ledger of one writer, whose transactions are numbered from 1 in the order of their places.
 #[derive(Default)]
 pub struct Told {
     traced: Option<Arc<FaultyDisk>>,
-    /// The last that may be there, by when it began: it was committed, or its outcome is unknown.
+    /// The last that may be there, by its beginning: it was committed, or its outcome is unknown.
     issued: Numbers,
     issued_by_time: Numbers,
-    /// The last that an answer told of with a promise for a loss of power.
+    /// The last that an answer told with a promise for a loss of power.
     on_disk: Numbers,
     on_disk_by_time: Numbers,
-    /// The numbers of those whose place in the log is known.
+    /// The numbers of transactions with a known place in the log.
     placed: Mutex<BTreeMap<Lsn, i64>>,
-    /// The last that any answer told of.
+    /// The last that any answer told.
     in_memory: AtomicI64,
-    /// A transaction's number, and the writer and number of one that it saw: where the former is, the latter is.
+    /// A transaction's number, with the writer and number of one that it saw: if the former is there, the latter is.
     saw: Mutex<Vec<(i64, usize, i64)>>,
 }
 
 impl Told {
-    /// One of which so many are there for good. If a disk is named, its steps are traced.
+    /// With this number of transactions that are there for good. If a disk is given, its steps are traced.
     pub fn at(number: i64, traced: Option<&Arc<FaultyDisk>>) -> Told {
         let told = Told { traced: traced.cloned(), ..Told::default() };
         let before = Moment { step: 0, ms: 0 };
@@ -82,7 +85,7 @@ impl Told {
         self.issued_by_time.raise(began.ms, number);
     }
 
-    /// An answer of this level tells of this transaction.
+    /// An answer of this level tells this transaction.
     pub fn acknowledge(&self, number: i64, durability: Durability) {
         self.acknowledge_at(number, durability, self.now());
     }
@@ -105,7 +108,7 @@ impl Told {
         self.saw.lock().push((number, writer, seen));
     }
 
-    /// The last one that has to be there after a kill or, if that is what happened, a loss of power.
+    /// The last one that has to be there after a kill or, with `power_lost`, a loss of power.
     pub fn least(&self, power_lost: bool) -> i64 {
         if power_lost { self.least_before(END) } else { self.in_memory.load(Ordering::SeqCst) }
     }
@@ -115,7 +118,7 @@ impl Told {
         self.on_disk.before(step)
     }
 
-    /// The step behind which an answer first told, with a promise for a loss of power, of one behind this number.
+    /// The step after which an answer first told, with a promise for a loss of power, of one after this number.
     pub fn first_told_behind(&self, number: i64) -> Option<u64> {
         self.on_disk.first_behind(number)
     }
@@ -125,7 +128,7 @@ impl Told {
         self.issued.before(step)
     }
 
-    /// The last one that an answer told of, with a promise for a loss of power, by the end of this millisecond.
+    /// The last one that an answer told, with a promise for a loss of power, by the end of this millisecond.
     pub fn least_by(&self, ms: u64) -> i64 {
         self.on_disk_by_time.before(ms + 1)
     }
@@ -135,7 +138,7 @@ impl Told {
         self.issued_by_time.before(ms + 1)
     }
 
-    /// Of those whose place is known: the last one up to a place of the log, and the first one behind it.
+    /// Among transactions with a known place: the last one up to a place of the log, and the first one after it.
     fn around(&self, place: Lsn) -> (Option<i64>, Option<i64>) {
         let placed = self.placed.lock();
         let first_behind = placed.range(place.next()..).next();
@@ -156,7 +159,7 @@ pub struct Bounds {
 }
 
 impl Bounds {
-    /// After an end in this step, where so many of each writer's transactions have to be there.
+    /// After an end in this step, given how many of each writer's transactions have to be there.
     pub fn of(all: &[Told], least: Vec<i64>, step: u64) -> Bounds {
         let most = all.iter().map(|told| told.most_before(step)).collect();
         let saw = all.iter().enumerate().flat_map(|(writer, told)| {
@@ -166,7 +169,7 @@ impl Bounds {
         Bounds { least, most, saw: saw.collect() }
     }
 
-    /// The bounds of what has the log up to this place and no further.
+    /// The bounds of contents that have the log exactly up to this place.
     pub fn up_to(mut self, place: Lsn, all: &[Told]) -> Bounds {
         for (writer, told) in all.iter().enumerate() {
             let (last, first_behind) = told.around(place);
@@ -176,7 +179,7 @@ impl Bounds {
         self
     }
 
-    /// Checks what is there: of each writer up to which number.
+    /// Checks what is there, given the last number of each writer.
     pub fn check(&self, found: &[i64], about: &str) {
         for (writer, &found_of) in found.iter().enumerate() {
             let (least, most) = (self.least[writer], self.most[writer]);

@@ -1,20 +1,20 @@
-//! [`Wakes`]: what clients have their tickets wake, and whether the right thread has.
+//! [`Wakes`]: the wakers of clients' tickets, and whether the right thread calls them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::Wake;
 
-/// The thread that wakes what users register.
+/// The thread that calls users' wakers.
 const WAKERS: &str = "rialto-wakers";
 
-/// Notes which threads wake it. Those that commit, and all others of the engine's, may not (W1).
+/// Notes which threads call it. Committing threads, and all other threads of the engine, may not (W1).
 #[derive(Default)]
 pub struct Wakes {
     by_others: AtomicU64,
 }
 
 impl Wakes {
-    /// How often another thread has woken it.
+    /// How many times another thread has called it.
     pub fn by_others(&self) -> u64 {
         self.by_others.load(Ordering::SeqCst)
     }

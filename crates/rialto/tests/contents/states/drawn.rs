@@ -1,5 +1,5 @@
-//! Transactions that draw what they do: definitions, rows, scans that change what they find, savepoints. Each notes which of its
-//! operations were done.
+//! Transactions that draw their operations: definitions, rows, scans that change what they find, savepoints. Each notes
+//! which of its operations were done.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use rialto::{
 
 use super::model::{Effect, Index, Records, Row};
 
-/// Of tables that come and go; the last one stays.
+/// Tables that are made and dropped; the last one stays.
 const NAMES: [&str; 5] = ["a", "b", "c", "d", "sums"];
 /// The numbers of the transactions that have committed.
 pub const DONE: &str = "done";
@@ -24,10 +24,10 @@ pub const V: usize = 1;
 const T: usize = 2;
 /// A row's number, which no other row has ever had.
 pub const SERIAL: usize = 3;
-/// Rows of one transaction, at most.
+/// The most rows of one transaction.
 const ROWS_EACH: i64 = 1_000_000;
 
-/// What a transaction goes on behind: errors that say something about its rows or definitions.
+/// Errors after which a transaction goes on: those that say something about its rows or definitions.
 fn tolerated<T>(outcome: Result<T>) -> Result<Option<T>> {
     match outcome {
         Ok(value) => Ok(Some(value)),
@@ -57,7 +57,7 @@ fn columns(has_key: bool) -> Vec<Column> {
     ]
 }
 
-/// The two tables that stay. What that comes to.
+/// Makes the two tables that stay. Gives the effects.
 pub fn prepare(db: &Database) -> [Effect; 1] {
     db.transact(|tx| {
         tx.create_table(
@@ -69,13 +69,13 @@ pub fn prepare(db: &Database) -> [Effect; 1] {
     [Effect::Make { table: NAMES[4], is_keyed: true, index: None }]
 }
 
-/// What a transaction's work is drawn from.
+/// The source of a transaction's operations.
 struct Drawn {
     random: Random,
     n: i64,
-    /// Rows of one load; a few thousand where memory is scarce, to come to its bound.
+    /// Rows of one load; a few thousand where memory is scarce, to reach its bound.
     load: i32,
-    /// Behind how many operations each was made.
+    /// The savepoints, each with the number of operations before it.
     savepoints: Vec<(Savepoint, usize)>,
     table: &'static str,
     /// Rows that were drawn.
@@ -245,7 +245,7 @@ impl Drawn {
     }
 }
 
-/// What transaction `n` does, drawn from a seed; and its number.
+/// The operations of transaction `n`, drawn from a seed; and its number.
 fn body(
     tx: &mut Transaction,
     (n, seed): (i64, u64),
@@ -265,7 +265,7 @@ fn body(
     Ok(())
 }
 
-/// The deterministic procedures: two that draw what they do, and one of two actions on tables of their own.
+/// The deterministic procedures: two that draw their operations, and one of two actions on tables of their own.
 pub fn procedures(records: &Arc<Records>) -> Vec<Procedure> {
     let drawing = |name: &str, defines: bool| {
         let records = records.clone();

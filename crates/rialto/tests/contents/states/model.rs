@@ -1,4 +1,5 @@
-//! [`Contents`]: the tables that transactions leave, by what their operations were told; and what a database holds.
+//! [`Contents`]: the tables that transactions leave, by the outcomes of their operations; and the contents of a
+//! database.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::ControlFlow;
@@ -30,12 +31,12 @@ pub enum Effect {
     Delete(&'static str, i64),
     /// Adds 1 to the sum of this key.
     Add(&'static str, i32),
-    /// The transaction of this number is to be told of as done.
+    /// The transaction of this number is listed as done.
     Done(i64),
 }
 
 impl Effect {
-    /// The table that it is about, where that has a key to break after it.
+    /// The table of the operation, if that has a key that the operation could violate.
     fn table(&self) -> Option<&'static str> {
         match self {
             Effect::Insert(table, ..) | Effect::Set(table, ..) => Some(table),
@@ -45,7 +46,7 @@ impl Effect {
     }
 }
 
-/// A row's values in the order of the columns, but for its number.
+/// A row's values in the order of the columns, without its number.
 pub type Row = [Value; SERIAL];
 
 #[derive(Debug, Clone, PartialEq)]
@@ -59,7 +60,7 @@ pub struct Index {
 struct Table {
     is_keyed: bool,
     indexes: Vec<Index>,
-    /// By number: no two rows have the same.
+    /// By number, which is unique.
     rows: BTreeMap<i64, Row>,
 }
 
@@ -71,7 +72,7 @@ pub struct Contents {
 }
 
 impl Table {
-    /// The columns of each of its indexes, the primary one first; and whether no two rows have the same value there.
+    /// The columns of each of its indexes, the primary one first; and whether it is unique.
     fn columns(&self) -> impl Iterator<Item = (Option<usize>, bool)> {
         let primary = (self.is_keyed.then_some(K), self.is_keyed);
         [primary].into_iter().chain(self.indexes.iter().map(|it| (Some(it.column), it.is_unique)))
@@ -148,7 +149,7 @@ impl Contents {
                 let row = rows.find(|row| row[K] == Value::Int4(*key));
                 match &mut row.unwrap_or_else(|| panic!("{about}: {effect:?}: the row is not there"))[V] {
                     Value::Int8(sum) => *sum += 1,
-                    // A sum that is null stays so.
+                    // A sum that is null stays null.
                     other => assert!(other.is_null(), "{about}: {effect:?}: {other:?}"),
                 }
             }
@@ -156,7 +157,7 @@ impl Contents {
         }
     }
 
-    /// What the database holds, which is the same by each index, and in its order.
+    /// The contents of the database. Checks that each index gives the same, in its order.
     pub fn of(db: &Database, about: &str) -> Contents {
         let mut contents = Contents::default();
         let mut tx = db.begin().unwrap();
@@ -215,7 +216,7 @@ impl Contents {
             }
             contents.tables.insert(name.to_owned(), table);
         }
-        // The machine may have ended: then that what was read is durable is not known.
+        // The machine may have ended: then whether what was read is durable is unknown.
         let _ = tx.abort();
         contents
     }
@@ -235,7 +236,7 @@ impl Contents {
     }
 }
 
-/// The number of a row that differs, and what it is in both.
+/// The number of a row that differs, and its contents in both.
 #[allow(clippy::type_complexity, reason = "it is shown, and taken apart nowhere")]
 fn first_difference<'a>(
     found: &'a BTreeMap<i64, Row>,
@@ -249,7 +250,7 @@ fn first_difference<'a>(
     both.into_iter().find(|(_, found, expected)| found != expected)
 }
 
-/// What the bodies of transactions have done, by their numbers. A body may run again: its last run counts.
+/// The operations of the transactions' bodies, by their numbers. A body may run again: its last run counts.
 #[derive(Default)]
 pub struct Records(Mutex<HashMap<i64, Vec<Effect>>>);
 
@@ -259,11 +260,11 @@ impl Records {
         self.0.lock().insert(n, effects);
     }
 
-    /// What the last run of transaction `n` has done that came to its end, if one has.
+    /// The operations of the last run of transaction `n` that came to its end, if there is one.
     pub fn take(&self, n: i64) -> Option<Vec<Effect>> {
         self.0.lock().remove(&n)
     }
 }
 
-/// The columns of every table but the one of transactions: the last one is the row's number.
+/// The columns of every table but that of transactions: the last one is the row's number.
 const _: () = assert!(COLUMNS.len() == SERIAL + 1);

@@ -1,4 +1,4 @@
-//! [`Contents`]: tables, keys, indexes and rows on plain maps, and how a database is compared with them.
+//! [`Contents`]: tables, keys, indexes and rows on plain maps, and the comparison of a database with them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
@@ -9,14 +9,14 @@ use rialto::{Database, Direction, Result, Scan, TableDef, Transaction};
 /// A table of one row, which counts the transactions that have committed.
 pub const COUNT: &str = "count";
 
-/// The columns of every table, by position. Behind these come as many integers as the table has extra columns.
+/// The columns of every table, by position. After these come as many integers as the table has extra columns.
 const NAMES: [&str; 5] = ["serial", "k", "u", "n", "text"];
 pub const K: usize = 1;
 pub const U: usize = 2;
 pub const N: usize = 3;
 pub const TEXT: usize = 4;
 
-/// A row but for its serial number, which no other row of its table has ever had.
+/// A row without its serial number, which no other row of its table has ever had.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Row {
     pub k: i64,
@@ -60,7 +60,7 @@ impl Row {
         }
     }
 
-    /// Its value in a column of integers. None if it is NULL.
+    /// Its value in a column of integers; none if it is NULL.
     fn number(&self, serial: i64, column: usize) -> Option<i64> {
         match column {
             0 => Some(serial),
@@ -71,7 +71,7 @@ impl Row {
         }
     }
 
-    /// Its values in columns of integers. None if one is NULL.
+    /// Its values in columns of integers; none if one is NULL.
     pub fn key(&self, serial: i64, columns: &[usize]) -> Option<Vec<i64>> {
         columns.iter().map(|&column| self.number(serial, column)).collect()
     }
@@ -107,7 +107,7 @@ impl Table {
         primary.into_iter().chain(self.indexes.iter().filter(|it| it.is_unique).map(|it| &it.columns[..]))
     }
 
-    /// Whether another row has one of the unique keys that this row has, or comes to have.
+    /// Whether another row has one of the unique keys that this row has, or would have.
     pub fn has_key_of(&self, serial: i64, row: &Row) -> bool {
         self.unique_keys().any(|columns| {
             self.rows.iter().any(|(other, it)| {
@@ -120,13 +120,13 @@ impl Table {
         })
     }
 
-    /// Whether two rows have the same values there, and no NULL.
+    /// Whether two rows have the same values there, without a NULL.
     pub fn has_twice(&self, columns: &[usize]) -> bool {
         let mut seen = BTreeSet::new();
         self.rows.iter().filter_map(|(serial, row)| row.key(*serial, columns)).any(|key| !seen.insert(key))
     }
 
-    /// The columns by which an index orders the rows: none of a table without a key.
+    /// The columns by which an index orders the rows; none for a table without a key.
     pub fn columns_of(&self, index: Option<&Index>) -> Vec<usize> {
         match index {
             Some(index) => index.columns.clone(),
@@ -158,7 +158,7 @@ impl Contents {
         .unwrap();
     }
 
-    /// How many transactions the database says that there were.
+    /// The number of transactions in the database.
     pub fn count(db: &Database) -> i64 {
         let table = db.table(COUNT).unwrap();
         let mut tx = db.begin().unwrap();
@@ -167,7 +167,7 @@ impl Contents {
         count
     }
 
-    /// Fails unless the database holds this and nothing else, by each of its indexes.
+    /// Fails unless the database has exactly these contents, by each of its indexes.
     pub fn assert_in(&self, db: &Database, about: &str) {
         assert_eq!(Contents::count(db), self.transactions, "{about}: transactions");
         let tables = db.tables();
@@ -176,7 +176,7 @@ impl Contents {
         assert_eq!(names, self.tables.keys().cloned().collect(), "{about}: tables");
         let mut tx = db.begin().unwrap();
         self.assert_seen(&mut tx, about);
-        // The machine may have ended: then it is not known that what was read is durable.
+        // The machine may have ended: then whether what was read is durable is unknown.
         let _ = tx.abort();
         for (name, table) in &self.tables {
             let rows = db.table(name).unwrap().rows_estimate();
@@ -236,7 +236,7 @@ impl Table {
     }
 }
 
-/// Rows without a NULL in these columns stand in their order.
+/// Fails unless rows without a NULL in these columns are in their order.
 pub fn assert_ordered(found: &[(i64, Row)], columns: &[usize], direction: Direction, about: &str) {
     let mut keys: Vec<_> = found.iter().filter_map(|(serial, row)| row.key(*serial, columns)).collect();
     if direction == Direction::Backward {

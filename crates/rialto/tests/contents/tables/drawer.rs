@@ -1,4 +1,5 @@
-//! [`Drawer`]: draws transactions. Each operation goes to the database and to the model, and the two have to agree on its outcome.
+//! [`Drawer`]: draws transactions. Each operation goes to the database and to the model, and the two have to agree on
+//! its outcome.
 
 use std::ops::ControlFlow;
 
@@ -13,22 +14,22 @@ use super::one_of;
 
 /// Keys that rows compete for.
 const KEYS: u64 = 40;
-/// Keys that no two rows draw begin here.
+/// The first of the keys that no two rows draw.
 const FRESH: i64 = 1 << 40;
 
 pub struct Drawer {
     pub random: Random,
-    /// The seed, and what else a failure names.
+    /// The seed, and what else a failure message contains.
     pub about: String,
-    /// Rows of one load, at most.
+    /// The most rows of one load.
     load: u64,
-    /// Whether transactions may meet the bound of memory or of write sets.
+    /// Whether transactions may reach the bound of memory or of write sets.
     is_tight: bool,
     /// How many operations there were.
     pub operations: u64,
     /// Row numbers that were given out.
     serial: i64,
-    /// What the transaction did so far.
+    /// The transaction's operations so far.
     steps: Vec<String>,
 }
 
@@ -37,7 +38,7 @@ impl Drawer {
         Drawer { random, about, load: 500, is_tight: false, operations: 0, serial: 0, steps: Vec::new() }
     }
 
-    /// Loads up to so many rows at a time, and takes it that bounds may refuse an operation.
+    /// Loads up to this many rows at a time, and accepts that bounds may refuse an operation.
     pub fn come_to_bounds(&mut self, load: u64) {
         (self.load, self.is_tight) = (load, true);
     }
@@ -45,7 +46,7 @@ impl Drawer {
     /// Draws the operations of a transaction, and gives the contents that it leaves if it commits.
     ///
     /// # Errors
-    /// What ends a transaction whatever it does: it has run into a checkpoint, or the database has stopped.
+    /// Errors that end a transaction in any case: it straddles a checkpoint, or the database has stopped.
     pub fn transaction(&mut self, tx: &mut Transaction, before: &Contents) -> Result<Contents> {
         self.steps.clear();
         let mut contents = before.clone();
@@ -86,19 +87,19 @@ impl Drawer {
         let counted = tx.modify(&count, 0, |fields| fields.add(1, 1).map(drop));
         match self.tolerate(counted)? {
             Some(found) => assert!(found, "{}: the count is there", self.told()),
-            // There is no room for it: the transaction cannot commit.
+            // There is no room for it, so the transaction cannot commit.
             None => return Err(Error::aborted("it has come to a bound")),
         }
         contents.transactions += 1;
         Ok(())
     }
 
-    /// What a failure says.
+    /// The text of a failure.
     fn told(&self) -> String {
         format!("{}, transaction: {}", self.about, self.steps.join("; "))
     }
 
-    /// None of an error that a bound may give. The operation is without effect then.
+    /// None for an error that a bound may give. Then the operation had no effect.
     fn tolerate<T>(&self, outcome: Result<T>) -> Result<Option<T>> {
         match outcome {
             Ok(done) => Ok(Some(done)),
@@ -107,7 +108,7 @@ impl Drawer {
         }
     }
 
-    /// Whether an operation was done, which the model says breaks a unique key or not.
+    /// Whether an operation was done, given whether the model says that it violates a unique key.
     fn agree(&self, outcome: Result<bool>, is_broken: bool) -> Result<bool> {
         match outcome {
             Err(Error::DuplicateKey { index, key, .. }) => {
@@ -221,7 +222,7 @@ impl Drawer {
 
     fn create_index(&mut self, tx: &mut Transaction, name: &str, table: &mut Table) -> Result<()> {
         let index = Index {
-            // Few names, so that one is used again.
+            // Few names, so that names are used again.
             name: format!("{name}_{}", self.random.below(6)),
             columns: match self.random.below(6) {
                 0 => vec![K],
@@ -244,7 +245,7 @@ impl Drawer {
         Ok(())
     }
 
-    /// Inserts many rows, of which few have keys that others may have.
+    /// Inserts many rows, few of which have keys that other rows may have.
     fn load(&mut self, tx: &mut Transaction, name: &str, table: &mut Table) -> Result<()> {
         let rows = self.load / 2 + self.random.below(self.load / 2);
         // Rows of one size fill segments of their own.
@@ -293,7 +294,7 @@ impl Drawer {
         Ok(contents)
     }
 
-    /// Deletes rows one by one, but for one of so many.
+    /// Deletes rows one by one, but one in `spared` stays.
     fn clear(&mut self, tx: &mut Transaction, name: &str, table: &mut Table, spared: usize) -> Result<()> {
         self.steps.push(format!("delete rows of {name}"));
         let handle = tx.table(name)?;
@@ -472,7 +473,7 @@ impl Drawer {
             assert!(expected.contains(&(serial, row)), "{about}: row {serial}, {row:?}");
         }
         assert_ordered(&found, &columns, direction, &about);
-        // Those that a limit leaves out come behind those that it gives.
+        // The rows that a limit leaves out come after those that it gives.
         if limit.is_some() && !columns.contains(&U) {
             let key = |serial: i64, row: &Row| row.key(serial, &columns);
             let mut keys: Vec<_> = expected.iter().map(|(serial, row)| key(**serial, row)).collect();
@@ -486,7 +487,7 @@ impl Drawer {
         Ok(())
     }
 
-    /// Looks for the row of a unique key.
+    /// Looks up the row of a unique key.
     fn look_by(&mut self, tx: &mut Transaction, handle: &Handle, table: &Table) -> Result<()> {
         let (which, index) = self.any_index(handle, table);
         let columns = table.columns_of(index);
@@ -508,7 +509,7 @@ impl Drawer {
     }
 }
 
-/// Where the row of this number is in a table without a key.
+/// The position of the row of this number in a table without a key.
 fn find(tx: &mut Transaction, handle: &Handle, serial: i64) -> Result<RowKey> {
     let mut at = None;
     tx.scan(handle, &Scan::all(), |key, row| {

@@ -1,5 +1,5 @@
-//! The contents of a database as a model: [`Contents`] on plain maps, and a [`Drawer`] that draws transactions and applies each
-//! operation to the database and to the model alike. Expectations come from the model alone.
+//! The contents of a database as a model: [`Contents`] on plain maps, and a [`Drawer`] that draws transactions and
+//! applies each operation to the database and to the model alike. Expectations come from the model alone.
 
 #![allow(dead_code, reason = "each test program uses its part")]
 
@@ -19,7 +19,7 @@ pub fn one_of<T: Copy>(random: &mut Random, all: &[T]) -> T {
     all[random.below(all.len() as u64) as usize]
 }
 
-/// A kind of logging that keeps what it is told, and a checkpointer that goes with it.
+/// A kind of logging that keeps everything acknowledged, and a checkpointer that goes with it.
 pub fn any_logging(random: &mut Random) -> (Logging, Checkpointing) {
     loop {
         let logging = one_of(random, &[Logging::Value, Logging::Action, Logging::Transaction]);
@@ -33,7 +33,7 @@ pub fn any_logging(random: &mut Random) -> (Logging, Checkpointing) {
     }
 }
 
-/// A design of group commit, with a time of its own or without.
+/// A group commit design, with a time of its own or without.
 pub fn any_group_commit(random: &mut Random) -> GroupCommitOptions {
     let design = one_of(random, &GroupCommitDesign::ALL);
     let time = one_of(random, &[None, Some(Duration::from_millis(3)), Some(Duration::from_millis(40))]);

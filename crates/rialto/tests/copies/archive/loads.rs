@@ -2,8 +2,8 @@
 
 use super::*;
 
-/// The file of a bulk load goes to the archive, and stays for an older checkpoint, also if the process was killed behind the
-/// checkpoint that holds the load: redo does not come by its packet any more.
+/// The file of a bulk load goes to the archive, and stays for an older checkpoint, also if the process was killed after
+/// the checkpoint that has the load: redo does not reach its packet any more.
 #[test]
 fn a_load_file_from_before_the_redo_start_is_archived_before_it_goes() {
     let archive: Arc<dyn Disk> = MemoryDisk::new();
@@ -18,8 +18,8 @@ fn a_load_file_from_before_the_redo_start_is_archived_before_it_goes() {
     assert_eq!((count(&db), db.table("loaded").unwrap().rows_estimate()), (10, 400));
 }
 
-/// Without logging no record names the file of a bulk load, so there is none: neither for the archive, which would keep it for good, nor in
-/// the directory. The numbers that such loads had may come again once they are lost.
+/// Without logging no record names the file of a bulk load, so there is none: neither for the archive, which would keep
+/// it for good, nor in the directory. The numbers of lost loads may be used again.
 #[test]
 fn a_bulk_load_that_is_not_logged_has_no_load_file() {
     let archive: Arc<dyn Disk> = MemoryDisk::new();
@@ -49,8 +49,8 @@ fn a_bulk_load_that_is_not_logged_has_no_load_file() {
     db.close().unwrap();
 }
 
-/// A load file that the archive cannot take, or that cannot be read for it, is told of as a log file is; it and the log that names
-/// it stay until it is taken.
+/// A load file that the archive cannot take, or that cannot be read for it, is reported like a log file. It and the log
+/// that names it stay until it is taken.
 #[test]
 fn a_load_file_that_is_not_archived_is_told_of_and_stays() {
     let archive = FaultyDisk::new(Random::seed_from_environment());
@@ -80,7 +80,7 @@ fn a_load_file_that_is_not_archived_is_told_of_and_stays() {
     assert_eq!((count(&db), db.table("loaded").unwrap().rows_estimate()), (30, 400));
 }
 
-/// What is left of a load file whose removal was cut short does not replace the whole one in the archive.
+/// A load file whose removal was cut short does not replace the whole one in the archive.
 #[test]
 fn a_cut_load_file_does_not_reach_the_archive() {
     let archive: Arc<dyn Disk> = MemoryDisk::new();
@@ -97,8 +97,8 @@ fn a_cut_load_file_does_not_reach_the_archive() {
     assert_eq!(db.table("loaded").unwrap().rows_estimate(), 400);
 }
 
-/// The disk of a process that was killed behind a checkpoint that holds a bulk load, and a backup from before the load. Before the
-/// kill `last` is done.
+/// The disk of a process that was killed after a checkpoint that has a bulk load, and a backup from before the load.
+/// `last` runs before the kill.
 fn killed_behind_a_load(archive: &Arc<dyn Disk>, last: impl FnOnce(&Database)) -> (Arc<FaultyDisk>, Vec<u8>) {
     let disk = FaultyDisk::new(Random::seed_from_environment());
     let db = Database::open_on(disk.clone(), archiving(archive)).unwrap();

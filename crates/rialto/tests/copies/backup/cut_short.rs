@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// The disk that a backup goes to crashes at each step, or fails: there is a whole backup or none, and the database goes on.
+/// The disk of a backup crashes at each step, or fails: there is a whole backup or none, and the database goes on.
 #[test]
 fn a_crash_at_any_step_of_a_backup_leaves_a_whole_one_or_none() {
     let seed = Random::seed_from_environment();
@@ -34,7 +34,7 @@ fn a_crash_at_any_step_of_a_backup_leaves_a_whole_one_or_none() {
             }
             Err(error) => panic!("RIALTO_SEED={seed}, step {step}: {error}"),
         }
-        // The next one replaces what is left, and has it all.
+        // The next one replaces what is left, and is complete.
         if outcome.is_err() && Backup::on(disk.clone(), "b").is_err() {
             let again = FaultyDisk::new(1);
             let mut increment = Vec::new();
@@ -44,7 +44,7 @@ fn a_crash_at_any_step_of_a_backup_leaves_a_whole_one_or_none() {
             let target = MemoryDisk::new();
             restore(of([Backup::stream("s", Cursor::new(increment))]), target.clone()).unwrap();
             assert_eq!(count(&open(target)), 200);
-            // The chain begins anew.
+            // The chain begins again.
             let fresh = MemoryDisk::new();
             db.backup_on(fresh.clone(), BackupKind::Full).unwrap();
             full.remove(BACKUP_FILE).unwrap();
@@ -55,7 +55,8 @@ fn a_crash_at_any_step_of_a_backup_leaves_a_whole_one_or_none() {
     assert!(none > 3, "the test's own premise: {whole} whole, {none} none");
 }
 
-/// A restore crashes at each step: the directory is no database, and says so, until it is one whole; a restore begins anew.
+/// A restore crashes at each step: the directory is no database, and says so, until it is a whole one; another restore
+/// starts over.
 #[test]
 fn a_crash_at_any_step_of_a_restore_leaves_no_half_database() {
     let seed = Random::seed_from_environment();
@@ -94,7 +95,7 @@ fn a_crash_at_any_step_of_a_restore_leaves_no_half_database() {
                     );
                 }
             }
-            // The second attempt crashes too, somewhere.
+            // The second attempt crashes too, at some step.
             disk.crash_at(1 + step / 2);
             let _ = restore(plan(), disk.clone());
             disk = disk.restart();
@@ -114,8 +115,8 @@ fn a_crash_at_any_step_of_a_restore_leaves_no_half_database() {
     assert!(none > 20 && whole > 0, "the test's own premise: {whole} whole, {none} none");
 }
 
-/// One sync of the directory fails, and the machine crashes at some step: a directory with a home file is a whole database, and one
-/// without takes another restore.
+/// One sync of the directory fails, and the machine crashes at some step. A directory with a home file is a whole
+/// database; a directory without accepts another restore.
 #[test]
 fn a_restore_that_is_cut_short_while_it_takes_back_can_begin_anew() {
     let db = open(MemoryDisk::new());
@@ -153,7 +154,7 @@ fn a_restore_that_is_cut_short_while_it_takes_back_can_begin_anew() {
     assert!(failures >= 3, "the test's own premise: {failures}");
 }
 
-/// A restore that was cut short leaves its mark. What others put beside it stays, and no backup goes there.
+/// A restore that was cut short leaves its mark. Other files beside it stay, and no backup goes there.
 #[test]
 fn a_directory_with_half_a_restore_takes_a_restore_and_keeps_what_is_not_of_one() {
     let db = open(MemoryDisk::new());
@@ -180,7 +181,7 @@ fn a_directory_with_half_a_restore_takes_a_restore_and_keeps_what_is_not_of_one(
     assert_eq!(count(&open(disk)), 100);
 }
 
-/// A backup that does not come to its end leaves nothing: the next one goes to the same directory.
+/// An incomplete backup leaves nothing: the next one goes to the same directory.
 #[test]
 fn a_disk_that_fails_under_a_backup_is_left_empty() {
     let db = open(MemoryDisk::new());
@@ -218,7 +219,7 @@ fn a_backup_that_is_cancelled_leaves_nothing_and_changes_nothing() {
     assert!(report.base.is_some() && report.segments > 0, "{report}");
 }
 
-/// A failed write is told, and leaves an empty directory.
+/// A failed write is reported, and leaves an empty directory.
 #[test]
 fn a_disk_that_fails_under_a_restore_is_left_empty() {
     let db = open(MemoryDisk::new());

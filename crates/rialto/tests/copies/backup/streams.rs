@@ -1,4 +1,4 @@
-//! Backups that go to a stream, whose code is the user's.
+//! Backups that go to a stream, which is user code.
 
 use super::*;
 
@@ -14,7 +14,7 @@ fn a_stream_is_the_same_as_a_file() {
     restore(of([Backup::stream("standard input", Cursor::new(bytes))]), target.clone()).unwrap();
     assert_eq!(count(&open(target)), 300);
 
-    /// Takes so many bytes.
+    /// Accepts this many bytes.
     struct Short(usize);
     impl Write for Short {
         fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
@@ -32,7 +32,7 @@ fn a_stream_is_the_same_as_a_file() {
         assert!(error.starts_with("write of \"the backup's stream\" at offset "), "{error}");
         assert!(error.ends_with("failed: broken pipe"), "{error}");
     }
-    // What it had cleared is dirty again: the next increment has it.
+    // What it had cleared is dirty again, so the next increment has it.
     let mut full = Vec::new();
     db.backup_to(&mut full, BackupKind::Full).unwrap();
     put(&db, 400..500);
@@ -60,17 +60,18 @@ fn a_stream_is_the_same_as_a_file() {
     assert_eq!(count(&open(target)), 500);
 }
 
-/// A stream is the user's code: what would wait for its backup is refused in it.
+/// A stream is user code: operations that would wait for its backup are refused in it.
 #[test]
 fn what_a_stream_asks_for_does_not_wait_for_its_backup() {
-    /// Asks when it is written to for the first time.
+    /// Calls the operations when it is first written to.
     struct Asks<'a>(&'a Database, Option<[Result<(), Error>; 4]>);
     impl Write for Asks<'_> {
         fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
             let db = self.0;
             let table = db.table("things").unwrap();
             self.1.get_or_insert_with(|| {
-                // The last rows are yet to be copied. There is room for one transaction's snapshots, whatever it needs.
+                // The last rows are still to be copied. There is room for one transaction's snapshots, whatever it
+                // needs.
                 let [first, second] = [5_999, 4_500].map(|id| {
                     let mut tx = db.begin().unwrap();
                     tx.update(&table, id, &[(1, Value::Text("later".to_owned()))]).unwrap();
@@ -100,7 +101,7 @@ fn what_a_stream_asks_for_does_not_wait_for_its_backup() {
         let mut asks = Asks(&db, None);
         let taken = db.backup_to(&mut asks, BackupKind::Full).map(drop);
         let answers = asks.1;
-        // Afterwards all is as ever.
+        // Afterwards everything works as before.
         done.send((taken, answers, db.transact(|_| db.checkpoint().map(drop)))).unwrap();
     });
     let nested = || Some(std::array::from_fn(|_| Err(Error::Nested)));
@@ -108,8 +109,8 @@ fn what_a_stream_asks_for_does_not_wait_for_its_backup() {
     assert_eq!(told, (Ok(()), nested(), Ok(())));
 }
 
-/// What a database answers to what would wait for a checkpoint or a backup of its own: a body, a call, a sent call, a checkpoint,
-/// a backup.
+/// A database's answers to operations that would wait for its own checkpoint or backup: a body, a call, a sent call, a
+/// checkpoint, a backup.
 fn ask(db: &Database) -> [Result<(), Error>; 5] {
     let sent = db.send_call("nothing", &[Value::Int4(1)]).and_then(|sent| sent.wait());
     [
@@ -121,7 +122,7 @@ fn ask(db: &Database) -> [Result<(), Error>; 5] {
     ]
 }
 
-/// A database with a procedure that does nothing, whose calls are sent to so many threads, or run in place.
+/// A database with a procedure that does nothing, whose calls are sent to this many threads, or run in place.
 fn with_a_procedure(threads: usize) -> Database {
     let engine = if threads == 0 { Engine::thin() } else { engines::of(64, threads) };
     let db = Database::open_on(MemoryDisk::new(), Options { engine, ..options() }).unwrap();
@@ -131,8 +132,8 @@ fn with_a_procedure(threads: usize) -> Database {
     db
 }
 
-/// A stream of one database uses another one as any code does: it may keep a list of backups there. Each database refuses what
-/// would wait for itself, however deep its stream is.
+/// A stream of one database may use another database, for instance for a list of backups. Each database refuses
+/// operations that would wait for itself, however deep its stream is.
 #[test]
 fn a_stream_uses_other_databases_as_any_code_does() {
     let fine = || std::array::from_fn(|_| Ok(()));
@@ -146,7 +147,8 @@ fn a_stream_uses_other_databases_as_any_code_does() {
             amid_a_backup(own, || {
                 amid_a_backup(other, || assert_eq!([own, other, &c].map(ask), [nested(), nested(), fine()]));
                 assert_eq!([own, other].map(ask), [nested(), fine()]);
-                // In a body no other one begins, of whichever database; and what waits is refused in it as outside of it.
+                // In a body no other one begins, of any database; and an operation that waits is refused in it as
+                // outside of it.
                 let answers = other.transact(|_| Ok([own, &c].map(ask))).unwrap();
                 assert_eq!(answers, [nested(), in_body()]);
             });
@@ -165,7 +167,7 @@ fn a_stream_uses_other_databases_as_any_code_does() {
             assert_eq!(a.clone().close(), Err(Error::Nested));
             twin.close().unwrap();
         });
-        // After all of it the database is as ever.
+        // After all this the database works as before.
         done.send(ask(&a)).unwrap();
     });
     let told =

@@ -1,4 +1,4 @@
-//! How phases are run, as the plans of their procedures say.
+//! How phases are run, by the plans of their procedures.
 
 use super::*;
 
@@ -31,8 +31,8 @@ fn failing(step: usize) -> Vec<Value> {
     arguments
 }
 
-/// The same calls, some of which fail, under parallel and under serial plans: what they give, and the tables in the end, are
-/// the same; the order among actions that overlap is the flow's, and so is that of the outputs.
+/// The same calls, some of which fail, under parallel and under serial plans: their outputs, and the tables in the end,
+/// are the same. The order among actions that overlap is the flow's, and so is that of the outputs.
 #[test]
 fn plans_change_neither_outcomes_nor_tables() {
     let seed = Random::seed_from_environment();
@@ -67,15 +67,15 @@ fn plans_change_neither_outcomes_nor_tables() {
     assert_eq!(serial.1, parallel.1, "RIALTO_SEED={seed}");
 }
 
-/// A choice of whether to write needs the whole transaction where actions run in another order than the flow's. Few calls run
-/// twice for it, and none where the plan's order is the flow's.
+/// A choice of whether to write needs the whole transaction where actions run in another order than the flow's. Few
+/// calls run twice for it, and none where the plan's order is the flow's.
 #[test]
 fn calls_of_a_serial_plan_that_choose_whether_to_write_run_once() {
     static BODIES: AtomicU64 = AtomicU64::new(0);
-    /// Of these, those that do not fail.
+    /// Of these, the actions that do not fail.
     static OTHERS: AtomicU64 = AtomicU64::new(0);
     const CALLS: u64 = 100;
-    /// Longer than the other one takes to begin.
+    /// Longer than the other action takes to begin.
     const WITHIN: Duration = Duration::from_millis(5);
     for aborting in [0, 1] {
         let db = database(options(Executors::of(5, 2).handing_over()));
@@ -86,7 +86,8 @@ fn calls_of_a_serial_plan_that_choose_whether_to_write_run_once() {
                 match fails {
                     9 if at == 0 => tx.choose(&TxOptions { read_only: true, ..TxOptions::default() }),
                     _ if fails == at as i32 => {
-                        // When it has failed, the other one is not begun any more: at the same time they are only if it waits.
+                        // When it has failed, the other one is no longer begun: they run at the same time only if it
+                        // waits.
                         let (before, began) = (OTHERS.load(Ordering::Relaxed), Instant::now());
                         while OTHERS.load(Ordering::Relaxed) == before && began.elapsed() < WITHIN {
                             std::thread::yield_now();
@@ -101,7 +102,7 @@ fn calls_of_a_serial_plan_that_choose_whether_to_write_run_once() {
             };
             Action::shared("things", body).by_argument(at)
         };
-        // The keys are of two threads.
+        // The keys belong to two threads.
         db.register(Procedure::new(
             "chooses",
             [ColumnType::Int4; 3],
@@ -124,7 +125,7 @@ fn calls_of_a_serial_plan_that_choose_whether_to_write_run_once() {
     }
 }
 
-/// What aborts changes over time: the plan follows, to and fro, and no call is lost or done twice.
+/// The action that aborts changes over time: the plan follows, back and forth, and no call is lost or done twice.
 #[test]
 fn a_plan_follows_how_often_actions_abort() {
     let db = database(options(Executors::of(5, 2).handing_over()));
@@ -142,7 +143,7 @@ fn a_plan_follows_how_often_actions_abort() {
     };
     pair(&db, "fine", [put::<0>, put::<1>]);
     db.call("fine", &ints([1, 12])).unwrap();
-    // The keys are of two threads.
+    // The keys belong to two threads.
     let flow = Flow::new().phase([change(0), change(1)]);
     db.register(Procedure::new("changes", [ColumnType::Int4; 3], flow)).unwrap();
     let (aborting, stop, done) = (AtomicU64::new(9), AtomicBool::new(false), AtomicU64::new(0));
@@ -193,7 +194,7 @@ fn a_plan_follows_how_often_actions_abort() {
         stop.store(true, Ordering::Relaxed);
         followed.unwrap();
     });
-    // Not as its own: a sanitizer does not see the end of a scope.
+    // Read here: a sanitizer does not see the end of a scope.
     let (table, done) = (db.table("things").unwrap(), done.load(Ordering::Relaxed));
     for key in [1, 12] {
         let sum = db.transact(|tx| tx.look(&table, key, |row| row.get_i64(2))).unwrap();
@@ -205,7 +206,7 @@ fn a_plan_follows_how_often_actions_abort() {
     assert!(db.lock_waits().is_empty());
 }
 
-/// A hot range that moves is followed: datasets are cut anew, and no call is lost meanwhile.
+/// A hot range that moves is followed: datasets are divided anew, and no call is lost meanwhile.
 #[test]
 fn a_hot_range_is_shared_out_wherever_it_goes() {
     const ROWS: i32 = 3_000;
@@ -223,8 +224,8 @@ fn a_hot_range_is_shared_out_wherever_it_goes() {
             tx.modify(arguments.table()?, key, |row| row.add_i64(2, 1).map(drop)).map(drop)
         });
         db.register(Procedure::new("touch", [ColumnType::Int4], touch.by_argument(0))).unwrap();
-        // Beside each call, requests for many keys at little cost: what few requests a second ask for is not looked at, and a
-        // slow machine comes to few calls.
+        // Beside each call, cheap requests for many keys: a table with few requests a second is not examined, and a
+        // slow machine makes few calls.
         let touch_many = |random: &mut Random, hot: u64| {
             let mut keys: Vec<i32> = (0..MANY).map(|_| (hot + random.below(200)) as i32).collect();
             keys.sort_unstable();
@@ -259,7 +260,7 @@ fn a_hot_range_is_shared_out_wherever_it_goes() {
                         after.iter().zip(&before).map(|(after, before)| after - before).collect()
                     };
                     let mut served: Vec<u64> = served_since();
-                    // Few of them say little.
+                    // Few requests are no evidence.
                     while served.iter().sum::<u64>() <= 400 && began.elapsed() <= LIMIT {
                         std::thread::sleep(Duration::from_millis(200));
                         served = served_since();
@@ -288,7 +289,7 @@ fn a_hot_range_is_shared_out_wherever_it_goes() {
             })
         })
         .unwrap();
-        // Not as its own: a sanitizer does not see the end of a scope.
+        // Read here: a sanitizer does not see the end of a scope.
         assert_eq!(sum as u64, touches.load(Ordering::Relaxed));
     }
 }

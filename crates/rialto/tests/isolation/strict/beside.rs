@@ -1,4 +1,5 @@
-//! What goes on beside the clients: tables and indexes change, keys and data move between executors, transactions are cancelled.
+//! Work beside the clients: tables and indexes change, keys and data move between executors, transactions are
+//! cancelled.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -11,7 +12,7 @@ use super::clients::{Client, Site, ended};
 use super::engines::change_engine;
 use super::observed::{Attempt, EXTRA, ROWS, TABLES};
 
-/// An index that comes or goes, or the index on the tags made anew.
+/// An index is made or dropped, or the index on the tags is made anew.
 fn change_index(site: &Site<'_>, random: &mut Random) {
     let table = random.below(TABLES as u64) as usize;
     let (rows, by_tag) = (ROWS[table], format!("{}_by_tag", ROWS[table]));
@@ -29,12 +30,12 @@ fn change_index(site: &Site<'_>, random: &mut Random) {
         Ok(()) => {
             site.defined.fetch_add(1, Ordering::Relaxed);
         }
-        // The tables are in much use, and the disk may be gone: no other error is expected.
+        // The tables are in heavy use, and the disk may have ended: no other error is expected.
         Err(error) => drop(ended(&error, site.about)),
     }
 }
 
-/// Changes the database until it is over; the attempts at what it does to rows.
+/// Changes the database until the clients have ended. Gives the attempts that changed rows.
 pub fn change(site: &Site<'_>, options: &Options, mut random: Random, over: &AtomicBool) -> Vec<Attempt> {
     let mut client = Client::new(site, random.fork());
     while !over.load(Ordering::SeqCst) {
@@ -51,7 +52,7 @@ pub fn change(site: &Site<'_>, options: &Options, mut random: Random, over: &Ato
     client.end()
 }
 
-/// Cancels transactions now and then until it is over.
+/// Cancels transactions from time to time until the clients have ended.
 pub fn cancel(cancellers: &Mutex<Vec<Canceller>>, mut random: Random, over: &AtomicBool) {
     while !over.load(Ordering::SeqCst) {
         std::thread::sleep(Duration::from_micros(random.below(2_000)));

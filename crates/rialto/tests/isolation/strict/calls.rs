@@ -1,4 +1,4 @@
-//! Procedures that do what scripts do, key by key, and notes of what each of their runs saw and wrote.
+//! Procedures that do the same as scripts, key by key, and notes of what each of their runs saw and wrote.
 
 use std::collections::HashMap;
 use std::ops::ControlFlow;
@@ -18,7 +18,7 @@ use super::scans::Predicate;
 use super::script::Put;
 use super::space::Space;
 
-/// Keys that a call works on.
+/// The number of keys of a call.
 const STEPS: usize = 3;
 const READ: i32 = 1;
 const WRITE: i32 = 2;
@@ -35,14 +35,15 @@ struct Noted {
     versions: u64,
 }
 
-/// The last version that a call's step has had, by the call and the step.
+/// The last version of a call's step, by the call and the step.
 type Given = RwLock<HashMap<(u64, usize), Version>>;
 
-/// What the actions of all calls saw and wrote in one life. A call gives back the numbers of the notes of the run that counts; what other
-/// runs noted belongs to no attempt. So that their versions are known to no checker, each run has versions of its own.
+/// What the actions of all calls saw and wrote in one life. A call's outputs are the numbers of the notes of the run
+/// that counts; notes of other runs belong to no attempt. Each run has versions of its own, so that no checker knows
+/// the versions of other runs.
 ///
-/// Where recovery runs a call again it has to come to what its committed run came to. That was its last one: a call runs again only when
-/// the run before has been given up. So recovery's run has the versions of the last run.
+/// When recovery runs a call again, it has to have the result of the committed run. That was the last run: a call runs
+/// again only when the run before has been given up. So recovery's run has the versions of the last run.
 #[derive(Default)]
 pub struct Notes {
     all: Mutex<HashMap<u64, Noted>>,
@@ -51,12 +52,12 @@ pub struct Notes {
 }
 
 impl Notes {
-    /// Those of the next life, whose recovery runs calls of earlier ones.
+    /// The notes of the next life, whose recovery runs calls of earlier ones.
     pub fn of_next_life(&self) -> Notes {
         Notes { given: self.given.clone(), ..Notes::default() }
     }
 
-    /// Calls of this life begin. All that ran before were run by recovery.
+    /// Calls of this life begin. Recovery ran all earlier ones.
     pub fn begin(&self) {
         self.is_open.store(true, Ordering::SeqCst);
     }
@@ -91,13 +92,13 @@ impl Notes {
         events.filter(|(of, _)| *of == step).map(|(_, event)| event.clone()).collect()
     }
 
-    /// What a call has done that gave this.
+    /// What a call with these outputs has done.
     pub fn of(&self, call: u64, outputs: &[Value]) -> Vec<Event> {
         let noted = self.all.lock().remove(&call).unwrap_or_default();
         numbers(outputs).map(|at| noted.events[at].1.clone()).collect()
     }
 
-    /// What the last run of a call may have done, of which nothing was told.
+    /// What the last run of a call may have done, whose outcome was not told.
     pub fn of_last_run(&self, call: u64) -> Vec<Event> {
         let noted = self.all.lock().remove(&call).unwrap_or_default();
         let begins = |step| {
@@ -119,7 +120,7 @@ fn numbers(values: &[Value]) -> impl Iterator<Item = usize> {
     })
 }
 
-/// The position of a step's argument: what it does, the identifier, the part that the row gets.
+/// The position of a step's argument: the operation, the identifier, the part that the row gets.
 fn argument(step: usize, nth: usize) -> usize {
     1 + 3 * step + nth
 }
@@ -128,7 +129,7 @@ fn does<const STEP: usize>(arguments: &[Value], what: &[i32]) -> bool {
     matches!(arguments[argument(STEP, 0)], Value::Int4(does) if what.contains(&does))
 }
 
-/// A step's arguments, and the key's.
+/// A step's arguments, and its key.
 struct Asked {
     call: u64,
     what: i32,
@@ -243,7 +244,7 @@ fn actions<const STEP: usize>(notes: &Arc<Notes>, table: usize) -> [Action; 4] {
     ]
 }
 
-/// Why a call fails that was asked to.
+/// The reason of a call that fails because its arguments say so.
 pub const ASKED_TO: &str = "as it was asked to";
 
 /// The procedures.
@@ -265,7 +266,7 @@ pub fn procedures(notes: &Arc<Notes>) -> Vec<Procedure> {
     NAMES.iter().enumerate().map(procedure).collect()
 }
 
-/// The arguments of a random call: its keys are different ones.
+/// The arguments of a random call, whose keys differ.
 pub fn any_call(random: &mut Random, space: Space, call: u64) -> Vec<Value> {
     let mut arguments = vec![Value::Int8(call as i64)];
     let mut ids: Vec<i32> = (0..KEYS).map(|nth| space.hot(nth, KEYS)).collect();

@@ -1,4 +1,4 @@
-//! The versions of one key, in the order that the lists in rows and graves give.
+//! The versions of one key, in the order of the lists in rows and graves.
 
 use super::observed::{Values, Version};
 
@@ -14,7 +14,7 @@ pub struct Step {
 #[derive(Debug)]
 pub struct Chain {
     pub order: Vec<Version>,
-    /// How many of them are from an earlier life.
+    /// The number of versions from an earlier life.
     pub base: usize,
     pub base_in_grave: usize,
     /// The state at the beginning, and after each later version.

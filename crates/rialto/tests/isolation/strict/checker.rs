@@ -1,13 +1,15 @@
-//! Our own checker: whether the attempts of one life are strictly serializable, and what of them was there after its end.
+//! Our own checker: whether the attempts of one life are strictly serializable, and what of them was there after its
+//! end.
 //!
-//! The lists in rows order the versions of each key. From that come Adya's edges: write-write, write-read and read-write, the
-//! last also from what was not found to the write that would have made it found. To these come the order of places, where they
-//! are known, and the order of time: from each attempt to all that began after its client had its outcome, by way of a chain of
-//! points in time, so that their number is linear. The attempts are strictly serializable if the edges make no cycle.
+//! The lists in rows order the versions of each key. Adya's edges follow from that: write-write, write-read and
+//! read-write. A read-write edge also goes from an attempt that did not find a row to the write that would have made it
+//! found. Further edges are the order of places, where they are known, and the order of time: from each attempt to all
+//! that began after its client had its outcome. These go through a chain of points in time, so that their number is
+//! linear. The attempts are strictly serializable if the edges have no cycle.
 //!
-//! What was not found has no version. An attempt that missed a key did so in one of the stretches of the key's versions that do
-//! not match. Time, its place, and what else it saw of the key rule stretches out; if several are left nothing is concluded, if
-//! none is left the history is refused.
+//! An absence has no version. An attempt that missed a key did so in one of the stretches of the key's versions that do
+//! not match. Time, the attempt's place, and what else it saw of the key rule stretches out. If several are left
+//! nothing is concluded; if none is left the history is refused.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -19,7 +21,7 @@ use super::observed::{Attempt, End, Key, Life, Outcome, State, VERSIONS_EACH};
 use super::scans::{By, Predicate};
 use super::walk::{Look, Walk, Written, walk};
 
-/// Where a stretch of versions begins and ends, both included.
+/// The beginning and the end of a stretch of versions, both included.
 type Stretch = (usize, usize);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -41,10 +43,10 @@ struct Analysis<'a> {
     /// Attempts of unknown outcome that do not count so far, by the keys that they may have written.
     unknown: BTreeMap<Key, Vec<usize>>,
     chains: BTreeMap<Key, Chain>,
-    /// From, to. The nodes behind the attempts are points in time.
+    /// From, to. The nodes after the attempts are points in time.
     edges: BTreeSet<(usize, usize, Why)>,
     nodes: usize,
-    /// Attempts of unknown outcome of which one at least has to count, since nothing else explains what was not found.
+    /// Attempts of unknown outcome of which at least one has to count, because nothing else explains an absence.
     missing: Option<Vec<usize>>,
     wrong: Vec<String>,
 }
@@ -84,7 +86,7 @@ impl<'a> Analysis<'a> {
         this
     }
 
-    /// Puts the versions of each key into the order that the lists give.
+    /// Orders the versions of each key by the lists.
     fn chain(&mut self, first: &State, keys: &Keys) {
         let mut written: BTreeMap<Key, Vec<(usize, &Written)>> = BTreeMap::new();
         for (at, walk) in self.walks.iter().enumerate().filter(|(at, _)| self.counts[*at]) {
@@ -170,7 +172,7 @@ impl<'a> Analysis<'a> {
         !begun_by.is_some_and(|by| is_before(reader, by)) && !ended_by.is_some_and(|by| is_before(by, reader))
     }
 
-    /// What an attempt saw exactly, and what follows from it.
+    /// What an attempt saw exactly, and the edges that follow.
     fn look(&mut self, reader: usize) {
         let looks = std::mem::take(&mut self.walks[reader].looks);
         let number = self.attempts[reader].number;
@@ -265,7 +267,8 @@ impl<'a> Analysis<'a> {
             };
             has_row && has_grave && self.may_be_in(reader, chain, (begin, end))
         });
-        // What has not outlasted the end of the life may rest on what was lost with it, and of which nothing tells.
+        // An attempt that was lost with the end of the life may depend on others that were lost with it, and of which
+        // nothing tells.
         let is_lost = !self.end.spares(self.attempts[reader].told);
         match stretches[..] {
             [_] if is_lost && !self.unknown_misses(key, predicate).is_empty() => {}
@@ -292,7 +295,7 @@ impl<'a> Analysis<'a> {
             .collect();
         follow.into_iter().for_each(|(from, to)| self.add(from, to, Why::WriteWrite));
         for at in 0..self.attempts.len() {
-            // An attempt that aborted held what it had read until then.
+            // An attempt that aborted held its reads until then.
             if self.counts[at] || self.attempts[at].outcome == Outcome::Aborted && self.attempts[at].coherent
             {
                 self.look(at);
@@ -336,7 +339,7 @@ impl<'a> Analysis<'a> {
         }
     }
 
-    /// A cycle, if there is one: what cannot be put into an order leads back to itself.
+    /// A cycle, if there is one: attempts that cannot be ordered.
     fn cycle(&self) -> Option<String> {
         let (mut before, mut after) = (vec![Vec::new(); self.nodes], vec![Vec::new(); self.nodes]);
         for &(from, to, why) in &self.edges {
@@ -374,8 +377,8 @@ impl<'a> Analysis<'a> {
         Some(text)
     }
 
-    /// What was there after the end is what some of the attempts left, each of them whole, with all that were before them in
-    /// any order, and with all that an answer had told of.
+    /// What was there after the end is the result of some of the attempts, each of them whole, with all that were
+    /// before them in any order, and with all that an answer had told.
     fn check_end(&self, life: &Life, last: &State) -> Result<(), String> {
         let mut upto: BTreeMap<Key, usize> = BTreeMap::new();
         for (key, chain) in &self.chains {
@@ -424,8 +427,8 @@ impl<'a> Analysis<'a> {
                 needed.insert(at);
             }
         }
-        // What an attempt that is there, or that an answer told of, has seen is there as well, and so is all that came before
-        // one that is there: the log is lost from its end.
+        // What an attempt has seen that is there, or that an answer told, is there as well, and so is everything that
+        // came before one that is there: the log is lost from its end.
         for &(from, to, why) in &self.edges {
             if needed.contains(&to) && why == Why::WriteRead && outside.contains(&from) {
                 return Err(format!(
@@ -456,7 +459,7 @@ impl<'a> Analysis<'a> {
     }
 }
 
-/// What is wrong with one life, if these attempts of unknown outcome count.
+/// The error of one life, if these attempts of unknown outcome count.
 fn check_supposing(life: &Life, supposed: &[usize]) -> Result<(), String> {
     let mut analysis = Analysis::new(life, supposed);
     analysis.connect();
@@ -479,12 +482,12 @@ fn check_supposing(life: &Life, supposed: &[usize]) -> Result<(), String> {
     life.last.as_ref().map_or(Ok(()), |last| analysis.check_end(life, last))
 }
 
-/// What is wrong with one life.
+/// The error of one life.
 pub fn check_life(life: &Life) -> Result<(), String> {
     check_supposing(life, &[])
 }
 
-/// What is wrong with a history, if anything.
+/// The error of a history, if there is one.
 pub fn check(lives: &[Life]) -> Result<(), String> {
     lives.iter().enumerate().try_for_each(|(nth, life)| {
         check_life(life).map_err(|wrong| format!("life {nth} of {}: {wrong}", lives.len()))

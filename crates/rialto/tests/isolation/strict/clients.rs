@@ -1,4 +1,4 @@
-//! A client of a database: random transactions in every way there is, and a record of each attempt.
+//! A client of a database: random transactions in every form, and a record of each attempt.
 
 use std::collections::VecDeque;
 use std::sync::atomic::AtomicU64;
@@ -19,16 +19,16 @@ use super::observed::{Attempt, Clock, Outcome, TABLES};
 use super::script::{Script, Verdict};
 use super::space::Space;
 
-/// What an error says of a transaction.
+/// What an error says about a transaction.
 pub enum Ended {
     /// It was aborted; another one may be tried.
     Aborted,
-    /// It was aborted, and the log takes no more.
+    /// It was aborted, and the log accepts no more.
     Over,
     Unknown,
 }
 
-/// Fails for an error that no history gives.
+/// Fails for an error that no history has.
 pub fn ended(error: &Error, about: &str) -> Ended {
     match error {
         Error::OutcomeUnknown { .. } => Ended::Unknown,
@@ -55,9 +55,9 @@ pub struct Site<'a> {
     pub space: Space,
     pub notes: &'a Notes,
     pub server: &'a TransactionServer,
-    /// How many definitions have succeeded.
+    /// The number of definitions that have succeeded.
     pub defined: &'a AtomicU64,
-    /// What may be cancelled.
+    /// Cancellers of open transactions.
     pub cancellers: &'a Mutex<Vec<Canceller>>,
     pub about: &'a str,
 }
@@ -95,7 +95,7 @@ impl<'a> Client<'a> {
         self.over
     }
 
-    /// So many random transactions, or as many as the log takes; all attempts at them.
+    /// Makes this many random transactions, or as many as the log accepts. Gives all attempts.
     pub fn work(mut self, transactions: u64) -> Vec<Attempt> {
         for _ in 0..transactions {
             if self.over {
@@ -118,7 +118,7 @@ impl<'a> Client<'a> {
         self.end()
     }
 
-    /// Waits for all that is under way.
+    /// Waits for everything under way.
     pub fn end(mut self) -> Vec<Attempt> {
         self.settle(0);
         self.attempts
@@ -129,7 +129,7 @@ impl<'a> Client<'a> {
         self.by_body(false, |script, _| script.truncate());
     }
 
-    /// Looks at everything, and waits for the answer.
+    /// Reads everything, and waits for the answer.
     pub fn look_at_all(&mut self) {
         self.by_body(true, |script, _| script.look_at_all());
     }
@@ -162,7 +162,7 @@ impl<'a> Client<'a> {
                 cancellers.lock().push(tx.canceller());
             }
             let mut attempt = Attempt::aborted(clock.attempt(), clock.now());
-            // A run without locks may be thrown away for what it saw.
+            // A run without locks may be discarded for what it saw.
             attempt.coherent = !reads;
             let mut running = Running::begun(tx, tables, space, random);
             let (number, events) = (attempt.number, &mut attempt.events);
@@ -320,7 +320,7 @@ impl<'a> Client<'a> {
         self.record_call(attempt, level, outcome);
     }
 
-    /// Waits until no more than so many calls, and so many tickets, are left.
+    /// Waits until at most this many calls, and this many tickets, are left.
     fn settle(&mut self, keep: usize) {
         while self.sent.len() > keep {
             let any = self.random.below(self.sent.len() as u64) as usize;

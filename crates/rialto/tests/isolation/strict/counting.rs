@@ -1,4 +1,4 @@
-//! Which attempts' writes are in a history.
+//! The attempts whose writes are in a history.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,8 @@ fn lists_seen(walk: &Walk) -> impl Iterator<Item = &Vec<Version>> {
     looks.chain(walk.written.iter().map(|written| &written.versions))
 }
 
-/// Which attempts' writes count: the committed ones, and those of unknown outcome that a list tells of, or that are `supposed` to.
+/// The attempts whose writes count: the committed ones, and those of unknown outcome that a list tells of, or that are
+/// `supposed` to.
 pub fn counting(attempts: &[Attempt], walks: &[Walk], last: Option<&State>, supposed: &[usize]) -> Vec<bool> {
     let mut unknown: BTreeMap<Version, usize> = BTreeMap::new();
     let mut counts = vec![false; attempts.len()];

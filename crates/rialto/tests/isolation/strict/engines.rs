@@ -1,4 +1,4 @@
-//! Engines that histories run on, what changes of one while it runs, and the judgement of both checkers.
+//! The engines of histories, their changes while a history runs, and the judgement of both checkers.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -38,7 +38,7 @@ pub fn options(random: &mut Random) -> Options {
     }
 }
 
-/// Those of a database that is opened again: what it logs, and what it checkpoints beside that.
+/// The options of a database that is opened again: its logging, and checkpoints that go with it.
 pub fn lasting_options(random: &mut Random) -> Options {
     let logging = one_of(random, &Logging::ALL);
     let fits = |of: &Checkpointing| logging.refuses(*of).is_none();
@@ -52,7 +52,8 @@ pub fn describe(options: &Options) -> String {
     format!("{engine}, {:?}, {logging:?}, {checkpoint:?}", group_commit.design)
 }
 
-/// Of so many histories the data-oriented engine has done a third of the operations at least: half of the databases are of it.
+/// In this many histories the data-oriented engine has done at least a third of the operations: half of the databases
+/// use it.
 const MANY_HISTORIES: u64 = 400;
 
 /// Counts for the tally.
@@ -116,7 +117,7 @@ fn route(db: &Database, random: &mut Random) -> Result<()> {
     db.set_routing(name, which, &bounds)
 }
 
-/// Moves keys, data or actions between executors, as far as the engine has any.
+/// Moves keys, data or actions between executors, if the engine has any.
 pub fn change_engine(db: &Database, options: &Options, random: &mut Random) -> Result<()> {
     let is_local = options.engine.is_data_oriented();
     match random.below(5) {

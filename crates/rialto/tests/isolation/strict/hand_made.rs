@@ -1,4 +1,4 @@
-//! Histories made by hand, which the checkers refuse, each for one reason only; and their like, which pass.
+//! Histories made by hand, each of which the checkers refuse for one reason only; and similar ones, which pass.
 
 use std::ops::Bound;
 
@@ -10,7 +10,7 @@ use super::observed::{
 use super::scans::{By, Predicate, RangeScan};
 use super::{checker, raw};
 
-/// One attempt after the other in time, by default; all of them committed.
+/// By default one attempt after the other in time; all of them committed.
 struct Made {
     life: Life,
     time: u64,
@@ -83,7 +83,7 @@ impl Made {
         self.attempt(events, began, Some(began + 5), Outcome::Committed { place: None })
     }
 
-    /// These at the same time.
+    /// Adds these attempts at the same time.
     fn together(mut self, all: Vec<Vec<Event>>) -> Made {
         let began = self.time;
         self.time += 10;
@@ -132,7 +132,7 @@ fn refused(about: &str, made: Made) {
     assert!(adya.is_err_and(|error| error.starts_with("life 0 of 1: adya: ")), "adya lets a {about} pass");
 }
 
-/// Ours does. What it is about cannot be told to adya.
+/// Our checker does. The reason cannot be told to adya.
 fn refused_by_ours(about: &str, made: Made) {
     assert!(made.verdicts().0.is_err(), "our checker lets a {about} pass");
 }
@@ -177,8 +177,8 @@ fn an_unknown_outcome_passes_either_way() {
     refused("half of an unknown outcome", Made::with_rows().unknown(both).then(seen));
 }
 
-/// A row that an attempt missed was removed by another one, which was lost with the power and which nothing tells of. The row's insert
-/// was told late.
+/// Another attempt removed a row that an attempt missed. It was lost with the power, and nothing tells of it. The row's
+/// insert was told late.
 #[test]
 fn what_was_missed_because_of_what_is_lost_passes_unless_it_has_outlasted_the_loss() {
     const Z: Key = Key { table: 0, id: 3 };
@@ -232,7 +232,8 @@ fn phantoms_are_refused() {
     refused_by_ours("phantom by an index", Made::with_rows().together(vec![one, other]));
 }
 
-/// One attempt scans up to one row and changes Y; the other one has read Y and inserts a row, which the scan has not given.
+/// One attempt scans up to one row and changes Y. The other one has read Y and inserts a row, which the scan has not
+/// given.
 #[test]
 fn a_scan_that_stopped_promises_the_rows_up_to_its_last_and_no_others() {
     let skew = |backward: bool, key: Key| {
@@ -321,14 +322,14 @@ fn a_stale_read_after_an_answer_is_refused() {
     passes(Made::with_rows().together(vec![change(X, &[v(1), v(3)]), vec![read(X, &[v(1)])]]));
 }
 
-/// Two writers of different keys, a reader between them in time that sees only the second one's.
+/// Two writers of different keys, and a reader between them in time that sees only the second one's write.
 #[test]
 fn an_order_against_time_over_two_keys_is_refused() {
     let writers = || Made::with_rows().then(change(X, &[v(1), v(3)])).then(change(Y, &[v(2), v(4)]));
     passes(writers().then(vec![read(X, &[v(1), v(3)]), read(Y, &[v(2), v(4)])]));
     let mut made = writers();
     let seen = vec![read(X, &[v(1)]), read(Y, &[v(2), v(4)])];
-    // It began before either, and saw the later one only.
+    // It began before both, and saw only the later one.
     made = made.attempt(seen, 29, Some(60), Outcome::Committed { place: None });
     refused("second write without the first", made);
 }
@@ -374,7 +375,7 @@ fn what_is_there_after_a_restart_is_whole_and_from_the_beginning() {
     refused_by_ours("half", made.ends(End::PowerLost, &[(X, &[v(1), v(3)]), (Y, &[v(2)])]));
 }
 
-/// What is lost is seen by no later life.
+/// No later life sees what is lost.
 #[test]
 fn a_later_life_that_misses_an_answered_write_is_refused_by_both() {
     let life = |made: Made| made.life;

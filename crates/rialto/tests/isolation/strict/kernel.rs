@@ -61,7 +61,7 @@ impl Tables {
     }
 }
 
-/// A text that is no list comes only of a read that will not hold.
+/// Only a read that is not valid gives a text that is no list.
 fn versions_of(text: &str) -> Result<Vec<Version>> {
     versions_in(text).ok_or_else(|| Error::aborted(format!("no list: {text:?}")))
 }
@@ -83,7 +83,7 @@ pub fn values_of(key: Key, row: &Row) -> Vec<Value> {
     vec![Value::Int4(key.id), Value::Int4(part), tag, Value::Text(text_of(&row.versions))]
 }
 
-/// What a write came to, where a key that is taken is an answer.
+/// The outcome of a write, where a key in use is an answer.
 pub fn put(outcome: Result<bool>, table: usize) -> Result<Put> {
     match outcome {
         Ok(true) => Ok(Put::Done),
@@ -104,7 +104,7 @@ pub struct Running<'a, 'tx> {
 }
 
 impl<'a, 'tx> Running<'a, 'tx> {
-    /// A transaction that has done nothing yet. Now and then it prefetches some of what it may come to.
+    /// A transaction that has done nothing yet. Sometimes it prefetches some of the keys that it may use.
     pub fn begun(
         tx: &'a mut Transaction<'tx>,
         tables: &'a Tables,
@@ -157,7 +157,7 @@ impl Session for Running<'_, '_> {
         let mode = if asked.to_change { ScanMode::Update } else { ScanMode::Share };
         if let (By::Tag, 0, Some(tag), true) = (asked.by, asked.table, asked.value(), asked.breaks) {
             let found = self.tx.look_by(rows, index, tag, mode, row_of);
-            // The index may have become another one since.
+            // The index may have been replaced meanwhile.
             return match found {
                 _ if !Arc::ptr_eq(&schema, &rows.schema()) => Err(Error::TableChanged { table: rows.name() }),
                 found => found?.into_iter().collect(),
@@ -197,7 +197,7 @@ impl Session for Running<'_, '_> {
         if last % 2 == 0 {
             return put(self.tx.update(rows, key.id, &changes), key.table);
         }
-        // The part by what is added to it.
+        // The part by an addition.
         let done = self.tx.modify(rows, key.id, |fields| {
             assert_eq!(fields.get(3), Value::Text(text_of(before)), "{key:?}, which is locked");
             let part = fields.get_i32(1)?;
@@ -250,7 +250,7 @@ impl Session for Running<'_, '_> {
     }
 }
 
-/// The index on a column; of the parts the one that comes and goes, while it is there.
+/// The index on a column; of the parts the one that is made and dropped, while it exists.
 fn index_of(schema: &Schema, table: usize, by: By) -> WhichIndex {
     let named = |name: &str| schema.indexes().iter().position(|index| index.name == name);
     let position = match by {
@@ -261,7 +261,7 @@ fn index_of(schema: &Schema, table: usize, by: By) -> WhichIndex {
     WhichIndex::Secondary(position.expect("it is there in each version of the table"))
 }
 
-/// All keys as they are, by the primary index; checked against the other indexes.
+/// The state of all keys, by the primary index; checked against the other indexes.
 pub fn state(db: &Database) -> State {
     let tables = Tables::of(db);
     let (rows, graves) = db

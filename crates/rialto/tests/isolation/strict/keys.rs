@@ -1,4 +1,4 @@
-//! The keys of lives: what each had when they began, and which of them any attempt has written.
+//! The keys of lives: their states at the beginning, and which of them any attempt has written.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ struct Known {
 pub struct Keys(BTreeMap<Key, Known>);
 
 impl Keys {
-    /// Those of lives that follow one another.
+    /// The keys of lives that follow one another.
     pub fn of(lives: &[Life]) -> Keys {
         let mut keys = Keys::default();
         for (key, found) in lives.iter().flat_map(|life| &life.first) {
@@ -54,14 +54,14 @@ impl Keys {
         self.0.get(&key).is_some_and(|known| known.is_written)
     }
 
-    /// Whether it tells something that the key was seen with this row: if no attempt has written the key, all see it as it was.
+    /// Whether this row of the key is evidence: if no attempt has written the key, all see it as it was.
     pub fn tells(&self, key: Key, row: &Row) -> bool {
         let Known { first, is_written } = &self.0[&key];
         *is_written || first.versions != row.versions || first.values != Some(row.values)
     }
 
-    /// Keys of which it tells something that this predicate did not give them: those that some attempt has written, and those that match
-    /// as they were.
+    /// Keys that are evidence when this predicate did not give them: those that some attempt has written, and those
+    /// that match as they were.
     pub fn telling(&self, table: usize, predicate: Predicate) -> impl Iterator<Item = Key> {
         let (low, high) = match predicate.by {
             By::Id => (predicate.low.0, predicate.high.0.max(predicate.low.0)),

@@ -1,8 +1,8 @@
 //! What clients observe: attempts, each with a version of its own for every write, and the rows that they saw.
 //!
-//! Each key has a row in one of the tables, or none, and a *grave*, a row of another table that is always there. A row has the
-//! list of all versions that its key has had, its own last. A removal adds its version too, and writes the list to the grave. So
-//! the order of a key's versions is in the data, over removals as well.
+//! Each key has a row in one of the tables, or none, and a *grave*, a row of another table that always exists. A row
+//! has the list of all versions that its key has had, its own last. A removal adds its version too, and writes the list
+//! to the grave. So the order of a key's versions is in the data, over removals as well.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -10,13 +10,13 @@ use rialto::{Durability, Engine};
 
 use super::scans::Predicate;
 
-/// A write's number. No two writes have the same, and no two attempts of a transaction either.
+/// A write's number. It is unique over writes, and over the attempts of a transaction.
 pub type Version = u64;
 
-/// An attempt's versions are its number times this, and the numbers behind that.
+/// An attempt's versions are its number times this, and the following numbers.
 pub const VERSIONS_EACH: u64 = 1_024;
 
-/// The first attempt's number. Versions below its own are of the rows that the tables are made with.
+/// The first attempt's number. Versions below its own belong to the first rows of the tables.
 const FIRST_ATTEMPT: u64 = 3;
 
 /// Tables that have rows; each has a second one for its graves.
@@ -25,10 +25,10 @@ pub const TABLES: usize = 2;
 /// The names of the tables of rows. The first one's index on the tags is unique.
 pub const ROWS: [&str; TABLES] = ["things", "others"];
 
-/// Of their graves.
+/// The names of the tables of their graves.
 pub const GRAVES: [&str; TABLES] = ["things_graves", "others_graves"];
 
-/// Of an index on the parts that comes and goes.
+/// The names of an index on the parts that is made and dropped.
 pub const EXTRA: [&str; TABLES] = ["things_extra", "others_extra"];
 
 /// Hot identifiers: a narrow space has no others.
@@ -47,7 +47,7 @@ pub struct Key {
     pub id: i32,
 }
 
-/// What a row has beside its versions.
+/// A row without its versions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Values {
     pub part: i32,
@@ -61,18 +61,18 @@ pub struct Row {
     pub versions: Vec<Version>,
 }
 
-/// The versions as the text that a row has.
+/// The text of a row with these versions.
 pub fn text_of(versions: &[Version]) -> String {
     let words: Vec<String> = versions.iter().map(u64::to_string).collect();
     words.join(" ")
 }
 
-/// The versions in a row's text. None for a text that is none of ours.
+/// The versions in a row's text. None for a text that is not of this form.
 pub fn versions_in(text: &str) -> Option<Vec<Version>> {
     text.split_ascii_whitespace().map(|word| word.parse().ok()).collect()
 }
 
-/// One thing that an attempt saw or did, in the order in which it did them.
+/// One event of an attempt, in the order of the attempt's operations.
 #[derive(Debug, Clone)]
 pub enum Event {
     Read {
@@ -104,18 +104,19 @@ pub enum Event {
         versions: Vec<Version>,
     },
     Savepoint,
-    /// Writes since the newest savepoint are undone; it is gone.
+    /// The writes since the newest savepoint were rolled back, and the savepoint is gone.
     RolledBack,
-    /// The newest savepoint is gone, what came behind it stays.
+    /// The newest savepoint is gone, and the writes since it stay.
     Released,
     /// Something that no serializable execution shows.
     Wrong(String),
 }
 
-/// How an attempt ended, as far as its client was told.
+/// The outcome of an attempt, as far as its client was told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
-    /// With its place in the log where the client was told; for an attempt without writes that is the last place it depends on.
+    /// With its place in the log if the client was told. For an attempt without writes that is the last place on which
+    /// it depends.
     Committed {
         place: Option<u64>,
     },
@@ -129,12 +130,12 @@ pub struct Attempt {
     pub number: u64,
     /// By the clock of the history, before the first operation.
     pub began: u64,
-    /// After the client had the outcome, or knew the place; none where it was never told.
+    /// After the client had the outcome, or knew the place; none if it was never told.
     pub ended: Option<u64>,
     pub outcome: Outcome,
-    /// The level that an answer promised of all that this attempt saw and wrote; none if no answer did.
+    /// The level that an answer promised for everything that this attempt saw and wrote; none if no answer did.
     pub told: Option<Durability>,
-    /// Whether what it saw has to hold together although it aborted: false for an optimistic run that was thrown away.
+    /// Whether its reads have to fit together although it aborted: false for an optimistic run that was discarded.
     pub coherent: bool,
     pub events: Vec<Event>,
 }
@@ -173,28 +174,28 @@ impl End {
     }
 }
 
-/// What is known of a key when a life begins or has ended.
+/// The state of a key when a life begins or has ended.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Found {
     pub versions: Vec<Version>,
     pub values: Option<Values>,
-    /// How many of the versions the grave has.
+    /// The number of versions in the grave.
     pub in_grave: usize,
 }
 
-/// All keys; those that are missing have had no version yet.
+/// All keys; missing keys have had no version yet.
 pub type State = std::collections::BTreeMap<Key, Found>;
 
-/// What happened from one opening of a database to the next.
+/// The events from one opening of a database to the next.
 #[derive(Debug, Clone)]
 pub struct Life {
-    /// That of its database.
+    /// The engine of its database.
     pub engine: Engine,
-    /// What was found when it began.
+    /// The state when it began.
     pub first: State,
     pub attempts: Vec<Attempt>,
     pub end: End,
-    /// What was found when it had ended, before anything else was done; none if that was not looked at.
+    /// The state when it had ended, before anything else was done; none if that was not read.
     pub last: Option<State>,
 }
 

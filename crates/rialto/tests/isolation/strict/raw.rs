@@ -1,8 +1,9 @@
-//! What `adya`, an independent checker, is told of a history: the lists as they stood in rows and graves, and the appends to
-//! them, in the order in which clients did and were told things. Nothing of it is concluded.
+//! What `adya`, an independent checker, is given of a history: the lists as they stood in rows and graves, and the
+//! appends to them, in the order of the clients' operations and answers. No conclusions are added.
 //!
-//! A key is a list, a write appends its version to it. A read gives the list in the row; where there is no row, the list in the
-//! grave, if the attempt looked at it too. Scans are told as reads of the rows that they gave, and of the graves.
+//! A key is a list, and a write appends its version to it. A read gives the list in the row; if there is no row, the
+//! list in the grave, if the attempt read that too. Scans are given as reads of the rows that they returned, and of the
+//! graves.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -20,7 +21,7 @@ struct Lines {
     processes: u64,
 }
 
-/// The micro-operations of one attempt, as asked and as answered.
+/// The micro-operations of one attempt, as requested and as answered.
 #[derive(Default)]
 struct Operations {
     asked: Vec<String>,
@@ -44,7 +45,7 @@ impl Operations {
     }
 }
 
-/// Puts together what an attempt saw of a key that had no row: that there was none, and the list in the grave.
+/// Combines what an attempt saw of a key that had no row: its absence, and the list in the grave.
 #[derive(Default)]
 struct Absences {
     missed: BTreeMap<Key, bool>,
@@ -67,7 +68,8 @@ impl Absences {
     }
 }
 
-/// The writes that an attempt took back itself, by version: the key, and the position of the rollback among the attempt's events.
+/// The writes that an attempt rolled back itself, by version: the key, and the position of the rollback among the
+/// attempt's events.
 fn taken_back(events: &[Event]) -> BTreeMap<Version, (Key, usize)> {
     let (mut standing, mut savepoints, mut taken) = (Vec::new(), Vec::new(), BTreeMap::new());
     for (at, event) in events.iter().enumerate() {
@@ -87,12 +89,12 @@ fn taken_back(events: &[Event]) -> BTreeMap<Version, (Key, usize)> {
     taken
 }
 
-/// All that an attempt did, but for writes that it took back itself.
+/// Everything that an attempt did, without writes that it rolled back itself.
 fn operations(attempt: &Attempt, undone: &BTreeMap<Version, (Key, usize)>, keys: &Keys) -> Operations {
     let (mut operations, mut absences) = (Operations::default(), Absences::default());
-    // The appends of versions that the attempt itself rolls back are told as those of a failed transaction, which no attempt may see: so what
-    // the attempt saw of them before the rollback is not told, but what it saw behind it is. The list of a key that no attempt has
-    // written is the same for all.
+    // Appends of versions that the attempt itself rolls back are given as those of a failed transaction, which no
+    // attempt may see. So what the attempt saw of them before the rollback is left out, but what it saw after it is
+    // given. The list of a key that no attempt has written is the same for all.
     let is_told = |key: Key, versions: &[Version], at: usize| {
         let is_to_go = |version| undone.get(version).is_some_and(|(_, rollback)| at < *rollback);
         keys.is_written(key) && !versions.iter().any(is_to_go)
@@ -141,7 +143,7 @@ fn operations(attempt: &Attempt, undone: &BTreeMap<Version, (Key, usize)>, keys:
                     operations.append(*key, version);
                 }
             }
-            // What was undone left no trace: absences before it may be of rows that it had removed.
+            // Rolled-back writes left no trace: absences before may be of rows that the attempt had removed.
             Event::RolledBack => absences = Absences::default(),
             Event::Claimed { .. } | Event::Savepoint | Event::Released | Event::Wrong(_) => {}
         }
@@ -162,7 +164,7 @@ impl Lines {
         line(ended, kind, if kind == "ok" { &operations.answered } else { &operations.asked });
     }
 
-    /// `spares`: whether what the attempt did is to be there for good.
+    /// `spared`: whether what the attempt did has to stay for good.
     fn attempt(&mut self, attempt: &Attempt, keys: &Keys, spared: bool) {
         let undone = taken_back(&attempt.events);
         let operations = operations(attempt, &undone, keys);
@@ -180,7 +182,7 @@ impl Lines {
         }
     }
 
-    /// What was there before anything else.
+    /// The state before anything else.
     fn state(&mut self, state: &State, keys: &Keys) {
         let mut operations = Operations::default();
         for (key, found) in state.iter().filter(|(key, _)| keys.is_written(**key)) {
@@ -212,8 +214,8 @@ impl Lines {
     }
 }
 
-/// What `adya` says of each life by itself, and of all lives as one history, in which attempts that the end of a life may have
-/// lost are of unknown outcome.
+/// The verdicts of `adya` on each life by itself, and on all lives as one history, in which attempts that the end of a
+/// life may have lost have an unknown outcome.
 pub fn check(lives: &[Life]) -> Result<(), String> {
     for (nth, life) in lives.iter().enumerate() {
         let (mut lines, keys) = (Lines::default(), Keys::of(std::slice::from_ref(life)));

@@ -1,4 +1,4 @@
-//! Scans as they are asked for, and which rows they promise to give.
+//! Scans as they are requested, and the rows that they promise to give.
 
 use std::ops::Bound;
 
@@ -7,7 +7,7 @@ use rialto::io::Random;
 use super::observed::{KEYS, PARTS, Row, TABLES, TAGS, Values};
 use super::space::Space;
 
-/// The column that a scan has its bounds on, and whose index it reads.
+/// The column of a scan's bounds, whose index it reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum By {
     Id,
@@ -17,7 +17,7 @@ pub enum By {
 }
 
 impl By {
-    /// How many hot values the column has.
+    /// The number of hot values of the column.
     fn hot(self) -> i32 {
         match self {
             By::Id => KEYS,
@@ -26,7 +26,7 @@ impl By {
         }
     }
 
-    /// Where a row is in the order of the index.
+    /// The position of a row in the order of the index.
     fn place(self, id: i32, values: Values) -> (i32, i32) {
         let first = match self {
             By::Id => id,
@@ -37,7 +37,7 @@ impl By {
     }
 }
 
-/// Which rows a scan has to give: those whose value, with the identifier behind it, is between these, both included.
+/// The rows that a scan has to give: those whose value, followed by the identifier, is between these, both included.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Predicate {
     pub by: By,
@@ -59,7 +59,7 @@ impl Predicate {
         Predicate::between(By::Tag, tag, tag)
     }
 
-    /// Whether the predicate asks for this key at all, whatever the row has.
+    /// Whether the predicate includes this key at all, whatever the row has.
     pub fn covers(self, id: i32) -> bool {
         self.by != By::Id || (self.low..=self.high).contains(&(id, id))
     }
@@ -69,7 +69,7 @@ impl Predicate {
     }
 }
 
-/// A scan as a transaction asks for it.
+/// A scan as a transaction requests it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RangeScan {
     pub table: usize,
@@ -78,9 +78,9 @@ pub struct RangeScan {
     pub upper: Bound<i32>,
     pub backward: bool,
     pub to_change: bool,
-    /// After how many rows the scan stops.
+    /// The number of rows after which the scan stops.
     pub limit: Option<usize>,
-    /// Whether it is told to stop by the visitor of its rows, not by a limit; over the wire, whether its rows come in pieces.
+    /// Whether the visitor of its rows stops it, not a limit; over the wire, whether its rows come in pieces.
     pub breaks: bool,
 }
 
@@ -124,9 +124,9 @@ impl RangeScan {
             let steps = random.below(if by == By::Id { 6 } else { 3 }) as i32;
             let high = (low + space.hot(steps, hot)).min(space.end() - 1);
             scan.lower = any_bound(low, nth < 4, random);
-            // An open end would ask for NULL, too, and SQL's condition for that is another one.
+            // An open end would include NULL, for which SQL's condition is a different one.
             scan.upper = any_bound(high, by != By::Tag && nth + 4 >= hot, random);
-            // The bounds of an empty range may not be both excluded in one place.
+            // The bounds of an empty range may not both be excluded at one value.
             if low == high && random.chance(3, 4) {
                 (scan.lower, scan.upper) = (Bound::Included(low), Bound::Included(high));
             }
@@ -138,7 +138,7 @@ impl RangeScan {
         scan
     }
 
-    /// The one value that is asked for, if so.
+    /// The one requested value, if there is only one.
     pub fn value(&self) -> Option<i32> {
         match (self.lower, self.upper) {
             (Bound::Included(low), Bound::Included(high)) if low == high => Some(low),
@@ -146,7 +146,7 @@ impl RangeScan {
         }
     }
 
-    /// What it has promised that has given these rows: all that match, up to the last of them if it stopped there.
+    /// What a scan that has given these rows promises: all that match, up to the last of them if it stopped there.
     pub fn promises(&self, seen: &[(i32, Row)]) -> Predicate {
         let low = match self.lower {
             Bound::Unbounded => i32::MIN,
@@ -166,7 +166,7 @@ impl RangeScan {
         predicate
     }
 
-    /// What is wrong with the order, or the number, of the rows that a scan with a limit gave.
+    /// The error in the order, or the number, of the rows that a scan with a limit gave.
     pub fn refuses(&self, seen: &[(i32, Row)]) -> Option<String> {
         let limit = self.limit?;
         let places =

@@ -1,4 +1,4 @@
-//! Random transactions, written once for all that can run them: a [`Session`] is the kernel's transaction, or a client of the
+//! Random transactions, written once for every kind of [`Session`]: the kernel's transaction, or a client of the
 //! server.
 
 use std::time::Duration;
@@ -9,7 +9,7 @@ use super::observed::{Event, KEYS, Key, PARTS, Row, TABLES, TAGS, VERSIONS_EACH,
 use super::scans::{By, Predicate, RangeScan};
 use super::space::Space;
 
-/// What became of a row that was to be written.
+/// The outcome of the write of a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Put {
     Done,
@@ -19,7 +19,7 @@ pub enum Put {
     Missing,
 }
 
-/// A transaction that a script can run in.
+/// A transaction in which a script can run.
 pub trait Session {
     type Error;
 
@@ -40,15 +40,15 @@ pub trait Session {
     fn bury(&mut self, key: Key, versions: &[Version]) -> Result<(), Self::Error>;
     fn truncate(&mut self, table: usize) -> Result<(), Self::Error>;
     fn savepoint(&mut self) -> Result<(), Self::Error>;
-    /// To the newest savepoint, which is gone then.
+    /// Rolls back to the newest savepoint, which is then gone.
     fn roll_back(&mut self) -> Result<(), Self::Error>;
-    /// The newest savepoint goes, what came behind it stays.
+    /// Releases the newest savepoint; the writes since it stay.
     fn release(&mut self) -> Result<(), Self::Error>;
     /// Whether the transaction may go on after this error when it has rolled back to a savepoint.
     fn may_go_on(&self, error: &Self::Error) -> bool;
 }
 
-/// What a script wants of its transaction in the end.
+/// How a script ends its transaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
     Commit,
@@ -62,7 +62,7 @@ pub struct Script<'a, S> {
     next: Version,
     end: Version,
     events: &'a mut Vec<Event>,
-    /// Steps may fail in ways that a savepoint makes good.
+    /// Steps may fail in ways that a savepoint repairs.
     cautious: bool,
     space: Space,
 }
@@ -246,7 +246,7 @@ impl<'a, S: Session> Script<'a, S> {
         Ok(())
     }
 
-    /// A row that has come to its tag.
+    /// A row that has got its tag.
     fn put(&mut self, key: Key, row: Row) {
         if let Some(tag) = row.values.tag.filter(|_| key.table == 0) {
             self.events.push(Event::Claimed { key, tag });
@@ -254,9 +254,9 @@ impl<'a, S: Session> Script<'a, S> {
         self.events.push(Event::Put { key, row });
     }
 
-    /// Who has the tag that the unique index did not let this key have.
+    /// Finds the key that has the tag which the unique index refused to this key.
     fn find_taken(&mut self, key: Key, tag: Option<i32>) -> Result<(), S::Error> {
-        let tag = tag.expect("null is in nobody's way");
+        let tag = tag.expect("null conflicts with no key");
         let (scan, predicate) = (RangeScan::of(key.table, By::Tag, tag), Predicate::tag(tag));
         let seen = self.session.scan(&scan)?;
         if !seen.iter().any(|(id, _)| *id != key.id) {
@@ -277,7 +277,7 @@ impl<'a, S: Session> Script<'a, S> {
         Ok(())
     }
 
-    /// Removes all rows of a table at once, and makes some anew.
+    /// Removes all rows of a table at once, and inserts some again.
     pub fn truncate(&mut self) -> Result<Verdict, S::Error> {
         let table = self.random.below(TABLES as u64) as usize;
         let scan = RangeScan { to_change: true, ..RangeScan::all(table, By::Id) };
@@ -297,7 +297,7 @@ impl<'a, S: Session> Script<'a, S> {
         Ok(self.verdict())
     }
 
-    /// Looks at everything.
+    /// Reads everything.
     pub fn look_at_all(&mut self) -> Result<Verdict, S::Error> {
         for table in 0..TABLES {
             self.scan_by(RangeScan::all(table, By::Id))?;
@@ -312,7 +312,7 @@ impl<'a, S: Session> Script<'a, S> {
         Ok(Verdict::Commit)
     }
 
-    /// One scan and nothing else: a whole transaction where no block was begun.
+    /// One scan and nothing else: a whole transaction if no block was begun.
     pub fn glance(&mut self) -> Result<Verdict, S::Error> {
         let table = self.random.below(TABLES as u64) as usize;
         let scan = match self.random.below(3) {
@@ -324,7 +324,7 @@ impl<'a, S: Session> Script<'a, S> {
         Ok(Verdict::Commit)
     }
 
-    /// The same scan of a range twice, and time between the two for what others do.
+    /// The same scan of a range twice, with time between for other transactions.
     pub fn look_twice(&mut self) -> Result<Verdict, S::Error> {
         let mut scan = RangeScan::any(self.space, &mut self.random);
         while scan.value().is_some() {
@@ -347,7 +347,7 @@ impl<'a, S: Session> Script<'a, S> {
         }
     }
 
-    /// A step that a savepoint makes good if it fails as one may.
+    /// A step that a savepoint repairs if it fails in a permitted way.
     fn careful_step(&mut self) -> Result<(), S::Error> {
         self.session.savepoint()?;
         self.events.push(Event::Savepoint);
@@ -366,7 +366,7 @@ impl<'a, S: Session> Script<'a, S> {
         }
     }
 
-    /// Some steps behind a savepoint, which are undone half of the time.
+    /// Some steps behind a savepoint, which are rolled back half of the time.
     fn episode(&mut self) -> Result<(), S::Error> {
         self.session.savepoint()?;
         self.events.push(Event::Savepoint);

@@ -1,4 +1,5 @@
-//! The keys of a history: either so few that each index is one leaf, or enough for several leaves, of which the same few are hot.
+//! The keys of a history: either so few that each index is one leaf, or enough for several leaves, with the same few
+//! hot keys.
 
 use rialto::io::Random;
 
@@ -7,7 +8,7 @@ use super::observed::{Found, KEYS, Key, PARTS, State, TABLES, TAGS, Values};
 /// In a wide space the hot identifiers are this far apart. A leaf takes about 250 entries, so it has some of them.
 pub const WIDE: i32 = 64;
 
-/// Which identifiers, parts and tags there are. All three have the same domain, in which the hot ones are evenly spread.
+/// The identifiers, parts and tags. All three have the same domain, in which the hot ones are evenly spread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Space {
     /// The distance of two hot identifiers.
@@ -28,7 +29,7 @@ impl Space {
         KEYS * self.stride
     }
 
-    /// The nth of so many hot values.
+    /// The nth of `of` hot values.
     pub fn hot(self, nth: i32, of: i32) -> i32 {
         nth * self.end() / of
     }
@@ -58,8 +59,9 @@ impl Space {
         Values { part, tag }
     }
 
-    /// What the tables are made with. Of a narrow space every other key has a row; of a wide one those in three of four stretches
-    /// between hot keys have one, and what lies between the hot keys has parts and tags that lie between the hot ones.
+    /// The first contents of the tables. In a narrow space every other key has a row. In a wide one the keys in three
+    /// of four stretches between hot keys have one, and rows between the hot keys have parts and tags between the hot
+    /// ones.
     pub fn first(self) -> State {
         let keys = (0..TABLES).flat_map(|table| (0..self.end()).map(move |id| Key { table, id }));
         let found = |key: Key| {

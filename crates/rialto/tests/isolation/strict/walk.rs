@@ -1,4 +1,4 @@
-//! One attempt by itself: what it wrote in the end, what it saw of others, and whether it saw its own writes.
+//! One attempt by itself: its final writes, what it saw of others, and whether it saw its own writes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -35,9 +35,9 @@ pub enum Look {
 
 #[derive(Debug, Default)]
 pub struct Walk {
-    /// In order; a key that was written several times is there several times.
+    /// In order; a key that was written several times is in it several times.
     pub written: Vec<Written>,
-    /// What was written and undone.
+    /// What was written and rolled back.
     pub undone: Vec<Written>,
     pub looks: Vec<Look>,
     pub wrong: Vec<String>,
@@ -49,7 +49,7 @@ type Own = BTreeMap<Key, (Vec<Version>, Option<Values>)>;
 struct Walker<'a> {
     walk: Walk,
     own: Own,
-    /// What `own` was, and how many writes there were.
+    /// The earlier states of `own`, and the numbers of writes then.
     savepoints: Vec<(Own, usize)>,
     attempt: &'a Attempt,
     keys: &'a Keys,

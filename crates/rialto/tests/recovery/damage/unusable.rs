@@ -65,7 +65,7 @@ impl Directory {
 
 impl Drop for Directory {
     fn drop(&mut self) {
-        // What is left over is found by the next run, which removes it.
+        // The next run finds what is left over, and removes it.
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }
@@ -101,7 +101,7 @@ fn a_directory_is_open_once() {
     assert_eq!(count(&Database::open_with(&directory.0, options()).unwrap()), 0);
 }
 
-/// A directory with files of others: logs that are named by the hour, for instance.
+/// A directory with other programs' files: logs that are named by the hour, for instance.
 #[test]
 fn a_database_is_not_made_over_files_of_others_whose_names_a_log_uses() {
     let line = b"a line of another program's log\n".repeat(400);
@@ -117,7 +117,7 @@ fn a_database_is_not_made_over_files_of_others_whose_names_a_log_uses() {
     for name in names {
         let directory = Directory::new("others");
         std::fs::create_dir_all(&directory.0).unwrap();
-        // What a creation may have left goes only with all the rest.
+        // What a creation may have left is removed only with all the rest.
         std::fs::write(directory.0.join("log-unfinished"), vec![0; 4096]).unwrap();
         std::fs::write(directory.0.join(name), &line).unwrap();
         let listed = || {
@@ -133,7 +133,7 @@ fn a_database_is_not_made_over_files_of_others_whose_names_a_log_uses() {
         assert!(text.starts_with(&format!("\"{name}\" ")) && text.contains("move "), "{name}: {text}");
         assert_eq!((error.exit_code(), listed()), (3, before), "{name}");
         assert_eq!(std::fs::read(directory.0.join(name)).unwrap(), line, "{name}");
-        // With that out of the way it is made, and it leaves alone what only looks like a name of a log's.
+        // Without it the database is made, and it does not touch a file that only looks like one of a log.
         std::fs::rename(directory.0.join(name), directory.0.join("log-spare-keys.txt")).unwrap();
         for _ in 0..2 {
             Database::open_with(&directory.0, options()).unwrap().close().unwrap();

@@ -1,4 +1,4 @@
-//! Handles of transactions that go on after they lost: a deadlock's victim that begins again, and one that was cancelled.
+//! Handles of transactions that go on after a loss: a deadlock's victim that begins again, and one that was cancelled.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -25,7 +25,7 @@ fn sum(db: &Database, table: &Table) -> i64 {
     db.transact(|tx| Ok(balance(tx, 1)? + balance(tx, 2)?)).unwrap()
 }
 
-/// Whether nobody has a lock on the row.
+/// Whether no transaction has a lock on the row.
 fn is_free(db: &Database, table: &Table, id: i32) -> bool {
     let refuse = TxOptions { lock_wait: LockPolicy::Refuse, ..TxOptions::default() };
     change(&mut db.begin_with(&refuse).unwrap(), table, id).is_ok()
@@ -35,7 +35,7 @@ fn deadlock() -> Error {
     Error::Deadlock { waiting_for: "a row".to_owned() }
 }
 
-/// A transaction, which began later than all before it.
+/// A transaction that began later than all before it.
 fn begin(db: &Database) -> Transaction<'static> {
     let before = Instant::now();
     let tx = db.begin().unwrap();
@@ -43,7 +43,8 @@ fn begin(db: &Database) -> Transaction<'static> {
     tx
 }
 
-/// Two transactions, each of which asks for the other's row. The one commits; the other, whose name this gives, begins again.
+/// Two transactions, each of which requests the other's row. One commits; the other, whose name this gives, begins
+/// again.
 fn victim(
     db: &Database,
     table: &Table,
@@ -73,7 +74,7 @@ fn victim(
     })
 }
 
-/// A victim that begins again is older than what began meanwhile, so that it is not the victim for ever.
+/// A victim that begins again is older than transactions that began meanwhile, so that it is not the victim for ever.
 #[test]
 fn a_victim_that_begins_again_is_as_old_as_it_was() {
     let (db, table) = two_rows(Options::default());
@@ -82,7 +83,7 @@ fn a_victim_that_begins_again_is_as_old_as_it_was() {
     assert_eq!(name, "middle");
     let (name, again) = victim(&db, &table, ("middle, again", again), ("youngest", youngest));
     assert_eq!(name, "youngest", "it began before the other one's second run, and after its first");
-    // Of each victim nothing is kept but its age.
+    // Nothing of a victim is kept but its age.
     assert_eq!(sum(&db, &table), 4);
     again.commit().unwrap();
     assert_eq!(db.metrics().aborted_deadlock, 2);
@@ -152,7 +153,7 @@ fn a_victim_of_a_closed_database_does_not_begin_again() {
     }
 }
 
-/// A transaction that was cancelled does nothing more until it says itself that it goes on, as after a rollback to a savepoint.
+/// A cancelled transaction does nothing more until it says itself that it goes on, as after a rollback to a savepoint.
 #[test]
 fn a_transaction_that_was_cancelled_goes_on_when_it_says_so() {
     let (db, table) = two_rows(Options::default());
@@ -174,7 +175,7 @@ fn a_transaction_that_was_cancelled_goes_on_when_it_says_so() {
     }
     tx.commit().unwrap();
     assert_eq!(sum(&db, &table), 2);
-    // It reaches none that comes later.
+    // It reaches no later transaction.
     let mut next = db.begin().unwrap();
     canceller.cancel();
     change(&mut next, &table, 1).unwrap();

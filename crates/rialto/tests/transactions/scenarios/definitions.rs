@@ -1,4 +1,4 @@
-//! DDL in transactions: with writes, with savepoints, taken back.
+//! DDL in transactions: with writes, with savepoints, rolled back.
 
 use super::*;
 
@@ -203,7 +203,7 @@ fn a_primary_index_has_its_name_to_itself() {
     taken(both, "v_pkey");
 }
 
-/// A handle from a transaction's own DDL tells of the table as it is, whatever of that DDL is taken back.
+/// A handle from a transaction's own DDL shows the current table, whatever of that DDL is rolled back.
 #[test]
 fn a_handle_of_a_definition_that_was_taken_back_goes_over_to_the_one_in_force() {
     let db = database();
@@ -267,7 +267,7 @@ fn a_handle_of_a_definition_that_was_taken_back_goes_over_to_the_one_in_force() 
     assert!(matches!(db.transact(|tx| tx.get(&handle, 1)), Err(Error::NoSuchTable { .. })));
 }
 
-/// I3: rows that a definition has removed, and an index that it has built, are told of only when it is durable.
+/// I3: rows that a definition has removed, and an index that it has built, are told only when it is durable.
 #[test]
 fn what_is_read_behind_a_definition_rests_on_its_place() {
     let db = database();
@@ -275,7 +275,7 @@ fn what_is_read_behind_a_definition_rests_on_its_place() {
     let definition = TableDef::new("t", columns).with_primary_key(&["a"]);
     let table = db.transact(|tx| tx.create_table(&definition)).unwrap();
     let insert = |n| db.transact(|tx| tx.insert(&table, &[Value::Int4(n), Value::Int4(n)])).unwrap();
-    // What a transaction that only reads depends on.
+    // What a read-only transaction depends on.
     let reads = |index| {
         let scan = Scan { index, ..Scan::all() };
         let (_, got) = db.submit(|tx| tx.get(&table, 1)).unwrap();
@@ -312,7 +312,7 @@ fn make_and_pay(db: &Database, table: &Table, name: &str) -> Result<(), Error> {
     })
 }
 
-/// I7: a transaction that has seen that there is no table comes before the one that makes it, with all that it reads.
+/// I7: a transaction that has seen that a table does not exist comes, with all its reads, before the one that makes it.
 #[test]
 fn the_absence_of_a_table_stays_until_the_transaction_ends() {
     let db = database();
@@ -326,12 +326,12 @@ fn the_absence_of_a_table_stays_until_the_transaction_ends() {
     assert!(matches!(refused, Err(Error::WouldWait { .. })), "{refused:?}");
     let balance = tx.look(&table, 1, |row| row.get_i64(1)).unwrap();
     assert_eq!((balance, is_there(&mut tx, "new")), (Some(Ok(0)), Ok(false)));
-    // What keeps others from their definitions does not keep it from its own.
+    // The lock that keeps others from definitions does not keep the transaction from its own.
     tx.create_table(&empty_table("mine")).unwrap();
     assert_eq!((is_there(&mut tx, "new"), is_there(&mut tx, "mine")), (Ok(false), Ok(true)));
     tx.commit().unwrap();
     make_and_pay(&db, &table, "new").unwrap();
-    // A table that is there keeps no definition waiting.
+    // An existing table keeps no definition waiting.
     let mut tx = db.begin().unwrap();
     assert!(is_there(&mut tx, "new").unwrap());
     make_and_pay(&db, &table, "other").unwrap();
@@ -359,7 +359,7 @@ fn a_reader_finds_absent_tables_and_rows_as_of_one_moment() {
     assert_eq!(runs, if ENGINE == Engine::thin() { 2 } else { 1 });
 }
 
-/// Of those that make a table where they find none, each finds in the end that one of them has.
+/// Several transactions make a table if they find none: in the end each finds that one of them has made it.
 #[test]
 fn a_table_that_many_make_if_it_is_absent_is_made_once() {
     let db = database();

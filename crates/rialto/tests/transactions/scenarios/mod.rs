@@ -1,5 +1,5 @@
-//! What a transaction sees, keeps and gives up, with the locks of the module that includes this one: `transactions.rs`,
-//! `transactions_central.rs` or `transactions_local.rs`.
+//! What a transaction sees, commits and rolls back, with the locks of the module that includes this one:
+//! `transactions.rs`, `transactions_central.rs` or `transactions_local.rs`.
 
 mod again;
 mod definitions;
@@ -257,7 +257,7 @@ fn a_scan_keeps_phantoms_out() {
 }
 
 #[test]
-fn an_absent_key_stays_absent_for_who_has_looked() {
+fn an_absent_key_stays_absent_for_a_transaction_that_has_looked() {
     let db = database();
     let table = accounts(&db);
     let mut reader = db.begin().unwrap();
@@ -353,8 +353,8 @@ fn tickets_are_done_when_the_log_is_durable() {
     assert_eq!(db.metrics().committed, 101);
 }
 
-/// In the thin form a slot's address is a lock's name: a segment may be cut anew only when nobody can seek a record in
-/// it by an address that he read before.
+/// In the thin form a slot's address is a lock's name: a segment may be divided anew only when no transaction can seek
+/// a record in it by an address that it read before.
 #[test]
 fn emptied_segments_are_used_again_when_no_open_transaction_may_seek_their_records() {
     let options = Options { memory_bytes: 4 << 20, engine: ENGINE, ..Options::default() };
@@ -371,8 +371,8 @@ fn emptied_segments_are_used_again_when_no_open_transaction_may_seek_their_recor
     let mut open = db.begin().unwrap();
     open.get(&table, full.0).unwrap();
     db.transact(|tx| (0..full.0).try_for_each(|id| tx.delete(&table, id).map(drop))).unwrap();
-    // What was emptied serves rows of the same length at any time, longer ones once the open transaction has ended: until then
-    // these have only what the keys took.
+    // An emptied segment serves rows of the same length at any time, longer ones once the open transaction has ended.
+    // Until then these get only the memory that the keys took.
     insert(0, 100).unwrap();
     let long_rows = |from: i32| (from..).take_while(|&id| insert(id, 20_000).is_ok()).count();
     let beside = long_rows(100_000);

@@ -1,4 +1,4 @@
-//! Transactions that only read: without locks at first, and again with them if they were spoiled.
+//! Transactions that only read: without locks at first, and again with them if their reads have become invalid.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Mutex;
@@ -10,7 +10,8 @@ fn balance(tx: &mut Transaction, table: &Table, id: i32) -> i64 {
     row.view().get_i64(1).unwrap()
 }
 
-/// A transaction that only reads takes no locks at first; what it read is changed before its end, so it runs again.
+/// A transaction that only reads takes no locks at first; a row that it read is changed before its end, so it runs
+/// again.
 #[test]
 fn a_reader_that_is_spoiled_runs_again() {
     let db = database();
@@ -35,7 +36,7 @@ fn a_reader_that_is_spoiled_runs_again() {
             if !at_end {
                 move_money();
             }
-            // A reader is never shown what does not fit together: the second read fails, or is of the same moment.
+            // A reader never sees reads that do not fit together: the second read fails, or is of the same moment.
             let second = tx.get(&table, 1)?.expect("it is there").view().get_i64(1)?;
             assert_eq!(first + second, 100);
             if at_end {
@@ -84,11 +85,11 @@ fn a_reader_is_spoiled_by_rows_that_come_and_go() {
     }
 }
 
-/// A transaction that was begun to read, and chooses to write, has its place before that of whoever changes what it has read (I2).
-/// Another one changes that as late as it can be: when the first has passed all checks of its commit but for its place, and writes
-/// the file of a bulk load.
+/// A transaction that was begun to read, and chooses to write, has its place before that of a transaction that changes
+/// what it has read (I2). The other one changes that as late as possible: when the first has passed all checks of its
+/// commit but has no place yet, and writes the file of a bulk load.
 #[test]
-fn a_reader_that_chooses_to_write_has_its_place_before_who_changes_what_it_has_read() {
+fn a_reader_that_chooses_to_write_has_its_place_before_a_transaction_that_changes_its_reads() {
     let disk = HookedDisk::new(MemoryDisk::new());
     let db = database_on(disk.clone());
     let table = accounts(&db);
@@ -131,7 +132,7 @@ fn a_reader_that_chooses_to_write_has_its_place_before_who_changes_what_it_has_r
     );
 }
 
-/// Carried by a panic.
+/// The payload of a panic.
 struct PanicsWhenDropped;
 
 impl Drop for PanicsWhenDropped {
@@ -153,7 +154,7 @@ fn a_panic_of_a_spoiled_reader_is_forgotten_and_any_other_is_not() {
             let mut writer = db.begin()?;
             writer.update(&table, 1, &[(1, Value::Int8(51))])?;
             writer.commit()?;
-            // What it carries is forgotten, too.
+            // The payload is dropped, too.
             std::panic::panic_any(PanicsWhenDropped);
         }
         Ok(seen)

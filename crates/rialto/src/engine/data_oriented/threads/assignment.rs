@@ -12,7 +12,7 @@ use crate::row::WhichIndex;
 use crate::txn::context::Context;
 
 /// The actions of a phase that one thread runs. There is at most one part for each thread.
-pub(super) struct Part {
+pub(super) struct AssignedPart {
     pub queue: usize,
     /// Their positions in the phase, ascending.
     pub actions: SmallVec<[u16; 8]>,
@@ -38,7 +38,7 @@ pub(super) fn place(
     actions: &[BoundAction<'_>],
     positions: impl Iterator<Item = u16>,
     here: &Here<'_>,
-) -> SmallVec<[Part; 4]> {
+) -> SmallVec<[AssignedPart; 4]> {
     let mut affinities: SmallVec<[Affinity; 16]> = SmallVec::new();
     let mut first = None;
     for action in actions {
@@ -61,13 +61,13 @@ pub(super) fn place(
         matches!(affinity, Affinity::Home | Affinity::Any) || *affinity == Affinity::Thread(home)
     });
     if is_one {
-        return SmallVec::from_iter([Part { queue: home, actions: positions.collect() }]);
+        return SmallVec::from_iter([AssignedPart { queue: home, actions: positions.collect() }]);
     }
     keep_together(context, actions, &mut affinities);
-    let mut parts: SmallVec<[Part; 4]> = SmallVec::new();
+    let mut parts: SmallVec<[AssignedPart; 4]> = SmallVec::new();
     // Its own actions come first, if there are any.
     let own = affinities.iter().position(|affinity| *affinity == Affinity::Home);
-    parts.extend(own.map(|_| Part { queue: home, actions: SmallVec::new() }));
+    parts.extend(own.map(|_| AssignedPart { queue: home, actions: SmallVec::new() }));
     for (position, affinities) in positions.zip(affinities) {
         let queue = match affinities {
             Affinity::Home | Affinity::Any => home,
@@ -75,7 +75,7 @@ pub(super) fn place(
         };
         match parts.iter_mut().find(|part| part.queue == queue) {
             Some(part) => part.actions.push(position),
-            None => parts.push(Part { queue, actions: SmallVec::from_iter([position]) }),
+            None => parts.push(AssignedPart { queue, actions: SmallVec::from_iter([position]) }),
         }
     }
     parts

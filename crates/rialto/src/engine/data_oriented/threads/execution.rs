@@ -5,26 +5,28 @@
 //!                               (DORA, 4.1.2)  └▶ Part ─▶ queue ─┴▶ rendezvous ─▶ phase 2 … ─▶ reply to the caller
 //! ```
 //!
-//! An execution is its transaction: whoever runs it has it alone. A phase whose actions belong to one thread is run there; one
-//! whose actions belong to several is shared out, each thread's actions merged into one part, with a context, locks and a
-//! write set of its own. All parts of a phase are put on their queues at one time. Who comes last to the rendezvous point
-//! makes one transaction of them again, and goes on. A phase whose plan is serial ([`Plan`]) is run whole by one thread, the
-//! action that is the most likely to abort first; all its identifiers are locked before the first body, as ever. Actions whose
-//! result depends on the order keep the flow's order ([`in_turn`]); where a plan cannot keep it, the call runs again whole.
+//! An execution owns its transaction: the thread that runs the execution has the transaction alone. If all actions of a
+//! phase belong to one thread, the phase runs there. If they belong to several threads, the phase is split: each thread gets
+//! one part, which has the thread's actions, a context, locks and a write set of its own. All parts of a phase are put on
+//! their queues at one time. The part that comes last to the rendezvous point makes one transaction of them again, and goes
+//! on. A phase whose plan is serial ([`Plan`]) runs whole on one thread, the action that is the most likely to abort first;
+//! all its identifiers are locked before the first body. Actions whose result depends on the order keep the flow's order
+//! ([`in_turn`]); where a plan cannot keep it, the call runs again whole.
 //!
-//! Some phases **run whole**, on one thread in the flow's order: a phase with a plain closure, and every phase after a definition
-//! has changed. A call whose parts could not go on alone (two of them want one key of a unique index, or one has used up its room,
-//! [`txn::part`](crate::txn)) runs again with all phases whole. The procedure's next calls then run that phase whole, too
-//! ([`Plans`](crate::engine::data_oriented::Plans)).
+//! Some phases **run whole**, on one thread in the flow's order: a phase with a plain closure, and every phase after a
+//! definition has changed. A call whose parts could not go on alone (two of them want one key of a unique index, or one has
+//! used up its room, [`txn::part`](crate::txn)) runs again with all phases whole. The procedure's next calls then run that
+//! phase whole, too ([`Plans`](crate::engine::data_oriented::Plans)).
 //!
-//! Kept here: **one meaning**. Actions of one phase whose identifiers overlap are in one part, in their order; so is, with
-//! the transaction itself, whatever overlaps what earlier phases wrote. Outputs come in the flow's order, whichever part
-//! ended first; so
-//! are choices applied. If actions fail, the first of them in the flow gives the call's error: actions before a failed one run all
-//! the same. Those behind it are not begun, and wait for no lock any more.
-//! **Tables stay as they are** until the transaction ends: it enters the intentions of a phase itself before it shares the
-//! phase out, and its parts use those. **All that a phase names is locked before it is shared out**, by the transaction, in the
-//! order of all: parts that each asked for several keys, one after the other, were on cycles with each other.
+//! Kept here:
+//! - **One meaning.** Actions of one phase whose identifiers overlap are in one part, in their order. An action that overlaps
+//!   what earlier phases wrote stays with the transaction itself. Outputs come in the flow's order, whichever part ended
+//!   first; so are choices applied. If actions fail, the first of them in the flow gives the call's error: the actions before
+//!   it run all the same, and those behind it are not begun, and wait for no lock any more.
+//! - **Tables stay as they are** until the transaction ends. The transaction enters the intentions of a phase itself before
+//!   the phase is split, and the parts use those.
+//! - **All that a phase names is locked before it is split**, by the transaction, in the order of all. Parts that each asked
+//!   for several keys, one after the other, would form cycles with each other.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -32,7 +34,7 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 
-use super::assignment::{Part as Placed, in_turn, place, place_in_turn};
+use super::assignment::{AssignedPart, in_turn, place, place_in_turn};
 use super::call::Call;
 #[cfg(test)]
 use super::queues::Bug;
@@ -73,7 +75,7 @@ pub(in crate::engine) struct Here<'a> {
 /// What there is to do for a thread that owns executors.
 pub(in crate::engine) enum Task {
     /// Begin a call; again, if it has run before.
-    Call(Arc<Call>, Option<Box<Before>>),
+    Call(Arc<Call>, Option<Box<EarlierRuns>>),
     /// Go on with one: its next phase is run here.
     Execution(Box<Execution>),
     /// Run a part of a phase.
@@ -83,7 +85,7 @@ pub(in crate::engine) enum Task {
 }
 
 /// What came of earlier runs of a call, and what it was aside for.
-pub(in crate::engine) struct Before(pub(super) Runs, pub(super) Option<Aside>);
+pub(in crate::engine) struct EarlierRuns(pub(super) Runs, pub(super) Option<Aside>);
 
 /// See the [module](self).
 pub(in crate::engine) struct Execution {
@@ -99,7 +101,7 @@ pub(in crate::engine) struct Execution {
 }
 
 /// What has become of a phase on a thread.
-enum Step {
+enum PhaseEnd {
     Ran,
     /// It belongs elsewhere.
     Elsewhere(Elsewhere),
@@ -123,7 +125,7 @@ struct Meeting {
 
 /// Where a phase is to run, and what is locked for it.
 struct Elsewhere {
-    parts: SmallVec<[Placed; 4]>,
+    parts: SmallVec<[AssignedPart; 4]>,
     /// If there are several parts.
     identified: Vec<(u16, Identified)>,
 }
@@ -198,7 +200,7 @@ impl Task {
 }
 
 impl Execution {
-    fn begin(call: Arc<Call>, before: Option<Box<Before>>, here: &Here<'_>) {
+    fn begin(call: Arc<Call>, before: Option<Box<EarlierRuns>>, here: &Here<'_>) {
         let (runs, aside) = before.map_or((None, None), |before| (Some(before.0), before.1));
         // What its thread waits for is counted by thread.
         let mut runs = runs.map_or_else(Runs::new, Runs::on_this_thread);
@@ -238,9 +240,9 @@ impl Execution {
                 return self.run_whole(here);
             }
             match ended {
-                Ok(Ok(Step::Ran)) => self.meet_alone(),
-                Ok(Ok(Step::Aside(name))) => return self.step_aside(name, here),
-                Ok(Ok(Step::Elsewhere(elsewhere))) => {
+                Ok(Ok(PhaseEnd::Ran)) => self.meet_alone(),
+                Ok(Ok(PhaseEnd::Aside(name))) => return self.step_aside(name, here),
+                Ok(Ok(PhaseEnd::Elsewhere(elsewhere))) => {
                     // On a queue it waits (L12).
                     self.transaction.return_lease();
                     return match &elsewhere.parts[..] {
@@ -265,7 +267,7 @@ impl Execution {
     }
 
     /// Runs the next phase, if all of it belongs here; else says whose it is.
-    fn run_phase(&mut self, call: &Call, here: &Here<'_>, is_here: bool) -> Result<Step> {
+    fn run_phase(&mut self, call: &Call, here: &Here<'_>, is_here: bool) -> Result<PhaseEnd> {
         let Execution { transaction, runs, outputs, next_phase, is_whole, names, .. } = self;
         let (procedure, arguments) = (&call.procedure, &call.arguments[..]);
         let phase = &procedure.flow().phases()[*next_phase];
@@ -310,7 +312,7 @@ impl Execution {
             _ => None,
         };
         if !is_here {
-            let one = |queue| SmallVec::from_iter([Placed { queue, actions: SmallVec::new() }]);
+            let one = |queue| SmallVec::from_iter([AssignedPart { queue, actions: SmallVec::new() }]);
             let mut parts = match &first {
                 Some(first) => {
                     let order = in_turn(&actions, &positions, first);
@@ -328,7 +330,7 @@ impl Execution {
                 // All at once, in the one order; its parts use the tables as they are under its intentions, which it keeps when
                 // they are gone.
                 if let Some(name) = lock_or_step_aside(context, &mut actions)? {
-                    return Ok(Step::Aside(name));
+                    return Ok(PhaseEnd::Aside(name));
                 }
                 context.core.locks.return_lease(&mut context.owner);
                 parts = place(context, &actions, positions.iter().copied(), here);
@@ -336,25 +338,25 @@ impl Execution {
             let is_elsewhere = parts.first().is_some_and(|part| part.queue != here.queue);
             if parts.len() > 1 || is_elsewhere {
                 let identified = if parts.len() > 1 { identified(&positions, &actions) } else { Vec::new() };
-                return Ok(Step::Elsewhere(Elsewhere { parts, identified }));
+                return Ok(PhaseEnd::Elsewhere(Elsewhere { parts, identified }));
             }
         }
         if let Some(name) = lock_or_step_aside(context, &mut actions)? {
-            return Ok(Step::Aside(name));
+            return Ok(PhaseEnd::Aside(name));
         }
         // By the tables as they are now that they are locked. In the flow's order no action lacks what those before it chose.
         let order = first.map(|first| in_turn(&actions, &positions, &first));
         let order = order.filter(|order| !order.is_sorted());
         let counts = procedure.plans().counts(here.queue, *next_phase);
         counts.begun();
-        let mut run = Running { procedure, transaction, arguments, outputs, counts };
+        let mut run = RunningActions { procedure, transaction, arguments, outputs, counts };
         match order {
             None => {
                 actions.iter_mut().zip(&positions).try_for_each(|(action, &at)| run.action(action, at))?
             }
             Some(order) => run.in_turn(&mut actions, &positions, &order)?,
         }
-        Ok(Step::Ran)
+        Ok(PhaseEnd::Ran)
     }
 
     /// Puts the parts of the next phase on their queues; the first one has the transaction's own context.
@@ -362,7 +364,7 @@ impl Execution {
         #[cfg(test)]
         here.queues.panic_at(Bug::ShareOut);
         let phase = &self.call.procedure.flow().phases()[self.next_phase];
-        let writes = |part: &Placed| part.actions.iter().any(|&at| phase[usize::from(at)].writes());
+        let writes = |part: &AssignedPart| part.actions.iter().any(|&at| phase[usize::from(at)].writes());
         let writes: SmallVec<[bool; 4]> = parts.iter().map(writes).collect();
         let mut contexts = self.transaction.split(&writes);
         if contexts.len() + 1 < parts.len() && fault_injection::is_on("parts-want-contexts") {
@@ -370,7 +372,7 @@ impl Execution {
                 .end(Err(Error::TooManyTransactions { limit: here.core.defaults.transactions_max }), here);
         }
         // The transaction itself runs the actions of parts for which there is no context, or all if it has no packet.
-        for part in parts.drain(contexts.len() + 1..).collect::<SmallVec<[Placed; 4]>>() {
+        for part in parts.drain(contexts.len() + 1..).collect::<SmallVec<[AssignedPart; 4]>>() {
             parts[0].actions.extend(part.actions);
             parts[0].actions.sort_unstable();
         }
@@ -394,9 +396,10 @@ impl Execution {
         let outputs = || Outputs::after(meeting.earlier.clone());
         let own = contexts.into_iter().map(|part| PartOf::Own(part, outputs()));
         let runs = std::iter::once(PartOf::Execution(self)).chain(own);
-        let tasks = parts.into_iter().zip(runs).enumerate().map(|(nth, (Placed { queue, actions }, run))| {
-            (queue, Task::Part(Box::new(Part { meeting: meeting.clone(), nth, actions, run })))
-        });
+        let tasks =
+            parts.into_iter().zip(runs).enumerate().map(|(nth, (AssignedPart { queue, actions }, run))| {
+                (queue, Task::Part(Box::new(Part { meeting: meeting.clone(), nth, actions, run })))
+            });
         here.queues.put_all(tasks.collect());
     }
 
@@ -406,7 +409,11 @@ impl Execution {
         call.procedure.plans().run_whole(next_phase);
         runs.end_parts(transaction);
         here.queues.ended(&mut names);
-        here.queues.restart(here.queue, Task::Call(call, Some(Box::new(Before(runs, None)))), Duration::ZERO);
+        here.queues.restart(
+            here.queue,
+            Task::Call(call, Some(Box::new(EarlierRuns(runs, None)))),
+            Duration::ZERO,
+        );
     }
 
     /// Lets others go first: a call that waits for its first locks on its thread would have another thread stand in, and that one the next.
@@ -433,7 +440,7 @@ impl Execution {
         match ended {
             Ok(outcome) => call.complete(outcome, here),
             Err(rest) => {
-                let again = Task::Call(call, Some(Box::new(Before(runs, None))));
+                let again = Task::Call(call, Some(Box::new(EarlierRuns(runs, None))));
                 here.queues.restart(here.queue, again, rest.unwrap_or_default());
             }
         }
@@ -512,7 +519,7 @@ impl Arrival {
 }
 
 /// Actions that are being run, on one thread.
-struct Running<'a> {
+struct RunningActions<'a> {
     procedure: &'a Prepared,
     transaction: &'a mut Transaction<'static>,
     arguments: &'a [Value],
@@ -520,7 +527,7 @@ struct Running<'a> {
     counts: PhaseCounts<'a>,
 }
 
-impl Running<'_> {
+impl RunningActions<'_> {
     /// Runs one, and counts how it ends.
     fn action(&mut self, action: &mut BoundAction<'_>, position: u16) -> Result<()> {
         self.transaction.begin_action(position);
@@ -601,7 +608,7 @@ fn run_actions(
         }
     }
     let counts = procedure.plans().counts(thread, meeting.phase);
-    let mut run = Running { procedure, transaction, arguments, outputs, counts };
+    let mut run = RunningActions { procedure, transaction, arguments, outputs, counts };
     for (action, &at) in bound.iter_mut().zip(positions) {
         meeting.parts[part].action.store(u32::from(at), Ordering::SeqCst);
         // An action before the failed one runs: it may fail, too, and then gives the error.

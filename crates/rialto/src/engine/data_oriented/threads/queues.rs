@@ -29,7 +29,7 @@ use parking_lot::{Condvar, Mutex};
 use smallvec::SmallVec;
 
 use super::call::Call;
-use super::execution::{Before, Here, Task};
+use super::execution::{EarlierRuns, Here, Task};
 use super::visit::{Visit, Visitor};
 use crate::account::processor;
 use crate::account::wait_guard::{Turns, take_turns};
@@ -49,7 +49,7 @@ pub(in crate::engine) struct Aside {
 }
 
 /// Where a call rests that is aside.
-struct Waiting {
+struct RestingCall {
     number: u64,
     queue: usize,
     rest: Rest,
@@ -90,7 +90,7 @@ pub(crate) struct Queues {
     admitted_max: usize,
     /// The calls that are aside, by the name that they wait for. Each has one entry, until it is called or comes back
     /// by itself.
-    aside: Mutex<HashMap<u64, VecDeque<Waiting>>>,
+    aside: Mutex<HashMap<u64, VecDeque<RestingCall>>>,
     names_aside: AtomicUsize,
     /// How many times calls have stepped aside.
     asides: AtomicU64,
@@ -370,8 +370,8 @@ impl Queues {
         let rest = self
             .queues
             .at(queue)
-            .put_aside(Task::Call(call, Some(Box::new(Before(runs, Some(aside))))), ASIDE);
-        waiting.entry(name).or_default().push_back(Waiting { number, queue, rest });
+            .put_aside(Task::Call(call, Some(Box::new(EarlierRuns(runs, Some(aside))))), ASIDE);
+        waiting.entry(name).or_default().push_back(RestingCall { number, queue, rest });
         self.names_aside.store(waiting.len(), Ordering::SeqCst);
     }
 
@@ -402,7 +402,7 @@ impl Queues {
         for name in names.iter() {
             let Some(of_name) = waiting.get_mut(name) else { continue };
             // A call whose rest has just ended comes back by itself.
-            while let Some(Waiting { queue, rest, .. }) = of_name.pop_front() {
+            while let Some(RestingCall { queue, rest, .. }) = of_name.pop_front() {
                 if let Some(has_hand) = self.queues.at(queue).hasten(rest) {
                     short_of.extend((!has_hand).then_some(queue));
                     break;

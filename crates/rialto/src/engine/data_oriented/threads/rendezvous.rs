@@ -5,10 +5,10 @@ use super::sync::Mutex;
 /// A rendezvous point (the DORA paper, section 4.1.2). Each part of a phase arrives once. The part that arrives last
 /// takes what all parts have brought, and goes on with it.
 pub(super) struct Rendezvous<T> {
-    state: Mutex<State<T>>,
+    state: Mutex<RendezvousState<T>>,
 }
 
-struct State<T> {
+struct RendezvousState<T> {
     /// How many parts have not arrived yet.
     remaining: usize,
     there: Vec<T>,
@@ -17,7 +17,9 @@ struct State<T> {
 impl<T> Rendezvous<T> {
     /// For so many parts.
     pub fn new(parts: usize) -> Rendezvous<T> {
-        Rendezvous { state: Mutex::new(State { remaining: parts, there: Vec::with_capacity(parts) }) }
+        Rendezvous {
+            state: Mutex::new(RendezvousState { remaining: parts, there: Vec::with_capacity(parts) }),
+        }
     }
 
     /// One part arrives. The last one gets what all of them have brought.

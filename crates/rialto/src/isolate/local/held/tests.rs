@@ -51,18 +51,18 @@ struct Listed {
 }
 
 impl Listed {
-    fn request(&self) -> Request<'_> {
+    fn request(&self) -> LocalRequest<'_> {
         let Listed { owner, index, ref span, mode } = *self;
         let (span, transaction) = (span.borrow(), leader_of(owner));
         let hash = Seed(1).hash_of(index, span);
-        Request { owner, transaction, index, span, mode, version: 0, part: false, hash }
+        LocalRequest { owner, transaction, index, span, mode, version: 0, part: false, hash }
     }
 }
 
 /// What the list of the locks says about a request.
 struct Plain<'a> {
     held: &'a HeldLocks,
-    request: Request<'a>,
+    request: LocalRequest<'a>,
 }
 
 impl<'a> Plain<'a> {
@@ -78,7 +78,7 @@ impl<'a> Plain<'a> {
 
     /// The other transactions that hold locks that conflict with it.
     fn holders_against(&self) -> BTreeSet<u16> {
-        let Request { transaction, mode, .. } = self.request;
+        let LocalRequest { transaction, mode, .. } = self.request;
         let holders = self.overlapping().flat_map(|lock| &lock.holders);
         let against =
             holders.filter(|holder| holder.transaction != transaction && conflict(holder.mode, mode));
@@ -86,7 +86,7 @@ impl<'a> Plain<'a> {
     }
 
     fn is_covered(&self) -> bool {
-        let Request { owner, span, mode, .. } = self.request;
+        let LocalRequest { owner, span, mode, .. } = self.request;
         self.locks().filter(|lock| !lock.span.borrow().is_point()).any(|lock| {
             let held = lock.holder(owner).and_then(|holder| holder.whole);
             lock.span.borrow().covers(span) && held.is_some_and(|held| suffices(held, mode))
@@ -94,7 +94,7 @@ impl<'a> Plain<'a> {
     }
 
     fn is_kins(&self) -> bool {
-        let Request { owner, transaction, .. } = self.request;
+        let LocalRequest { owner, transaction, .. } = self.request;
         self.overlapping().flat_map(|lock| &lock.holders).any(|holder| {
             holder.transaction == transaction && holder.owner != owner && holder.mode == RecordMode::Exclusive
         })
@@ -117,7 +117,7 @@ impl<'a> Plain<'a> {
 
     /// What keeps it waiting: holders, requests ahead, and equal requests ahead.
     fn blockers(&self, waiting: &'a [Listed]) -> [Vec<u16>; 3] {
-        let Request { mode, span, .. } = self.request;
+        let LocalRequest { mode, span, .. } = self.request;
         let some_wait_for_it = self.ahead(waiting).any(|(_, waits_for_it)| waits_for_it);
         let stay = self.ahead(waiting).filter(|(_, waits_for_it)| !waits_for_it).map(|(other, _)| other);
         let (alike, ahead): (Vec<&Listed>, Vec<&Listed>) =
@@ -151,7 +151,7 @@ fn a_table_finds_what_a_list_of_its_locks_has() {
             if let Some(other) = waiting.last().filter(|_| random.chance(1, 8)) {
                 (asked.index, asked.span, asked.mode) = (other.index, other.span.clone(), other.mode);
             }
-            let request = Request { part: random.chance(1, 8), ..asked.request() };
+            let request = LocalRequest { part: random.chance(1, 8), ..asked.request() };
             let plain = Plain { held: &table.held, request };
             let (all, against) = (plain.overlapping().count(), plain.holders_against());
             let (is_covered, is_kins) = (plain.is_covered(), plain.is_kins());
@@ -223,10 +223,10 @@ fn a_table_finds_what_a_list_of_its_locks_has() {
 }
 
 /// An exclusive request of one owner.
-fn request(span: SpanRef<'_>) -> Request<'_> {
+fn request(span: SpanRef<'_>) -> LocalRequest<'_> {
     let (index, mode) = (IndexId(1), RecordMode::Exclusive);
     let hash = Seed(1).hash_of(index, span);
-    Request { owner: 0, transaction: 0, index, span, mode, version: 0, part: false, hash }
+    LocalRequest { owner: 0, transaction: 0, index, span, mode, version: 0, part: false, hash }
 }
 
 /// Numbers that look random and are always the same.

@@ -39,10 +39,10 @@ impl Locked {
     }
 }
 
-fn request(owner: u16, span: SpanRef<'_>, mode: RecordMode) -> Request<'_> {
+fn request(owner: u16, span: SpanRef<'_>, mode: RecordMode) -> LocalRequest<'_> {
     let (index, transaction) = (IndexId(1), owner);
     let hash = Seed(1).hash_of(index, span);
-    Request { owner, transaction, index, span, mode, version: 0, part: false, hash }
+    LocalRequest { owner, transaction, index, span, mode, version: 0, part: false, hash }
 }
 
 /// Two numbers of probes, for each waiting request: for a request of the owner of one lock, for which all waiting
@@ -122,11 +122,11 @@ fn granted_locks_are_told_apart_by_their_waits() {
         let waits = [7, u64::from(u32::MAX) + 7];
         for (span, wait) in spans.into_iter().zip(waits) {
             let request = request(owner, span, RecordMode::Exclusive);
-            assert_eq!(table.ask(request), Answer::Wait);
+            assert_eq!(table.ask(request), LocalAnswer::Wait);
             table.enqueue(request, wait);
         }
         for answer in held {
-            let Answer::New(lock) = answer else { panic!("{answer:?}") };
+            let LocalAnswer::New(lock) = answer else { panic!("{answer:?}") };
             table.held.release(holder, lock, |_| ());
         }
         table.grant_waiting(|_, _| true);

@@ -1,6 +1,6 @@
 //! Bulk loads: an index from entries in order, for recovery and for CREATE INDEX.
 
-use super::image::Image;
+use super::image::NodeImage;
 use super::key::{KeyBuf, MAX_KEY_BYTES, common_prefix, separator, tail_words};
 use super::node::{BODY_WORDS, MAX_ENTRIES, VALUE_BITS};
 use super::{Full, Index, NodePool};
@@ -11,13 +11,13 @@ const FILL_WORDS: usize = BODY_WORDS * 9 / 10;
 
 /// Entries in order, with their keys in one string.
 #[derive(Default)]
-struct Run {
+struct EntryRun {
     keys: Vec<u8>,
     /// Where each key ends, and its value.
     entries: Vec<(usize, u64)>,
 }
 
-impl Run {
+impl EntryRun {
     fn push(&mut self, key: &[u8], value: u64) {
         self.keys.extend_from_slice(key);
         self.entries.push((self.keys.len(), value));
@@ -46,10 +46,10 @@ impl Run {
 }
 
 /// Builds the nodes of one level from left to right.
-struct Level<'p> {
+struct LevelBuilder<'p> {
     pool: &'p NodePool,
     level: u8,
-    pending: Run,
+    pending: EntryRun,
     /// The words that the pending entries take, at the least.
     words: usize,
     /// How many of them, from the first on, fit into one node at most. Fewer fit if the node's prefix is shorter than
@@ -58,19 +58,19 @@ struct Level<'p> {
     /// The low fence of the node to come.
     low: KeyBuf,
     /// The finished nodes, low fence and id: the entries of the level above.
-    done: Run,
+    done: EntryRun,
 }
 
-impl<'p> Level<'p> {
-    fn new(pool: &'p NodePool, level: u8) -> Level<'p> {
-        Level {
+impl<'p> LevelBuilder<'p> {
+    fn new(pool: &'p NodePool, level: u8) -> LevelBuilder<'p> {
+        LevelBuilder {
             pool,
             level,
-            pending: Run::default(),
+            pending: EntryRun::default(),
             words: 0,
             fitting: 0,
             low: KeyBuf::new(),
-            done: Run::default(),
+            done: EntryRun::default(),
         }
     }
 
@@ -125,13 +125,13 @@ impl<'p> Level<'p> {
     }
 
     /// The first `count` pending entries as a node; if they do not fit, how many of them may.
-    fn image(&self, count: usize) -> Result<Image, usize> {
+    fn image(&self, count: usize) -> Result<NodeImage, usize> {
         let prefix = match count < self.pending.len() {
             true => common_prefix(self.low.as_slice(), self.fence(count).as_slice()),
             // The last node has no high fence.
             false => 0,
         };
-        let mut image = Image::new(self.level, false, 0, &self.low.as_slice()[..prefix]);
+        let mut image = NodeImage::new(self.level, false, 0, &self.low.as_slice()[..prefix]);
         for at in 0..count {
             // An inner node's entry 0 stands for everything below entry 1.
             let suffix = if self.level > 0 && at == 0 { &[] } else { &self.pending.key(at)[prefix..] };
@@ -163,7 +163,7 @@ impl<'p> Level<'p> {
 pub type Take<'a> = dyn FnMut(&[u8], u64) -> Result<(), Full> + 'a;
 
 /// A part of an index that is built on a thread of its own.
-pub struct Part<F> {
+pub struct IndexPart<F> {
     /// No key of the part is below this one, and all keys of the parts before are. Empty for the first part.
     pub low: Vec<u8>,
     /// Gives the part's entries, in order: at least one, unless the index is empty.
@@ -208,7 +208,7 @@ impl Index {
     ///
     /// # Panics
     /// As [`Index::build_sorted`], and if parts overlap.
-    pub fn build_parts<F, E>(pool: Arc<NodePool>, parts: Vec<Part<F>>) -> Result<Index, E>
+    pub fn build_parts<F, E>(pool: Arc<NodePool>, parts: Vec<IndexPart<F>>) -> Result<Index, E>
     where
         F: FnOnce(&mut Take<'_>) -> Result<(), E> + Send,
         E: From<Full> + Send,
@@ -218,7 +218,7 @@ impl Index {
                 && parts.windows(2).all(|two| two[0].low < two[1].low),
             "an index's parts do not follow each other"
         );
-        let build = &|part: Part<F>| leaves(&pool, &part.low, part.fill);
+        let build = &|part: IndexPart<F>| leaves(&pool, &part.low, part.fill);
         let mut built = Vec::new();
         std::thread::scope(|scope| {
             let mut parts = parts.into_iter();
@@ -235,7 +235,7 @@ impl Index {
 }
 
 /// Leaves, as entries of the level above, and whether all of them could be made.
-type Built<E> = (Run, Result<(), E>);
+type Built<E> = (EntryRun, Result<(), E>);
 
 /// Builds the leaves from the fence `low` on.
 fn leaves<E: From<Full>>(
@@ -243,7 +243,7 @@ fn leaves<E: From<Full>>(
     low: &[u8],
     fill: impl FnOnce(&mut Take<'_>) -> Result<(), E>,
 ) -> Built<E> {
-    let mut level = Level::new(pool, 0);
+    let mut level = LevelBuilder::new(pool, 0);
     level.low.set(low);
     let mut last: Option<KeyBuf> = None;
     let filled = fill(&mut |key, value| {
@@ -269,7 +269,7 @@ fn leaves<E: From<Full>>(
 /// Builds the levels above the leaves. The index owns all nodes through its root, which is made last. If a node cannot
 /// be had, all nodes are freed here.
 fn finish<E: From<Full>>(pool: Arc<NodePool>, parts: Vec<Built<E>>) -> Result<Index, E> {
-    let (mut nodes, mut result) = (Run::default(), Ok(()));
+    let (mut nodes, mut result) = (EntryRun::default(), Ok(()));
     for (part, built) in parts {
         (0..part.len()).for_each(|at| nodes.push(part.key(at), part.value(at)));
         result = result.and(built);
@@ -289,18 +289,18 @@ fn finish<E: From<Full>>(pool: Arc<NodePool>, parts: Vec<Built<E>>) -> Result<In
 }
 
 /// Builds level upon level and returns the root. The nodes are added to `built`.
-fn root(pool: &NodePool, mut nodes: Run, built: &mut Vec<u32>) -> Result<u32, Full> {
+fn root(pool: &NodePool, mut nodes: EntryRun, built: &mut Vec<u32>) -> Result<u32, Full> {
     for number in 1.. {
         match nodes.len() {
             0 => {
                 let (id, mut held) = pool.allocate()?;
-                held.become_image(&Image::new(0, false, 0, &[]));
+                held.become_image(&NodeImage::new(0, false, 0, &[]));
                 return Ok(id);
             }
             1 => return Ok(nodes.value(0) as u32),
             _ => {}
         }
-        let mut level = Level::new(pool, number);
+        let mut level = LevelBuilder::new(pool, number);
         let pushed = (0..nodes.len()).try_for_each(|at| level.push(nodes.key(at), nodes.value(at)));
         let pushed = pushed.and_then(|()| level.finish());
         nodes = std::mem::take(&mut level.done);

@@ -7,9 +7,9 @@
 
 use std::sync::atomic::Ordering;
 
-use super::key::{HEAD_BYTES, Probe};
+use super::key::{HEAD_BYTES, SearchKey};
 use super::node::{Control, Node};
-use super::search::Share;
+use super::search::Fraction;
 use super::{Found, Index, Leaf};
 use crate::ids::Lsn;
 use crate::unlikely::unlikely;
@@ -19,16 +19,16 @@ impl Node {
     /// for the first and the last entry the share is a guess of one half. `None`: a head is equal, and the tails have
     /// to decide.
     #[inline(always)]
-    pub(super) fn slot_of_head(&self, control: Control, head: u64) -> Option<(usize, Share)> {
+    pub(super) fn slot_of_head(&self, control: Control, head: u64) -> Option<(usize, Fraction)> {
         let count = control.count();
         // Entry 0 stands for everything below entry 1.
         if !unlikely(count < 3) {
             let (low, high) = (self.head(1), self.head(count - 1));
             if low < head && head < high {
-                let slot = 1 + Share::between(head, low, high).down(count - 2).min(count - 3);
+                let slot = 1 + Fraction::between(head, low, high).down(count - 2).min(count - 3);
                 let (low, high) = (self.head(slot), self.head(slot + 1));
                 if low < head && head < high {
-                    return Some((slot, Share::between(head, low, high)));
+                    return Some((slot, Fraction::between(head, low, high)));
                 }
             }
         }
@@ -36,10 +36,10 @@ impl Node {
     }
 
     #[inline(never)]
-    fn slot_by_halving(&self, count: usize, head: u64) -> Option<(usize, Share)> {
+    fn slot_by_halving(&self, count: usize, head: u64) -> Option<(usize, Fraction)> {
         let up_to = self.heads_up_to(count, head);
         if up_to <= 1 {
-            return Some((0, Share::HALF));
+            return Some((0, Fraction::HALF));
         }
         let (slot, low) = (up_to - 1, self.head(up_to - 1));
         if low == head {
@@ -47,7 +47,8 @@ impl Node {
         }
         let high = if up_to < count { self.head(up_to) } else { 0 };
         // The heads of a node that is changing may have any value.
-        let share = if low < head && head < high { Share::between(head, low, high) } else { Share::HALF };
+        let share =
+            if low < head && head < high { Fraction::between(head, low, high) } else { Fraction::HALF };
         Some((slot, share))
     }
 }
@@ -55,7 +56,7 @@ impl Node {
 impl Index {
     /// As [`Index::get`]. `None`: take the long way.
     #[inline(always)]
-    pub(super) fn get_by_heads(&self, probe: &Probe<'_>) -> Option<Found> {
+    pub(super) fn get_by_heads(&self, probe: &SearchKey<'_>) -> Option<Found> {
         // The usual key is a number, whose head is read by a shorter way.
         match probe.is_short() {
             true => self.get_by_these(probe.key.len(), |prefix| probe.head_of_short(prefix)),
@@ -71,7 +72,7 @@ impl Index {
         let mut node = self.region.get(id)?;
         let mut version = node.latch.try_read()?;
         let mut control = node.control();
-        let mut share = Share::HALF;
+        let mut share = Fraction::HALF;
         while control.level() != 0 {
             let slot;
             (slot, share) = node.slot_of_head(control, head_behind(control.prefix_bytes()))?;
@@ -163,7 +164,7 @@ mod tests {
                 let key = draw();
                 let found = index.get_any(&key);
                 assert_eq!(index.get(&key), found, "{key:02x?}");
-                let by_heads = index.get_by_heads(&Probe::new(&key));
+                let by_heads = index.get_by_heads(&SearchKey::new(&key));
                 assert!(by_heads.is_none_or(|by_heads| by_heads == found), "{key:02x?}");
                 decided += u32::from(by_heads.is_some());
             }

@@ -2,7 +2,7 @@
 
 use super::Index;
 use super::descent::{Fences, Seek};
-use super::key::{KeyBuf, Probe};
+use super::key::{KeyBuf, SearchKey};
 use super::node::{BODY_WORDS, MAX_ENTRIES};
 
 impl Index {
@@ -12,7 +12,7 @@ impl Index {
         let mut from = KeyBuf::new();
         let mut entries = 0;
         loop {
-            let leaf = self.reach(Seek::At(Probe::new(from.as_slice())), 0, &mut fences);
+            let leaf = self.reach(Seek::At(SearchKey::new(from.as_slice())), 0, &mut fences);
             let leaf = leaf.expect("every tree has leaves");
             let count = leaf.node.control().count() as u64;
             if !leaf.node.latch.validate(leaf.version) {

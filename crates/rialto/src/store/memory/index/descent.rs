@@ -1,7 +1,7 @@
 //! Descents that know the fences of the node they reach: for scans, splits and merges.
 
 use super::Index;
-use super::key::{KeyBuf, Probe};
+use super::key::{KeyBuf, SearchKey};
 use super::node::{Control, Node};
 use super::search::Equal;
 
@@ -11,9 +11,9 @@ pub(super) enum Seek<'k> {
     /// To the first node of the level.
     First,
     /// To the node that covers the key.
-    At(Probe<'k>),
+    At(SearchKey<'k>),
     /// To the node that covers the position right before the key.
-    Before(Probe<'k>),
+    Before(SearchKey<'k>),
     /// To the last node of the level.
     Last,
 }

@@ -1,21 +1,21 @@
 //! Nodes under construction, in private memory.
 
 use super::key::{HEAD_BYTES, KeyBuf, be_word, tail_word, tail_words};
-use super::node::{BODY_WORDS, Control, Held, LONG};
+use super::node::{BODY_WORDS, Control, LONG, LatchedNode};
 
 /// A node under construction, in private memory: splits, merges, compactions and bulk loads build one and publish it.
-pub(super) struct Image {
+pub(super) struct NodeImage {
     control: Control,
     /// The removal Lsn.
     pub(super) removal: u64,
     body: [u64; BODY_WORDS],
 }
 
-impl Image {
+impl NodeImage {
     /// An empty node of keys that begin with `prefix`.
-    pub(super) fn new(level: u8, guarded: bool, removal: u64, prefix: &[u8]) -> Image {
+    pub(super) fn new(level: u8, guarded: bool, removal: u64, prefix: &[u8]) -> NodeImage {
         let control = Control::new(level, guarded, prefix.len());
-        let mut image = Image { control, removal, body: [0; BODY_WORDS] };
+        let mut image = NodeImage { control, removal, body: [0; BODY_WORDS] };
         for (word, chunk) in prefix.chunks(8).enumerate() {
             image.body[control.heap() + word] = be_word(chunk);
         }
@@ -59,7 +59,7 @@ impl Image {
 
     /// Appends entries `range` of a latched node. False: they do not fit.
     #[must_use]
-    pub(super) fn push_entries(&mut self, node: &Held<'_>, range: std::ops::Range<usize>) -> bool {
+    pub(super) fn push_entries(&mut self, node: &LatchedNode<'_>, range: std::ops::Range<usize>) -> bool {
         let control = node.control();
         let (old, new) = (control.prefix_bytes(), self.control.prefix_bytes());
         let mut key = KeyBuf::new();

@@ -72,22 +72,22 @@ pub(super) fn separator<'k>(left: &[u8], right: &'k [u8]) -> &'k [u8] {
 
 /// A key that is looked for.
 #[derive(Clone, Copy)]
-pub(super) struct Probe<'k> {
+pub(super) struct SearchKey<'k> {
     pub(super) key: &'k [u8],
     /// A key of up to eight bytes, padded; of a longer key its last eight bytes.
     edge: u64,
 }
 
-impl<'k> Probe<'k> {
+impl<'k> SearchKey<'k> {
     #[inline(always)]
-    pub(super) fn new(key: &'k [u8]) -> Probe<'k> {
+    pub(super) fn new(key: &'k [u8]) -> SearchKey<'k> {
         // A key of four bytes is an int4.
         let edge = match (<&[u8; 4]>::try_from(key), key.last_chunk::<8>()) {
             (Ok(four), _) => u64::from(u32::from_be_bytes(*four)) << 32,
             (_, Some(chunk)) => u64::from_be_bytes(*chunk),
             _ => be_word_short(key),
         };
-        Probe { key, edge }
+        SearchKey { key, edge }
     }
 
     /// The head of the key behind a prefix of `prefix` bytes.
@@ -110,7 +110,7 @@ impl<'k> Probe<'k> {
         self.key.len() <= HEAD_BYTES
     }
 
-    /// As [`Probe::head`], for a key that is no longer than a head.
+    /// As [`SearchKey::head`], for a key that is no longer than a head.
     #[inline(always)]
     pub(super) fn head_of_short(&self, prefix: usize) -> u64 {
         if prefix < HEAD_BYTES { self.edge << (8 * prefix) } else { 0 }
@@ -178,7 +178,7 @@ mod tests {
     fn a_probes_head_is_its_suffixs_first_word() {
         let key: Vec<u8> = (1..=40).collect();
         for len in 0..key.len() {
-            let probe = Probe::new(&key[..len]);
+            let probe = SearchKey::new(&key[..len]);
             for prefix in 0..len + 3 {
                 assert_eq!(probe.head(prefix), be_word(probe.suffix(prefix)), "length {len} prefix {prefix}");
             }

@@ -45,11 +45,11 @@ mod structure;
 #[cfg(test)]
 mod tests;
 
-use self::image::Image;
-use self::key::{Probe, tail_words};
-use self::node::{BODY_WORDS, Held, Node};
-use self::pool::Region;
-use self::search::Share;
+use self::image::NodeImage;
+use self::key::{SearchKey, tail_words};
+use self::node::{BODY_WORDS, LatchedNode, Node};
+use self::pool::NodeRegion;
+use self::search::Fraction;
 use self::structure::wants_merge;
 use crate::ids::Lsn;
 use crate::probes::count_descent;
@@ -57,7 +57,7 @@ use crate::store::RowLocation;
 use parking_lot::RwLock;
 use std::sync::{Arc, atomic::Ordering};
 
-pub use self::build::{Part, Take};
+pub use self::build::{IndexPart, Take};
 pub use self::key::MAX_KEY_BYTES;
 pub use self::node::VALUE_BITS;
 pub use self::pool::{Full, NODE_BYTES, NodePool};
@@ -135,7 +135,7 @@ pub enum Insert {
 /// It owns its nodes until it is discarded ([`Index::discard`]) or dropped, whichever comes first. A user of an index
 /// holds a lock that keeps it from being discarded, or reads it by [`Index::while_kept`].
 pub struct Index {
-    region: Region,
+    region: NodeRegion,
     root: u32,
     /// It keeps the region mapped.
     pool: Arc<NodePool>,
@@ -147,7 +147,7 @@ impl Index {
     /// An empty index with its nodes from `pool`.
     pub fn new(pool: Arc<NodePool>) -> Result<Index, Full> {
         let (root, mut held) = pool.allocate()?;
-        held.become_image(&Image::new(0, false, 0, &[]));
+        held.become_image(&NodeImage::new(0, false, 0, &[]));
         drop(held);
         Ok(Index::of_root(root, pool))
     }
@@ -165,7 +165,7 @@ impl Index {
     /// The same, inlined into its caller.
     #[inline(always)]
     pub fn get_in_line(&self, key: &[u8]) -> Found {
-        match self.get_by_heads(&Probe::new(key)) {
+        match self.get_by_heads(&SearchKey::new(key)) {
             Some(found) => found,
             None => self.get_any(key),
         }
@@ -173,7 +173,7 @@ impl Index {
 
     #[inline(never)]
     fn get_any(&self, key: &[u8]) -> Found {
-        let probe = Probe::new(key);
+        let probe = SearchKey::new(key);
         loop {
             let Some((id, node, version, share)) = self.try_leaf(&probe) else { continue };
             let (at, found) = node.find(node.control(), &probe, share);
@@ -203,7 +203,7 @@ impl Index {
     /// when they make them.
     pub fn insert(&self, key: &[u8], value: u64, mut admit: impl FnMut() -> Admit) -> Result<Insert, Full> {
         check_entry(key, value);
-        let probe = Probe::new(key);
+        let probe = SearchKey::new(key);
         loop {
             let Some((_, node, version, share)) = self.try_leaf(&probe) else { continue };
             let (at, found) = node.find(node.control(), &probe, share);
@@ -243,8 +243,8 @@ impl Index {
         let same =
             self.region.get(vacancy.leaf.node).filter(|node| node.latch.validate(vacancy.leaf.version));
         let held = same.and_then(|node| node.upgrade(vacancy.leaf.version));
-        let entered =
-            held.and_then(|leaf| self.enter(leaf, vacancy.at as usize, &Probe::new(key), value, &mut admit));
+        let entered = held
+            .and_then(|leaf| self.enter(leaf, vacancy.at as usize, &SearchKey::new(key), value, &mut admit));
         entered.map_or_else(|| self.insert(key, value, admit), Ok)
     }
 
@@ -252,9 +252,9 @@ impl Index {
     #[inline(always)]
     fn enter(
         &self,
-        mut leaf: Held<'_>,
+        mut leaf: LatchedNode<'_>,
         at: usize,
-        probe: &Probe<'_>,
+        probe: &SearchKey<'_>,
         value: u64,
         admit: &mut impl FnMut() -> Admit,
     ) -> Option<Insert> {
@@ -279,7 +279,7 @@ impl Index {
     /// Points `key` from value `old` to value `new`. False, and no change, if it is absent or has another value.
     pub fn replace(&self, key: &[u8], old: u64, new: u64) -> bool {
         assert!(new >> VALUE_BITS == 0, "value {new:#x} does not fit in {VALUE_BITS} bits");
-        let probe = Probe::new(key);
+        let probe = SearchKey::new(key);
         loop {
             let Some((_, node, version, share)) = self.try_leaf(&probe) else { continue };
             let (at, found) = node.find(node.control(), &probe, share);
@@ -298,7 +298,7 @@ impl Index {
     /// Removes `key` and returns its value. With an `lsn`, which is the removal's place, it raises the leaf's removal
     /// `Lsn`. Without one (an abort takes a placeholder back) no transaction will have to wait for the removal.
     pub fn remove(&self, key: &[u8], lsn: Option<Lsn>) -> Option<u64> {
-        let probe = Probe::new(key);
+        let probe = SearchKey::new(key);
         loop {
             let Some((_, node, version, share)) = self.try_leaf(&probe) else { continue };
             let (at, found) = node.find(node.control(), &probe, share);
@@ -365,7 +365,7 @@ impl Index {
 
     /// The leaf that covers `probe`, not yet validated. `None`: begin again.
     #[inline(always)]
-    fn try_leaf(&self, probe: &Probe<'_>) -> Option<(u32, &Node, u64, Option<Share>)> {
+    fn try_leaf(&self, probe: &SearchKey<'_>) -> Option<(u32, &Node, u64, Option<Fraction>)> {
         self.begin_descent();
         let mut id = self.root;
         let mut node = self.region.node(id);

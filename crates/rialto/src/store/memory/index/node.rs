@@ -17,14 +17,14 @@
 //! All keys that a node can ever hold lie between two fences, which only the parents know; the prefix is common to both
 //! fences. So a reader that came here by a validated descent skips the prefix without comparing it.
 //!
-//! Access rules: any thread may load any word at any time, relaxed; a store needs the latch ([`Held`]). A value loaded
+//! Access rules: any thread may load any word at any time, relaxed; a store needs the latch ([`LatchedNode`]). A value loaded
 //! without the latch may be torn, of another time, or of another node, until the latch validates it. Every control word
 //! that was ever stored describes a layout inside the body (`count <= 252`), and every place that comes from an entry
 //! is bounds-checked.
 
 #![allow(unsafe_code)]
 
-use super::image::Image;
+use super::image::NodeImage;
 use super::key::{FIRST_TAIL_BYTES, HEAD_BYTES, KeyBuf, MAX_KEY_BYTES, tail_word, tail_words};
 use super::latch::Latch;
 use std::ops::Deref;
@@ -241,24 +241,24 @@ impl Node {
 
     /// Latches, if nothing changed since `version`.
     #[inline]
-    pub(super) fn upgrade(&self, version: u64) -> Option<Held<'_>> {
-        self.latch.upgrade(version).then(|| Held { node: self, changed: false })
+    pub(super) fn upgrade(&self, version: u64) -> Option<LatchedNode<'_>> {
+        self.latch.upgrade(version).then(|| LatchedNode { node: self, changed: false })
     }
 
     /// Latches, waiting for it. None: the node is free.
-    pub(super) fn lock(&self) -> Option<Held<'_>> {
-        self.latch.lock().then(|| Held { node: self, changed: false })
+    pub(super) fn lock(&self) -> Option<LatchedNode<'_>> {
+        self.latch.lock().then(|| LatchedNode { node: self, changed: false })
     }
 }
 
 /// A latched node, with the operations that change it. Dropping it unlatches it, with a new version if something
 /// changed.
-pub(super) struct Held<'n> {
+pub(super) struct LatchedNode<'n> {
     node: &'n Node,
     changed: bool,
 }
 
-impl Deref for Held<'_> {
+impl Deref for LatchedNode<'_> {
     type Target = Node;
 
     #[inline(always)]
@@ -267,7 +267,7 @@ impl Deref for Held<'_> {
     }
 }
 
-impl Drop for Held<'_> {
+impl Drop for LatchedNode<'_> {
     #[inline]
     fn drop(&mut self) {
         if self.changed {
@@ -278,10 +278,10 @@ impl Drop for Held<'_> {
     }
 }
 
-impl<'n> Held<'n> {
+impl<'n> LatchedNode<'n> {
     /// A node that the pool has latched for its new owner.
-    pub(super) fn of_latched(node: &'n Node) -> Held<'n> {
-        Held { node, changed: true }
+    pub(super) fn of_latched(node: &'n Node) -> LatchedNode<'n> {
+        LatchedNode { node, changed: true }
     }
 
     /// Ends the node: it belongs to the pool again.
@@ -397,7 +397,7 @@ impl<'n> Held<'n> {
     }
 
     /// Gives the node these entries and this heap. Both end inside the body.
-    pub(super) fn become_image(&mut self, image: &Image) {
+    pub(super) fn become_image(&mut self, image: &NodeImage) {
         let (control, body) = image.parts();
         for at in (0..2 * control.count()).chain(control.heap()..BODY_WORDS) {
             self.put(at, body[at]);

@@ -8,7 +8,7 @@
 
 #![allow(unsafe_code)]
 
-use super::node::{Held, Node};
+use super::node::{LatchedNode, Node};
 use crate::store::Budget;
 use parking_lot::Mutex;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
@@ -41,17 +41,17 @@ pub struct Full {
 
 /// The address range of a pool's nodes: what a reader needs of the pool, without an indirection.
 #[derive(Clone, Copy)]
-pub(super) struct Region {
+pub(super) struct NodeRegion {
     base: NonNull<Node>,
     nodes: u32,
 }
 
 // SAFETY: the region is shared memory of atomics; the holder of a Region keeps its NodePool alive (see Index).
-unsafe impl Send for Region {}
+unsafe impl Send for NodeRegion {}
 // SAFETY: as above; all access to nodes goes through atomics.
-unsafe impl Sync for Region {}
+unsafe impl Sync for NodeRegion {}
 
-impl Region {
+impl NodeRegion {
     /// Node `id`, or `None` if there is no such id: a torn read can ask for any number.
     #[inline(always)]
     pub(super) fn get(&self, id: u32) -> Option<&Node> {
@@ -101,7 +101,7 @@ struct Lists {
 
 /// The memory of index nodes, for any number of indexes.
 pub struct NodePool {
-    region: Region,
+    region: NodeRegion,
     mapping: NonNull<std::ffi::c_void>,
     mapping_bytes: usize,
     budget: Arc<Budget>,
@@ -146,7 +146,7 @@ impl NodePool {
         // SAFETY: the mapping is one huge page longer than the nodes.
         let base = unsafe { mapping.byte_add(skip) }.cast::<Node>();
         Ok(Arc::new(NodePool {
-            region: Region { base, nodes },
+            region: NodeRegion { base, nodes },
             mapping,
             mapping_bytes,
             budget,
@@ -173,12 +173,12 @@ impl NodePool {
         self.lists.lock().paid * NODE_BYTES as u64
     }
 
-    pub(super) fn region(&self) -> Region {
+    pub(super) fn region(&self) -> NodeRegion {
         self.region
     }
 
     /// A node, latched, for the caller to fill.
-    pub(super) fn allocate(&self) -> Result<(u32, Held<'_>), Full> {
+    pub(super) fn allocate(&self) -> Result<(u32, LatchedNode<'_>), Full> {
         let mut lists = self.lists.lock();
         let id = if lists.free != NO_NODE {
             let id = lists.free as u32;
@@ -195,7 +195,7 @@ impl NodePool {
         drop(lists);
         let node = self.region.node(id);
         node.latch.claim();
-        Ok((id, Held::of_latched(node)))
+        Ok((id, LatchedNode::of_latched(node)))
     }
 
     /// A node that is paid for and not on the free list.
@@ -270,7 +270,7 @@ impl NodePool {
     }
 
     /// Takes back a node that no index leads to any more; optimistic readers may still be in it.
-    pub(super) fn free(&self, id: u32, held: Held<'_>) {
+    pub(super) fn free(&self, id: u32, held: LatchedNode<'_>) {
         let mut lists = self.lists.lock();
         self.list(&mut lists, id);
         held.retire();

@@ -11,9 +11,9 @@
 
 use std::sync::atomic::Ordering;
 
-use super::key::Probe;
+use super::key::SearchKey;
 use super::node::Node;
-use super::search::Share;
+use super::search::Fraction;
 use super::{Found, Index, Leaf};
 use crate::ids::Lsn;
 use crate::probes::count_descent;
@@ -29,14 +29,14 @@ const ALL_ARE_FAR: bool = cfg!(any(test, feature = "fault-injection"));
 pub struct LeafAhead<'k> {
     /// Of the index.
     root: u32,
-    probe: Probe<'k>,
+    probe: SearchKey<'k>,
     /// The leaf itself, if it is the root.
     parent: &'k Node,
     parent_version: u64,
     id: u32,
     leaf: &'k Node,
     /// How far into the leaf's interval the key lies.
-    share: Share,
+    share: Fraction,
 }
 
 impl Index {
@@ -51,12 +51,12 @@ impl Index {
     #[inline]
     pub fn prefetch_leaf<'k>(&'k self, key: &'k [u8]) -> Option<LeafAhead<'k>> {
         count_descent();
-        let (root, probe) = (self.root, Probe::new(key));
+        let (root, probe) = (self.root, SearchKey::new(key));
         let mut node = self.region.get(root)?;
         let mut version = node.latch.try_read()?;
         let mut control = node.control();
         if control.level() == 0 {
-            let (parent, parent_version, share) = (node, version, Share::HALF);
+            let (parent, parent_version, share) = (node, version, Fraction::HALF);
             return Some(LeafAhead { root, probe, parent, parent_version, id: root, leaf: node, share });
         }
         loop {

@@ -9,7 +9,7 @@
 //! that leaf, or the insert sees the guard, under the latch, and then the interval.
 
 use super::descent::{Fences, Seek};
-use super::key::{KeyBuf, Probe};
+use super::key::{KeyBuf, SearchKey};
 use super::node::{Control, Node};
 use super::search::Equal;
 use super::{Index, Leaf};
@@ -63,14 +63,14 @@ impl ScanRange<'_> {
 }
 
 #[derive(Clone, Copy)]
-struct Entry {
+struct BatchEntry {
     key_at: u32,
     key_len: u32,
     value: u64,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Stage {
+enum ScanStage {
     Begin,
     /// Goes on at the resume key: forward from it or from behind it, backward always from before it.
     At,
@@ -81,10 +81,10 @@ enum Stage {
 /// What a scan has read of one leaf, and where it goes on. It belongs to one scan at a time; its buffers are reused.
 pub struct Batch {
     keys: Vec<u8>,
-    entries: Vec<Entry>,
+    entries: Vec<BatchEntry>,
     leaf: Leaf,
     removal: Lsn,
-    stage: Stage,
+    stage: ScanStage,
     limit: usize,
     /// Whether the limit left some entries of the leaf unread.
     cut: bool,
@@ -107,7 +107,7 @@ impl Batch {
             entries: Vec::new(),
             leaf: Leaf { node: u32::MAX, version: 0 },
             removal: Lsn::ZERO,
-            stage: Stage::Begin,
+            stage: ScanStage::Begin,
             limit: usize::MAX,
             cut: false,
             fences: Box::new(Fences::new()),
@@ -119,7 +119,7 @@ impl Batch {
     /// Prepares for another scan. Keeps the buffers, forgets the limit.
     pub fn begin(&mut self) {
         self.clear();
-        self.stage = Stage::Begin;
+        self.stage = ScanStage::Begin;
         self.limit = usize::MAX;
     }
 
@@ -183,7 +183,7 @@ impl Batch {
     /// Backward: before this key.
     pub fn next_key(&self) -> Option<&[u8]> {
         let resume = self.resume.as_ref()?;
-        matches!(self.stage, Stage::At | Stage::Behind).then(|| resume.as_slice())
+        matches!(self.stage, ScanStage::At | ScanStage::Behind).then(|| resume.as_slice())
     }
 }
 
@@ -200,7 +200,7 @@ impl Index {
         guard: Guard,
         batch: &mut Batch,
     ) -> More {
-        if batch.stage == Stage::End {
+        if batch.stage == ScanStage::End {
             batch.clear();
             return More::No;
         }
@@ -208,9 +208,9 @@ impl Index {
         let resume = batch.resume.take().unwrap_or_else(|| Box::new(KeyBuf::new()));
         let mut left = *range;
         match (direction, batch.stage) {
-            (_, Stage::Begin | Stage::End) => {}
-            (Direction::Forward, Stage::At) => left.low = Bound::Included(resume.as_slice()),
-            (Direction::Forward, Stage::Behind) => left.low = Bound::Excluded(resume.as_slice()),
+            (_, ScanStage::Begin | ScanStage::End) => {}
+            (Direction::Forward, ScanStage::At) => left.low = Bound::Included(resume.as_slice()),
+            (Direction::Forward, ScanStage::Behind) => left.low = Bound::Excluded(resume.as_slice()),
             (Direction::Backward, _) => left.high = Bound::Excluded(resume.as_slice()),
         }
         let mut tries = 0;
@@ -223,13 +223,13 @@ impl Index {
         batch.stage = stage;
         let mut resume = resume;
         match (stage, direction) {
-            (Stage::At, Direction::Forward) => resume.set(batch.fences.high.as_slice()),
-            (Stage::At, Direction::Backward) => resume.set(batch.fences.low.as_slice()),
-            (Stage::Behind, _) => resume.set(batch.key(batch.len() - 1)),
-            (Stage::Begin | Stage::End, _) => {}
+            (ScanStage::At, Direction::Forward) => resume.set(batch.fences.high.as_slice()),
+            (ScanStage::At, Direction::Backward) => resume.set(batch.fences.low.as_slice()),
+            (ScanStage::Behind, _) => resume.set(batch.key(batch.len() - 1)),
+            (ScanStage::Begin | ScanStage::End, _) => {}
         }
         batch.resume = Some(resume);
-        if stage == Stage::End { More::No } else { More::Yes }
+        if stage == ScanStage::End { More::No } else { More::Yes }
     }
 
     /// One try. `None`: a writer made it invalid.
@@ -240,13 +240,15 @@ impl Index {
         guard: Guard,
         batch: &mut Batch,
         tries: u32,
-    ) -> Option<Stage> {
+    ) -> Option<ScanStage> {
         let seek = match (direction, range.low, range.high) {
             (Direction::Forward, Bound::Unbounded, _) => Seek::First,
-            (Direction::Forward, Bound::Included(low) | Bound::Excluded(low), _) => Seek::At(Probe::new(low)),
+            (Direction::Forward, Bound::Included(low) | Bound::Excluded(low), _) => {
+                Seek::At(SearchKey::new(low))
+            }
             (Direction::Backward, _, Bound::Unbounded) => Seek::Last,
-            (Direction::Backward, _, Bound::Included(high)) => Seek::At(Probe::new(high)),
-            (Direction::Backward, _, Bound::Excluded(high)) => Seek::Before(Probe::new(high)),
+            (Direction::Backward, _, Bound::Included(high)) => Seek::At(SearchKey::new(high)),
+            (Direction::Backward, _, Bound::Excluded(high)) => Seek::Before(SearchKey::new(high)),
         };
         let leaf = self.reach(seek, 0, &mut batch.fences).expect("every tree has leaves");
         let must_guard = guard == Guard::Set && !leaf.node.control().guarded();
@@ -297,7 +299,7 @@ impl Batch {
             let key = self.key.as_slice();
             let (key_at, key_len) = (self.keys.len() as u32, key.len() as u32);
             self.keys.extend_from_slice(key);
-            self.entries.push(Entry { key_at, key_len, value: leaf.value(at) });
+            self.entries.push(BatchEntry { key_at, key_len, value: leaf.value(at) });
         }
         self.cut = count < to.saturating_sub(from);
     }
@@ -309,14 +311,14 @@ impl Batch {
         } else if self.fences.high().is_some_and(|high| bound >= high) {
             control.count()
         } else {
-            leaf.rank(control, &Probe::new(bound), equal)
+            leaf.rank(control, &SearchKey::new(bound), equal)
         }
     }
 
     /// Whether the range goes on beyond what was copied, and where.
-    fn stage_after(&self, range: &ScanRange<'_>, direction: Direction) -> Stage {
+    fn stage_after(&self, range: &ScanRange<'_>, direction: Direction) -> ScanStage {
         if self.cut {
-            return Stage::Behind;
+            return ScanStage::Behind;
         }
         let ends = match direction {
             Direction::Forward => match (self.fences.high(), range.high) {
@@ -331,6 +333,6 @@ impl Batch {
                 Bound::Included(low) | Bound::Excluded(low) => low >= self.fences.low(),
             },
         };
-        if ends { Stage::End } else { Stage::At }
+        if ends { ScanStage::End } else { ScanStage::At }
     }
 }

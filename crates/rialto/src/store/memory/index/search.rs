@@ -2,7 +2,7 @@
 
 #![allow(unsafe_code)]
 
-use super::key::{HEAD_BYTES, Probe, tail_word, tail_words};
+use super::key::{HEAD_BYTES, SearchKey, tail_word, tail_words};
 use super::node::{Control, LONG, MAX_ENTRIES, Node};
 use std::cmp::Ordering as Order;
 use std::hint::select_unpredictable;
@@ -10,32 +10,32 @@ use std::sync::atomic::Ordering;
 
 /// How far into a node's interval a key lies, from 0 to below 1: about that share of its entries lies before it.
 #[derive(Clone, Copy)]
-pub(super) struct Share(f64);
+pub(super) struct Fraction(f64);
 
-impl Share {
+impl Fraction {
     /// The middle.
-    pub(super) const HALF: Share = Share(0.5);
+    pub(super) const HALF: Fraction = Fraction(0.5);
 
     /// Where `head` lies between two others: `low <= head <= high`, and `low < high`.
     #[inline(always)]
-    pub(super) fn between(head: u64, low: u64, high: u64) -> Share {
+    pub(super) fn between(head: u64, low: u64, high: u64) -> Fraction {
         debug_assert!(low <= head && head <= high && low < high);
         // Halved to numbers of 63 bits, which one instruction converts.
         let half = |difference: u64| (difference >> 1) as i64 as f64;
-        Share(half(head - low) / half((high - low) | 2))
+        Fraction(half(head - low) / half((high - low) | 2))
     }
 
     /// About this share of `count` entries, which are at most those of a node.
     #[inline(always)]
     pub(super) fn of(self, count: usize) -> usize {
         // Rounded, so that it is exact in a node of consecutive numbers.
-        Share::whole(self.0 * count as i64 as f64 + 0.5)
+        Fraction::whole(self.0 * count as i64 as f64 + 0.5)
     }
 
     /// The same, rounded down.
     #[inline(always)]
     pub(super) fn down(self, count: usize) -> usize {
-        Share::whole(self.0 * count as i64 as f64)
+        Fraction::whole(self.0 * count as i64 as f64)
     }
 
     #[inline(always)]
@@ -145,14 +145,14 @@ impl Node {
 
     /// How far into the interval of the child at `slot` the key lies, if the neighbours' heads tell.
     #[inline(always)]
-    pub(super) fn share(&self, control: Control, slot: usize, probe: &Probe<'_>) -> Option<Share> {
+    pub(super) fn share(&self, control: Control, slot: usize, probe: &SearchKey<'_>) -> Option<Fraction> {
         // Entry 0 has no head of its own.
         if slot == 0 || slot + 1 >= control.count() {
             return None;
         }
         let (low, high) = (self.head(slot), self.head(slot + 1));
         let head = probe.head(control.prefix_bytes());
-        (low <= head && head < high).then(|| Share::between(head, low, high))
+        (low <= head && head < high).then(|| Fraction::between(head, low, high))
     }
 
     #[inline(always)]
@@ -162,7 +162,12 @@ impl Node {
 
     /// Where `probe` lies or would lie in a leaf, and whether it is present.
     #[inline(always)]
-    pub(super) fn find(&self, control: Control, probe: &Probe<'_>, share: Option<Share>) -> (usize, bool) {
+    pub(super) fn find(
+        &self,
+        control: Control,
+        probe: &SearchKey<'_>,
+        share: Option<Fraction>,
+    ) -> (usize, bool) {
         let count = control.count();
         let prefix = control.prefix_bytes();
         let head = probe.head(prefix);
@@ -189,13 +194,13 @@ impl Node {
 
     /// The child that covers `probe` in an inner node: the last entry at or below it.
     #[inline(always)]
-    pub(super) fn slot(&self, control: Control, probe: &Probe<'_>) -> usize {
+    pub(super) fn slot(&self, control: Control, probe: &SearchKey<'_>) -> usize {
         self.rank(control, probe, Equal::Counted).saturating_sub(1)
     }
 
     /// The number of entries below `probe`, or at most equal to it.
     #[inline(always)]
-    pub(super) fn rank(&self, control: Control, probe: &Probe<'_>, equal: Equal) -> usize {
+    pub(super) fn rank(&self, control: Control, probe: &SearchKey<'_>, equal: Equal) -> usize {
         let prefix = control.prefix_bytes();
         let head = probe.head(prefix);
         let up_to = self.heads_up_to(control.count(), head);

@@ -116,50 +116,50 @@ pub fn order((run, entry): (&SortRun, Entry), (other_run, other): (&SortRun, Ent
 
 /// Parts of sorted runs as one sequence, in the order of their keys; equal keys come in any order.
 pub struct Merge<'a> {
-    heads: BinaryHeap<Head<'a>>,
+    heads: BinaryHeap<RunHead<'a>>,
 }
 
 /// The rest of one part.
-struct Head<'a> {
+struct RunHead<'a> {
     run: &'a SortRun,
     next: Entry,
     /// The entries behind `next`.
     others: Range<usize>,
 }
 
-impl<'a> Head<'a> {
-    fn of((run, mut stretch): (&'a SortRun, Range<usize>)) -> Option<Head<'a>> {
+impl<'a> RunHead<'a> {
+    fn of((run, mut stretch): (&'a SortRun, Range<usize>)) -> Option<RunHead<'a>> {
         let next = run.entries[stretch.next()?];
-        Some(Head { run, next, others: stretch })
+        Some(RunHead { run, next, others: stretch })
     }
 }
 
 /// The greatest is the one with the least key, for the heap.
-impl Ord for Head<'_> {
+impl Ord for RunHead<'_> {
     #[inline]
     fn cmp(&self, other: &Self) -> Ordering {
         order((other.run, other.next), (self.run, self.next))
     }
 }
 
-impl PartialOrd for Head<'_> {
+impl PartialOrd for RunHead<'_> {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl PartialEq for Head<'_> {
+impl PartialEq for RunHead<'_> {
     fn eq(&self, other: &Self) -> bool {
         self.cmp(other).is_eq()
     }
 }
 
-impl Eq for Head<'_> {}
+impl Eq for RunHead<'_> {}
 
 impl<'a> Merge<'a> {
     /// A merge of these parts.
     pub fn of(stretches: impl IntoIterator<Item = (&'a SortRun, Range<usize>)>) -> Merge<'a> {
-        Merge { heads: stretches.into_iter().filter_map(Head::of).collect() }
+        Merge { heads: stretches.into_iter().filter_map(RunHead::of).collect() }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::Index;
 use super::descent::{Fences, Seek};
-use super::key::{KeyBuf, Probe};
+use super::key::{KeyBuf, SearchKey};
 use super::scan::{Batch, Direction, Guard, More, ScanRange};
 
 impl Index {
@@ -32,7 +32,7 @@ impl Index {
         let (mut fences, mut from) = (Fences::new(), KeyBuf::new());
         let mut bounds = Vec::new();
         // A tree that has lost this level meanwhile is small.
-        while self.reach(Seek::At(Probe::new(from.as_slice())), level, &mut fences).is_some() {
+        while self.reach(Seek::At(SearchKey::new(from.as_slice())), level, &mut fences).is_some() {
             let Some(high) = fences.high() else { break };
             bounds.push(high.to_vec());
             from.set(high);

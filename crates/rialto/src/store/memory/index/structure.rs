@@ -6,9 +6,9 @@
 //! the step begins again. So each step leaves a whole tree behind.
 
 use super::descent::{Fences, Seek};
-use super::image::Image;
-use super::key::{KeyBuf, Probe, common_prefix, separator, tail_words};
-use super::node::{BODY_WORDS, Control, Held};
+use super::image::NodeImage;
+use super::key::{KeyBuf, SearchKey, common_prefix, separator, tail_words};
+use super::node::{BODY_WORDS, Control, LatchedNode};
 use super::search::Equal;
 use super::{Full, Index};
 use std::sync::atomic::Ordering;
@@ -36,7 +36,7 @@ struct Division {
 impl Index {
     /// Frees the dead tails of a node, if that makes room for an entry with a suffix of `suffix_len` bytes and frees
     /// enough. False, and no change, if not.
-    pub(super) fn compact(&self, node: &mut Held<'_>, suffix_len: usize) -> bool {
+    pub(super) fn compact(&self, node: &mut LatchedNode<'_>, suffix_len: usize) -> bool {
         let control = node.control();
         let needed = 2 + tail_words(suffix_len);
         let worth_it = control.garbage() >= COMPACT_WORDS || control.count() < 3;
@@ -45,7 +45,7 @@ impl Index {
         }
         let mut prefix = KeyBuf::new();
         node.read_prefix(control, &mut prefix);
-        let mut image = Image::new(
+        let mut image = NodeImage::new(
             control.level(),
             control.guarded(),
             node.removal.load(Ordering::Relaxed),
@@ -62,7 +62,7 @@ impl Index {
     pub(super) fn split(&self, level: u8, key: &[u8]) -> Result<(), Full> {
         loop {
             let mut fences = Fences::new();
-            let probe = Probe::new(key);
+            let probe = SearchKey::new(key);
             let Some(parent) = self.reach(Seek::At(probe), level + 1, &mut fences) else {
                 if self.grow(level, key)? {
                     return Ok(());
@@ -82,9 +82,9 @@ impl Index {
     #[inline(never)]
     fn split_child(
         &self,
-        parent: &mut Held<'_>,
+        parent: &mut LatchedNode<'_>,
         mut fences: Fences,
-        probe: &Probe<'_>,
+        probe: &SearchKey<'_>,
     ) -> Result<bool, Full> {
         let control = parent.control();
         let slot = parent.slot(control, probe);
@@ -103,7 +103,7 @@ impl Index {
         let (low, high) = part(&left, &division, fences.low(), fences.high());
         right.become_image(&high);
         left.become_image(&low);
-        parent.insert(slot + 1, Probe::new(separator).head(0), separator, u64::from(right_id));
+        parent.insert(slot + 1, SearchKey::new(separator).head(0), separator, u64::from(right_id));
         Ok(true)
     }
 
@@ -118,7 +118,7 @@ impl Index {
         if control.count() < 3 {
             return Ok(true);
         }
-        let division = divide(&root, &Probe::new(key), 0);
+        let division = divide(&root, &SearchKey::new(key), 0);
         let (left_id, mut left) = self.pool.allocate()?;
         let (right_id, mut right) = match self.pool.allocate() {
             Ok(right) => right,
@@ -130,7 +130,7 @@ impl Index {
         let (low, high) = part(&root, &division, &[], None);
         left.become_image(&low);
         right.become_image(&high);
-        let mut image = Image::new(level + 1, false, 0, &[]);
+        let mut image = NodeImage::new(level + 1, false, 0, &[]);
         let fits = image.push(&[], u64::from(left_id))
             && image.push(division.separator.as_slice(), u64::from(right_id));
         debug_assert!(fits, "two entries fit into a node");
@@ -144,7 +144,7 @@ impl Index {
         let mut merged = false;
         loop {
             let mut fences = Fences::new();
-            let probe = Probe::new(key);
+            let probe = SearchKey::new(key);
             let Some(parent) = self.reach(Seek::At(probe), level + 1, &mut fences) else { return merged };
             let parent_id = parent.id;
             let Some(mut parent) = parent.node.upgrade(parent.version) else { continue };
@@ -179,7 +179,12 @@ impl Index {
     /// Joins the child of `parent` that covers `probe` with its right sibling, or else with its left one, and returns
     /// the control word of the joined node; `None` if neither fits. The parent has at least two children.
     #[inline(never)]
-    fn merge_child(&self, parent: &mut Held<'_>, fences: Fences, probe: &Probe<'_>) -> Option<Control> {
+    fn merge_child(
+        &self,
+        parent: &mut LatchedNode<'_>,
+        fences: Fences,
+        probe: &SearchKey<'_>,
+    ) -> Option<Control> {
         let control = parent.control();
         let slot = parent.slot(control, probe);
         let mut fences = Some(fences);
@@ -207,14 +212,14 @@ impl Index {
     }
 
     /// Moves the entries of the root's only child into the root, as long as there is only one.
-    fn shrink(&self, mut root: Held<'_>) {
+    fn shrink(&self, mut root: LatchedNode<'_>) {
         while root.control().level() > 0 && root.control().count() == 1 {
             let child_id = root.child(0);
             let child = self.lock(child_id);
             let control = child.control();
             debug_assert_eq!(control.prefix_bytes(), 0, "the whole key space has no common prefix");
             let removal = child.removal.load(Ordering::Relaxed);
-            let mut image = Image::new(control.level(), control.guarded(), removal, &[]);
+            let mut image = NodeImage::new(control.level(), control.guarded(), removal, &[]);
             let fits = image.push_entries(&child, 0..control.count());
             debug_assert!(fits, "a node fits into a node");
             root.become_image(&image);
@@ -223,7 +228,7 @@ impl Index {
     }
 
     /// Latches a node that cannot be freed: its parent is latched, or it is the root.
-    fn lock(&self, id: u32) -> Held<'_> {
+    fn lock(&self, id: u32) -> LatchedNode<'_> {
         self.region.node(id).lock().expect("the child of a latched parent is in use")
     }
 
@@ -258,7 +263,7 @@ pub(super) fn wants_merge(control: Control) -> bool {
 }
 
 /// Chooses where to divide a node of three entries or more, for an insert at `probe`.
-fn divide(node: &Held<'_>, probe: &Probe<'_>, parent_prefix: usize) -> Division {
+fn divide(node: &LatchedNode<'_>, probe: &SearchKey<'_>, parent_prefix: usize) -> Division {
     let control = node.control();
     let count = control.count();
     let position = node.rank(control, probe, Equal::Counted);
@@ -297,7 +302,7 @@ fn divide(node: &Held<'_>, probe: &Probe<'_>, parent_prefix: usize) -> Division 
 }
 
 /// Whether an insert at `position` has the next key behind [`RUN`] consecutive keys.
-fn ends_a_run(node: &Held<'_>, probe: &Probe<'_>, position: usize) -> bool {
+fn ends_a_run(node: &LatchedNode<'_>, probe: &SearchKey<'_>, position: usize) -> bool {
     let Some(first) = position.checked_sub(RUN) else { return false };
     let mut start = KeyBuf::new();
     node.read_key(node.control(), first, &mut start);
@@ -314,7 +319,7 @@ fn is_behind_by(keys: u64, before: &[u8], key: &[u8]) -> bool {
 }
 
 /// The separator between entries `at - 1` and `at`.
-fn separator_at(node: &Held<'_>, at: usize) -> KeyBuf {
+fn separator_at(node: &LatchedNode<'_>, at: usize) -> KeyBuf {
     let control = node.control();
     let mut right = KeyBuf::new();
     node.read_key(control, at, &mut right);
@@ -328,14 +333,23 @@ fn separator_at(node: &Held<'_>, at: usize) -> KeyBuf {
 }
 
 /// The two parts of a divided node whose fences are `low` and `high`.
-fn part(node: &Held<'_>, division: &Division, low: &[u8], high: Option<&[u8]>) -> (Image, Image) {
+fn part(
+    node: &LatchedNode<'_>,
+    division: &Division,
+    low: &[u8],
+    high: Option<&[u8]>,
+) -> (NodeImage, NodeImage) {
     let control = node.control();
     let removal = node.removal.load(Ordering::Relaxed);
     let separator = division.separator.as_slice();
-    let mut left =
-        Image::new(control.level(), control.guarded(), removal, &separator[..common_prefix(low, separator)]);
+    let mut left = NodeImage::new(
+        control.level(),
+        control.guarded(),
+        removal,
+        &separator[..common_prefix(low, separator)],
+    );
     let prefix = high.map_or(0, |high| common_prefix(separator, high));
-    let mut right = Image::new(control.level(), control.guarded(), removal, &separator[..prefix]);
+    let mut right = NodeImage::new(control.level(), control.guarded(), removal, &separator[..prefix]);
     let mut from = division.at;
     let mut fits = left.push_entries(node, 0..from);
     if control.level() > 0 {
@@ -351,19 +365,19 @@ fn part(node: &Held<'_>, division: &Division, low: &[u8], high: Option<&[u8]>) -
 /// Two siblings as one node with the fences `fences`, if that uses at most `most` words. `slot` is the right sibling's
 /// slot in the parent.
 fn join(
-    left: &Held<'_>,
-    right: &Held<'_>,
-    parent: &Held<'_>,
+    left: &LatchedNode<'_>,
+    right: &LatchedNode<'_>,
+    parent: &LatchedNode<'_>,
     slot: usize,
     fences: &Fences,
     most: usize,
-) -> Option<Image> {
+) -> Option<NodeImage> {
     let (of_left, of_right) = (left.control(), right.control());
     let removal = left.removal.load(Ordering::Relaxed).max(right.removal.load(Ordering::Relaxed));
     let guarded = of_left.guarded() || of_right.guarded();
     let low = fences.low();
     let prefix = fences.high().map_or(0, |high| common_prefix(low, high));
-    let mut image = Image::new(of_left.level(), guarded, removal, &low[..prefix]);
+    let mut image = NodeImage::new(of_left.level(), guarded, removal, &low[..prefix]);
     let mut from = 0;
     let mut fits = true;
     if of_left.level() > 0 {

@@ -1,7 +1,7 @@
 //! Segments and the sweeps over them: what makes a segment white, how a change sets its marks, and how a sweep copies
 //! it (System M, sections 3.1 to 3.3).
 
-use super::super::snapshots::{Snapshot, Stage};
+use super::super::snapshots::{CutStage, Snapshot};
 use super::{ALL_COPIES, Copy, IMAGE_HEADER_BYTES, Latched, PAINT, SegmentId, Segments, WHITE};
 use crate::fault_injection;
 use crate::ids::HeapId;
@@ -20,7 +20,7 @@ pub struct Swept<'a> {
 }
 
 /// The result of a sweep's visit to a segment.
-pub enum Visit<'a> {
+pub enum SegmentVisit<'a> {
     /// It is copied.
     Copied(Swept<'a>),
     /// The copy has already what it should have.
@@ -29,12 +29,12 @@ pub enum Visit<'a> {
     Held,
 }
 
-impl<'a> Visit<'a> {
+impl<'a> SegmentVisit<'a> {
     /// The copy, if there is one.
     pub fn copied(self) -> Option<Swept<'a>> {
         match self {
-            Visit::Copied(swept) => Some(swept),
-            Visit::Needless | Visit::Held => None,
+            SegmentVisit::Copied(swept) => Some(swept),
+            SegmentVisit::Needless | SegmentVisit::Held => None,
         }
     }
 }
@@ -45,7 +45,7 @@ impl Segments {
     /// cut finds it free.
     pub(super) fn leave_free(&self, latched: &Latched<'_>, id: SegmentId) {
         let marks = latched.marks();
-        if marks & WHITE != 0 && self.snapshots.stage() == Stage::Cut {
+        if marks & WHITE != 0 && self.snapshots.stage() == CutStage::Cut {
             if marks & self.snapshots.copy().bit() != 0 {
                 self.snapshots.keep_free(id);
             }
@@ -118,7 +118,8 @@ impl Segments {
         let marks = latched.marks();
         if marks & ALL_COPIES != ALL_COPIES {
             // A copy that has what the cut had needs no more of the segment.
-            let is_in_copy = self.snapshots.stage() == Stage::Cut && marks & self.snapshots.copy().bit() == 0;
+            let is_in_copy =
+                self.snapshots.stage() == CutStage::Cut && marks & self.snapshots.copy().bit() == 0;
             latched.set_marks(ALL_COPIES | if is_in_copy { 0 } else { marks & PAINT });
         }
     }
@@ -126,9 +127,9 @@ impl Segments {
     #[cold]
     fn begin_change_slowly(&self, latched: &Latched<'_>, id: SegmentId, marks: u8) {
         let mut paint = marks & PAINT;
-        if paint != 0 && !matches!(self.snapshots.stage(), Stage::Whitening | Stage::Painting) {
+        if paint != 0 && !matches!(self.snapshots.stage(), CutStage::Whitening | CutStage::Painting) {
             let is_lacked = marks & self.snapshots.copy().bit() != 0;
-            if self.snapshots.stage() == Stage::Cut
+            if self.snapshots.stage() == CutStage::Cut
                 && is_lacked
                 && !fault_injection::is_on("cut-keeps-nothing")
             {
@@ -144,7 +145,7 @@ impl Segments {
 
     /// Copies what was kept of the segment for the sweep at a cut, if anything was. That needs no latch.
     pub fn sweep_snapshot(&self, id: SegmentId, buffer: &mut [u8]) -> Option<Swept<'static>> {
-        if self.snapshots.stage() != Stage::Cut {
+        if self.snapshots.stage() != CutStage::Cut {
             return None;
         }
         match self.snapshots.take(id)? {
@@ -184,25 +185,25 @@ impl Segments {
         id: SegmentId,
         copy: Copy,
         buffer: &mut [u8],
-    ) -> Visit<'a> {
+    ) -> SegmentVisit<'a> {
         let marks = latched.marks();
         match self.snapshots.stage() {
-            Stage::Cut if marks & WHITE == 0 => {
+            CutStage::Cut if marks & WHITE == 0 => {
                 drop(latched);
-                return self.sweep_snapshot(id, buffer).map_or(Visit::Needless, Visit::Copied);
+                return self.sweep_snapshot(id, buffer).map_or(SegmentVisit::Needless, SegmentVisit::Copied);
             }
-            Stage::Painting if marks & WHITE == 0 => return Visit::Needless,
-            Stage::Painting if self.is_held(id) => return Visit::Held,
-            Stage::Painting if marks & copy.bit() == 0 => {
+            CutStage::Painting if marks & WHITE == 0 => return SegmentVisit::Needless,
+            CutStage::Painting if self.is_held(id) => return SegmentVisit::Held,
+            CutStage::Painting if marks & copy.bit() == 0 => {
                 latched.set_marks(marks & !PAINT);
                 drop(latched);
                 self.painting.painted();
-                return Visit::Needless;
+                return SegmentVisit::Needless;
             }
             _ => {}
         }
         latched.set_marks(marks & !(copy.bit() | PAINT));
         let (heap, used) = self.copy_latched(id, buffer);
-        Visit::Copied(Swept { heap, used, latched: Some(latched) })
+        SegmentVisit::Copied(Swept { heap, used, latched: Some(latched) })
     }
 }

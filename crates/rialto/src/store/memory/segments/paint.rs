@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use crossbeam_utils::Backoff;
 
-use super::super::snapshots::Stage;
+use super::super::snapshots::CutStage;
 use super::{CALLED, Copy, Latched, PAINT, SegmentId, Segments, WHITE};
 use crate::store::Paint;
 
@@ -90,7 +90,7 @@ impl Segments {
 
     /// Whether a black/white sweep is in progress.
     pub fn is_painted(&self) -> bool {
-        self.snapshots.stage() == Stage::Painting
+        self.snapshots.stage() == CutStage::Painting
     }
 
     /// Paints the segments below `end` that this copy already has as they are, except those that a latch or a hold
