@@ -104,7 +104,7 @@ impl From<LoggingName> for Logging {
 pub enum CheckpointName {
     /// Segments as they are, one at a time
     Fuzzy,
-    /// Segments as they were when the sweep began, action-consistent: old copies are kept by whoever changes them
+    /// Segments as they were when the sweep began, action-consistent: a transaction that changes one keeps its old copy
     Accou,
     /// Likewise, transaction-consistent
     Tccou,
@@ -129,7 +129,7 @@ impl From<CheckpointName> for Checkpointing {
     }
 }
 
-/// How locks are kept while nobody competes for them.
+/// How uncontended locks are kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum LocksName {
     /// In the records' own headers and the transactions' slots
