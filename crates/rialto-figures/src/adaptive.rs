@@ -79,7 +79,7 @@ impl Beside {
         self.adaptive.tps / self.at_best.tps
     }
 
-    /// Whether most of the waiting committers are left out of the group that forms, and are woken with it all the same.
+    /// Whether most of the clients that wait are left out of the group that forms, and are woken with it all the same.
     fn is_crowded(&self) -> bool {
         self.in_flight == 1 && self.group_max.is_some_and(|most| self.clients > 4 * most)
     }

@@ -152,7 +152,7 @@ struct EchoShared {
     involuntary: AtomicU64,
 }
 
-/// A thread that, when woken, wakes its waker.
+/// A thread that, when woken, wakes the thread that woke it.
 #[derive(Debug)]
 struct Echo {
     shared: Arc<EchoShared>,
@@ -193,7 +193,7 @@ impl Echo {
         self.shared.word.store(CALLED, Ordering::Release);
         echo.unpark();
         while self.shared.word.load(Ordering::Acquire) == CALLED {
-            // Not for ever: a thread that panicked does not answer.
+            // Not for ever: a thread that panicked never answers.
             std::thread::park_timeout(Duration::from_secs(1));
         }
         began.elapsed()

@@ -61,16 +61,16 @@ fn cpu(usage: &libc::rusage) -> Option<Duration> {
     Some(time(&usage.ru_utime)? + time(&usage.ru_stime)?)
 }
 
-fn read(who: libc::c_int) -> Option<Usage> {
-    let usage = rusage(who)?;
+fn read(of: libc::c_int) -> Option<Usage> {
+    let usage = rusage(of)?;
     let count = |count: libc::c_long| u64::try_from(count).ok();
     Some(Usage { voluntary: count(usage.ru_nvcsw)?, involuntary: count(usage.ru_nivcsw)? })
 }
 
-fn rusage(who: libc::c_int) -> Option<libc::rusage> {
+fn rusage(of: libc::c_int) -> Option<libc::rusage> {
     let mut usage = std::mem::MaybeUninit::<libc::rusage>::zeroed();
     // SAFETY: the kernel fills the structure that the pointer names.
-    let outcome = unsafe { libc::getrusage(who, usage.as_mut_ptr()) };
+    let outcome = unsafe { libc::getrusage(of, usage.as_mut_ptr()) };
     if outcome != 0 {
         return None;
     }

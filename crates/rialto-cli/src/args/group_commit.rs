@@ -5,10 +5,10 @@ use std::time::Duration;
 use clap::Args;
 use rialto::{GroupCommitDesign, GroupCommitOptions};
 
-/// Which threads write the log, and when.
+/// Which thread writes the log, and when.
 #[derive(Debug, Clone, Copy, Args)]
 pub struct GroupCommitArgs {
-    /// Which threads write the log, and when
+    /// Which thread writes the log, and when
     #[arg(long, value_name = "NAME", default_value_t = GroupCommitDesign::default())]
     pub group_commit: GroupCommitDesign,
     /// How long a committer stalls (commit-stall, hiber-stall) [default: as long as a log write takes]
@@ -23,7 +23,7 @@ pub struct GroupCommitArgs {
     /// How long after a group the next one is begun (hiber) [default: 0]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64))]
     pub wake_delay_us: Option<u64>,
-    /// How long packets without a waiter lie, as tickets' (log-server) [default: 200]
+    /// How long a packet without a waiter, such as a ticket's, lies before it is written (log-server) [default: 200]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64))]
     pub linger_us: Option<u64>,
     /// Packets that a committer puts into one group at most [default: no bound]

@@ -33,7 +33,7 @@ const KERNEL: &[(&str, &str)] = &[
 /// Where a word of these lists is right: what is before it on the line, and after it.
 const RIGHT: &[(&str, &str)] = &[("in ", ""), ("in-", ""), ("in_", "")];
 
-/// Subjects that name no thing: a comment says which thread, transaction, committer or caller does what it tells of.
+/// Subjects that name no thing: a comment, or a name, says which thread, transaction, committer or caller does what it tells of.
 const SUBJECTS: &[&str] = &[
     "who",
     "whoever",
@@ -127,7 +127,8 @@ fn comments_name_their_subjects() {
     for (path, text) in found.iter().filter(|(path, _)| path.extension().is_some_and(|is| is == "rs")) {
         for (number, line) in text.lines().enumerate() {
             let line = line.trim_start().to_lowercase();
-            if !line.starts_with("//") {
+            // Names of functions, and so of tests, too.
+            if !line.starts_with("//") && !line.contains("fn ") {
                 continue;
             }
             let subjects = SUBJECTS.iter().filter(|subject| places(&line, subject).next().is_some());

@@ -28,7 +28,7 @@ pub struct About {
     pub in_flight: u32,
     /// Where random choices came from.
     pub seed: u64,
-    /// The design of group commit, and its settings.
+    /// Which thread wrote the log, and when.
     pub group_commit: GroupCommitOptions,
     /// The data directory, if there is one.
     pub data: Option<String>,

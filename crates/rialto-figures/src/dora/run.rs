@@ -13,7 +13,7 @@ use super::super::Lab;
 use super::run_queue::RunQueue;
 use super::workload::Loaded;
 
-/// What puts the load on it.
+/// The clients that put the load on it.
 #[derive(Debug, Clone, Copy)]
 pub struct Clients {
     /// How many; each is a thread.

@@ -11,7 +11,7 @@ pub enum System {
     Central,
     /// A thread runs a transaction, with locks in the records: this program's default.
     Thin,
-    /// The paper's DORA, in place: a caller runs its call.
+    /// The paper's DORA, in place: the calling thread runs the call.
     DataOriented,
     /// The paper's DORA, bound: threads own the executors, one a processor unless a figure says otherwise.
     Bound,

@@ -349,7 +349,7 @@ impl Run {
         };
         self.run(client, kind, warmup)?;
         if kind.is_called() {
-            // Keys have been shared out over executors.
+            // By then the resource manager has shared the keys out over the executors.
             std::thread::sleep(Duration::from_millis(1_100));
         }
         let log_before = self.database.metrics().log.bytes;

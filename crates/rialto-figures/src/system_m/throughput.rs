@@ -64,7 +64,7 @@ fn more(part: f64, of: f64) -> f64 {
 pub fn by_strategy(lab: &Lab) -> Result<Figure, FigureError> {
     let rows = rows();
     let mut samples: Vec<Option<Sample>> = rows.iter().map(|_| None).collect();
-    // Forwards, then backwards: a machine that drifts favours no strategy.
+    // Forwards, then backwards: a machine that drifts favours no system.
     let window = lab.on_the_clock()? * (BATCHES as u32 / 2);
     for position in (0..rows.len()).chain((0..rows.len()).rev()) {
         let (name, _, setting) = &rows[position];

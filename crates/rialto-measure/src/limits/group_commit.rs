@@ -1,7 +1,7 @@
-//! A bare group commit: clients take a number and sleep until it is durable; a writer writes for all that have one.
+//! A bare group commit: clients take a number and sleep until it is durable; a writer writes for all clients that have one.
 //!
-//! The sleepers lie in two buckets, those that the group in flight covers and those that the next one will, so one wake
-//! call serves a group and wakes no other client. No wake-up is lost: a client looks at the group word, then at its bucket's
+//! The sleepers lie in two buckets: one for those that the group in flight covers, one for those that the next group will.
+//! So one wake call wakes the clients of one group, and no others. No wake-up is lost: a client looks at the group word, then at its bucket's
 //! epoch, then at the group word again before it sleeps on that epoch; the writer moves the group word on, then writes,
 //! publishes, and then moves the epoch of its group's bucket.
 

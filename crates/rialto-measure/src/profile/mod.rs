@@ -3,7 +3,7 @@
 //!
 //! Functions that the compiler put into others are seen as what they are, by the debug information of the program
 //! (line tables are enough). What it cannot see: code that was merged with equal code elsewhere, or moved across the border of
-//! a function; and time in the kernel belongs to its caller.
+//! a function; and time in the kernel belongs to the function that called it.
 
 pub mod sampler;
 

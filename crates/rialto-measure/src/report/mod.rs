@@ -71,7 +71,7 @@ pub struct Setting {
 }
 
 impl Setting {
-    /// What waited for the transactions.
+    /// What waited for the transactions: a client, a ticket or a message server.
     fn awaited(&self) -> Awaited {
         match (self.servers, self.in_flight) {
             (Some(_), _) => Awaited::InQueues,

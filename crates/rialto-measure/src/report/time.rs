@@ -16,7 +16,7 @@ pub(super) struct TimeAccount {
     pub log_wait: f64,
 }
 
-/// What waited for transactions, which says what part of a response time is a remainder.
+/// What waited for transactions: it decides what part of a response time is a remainder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Awaited {
     /// A blocking client: its run is what is left of the response time that it saw.

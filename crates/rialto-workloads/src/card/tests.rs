@@ -307,9 +307,9 @@ fn servers(database: &Database, mix: Mix, options: TransactionServerOptions) -> 
     CardServers::start(database, opened, &options, 2).unwrap().0
 }
 
-struct Nobody;
+struct Unobserved;
 
-impl Observer for Nobody {
+impl Observer for Unobserved {
     fn window_begins(&mut self, _: u64, _: Duration) -> Result<(), String> {
         Ok(())
     }
@@ -336,7 +336,7 @@ fn message_servers_lose_nothing_whatever_the_queue_and_measure_every_response() 
             window: ms(200),
             seed: queue as u64,
         };
-        let outcome = servers.drive(&load, &mut Nobody).unwrap();
+        let outcome = servers.drive(&load, &mut Unobserved).unwrap();
         assert_eq!((outcome.aborted_user, outcome.acknowledged), (0, outcome.attempted), "queue {queue}");
         let verdict = servers.verdict(&before, &servers.audit().unwrap(), 0..=0);
         assert!(verdict.consistent, "queue {queue}: {}", verdict.text);

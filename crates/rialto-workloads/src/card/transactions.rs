@@ -42,7 +42,7 @@ fn missing(what: &str, number: i32) -> Error {
 /// The most that a purchase or a payment may be, in cents.
 const CENTS_MAX: i64 = 100_000_000_000;
 
-/// Refuses what is no amount: a caller of the procedures may have made a mistake.
+/// Refuses what is no amount: the caller of the procedures may have made a mistake.
 #[inline]
 fn check_amount(cents: i64) -> Result<()> {
     if (1..=CENTS_MAX).contains(&cents) { Ok(()) } else { Err(no_amount(cents)) }

@@ -169,7 +169,7 @@ fn set(database: &Database, table: &str, key: &[Value], column: usize, value: Va
 }
 
 #[test]
-fn any_column_that_is_changed_by_nobody_is_found() {
+fn a_column_that_is_changed_outside_of_a_transaction_is_found() {
     let database = database();
     let tatp = tatp(&database, even());
     let before = tatp.audit().unwrap();

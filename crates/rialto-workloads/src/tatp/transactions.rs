@@ -3,8 +3,8 @@
 //! A transaction knows its request and what its earlier steps have found, and nothing else. So it can be run again from its
 //! arguments, and its steps are the actions of its [flow](super::flows).
 //!
-//! The order of tables is the same in all: subscriber, special facility, call forwarding; and a transaction that finds a subscriber by
-//! number to change it locks it as the change will. So no two of them can deadlock.
+//! The order of tables is the same in all: subscriber, special facility, call forwarding; and a transaction that
+//! finds a subscriber by number to change it locks it as the change will. So no two of them can deadlock.
 
 use std::ops::ControlFlow;
 

@@ -72,7 +72,7 @@ impl TablesOut {
         }
         match manager.local.lock_for(executor, TABLE_WITHIN) {
             Some(mut latch) => {
-                manager.see_to_those_who_left(&mut latch);
+                manager.drop_left_waits(&mut latch);
                 Some(latch)
             }
             None => {
@@ -295,7 +295,7 @@ impl<'a> Latches<'a> {
         }
         let table_in = |executor: u16| {
             let mut latch = manager.local.lock_if_in(executor)?;
-            manager.see_to_those_who_left(&mut latch);
+            manager.drop_left_waits(&mut latch);
             Some(latch)
         };
         Some(Latches {

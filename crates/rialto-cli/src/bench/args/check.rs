@@ -233,7 +233,7 @@ impl BenchArgs {
         Ok(())
     }
 
-    /// Which transactions run, and what runs them.
+    /// Which transactions run, and which clients run them.
     fn check_transactions(&self) -> Result<(), String> {
         let name = self.workload.name();
         match self.workload {

@@ -138,7 +138,7 @@ pub struct BenchArgs {
     /// How durable "committed" is
     #[arg(long, value_enum, default_value = "disk")]
     pub durability: DurabilityName,
-    /// Which threads write the log, and when
+    /// Which thread writes the log, and when
     #[command(flatten)]
     pub group_commit: GroupCommitArgs,
     /// How the log is written
@@ -191,7 +191,7 @@ pub struct BenchArgs {
     /// Where the tables live
     #[arg(long, value_enum, default_value = "memory")]
     pub residence: ResidenceName,
-    /// How uncontended locks are kept
+    /// How locks are kept while no transaction competes for them
     #[arg(long, value_enum, default_value = "thin")]
     pub locks: LocksName,
     /// With --engine data-oriented: how many executors the keys of each index are shared out to [default: 64]

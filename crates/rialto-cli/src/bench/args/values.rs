@@ -129,7 +129,7 @@ impl From<CheckpointName> for Checkpointing {
     }
 }
 
-/// How uncontended locks are kept.
+/// How locks are kept while no transaction competes for them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum LocksName {
     /// In the records' own headers and the transactions' slots

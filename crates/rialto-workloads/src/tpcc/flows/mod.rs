@@ -87,7 +87,7 @@ fn full_name(row: RowView<'_>) -> Result<String> {
     joined([first?, middle?, last?], " ")
 }
 
-/// The customer of a district that is asked for by last name: of those that have it, in the order of their first names, the
+/// The customer of a district that a request names by last name: of the customers that have it, in the order of their first names, the
 /// one in the middle, rounded up (clause 2.5.2.2).
 fn customer_by_name(
     transaction: &mut Transaction,

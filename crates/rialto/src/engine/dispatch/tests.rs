@@ -8,17 +8,17 @@ use super::queue::RESTARTS_MAX;
 use super::{Dispatch, Dispatches, Refused, RoomWaiter, Standing};
 use crate::engine::servers::{ResponseQueue, ServerWait};
 
-struct Nobody;
+struct NoRoomWaiter;
 
-impl RoomWaiter for Nobody {
+impl RoomWaiter for NoRoomWaiter {
     fn tell_of_room(&self) {}
 }
 
-fn dispatch(length: usize, executors: usize) -> (Dispatch<u32>, Arc<Nobody>) {
+fn dispatch(length: usize, executors: usize) -> (Dispatch<u32>, Arc<NoRoomWaiter>) {
     let dispatch = Dispatch::new(length, 1, executors);
     assert!(dispatch.reopen());
     (1..executors).for_each(|seat| assert_eq!(dispatch.hire(), Some(seat)));
-    (dispatch, Arc::new(Nobody))
+    (dispatch, Arc::new(NoRoomWaiter))
 }
 
 fn next(dispatch: &Dispatch<u32>, me: usize) -> Option<u32> {

@@ -259,7 +259,7 @@ impl LockManager {
         {
             let mut locks = self.latch_to_ask(owner, executor, request.mode, wait)?;
             since = self.now();
-            self.see_to_those_who_left(&mut locks);
+            self.drop_left_waits(&mut locks);
             let split = owner.body.shares && locks.held.is_kins(request);
             let answer = if split { LocalAnswer::Split } else { locks.ask(request) };
             if answer != LocalAnswer::Wait {

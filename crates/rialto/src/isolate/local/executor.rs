@@ -420,7 +420,7 @@ impl Executor {
         sleepers.readers += 1;
         let mut sleeps = 0;
         loop {
-            self.say_who_sleeps(&sleepers);
+            self.update_wanted_and_barred(&sleepers);
             if may_read() || sleeps == SLEEPS_MAX {
                 break;
             }
@@ -428,7 +428,7 @@ impl Executor {
             sleeps += 1;
         }
         sleepers.readers -= 1;
-        self.say_who_sleeps(&sleepers);
+        self.update_wanted_and_barred(&sleepers);
         may_read()
     }
 
@@ -516,7 +516,7 @@ impl Executor {
         // A thread that found the table taken is asleep by now, not about to be: it looks and falls asleep under this
         // lock.
         let sleepers = self.sleepers.lock();
-        self.say_who_sleeps(&sleepers);
+        self.update_wanted_and_barred(&sleepers);
         self.notify(&sleepers);
     }
 
@@ -558,7 +558,7 @@ impl Executor {
         (sleepers.takers, sleepers.alone) = (sleepers.takers + 1, sleepers.alone + alone);
         let mut sleeps = 0;
         let table = loop {
-            self.say_who_sleeps(&sleepers);
+            self.update_wanted_and_barred(&sleepers);
             let table = self.come_in(how);
             if table.is_some() || sleeps == SLEEPS_MAX {
                 break table;
@@ -567,7 +567,7 @@ impl Executor {
             sleeps += 1;
         };
         (sleepers.takers, sleepers.alone) = (sleepers.takers - 1, sleepers.alone - alone);
-        self.say_who_sleeps(&sleepers);
+        self.update_wanted_and_barred(&sleepers);
         if table.is_none() && sleepers.readers > 0 {
             // `BARRED` may have been cleared, so readers may be admitted.
             self.open.notify_all();
@@ -598,7 +598,7 @@ impl Executor {
     /// Sets `WANTED` and `BARRED` as the sleepers require. `BARRED` stays set until there are no readers, also when
     /// the request that needed it stops sleeping: the request is made again, and overlapping readers would starve it
     /// otherwise.
-    fn say_who_sleeps(&self, sleepers: &MutexGuard<'_, Sleepers>) {
+    fn update_wanted_and_barred(&self, sleepers: &MutexGuard<'_, Sleepers>) {
         let wanted = if sleepers.takers + sleepers.readers > 0 { WANTED } else { 0 };
         let needs_bar = sleepers.alone > 0 && self.readers.can_be();
         let barred = if needs_bar { BARRED } else { 0 };

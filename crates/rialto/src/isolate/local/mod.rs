@@ -296,7 +296,7 @@ impl LockManager {
 
     /// Drops the requests of owners that left their waits while the table was out, and grants the requests that stood
     /// behind these.
-    pub(super) fn see_to_those_who_left(&self, locks: &mut LocalLocks) {
+    pub(super) fn drop_left_waits(&self, locks: &mut LocalLocks) {
         if locks.has_blocked() {
             let mut woken = WokenOwners::new();
             self.grant_local(locks, &mut woken);
